@@ -1,0 +1,95 @@
+#include "allocator/budget.h"
+
+#include <cassert>
+#include <utility>
+
+namespace spillway {
+
+Reservation::Reservation(Reservation&& other) noexcept
+    : budget_(std::exchange(other.budget_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+Reservation& Reservation::operator=(Reservation&& other) noexcept {
+  if (this != &other) {
+    release();
+    budget_ = std::exchange(other.budget_, nullptr);
+    bytes_ = std::exchange(other.bytes_, 0);
+  }
+  return *this;
+}
+
+bool Reservation::try_grow(std::uint64_t more_bytes) noexcept {
+  assert(budget_ != nullptr);
+  if (!budget_->charge(more_bytes)) return false;
+  bytes_ += more_bytes;
+  return true;
+}
+
+void Reservation::shrink_to(std::uint64_t bytes) noexcept {
+  assert(bytes <= bytes_);
+  if (budget_ != nullptr) budget_->credit(bytes_ - bytes);
+  bytes_ = bytes;
+}
+
+Reservation Reservation::split(std::uint64_t bytes) noexcept {
+  assert(bytes <= bytes_);
+  bytes_ -= bytes;
+  return {budget_, bytes};
+}
+
+void Reservation::merge(Reservation&& other) noexcept {
+  assert(other.bytes_ == 0 || budget_ == nullptr || budget_ == other.budget_);
+  if (budget_ == nullptr) budget_ = other.budget_;
+  bytes_ += std::exchange(other.bytes_, 0);
+  other.budget_ = nullptr;
+}
+
+void Reservation::release() noexcept {
+  if (budget_ != nullptr) budget_->credit(bytes_);
+  budget_ = nullptr;
+  bytes_ = 0;
+}
+
+MemoryBudget::MemoryBudget(std::string_view name, std::uint64_t limit_bytes, MemoryBudget* parent)
+    : name_(name), limit_bytes_(limit_bytes), parent_(parent) {}
+
+MemoryBudget::~MemoryBudget() { assert(used_bytes_.load() == 0); }
+
+std::optional<Reservation> MemoryBudget::try_reserve(std::uint64_t bytes) noexcept {
+  if (!charge(bytes)) return std::nullopt;
+  return Reservation(this, bytes);
+}
+
+bool MemoryBudget::charge(std::uint64_t bytes) noexcept {
+  for (MemoryBudget* node = this; node != nullptr; node = node->parent_) {
+    const std::uint64_t before = node->used_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+    const std::uint64_t after = before + bytes;
+    if (node->limit_bytes_ != 0 && (after > node->limit_bytes_ || after < before)) {
+      node->refusals_.fetch_add(1, std::memory_order_relaxed);
+      // Undo this node and those below it: all or nothing.
+      for (MemoryBudget* undo = this;; undo = undo->parent_) {
+        undo->used_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+        if (undo == node) return false;
+      }
+    }
+    std::uint64_t peak = node->peak_bytes_.load(std::memory_order_relaxed);
+    while (after > peak &&
+           !node->peak_bytes_.compare_exchange_weak(peak, after, std::memory_order_relaxed)) {
+    }
+  }
+  return true;
+}
+
+void MemoryBudget::credit(std::uint64_t bytes) noexcept {
+  for (MemoryBudget* node = this; node != nullptr; node = node->parent_) {
+    [[maybe_unused]] const std::uint64_t before =
+        node->used_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    assert(before >= bytes);
+  }
+}
+
+BudgetUsage MemoryBudget::usage() const noexcept {
+  return {used_bytes_.load(std::memory_order_relaxed), peak_bytes_.load(std::memory_order_relaxed),
+          limit_bytes_, refusals_.load(std::memory_order_relaxed)};
+}
+
+}  // namespace spillway

@@ -1,0 +1,73 @@
+// A tree of byte counters: who may hold how much memory. A charge on a node is a charge on all its
+// ancestors. (Model: seastar's semaphore_units for the reservation.)
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace spillway {
+
+class MemoryBudget;
+
+// Bytes that somebody is allowed to hold. Move-only; the destructor gives them back. Not
+// thread-safe itself; may be moved to and released on another thread.
+class [[nodiscard]] Reservation {
+ public:
+  Reservation() noexcept = default;
+  Reservation(Reservation&& other) noexcept;
+  Reservation& operator=(Reservation&& other) noexcept;
+  ~Reservation() { release(); }
+
+  [[nodiscard]] bool try_grow(std::uint64_t more_bytes) noexcept;
+  void shrink_to(std::uint64_t bytes) noexcept;             // REQUIRES bytes <= this->bytes()
+  Reservation split(std::uint64_t bytes) noexcept;          // REQUIRES bytes <= this->bytes()
+  void merge(Reservation&& other) noexcept;                 // REQUIRES the same budget, or other empty
+  void release() noexcept;
+  std::uint64_t bytes() const noexcept { return bytes_; }
+  MemoryBudget* budget() const noexcept { return budget_; }
+
+ private:
+  friend class MemoryBudget;
+  Reservation(MemoryBudget* budget, std::uint64_t bytes) noexcept : budget_(budget), bytes_(bytes) {}
+  MemoryBudget* budget_ = nullptr;
+  std::uint64_t bytes_ = 0;
+};
+
+struct BudgetUsage {
+  std::uint64_t used_bytes = 0;
+  std::uint64_t peak_bytes = 0;
+  std::uint64_t limit_bytes = 0;  // 0: no limit of its own
+  std::uint64_t refusals = 0;
+};
+
+// Thread-safe; never blocks, never allocates. A node outlives its children and reservations.
+class MemoryBudget {
+ public:
+  // limit_bytes 0 means no limit of its own (the ancestors' still hold).
+  MemoryBudget(std::string_view name, std::uint64_t limit_bytes, MemoryBudget* parent = nullptr);
+  MemoryBudget(const MemoryBudget&) = delete;
+  MemoryBudget& operator=(const MemoryBudget&) = delete;
+  ~MemoryBudget();  // checks that nothing is reserved
+
+  // Charges this node and every ancestor, or nothing. A refusal is counted at the node that refused.
+  [[nodiscard]] std::optional<Reservation> try_reserve(std::uint64_t bytes) noexcept;
+  BudgetUsage usage() const noexcept;
+  std::string_view name() const noexcept { return name_; }
+
+ private:
+  friend class Reservation;
+  bool charge(std::uint64_t bytes) noexcept;
+  void credit(std::uint64_t bytes) noexcept;
+
+  std::string name_;
+  std::uint64_t limit_bytes_;
+  MemoryBudget* parent_;
+  std::atomic<std::uint64_t> used_bytes_{0};
+  std::atomic<std::uint64_t> peak_bytes_{0};
+  std::atomic<std::uint64_t> refusals_{0};
+};
+
+}  // namespace spillway

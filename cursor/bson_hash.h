@@ -1,0 +1,15 @@
+// MongoDB's hash of a BSON value, as used by hashed shard keys and hashed indexes.
+// Source: mongos behaviour reference, section 2.9.
+#pragma once
+
+#include <cstdint>
+
+#include "cursor/bson_view.h"
+
+namespace spillway {
+
+// First eight bytes of an MD5 as little-endian signed integer. A value of type eoo hashes as null
+// (a missing field). Seed 0 for shard keys.
+std::int64_t bson_hash64(ValueView value, std::int32_t seed = 0);
+
+}  // namespace spillway

@@ -1,0 +1,197 @@
+// Views over BSON bytes that somebody else owns: no copies, no heap, no exceptions.
+//
+// DocView and Element point into the owner's bytes (a message buffer, a batch, a writer) and are
+// valid while those bytes stay where they are. They are trivially copyable values, safe to use from
+// any thread that may read the bytes.
+//
+// A DocView made by DocView::parse has had its outer frame checked (length, terminator); its
+// elements are checked one by one while iterating: the iterator stops and reports `malformed()` when
+// an element does not fit. validate() walks everything, nested documents included.
+// Source: bsonspec.org 1.1.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "cursor/error.h"
+
+namespace spillway {
+
+using Bytes = std::span<const std::uint8_t>;
+using MutableBytes = std::span<std::uint8_t>;
+
+// Integers enter and leave bytes only through these two (little-endian, unaligned).
+template <class T>
+inline T load_le(const void* from) noexcept {
+  static_assert(std::endian::native == std::endian::little);
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+template <class T>
+inline void store_le(void* to, T value) noexcept {
+  std::memcpy(to, &value, sizeof value);
+}
+
+enum class BsonType : std::uint8_t {
+  eoo = 0x00,
+  double_ = 0x01,
+  string = 0x02,
+  document = 0x03,
+  array = 0x04,
+  binary = 0x05,
+  undefined = 0x06,
+  object_id = 0x07,
+  boolean = 0x08,
+  date = 0x09,
+  null = 0x0a,
+  regex = 0x0b,
+  db_pointer = 0x0c,
+  code = 0x0d,
+  symbol = 0x0e,
+  code_with_scope = 0x0f,
+  int32 = 0x10,
+  timestamp = 0x11,
+  int64 = 0x12,
+  decimal128 = 0x13,
+  min_key = 0xff,
+  max_key = 0x7f,
+};
+
+// "double", "string", "object", "array", … : the aliases of $type, as error messages name types.
+std::string_view bson_type_name(BsonType type) noexcept;
+
+class DocView;
+
+// A value with its type: an element without a name. `bytes` is exactly the value's encoding.
+struct ValueView {
+  BsonType type = BsonType::eoo;
+  Bytes bytes;
+
+  bool exists() const noexcept { return type != BsonType::eoo; }
+  bool is_number() const noexcept {
+    return type == BsonType::double_ || type == BsonType::int32 || type == BsonType::int64 ||
+           type == BsonType::decimal128;
+  }
+  bool is_null() const noexcept { return type == BsonType::null; }
+  bool is_document() const noexcept { return type == BsonType::document; }
+  bool is_array() const noexcept { return type == BsonType::array; }
+  bool is_string() const noexcept { return type == BsonType::string; }
+
+  // REQUIRES the exact type for each of these.
+  double as_double() const noexcept { return load_le<double>(bytes.data()); }
+  std::int32_t as_int32() const noexcept { return load_le<std::int32_t>(bytes.data()); }
+  std::int64_t as_int64() const noexcept { return load_le<std::int64_t>(bytes.data()); }
+  bool as_bool() const noexcept { return bytes[0] != 0; }
+  // string, symbol, code: without the terminating NUL (embedded NULs are kept).
+  std::string_view as_string() const noexcept {
+    return {reinterpret_cast<const char*>(bytes.data()) + 4, bytes.size() - 5};
+  }
+  inline DocView as_document() const noexcept;  // document or array
+  struct Binary {
+    std::uint8_t subtype;
+    Bytes data;
+  };
+  Binary as_binary() const noexcept { return {bytes[4], bytes.subspan(5)}; }
+
+  // Lenient readings, as commands take their arguments.
+  // int32, int64, and doubles that are whole and fit; nothing else.
+  std::optional<std::int64_t> to_int64() const noexcept;
+  std::optional<double> to_double() const noexcept;  // any number (decimals converted)
+  // MongoDB's truth of a flag: false, 0, null, undefined and missing are false.
+  bool truthy() const noexcept;
+  bool operator==(const ValueView& other) const noexcept {  // byte for byte
+    return type == other.type && bytes.size() == other.bytes.size() &&
+           (bytes.empty() || std::memcmp(bytes.data(), other.bytes.data(), bytes.size()) == 0);
+  }
+};
+
+// A named value inside a document. `raw` spans type byte, name with NUL, and value.
+struct Element : ValueView {
+  std::string_view name;
+  Bytes raw;
+};
+
+// Iterates over a document's elements, checking each against the document's end.
+class DocIterator {
+ public:
+  DocIterator() = default;
+  DocIterator(const std::uint8_t* at, const std::uint8_t* end) noexcept : at_(at), end_(end) { read(); }
+
+  const Element& operator*() const noexcept { return element_; }
+  const Element* operator->() const noexcept { return &element_; }
+  DocIterator& operator++() noexcept {
+    at_ += element_.raw.size();
+    read();
+    return *this;
+  }
+  // At the end, either because the document ended or because an element was malformed.
+  bool done() const noexcept { return element_.type == BsonType::eoo; }
+  bool malformed() const noexcept { return malformed_; }
+  bool operator==(std::default_sentinel_t) const noexcept { return done(); }
+
+ private:
+  void read() noexcept;
+
+  const std::uint8_t* at_ = nullptr;
+  const std::uint8_t* end_ = nullptr;  // at the document's terminating 0
+  Element element_;
+  bool malformed_ = false;
+};
+
+class DocView {
+ public:
+  // The empty document.
+  DocView() noexcept;
+  // REQUIRES: bytes hold exactly one document whose frame is known to be right.
+  static DocView trusted(const void* data) noexcept {
+    DocView view;
+    view.data_ = static_cast<const std::uint8_t*>(data);
+    return view;
+  }
+  // Checks the frame: length ≥ 5, ≤ bytes.size(), terminator. Bytes after the document are allowed
+  // (size() tells where it ends).
+  static Result<DocView> parse(Bytes bytes);
+
+  const std::uint8_t* data() const noexcept { return data_; }
+  std::size_t size() const noexcept { return load_le<std::uint32_t>(data_); }
+  Bytes bytes() const noexcept { return {data_, size()}; }
+  bool empty() const noexcept { return size() == 5; }
+
+  DocIterator begin() const noexcept { return {data_ + 4, data_ + size() - 1}; }
+  std::default_sentinel_t end() const noexcept { return {}; }
+
+  // First element of that name; an Element of type eoo when there is none.
+  Element find(std::string_view name) const noexcept;
+  ValueView operator[](std::string_view name) const noexcept { return find(name); }
+  // Follows a dotted path through documents only (never through arrays).
+  ValueView find_path(std::string_view dotted) const noexcept;
+  Element first() const noexcept { return *begin(); }
+  std::size_t count() const noexcept;
+
+  // Everything is well-formed: every element fits, strings are terminated, booleans are 0 or 1,
+  // nesting is at most depth_max. Does not check UTF-8.
+  Result<void> validate(int depth_max = 200) const;
+
+ private:
+  const std::uint8_t* data_;
+};
+
+inline DocView ValueView::as_document() const noexcept { return DocView::trusted(bytes.data()); }
+
+// Size in bytes of a value of this type at `at`, or nullopt if it does not fit before `end`.
+// Nested documents are checked by their frame only.
+std::optional<std::size_t> bson_value_size(BsonType type, const std::uint8_t* at,
+                                           const std::uint8_t* end) noexcept;
+
+// Relaxed Extended JSON v2 of a document or value: for error messages and logs. Cut at length_max.
+std::string to_json(DocView doc, std::size_t length_max = 4096);
+std::string to_json(ValueView value, std::size_t length_max = 1024);
+
+}  // namespace spillway

@@ -1,0 +1,93 @@
+// Building small BSON documents: replies, commands to shards, sort keys. Not for payload: documents
+// that are only routed are never re-encoded.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cursor/bson_view.h"
+
+namespace spillway {
+
+// A document that owns its bytes. Never empty: a default one is {}. Movable and copyable.
+class BsonDoc {
+ public:
+  BsonDoc() : bytes_{5, 0, 0, 0, 0} {}
+  explicit BsonDoc(std::vector<std::uint8_t> bytes) : bytes_(std::move(bytes)) {}
+  explicit BsonDoc(DocView view) : bytes_(view.data(), view.data() + view.size()) {}
+  DocView view() const noexcept { return DocView::trusted(bytes_.data()); }
+  operator DocView() const noexcept { return view(); }  // NOLINT: an owner reads as its view
+  std::size_t size() const noexcept { return bytes_.size(); }
+  std::vector<std::uint8_t> take() && { return std::move(bytes_); }
+
+  // Parses Extended JSON v2, relaxed or canonical.
+  static Result<BsonDoc> from_json(std::string_view json);
+
+ private:
+  std::vector<std::uint8_t> bytes_;
+};
+
+// Appends elements to a growing document. Sub-documents and arrays are opened and closed in order:
+//   BsonWriter w;  w.append("ok", 1.0);  w.begin_array("hosts");  w.append("0", "a:1");  w.end();
+//   BsonDoc reply = std::move(w).finish();
+// Array elements take their index as name: append_item() does that inside an open array.
+// Not thread-safe. Views returned by view() are invalidated by the next append.
+class BsonWriter {
+ public:
+  BsonWriter() { bytes_.reserve(256); bytes_.assign(4, 0); open_.push_back({0, -1}); }
+
+  BsonWriter& append(std::string_view name, double value);
+  BsonWriter& append(std::string_view name, std::int32_t value);
+  BsonWriter& append(std::string_view name, std::int64_t value);
+  BsonWriter& append(std::string_view name, bool value);
+  BsonWriter& append(std::string_view name, std::string_view value);
+  BsonWriter& append(std::string_view name, const char* value) { return append(name, std::string_view(value)); }
+  BsonWriter& append(std::string_view name, DocView value);
+  BsonWriter& append(std::string_view name, const BsonDoc& value) { return append(name, value.view()); }
+  BsonWriter& append(std::string_view name, ValueView value);  // any type, bytes copied unchanged
+  BsonWriter& append_element(const Element& element);          // name and value unchanged
+  BsonWriter& append_array(std::string_view name, DocView array);
+  BsonWriter& append_null(std::string_view name);
+  BsonWriter& append_min_key(std::string_view name);
+  BsonWriter& append_max_key(std::string_view name);
+  BsonWriter& append_date(std::string_view name, std::int64_t ms_since_epoch);
+  BsonWriter& append_timestamp(std::string_view name, std::uint64_t value);
+  BsonWriter& append_object_id(std::string_view name, const std::uint8_t (&oid)[12]);
+  BsonWriter& append_binary(std::string_view name, std::uint8_t subtype, Bytes data);
+  BsonWriter& append_elements(DocView doc);  // all elements of doc, at this level
+
+  BsonWriter& begin_document(std::string_view name);
+  BsonWriter& begin_array(std::string_view name);
+  BsonWriter& end();  // closes the innermost open document or array
+
+  // Inside an open array: the next index is the name.
+  template <class T>
+  BsonWriter& append_item(const T& value) {
+    char name[16];
+    return append(next_index(name), value);
+  }
+  BsonWriter& begin_document_item();
+  BsonWriter& begin_array_item();
+
+  std::size_t size() const noexcept { return bytes_.size(); }
+  int depth() const noexcept { return static_cast<int>(open_.size()) - 1; }
+
+  BsonDoc finish() &&;  // REQUIRES depth() == 0
+
+ private:
+  struct Open {
+    std::size_t start;        // where this document's length stands
+    std::int64_t next_index;  // ≥ 0 inside an array
+  };
+  void header(BsonType type, std::string_view name);
+  void begin(BsonType type, std::string_view name);
+  std::string_view next_index(char (&name)[16]);
+  void raw(const void* data, std::size_t size);
+
+  std::vector<std::uint8_t> bytes_;
+  std::vector<Open> open_;
+};
+
+}  // namespace spillway
