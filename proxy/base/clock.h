@@ -1,0 +1,28 @@
+// The program's steady clock. now() is declared here and defined at link time: by clock_steady.cpp in
+// programs, by tests/support/clock_manual.cpp in simulations, where a test moves time by hand.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace spillway {
+
+struct Clock {
+  using duration = std::chrono::nanoseconds;
+  using rep = duration::rep;
+  using period = duration::period;
+  using time_point = std::chrono::time_point<Clock>;
+  static constexpr bool is_steady = true;
+  static time_point now() noexcept;
+};
+
+using TimePoint = Clock::time_point;
+using Duration = Clock::duration;
+
+// "No deadline": later than any other.
+inline constexpr TimePoint time_point_never = TimePoint::max();
+
+// Milliseconds since the Unix epoch: for replies that carry a date and for log lines only.
+std::int64_t wall_clock_ms() noexcept;
+
+}  // namespace spillway

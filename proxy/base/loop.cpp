@@ -1,0 +1,82 @@
+#include "proxy/base/loop.h"
+
+namespace spillway {
+
+Loop::Loop(Drive drive) : drive_(drive), work_(asio::make_work_guard(io_)), alarm_(io_.get_executor()) {}
+
+Loop::~Loop() { SPILLWAY_CHECK(timers_.empty()); }
+
+detail::Detached Loop::run_spawned(Loop* loop, Task<void> task) {
+  ++loop->spawned_;
+  co_await task;
+  --loop->spawned_;
+}
+
+void Loop::spawn(Task<void> task) { run_spawned(this, std::move(task)); }
+
+void Loop::arm(Timer& timer, TimePoint at) {
+  SPILLWAY_CHECK(!timer.armed_);
+  timer.key_ = {at, next_sequence_++};
+  timer.armed_ = true;
+  timers_.emplace(timer.key_, &timer);
+  if (at < alarm_at_) schedule();
+}
+
+void Loop::disarm(Timer& timer) noexcept {
+  if (!timer.armed_) return;
+  timer.armed_ = false;
+  timers_.erase(timer.key_);
+  // The alarm stays: waking once for nothing is cheaper than re-arming it for each deadline.
+}
+
+void Loop::schedule() {
+  if (drive_ == Drive::manual || timers_.empty()) return;
+  alarm_at_ = timers_.begin()->first.first;
+  const Duration wait = std::max(Duration::zero(), alarm_at_ - Clock::now());
+  alarm_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(wait));
+  alarm_.async_wait([this](const boost::system::error_code& ec) {
+    if (ec) return;
+    alarm_at_ = time_point_never;
+    fire_due();
+    if (!timers_.empty() && timers_.begin()->first.first < alarm_at_) schedule();
+  });
+}
+
+void Loop::fire_due() {
+  const TimePoint now = Clock::now();
+  while (!timers_.empty() && timers_.begin()->first.first <= now) {
+    Timer* timer = timers_.begin()->second;
+    timers_.erase(timers_.begin());
+    timer->armed_ = false;
+    timer->on_timer();
+  }
+}
+
+void Loop::run() { io_.run(); }
+
+void Loop::stop() { io_.stop(); }
+
+std::size_t Loop::poll_until_idle() {
+  SPILLWAY_CHECK(drive_ == Drive::manual);
+  std::size_t ran = 0;
+  for (;;) {
+    std::size_t now_ran = io_.poll();
+    const TimePoint now = Clock::now();
+    while (!timers_.empty() && timers_.begin()->first.first <= now) {
+      Timer* timer = timers_.begin()->second;
+      timers_.erase(timers_.begin());
+      timer->armed_ = false;
+      timer->on_timer();
+      ++now_ran;
+    }
+    if (now_ran == 0) return ran;
+    ran += now_ran;
+  }
+}
+
+std::optional<TimePoint> Loop::next_timer() const {
+  if (timers_.empty()) return std::nullopt;
+  return timers_.begin()->first.first;
+}
+
+}  // namespace spillway

@@ -1,0 +1,118 @@
+// Loop: one thread's event loop (an Asio io_context) with its timers.
+//
+// All methods are for the loop's own thread, except post() and stop(). Timers live in an ordered map
+// under one Asio timer, so that arming a deadline costs no system call, and so that a simulation knows
+// when the next one is due.
+#pragma once
+
+#include <boost/asio/basic_waitable_timer.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <coroutine>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "absl/container/btree_map.h"
+#include "proxy/base/clock.h"
+#include "proxy/base/task.h"
+
+namespace spillway {
+
+namespace asio = boost::asio;
+
+// Something that happens at a time. Owned by its user; must be disarmed (Loop::disarm) or fired before
+// it is destroyed.
+class Timer {
+ public:
+  virtual ~Timer() { SPILLWAY_CHECK(!armed_); }
+  virtual void on_timer() = 0;
+  bool armed() const noexcept { return armed_; }
+
+ private:
+  friend class Loop;
+  std::pair<TimePoint, std::uint64_t> key_;
+  bool armed_ = false;
+};
+
+class Loop {
+ public:
+  // Who makes timers fire: real time (programs), or poll_until_idle() (simulations).
+  enum class Drive { real_time, manual };
+  explicit Loop(Drive drive = Drive::real_time);
+  ~Loop();
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  asio::io_context& io() noexcept { return io_; }
+
+  // Any thread: runs `handler` on the loop's thread, later.
+  template <class Handler>
+  void post(Handler&& handler) {
+    asio::post(io_, std::forward<Handler>(handler));
+  }
+  // Starts a coroutine that nobody awaits; runs until its first suspension before it returns.
+  void spawn(Task<void> task);
+  std::size_t spawned() const noexcept { return spawned_; }
+
+  void arm(Timer& timer, TimePoint at);  // REQUIRES !timer.armed()
+  void disarm(Timer& timer) noexcept;    // nothing happens if it is not armed
+
+  // co_await loop.sleep_until(t)
+  struct Sleep final : Timer {
+    Sleep(Loop& loop, TimePoint at) : loop_(loop), at_(at) {}
+    bool await_ready() const noexcept { return false; }
+    void await_suspend(std::coroutine_handle<> waiter) {
+      waiter_ = waiter;
+      loop_.arm(*this, at_);
+    }
+    void await_resume() const noexcept {}
+    void on_timer() override { std::exchange(waiter_, nullptr).resume(); }
+
+   private:
+    Loop& loop_;
+    TimePoint at_;
+    std::coroutine_handle<> waiter_;
+  };
+  Sleep sleep_until(TimePoint at) { return Sleep(*this, at); }
+  Sleep sleep_for(Duration d) { return Sleep(*this, Clock::now() + d); }
+
+  // co_await loop.yield(): goes to the end of the loop's queue.
+  struct Yield {
+    Loop& loop;
+    bool await_ready() const noexcept { return false; }
+    void await_suspend(std::coroutine_handle<> waiter) {
+      loop.post([waiter] { waiter.resume(); });
+    }
+    void await_resume() const noexcept {}
+  };
+  Yield yield() { return Yield{*this}; }
+
+  // Runs until stop(). REQUIRES Drive::real_time.
+  void run();
+  void stop();  // any thread
+
+  // Runs everything that can run at the present Clock::now(), timers that are due included. Returns how many
+  // handlers ran. REQUIRES Drive::manual.
+  std::size_t poll_until_idle();
+  std::optional<TimePoint> next_timer() const;
+
+ private:
+  void schedule();
+  void fire_due();
+  static detail::Detached run_spawned(Loop* loop, Task<void> task);
+
+  Drive drive_;
+  asio::io_context io_{1};
+  asio::executor_work_guard<asio::io_context::executor_type> work_;
+  asio::basic_waitable_timer<std::chrono::steady_clock, asio::wait_traits<std::chrono::steady_clock>,
+                             asio::io_context::executor_type>
+      alarm_;
+  TimePoint alarm_at_ = time_point_never;
+  absl::btree_map<std::pair<TimePoint, std::uint64_t>, Timer*> timers_;
+  std::uint64_t next_sequence_ = 0;
+  std::size_t spawned_ = 0;
+};
+
+}  // namespace spillway

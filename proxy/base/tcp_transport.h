@@ -1,0 +1,36 @@
+// TCP over Asio: the Transport and Network of programs.
+#pragma once
+
+#include <boost/asio/ip/tcp.hpp>
+#include <memory>
+#include <string>
+
+#include "proxy/base/transport.h"
+
+namespace spillway {
+
+using TcpSocket = asio::basic_stream_socket<asio::ip::tcp, asio::io_context::executor_type>;
+
+struct TcpOptions {
+  int send_buffer_bytes = 0;     // 0: the kernel's choice
+  int receive_buffer_bytes = 0;  // 0: the kernel's choice
+  // A peer that was powered off is noticed: keepalive 30 s + 3 × 5 s, TCP_USER_TIMEOUT 45 s.
+  bool keepalive = true;
+};
+
+// Takes a connected socket; sets non-blocking, TCP_NODELAY and the options.
+std::unique_ptr<Transport> make_tcp_transport(Loop& loop, TcpSocket socket,
+                                              const TcpOptions& options = {});
+
+class TcpNetwork final : public Network {
+ public:
+  TcpNetwork(Loop& loop, const TcpOptions& options) : loop_(loop), options_(options) {}
+  Task<Result<std::unique_ptr<Transport>>> connect(std::string host, std::uint16_t port,
+                                                   TimePoint deadline) override;
+
+ private:
+  Loop& loop_;
+  TcpOptions options_;
+};
+
+}  // namespace spillway

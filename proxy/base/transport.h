@@ -1,0 +1,115 @@
+// Transport: the only door to the network. A byte stream that is read and written without blocking,
+// and waited for. Implementations: TCP (tcp_transport.h) and the simulated one of the tests.
+//
+// Belongs to one loop's thread. At most one waiter per direction at a time.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <coroutine>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "cursor/bson_view.h"
+#include "proxy/base/loop.h"
+
+namespace spillway {
+
+struct IoResult {
+  enum class Status : std::uint8_t {
+    ok,           // `bytes` were moved; on a read, > 0
+    would_block,  // nothing now: wait
+    closed,       // the peer ended its stream (reads only)
+    failed,       // the connection is broken
+  };
+  Status status = Status::ok;
+  std::size_t bytes = 0;
+
+  bool ok() const noexcept { return status == Status::ok; }
+  bool would_block() const noexcept { return status == Status::would_block; }
+};
+
+// Called once, from the loop, never from inside wait().
+class IoWaiter {
+ public:
+  virtual void on_ready(bool aborted) = 0;
+
+ protected:
+  ~IoWaiter() = default;
+};
+
+class Transport {
+ public:
+  enum class Direction : std::uint8_t { read, write };
+
+  virtual ~Transport() = default;
+  virtual Loop& loop() noexcept = 0;
+  virtual IoResult try_read(MutableBytes into) = 0;
+  // May move fewer bytes than given. At most 64 pieces are looked at.
+  virtual IoResult try_write(std::span<const iovec> pieces) = 0;
+  // Calls `waiter` when the direction is ready (or the stream ended), or aborted by cancel() or close().
+  virtual void wait(Direction direction, IoWaiter& waiter) = 0;
+  // Aborts both directions' waits; the stream stays usable.
+  virtual void cancel() = 0;
+  // Aborts waits, ends the stream. Idempotent. After it, reads and writes fail.
+  virtual void close() = 0;
+  // Closes with a reset, so that the peer cannot take what it has for the whole.
+  virtual void reset() = 0;
+  virtual const std::string& peer() const noexcept = 0;   // "127.0.0.1:5000"
+  virtual const std::string& local() const noexcept = 0;  // our end
+};
+
+// co_await ReadyWait(transport, direction, deadline): true when ready, false when aborted or the deadline
+// passed (timed_out() tells which; a wait that timed out has cancelled the transport's other wait too).
+class ReadyWait final : public IoWaiter, public Timer {
+ public:
+  ReadyWait(Transport& transport, Transport::Direction direction,
+            TimePoint deadline = time_point_never)
+      : transport_(transport), direction_(direction), deadline_(deadline) {}
+  bool await_ready() const noexcept { return false; }
+  void await_suspend(std::coroutine_handle<> waiter) {
+    waiter_ = waiter;
+    if (deadline_ != time_point_never) transport_.loop().arm(*this, deadline_);
+    transport_.wait(direction_, *this);
+  }
+  bool await_resume() const noexcept { return !aborted_ && !timed_out_; }
+  bool timed_out() const noexcept { return timed_out_; }
+
+  void on_ready(bool aborted) override {
+    aborted_ = aborted;
+    transport_.loop().disarm(*this);
+    std::exchange(waiter_, nullptr).resume();
+  }
+  void on_timer() override {
+    timed_out_ = true;
+    transport_.cancel();  // on_ready follows, from the loop
+  }
+
+ private:
+  Transport& transport_;
+  Transport::Direction direction_;
+  TimePoint deadline_;
+  std::coroutine_handle<> waiter_;
+  bool aborted_ = false;
+  bool timed_out_ = false;
+};
+
+// Writes all the pieces, waiting as needed. False: the connection failed or the deadline passed.
+Task<bool> write_all(Transport& transport, std::span<iovec> pieces,
+                     TimePoint deadline = time_point_never);
+// Reads exactly into.size() bytes.
+Task<bool> read_exactly(Transport& transport, MutableBytes into, TimePoint deadline = time_point_never);
+// Drops the first `bytes` of `pieces`: what was written. Returns the rest.
+std::span<iovec> advance_pieces(std::span<iovec> pieces, std::size_t bytes) noexcept;
+
+// How a loop reaches the world: resolves and connects. One per loop.
+class Network {
+ public:
+  virtual ~Network() = default;
+  // HostNotFound(7), HostUnreachable(6) or NetworkTimeout(89) on failure.
+  virtual Task<Result<std::unique_ptr<Transport>>> connect(std::string host, std::uint16_t port,
+                                                           TimePoint deadline) = 0;
+};
+
+}  // namespace spillway

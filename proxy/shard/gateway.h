@@ -1,0 +1,161 @@
+// Gateway: how one worker speaks to all shards. Chooses a host, takes a pooled connection, sends one
+// command, returns its reply.
+//
+// One per worker; every method is for that worker's thread. Replies of up to
+// limits::reply_complete_bytes_max are complete when call() returns; larger ones are complete too unless the
+// caller asked for a stream, in which case the rest is still in the shard connection's socket.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "allocator/buffer.h"
+#include "cursor/bson_writer.h"
+#include "proxy/base/loop.h"
+#include "proxy/base/transport.h"
+#include "proxy/shard/read_preference.h"
+
+namespace spillway::shard {
+
+class Connection;  // connection.h
+class Pool;        // pool.h
+
+// A shard as configuration names it. The index is its position in the routing snapshot.
+struct ShardAddress {
+  std::string name;
+  std::string uri;  // mongodb://…
+};
+
+// A host of a shard. Cursors stay on the host that opened them.
+struct HostAddress {
+  std::string host;
+  std::uint16_t port = 0;
+  bool operator==(const HostAddress&) const = default;
+  std::string text() const;  // "host:port"
+};
+
+// A command on its way out: the OP_MSG sections, without the header and flags, in at most three pieces.
+// Views: the caller keeps the bytes until call() returned.
+struct Command {
+  std::uint32_t flags = 0;             // OP_MSG flag bits (no checksum; never moreToCome)
+  std::array<iovec, 3> sections{};     // kind byte included in the bytes
+  std::size_t section_count = 0;
+  std::size_t bytes() const noexcept;
+
+  // The sections of a body without sequences: kind byte 0 and the document.
+  static Command of_body(DocView body) noexcept;
+  // The sections of a whole OP_MSG as it arrived: everything after header and flags, checksum cut off.
+  static Command of_sections(Bytes sections) noexcept;
+};
+
+// What may be sent again after a failure. (mongos behaviour reference, section 7.3)
+enum class RetryPolicy : std::uint8_t {
+  none,            // once
+  not_idempotent,  // only when the shard surely did not execute it: not sent, or a not-primary error
+  idempotent,      // reads, and writes with a txnNumber
+};
+
+struct CallOptions {
+  const ReadPreference* read_preference = nullptr;  // null: primary
+  std::optional<HostAddress> host;                  // this host only: getMore, killCursors
+  RetryPolicy retry = RetryPolicy::none;
+  TimePoint deadline = time_point_never;            // maxTimeMS; a long query alone is never cut
+  MemoryBudget* budget = nullptr;                   // pays for the reply. REQUIRED
+  bool stream = false;  // a reply over reply_complete_bytes_max may come as a stream
+  bool bulk = false;    // a getMore or scan: must not take the connections kept for point operations
+};
+
+// A connection on loan. Destroying it returns the connection to its pool if the last reply was read to its
+// end, and closes it otherwise.
+class Lease {
+ public:
+  Lease() noexcept = default;
+  Lease(Pool* pool, std::unique_ptr<Connection> connection) noexcept;
+  Lease(Lease&& other) noexcept;
+  Lease& operator=(Lease&& other) noexcept;
+  ~Lease();
+  explicit operator bool() const noexcept { return connection_ != nullptr; }
+  Connection& operator*() const noexcept { return *connection_; }
+  Connection* operator->() const noexcept { return connection_.get(); }
+  void release() noexcept;
+
+ private:
+  Pool* pool_ = nullptr;
+  std::unique_ptr<Connection> connection_;
+};
+
+// What a shard answered. `bytes` starts at the OP_MSG header; compressed replies arrive decompressed.
+struct Reply {
+  Buffer bytes;                // the whole message, or its first bytes if streaming()
+  std::size_t message_bytes = 0;  // the message's length
+  HostAddress host;
+  Lease lease;                 // only while streaming: the rest of the message is read through it
+
+  bool streaming() const noexcept { return bytes.size() < message_bytes; }
+  // The reply document. REQUIRES !streaming().
+  DocView body() const noexcept;
+};
+
+// The state of a shard as its worker's monitor sees it.
+struct HostState {
+  HostAddress address;
+  bool known = false;       // answered its last hello
+  bool primary = false;     // writes go here (a standalone counts)
+  bool secondary = false;
+  std::int64_t ping_ms = 0;
+  std::size_t in_use = 0, available = 0, created = 0;
+};
+struct ShardState {
+  std::string name;
+  std::string set_name;             // empty: standalone
+  bool replica_set = false;         // every known host is a replica-set member
+  bool offers_sort_key = false;     // a mongod: projections may ask for {$meta: "sortKey"}
+  bool ferretdb = false;            // no 16 MB cap on batches, 250 documents when batchSize is missing
+  std::int32_t max_wire_version = 0;  // the lowest of its known hosts; 0 when none is known
+  std::vector<HostState> hosts;
+};
+
+struct GatewayOptions {
+  std::vector<ShardAddress> shards;
+  std::int64_t connect_timeout_ms = 10'000;
+  std::int64_t heartbeat_ms = 10'000;
+  std::int64_t expedited_heartbeat_ms = 500;  // while a request waits, and while a host is down
+  std::int64_t local_threshold_ms = 15;
+  std::size_t pool_min = 1;
+  std::size_t pool_max = 1'000;
+  std::size_t pool_connecting_max = 2;
+  std::int64_t pool_idle_ms = 300'000;
+  std::string compressors;          // net.shardCompression; empty: none
+  std::string application_name = "spillway";
+};
+
+class Gateway {
+ public:
+  virtual ~Gateway() = default;
+
+  // Sends one command and reads its reply. On failure the error is one a client may see: HostUnreachable(6),
+  // NetworkTimeout(89), FailedToSatisfyReadPreference(133), MaxTimeMSExpired(50), … State-change errors of the
+  // shard (91, 189, 10107, 11600, 11602, 13435, 13436) never leave call(): what retries did not mend becomes
+  // HostUnreachable(6). A reply with ok: 0 and another code is a success here: the caller reads it.
+  virtual Task<Result<Reply>> call(std::uint16_t shard, Command command, CallOptions options) = 0;
+
+  // The state of every shard, in order. Valid until the loop runs again.
+  virtual const std::vector<ShardState>& states() const = 0;
+  // Waits until every shard answered once, or the deadline. For start-up.
+  virtual Task<bool> wait_until_known(TimePoint deadline) = 0;
+
+  // Housekeeping, every 250 ms: trims idle connections, keeps the minimum.
+  virtual void tick(TimePoint now) = 0;
+  // Stops monitors, closes idle connections; leases end on their own. co_await before the loop stops.
+  virtual Task<void> shut_down() = 0;
+};
+
+std::unique_ptr<Gateway> make_gateway(Loop& loop, Network& network, MemoryBudget& budget,
+                                      GatewayOptions options);
+
+}  // namespace spillway::shard

@@ -1,0 +1,27 @@
+// $readPreference, parsed. Source: mongos behaviour reference, section 6.7.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cursor/bson_view.h"
+
+namespace spillway::shard {
+
+enum class ReadMode : std::uint8_t { primary, primary_preferred, secondary, secondary_preferred, nearest };
+
+struct ReadPreference {
+  using TagSet = std::vector<std::pair<std::string, std::string>>;
+
+  ReadMode mode = ReadMode::primary;
+  std::vector<TagSet> tag_sets;          // tried in order; empty: any server
+  std::int64_t max_staleness_seconds = -1;  // −1: no limit
+
+  // Errors: FailedToParse(9) for an unknown mode, BadValue(2) for tags with primary,
+  // MaxStalenessOutOfRange(160), TypeMismatch(14).
+  static Result<ReadPreference> parse(DocView document);
+};
+
+}  // namespace spillway::shard
