@@ -1,0 +1,48 @@
+// The documents of the `config` database, made from the routing snapshot: what sh.status(), Compass
+// and drivers' test harnesses read from a router.
+// Source: mongos behaviour reference, sections 2.1–2.4 (fields of 4.2 and of 5.0 side by side).
+#pragma once
+
+#include <absl/functional/function_ref.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cursor/bson_writer.h"
+#include "proxy/catalog/routing.h"
+
+namespace spillway::catalog {
+
+// What the documents say about the process that answers.
+struct ConfigReadParams {
+  std::string host;           // "<host>:<port>" of this router, _id in config.mongos
+  std::string mongo_version;  // the server version that buildInfo reports
+  std::array<std::uint8_t, 12> cluster_id{};
+  std::int64_t start_time_ms = 0;  // wall clock, milliseconds since the epoch
+  std::int64_t now_ms = 0;
+};
+
+// Names of the collections made here: shards, databases, collections, chunks, version, settings,
+// mongos, tags, sorted.
+const std::vector<std::string_view>& config_collection_names();
+
+// Visits the documents of config.<collection> in _id order until visit returns false. False when no
+// such collection is made here. Documents are made one by one: a million chunks need no more memory
+// than one.
+bool visit_config_documents(std::string_view collection, const RoutingSnapshot& snapshot,
+                            const ConfigReadParams& params,
+                            absl::FunctionRef<bool(BsonDoc)> visit);
+
+// All of them at once; nullopt when no such collection is made here.
+std::optional<std::vector<BsonDoc>> config_documents(std::string_view collection,
+                                                     const RoutingSnapshot& snapshot,
+                                                     const ConfigReadParams& params);
+
+// A cluster id derived from the shards' names and addresses: the same table gives the same id.
+std::array<std::uint8_t, 12> derived_cluster_id(const RoutingSnapshot& snapshot);
+
+}  // namespace spillway::catalog

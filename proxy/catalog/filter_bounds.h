@@ -1,0 +1,65 @@
+// From a query filter to ranges of shard keys, as a query planner bounds a single-key index equal to
+// the shard key. Every result is a superset: a document that matches the filter has its key within
+// the bounds. What cannot be bounded ([MinKey, MaxKey]) goes to all shards.
+//
+// Nothing here throws on a filter, however odd; recursion and work are limited, and what lies beyond
+// a limit counts as unbounded. Malformed filters are for the shard to refuse.
+// Source: mongos behaviour reference, section 2.10.
+#pragma once
+
+#include <absl/functional/function_ref.h>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cursor/bson_view.h"
+#include "cursor/error.h"
+#include "proxy/catalog/shard_key.h"
+
+namespace spillway::catalog {
+
+// Ranges that a flattened filter may have; more is Location17439.
+inline constexpr std::size_t key_ranges_max = 4'000'000;
+// Points of one $in that are kept apart; a longer list is bounded by its smallest and largest.
+inline constexpr std::size_t interval_points_max = 100'000;
+// Nesting of a filter that is looked into.
+inline constexpr int filter_depth_max = 100;
+
+// Values between two encoded ones (append_order_key of a single value).
+struct Interval {
+  std::string low;
+  std::string high;
+  bool low_open = false;
+  bool high_open = false;
+
+  bool is_point() const noexcept { return low == high && !low_open && !high_open; }
+  bool operator==(const Interval&) const = default;
+};
+
+// Sorted, disjoint. Empty: no value can match.
+using IntervalList = std::vector<Interval>;
+
+// One list per field of the shard key.
+struct FilterBounds {
+  std::vector<IntervalList> fields;
+
+  bool unsatisfiable() const noexcept;  // no value can match in some field
+  bool unbounded() const noexcept;      // the first field is [MinKey, MaxKey]
+};
+
+// Never fails. `simple_collation`: the effective collation of the query compares strings by bytes;
+// otherwise predicates on collatable values bound nothing.
+FilterBounds bounds_of_filter(const ShardKeyPattern& pattern, DocView filter, bool simple_collation);
+
+// Calls visit(min, max) with encoded keys, both ends inclusive, in ascending order of the leading
+// fields, until it returns false. Location17439 when there would be more than key_ranges_max ranges.
+// No call when the bounds are unsatisfiable.
+Result<void> flatten(const FilterBounds& bounds,
+                     absl::FunctionRef<bool(std::string_view, std::string_view)> visit);
+
+// [MinKey, MaxKey]
+IntervalList full_interval();
+
+}  // namespace spillway::catalog

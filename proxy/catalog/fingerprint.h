@@ -1,0 +1,33 @@
+// The fingerprint guard: a table that gives an existing range to another shard must not be used, or
+// documents that were written under the old table would be looked for in the wrong place. Each
+// collection's owners are kept in `spillway.routing` on its primary shard; the pure part, making and
+// comparing those documents, is here.
+#pragma once
+
+#include <cstdint>
+
+#include "cursor/bson_view.h"
+#include "cursor/bson_writer.h"
+#include "cursor/error.h"
+#include "proxy/catalog/routing.h"
+
+namespace spillway::catalog {
+
+// Hash of key pattern and owners by range, by shard name; neighbouring chunks of one owner count as
+// one range.
+std::uint64_t fingerprint_of(const ShardKeyPattern& key, const ChunkMap& chunks,
+                             const std::vector<Shard>& shards);
+
+// {_id: <ns>, key, fingerprint: long, shards: [names], and either
+//   ranges: [{max: <bound>, shard: <position in shards>}, …]          (min: the bound before)
+// or, when that would not fit a document,
+//   bounds: BinData (8-byte hash of each upper bound), owners: BinData (2-byte positions)}
+BsonDoc fingerprint_document(const CollectionRouting& collection, const RoutingSnapshot& snapshot);
+
+// Ok when every range of the stored document has the same owner now. IllegalOperation(20) naming the
+// first range whose owner changed, or the changed key; FailedToParse(9) for a document that is none
+// of ours.
+Result<void> compare_fingerprint(DocView stored, const CollectionRouting& collection,
+                                 const RoutingSnapshot& snapshot);
+
+}  // namespace spillway::catalog

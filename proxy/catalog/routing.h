@@ -1,0 +1,118 @@
+// The routing table in memory: shards, databases' primaries, sharded collections.
+//
+// A RoutingSnapshot is immutable and shared as std::shared_ptr<const RoutingSnapshot>; a request
+// takes one reference at its start and uses the same table to its end. Every pointer and view handed
+// out lives as long as the snapshot. Safe to use from any thread.
+// Source: mongos behaviour reference, sections 2.1–2.4, 2.10 and 4.5.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proxy/catalog/chunk_map.h"
+#include "proxy/catalog/filter_bounds.h"
+#include "proxy/catalog/shard_key.h"
+
+namespace spillway::catalog {
+
+struct Shard {
+  std::string name;
+  std::string uri;  // mongodb://… as configured
+  ShardIndex index = 0;
+};
+
+struct Database {
+  std::string name;
+  ShardIndex primary = 0;
+};
+
+// A zone's range of one collection (config.tags); listed, not enforced.
+struct Zone {
+  std::string name;
+  std::string ns;
+  BsonDoc min;
+  BsonDoc max;
+  std::vector<ShardIndex> shards;
+};
+
+// One sharded collection.
+struct CollectionRouting {
+  std::string ns;  // empty for collections sharded by the default key
+  ShardKeyPattern key;
+  bool unique = false;
+  ChunkMap chunks;
+  // Stable over restarts and over splits and merges: of the owners by range (names, not indexes).
+  std::uint64_t fingerprint = 0;
+
+  // The owner of a document. ShardKeyNotFound(61) when its key holds arrays.
+  Result<ShardIndex> target_document(DocView doc) const;
+  // Shards that may hold documents matching the filter; never empty. Only error: Location17439.
+  Result<ShardSet> target_filter(DocView filter, bool simple_collation) const;
+  // The one shard of a filter with full shard-key equality, if the collation does not change what is
+  // equal; nullopt otherwise.
+  std::optional<ShardIndex> target_exact(DocView filter, bool simple_collation) const;
+  // Shards that own chunks.
+  const ShardSet& all_shards() const noexcept { return chunks.owners(); }
+};
+
+// What a snapshot is made of; filled by a loader.
+struct RoutingParts {
+  std::vector<Shard> shards;  // not empty; index = position
+  ShardIndex default_primary = 0;
+  std::vector<Database> databases;  // those declared
+  std::vector<CollectionRouting> collections;
+  std::optional<CollectionRouting> default_collection;  // from routing.defaultShardKey
+  std::vector<Zone> zones;
+};
+
+class RoutingSnapshot {
+ public:
+  // REQUIRES: names are unique and every index is below shards.size().
+  explicit RoutingSnapshot(RoutingParts parts);
+
+  const std::vector<Shard>& shards() const noexcept { return parts_.shards; }
+  const Shard& shard(ShardIndex index) const noexcept { return parts_.shards[index]; }
+  std::optional<ShardIndex> shard_by_name(std::string_view name) const;
+
+  ShardIndex default_primary() const noexcept { return parts_.default_primary; }
+  // The shard of a database's unsharded collections; databases not declared live on the default one.
+  ShardIndex primary_shard(std::string_view db) const;
+
+  // nullptr: unsharded. With a default shard key, every collection not declared is sharded by it
+  // except system.* and those of admin, config and local; they share one routing, whose ns is empty.
+  const CollectionRouting* collection(std::string_view ns) const;
+  const CollectionRouting* default_collection() const noexcept {
+    return parts_.default_collection ? &*parts_.default_collection : nullptr;
+  }
+
+  // Every shard of the table, for commands that go to all.
+  ShardSet all_shards() const;
+
+  // For listing. Databases: those declared and those of declared collections, by name; collections
+  // by namespace.
+  const std::vector<Database>& databases() const noexcept { return parts_.databases; }
+  const std::vector<CollectionRouting>& collections() const noexcept { return parts_.collections; }
+  const std::vector<Zone>& zones() const noexcept { return parts_.zones; }
+
+ private:
+  RoutingParts parts_;
+  absl::flat_hash_map<std::string, ShardIndex> shard_by_name_;
+  absl::flat_hash_map<std::string, ShardIndex> primary_by_db_;
+  absl::flat_hash_map<std::string, std::size_t> collection_by_ns_;
+};
+
+// Splits "db.coll.with.dots" at the first dot.
+struct Namespace {
+  std::string_view db;
+  std::string_view collection;  // empty when there is no dot
+};
+Namespace split_namespace(std::string_view ns) noexcept;
+
+}  // namespace spillway::catalog

@@ -1,0 +1,87 @@
+// Shard key patterns, and the shard key of a document or of a query.
+//
+// A *key* is the memcmp-comparable encoding (cursor/bson_order.h) of the pattern's field values in
+// pattern order, hashed fields replaced by the int64 hash of their value. Keys and chunk bounds of
+// one pattern compare with memcmp.
+// Source: mongos behaviour reference, sections 2.7 and 4.5.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cursor/bson_view.h"
+#include "cursor/bson_writer.h"
+#include "cursor/error.h"
+
+namespace spillway::catalog {
+
+// Whether a collation changes how this value compares: strings, symbols, objects and arrays.
+bool is_collatable(ValueView value) noexcept;
+
+// An operator document of a query: its first field starts with '$' and it is no DBRef.
+bool is_operator_document(ValueView value) noexcept;
+
+// The equality that a filter requires of every field of a shard key.
+struct QueryKey {
+  std::string key;          // encoded, hashed fields replaced
+  BsonDoc values;           // {<path>: value, …} as the query gave them, nothing hashed
+  bool collatable = false;  // at least one of the values is collatable
+};
+
+// Immutable after parse; safe to use from any thread.
+class ShardKeyPattern {
+ public:
+  struct Field {
+    std::string path;  // dotted
+    bool hashed = false;
+  };
+
+  // BadValue(2) when the pattern is not a valid shard key.
+  static Result<ShardKeyPattern> parse(DocView pattern);
+
+  const std::vector<Field>& fields() const noexcept { return fields_; }
+  DocView pattern() const noexcept { return pattern_.view(); }
+  bool has_hashed_field() const noexcept;
+  // Fields, names and hashed-ness are the same, in the same order.
+  bool operator==(const ShardKeyPattern& other) const noexcept;
+
+  // A missing field is null. ShardKeyNotFound(61) when an array stands at or above a field.
+  Result<std::string> key_of_document(DocView doc) const;
+  // The same values as a document {<path>: value}; hashed fields are hashed.
+  Result<BsonDoc> key_values_of_document(DocView doc) const;
+
+  // Full equality on every field, else nullopt. Never defaults a missing field.
+  std::optional<std::string> key_of_query(DocView filter) const;
+  // The key's values: {<path>: value}, hashed fields hashed.
+  std::optional<BsonDoc> key_values_of_query(DocView filter) const;
+  // Everything at once.
+  std::optional<QueryKey> query_key(DocView filter) const;
+
+  // A chunk bound: exactly the pattern's fields in the pattern's order; hashed fields hold int64,
+  // MinKey or MaxKey. BadValue(2) otherwise.
+  Result<std::string> key_of_bound(DocView bound) const;
+  // {<path>: MinKey, …} and {<path>: MaxKey, …}
+  BsonDoc min_bound() const;
+  BsonDoc max_bound() const;
+
+  // The shard key is a prefix of this index key, in the same order (a unique index must have it,
+  // else CannotCreateIndex(67)). A hashed field is no prefix of anything: it cannot be unique.
+  bool has_prefix_index(DocView index_key) const;
+  // Whether a query's or update's path touches the shard key: equal to a field, or above or below it.
+  bool touches(std::string_view path) const noexcept;
+
+ private:
+  ShardKeyPattern() = default;
+  BsonDoc hashed_values(DocView values) const;
+
+  std::vector<Field> fields_;
+  BsonDoc pattern_;
+};
+
+// Exact equality on _id: `{_id: v}` or `{_id: {$eq: v}}`, other predicates allowed beside it, v no
+// array, regex or object with $-fields (section 4.5). `collatable`, when given, tells of v.
+bool exact_id_equality(DocView filter, bool* collatable = nullptr);
+
+}  // namespace spillway::catalog
