@@ -1,0 +1,67 @@
+// Aggregation expressions: parsed once, evaluated per document.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cursor/bson_view.h"
+#include "cursor/error.h"
+#include "proxy/exec/pipeline/meter.h"
+#include "proxy/exec/pipeline/value.h"
+
+namespace spillway::pipeline {
+
+// The variables that an expression may name with $$. Slots are numbered from the outside inwards.
+struct ParseScope {
+  struct Variable {
+    std::string name;
+    Value constant;  // of a command's `let`; missing for a slot
+    int slot = -1;   // of $let, $map, $filter, $reduce; -1 for a constant
+  };
+  std::vector<Variable> variables;
+  int slots = 0;
+
+  const Variable* find(std::string_view name) const noexcept;
+  // A scope with one more slot; *slot is its number.
+  ParseScope with(std::string_view name, int* slot) const;
+};
+
+// What an expression sees: the document ($$ROOT), its variables, and the meter that pays for what it
+// builds. Values that it gives are valid while the document is.
+struct EvalContext {
+  DocView root;
+  Meter& meter;
+  std::vector<Value> slots;
+};
+
+// Immutable once parsed; may be evaluated from any thread, with a context of that thread.
+class Expression {
+ public:
+  virtual ~Expression() = default;
+  virtual Result<Value> evaluate(EvalContext& context) const = 0;
+  // The value, if it does not depend on the document.
+  virtual const Value* constant() const noexcept { return nullptr; }
+};
+using ExpressionPtr = std::unique_ptr<const Expression>;
+
+// Parses the server's expression language. CommandNotSupported (115) for an operator or variable that
+// the server knows and that is not evaluated here; the server's code for what is malformed.
+Result<ExpressionPtr> parse_expression(ValueView spec, const ParseScope& scope);
+// A field path without its '$' ("a.b"), as an expression.
+Result<ExpressionPtr> parse_field_path(std::string_view dotted);
+ExpressionPtr make_constant(Value value);
+
+// Splits "a.b.c". The server's error for an empty component (15998), one that starts with '$'
+// (16410), or a trailing dot (40353).
+Result<std::vector<std::string>> split_field_path(std::string_view dotted);
+
+// Follows a path from a document or array as "$a.b" does: arrays on the way give an array of what
+// their elements hold.
+Result<Value> follow_path(const Value& from, const std::string* at, const std::string* end,
+                          Meter& meter);
+
+Error unsupported_error(std::string_view kind, std::string_view name);
+
+}  // namespace spillway::pipeline

@@ -1,0 +1,51 @@
+// The merge part at work: documents in, documents out, one at a time.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "cursor/bson_writer.h"
+#include "proxy/exec/pipeline/split.h"
+#include "proxy/exec/pipeline/stage.h"
+
+namespace spillway::pipeline {
+
+// Pushes documents through stages. Use: push() the shards' documents in the order of the merge, taking
+// the output with next() after every push so that little is kept; stop when wants_more() is false or
+// the shards are exhausted; then finish(), and next() until it is empty.
+// Everything that it keeps is charged to the budget, which must outlive it. After an error only the
+// destructor may be called. Movable; single-threaded.
+class MergePipeline final : private Sink {
+ public:
+  MergePipeline(std::vector<StagePtr> stages, MemoryBudget& budget,
+                std::uint64_t stage_bytes_limit = stage_bytes_max);
+  MergePipeline(MergePipeline&&) noexcept = default;
+  MergePipeline& operator=(MergePipeline&&) noexcept = default;
+  ~MergePipeline() override;
+
+  // `doc` need not be valid after the call. InvalidBSON when it is malformed.
+  // 292 when a stage exceeds its limit, 146 when the budget refuses.
+  Result<void> push(DocView doc) override;
+  // No more documents come. Idempotent.
+  Result<void> finish();
+  // False: a limit is satisfied; the upstream may be stopped and finish() called.
+  bool wants_more() const noexcept;
+  // The next document of the output, if there is one now. After finish() nullopt means the end.
+  Result<std::optional<BsonDoc>> next();
+  // After finish(): nothing is left.
+  bool exhausted() const noexcept { return finished_ && draining_ == stages_.size() && output_.empty(); }
+
+ private:
+  class Link;
+  class Output;
+  Result<void> push_into(std::size_t stage, DocView doc);
+
+  std::vector<StagePtr> stages_;
+  std::unique_ptr<Meter> meter_;  // of output_
+  std::deque<BsonDoc> output_;
+  std::size_t draining_ = 0;  // the stage being drained, after finish()
+  bool finished_ = false;
+};
+
+}  // namespace spillway::pipeline

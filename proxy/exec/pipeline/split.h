@@ -1,0 +1,48 @@
+// Dividing an aggregation pipeline over several shards: what every shard runs on its own documents,
+// and what is left to do here, on what they send.
+// Source: mongos behaviour reference, section 4.8.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "cursor/bson_writer.h"
+#include "proxy/exec/pipeline/stage.h"
+
+namespace spillway::pipeline {
+
+// The two halves of a pipeline. Run it once: the stages keep what they gather.
+struct SplitPipeline {
+  // The pipeline for each shard: the bytes of a BSON array, for append_array().
+  BsonDoc shard_part;
+  // The shards' streams are sorted by this pattern and have to be merged in its order.
+  std::optional<BsonDoc> merge_sort;
+  // The stages of the merge part, for a MergePipeline. Empty: a plain union.
+  std::vector<StagePtr> merge;
+  // The same stages as specifications, for explain: the bytes of a BSON array.
+  BsonDoc merge_part;
+  // The merge part does nothing but skip and limit, so that documents can be passed on as they are.
+  // True of an empty merge part, too.
+  bool window_only = true;
+  std::int64_t skip = 0;              // valid when window_only
+  std::optional<std::int64_t> limit;  // likewise; applied after the skip
+
+  bool plain_union() const noexcept { return merge.empty(); }
+};
+
+struct SplitOptions {
+  // The command's `let`: constants by name, visible as $$name in the merge part.
+  DocView let;
+};
+
+// Walks the stages. CommandNotSupported (115) names the first stage, accumulator or expression that
+// cannot be divided or evaluated here; a malformed stage of the merge part gives the server's code.
+// `pipeline` is the array; it must have been validated (DocView::validate).
+Result<SplitPipeline> split(DocView pipeline, const SplitOptions& options = {});
+
+// The whole pipeline, over no document at all: run on one shard it gives the error that the shard
+// has for the stages that would be merged here, or nothing. The bytes of a BSON array.
+BsonDoc over_nothing(DocView pipeline);
+
+}  // namespace spillway::pipeline
