@@ -1,0 +1,56 @@
+// Batch: one shard reply's documents, waiting to be consumed. Owns the reply's bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "allocator/buffer.h"
+#include "cursor/bson_view.h"
+
+namespace spillway {
+
+// Documents are handed out in order as views into the batch's buffer; they are valid until the batch is
+// destroyed. Moving a batch keeps them valid. Not thread-safe.
+class Batch {
+ public:
+  // `array` points into `owner`: a batch array. Its elements are checked one by one as they are reached.
+  Batch(Buffer owner, DocView array) noexcept
+      : owner_(std::move(owner)), next_(array.data() + 4), end_(array.data() + array.size() - 1) {
+    read();
+  }
+
+  // The next document, or nullopt at the end or when the rest is malformed.
+  std::optional<DocView> peek() const noexcept { return head_; }
+  void pop() noexcept {
+    next_ += head_bytes_;
+    read();
+  }
+  bool malformed() const noexcept { return malformed_; }
+  // Bytes not handed out yet: an upper bound of the documents' sizes.
+  std::size_t remaining_bytes() const noexcept { return static_cast<std::size_t>(end_ - next_); }
+  std::size_t held_bytes() const noexcept { return owner_.capacity(); }
+
+ private:
+  void read() noexcept {
+    const DocIterator at(next_, end_);
+    head_.reset();
+    malformed_ = at.malformed();
+    if (at.done()) return;
+    if (at->type != BsonType::document) {
+      malformed_ = true;
+      return;
+    }
+    head_ = at->as_document();
+    head_bytes_ = at->raw.size();
+  }
+
+  Buffer owner_;
+  const std::uint8_t* next_;
+  const std::uint8_t* end_;
+  std::optional<DocView> head_;
+  std::size_t head_bytes_ = 0;
+  bool malformed_ = false;
+};
+
+}  // namespace spillway

@@ -1,0 +1,91 @@
+// ClusterCursor: the client's cursor over N shard cursors. A value without socket, timer or executor: a
+// getMore checks it out of the registry on any worker, works on it, and returns it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cursor/batch.h"
+#include "cursor/bson_writer.h"
+#include "cursor/merge.h"
+
+namespace spillway {
+
+// A shard's half of a cursor. `id` 0: exhausted on the shard; buffered batches may remain.
+struct RemoteCursor {
+  std::uint16_t shard = 0;
+  std::string host;  // getMore goes to the host that opened the cursor
+  std::uint16_t port = 0;
+  std::int64_t id = 0;
+  std::deque<Batch> batches;
+  std::string head_key;  // sorted cursors: the order key of the head document, valid if head_keyed
+  bool head_keyed = false;
+
+  const Batch* front() const noexcept { return batches.empty() ? nullptr : &batches.front(); }
+  bool has_document() const noexcept { return front() != nullptr && front()->peek().has_value(); }
+  bool finished() const noexcept { return id == 0 && !has_document(); }
+};
+
+// Stages that run on the merged stream (the second half of an aggregation). Implemented by the exec layer.
+class DocumentStage {
+ public:
+  virtual ~DocumentStage() = default;
+  virtual Result<void> push(DocView document) = 0;
+  virtual Result<void> finish() = 0;                // no more input
+  virtual std::optional<BsonDoc> next() = 0;        // the next output document, if one is ready
+  virtual bool wants_more() const = 0;              // false: input may stop (a limit was reached)
+};
+
+// How a sorted cursor gets the key of a document.
+enum class SortKeySource : std::uint8_t { none, document, sort_key_field };
+
+// Session facts a getMore is checked against. (mongos behaviour reference, section 5.4, step 6)
+struct CursorSession {
+  std::string lsid;  // the lsid document's bytes; empty: no session
+  std::optional<std::int64_t> txn_number;
+  bool in_transaction = false;
+};
+
+struct ClusterCursor {
+  std::int64_t id = 0;
+  std::string ns;             // "db.collection", as the client sees it
+  std::string database;
+  std::string collection;     // what getMore names towards shards
+  std::vector<RemoteCursor> remotes;
+  std::size_t next_remote = 0;  // unsorted: where the round robin stands
+
+  SortKeySource sort_keys = SortKeySource::none;
+  std::optional<SortPattern> sort;
+  std::vector<std::string> strip_fields;  // added for the sort; taken out of each document again
+  std::optional<std::int64_t> limit_remaining;
+  std::int64_t skip_remaining = 0;
+  std::unique_ptr<DocumentStage> stage;
+  bool stage_finished = false;
+  std::optional<BsonDoc> stashed;  // a stage's document that did not fit into the last batch
+
+  std::int64_t batch_size = 0;  // the find's; 0: none was given
+  bool tailable = false;
+  bool await_data = false;
+  bool no_timeout = false;
+  bool from_one_shard = false;  // replies pass through: nothing is left to be applied here
+  CursorSession session;
+  std::string owner;            // the user that created it; empty without authentication
+  std::string originating_command;  // BSON, at most limits::originating_command_bytes_max
+  std::string comment;          // BSON element to repeat on getMores, or empty
+  std::optional<std::int64_t> time_left_ms;  // what is left of the find's maxTimeMS
+
+  std::int64_t created_ms = 0;  // wall clock, for currentOp
+  std::uint64_t documents_returned = 0;
+  std::uint64_t batches_returned = 0;
+  double mean_document_bytes = 0;  // learnt from the batches seen
+
+  bool exhausted() const noexcept;       // nothing is left to return
+  std::size_t buffered_bytes() const noexcept;
+  std::size_t open_remotes() const noexcept;  // shard cursors that would have to be killed
+};
+
+}  // namespace spillway

@@ -1,0 +1,42 @@
+// The command table: every command the proxy knows, its handler and its rules. A name that is not in it is
+// CommandNotFound(59).
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "proxy/exec/context.h"
+#include "proxy/exec/request.h"
+#include "proxy/exec/response.h"
+
+namespace spillway::exec {
+
+// A handler runs on the session's worker. `request` and `client` outlive it. An Error becomes an ok: 0 reply.
+using Handler = Task<Result<Response>> (*)(Context& context, Client& client, const Request& request);
+
+struct CommandSpec {
+  std::string_view name;
+  Handler handler;
+  bool admin_only = false;     // Unauthorized(13) on other databases
+  bool in_transaction = false; // allowed inside a transaction, else 263
+  bool secondary_ok = false;   // reads: for listCommands
+  std::string_view help = "";
+  std::size_t index = 0;       // position in the table; set when the table is built
+};
+
+// Each family of commands lists its own.
+std::span<const CommandSpec> read_commands();        // find, getMore, killCursors
+std::span<const CommandSpec> aggregate_commands();   // aggregate, count, distinct, explain
+std::span<const CommandSpec> write_commands();       // insert, update, delete, findAndModify
+std::span<const CommandSpec> session_commands();     // transactions, endSessions, killSessions, …
+std::span<const CommandSpec> catalog_commands();     // listDatabases, createIndexes, drop, collStats, …
+std::span<const CommandSpec> local_commands();       // ping, buildInfo, serverStatus, getParameter, …
+
+// By exact name, aliases included; nullptr: unknown.
+const CommandSpec* find_command(std::string_view name);
+std::span<const CommandSpec> all_commands();
+
+// Runs one command: envelope rules, handler, counters. Never fails: errors are replies.
+Task<Response> run_command(Context& context, Client& client, const Request& request);
+
+}  // namespace spillway::exec

@@ -1,0 +1,89 @@
+// What a command may use. One Context per worker; it lives as long as the worker.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "allocator/budget.h"
+#include "cursor/registry.h"
+#include "proxy/base/loop.h"
+#include "proxy/catalog/routing.h"
+#include "proxy/exec/metrics.h"
+#include "proxy/shard/gateway.h"
+
+namespace spillway::exec {
+
+class TransactionTable;  // transactions.h
+class OperationTable;    // operations.h
+
+// Settings that setParameter may change while running. Shared by all workers.
+struct Parameters {
+  std::atomic<std::int64_t> cursor_timeout_ms{600'000};
+  std::atomic<std::int64_t> cursor_monitor_frequency_secs{4};
+  std::atomic<bool> timeout_of_session_cursors{true};
+  std::atomic<std::int64_t> log_level{0};
+  std::atomic<std::int64_t> slow_ms{100};
+  bool test_commands = false;  // enableTestCommands; fixed at start
+};
+
+// Facts of the process, fixed at start. Shared by all workers.
+struct ProcessFacts {
+  std::string version = "0.1.0";
+  std::string host_name;                   // "host:port", as serverStatus names it
+  std::vector<std::string> arguments;      // argv, passwords censored
+  BsonDoc parsed_options;                  // getCmdLineOpts
+  std::array<std::uint8_t, 12> process_id{};  // topologyVersion
+  std::array<std::uint8_t, 12> cluster_id{};
+  std::int64_t start_wall_ms = 0;
+  TimePoint start_time{};
+  std::size_t workers = 1;
+};
+
+// Everything the workers share; thread-safe member by member. Owned by the server.
+struct Shared {
+  std::shared_ptr<const catalog::RoutingSnapshot> routing;  // fixed at start
+  CursorRegistry cursors;
+  Parameters parameters;
+  ProcessFacts facts;
+  Metrics metrics;
+  MemoryBudget memory{"process", 0};
+  MemoryBudget request_memory{"requests", 0, &memory};
+  MemoryBudget reply_memory{"replies", 0, &memory};
+  MemoryBudget cursor_memory{"cursors", 0, &memory};
+  std::unique_ptr<TransactionTable> transactions;
+  std::unique_ptr<OperationTable> operations;
+  std::atomic<std::int64_t> topology_counter{0};  // hello's topologyVersion.counter
+  std::atomic<bool> quiescing{false};
+  std::atomic<std::int64_t> connections_current{0};
+  std::atomic<std::int64_t> connections_total{0};
+
+  explicit Shared(std::uint64_t memory_limit_bytes);
+  ~Shared();
+};
+
+struct Context {
+  Loop& loop;
+  shard::Gateway& gateway;
+  Shared& shared;
+  std::size_t worker = 0;
+
+  const catalog::RoutingSnapshot& routing() const noexcept { return *shared.routing; }
+};
+
+// One client connection, as commands see it. Belongs to its session's worker.
+struct Client {
+  std::int64_t connection_id = 0;
+  std::string peer;
+  std::string local;
+  std::string application_name;
+  std::vector<std::uint8_t> metadata;  // hello's client document, BSON; empty: none
+  std::string user;                    // empty without authentication
+};
+
+}  // namespace spillway::exec

@@ -1,0 +1,66 @@
+// Building commands for shards from a client's request, and turning shards' replies into ours.
+#pragma once
+
+#include <initializer_list>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "proxy/exec/context.h"
+#include "proxy/exec/request.h"
+#include "proxy/exec/response.h"
+
+namespace spillway::exec {
+
+// The client's command unchanged, as sections to send. `scratch` owns the bytes when fields had to be stripped.
+// Document sequences are forwarded as they came.
+shard::Command forward_command(const Request& request, BsonDoc& scratch);
+
+// Copies the body's elements into `out` except those that are stripped and those named in `without`.
+void copy_command(BsonWriter& out, const Request& request,
+                  std::initializer_list<std::string_view> without);
+// Appends the generic arguments of the request that shards take: $db, lsid, txnNumber, autocommit, comment,
+// maxTimeMS, readConcern, writeConcern, $readPreference; except those named in `without`.
+void append_generic_arguments(BsonWriter& out, const Request& request,
+                              std::initializer_list<std::string_view> without = {});
+
+// One shard's reply as the client's: stripped fields cut out, in place. ok: 0 replies too.
+Response passthrough(shard::Reply reply);
+
+// Options of a call made for this request: read preference, deadline, retry for reads.
+shard::CallOptions read_options(Context& context, const Request& request);
+shard::CallOptions write_options(Context& context, const Request& request);
+
+// One outcome per shard of a command sent to several. `error` is set for network failures and for ok: 0 replies.
+struct ShardOutcome {
+  catalog::ShardIndex shard = 0;
+  shard::Reply reply;             // set when the shard answered at all
+  std::optional<Error> error;
+  bool ok() const noexcept { return !error.has_value(); }
+  DocView body() const noexcept { return reply.body(); }  // REQUIRES reply.bytes.size() > 0
+};
+
+// A command for one shard of a fan-out.
+struct ShardCommand {
+  catalog::ShardIndex shard = 0;
+  shard::Command command;
+  std::optional<shard::HostAddress> host;
+};
+
+// Sends in parallel, waits for all. Outcomes stand in the order of `commands`. ok: 0 replies are errors
+// (with the shard's own code) in the outcome.
+Task<std::vector<ShardOutcome>> call_shards(Context& context, std::span<const ShardCommand> commands,
+                                            shard::CallOptions options);
+
+// The targets of a namespace: chunk owners, or the primary shard if it is not sharded.
+struct Targets {
+  catalog::ShardSet shards;
+  const catalog::CollectionRouting* routing = nullptr;  // null: unsharded
+};
+Targets shards_with_chunks(Context& context, std::string_view db, std::string_view ns);
+
+// Is a read with this collation bound to compare strings in binary order? True for a missing collation, {} and
+// {locale: "simple"}.
+bool is_simple_collation(ValueView collation) noexcept;
+
+}  // namespace spillway::exec

@@ -1,0 +1,43 @@
+// Counters that serverStatus shows. Relaxed atomics: monotonic, exact in sum, never a synchronisation.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+namespace spillway::exec {
+
+// A counter that many threads add to.
+class Counter {
+ public:
+  void add(std::uint64_t n = 1) noexcept { value_.fetch_add(n, std::memory_order_relaxed); }
+  std::uint64_t value() const noexcept { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::uint64_t> value_{0};
+};
+
+// How many hosts a command was sent to: shardingStatistics.numHostsTargeted.
+struct HostsTargeted {
+  Counter all_shards, many_shards, one_shard, unsharded;
+};
+
+inline constexpr std::size_t commands_max = 192;
+
+struct Metrics {
+  // opcounters: find counts as query only, getMore as getmore only; inserts count documents, updates and
+  // deletes count operations; everything else is command.
+  Counter op_insert, op_query, op_update, op_delete, op_getmore, op_command;
+  struct Command {
+    Counter total, failed;
+  };
+  std::array<Command, commands_max> commands;  // by CommandSpec::index
+  Counter unknown_commands;
+  Counter bytes_in, bytes_out, requests;
+  HostsTargeted find, insert, update, delete_, aggregate;
+  Counter streamed_replies, streamed_bytes, stream_failures;
+  Counter cursors_more_than_one_batch;
+  Counter asserts_user;
+};
+
+}  // namespace spillway::exec

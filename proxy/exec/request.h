@@ -1,0 +1,57 @@
+// Request: one client command, parsed into views over the client's message.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "proxy/base/clock.h"
+#include "proxy/shard/read_preference.h"
+#include "proxy/wire/op_msg.h"
+
+namespace spillway::exec {
+
+// Views: valid while the session holds the message's buffer, which is until the command's coroutine ended.
+struct Request {
+  wire::OpMsg message;
+  Bytes sections;          // the OP_MSG sections as they arrived, checksum cut off: for forwarding
+  std::string_view name;   // the command's name: the first key of the body
+  std::string_view db;     // $db
+  DocView body;
+
+  shard::ReadPreference read_preference;
+  bool has_read_preference = false;
+  std::optional<std::int64_t> max_time_ms;   // > 0
+  TimePoint deadline = time_point_never;     // from max_time_ms, counted from the request's arrival
+  std::string_view lsid;                     // bytes of the lsid document; empty: none
+  std::optional<std::int64_t> txn_number;
+  bool in_transaction = false;               // autocommit: false
+  bool start_transaction = false;
+  ValueView comment;
+  // The body holds fields that must not reach a shard ($clusterTime, apiVersion, …): forwarding must rebuild it.
+  bool strips_fields = false;
+
+  bool retryable_write() const noexcept { return txn_number.has_value() && !in_transaction; }
+  DocView lsid_document() const noexcept {
+    return lsid.empty() ? DocView() : DocView::trusted(lsid.data());
+  }
+  // "db.collection" when the command's first element is a collection name.
+  std::string ns() const;
+};
+
+// Reads the envelope of a command (mongos behaviour reference, section 1.10): name, $db, generic arguments.
+// Errors: 40571 no $db, InvalidNamespace(73), IllegalOperation(20) for db local, TypeMismatch(14), InvalidOptions(72)
+// for transaction fields that contradict each other, FailedToParse(9), APIVersionError(322), BadValue(2).
+Result<Request> parse_request(const wire::OpMsg& message, Bytes sections, TimePoint now);
+// The same for a command that came over OP_QUERY (hello only).
+Result<Request> parse_query_request(DocView command, std::string_view db, TimePoint now);
+
+// Is a top-level field one that a router strips from a client's command before forwarding?
+bool is_stripped_from_request(std::string_view field) noexcept;
+// … or strips from a shard's reply (section 1.10)?
+bool is_stripped_from_reply(std::string_view field) noexcept;
+// Generic arguments: forwarded, but no part of the command itself (lsid, $db, comment, maxTimeMS, …).
+bool is_generic_argument(std::string_view field) noexcept;
+
+}  // namespace spillway::exec
