@@ -28,7 +28,7 @@ struct CursorReply {
   ValueView recovery_token;
 };
 
-// `reply` with ok: 1 and a cursor with id, ns and one batch. A reply with ok: 0 is the Error it
+// `reply` with ok: 1 and a cursor with id and one batch. A reply with ok: 0 is the Error it
 // describes (error_from_reply); one that is no cursor reply is FailedToParse.
 Result<CursorReply> parse_cursor_reply(DocView reply);
 

@@ -49,7 +49,7 @@ class CursorReplyScanner {
   };
 
   // `from_start`: the message's bytes in hand, from its header on; each call passes all of them
-  // again, and more. Malformed bytes, or a moved end: an error (the shard connection is unusable).
+  // again, and more. Malformed bytes: an error (the shard connection is unusable).
   Result<Head> feed_head(Bytes from_start);
 
   // REQUIRES: feed_head() returned batch. The bytes after the batch, in any cuts, tail_bytes in
@@ -62,11 +62,6 @@ class CursorReplyScanner {
 
  private:
   enum class Walk : std::uint8_t { finished, need_more, batch };
-  struct Range {
-    std::size_t at;
-    std::size_t end;
-  };
-
   Result<Head> open_message(Bytes from_start);
   Result<Walk> walk_reply(Bytes from_start);
   Result<Walk> walk_cursor(Bytes from_start, std::size_t at, std::size_t end);
@@ -83,7 +78,6 @@ class CursorReplyScanner {
   std::size_t message_bytes_ = 0;
   std::size_t body_end_ = 0;    // offset of the body's terminator
   std::size_t cursor_end_ = 0;  // offset of the cursor document's terminator
-  bool batch_found_ = false;
   bool fields_overflow_ = false;
   bool done_ = false;
 };

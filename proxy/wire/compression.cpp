@@ -1,0 +1,373 @@
+#include "proxy/wire/compression.h"
+
+#include <snappy.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "allocator/limits.h"
+
+namespace spillway::wire {
+namespace {
+
+constexpr std::array<std::string_view, 4> names = {"noop", "snappy", "zlib", "zstd"};
+constexpr std::size_t body_bytes_max = limits::message_bytes_max - limits::message_header_bytes;
+constexpr int zstd_level = 3;
+
+constexpr std::array<std::string_view, 12> never_compressed = {
+    "hello",        "isMaster",   "ismaster",   "saslStart", "saslContinue",    "getnonce",
+    "authenticate", "createUser", "updateUser", "copydb",    "copydbSaslStart", "copydbgetnonce",
+};
+
+// Cuts the first item off a list separated by commas, without the blanks around it.
+std::string_view take_item(std::string_view& list) noexcept {
+  const std::size_t comma = std::min(list.find(','), list.size());
+  std::string_view item = list.substr(0, comma);
+  list.remove_prefix(std::min(comma + 1, list.size()));
+  item.remove_prefix(std::min(item.find_first_not_of(' '), item.size()));
+  return item.substr(0, item.find_last_not_of(' ') + 1);
+}
+
+Error bad(std::string text) { return Error(ErrorCode::bad_value, std::move(text)); }
+
+Error size_differs(std::size_t declared) {
+  return bad("decompressing the message did not yield the declared " + std::to_string(declared) +
+             " bytes");
+}
+
+// A zlib stream of this thread, kept from message to message (its tables are the cost of zlib).
+class Inflater {
+ public:
+  Inflater() noexcept { ready_ = inflateInit(&stream_) == Z_OK; }
+  Inflater(const Inflater&) = delete;
+  Inflater& operator=(const Inflater&) = delete;
+  ~Inflater() {
+    if (ready_) {
+      inflateEnd(&stream_);
+    }
+  }
+  // True when `in` is one whole stream of exactly out.size() bytes.
+  bool run(Bytes in, MutableBytes out) noexcept {
+    if (!ready_ || inflateReset(&stream_) != Z_OK) {
+      return false;
+    }
+    std::uint8_t nothing = 0;  // zlib insists on an address
+    stream_.next_in = const_cast<Bytef*>(in.empty() ? &nothing : in.data());
+    stream_.avail_in = static_cast<uInt>(in.size());
+    stream_.next_out = out.empty() ? &nothing : out.data();
+    stream_.avail_out = static_cast<uInt>(out.size());
+    return inflate(&stream_, Z_FINISH) == Z_STREAM_END && stream_.avail_in == 0 &&
+           stream_.avail_out == 0;
+  }
+
+ private:
+  z_stream stream_{};
+  bool ready_ = false;
+};
+
+class Deflater {
+ public:
+  Deflater() noexcept { ready_ = deflateInit(&stream_, Z_DEFAULT_COMPRESSION) == Z_OK; }
+  Deflater(const Deflater&) = delete;
+  Deflater& operator=(const Deflater&) = delete;
+  ~Deflater() {
+    if (ready_) {
+      deflateEnd(&stream_);
+    }
+  }
+  // The bytes written; nullopt when they do not fit.
+  std::optional<std::size_t> run(Bytes in, MutableBytes out) noexcept {
+    if (!ready_ || deflateReset(&stream_) != Z_OK) {
+      return std::nullopt;
+    }
+    std::uint8_t nothing = 0;
+    stream_.next_in = const_cast<Bytef*>(in.empty() ? &nothing : in.data());
+    stream_.avail_in = static_cast<uInt>(in.size());
+    stream_.next_out = out.data();
+    stream_.avail_out = static_cast<uInt>(out.size());
+    if (deflate(&stream_, Z_FINISH) != Z_STREAM_END) {
+      return std::nullopt;
+    }
+    return out.size() - stream_.avail_out;
+  }
+
+ private:
+  z_stream stream_{};
+  bool ready_ = false;
+};
+
+struct FreeZstd {
+  void operator()(ZSTD_DCtx* context) const noexcept { ZSTD_freeDCtx(context); }
+  void operator()(ZSTD_CCtx* context) const noexcept { ZSTD_freeCCtx(context); }
+};
+
+// The window that a frame asks for (RFC 8878, section 3.1.1.1.2). A frame of a single segment has
+// none beyond its content, and decompression into one piece of memory takes none either; larger
+// ones are refused for what they say about the sender.
+bool zstd_window_allowed(Bytes in) noexcept {
+  constexpr std::uint32_t frame_magic = 0xfd2fb528;
+  constexpr std::uint8_t single_segment = 0x20;
+  if (in.size() < 6 || load_le<std::uint32_t>(in.data()) != frame_magic) {
+    return true;  // no frame: decompression says so
+  }
+  if ((in[4] & single_segment) != 0) {
+    return true;
+  }
+  const int log = 10 + (in[5] >> 3);
+  const bool above_power = (in[5] & 7) != 0;
+  return log + (above_power ? 1 : 0) <= limits::zstd_window_log_max;
+}
+
+Result<void> decompress_zstd(const CompressedHeader& header, MutableBytes out) {
+  if (!zstd_window_allowed(header.payload)) {
+    return bad("the zstd frame asks for a window that is too large");
+  }
+  const unsigned long long declared =
+      ZSTD_getFrameContentSize(header.payload.data(), header.payload.size());
+  if (declared == ZSTD_CONTENTSIZE_ERROR ||
+      (declared != ZSTD_CONTENTSIZE_UNKNOWN && declared > out.size())) {
+    return size_differs(out.size());
+  }
+  thread_local const std::unique_ptr<ZSTD_DCtx, FreeZstd> context(ZSTD_createDCtx());
+  if (!context) {
+    return Error(ErrorCode::exceeded_memory_limit, "no memory for a zstd context");
+  }
+  const std::size_t written = ZSTD_decompressDCtx(context.get(), out.data(), out.size(),
+                                                  header.payload.data(), header.payload.size());
+  if (ZSTD_isError(written) != 0 || written != out.size()) {
+    return size_differs(out.size());
+  }
+  return {};
+}
+
+Result<void> decompress_snappy(const CompressedHeader& header, MutableBytes out) {
+  const auto* in = reinterpret_cast<const char*>(header.payload.data());
+  std::size_t declared = 0;
+  if (!snappy::GetUncompressedLength(in, header.payload.size(), &declared) ||
+      declared != out.size()) {
+    return size_differs(out.size());
+  }
+  char nothing = 0;
+  char* to = out.empty() ? &nothing : reinterpret_cast<char*>(out.data());
+  if (!snappy::RawUncompress(in, header.payload.size(), to)) {
+    return size_differs(out.size());
+  }
+  return {};
+}
+
+void copy(Bytes from, std::uint8_t* to) noexcept {
+  if (!from.empty()) {
+    std::memcpy(to, from.data(), from.size());
+  }
+}
+
+std::optional<std::size_t> compress_zstd(Bytes in, MutableBytes out) {
+  thread_local const std::unique_ptr<ZSTD_CCtx, FreeZstd> context(ZSTD_createCCtx());
+  if (!context) {
+    return std::nullopt;
+  }
+  const std::size_t written =
+      ZSTD_compressCCtx(context.get(), out.data(), out.size(), in.data(), in.size(), zstd_level);
+  return ZSTD_isError(written) != 0 ? std::nullopt : std::optional(written);
+}
+
+std::size_t compress_snappy(Bytes in, MutableBytes out) {
+  std::size_t written = 0;
+  snappy::RawCompress(reinterpret_cast<const char*>(in.data()), in.size(),
+                      reinterpret_cast<char*>(out.data()), &written);
+  return written;
+}
+
+}  // namespace
+
+std::string_view compressor_name(Compressor compressor) noexcept {
+  return names[static_cast<std::size_t>(compressor)];
+}
+
+std::optional<Compressor> compressor_from_name(std::string_view name) noexcept {
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) {
+    return std::nullopt;
+  }
+  return static_cast<Compressor>(found - names.begin());
+}
+
+std::vector<Compressor> parse_list(std::string_view text) {
+  std::vector<Compressor> list;
+  while (!text.empty()) {
+    const auto known = compressor_from_name(take_item(text));
+    if (known && std::find(list.begin(), list.end(), *known) == list.end()) {
+      list.push_back(*known);
+    }
+  }
+  return list;
+}
+
+Result<std::vector<Compressor>> check_list(std::string_view text) {
+  std::vector<Compressor> list;
+  if (text == "disabled") {
+    return list;
+  }
+  while (!text.empty()) {
+    const std::string_view item = take_item(text);
+    const auto known = compressor_from_name(item);
+    if (!known) {
+      return bad("unknown compressor '" + std::string(item) +
+                 "': snappy, zstd, zlib or noop, separated by commas, or disabled");
+    }
+    if (std::find(list.begin(), list.end(), *known) != list.end()) {
+      return bad("compressor '" + std::string(item) + "' is named twice");
+    }
+    list.push_back(*known);
+  }
+  return list;
+}
+
+CompressorList negotiate(std::span<const Compressor> enabled, DocView client) {
+  CompressorList agreed;
+  for (const Element& element : client) {
+    const auto known =
+        element.is_string() ? compressor_from_name(element.as_string()) : std::nullopt;
+    if (known && std::find(enabled.begin(), enabled.end(), *known) != enabled.end() &&
+        std::find(agreed.begin(), agreed.end(), *known) == agreed.end()) {
+      agreed.push_back(*known);
+    }
+  }
+  return agreed;
+}
+
+Result<CompressedHeader> parse_compressed(Bytes whole_message) {
+  if (whole_message.size() < compressed_prefix_bytes ||
+      load_le<std::uint32_t>(whole_message.data()) != whole_message.size()) {
+    return bad("OP_COMPRESSED with a wrong length of " + std::to_string(whole_message.size()) +
+               " bytes");
+  }
+  CompressedHeader header;
+  header.original_opcode = load_le<std::int32_t>(whole_message.data() + 16);
+  const auto size = load_le<std::int32_t>(whole_message.data() + 20);
+  const std::uint8_t id = whole_message[24];
+  if (header.original_opcode == static_cast<std::int32_t>(OpCode::compressed)) {
+    return Error(ErrorCode::illegal_operation, "a compressed message inside a compressed message");
+  }
+  if (size < 0 || static_cast<std::size_t>(size) > body_bytes_max) {
+    return bad("OP_COMPRESSED declares a size of " + std::to_string(size) + " bytes");
+  }
+  if (id >= names.size()) {
+    return Error(ErrorCode::internal_error, "unknown compressor " + std::to_string(id));
+  }
+  header.uncompressed_size = static_cast<std::uint32_t>(size);
+  header.compressor = static_cast<Compressor>(id);
+  header.payload = whole_message.subspan(compressed_prefix_bytes);
+  return header;
+}
+
+Result<void> decompress(const CompressedHeader& header, MutableBytes out) {
+  switch (header.compressor) {
+    case Compressor::noop:
+      if (header.payload.size() != out.size()) {
+        return size_differs(out.size());
+      }
+      copy(header.payload, out.data());
+      return {};
+    case Compressor::snappy:
+      return decompress_snappy(header, out);
+    case Compressor::zlib: {
+      thread_local Inflater inflater;
+      if (!inflater.run(header.payload, out)) {
+        return size_differs(out.size());
+      }
+      return {};
+    }
+    case Compressor::zstd:
+      return decompress_zstd(header, out);
+  }
+  return Error(ErrorCode::internal_error, "unknown compressor");
+}
+
+Result<void> decompress_message(MessageHeader outer, const CompressedHeader& header,
+                                MutableBytes out) {
+  outer.message_length = static_cast<std::int32_t>(out.size());
+  outer.op_code = header.original_opcode;
+  write_header(out.data(), outer);
+  return decompress(header, out.subspan(limits::message_header_bytes));
+}
+
+std::size_t compressed_size_max(Compressor compressor, std::size_t in) noexcept {
+  switch (compressor) {
+    case Compressor::noop:
+      return in;
+    case Compressor::snappy:
+      return snappy::MaxCompressedLength(in);
+    case Compressor::zlib:
+      return compressBound(static_cast<uLong>(in));
+    case Compressor::zstd:
+      return ZSTD_compressBound(in);
+  }
+  return in;
+}
+
+Result<std::size_t> compress(Compressor compressor, Bytes in, MutableBytes out) {
+  if (out.size() < compressed_size_max(compressor, in.size())) {
+    return bad("no room for the compressed message");
+  }
+  std::optional<std::size_t> written;
+  switch (compressor) {
+    case Compressor::noop:
+      copy(in, out.data());
+      written = in.size();
+      break;
+    case Compressor::snappy:
+      written = compress_snappy(in, out);
+      break;
+    case Compressor::zlib: {
+      thread_local Deflater deflater;
+      written = deflater.run(in, out);
+      break;
+    }
+    case Compressor::zstd:
+      written = compress_zstd(in, out);
+      break;
+  }
+  if (!written) {
+    return Error(ErrorCode::internal_error, "compressing the message failed");
+  }
+  return *written;
+}
+
+std::size_t compressed_message_size_max(Compressor compressor, std::size_t whole_size) noexcept {
+  return compressed_prefix_bytes +
+         compressed_size_max(compressor, whole_size - limits::message_header_bytes);
+}
+
+Result<std::size_t> compress_message(Compressor compressor, Bytes whole_message, MutableBytes out) {
+  if (compressed_message_size_max(compressor, whole_message.size()) > limits::message_bytes_max ||
+      out.size() < compressed_prefix_bytes) {
+    return bad("no room for the compressed message");
+  }
+  const Bytes body = whole_message.subspan(limits::message_header_bytes);
+  Result<std::size_t> written = compress(compressor, body, out.subspan(compressed_prefix_bytes));
+  if (!written) {
+    return written;
+  }
+  const std::size_t total = compressed_prefix_bytes + *written;
+  write_header(out.data(),
+               {static_cast<std::int32_t>(total), load_le<std::int32_t>(whole_message.data() + 4),
+                load_le<std::int32_t>(whole_message.data() + 8),
+                static_cast<std::int32_t>(OpCode::compressed)});
+  store_le(out.data() + 16, load_le<std::int32_t>(whole_message.data() + 12));
+  store_le(out.data() + 20, static_cast<std::int32_t>(body.size()));
+  out[24] = static_cast<std::uint8_t>(compressor);
+  return total;
+}
+
+bool may_compress(std::string_view command_name) noexcept {
+  return std::find(never_compressed.begin(), never_compressed.end(), command_name) ==
+         never_compressed.end();
+}
+
+}  // namespace spillway::wire

@@ -1,0 +1,30 @@
+#include "proxy/wire/message.h"
+
+#include <string>
+
+namespace spillway::wire {
+
+Result<MessageHeader> parse_header(Bytes first16) {
+  MessageHeader header;
+  header.message_length = load_le<std::int32_t>(first16.data());
+  header.request_id = load_le<std::int32_t>(first16.data() + 4);
+  header.response_to = load_le<std::int32_t>(first16.data() + 8);
+  header.op_code = load_le<std::int32_t>(first16.data() + 12);
+  constexpr auto length_min = static_cast<std::int32_t>(limits::message_header_bytes);
+  constexpr auto length_max = static_cast<std::int32_t>(limits::message_bytes_max);
+  if (header.message_length < length_min || header.message_length > length_max) {
+    return Error(ErrorCode::protocol_error,
+                 "message length " + std::to_string(header.message_length) + " is not between " +
+                     std::to_string(length_min) + " and " + std::to_string(length_max));
+  }
+  return header;
+}
+
+void write_header(std::uint8_t* to, MessageHeader header) noexcept {
+  store_le(to, header.message_length);
+  store_le(to + 4, header.request_id);
+  store_le(to + 8, header.response_to);
+  store_le(to + 12, header.op_code);
+}
+
+}  // namespace spillway::wire

@@ -1,0 +1,138 @@
+#include "proxy/wire/op_query.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace spillway::wire {
+namespace {
+
+constexpr std::int32_t reply_flag_await_capable = 8;
+constexpr std::size_t reply_envelope_bytes = limits::message_header_bytes + 20;
+
+Error malformed(const char* what) { return Error(ErrorCode::protocol_error, what); }
+
+Result<DocView> parse_checked_document(Bytes bytes) {
+  Result<DocView> document = DocView::parse(bytes);
+  if (!document) {
+    return document;
+  }
+  if (document->size() > limits::internal_document_bytes_max) {
+    return Error(ErrorCode::bson_object_too_large, "BSON document is too large");
+  }
+  DocIterator it = document->begin();
+  while (!it.done()) {
+    ++it;
+  }
+  if (it.malformed()) {
+    return Error(ErrorCode::invalid_bson, "the document of the message is not valid BSON");
+  }
+  return document;
+}
+
+bool length_matches(Bytes message) {
+  return message.size() >= limits::message_header_bytes &&
+         static_cast<std::size_t>(load_le<std::uint32_t>(message.data())) == message.size();
+}
+
+void append_bytes(std::vector<std::uint8_t>& out, const void* from, std::size_t size) {
+  const auto* bytes = static_cast<const std::uint8_t*>(from);
+  out.insert(out.end(), bytes, bytes + size);
+}
+
+}  // namespace
+
+Result<OpQuery> parse_op_query(Bytes whole_message) {
+  if (!length_matches(whole_message)) {
+    return malformed("OP_QUERY with a wrong length");
+  }
+  Bytes rest = whole_message.subspan(limits::message_header_bytes);
+  if (rest.size() < 4) {
+    return malformed("OP_QUERY too short for its flags");
+  }
+  OpQuery result;
+  result.flags = load_le<std::int32_t>(rest.data());
+  rest = rest.subspan(4);
+  const auto nul = std::find(rest.begin(), rest.end(), std::uint8_t{0});
+  if (nul == rest.end()) {
+    return malformed("OP_QUERY whose collection name does not end");
+  }
+  const auto name_size = static_cast<std::size_t>(nul - rest.begin());
+  result.collection = {reinterpret_cast<const char*>(rest.data()), name_size};
+  rest = rest.subspan(name_size + 1);
+  if (rest.size() < 8) {
+    return malformed("OP_QUERY too short for its counts");
+  }
+  result.skip = load_le<std::int32_t>(rest.data());
+  result.to_return = load_le<std::int32_t>(rest.data() + 4);
+  rest = rest.subspan(8);
+  Result<DocView> query = parse_checked_document(rest);
+  if (!query) {
+    return std::move(query).error();
+  }
+  result.query = *query;
+  rest = rest.subspan(query->size());
+  if (!rest.empty()) {  // a projection, which commands do not use
+    Result<DocView> fields = DocView::parse(rest);
+    if (!fields || fields->size() != rest.size()) {
+      return malformed("OP_QUERY with bytes after its query");
+    }
+  }
+  return result;
+}
+
+DocView unwrap_query(DocView query) noexcept {
+  const Element first = query.first();
+  const bool wrapped = first.is_document() && (first.name == "$query" || first.name == "query");
+  return wrapped ? first.as_document() : query;
+}
+
+bool is_hello_command(DocView command) noexcept {
+  const std::string_view name = command.first().name;
+  const auto same_letter = [](char a, char b) {
+    return (a >= 'A' && a <= 'Z' ? static_cast<char>(a - 'A' + 'a') : a) == b;
+  };
+  constexpr std::string_view legacy = "ismaster";
+  return name == "hello" ||
+         std::equal(name.begin(), name.end(), legacy.begin(), legacy.end(), same_letter);
+}
+
+void encode_op_reply(std::vector<std::uint8_t>& out, std::int32_t request_id,
+                     std::int32_t response_to, DocView document) {
+  out.assign(reply_envelope_bytes, 0);
+  write_header(out.data(), {static_cast<std::int32_t>(reply_envelope_bytes + document.size()),
+                            request_id, response_to, static_cast<std::int32_t>(OpCode::reply)});
+  store_le(out.data() + 16, reply_flag_await_capable);
+  store_le(out.data() + 20, std::int64_t{0});  // cursor
+  store_le(out.data() + 28, std::int32_t{0});  // starting from
+  store_le(out.data() + 32, std::int32_t{1});  // documents
+  append_bytes(out, document.data(), document.size());
+}
+
+void encode_op_query(std::vector<std::uint8_t>& out, std::int32_t request_id,
+                     std::string_view collection, DocView query) {
+  constexpr std::int32_t slave_ok = 4;
+  constexpr std::int32_t one_document = -1;
+  out.assign(limits::message_header_bytes + 4, 0);
+  store_le(out.data() + limits::message_header_bytes, slave_ok);
+  append_bytes(out, collection.data(), collection.size());
+  out.push_back(0);
+  const std::size_t counts_at = out.size();
+  out.resize(counts_at + 8);
+  store_le(out.data() + counts_at, std::int32_t{0});
+  store_le(out.data() + counts_at + 4, one_document);
+  append_bytes(out, query.data(), query.size());
+  write_header(out.data(), {static_cast<std::int32_t>(out.size()), request_id, 0,
+                            static_cast<std::int32_t>(OpCode::query)});
+}
+
+Result<DocView> parse_op_reply(Bytes whole_message) {
+  if (!length_matches(whole_message) || whole_message.size() < reply_envelope_bytes) {
+    return malformed("OP_REPLY with a wrong length");
+  }
+  if (load_le<std::int32_t>(whole_message.data() + 32) < 1) {
+    return malformed("OP_REPLY without a document");
+  }
+  return parse_checked_document(whole_message.subspan(reply_envelope_bytes));
+}
+
+}  // namespace spillway::wire
