@@ -10,6 +10,7 @@
 // Source: bsonspec.org 1.1.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -187,8 +188,81 @@ inline DocView ValueView::as_document() const noexcept { return DocView::trusted
 
 // Size in bytes of a value of this type at `at`, or nullopt if it does not fit before `end`.
 // Nested documents are checked by their frame only.
-std::optional<std::size_t> bson_value_size(BsonType type, const std::uint8_t* at,
-                                           const std::uint8_t* end) noexcept;
+inline std::optional<std::size_t> bson_value_size(BsonType type, const std::uint8_t* at,
+                                                  const std::uint8_t* end) noexcept;
+
+namespace detail {
+// Encoded size by type byte: ≥ 0 fixed; −1 int32 length + bytes (string, symbol, code); −2 a document;
+// −3 binary; −4 anything else, known or not.
+inline constexpr std::int8_t size_is_string = -1, size_is_document = -2, size_is_binary = -3,
+                             size_is_other = -4;
+constexpr std::array<std::int8_t, 256> make_bson_sizes() noexcept {
+  std::array<std::int8_t, 256> sizes{};
+  for (auto& size : sizes) size = size_is_other;
+  for (const int type : {0x06, 0x0a, 0xff, 0x7f}) sizes[static_cast<std::size_t>(type)] = 0;
+  sizes[0x08] = 1;
+  sizes[0x10] = 4;
+  for (const int type : {0x01, 0x09, 0x11, 0x12}) sizes[static_cast<std::size_t>(type)] = 8;
+  sizes[0x07] = 12;
+  sizes[0x13] = 16;
+  for (const int type : {0x02, 0x0d, 0x0e}) sizes[static_cast<std::size_t>(type)] = size_is_string;
+  for (const int type : {0x03, 0x04}) sizes[static_cast<std::size_t>(type)] = size_is_document;
+  sizes[0x05] = size_is_binary;
+  return sizes;
+}
+inline constexpr std::array<std::int8_t, 256> bson_sizes = make_bson_sizes();
+
+// Regular expressions, DBPointers, code with scope; unknown types fit nowhere.
+std::optional<std::size_t> rare_value_size(BsonType type, const std::uint8_t* at,
+                                           std::size_t room) noexcept;
+}  // namespace detail
+
+inline std::optional<std::size_t> bson_value_size(BsonType type, const std::uint8_t* at,
+                                                  const std::uint8_t* end) noexcept {
+  const std::size_t room = static_cast<std::size_t>(end - at);
+  const std::int8_t kind = detail::bson_sizes[static_cast<std::uint8_t>(type)];
+  if (kind >= 0) {
+    const std::size_t size = static_cast<std::size_t>(kind);
+    return size <= room ? std::optional(size) : std::nullopt;
+  }
+  if (kind == detail::size_is_other) return detail::rare_value_size(type, at, room);
+  if (room < 4) return std::nullopt;
+  // A negative length becomes larger than any room.
+  const std::size_t length = load_le<std::uint32_t>(at);
+  if (kind == detail::size_is_document) {
+    if (length < 5 || length > room || at[length - 1] != 0) return std::nullopt;
+    return length;
+  }
+  if (kind == detail::size_is_binary) {
+    return length + 5 <= room ? std::optional(length + 5) : std::nullopt;
+  }
+  if (length < 1 || length + 4 > room || at[length + 3] != 0) return std::nullopt;
+  return length + 4;
+}
+
+inline void DocIterator::read() noexcept {
+  if (at_ != end_) [[likely]] {
+    const std::uint8_t* name = at_ + 1;
+    const std::size_t room = static_cast<std::size_t>(end_ - name);
+    const void* nul = room == 0 ? nullptr : std::memchr(name, 0, room);
+    if (nul != nullptr) [[likely]] {
+      const std::uint8_t* value = static_cast<const std::uint8_t*>(nul) + 1;
+      const auto type = static_cast<BsonType>(*at_);
+      const std::optional<std::size_t> size = bson_value_size(type, value, end_);
+      if (size) [[likely]] {
+        element_.type = type;
+        element_.bytes = {value, *size};
+        element_.name = {reinterpret_cast<const char*>(name),
+                         static_cast<std::size_t>(value - name) - 1};
+        element_.raw = {at_, static_cast<std::size_t>(value - at_) + *size};
+        return;
+      }
+    }
+    malformed_ = true;
+    end_ = at_;
+  }
+  element_ = Element{};
+}
 
 // Relaxed Extended JSON v2 of a document or value: for error messages and logs. Cut at length_max.
 std::string to_json(DocView doc, std::size_t length_max = 4096);

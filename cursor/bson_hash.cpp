@@ -1,0 +1,138 @@
+#include "cursor/bson_hash.h"
+
+#include <openssl/evp.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <stdexcept>
+
+#include "cursor/bson_decimal.h"
+#include "cursor/bson_order.h"
+
+namespace spillway {
+
+namespace {
+
+// Documents nested deeper are refused long before they are hashed; this only bounds the recursion.
+constexpr int depth_max = 256;
+
+const EVP_MD* md5() {
+  static const EVP_MD* const algorithm = [] {
+    const EVP_MD* found = EVP_MD_fetch(nullptr, "MD5", nullptr);
+    if (found == nullptr) throw std::runtime_error("OpenSSL offers no MD5, which hashed keys need");
+    return found;
+  }();
+  return algorithm;
+}
+
+EVP_MD_CTX* context() {
+  struct Deleter {
+    void operator()(EVP_MD_CTX* ctx) const noexcept { EVP_MD_CTX_free(ctx); }
+  };
+  thread_local const std::unique_ptr<EVP_MD_CTX, Deleter> ctx(EVP_MD_CTX_new());
+  if (ctx == nullptr) throw std::bad_alloc();
+  return ctx.get();
+}
+
+// Collects small pieces, so that a scalar costs one update of the digest.
+class Stream {
+ public:
+  Stream() : ctx_(context()) { EVP_DigestInit_ex2(ctx_, md5(), nullptr); }
+
+  void put(const void* data, std::size_t size) {
+    if (size > buffer_.size() - used_) {
+      flush();
+      if (size > buffer_.size()) {
+        EVP_DigestUpdate(ctx_, data, size);
+        return;
+      }
+    }
+    if (size != 0) std::memcpy(buffer_.data() + used_, data, size);
+    used_ += size;
+  }
+  void put(Bytes bytes) { put(bytes.data(), bytes.size()); }
+  template <class T>
+  void put_number(T value) {
+    put(&value, sizeof value);
+  }
+
+  std::int64_t finish() {
+    flush();
+    std::array<std::uint8_t, EVP_MAX_MD_SIZE> digest;
+    EVP_DigestFinal_ex(ctx_, digest.data(), nullptr);
+    return load_le<std::int64_t>(digest.data());
+  }
+
+ private:
+  void flush() {
+    EVP_DigestUpdate(ctx_, buffer_.data(), used_);
+    used_ = 0;
+  }
+  EVP_MD_CTX* ctx_;
+  std::array<std::uint8_t, 256> buffer_;
+  std::size_t used_ = 0;
+};
+
+std::int64_t hashed_integer(double value) noexcept {
+  constexpr double two_to_63 = 9223372036854775808.0;
+  if (std::isnan(value)) return 0;
+  // 2^63 itself overflows to the lowest integer in the server, larger values saturate.
+  if (value == two_to_63 || value < -two_to_63) return std::numeric_limits<std::int64_t>::min();
+  if (value > two_to_63) return std::numeric_limits<std::int64_t>::max();
+  return static_cast<std::int64_t>(value);
+}
+
+std::int64_t hashed_integer(ValueView value) noexcept {
+  switch (value.type) {
+    case BsonType::int32: return value.as_int32();
+    case BsonType::int64: return value.as_int64();
+    case BsonType::double_: return hashed_integer(value.as_double());
+    default: return Decimal::decode(value).to_int64_saturated();
+  }
+}
+
+void put_value(Stream& stream, ValueView value, int depth);
+
+void put_elements(Stream& stream, DocView doc, int depth) {
+  if (depth < depth_max) {
+    for (const Element& element : doc) {
+      stream.put_number<std::int32_t>(canonical_type(element.type));
+      stream.put(element.name.data(), element.name.size() + 1);  // with its NUL
+      put_value(stream, element, depth + 1);
+    }
+  }
+  stream.put_number<std::int32_t>(0);
+}
+
+void put_value(Stream& stream, ValueView value, int depth) {
+  switch (value.type) {
+    case BsonType::double_:
+    case BsonType::int32:
+    case BsonType::int64:
+    case BsonType::decimal128: stream.put_number(hashed_integer(value)); break;
+    case BsonType::document:
+    case BsonType::array: put_elements(stream, value.as_document(), depth); break;
+    case BsonType::code_with_scope: {
+      const std::size_t code = load_le<std::uint32_t>(value.bytes.data() + 4);
+      stream.put(value.bytes.subspan(8, code));
+      put_elements(stream, DocView::trusted(value.bytes.data() + 8 + code), depth);
+      break;
+    }
+    default: stream.put(value.bytes); break;  // as it stands; nothing for MinKey, null…
+  }
+}
+
+}  // namespace
+
+std::int64_t bson_hash64(ValueView value, std::int32_t seed) {
+  if (!value.exists()) value = {BsonType::null, {}};
+  Stream stream;
+  stream.put_number(seed);
+  stream.put_number<std::int32_t>(canonical_type(value.type));
+  put_value(stream, value, 0);
+  return stream.finish();
+}
+
+}  // namespace spillway

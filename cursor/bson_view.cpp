@@ -1,0 +1,181 @@
+#include "cursor/bson_view.h"
+
+#include <cmath>
+
+#include "cursor/bson_decimal.h"
+
+namespace spillway {
+
+namespace {
+constexpr std::uint8_t empty_document[5] = {5, 0, 0, 0, 0};
+constexpr double two_to_63 = 9223372036854775808.0;
+
+Error invalid_bson(std::string message) { return {ErrorCode::invalid_bson, std::move(message)}; }
+
+Result<void> validate_level(DocView doc, int depth_left);
+
+Result<void> validate_element(const Element& element, int depth_left) {
+  if (element.type == BsonType::boolean && element.bytes[0] > 1) {
+    return invalid_bson("Invalid boolean value in BSON field '" + std::string(element.name) + "'");
+  }
+  if (element.is_document() || element.is_array()) {
+    return validate_level(element.as_document(), depth_left - 1);
+  }
+  if (element.type == BsonType::code_with_scope) {
+    const std::uint8_t* code = element.bytes.data() + 4;
+    return validate_level(DocView::trusted(code + 4 + load_le<std::uint32_t>(code)), depth_left - 1);
+  }
+  return {};
+}
+
+Result<void> validate_level(DocView doc, int depth_left) {
+  if (depth_left <= 0) return invalid_bson("BSON document is nested too deeply");
+  DocIterator at = doc.begin();
+  for (; !at.done(); ++at) {
+    if (auto checked = validate_element(*at, depth_left); !checked) return checked;
+  }
+  if (at.malformed()) return invalid_bson("Malformed element in a BSON document");
+  return {};
+}
+
+// Bytes of a NUL-terminated string with its NUL, or 0 when there is none within `room`.
+std::size_t cstring_size(const std::uint8_t* at, std::size_t room) noexcept {
+  const void* nul = room == 0 ? nullptr : std::memchr(at, 0, room);
+  return nul == nullptr ? 0 : static_cast<std::size_t>(static_cast<const std::uint8_t*>(nul) - at) + 1;
+}
+
+std::optional<std::size_t> code_with_scope_size(const std::uint8_t* at, std::size_t room) noexcept {
+  constexpr std::size_t least = 4 + 4 + 1 + 5;
+  if (room < least) return std::nullopt;
+  const std::size_t size = load_le<std::uint32_t>(at);
+  if (size < least || size > room) return std::nullopt;
+  const std::size_t code = load_le<std::uint32_t>(at + 4);
+  if (code < 1 || 4 + 4 + code + 5 > size || at[8 + code - 1] != 0) return std::nullopt;
+  if (load_le<std::uint32_t>(at + 8 + code) != size - 8 - code || at[size - 1] != 0) {
+    return std::nullopt;
+  }
+  return size;
+}
+}  // namespace
+
+namespace detail {
+std::optional<std::size_t> rare_value_size(BsonType type, const std::uint8_t* at,
+                                           std::size_t room) noexcept {
+  if (type == BsonType::regex) {
+    const std::size_t pattern = cstring_size(at, room);
+    if (pattern == 0) return std::nullopt;
+    const std::size_t flags = cstring_size(at + pattern, room - pattern);
+    return flags == 0 ? std::nullopt : std::optional(pattern + flags);
+  }
+  if (type == BsonType::db_pointer) {
+    if (room < 4) return std::nullopt;
+    const std::size_t length = load_le<std::uint32_t>(at);
+    if (length < 1 || 4 + length + 12 > room || at[4 + length - 1] != 0) return std::nullopt;
+    return 4 + length + 12;
+  }
+  if (type == BsonType::code_with_scope) return code_with_scope_size(at, room);
+  return std::nullopt;
+}
+}  // namespace detail
+
+std::string_view bson_type_name(BsonType type) noexcept {
+  switch (type) {
+    case BsonType::eoo: return "missing";
+    case BsonType::double_: return "double";
+    case BsonType::string: return "string";
+    case BsonType::document: return "object";
+    case BsonType::array: return "array";
+    case BsonType::binary: return "binData";
+    case BsonType::undefined: return "undefined";
+    case BsonType::object_id: return "objectId";
+    case BsonType::boolean: return "bool";
+    case BsonType::date: return "date";
+    case BsonType::null: return "null";
+    case BsonType::regex: return "regex";
+    case BsonType::db_pointer: return "dbPointer";
+    case BsonType::code: return "javascript";
+    case BsonType::symbol: return "symbol";
+    case BsonType::code_with_scope: return "javascriptWithScope";
+    case BsonType::int32: return "int";
+    case BsonType::timestamp: return "timestamp";
+    case BsonType::int64: return "long";
+    case BsonType::decimal128: return "decimal";
+    case BsonType::min_key: return "minKey";
+    case BsonType::max_key: return "maxKey";
+  }
+  return "unknown";
+}
+
+std::optional<std::int64_t> ValueView::to_int64() const noexcept {
+  if (type == BsonType::int32) return as_int32();
+  if (type == BsonType::int64) return as_int64();
+  if (type != BsonType::double_) return std::nullopt;
+  const double value = as_double();
+  if (!(value >= -two_to_63 && value < two_to_63) || value != std::trunc(value)) return std::nullopt;
+  return static_cast<std::int64_t>(value);
+}
+
+std::optional<double> ValueView::to_double() const noexcept {
+  if (type == BsonType::double_) return as_double();
+  if (type == BsonType::int32) return as_int32();
+  if (type == BsonType::int64) return static_cast<double>(as_int64());
+  if (type == BsonType::decimal128) return Decimal::decode(*this).to_double();
+  return std::nullopt;
+}
+
+bool ValueView::truthy() const noexcept {
+  switch (type) {
+    case BsonType::eoo:
+    case BsonType::null:
+    case BsonType::undefined: return false;
+    case BsonType::boolean: return as_bool();
+    case BsonType::int32: return as_int32() != 0;
+    case BsonType::int64: return as_int64() != 0;
+    case BsonType::double_: return as_double() != 0;
+    case BsonType::decimal128: return !Decimal::decode(*this).is_zero();
+    default: return true;
+  }
+}
+
+DocView::DocView() noexcept : data_(empty_document) {}
+
+Result<DocView> DocView::parse(Bytes bytes) {
+  if (bytes.size() < 5) return invalid_bson("BSON document is shorter than 5 bytes");
+  const std::size_t size = load_le<std::uint32_t>(bytes.data());
+  if (size < 5 || size > bytes.size()) {
+    return invalid_bson("BSON document's length " +
+                        std::to_string(load_le<std::int32_t>(bytes.data())) +
+                        " does not fit its " + std::to_string(bytes.size()) + " bytes");
+  }
+  if (bytes[size - 1] != 0) return invalid_bson("BSON document is not terminated");
+  return trusted(bytes.data());
+}
+
+Element DocView::find(std::string_view name) const noexcept {
+  for (DocIterator at = begin(); !at.done(); ++at) {
+    if (at->name == name) return *at;
+  }
+  return {};
+}
+
+ValueView DocView::find_path(std::string_view dotted) const noexcept {
+  DocView doc = *this;
+  for (;;) {
+    const std::size_t dot = dotted.find('.');
+    const Element element = doc.find(dotted.substr(0, dot));
+    if (dot == std::string_view::npos) return element;
+    if (!element.is_document()) return {};
+    doc = element.as_document();
+    dotted.remove_prefix(dot + 1);
+  }
+}
+
+std::size_t DocView::count() const noexcept {
+  std::size_t elements = 0;
+  for (DocIterator at = begin(); !at.done(); ++at) ++elements;
+  return elements;
+}
+
+Result<void> DocView::validate(int depth_max) const { return validate_level(*this, depth_max); }
+
+}  // namespace spillway
