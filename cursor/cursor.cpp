@@ -4,7 +4,7 @@ namespace spillway {
 
 bool ClusterCursor::exhausted() const noexcept {
   if (stashed) return false;
-  if (stage) return stage_finished;
+  if (stage) return stage_finished && stage->exhausted();
   if (limit_remaining && *limit_remaining <= 0) return true;
   for (const RemoteCursor& remote : remotes) {
     if (!remote.finished()) return false;

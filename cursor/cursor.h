@@ -36,8 +36,9 @@ class DocumentStage {
   virtual ~DocumentStage() = default;
   virtual Result<void> push(DocView document) = 0;
   virtual Result<void> finish() = 0;                // no more input
-  virtual std::optional<BsonDoc> next() = 0;        // the next output document, if one is ready
-  virtual bool wants_more() const = 0;              // false: input may stop (a limit was reached)
+  virtual Result<std::optional<BsonDoc>> next() = 0;  // the next output document, if one is ready
+  virtual bool wants_more() const = 0;  // false: input may stop (a limit was reached)
+  virtual bool exhausted() const = 0;   // after finish(): nothing is left
 };
 
 // How a sorted cursor gets the key of a document.
@@ -71,6 +72,8 @@ struct ClusterCursor {
   bool tailable = false;
   bool await_data = false;
   bool no_timeout = false;
+  bool allow_partial = false;   // allowPartialResults: a lost shard ends its stream, no more
+  bool partial = false;         // … and that happened
   bool from_one_shard = false;  // replies pass through: nothing is left to be applied here
   CursorSession session;
   std::string owner;            // the user that created it; empty without authentication

@@ -1,6 +1,7 @@
 // What a command may use. One Context per worker; it lives as long as the worker.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -8,11 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
 #include "allocator/budget.h"
 #include "cursor/registry.h"
 #include "proxy/base/loop.h"
+#include "proxy/base/pump.h"
 #include "proxy/catalog/routing.h"
 #include "proxy/exec/metrics.h"
 #include "proxy/shard/gateway.h"
@@ -20,7 +22,8 @@
 namespace spillway::exec {
 
 class TransactionTable;  // transactions.h
-class OperationTable;    // operations.h
+struct Context;
+struct Request;
 
 // Settings that setParameter may change while running. Shared by all workers.
 struct Parameters {
@@ -57,7 +60,10 @@ struct Shared {
   MemoryBudget reply_memory{"replies", 0, &memory};
   MemoryBudget cursor_memory{"cursors", 0, &memory};
   std::unique_ptr<TransactionTable> transactions;
-  std::unique_ptr<OperationTable> operations;
+  // Every worker's context, in order; set before the first client connects. To look at another worker's clients
+  // (currentOp), post to its loop.
+  std::vector<Context*> workers;
+  std::atomic<std::int64_t> next_operation_id{1};
   std::atomic<std::int64_t> topology_counter{0};  // hello's topologyVersion.counter
   std::atomic<bool> quiescing{false};
   std::atomic<std::int64_t> connections_current{0};
@@ -67,11 +73,15 @@ struct Shared {
   ~Shared();
 };
 
+struct Client;
+
 struct Context {
   Loop& loop;
+  Pump& pump;
   shard::Gateway& gateway;
   Shared& shared;
   std::size_t worker = 0;
+  absl::flat_hash_set<Client*> clients;  // connected to this worker; its own thread only
 
   const catalog::RoutingSnapshot& routing() const noexcept { return *shared.routing; }
 };
@@ -84,6 +94,12 @@ struct Client {
   std::string application_name;
   std::vector<std::uint8_t> metadata;  // hello's client document, BSON; empty: none
   std::string user;                    // empty without authentication
+
+  // The operation under way, for currentOp and killOp: read and written on the session's worker only.
+  const Request* running = nullptr;
+  TimePoint running_since{};
+  std::int64_t operation_id = 0;
+  bool kill_requested = false;  // the operation ends with Interrupted(11601) at its next step
 };
 
 }  // namespace spillway::exec

@@ -1,0 +1,51 @@
+// BatchBuilder: the documents of one reply to a client, copied into chunks that the budget pays for.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/container/inlined_vector.h"
+#include "allocator/buffer.h"
+#include "cursor/bson_view.h"
+#include "proxy/exec/response.h"
+
+namespace spillway::exec {
+
+// Holds array elements (type, index name, document), ready to stand inside a batch array. Used where documents
+// of several shards become one batch; a batch of one source is never copied.
+class BatchBuilder {
+ public:
+  explicit BatchBuilder(MemoryBudget& budget) : budget_(budget) {}
+
+  // May this document still join, by MongoDB's cap of 16 MiB on a batch? The first one always may.
+  bool fits(std::size_t document_bytes) const noexcept;
+  // ExceededMemoryLimit(146) when the budget refuses.
+  Result<void> append(DocView document);
+  std::size_t count() const noexcept { return count_; }
+  std::size_t document_bytes() const noexcept { return document_bytes_; }
+
+  // {cursor: {<batch_name>: […], partialResultsReturned?, id, ns}, ok: 1}. Call once.
+  Response finish(std::string_view batch_name, std::int64_t id, std::string_view ns, bool partial) &&;
+
+ private:
+  MemoryBudget& budget_;
+  absl::InlinedVector<Buffer, 4> chunks_;
+  std::size_t count_ = 0;
+  std::size_t document_bytes_ = 0;
+  std::size_t array_bytes_ = 0;
+};
+
+// The bytes around a batch array in a cursor reply: before it, from the document's length to the array's name,
+// and after it. `array_bytes` counts the array from its length to its terminator.
+struct CursorReplyFrame {
+  std::vector<std::uint8_t> before;
+  std::vector<std::uint8_t> after;
+};
+CursorReplyFrame frame_cursor_reply(std::string_view batch_name, std::size_t array_bytes, std::int64_t id,
+                                    std::string_view ns, bool partial);
+// The offset of the cursor id's eight bytes in CursorReplyFrame::after.
+std::size_t frame_id_offset(bool partial) noexcept;
+
+}  // namespace spillway::exec

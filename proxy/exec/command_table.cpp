@@ -1,0 +1,97 @@
+#include "proxy/exec/command_table.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "proxy/base/check.h"
+#include "proxy/base/log.h"
+
+namespace spillway::exec {
+
+namespace {
+
+struct Table {
+  std::vector<CommandSpec> specs;
+  absl::flat_hash_map<std::string_view, std::size_t> by_name;
+
+  Table() {
+    for (const auto& family : {read_commands(), aggregate_commands(), write_commands(), session_commands(),
+                               catalog_commands(), local_commands()}) {
+      for (CommandSpec spec : family) {
+        spec.index = specs.size();
+        SPILLWAY_CHECK(spec.index < commands_max);
+        SPILLWAY_CHECK(by_name.try_emplace(spec.name, spec.index).second);
+        specs.push_back(spec);
+      }
+    }
+  }
+};
+
+const Table& table() {
+  static const Table instance;
+  return instance;
+}
+
+Result<void> check_rules(const CommandSpec& spec, const Request& request) {
+  if (spec.admin_only && request.db != "admin") {
+    return Error(ErrorCode::unauthorized,
+                 fmt::format("{} may only be run against the admin database.", spec.name));
+  }
+  if (request.in_transaction && !spec.in_transaction) {
+    return Error(ErrorCode::operation_not_supported_in_transaction,
+                 fmt::format("Cannot run '{}' in a multi-document transaction.", spec.name));
+  }
+  return {};
+}
+
+Response help_for(const CommandSpec& spec) {
+  BsonWriter reply;
+  reply.append("help", fmt::format("help for: {} {}", spec.name, spec.help));
+  reply.append("ok", 1.0);
+  return Response(std::move(reply).finish());
+}
+
+}  // namespace
+
+const CommandSpec* find_command(std::string_view name) {
+  const auto found = table().by_name.find(name);
+  return found == table().by_name.end() ? nullptr : &table().specs[found->second];
+}
+
+std::span<const CommandSpec> all_commands() { return table().specs; }
+
+Task<Response> run_command(Context& context, Client& client, const Request& request) {
+  Metrics& metrics = context.shared.metrics;
+  const CommandSpec* spec = find_command(request.name);
+  if (spec == nullptr) {
+    metrics.unknown_commands.add();
+    co_return error_response(
+        Error(ErrorCode::command_not_found, fmt::format("no such command: '{}'", request.name)));
+  }
+  Metrics::Command& counted = metrics.commands[spec->index];
+  counted.total.add();
+  if (auto checked = check_rules(*spec, request); checked.has_error()) {
+    counted.failed.add();
+    co_return error_response(checked.error());
+  }
+  if (request.body["help"].truthy()) co_return help_for(*spec);
+  client.running = &request;
+  client.running_since = Clock::now();
+  client.operation_id = context.shared.next_operation_id.fetch_add(1, std::memory_order_relaxed);
+  client.kill_requested = false;
+  auto handling = spec->handler(context, client, request);
+  auto result = co_await handling;
+  client.running = nullptr;
+  if (result.has_error()) {
+    counted.failed.add();
+    metrics.asserts_user.add();
+    co_return error_response(result.error());
+  }
+  if (result->failed) counted.failed.add();
+  co_return std::move(*result);
+}
+
+}  // namespace spillway::exec

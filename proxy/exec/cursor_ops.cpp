@@ -1,0 +1,415 @@
+#include "proxy/exec/cursor_ops.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "proxy/exec/forward.h"
+#include "proxy/wire/cursor_reply.h"
+
+namespace spillway::exec {
+
+namespace {
+
+// What a shard is asked for at once when the client named no batch size.
+constexpr double sorted_fetch_bytes = 1.0 * limits::mib;
+constexpr double unsorted_fetch_bytes = 4.0 * limits::mib;
+constexpr double passthrough_fetch_bytes = 15.0 * limits::mib;
+constexpr std::int64_t fetch_documents_max = 100'000;
+
+Error malformed_reply(std::string_view what) {
+  return Error(ErrorCode::internal_error, fmt::format("a shard's cursor reply is malformed: {}", what));
+}
+
+// Copies a document without some dotted paths; arrays on the way are followed.
+void copy_without(BsonWriter& out, DocView document, const std::vector<std::string_view>& paths);
+
+void copy_value_without(BsonWriter& out, const Element& field, const std::vector<std::string_view>& below) {
+  if (field.is_document()) {
+    out.begin_document(field.name);
+    copy_without(out, field.as_document(), below);
+    out.end();
+  } else if (field.is_array()) {
+    out.begin_array(field.name);
+    for (auto at = field.as_document().begin(); !at.done(); ++at) {
+      if (at->is_document() || at->is_array()) {
+        copy_value_without(out, *at, below);
+      } else {
+        out.append_element(*at);
+      }
+    }
+    out.end();
+  } else {
+    out.append_element(field);
+  }
+}
+
+void copy_without(BsonWriter& out, DocView document, const std::vector<std::string_view>& paths) {
+  for (auto at = document.begin(); !at.done(); ++at) {
+    bool drop = false;
+    std::vector<std::string_view> below;
+    for (const std::string_view path : paths) {
+      const std::size_t dot = path.find('.');
+      if (path.substr(0, dot) != at->name) continue;
+      if (dot == std::string_view::npos) {
+        drop = true;
+      } else {
+        below.push_back(path.substr(dot + 1));
+      }
+    }
+    if (drop) continue;
+    if (below.empty()) {
+      out.append_element(*at);
+    } else {
+      copy_value_without(out, *at, below);
+    }
+  }
+}
+
+Result<void> append_document(ClusterCursor& cursor, BatchBuilder& out, DocView document) {
+  if (cursor.strip_fields.empty()) return out.append(document);
+  const std::vector<std::string_view> paths(cursor.strip_fields.begin(), cursor.strip_fields.end());
+  BsonWriter writer;
+  copy_without(writer, document, paths);
+  const BsonDoc stripped = std::move(writer).finish();
+  return out.append(stripped);
+}
+
+void pop_document(RemoteCursor& remote) {
+  remote.batches.front().pop();
+  remote.head_keyed = false;
+  while (!remote.batches.empty() && !remote.batches.front().peek() && !remote.batches.front().malformed()) {
+    remote.batches.pop_front();
+  }
+}
+
+Result<void> key_head(const ClusterCursor& cursor, RemoteCursor& remote) {
+  if (remote.head_keyed) return {};
+  remote.head_key.clear();
+  const DocView document = *remote.front()->peek();
+  Result<void> keyed;
+  if (cursor.sort_keys == SortKeySource::sort_key_field) {
+    const ValueView key = document["$sortKey"];
+    if (!key.exists()) {
+      return Error(ErrorCode::internal_error, "a shard's document lacks $sortKey");
+    }
+    keyed = cursor.sort->append_key_from_sort_key(remote.head_key, key);
+  } else {
+    keyed = cursor.sort->append_key(remote.head_key, document);
+  }
+  if (keyed.has_error()) return keyed.error();
+  remote.head_keyed = true;
+  return {};
+}
+
+// What the cursor's remotes offer now.
+struct NextInput {
+  enum class Kind { document, fetch, end } kind = Kind::end;
+  RemoteCursor* remote = nullptr;
+};
+
+Result<NextInput> next_sorted(ClusterCursor& cursor) {
+  RemoteCursor* best = nullptr;
+  for (RemoteCursor& remote : cursor.remotes) {
+    if (!remote.has_document()) {
+      if (remote.id != 0) return NextInput{NextInput::Kind::fetch, nullptr};
+      continue;
+    }
+    if (auto keyed = key_head(cursor, remote); keyed.has_error()) return keyed.error();
+    if (best == nullptr || remote.head_key < best->head_key) best = &remote;
+  }
+  if (best == nullptr) return NextInput{};
+  return NextInput{NextInput::Kind::document, best};
+}
+
+NextInput next_unsorted(ClusterCursor& cursor) {
+  bool open = false;
+  const std::size_t n = cursor.remotes.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::size_t at = (cursor.next_remote + i) % n;
+    RemoteCursor& remote = cursor.remotes[at];
+    if (remote.has_document()) {
+      cursor.next_remote = at;
+      return {NextInput::Kind::document, &remote};
+    }
+    open = open || remote.id != 0;
+  }
+  return {open ? NextInput::Kind::fetch : NextInput::Kind::end, nullptr};
+}
+
+Result<NextInput> next_input(ClusterCursor& cursor) {
+  for (const RemoteCursor& remote : cursor.remotes) {
+    if (remote.front() != nullptr && remote.front()->malformed()) return malformed_reply("the batch");
+  }
+  if (cursor.limit_remaining && *cursor.limit_remaining <= 0) return NextInput{};
+  if (cursor.sort_keys != SortKeySource::none) return next_sorted(cursor);
+  return next_unsorted(cursor);
+}
+
+// Takes one document out of the cursor's stage, if it has one now.
+Result<bool> drain_stage(ClusterCursor& cursor, BatchBuilder& out, bool& full) {
+  if (!cursor.stashed) {
+    auto next = cursor.stage->next();
+    if (next.has_error()) return next.error();
+    cursor.stashed = *std::move(next);
+  }
+  if (!cursor.stashed) return false;
+  if (!out.fits(cursor.stashed->size())) {
+    full = true;
+    return true;
+  }
+  if (auto appended = out.append(*cursor.stashed); appended.has_error()) return appended.error();
+  cursor.stashed.reset();
+  return true;
+}
+
+}  // namespace
+
+std::int64_t steady_ns() noexcept { return Clock::now().time_since_epoch().count(); }
+
+BsonDoc remote_get_more(const ClusterCursor& cursor, const RemoteCursor& remote, std::int64_t batch_size,
+                        std::optional<std::int64_t> max_time_ms) {
+  BsonWriter command;
+  command.append("getMore", remote.id);
+  command.append("collection", cursor.collection);
+  if (batch_size > 0) command.append("batchSize", batch_size);
+  if (max_time_ms) command.append("maxTimeMS", *max_time_ms);
+  if (!cursor.session.lsid.empty()) command.append("lsid", DocView::trusted(cursor.session.lsid.data()));
+  if (cursor.session.txn_number) command.append("txnNumber", *cursor.session.txn_number);
+  if (cursor.session.in_transaction) command.append("autocommit", false);
+  if (!cursor.comment.empty()) command.append_elements(DocView::trusted(cursor.comment.data()));
+  command.append("$db", cursor.database);
+  return std::move(command).finish();
+}
+
+std::int64_t remote_batch_size(const Context& context, const ClusterCursor& cursor, std::uint16_t shard) {
+  if (cursor.batch_size > 0) return cursor.batch_size;
+  const double mean = std::max(cursor.mean_document_bytes, 1.0);
+  const bool known = cursor.mean_document_bytes > 0;
+  if (cursor.from_one_shard) {
+    // A mongod fills 16 MiB by itself; other shards need a number.
+    if (context.gateway.states()[shard].offers_sort_key) return 0;
+    return known ? std::clamp<std::int64_t>(static_cast<std::int64_t>(passthrough_fetch_bytes / mean), 1,
+                                            fetch_documents_max)
+                 : limits::first_batch_documents_default;
+  }
+  const double target =
+      cursor.sort_keys != SortKeySource::none ? sorted_fetch_bytes : unsorted_fetch_bytes;
+  if (!known) return limits::first_batch_documents_default;
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(target / mean), 1, fetch_documents_max);
+}
+
+Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Reply reply) {
+  auto parsed = wire::parse_cursor_reply(reply.body());
+  if (parsed.has_error()) return parsed.error();
+  remote.id = parsed->id;
+  remote.host = reply.host.host;
+  remote.port = reply.host.port;
+  const std::size_t documents = parsed->batch.count();
+  if (documents > 0) {
+    const double mean = static_cast<double>(parsed->batch.size()) / static_cast<double>(documents);
+    cursor.mean_document_bytes =
+        cursor.mean_document_bytes > 0 ? (cursor.mean_document_bytes + mean) / 2 : mean;
+    const DocView batch = parsed->batch;
+    remote.batches.emplace_back(std::move(reply.bytes), batch);
+  }
+  return {};
+}
+
+Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint deadline) {
+  std::vector<BsonDoc> bodies;
+  std::vector<ShardCommand> commands;
+  std::vector<std::size_t> remotes;
+  bodies.reserve(cursor.remotes.size());
+  for (std::size_t i = 0; i < cursor.remotes.size(); ++i) {
+    RemoteCursor& remote = cursor.remotes[i];
+    if (remote.id == 0 || remote.has_document()) continue;
+    bodies.push_back(remote_get_more(cursor, remote, remote_batch_size(context, cursor, remote.shard), {}));
+    commands.push_back({remote.shard, shard::Command::of_body(bodies.back()),
+                        shard::HostAddress{remote.host, remote.port}});
+    remotes.push_back(i);
+  }
+  shard::CallOptions options;
+  options.budget = &context.shared.cursor_memory;
+  options.deadline = deadline;
+  options.bulk = true;
+  auto calls = call_shards(context, commands, options);
+  auto outcomes = co_await calls;
+  std::optional<Error> failed;
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    RemoteCursor& remote = cursor.remotes[remotes[i]];
+    if (outcomes[i].ok()) {
+      auto taken = take_reply(cursor, remote, std::move(outcomes[i].reply));
+      if (taken.has_error()) failed = taken.error();
+      continue;
+    }
+    if (cursor.allow_partial) {
+      remote.id = 0;
+      cursor.partial = true;
+      continue;
+    }
+    if (outcomes[i].error->is(ErrorCode::cursor_not_found)) remote.id = 0;
+    failed = *outcomes[i].error;
+  }
+  if (failed) co_return *failed;
+  co_return Result<void>();
+}
+
+Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimits limits,
+                              BatchBuilder& out) {
+  for (;;) {
+    if (limits.documents_max > 0 && static_cast<std::int64_t>(out.count()) >= limits.documents_max) break;
+    if (cursor.stage) {
+      bool full = false;
+      auto drained = drain_stage(cursor, out, full);
+      if (drained.has_error()) co_return drained.error();
+      if (full) break;
+      if (*drained) continue;
+      if (cursor.stage_finished) break;
+    }
+    auto input = next_input(cursor);
+    if (input.has_error()) co_return input.error();
+    if (input->kind == NextInput::Kind::fetch) {
+      // Without a size to reach, what the shards have sent so far is a batch.
+      const bool may_stop = limits.documents_max == 0 && out.count() > 0;
+      if (may_stop && cursor.sort_keys == SortKeySource::none) break;
+      auto fetch = fetch_more(context, cursor, limits.deadline);
+      auto fetched = co_await fetch;
+      if (fetched.has_error()) co_return fetched.error();
+      continue;
+    }
+    const bool stage_full = cursor.stage && !cursor.stage->wants_more();
+    if (input->kind == NextInput::Kind::end || stage_full) {
+      if (!cursor.stage) break;
+      if (auto finished = cursor.stage->finish(); finished.has_error()) co_return finished.error();
+      cursor.stage_finished = true;
+      kill_remotes(context, cursor);
+      for (RemoteCursor& remote : cursor.remotes) remote.batches.clear();
+      continue;
+    }
+    RemoteCursor& remote = *input->remote;
+    const DocView document = *remote.front()->peek();
+    if (cursor.skip_remaining > 0) {
+      --cursor.skip_remaining;
+      pop_document(remote);
+      continue;
+    }
+    if (cursor.stage) {
+      if (auto pushed = cursor.stage->push(document); pushed.has_error()) co_return pushed.error();
+    } else {
+      if (!out.fits(document.size())) break;
+      if (auto added = append_document(cursor, out, document); added.has_error()) co_return added.error();
+      if (cursor.limit_remaining) --*cursor.limit_remaining;
+    }
+    pop_document(remote);
+  }
+  co_return Result<void>();
+}
+
+namespace {
+
+Task<void> kill_on_host(Context* context, std::uint16_t shard, shard::HostAddress host, BsonDoc body) {
+  shard::CallOptions options;
+  options.budget = &context->shared.reply_memory;
+  options.host = host;
+  options.deadline = Clock::now() + std::chrono::seconds(10);
+  auto call = context->gateway.call(shard, shard::Command::of_body(body), options);
+  auto ignored = co_await call;  // a shard that did not hear it times its cursor out
+}
+
+BsonDoc kill_command(const ClusterCursor& cursor, std::int64_t id) {
+  BsonWriter command;
+  command.append("killCursors", cursor.collection);
+  command.begin_array("cursors");
+  command.append_item(id);
+  command.end();
+  command.append("$db", cursor.database);
+  return std::move(command).finish();
+}
+
+Task<void> kill_all_of(Context* context, CursorPtr cursor) {
+  TaskGroup group;
+  for (RemoteCursor& remote : cursor->remotes) {
+    if (remote.id == 0) continue;
+    group.start(kill_on_host(context, remote.shard, shard::HostAddress{remote.host, remote.port},
+                             kill_command(*cursor, remote.id)));
+    remote.id = 0;
+  }
+  co_await group.wait();
+}
+
+}  // namespace
+
+void kill_remotes(Context& context, ClusterCursor& cursor) {
+  for (RemoteCursor& remote : cursor.remotes) {
+    if (remote.id == 0) continue;
+    context.loop.spawn(kill_on_host(&context, remote.shard, shard::HostAddress{remote.host, remote.port},
+                                    kill_command(cursor, remote.id)));
+    remote.id = 0;
+  }
+}
+
+void end_cursor(Context& context, CursorPtr cursor) {
+  if (!cursor) return;
+  kill_remotes(context, *cursor);
+}
+
+Task<void> kill_and_wait(Context& context, std::vector<CursorPtr> cursors) {
+  TaskGroup group;
+  for (CursorPtr& cursor : cursors) group.start(kill_all_of(&context, std::move(cursor)));
+  co_await group.wait();
+}
+
+CursorPtr make_cursor(const Client& client, const Request& request, std::string_view collection) {
+  auto cursor = std::make_unique<ClusterCursor>();
+  cursor->database = request.db;
+  cursor->collection = collection;
+  cursor->ns = fmt::format("{}.{}", request.db, collection);
+  cursor->session.lsid = request.lsid;
+  if (request.in_transaction) {
+    cursor->session.txn_number = request.txn_number;
+    cursor->session.in_transaction = true;
+  }
+  cursor->owner = client.user;
+  cursor->created_ms = wall_clock_ms();
+  if (request.body.size() <= limits::originating_command_bytes_max) {
+    cursor->originating_command.assign(reinterpret_cast<const char*>(request.body.data()),
+                                       request.body.size());
+  }
+  if (request.comment.exists()) {
+    BsonWriter comment;
+    comment.append("comment", request.comment);
+    const BsonDoc document = std::move(comment).finish();
+    cursor->comment.assign(reinterpret_cast<const char*>(document.view().data()), document.size());
+  }
+  return cursor;
+}
+
+Task<Result<Response>> answer_first_batch(Context& context, CursorPtr cursor, std::int64_t batch_size,
+                                          bool batch_size_given, bool single_batch, TimePoint deadline) {
+  BatchBuilder batch(context.shared.reply_memory);
+  if (!batch_size_given || batch_size > 0) {
+    const FillLimits limits{batch_size_given ? batch_size : limits::first_batch_documents_default, deadline};
+    auto filling = fill_batch(context, *cursor, limits, batch);
+    auto filled = co_await filling;
+    if (filled.has_error()) {
+      end_cursor(context, std::move(cursor));
+      co_return filled.error();
+    }
+  }
+  cursor->documents_returned += batch.count();
+  cursor->batches_returned = 1;
+  std::int64_t id = 0;
+  const std::string ns = cursor->ns;
+  const bool partial = cursor->partial;
+  const bool keep = !single_batch && (!cursor->exhausted() || (batch_size_given && batch_size == 0));
+  if (keep) {
+    id = context.shared.cursors.insert(std::move(cursor), steady_ns());
+  } else {
+    end_cursor(context, std::move(cursor));
+  }
+  co_return std::move(batch).finish("firstBatch", id, ns, partial);
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,50 @@
+// Working on a checked-out cursor: fetching from its shards, filling a client's batch, ending it.
+#pragma once
+
+#include "cursor/cursor.h"
+#include "proxy/exec/batch_builder.h"
+#include "proxy/exec/context.h"
+#include "proxy/exec/request.h"
+
+namespace spillway::exec {
+
+struct FillLimits {
+  std::int64_t documents_max = 0;  // 0: as many as fit into 16 MiB
+  TimePoint deadline = time_point_never;
+};
+
+// Moves documents from the cursor (buffers, then its shards) into `out`: until documents_max, 16 MiB, the end, or,
+// without documents_max and sort, until what the shards have sent is used up. An error is final for the cursor.
+Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimits limits, BatchBuilder& out);
+
+// Asks every open remote that has no document for its next batch, in parallel.
+Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint deadline);
+
+// The command {getMore: …} for one remote; `batch_size` 0 leaves the field out.
+BsonDoc remote_get_more(const ClusterCursor& cursor, const RemoteCursor& remote, std::int64_t batch_size,
+                        std::optional<std::int64_t> max_time_ms);
+// How many documents to ask of a shard, by what the cursor has learnt; 0: let the shard decide.
+std::int64_t remote_batch_size(const Context& context, const ClusterCursor& cursor, std::uint16_t shard);
+
+// Takes a shard's cursor reply into a remote: id, host, batch. Errors: InternalError for a malformed reply.
+Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Reply reply);
+
+// Ends a cursor: its buffers are freed at once; its shard cursors are killed in the background.
+void end_cursor(Context& context, CursorPtr cursor);
+// Kills the shard cursors only, in the background, and marks them closed.
+void kill_remotes(Context& context, ClusterCursor& cursor);
+// For a shutdown: waits for the kills.
+Task<void> kill_and_wait(Context& context, std::vector<CursorPtr> cursors);
+
+// The registry's clock.
+std::int64_t steady_ns() noexcept;
+
+// Fills the first batch of a cursor whose remotes are open, registers it if anything is left, and answers.
+// Ends the cursor on failure.
+Task<Result<Response>> answer_first_batch(Context& context, CursorPtr cursor, std::int64_t batch_size,
+                                          bool batch_size_given, bool single_batch, TimePoint deadline);
+
+// A cursor for this request, without remotes: namespace, session, owner, originating command.
+CursorPtr make_cursor(const Client& client, const Request& request, std::string_view collection);
+
+}  // namespace spillway::exec

@@ -1,0 +1,36 @@
+// The find command's arguments, and what find and aggregate share: targeting and opening cursors on shards.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "proxy/exec/context.h"
+#include "proxy/exec/forward.h"
+#include "proxy/exec/request.h"
+
+namespace spillway::exec {
+
+// Views into the request.
+struct FindArguments {
+  std::string_view collection;
+  DocView filter, sort, projection;
+  std::int64_t limit = 0, skip = 0, batch_size = 0;
+  bool batch_size_given = false;
+  bool single_batch = false, tailable = false, await_data = false;
+  bool no_cursor_timeout = false, allow_partial = false;
+  bool simple_collation = true;
+};
+
+// Errors: InvalidNamespace(73), TypeMismatch(14), 51024 for negative numbers, FailedToParse(9), BadValue(2).
+Result<FindArguments> parse_find(DocView body);
+
+// The shards of a read with this filter: chunk owners, or the primary shard if the collection is not sharded.
+Result<Targets> read_targets(Context& context, std::string_view db, std::string_view collection, DocView filter,
+                             bool simple_collation);
+
+// Opens the cursor on these shards in parallel with the command `body`. On an error every shard cursor that did open
+// is killed.
+Task<std::optional<Error>> open_remotes(Context& context, const Request& request, ClusterCursor& cursor,
+                                        const catalog::ShardSet& shards, DocView body);
+
+}  // namespace spillway::exec

@@ -1,0 +1,155 @@
+#include "proxy/exec/forward.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "proxy/wire/cursor_reply.h"
+
+namespace spillway::exec {
+
+namespace {
+
+bool named(std::initializer_list<std::string_view> names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Cuts the elements that a router strips out of a document, in place. The document's bytes are the
+// buffer's, hence writable.
+void strip_in_place(std::uint8_t* document) {
+  const DocView view = DocView::trusted(document);
+  bool any = false;
+  for (auto at = view.begin(); !at.done() && !any; ++at) any = is_stripped_from_reply(at->name);
+  if (!any) return;
+  std::uint8_t* to = document + 4;
+  const std::uint8_t* const end = document + view.size() - 1;
+  const std::uint8_t* from = document + 4;
+  while (from < end) {
+    const DocIterator at(from, end);
+    if (at.done()) break;
+    const std::size_t bytes = at->raw.size();
+    if (!is_stripped_from_reply(at->name)) {
+      std::memmove(to, from, bytes);
+      to += bytes;
+    }
+    from += bytes;
+  }
+  *to++ = 0;
+  store_le(document, static_cast<std::int32_t>(to - document));
+}
+
+}  // namespace
+
+void copy_command(BsonWriter& out, const Request& request,
+                  std::initializer_list<std::string_view> without) {
+  for (auto at = request.body.begin(); !at.done(); ++at) {
+    if (is_stripped_from_request(at->name) || named(without, at->name)) continue;
+    out.append_element(*at);
+  }
+}
+
+void append_generic_arguments(BsonWriter& out, const Request& request,
+                              std::initializer_list<std::string_view> without) {
+  for (auto at = request.body.begin(); !at.done(); ++at) {
+    if (!is_generic_argument(at->name) || named(without, at->name)) continue;
+    out.append_element(*at);
+  }
+}
+
+shard::Command forward_command(const Request& request, BsonDoc& scratch) {
+  if (!request.strips_fields) return shard::Command::of_sections(request.sections);
+  BsonWriter body;
+  copy_command(body, request, {});
+  scratch = std::move(body).finish();
+  shard::Command command = shard::Command::of_body(scratch);
+  // The sequences follow the body, wherever they stood.
+  for (const wire::DocSequence& sequence : request.message.sequences) {
+    // A kind-1 section is its kind byte, size and name directly before its documents.
+    const std::size_t head = 1 + 4 + sequence.name.size() + 1;
+    auto* start = const_cast<std::uint8_t*>(sequence.documents.data()) - head;
+    command.sections[command.section_count++] = {start, head + sequence.documents.size()};
+  }
+  return command;
+}
+
+Response passthrough(shard::Reply reply) {
+  const DocView body = reply.body();
+  const std::size_t offset = static_cast<std::size_t>(body.data() - reply.bytes.data());
+  std::uint8_t* const document = reply.bytes.data() + offset;
+  const bool ok = wire::reply_is_ok(body);
+  strip_in_place(document);
+  Response response = Response::of_buffer(std::move(reply.bytes), DocView::trusted(document));
+  response.failed = !ok;
+  return response;
+}
+
+shard::CallOptions read_options(Context& context, const Request& request) {
+  shard::CallOptions options;
+  options.read_preference = request.has_read_preference ? &request.read_preference : nullptr;
+  options.retry = request.in_transaction ? shard::RetryPolicy::none : shard::RetryPolicy::idempotent;
+  options.deadline = request.deadline;
+  options.budget = &context.shared.reply_memory;
+  return options;
+}
+
+shard::CallOptions write_options(Context& context, const Request& request) {
+  shard::CallOptions options;
+  options.retry = request.in_transaction        ? shard::RetryPolicy::none
+                  : request.retryable_write() ? shard::RetryPolicy::idempotent
+                                                : shard::RetryPolicy::not_idempotent;
+  options.deadline = request.deadline;
+  options.budget = &context.shared.reply_memory;
+  return options;
+}
+
+namespace {
+
+Task<void> call_one(Context* context, ShardCommand command, shard::CallOptions options,
+                    ShardOutcome* outcome) {
+  outcome->shard = command.shard;
+  options.host = command.host;
+  auto call = context->gateway.call(command.shard, command.command, options);
+  auto reply = co_await call;
+  if (reply.has_error()) {
+    outcome->error = reply.error();
+    co_return;
+  }
+  outcome->reply = *std::move(reply);
+  if (!wire::reply_is_ok(outcome->reply.body())) {
+    outcome->error = wire::error_from_reply(outcome->reply.body());
+  }
+}
+
+}  // namespace
+
+Task<std::vector<ShardOutcome>> call_shards(Context& context, std::span<const ShardCommand> commands,
+                                            shard::CallOptions options) {
+  std::vector<ShardOutcome> outcomes(commands.size());
+  TaskGroup group;
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    group.start(call_one(&context, commands[i], options, &outcomes[i]));
+  }
+  co_await group.wait();
+  co_return outcomes;
+}
+
+Targets shards_with_chunks(Context& context, std::string_view db, std::string_view ns) {
+  Targets targets;
+  targets.routing = context.routing().collection(ns);
+  if (targets.routing != nullptr) {
+    targets.shards = targets.routing->all_shards();
+  } else {
+    targets.shards.insert(context.routing().primary_shard(db));
+  }
+  return targets;
+}
+
+bool is_simple_collation(ValueView collation) noexcept {
+  if (!collation.is_document()) return true;
+  const DocView document = collation.as_document();
+  if (document.empty()) return true;
+  const ValueView locale = document["locale"];
+  return locale.is_string() && locale.as_string() == "simple";
+}
+
+}  // namespace spillway::exec

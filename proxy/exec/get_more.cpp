@@ -1,0 +1,163 @@
+// getMore and killCursors. (mongos behaviour reference, sections 5.4 and 5.5)
+#include <fmt/format.h>
+
+#include "proxy/exec/command_table.h"
+#include "proxy/exec/cursor_ops.h"
+#include "proxy/exec/forward.h"
+#include "proxy/exec/single_shard.h"
+
+namespace spillway::exec {
+
+namespace {
+
+struct GetMoreArguments {
+  std::int64_t id = 0;
+  std::string_view collection;
+  std::int64_t batch_size = 0;  // 0: none given
+  std::optional<std::int64_t> await_ms;
+};
+
+Result<GetMoreArguments> parse_get_more(const Request& request) {
+  GetMoreArguments arguments;
+  const Element id = request.body.first();
+  if (id.type != BsonType::int64) {
+    return Error(ErrorCode::type_mismatch,
+                 fmt::format("BSON field 'getMore.getMore' is the wrong type '{}', expected type 'long'",
+                             bson_type_name(id.type)));
+  }
+  arguments.id = id.as_int64();
+  const ValueView collection = request.body["collection"];
+  if (!collection.exists()) {
+    return Error(40414, "BSON field 'getMore.collection' is missing but a required field");
+  }
+  if (!collection.is_string()) {
+    return Error(ErrorCode::type_mismatch,
+                 fmt::format("BSON field 'getMore.collection' is the wrong type '{}', expected type 'string'",
+                             bson_type_name(collection.type)));
+  }
+  arguments.collection = collection.as_string();
+  if (arguments.collection.empty()) {
+    return Error(ErrorCode::invalid_namespace, "Collection names cannot be empty");
+  }
+  const ValueView batch = request.body["batchSize"];
+  if (batch.exists() && !batch.is_null()) {
+    if (!batch.is_number()) {
+      return Error(ErrorCode::type_mismatch,
+                   fmt::format("BSON field 'getMore.batchSize' is the wrong type '{}', expected types '[long, int, "
+                               "decimal, double]'",
+                               bson_type_name(batch.type)));
+    }
+    arguments.batch_size =
+        batch.to_int64().value_or(static_cast<std::int64_t>(batch.to_double().value_or(0)));
+    if (arguments.batch_size < 0) {
+      return Error(51024, fmt::format("BSON field 'batchSize' value must be >= 0, actual value '{}'",
+                                      arguments.batch_size));
+    }
+  }
+  arguments.await_ms = request.max_time_ms;
+  return arguments;
+}
+
+Task<Result<Response>> get_more_on_many(Context& context, CursorPtr cursor, std::int64_t batch_size) {
+  BatchBuilder batch(context.shared.reply_memory);
+  auto filling = fill_batch(context, *cursor, {batch_size, time_point_never}, batch);
+  auto filled = co_await filling;
+  const std::int64_t id = cursor->id;
+  if (filled.has_error()) {
+    context.shared.cursors.forget(id);
+    end_cursor(context, std::move(cursor));
+    co_return filled.error();
+  }
+  cursor->documents_returned += batch.count();
+  if (++cursor->batches_returned == 2) context.shared.metrics.cursors_more_than_one_batch.add();
+  const std::string ns = cursor->ns;
+  const bool partial = cursor->partial;
+  std::int64_t client_id = id;
+  if (cursor->exhausted()) {
+    client_id = 0;
+    context.shared.cursors.forget(id);
+    end_cursor(context, std::move(cursor));
+  } else {
+    CursorPtr killed = context.shared.cursors.check_in(std::move(cursor), steady_ns());
+    if (killed) {
+      end_cursor(context, std::move(killed));
+      co_return Error(ErrorCode::cursor_killed, fmt::format("cursor id {} was killed", id));
+    }
+  }
+  co_return std::move(batch).finish("nextBatch", client_id, ns, partial);
+}
+
+CursorCaller caller_of(const Client& client, const Request& request) {
+  return {request.lsid, request.txn_number, request.in_transaction, client.user};
+}
+
+}  // namespace
+
+Task<Result<Response>> get_more_command(Context& context, Client& client, const Request& request) {
+  auto arguments = parse_get_more(request);
+  if (arguments.has_error()) co_return arguments.error();
+  const std::string ns = fmt::format("{}.{}", request.db, arguments->collection);
+  auto checked_out = context.shared.cursors.check_out(arguments->id, ns, caller_of(client, request));
+  if (checked_out.has_error()) co_return checked_out.error();
+  CursorPtr cursor = *std::move(checked_out);
+  if (arguments->await_ms && !cursor->await_data) {
+    context.shared.cursors.forget(cursor->id);
+    end_cursor(context, std::move(cursor));
+    co_return Error(ErrorCode::bad_value,
+                    "cannot set maxTimeMS on getMore command for a non-awaitData cursor");
+  }
+  if (cursor->from_one_shard && cursor->remotes.front().batches.empty()) {
+    auto getting = get_more_on_one_shard(context, request, std::move(cursor), arguments->batch_size,
+                                         arguments->await_ms);
+    co_return co_await getting;
+  }
+  auto getting = get_more_on_many(context, std::move(cursor), arguments->batch_size);
+  co_return co_await getting;
+}
+
+Task<Result<Response>> kill_cursors_command(Context& context, Client&, const Request& request) {
+  const Element collection = request.body.first();
+  if (!collection.is_string()) {
+    co_return Error(ErrorCode::invalid_namespace,
+                    fmt::format("collection name has invalid type {}", bson_type_name(collection.type)));
+  }
+  const ValueView cursors = request.body["cursors"];
+  if (!cursors.exists()) {
+    co_return Error(40414, "BSON field 'killCursors.cursors' is missing but a required field");
+  }
+  if (!cursors.is_array()) {
+    co_return Error(ErrorCode::type_mismatch,
+                    fmt::format("BSON field 'killCursors.cursors' is the wrong type '{}', expected type 'array'",
+                                bson_type_name(cursors.type)));
+  }
+  const std::string ns = request.ns();
+  for (auto at = cursors.as_document().begin(); !at.done(); ++at) {
+    if (at->type != BsonType::int64) {
+      co_return Error(ErrorCode::type_mismatch,
+                      fmt::format("BSON field 'killCursors.cursors.{}' is the wrong type '{}', expected type 'long'",
+                                  at->name, bson_type_name(at->type)));
+    }
+  }
+  BsonWriter killed, not_found;
+  for (auto at = cursors.as_document().begin(); !at.done(); ++at) {
+    auto outcome = context.shared.cursors.kill(at->as_int64(), ns);
+    const bool found = outcome.outcome != CursorRegistry::KillOutcome::not_found;
+    BsonWriter& list = found ? killed : not_found;
+    list.append(at->name, at->as_int64());
+    end_cursor(context, std::move(outcome.cursor));
+  }
+  const auto renumbered = [](BsonWriter& out, std::string_view name, BsonDoc list) {
+    out.begin_array(name);
+    for (auto at = list.view().begin(); !at.done(); ++at) out.append_item(at->as_int64());
+    out.end();
+  };
+  BsonWriter reply;
+  renumbered(reply, "cursorsKilled", std::move(killed).finish());
+  renumbered(reply, "cursorsNotFound", std::move(not_found).finish());
+  reply.begin_array("cursorsAlive").end();
+  reply.begin_array("cursorsUnknown").end();
+  reply.append("ok", 1.0);
+  co_return Response(std::move(reply).finish());
+}
+
+}  // namespace spillway::exec

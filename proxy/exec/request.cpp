@@ -1,0 +1,173 @@
+#include "proxy/exec/request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+namespace spillway::exec {
+
+namespace {
+
+constexpr std::array<std::string_view, 17> stripped_request_fields = {
+    "$clusterTime", "$configTime", "$topologyTime", "$configServerState", "$client", "$audit",
+    "$oplogQueryData", "$replData", "tracking_info", "maxTimeMSOpOnly", "allowImplicitCollectionCreation",
+    "shardVersion", "databaseVersion", "apiVersion", "apiStrict", "apiDeprecationErrors", "help"};
+
+constexpr std::array<std::string_view, 11> stripped_reply_fields = {
+    "$clusterTime", "operationTime", "$configServerState", "$configTime", "$topologyTime", "$gleStats",
+    "lastCommittedOpTime", "readOnly", "additionalParticipants", "$replData", "$oplogQueryData"};
+
+constexpr std::array<std::string_view, 14> generic_arguments = {
+    "$db", "lsid", "txnNumber", "autocommit", "startTransaction", "comment", "maxTimeMS", "readConcern",
+    "writeConcern", "$readPreference", "clientOperationKey", "$queryOptions", "stmtId", "coordinator"};
+
+template <std::size_t N>
+bool among(const std::array<std::string_view, N>& names, std::string_view name) noexcept {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+Error wrong_type(std::string_view field, ValueView value, std::string_view expected) {
+  return Error(ErrorCode::type_mismatch,
+               fmt::format("BSON field '{}' is the wrong type '{}', expected type '{}'", field,
+                           bson_type_name(value.type), expected));
+}
+
+Result<void> check_database_name(std::string_view db) {
+  constexpr std::string_view forbidden("/\\. \"$*<>:|?\0", 13);
+  if (db.empty() || db.size() > limits::database_name_bytes_max ||
+      db.find_first_of(forbidden) != std::string_view::npos) {
+    return Error(ErrorCode::invalid_namespace, fmt::format("Invalid database name: '{}'", db));
+  }
+  return {};
+}
+
+// Reads one generic argument into the request.
+Result<void> take_argument(Request& request, const Element& field) {
+  if (field.name == "$db") {
+    if (!field.is_string()) return wrong_type("$db", field, "string");
+    request.db = field.as_string();
+  } else if (field.name == "lsid") {
+    if (!field.is_document()) return wrong_type("lsid", field, "object");
+    const ValueView id = field.as_document()["id"];
+    if (id.type != BsonType::binary || id.as_binary().data.size() != 16) {
+      return wrong_type("lsid.id", id, "binData");
+    }
+    request.lsid = {reinterpret_cast<const char*>(field.bytes.data()), field.bytes.size()};
+  } else if (field.name == "txnNumber") {
+    if (field.type != BsonType::int64) return wrong_type("txnNumber", field, "long");
+    if (field.as_int64() < 0) {
+      return Error(ErrorCode::invalid_options, "Transaction number cannot be negative");
+    }
+    request.txn_number = field.as_int64();
+  } else if (field.name == "autocommit") {
+    if (field.type != BsonType::boolean) return wrong_type("autocommit", field, "bool");
+    if (field.as_bool()) {
+      return Error(ErrorCode::invalid_options, "Specifying autocommit=true is not allowed.");
+    }
+    request.in_transaction = true;
+  } else if (field.name == "startTransaction") {
+    if (field.type != BsonType::boolean) return wrong_type("startTransaction", field, "bool");
+    if (!field.as_bool()) {
+      return Error(ErrorCode::invalid_options, "Specifying startTransaction=false is not allowed.");
+    }
+    request.start_transaction = true;
+  } else if (field.name == "maxTimeMS") {
+    const auto ms = field.to_int64();
+    if (!ms) {
+      if (!field.is_number()) return wrong_type("maxTimeMS", field, "long");
+      return Error(ErrorCode::bad_value, "maxTimeMS must be an integral value");
+    }
+    if (*ms < 0 || *ms > std::numeric_limits<std::int32_t>::max()) {
+      return Error(ErrorCode::bad_value, fmt::format("{} value for maxTimeMS is out of range [0, 2147483647]", *ms));
+    }
+    if (*ms > 0) request.max_time_ms = *ms;
+  } else if (field.name == "$readPreference") {
+    if (!field.is_document()) return wrong_type("$readPreference", field, "object");
+    auto parsed = shard::ReadPreference::parse(field.as_document());
+    if (parsed.has_error()) return parsed.error();
+    request.read_preference = *std::move(parsed);
+    request.has_read_preference = true;
+  } else if (field.name == "comment") {
+    request.comment = field;
+  } else if (field.name == "apiVersion") {
+    if (!field.is_string() || field.as_string() != "1") {
+      return Error(ErrorCode::api_version_error, "API version must be \"1\"");
+    }
+  } else if (field.name == "$maxTimeMs") {
+    return Error(ErrorCode::invalid_options, "no such field: $maxTimeMs; use maxTimeMS");
+  }
+  return {};
+}
+
+Result<void> check_transaction_fields(const Request& request) {
+  if (request.txn_number && request.lsid.empty()) {
+    return Error(ErrorCode::invalid_options, "Transaction number requires a session ID to also be specified");
+  }
+  if (request.in_transaction && !request.txn_number) {
+    return Error(ErrorCode::invalid_options, "'autocommit' field requires a transaction number to also be specified");
+  }
+  if (request.start_transaction && !request.in_transaction) {
+    return Error(ErrorCode::invalid_options, "'startTransaction' field requires 'autocommit' field to also be specified");
+  }
+  return {};
+}
+
+}  // namespace
+
+bool is_stripped_from_request(std::string_view field) noexcept {
+  return among(stripped_request_fields, field);
+}
+bool is_stripped_from_reply(std::string_view field) noexcept {
+  return among(stripped_reply_fields, field);
+}
+bool is_generic_argument(std::string_view field) noexcept { return among(generic_arguments, field); }
+
+std::string Request::ns() const {
+  const Element first = body.first();
+  if (!first.is_string()) return fmt::format("{}.$cmd.{}", db, name);
+  return fmt::format("{}.{}", db, first.as_string());
+}
+
+Result<Request> parse_request(const wire::OpMsg& message, Bytes sections, TimePoint now) {
+  Request request;
+  request.message = message;
+  request.sections = sections;
+  request.body = message.body;
+  const Element first = message.body.first();
+  if (!first.exists()) return Error(ErrorCode::failed_to_parse, "the command document is empty");
+  request.name = first.name;
+  bool is_first = true;
+  for (auto at = message.body.begin(); !at.done(); ++at) {
+    if (std::exchange(is_first, false)) continue;
+    if (is_stripped_from_request(at->name)) request.strips_fields = true;
+    if (auto taken = take_argument(request, *at); taken.has_error()) return taken.error();
+  }
+  if (request.db.empty() && !message.body.find("$db").exists()) {
+    return Error(40571, "OP_MSG requests require a $db argument");
+  }
+  if (auto checked = check_database_name(request.db); checked.has_error()) return checked.error();
+  if (request.db == "local") {
+    return Error(ErrorCode::illegal_operation, "Can't use 'local' database through mongos");
+  }
+  if (auto checked = check_transaction_fields(request); checked.has_error()) return checked.error();
+  if (request.max_time_ms && request.name != "getMore") {
+    // The shard's own limit answers first; ours is for a shard that does not.
+    request.deadline = now + std::chrono::milliseconds(*request.max_time_ms + 250);
+  }
+  return request;
+}
+
+Result<Request> parse_query_request(DocView command, std::string_view db, TimePoint) {
+  Request request;
+  request.body = command;
+  request.message.body = command;
+  request.db = db;
+  const Element first = command.first();
+  if (!first.exists()) return Error(ErrorCode::failed_to_parse, "the command document is empty");
+  request.name = first.name;
+  return request;
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,275 @@
+#include "proxy/exec/single_shard.h"
+
+#include <fmt/format.h>
+
+#include "proxy/exec/cursor_ops.h"
+#include "proxy/exec/forward.h"
+#include "proxy/shard/connection.h"
+#include "proxy/wire/cursor_reply.h"
+#include "proxy/wire/cursor_reply_scanner.h"
+
+namespace spillway::exec {
+
+namespace {
+
+// A batch of a mongod holds at most 16 MiB of documents; each element adds its type and index name.
+constexpr std::size_t passthrough_batch_bytes_max = limits::document_bytes_max + 2 * limits::mib;
+
+bool over_cap(DocView batch) noexcept { return batch.size() > passthrough_batch_bytes_max; }
+
+void learn_mean(ClusterCursor& cursor, std::size_t bytes, std::size_t documents) {
+  if (documents == 0) return;
+  const double mean = static_cast<double>(bytes) / static_cast<double>(documents);
+  cursor.mean_document_bytes =
+      cursor.mean_document_bytes > 0 ? (cursor.mean_document_bytes + mean) / 2 : mean;
+}
+
+void set_remote(ClusterCursor& cursor, std::uint16_t shard, const shard::HostAddress& host, std::int64_t id) {
+  if (cursor.remotes.empty()) cursor.remotes.emplace_back();
+  RemoteCursor& remote = cursor.remotes.front();
+  remote.shard = shard;
+  remote.host = host.host;
+  remote.port = host.port;
+  remote.id = id;
+}
+
+// Reads what is missing of a streaming reply, for those that cannot be cut through.
+Task<Result<void>> read_whole(Context& context, shard::Reply& reply, TimePoint deadline) {
+  auto whole = Buffer::allocate(context.shared.reply_memory, reply.message_bytes);
+  if (!whole) {
+    co_return Error(ErrorCode::exceeded_memory_limit,
+                    fmt::format("a shard's reply of {} bytes does not fit into the memory that is left",
+                                reply.message_bytes));
+  }
+  whole->append(reply.bytes.data(), reply.bytes.size());
+  shard::Connection& connection = *reply.lease;
+  while (connection.remaining() > 0) {
+    const IoResult got = connection.try_read_rest(
+        whole->free_space().first(std::min(whole->room(), connection.remaining())));
+    if (got.ok()) {
+      whole->set_size(whole->size() + got.bytes);
+      continue;
+    }
+    if (!got.would_block()) {
+      co_return Error(ErrorCode::host_unreachable, "a shard's connection ended in the middle of a reply");
+    }
+    ReadyWait readable(connection.transport(), Transport::Direction::read, deadline);
+    const bool ready = co_await readable;
+    if (!ready) co_return Error(ErrorCode::host_unreachable, "a shard's connection ended in the middle of a reply");
+  }
+  reply.bytes = std::move(*whole);
+  reply.lease.release();
+  co_return Result<void>();
+}
+
+// Is this streaming reply one to cut through? Fills `stream` if so.
+Result<bool> prepare_stream(shard::Reply& reply, StreamReply& stream, std::int64_t& shard_id) {
+  wire::CursorReplyScanner scanner;
+  auto head = scanner.feed_head(reply.bytes.bytes());
+  if (head.has_error()) return head.error();
+  if (*head != wire::CursorReplyScanner::Head::batch) return false;
+  const wire::CursorReplyParts& parts = scanner.parts();
+  if (parts.batch_bytes > passthrough_batch_bytes_max || parts.partial_results_returned) return false;
+  stream.batch_offset = parts.batch_offset;
+  stream.batch_bytes = parts.batch_bytes;
+  stream.batch_name = parts.batch_name == "firstBatch" ? "firstBatch" : "nextBatch";
+  stream.shard_id_known = parts.id_known;
+  shard_id = parts.id;
+  return true;
+}
+
+// A reply whose batch is over the cap: what fits goes out, the rest waits in the cursor.
+Task<Result<Response>> repack(Context& context, CursorPtr cursor, shard::Reply reply,
+                              std::string_view batch_name, bool registered) {
+  RemoteCursor& remote = cursor->remotes.front();
+  auto taken = take_reply(*cursor, remote, std::move(reply));
+  if (taken.has_error()) co_return taken.error();
+  BatchBuilder batch(context.shared.reply_memory);
+  while (remote.has_document() && batch.fits(remote.front()->peek()->size())) {
+    auto appended = batch.append(*remote.front()->peek());
+    if (appended.has_error()) {
+      if (registered) context.shared.cursors.forget(cursor->id);
+      end_cursor(context, std::move(cursor));
+      co_return appended.error();
+    }
+    remote.batches.front().pop();
+  }
+  if (!remote.has_document()) remote.batches.clear();
+  cursor->documents_returned += batch.count();
+  ++cursor->batches_returned;
+  const std::string ns = cursor->ns;
+  std::int64_t id = 0;
+  if (!cursor->exhausted()) {
+    if (registered) {
+      id = cursor->id;
+      end_cursor(context, context.shared.cursors.check_in(std::move(cursor), steady_ns()));
+    } else {
+      id = context.shared.cursors.insert(std::move(cursor), steady_ns());
+    }
+  } else if (registered) {
+    context.shared.cursors.forget(cursor->id);
+  }
+  co_return std::move(batch).finish(batch_name, id, ns, false);
+}
+
+// The reply with another cursor id, for the rare shard whose id is no int64.
+Response rebuilt(DocView body, std::int64_t id) {
+  BsonWriter out;
+  for (auto at = body.begin(); !at.done(); ++at) {
+    if (is_stripped_from_reply(at->name)) continue;
+    if (at->name != "cursor" || !at->is_document()) {
+      out.append_element(*at);
+      continue;
+    }
+    out.begin_document("cursor");
+    for (auto in = at->as_document().begin(); !in.done(); ++in) {
+      if (in->name == "id") {
+        out.append("id", id);
+      } else {
+        out.append_element(*in);
+      }
+    }
+    out.end();
+  }
+  return Response(std::move(out).finish());
+}
+
+Response with_id(shard::Reply reply, const wire::CursorReply& parsed, std::int64_t id) {
+  if (parsed.id_offset == 0) return rebuilt(reply.body(), id);
+  auto* const document = const_cast<std::uint8_t*>(reply.body().data());
+  store_le(document + parsed.id_offset, id);
+  return passthrough(std::move(reply));
+}
+
+}  // namespace
+
+bool may_stream(const Request& request) noexcept {
+  return !request.message.has_flag(wire::flags::checksum_present) &&
+         !request.message.has_flag(wire::flags::more_to_come);
+}
+
+Task<Result<Response>> open_on_one_shard(Context& context, const Request& request, std::uint16_t shard,
+                                         shard::Command command, CursorPtr seed, bool stream) {
+  shard::CallOptions options = read_options(context, request);
+  options.stream = stream && may_stream(request);
+  auto call = context.gateway.call(shard, command, options);
+  auto answered = co_await call;
+  if (answered.has_error()) co_return answered.error();
+  shard::Reply reply = *std::move(answered);
+  seed->from_one_shard = true;
+  if (reply.streaming()) {
+    auto streaming = std::make_unique<StreamReply>();
+    std::int64_t shard_id = 0;
+    auto prepared = prepare_stream(reply, *streaming, shard_id);
+    if (prepared.has_error()) co_return prepared.error();
+    if (*prepared) {
+      set_remote(*seed, shard, reply.host, shard_id);
+      const std::int64_t id = context.shared.cursors.insert_checked_out(*seed, steady_ns());
+      seed->id = id;
+      streaming->reply = std::move(reply);
+      streaming->cursor = std::move(seed);
+      co_return Response::of_stream(std::move(streaming));
+    }
+    auto reading = read_whole(context, reply, request.deadline);
+    auto read = co_await reading;
+    if (read.has_error()) co_return read.error();
+  }
+  if (!wire::reply_is_ok(reply.body())) co_return passthrough(std::move(reply));
+  auto parsed = wire::parse_cursor_reply(reply.body());
+  if (parsed.has_error()) co_return passthrough(std::move(reply));  // no cursor in it: pass it on
+  set_remote(*seed, shard, reply.host, parsed->id);
+  if (over_cap(parsed->batch)) {
+    auto repacking = repack(context, std::move(seed), std::move(reply), "firstBatch", false);
+    co_return co_await repacking;
+  }
+  std::int64_t id = 0;
+  if (parsed->id != 0) {
+    const std::size_t documents = parsed->batch.count();
+    learn_mean(*seed, parsed->batch.size(), documents);
+    seed->documents_returned = documents;
+    seed->batches_returned = 1;
+    id = context.shared.cursors.insert(std::move(seed), steady_ns());
+  }
+  const wire::CursorReply views = *parsed;
+  co_return with_id(std::move(reply), views, id);
+}
+
+Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& request, CursorPtr cursor,
+                                             std::int64_t batch_size,
+                                             std::optional<std::int64_t> await_ms) {
+  RemoteCursor& remote = cursor->remotes.front();
+  std::int64_t ask = batch_size;
+  if (ask == 0) {
+    const std::int64_t finds = std::exchange(cursor->batch_size, 0);  // getMore's own size counts here
+    ask = remote_batch_size(context, *cursor, remote.shard);
+    cursor->batch_size = finds;
+  }
+  const BsonDoc body = remote_get_more(*cursor, remote, ask, await_ms);
+  shard::CallOptions options;
+  options.budget = &context.shared.reply_memory;
+  options.host = shard::HostAddress{remote.host, remote.port};
+  options.stream = may_stream(request);
+  options.bulk = true;
+  auto call = context.gateway.call(remote.shard, shard::Command::of_body(body), options);
+  auto answered = co_await call;
+  const std::int64_t id = cursor->id;
+  if (answered.has_error()) {
+    context.shared.cursors.forget(id);
+    end_cursor(context, std::move(cursor));
+    co_return answered.error();
+  }
+  shard::Reply reply = *std::move(answered);
+  if (reply.streaming()) {
+    auto streaming = std::make_unique<StreamReply>();
+    std::int64_t shard_id = 0;
+    auto prepared = prepare_stream(reply, *streaming, shard_id);
+    if (!prepared.has_error() && *prepared) {
+      streaming->reply = std::move(reply);
+      streaming->cursor = std::move(cursor);
+      if (streaming->shard_id_known) streaming->cursor->remotes.front().id = shard_id;
+      co_return Response::of_stream(std::move(streaming));
+    }
+    std::optional<Error> failed;
+    if (prepared.has_error()) {
+      failed = prepared.error();
+    } else {
+      auto reading = read_whole(context, reply, time_point_never);
+      auto read = co_await reading;
+      if (read.has_error()) failed = read.error();
+    }
+    if (failed) {
+      context.shared.cursors.forget(id);
+      end_cursor(context, std::move(cursor));
+      co_return *failed;
+    }
+  }
+  auto parsed = wire::parse_cursor_reply(reply.body());
+  if (parsed.has_error()) {
+    const Error error = parsed.error();
+    if (error.is(ErrorCode::cursor_not_found)) remote.id = 0;
+    context.shared.cursors.forget(id);
+    end_cursor(context, std::move(cursor));
+    if (!wire::reply_is_ok(reply.body())) co_return passthrough(std::move(reply));
+    co_return error;
+  }
+  remote.id = parsed->id;
+  if (over_cap(parsed->batch)) {
+    auto repacking = repack(context, std::move(cursor), std::move(reply), "nextBatch", true);
+    co_return co_await repacking;
+  }
+  const std::size_t documents = parsed->batch.count();
+  learn_mean(*cursor, parsed->batch.size(), documents);
+  cursor->documents_returned += documents;
+  ++cursor->batches_returned;
+  std::int64_t client_id = 0;
+  if (parsed->id != 0) {
+    client_id = id;
+    end_cursor(context, context.shared.cursors.check_in(std::move(cursor), steady_ns()));
+  } else {
+    context.shared.cursors.forget(id);
+  }
+  const wire::CursorReply views = *parsed;
+  co_return with_id(std::move(reply), views, client_id);
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,24 @@
+// Cursors that live on one shard: replies pass through with the cursor's id replaced, complete or as a stream.
+#pragma once
+
+#include "proxy/exec/context.h"
+#include "proxy/exec/request.h"
+#include "proxy/exec/response.h"
+
+namespace spillway::exec {
+
+// Sends a command that answers with a cursor (find, aggregate, listCollections, listIndexes) to one shard, and
+// turns its reply into the client's. `seed` becomes the client's cursor if the shard keeps one open.
+// `stream`: the reply may be cut through.
+Task<Result<Response>> open_on_one_shard(Context& context, const Request& request, std::uint16_t shard,
+                                         shard::Command command, CursorPtr seed, bool stream);
+
+// A getMore on a checked-out cursor whose only remote passes through. Checks the cursor in or ends it.
+Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& request, CursorPtr cursor,
+                                             std::int64_t batch_size,
+                                             std::optional<std::int64_t> await_ms);
+
+// May this request's reply be cut through? Not with a checksum: it would have to be known before the bytes.
+bool may_stream(const Request& request) noexcept;
+
+}  // namespace spillway::exec

@@ -1,0 +1,27 @@
+// Sorted scatter finds: what the shards must send beyond what the client asked for, so that their streams can be
+// merged, and what has to be taken out of each document again.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cursor/bson_writer.h"
+#include "cursor/cursor.h"
+
+namespace spillway::exec {
+
+struct SortProjection {
+  bool changed = false;            // send `projection` instead of the client's
+  BsonDoc projection;              // {} means: none
+  SortKeySource source = SortKeySource::none;
+  std::vector<std::string> strip_fields;
+};
+
+// `offers_sort_key`: every targeted shard computes {$meta: "sortKey"} itself. Otherwise the keys come from the
+// documents: a path that an inclusion list lacks is added, one that an exclusion list drops is kept, and both are
+// stripped here. CommandNotSupported(115) when that cannot be done: a computed projection of the path, a path that
+// collides with another of the list, a collation, a $meta sort.
+Result<SortProjection> plan_sort_projection(DocView sort, DocView projection, bool simple_collation,
+                                            bool offers_sort_key);
+
+}  // namespace spillway::exec
