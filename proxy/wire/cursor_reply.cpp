@@ -38,6 +38,7 @@ Error no_cursor_reply(const char* what) {
   return Error(ErrorCode::failed_to_parse, std::string("not a cursor reply: ") + what);
 }
 
+// Of two fields with one name the first counts, as in every other lookup.
 Result<void> take_cursor_field(CursorReply& result, DocView reply, const Element& field) {
   if (field.name == "id") {
     const std::optional<std::int64_t> id = field.to_int64();
@@ -77,7 +78,10 @@ Result<void> take_cursor(CursorReply& result, DocView reply) {
   bool has_id = false;
   DocIterator it = result.cursor.begin();
   for (; !it.done(); ++it) {
-    has_id = has_id || it->name == "id";
+    if ((it->name == "id" && std::exchange(has_id, true)) ||
+        (it->name == "ns" && result.ns.data() != nullptr)) {
+      continue;
+    }
     if (Result<void> taken = take_cursor_field(result, reply, *it); !taken) {
       return taken;
     }
@@ -104,14 +108,14 @@ bool reply_is_ok(DocView reply) noexcept {
 Result<CursorReply> parse_cursor_reply(DocView reply) {
   CursorReply result;
   bool has_cursor = false;
-  bool ok = false;
   DocIterator it = reply.begin();
   for (; !it.done(); ++it) {
     if (it->name == "cursor" && it->is_document()) {
+      if (has_cursor) {
+        return no_cursor_reply("two cursors");
+      }
       has_cursor = true;
       result.cursor = it->as_document();
-    } else if (it->name == "ok") {
-      ok = (it->is_number() || it->type == BsonType::boolean) && it->truthy();
     } else if (it->name == "operationTime") {
       result.operation_time = *it;
     } else if (it->name == "$clusterTime") {
@@ -123,7 +127,7 @@ Result<CursorReply> parse_cursor_reply(DocView reply) {
   if (it.malformed()) {
     return Error(ErrorCode::invalid_bson, "the reply is not valid BSON");
   }
-  if (!ok) {
+  if (!reply_is_ok(reply)) {
     return error_from_reply(reply);
   }
   if (!has_cursor) {

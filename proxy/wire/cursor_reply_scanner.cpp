@@ -71,6 +71,9 @@ Result<CursorReplyScanner::Head> CursorReplyScanner::feed_head(Bytes from_start)
         return Head::unstreamable;
       }
       publish();
+      if (Result<void> checked = check_fields(); !checked) {
+        return std::move(checked).error();
+      }
       return Head::batch;
     case Walk::finished:
       return from_start.size() == message_bytes_ ? Head::no_batch : Head::unstreamable;
@@ -244,6 +247,15 @@ Result<void> CursorReplyScanner::finish_tail() {
   publish();
   if (!parts_.id_known || !parts_.ok_known) {
     return malformed("id or ok is missing");
+  }
+  return check_fields();
+}
+
+Result<void> CursorReplyScanner::check_fields() const {
+  const ValueView id = parts_.cursor_fields["id"];
+  const ValueView ns = parts_.cursor_fields["ns"];
+  if ((id.exists() && !parts_.id_known) || (ns.exists() && !ns.is_string())) {
+    return malformed("the type of id or ns is wrong");
   }
   return {};
 }

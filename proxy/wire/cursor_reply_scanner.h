@@ -68,6 +68,7 @@ class CursorReplyScanner {
   Result<void> take_batch(Bytes from_start, std::string_view name, std::size_t value_at,
                           std::size_t cursor_end);
   Result<void> finish_tail();
+  Result<void> check_fields() const;
   bool add_field(std::vector<std::uint8_t>& fields, Bytes raw);
   void publish();
 
