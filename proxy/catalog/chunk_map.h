@@ -27,6 +27,9 @@
 
 namespace spillway::catalog {
 
+// Chunks of one collection; what is stored of their owners must fit a BSON document.
+inline constexpr std::size_t chunks_max = 1'500'000;
+
 // Position of a shard in RoutingSnapshot::shards().
 using ShardIndex = std::uint16_t;
 
@@ -83,7 +86,7 @@ class ChunkMap {
   std::size_t chunk_for(std::string_view key) const noexcept;
   ShardIndex shard_for(std::string_view key) const noexcept { return owners_[chunk_for(key)]; }
   // Adds the owners of every chunk that overlaps [min, max], both ends included. Stops early when
-  // every owner is in.
+  // every owner is in. REQUIRES: `into` holds only shards that own chunks.
   void shards_for_range(std::string_view min, std::string_view max, ShardSet& into) const;
 
   // Shards that own chunks.

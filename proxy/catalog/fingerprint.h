@@ -4,7 +4,10 @@
 // comparing those documents, is here.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
+#include <vector>
 
 #include "cursor/bson_view.h"
 #include "cursor/bson_writer.h"
@@ -12,6 +15,9 @@
 #include "proxy/catalog/routing.h"
 
 namespace spillway::catalog {
+
+// FNV-1a with a final mix: the same on every machine and in every version.
+std::uint64_t stable_hash64(std::string_view bytes, std::uint64_t seed = 0) noexcept;
 
 // Hash of key pattern and owners by range, by shard name; neighbouring chunks of one owner count as
 // one range.
@@ -22,7 +28,9 @@ std::uint64_t fingerprint_of(const ShardKeyPattern& key, const ChunkMap& chunks,
 //   ranges: [{max: <bound>, shard: <position in shards>}, …]          (min: the bound before)
 // or, when that would not fit a document,
 //   bounds: BinData (8-byte hash of each upper bound), owners: BinData (2-byte positions)}
-BsonDoc fingerprint_document(const CollectionRouting& collection, const RoutingSnapshot& snapshot);
+// The _id is "*" for the collections of the default shard key.
+BsonDoc fingerprint_document(const CollectionRouting& collection, const RoutingSnapshot& snapshot,
+                             std::size_t ranges_bytes_max = 12 * 1024 * 1024);
 
 // Ok when every range of the stored document has the same owner now. IllegalOperation(20) naming the
 // first range whose owner changed, or the changed key; FailedToParse(9) for a document that is none

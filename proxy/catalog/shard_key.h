@@ -59,15 +59,16 @@ class ShardKeyPattern {
   // Everything at once.
   std::optional<QueryKey> query_key(DocView filter) const;
 
-  // A chunk bound: exactly the pattern's fields in the pattern's order; hashed fields hold int64,
-  // MinKey or MaxKey. BadValue(2) otherwise.
+  // A chunk bound: exactly the pattern's fields in the pattern's order; hashed fields hold integers,
+  // MinKey or MaxKey; no arrays. BadValue(2) otherwise.
   Result<std::string> key_of_bound(DocView bound) const;
   // {<path>: MinKey, …} and {<path>: MaxKey, …}
   BsonDoc min_bound() const;
   BsonDoc max_bound() const;
 
-  // The shard key is a prefix of this index key, in the same order (a unique index must have it,
-  // else CannotCreateIndex(67)). A hashed field is no prefix of anything: it cannot be unique.
+  // The shard key's fields, by name and in order, are a prefix of this index key, or the index is on
+  // _id first. A unique index must have it, else CannotCreateIndex(67). Equal values have equal
+  // hashes, so a hashed field is as good as an ordered one.
   bool has_prefix_index(DocView index_key) const;
   // Whether a query's or update's path touches the shard key: equal to a field, or above or below it.
   bool touches(std::string_view path) const noexcept;

@@ -1,0 +1,17 @@
+// What a regular expression says about the strings it can match.
+// Source: mongos behaviour reference, section 2.10 (bounds of /abc/ and /^abc/).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace spillway::catalog {
+
+// The literal prefix that every match of `pattern` starts with; empty when there is none that can be
+// relied upon (not anchored, alternatives, flags that change the meaning of '^' or of letters).
+std::string regex_prefix(std::string_view pattern, std::string_view flags);
+
+// The least string above all strings that start with `prefix`; empty when there is none.
+std::string prefix_successor(std::string prefix);
+
+}  // namespace spillway::catalog

@@ -1,0 +1,96 @@
+#include "proxy/catalog/routing.h"
+
+#include <absl/strings/string_view.h>
+
+#include <algorithm>
+
+namespace spillway::catalog {
+namespace {
+
+// Abseil of Debian is built for C++14, where its string_view is a type of its own.
+absl::string_view lookup(std::string_view text) noexcept { return {text.data(), text.size()}; }
+
+}  // namespace
+
+Result<ShardIndex> CollectionRouting::target_document(DocView doc) const {
+  auto found = key.key_of_document(doc);
+  if (!found) return found.error();
+  return chunks.shard_for(*found);
+}
+
+std::optional<ShardIndex> CollectionRouting::target_exact(DocView filter,
+                                                          bool simple_collation) const {
+  const auto found = key.query_key(filter);
+  if (!found || (!simple_collation && found->collatable)) return std::nullopt;
+  return chunks.shard_for(found->key);
+}
+
+Result<ShardSet> CollectionRouting::target_filter(DocView filter, bool simple_collation) const {
+  if (const auto exact = target_exact(filter, simple_collation)) return ShardSet{*exact};
+  if (chunks.owners().size() == 1) return chunks.owners();
+  const FilterBounds bounds = bounds_of_filter(key, filter, simple_collation);
+  if (bounds.unbounded() && !bounds.unsatisfiable()) return chunks.owners();
+  ShardSet shards;
+  const auto flattened = flatten(bounds, [&](std::string_view min, std::string_view max) {
+    chunks.shards_for_range(min, max, shards);
+    return shards.size() < chunks.owners().size();
+  });
+  if (!flattened) return flattened.error();
+  // Somebody has to answer what no shard can match: errors and explain come from there.
+  if (shards.empty()) shards.insert(chunks.first_shard());
+  return shards;
+}
+
+RoutingSnapshot::RoutingSnapshot(RoutingParts parts) : parts_(std::move(parts)) {
+  for (const Shard& shard : parts_.shards) shard_by_name_.emplace(shard.name, shard.index);
+  for (const Database& db : parts_.databases) primary_by_db_.emplace(db.name, db.primary);
+  const auto by_ns = [](const auto& a, const auto& b) { return a.ns < b.ns; };
+  std::sort(parts_.collections.begin(), parts_.collections.end(), by_ns);
+  for (std::size_t i = 0; i < parts_.collections.size(); ++i) {
+    const CollectionRouting& routing = parts_.collections[i];
+    collection_by_ns_.emplace(routing.ns, i);
+    const std::string db(split_namespace(routing.ns).db);
+    if (primary_by_db_.emplace(db, parts_.default_primary).second) {
+      parts_.databases.push_back({db, parts_.default_primary});
+    }
+  }
+  std::sort(parts_.databases.begin(), parts_.databases.end(),
+            [](const Database& a, const Database& b) { return a.name < b.name; });
+}
+
+std::optional<ShardIndex> RoutingSnapshot::shard_by_name(std::string_view name) const {
+  const auto found = shard_by_name_.find(lookup(name));
+  if (found == shard_by_name_.end()) return std::nullopt;
+  return found->second;
+}
+
+ShardIndex RoutingSnapshot::primary_shard(std::string_view db) const {
+  const auto found = primary_by_db_.find(lookup(db));
+  return found == primary_by_db_.end() ? parts_.default_primary : found->second;
+}
+
+const CollectionRouting* RoutingSnapshot::collection(std::string_view ns) const {
+  const auto found = collection_by_ns_.find(lookup(ns));
+  if (found != collection_by_ns_.end()) return &parts_.collections[found->second];
+  if (!parts_.default_collection) return nullptr;
+  const Namespace name = split_namespace(ns);
+  if (name.collection.empty() || name.collection.starts_with("system.") || name.db == "admin" ||
+      name.db == "config" || name.db == "local") {
+    return nullptr;
+  }
+  return &*parts_.default_collection;
+}
+
+ShardSet RoutingSnapshot::all_shards() const {
+  ShardSet all;
+  for (const Shard& shard : parts_.shards) all.insert(shard.index);
+  return all;
+}
+
+Namespace split_namespace(std::string_view ns) noexcept {
+  const std::size_t dot = ns.find('.');
+  if (dot == std::string_view::npos) return {ns, {}};
+  return {ns.substr(0, dot), ns.substr(dot + 1)};
+}
+
+}  // namespace spillway::catalog
