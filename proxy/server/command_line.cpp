@@ -1,0 +1,84 @@
+#include "proxy/server/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <exception>
+
+#include "allocator/limits.h"
+#include "proxy/server/config_table.h"
+
+namespace spillway::server {
+
+namespace {
+
+struct Flags {
+  bool check_config = false;
+  bool print_config = false;
+  bool version = false;
+  int canned_shards = 0;
+};
+
+void declare_options(CLI::App& app, CommandLine& line, Flags& flags) {
+  app.add_option("-f,--config", line.config_path, "The configuration file (YAML)")
+      ->type_name("FILE");
+  app.add_option("--set", line.overrides, "A key that goes before the file's: --set net.port=0")
+      ->type_name("KEY=VALUE")
+      ->take_all()
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  auto* check = app.add_flag("--check-config", flags.check_config,
+                             "Load the configuration, report every error, exit 0 or 78");
+  auto* print = app.add_flag("--print-config", flags.print_config,
+                             "Print every key: meaning, unit, range, default; itself a valid file");
+  auto* version = app.add_flag("--version", flags.version, "Print the version");
+  auto* canned = app.add_option("--canned", flags.canned_shards,
+                                "Serve N canned shards from inside, for load tests");
+  canned->type_name("N")->check(CLI::Range(1, static_cast<int>(limits::shards_max)));
+  check->excludes(print)->excludes(version);
+  print->excludes(version)->excludes(canned);
+  version->excludes(canned);
+}
+
+CommandLine::Action action_of(const Flags& flags) {
+  using Action = CommandLine::Action;
+  if (flags.version) return Action::version;
+  if (flags.print_config) return Action::print_config;
+  return flags.check_config ? Action::check_config : Action::run;
+}
+
+}  // namespace
+
+CommandLine parse_command_line(const std::vector<std::string>& arguments) {
+  CommandLine line;
+  Flags flags;
+  CLI::App app("A routing proxy for MongoDB with bounded memory", "spillway");
+  app.footer(
+      "Prints \"spillway ready: mongodb://HOST:PORT/\" when it listens; SIGTERM and SIGINT end "
+      "it.\n"
+      "Exit codes: 0 done, 1 failed, 64 wrong command line, 78 wrong configuration.");
+  try {
+    declare_options(app, line, flags);
+    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants it
+    app.parse(reversed);
+    if (app.count("--canned") > 0) line.canned_shards = flags.canned_shards;
+    line.action = action_of(flags);
+    if (line.action == CommandLine::Action::version)
+      line.output = "spillway " SPILLWAY_VERSION "\n";
+    if (line.action == CommandLine::Action::print_config) line.output = print_config();
+  } catch (const CLI::CallForHelp&) {
+    line.action = CommandLine::Action::help;
+    line.output = app.help();
+  } catch (const std::exception& e) {  // CLI::ParseError, or out of memory
+    line.action = CommandLine::Action::usage_error;
+    line.output = std::string("spillway: ") + e.what() + "\nTry: spillway --help\n";
+  }
+  return line;
+}
+
+CommandLine parse_command_line(int argc, const char* const* argv) {
+  std::vector<std::string> arguments;
+  for (int i = 1; i < argc; ++i) arguments.emplace_back(argv[i]);
+  return parse_command_line(arguments);
+}
+
+}  // namespace spillway::server

@@ -1,0 +1,274 @@
+#include "proxy/server/config.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include "allocator/limits.h"
+#include "proxy/catalog/static_routing.h"
+#include "proxy/server/config_yaml.h"
+#include "proxy/server/system_limits.h"
+#include "proxy/server/words.h"
+#include "proxy/wire/compression.h"
+
+namespace spillway::server {
+
+namespace {
+
+constexpr std::size_t bind_addresses_max = 64;
+
+bool is_ipv4(const std::string& text) {
+  in_addr address{};
+  return inet_pton(AF_INET, text.c_str(), &address) == 1;
+}
+
+bool is_ipv6(const std::string& text) {
+  in6_addr address{};
+  return inet_pton(AF_INET6, text.c_str(), &address) == 1;
+}
+
+std::vector<std::string> split_list(const std::string& text) {
+  std::vector<std::string> words;
+  for (const std::string_view word : split(text, ",")) {
+    words.emplace_back(trim(word));
+  }
+  return words;
+}
+
+// What holds between keys, and what one key alone cannot tell. Appends to the reading's errors.
+class Checker {
+ public:
+  explicit Checker(ConfigReading& reading) : reading_(reading), config_(reading.result.config) {}
+
+  void check_all() {
+    check_addresses();
+    check_exposure();
+    check_compressors("net.compression.compressors", config_.net.compressors);
+    check_compressors("net.shardCompression", config_.net.shard_compression);
+    check_log();
+    check_process();
+    check_pools();
+  }
+
+ private:
+  void error(std::string_view key, const std::string& message) {
+    const auto found = reading_.places.find(key);
+    reading_.result.errors.push_back(
+        found == reading_.places.end() ? message : fmt::format("{}: {}", found->second, message));
+  }
+
+  void check_addresses() {
+    const NetConfig& net = config_.net;
+    if (net.bind_ip_all && reading_.written("net.bindIp")) {
+      error("net.bindIpAll", "net.bindIpAll and net.bindIp exclude each other");
+    }
+    const std::vector<std::string> words = split_list(net.bind_ip);
+    if (words.size() > bind_addresses_max) {
+      error("net.bindIp", fmt::format("net.bindIp has {} addresses; at most {} are possible",
+                                      words.size(), bind_addresses_max));
+    }
+    for (const std::string& word : words) check_address(word);
+  }
+
+  void check_address(const std::string& word) {
+    if (word.empty()) {
+      error("net.bindIp", "net.bindIp has an empty address");
+    } else if (word[0] == '/') {
+      error("net.bindIp",
+            fmt::format("net.bindIp: \"{}\" is a Unix socket; only TCP is listened on", word));
+    } else if (is_ipv6(word) && !config_.net.ipv6) {
+      error("net.bindIp", fmt::format("net.bindIp: {} needs net.ipv6: true", word));
+    } else if (word != "*" && !is_ipv4(word) && !is_ipv6(word) &&
+               word.find_first_of(":/*[] ") != std::string::npos) {
+      error("net.bindIp",
+            fmt::format("net.bindIp: \"{}\" is no address (the port is net.port)", word));
+    }
+  }
+
+  void check_exposure() {
+    if (config_.authorization == Authorization::enabled) {
+      error(
+          "security.authorization",
+          "security.authorization: enabled is refused: clients are not authenticated, and nothing "
+          "would enforce it. Listen on loopback, or write disabled and keep strangers out by other "
+          "means");
+      return;
+    }
+    if (config_.authorization.has_value()) return;
+    for (const std::string& address : listen_addresses(config_.net)) {
+      if (address.empty() || is_loopback(address)) continue;
+      error(config_.net.bind_ip_all ? "net.bindIpAll" : "net.bindIp",
+            fmt::format("{} is not a loopback address, and clients are not authenticated: whoever "
+                        "reaches it can read and change every shard. If that is meant, write "
+                        "security.authorization: disabled",
+                        address));
+      return;
+    }
+  }
+
+  void check_compressors(std::string_view key, const std::string& list) {
+    if (list == "disabled") return;
+    const Result<std::vector<wire::Compressor>> checked = wire::check_list(list);
+    if (!checked) error(key, fmt::format("{}: {}", key, checked.error().message));
+  }
+
+  void check_log() {
+    const SystemLogConfig& log = config_.system_log;
+    if (log.destination == LogDestination::file && log.path.empty()) {
+      error("systemLog.destination", "systemLog.destination: file needs systemLog.path");
+    }
+    if (log.destination != LogDestination::file && !log.path.empty()) {
+      error("systemLog.path", "systemLog.path needs systemLog.destination: file");
+    }
+  }
+
+  void check_process() {
+    if (!config_.process.fork) return;
+    error("processManagement.fork",
+          "processManagement.fork: true is refused: leave the background to a service manager "
+          "(systemd/spillway.service), or to the shell's &");
+  }
+
+  void check_pools() {
+    const ParameterConfig& p = config_.parameters;
+    if (p.pool_min <= p.pool_max) return;
+    error(reading_.written("setParameter.ShardingTaskExecutorPoolMinSize")
+              ? "setParameter.ShardingTaskExecutorPoolMinSize"
+              : "setParameter.ShardingTaskExecutorPoolMaxSize",
+          fmt::format("ShardingTaskExecutorPoolMinSize ({}) is greater than "
+                      "ShardingTaskExecutorPoolMaxSize ({})",
+                      p.pool_min, p.pool_max));
+  }
+
+  ConfigReading& reading_;
+  const Config& config_;
+};
+
+void load_routing(ConfigReading& reading, const LoadRequest& request) {
+  LoadResult& result = reading.result;
+  if (!reading.routing_text) {
+    if (!request.needs_routing || !reading.file_parsed) return;
+    const std::string message =
+        "routing.shards is missing: name at least one shard, for instance routing: {shards: "
+        "[{name: "
+        "shard0, uri: \"mongodb://127.0.0.1:27018/\"}]}";
+    result.errors.push_back(
+        request.file_name.empty() ? message : fmt::format("{}: {}", request.file_name, message));
+    return;
+  }
+  auto routing = catalog::load_static_routing(*reading.routing_text, reading.routing_name);
+  if (routing) {
+    result.routing = std::move(*routing);
+  } else {
+    result.errors.push_back(routing.error().message);
+  }
+}
+
+}  // namespace
+
+LoadResult load_config(const LoadRequest& request) {
+  ConfigReading reading = read_config_yaml(request);
+  Checker(reading).check_all();
+  load_routing(reading, request);
+  return std::move(reading.result);
+}
+
+LoadResult load_config_file(const std::string& path, std::vector<std::string> overrides,
+                            bool needs_routing) {
+  LoadRequest request{.text = {},
+                      .file_name = path,
+                      .overrides = std::move(overrides),
+                      .needs_routing = needs_routing};
+  if (path.empty()) return load_config(request);
+  LoadResult failed;
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  // Reading a folder fails only here, not when opening it.
+  if (file) file.peek();
+  if (!file && !file.eof()) {
+    const std::string reason = std::generic_category().message(errno == 0 ? EIO : errno);
+    failed.errors.push_back(fmt::format("{}: cannot be read: {}", path, reason));
+    return failed;
+  }
+  file.clear();
+  constexpr std::size_t piece_bytes = 64UL * 1024;
+  std::string piece(piece_bytes, '\0');
+  while (file.read(piece.data(), piece_bytes), file.gcount() > 0) {
+    request.text.append(piece, 0, static_cast<std::size_t>(file.gcount()));
+    if (request.text.size() <= config_file_bytes_max) continue;
+    failed.errors.push_back(
+        fmt::format("{}: is larger than {} bytes", path, config_file_bytes_max));
+    return failed;
+  }
+  return load_config(request);
+}
+
+std::vector<std::string> listen_addresses(const NetConfig& net) {
+  std::vector<std::string> addresses;
+  const auto add = [&](const std::string& address) {
+    if (std::find(addresses.begin(), addresses.end(), address) == addresses.end()) {
+      addresses.push_back(address);
+    }
+  };
+  for (const std::string& word : split_list(net.bind_ip_all ? "*" : net.bind_ip)) {
+    if (word == "*") {
+      add("0.0.0.0");
+      if (net.ipv6) add("::");
+    } else if (word == "localhost") {
+      add("127.0.0.1");
+      if (net.ipv6) add("::1");
+    } else {
+      add(word);
+    }
+  }
+  return addresses;
+}
+
+bool is_loopback(std::string_view address) {
+  if (address == "localhost") return true;
+  const std::string text(address);
+  in_addr v4{};
+  if (inet_pton(AF_INET, text.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  in6_addr v6{};
+  if (inet_pton(AF_INET6, text.c_str(), &v6) != 1) return false;
+  if (IN6_IS_ADDR_V4MAPPED(&v6)) return v6.s6_addr[12] == 127;
+  return IN6_IS_ADDR_LOOPBACK(&v6) != 0;
+}
+
+int worker_count(const Config& config, const SystemLimits& limits) {
+  if (config.workers > 0) return config.workers;
+  const double cpus = std::clamp(limits.cpus, 1.0, static_cast<double>(limits::workers_max));
+  return static_cast<int>(std::ceil(cpus));
+}
+
+std::uint64_t memory_limit_bytes(const MemoryLimit& limit, const SystemLimits& limits) {
+  const bool in_cgroup =
+      limits.cgroup_memory_bytes.has_value() &&
+      (limits.memory_bytes == 0 || *limits.cgroup_memory_bytes < limits.memory_bytes);
+  const std::uint64_t available = in_cgroup ? *limits.cgroup_memory_bytes : limits.memory_bytes;
+  const auto share = [&](std::uint64_t percent) {
+    if (available == 0) return std::numeric_limits<std::uint64_t>::max();
+    return std::max(available / 100 * percent, memory_limit_bytes_min);
+  };
+  switch (limit.kind) {
+    case MemoryLimit::Kind::automatic:
+      return share(in_cgroup ? 50 : 25);
+    case MemoryLimit::Kind::percent:
+      return share(limit.value);
+    case MemoryLimit::Kind::bytes:
+      return limit.value;
+    case MemoryLimit::Kind::unlimited:
+      break;
+  }
+  return std::numeric_limits<std::uint64_t>::max();
+}
+
+}  // namespace spillway::server

@@ -1,0 +1,138 @@
+// The configuration as the program uses it: plain values, filled by load_config() from a YAML file
+// and --set, checked as a whole. Every key, with its meaning and range, is a row of config_table.h.
+//
+// Used while starting; load_config() may allocate freely and does not throw. A Config is never
+// changed afterwards: what setParameter changes lives with its owner.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace spillway::catalog {
+class RoutingSnapshot;
+}
+
+namespace spillway::server {
+
+struct SystemLimits;
+
+struct NetConfig {
+  std::uint16_t port = 27017;         // 0: a free one
+  std::string bind_ip = "127.0.0.1";  // comma-separated; listen_addresses() splits it
+  bool bind_ip_all = false;
+  bool ipv6 = false;
+  std::int64_t max_incoming_connections = 65'536;
+  std::int32_t listen_backlog = 4'096;
+  // Names separated by commas, checked; "disabled": none.
+  std::string compressors = "snappy,zstd,zlib";
+  std::string shard_compression = "disabled";
+
+  bool operator==(const NetConfig&) const = default;
+};
+
+enum class LogDestination : std::uint8_t { console, file, syslog };
+
+struct SystemLogConfig {
+  LogDestination destination = LogDestination::console;
+  std::string path;
+  bool append = true;
+  std::int32_t verbosity = 0;
+  bool quiet = false;
+
+  bool operator==(const SystemLogConfig&) const = default;
+};
+
+struct ProcessConfig {
+  std::string pid_file_path;  // empty: none
+  bool fork = false;          // true is refused by load_config()
+
+  bool operator==(const ProcessConfig&) const = default;
+};
+
+// What `setParameter:` holds, under mongos's own names.
+struct ParameterConfig {
+  std::int64_t cursor_timeout_ms = 600'000;
+  std::int64_t cursor_monitor_seconds = 4;
+  bool time_out_session_cursors = true;
+  bool test_commands = false;
+  std::int64_t connect_timeout_ms = 10'000;
+  std::int64_t pool_min = 1;
+  std::int64_t pool_max = 1'000;
+  std::int64_t pool_connecting_max = 2;
+  std::int64_t pool_idle_ms = 300'000;
+
+  bool operator==(const ParameterConfig&) const = default;
+};
+
+// memory.limit as written; memory_limit_bytes() turns it into bytes.
+struct MemoryLimit {
+  enum class Kind : std::uint8_t {
+    automatic,  // half of the cgroup's limit, a quarter of the machine's memory without one
+    unlimited,
+    bytes,
+    percent,  // of the cgroup's limit, of the machine's memory without one
+  };
+  Kind kind = Kind::automatic;
+  std::uint64_t value = 0;  // bytes or percent
+
+  bool operator==(const MemoryLimit&) const = default;
+};
+
+enum class Authorization : std::uint8_t { disabled, enabled };
+
+struct Config {
+  NetConfig net;
+  std::int32_t workers = 0;  // 0: by the CPU quota; worker_count() decides
+  SystemLogConfig system_log;
+  ProcessConfig process;
+  MemoryLimit memory_limit;
+  std::optional<Authorization> authorization;  // unset: not written out. `enabled` is refused
+  std::int64_t local_threshold_ms = 15;
+  ParameterConfig parameters;
+
+  bool operator==(const Config&) const = default;
+};
+
+struct LoadRequest {
+  std::string text;                    // the YAML file's; may be empty
+  std::string file_name;               // for messages; empty: there is no file
+  std::vector<std::string> overrides;  // "key=value" of --set, later ones win
+  bool needs_routing = true;           // false: `routing` may be absent (--canned)
+};
+
+struct LoadResult {
+  Config config;
+  // Of the `routing` key; null if it is absent or wrong.
+  std::shared_ptr<const catalog::RoutingSnapshot> routing;
+  std::vector<std::string> errors;  // "file:line: what is wrong"; all of them, in the file's order
+  std::vector<std::string> warnings;  // keys that a mongos knows and that have no effect here
+
+  bool ok() const noexcept { return errors.empty(); }
+};
+
+// Never throws: whatever is wrong is a line of `errors`.
+LoadResult load_config(const LoadRequest& request);
+// The same for a file of at most config_file_bytes_max; an empty path: no file.
+LoadResult load_config_file(const std::string& path, std::vector<std::string> overrides,
+                            bool needs_routing = true);
+
+inline constexpr std::size_t config_file_bytes_max = 64UL * 1024 * 1024;
+// The least memory.limit: a message of the largest size must fit beside the program itself.
+inline constexpr std::uint64_t memory_limit_bytes_min = 64ULL * 1024 * 1024;
+
+// What to listen on, in order and without repetitions: bindIp split at its commas, localhost as
+// numbers, `*` and bindIpAll as 0.0.0.0 (and :: with net.ipv6). Host names stay names.
+std::vector<std::string> listen_addresses(const NetConfig& net);
+// 127.0.0.0/8, ::1, localhost. A host name is not: nobody knows what it resolves to tomorrow.
+bool is_loopback(std::string_view address);
+
+// workers, or the CPU quota rounded up; at least 1, at most limits::workers_max.
+int worker_count(const Config& config, const SystemLimits& limits);
+// UINT64_MAX: unlimited.
+std::uint64_t memory_limit_bytes(const MemoryLimit& limit, const SystemLimits& limits);
+
+}  // namespace spillway::server

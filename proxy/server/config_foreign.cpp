@@ -1,0 +1,183 @@
+// The keys of a mongos that have no effect here, and what to tell who brings them.
+#include <array>
+
+#include "proxy/server/config_table.h"
+
+namespace spillway::server {
+
+namespace {
+
+constexpr std::string_view always = "";
+constexpr std::string_view refused = "*";
+constexpr std::string_view plain_text =
+    "TLS is not offered, and clients would speak plain text unknowingly: put a TLS proxy in front";
+constexpr std::string_view no_tls = "TLS is not offered";
+constexpr std::string_view no_authentication =
+    "clients are not authenticated, and nothing would enforce it: restrict net.bindIp";
+constexpr std::string_view no_audit = "there is no audit log";
+constexpr std::string_view no_javascript = "the router runs no JavaScript";
+constexpr std::string_view no_windows = "it is for Windows";
+constexpr std::string_view own_threads = "one event loop per worker; see workers";
+constexpr std::string_view own_monitor =
+    "connections are checked by the shard monitor; see setParameter.connectTimeoutMS";
+constexpr std::string_view no_config_servers = "there are no config servers; see routing";
+constexpr std::string_view own_planner = "queries are planned by the shards";
+constexpr std::string_view own_memory = "see memory.limit";
+constexpr std::string_view nothing = "";
+
+constexpr std::array keys_of_mongos = {
+    ForeignKey{"systemLog.traceAllExceptions", always, "see systemLog.verbosity"},
+    ForeignKey{"systemLog.syslogFacility", always, "lines go to the facility daemon"},
+    ForeignKey{"systemLog.logRotate", always, "a rotated file is left to logrotate's copytruncate"},
+    ForeignKey{"systemLog.timeStampFormat", always, "times are ISO 8601 in local time"},
+    ForeignKey{"systemLog.component", always, "see systemLog.verbosity"},
+    ForeignKey{"processManagement.timeZoneInfo", always, "the router computes with no time zones"},
+    ForeignKey{"processManagement.windowsService", always, no_windows},
+    ForeignKey{"net.maxIncomingConnectionsOverride", always, "see net.maxIncomingConnections"},
+    ForeignKey{"net.wireObjectCheck", always, "the structure of every request is always checked"},
+    ForeignKey{"net.unixDomainSocket", always, "only TCP is listened on"},
+    ForeignKey{"net.serviceExecutor", always, own_threads},
+    ForeignKey{"net.transportLayer", always, own_threads},
+    ForeignKey{"net.http", always, "there is no HTTP interface"},
+    ForeignKey{"net.proxyPort", always, "there is no port for the PROXY protocol"},
+    ForeignKey{"net.tls.mode", "disabled", plain_text},
+    ForeignKey{"net.tls.certificateSelector", always, no_tls},
+    ForeignKey{"net.tls.clusterCertificateSelector", always, no_tls},
+    ForeignKey{"net.tls.certificateKeyFile", always, no_tls},
+    ForeignKey{"net.tls.certificateKeyFilePassword", always, no_tls},
+    ForeignKey{"net.tls.clusterFile", always, no_tls},
+    ForeignKey{"net.tls.clusterPassword", always, no_tls},
+    ForeignKey{"net.tls.clusterAuthX509", always, no_tls},
+    ForeignKey{"net.tls.CAFile", always, no_tls},
+    ForeignKey{"net.tls.clusterCAFile", always, no_tls},
+    ForeignKey{"net.tls.CRLFile", always, no_tls},
+    ForeignKey{"net.tls.allowConnectionsWithoutCertificates", always, no_tls},
+    ForeignKey{"net.tls.allowInvalidCertificates", always, no_tls},
+    ForeignKey{"net.tls.allowInvalidHostnames", always, no_tls},
+    ForeignKey{"net.tls.disabledProtocols", always, no_tls},
+    ForeignKey{"net.tls.FIPSMode", always, no_tls},
+    ForeignKey{"net.tls.logVersions", always, no_tls},
+    ForeignKey{"net.ssl.mode", "disabled", plain_text},
+    ForeignKey{"net.ssl.sslOnNormalPorts", "false", plain_text},
+    ForeignKey{"net.ssl.certificateSelector", always, no_tls},
+    ForeignKey{"net.ssl.clusterCertificateSelector", always, no_tls},
+    ForeignKey{"net.ssl.PEMKeyFile", always, no_tls},
+    ForeignKey{"net.ssl.PEMKeyPassword", always, no_tls},
+    ForeignKey{"net.ssl.clusterFile", always, no_tls},
+    ForeignKey{"net.ssl.clusterPassword", always, no_tls},
+    ForeignKey{"net.ssl.CAFile", always, no_tls},
+    ForeignKey{"net.ssl.clusterCAFile", always, no_tls},
+    ForeignKey{"net.ssl.CRLFile", always, no_tls},
+    ForeignKey{"net.ssl.allowConnectionsWithoutCertificates", always, no_tls},
+    ForeignKey{"net.ssl.allowInvalidCertificates", always, no_tls},
+    ForeignKey{"net.ssl.allowInvalidHostnames", always, no_tls},
+    ForeignKey{"net.ssl.disabledProtocols", always, no_tls},
+    ForeignKey{"net.ssl.FIPSMode", always, no_tls},
+    ForeignKey{"security.keyFile", refused, no_authentication},
+    ForeignKey{"security.clusterAuthMode", refused, no_authentication},
+    ForeignKey{"security.transitionToAuth", refused, no_authentication},
+    ForeignKey{"security.clusterIpSourceAllowlist", refused, no_authentication},
+    ForeignKey{"security.clusterIpSourceWhitelist", refused, no_authentication},
+    ForeignKey{"security.ldap", refused, no_authentication},
+    ForeignKey{"security.sasl", refused, no_authentication},
+    ForeignKey{"security.javascriptEnabled", always, no_javascript},
+    ForeignKey{"security.redactClientLogData", always, "client data is not logged"},
+    ForeignKey{"sharding.configDB", refused,
+               "config servers are not supported: write the table down, see routing"},
+    ForeignKey{"auditLog", always, no_audit},
+    ForeignKey{"operationProfiling", always, "slow operations are logged by the shards"},
+    ForeignKey{"setParameter.authenticationMechanisms", refused, no_authentication},
+    ForeignKey{"setParameter.enableLocalhostAuthBypass", always, "clients are not authenticated"},
+    ForeignKey{"setParameter.saslauthdPath", always, "clients are not authenticated"},
+    ForeignKey{"setParameter.saslHostName", always, "clients are not authenticated"},
+    ForeignKey{"setParameter.saslServiceName", always, "clients are not authenticated"},
+    ForeignKey{"setParameter.scramIterationCount", always, "clients are not authenticated"},
+    ForeignKey{"setParameter.scramSHA256IterationCount", always, "clients are not authenticated"},
+    ForeignKey{"setParameter.userCacheInvalidationIntervalSecs", always,
+               "clients are not authenticated"},
+    ForeignKey{"setParameter.opensslCipherConfig", always, no_tls},
+    ForeignKey{"setParameter.opensslDiffieHellmanParameters", always, no_tls},
+    ForeignKey{"setParameter.sslMode", "disabled", plain_text},
+    ForeignKey{"setParameter.tlsMode", "disabled", plain_text},
+    ForeignKey{"setParameter.tlsWithholdClientCertificate", always, no_tls},
+    ForeignKey{"setParameter.sslWithholdClientCertificate", always, no_tls},
+    ForeignKey{"setParameter.auditAuthorizationSuccess", always, no_audit},
+    ForeignKey{"setParameter.logLevel", always, "see systemLog.verbosity"},
+    ForeignKey{"setParameter.logComponentVerbosity", always, "see systemLog.verbosity"},
+    ForeignKey{"setParameter.quiet", always, "see systemLog.quiet"},
+    ForeignKey{"setParameter.traceExceptions", always, "see systemLog.verbosity"},
+    ForeignKey{"setParameter.maxLogSizeKB", always, nothing},
+    ForeignKey{"setParameter.redactClientLogData", always, "client data is not logged"},
+    ForeignKey{"setParameter.javascriptProtection", always, no_javascript},
+    ForeignKey{"setParameter.localLogicalSessionTimeoutMinutes", always,
+               "sessions are kept by the shards"},
+    ForeignKey{"setParameter.logicalSessionRefreshMillis", always,
+               "sessions are kept by the shards"},
+    ForeignKey{"setParameter.maxSessions", always, "sessions are kept by the shards"},
+    ForeignKey{"setParameter.transactionLifetimeLimitSeconds", always,
+               "transactions are kept by the shards"},
+    ForeignKey{"setParameter.taskExecutorPoolSize", always, own_threads},
+    ForeignKey{"setParameter.initialServiceExecutorThreadingModel", always, own_threads},
+    ForeignKey{"setParameter.synchronousServiceExecutorRecursionLimit", always, own_threads},
+    ForeignKey{"setParameter.ShardingTaskExecutorPoolRefreshRequirementMS", always, own_monitor},
+    ForeignKey{"setParameter.ShardingTaskExecutorPoolRefreshTimeoutMS", always, own_monitor},
+    ForeignKey{"setParameter.ShardingTaskExecutorPoolReplicaSetMatching", always,
+               "each host's pool follows its own load"},
+    ForeignKey{"setParameter.ShardingTaskExecutorPoolMinSizeForConfigServers", always,
+               no_config_servers},
+    ForeignKey{"setParameter.ShardingTaskExecutorPoolMaxSizeForConfigServers", always,
+               no_config_servers},
+    ForeignKey{"setParameter.loadRoutingTableOnStartup", always, no_config_servers},
+    ForeignKey{"setParameter.warmMinConnectionsInShardingTaskExecutorPoolOnStartup", always,
+               own_monitor},
+    ForeignKey{"setParameter.warmMinConnectionsInShardingTaskExecutorPoolOnStartupWaitMS", always,
+               own_monitor},
+    ForeignKey{"setParameter.findChunksOnConfigTimeoutMS", always, no_config_servers},
+    ForeignKey{"setParameter.replMonitorMaxFailedChecks", always, own_monitor},
+    ForeignKey{"setParameter.replicaSetMonitorProtocol", always, own_monitor},
+    ForeignKey{"setParameter.connPoolMaxShardedConnsPerHost", always,
+               "see setParameter.ShardingTaskExecutorPoolMaxSize"},
+    ForeignKey{"setParameter.connPoolMaxShardedInUseConnsPerHost", always,
+               "see setParameter.ShardingTaskExecutorPoolMaxSize"},
+    ForeignKey{"setParameter.connPoolMaxConnsPerHost", always,
+               "see setParameter.ShardingTaskExecutorPoolMaxSize"},
+    ForeignKey{"setParameter.connPoolMaxInUseConnsPerHost", always,
+               "see setParameter.ShardingTaskExecutorPoolMaxSize"},
+    ForeignKey{"setParameter.globalConnPoolIdleTimeoutMinutes", always,
+               "see setParameter.ShardingTaskExecutorPoolHostTimeoutMS"},
+    ForeignKey{"setParameter.shardedConnPoolIdleTimeoutMinutes", always,
+               "see setParameter.ShardingTaskExecutorPoolHostTimeoutMS"},
+    ForeignKey{"setParameter.internalQueryProhibitMergingOnMongoS", always, own_planner},
+    ForeignKey{"setParameter.internalQueryAlwaysMergeOnPrimaryShard", always, own_planner},
+    ForeignKey{"setParameter.internalQueryDisableExchange", always, own_planner},
+    ForeignKey{"setParameter.internalQueryMaxBlockingSortMemoryUsageBytes", always, own_planner},
+    ForeignKey{"setParameter.notablescan", always, own_planner},
+    ForeignKey{"setParameter.tcmallocAggressiveMemoryDecommit", always, own_memory},
+    ForeignKey{"setParameter.tcmallocMaxTotalThreadCacheBytes", always, own_memory},
+    ForeignKey{"setParameter.tcmallocReleaseRate", always, own_memory},
+    ForeignKey{"setParameter.heapProfilingEnabled", always, own_memory},
+    ForeignKey{"setParameter.diagnosticDataCollectionEnabled", always, "see serverStatus"},
+    ForeignKey{"setParameter.diagnosticDataCollectionDirectoryPath", always, "see serverStatus"},
+    ForeignKey{"setParameter.diagnosticDataCollectionDirectorySizeMB", always, "see serverStatus"},
+    ForeignKey{"setParameter.diagnosticDataCollectionFileSizeMB", always, "see serverStatus"},
+    ForeignKey{"setParameter.diagnosticDataCollectionPeriodMillis", always, "see serverStatus"},
+    ForeignKey{"setParameter.tcpFastOpenServer", always, nothing},
+    ForeignKey{"setParameter.tcpFastOpenClient", always, nothing},
+    ForeignKey{"setParameter.tcpFastOpenQueueSize", always, nothing},
+    ForeignKey{"setParameter.disableJavaScriptJIT", always, no_javascript},
+    ForeignKey{"setParameter.mongosShutdownTimeoutMillisForSignaledShutdown", always, nothing},
+    ForeignKey{"setParameter.automationServiceDescriptor", always, nothing},
+};
+
+}  // namespace
+
+std::span<const ForeignKey> foreign_keys() { return keys_of_mongos; }
+
+const ForeignKey* find_foreign_key(std::string_view key) {
+  for (const ForeignKey& foreign : keys_of_mongos) {
+    if (foreign.key == key) return &foreign;
+  }
+  return nullptr;
+}
+
+}  // namespace spillway::server

@@ -1,0 +1,335 @@
+#include "proxy/server/config_table.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace spillway::server {
+
+namespace {
+
+template <class T>
+struct IsOptional : std::false_type {};
+template <class T>
+struct IsOptional<std::optional<T>> : std::true_type {};
+
+// The member of a Config at the end of a path of member pointers, as a row's assign and read.
+template <auto... Path>
+struct Field {
+  using Member = std::remove_cvref_t<decltype((std::declval<Config&>().*....*Path))>;
+
+  static void assign(Config& config, const ConfigValue& value) {
+    Member& member = (config.*....*Path);
+    if constexpr (std::is_same_v<Member, bool>) {
+      member = std::get<bool>(value);
+    } else if constexpr (std::is_same_v<Member, std::string>) {
+      member = std::get<std::string>(value);
+    } else if constexpr (std::is_same_v<Member, MemoryLimit>) {
+      member = std::get<MemoryLimit>(value);
+    } else if constexpr (IsOptional<Member>::value) {
+      member = static_cast<typename Member::value_type>(std::get<std::int64_t>(value));
+    } else {
+      member = static_cast<Member>(std::get<std::int64_t>(value));
+    }
+  }
+
+  static ConfigValue read(const Config& config) {
+    const Member& member = (config.*....*Path);
+    if constexpr (std::is_same_v<Member, bool> || std::is_same_v<Member, std::string> ||
+                  std::is_same_v<Member, MemoryLimit>) {
+      return member;
+    } else if constexpr (IsOptional<Member>::value) {
+      return member ? ConfigValue(static_cast<std::int64_t>(*member)) : ConfigValue(std::string());
+    } else {
+      return static_cast<std::int64_t>(member);
+    }
+  }
+};
+
+// One row; `F` is the Field that it fills.
+template <class F>
+constexpr KeySpec row(KeySpec spec) {
+  spec.assign = &F::assign;
+  spec.read = &F::read;
+  return spec;
+}
+
+template <auto Member>
+using Net = Field<&Config::net, Member>;
+template <auto Member>
+using Log = Field<&Config::system_log, Member>;
+template <auto Member>
+using Process = Field<&Config::process, Member>;
+template <auto Member>
+using Parameter = Field<&Config::parameters, Member>;
+
+constexpr std::int64_t int32_max = 2'147'483'647;
+constexpr std::int64_t year_ms = 366LL * 24 * 3'600 * 1'000;
+
+constexpr ValueType boolean = ValueType::boolean;
+constexpr ValueType integer = ValueType::integer;
+constexpr ValueType text = ValueType::text;
+constexpr ValueType choice = ValueType::choice;
+
+constexpr std::array keys = {
+    row<Net<&NetConfig::port>>(
+        {.key = "net.port",
+         .type = integer,
+         .preset = "27017",
+         .min = 0,
+         .max = 65'535,
+         .meaning =
+             "The TCP port to listen on. 0 takes a free one, which the line \"spillway ready\" "
+             "on standard output names."}),
+    row<Net<&NetConfig::bind_ip>>(
+        {.key = "net.bindIp",
+         .type = text,
+         .preset = "127.0.0.1",
+         .range = "addresses separated by commas; * is every IPv4 address",
+         .meaning =
+             "The addresses to listen on. Anything but loopback needs "
+             "security.authorization: disabled written out, since clients are not authenticated."}),
+    row<Net<&NetConfig::bind_ip_all>>(
+        {.key = "net.bindIpAll",
+         .type = boolean,
+         .preset = "false",
+         .meaning = "Listen on every address, instead of net.bindIp."}),
+    row<Net<&NetConfig::ipv6>>(
+        {.key = "net.ipv6",
+         .type = boolean,
+         .preset = "false",
+         .meaning =
+             "Allow IPv6 addresses in net.bindIp; `*` and net.bindIpAll then mean both kinds."}),
+    row<Net<&NetConfig::max_incoming_connections>>(
+        {.key = "net.maxIncomingConnections",
+         .type = integer,
+         .preset = "65536",
+         .min = 1,
+         .max = 1'000'000,
+         .meaning = "Client connections open at once; further ones are closed as they come."}),
+    row<Net<&NetConfig::listen_backlog>>(
+        {.key = "net.listenBacklog",
+         .type = integer,
+         .preset = "4096",
+         .min = 1,
+         .max = 65'535,
+         .meaning = "Connections that the kernel holds until they are accepted (it caps this by "
+                    "net.core.somaxconn)."}),
+    row<Net<&NetConfig::compressors>>(
+        {.key = "net.compression.compressors",
+         .type = text,
+         .preset = "\"snappy,zstd,zlib\"",
+         .range = "some of snappy, zstd, zlib, separated by commas, or disabled",
+         .meaning = "Compressors that clients may negotiate; the client's order decides."}),
+    row<Net<&NetConfig::shard_compression>>(
+        {.key = "net.shardCompression",
+         .type = text,
+         .preset = "disabled",
+         .range = "some of snappy, zstd, zlib, separated by commas, or disabled",
+         .meaning = "Compressors offered to shards. Compressed replies cannot be passed through in "
+                    "pieces: leave it disabled unless the network is the bottleneck."}),
+    row<Field<&Config::workers>>(
+        {.key = "workers",
+         .type = integer,
+         .preset = "0",
+         .min = 0,
+         .max = 256,
+         .meaning = "Worker threads. 0: the CPU quota of the cgroup, or the CPUs of the machine, "
+                    "rounded up."}),
+    row<Field<&Config::memory_limit>>(
+        {.key = "memory.limit",
+         .type = ValueType::size,
+         .unit = "bytes",
+         .preset = "auto",
+         .range = "auto, unlimited, 1% to 100%, or at least 64MiB (units KiB, MiB, GiB, TiB)",
+         .meaning =
+             "The bytes that the proxy may hold for clients and shards. auto is half of the "
+             "cgroup's limit, or a quarter of the machine's memory without one; a percentage "
+             "is of the same."}),
+    KeySpec{.key = "routing.shards",
+            .type = ValueType::routing,
+            .example = "[{name: shard0, uri: \"mongodb://127.0.0.1:27018/\"}]",
+            .range = "1 to 1024 of {name, uri}",
+            .meaning = "The shards, each with a name and a connection string. Required."},
+    KeySpec{.key = "routing.defaultPrimary",
+            .type = ValueType::routing,
+            .example = "shard0",
+            .range = "a shard's name",
+            .meaning = "Where the unsharded collections of databases live that "
+                       "routing.databases does not name. Default: the first shard."},
+    KeySpec{
+        .key = "routing.databases",
+        .type = ValueType::routing,
+        .example = "[{name: app, primary: shard0}]",
+        .range = "a list of {name, primary}",
+        .meaning = "Databases whose unsharded collections live on a shard of their own choice."},
+    KeySpec{.key = "routing.collections",
+            .type = ValueType::routing,
+            .example = "[{ns: app.users, key: {_id: hashed}}]",
+            .range = "a list of {ns, key, unique, chunks: [{min, max, shard}]}",
+            .meaning = "Sharded collections. Bounds are Extended JSON; chunks cover the whole key "
+                       "space without gap or overlap. Without chunks a hashed key is split evenly "
+                       "over all shards."},
+    KeySpec{.key = "routing.defaultShardKey",
+            .type = ValueType::routing,
+            .example = "{_id: hashed}",
+            .range = "a shard key whose first field is hashed",
+            .meaning = "Shards every collection that routing.collections does not name, except "
+                       "system.* and those of admin, config and local."},
+    KeySpec{.key = "routing.zones",
+            .type = ValueType::routing,
+            .example = "[{name: eu, ns: app.orders, min: {region: a}, max: {region: m}, "
+                       "shards: [shard0]}]",
+            .range = "a list of {name, ns, min, max, shards}",
+            .meaning =
+                "Zones, as config.tags lists them. Listed only: the chunks above decide where "
+                "documents go."},
+    row<Log<&SystemLogConfig::destination>>(
+        {.key = "systemLog.destination",
+         .type = choice,
+         .preset = "console",
+         .range = "console | file | syslog",
+         .meaning = "Where log lines go. console is standard error."}),
+    row<Log<&SystemLogConfig::path>>(
+        {.key = "systemLog.path",
+         .type = text,
+         .example = "/var/log/spillway/spillway.log",
+         .range = "a file",
+         .meaning = "The log file; with systemLog.destination: file, which requires it."}),
+    row<Log<&SystemLogConfig::append>>(
+        {.key = "systemLog.logAppend",
+         .type = boolean,
+         .preset = "true",
+         .meaning = "Append to the log file at start; false empties it."}),
+    row<Log<&SystemLogConfig::verbosity>>(
+        {.key = "systemLog.verbosity",
+         .type = integer,
+         .preset = "0",
+         .min = 0,
+         .max = 5,
+         .meaning = "0 logs events, 1 and more debug lines too."}),
+    row<Log<&SystemLogConfig::quiet>>({.key = "systemLog.quiet",
+                                       .type = boolean,
+                                       .preset = "false",
+                                       .meaning = "Leave out informational lines."}),
+    row<Process<&ProcessConfig::pid_file_path>>(
+        {.key = "processManagement.pidFilePath",
+         .type = text,
+         .example = "/run/spillway/spillway.pid",
+         .range = "a file",
+         .meaning = "Where to write the process id. Default: nowhere."}),
+    row<Process<&ProcessConfig::fork>>(
+        {.key = "processManagement.fork",
+         .type = boolean,
+         .preset = "false",
+         .range = "false",
+         .meaning = "Known from mongos; true is refused: run it as a service (systemd/)."}),
+    row<Field<&Config::authorization>>(
+        {.key = "security.authorization",
+         .type = choice,
+         .example = "disabled",
+         .range = "disabled | enabled",
+         .meaning = "Clients are not authenticated. Written out as disabled, it allows addresses "
+                    "other than loopback; enabled is refused, since nothing would enforce it."}),
+    row<Field<&Config::local_threshold_ms>>(
+        {.key = "replication.localPingThresholdMs",
+         .type = integer,
+         .unit = "ms",
+         .preset = "15",
+         .min = 0,
+         .max = int32_max,
+         .meaning = "Of a replica set's eligible members, those no further than this from the "
+                    "nearest share the reads."}),
+    row<Parameter<&ParameterConfig::cursor_timeout_ms>>(
+        {.key = "setParameter.cursorTimeoutMillis",
+         .type = integer,
+         .unit = "ms",
+         .preset = "600000",
+         .min = 0,
+         .max = year_ms,
+         .at_runtime = true,
+         .meaning = "A cursor idle for longer is killed, on its shards too."}),
+    row<Parameter<&ParameterConfig::cursor_monitor_seconds>>(
+        {.key = "setParameter.clientCursorMonitorFrequencySecs",
+         .type = integer,
+         .unit = "s",
+         .preset = "4",
+         .min = 1,
+         .max = 86'400,
+         .meaning = "How often idle cursors are looked for."}),
+    row<Parameter<&ParameterConfig::time_out_session_cursors>>(
+        {.key = "setParameter.enableTimeoutOfInactiveSessionCursors",
+         .type = boolean,
+         .preset = "true",
+         .at_runtime = true,
+         .meaning = "Cursors opened in a session (every driver's) are timed out as others are. A "
+                    "mongos since 4.4.8 spares them by default."}),
+    row<Parameter<&ParameterConfig::test_commands>>(
+        {.key = "setParameter.enableTestCommands",
+         .type = boolean,
+         .preset = "false",
+         .meaning = "What getParameter tells drivers' test suites."}),
+    row<Parameter<&ParameterConfig::connect_timeout_ms>>(
+        {.key = "setParameter.connectTimeoutMS",
+         .type = integer,
+         .unit = "ms",
+         .preset = "10000",
+         .min = 1,
+         .max = 3'600'000,
+         .meaning = "Connecting to a shard, and its answers to the monitor's hello, may take this "
+                    "long; afterwards what waits for it fails."}),
+    row<Parameter<&ParameterConfig::pool_min>>(
+        {.key = "setParameter.ShardingTaskExecutorPoolMinSize",
+         .type = integer,
+         .preset = "1",
+         .min = 0,
+         .max = 32'767,
+         .meaning = "Connections kept open per worker and shard host."}),
+    row<Parameter<&ParameterConfig::pool_max>>(
+        {.key = "setParameter.ShardingTaskExecutorPoolMaxSize",
+         .type = integer,
+         .preset = "1000",
+         .min = 1,
+         .max = 32'767,
+         .meaning =
+             "Connections per worker and shard host; requests beyond them wait in a queue."}),
+    row<Parameter<&ParameterConfig::pool_connecting_max>>(
+        {.key = "setParameter.ShardingTaskExecutorPoolMaxConnecting",
+         .type = integer,
+         .preset = "2",
+         .min = 1,
+         .max = 1'000,
+         .meaning = "Connections being opened at once, per worker and shard host."}),
+    row<Parameter<&ParameterConfig::pool_idle_ms>>(
+        {.key = "setParameter.ShardingTaskExecutorPoolHostTimeoutMS",
+         .type = integer,
+         .unit = "ms",
+         .preset = "300000",
+         .min = 100,
+         .max = year_ms,
+         .meaning = "A connection idle for longer is closed, down to the minimum."}),
+};
+
+}  // namespace
+
+std::span<const KeySpec> config_keys() { return keys; }
+
+const KeySpec* find_config_key(std::string_view key) {
+  for (const KeySpec& spec : keys) {
+    if (spec.key == key) return &spec;
+  }
+  return nullptr;
+}
+
+bool is_config_section(std::string_view name) {
+  const auto below = [&](std::string_view key) {
+    return key.size() > name.size() && key.starts_with(name) && key[name.size()] == '.';
+  };
+  return std::any_of(keys.begin(), keys.end(), [&](const KeySpec& s) { return below(s.key); }) ||
+         std::any_of(foreign_keys().begin(), foreign_keys().end(),
+                     [&](const ForeignKey& f) { return below(f.key); });
+}
+
+}  // namespace spillway::server

@@ -1,0 +1,175 @@
+// From the text of a scalar to a key's value, and from a mistyped key to the one that was meant.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "proxy/server/config_table.h"
+#include "proxy/server/words.h"
+
+namespace spillway::server {
+
+namespace {
+
+constexpr std::size_t shown_bytes_max = 60;
+
+Error wrong(const KeySpec& spec, std::string_view expected, std::string_view text) {
+  const bool cut = text.size() > shown_bytes_max;
+  return Error(ErrorCode::bad_value, fmt::format("{} must be {}, not \"{}{}\"", spec.key, expected,
+                                                 text.substr(0, shown_bytes_max), cut ? "…" : ""));
+}
+
+Result<ConfigValue> parse_boolean(const KeySpec& spec, std::string_view text) {
+  const bool number_too = spec.key.starts_with("setParameter.");
+  if (text == "true" || (number_too && text == "1")) return ConfigValue(true);
+  if (text == "false" || (number_too && text == "0")) return ConfigValue(false);
+  return wrong(spec, "true or false", text);
+}
+
+Result<ConfigValue> parse_integer(const KeySpec& spec, std::string_view text) {
+  const std::optional<std::int64_t> value = parse_number<std::int64_t>(text);
+  if (!value || *value < spec.min || *value > spec.max) {
+    return wrong(spec, fmt::format("an integer from {} to {}", spec.min, spec.max), text);
+  }
+  return ConfigValue(*value);
+}
+
+Result<ConfigValue> parse_choice(const KeySpec& spec, std::string_view text) {
+  const std::vector<std::string_view> words = split(spec.range, " | ");
+  const auto found = std::find(words.begin(), words.end(), text);
+  if (found == words.end()) {
+    std::string expected(words[0]);
+    for (std::size_t i = 1; i < words.size(); ++i) {
+      expected += (i + 1 == words.size() ? " or " : ", ") + std::string(words[i]);
+    }
+    return wrong(spec, expected, text);
+  }
+  return ConfigValue(static_cast<std::int64_t>(found - words.begin()));
+}
+
+struct SizeUnit {
+  std::string_view name;
+  std::uint64_t bytes;
+};
+constexpr std::array<SizeUnit, 5> size_units = {
+    {{"", 1}, {"KiB", 1ULL << 10}, {"MiB", 1ULL << 20}, {"GiB", 1ULL << 30}, {"TiB", 1ULL << 40}}};
+
+Result<ConfigValue> parse_size(const KeySpec& spec, std::string_view text) {
+  using Kind = MemoryLimit::Kind;
+  if (text == "auto") return ConfigValue(MemoryLimit{});
+  if (text == "unlimited") return ConfigValue(MemoryLimit{Kind::unlimited, 0});
+  std::size_t digits = 0;
+  while (digits < text.size() && text[digits] >= '0' && text[digits] <= '9') {
+    ++digits;
+  }
+  const auto number = parse_number<std::uint64_t>(text.substr(0, digits));
+  const std::string_view unit = trim(text.substr(digits));
+  if (!number) return wrong(spec, spec.range, text);
+  if (unit == "%") {
+    if (*number < 1 || *number > 100) return wrong(spec, spec.range, text);
+    return ConfigValue(MemoryLimit{Kind::percent, *number});
+  }
+  for (const SizeUnit& known : size_units) {
+    if (unit != known.name) continue;
+    const bool fits = *number <= std::numeric_limits<std::uint64_t>::max() / known.bytes;
+    if (!fits || *number * known.bytes < memory_limit_bytes_min) break;
+    return ConfigValue(MemoryLimit{Kind::bytes, *number * known.bytes});
+  }
+  return wrong(spec, spec.range, text);
+}
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+bool equal_without_case(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](char x, char y) { return lower(x) == lower(y); });
+}
+
+// Levenshtein's distance with transpositions of neighbours, letters compared without case.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<std::size_t>> cost(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  const auto letter = [](std::string_view s, std::size_t i) { return lower(s[i]); };
+  for (std::size_t i = 0; i <= a.size(); ++i) {
+    for (std::size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        cost[i][j] = i + j;
+        continue;
+      }
+      const bool same = letter(a, i - 1) == letter(b, j - 1);
+      cost[i][j] =
+          std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1, cost[i - 1][j - 1] + (same ? 0 : 1)});
+      if (i > 1 && j > 1 && letter(a, i - 1) == letter(b, j - 2) &&
+          letter(a, i - 2) == letter(b, j - 1)) {
+        cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return cost[a.size()][b.size()];
+}
+
+std::string_view last_word(std::string_view key) {
+  const std::size_t dot = key.rfind('.');
+  return dot == std::string_view::npos ? key : key.substr(dot + 1);
+}
+
+// Sections ("net", "net.tls") and keys, ours first, so that they win ties.
+std::vector<std::string_view> all_names() {
+  std::vector<std::string_view> names;
+  const auto add = [&](std::string_view key) {
+    for (std::size_t dot = key.find('.'); dot != std::string_view::npos;
+         dot = key.find('.', dot + 1)) {
+      names.push_back(key.substr(0, dot));
+    }
+    names.push_back(key);
+  };
+  for (const KeySpec& spec : config_keys()) add(spec.key);
+  for (const ForeignKey& foreign : foreign_keys()) add(foreign.key);
+  return names;
+}
+
+}  // namespace
+
+Result<ConfigValue> parse_config_value(const KeySpec& spec, std::string_view text) {
+  switch (spec.type) {
+    case ValueType::boolean:
+      return parse_boolean(spec, text);
+    case ValueType::integer:
+      return parse_integer(spec, text);
+    case ValueType::choice:
+      return parse_choice(spec, text);
+    case ValueType::size:
+      return parse_size(spec, text);
+    case ValueType::text:
+      if (text.empty()) return wrong(spec, spec.range, text);
+      return ConfigValue(std::string(text));
+    case ValueType::routing:
+      break;
+  }
+  return Error(ErrorCode::bad_value, fmt::format("{} is not a single value", spec.key));
+}
+
+std::string nearest_config_key(std::string_view key) {
+  constexpr std::size_t key_bytes_max = 100;
+  if (key.empty() || key.size() > key_bytes_max) return {};
+  std::string_view best;
+  std::size_t best_distance = std::max<std::size_t>(2, last_word(key).size() / 3) + 1;
+  for (const std::string_view name : all_names()) {
+    const std::size_t distance = edit_distance(key, name);
+    if (distance < best_distance) {
+      best = name;
+      best_distance = distance;
+    }
+  }
+  if (!best.empty()) return std::string(best);
+  // In the wrong section: "port" alone, "net.verbosity".
+  for (const std::string_view name : all_names()) {
+    if (equal_without_case(last_word(name), last_word(key))) return std::string(name);
+  }
+  return {};
+}
+
+}  // namespace spillway::server

@@ -1,0 +1,264 @@
+#include "proxy/server/config_yaml.h"
+
+#include <absl/strings/str_cat.h>
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "proxy/server/config_table.h"
+
+namespace spillway::server {
+
+namespace {
+
+constexpr int flow_depth_max = 64;
+
+// Writes a node back as flow YAML. Quoted scalars stay quoted: bounds of chunks depend on it.
+// False: nested too deeply, or larger than a file may be.
+bool append_flow(std::string& out, const YAML::Node& node, int depth = 0) {
+  if (depth > flow_depth_max || out.size() > config_file_bytes_max) return false;
+  if (node.IsMap() || node.IsSequence()) {
+    const bool map = node.IsMap();
+    const char* comma = "";
+    out += map ? "{" : "[";
+    for (const auto& item : node) {
+      out += std::exchange(comma, ", ");
+      if (map && !append_flow(out, item.first, depth + 1)) return false;
+      if (map) out += ": ";
+      if (!append_flow(out, map ? item.second : YAML::Node(item), depth + 1)) return false;
+    }
+    out += map ? "}" : "]";
+    return true;
+  }
+  if (!node.IsScalar()) {
+    out += "null";
+    return true;
+  }
+  const std::string& text = node.Scalar();
+  constexpr std::string_view safe =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+-.$/";
+  if (node.Tag() == "?" && text.find_first_not_of(safe) == std::string::npos) {
+    out += text;
+    return true;
+  }
+  out += '"';
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) < 0x20) {
+      out += fmt::format("\\x{:02x}", static_cast<int>(c));
+    } else {
+      out += c;
+    }
+  }
+  out += '"';
+  return true;
+}
+
+std::string kind_of(const YAML::Node& node) {
+  if (node.IsMap()) return "a section";
+  if (node.IsSequence()) return "a list";
+  return node.IsScalar() ? fmt::format("\"{}\"", node.Scalar()) : "nothing";
+}
+
+class Reader {
+ public:
+  explicit Reader(ConfigReading& reading) : reading_(reading) {}
+
+  void read_file(const LoadRequest& request) {
+    file_name_ = request.file_name;
+    const std::optional<YAML::Node> root = parse(request.text, request.file_name);
+    reading_.file_parsed = root.has_value();
+    if (!root || root->IsNull()) return;
+    if (!root->IsMap()) {
+      error(place(*root), "the configuration must be a mapping of keys");
+      return;
+    }
+    walk(*root, "");
+  }
+
+  // `text` is "key=value".
+  void read_override(const std::string& text) {
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      error(absl::StrCat("--set ", text), "expected key=value");
+      return;
+    }
+    const std::string key = text.substr(0, equals);
+    override_place_ = absl::StrCat("--set ", key);
+    const std::optional<YAML::Node> value = parse(text.substr(equals + 1), override_place_);
+    if (!value) return;
+    seen_.clear();
+    if (key.starts_with("routing.")) {
+      routing_overrides_.emplace_back(key.substr(key.find('.') + 1), *value);
+    } else {
+      entry(key, *value, override_place_);
+    }
+  }
+
+  // After all else: what the routing table is to be loaded from.
+  void finish_routing(const LoadRequest& request) {
+    if (routing_overrides_.empty() && !routing_replaced_) {
+      if (routing_) {
+        reading_.routing_text = request.text;
+        reading_.routing_name = request.file_name;
+      }
+      return;
+    }
+    std::vector<std::pair<std::string, YAML::Node>> parts;
+    const auto put = [&](const std::string& key, const YAML::Node& value) {
+      for (auto& part : parts) {
+        if (part.first != key) continue;
+        part.second.reset(value);
+        return;
+      }
+      parts.emplace_back(key, value);
+    };
+    if (routing_) {
+      for (const auto& item : *routing_) {
+        if (item.first.IsScalar()) put(item.first.Scalar(), item.second);
+      }
+    }
+    for (const auto& [key, value] : routing_overrides_) put(key, value);
+    std::string text = "routing:\n";
+    for (const auto& [key, value] : parts) {
+      absl::StrAppend(&text, "  ", key, ": ");
+      if (!append_flow(text, value)) {
+        error("--set routing", "the routing table is nested too deeply or too large");
+        return;
+      }
+      text += "\n";
+    }
+    reading_.routing_text = std::move(text);
+    reading_.routing_name =
+        file_name_.empty() ? "--set routing" : absl::StrCat(file_name_, " with --set routing");
+  }
+
+ private:
+  void error(const std::string& place, const std::string& message) {
+    reading_.result.errors.push_back(place.empty() ? message : absl::StrCat(place, ": ", message));
+  }
+  void warn(const std::string& place, const std::string& message) {
+    reading_.result.warnings.push_back(absl::StrCat(place, ": ", message));
+  }
+
+  std::string place(const YAML::Node& node) const {
+    if (!override_place_.empty()) return override_place_;
+    return absl::StrCat(file_name_, ":", node.Mark().line + 1);
+  }
+
+  // One document. nullopt: the error was reported.
+  std::optional<YAML::Node> parse(const std::string& text, const std::string& name) {
+    try {
+      const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+      if (documents.size() > 1) {
+        error(name, "holds more than one YAML document");
+        return std::nullopt;
+      }
+      return documents.empty() ? YAML::Node() : documents[0];
+    } catch (const YAML::Exception& e) {
+      const bool in_file = override_place_.empty() && !e.mark.is_null();
+      error(in_file ? absl::StrCat(name, ":", e.mark.line + 1) : name,
+            absl::StrCat("not valid YAML: ", e.msg));
+      return std::nullopt;
+    }
+  }
+
+  // The depth is that of the table's sections: what is no section is not entered.
+  void walk(const YAML::Node& map, const std::string& path) {
+    for (const auto& item : map) {
+      if (!item.first.IsScalar()) {
+        error(place(item.first), "a key must be a word");
+        continue;
+      }
+      const std::string& word = item.first.Scalar();
+      entry(path.empty() ? word : absl::StrCat(path, ".", word), item.second, place(item.first));
+    }
+  }
+
+  void entry(const std::string& key, const YAML::Node& value, const std::string& at) {
+    if (const auto [first, is_new] = seen_.emplace(key, at); !is_new) {
+      error(at, fmt::format("{} is written twice (first at {})", key, first->second));
+      return;
+    }
+    if (key == "routing") {
+      take_routing(value, at);
+    } else if (key.starts_with("routing.")) {
+      error(at, fmt::format("{} must stand in a section, below \"routing:\"", key));
+    } else if (const KeySpec* spec = find_config_key(key)) {
+      take_value(*spec, value, at);
+    } else if (const ForeignKey* foreign = find_foreign_key(key)) {
+      take_foreign(*foreign, value, at);
+    } else if (is_config_section(key)) {
+      // A section whose keys are all commented out is null.
+      if (value.IsMap()) walk(value, key);
+      if (!value.IsMap() && !value.IsNull()) {
+        error(at, fmt::format("{} must be a section of keys, not {}", key, kind_of(value)));
+      }
+    } else {
+      const std::string nearest = nearest_config_key(key);
+      error(at, nearest.empty()
+                    ? fmt::format("unknown key \"{}\" (--print-config lists all keys)", key)
+                    : fmt::format("unknown key \"{}\"; did you mean \"{}\"?", key, nearest));
+    }
+  }
+
+  void take_routing(const YAML::Node& value, const std::string& at) {
+    if (value.IsNull()) return;
+    if (!value.IsMap()) {
+      error(at, fmt::format("routing must be a section of keys, not {}", kind_of(value)));
+      return;
+    }
+    routing_.emplace(value);
+    routing_replaced_ = !override_place_.empty();
+    if (routing_replaced_) routing_overrides_.clear();
+  }
+
+  void take_value(const KeySpec& spec, const YAML::Node& value, const std::string& at) {
+    if (!value.IsScalar()) {
+      error(at, fmt::format("{} must be one value, not {}", spec.key, kind_of(value)));
+      return;
+    }
+    const Result<ConfigValue> parsed = parse_config_value(spec, value.Scalar());
+    if (!parsed) {
+      error(at, parsed.error().message);
+      return;
+    }
+    spec.assign(reading_.result.config, *parsed);
+    reading_.places.insert_or_assign(std::string(spec.key), at);
+  }
+
+  void take_foreign(const ForeignKey& foreign, const YAML::Node& value, const std::string& at) {
+    const std::string_view text = value.IsScalar() ? std::string_view(value.Scalar()) : "";
+    if (foreign.refuses(text)) {
+      error(at, fmt::format("{} is refused: {}", foreign.key, foreign.note));
+      return;
+    }
+    if (!foreign.allowed_only.empty()) return;  // its harmless value, which is what holds here
+    warn(at, foreign.note.empty() ? fmt::format("{} has no effect", foreign.key)
+                                  : fmt::format("{} has no effect: {}", foreign.key, foreign.note));
+  }
+
+  ConfigReading& reading_;
+  std::string file_name_;
+  std::string override_place_;               // empty while the file is read
+  std::map<std::string, std::string> seen_;  // every key and section of this source, and its place
+  std::optional<YAML::Node> routing_;
+  bool routing_replaced_ = false;  // `routing_` came from --set routing=…
+  std::vector<std::pair<std::string, YAML::Node>> routing_overrides_;  // --set routing.<key>=…
+};
+
+}  // namespace
+
+ConfigReading read_config_yaml(const LoadRequest& request) {
+  ConfigReading reading;
+  Reader reader(reading);
+  reader.read_file(request);
+  for (const std::string& text : request.overrides) reader.read_override(text);
+  reader.finish_routing(request);
+  return reading;
+}
+
+}  // namespace spillway::server
