@@ -29,6 +29,8 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", "proxy_only: needs the proxy, means nothing on a shard")
     config.addinivalue_line("markers", "ferretdb_only: needs a shard that keeps data on disk")
+    config.addinivalue_line("markers", "differs_alone(kind, reason): one shard of that kind answers "
+                            "this otherwise; nothing to test where it answers alone")
     config.addinivalue_line("markers", "slow: takes more than a few seconds")
 
 
@@ -116,9 +118,16 @@ LAYOUTS = {
 }
 
 
+SPREAD = ("hashed", "ranged")
+
+
 @pytest.fixture(params=sorted(LAYOUTS))
-def collection(request, client):
+def collection(request, client, shard_kind):
     """An empty collection in each layout."""
+    one_shard = request.config.getoption("--target") == "shard" or request.param not in SPREAD
+    for marker in request.node.iter_markers("differs_alone"):
+        if one_shard and marker.args[0] == shard_kind:
+            pytest.skip(f"{shard_kind}: {marker.args[1]}")
     database, name = LAYOUTS[request.param]
     made = client[database][name]
     made.drop()
