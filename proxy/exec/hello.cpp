@@ -1,0 +1,76 @@
+#include "proxy/exec/hello.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "proxy/exec/response.h"
+
+namespace spillway::exec {
+
+namespace {
+
+// 7.0's: every command that drivers gate by a lower version is implemented; bulkWrite (25) is not.
+constexpr std::int32_t wire_version_implemented = 21;
+// Before any shard has answered: what the oldest supported shard (4.2) speaks.
+constexpr std::int32_t wire_version_fallback = 8;
+
+void append_topology_version(BsonWriter& out, const Context& context) {
+  out.begin_document("topologyVersion");
+  std::uint8_t process_id[12];
+  std::copy(context.shared.facts.process_id.begin(), context.shared.facts.process_id.end(), process_id);
+  out.append_object_id("processId", process_id);
+  out.append("counter", context.shared.topology_counter.load());
+  out.end();
+}
+
+}  // namespace
+
+std::int32_t advertised_wire_version(const Context& context) {
+  std::int32_t lowest = std::numeric_limits<std::int32_t>::max();
+  for (const shard::ShardState& shard : context.gateway.states()) {
+    if (shard.max_wire_version > 0) lowest = std::min(lowest, shard.max_wire_version);
+  }
+  if (lowest == std::numeric_limits<std::int32_t>::max()) return wire_version_fallback;
+  return std::min(lowest, wire_version_implemented);
+}
+
+BsonDoc hello_reply(const Context& context, const Client& client, const wire::HelloRequest& request,
+                    const wire::CompressorList& negotiated) {
+  const bool replica_sets = std::all_of(context.gateway.states().begin(), context.gateway.states().end(),
+                                        [](const shard::ShardState& s) { return s.replica_set; });
+  BsonWriter reply;
+  reply.append(request.is_hello ? "isWritablePrimary" : "ismaster", true);
+  reply.append("msg", "isdbgrid");
+  append_topology_version(reply, context);
+  if (request.hello_ok) reply.append("helloOk", true);
+  reply.append("maxBsonObjectSize", static_cast<std::int32_t>(limits::document_bytes_max));
+  reply.append("maxMessageSizeBytes", static_cast<std::int32_t>(limits::message_bytes_max));
+  reply.append("maxWriteBatchSize", limits::write_batch_size_max);
+  reply.append_date("localTime", wall_clock_ms());
+  if (replica_sets) reply.append("logicalSessionTimeoutMinutes", std::int32_t{30});
+  if (client.connection_id <= std::numeric_limits<std::int32_t>::max()) {
+    reply.append("connectionId", static_cast<std::int32_t>(client.connection_id));
+  } else {
+    reply.append("connectionId", client.connection_id);
+  }
+  reply.append("maxWireVersion", advertised_wire_version(context));
+  reply.append("minWireVersion", std::int32_t{0});
+  if (!negotiated.empty()) {
+    reply.begin_array("compression");
+    for (const wire::Compressor compressor : negotiated) reply.append_item(wire::compressor_name(compressor));
+    reply.end();
+  }
+  reply.append("ok", 1.0);
+  return std::move(reply).finish();
+}
+
+BsonDoc quiesce_reply(const Context& context) {
+  BsonWriter reply;
+  reply.append_elements(error_document(Error(
+      ErrorCode::shutdown_in_progress, "the router is in quiesce mode and will shut down")));
+  append_topology_version(reply, context);
+  reply.append("remainingQuiesceTimeMillis", std::int64_t{0});
+  return std::move(reply).finish();
+}
+
+}  // namespace spillway::exec

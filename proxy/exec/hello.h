@@ -1,0 +1,22 @@
+// The reply to hello and isMaster. (mongos behaviour reference, section 1.7)
+#pragma once
+
+#include <optional>
+
+#include "proxy/exec/context.h"
+#include "proxy/wire/compression.h"
+#include "proxy/wire/hello.h"
+
+namespace spillway::exec {
+
+// maxWireVersion: the lower of what this proxy implements and what every known shard speaks.
+std::int32_t advertised_wire_version(const Context& context);
+
+// `negotiated`: what this connection compresses with, in order; empty: the field is left out.
+BsonDoc hello_reply(const Context& context, const Client& client, const wire::HelloRequest& request,
+                    const wire::CompressorList& negotiated);
+
+// ShutdownInProgress(91) with remainingQuiesceTimeMillis and topologyVersion, while quiescing.
+BsonDoc quiesce_reply(const Context& context);
+
+}  // namespace spillway::exec

@@ -1,0 +1,389 @@
+#include "proxy/server/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "proxy/base/log.h"
+#include "proxy/exec/hello.h"
+#include "proxy/exec/stream.h"
+#include "proxy/wire/crc32c.h"
+#include "proxy/wire/frame_reader.h"
+#include "proxy/wire/hello.h"
+#include "proxy/wire/op_msg.h"
+#include "proxy/wire/op_query.h"
+
+namespace spillway::server {
+
+namespace {
+
+bool is_hello_name(std::string_view name) noexcept {
+  return name == "hello" || name == "isMaster" || name == "ismaster";
+}
+
+}  // namespace
+
+Session::Session(SessionEnvironment& environment, std::unique_ptr<Transport> transport,
+                 std::int64_t connection_id)
+    : environment_(environment), transport_(std::move(transport)) {
+  client_.connection_id = connection_id;
+  client_.peer = transport_->peer();
+  client_.local = transport_->local();
+  environment_.context.clients.insert(&client_);
+}
+
+Session::~Session() { environment_.context.clients.erase(&client_); }
+
+void Session::close(bool drain) {
+  closing_ = true;
+  if (!drain) {
+    transport_->close();
+  } else if (idle_) {
+    transport_->cancel();
+  }
+}
+
+Task<void> Session::run() {
+  for (;;) {
+    auto reading = read_message();
+    const ReadOutcome outcome = co_await reading;
+    if (outcome == ReadOutcome::ended) break;
+    exec::Metrics& metrics = environment_.context.shared.metrics;
+    metrics.requests.add();
+    metrics.bytes_in.add(static_cast<std::uint64_t>(header_.message_length));
+    auto handling = handle_message();
+    const bool go_on = co_await handling;
+    message_.reset();
+    if (!go_on || closing_) break;
+  }
+  transport_->close();
+}
+
+Task<Session::ReadOutcome> Session::read_message() {
+  request_compressor_.reset();
+  std::vector<std::uint8_t> have = std::move(pipelined_);
+  pipelined_.clear();
+  for (;;) {
+    if (!have.empty()) {
+      const wire::FrameReader::Need need = wire::FrameReader::peek(have);
+      if (need.kind == wire::FrameReader::Kind::bad) {
+        log::info("connection {} from {} closed: {}", client_.connection_id, client_.peer, need.error.message);
+        co_return ReadOutcome::ended;
+      }
+      if (need.kind == wire::FrameReader::Kind::message) {
+        header_ = need.header;
+        auto resting = read_rest(need.bytes, have);
+        co_return co_await resting;
+      }
+    }
+    // One read fills the scratch; a whole small message is copied once, into a buffer of its size.
+    idle_ = have.empty();
+    ReadyWait readable(*transport_, Transport::Direction::read);
+    const bool ready = co_await readable;
+    idle_ = false;
+    if (!ready || (closing_ && have.empty())) co_return ReadOutcome::ended;
+    const IoResult got = transport_->try_read(environment_.scratch);
+    if (got.would_block()) continue;
+    if (!got.ok()) co_return ReadOutcome::ended;
+    const Bytes fresh = environment_.scratch.first(got.bytes);
+    if (have.empty()) {
+      const wire::FrameReader::Need need = wire::FrameReader::peek(fresh);
+      if (need.kind == wire::FrameReader::Kind::message) {
+        header_ = need.header;
+        auto resting = read_rest(need.bytes, fresh);
+        co_return co_await resting;
+      }
+    }
+    have.insert(have.end(), fresh.begin(), fresh.end());
+  }
+}
+
+// `have` starts with the message; it may be in the scratch, so everything needed of it is copied before the first
+// suspension.
+Task<Session::ReadOutcome> Session::read_rest(std::size_t message_bytes, Bytes have) {
+  auto buffer = Buffer::allocate(environment_.context.shared.request_memory, message_bytes);
+  if (!buffer) {
+    log::warning("connection {} from {} closed: no memory is left for a message of {} bytes",
+                 client_.connection_id, client_.peer, message_bytes);
+    co_return ReadOutcome::ended;
+  }
+  message_ = std::move(*buffer);
+  const std::size_t now = std::min(message_bytes, have.size());
+  message_.append(have.data(), now);
+  if (have.size() > now) pipelined_.assign(have.begin() + static_cast<std::ptrdiff_t>(now), have.end());
+  if (now < message_bytes) {
+    auto reading = read_exactly(*transport_, message_.free_space().first(message_bytes - now));
+    const bool read = co_await reading;
+    if (!read) co_return ReadOutcome::ended;
+    message_.set_size(message_bytes);
+  }
+  if (header_.is(wire::OpCode::compressed) && !decompress()) co_return ReadOutcome::ended;
+  co_return ReadOutcome::message;
+}
+
+bool Session::decompress() {
+  auto parsed = wire::parse_compressed(message_.bytes());
+  std::optional<Error> failed;
+  if (parsed.has_error()) {
+    failed = parsed.error();
+  } else {
+    const std::size_t whole = limits::message_header_bytes +
+                              parsed->uncompressed_size;
+    auto buffer = Buffer::allocate(environment_.context.shared.request_memory, whole);
+    if (!buffer) {
+      failed = Error(ErrorCode::exceeded_memory_limit, "no memory is left for the decompressed message");
+    } else {
+      auto done = wire::decompress_message(header_, *parsed, {buffer->data(), whole});
+      if (done.has_error()) {
+        failed = done.error();
+      } else {
+        buffer->set_size(whole);
+        request_compressor_ = parsed->compressor;
+        message_ = std::move(*buffer);
+        header_ = *wire::parse_header(message_.bytes().first(limits::message_header_bytes));
+      }
+    }
+  }
+  if (failed) {
+    log::info("connection {} from {} closed: {}", client_.connection_id, client_.peer, failed->message);
+  }
+  return !failed;
+}
+
+Task<bool> Session::handle_message() {
+  if (header_.is(wire::OpCode::msg)) {
+    auto handling = handle_op_msg();
+    co_return co_await handling;
+  }
+  if (header_.is(wire::OpCode::query)) {
+    auto handling = handle_op_query();
+    co_return co_await handling;
+  }
+  log::info("connection {} from {} closed: opcode {} is not supported", client_.connection_id, client_.peer,
+            header_.op_code);
+  co_return false;
+}
+
+Task<bool> Session::handle_op_msg() {
+  exec::Context& context = environment_.context;
+  auto parsed = wire::parse_op_msg(message_.bytes());
+  if (parsed.has_error()) {
+    if (wire::connection_fatal(parsed.error())) {
+      log::info("connection {} from {} closed: {}", client_.connection_id, client_.peer, parsed.error().message);
+      co_return false;
+    }
+    if ((wire::peek_flags(message_.bytes()) & wire::flags::more_to_come) != 0) co_return true;
+    checksum_ = false;
+    exec::Response response = exec::error_response(parsed.error());
+    auto writing = write_response(response);
+    co_return co_await writing;
+  }
+  checksum_ = parsed->has_flag(wire::flags::checksum_present);
+  const bool silent = parsed->has_flag(wire::flags::more_to_come);
+  Bytes sections = message_.bytes().subspan(limits::message_header_bytes + 4);
+  if (checksum_) sections = sections.first(sections.size() - 4);
+  auto request = exec::parse_request(*parsed, sections, Clock::now());
+  if (request.has_error()) {
+    if (silent) co_return true;
+    exec::Response response = exec::error_response(request.error());
+    auto writing = write_response(response);
+    co_return co_await writing;
+  }
+  if (is_hello_name(request->name)) {
+    auto answering = answer_hello(*request, parsed->has_flag(wire::flags::exhaust_allowed));
+    co_return co_await answering;
+  }
+  auto running = exec::run_command(context, client_, *request);
+  exec::Response response = co_await running;
+  if (silent) co_return true;
+  if (exec::StreamReply* stream = response.stream()) {
+    auto relaying = exec::relay_stream(context, *transport_, *stream, next_request_id_++, header_.request_id);
+    co_return co_await relaying;
+  }
+  auto writing = write_response(response);
+  co_return co_await writing;
+}
+
+Task<bool> Session::handle_op_query() {
+  auto parsed = wire::parse_op_query(message_.bytes());
+  if (parsed.has_error()) {
+    log::info("connection {} from {} closed: {}", client_.connection_id, client_.peer, parsed.error().message);
+    co_return false;
+  }
+  const DocView command = wire::unwrap_query(parsed->query);
+  BsonDoc reply;
+  if (!parsed->is_command() || !wire::is_hello_command(command)) {
+    reply = exec::error_document(Error(
+        ErrorCode::unsupported_op_query_command,
+        fmt::format("Unsupported OP_QUERY command: {}. The client driver may require an upgrade.",
+                    command.first().name)));
+  } else if (auto hello = wire::parse_hello(command); hello.has_error()) {
+    reply = exec::error_document(hello.error());
+  } else if (auto repeated = wire::check_metadata_not_repeated(*hello, first_hello_); repeated.has_error()) {
+    reply = exec::error_document(repeated.error());
+  } else {
+    if (hello->client) {
+      client_.metadata.assign(hello->client->data(), hello->client->data() + hello->client->size());
+      client_.application_name = hello->application_name;
+    }
+    first_hello_ = false;
+    if (hello->compression) negotiated_ = wire::negotiate(environment_.compressors, *hello->compression);
+    reply = environment_.context.shared.quiescing
+                ? exec::quiesce_reply(environment_.context)
+                : exec::hello_reply(environment_.context, client_, *hello, negotiated_);
+  }
+  std::vector<std::uint8_t> out;
+  wire::encode_op_reply(out, next_request_id_++, header_.request_id, reply);
+  environment_.context.shared.metrics.bytes_out.add(out.size());
+  iovec piece{out.data(), out.size()};
+  auto writing = write_all(*transport_, {&piece, 1});
+  co_return co_await writing;
+}
+
+Task<bool> Session::answer_hello(const exec::Request& request, bool exhaust) {
+  exec::Context& context = environment_.context;
+  auto hello = wire::parse_hello(request.body);
+  std::optional<Error> failed;
+  if (hello.has_error()) {
+    failed = hello.error();
+  } else if (auto repeated = wire::check_metadata_not_repeated(*hello, first_hello_); repeated.has_error()) {
+    failed = repeated.error();
+  } else if (exhaust) {
+    if (auto checked = wire::check_exhaust_hello(*hello); checked.has_error()) failed = checked.error();
+  }
+  if (failed) {
+    exec::Response response = exec::error_response(*failed);
+    auto writing = write_response(response);
+    co_return co_await writing;
+  }
+  if (hello->client) {
+    client_.metadata.assign(hello->client->data(), hello->client->data() + hello->client->size());
+    client_.application_name = hello->application_name;
+  }
+  first_hello_ = false;
+  if (hello->compression) negotiated_ = wire::negotiate(environment_.compressors, *hello->compression);
+  if (hello->topology_version) {
+    auto streaming = stream_hello(request, exhaust);
+    co_return co_await streaming;
+  }
+  exec::Response response(context.shared.quiescing ? exec::quiesce_reply(context)
+                                                   : exec::hello_reply(context, client_, *hello, negotiated_));
+  auto writing = write_response(response);
+  co_return co_await writing;
+}
+
+// Awaitable hello: waits for the topology version to change, at most maxAwaitTimeMS; with exhaust, again and again.
+// The version changes once, when the router quiesces: a coarse poll is enough and costs nothing.
+Task<bool> Session::stream_hello(const exec::Request& first, bool exhaust) {
+  exec::Context& context = environment_.context;
+  const auto hello = *wire::parse_hello(first.body);
+  std::int32_t response_to = header_.request_id;
+  std::int64_t seen = hello.topology_version->counter;
+  const auto await_time = std::chrono::milliseconds(*hello.max_await_time_ms);
+  bool compare = true;  // the first reply obeys the client's version; later ones the last one sent
+  for (;;) {
+    const wire::TopologyVersion current{Bytes(context.shared.facts.process_id),
+                                        context.shared.topology_counter.load()};
+    bool waits = current.counter == seen;
+    if (std::exchange(compare, false)) {
+      auto decided = wire::hello_waits(hello, current);
+      if (decided.has_error()) {
+        exec::Response response = exec::error_response(decided.error());
+        auto writing = write_response(response);
+        co_return co_await writing;
+      }
+      waits = *decided;
+    }
+    const TimePoint until = Clock::now() + await_time;
+    while (waits && !closing_ && Clock::now() < until && context.shared.topology_counter.load() == current.counter) {
+      // Waiting for the socket tells when the client leaves; a client that sends while it waits ends the stream.
+      ReadyWait readable(*transport_, Transport::Direction::read,
+                         std::min(until, Clock::now() + std::chrono::milliseconds(250)));
+      const bool ready = co_await readable;
+      if (ready) {
+        const IoResult got = transport_->try_read(environment_.scratch);
+        if (got.ok()) {
+          const Bytes fresh = environment_.scratch.first(got.bytes);
+          pipelined_.insert(pipelined_.end(), fresh.begin(), fresh.end());
+          if (pipelined_.size() > limits::mib) co_return false;
+          exhaust = false;
+        } else if (!got.would_block()) {
+          co_return false;
+        }
+      } else if (!readable.timed_out()) {
+        co_return false;
+      }
+    }
+    const bool quiescing = context.shared.quiescing;
+    const BsonDoc reply = quiescing ? exec::quiesce_reply(context)
+                                    : exec::hello_reply(context, client_, hello, negotiated_);
+    const bool more = exhaust && !quiescing && !closing_;
+    std::vector<std::uint8_t> out;
+    const std::int32_t request_id = next_request_id_++;
+    wire::begin_op_msg(out, request_id, response_to, more ? wire::flags::more_to_come : 0);
+    wire::append_body(out, reply);
+    wire::finish_op_msg(out, checksum_);
+    iovec piece{out.data(), out.size()};
+    auto writing = write_all(*transport_, {&piece, 1});
+    const bool written = co_await writing;
+    if (!written) co_return false;
+    if (!more) co_return true;
+    response_to = request_id;
+    seen = context.shared.topology_counter.load();
+  }
+}
+
+Task<bool> Session::write_response(exec::Response& response) {
+  if (is_compressed_request() && *request_compressor_ != wire::Compressor::noop) {
+    auto writing = write_compressed(response);
+    co_return co_await writing;
+  }
+  const std::size_t body_bytes = response.bytes();
+  const std::size_t total = wire::op_msg_prefix_bytes + body_bytes + (checksum_ ? 4 : 0);
+  auto prefix = wire::op_msg_prefix(total, next_request_id_++, header_.request_id,
+                                    checksum_ ? wire::flags::checksum_present : 0);
+  absl::InlinedVector<iovec, 10> pieces;
+  pieces.push_back({prefix.data(), prefix.size()});
+  for (const iovec& piece : response.pieces()) pieces.push_back(piece);
+  std::uint32_t crc = 0;
+  if (checksum_) {
+    for (const iovec& piece : pieces) {
+      crc = wire::crc32c({static_cast<const std::uint8_t*>(piece.iov_base), piece.iov_len}, crc);
+    }
+    pieces.push_back({&crc, sizeof crc});
+  }
+  environment_.context.shared.metrics.bytes_out.add(total);
+  auto writing = write_all(*transport_, {pieces.data(), pieces.size()});
+  co_return co_await writing;
+}
+
+// A reply to a compressed request is compressed with the same compressor, whole; one that could grow over the
+// largest message is sent as it is.
+Task<bool> Session::write_compressed(const exec::Response& response) {
+  const wire::Compressor compressor = *request_compressor_;
+  const std::size_t plain_bytes = wire::op_msg_prefix_bytes + response.bytes();
+  const std::size_t packed_max = wire::compressed_message_size_max(compressor, plain_bytes);
+  MemoryBudget& budget = environment_.context.shared.reply_memory;
+  auto plain = Buffer::allocate(budget, plain_bytes);
+  auto packed = packed_max <= limits::message_bytes_max ? Buffer::allocate(budget, packed_max) : std::nullopt;
+  const auto prefix = wire::op_msg_prefix(plain_bytes, next_request_id_++, header_.request_id, 0);
+  absl::InlinedVector<iovec, 10> pieces;
+  if (plain && packed) {
+    plain->append(prefix.data(), prefix.size());
+    for (const iovec& piece : response.pieces()) plain->append(piece.iov_base, piece.iov_len);
+    auto done = wire::compress_message(compressor, plain->bytes(), {packed->data(), packed_max});
+    if (done.has_value()) pieces.push_back({packed->data(), *done});
+  }
+  if (pieces.empty()) {
+    pieces.push_back({const_cast<std::uint8_t*>(prefix.data()), prefix.size()});
+    for (const iovec& piece : response.pieces()) pieces.push_back(piece);
+  }
+  std::size_t total = 0;
+  for (const iovec& piece : pieces) total += piece.iov_len;
+  environment_.context.shared.metrics.bytes_out.add(total);
+  auto writing = write_all(*transport_, {pieces.data(), pieces.size()});
+  co_return co_await writing;
+}
+
+}  // namespace spillway::server

@@ -1,0 +1,69 @@
+// Session: one client connection. A coroutine reads a message, runs it, writes the reply, and so on, on one worker
+// for the connection's whole life. Requests are answered strictly in order; bytes that a client pipelines wait.
+//
+// An idle session holds no buffer: it waits for the socket, reads into the worker's scratch, and takes a buffer of
+// the message's own size once that is known and checked.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "allocator/buffer.h"
+#include "proxy/base/transport.h"
+#include "proxy/exec/command_table.h"
+#include "proxy/exec/context.h"
+#include "proxy/wire/compression.h"
+#include "proxy/wire/message.h"
+
+namespace spillway::server {
+
+// What sessions of one worker share.
+struct SessionEnvironment {
+  exec::Context& context;
+  MutableBytes scratch;                        // for first reads; content is lost at the next suspension
+  std::span<const wire::Compressor> compressors;  // enabled towards clients
+};
+
+class Session {
+ public:
+  Session(SessionEnvironment& environment, std::unique_ptr<Transport> transport, std::int64_t connection_id);
+  ~Session();
+
+  // Serves until the client leaves, breaks the protocol, or close() is called.
+  Task<void> run();
+  // Wakes run() up to end: for a shutdown. The request under way is finished first if `drain`.
+  void close(bool drain);
+
+ private:
+  enum class ReadOutcome : std::uint8_t { message, ended };
+  // Fills message_ with one whole message, decompressed.
+  Task<ReadOutcome> read_message();
+  Task<ReadOutcome> read_rest(std::size_t message_bytes, Bytes have);
+  bool decompress();
+  Task<bool> handle_message();
+  Task<bool> handle_op_msg();
+  Task<bool> handle_op_query();
+  Task<bool> write_response(exec::Response& response);
+  Task<bool> write_compressed(const exec::Response& response);
+  Task<bool> stream_hello(const exec::Request& first, bool exhaust);
+  Task<bool> answer_hello(const exec::Request& request, bool exhaust);
+  bool is_compressed_request() const noexcept { return request_compressor_.has_value(); }
+
+  SessionEnvironment& environment_;
+  std::unique_ptr<Transport> transport_;
+  exec::Client client_;
+  Buffer message_;                        // the request under way
+  std::vector<std::uint8_t> pipelined_;   // bytes behind it
+  wire::MessageHeader header_;
+  std::optional<wire::Compressor> request_compressor_;
+  wire::CompressorList negotiated_;
+  bool first_hello_ = true;
+  bool checksum_ = false;
+  bool closing_ = false;
+  bool idle_ = false;
+  std::int32_t next_request_id_ = 1;
+};
+
+}  // namespace spillway::server

@@ -1,0 +1,117 @@
+#include "proxy/server/worker.h"
+
+#include <chrono>
+
+#include "proxy/exec/cursor_ops.h"
+
+namespace spillway::server {
+
+namespace {
+// First reads go here; larger messages get a buffer of their own.
+constexpr std::size_t scratch_bytes = 16 * limits::kib;
+constexpr auto tick = std::chrono::milliseconds(250);
+}  // namespace
+
+Worker::Worker(std::size_t index, exec::Shared& shared, const WorkerOptions& options, Loop::Drive drive,
+               std::unique_ptr<Network> network)
+    : shared_(shared),
+      options_(options),
+      loop_(drive),
+      pump_(loop_),
+      network_(network ? std::move(network) : std::make_unique<TcpNetwork>(loop_, TcpOptions{})),
+      gateway_(shard::make_gateway(loop_, *network_, shared.reply_memory, options_.gateway)),
+      context_{loop_, pump_, *gateway_, shared, index, {}},
+      scratch_(std::make_unique<std::uint8_t[]>(scratch_bytes)),
+      environment_{context_, {scratch_.get(), scratch_bytes}, options_.compressors} {}
+
+Worker::~Worker() = default;
+
+void Worker::start() {
+  loop_.post([this] { loop_.spawn(housekeeping()); });
+  if (!thread_.joinable()) {
+    thread_ = std::thread([this] { loop_.run(); });
+  }
+}
+
+void Worker::adopt(TcpSocket socket, std::int64_t connection_id) {
+  connections_.fetch_add(1, std::memory_order_relaxed);
+  loop_.post([this, socket = std::move(socket), connection_id]() mutable {
+    serve(make_tcp_transport(loop_, std::move(socket), options_.client_socket), connection_id);
+    connections_.fetch_sub(1, std::memory_order_relaxed);  // serve() counts it from now on
+  });
+}
+
+void Worker::serve(std::unique_ptr<Transport> transport, std::int64_t connection_id) {
+  if (stopping_) {
+    transport->close();
+    return;
+  }
+  connections_.fetch_add(1, std::memory_order_relaxed);
+  shared_.connections_current.fetch_add(1, std::memory_order_relaxed);
+  auto session = std::make_unique<Session>(environment_, std::move(transport), connection_id);
+  sessions_.insert(session.get());
+  loop_.spawn(run_session(std::move(session)));
+}
+
+Task<void> Worker::run_session(std::unique_ptr<Session> session) {
+  auto running = session->run();
+  co_await running;
+  sessions_.erase(session.get());
+  connections_.fetch_sub(1, std::memory_order_relaxed);
+  shared_.connections_current.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Worker::close_sessions(bool drain) {
+  // close() may end a session at once, which takes it out of the set.
+  const std::vector<Session*> all(sessions_.begin(), sessions_.end());
+  for (Session* session : all) {
+    if (sessions_.contains(session)) session->close(drain);
+  }
+}
+
+Task<void> Worker::housekeeping() {
+  TimePoint next_reap = Clock::now();
+  while (!stopping_) {
+    co_await loop_.sleep_for(tick);
+    const TimePoint now = Clock::now();
+    gateway_->tick(now);
+    // One worker reaps for all: the registry is shared.
+    if (context_.worker == 0 && now >= next_reap) {
+      next_reap = now + std::chrono::seconds(shared_.parameters.cursor_monitor_frequency_secs.load());
+      const Duration timeout = std::chrono::milliseconds(shared_.parameters.cursor_timeout_ms.load());
+      const bool with_sessions = shared_.parameters.timeout_of_session_cursors.load();
+      for (CursorPtr& cursor : shared_.cursors.expire((now - timeout).time_since_epoch().count(), with_sessions)) {
+        exec::end_cursor(context_, std::move(cursor));
+      }
+    }
+  }
+  housekeeping_ended_ = true;
+}
+
+Task<void> Worker::shut_down(Duration grace) {
+  stopping_ = true;
+  close_sessions(true);
+  const TimePoint cut = Clock::now() + grace;
+  while (!sessions_.empty() && Clock::now() < cut) co_await loop_.sleep_for(std::chrono::milliseconds(10));
+  close_sessions(false);
+  while (!sessions_.empty()) co_await loop_.sleep_for(std::chrono::milliseconds(10));
+  if (context_.worker == 0) {
+    auto killing = exec::kill_and_wait(context_, shared_.cursors.kill_all());
+    co_await killing;
+  }
+  while (!housekeeping_ended_ || loop_.spawned() > 1) co_await loop_.sleep_for(std::chrono::milliseconds(10));
+  auto closing = gateway_->shut_down();
+  co_await closing;
+  done_ = true;
+  loop_.stop();
+}
+
+void Worker::begin_stop(Duration grace) {
+  loop_.post([this, grace] { loop_.spawn(shut_down(grace)); });
+}
+
+void Worker::join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+}  // namespace spillway::server

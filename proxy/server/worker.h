@@ -1,0 +1,71 @@
+// Worker: one thread, its loop, its shard connections and its sessions. Workers share nothing but exec::Shared.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "proxy/base/tcp_transport.h"
+#include "proxy/exec/context.h"
+#include "proxy/server/session.h"
+
+namespace spillway::server {
+
+struct WorkerOptions {
+  shard::GatewayOptions gateway;
+  std::vector<wire::Compressor> compressors;
+  TcpOptions client_socket;
+};
+
+class Worker {
+ public:
+  // `network`: null for TCP. `drive` manual: a simulation polls the loop itself.
+  Worker(std::size_t index, exec::Shared& shared, const WorkerOptions& options,
+         Loop::Drive drive = Loop::Drive::real_time, std::unique_ptr<Network> network = nullptr);
+  ~Worker();
+
+  // Starts housekeeping; with a thread of its own unless the drive is manual.
+  void start();
+  // Any thread: serves this client from now on.
+  void adopt(TcpSocket socket, std::int64_t connection_id);
+  // The worker's thread.
+  void serve(std::unique_ptr<Transport> transport, std::int64_t connection_id);
+
+  // The worker's thread: asks sessions to end. `drain`: after the request under way.
+  void close_sessions(bool drain);
+  // Ends sessions (those that run longer than `grace` are cut), shard connections and housekeeping; the manual
+  // drive polls until done() afterwards.
+  void begin_stop(Duration grace);
+  bool done() const noexcept { return done_; }
+  void join();
+
+  Loop& loop() noexcept { return loop_; }
+  exec::Context& context() noexcept { return context_; }
+  std::int64_t connections() const noexcept { return connections_.load(std::memory_order_relaxed); }
+
+ private:
+  Task<void> run_session(std::unique_ptr<Session> session);
+  Task<void> housekeeping();
+  Task<void> shut_down(Duration grace);
+
+  exec::Shared& shared_;
+  WorkerOptions options_;
+  Loop loop_;
+  Pump pump_;
+  std::unique_ptr<Network> network_;
+  std::unique_ptr<shard::Gateway> gateway_;
+  exec::Context context_;
+  std::unique_ptr<std::uint8_t[]> scratch_;
+  SessionEnvironment environment_;
+  absl::flat_hash_set<Session*> sessions_;
+  std::atomic<std::int64_t> connections_{0};
+  std::thread thread_;
+  bool stopping_ = false;
+  bool housekeeping_ended_ = false;
+  std::atomic<bool> done_{false};
+};
+
+}  // namespace spillway::server
