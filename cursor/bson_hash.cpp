@@ -86,10 +86,14 @@ std::int64_t hashed_integer(double value) noexcept {
 
 std::int64_t hashed_integer(ValueView value) noexcept {
   switch (value.type) {
-    case BsonType::int32: return value.as_int32();
-    case BsonType::int64: return value.as_int64();
-    case BsonType::double_: return hashed_integer(value.as_double());
-    default: return Decimal::decode(value).to_int64_saturated();
+    case BsonType::int32:
+      return value.as_int32();
+    case BsonType::int64:
+      return value.as_int64();
+    case BsonType::double_:
+      return hashed_integer(value.as_double());
+    default:
+      return Decimal::decode(value).to_int64_saturated();
   }
 }
 
@@ -111,16 +115,22 @@ void put_value(Stream& stream, ValueView value, int depth) {
     case BsonType::double_:
     case BsonType::int32:
     case BsonType::int64:
-    case BsonType::decimal128: stream.put_number(hashed_integer(value)); break;
+    case BsonType::decimal128:
+      stream.put_number(hashed_integer(value));
+      break;
     case BsonType::document:
-    case BsonType::array: put_elements(stream, value.as_document(), depth); break;
+    case BsonType::array:
+      put_elements(stream, value.as_document(), depth);
+      break;
     case BsonType::code_with_scope: {
       const std::size_t code = load_le<std::uint32_t>(value.bytes.data() + 4);
       stream.put(value.bytes.subspan(8, code));
       put_elements(stream, DocView::trusted(value.bytes.data() + 8 + code), depth);
       break;
     }
-    default: stream.put(value.bytes); break;  // as it stands; nothing for MinKey, null…
+    default:
+      stream.put(value.bytes);
+      break;  // as it stands; nothing for MinKey, null…
   }
 }
 

@@ -105,20 +105,26 @@ std::weak_ordering compare_same_type(ValueView a, ValueView b, int depth) noexce
     case BsonType::double_:
     case BsonType::int32:
     case BsonType::int64:
-    case BsonType::decimal128: return compare_numbers(a, b);
+    case BsonType::decimal128:
+      return compare_numbers(a, b);
     case BsonType::string:
     case BsonType::symbol:
-    case BsonType::code: return compare_bytes(a.as_string(), b.as_string());
-    case BsonType::document: return compare_elements(a.as_document(), b.as_document(), true, depth);
-    case BsonType::array: return compare_elements(a.as_document(), b.as_document(), false, depth);
+    case BsonType::code:
+      return compare_bytes(a.as_string(), b.as_string());
+    case BsonType::document:
+      return compare_elements(a.as_document(), b.as_document(), true, depth);
+    case BsonType::array:
+      return compare_elements(a.as_document(), b.as_document(), false, depth);
     case BsonType::binary:
     case BsonType::db_pointer:
       if (a.bytes.size() != b.bytes.size()) return a.bytes.size() <=> b.bytes.size();
       return compare_bytes(a.bytes, b.bytes);
     case BsonType::object_id:
     case BsonType::boolean:
-    case BsonType::regex: return compare_bytes(a.bytes, b.bytes);
-    case BsonType::date: return a.as_int64() <=> b.as_int64();
+    case BsonType::regex:
+      return compare_bytes(a.bytes, b.bytes);
+    case BsonType::date:
+      return a.as_int64() <=> b.as_int64();
     case BsonType::timestamp:
       return load_le<std::uint64_t>(a.bytes.data()) <=> load_le<std::uint64_t>(b.bytes.data());
     case BsonType::code_with_scope: {
@@ -131,7 +137,8 @@ std::weak_ordering compare_same_type(ValueView a, ValueView b, int depth) noexce
     case BsonType::undefined:
     case BsonType::null:
     case BsonType::min_key:
-    case BsonType::max_key: break;
+    case BsonType::max_key:
+      break;
   }
   return std::weak_ordering::equivalent;
 }
@@ -283,12 +290,20 @@ void put_payload(std::string& key, ValueView value, int depth) {
     case BsonType::double_:
     case BsonType::int32:
     case BsonType::int64:
-    case BsonType::decimal128: put_number(key, value); break;
+    case BsonType::decimal128:
+      put_number(key, value);
+      break;
     case BsonType::string:
     case BsonType::symbol:
-    case BsonType::code: put_escaped(key, value.as_string()); break;
-    case BsonType::document: put_elements(key, value.as_document(), true, depth); break;
-    case BsonType::array: put_elements(key, value.as_document(), false, depth); break;
+    case BsonType::code:
+      put_escaped(key, value.as_string());
+      break;
+    case BsonType::document:
+      put_elements(key, value.as_document(), true, depth);
+      break;
+    case BsonType::array:
+      put_elements(key, value.as_document(), false, depth);
+      break;
     case BsonType::binary:
       put_big_endian(key, load_le<std::uint32_t>(value.bytes.data()));
       put_bytes(key, value.bytes.subspan(4));
@@ -309,7 +324,9 @@ void put_payload(std::string& key, ValueView value, int depth) {
       put_elements(key, parts.scope, true, depth);
       break;
     }
-    default: put_bytes(key, value.bytes); break;  // fixed sizes, regex with its NULs, or nothing
+    default:
+      put_bytes(key, value.bytes);
+      break;  // fixed sizes, regex with its NULs, or nothing
   }
 }
 
@@ -317,28 +334,45 @@ void put_payload(std::string& key, ValueView value, int depth) {
 
 int canonical_type(BsonType type) noexcept {
   switch (type) {
-    case BsonType::min_key: return -1;
+    case BsonType::min_key:
+      return -1;
     case BsonType::eoo:
-    case BsonType::undefined: return 0;
-    case BsonType::null: return 5;
+    case BsonType::undefined:
+      return 0;
+    case BsonType::null:
+      return 5;
     case BsonType::double_:
     case BsonType::int32:
     case BsonType::int64:
-    case BsonType::decimal128: return 10;
+    case BsonType::decimal128:
+      return 10;
     case BsonType::string:
-    case BsonType::symbol: return 15;
-    case BsonType::document: return 20;
-    case BsonType::array: return 25;
-    case BsonType::binary: return 30;
-    case BsonType::object_id: return 35;
-    case BsonType::boolean: return 40;
-    case BsonType::date: return 45;
-    case BsonType::timestamp: return 47;
-    case BsonType::regex: return 50;
-    case BsonType::db_pointer: return 55;
-    case BsonType::code: return 60;
-    case BsonType::code_with_scope: return 65;
-    case BsonType::max_key: return 127;
+    case BsonType::symbol:
+      return 15;
+    case BsonType::document:
+      return 20;
+    case BsonType::array:
+      return 25;
+    case BsonType::binary:
+      return 30;
+    case BsonType::object_id:
+      return 35;
+    case BsonType::boolean:
+      return 40;
+    case BsonType::date:
+      return 45;
+    case BsonType::timestamp:
+      return 47;
+    case BsonType::regex:
+      return 50;
+    case BsonType::db_pointer:
+      return 55;
+    case BsonType::code:
+      return 60;
+    case BsonType::code_with_scope:
+      return 65;
+    case BsonType::max_key:
+      return 127;
   }
   return 0;
 }

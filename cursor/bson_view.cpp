@@ -23,7 +23,8 @@ Result<void> validate_element(const Element& element, int depth_left) {
   }
   if (element.type == BsonType::code_with_scope) {
     const std::uint8_t* code = element.bytes.data() + 4;
-    return validate_level(DocView::trusted(code + 4 + load_le<std::uint32_t>(code)), depth_left - 1);
+    return validate_level(DocView::trusted(code + 4 + load_le<std::uint32_t>(code)),
+                          depth_left - 1);
   }
   return {};
 }
@@ -41,7 +42,8 @@ Result<void> validate_level(DocView doc, int depth_left) {
 // Bytes of a NUL-terminated string with its NUL, or 0 when there is none within `room`.
 std::size_t cstring_size(const std::uint8_t* at, std::size_t room) noexcept {
   const void* nul = room == 0 ? nullptr : std::memchr(at, 0, room);
-  return nul == nullptr ? 0 : static_cast<std::size_t>(static_cast<const std::uint8_t*>(nul) - at) + 1;
+  return nul == nullptr ? 0
+                        : static_cast<std::size_t>(static_cast<const std::uint8_t*>(nul) - at) + 1;
 }
 
 std::optional<std::size_t> code_with_scope_size(const std::uint8_t* at, std::size_t room) noexcept {
@@ -80,28 +82,50 @@ std::optional<std::size_t> rare_value_size(BsonType type, const std::uint8_t* at
 
 std::string_view bson_type_name(BsonType type) noexcept {
   switch (type) {
-    case BsonType::eoo: return "missing";
-    case BsonType::double_: return "double";
-    case BsonType::string: return "string";
-    case BsonType::document: return "object";
-    case BsonType::array: return "array";
-    case BsonType::binary: return "binData";
-    case BsonType::undefined: return "undefined";
-    case BsonType::object_id: return "objectId";
-    case BsonType::boolean: return "bool";
-    case BsonType::date: return "date";
-    case BsonType::null: return "null";
-    case BsonType::regex: return "regex";
-    case BsonType::db_pointer: return "dbPointer";
-    case BsonType::code: return "javascript";
-    case BsonType::symbol: return "symbol";
-    case BsonType::code_with_scope: return "javascriptWithScope";
-    case BsonType::int32: return "int";
-    case BsonType::timestamp: return "timestamp";
-    case BsonType::int64: return "long";
-    case BsonType::decimal128: return "decimal";
-    case BsonType::min_key: return "minKey";
-    case BsonType::max_key: return "maxKey";
+    case BsonType::eoo:
+      return "missing";
+    case BsonType::double_:
+      return "double";
+    case BsonType::string:
+      return "string";
+    case BsonType::document:
+      return "object";
+    case BsonType::array:
+      return "array";
+    case BsonType::binary:
+      return "binData";
+    case BsonType::undefined:
+      return "undefined";
+    case BsonType::object_id:
+      return "objectId";
+    case BsonType::boolean:
+      return "bool";
+    case BsonType::date:
+      return "date";
+    case BsonType::null:
+      return "null";
+    case BsonType::regex:
+      return "regex";
+    case BsonType::db_pointer:
+      return "dbPointer";
+    case BsonType::code:
+      return "javascript";
+    case BsonType::symbol:
+      return "symbol";
+    case BsonType::code_with_scope:
+      return "javascriptWithScope";
+    case BsonType::int32:
+      return "int";
+    case BsonType::timestamp:
+      return "timestamp";
+    case BsonType::int64:
+      return "long";
+    case BsonType::decimal128:
+      return "decimal";
+    case BsonType::min_key:
+      return "minKey";
+    case BsonType::max_key:
+      return "maxKey";
   }
   return "unknown";
 }
@@ -111,7 +135,8 @@ std::optional<std::int64_t> ValueView::to_int64() const noexcept {
   if (type == BsonType::int64) return as_int64();
   if (type != BsonType::double_) return std::nullopt;
   const double value = as_double();
-  if (!(value >= -two_to_63 && value < two_to_63) || value != std::trunc(value)) return std::nullopt;
+  if (!(value >= -two_to_63 && value < two_to_63) || value != std::trunc(value))
+    return std::nullopt;
   return static_cast<std::int64_t>(value);
 }
 
@@ -127,13 +152,20 @@ bool ValueView::truthy() const noexcept {
   switch (type) {
     case BsonType::eoo:
     case BsonType::null:
-    case BsonType::undefined: return false;
-    case BsonType::boolean: return as_bool();
-    case BsonType::int32: return as_int32() != 0;
-    case BsonType::int64: return as_int64() != 0;
-    case BsonType::double_: return as_double() != 0;
-    case BsonType::decimal128: return !Decimal::decode(*this).is_zero();
-    default: return true;
+    case BsonType::undefined:
+      return false;
+    case BsonType::boolean:
+      return as_bool();
+    case BsonType::int32:
+      return as_int32() != 0;
+    case BsonType::int64:
+      return as_int64() != 0;
+    case BsonType::double_:
+      return as_double() != 0;
+    case BsonType::decimal128:
+      return !Decimal::decode(*this).is_zero();
+    default:
+      return true;
   }
 }
 
@@ -144,8 +176,8 @@ Result<DocView> DocView::parse(Bytes bytes) {
   const std::size_t size = load_le<std::uint32_t>(bytes.data());
   if (size < 5 || size > bytes.size()) {
     return invalid_bson("BSON document's length " +
-                        std::to_string(load_le<std::int32_t>(bytes.data())) +
-                        " does not fit its " + std::to_string(bytes.size()) + " bytes");
+                        std::to_string(load_le<std::int32_t>(bytes.data())) + " does not fit its " +
+                        std::to_string(bytes.size()) + " bytes");
   }
   if (bytes[size - 1] != 0) return invalid_bson("BSON document is not terminated");
   return trusted(bytes.data());

@@ -5,9 +5,9 @@
 // any thread that may read the bytes.
 //
 // A DocView made by DocView::parse has had its outer frame checked (length, terminator); its
-// elements are checked one by one while iterating: the iterator stops and reports `malformed()` when
-// an element does not fit. validate() walks everything, nested documents included.
-// Source: bsonspec.org 1.1.
+// elements are checked one by one while iterating: the iterator stops and reports `malformed()`
+// when an element does not fit. validate() walks everything, nested documents included. Source:
+// bsonspec.org 1.1.
 #pragma once
 
 #include <array>
@@ -123,7 +123,9 @@ struct Element : ValueView {
 class DocIterator {
  public:
   DocIterator() = default;
-  DocIterator(const std::uint8_t* at, const std::uint8_t* end) noexcept : at_(at), end_(end) { read(); }
+  DocIterator(const std::uint8_t* at, const std::uint8_t* end) noexcept : at_(at), end_(end) {
+    read();
+  }
 
   const Element& operator*() const noexcept { return element_; }
   const Element* operator->() const noexcept { return &element_; }
@@ -192,8 +194,8 @@ inline std::optional<std::size_t> bson_value_size(BsonType type, const std::uint
                                                   const std::uint8_t* end) noexcept;
 
 namespace detail {
-// Encoded size by type byte: ≥ 0 fixed; −1 int32 length + bytes (string, symbol, code); −2 a document;
-// −3 binary; −4 anything else, known or not.
+// Encoded size by type byte: ≥ 0 fixed; −1 int32 length + bytes (string, symbol, code); −2 a
+// document; −3 binary; −4 anything else, known or not.
 inline constexpr std::int8_t size_is_string = -1, size_is_document = -2, size_is_binary = -3,
                              size_is_other = -4;
 constexpr std::array<std::int8_t, 256> make_bson_sizes() noexcept {

@@ -336,9 +336,15 @@ constexpr auto code_names = std::to_array<CodeName>({
     {335, "TenantMigrationForgotten"},
     {352, "UnsupportedOpQueryCommand"},
     {354, "LoadBalancerSupportMismatch"},
+    {358, "InternalTransactionNotSupported"},
     {361, "CollectionUUIDMismatch"},
+    {365, "TemporarilyUnavailable"},
+    {384, "ConnectionError"},
     {391, "ReauthenticationRequired"},
+    {402, "ResourceExhausted"},
+    {406, "MigrationBlockingOperationCoordinatorCleaningUp"},
     {407, "PooledConnectionAcquisitionExceededTimeLimit"},
+    {412, "UpdatesStillPending"},
     {462, "IngressRequestRateLimitExceeded"},
     {8000, "AtlasError"},
     {9001, "SocketException"},
@@ -357,6 +363,9 @@ constexpr auto code_names = std::to_array<CodeName>({
     {13436, "NotPrimaryOrSecondary"},
     {14031, "OutOfDiskSpace"},
     {46841, "ClientMarkedKilled"},
+    {50768, "NotARetryableWriteCommand"},
+    {50915, "BackupCursorOpenConflictWithCheckpoint"},
+    {91331, "RemoteCommandFailed"},
 });
 
 static_assert(std::ranges::is_sorted(code_names, {}, &CodeName::code));
