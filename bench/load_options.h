@@ -1,0 +1,53 @@
+// What the load generator is asked to do: its command line.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "bench/load_checks.h"
+
+namespace spillway::bench {
+
+enum class Scenario {
+  point,   // find by _id, one document
+  scan,    // find everything, getMore after getMore
+  sorted,  // the same, sorted by _id
+  mixed,   // point on `connections`, scans on `scan_connections`
+  insert,  // inserts of insert_batch documents
+  fill,    // inserts a whole collection once, then ends: data for real servers
+};
+
+struct LoadOptions {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 27017;
+  Scenario scenario = Scenario::point;
+  int connections = 16;
+  int scan_connections = 30;
+  double duration_s = 10;
+  double warmup_s = 1;
+  double rate = 0;           // operations per second, all connections together; 0: closed loop
+  double scan_mb_per_s = 0;  // pace of all scans together; 0: unpaced
+  std::string db = "bench";
+  std::string point_collection = "point_200";
+  std::string scan_collection = "docs_1024x300000";
+  std::string insert_collection = "inserts";
+  std::int64_t batch_size = -1;  // of getMore and find; -1: not sent
+  std::size_t insert_batch = 1;
+  std::size_t insert_doc_bytes = 1024;
+  CheckDepth check = CheckDepth::full;
+  bool sessions = false;  // send an lsid, as drivers do
+  std::uint64_t seed = 1;
+  bool json = false;
+  std::optional<pid_t> peer_pid;  // whose CPU and RSS are measured over the same window
+
+  bool closed() const noexcept { return rate <= 0; }
+};
+
+// Reads the command line. On --help or a mistake prints to stdout or stderr and returns nullopt,
+// with the exit code in `exit_code`.
+std::optional<LoadOptions> parse_load_options(int argc, char** argv, int& exit_code);
+
+}  // namespace spillway::bench

@@ -1,0 +1,165 @@
+#include <unistd.h>
+#include <catch2/catch.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/canned.h"
+#include "bench/load_checks.h"
+#include "bench/load_client.h"
+#include "bench/load_peer.h"
+#include "bench/load_report.h"
+
+using namespace spillway::bench;
+
+namespace {
+
+std::string bare_document(std::size_t doc_bytes, std::int64_t number) {
+  DocumentImages::Options options;
+  options.doc_bytes = doc_bytes;
+  options.pool_bytes = 8 * doc_bytes;
+  DocumentImages images(options);
+  const auto run = images.stamp_bare(number, 1, doc_bytes);
+  return {run.bytes, run.element_bytes};
+}
+
+std::unique_ptr<LoadReport> run_against(const CannedShard& shard, LoadOptions options) {
+  options.port = shard.port();
+  options.duration_s = 0.2;
+  options.warmup_s = 0.02;
+  auto report = std::make_unique<LoadReport>();
+  LoadClient client(options);
+  client.run(*report);
+  INFO(text_report(options, *report));
+  REQUIRE(report->fatal.empty());
+  return report;
+}
+
+std::unique_ptr<CannedShard> start_shard(int index = 0, int shard_count = 1) {
+  CannedOptions options;
+  options.index = index;
+  options.shard_count = shard_count;
+  std::string error;
+  auto shard = CannedShard::start(options, error);
+  REQUIRE(shard);
+  return shard;
+}
+
+}  // namespace
+
+TEST_CASE("a scan's check counts what is lost, doubled, unexpected and out of order", "[load]") {
+  ScanCheck scan(100, true);
+  CheckCounts counts;
+  for (std::int64_t number = 0; number < 100; ++number) {
+    if (number != 40 && number != 70) scan.see(number, counts);
+  }
+  REQUIRE(counts.faults() == 0);
+  scan.see(99, counts);   // again
+  scan.see(40, counts);   // late
+  scan.see(100, counts);  // there is no such number
+  scan.see(-1, counts);
+  scan.finish(counts);
+  REQUIRE(counts.doubled == 1);
+  REQUIRE(counts.out_of_order == 1);
+  REQUIRE(counts.unexpected == 2);
+  REQUIRE(counts.lost == 1);
+  scan.restart();
+  CheckCounts again;
+  for (std::int64_t number = 0; number < 100; ++number) scan.see(number, again);
+  scan.finish(again);
+  REQUIRE(again.faults() == 0);
+}
+
+TEST_CASE("a document with any byte changed is noticed, wherever it stands among its neighbours",
+          "[load]") {
+  std::vector<std::string> documents;
+  for (std::int64_t number = 0; number < 4; ++number)
+    documents.push_back(bare_document(120, number));
+  for (std::size_t victim = 0; victim < 4; ++victim) {
+    for (std::size_t byte = 0; byte < 120; ++byte) {
+      auto changed = documents;
+      changed[victim][byte] = static_cast<char>(changed[victim][byte] ^ 0x20);
+      DocumentCheck check(CheckDepth::full, 120);
+      CheckCounts counts;
+      std::vector<std::int64_t> numbers;
+      const auto sink = [&](std::int64_t number) { numbers.push_back(number); };
+      for (const auto& document : changed) check.add(document, counts, sink);
+      check.flush(counts, sink);
+      CAPTURE(victim, byte);
+      REQUIRE(counts.changed == 1);
+      REQUIRE(counts.documents == 4);
+      REQUIRE(numbers.size() == 3);
+    }
+  }
+  DocumentCheck other_size(CheckDepth::numbers, 121);
+  CheckCounts counts;
+  other_size.add(documents[0], counts, [](std::int64_t) {});
+  other_size.flush(counts, [](std::int64_t) {});
+  REQUIRE(counts.changed == 1);
+}
+
+TEST_CASE("every scenario runs clean against a canned shard and leaves no cursor", "[load]") {
+  const auto shard = start_shard();
+  for (const auto scenario : {Scenario::point, Scenario::scan, Scenario::sorted, Scenario::mixed,
+                              Scenario::insert, Scenario::fill}) {
+    LoadOptions options;
+    options.scenario = scenario;
+    options.connections = 3;
+    options.scan_connections = 2;
+    options.scan_collection = "docs_500x5000";
+    options.sessions = true;
+    options.peer_pid = getpid();
+    const auto report = run_against(*shard, options);
+    CAPTURE(static_cast<int>(scenario), text_report(options, *report));
+    REQUIRE(report->clean());
+    REQUIRE(report->peer_rss_bytes_max > 0);
+    if (scenario == Scenario::scan) REQUIRE(report->scan.scans > 0);
+    if (scenario == Scenario::mixed) REQUIRE(report->point.operations > 0);
+    if (scenario == Scenario::fill) REQUIRE(report->insert.latency_ns.count() == 3);
+    REQUIRE(shard->open_cursors() == 0);
+  }
+}
+
+TEST_CASE("an open loop keeps its rate, and says what it could not send", "[load]") {
+  const auto shard = start_shard();
+  LoadOptions options;
+  options.connections = 4;
+  options.rate = 500;
+  const auto report = run_against(*shard, options);
+  REQUIRE(report->clean());
+  REQUIRE(report->point.operations >= 80);
+  REQUIRE(report->point.operations <= 120);
+  REQUIRE(report->not_sent == 0);
+  options.rate = 50e6;  // nobody can
+  const auto late = run_against(*shard, options);
+  REQUIRE(late->not_sent > 1'000'000);
+  REQUIRE(late->point.latency_ns.percentile(50) > 1'000'000);
+}
+
+TEST_CASE("a shard that lacks documents is found out", "[load]") {
+  const auto shard = start_shard(0, 2);  // holds the even numbers only
+  LoadOptions options;
+  options.scenario = Scenario::scan;
+  options.connections = 1;
+  options.scan_collection = "docs_500x5000";
+  const auto scans = run_against(*shard, options);
+  REQUIRE(scans->scan.scans > 0);
+  REQUIRE(scans->scan.checks.lost == scans->scan.scans * 2500);
+  REQUIRE_FALSE(scans->clean());
+  options.scenario = Scenario::point;
+  const auto points = run_against(*shard, options);
+  REQUIRE(points->point.checks.lost > 0);
+}
+
+TEST_CASE("a server that is not there, and one that goes away, are reported", "[load]") {
+  auto shard = start_shard();
+  LoadOptions options;
+  options.port = shard->port();
+  shard->stop();
+  LoadReport* const refused = new LoadReport;
+  const std::unique_ptr<LoadReport> owner(refused);
+  LoadClient client(options);
+  client.run(*refused);
+  REQUIRE(refused->fatal.find("connect") == 0);
+  REQUIRE_FALSE(sample_peer(-1));
+}
