@@ -89,7 +89,7 @@ Result<CursorReplyScanner::Head> CursorReplyScanner::feed_head(Bytes from_start)
 
 // Head::batch here means: the envelope is right and known, go on.
 Result<CursorReplyScanner::Head> CursorReplyScanner::open_message(Bytes from_start) {
-  if (from_start.size() < body_at + 4) {
+  if (from_start.size() < limits::message_header_bytes) {
     return Head::need_more;
   }
   Result<MessageHeader> header = parse_header(from_start);
@@ -102,6 +102,9 @@ Result<CursorReplyScanner::Head> CursorReplyScanner::open_message(Bytes from_sta
   message_bytes_ = static_cast<std::size_t>(header->message_length);
   if (message_bytes_ < body_at + document_size_min) {
     return malformed("too short");
+  }
+  if (from_start.size() < body_at + 4) {
+    return Head::need_more;
   }
   if (peek_flags(from_start) != 0 || from_start[body_at - 1] != 0) {
     return Head::unstreamable;  // parse_op_msg_reply judges it

@@ -200,6 +200,16 @@ TEST_CASE("lengths_that_contradict_each_other_are_errors_in_the_head") {
   CHECK(fails(0, 48'000'001));
 }
 
+TEST_CASE("a_message_too_short_for_a_reply_is_an_error_and_no_wait_for_more") {
+  std::uint8_t bytes[40] = {};
+  for (std::int32_t length = 16; length < 26; ++length) {
+    write_header(bytes, {length, 1, 0, 2013});
+    for (std::size_t have = 16; have <= sizeof bytes; ++have) {
+      REQUIRE_FALSE(CursorReplyScanner().feed_head(Bytes(bytes).first(have)).has_value());
+    }
+  }
+}
+
 TEST_CASE("tails_that_are_wrong_are_errors") {
   const auto fails = [](std::vector<std::string> cursor, std::vector<std::string> rest) {
     const ByteVector bytes = reply_with(cursor, rest, 0);
