@@ -97,7 +97,7 @@ bool LoadReport::clean() const noexcept {
   for (const auto* kind : {&point, &scan, &insert}) {
     if (kind->errors + kind->broken + kind->unanswered + kind->checks.faults() > 0) return false;
   }
-  return fatal.empty() && point.operations + scan.operations + insert.operations > 0;
+  return fatal.empty() && point.bytes + scan.bytes + insert.bytes > 0;
 }
 
 std::string text_report(const LoadOptions& options, const LoadReport& report) {
