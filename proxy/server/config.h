@@ -98,10 +98,10 @@ struct Config {
 };
 
 struct LoadRequest {
-  std::string text;                    // the YAML file's; may be empty
-  std::string file_name;               // for messages; empty: there is no file
-  std::vector<std::string> overrides;  // "key=value" of --set, later ones win
-  bool needs_routing = true;           // false: `routing` may be absent (--canned)
+  std::string text;                         // the YAML file's; may be empty
+  std::string file_name;                    // for messages; empty: there is no file
+  std::vector<std::string> overrides = {};  // "key=value" of --set, later ones win
+  bool needs_routing = true;                // false: `routing` may be absent (--canned)
 };
 
 struct LoadResult {

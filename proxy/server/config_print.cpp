@@ -55,7 +55,8 @@ std::string facts(const KeySpec& spec) {
   return text;
 }
 
-// Prints the sections that open between two keys and returns the key's depth.
+// Prints the sections that open between two keys, a blank line between keys of one section, and
+// returns the key's depth.
 std::size_t print_sections(std::string& out, std::string_view previous, std::string_view key) {
   const std::vector<std::string_view> old_words = split(previous, ".");
   const std::vector<std::string_view> words = split(key, ".");
@@ -63,11 +64,10 @@ std::size_t print_sections(std::string& out, std::string_view previous, std::str
   while (same + 1 < words.size() && same + 1 < old_words.size() && words[same] == old_words[same]) {
     ++same;
   }
+  out += "\n";
   for (std::size_t depth = same; depth + 1 < words.size(); ++depth) {
-    if (depth == 0) out += "\n";
     out += fmt::format("{}{}:\n", std::string(2 * depth, ' '), words[depth]);
   }
-  if (words.size() == 1) out += "\n";
   return words.size() - 1;
 }
 
