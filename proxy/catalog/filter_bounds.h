@@ -53,11 +53,13 @@ struct FilterBounds {
 // otherwise predicates on collatable values bound nothing.
 FilterBounds bounds_of_filter(const ShardKeyPattern& pattern, DocView filter, bool simple_collation);
 
-// Calls visit(min, max) with encoded keys, both ends inclusive, in ascending order of the leading
-// fields, until it returns false. Location17439 when there would be more than key_ranges_max ranges.
-// No call when the bounds are unsatisfiable.
+// Calls visit(min, max) with encoded keys, both ends inclusive, in ascending order, until it returns
+// false. Leading fields that are single points are fixed; the next field gives one range per
+// interval; of every later field only the outermost ends count. Location17439 when there would be
+// more than ranges_max ranges. No call when the bounds are unsatisfiable.
 Result<void> flatten(const FilterBounds& bounds,
-                     absl::FunctionRef<bool(std::string_view, std::string_view)> visit);
+                     absl::FunctionRef<bool(std::string_view, std::string_view)> visit,
+                     std::size_t ranges_max = key_ranges_max);
 
 // [MinKey, MaxKey]
 IntervalList full_interval();

@@ -20,46 +20,32 @@ bool FilterBounds::unbounded() const noexcept {
          first[0].high == bound_keys().max_key;
 }
 
+// As the server does it: single points first, then one field interval by interval, and behind it only
+// the outermost ends, so that several lists do not multiply.
 Result<void> flatten(const FilterBounds& bounds,
-                     absl::FunctionRef<bool(std::string_view, std::string_view)> visit) {
+                     absl::FunctionRef<bool(std::string_view, std::string_view)> visit,
+                     std::size_t ranges_max) {
   if (bounds.fields.empty() || bounds.unsatisfiable()) return {};
   const auto& fields = bounds.fields;
-  // Fields [0, expanded) are enumerated interval by interval; all but the last of them are points.
-  std::size_t expanded = 0;
-  std::size_t ranges = 1;
-  bool points = true;
-  while (expanded < fields.size() && points) {
-    const IntervalList& list = fields[expanded++];
-    if (list.size() > key_ranges_max / ranges) {
-      return Error(17439, "combinatorial limit of $in partitioning of results exceeded: more than " +
-                              std::to_string(key_ranges_max) + " ranges of shard keys");
-    }
-    ranges *= list.size();
-    for (const Interval& interval : list) points = points && interval.is_point();
+  std::string head;
+  std::size_t spread = 0;  // the field that is enumerated
+  while (spread + 1 < fields.size() && fields[spread].size() == 1 && fields[spread][0].is_point()) {
+    head += fields[spread++][0].low;
+  }
+  if (fields[spread].size() > ranges_max) {
+    return Error(17439, "combinatorial limit of $in partitioning of results exceeded: more than " +
+                            std::to_string(ranges_max) + " ranges of shard keys");
   }
   std::string tail_min;
   std::string tail_max;
-  for (std::size_t i = expanded; i < fields.size(); ++i) {
+  for (std::size_t i = spread + 1; i < fields.size(); ++i) {
     tail_min += fields[i].front().low;
     tail_max += fields[i].back().high;
   }
-  std::vector<std::size_t> at(expanded, 0);
-  std::string min;
-  std::string max;
-  while (true) {
-    min.clear();
-    max.clear();
-    for (std::size_t i = 0; i < expanded; ++i) {
-      min += fields[i][at[i]].low;
-      max += fields[i][at[i]].high;
-    }
-    min += tail_min;
-    max += tail_max;
-    if (!visit(min, max)) return {};
-    std::size_t digit = expanded;
-    while (digit > 0 && ++at[digit - 1] == fields[digit - 1].size()) at[--digit] = 0;
-    if (digit == 0) return {};
+  for (const Interval& interval : fields[spread]) {
+    if (!visit(head + interval.low + tail_min, head + interval.high + tail_max)) return {};
   }
+  return {};
 }
 
 }  // namespace spillway::catalog
