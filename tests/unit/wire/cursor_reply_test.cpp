@@ -7,7 +7,8 @@ namespace spillway::wire {
 TEST_CASE("a_cursor_reply_is_read") {
   const BsonDoc reply = doc(
       R"({"cursor": {"firstBatch": [{"_id": 1}, {"_id": 2}], "partialResultsReturned": true,
-                     "id": {"$numberLong": "77"}, "ns": "d.c", "postBatchResumeToken": {"_data": "x"},
+                     "id": {"$numberLong": "77"}, "ns": "d.c",
+                     "postBatchResumeToken": {"_data": "x"},
                      "atClusterTime": {"$timestamp": {"t": 5, "i": 1}}},
           "ok": 1, "operationTime": {"$timestamp": {"t": 5, "i": 2}},
           "$clusterTime": {"clusterTime": {"$timestamp": {"t": 5, "i": 2}}}})");

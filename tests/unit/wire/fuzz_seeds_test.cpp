@@ -60,6 +60,7 @@ Seeds frame_reader_seeds() {
   const ByteVector second = message(R"({"ok": 0, "code": 43, "errmsg": "cursor not found"})");
   pipelined.insert(pipelined.end(), second.begin(), second.end());
   seeds["pipelined"] = cut(3, pipelined);
+  seeds["too_short_for_a_body"] = cut(1, raw_message(0, {}));
   seeds["batch_first"] =
       cut(1, message(
                  R"({"cursor": {"firstBatch": [{"_id": 1}, {"_id": 2}], "id": {"$numberLong": "5"},

@@ -29,7 +29,8 @@ std::string client_with(std::string_view more) {
 
 TEST_CASE("all_fields_of_hello_are_read") {
   const BsonDoc command = doc(
-      R"({"hello": 1, "helloOk": true, "$db": "admin", "loadBalanced": true, "compression": ["zstd"],
+      R"({"hello": 1, "helloOk": true, "$db": "admin", "loadBalanced": true,
+          "compression": ["zstd"],
           "client": {"application": {"name": "app"}, "driver": {"name": "d", "version": "1"},
                      "os": {"type": "Linux"}, "platform": "p"},
           "saslSupportedMechs": "admin.u", "speculativeAuthenticate": {"saslStart": 1},
