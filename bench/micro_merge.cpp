@@ -1,0 +1,121 @@
+// How fast documents pass the merge: three sorted streams of 200-byte documents, one core. The
+// first case is the merge of order keys alone, the second with keys taken from the documents, the
+// third from shards' $sortKey.
+#include <benchmark/benchmark.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "bench/documents.h"
+#include "cursor/merge.h"
+
+namespace {
+
+using spillway::DocView;
+using spillway::LoserTree;
+using spillway::SortPattern;
+
+constexpr std::size_t streams = 3;
+constexpr std::size_t documents_per_stream = 20'000;
+
+// The documents of one stream, back to back, as a shard sends them.
+struct Stream {
+  std::string bytes;
+  std::size_t document_bytes = 0;
+  DocView at(std::size_t index) const {
+    return DocView::trusted(bytes.data() + index * document_bytes);
+  }
+};
+
+std::array<Stream, streams> make_streams(bool with_sort_key) {
+  std::array<Stream, streams> made;
+  for (std::size_t stream = 0; stream < streams; ++stream) {
+    spillway::bench::DocumentImages::Options options;
+    options.doc_bytes = 200;
+    options.first_number = static_cast<std::int64_t>(stream);
+    options.number_stride = streams;
+    options.with_sort_key = with_sort_key;
+    spillway::bench::DocumentImages images(options);
+    std::size_t local = 0;
+    while (local < documents_per_stream) {
+      const auto run = images.stamp_bare(static_cast<std::int64_t>(local),
+                                         documents_per_stream - local, 1 << 20);
+      made[stream].bytes.append(run.bytes, run.elements * run.element_bytes);
+      made[stream].document_bytes = run.element_bytes;
+      local += run.elements;
+    }
+  }
+  return made;
+}
+
+// Merges everything; `key_of(out, stream, index)` appends the key of a document.
+template <class KeyOf>
+void merge_all(benchmark::State& state, KeyOf&& key_of) {
+  std::string key;
+  for (auto _ : state) {
+    LoserTree tree(streams);
+    std::array<std::size_t, streams> next{};
+    const auto advance = [&](std::size_t stream) {
+      if (next[stream] == documents_per_stream) return tree.exhaust(stream);
+      key.clear();
+      key_of(key, stream, next[stream]++);
+      tree.set(stream, key);
+    };
+    for (std::size_t stream = 0; stream < streams; ++stream) advance(stream);
+    std::size_t merged = 0;
+    while (const auto winner = tree.winner()) {
+      ++merged;
+      advance(*winner);
+    }
+    if (merged != streams * documents_per_stream) state.SkipWithError("documents were lost");
+  }
+  state.SetItemsProcessed(static_cast<std::int64_t>(state.iterations()) *
+                          static_cast<std::int64_t>(streams * documents_per_stream));
+}
+
+SortPattern by_id() {
+  static constexpr std::array<std::uint8_t, 14> sort{14,  0, 0, 0, 0x10, '_', 'i',
+                                                     'd', 0, 1, 0, 0,    0,   0};
+  return SortPattern::parse(DocView::trusted(sort.data())).value();
+}
+
+void merge_of_keys(benchmark::State& state) {
+  const auto made = make_streams(false);
+  const auto pattern = by_id();
+  std::array<std::vector<std::string>, streams> keys;
+  for (std::size_t stream = 0; stream < streams; ++stream) {
+    for (std::size_t index = 0; index < documents_per_stream; ++index) {
+      std::string key;
+      if (!pattern.append_key(key, made[stream].at(index))) state.SkipWithError("no key");
+      keys[stream].push_back(key);
+    }
+  }
+  merge_all(state, [&](std::string& key, std::size_t stream, std::size_t index) {
+    key = keys[stream][index];
+  });
+}
+BENCHMARK(merge_of_keys)->Unit(benchmark::kMillisecond);
+
+void merge_by_documents(benchmark::State& state) {
+  const auto made = make_streams(false);
+  const auto pattern = by_id();
+  merge_all(state, [&](std::string& key, std::size_t stream, std::size_t index) {
+    if (!pattern.append_key(key, made[stream].at(index))) state.SkipWithError("no key");
+  });
+}
+BENCHMARK(merge_by_documents)->Unit(benchmark::kMillisecond);
+
+void merge_by_sort_key(benchmark::State& state) {
+  const auto made = make_streams(true);
+  const auto pattern = by_id();
+  merge_all(state, [&](std::string& key, std::size_t stream, std::size_t index) {
+    const auto sort_key = made[stream].at(index)["$sortKey"];
+    if (!pattern.append_key_from_sort_key(key, sort_key)) state.SkipWithError("no key");
+  });
+}
+BENCHMARK(merge_by_sort_key)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+
+BENCHMARK_MAIN();
