@@ -17,6 +17,10 @@ namespace spillway {
 
 // A shard's half of a cursor. `id` 0: exhausted on the shard; buffered batches may remain.
 struct RemoteCursor {
+  RemoteCursor() = default;
+  RemoteCursor(RemoteCursor&&) = default;
+  RemoteCursor& operator=(RemoteCursor&&) = default;
+
   std::uint16_t shard = 0;
   std::string host;  // getMore goes to the host that opened the cursor
   std::uint16_t port = 0;
@@ -90,5 +94,7 @@ struct ClusterCursor {
   std::size_t buffered_bytes() const noexcept;
   std::size_t open_remotes() const noexcept;  // shard cursors that would have to be killed
 };
+
+using CursorPtr = std::unique_ptr<ClusterCursor>;
 
 }  // namespace spillway

@@ -19,8 +19,6 @@
 
 namespace spillway {
 
-using CursorPtr = std::unique_ptr<ClusterCursor>;
-
 // What a getMore or killCursors knows about who asks.
 struct CursorCaller {
   std::string_view lsid;  // the lsid document's bytes; empty: none

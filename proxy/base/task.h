@@ -146,10 +146,14 @@ class TaskGroup {
   }
   std::size_t running() const noexcept { return running_; }
 
-  bool await_ready() const noexcept { return running_ == 0; }
-  void await_suspend(std::coroutine_handle<> parent) noexcept { parent_ = parent; }
-  void await_resume() const noexcept {}
-  TaskGroup& wait() noexcept { return *this; }
+  // co_await group.wait(): until every child has ended.
+  struct Wait {
+    TaskGroup& group;
+    bool await_ready() const noexcept { return group.running_ == 0; }
+    void await_suspend(std::coroutine_handle<> parent) noexcept { group.parent_ = parent; }
+    void await_resume() const noexcept {}
+  };
+  Wait wait() noexcept { return Wait{*this}; }
 
  private:
   static detail::Detached run(TaskGroup* group, Task<void> child) {

@@ -8,6 +8,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "allocator/buffer.h"
+#include "allocator/limits.h"
 #include "cursor/bson_view.h"
 #include "proxy/exec/response.h"
 

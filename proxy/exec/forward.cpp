@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "proxy/shard/connection.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {

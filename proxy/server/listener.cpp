@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <boost/asio/ip/v6_only.hpp>
+
 #include <algorithm>
 #include <chrono>
 #include <stdexcept>

@@ -16,17 +16,17 @@ namespace spillway::pipeline {
 // the shards are exhausted; then finish(), and next() until it is empty.
 // Everything that it keeps is charged to the budget, which must outlive it. After an error only the
 // destructor may be called. Movable; single-threaded.
-class MergePipeline final : private Sink {
+class MergePipeline {
  public:
   MergePipeline(std::vector<StagePtr> stages, MemoryBudget& budget,
                 std::uint64_t stage_bytes_limit = stage_bytes_max);
   MergePipeline(MergePipeline&&) noexcept = default;
   MergePipeline& operator=(MergePipeline&&) noexcept = default;
-  ~MergePipeline() override;
+  ~MergePipeline();
 
   // `doc` need not be valid after the call. InvalidBSON when it is malformed.
   // 292 when a stage exceeds its limit, 146 when the budget refuses.
-  Result<void> push(DocView doc) override;
+  Result<void> push(DocView doc);
   // No more documents come. Idempotent.
   Result<void> finish();
   // False: a limit is satisfied; the upstream may be stopped and finish() called.
@@ -34,11 +34,12 @@ class MergePipeline final : private Sink {
   // The next document of the output, if there is one now. After finish() nullopt means the end.
   Result<std::optional<BsonDoc>> next();
   // After finish(): nothing is left.
-  bool exhausted() const noexcept { return finished_ && draining_ == stages_.size() && output_.empty(); }
+  bool exhausted() const noexcept {
+    return finished_ && draining_ == stages_.size() && output_.empty();
+  }
 
  private:
   class Link;
-  class Output;
   Result<void> push_into(std::size_t stage, DocView doc);
 
   std::vector<StagePtr> stages_;

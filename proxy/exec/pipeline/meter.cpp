@@ -1,6 +1,5 @@
 #include "proxy/exec/pipeline/meter.h"
-
-#include <absl/strings/str_cat.h>
+#include "proxy/exec/pipeline/text.h"
 
 #include <algorithm>
 
@@ -14,7 +13,7 @@ constexpr std::uint64_t step_bytes = 16 * 1024;
 Result<void> Meter::charge(std::uint64_t bytes) {
   if (bytes > bytes_max_ || used_bytes_ > bytes_max_ - bytes) {
     return Error(ErrorCode::query_exceeded_memory_limit,
-                 absl::StrCat("Exceeded memory limit of ", bytes_max_, " bytes for ", what_,
+                 join("Exceeded memory limit of ", bytes_max_, " bytes for ", what_,
                               ", and the disk is not used"));
   }
   const std::uint64_t wanted = used_bytes_ + bytes;
@@ -30,7 +29,7 @@ Result<void> Meter::charge(std::uint64_t bytes) {
     }
     if (!granted) {
       return Error(ErrorCode::exceeded_memory_limit,
-                   absl::StrCat("not enough memory for ", what_, ": the memory budget '",
+                   join("not enough memory for ", what_, ": the memory budget '",
                                 budget_->name(), "' refused ", more, " bytes"));
     }
   }

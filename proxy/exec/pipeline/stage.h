@@ -1,8 +1,11 @@
 // The stages of the merge part: documents are pushed through a chain of them.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "cursor/bson_view.h"
 #include "cursor/error.h"
@@ -29,6 +32,8 @@ class Stage {
   virtual Result<bool> emit(Sink& next);
   // False: nothing pushed from now on can have an effect.
   virtual bool wants_more() const noexcept { return true; }
+  // Tells a blocking stage that a $limit follows it directly.
+  virtual void expect_limit(std::int64_t) noexcept {}
   // Called once, before the first push. The budget outlives the stage.
   void start(MemoryBudget& budget, std::uint64_t bytes_max) {
     meter_ = std::make_unique<Meter>(budget, name(), bytes_max);
@@ -42,9 +47,40 @@ class Stage {
 };
 using StagePtr = std::unique_ptr<Stage>;
 
-// Parses one stage specification, `{$name: …}`, as the server would. CommandNotSupported (115) for
-// what is not evaluated here; the server's code for a malformed specification.
-// $count and $sortByCount become one stage each.
-Result<StagePtr> parse_stage(DocView spec, const ParseScope& scope);
+// Parses one stage specification, `{$name: …}`, as the server would, and appends what runs it. Most
+// stages become one Stage; $sortByCount becomes two. CommandNotSupported (115) for what is not
+// evaluated here; the server's code for a malformed specification.
+Result<void> parse_stage(DocView spec, const ParseScope& scope, std::vector<StagePtr>& out);
+// All stages of a pipeline (the array).
+Result<std::vector<StagePtr>> parse_stages(DocView pipeline, const ParseScope& scope);
+
+// The numbers that $limit and $skip take, checked.
+Result<std::int64_t> parse_limit(ValueView value);
+Result<std::int64_t> parse_skip(ValueView value);
+
+// The stages one by one.
+using StageParser = Result<StagePtr> (*)(ValueView spec, const ParseScope& scope);
+Result<StagePtr> parse_match_stage(ValueView spec, const ParseScope& scope);
+Result<StagePtr> parse_project_stage(ValueView spec, const ParseScope& scope);
+Result<StagePtr> parse_add_fields_stage(ValueView spec, const ParseScope& scope);
+Result<StagePtr> parse_unset_stage(ValueView spec, const ParseScope& scope);
+Result<StagePtr> parse_replace_root_stage(ValueView spec, const ParseScope& scope);
+Result<StagePtr> parse_replace_with_stage(ValueView spec, const ParseScope& scope);
+Result<StagePtr> parse_limit_stage(ValueView spec, const ParseScope& scope);
+Result<StagePtr> parse_skip_stage(ValueView spec, const ParseScope& scope);
+Result<StagePtr> parse_count_stage(ValueView spec, const ParseScope& scope);
+Result<StagePtr> parse_unwind_stage(ValueView spec, const ParseScope& scope);
+Result<StagePtr> parse_sort_stage(ValueView spec, const ParseScope& scope);
+Result<StagePtr> parse_group_stage(ValueView spec, const ParseScope& scope);
+
+StagePtr make_limit_stage(std::int64_t limit);
+StagePtr make_skip_stage(std::int64_t skip);
+// Adds up the documents {field: n} that shards make of a $count.
+StagePtr make_count_sum_stage(std::string field);
+// The sort of a find: the errors are a find's.
+Result<StagePtr> make_sort_stage(DocView pattern);
+
+// The field name of a $count stage, checked.
+Result<std::string> parse_count_field(ValueView spec);
 
 }  // namespace spillway::pipeline

@@ -1,11 +1,10 @@
 #include "proxy/exec/pipeline/value.h"
 
-#include <absl/strings/str_cat.h>
-
 #include <charconv>
 #include <cstring>
 
 #include "cursor/bson_order.h"
+#include "proxy/exec/pipeline/text.h"
 
 namespace spillway::pipeline {
 namespace {
@@ -119,7 +118,7 @@ std::string_view type_name(const Value& value) noexcept {
 
 Error too_large_error() {
   return {ErrorCode::bson_object_too_large,
-          absl::StrCat("a document built by the pipeline exceeds the limit of ", value_bytes_max,
+          join("a document built by the pipeline exceeds the limit of ", value_bytes_max,
                        " bytes")};
 }
 

@@ -1,0 +1,116 @@
+// spillway: reads its command line and configuration, then serves. Exit codes: command_line.h.
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "proxy/base/log.h"
+#include "proxy/server/command_line.h"
+#include "proxy/server/config.h"
+#include "proxy/server/server.h"
+
+#ifdef SPILLWAY_CANNED
+#include "bench/canned.h"
+#endif
+
+namespace {
+
+using spillway::server::CommandLine;
+
+void open_log(const spillway::server::SystemLogConfig& config) {
+  spillway::log::Options options;
+  if (config.destination == spillway::server::LogDestination::file) options.path = config.path;
+  options.syslog = config.destination == spillway::server::LogDestination::syslog;
+  options.append = config.append;
+  options.verbosity = config.verbosity;
+  options.quiet = config.quiet;
+  spillway::log::open(options);
+}
+
+#ifdef SPILLWAY_CANNED
+// Canned shards of this process, and the routing over them as configuration text.
+struct Canned {
+  std::vector<std::unique_ptr<spillway::bench::CannedShard>> shards;
+  std::string overrides;
+};
+
+Canned start_canned(int count) {
+  Canned canned;
+  std::string list;
+  for (int i = 0; i < count; ++i) {
+    spillway::bench::CannedOptions options;
+    options.index = i;
+    options.shard_count = count;
+    std::string error;
+    auto shard = spillway::bench::CannedShard::start(options, error);
+    if (!shard) throw std::runtime_error("cannot start a canned shard: " + error);
+    canned.shards.push_back(std::move(shard));
+    list += fmt::format("{}{{name: canned{}, uri: \"mongodb://127.0.0.1:{}/\"}}", i == 0 ? "" : ", ", i,
+                        canned.shards.back()->port());
+  }
+  canned.overrides = fmt::format("routing={{shards: [{}]{}}}", list,
+                                 count > 1 ? ", defaultShardKey: {_id: hashed}" : "");
+  return canned;
+}
+#endif
+
+int serve(CommandLine line, int argc, char** argv) {
+#ifdef SPILLWAY_CANNED
+  Canned canned;
+  if (line.canned_shards) {
+    canned = start_canned(*line.canned_shards);
+    line.overrides.push_back(canned.overrides);
+  }
+#else
+  if (line.canned_shards) {
+    std::fputs("spillway: --canned is not part of this build (SPILLWAY_BENCH=OFF)\n", stderr);
+    return spillway::server::exit_usage;
+  }
+#endif
+  const auto loaded = spillway::server::load_config_file(line.config_path, line.overrides, true);
+  for (const std::string& warning : loaded.warnings) std::fprintf(stderr, "spillway: warning: %s\n", warning.c_str());
+  for (const std::string& error : loaded.errors) std::fprintf(stderr, "spillway: %s\n", error.c_str());
+  if (!loaded.ok()) return spillway::server::exit_config;
+  if (line.action == CommandLine::Action::check_config) {
+    std::puts("the configuration is right");
+    return spillway::server::exit_ok;
+  }
+  open_log(loaded.config.system_log);
+  spillway::server::ServerOptions options;
+  options.config = loaded.config;
+  options.routing = loaded.routing;
+  options.arguments.assign(argv, argv + argc);
+  options.check_shards = !line.canned_shards;
+  return spillway::server::run_server(std::move(options));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);
+  CommandLine line = spillway::server::parse_command_line(argc, argv);
+  switch (line.action) {
+    case CommandLine::Action::print_config:
+    case CommandLine::Action::version:
+    case CommandLine::Action::help:
+      std::fputs(line.output.c_str(), stdout);
+      return spillway::server::exit_ok;
+    case CommandLine::Action::usage_error:
+      std::fputs(line.output.c_str(), stderr);
+      return spillway::server::exit_usage;
+    case CommandLine::Action::check_config:
+    case CommandLine::Action::run:
+      break;
+  }
+  try {
+    return serve(std::move(line), argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "spillway: %s\n", error.what());
+    return spillway::server::exit_failed;
+  }
+}

@@ -1,0 +1,181 @@
+#include "proxy/server/server.h"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <boost/asio/signal_set.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <stdexcept>
+#include <thread>
+
+#include "proxy/base/log.h"
+#include "proxy/server/guards.h"
+#include "proxy/server/system_limits.h"
+
+namespace spillway::server {
+
+namespace {
+
+// How long start-up waits for shards that do not answer before it serves without them.
+constexpr auto start_wait_max = std::chrono::seconds(5);
+// How long requests under way may take after SIGTERM.
+constexpr auto stop_grace = std::chrono::seconds(10);
+
+shard::GatewayOptions gateway_options(const Config& config, const catalog::RoutingSnapshot& routing) {
+  shard::GatewayOptions options;
+  for (const catalog::Shard& shard : routing.shards()) options.shards.push_back({shard.name, shard.uri});
+  options.connect_timeout_ms = config.parameters.connect_timeout_ms;
+  options.local_threshold_ms = config.local_threshold_ms;
+  options.pool_min = static_cast<std::size_t>(config.parameters.pool_min);
+  options.pool_max = static_cast<std::size_t>(config.parameters.pool_max);
+  options.pool_connecting_max = static_cast<std::size_t>(config.parameters.pool_connecting_max);
+  options.pool_idle_ms = config.parameters.pool_idle_ms;
+  if (config.net.shard_compression != "disabled") options.compressors = config.net.shard_compression;
+  return options;
+}
+
+void fill_random(void* to, std::size_t bytes) {
+  if (::getrandom(to, bytes, 0) != static_cast<ssize_t>(bytes)) {
+    throw std::runtime_error("the system gave no random bytes");
+  }
+}
+
+void fill_facts(exec::Shared& shared, const ServerOptions& options, std::size_t workers, std::uint16_t port) {
+  exec::ProcessFacts& facts = shared.facts;
+  char host[256] = "localhost";
+  ::gethostname(host, sizeof host - 1);
+  facts.host_name = fmt::format("{}:{}", host, port);
+  facts.arguments = options.arguments;
+  fill_random(facts.process_id.data(), facts.process_id.size());
+  fill_random(facts.cluster_id.data(), facts.cluster_id.size());
+  facts.start_wall_ms = wall_clock_ms();
+  facts.start_time = Clock::now();
+  facts.workers = workers;
+  BsonWriter parsed;
+  parsed.begin_document("net").append("bindIp", options.config.net.bind_ip).append("port", std::int32_t{port}).end();
+  facts.parsed_options = std::move(parsed).finish();
+  exec::Parameters& parameters = shared.parameters;
+  parameters.cursor_timeout_ms = options.config.parameters.cursor_timeout_ms;
+  parameters.cursor_monitor_frequency_secs = options.config.parameters.cursor_monitor_seconds;
+  parameters.timeout_of_session_cursors = options.config.parameters.time_out_session_cursors;
+  parameters.test_commands = options.config.parameters.test_commands;
+  parameters.log_level = options.config.system_log.verbosity;
+}
+
+// Runs the start-up checks on a worker and waits for their outcome on the main thread.
+class StartCheck {
+ public:
+  StartCheck(Worker& worker, bool guards) : worker_(worker), guards_(guards) {}
+
+  // Throws std::runtime_error when a guard refuses.
+  void run_and_wait(Loop& main_loop) {
+    worker_.loop().post([this] { worker_.loop().spawn(check()); });
+    while (!done_.load()) {
+      main_loop.io().restart();
+      main_loop.io().run_for(std::chrono::milliseconds(20));
+    }
+    if (!refusal_.empty()) throw std::runtime_error(refusal_);
+  }
+
+ private:
+  Task<void> check() {
+    auto waiting = worker_.context().gateway.wait_until_known(Clock::now() + start_wait_max);
+    const bool known = co_await waiting;
+    if (!known) log::warning("not every shard has answered yet; serving without those that have not");
+    if (guards_) {
+      auto guarding = run_start_guards(worker_.context());
+      auto guarded = co_await guarding;
+      if (guarded.has_error()) refusal_ = guarded.error().message;
+    }
+    done_.store(true);
+  }
+
+  Worker& worker_;
+  bool guards_;
+  std::atomic<bool> done_{false};
+  std::string refusal_;
+};
+
+void write_pid_file(const std::string& path) {
+  if (path.empty()) return;
+  std::ofstream file(path, std::ios::trunc);
+  file << ::getpid() << '\n';
+  if (!file) throw std::runtime_error(fmt::format("cannot write the pid file {}", path));
+}
+
+void print_ready(const Listener& listener) {
+  const std::string& address = listener.addresses().front();
+  const bool any = address == "0.0.0.0" || address == "::";
+  const std::string host = any ? "127.0.0.1" : address.find(':') != std::string::npos ? "[" + address + "]" : address;
+  std::printf("spillway ready: mongodb://%s:%u/\n", host.c_str(), unsigned{listener.port()});
+  std::fflush(stdout);
+}
+
+void stop_workers(exec::Shared& shared, std::vector<std::unique_ptr<Worker>>& workers) {
+  // Worker 0 goes last: it kills the shard cursors that the others' sessions may still be using.
+  shared.quiescing = true;
+  shared.topology_counter = 1;
+  for (std::size_t i = workers.size(); i-- > 0;) {
+    workers[i]->begin_stop(stop_grace);
+    workers[i]->join();
+  }
+}
+
+}  // namespace
+
+int run_server(ServerOptions options) {
+  const SystemLimits limits = read_system_limits();
+  const auto worker_total = static_cast<std::size_t>(worker_count(options.config, limits));
+  const std::uint64_t memory = memory_limit_bytes(options.config.memory_limit, limits);
+  Loop main_loop;
+  exec::Shared shared(memory == UINT64_MAX ? 0 : memory);
+  shared.routing = options.routing;
+  WorkerOptions worker_options;
+  worker_options.gateway = gateway_options(options.config, *options.routing);
+  worker_options.compressors = wire::parse_list(options.config.net.compressors);
+  std::vector<std::unique_ptr<Worker>> workers;
+  std::vector<Worker*> worker_list;
+  for (std::size_t i = 0; i < worker_total; ++i) {
+    workers.push_back(std::make_unique<Worker>(i, shared, worker_options));
+    worker_list.push_back(workers.back().get());
+    shared.workers.push_back(&workers.back()->context());
+  }
+  Listener listener(main_loop, shared, worker_list, listen_addresses(options.config.net), options.config.net.port,
+                    options.config.net.listen_backlog, options.config.net.max_incoming_connections);
+  fill_facts(shared, options, worker_total, listener.port());
+  for (auto& worker : workers) worker->start();
+  asio::signal_set signals(main_loop.io(), SIGTERM, SIGINT);
+  int exit_code = 0;
+  try {
+    StartCheck(*workers.front(), options.check_shards).run_and_wait(main_loop);
+    write_pid_file(options.config.process.pid_file_path);
+    main_loop.io().restart();
+    listener.start();
+    log::info("listening on port {} with {} workers, {} shards, memory limit {} MiB", listener.port(), worker_total,
+              options.routing->shards().size(), memory == UINT64_MAX ? 0 : memory >> 20);
+    print_ready(listener);
+    signals.async_wait([&](const boost::system::error_code& ec, int signal) {
+      if (ec) return;
+      log::info("received signal {}: no new connections, requests under way may take {} s", signal,
+                std::chrono::seconds(stop_grace).count());
+      main_loop.stop();
+    });
+    main_loop.run();
+  } catch (const std::runtime_error& error) {
+    log::error("{}", error.what());
+    std::fprintf(stderr, "spillway: %s\n", error.what());
+    exit_code = 1;
+  }
+  listener.stop();
+  stop_workers(shared, workers);
+  const BudgetUsage left = shared.memory.usage();
+  log::info("stopped; {} bytes are still reserved", left.used_bytes);
+  if (!options.config.process.pid_file_path.empty()) ::unlink(options.config.process.pid_file_path.c_str());
+  return exit_code;
+}
+
+}  // namespace spillway::server

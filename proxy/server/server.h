@@ -1,0 +1,27 @@
+// Server: everything that main puts together. Owns the shared state, the workers and the listener; lives on the main
+// thread, whose loop accepts clients and receives signals.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proxy/exec/context.h"
+#include "proxy/server/config.h"
+#include "proxy/server/listener.h"
+#include "proxy/server/worker.h"
+
+namespace spillway::server {
+
+struct ServerOptions {
+  Config config;
+  std::shared_ptr<const catalog::RoutingSnapshot> routing;
+  std::vector<std::string> arguments;  // argv, as getCmdLineOpts shows it
+  bool check_shards = true;            // shardIdentity and fingerprint guards; false for canned shards
+};
+
+// Serves until SIGTERM or SIGINT, then ends cleanly. Returns the process's exit code. Prints the ready line to
+// standard output once it listens. Throws std::runtime_error when it cannot start.
+int run_server(ServerOptions options);
+
+}  // namespace spillway::server
