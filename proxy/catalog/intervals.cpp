@@ -140,7 +140,8 @@ void IntervalUnion::normalise() {
     }
   }
   list_.resize(kept + 1);
-  if (list_.size() <= interval_points_max) return;
+  widened_ = widened_ || list_.size() > interval_points_max;
+  if (!widened_) return;
   Interval span = std::move(list_.front());
   span.high = std::move(list_.back().high);
   span.high_open = list_.back().high_open;

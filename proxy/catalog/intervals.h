@@ -42,6 +42,7 @@ class IntervalUnion {
   void normalise();
 
   IntervalList list_;
+  bool widened_ = false;  // one span from now on
 };
 
 IntervalList intersect(const IntervalList& a, const IntervalList& b);

@@ -30,6 +30,18 @@ inline ShardKeyPattern pattern(std::string_view json) {
   return std::move(*parsed);
 }
 
+// `filter` inside `times` single-branch arrays of `op`: deeper than parsers of JSON go.
+inline BsonDoc nested(BsonDoc filter, const char* op, int times) {
+  for (int i = 0; i < times; ++i) {
+    BsonWriter outer;
+    outer.begin_array(op);
+    outer.append_item(filter);
+    outer.end();
+    filter = std::move(outer).finish();
+  }
+  return filter;
+}
+
 // The encoding of one value.
 inline std::string value_key(std::string_view json) {
   const BsonDoc holder = doc("{'v': " + std::string(json) + "}");
