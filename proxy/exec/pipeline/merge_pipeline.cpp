@@ -1,0 +1,93 @@
+#include "proxy/exec/pipeline/merge_pipeline.h"
+
+namespace spillway::pipeline {
+
+// Where stage number `stage` - 1 puts its output.
+class MergePipeline::Link final : public Sink {
+ public:
+  Link(MergePipeline& pipeline, std::size_t stage) : pipeline_(pipeline), stage_(stage) {}
+  Result<void> push(DocView doc) override { return pipeline_.push_into(stage_, doc); }
+
+ private:
+  MergePipeline& pipeline_;
+  std::size_t stage_;
+};
+
+MergePipeline::MergePipeline(std::vector<StagePtr> stages, MemoryBudget& budget,
+                             std::uint64_t stage_bytes_limit)
+    : stages_(std::move(stages)),
+      meter_(std::make_unique<Meter>(budget, "the output of the pipeline", stage_bytes_limit)) {
+  for (const StagePtr& stage : stages_) {
+    stage->start(budget, stage_bytes_limit);
+  }
+}
+
+MergePipeline::~MergePipeline() = default;
+
+Result<void> MergePipeline::push_into(std::size_t stage, DocView doc) {
+  if (stage < stages_.size()) {
+    if (!stages_[stage]->wants_more()) {
+      return {};
+    }
+    Link next(*this, stage + 1);
+    return stages_[stage]->push(doc, next);
+  }
+  if (auto charged = meter_->charge(doc.size() + sizeof(BsonDoc)); !charged) {
+    return charged;
+  }
+  output_.emplace_back(doc);
+  return {};
+}
+
+Result<void> MergePipeline::push(DocView doc) {
+  if (auto valid = doc.validate(); !valid) {
+    return valid;
+  }
+  return push_into(0, doc);
+}
+
+Result<void> MergePipeline::finish() {
+  finished_ = true;
+  return {};
+}
+
+bool MergePipeline::wants_more() const noexcept {
+  if (finished_) {
+    return false;
+  }
+  for (const StagePtr& stage : stages_) {
+    if (!stage->wants_more()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Result<std::optional<BsonDoc>> MergePipeline::next() {
+  while (output_.empty()) {
+    if (!finished_ || draining_ == stages_.size()) {
+      return std::nullopt;
+    }
+    // What stands before a satisfied limit has nothing more to say.
+    for (std::size_t i = stages_.size(); i-- > draining_ + 1;) {
+      if (!stages_[i]->wants_more()) {
+        draining_ = i;
+        break;
+      }
+    }
+    Link next(*this, draining_ + 1);
+    auto emitted = stages_[draining_]->emit(next);
+    if (!emitted) {
+      return emitted.error();
+    }
+    if (!*emitted) {
+      ++draining_;
+    }
+  }
+  std::optional<BsonDoc> doc(std::move(output_.front()));
+  output_.pop_front();
+  meter_->credit(doc->size() + sizeof(BsonDoc));
+  return doc;
+}
+
+}  // namespace spillway::pipeline

@@ -1,0 +1,75 @@
+
+#include "proxy/exec/pipeline/expression.h"
+#include "proxy/exec/pipeline/text.h"
+
+namespace spillway::pipeline {
+namespace {
+
+Result<Value> follow_array(const Value& array, const std::string* at, const std::string* end,
+                           Meter& meter) {
+  ArrayBuilder found;
+  for (const Element& element : array.as_document()) {
+    if (!element.is_document() && !element.is_array()) {
+      continue;
+    }
+    const Value part = array.part(element);
+    auto value = element.is_document() ? follow_path(part, at, end, meter)
+                                       : follow_array(part, at, end, meter);
+    if (!value) {
+      return value;
+    }
+    if (!value->missing()) {
+      found.add(*value);
+    }
+  }
+  return std::move(found).finish(meter);
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> split_field_path(std::string_view dotted) {
+  if (dotted.empty()) {
+    return Error(40352, "FieldPath cannot be constructed with empty string");
+  }
+  if (dotted.back() == '.') {
+    return Error(40353, "FieldPath must not end with a '.'.");
+  }
+  std::vector<std::string> parts;
+  for (std::size_t at = 0; at <= dotted.size();) {
+    const std::size_t dot = std::min(dotted.find('.', at), dotted.size());
+    const std::string_view part = dotted.substr(at, dot - at);
+    if (part.empty()) {
+      return Error(15998, "FieldPath field names may not be empty strings.");
+    }
+    if (part.front() == '$') {
+      return Error(16410, join("FieldPath field names may not start with '$'. Consider using "
+                                       "$getField or $setField. Got '", part, "'"));
+    }
+    if (part.find('\0') != std::string_view::npos) {
+      return Error(16411, "FieldPath field names may not contain '\\0'.");
+    }
+    if (parts.size() == 200) {
+      return Error(ErrorCode::overflow, "FieldPath is too long");
+    }
+    parts.emplace_back(part);
+    at = dot + 1;
+  }
+  return parts;
+}
+
+Result<Value> follow_path(const Value& from, const std::string* at, const std::string* end,
+                          Meter& meter) {
+  Value value = from;
+  for (; at != end; ++at) {
+    if (value.is_array()) {
+      return follow_array(value, at, end, meter);
+    }
+    if (!value.is_document()) {
+      return Value();
+    }
+    value = value.part(value.as_document().find(*at));
+  }
+  return value;
+}
+
+}  // namespace spillway::pipeline

@@ -1,0 +1,32 @@
+// Regular expressions of queries, by PCRE2 (the server's own library). The only door to it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "cursor/error.h"
+
+namespace spillway::pipeline {
+
+// Compiled; copies share it. Immutable: any thread may match with it.
+class Regex {
+ public:
+  // Options: i, m, s, x, and u, which says nothing new. 51108 for another, 51091 for a bad pattern.
+  static Result<Regex> compile(std::string_view pattern, std::string_view options);
+
+  // Does the pattern occur in `text`? OperationFailed when the match takes too many steps.
+  Result<bool> matches(std::string_view text) const;
+  // The same pattern and the same options.
+  bool same_as(std::string_view pattern, std::string_view options) const noexcept {
+    return pattern == pattern_ && options == options_;
+  }
+
+ private:
+  Regex() = default;
+  std::string pattern_;
+  std::string options_;
+  std::shared_ptr<const void> code_;
+};
+
+}  // namespace spillway::pipeline

@@ -1,0 +1,139 @@
+// $sort in memory.
+
+#include <algorithm>
+#include <optional>
+
+#include "cursor/merge.h"
+#include "proxy/exec/pipeline/number.h"
+#include "proxy/exec/pipeline/stage.h"
+#include "proxy/exec/pipeline/text.h"
+
+namespace spillway::pipeline {
+namespace {
+
+// Keeps every document with its key, or, when a limit is known, about twice as many as the limit.
+// Equal keys keep their order.
+class SortStage final : public Stage {
+ public:
+  explicit SortStage(SortPattern pattern) : pattern_(std::move(pattern)) {}
+  std::string_view name() const noexcept override { return "$sort"; }
+
+  void expect_limit(std::int64_t limit) noexcept override {
+    if (!limit_ || *limit_ > limit) {
+      limit_ = limit;
+    }
+  }
+
+  Result<void> push(DocView doc, Sink&) override {
+    Entry entry;
+    if (auto keyed = pattern_.append_key(entry.key, doc); !keyed) {
+      return keyed;
+    }
+    if (auto charged = meter().charge(cost(entry.key.size(), doc.size())); !charged) {
+      return charged;
+    }
+    entry.number = count_++;
+    entry.doc = BsonDoc(doc);
+    entries_.push_back(std::move(entry));
+    if (limit_ && *limit_ < 1'000'000 &&
+        entries_.size() >= static_cast<std::size_t>(*limit_) * 2 + 64) {
+      cut(static_cast<std::size_t>(*limit_));
+    }
+    return {};
+  }
+
+  Result<bool> emit(Sink& next) override {
+    if (!sorted_) {
+      std::sort(entries_.begin(), entries_.end());
+      sorted_ = true;
+    }
+    if (at_ == entries_.size()) {
+      return false;
+    }
+    Entry entry = std::move(entries_[at_++]);
+    auto pushed = next.push(entry.doc);
+    meter().credit(cost(entry.key.size(), entry.doc.size()));
+    if (!pushed) {
+      return pushed.error();
+    }
+    return true;
+  }
+
+ private:
+  struct Entry {
+    std::string key;
+    std::uint64_t number = 0;  // of arrival
+    BsonDoc doc;
+    bool operator<(const Entry& other) const noexcept {
+      const int order = key.compare(other.key);
+      return order != 0 ? order < 0 : number < other.number;
+    }
+  };
+  static std::uint64_t cost(std::size_t key_bytes, std::size_t doc_bytes) noexcept {
+    return key_bytes + doc_bytes + 2 * sizeof(Entry);
+  }
+
+  void cut(std::size_t limit) {
+    const auto end = entries_.begin() + static_cast<std::ptrdiff_t>(limit);
+    std::nth_element(entries_.begin(), end, entries_.end());
+    for (auto entry = end; entry != entries_.end(); ++entry) {
+      meter().credit(cost(entry->key.size(), entry->doc.size()));
+    }
+    entries_.erase(end, entries_.end());
+  }
+
+  SortPattern pattern_;
+  std::optional<std::int64_t> limit_;
+  std::vector<Entry> entries_;
+  std::uint64_t count_ = 0;
+  std::size_t at_ = 0;
+  bool sorted_ = false;
+};
+
+Result<void> check_pattern(DocView pattern) {
+  if (pattern.empty()) {
+    return Error(15976, "$sort stage must have at least one sort key");
+  }
+  for (const Element& element : pattern) {
+    if (element.is_document()) {
+      return element.as_document().first().name == "$meta"
+                 ? unsupported_error("the sort by", "$meta")
+                 : Error(15974, "$sort key ordering must be specified using a number or {$meta: "
+                                "'textScore'}");
+    }
+    if (!element.is_number()) {
+      return Error(15974, join("Illegal key in $sort specification: ", element.name, ": ",
+                                       to_json(element)));
+    }
+    const auto direction = whole_int64(element);
+    if (!direction || (*direction != 1 && *direction != -1)) {
+      return Error(15975, "$sort key ordering must be 1 (for ascending) or -1 (for descending)");
+    }
+    if (auto path = split_field_path(element.name); !path) {
+      return path.error();
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<StagePtr> parse_sort_stage(ValueView spec, const ParseScope&) {
+  if (!spec.is_document()) {
+    return Error(15973, "the $sort key specification must be an object");
+  }
+  if (auto checked = check_pattern(spec.as_document()); !checked) {
+    return checked.error();
+  }
+  return make_sort_stage(spec.as_document());
+}
+
+Result<StagePtr> make_sort_stage(DocView pattern) {
+  auto parsed = SortPattern::parse(pattern);
+  if (!parsed) {
+    return parsed.error();
+  }
+  return std::make_unique<SortStage>(std::move(*parsed));
+}
+
+}  // namespace spillway::pipeline
