@@ -47,6 +47,17 @@ Result<void> check_rules(const CommandSpec& spec, const Request& request) {
   return {};
 }
 
+// opcounters: find is a query and getMore a getmore; the write commands count their own operations.
+void count_operation(Metrics& metrics, std::string_view name) {
+  if (name == "find") {
+    metrics.op_query.add();
+  } else if (name == "getMore") {
+    metrics.op_getmore.add();
+  } else if (name != "insert" && name != "update" && name != "delete") {
+    metrics.op_command.add();
+  }
+}
+
 Response help_for(const CommandSpec& spec) {
   BsonWriter reply;
   reply.append("help", fmt::format("help for: {} {}", spec.name, spec.help));
@@ -73,6 +84,7 @@ Task<Response> run_command(Context& context, Client& client, const Request& requ
   }
   Metrics::Command& counted = metrics.commands[spec->index];
   counted.total.add();
+  count_operation(metrics, spec->name);
   if (auto checked = check_rules(*spec, request); checked.has_error()) {
     counted.failed.add();
     co_return error_response(checked.error());

@@ -1,0 +1,177 @@
+// count and distinct. (mongos behaviour reference, section 4.9)
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "cursor/bson_order.h"
+#include "proxy/exec/command_table.h"
+#include "proxy/exec/config_reads.h"
+#include "proxy/exec/find.h"
+
+namespace spillway::exec {
+
+namespace {
+
+Result<DocView> query_of(DocView body) {
+  const ValueView query = body["query"];
+  if (!query.exists() || query.is_null()) return DocView();
+  if (!query.is_document()) {
+    return Error(ErrorCode::type_mismatch, fmt::format("BSON field 'query' is the wrong type '{}', expected type 'object'",
+                                                       bson_type_name(query.type)));
+  }
+  return query.as_document();
+}
+
+Result<std::string_view> collection_of(DocView body) {
+  const Element first = body.first();
+  if (!first.is_string()) {
+    return Error(ErrorCode::invalid_namespace,
+                 fmt::format("collection name has invalid type {}", bson_type_name(first.type)));
+  }
+  if (first.as_string().empty()) return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
+  return first.as_string();
+}
+
+std::int64_t whole_number(ValueView value) {
+  if (!value.is_number()) return 0;
+  return value.to_int64().value_or(static_cast<std::int64_t>(value.to_double().value_or(0)));
+}
+
+Task<Result<Response>> forward_whole(Context& context, const Request& request, catalog::ShardIndex shard) {
+  BsonDoc scratch;
+  const shard::Command command = forward_command(request, scratch);
+  const shard::CallOptions options = read_options(context, request);
+  auto call = context.gateway.call(shard, command, options);
+  auto reply = co_await call;
+  if (reply.has_error()) co_return reply.error();
+  co_return passthrough(*std::move(reply));
+}
+
+Task<std::vector<ShardOutcome>> scatter(Context& context, const Request& request, const catalog::ShardSet& shards,
+                                        DocView body) {
+  std::vector<ShardCommand> commands;
+  for (const catalog::ShardIndex shard : shards) commands.push_back({shard, shard::Command::of_body(body), {}});
+  const shard::CallOptions options = read_options(context, request);
+  auto calls = call_shards(context, commands, options);
+  co_return co_await calls;
+}
+
+struct CountWindow {
+  std::int64_t limit = 0, skip = 0;
+};
+
+Result<CountWindow> count_window(DocView body) {
+  CountWindow window;
+  window.limit = whole_number(body["limit"]);
+  window.skip = whole_number(body["skip"]);
+  if (window.skip < 0) {
+    return Error(51024, fmt::format("BSON field 'skip' value must be >= 0, actual value '{}'", window.skip));
+  }
+  if (window.limit < 0) {
+    window.limit = window.limit == std::numeric_limits<std::int64_t>::min() ? 0 : -window.limit;
+  }
+  return window;
+}
+
+Response count_reply(Context& context, const std::vector<ShardOutcome>& outcomes, CountWindow window) {
+  std::int64_t total = 0;
+  BsonWriter reply;
+  reply.begin_document("shards");
+  for (const ShardOutcome& outcome : outcomes) {
+    const std::int64_t n = whole_number(outcome.body()["n"]);
+    reply.append(context.routing().shard(outcome.shard).name, n);
+    total += n;
+  }
+  reply.end();
+  total = std::max<std::int64_t>(0, total - window.skip);
+  if (window.limit > 0) total = std::min(total, window.limit);
+  if (total <= std::numeric_limits<std::int32_t>::max()) {
+    reply.append("n", static_cast<std::int32_t>(total));
+  } else {
+    reply.append("n", total);
+  }
+  reply.append("ok", 1.0);
+  return Response(std::move(reply).finish());
+}
+
+}  // namespace
+
+Task<Result<Response>> count_command(Context& context, Client&, const Request& request) {
+  auto collection = collection_of(request.body);
+  if (collection.has_error()) co_return collection.error();
+  auto query = query_of(request.body);
+  if (query.has_error()) co_return query.error();
+  if (request.db == "config") co_return config_count(context, request);
+  auto targets = read_targets(context, request.db, *collection, *query, is_simple_collation(request.body["collation"]));
+  if (targets.has_error()) co_return targets.error();
+  if (targets->shards.size() == 1) {
+    auto forwarding = forward_whole(context, request, targets->shards.front());
+    co_return co_await forwarding;
+  }
+  auto window = count_window(request.body);
+  if (window.has_error()) co_return window.error();
+  BsonWriter body;
+  copy_command(body, request, {"limit", "skip"});
+  if (window->limit > 0) body.append("limit", window->limit + window->skip);
+  const BsonDoc command = std::move(body).finish();
+  auto scattering = scatter(context, request, targets->shards, command);
+  auto outcomes = co_await scattering;
+  for (ShardOutcome& outcome : outcomes) {
+    if (outcome.error) {
+      co_return std::move(*outcome.error).with_context(
+          fmt::format("failed on: {}", context.routing().shard(outcome.shard).name));
+    }
+  }
+  co_return count_reply(context, outcomes, *window);
+}
+
+Task<Result<Response>> distinct_command(Context& context, Client&, const Request& request) {
+  auto collection = collection_of(request.body);
+  if (collection.has_error()) co_return collection.error();
+  auto query = query_of(request.body);
+  if (query.has_error()) co_return query.error();
+  if (request.db == "config") co_return config_distinct(context, request);
+  const bool simple = is_simple_collation(request.body["collation"]);
+  auto targets = read_targets(context, request.db, *collection, *query, simple);
+  if (targets.has_error()) co_return targets.error();
+  if (targets->shards.size() == 1) {
+    auto forwarding = forward_whole(context, request, targets->shards.front());
+    co_return co_await forwarding;
+  }
+  if (!simple) {
+    co_return Error(ErrorCode::command_not_supported,
+                    "distinct with a collation cannot be merged from several shards");
+  }
+  BsonWriter body;
+  copy_command(body, request, {});
+  const BsonDoc command = std::move(body).finish();
+  auto scattering = scatter(context, request, targets->shards, command);
+  auto outcomes = co_await scattering;
+  std::vector<ValueView> values;
+  for (const ShardOutcome& outcome : outcomes) {
+    if (outcome.error) co_return *outcome.error;
+    const ValueView array = outcome.body()["values"];
+    if (!array.is_array()) co_return Error(ErrorCode::internal_error, "a shard's distinct reply has no values");
+    for (auto at = array.as_document().begin(); !at.done(); ++at) values.push_back(*at);
+  }
+  std::stable_sort(values.begin(), values.end(),
+                   [](ValueView a, ValueView b) { return compare_values(a, b) < 0; });
+  values.erase(std::unique(values.begin(), values.end(),
+                           [](ValueView a, ValueView b) { return compare_values(a, b) == 0; }),
+               values.end());
+  BsonWriter reply;
+  reply.begin_array("values");
+  for (const ValueView value : values) {
+    reply.append_item(value);
+    if (reply.size() > limits::document_bytes_max) {
+      co_return Error(ErrorCode::bson_object_too_large, "distinct too big, 16mb cap");
+    }
+  }
+  reply.end();
+  reply.append("ok", 1.0);
+  co_return Response(std::move(reply).finish());
+}
+
+}  // namespace spillway::exec
