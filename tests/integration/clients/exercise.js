@@ -2,6 +2,8 @@
 // Returns a plain object that exercise.py must equal.
 async function exercise(collection) {
   const out = {};
+  // A few things the shell spells otherwise.
+  const shell = typeof collection.getIndexes === 'function';
   await collection.deleteMany({});
   const documents = [];
   for (let i = 0; i < 2000; i++) {
@@ -14,8 +16,6 @@ async function exercise(collection) {
 
   const sorted = await collection.find({}).sort({k: 1}).batchSize(100).toArray();
   out.sorted = sorted.map((d) => d._id).filter((_, i) => i % 97 === 0);
-  // The one call that the shell spells otherwise, besides that for indexes.
-  const shell = typeof collection.getIndexes === 'function';
   const projected = collection.find({g: 3}, shell ? {_id: 1} : {projection: {_id: 1}});
   const page = await projected.sort({k: -1}).skip(10).limit(40).batchSize(7).toArray();
   out.page = page.map((d) => d._id);
@@ -23,7 +23,7 @@ async function exercise(collection) {
   const updated = await collection.updateMany({g: 1}, {$set: {t: true}});
   out.updated = updated.modifiedCount;
   const upserted = await collection.updateOne({_id: 5000}, {$set: {g: 9}}, {upsert: true});
-  out.upserted = upserted.upsertedId;
+  out.upserted = shell ? upserted.insertedId : upserted.upsertedId;
   const bulk = await collection.bulkWrite([
     {insertOne: {document: {_id: 6000, g: 10}}},
     {updateOne: {filter: {_id: 17}, update: {$set: {g: 11}}}},
