@@ -158,6 +158,8 @@ std::string nearest_config_key(std::string_view key) {
   std::string_view best;
   std::size_t best_distance = std::max<std::size_t>(2, last_word(key).size() / 3) + 1;
   for (const std::string_view name : all_names()) {
+    const bool own_section = key.starts_with(name) && key.substr(name.size()).starts_with(".");
+    if (own_section) continue;  // to suggest it helps nobody
     const std::size_t distance = edit_distance(key, name);
     if (distance < best_distance) {
       best = name;

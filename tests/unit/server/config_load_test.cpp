@@ -193,6 +193,18 @@ TEST_CASE("bad_files_say_what_is_wrong_and_where") {
   }
 }
 
+TEST_CASE("aliases_that_contain_themselves_and_deep_nesting_end") {
+  CHECK_FALSE(load("&a {net: *a}\n").ok());
+  CHECK_FALSE(load("net: &n {port: 1, x: *n}\n").ok());
+  CHECK_FALSE(load("routing: &a {shards: *a}\n").ok());
+  const std::string cycle = "routing: &a {shards: [], zones: *a}\n";
+  check_messages(load(cycle, {"routing.shards=[]"}).errors,
+                 {"--set routing: the routing table is nested too deeply"});
+  for (const char c : {'[', '{'}) {
+    CHECK_FALSE(load("net: " + std::string(100'000, c)).ok());
+  }
+}
+
 TEST_CASE("keys_of_a_mongos_without_effect_warn_once_each") {
   const LoadResult result = load(R"(
 systemLog:

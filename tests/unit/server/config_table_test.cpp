@@ -140,6 +140,7 @@ TEST_CASE("the_nearest_key_is_suggested_and_nothing_when_none_is_near") {
   CHECK(nearest_config_key("net.authorization") == "security.authorization");
   CHECK(nearest_config_key("sharding.confgDB") == "sharding.configDB");
   CHECK(nearest_config_key("qqqqqqqqqqq").empty());
+  CHECK(nearest_config_key("net.x").empty());
   CHECK(nearest_config_key("").empty());
   CHECK(nearest_config_key(std::string(1'000'000, 'x')).empty());
 }
