@@ -1,6 +1,7 @@
 #include "allocator/buffer.h"
 
 #include <cassert>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
@@ -15,6 +16,8 @@ std::size_t block_size(std::size_t capacity) noexcept {
 }  // namespace
 
 std::optional<Buffer> Buffer::allocate(MemoryBudget& budget, std::size_t capacity) noexcept {
+  // No heap gives out more, and rounding up could wrap around.
+  if (capacity > static_cast<std::size_t>(PTRDIFF_MAX)) return std::nullopt;
   const std::size_t bytes = block_size(capacity == 0 ? 1 : capacity);
   auto reservation = budget.try_reserve(bytes);
   if (!reservation) return std::nullopt;
