@@ -1,0 +1,158 @@
+#include "proxy/exec/local_parameters.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <limits>
+#include <string_view>
+
+#include "proxy/base/log.h"
+#include "proxy/exec/request.h"
+
+namespace spillway::exec {
+
+namespace {
+
+// One setting: how it is read, and how it is changed (null: fixed at start).
+struct Parameter {
+  std::string_view name;
+  void (*append)(BsonWriter& out, const Context& context);
+  Result<void> (*set)(Context& context, ValueView value);
+};
+
+Result<std::int64_t> whole(std::string_view name, ValueView value, std::int64_t low, std::int64_t high) {
+  const auto number = value.to_int64();
+  if (!number) {
+    return Error(ErrorCode::bad_value, fmt::format("{} takes a whole number, not {}", name, to_json(value)));
+  }
+  if (*number < low || *number > high) {
+    return Error(ErrorCode::bad_value, fmt::format("Invalid value for parameter {}: {} is not between {} and {}", name,
+                                                   *number, low, high));
+  }
+  return *number;
+}
+
+Result<void> store(std::atomic<std::int64_t>& into, std::string_view name, ValueView value, std::int64_t low,
+                   std::int64_t high) {
+  auto number = whole(name, value, low, high);
+  if (number.has_error()) return number.error();
+  into = *number;
+  return {};
+}
+
+constexpr std::int64_t any_ms = std::numeric_limits<std::int64_t>::max() / 2'000'000;
+
+constexpr std::array<Parameter, 9> parameters = {{
+    {"clientCursorMonitorFrequencySecs",
+     [](BsonWriter& out, const Context& c) {
+       out.append("clientCursorMonitorFrequencySecs", c.shared.parameters.cursor_monitor_frequency_secs.load());
+     },
+     [](Context& c, ValueView v) {
+       return store(c.shared.parameters.cursor_monitor_frequency_secs, "clientCursorMonitorFrequencySecs", v, 1,
+                    86'400);
+     }},
+    {"cursorTimeoutMillis",
+     [](BsonWriter& out, const Context& c) {
+       out.append("cursorTimeoutMillis", c.shared.parameters.cursor_timeout_ms.load());
+     },
+     [](Context& c, ValueView v) {
+       return store(c.shared.parameters.cursor_timeout_ms, "cursorTimeoutMillis", v, -1, any_ms);
+     }},
+    {"enableTestCommands",
+     [](BsonWriter& out, const Context& c) {
+       out.append("enableTestCommands", std::int32_t{c.shared.parameters.test_commands});
+     },
+     nullptr},
+    {"enableTimeoutOfInactiveSessionCursors",
+     [](BsonWriter& out, const Context& c) {
+       out.append("enableTimeoutOfInactiveSessionCursors", c.shared.parameters.timeout_of_session_cursors.load());
+     },
+     [](Context& c, ValueView v) -> Result<void> {
+       c.shared.parameters.timeout_of_session_cursors = v.truthy();
+       return {};
+     }},
+    {"featureCompatibilityVersion",
+     [](BsonWriter& out, const Context&) {
+       out.begin_document("featureCompatibilityVersion").append("version", "7.0").end();
+     },
+     nullptr},
+    {"logLevel",
+     [](BsonWriter& out, const Context& c) {
+       out.append("logLevel", static_cast<std::int32_t>(c.shared.parameters.log_level.load()));
+     },
+     [](Context& c, ValueView v) -> Result<void> {
+       auto level = whole("logLevel", v, 0, 5);
+       if (level.has_error()) return level.error();
+       c.shared.parameters.log_level = *level;
+       log::set_verbosity(static_cast<int>(*level));
+       return {};
+     }},
+    {"quiet", [](BsonWriter& out, const Context&) { out.append("quiet", !log::enabled(log::Level::info)); }, nullptr},
+    {"requireApiVersion", [](BsonWriter& out, const Context&) { out.append("requireApiVersion", false); }, nullptr},
+    {"authenticationMechanisms",
+     [](BsonWriter& out, const Context&) { out.begin_array("authenticationMechanisms").end(); }, nullptr},
+}};
+
+const Parameter* find_parameter(std::string_view name) {
+  for (const Parameter& parameter : parameters) {
+    if (parameter.name == name) return &parameter;
+  }
+  return nullptr;
+}
+
+bool is_argument(std::string_view name) {
+  return !is_generic_argument(name) && !is_stripped_from_request(name) && name != "getParameter" &&
+         name != "setParameter";
+}
+
+}  // namespace
+
+Result<BsonDoc> get_parameters(Context& context, DocView command) {
+  const Element first = command.first();
+  const bool all = (first.is_string() && first.as_string() == "*") ||
+                   (first.is_document() && first.as_document()["allParameters"].truthy());
+  BsonWriter reply;
+  bool any = all;
+  for (const Parameter& parameter : parameters) {
+    if (!all && !command[parameter.name].exists()) continue;
+    parameter.append(reply, context);
+    any = true;
+  }
+  if (!any) return Error(ErrorCode::invalid_options, "no option found to get");
+  reply.append("ok", 1.0);
+  return std::move(reply).finish();
+}
+
+Result<BsonDoc> set_parameters(Context& context, DocView command) {
+  bool any = false;
+  for (auto at = command.begin(); !at.done(); ++at) {
+    if (!is_argument(at->name)) continue;
+    any = true;
+    const Parameter* parameter = find_parameter(at->name);
+    if (parameter == nullptr) {
+      return Error(ErrorCode::invalid_options,
+                   fmt::format("attempted to set unrecognized parameter [{}], use help:true to see options ", at->name));
+    }
+    if (parameter->set == nullptr) {
+      return Error(ErrorCode::illegal_operation, fmt::format("not allowed to change [{}] at runtime", at->name));
+    }
+  }
+  if (!any) return Error(ErrorCode::invalid_options, "no option found to set, use help:true to see options ");
+  BsonWriter reply;
+  bool first = true;
+  for (auto at = command.begin(); !at.done(); ++at) {
+    if (!is_argument(at->name)) continue;
+    const Parameter* parameter = find_parameter(at->name);
+    if (std::exchange(first, false)) {
+      BsonWriter old;
+      parameter->append(old, context);
+      const BsonDoc value = std::move(old).finish();
+      reply.append("was", ValueView(value.view().first()));
+    }
+    if (auto set = parameter->set(context, *at); set.has_error()) return set.error();
+  }
+  reply.append("ok", 1.0);
+  return std::move(reply).finish();
+}
+
+}  // namespace spillway::exec
