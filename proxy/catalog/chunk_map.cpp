@@ -76,8 +76,8 @@ ChunkMap::Built ChunkMap::build(const ShardKeyPattern& pattern, std::vector<Chun
   }
   const auto last = order.back();
   if (encoded[last].max != *pattern.key_of_bound(highest)) {
-    return ChunkFault{last, "gap: no chunk covers [" + to_json(chunks[last].max) + ", " +
-                                to_json(highest) + ")"};
+    return ChunkFault{
+        last, "gap: no chunk covers [" + to_json(chunks[last].max) + ", " + to_json(highest) + ")"};
   }
   map.seal(pattern);
   return map;

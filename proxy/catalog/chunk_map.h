@@ -71,8 +71,8 @@ class ChunkMap {
  public:
   using Built = boost::system::result<ChunkMap, ChunkFault>;
 
-  // Sorts the chunks and checks that they tile MinKey … MaxKey. A gap or an overlap is named by both
-  // bounds.
+  // Sorts the chunks and checks that they tile MinKey … MaxKey. A gap or an overlap is named by
+  // both bounds.
   static Built build(const ShardKeyPattern& pattern, std::vector<ChunkSpec> chunks);
   // One chunk, all of the key space, on one shard.
   static ChunkMap single(const ShardKeyPattern& pattern, ShardIndex shard);
@@ -109,9 +109,9 @@ class ChunkMap {
   void append(std::string_view key, DocView max, ShardIndex owner);
   void seal(const ShardKeyPattern& pattern);
 
-  std::string keys_;                        // encoded upper bounds, end to end
-  std::string bounds_;                      // BSON upper bounds, end to end
-  std::vector<std::uint64_t> key_ends_;     // end of each in keys_
+  std::string keys_;                     // encoded upper bounds, end to end
+  std::string bounds_;                   // BSON upper bounds, end to end
+  std::vector<std::uint64_t> key_ends_;  // end of each in keys_
   std::vector<std::uint64_t> bound_starts_;
   std::vector<ShardIndex> owners_;
   std::vector<std::uint32_t> next_change_;

@@ -1,10 +1,10 @@
-// From a query filter to ranges of shard keys, as a query planner bounds a single-key index equal to
-// the shard key. Every result is a superset: a document that matches the filter has its key within
-// the bounds. What cannot be bounded ([MinKey, MaxKey]) goes to all shards.
+// From a query filter to ranges of shard keys, as a query planner bounds a single-key index equal
+// to the shard key. Every result is a superset: a document that matches the filter has its key
+// within the bounds. What cannot be bounded ([MinKey, MaxKey]) goes to all shards.
 //
-// Nothing here throws on a filter, however odd; recursion and work are limited, and what lies beyond
-// a limit counts as unbounded. Malformed filters are for the shard to refuse.
-// Source: mongos behaviour reference, section 2.10.
+// Nothing here throws on a filter, however odd; recursion and work are limited, and what lies
+// beyond a limit counts as unbounded. Malformed filters are for the shard to refuse. Source: mongos
+// behaviour reference, section 2.10.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -51,12 +51,13 @@ struct FilterBounds {
 
 // Never fails. `simple_collation`: the effective collation of the query compares strings by bytes;
 // otherwise predicates on collatable values bound nothing.
-FilterBounds bounds_of_filter(const ShardKeyPattern& pattern, DocView filter, bool simple_collation);
+FilterBounds bounds_of_filter(const ShardKeyPattern& pattern, DocView filter,
+                              bool simple_collation);
 
-// Calls visit(min, max) with encoded keys, both ends inclusive, in ascending order, until it returns
-// false. Leading fields that are single points are fixed; the next field gives one range per
-// interval; of every later field only the outermost ends count. Location17439 when there would be
-// more than ranges_max ranges. No call when the bounds are unsatisfiable.
+// Calls visit(min, max) with encoded keys, both ends inclusive, in ascending order, until it
+// returns false. Leading fields that are single points are fixed; the next field gives one range
+// per interval; of every later field only the outermost ends count. Location17439 when there would
+// be more than ranges_max ranges. No call when the bounds are unsatisfiable.
 Result<void> flatten(const FilterBounds& bounds,
                      absl::FunctionRef<bool(std::string_view, std::string_view)> visit,
                      std::size_t ranges_max = key_ranges_max);

@@ -203,8 +203,8 @@ Result<void> compare_fingerprint(DocView stored, const CollectionRouting& collec
   if (!pattern) return not_ours(collection, pattern.error().message);
   if (!(*pattern == collection.key)) {
     return Error(ErrorCode::illegal_operation,
-                 "Routing of " + document_id(collection) + ": its shard key was " +
-                     to_json(key) + " and is now " + to_json(collection.key.pattern()));
+                 "Routing of " + document_id(collection) + ": its shard key was " + to_json(key) +
+                     " and is now " + to_json(collection.key.pattern()));
   }
   auto names = stored_shards(stored, collection);
   if (!names) return names.error();

@@ -20,8 +20,8 @@ bool FilterBounds::unbounded() const noexcept {
          first[0].high == bound_keys().max_key;
 }
 
-// As the server does it: single points first, then one field interval by interval, and behind it only
-// the outermost ends, so that several lists do not multiply.
+// As the server does it: single points first, then one field interval by interval, and behind it
+// only the outermost ends, so that several lists do not multiply.
 Result<void> flatten(const FilterBounds& bounds,
                      absl::FunctionRef<bool(std::string_view, std::string_view)> visit,
                      std::size_t ranges_max) {

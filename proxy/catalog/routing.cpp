@@ -20,9 +20,10 @@ Result<ShardIndex> CollectionRouting::target_document(DocView doc) const {
 
 std::optional<ShardIndex> CollectionRouting::target_exact(DocView filter,
                                                           bool simple_collation) const {
-  const auto found = key.query_key(filter);
-  if (!found || (!simple_collation && found->collatable)) return std::nullopt;
-  return chunks.shard_for(found->key);
+  bool collatable = false;
+  const auto found = key.key_of_query(filter, &collatable);
+  if (!found || (!simple_collation && collatable)) return std::nullopt;
+  return chunks.shard_for(*found);
 }
 
 Result<ShardSet> CollectionRouting::target_filter(DocView filter, bool simple_collation) const {

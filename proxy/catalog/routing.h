@@ -1,9 +1,9 @@
 // The routing table in memory: shards, databases' primaries, sharded collections.
 //
 // A RoutingSnapshot is immutable and shared as std::shared_ptr<const RoutingSnapshot>; a request
-// takes one reference at its start and uses the same table to its end. Every pointer and view handed
-// out lives as long as the snapshot. Safe to use from any thread.
-// Source: mongos behaviour reference, sections 2.1–2.4, 2.10 and 4.5.
+// takes one reference at its start and uses the same table to its end. Every pointer and view
+// handed out lives as long as the snapshot. Safe to use from any thread. Source: mongos behaviour
+// reference, sections 2.1–2.4, 2.10 and 4.5.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -55,8 +55,8 @@ struct CollectionRouting {
   Result<ShardIndex> target_document(DocView doc) const;
   // Shards that may hold documents matching the filter; never empty. Only error: Location17439.
   Result<ShardSet> target_filter(DocView filter, bool simple_collation) const;
-  // The one shard of a filter with full shard-key equality, if the collation does not change what is
-  // equal; nullopt otherwise.
+  // The one shard of a filter with full shard-key equality, if the collation does not change what
+  // is equal; nullopt otherwise.
   std::optional<ShardIndex> target_exact(DocView filter, bool simple_collation) const;
   // Shards that own chunks.
   const ShardSet& all_shards() const noexcept { return chunks.owners(); }
@@ -82,11 +82,13 @@ class RoutingSnapshot {
   std::optional<ShardIndex> shard_by_name(std::string_view name) const;
 
   ShardIndex default_primary() const noexcept { return parts_.default_primary; }
-  // The shard of a database's unsharded collections; databases not declared live on the default one.
+  // The shard of a database's unsharded collections; databases not declared live on the default
+  // one.
   ShardIndex primary_shard(std::string_view db) const;
 
   // nullptr: unsharded. With a default shard key, every collection not declared is sharded by it
-  // except system.* and those of admin, config and local; they share one routing, whose ns is empty.
+  // except system.* and those of admin, config and local; they share one routing, whose ns is
+  // empty.
   const CollectionRouting* collection(std::string_view ns) const;
   const CollectionRouting* default_collection() const noexcept {
     return parts_.default_collection ? &*parts_.default_collection : nullptr;

@@ -1,5 +1,7 @@
 #include "proxy/catalog/shard_key.h"
 
+#include <absl/container/inlined_vector.h>
+
 #include "cursor/bson_hash.h"
 #include "cursor/bson_order.h"
 
@@ -35,13 +37,14 @@ Walked walk(DocView doc, std::string_view path) noexcept {
 }
 
 bool valid_path(std::string_view path) noexcept {
-  if (path.empty() || path.front() == '.' || path.back() == '.' || path.front() == '$') return false;
+  if (path.empty() || path.front() == '.' || path.back() == '.' || path.front() == '$')
+    return false;
   return path.find("..") == std::string_view::npos;
 }
 
 Error bad_pattern(DocView pattern, std::string_view why) {
-  return {ErrorCode::bad_value, "Unsupported shard key pattern " + to_json(pattern) + ". " +
-                                    std::string(why)};
+  return {ErrorCode::bad_value,
+          "Unsupported shard key pattern " + to_json(pattern) + ". " + std::string(why)};
 }
 
 // Only such values of a query name one shard key: a regex matches more than itself, and an object
@@ -133,7 +136,7 @@ class EqualityCollector {
   }
 
   const std::vector<ShardKeyPattern::Field>& fields_;
-  std::vector<Equality> equalities_;
+  absl::InlinedVector<Equality, 4> equalities_;
   bool conflict_ = false;
 };
 
@@ -185,8 +188,9 @@ Result<ShardKeyPattern> ShardKeyPattern::parse(DocView pattern) {
   for (; !it.done(); ++it) {
     const Element& e = *it;
     if (!valid_path(e.name)) {
-      return bad_pattern(pattern, "Field names must not be empty, start with '$', or start or end "
-                                  "with a dot or hold two in a row");
+      return bad_pattern(pattern,
+                         "Field names must not be empty, start with '$', or start or end "
+                         "with a dot or hold two in a row");
     }
     for (const Field& field : out.fields_) {
       if (field.path == e.name) return bad_pattern(pattern, "A field stands in it twice");
@@ -242,43 +246,55 @@ Result<BsonDoc> ShardKeyPattern::key_values_of_document(DocView doc) const {
   return std::move(out).finish();
 }
 
-std::optional<QueryKey> ShardKeyPattern::query_key(DocView filter) const {
+template <class Take>
+bool ShardKeyPattern::take_query_values(DocView filter, Take&& take) const {
   EqualityCollector equalities(fields_);
   equalities.collect(filter);
-  QueryKey out;
-  BsonWriter values;
   for (const Field& field : fields_) {
     const auto* equality = equalities.above(field.path);
-    if (equality == nullptr) return std::nullopt;
+    if (equality == nullptr) return false;
     const std::size_t above = equality->path.size();
     const std::string_view path(field.path);
     const Walked found =
         walk(equality->value, above == path.size() ? std::string_view() : path.substr(above + 1));
-    if (found.array || !valid_in_query_key(found.value)) return std::nullopt;
-    append_field_key(out.key, field, found.value);
-    values.append(field.path, found.value);
-    out.collatable = out.collatable || is_collatable(found.value);
+    if (found.array || !valid_in_query_key(found.value)) return false;
+    take(field, found.value);
   }
+  return true;
+}
+
+std::optional<std::string> ShardKeyPattern::key_of_query(DocView filter, bool* collatable) const {
+  std::string key;
+  bool any_collatable = false;
+  const bool whole = take_query_values(filter, [&](const Field& field, ValueView value) {
+    append_field_key(key, field, value);
+    any_collatable = any_collatable || is_collatable(value);
+  });
+  if (!whole) return std::nullopt;
+  if (collatable != nullptr) *collatable = any_collatable;
+  return key;
+}
+
+std::optional<QueryKey> ShardKeyPattern::query_key(DocView filter) const {
+  QueryKey out;
+  BsonWriter values;
+  const bool whole = take_query_values(filter, [&](const Field& field, ValueView value) {
+    append_field_key(out.key, field, value);
+    values.append(field.path, value);
+    out.collatable = out.collatable || is_collatable(value);
+  });
+  if (!whole) return std::nullopt;
   out.values = std::move(values).finish();
   return out;
 }
 
-std::optional<std::string> ShardKeyPattern::key_of_query(DocView filter) const {
-  auto found = query_key(filter);
-  if (!found) return std::nullopt;
-  return std::move(found->key);
-}
-
 std::optional<BsonDoc> ShardKeyPattern::key_values_of_query(DocView filter) const {
-  auto found = query_key(filter);
-  if (!found) return std::nullopt;
-  return has_hashed_field() ? hashed_values(found->values) : std::move(found->values);
-}
-
-BsonDoc ShardKeyPattern::hashed_values(DocView values) const {
-  BsonWriter out;
-  for (const Field& field : fields_) append_field_value(out, field, values[field.path]);
-  return std::move(out).finish();
+  BsonWriter values;
+  const bool whole = take_query_values(filter, [&](const Field& field, ValueView value) {
+    append_field_value(values, field, value);
+  });
+  if (!whole) return std::nullopt;
+  return std::move(values).finish();
 }
 
 Result<std::string> ShardKeyPattern::key_of_bound(DocView bound) const {
@@ -340,9 +356,7 @@ bool exact_id_equality(DocView filter, bool* collatable) {
     pattern.append("_id", 1);
     return ShardKeyPattern::parse(std::move(pattern).finish()).value();
   }();
-  const auto found = id.query_key(filter);
-  if (found && collatable != nullptr) *collatable = found->collatable;
-  return found.has_value();
+  return id.key_of_query(filter, collatable).has_value();
 }
 
 }  // namespace spillway::catalog

@@ -52,30 +52,34 @@ class ShardKeyPattern {
   // The same values as a document {<path>: value}; hashed fields are hashed.
   Result<BsonDoc> key_values_of_document(DocView doc) const;
 
-  // Full equality on every field, else nullopt. Never defaults a missing field.
-  std::optional<std::string> key_of_query(DocView filter) const;
+  // Full equality on every field, else nullopt. Never defaults a missing field. `collatable`, when
+  // given, tells whether one of the values is (is_collatable); unchanged without a key.
+  std::optional<std::string> key_of_query(DocView filter, bool* collatable = nullptr) const;
   // The key's values: {<path>: value}, hashed fields hashed.
   std::optional<BsonDoc> key_values_of_query(DocView filter) const;
   // Everything at once.
   std::optional<QueryKey> query_key(DocView filter) const;
 
-  // A chunk bound: exactly the pattern's fields in the pattern's order; hashed fields hold integers,
-  // MinKey or MaxKey; no arrays. BadValue(2) otherwise.
+  // A chunk bound: exactly the pattern's fields in the pattern's order; hashed fields hold
+  // integers, MinKey or MaxKey; no arrays. BadValue(2) otherwise.
   Result<std::string> key_of_bound(DocView bound) const;
   // {<path>: MinKey, …} and {<path>: MaxKey, …}
   BsonDoc min_bound() const;
   BsonDoc max_bound() const;
 
-  // The shard key's fields, by name and in order, are a prefix of this index key, or the index is on
-  // _id first. A unique index must have it, else CannotCreateIndex(67). Equal values have equal
+  // The shard key's fields, by name and in order, are a prefix of this index key, or the index is
+  // on _id first. A unique index must have it, else CannotCreateIndex(67). Equal values have equal
   // hashes, so a hashed field is as good as an ordered one.
   bool has_prefix_index(DocView index_key) const;
-  // Whether a query's or update's path touches the shard key: equal to a field, or above or below it.
+  // Whether a query's or update's path touches the shard key: equal to a field, or above or below
+  // it.
   bool touches(std::string_view path) const noexcept;
 
  private:
   ShardKeyPattern() = default;
-  BsonDoc hashed_values(DocView values) const;
+  // take(field, value) for every field, in order; false when the filter gives no whole key.
+  template <class Take>
+  bool take_query_values(DocView filter, Take&& take) const;
 
   std::vector<Field> fields_;
   BsonDoc pattern_;

@@ -33,7 +33,8 @@ using Names = std::vector<std::string>;
 
 bool is_plain(const YAML::Node& scalar) { return scalar.Tag() == "?" || scalar.Tag().empty(); }
 
-// ---- YAML nodes as Extended JSON ------------------------------------------------------------------
+// ---- YAML nodes as Extended JSON
+// ------------------------------------------------------------------
 
 constexpr int depth_max = 50;
 
@@ -100,9 +101,10 @@ std::string json_of_wrapper(const YAML::Node& map, int depth) {
     }
     return head + out + "}}";
   }
-  static const Names known = {"$minKey", "$maxKey", "$undefined", "$numberInt", "$numberLong",
-                              "$numberDouble", "$numberDecimal", "$oid", "$symbol", "$code",
-                              "$uuid", "$date", "$timestamp", "$binary", "$regularExpression"};
+  static const Names known = {
+      "$minKey",       "$maxKey",        "$undefined", "$numberInt", "$numberLong",
+      "$numberDouble", "$numberDecimal", "$oid",       "$symbol",    "$code",
+      "$uuid",         "$date",          "$timestamp", "$binary",    "$regularExpression"};
   fail(map, "unknown Extended JSON type '" + key + "'" + did_you_mean(key, known));
 }
 
@@ -145,7 +147,8 @@ BsonDoc document_of(const YAML::Node& node, const std::string& what) {
   return std::move(*doc);
 }
 
-// ---- The routing key -----------------------------------------------------------------------------
+// ---- The routing key
+// -----------------------------------------------------------------------------
 
 // A mapping whose keys are all known, each once.
 void expect_keys(const YAML::Node& node, const std::string& what, const Names& known) {
@@ -183,8 +186,9 @@ std::vector<YAML::Node> items_of(const YAML::Node& parent, const char* key) {
 class Loader {
  public:
   std::shared_ptr<const RoutingSnapshot> load(const YAML::Node& routing) {
-    expect_keys(routing, "routing", {"shards", "defaultPrimary", "databases", "collections",
-                                     "defaultShardKey", "zones"});
+    expect_keys(
+        routing, "routing",
+        {"shards", "defaultPrimary", "databases", "collections", "defaultShardKey", "zones"});
     read_shards(routing);
     if (const YAML::Node primary = routing["defaultPrimary"]) {
       parts_.default_primary = shard_named(primary);

@@ -7,8 +7,8 @@
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
-#include <limits>
 #include <initializer_list>
+#include <limits>
 #include <numeric>
 
 namespace spillway::catalog {

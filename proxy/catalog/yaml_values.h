@@ -13,8 +13,8 @@ namespace spillway::catalog {
 // A JSON string literal.
 std::string json_string(std::string_view text);
 
-// The canonical Extended JSON of a plain (unquoted) YAML scalar. BadValue(2) for an integer that does
-// not fit 64 bits.
+// The canonical Extended JSON of a plain (unquoted) YAML scalar. BadValue(2) for an integer that
+// does not fit 64 bits.
 Result<std::string> json_of_plain_scalar(std::string_view text);
 
 // [-+]?[0-9]+

@@ -51,8 +51,8 @@ TEST_CASE("ranges include both ends") {
 }
 
 TEST_CASE("chunks may be declared in any order and bounds come back as they were given") {
-  auto built = ChunkMap::build(pattern("{'a': 1}"), {chunk("{'a': 7}", high, 0),
-                                                     chunk(low, "{'a': 7}", 4)});
+  auto built =
+      ChunkMap::build(pattern("{'a': 1}"), {chunk("{'a': 7}", high, 0), chunk(low, "{'a': 7}", 4)});
   REQUIRE(built.has_value());
   CHECK(built->size() == 2);
   CHECK(built->owner(0) == 4);
@@ -76,19 +76,28 @@ struct FaultCase {
 TEST_CASE("gaps, overlaps and odd bounds are named") {
   const std::vector<FaultCase> cases = {
       {"none", {}, 0, {"no chunks"}},
-      {"gap", {chunk(low, "{'a': 1}", 0), chunk("{'a': 2}", high, 0)}, 1,
+      {"gap",
+       {chunk(low, "{'a': 1}", 0), chunk("{'a': 2}", high, 0)},
+       1,
        {"gap", to_json(doc("{'a': 1}")), to_json(doc("{'a': 2}"))}},
-      {"gap at the start", {chunk("{'a': 3}", high, 0)}, 0,
+      {"gap at the start",
+       {chunk("{'a': 3}", high, 0)},
+       0,
        {"gap", to_json(doc(low)), to_json(doc("{'a': 3}"))}},
-      {"gap at the end", {chunk(low, "{'a': 3}", 0)}, 0,
+      {"gap at the end",
+       {chunk(low, "{'a': 3}", 0)},
+       0,
        {"gap", to_json(doc("{'a': 3}")), to_json(doc(high))}},
-      {"overlap", {chunk(low, "{'a': 5}", 0), chunk("{'a': 4}", high, 0)}, 1,
+      {"overlap",
+       {chunk(low, "{'a': 5}", 0), chunk("{'a': 4}", high, 0)},
+       1,
        {"overlap", to_json(doc("{'a': 5}")), to_json(doc("{'a': 4}"))}},
       {"twice", {chunk(low, high, 0), chunk(low, high, 1)}, 1, {"overlap"}},
-      {"turned round", {chunk(low, "{'a': 5}", 0), chunk("{'a': 9}", "{'a': 5}", 0)}, 1,
+      {"turned round",
+       {chunk(low, "{'a': 5}", 0), chunk("{'a': 9}", "{'a': 5}", 0)},
+       1,
        {"min is not below max", to_json(doc("{'a': 9}"))}},
-      {"other field", {chunk(low, "{'b': 5}", 0), chunk("{'b': 5}", high, 0)}, 0,
-       {"'a'", "'b'"}},
+      {"other field", {chunk(low, "{'b': 5}", 0), chunk("{'b': 5}", high, 0)}, 0, {"'a'", "'b'"}},
   };
   for (const auto& c : cases) {
     INFO(c.name);

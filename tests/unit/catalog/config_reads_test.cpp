@@ -90,7 +90,8 @@ TEST_CASE("config.chunks belong to config.collections by ns and by uuid") {
   CHECK(chunks[2].view()["uuid"] == collections[1].view()["uuid"]);
   CHECK_FALSE(chunks[0].view()["uuid"] == chunks[2].view()["uuid"]);
   CHECK(chunks[0].view()["lastmodEpoch"] == collections[0].view()["lastmodEpoch"]);
-  CHECK(to_json(chunks[0].view()["min"]) == to_json(doc("{'v': {'n': {'$minKey': 1}}}").view()["v"]));
+  CHECK(to_json(chunks[0].view()["min"]) ==
+        to_json(doc("{'v': {'n': {'$minKey': 1}}}").view()["v"]));
   CHECK(to_json(chunks[0].view()["max"]) == to_json(doc("{'v': {'n': 5}}").view()["v"]));
   CHECK(chunks[0].view()["shard"].as_string() == "s1");
   CHECK(chunks[1].view()["shard"].as_string() == "s0");
@@ -116,7 +117,8 @@ TEST_CASE("the balancer is shown as off, the cluster has an id, the router its a
 
 TEST_CASE("a visitor stops the listing") {
   int visited = 0;
-  CHECK(visit_config_documents("chunks", *table(), params(), [&](BsonDoc) { return ++visited < 3; }));
+  CHECK(
+      visit_config_documents("chunks", *table(), params(), [&](BsonDoc) { return ++visited < 3; }));
   CHECK(visited == 3);
 }
 

@@ -74,31 +74,36 @@ TEST_CASE("the bounds examples of section 2.10") {
       {"{'a': 1}", "{'b': 2}", {{all()}}},
       {"{'a': 1}", "{'$where': 'true'}", {{all()}}},
       {"{'a': 1}", "{'$text': {'$search': 'x'}}", {{all()}}},
-      {"{'a': 1}", "{'a': {'$not': {'$gt': 1}}}",
+      {"{'a': 1}",
+       "{'a': {'$not': {'$gt': 1}}}",
        {{{'[', min_key, "1", ']'}, {'(', infinity, max_key, ']'}}}},
-      {"{'a': 1}", "{'$or': [{'a': 20}, {'$and': [{'a': 1}, {'b': 7}]}]}",
+      {"{'a': 1}",
+       "{'$or': [{'a': 20}, {'$and': [{'a': 1}, {'b': 7}]}]}",
        {{only("1"), only("20")}}},
       {"{'a': 1}", "{'a': 20, '$or': [{'b': 1}, {'c': 7}]}", {{only("20")}}},
-      {"{'a': 1}", "{'$or': [{'a': {'$gt': 2, '$lt': 10}}, {'a': {'$gt': 0, '$lt': 5}}]}",
+      {"{'a': 1}",
+       "{'$or': [{'a': {'$gt': 2, '$lt': 10}}, {'a': {'$gt': 0, '$lt': 5}}]}",
        {{{'(', "0", "10", ')'}}}},
       {"{'a': 1}",
        "{'$or': [{'a': {'$gt': 2, '$lt': 10}}, {'a': {'$gt': 0, '$lt': 15}}, {'a': {'$gt': 20}}]}",
        {{{'(', "0", "15", ')'}, {'(', "20", infinity, ']'}}}},
       {"{'a': 1}", "{'a': [1, 2, 3]}", {{only("1"), only("[1, 2, 3]")}}},
-      {"{'a': 1}", "{'a': " + regex("abc") + "}",
-       {{{'[', "''", "{}", ')'}, only(regex("abc"))}}},
-      {"{'a': 1}", "{'a': " + regex("^abc") + "}",
+      {"{'a': 1}", "{'a': " + regex("abc") + "}", {{{'[', "''", "{}", ')'}, only(regex("abc"))}}},
+      {"{'a': 1}",
+       "{'a': " + regex("^abc") + "}",
        {{{'[', "'abc'", "'abd'", ')'}, only(regex("^abc"))}}},
       {"{'a.b': 1}", "{'a': {'$elemMatch': {'b': 1}}}", {{only("1")}}},
       {"{'a': 1, 'b': 1}",
-       "{'$or': [{'a': {'$in': [1]}, 'b': {'$in': [1]}}, {'a': {'$in': [1, 5]}, 'b': {'$in': [1, 5]}}]}",
+       "{'$or': [{'a': {'$in': [1]}, 'b': {'$in': [1]}}, {'a': {'$in': [1, 5]}, 'b': {'$in': [1, "
+       "5]}}]}",
        {{only("1"), only("5")}, {only("1"), only("5")}}},
       {"{'a': 1, 'b': 1}",
        "{'$or': [{'a': {'$gt': 1, '$lt': 5}, 'c': 6}, {'a': 3, 'b': {'$gt': 1, '$lt': 2}}]}",
        {{{'(', "1", "5", ')'}}, {all()}}},
       {"{'a': 'hashed'}", "{'a': {'$gt': 1, '$lt': 2}}", {{all()}}},
       {"{'a': 'hashed'}", "{'a': " + regex("abc") + "}", {{all()}}},
-      {"{'a': 1, 'b': 'hashed', 'c': 1}", "{'a': {'$gt': 0, '$lte': 3}, 'b': 4}",
+      {"{'a': 1, 'b': 'hashed', 'c': 1}",
+       "{'a': {'$gt': 0, '$lte': 3}, 'b': 4}",
        {{{'(', "0", "3", ']'}}, {only(hash_of("4"))}, {all()}}},
       {"{'a': 1}", "{'a': {'$gt': 'x'}}", {{{'(', "'x'", "{}", ')'}}}},
       {"{'a': 1}", "{'a': {'$gt': 20}}", {{{'(', "20", infinity, ']'}}}},
@@ -120,7 +125,8 @@ TEST_CASE("comparisons keep to the type of their value") {
       {"{'a': 1}", "{'a': {'$gt': null}}", {{}}},
       {"{'a': 1}", "{'a': {'$gt': false}}", {{{'(', "false", "true", ']'}}}},
       {"{'a': 1}", "{'a': {'$lt': " + date + "}}", {{{'[', date_min, date, ')'}}}},
-      {"{'a': 1}", "{'a': {'$gte': " + oid + "}}",
+      {"{'a': 1}",
+       "{'a': {'$gte': " + oid + "}}",
        {{{'[', oid, "{'$oid': 'ffffffffffffffffffffffff'}", ']'}}}},
       {"{'a': 1}", "{'a': {'$gte': {'x': 1}}}", {{{'[', "{'x': 1}", "[]", ')'}}}},
       {"{'a': 1}", "{'a': {'$gt': [1]}}", {{all()}}},
@@ -138,31 +144,36 @@ TEST_CASE("lists, null, existence and negation") {
       {"{'a': 1}", "{'a': {'$not': {'$exists': false}}}", {{all()}}},
       {"{'a': 1}", "{'a': {'$in': [5, 1, 5, 'x']}}", {{only("1"), only("5"), only("'x'")}}},
       {"{'a': 1}", "{'a': {'$in': []}}", {{}}},
-      {"{'a': 1}", "{'a': {'$in': [1, " + regex("^b") + "]}}",
+      {"{'a': 1}",
+       "{'a': {'$in': [1, " + regex("^b") + "]}}",
        {{only("1"), {'[', "'b'", "'c'", ')'}, only(regex("^b"))}}},
       {"{'a': 1}", "{'a': {'$ne': 5}}", {{{'[', min_key, "5", ')'}, {'(', "5", max_key, ']'}}}},
-      {"{'a': 1}", "{'a': {'$nin': [1, 2]}}",
+      {"{'a': 1}",
+       "{'a': {'$nin': [1, 2]}}",
        {{{'[', min_key, "1", ')'}, {'(', "1", "2", ')'}, {'(', "2", max_key, ']'}}}},
-      {"{'a': 1}", "{'a': {'$ne': null}}",
+      {"{'a': 1}",
+       "{'a': {'$ne': null}}",
        {{{'[', min_key, "null", ')'}, {'(', "null", max_key, ']'}}}},
       {"{'a': 1}", "{'a': {'$ne': [1]}}", {{all()}}},
       {"{'a': 1}", "{'a': {'$not': {'$in': [1, " + regex("x") + "]}}}", {{all()}}},
       {"{'a': 1}", "{'a': {'$not': " + regex("^x") + "}}", {{all()}}},
       {"{'a': 1}", "{'a': {'$not': {'$not': {'$gt': 1}}}}", {{{'(', "1", infinity, ']'}}}},
-      {"{'a': 1}", "{'a': {'$not': {'$gte': 1, '$lte': 5}}}",
+      {"{'a': 1}",
+       "{'a': {'$not': {'$gte': 1, '$lte': 5}}}",
        {{{'[', min_key, "1", ')'}, {'(', "5", max_key, ']'}}}},
       {"{'a': 1}", "{'a': {'$not': {'$ne': 5}}}", {{only("5")}}},
       {"{'a': 1}", "{'a': {'$all': [10]}}", {{only("10")}}},
       {"{'a': 1}", "{'a': {'$all': [10, 11]}}", {{}}},
       {"{'a': 1}", "{'a': []}", {{only(undefined), only("[]")}}},
       {"{'a': 1}", "{'a': {'$elemMatch': {'$gt': 5}}}", {{{'(', "5", infinity, ']'}}}},
-      {"{'a.b': 1}", "{'a': {'$elemMatch': {'$or': [{'b': 1}, {'b': 2}]}}}",
+      {"{'a.b': 1}",
+       "{'a': {'$elemMatch': {'$or': [{'b': 1}, {'b': 2}]}}}",
        {{only("1"), only("2")}}},
       {"{'a.b': 1}", "{'a': {'b': 1}}", {{all()}}},
-      {"{'a': 1}", "{'a': {'$regex': '^ab', '$options': 'i'}}",
+      {"{'a': 1}",
+       "{'a': {'$regex': '^ab', '$options': 'i'}}",
        {{{'[', "''", "{}", ')'}, only(regex("^ab", "i"))}}},
-      {"{'a': 1}", "{'a': {'$regex': '^ab'}}",
-       {{{'[', "'ab'", "'ac'", ')'}, only(regex("^ab"))}}},
+      {"{'a': 1}", "{'a': {'$regex': '^ab'}}", {{{'[', "'ab'", "'ac'", ')'}, only(regex("^ab"))}}},
   });
 }
 
@@ -190,7 +201,8 @@ TEST_CASE("an $expr equality with a constant targets") {
   check({
       {"{'a': 1}", "{'$expr': {'$eq': ['$a', 5]}}", {{only("5")}}},
       {"{'a': 1}", "{'$expr': {'$eq': [5, '$a']}}", {{only("5")}}},
-      {"{'a': 1, 'b': 1}", "{'$expr': {'$and': [{'$eq': ['$a', 5]}, {'$eq': ['$b', 'x']}]}}",
+      {"{'a': 1, 'b': 1}",
+       "{'$expr': {'$and': [{'$eq': ['$a', 5]}, {'$eq': ['$b', 'x']}]}}",
        {{only("5")}, {only("'x'")}}},
       {"{'a': 1}", "{'$expr': {'$eq': ['$a', '$b']}}", {{all()}}},
       {"{'a': 1}", "{'$expr': {'$gt': ['$a', 5]}}", {{all()}}},
@@ -204,8 +216,8 @@ TEST_CASE("hashed fields are bounded by points of hashes") {
       {"{'a': 'hashed'}", "{'a': 5}", {{only(hash_of("5"))}}},
       {"{'a': 'hashed'}", "{'a': {'$eq': 'x'}}", {{only(hash_of("'x'"))}}},
   });
-  const auto in = bounds_of_filter(pattern("{'a': 'hashed'}"), doc("{'a': {'$in': [1, 2, 3]}}"),
-                                   true);
+  const auto in =
+      bounds_of_filter(pattern("{'a': 'hashed'}"), doc("{'a': {'$in': [1, 2, 3]}}"), true);
   CHECK(in.fields[0].size() == 3);
   for (const Interval& interval : in.fields[0]) CHECK(interval.is_point());
 }
@@ -220,7 +232,8 @@ TEST_CASE("under another collation only uncollatable values bound") {
           {"{'a': 1}", "{'a': {'$gt': 'y'}}", {{all()}}},
           {"{'a': 1}", "{'a': {'$ne': 'y'}}", {{all()}}},
           {"{'a': 1}", "{'a': {'x': 1}}", {{all()}}},
-          {"{'a': 1}", "{'a': " + regex("^y") + "}",
+          {"{'a': 1}",
+           "{'a': " + regex("^y") + "}",
            {{{'[', "'y'", "'z'", ')'}, only(regex("^y"))}}},
           {"{'a': 1, 'b': 1}", "{'a': 5, 'b': 'y'}", {{only("5")}, {all()}}},
           {"{'a': 'hashed'}", "{'a': 'y'}", {{all()}}},
@@ -230,10 +243,10 @@ TEST_CASE("under another collation only uncollatable values bound") {
 
 TEST_CASE("prefixes of regular expressions") {
   const std::map<std::string, std::string> cases = {
-      {"abc", ""},     {"^abc", "abc"},   {"^abc$", "abc"},     {"^abc.*", "abc"},
-      {"^abc*", "ab"}, {"^abc?d", "ab"},  {"^abc+", "abc"},     {"^abc{0,2}", "ab"},
-      {"^a|b", ""},    {"^a\\.b", "a.b"}, {"^a\\d", "a"},       {"\\Aab", "ab"},
-      {"^(ab)", ""},   {"^ab(c)", "ab"},  {"^[ab]", ""},        {"^", ""},
+      {"abc", ""},     {"^abc", "abc"},    {"^abc$", "abc"},     {"^abc.*", "abc"},
+      {"^abc*", "ab"}, {"^abc?d", "ab"},   {"^abc+", "abc"},     {"^abc{0,2}", "ab"},
+      {"^a|b", ""},    {"^a\\.b", "a.b"},  {"^a\\d", "a"},       {"\\Aab", "ab"},
+      {"^(ab)", ""},   {"^ab(c)", "ab"},   {"^[ab]", ""},        {"^", ""},
       {"", ""},        {"^\xc3\xa9*", ""}, {"^x\xc3\xa9?", "x"}, {"^a\\", "a"},
   };
   for (const auto& [text, prefix] : cases) {
@@ -287,8 +300,8 @@ TEST_CASE("the flatten examples of section 2.10") {
 }
 
 TEST_CASE("too many ranges are refused with 17439 and none is visited") {
-  const auto bounds = bounds_of_filter(pattern("{'a': 1, 'b': 1}"),
-                                       doc("{'a': 5, 'b': {'$in': [1, 2, 3]}}"), true);
+  const auto bounds =
+      bounds_of_filter(pattern("{'a': 1, 'b': 1}"), doc("{'a': 5, 'b': {'$in': [1, 2, 3]}}"), true);
   int visited = 0;
   const auto visit = [&](std::string_view, std::string_view) { return ++visited > 0; };
   const auto done = flatten(bounds, visit, 2);
@@ -302,8 +315,9 @@ TEST_CASE("too many ranges are refused with 17439 and none is visited") {
 TEST_CASE("a visitor ends the enumeration by returning false") {
   const auto bounds = bounds_of_filter(pattern("{'a': 1}"), doc("{'a': {'$in': [1, 2, 3]}}"), true);
   int visited = 0;
-  CHECK(flatten(bounds, [&](std::string_view, std::string_view) { return ++visited < 2; })
-            .has_value());
+  CHECK(flatten(bounds, [&](std::string_view, std::string_view) {
+          return ++visited < 2;
+        }).has_value());
   CHECK(visited == 2);
 }
 

@@ -20,8 +20,8 @@ struct Table {
     std::vector<ChunkSpec> chunks;
     BsonDoc low = key.min_bound();
     for (std::size_t i = 0; i < owners.size(); ++i) {
-      BsonDoc high = i < splits.size() ? doc("{'a': " + std::to_string(splits[i]) + "}")
-                                       : key.max_bound();
+      BsonDoc high =
+          i < splits.size() ? doc("{'a': " + std::to_string(splits[i]) + "}") : key.max_bound();
       const auto shard = static_cast<ShardIndex>(shard_names.find(owners[i]));
       chunks.push_back({std::move(low), high, shard});
       low = std::move(high);
@@ -103,8 +103,7 @@ TEST_CASE("a changed shard key is named") {
   const ShardKeyPattern key = pattern("{'b': 1}");
   parts.collections.push_back({"db.c", key, false, ChunkMap::single(key, 0), 0});
   const RoutingSnapshot now(std::move(parts));
-  const auto result =
-      compare_fingerprint(Table({}, "A").document(), *now.collection("db.c"), now);
+  const auto result = compare_fingerprint(Table({}, "A").document(), *now.collection("db.c"), now);
   REQUIRE(result.has_error());
   CHECK(result.error().is(ErrorCode::illegal_operation));
   CHECK_THAT(result.error().message, Catch::Contains("its shard key was"));

@@ -31,7 +31,8 @@ TEST_CASE("the targeting examples of section 2.10") {
       {"{'$or': [{'a': 'u'}, {'a': {'$gte': 'y'}}]}", true, {0, 2, 3}},
       {"{'$or': [{'a': 'u'}, {'a': {'$gte': 'zz'}}, {}]}", true, {0, 1, 2, 3}},
       {"{'a': {'$gt': 'x', '$lt': 'x'}}", true, {0}},
-      {"{'$or': [{'a': 'x'}, {'a': {'$gt': 'u', '$lt': 'u'}}, {'a': {'$gte': 'y'}}]}", true,
+      {"{'$or': [{'a': 'x'}, {'a': {'$gt': 'u', '$lt': 'u'}}, {'a': {'$gte': 'y'}}]}",
+       true,
        {1, 2, 3}},
       {"{'a': 'y'}", false, {0, 1, 2, 3}},
       {"{'a': 5}", true, {0}},
@@ -49,8 +50,8 @@ TEST_CASE("the targeting examples of section 2.10") {
 
 TEST_CASE("combinations of a compound key") {
   const auto routing = split_at("{'a': 1, 'b': 1}", {"{'a': 5, 'b': 10}", "{'a': 5, 'b': 20}"});
-  const auto shards = routing.target_filter(
-      doc("{'a': {'$in': [0, 5, 10]}, 'b': {'$in': [0, 5, 25]}}"), true);
+  const auto shards =
+      routing.target_filter(doc("{'a': {'$in': [0, 5, 10]}, 'b': {'$in': [0, 5, 25]}}"), true);
   CHECK(list(*shards) == std::vector<int>{0, 1, 2});
   CHECK(list(*routing.target_filter(doc("{'a': 5, 'b': {'$in': [0, 25]}}"), true)) ==
         std::vector<int>{0, 2});
@@ -75,9 +76,9 @@ TEST_CASE("a hashed key targets by hash") {
   ChunkMap chunks = ChunkMap::even_hashed(key, 3);
   const CollectionRouting routing{"db.c", std::move(key), false, std::move(chunks), 0};
   // Hashes from section 2.9; the outer thirds begin at about ±3.07e18.
-  CHECK(routing.target_exact(doc("{'_id': 0}"), true) == ShardIndex{2});   // 4854801880128277513
-  CHECK(routing.target_exact(doc("{'_id': 3}"), true) == ShardIndex{1});   // -1529429926180645992
-  CHECK(routing.target_exact(doc("{'_id': 6}"), true) == ShardIndex{0});   // -6504342592125989714
+  CHECK(routing.target_exact(doc("{'_id': 0}"), true) == ShardIndex{2});  // 4854801880128277513
+  CHECK(routing.target_exact(doc("{'_id': 3}"), true) == ShardIndex{1});  // -1529429926180645992
+  CHECK(routing.target_exact(doc("{'_id': 6}"), true) == ShardIndex{0});  // -6504342592125989714
   CHECK(*routing.target_document(doc("{'_id': 3.0}")) == 1);
   CHECK(list(*routing.target_filter(doc("{'_id': {'$in': [0, 6]}}"), true)) ==
         std::vector<int>{0, 2});
@@ -123,7 +124,8 @@ TEST_CASE("the default shard key covers what is not declared and not the server'
   CHECK(table.collection("app.users")->ns == "app.users");
   CHECK(table.collection("app.other") == table.default_collection());
   CHECK(table.collection("x.a.b.c") == table.default_collection());
-  for (const char* ns : {"app.system.views", "admin.x", "config.settings", "local.x", "app", "app."}) {
+  for (const char* ns :
+       {"app.system.views", "admin.x", "config.settings", "local.x", "app", "app."}) {
     INFO(ns);
     CHECK(table.collection(ns) == nullptr);
   }

@@ -13,10 +13,14 @@ bool same(DocView a, DocView b) { return compare_documents(a, b) == 0; }
 
 TEST_CASE("patterns that are shard keys are accepted") {
   const std::string good[] = {
-      "{'a': 1}",          "{'a': 1.0}",
-      "{'a': {'$numberLong': '1'}}", "{'a': {'$numberDecimal': '1'}}",
-      "{'a': 'hashed'}",   "{'a': 1, 'b': 'hashed', 'c': 1}",
-      "{'a.b.c': 1}",      "{'a': 1, 'a.b': 1}",
+      "{'a': 1}",
+      "{'a': 1.0}",
+      "{'a': {'$numberLong': '1'}}",
+      "{'a': {'$numberDecimal': '1'}}",
+      "{'a': 'hashed'}",
+      "{'a': 1, 'b': 'hashed', 'c': 1}",
+      "{'a.b.c': 1}",
+      "{'a': 1, 'a.b': 1}",
       "{'_id': 'hashed'}",
   };
   for (const auto& json : good) {
@@ -27,10 +31,10 @@ TEST_CASE("patterns that are shard keys are accepted") {
 
 TEST_CASE("patterns that are no shard keys are refused with BadValue") {
   const std::string bad[] = {
-      "{}",           "{'a': -1}",    "{'a': '1'}",  "{'a': 'hash'}",      "{'': 1}",
-      "{'a': {'b': 1}}", "{'a.b.': 1}", "{'.a': 1}", "{'a..b': 1}",        "{'a': true}",
-      "{'a': 2}",     "{'a': 0}",     "{'a': null}", "{'a': 1, 'a': 1}",   "{'$a': 1}",
-      "{'a': 'hashed', 'b': 'hashed'}",
+      "{}",          "{'a': -1}",        "{'a': '1'}",  "{'a': 'hash'}",
+      "{'': 1}",     "{'a': {'b': 1}}",  "{'a.b.': 1}", "{'.a': 1}",
+      "{'a..b': 1}", "{'a': true}",      "{'a': 2}",    "{'a': 0}",
+      "{'a': null}", "{'a': 1, 'a': 1}", "{'$a': 1}",   "{'a': 'hashed', 'b': 'hashed'}",
   };
   for (const auto& json : bad) {
     INFO(json);
@@ -91,8 +95,7 @@ TEST_CASE("the key of a document follows section 2.7") {
 
 TEST_CASE("a regex or a DBRef may be the shard key of a document") {
   const ShardKeyPattern key = pattern("{'a': 1}");
-  CHECK(key.key_of_document(
-               doc("{'a': {'$regularExpression': {'pattern': 'x', 'options': ''}}}"))
+  CHECK(key.key_of_document(doc("{'a': {'$regularExpression': {'pattern': 'x', 'options': ''}}}"))
             .has_value());
 }
 
@@ -226,8 +229,8 @@ TEST_CASE("exact equality on _id") {
   CHECK_FALSE(exact_id_equality(doc("{'_id': [1]}")));
   CHECK_FALSE(exact_id_equality(doc("{'_id': {'$gt': 5}}")));
   CHECK_FALSE(exact_id_equality(doc("{'_id': {'$in': [5]}}")));
-  CHECK_FALSE(exact_id_equality(
-      doc("{'_id': {'$regularExpression': {'pattern': 'x', 'options': ''}}}")));
+  CHECK_FALSE(
+      exact_id_equality(doc("{'_id': {'$regularExpression': {'pattern': 'x', 'options': ''}}}")));
 }
 
 }  // namespace

@@ -87,8 +87,10 @@ BsonDoc first_bound(const std::string& value) {
     - ns: app.c
       key: {a: 1}
       chunks:
-        - {min: {a: {$minKey: 1}}, max: )" + value + R"(, shard: shard0}
-        - {min: )" + value + R"(, max: {a: {$maxKey: 1}}, shard: shard1}
+        - {min: {a: {$minKey: 1}}, max: )" +
+                          value + R"(, shard: shard0}
+        - {min: )" + value +
+                          R"(, max: {a: {$maxKey: 1}}, shard: shard1}
 )");
   return BsonDoc(table->collection("app.c")->chunks.max_bound(0));
 }
@@ -141,11 +143,11 @@ struct ErrorCase {
 
 TEST_CASE("what is wrong is named with its line") {
   const std::string orders = "  collections:\n    - ns: app.orders\n      key: {a: 1}\n";
-  const std::string chunk0 =
-      "        - {min: {a: {$minKey: 1}}, max: {a: 5}, shard: shard0}\n";
+  const std::string chunk0 = "        - {min: {a: {$minKey: 1}}, max: {a: 5}, shard: shard0}\n";
   const std::string chunks = orders + "      chunks:\n" + chunk0;
   const ErrorCase cases[] = {
-      {"  colections: []\n", 6, "unknown key 'colections' in routing (did you mean 'collections'?)"},
+      {"  colections: []\n", 6,
+       "unknown key 'colections' in routing (did you mean 'collections'?)"},
       {"  shards: []\n", 6, "key 'shards' stands twice"},
       {"  defaultPrimary: shrad1\n", 6, "unknown shard 'shrad1' (did you mean 'shard1'?)"},
       {"  databases: [{name: app, primary: x}]\n", 6, "unknown shard 'x'"},
@@ -186,13 +188,17 @@ TEST_CASE("what is wrong is named with its line") {
        "does not fit 64 bits"},
       {orders + "      chunks: []\n", 9, "'chunks' of 'app.orders' is empty"},
       {"  defaultShardKey: {a: hash}\n", 6, "Every field must be 1"},
-      {orders + "  zones:\n    - {name: eu, ns: app.order, min: {a: 1}, max: {a: 2}, shards: [shard0]}\n",
+      {orders + "  zones:\n    - {name: eu, ns: app.order, min: {a: 1}, max: {a: 2}, shards: "
+                "[shard0]}\n",
        10, "'app.order' is no sharded collection (did you mean 'app.orders'?)"},
-      {orders + "  zones:\n    - {name: eu, ns: app.orders, min: {a: 3}, max: {a: 2}, shards: [shard0]}\n",
+      {orders + "  zones:\n    - {name: eu, ns: app.orders, min: {a: 3}, max: {a: 2}, shards: "
+                "[shard0]}\n",
        10, "min is not below max"},
-      {orders + "  zones:\n    - {name: eu, ns: app.orders, min: {b: 1}, max: {a: 2}, shards: [shard0]}\n",
+      {orders + "  zones:\n    - {name: eu, ns: app.orders, min: {b: 1}, max: {a: 2}, shards: "
+                "[shard0]}\n",
        10, "field 'a' is due where 'b' stands"},
-      {orders + "  zones:\n    - {name: eu, ns: app.orders, min: {a: 1}, max: {a: 5}, shards: [shard0]}\n"
+      {orders + "  zones:\n    - {name: eu, ns: app.orders, min: {a: 1}, max: {a: 5}, shards: "
+                "[shard0]}\n"
                 "    - {name: us, ns: app.orders, min: {a: 4}, max: {a: 9}, shards: [shard1]}\n",
        11, "zones overlap: 'eu'"},
       {"  collections: [{ns: app.c\n", 8, ""},
@@ -220,9 +226,11 @@ TEST_CASE("what is wrong with the shards is named") {
       {"routing:\n  shards:\n    - {name: a, uri: 'http://x'}\n", "must start with mongodb://"},
       {"routing:\n  shards:\n    - {name: a, uri: 'mongodb://'}\n", "name a host"},
       {"routing:\n  shards:\n    - {name: config, uri: 'mongodb://x'}\n", "reserved"},
-      {"routing:\n  shards:\n    - {name: a, uri: 'mongodb://x'}\n    - {name: a, uri: 'mongodb://y'}\n",
+      {"routing:\n  shards:\n    - {name: a, uri: 'mongodb://x'}\n    - {name: a, uri: "
+       "'mongodb://y'}\n",
        "spillway.yml:4: shard 'a' stands twice"},
-      {"routing:\n  shards:\n    - {name: a, uri: 'mongodb://x'}\n    - {name: b, uri: 'mongodb://x'}\n",
+      {"routing:\n  shards:\n    - {name: a, uri: 'mongodb://x'}\n    - {name: b, uri: "
+       "'mongodb://x'}\n",
        "spillway.yml:4: shards 'a' and 'b' have the same uri"},
       {"routing:\n  shards:\n    - {name: a, url: 'mongodb://x'}\n", "(did you mean 'uri'?)"},
       {"routing:\n  shards: [\n", "spillway.yml:"},
@@ -243,12 +251,14 @@ TEST_CASE("splitting a chunk keeps the fingerprint, moving one changes it") {
   const std::string tail = "        - {min: {a: 5}, max: {a: {$maxKey: 1}}, shard: shard1}\n";
   const auto whole =
       fingerprint("        - {min: {a: {$minKey: 1}}, max: {a: 5}, shard: shard0}\n" + tail);
-  const auto split =
-      fingerprint("        - {min: {a: {$minKey: 1}}, max: {a: 1}, shard: shard0}\n"
-                  "        - {min: {a: 1}, max: {a: 5}, shard: shard0}\n" + tail);
-  const auto moved =
-      fingerprint("        - {min: {a: {$minKey: 1}}, max: {a: 1}, shard: shard1}\n"
-                  "        - {min: {a: 1}, max: {a: 5}, shard: shard0}\n" + tail);
+  const auto split = fingerprint(
+      "        - {min: {a: {$minKey: 1}}, max: {a: 1}, shard: shard0}\n"
+      "        - {min: {a: 1}, max: {a: 5}, shard: shard0}\n" +
+      tail);
+  const auto moved = fingerprint(
+      "        - {min: {a: {$minKey: 1}}, max: {a: 1}, shard: shard1}\n"
+      "        - {min: {a: 1}, max: {a: 5}, shard: shard0}\n" +
+      tail);
   CHECK(whole == split);
   CHECK(whole != moved);
 }

@@ -1,5 +1,6 @@
-// Whatever the filter, the shards it is sent to include the shard of every document that matches it.
-// Documents, filters and chunks come from a seeded generator; a small matcher says what matches.
+// Whatever the filter, the shards it is sent to include the shard of every document that matches
+// it. Documents, filters and chunks come from a seeded generator; a small matcher says what
+// matches.
 #include <cctype>
 #include <cmath>
 #include <iostream>
@@ -16,7 +17,8 @@ namespace {
 using test::doc;
 using test::pattern;
 
-// ---- A matcher for documents without arrays -------------------------------------------------------
+// ---- A matcher for documents without arrays
+// -------------------------------------------------------
 
 bool is_nan(ValueView value) {
   return value.is_number() && std::isnan(value.to_double().value_or(0));
@@ -135,7 +137,8 @@ BsonDoc lower_case(DocView source) {
   return std::move(out).finish();
 }
 
-// ---- The generator --------------------------------------------------------------------------------
+// ---- The generator
+// --------------------------------------------------------------------------------
 
 class Generator {
  public:
@@ -145,17 +148,27 @@ class Generator {
 
   std::string scalar() {
     switch (below(12)) {
-      case 0: return "null";
-      case 1: return below(2) == 0 ? "true" : "false";
-      case 2: return "{'$date': {'$numberLong': '" + std::to_string(below(5)) + "'}}";
-      case 3: return "{'$numberDouble': 'NaN'}";
-      case 4: return std::to_string(below(10)) + ".5";
-      case 5: return "{'$numberLong': '" + std::to_string(below(12)) + "'}";
-      case 6: return "{'$oid': '00000000000000000000000" + std::to_string(below(5)) + "'}";
-      case 7: return "{'x': " + std::to_string(below(3)) + "}";
+      case 0:
+        return "null";
+      case 1:
+        return below(2) == 0 ? "true" : "false";
+      case 2:
+        return "{'$date': {'$numberLong': '" + std::to_string(below(5)) + "'}}";
+      case 3:
+        return "{'$numberDouble': 'NaN'}";
+      case 4:
+        return std::to_string(below(10)) + ".5";
+      case 5:
+        return "{'$numberLong': '" + std::to_string(below(12)) + "'}";
+      case 6:
+        return "{'$oid': '00000000000000000000000" + std::to_string(below(5)) + "'}";
+      case 7:
+        return "{'x': " + std::to_string(below(3)) + "}";
       case 8:
-      case 9: return "'" + word() + "'";
-      default: return std::to_string(static_cast<int>(below(14)) - 3);
+      case 9:
+        return "'" + word() + "'";
+      default:
+        return std::to_string(static_cast<int>(below(14)) - 3);
     }
   }
 
@@ -196,9 +209,7 @@ class Generator {
            "', 'options': '" + (below(4) == 0 ? "i" : "") + "'}}";
   }
 
-  std::string operand() {
-    return !collation_ && below(8) == 0 ? regex() : scalar();
-  }
+  std::string operand() { return !collation_ && below(8) == 0 ? regex() : scalar(); }
 
   std::string several() {
     std::string out;
@@ -209,25 +220,33 @@ class Generator {
   std::string operation(int depth) {
     static const char* comparisons[] = {"$gt", "$gte", "$lt", "$lte", "$eq", "$ne"};
     switch (below(depth > 0 ? 10 : 9)) {
-      case 0: return "'$in': " + several();
-      case 1: return "'$nin': " + several();
-      case 2: return std::string("'$exists': ") + (below(2) == 0 ? "true" : "false");
-      case 3: return below(2) == 0 ? "'$all': " + several() : "'$mod': [2, 0]";
-      case 9: return "'$not': {" + operation(depth - 1) + "}";
-      default: return "'" + std::string(comparisons[below(6)]) + "': " + scalar();
+      case 0:
+        return "'$in': " + several();
+      case 1:
+        return "'$nin': " + several();
+      case 2:
+        return std::string("'$exists': ") + (below(2) == 0 ? "true" : "false");
+      case 3:
+        return below(2) == 0 ? "'$all': " + several() : "'$mod': [2, 0]";
+      case 9:
+        return "'$not': {" + operation(depth - 1) + "}";
+      default:
+        return "'" + std::string(comparisons[below(6)]) + "': " + scalar();
     }
   }
 
   std::string predicate(const std::string& path) {
     const std::string head = "'" + path + "': ";
     switch (below(4)) {
-      case 0: return head + operand();
+      case 0:
+        return head + operand();
       case 1: {
         const std::string first = operation(2);
         std::string second = operation(2);
         return head + "{" + first + ", " + second + "}";
       }
-      default: return head + "{" + operation(2) + "}";
+      default:
+        return head + "{" + operation(2) + "}";
     }
   }
 
@@ -275,9 +294,9 @@ CollectionRouting random_routing(Generator& random, const char* key_json) {
 }
 
 void check_round(std::uint64_t seed, bool collation, std::size_t& matched, std::size_t& narrowed) {
-  static const char* keys[] = {"{'a': 1}",           "{'a': 1, 'b': 1}", "{'d.e': 1}",
-                               "{'a': 'hashed'}",    "{'a': 1, 'd.e': 'hashed'}",
-                               "{'b': 1, 'd.e': 1, 'a': 1}"};
+  static const char* keys[] = {
+      "{'a': 1}",        "{'a': 1, 'b': 1}",          "{'d.e': 1}",
+      "{'a': 'hashed'}", "{'a': 1, 'd.e': 'hashed'}", "{'b': 1, 'd.e': 1, 'a': 1}"};
   Generator random(seed, collation);
   const CollectionRouting routing = random_routing(random, keys[seed % 6]);
   std::vector<BsonDoc> documents;
@@ -296,8 +315,8 @@ void check_round(std::uint64_t seed, bool collation, std::size_t& matched, std::
       REQUIRE(owner.has_value());
       if (shards->contains(*owner)) continue;
       FAIL("seed " << seed << (collation ? " with a collation" : "") << ": key "
-                   << to_json(routing.key.pattern()) << ", filter " << to_json(filter)
-                   << " misses " << to_json(document));
+                   << to_json(routing.key.pattern()) << ", filter " << to_json(filter) << " misses "
+                   << to_json(document));
     }
   }
 }
