@@ -18,7 +18,7 @@ std::span<char> ReplyReader::room() {
   // Moving the rest to the front is cheap as long as it is little; a buffer twice as large as what
   // is wanted keeps it rare.
   if (buffer_.size() - end_ < room_bytes_ / 2 || buffer_.size() - begin_ < wanted_) {
-    std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
+    if (begin_ < end_) std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
     end_ -= begin_;
     begin_ = 0;
     if (buffer_.size() < wanted + room_bytes_ / 2) buffer_.resize(wanted + room_bytes_ / 2);
