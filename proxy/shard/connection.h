@@ -1,28 +1,39 @@
 // Connection: one shard connection and the message it is in the middle of. Belongs to one worker.
 #pragma once
 
+#include <boost/intrusive/list.hpp>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "allocator/buffer.h"
 #include "proxy/base/transport.h"
 #include "proxy/shard/gateway.h"
+#include "proxy/wire/compression.h"
+#include "proxy/wire/message.h"
 
 namespace spillway::shard {
 
 // Life: connected → handshaken → (send → receive)* → closed. A connection whose reply was not read to its end is
 // dirty: it is never pooled again.
-class Connection {
+class Connection : public boost::intrusive::list_base_hook<
+                       boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
  public:
   Connection(std::unique_ptr<Transport> transport, HostAddress address);
   ~Connection();
+
+  // From now on commands leave compressed, and compressed replies are accepted. `budget` pays for the
+  // compressed bytes; where it refuses, the command leaves as it is.
+  void use_compression(wire::Compressor compressor, MemoryBudget& budget) noexcept;
 
   // Sends header, flags and sections. False: the connection failed; nothing or only part of the command left.
   Task<bool> send(const Command& command, TimePoint deadline);
 
   // Reads a reply's header and then the whole message, or, with `stream` and a long message, its first
   // limits::reply_complete_bytes_max bytes. The size is checked before memory is taken.
+  // Errors: HostUnreachable(6), MaxTimeMSExpired(50) at the deadline, ProtocolError(17), ChecksumMismatch(288),
+  // ExceededMemoryLimit(146), or what fail() was given. After an error the connection is broken.
   Task<Result<Reply>> receive(MemoryBudget& budget, bool stream, TimePoint deadline);
 
   // The rest of a streaming reply, as the socket gives it; never reads past the message's end.
@@ -32,17 +43,58 @@ class Connection {
   std::size_t remaining() const noexcept { return remaining_; }
   bool clean() const noexcept;  // no request under way, nothing unread, not broken
   void mark_broken() noexcept { broken_ = true; }
+  // Ends the connection under whoever waits on it: send() and receive() then report `why`.
+  void fail(Error why);
+  // Why send() failed.
+  Error failure() const;
+  // Nothing has arrived and the peer has not hung up: one read that finds nothing. REQUIRES clean().
+  bool still_quiet();
 
+  // The whole of the last command left: the shard may have executed it.
+  bool sent_whole() const noexcept { return sent_whole_; }
+  bool broken() const noexcept { return broken_; }
   Transport& transport() noexcept { return *transport_; }
   const HostAddress& address() const noexcept { return address_; }
 
+  // The pool's own notes.
+  struct PoolNotes {
+    std::uint64_t generation = 0;
+    TimePoint idle_since;
+    bool bulk = false;
+  };
+  PoolNotes pool_notes;
+
  private:
+  struct Incoming {
+    wire::MessageHeader header;
+    std::uint32_t flags = 0;
+    bool compressed = false;
+  };
+  Task<bool> send_pieces(std::span<iovec> pieces, TimePoint deadline);
+  Task<bool> send_compressed(const Command& command, TimePoint deadline);
+  bool wants_compression(const Command& command) const noexcept;
+  Result<Incoming> check_start(Bytes start) const;
+  Task<Result<Buffer>> receive_start(MemoryBudget& budget, bool stream, Incoming& incoming,
+                                     TimePoint deadline);
+  Task<Result<Buffer>> receive_rest(Buffer buffer, std::size_t want, bool wait_first,
+                                    TimePoint deadline);
+  Result<Buffer> decompressed(const Incoming& incoming, const Buffer& envelope, MemoryBudget& budget) const;
+  Result<void> check_reply(const Buffer& bytes, const Incoming& incoming) const;
+  Error broken_by(Error why);
+  Error wait_failed(bool timed_out);
+  Error read_failed(IoResult got);
+
   std::unique_ptr<Transport> transport_;
   HostAddress address_;
   std::int32_t next_request_id_ = 1;
   std::size_t remaining_ = 0;
   bool awaiting_reply_ = false;
   bool broken_ = false;
+  bool sent_whole_ = false;
+  bool send_timed_out_ = false;
+  std::optional<wire::Compressor> compressor_;
+  MemoryBudget* compression_budget_ = nullptr;
+  std::unique_ptr<Error> cause_;
 };
 
 }  // namespace spillway::shard

@@ -1,0 +1,351 @@
+#include "proxy/shard/connection.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "allocator/limits.h"
+#include "proxy/wire/crc32c.h"
+#include "proxy/wire/op_msg.h"
+
+namespace spillway::shard {
+
+namespace {
+
+using wire::OpCode;
+
+// Where a reply is first read to: small ones are complete after one system call. Its content is lost at the
+// next suspension, so that one per thread serves all connections.
+constexpr std::size_t scratch_bytes = 16 * limits::kib;
+MutableBytes receive_scratch() noexcept {
+  alignas(64) thread_local std::array<std::uint8_t, scratch_bytes> scratch;
+  return scratch;
+}
+
+// The start of a reply tells everything once this much of it is there: the header, the flags, the kind of
+// the first section and its length. It is also the size of the smallest OP_MSG with a body.
+constexpr std::size_t start_bytes = wire::op_msg_prefix_bytes + 5;
+constexpr std::size_t header_and_flags_bytes = limits::message_header_bytes + 4;
+// A shorter command is not worth the work of compressing it.
+constexpr std::size_t compression_threshold_bytes = 512;
+
+Error protocol_error(std::string text) { return Error(ErrorCode::protocol_error, std::move(text)); }
+
+// The name of a command whose body comes first; empty if it does not.
+std::string_view command_name(const Command& command) noexcept {
+  if (command.section_count == 0 || command.sections[0].iov_len < 8) return {};
+  const auto* bytes = static_cast<const char*>(command.sections[0].iov_base);
+  if (bytes[0] != 0) return {};
+  const std::string_view rest(bytes + 6, command.sections[0].iov_len - 6);
+  return rest.substr(0, rest.find('\0'));
+}
+
+void write_prefix(std::uint8_t* to, std::size_t total, std::int32_t request_id, std::uint32_t flags) {
+  wire::write_header(to, {.message_length = static_cast<std::int32_t>(total),
+                          .request_id = request_id,
+                          .response_to = 0,
+                          .op_code = static_cast<std::int32_t>(OpCode::msg)});
+  store_le(to + limits::message_header_bytes, flags);
+}
+
+}  // namespace
+
+Connection::Connection(std::unique_ptr<Transport> transport, HostAddress address)
+    : transport_(std::move(transport)), address_(std::move(address)) {}
+
+Connection::~Connection() { transport_->close(); }
+
+void Connection::use_compression(wire::Compressor compressor, MemoryBudget& budget) noexcept {
+  compressor_ = compressor;
+  compression_budget_ = &budget;
+}
+
+bool Connection::clean() const noexcept { return !broken_ && !awaiting_reply_ && remaining_ == 0; }
+
+void Connection::fail(Error why) {
+  if (!cause_) cause_ = std::make_unique<Error>(std::move(why));
+  broken_ = true;
+  transport_->close();
+}
+
+Error Connection::failure() const {
+  if (cause_) return *cause_;
+  if (send_timed_out_) return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+  return Error(ErrorCode::host_unreachable, "the connection broke while a command was sent");
+}
+
+bool Connection::still_quiet() {
+  std::uint8_t byte;
+  if (transport_->try_read({&byte, 1}).would_block()) return true;
+  broken_ = true;
+  return false;
+}
+
+Error Connection::broken_by(Error why) {
+  broken_ = true;
+  return cause_ ? *cause_ : why;
+}
+
+Error Connection::wait_failed(bool timed_out) {
+  if (timed_out) {
+    return broken_by(Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit"));
+  }
+  return broken_by(Error(ErrorCode::host_unreachable, "the connection was closed"));
+}
+
+Error Connection::read_failed(IoResult got) {
+  return broken_by(Error(ErrorCode::host_unreachable,
+                         got.status == IoResult::Status::closed
+                             ? "the connection was closed by the shard"
+                             : "the connection broke while a reply was awaited"));
+}
+
+// --- sending
+
+Task<bool> Connection::send_pieces(std::span<iovec> pieces, TimePoint deadline) {
+  pieces = advance_pieces(pieces, 0);
+  while (!pieces.empty()) {
+    const IoResult wrote = transport_->try_write(pieces);
+    if (wrote.ok()) {
+      pieces = advance_pieces(pieces, wrote.bytes);
+      continue;
+    }
+    if (!wrote.would_block()) break;
+    ReadyWait writable(*transport_, Transport::Direction::write, deadline);
+    const bool ready = co_await writable;
+    if (!ready) {
+      send_timed_out_ = writable.timed_out();
+      break;
+    }
+  }
+  sent_whole_ = pieces.empty();
+  if (!sent_whole_) broken_ = true;
+  co_return sent_whole_;
+}
+
+bool Connection::wants_compression(const Command& command) const noexcept {
+  return compressor_ && command.bytes() >= compression_threshold_bytes &&
+         wire::may_compress(command_name(command));
+}
+
+Task<bool> Connection::send(const Command& command, TimePoint deadline) {
+  SPILLWAY_CHECK(clean());
+  const std::size_t total = header_and_flags_bytes + command.bytes();
+  sent_whole_ = false;
+  awaiting_reply_ = true;
+  if (total > limits::message_bytes_max) {
+    fail(Error(ErrorCode::bson_object_too_large,
+               fmt::format("a command of {} bytes is longer than a message may be", total)));
+    co_return false;
+  }
+  if (wants_compression(command)) {
+    auto sending = send_compressed(command, deadline);
+    co_return co_await sending;
+  }
+  std::array<std::uint8_t, header_and_flags_bytes> prefix;
+  write_prefix(prefix.data(), total, next_request_id_, command.flags);
+  std::array<iovec, 4> pieces;
+  pieces[0] = {prefix.data(), prefix.size()};
+  std::copy_n(command.sections.begin(), command.section_count, pieces.begin() + 1);
+  auto sending = send_pieces(std::span(pieces).first(command.section_count + 1), deadline);
+  co_return co_await sending;
+}
+
+Task<bool> Connection::send_compressed(const Command& command, TimePoint deadline) {
+  const std::size_t total = header_and_flags_bytes + command.bytes();
+  std::array<std::uint8_t, header_and_flags_bytes> prefix;
+  write_prefix(prefix.data(), total, next_request_id_, command.flags);
+  auto whole = Buffer::allocate(*compression_budget_, total);
+  auto packed =
+      Buffer::allocate(*compression_budget_, wire::compressed_message_size_max(*compressor_, total));
+  if (whole && packed) {
+    whole->append(prefix.data(), prefix.size());
+    for (std::size_t i = 0; i < command.section_count; ++i) {
+      whole->append(command.sections[i].iov_base, command.sections[i].iov_len);
+    }
+    const auto size = wire::compress_message(*compressor_, whole->bytes(), packed->free_space());
+    whole.reset();
+    if (size.has_value()) {
+      iovec piece{packed->data(), *size};
+      auto sending = send_pieces({&piece, 1}, deadline);
+      co_return co_await sending;
+    }
+  }
+  std::array<iovec, 4> pieces;
+  pieces[0] = {prefix.data(), prefix.size()};
+  std::copy_n(command.sections.begin(), command.section_count, pieces.begin() + 1);
+  auto sending = send_pieces(std::span(pieces).first(command.section_count + 1), deadline);
+  co_return co_await sending;
+}
+
+// --- receiving
+
+// What the first bytes of a reply say, as far as they are there (at least a header).
+Result<Connection::Incoming> Connection::check_start(Bytes start) const {
+  Incoming incoming;
+  auto header = wire::parse_header(start);
+  if (header.has_error()) return header.error();
+  incoming.header = *header;
+  incoming.compressed = header->is(OpCode::compressed);
+  if (!incoming.compressed && !header->is(OpCode::msg)) {
+    return protocol_error(fmt::format("a reply has opcode {}", header->op_code));
+  }
+  if (incoming.compressed && !compressor_) {
+    return protocol_error("a reply is compressed, which was not agreed upon");
+  }
+  if (header->response_to != next_request_id_) {
+    return protocol_error("a reply answers another request");
+  }
+  if (static_cast<std::size_t>(header->message_length) < start_bytes) {
+    return protocol_error("a reply is too short");
+  }
+  if (!incoming.compressed && start.size() >= header_and_flags_bytes) {
+    incoming.flags = load_le<std::uint32_t>(start.data() + limits::message_header_bytes);
+  }
+  return incoming;
+}
+
+// Reads until the reply's length is known, takes memory for as much of it as is wanted, and copies into it
+// what has come.
+Task<Result<Buffer>> Connection::receive_start(MemoryBudget& budget, bool stream,
+                                               Incoming& incoming, TimePoint deadline) {
+  std::array<std::uint8_t, start_bytes> early;  // what came before the start was complete
+  std::size_t have = 0;
+  for (;;) {
+    ReadyWait readable(*transport_, Transport::Direction::read, deadline);
+    const bool ready = co_await readable;
+    if (!ready) co_return wait_failed(readable.timed_out());
+    const MutableBytes scratch = receive_scratch();
+    std::copy_n(early.begin(), have, scratch.begin());
+    const IoResult got = transport_->try_read(scratch.subspan(have));
+    if (got.would_block()) continue;
+    if (!got.ok()) co_return read_failed(got);
+    have += got.bytes;
+    if (have >= limits::message_header_bytes) {
+      auto checked = check_start(scratch.first(have));
+      if (checked.has_error()) co_return broken_by(checked.error());
+      incoming = *checked;
+    }
+    if (have < start_bytes) {
+      std::copy_n(scratch.begin(), have, early.begin());
+      continue;
+    }
+    const auto length = static_cast<std::size_t>(incoming.header.message_length);
+    if (have > length) co_return broken_by(protocol_error("bytes follow a reply"));
+    const bool whole = !stream || incoming.compressed || length <= limits::reply_complete_bytes_max ||
+                       (incoming.flags & wire::flags::checksum_present) != 0;
+    auto buffer = Buffer::allocate(budget, whole ? length : limits::reply_complete_bytes_max);
+    if (!buffer) {
+      co_return broken_by(Error(ErrorCode::exceeded_memory_limit,
+                                fmt::format("no memory for a reply of {} bytes", length)));
+    }
+    buffer->append(scratch.data(), have);
+    remaining_ = length - have;
+    awaiting_reply_ = false;
+    const std::size_t want = whole ? length : limits::reply_complete_bytes_max;
+    if (have == want) co_return *std::move(buffer);
+    auto reading = receive_rest(*std::move(buffer), want, have < scratch.size(), deadline);
+    co_return co_await reading;
+  }
+}
+
+// `wait_first`: the last read emptied the socket, so that another one at once would find nothing.
+Task<Result<Buffer>> Connection::receive_rest(Buffer buffer, std::size_t want, bool wait_first,
+                                              TimePoint deadline) {
+  while (buffer.size() < want) {
+    if (wait_first) {
+      ReadyWait readable(*transport_, Transport::Direction::read, deadline);
+      const bool ready = co_await readable;
+      if (!ready) co_return wait_failed(readable.timed_out());
+    }
+    const MutableBytes room(buffer.data() + buffer.size(), want - buffer.size());
+    const IoResult got = try_read_rest(room);
+    wait_first = true;
+    if (got.would_block()) continue;
+    if (!got.ok()) co_return read_failed(got);
+    buffer.set_size(buffer.size() + got.bytes);
+  }
+  co_return std::move(buffer);
+}
+
+IoResult Connection::try_read_rest(MutableBytes into) {
+  const IoResult got = transport_->try_read(into.first(std::min(into.size(), remaining_)));
+  if (got.ok()) {
+    remaining_ -= got.bytes;
+  } else if (!got.would_block()) {
+    broken_ = true;
+  }
+  return got;
+}
+
+Result<Buffer> Connection::decompressed(const Incoming& incoming, const Buffer& envelope,
+                                        MemoryBudget& budget) const {
+  auto header = wire::parse_compressed(envelope.bytes());
+  if (header.has_error()) return header.error();
+  if (header->original_opcode != static_cast<std::int32_t>(OpCode::msg)) {
+    return protocol_error(fmt::format("a compressed reply has opcode {}", header->original_opcode));
+  }
+  const std::size_t size = limits::message_header_bytes + header->uncompressed_size;
+  if (size < start_bytes) return protocol_error("a reply is too short");
+  auto buffer = Buffer::allocate(budget, size);
+  if (!buffer) {
+    return Error(ErrorCode::exceeded_memory_limit,
+                 fmt::format("no memory for a reply of {} bytes", size));
+  }
+  auto done = wire::decompress_message(incoming.header, *header, {buffer->data(), size});
+  if (done.has_error()) return done.error();
+  buffer->set_size(size);
+  return *std::move(buffer);
+}
+
+// One section with one document, which fills the message: so that Reply::body() is what it says.
+Result<void> Connection::check_reply(const Buffer& bytes, const Incoming& incoming) const {
+  const bool complete = remaining_ == 0;
+  const auto length = complete ? bytes.size() : static_cast<std::size_t>(incoming.header.message_length);
+  const std::uint8_t* at = bytes.data();
+  const auto flags = load_le<std::uint32_t>(at + limits::message_header_bytes);
+  if ((flags & wire::flags::more_to_come) != 0) {
+    return protocol_error("a reply announces another one, which was not asked for");
+  }
+  const bool checksum = (flags & wire::flags::checksum_present) != 0;
+  const std::size_t tail = checksum ? 4 : 0;
+  if (at[header_and_flags_bytes] != 0 ||
+      wire::op_msg_prefix_bytes + std::size_t{load_le<std::uint32_t>(at + wire::op_msg_prefix_bytes)} +
+              tail != length) {
+    return protocol_error("a reply is not one document");
+  }
+  if (!complete) return {};
+  if (at[length - tail - 1] != 0) return protocol_error("a reply's document does not end");
+  // A compressed message's checksum was taken of the message before compression, header included.
+  if (checksum && !incoming.compressed &&
+      wire::crc32c(bytes.bytes().first(length - 4)) != load_le<std::uint32_t>(at + length - 4)) {
+    return Error(ErrorCode::checksum_mismatch, "a reply's checksum does not match");
+  }
+  return {};
+}
+
+Task<Result<Reply>> Connection::receive(MemoryBudget& budget, bool stream, TimePoint deadline) {
+  SPILLWAY_CHECK(awaiting_reply_);
+  Incoming incoming;
+  auto starting = receive_start(budget, stream, incoming, deadline);
+  auto received = co_await starting;
+  if (received.has_error()) co_return received.error();
+  Buffer bytes = *std::move(received);
+  if (incoming.compressed) {
+    auto plain = decompressed(incoming, bytes, budget);
+    if (plain.has_error()) co_return broken_by(plain.error());
+    bytes = *std::move(plain);
+  }
+  auto checked = check_reply(bytes, incoming);
+  if (checked.has_error()) co_return broken_by(checked.error());
+  ++next_request_id_;
+  if (next_request_id_ == INT32_MAX) next_request_id_ = 1;
+  Reply reply;
+  reply.message_bytes = bytes.size() + remaining_;
+  reply.bytes = std::move(bytes);
+  reply.host = address_;
+  co_return std::move(reply);
+}
+
+}  // namespace spillway::shard

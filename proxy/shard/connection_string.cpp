@@ -1,0 +1,142 @@
+#include "proxy/shard/connection_string.h"
+
+#include <fmt/format.h>
+#include <mongoc/mongoc.h>
+
+#include <algorithm>
+#include <charconv>
+#include <memory>
+
+#include "proxy/base/log.h"
+
+namespace spillway::shard {
+
+namespace {
+
+struct UriDeleter {
+  void operator()(mongoc_uri_t* uri) const noexcept { mongoc_uri_destroy(uri); }
+};
+using Uri = std::unique_ptr<mongoc_uri_t, UriDeleter>;
+
+// libmongoc reports options that it does not know as warnings on standard error: ours go to the log.
+void forward_warning(mongoc_log_level_t level, const char*, const char* message, void*) {
+  if (level <= MONGOC_LOG_LEVEL_WARNING) log::warning("Connection string: {}", message);
+}
+
+Error unsupported(std::string_view what) {
+  return Error(ErrorCode::command_not_supported,
+               fmt::format("{} in a shard's connection string is not supported yet", what));
+}
+
+std::optional<Error> refuse_unsupported(const mongoc_uri_t* uri) {
+  if (mongoc_uri_get_tls(uri)) return unsupported("TLS");
+  if (mongoc_uri_get_username(uri) != nullptr || mongoc_uri_get_auth_mechanism(uri) != nullptr) {
+    return unsupported("Authentication");
+  }
+  if (mongoc_uri_get_option_as_bool(uri, MONGOC_URI_LOADBALANCED, false)) {
+    return unsupported("loadBalanced");
+  }
+  return std::nullopt;
+}
+
+Result<ReadPreference> read_preference_of(const mongoc_uri_t* uri) {
+  const mongoc_read_prefs_t* prefs = mongoc_uri_get_read_prefs_t(uri);
+  ReadPreference result;
+  switch (mongoc_read_prefs_get_mode(prefs)) {
+    case MONGOC_READ_PRIMARY: result.mode = ReadMode::primary; break;
+    case MONGOC_READ_PRIMARY_PREFERRED: result.mode = ReadMode::primary_preferred; break;
+    case MONGOC_READ_SECONDARY: result.mode = ReadMode::secondary; break;
+    case MONGOC_READ_SECONDARY_PREFERRED: result.mode = ReadMode::secondary_preferred; break;
+    case MONGOC_READ_NEAREST: result.mode = ReadMode::nearest; break;
+  }
+  result.max_staleness_seconds = mongoc_read_prefs_get_max_staleness_seconds(prefs);
+  const bson_t* tags = mongoc_read_prefs_get_tags(prefs);
+  if (tags == nullptr) return result;
+  auto view = DocView::parse({bson_get_data(tags), tags->len});
+  if (view.has_error()) return view.error();
+  for (const Element& set : *view) {
+    if (!set.is_document()) continue;
+    ReadPreference::TagSet& target = result.tag_sets.emplace_back();
+    for (const Element& tag : set.as_document()) {
+      if (tag.is_string()) target.emplace_back(tag.name, tag.as_string());
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+std::optional<HostAddress> parse_host_address(std::string_view text) {
+  HostAddress address;
+  address.port = 27017;
+  std::string_view port;
+  if (text.starts_with('[')) {
+    const std::size_t close = text.find(']');
+    if (close == std::string_view::npos) return std::nullopt;
+    address.host = text.substr(1, close - 1);
+    std::string_view rest = text.substr(close + 1);
+    if (!rest.empty() && rest.front() != ':') return std::nullopt;
+    if (!rest.empty()) port = rest.substr(1);
+    if (!rest.empty() && port.empty()) return std::nullopt;
+  } else {
+    const std::size_t colon = text.find(':');
+    address.host = text.substr(0, colon);
+    if (colon != std::string_view::npos) {
+      port = text.substr(colon + 1);
+      if (port.empty()) return std::nullopt;
+    }
+  }
+  if (address.host.empty() || address.host.size() > 255) return std::nullopt;
+  if (address.host.find('/') != std::string::npos) return std::nullopt;
+  std::transform(address.host.begin(), address.host.end(), address.host.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  if (!port.empty()) {
+    const char* const end = port.data() + port.size();
+    const auto [at, failed] = std::from_chars(port.data(), end, address.port);
+    if (failed != std::errc() || at != end || address.port == 0) return std::nullopt;
+  }
+  return address;
+}
+
+Result<ConnectionString> parse_connection_string(const std::string& uri) {
+  if (uri.starts_with("mongodb+srv://")) return unsupported("mongodb+srv");
+  mongoc_log_set_handler(forward_warning, nullptr);
+  bson_error_t why;
+  const Uri parsed(mongoc_uri_new_with_error(uri.c_str(), &why));
+  if (!parsed) {
+    return Error(ErrorCode::failed_to_parse,
+                 fmt::format("Invalid connection string: {}", why.message));
+  }
+  if (auto refused = refuse_unsupported(parsed.get())) return *std::move(refused);
+
+  ConnectionString result;
+  for (const auto* host = mongoc_uri_get_hosts(parsed.get()); host != nullptr; host = host->next) {
+    if (std::string_view(host->host).find('/') != std::string_view::npos) {
+      return unsupported("A Unix socket");
+    }
+    HostAddress address{host->host, host->port};
+    if (std::find(result.hosts.begin(), result.hosts.end(), address) == result.hosts.end()) {
+      result.hosts.push_back(std::move(address));
+    }
+  }
+  if (result.hosts.empty()) {
+    return Error(ErrorCode::failed_to_parse, "Invalid connection string: it names no host");
+  }
+  if (const char* name = mongoc_uri_get_replica_set(parsed.get())) result.set_name = name;
+  result.direct =
+      mongoc_uri_get_option_as_bool(parsed.get(), MONGOC_URI_DIRECTCONNECTION, false);
+  if (result.hosts.size() > 1 && result.set_name.empty()) {
+    return Error(ErrorCode::failed_to_parse,
+                 "Invalid connection string: several hosts need replicaSet=<name>");
+  }
+  const std::int64_t timeout =
+      mongoc_uri_get_option_as_int32(parsed.get(), MONGOC_URI_CONNECTTIMEOUTMS, 0);
+  if (timeout > 0) result.connect_timeout_ms = timeout;
+  auto preference = read_preference_of(parsed.get());
+  if (preference.has_error()) return preference.error();
+  result.read_preference = *std::move(preference);
+  return result;
+}
+
+}  // namespace spillway::shard

@@ -1,0 +1,28 @@
+// A shard's connection string, parsed. The only door to libmongoc's URI parser.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proxy/shard/gateway.h"
+
+namespace spillway::shard {
+
+struct ConnectionString {
+  std::vector<HostAddress> hosts;  // at least one
+  std::string set_name;            // replicaSet; empty: not given
+  bool direct = false;             // directConnection=true: this host and no other
+  std::optional<std::int64_t> connect_timeout_ms;
+  ReadPreference read_preference;  // primary unless the string says otherwise
+};
+
+// Errors, all FailedToParse(9) or CommandNotSupported(115) with the reason: not a mongodb:// string, no host,
+// several hosts without replicaSet, mongodb+srv, Unix sockets, TLS, credentials. For start-up: any thread.
+Result<ConnectionString> parse_connection_string(const std::string& uri);
+
+// "host:port", "host", "[::1]:port"; the port is 27017 unless given. nullopt: not an address.
+std::optional<HostAddress> parse_host_address(std::string_view text);
+
+}  // namespace spillway::shard

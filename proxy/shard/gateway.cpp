@@ -1,0 +1,320 @@
+#include "proxy/shard/gateway.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "allocator/limits.h"
+#include "proxy/base/log.h"
+#include "proxy/shard/connection.h"
+#include "proxy/shard/connection_string.h"
+#include "proxy/shard/remote_shard.h"
+#include "proxy/shard/reply_verdict.h"
+#include "proxy/wire/compression.h"
+
+namespace spillway::shard {
+
+namespace {
+
+// A command is sent at most this often.
+constexpr int sends_max = 4;
+constexpr std::size_t header_and_flags_bytes = limits::message_header_bytes + 4;
+
+// One attempt's end, when it did not bring a reply that may leave.
+struct Failure {
+  Error error;
+  // May it have been executed?
+  enum class Executed : std::uint8_t { no, maybe } executed = Executed::maybe;
+  bool unsent = false;  // not even sent as a whole: sending it again is sending it once
+  bool final = false;   // never sent again: the deadline, our own memory
+};
+
+class GatewayImpl final : public Gateway, public ShardListener {
+ public:
+  GatewayImpl(Loop& loop, Network& network, MemoryBudget& budget, GatewayOptions options);
+  ~GatewayImpl() override { SPILLWAY_CHECK(quiet()); }
+
+  Task<Result<Reply>> call(std::uint16_t shard, Command command, CallOptions options) override;
+  const std::vector<ShardState>& states() const override;
+  Task<bool> wait_until_known(TimePoint deadline) override;
+  void tick(TimePoint now) override;
+  Task<void> shut_down() override;
+
+ private:
+  struct Attempt {
+    std::optional<Reply> reply;
+    bool try_again = false;  // the reply is an error that another attempt may mend
+    Failure failure;         // without a reply
+  };
+
+  void shard_changed() override;
+  bool quiet() const noexcept;
+  bool all_known() const noexcept;
+  Task<Result<Lease>> lease(RemoteShard& shard, const CallOptions& options, TimePoint patience_end);
+  Task<Attempt> attempt(RemoteShard& shard, Lease lease, const Command& command,
+                        const CallOptions& options);
+  Attempt broken(RemoteShard& shard, Lease lease, Error why);
+  Attempt judge(RemoteShard& shard, Lease lease, Reply reply, const CallOptions& options);
+
+  Loop& loop_;
+  GatewayOptions options_;
+  PoolSettings settings_;
+  std::vector<std::unique_ptr<RemoteShard>> shards_;
+  std::size_t calls_ = 0;
+  bool stopped_ = false;
+  WaiterLine watchers_;  // wait_until_known and shut_down
+  mutable std::vector<ShardState> states_;
+  mutable bool states_stale_ = true;
+};
+
+Error in_context(const RemoteShard& shard, const HostAddress* host, Error error) {
+  const std::string where = host != nullptr ? fmt::format("shard {} at {}", shard.name(), host->text())
+                                            : fmt::format("shard {}", shard.name());
+  error.message = fmt::format("{}: {}", where, error.message);
+  return error;
+}
+
+PoolSettings pool_settings(Loop& loop, Network& network, MemoryBudget& budget,
+                           const GatewayOptions& options) {
+  Introduction introduction{options.application_name, wire::parse_list(options.compressors)};
+  return PoolSettings{.loop = loop,
+                      .network = network,
+                      .budget = budget,
+                      .introduction = std::move(introduction),
+                      .limits = {.min = options.pool_min,
+                                 .max = std::max<std::size_t>(1, options.pool_max),
+                                 .connecting_max = std::max<std::size_t>(1, options.pool_connecting_max)},
+                      .connect_timeout_ms = options.connect_timeout_ms,
+                      .idle_ms = options.pool_idle_ms};
+}
+
+GatewayImpl::GatewayImpl(Loop& loop, Network& network, MemoryBudget& budget, GatewayOptions options)
+    : loop_(loop),
+      options_(std::move(options)),
+      settings_(pool_settings(loop, network, budget, options_)) {
+  for (const ShardAddress& shard : options_.shards) {
+    ConnectionString parsed = parse_connection_string(shard.uri).value();
+    if (parsed.read_preference.mode != ReadMode::primary) {
+      log::warning("Shard {}: readPreference in its connection string is not used: clients choose",
+                   shard.name);
+    }
+    shards_.push_back(std::make_unique<RemoteShard>(settings_, options_, shard.name,
+                                                    std::move(parsed), *this));
+  }
+  for (const auto& shard : shards_) shard->start();
+}
+
+// --- a call
+
+Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, CallOptions options) {
+  SPILLWAY_CHECK(options.budget != nullptr);
+  if (index >= shards_.size()) {
+    co_return Error(ErrorCode::shard_not_found, fmt::format("there is no shard {}", index));
+  }
+  if (header_and_flags_bytes + command.bytes() > limits::message_bytes_max) {
+    co_return Error(ErrorCode::bson_object_too_large,
+                    fmt::format("a command of {} bytes is longer than a message may be",
+                                command.bytes()));
+  }
+  struct Counted {
+    explicit Counted(GatewayImpl& of) : gateway(of) { ++gateway.calls_; }
+    ~Counted() {
+      if (--gateway.calls_ == 0 && gateway.stopped_) gateway.shard_changed();
+    }
+    GatewayImpl& gateway;
+  } counted(*this);
+
+  RemoteShard& shard = *shards_[index];
+  TimePoint patience_end = time_point_never;  // for waits; set when there is one
+  for (int sends = 1;; ++sends) {
+    auto leased = shard.try_lease(options);
+    if (leased.has_value() && !*leased) {
+      if (patience_end == time_point_never) patience_end = Clock::now() + shard.connect_timeout();
+      auto leasing = lease(shard, options, patience_end);
+      leased = co_await leasing;
+    }
+    Failure failure;
+    if (leased.has_value()) {
+      auto attempting = attempt(shard, *std::move(leased), command, options);
+      Attempt ended = co_await attempting;
+      if (ended.reply && !(ended.try_again && sends < sends_max && !options.host && !stopped_)) {
+        co_return *std::move(ended.reply);
+      }
+      failure = std::move(ended.failure);
+      // A long-running command does not use up the patience for finding another host.
+      if (sends == 1) patience_end = Clock::now() + shard.connect_timeout();
+    } else {
+      failure.error = in_context(shard, nullptr, std::move(leased.error()));
+      failure.unsent = true;
+      failure.final = !shard.replica_set() || failure.error.is(ErrorCode::max_time_ms_expired) ||
+                      !is_retriable(failure.error.code);
+    }
+    const bool allowed =
+        failure.unsent || options.retry == RetryPolicy::idempotent ||
+        (options.retry == RetryPolicy::not_idempotent && failure.executed == Failure::Executed::no);
+    if (failure.final || !allowed || sends == sends_max || options.host || stopped_) {
+      co_return std::move(failure.error);
+    }
+  }
+}
+
+Task<Result<Lease>> GatewayImpl::lease(RemoteShard& shard, const CallOptions& options,
+                                       TimePoint patience_end) {
+  auto leasing = shard.lease(options, std::min(options.deadline, patience_end));
+  auto leased = co_await leasing;
+  if (leased.has_error() && options.deadline <= patience_end && Clock::now() >= options.deadline) {
+    co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+  }
+  co_return std::move(leased);
+}
+
+Task<GatewayImpl::Attempt> GatewayImpl::attempt(RemoteShard& shard, Lease lease,
+                                                const Command& command,
+                                                const CallOptions& options) {
+  auto sending = lease->send(command, options.deadline);
+  const bool sent = co_await sending;
+  if (!sent) {
+    Error why = lease->failure();
+    co_return broken(shard, std::move(lease), std::move(why));
+  }
+  auto receiving = lease->receive(*options.budget, options.stream, options.deadline);
+  auto received = co_await receiving;
+  if (received.has_error()) co_return broken(shard, std::move(lease), std::move(received.error()));
+  co_return judge(shard, std::move(lease), *std::move(received), options);
+}
+
+// The connection failed under the command. It closes when the lease ends.
+GatewayImpl::Attempt GatewayImpl::broken(RemoteShard& shard, Lease lease, Error why) {
+  Attempt attempt;
+  const HostAddress host = lease->address();
+  attempt.failure.unsent = !lease->sent_whole();
+  attempt.failure.error = in_context(shard, &host, why);
+  switch (static_cast<ErrorCode>(why.code)) {
+    case ErrorCode::max_time_ms_expired:
+    case ErrorCode::exceeded_memory_limit: attempt.failure.final = true; break;
+    case ErrorCode::network_timeout:
+      // The monitor has spoken: only another host may be better.
+      attempt.failure.final = !shard.replica_set();
+      break;
+    case ErrorCode::host_unreachable:
+      shard.network_error(host, lease->pool_notes.generation, why);
+      break;
+    default:  // the peer does not keep to the protocol
+      attempt.failure.final = true;
+      attempt.failure.error.code = static_cast<std::int32_t>(ErrorCode::host_unreachable);
+      break;
+  }
+  return attempt;
+}
+
+GatewayImpl::Attempt GatewayImpl::judge(RemoteShard& shard, Lease lease, Reply reply,
+                                        const CallOptions& options) {
+  Attempt attempt;
+  if (reply.streaming()) {  // errors are never this long
+    reply.lease = std::move(lease);
+    attempt.reply = std::move(reply);
+    return attempt;
+  }
+  const ReplyVerdict verdict = judge_reply(reply.body());
+  if (!verdict.well_formed) {
+    lease->mark_broken();
+    return broken(shard, std::move(lease),
+                  Error(ErrorCode::protocol_error, "a reply is not well-formed"));
+  }
+  const bool idempotent = options.retry == RetryPolicy::idempotent;
+  if (verdict.code == 0 && !(is_state_change(verdict.write_concern_code))) {
+    attempt.reply = std::move(reply);
+    return attempt;
+  }
+  const bool top_level = verdict.code != 0;
+  const std::int32_t code = top_level ? verdict.code : verdict.write_concern_code;
+  if (!is_state_change(code)) {
+    attempt.try_again = idempotent && is_retriable(code);
+    attempt.reply = std::move(reply);
+    return attempt;
+  }
+  lease.release();
+  shard.state_change_error(reply.host, code, reply.body());
+  if (!top_level && !idempotent) {
+    auto relabelled = relabel_write_concern_error(reply, *options.budget);
+    if (relabelled.has_value()) {
+      reply.bytes = *std::move(relabelled);
+      reply.message_bytes = reply.bytes.size();
+      attempt.reply = std::move(reply);
+      return attempt;
+    }
+  }
+  const ValueView message = reply.body()["errmsg"];
+  attempt.failure.error = in_context(
+      shard, &reply.host,
+      Error(ErrorCode::host_unreachable,
+            fmt::format("the shard changed its state (code {}): {}", code,
+                        message.is_string() ? message.as_string() : "")));
+  attempt.failure.executed = top_level && is_not_primary(code) ? Failure::Executed::no
+                                                               : Failure::Executed::maybe;
+  return attempt;
+}
+
+// --- state
+
+void GatewayImpl::shard_changed() {
+  states_stale_ = true;
+  wake_all(watchers_);
+}
+
+const std::vector<ShardState>& GatewayImpl::states() const {
+  if (std::exchange(states_stale_, false)) {
+    states_.clear();
+    for (const auto& shard : shards_) states_.push_back(shard->state());
+  } else {
+    for (std::size_t i = 0; i < shards_.size(); ++i) shards_[i]->update_counts(states_[i]);
+  }
+  return states_;
+}
+
+bool GatewayImpl::all_known() const noexcept {
+  return std::all_of(shards_.begin(), shards_.end(),
+                     [](const auto& shard) { return shard->answered(); });
+}
+
+bool GatewayImpl::quiet() const noexcept {
+  return calls_ == 0 && std::all_of(shards_.begin(), shards_.end(),
+                                    [](const auto& shard) { return shard->quiet(); });
+}
+
+Task<bool> GatewayImpl::wait_until_known(TimePoint deadline) {
+  while (!all_known()) {
+    if (stopped_) co_return false;
+    Waiter waiter(loop_, deadline);
+    watchers_.push_back(waiter);
+    const bool called = co_await waiter;
+    if (!called) co_return all_known();
+  }
+  co_return true;
+}
+
+void GatewayImpl::tick(TimePoint now) {
+  if (stopped_) return;
+  for (const auto& shard : shards_) shard->tick(now);
+}
+
+Task<void> GatewayImpl::shut_down() {
+  stopped_ = true;
+  for (const auto& shard : shards_) shard->stop();
+  wake_all(watchers_);
+  while (!quiet()) {
+    Waiter waiter(loop_, time_point_never);
+    watchers_.push_back(waiter);
+    co_await waiter;
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Gateway> make_gateway(Loop& loop, Network& network, MemoryBudget& budget,
+                                      GatewayOptions options) {
+  return std::make_unique<GatewayImpl>(loop, network, budget, std::move(options));
+}
+
+}  // namespace spillway::shard

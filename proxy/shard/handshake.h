@@ -1,0 +1,35 @@
+// The first exchange on a shard connection, and the monitor's: isMaster or hello over OP_MSG.
+// Source: mongos behaviour reference, section 1.11: no internalClient, we are an ordinary client.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cursor/bson_writer.h"
+#include "proxy/shard/connection.h"
+#include "proxy/shard/server_description.h"
+#include "proxy/wire/compression.h"
+
+namespace spillway::shard {
+
+struct Introduction {
+  std::string application_name;
+  std::vector<wire::Compressor> compressors;  // offered, best first; empty: none
+};
+
+// `isMaster` with helloOk, metadata and compressors: what every server since 3.6 understands.
+BsonDoc first_hello(const Introduction& introduction);
+// The ones after it: `hello` for a server that said helloOk.
+BsonDoc later_hello(bool hello_ok);
+BsonDoc build_info_command();
+
+// Sends one command and reads its whole reply. The deadline's error here is NetworkTimeout(89).
+Task<Result<Reply>> exchange(Connection& connection, DocView command, MemoryBudget& budget,
+                             TimePoint deadline);
+
+// Introduces us, checks that the host may be a shard, agrees on a compressor.
+Task<Result<ServerDescription>> introduce(Connection& connection, const Introduction& introduction,
+                                          MemoryBudget& budget, TimePoint deadline);
+
+}  // namespace spillway::shard

@@ -1,0 +1,146 @@
+#include "proxy/shard/monitor.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace spillway::shard {
+
+namespace {
+// While a host is down, an attempt to connect gives up after this: one to an address that has just come
+// back would otherwise sit in the kernel's growing pauses between two SYNs.
+constexpr std::int64_t reconnect_attempt_ms = 1'000;
+}  // namespace
+
+Monitor::Monitor(const PoolSettings& settings, HostAddress address, MonitorSink& sink)
+    : settings_(settings), address_(std::move(address)), sink_(sink) {}
+
+Monitor::~Monitor() { SPILLWAY_CHECK(ended_); }
+
+void Monitor::wake() {
+  if (nap_ != nullptr) std::exchange(nap_, nullptr)->wake();
+}
+
+void Monitor::stop() {
+  stopped_ = true;
+  wake();
+  if (connection_) connection_->fail(Error(ErrorCode::host_unreachable, "its monitor has ended"));
+}
+
+Task<void> Monitor::run() {
+  ended_ = false;
+  last_sign_ = Clock::now();
+  while (!stopped_) {
+    const TimePoint due = sink_.next_check(address_);
+    if (due <= Clock::now()) {
+      auto checking = check();
+      co_await checking;
+      continue;
+    }
+    Waiter nap(settings_.loop, due);
+    nap_ = &nap;
+    co_await nap;
+    nap_ = nullptr;
+  }
+  connection_.reset();
+  ended_ = true;
+  sink_.monitor_ended();
+}
+
+Task<void> Monitor::check() {
+  sink_.check_started(address_);
+  const bool reused = connection_ != nullptr;
+  auto asking = ask();
+  auto answered = co_await asking;
+  if (answered.has_error() && reused && !stopped_ && !answered.error().is(ErrorCode::network_timeout)) {
+    // The connection may have ended for reasons of its own: only a new one tells.
+    auto again = ask();
+    answered = co_await again;
+  }
+  if (stopped_) co_return;
+  const TimePoint now = Clock::now();
+  if (answered.has_value()) {
+    down_ = false;
+    last_sign_ = now;
+    hello_ok_ = answered->server.hello_ok;
+    sink_.check_succeeded(address_, std::move(answered->server), build_, answered->round_trip);
+    co_return;
+  }
+  const bool timed_out = answered.error().is(ErrorCode::network_timeout);
+  if (!timed_out) last_sign_ = now;
+  const bool silent =
+      timed_out && now - last_sign_ >= std::chrono::milliseconds(settings_.connect_timeout_ms);
+  down_ = true;
+  sink_.check_failed(address_, std::move(answered.error()), silent);
+}
+
+Task<Result<Monitor::Answer>> Monitor::ask() {
+  if (!connection_) {
+    auto connecting = connect();
+    co_return co_await connecting;
+  }
+  const TimePoint start = Clock::now();
+  const BsonDoc hello = later_hello(hello_ok_);
+  auto exchanging = exchange(*connection_, hello.view(), settings_.budget,
+                             start + std::chrono::milliseconds(settings_.connect_timeout_ms));
+  auto reply = co_await exchanging;
+  std::optional<Error> failed;
+  if (reply.has_value()) {
+    const TimePoint now = Clock::now();
+    auto server = describe_server(reply->body(), now);
+    if (server.has_value()) {
+      server->hello_ok = server->hello_ok || hello_ok_;
+      co_return Answer{*std::move(server), now - start};
+    }
+    failed = server.error();
+  } else {
+    failed = reply.error();
+  }
+  connection_.reset();
+  co_return *std::move(failed);
+}
+
+Task<Result<Monitor::Answer>> Monitor::connect() {
+  const TimePoint start = Clock::now();
+  const std::int64_t attempt_ms = down_
+                                      ? std::min(reconnect_attempt_ms, settings_.connect_timeout_ms)
+                                      : settings_.connect_timeout_ms;
+  auto connecting = settings_.network.connect(address_.host, address_.port,
+                                              start + std::chrono::milliseconds(attempt_ms));
+  auto connected = co_await connecting;
+  if (connected.has_error()) co_return connected.error();
+  if (stopped_) co_return Error(ErrorCode::host_unreachable, "its monitor has ended");
+  connection_ = std::make_unique<Connection>(*std::move(connected), address_);
+  // Without compressors: a hello is small, and compressed ones are not allowed.
+  const Introduction introduction{settings_.introduction.application_name, {}};
+  const TimePoint connected_at = Clock::now();
+  auto introducing = introduce(
+      *connection_, introduction, settings_.budget,
+      connected_at + std::chrono::milliseconds(settings_.connect_timeout_ms));
+  auto server = co_await introducing;
+  if (server.has_error()) {
+    connection_.reset();
+    co_return server.error();
+  }
+  const Duration round_trip = Clock::now() - connected_at;
+  auto building = ask_build();
+  auto build = co_await building;
+  if (build.has_error()) {
+    connection_.reset();
+    co_return build.error();
+  }
+  build_ = *build;
+  co_return Answer{*std::move(server), round_trip};
+}
+
+// Once per connection, for behind the same address there may be another server the next time.
+Task<Result<BuildInfo>> Monitor::ask_build() {
+  const BsonDoc command = build_info_command();
+  auto exchanging =
+      exchange(*connection_, command.view(), settings_.budget,
+               Clock::now() + std::chrono::milliseconds(settings_.connect_timeout_ms));
+  auto reply = co_await exchanging;
+  if (reply.has_error()) co_return reply.error();
+  co_return describe_build(reply->body());
+}
+
+}  // namespace spillway::shard

@@ -1,0 +1,66 @@
+// Monitor: asks one host for its state, on a connection of its own, as often as the topology wants.
+#pragma once
+
+#include <memory>
+
+#include "proxy/shard/handshake.h"
+#include "proxy/shard/pool.h"
+#include "proxy/shard/server_description.h"
+#include "proxy/shard/waiter.h"
+
+namespace spillway::shard {
+
+// What a monitor reports to. All calls come from the monitor's coroutine.
+class MonitorSink {
+ public:
+  virtual void check_started(const HostAddress& host) = 0;
+  virtual void check_succeeded(const HostAddress& host, ServerDescription server,
+                               const BuildInfo& build, Duration round_trip) = 0;
+  // `silent`: no sign of the host for the connect timeout.
+  virtual void check_failed(const HostAddress& host, Error why, bool silent) = 0;
+  virtual TimePoint next_check(const HostAddress& host) = 0;
+  virtual void monitor_ended() = 0;
+
+ protected:
+  ~MonitorSink() = default;
+};
+
+// Life: spawn(run()) → wake() as often as next_check() may have moved → stop() → ended(). Must have ended before it is
+// destroyed.
+class Monitor {
+ public:
+  Monitor(const PoolSettings& settings, HostAddress address, MonitorSink& sink);
+  ~Monitor();
+  Monitor(const Monitor&) = delete;
+  Monitor& operator=(const Monitor&) = delete;
+
+  Task<void> run();
+  void wake();
+  // run() returns soon: when its connection attempt ends at the latest.
+  void stop();
+  bool ended() const noexcept { return ended_; }
+
+ private:
+  struct Answer {
+    ServerDescription server;
+    Duration round_trip{};
+  };
+  Task<void> check();
+  Task<Result<Answer>> ask();
+  Task<Result<Answer>> connect();
+  Task<Result<BuildInfo>> ask_build();
+
+  const PoolSettings& settings_;
+  HostAddress address_;
+  MonitorSink& sink_;
+  std::unique_ptr<Connection> connection_;
+  BuildInfo build_;
+  bool hello_ok_ = false;
+  bool down_ = false;         // the last check failed
+  TimePoint last_sign_;       // when the host last did anything: answer, refuse, hang up
+  Waiter* nap_ = nullptr;
+  bool stopped_ = false;
+  bool ended_ = true;
+};
+
+}  // namespace spillway::shard

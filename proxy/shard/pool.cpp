@@ -1,0 +1,228 @@
+#include "proxy/shard/pool.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "allocator/limits.h"
+
+namespace spillway::shard {
+
+namespace {
+// A connection that has been idle for longer is looked at before it is used again.
+constexpr auto trusted_idle_time = std::chrono::seconds(1);
+}  // namespace
+
+std::size_t connections_to_create(const PoolCounts& counts, const PoolLimits& limits) noexcept {
+  const std::size_t wanted = std::clamp(counts.waiting + counts.in_use, limits.min,
+                                        std::max(limits.min, limits.max));
+  const std::size_t have = counts.idle + counts.in_use + counts.connecting;
+  if (wanted <= have || counts.connecting >= limits.connecting_max) return 0;
+  return std::min(wanted - have, limits.connecting_max - counts.connecting);
+}
+
+std::size_t bulk_connections_max(std::size_t pool_max) noexcept {
+  if (pool_max <= 1) return pool_max;
+  return pool_max - std::max<std::size_t>(1, pool_max / 4);
+}
+
+Pool::Pool(const PoolSettings& settings, HostAddress address, PoolOwner& owner)
+    : settings_(settings), address_(std::move(address)), owner_(owner) {}
+
+Pool::~Pool() { SPILLWAY_CHECK(quiet()); }
+
+bool Pool::bulk_allowed() const noexcept {
+  return bulk_in_use_ < bulk_connections_max(settings_.limits.max);
+}
+
+std::unique_ptr<Connection> Pool::take_idle() {
+  if (idle_.empty()) return nullptr;
+  const TimePoint now = Clock::now();
+  while (!idle_.empty()) {
+    std::unique_ptr<Connection> connection = std::move(idle_.back());
+    idle_.pop_back();
+    if (now - connection->pool_notes.idle_since <= trusted_idle_time || connection->still_quiet()) {
+      return connection;
+    }
+  }
+  return nullptr;
+}
+
+void Pool::lend(Connection& connection, bool bulk) noexcept {
+  connection.pool_notes.bulk = bulk;
+  lent_.push_back(connection);
+  ++in_use_;
+  if (bulk) ++bulk_in_use_;
+}
+
+Lease Pool::try_acquire(bool bulk) {
+  // Nobody overtakes; but a point operation need not wait behind bulk ones.
+  if (stopped_ || waiting_ > (bulk ? 0 : waiting_bulk_) || (bulk && !bulk_allowed())) return {};
+  std::unique_ptr<Connection> connection = take_idle();
+  if (!connection) return {};
+  lend(*connection, bulk);
+  return Lease(this, std::move(connection));
+}
+
+Task<Result<Lease>> Pool::acquire(TimePoint deadline, bool bulk) {
+  Lease lease = try_acquire(bulk);
+  if (lease) co_return std::move(lease);
+  if (stopped_) co_return Error(ErrorCode::host_unreachable, "the proxy is shutting down");
+  if (waiting_ >= limits::pool_waiters_max) {
+    co_return Error(ErrorCode::network_interface_exceeded_time_limit,
+                    "too many requests wait for a connection");
+  }
+  Request request(settings_.loop, deadline, bulk, next_sequence_++);
+  (bulk ? bulk_requests_ : point_requests_).push_back(request);
+  ++waiting_;
+  if (bulk) ++waiting_bulk_;
+  open_missing();
+  const bool served = co_await request;
+  if (!served) {
+    settle(request);
+    if (stopped_) owner_.stopped_pool_changed();
+    co_return Error(ErrorCode::network_interface_exceeded_time_limit,
+                    "Couldn't get a connection within the time limit");
+  }
+  if (request.error) co_return *std::move(request.error);
+  co_return Lease(this, std::move(request.connection));
+}
+
+// It is in line no more.
+void Pool::settle(Request& request) {
+  --waiting_;
+  if (request.bulk) --waiting_bulk_;
+}
+
+Pool::Request* Pool::next_request() noexcept {
+  auto* point = point_requests_.empty() ? nullptr : static_cast<Request*>(&point_requests_.front());
+  auto* bulk = bulk_requests_.empty() || !bulk_allowed()
+                   ? nullptr
+                   : static_cast<Request*>(&bulk_requests_.front());
+  if (point == nullptr || bulk == nullptr) return point != nullptr ? point : bulk;
+  return point->sequence < bulk->sequence ? point : bulk;
+}
+
+void Pool::serve() {
+  while (!idle_.empty()) {
+    Request* request = next_request();
+    if (request == nullptr) return;
+    std::unique_ptr<Connection> connection = take_idle();
+    if (!connection) break;
+    lend(*connection, request->bulk);
+    request->connection = std::move(connection);
+    settle(*request);
+    request->wake();
+  }
+  if (waiting_ > 0) open_missing();
+}
+
+void Pool::fail_requests(const Error& why) {
+  for (WaiterLine* line : {&point_requests_, &bulk_requests_}) {
+    while (!line->empty()) {
+      auto& request = static_cast<Request&>(line->front());
+      request.error = why;
+      settle(request);
+      request.wake();
+    }
+  }
+}
+
+void Pool::give_back(std::unique_ptr<Connection> connection) noexcept {
+  connection->unlink();
+  --in_use_;
+  ++returned_;
+  if (connection->pool_notes.bulk) --bulk_in_use_;
+  if (!stopped_ && connection->clean() && connection->pool_notes.generation == generation_) {
+    connection->pool_notes.idle_since = Clock::now();
+    idle_.push_back(std::move(connection));
+  }
+  connection.reset();
+  if (waiting_ > 0) serve();
+  if (waiting_ > 0) open_missing();
+  if (stopped_) owner_.stopped_pool_changed();
+}
+
+void Pool::open_missing() {
+  if (stopped_) return;
+  const std::size_t bulk_room = bulk_connections_max(settings_.limits.max) -
+                                std::min(bulk_in_use_, bulk_connections_max(settings_.limits.max));
+  const PoolCounts counts{.idle = idle_.size(),
+                          .in_use = in_use_,
+                          .connecting = connecting_,
+                          .waiting = waiting_ - waiting_bulk_ + std::min(waiting_bulk_, bulk_room)};
+  for (std::size_t n = connections_to_create(counts, settings_.limits); n > 0; --n) {
+    ++connecting_;
+    settings_.loop.spawn(open_one());
+  }
+}
+
+Task<void> Pool::open_one() {
+  const std::uint64_t generation = generation_;
+  const TimePoint deadline =
+      Clock::now() + std::chrono::milliseconds(settings_.connect_timeout_ms);
+  std::optional<Error> failed;
+  std::unique_ptr<Connection> connection;
+  auto connecting = settings_.network.connect(address_.host, address_.port, deadline);
+  auto connected = co_await connecting;
+  if (connected.has_error()) {
+    failed = connected.error();
+  } else {
+    connection = std::make_unique<Connection>(*std::move(connected), address_);
+    opening_.push_back(*connection);
+    auto introducing = introduce(*connection, settings_.introduction, settings_.budget, deadline);
+    auto described = co_await introducing;
+    connection->unlink();
+    if (described.has_error()) failed = described.error();
+  }
+  --connecting_;
+  if (!failed) {
+    opened(std::move(connection), generation);
+  } else if (generation == generation_ && !stopped_) {
+    fail_requests(*failed);
+    owner_.connect_failed(address_, *failed);
+  } else {
+    serve();
+  }
+  if (stopped_) owner_.stopped_pool_changed();
+}
+
+void Pool::opened(std::unique_ptr<Connection> connection, std::uint64_t generation) {
+  if (!stopped_ && generation == generation_ && connection->clean()) {
+    ++created_;
+    connection->pool_notes.generation = generation;
+    connection->pool_notes.idle_since = Clock::now();
+    idle_.push_back(std::move(connection));
+  }
+  serve();
+}
+
+void Pool::drop() {
+  ++generation_;
+  idle_.clear();
+}
+
+void Pool::fail_in_flight(const Error& why) {
+  for (Connection& connection : lent_) connection.fail(why);
+  for (Connection& connection : opening_) connection.fail(why);
+}
+
+void Pool::tick(TimePoint now, bool host_up) {
+  const auto idle_time = std::chrono::milliseconds(settings_.idle_ms);
+  while (!idle_.empty() && idle_.size() + in_use_ > settings_.limits.min &&
+         now - idle_.front()->pool_notes.idle_since > idle_time) {
+    idle_.pop_front();
+  }
+  if (host_up) open_missing();
+}
+
+void Pool::stop() {
+  stopped_ = true;
+  drop();
+  const Error why(ErrorCode::host_unreachable, "the proxy is shutting down");
+  fail_requests(why);
+  for (Connection& connection : opening_) connection.fail(why);
+}
+
+}  // namespace spillway::shard

@@ -1,0 +1,138 @@
+// Pool: one worker's connections to one host.
+//
+// Requests take the most recently used idle connection, or wait in line while new ones are opened. Bulk
+// requests (getMores, scans) cannot take the last quarter of the maximum, so that point operations always
+// find a connection that no stream holds. Dropping the pool starts a new generation: connections of an older one
+// are closed as they come back.
+//
+// Belongs to one loop's thread. A Lease points back to its pool: the pool outlives them (quiet()).
+// Source: mongos behaviour reference, section 7.1.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+
+#include "proxy/shard/connection.h"
+#include "proxy/shard/gateway.h"
+#include "proxy/shard/handshake.h"
+#include "proxy/shard/waiter.h"
+
+namespace spillway::shard {
+
+// --- the arithmetic, pure
+
+struct PoolLimits {
+  std::size_t min = 1;
+  std::size_t max = 1'000;
+  std::size_t connecting_max = 2;
+};
+struct PoolCounts {
+  std::size_t idle = 0;
+  std::size_t in_use = 0;
+  std::size_t connecting = 0;
+  std::size_t waiting = 0;  // requests in line that may be served
+};
+// How many connections to begin to open now.
+std::size_t connections_to_create(const PoolCounts& counts, const PoolLimits& limits) noexcept;
+// How many connections bulk requests may hold together: all but a quarter, at least one.
+std::size_t bulk_connections_max(std::size_t pool_max) noexcept;
+
+// --- the pool
+
+struct PoolSettings {
+  Loop& loop;
+  Network& network;
+  MemoryBudget& budget;  // pays for handshakes
+  Introduction introduction;
+  PoolLimits limits;
+  std::int64_t connect_timeout_ms = 10'000;
+  std::int64_t idle_ms = 300'000;
+};
+
+class PoolOwner {
+ public:
+  // A connection could not be opened; those who waited have been told.
+  virtual void connect_failed(const HostAddress& host, const Error& why) = 0;
+  // A stopped pool may have become quiet.
+  virtual void stopped_pool_changed() = 0;
+
+ protected:
+  ~PoolOwner() = default;
+};
+
+class Pool {
+ public:
+  Pool(const PoolSettings& settings, HostAddress address, PoolOwner& owner);
+  ~Pool();  // REQUIRES quiet()
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  // An idle connection, if one may be had without waiting; else an empty lease.
+  Lease try_acquire(bool bulk);
+  // Errors: why no connection could be opened (HostUnreachable, NetworkTimeout, …);
+  // NetworkInterfaceExceededTimeLimit(202) when the deadline passed or the line is too long.
+  Task<Result<Lease>> acquire(TimePoint deadline, bool bulk);
+  void give_back(std::unique_ptr<Connection> connection) noexcept;  // by Lease
+
+  // Closes idle connections, and the others when they come back.
+  void drop();
+  // Ends the connections in use and those being opened.
+  void fail_in_flight(const Error& why);
+  // Trims idle connections; keeps the minimum if the host is up.
+  void tick(TimePoint now, bool host_up);
+  // Nothing new is served or opened; idle connections are closed, waiters told.
+  void stop();
+
+  std::uint64_t generation() const noexcept { return generation_; }
+  bool quiet() const noexcept { return in_use_ == 0 && connecting_ == 0 && waiting_ == 0; }
+  std::size_t idle() const noexcept { return idle_.size(); }
+  std::size_t in_use() const noexcept { return in_use_; }
+  std::size_t waiting() const noexcept { return waiting_; }
+  std::size_t created() const noexcept { return created_; }    // ever
+  std::uint64_t returned() const noexcept { return returned_; }  // leases that ended, ever
+  const HostAddress& address() const noexcept { return address_; }
+
+ private:
+  struct Request : Waiter {
+    Request(Loop& loop, TimePoint deadline, bool is_bulk, std::uint64_t number)
+        : Waiter(loop, deadline), bulk(is_bulk), sequence(number) {}
+    bool bulk;
+    std::uint64_t sequence;
+    std::unique_ptr<Connection> connection;
+    std::optional<Error> error;
+  };
+  using Connections = boost::intrusive::list<Connection, boost::intrusive::constant_time_size<false>>;
+
+  bool bulk_allowed() const noexcept;
+  std::unique_ptr<Connection> take_idle();
+  void lend(Connection& connection, bool bulk) noexcept;
+  Request* next_request() noexcept;
+  void settle(Request& request);
+  void serve();
+  void fail_requests(const Error& why);
+  void open_missing();
+  Task<void> open_one();
+  void opened(std::unique_ptr<Connection> connection, std::uint64_t generation);
+
+  const PoolSettings& settings_;
+  HostAddress address_;
+  PoolOwner& owner_;
+  std::deque<std::unique_ptr<Connection>> idle_;  // the most recently used last
+  Connections lent_;                              // owned by leases
+  Connections opening_;                           // owned by open_one()
+  WaiterLine point_requests_;
+  WaiterLine bulk_requests_;
+  std::size_t in_use_ = 0;
+  std::size_t bulk_in_use_ = 0;
+  std::size_t connecting_ = 0;
+  std::size_t waiting_ = 0;
+  std::size_t waiting_bulk_ = 0;
+  std::size_t created_ = 0;
+  std::uint64_t returned_ = 0;
+  std::uint64_t generation_ = 0;
+  std::uint64_t next_sequence_ = 0;
+  bool stopped_ = false;
+};
+
+}  // namespace spillway::shard

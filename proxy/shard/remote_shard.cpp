@@ -1,0 +1,350 @@
+#include "proxy/shard/remote_shard.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "proxy/base/log.h"
+
+namespace spillway::shard {
+
+namespace {
+
+const ReadPreference primary_only;
+
+// Requests that take longer than this make their host's monitor ask for a sign of life.
+constexpr auto progress_expected_within = std::chrono::seconds(1);
+
+std::string_view mode_name(ReadMode mode) noexcept {
+  switch (mode) {
+    case ReadMode::primary: return "primary";
+    case ReadMode::primary_preferred: return "primaryPreferred";
+    case ReadMode::secondary: return "secondary";
+    case ReadMode::secondary_preferred: return "secondaryPreferred";
+    case ReadMode::nearest: return "nearest";
+  }
+  return "primary";
+}
+
+PoolSettings with_timeout(PoolSettings settings, const ConnectionString& connection_string) {
+  if (connection_string.connect_timeout_ms) {
+    settings.connect_timeout_ms = *connection_string.connect_timeout_ms;
+  }
+  return settings;
+}
+
+TopologyOptions topology_options(const GatewayOptions& options, const std::string& name,
+                                 ConnectionString connection_string) {
+  TopologyOptions result;
+  result.name = name;
+  result.seeds = std::move(connection_string.hosts);
+  result.set_name = std::move(connection_string.set_name);
+  result.direct = connection_string.direct;
+  result.heartbeat_ms = options.heartbeat_ms;
+  result.expedited_heartbeat_ms = options.expedited_heartbeat_ms;
+  result.local_threshold_ms = options.local_threshold_ms;
+  return result;
+}
+
+}  // namespace
+
+RemoteShard::RemoteShard(const PoolSettings& settings, const GatewayOptions& options,
+                         std::string name, ConnectionString connection_string,
+                         ShardListener& listener)
+    : settings_(with_timeout(settings, connection_string)),
+      name_(std::move(name)),
+      listener_(listener),
+      topology_(topology_options(options, name_, std::move(connection_string))),
+      random_(std::hash<std::string>{}(name_) | 1) {}
+
+void RemoteShard::start() {
+  for (const Topology::Host& host : topology_.hosts()) {
+    members_.push_back(std::make_unique<Member>(settings_, host.address, *this));
+  }
+  // A monitor may report before it first suspends, and so change the members: walk a copy.
+  std::vector<Member*> seeds;
+  for (const auto& member : members_) seeds.push_back(member.get());
+  for (Member* member : seeds) settings_.loop.spawn(member->monitor.run());
+}
+
+Duration RemoteShard::connect_timeout() const noexcept {
+  return std::chrono::milliseconds(settings_.connect_timeout_ms);
+}
+
+// --- members
+
+RemoteShard::Member* RemoteShard::find(const HostAddress& host) const noexcept {
+  for (const auto& member : members_) {
+    if (member->pool.address() == host) return member.get();
+  }
+  return nullptr;
+}
+
+void RemoteShard::add_member(const HostAddress& host) {
+  members_.push_back(std::make_unique<Member>(settings_, host, *this));
+  log::info("Shard {}: host {} was discovered", name_, host.text());
+  settings_.loop.spawn(members_.back()->monitor.run());
+}
+
+void RemoteShard::retire_member(const HostAddress& host) {
+  for (auto& member : members_) {
+    if (!(member->pool.address() == host)) continue;
+    log::info("Shard {}: host {} is no member any more", name_, host.text());
+    retired_.push_back(std::move(member));
+    std::erase(members_, nullptr);
+    retired_.back()->monitor.stop();
+    retired_.back()->pool.stop();
+    return;
+  }
+}
+
+void RemoteShard::perform(const TopologyActions& actions) {
+  using Kind = TopologyAction::Kind;
+  for (const TopologyAction& action : actions) {
+    if (action.kind == Kind::add_host) {
+      if (!stopped_) add_member(action.host);
+      continue;
+    }
+    Member* member = find(action.host);
+    if (member == nullptr) continue;
+    switch (action.kind) {
+      case Kind::add_host: break;
+      case Kind::remove_host: retire_member(action.host); break;
+      case Kind::drop_pool: member->pool.drop(); break;
+      case Kind::fail_in_flight:
+        member->pool.fail_in_flight(Error(
+            ErrorCode::network_timeout, fmt::format("no sign of life for {} ms",
+                                                    settings_.connect_timeout_ms)));
+        break;
+      case Kind::check_now: member->monitor.wake(); break;
+    }
+  }
+}
+
+void RemoteShard::changed() {
+  wake_all(choosing_);
+  listener_.shard_changed();
+}
+
+void RemoteShard::wake_monitors() {
+  for (const auto& member : members_) member->monitor.wake();
+}
+
+ServerType RemoteShard::type_of(const HostAddress& address) const noexcept {
+  for (const Topology::Host& host : topology_.hosts()) {
+    if (host.address == address) return host.server.type;
+  }
+  return ServerType::unknown;
+}
+
+void RemoteShard::log_change(const HostAddress& address, ServerType before) const {
+  const ServerType now = type_of(address);
+  if (now == before) return;
+  if (now == ServerType::unknown) {
+    log::warning("Shard {}: lost {}; {}", name_, address.text(), topology_.explain());
+  } else {
+    log::info("Shard {}: {} is {}", name_, address.text(), server_type_name(now));
+  }
+}
+
+// --- what happened
+
+void RemoteShard::check_started(const HostAddress& host) { topology_.check_started(host); }
+
+void RemoteShard::check_succeeded(const HostAddress& host, ServerDescription server,
+                                  const BuildInfo& build, Duration round_trip) {
+  const ServerType before = type_of(host);
+  const HostAddress address = host;  // the member may be retired below
+  perform(topology_.check_succeeded(host, std::move(server), build, round_trip, Clock::now()));
+  log_change(address, before);
+  changed();
+}
+
+void RemoteShard::check_failed(const HostAddress& host, Error why, bool silent) {
+  const ServerType before = type_of(host);
+  perform(topology_.check_failed(host, std::move(why), silent, Clock::now()));
+  log_change(host, before);
+  changed();
+}
+
+TimePoint RemoteShard::next_check(const HostAddress& host) {
+  return topology_.next_check(host, requests_waiting_ > 0);
+}
+
+void RemoteShard::monitor_ended() { listener_.shard_changed(); }
+
+void RemoteShard::stopped_pool_changed() { listener_.shard_changed(); }
+
+void RemoteShard::connect_failed(const HostAddress& host, const Error& why) {
+  const ServerType before = type_of(host);
+  perform(topology_.network_error(host, why, Clock::now()));
+  log_change(host, before);
+  changed();
+}
+
+void RemoteShard::network_error(const HostAddress& host, std::uint64_t generation,
+                                const Error& why) {
+  const Member* member = find(host);
+  // A pool is dropped once for all the connections that break together.
+  if (member == nullptr || member->pool.generation() != generation) return;
+  connect_failed(host, why);
+}
+
+void RemoteShard::state_change_error(const HostAddress& host, std::int32_t code, DocView reply) {
+  const ServerType before = type_of(host);
+  perform(topology_.state_change_error(host, code, TopologyVersion::parse(reply["topologyVersion"]),
+                                       Clock::now()));
+  log_change(host, before);
+  changed();
+}
+
+// --- leases
+
+Result<RemoteShard::Member*> RemoteShard::select(const CallOptions& options) {
+  if (stopped_) return Error(ErrorCode::host_unreachable, "the proxy is shutting down");
+  if (options.host) {
+    Member* member = find(*options.host);
+    if (member == nullptr) {
+      return Error(ErrorCode::host_unreachable,
+                   fmt::format("{} is no member of the shard any more", options.host->text()));
+    }
+    return member;
+  }
+  random_ ^= random_ << 13;
+  random_ ^= random_ >> 7;
+  random_ ^= random_ << 17;
+  const ReadPreference& preference =
+      options.read_preference != nullptr ? *options.read_preference : primary_only;
+  auto host = topology_.select(preference, random_);
+  if (host.has_error()) return host.error();
+  if (*host == nullptr) return nullptr;
+  return find((*host)->address);
+}
+
+Result<Lease> RemoteShard::try_lease(const CallOptions& options) {
+  auto member = select(options);
+  if (member.has_error()) return member.error();
+  if (*member == nullptr) return Lease();
+  return (*member)->pool.try_acquire(options.bulk);
+}
+
+Error RemoteShard::none_eligible(const CallOptions& options) const {
+  const ReadMode mode =
+      options.read_preference != nullptr ? options.read_preference->mode : ReadMode::primary;
+  return Error(ErrorCode::failed_to_satisfy_read_preference,
+               fmt::format("Could not find host matching read preference {{ mode: \"{}\" }} for set {} "
+                           ":: caused by :: {}",
+                           mode_name(mode), topology_.set_name(), topology_.explain()));
+}
+
+Task<Result<RemoteShard::Member*>> RemoteShard::choose(const CallOptions& options, TimePoint until) {
+  for (;;) {
+    auto selected = select(options);
+    if (selected.has_error() || *selected != nullptr) co_return selected;
+    if (requests_waiting_++ == 0) wake_monitors();
+    Waiter waiter(settings_.loop, until);
+    choosing_.push_back(waiter);
+    const bool called = co_await waiter;
+    --requests_waiting_;
+    if (!called) co_return none_eligible(options);
+  }
+}
+
+Task<Result<Lease>> RemoteShard::lease(const CallOptions& options, TimePoint until) {
+  auto choosing = choose(options, until);
+  auto member = co_await choosing;
+  if (member.has_error()) co_return member.error();
+  auto acquiring = (*member)->pool.acquire(until, options.bulk);
+  co_return co_await acquiring;
+}
+
+// --- housekeeping
+
+void RemoteShard::watch_progress(Member& member, TimePoint now) {
+  const std::uint64_t returned = member.pool.returned();
+  if (member.pool.in_use() == 0 || returned != member.returned_seen) {
+    member.returned_seen = returned;
+    member.returned_since = now;
+  } else if (now - member.returned_since >= progress_expected_within) {
+    perform(topology_.no_progress(member.pool.address(), now));
+  }
+}
+
+void RemoteShard::tick(TimePoint now) {
+  if (stopped_) return;
+  std::erase_if(retired_, [](const auto& member) {
+    return member->pool.quiet() && member->monitor.ended();
+  });
+  for (const auto& member : members_) {
+    watch_progress(*member, now);
+    const ServerType type = type_of(member->pool.address());
+    const bool useful = type != ServerType::unknown && type != ServerType::rs_arbiter &&
+                        type != ServerType::rs_other;
+    member->pool.tick(now, useful);
+  }
+}
+
+void RemoteShard::stop() {
+  stopped_ = true;
+  for (const auto& member : members_) {
+    member->monitor.stop();
+    member->pool.stop();
+  }
+  wake_all(choosing_);
+}
+
+bool RemoteShard::quiet() const noexcept {
+  const auto is_quiet = [](const auto& member) {
+    return member->pool.quiet() && member->monitor.ended();
+  };
+  return requests_waiting_ == 0 && std::all_of(members_.begin(), members_.end(), is_quiet) &&
+         std::all_of(retired_.begin(), retired_.end(), is_quiet);
+}
+
+// --- what it looks like
+
+ShardState RemoteShard::state() const {
+  ShardState state;
+  state.name = name_;
+  state.set_name = topology_.set_name();
+  bool all_members = topology_.replica_set();
+  std::int32_t lowest = 0;
+  bool any_answered = false;
+  bool sort_key = true;
+  for (const Topology::Host& host : topology_.hosts()) {
+    HostState& each = state.hosts.emplace_back();
+    each.address = host.address;
+    each.known = host.server.known();
+    each.primary = host.server.type == ServerType::rs_primary ||
+                   host.server.type == ServerType::standalone;
+    each.secondary = host.server.type == ServerType::rs_secondary;
+    each.ping_ms = std::chrono::duration_cast<std::chrono::milliseconds>(host.round_trip).count();
+    if (host.answered) {
+      any_answered = true;
+      sort_key = sort_key && host.build.offers_sort_key;
+      state.ferretdb = state.ferretdb || host.build.ferretdb;
+    }
+    if (!each.known) continue;
+    if (host.server.set_name.empty()) all_members = false;
+    const std::int32_t version = host.server.max_wire_version;
+    lowest = lowest == 0 ? version : std::min(lowest, version);
+  }
+  state.replica_set = all_members || (topology_.options().direct && !topology_.set_name().empty());
+  state.offers_sort_key = any_answered && sort_key;
+  state.max_wire_version = lowest;
+  update_counts(state);
+  return state;
+}
+
+void RemoteShard::update_counts(ShardState& state) const {
+  for (HostState& each : state.hosts) {
+    const Member* member = find(each.address);
+    if (member == nullptr) continue;
+    each.in_use = member->pool.in_use();
+    each.available = member->pool.idle();
+    each.created = member->pool.created();
+  }
+}
+
+}  // namespace spillway::shard

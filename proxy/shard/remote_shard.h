@@ -1,0 +1,108 @@
+// RemoteShard: one shard as one worker sees it: its topology, and a pool and a monitor for each host.
+// Belongs to one loop's thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proxy/shard/connection_string.h"
+#include "proxy/shard/gateway.h"
+#include "proxy/shard/monitor.h"
+#include "proxy/shard/pool.h"
+#include "proxy/shard/topology.h"
+#include "proxy/shard/waiter.h"
+
+namespace spillway::shard {
+
+class ShardListener {
+ public:
+  // The shard's state is another one, or (once stopped) it may have become quiet.
+  virtual void shard_changed() = 0;
+
+ protected:
+  ~ShardListener() = default;
+};
+
+// Life: start() → leases → stop() → quiet() → destroyed.
+class RemoteShard final : private PoolOwner, private MonitorSink {
+ public:
+  // `settings` are the worker's; a connectTimeoutMS in the connection string overrides theirs.
+  RemoteShard(const PoolSettings& settings, const GatewayOptions& options, std::string name,
+              ConnectionString connection_string, ShardListener& listener);
+  ~RemoteShard() = default;
+  RemoteShard(const RemoteShard&) = delete;
+  RemoteShard& operator=(const RemoteShard&) = delete;
+
+  void start();  // monitoring
+
+  // A connection to a host that suits the options; an empty lease when that takes waiting.
+  // Errors: as for lease(), those that waiting does not mend.
+  Result<Lease> try_lease(const CallOptions& options);
+  // The same, waiting until `until` for a host and for a connection. Errors:
+  // FailedToSatisfyReadPreference(133), HostUnreachable(6), NetworkTimeout(89), IllegalOperation(20),
+  // NetworkInterfaceExceededTimeLimit(202), MaxStalenessOutOfRange(160).
+  Task<Result<Lease>> lease(const CallOptions& options, TimePoint until);
+
+  // What became of commands. `generation`: of the connection's pool when it was opened.
+  void network_error(const HostAddress& host, std::uint64_t generation, const Error& why);
+  void state_change_error(const HostAddress& host, std::int32_t code, DocView reply);
+
+  void tick(TimePoint now);
+  void stop();
+  bool quiet() const noexcept;
+
+  bool answered() const noexcept { return topology_.answered(); }
+  bool replica_set() const noexcept { return topology_.replica_set(); }
+  const std::string& name() const noexcept { return name_; }
+  Duration connect_timeout() const noexcept;
+  ShardState state() const;
+  void update_counts(ShardState& state) const;  // REQUIRES state() since the last change
+
+ private:
+  struct Member {
+    Member(const PoolSettings& settings, const HostAddress& address, RemoteShard& owner)
+        : pool(settings, address, owner), monitor(settings, address, owner) {}
+    Pool pool;
+    Monitor monitor;
+    std::uint64_t returned_seen = 0;  // pool.returned(), and since when it has been that
+    TimePoint returned_since = TimePoint::min();
+  };
+
+  // PoolOwner
+  void connect_failed(const HostAddress& host, const Error& why) override;
+  void stopped_pool_changed() override;
+  // MonitorSink
+  void check_started(const HostAddress& host) override;
+  void check_succeeded(const HostAddress& host, ServerDescription server, const BuildInfo& build,
+                       Duration round_trip) override;
+  void check_failed(const HostAddress& host, Error why, bool silent) override;
+  TimePoint next_check(const HostAddress& host) override;
+  void monitor_ended() override;
+
+  Member* find(const HostAddress& host) const noexcept;
+  void add_member(const HostAddress& host);
+  void retire_member(const HostAddress& host);
+  void perform(const TopologyActions& actions);
+  void changed();
+  void log_change(const HostAddress& host, ServerType before) const;
+  ServerType type_of(const HostAddress& host) const noexcept;
+  void wake_monitors();
+  void watch_progress(Member& member, TimePoint now);
+  Result<Member*> select(const CallOptions& options);
+  Task<Result<Member*>> choose(const CallOptions& options, TimePoint until);
+  Error none_eligible(const CallOptions& options) const;
+
+  PoolSettings settings_;
+  std::string name_;
+  ShardListener& listener_;
+  Topology topology_;
+  std::vector<std::unique_ptr<Member>> members_;
+  std::vector<std::unique_ptr<Member>> retired_;
+  WaiterLine choosing_;  // requests that wait for a host
+  std::size_t requests_waiting_ = 0;
+  std::uint64_t random_;
+  bool stopped_ = false;
+};
+
+}  // namespace spillway::shard
