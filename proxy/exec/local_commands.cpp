@@ -69,12 +69,16 @@ Answer build_info(Context& context, Client&, const Request&) {
   co_return finish(std::move(reply));
 }
 
+std::int64_t machine_memory_mb() {
+  struct sysinfo memory {};
+  ::sysinfo(&memory);
+  return static_cast<std::int64_t>(memory.totalram) * memory.mem_unit / (1024 * 1024);
+}
+
 Answer host_info(Context& context, Client&, const Request&) {
   utsname names{};
   ::uname(&names);
-  struct sysinfo memory {};
-  ::sysinfo(&memory);
-  const auto memory_mb = static_cast<std::int64_t>(memory.totalram) * memory.mem_unit / (1024 * 1024);
+  const std::int64_t memory_mb = machine_memory_mb();
   BsonWriter reply;
   reply.begin_document("system");
   reply.append_date("currentTime", wall_clock_ms());

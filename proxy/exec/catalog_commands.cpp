@@ -1,0 +1,333 @@
+// Databases, collections, indexes: commands that go to the primary shard, to the chunk owners, or to every shard.
+// (mongos behaviour reference, sections 4.1, 4.2, 4.9)
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "proxy/exec/catalog_merge.h"
+#include "proxy/exec/command_table.h"
+#include "proxy/exec/config_reads.h"
+#include "proxy/exec/cursor_ops.h"
+#include "proxy/exec/forward.h"
+#include "proxy/exec/single_shard.h"
+
+namespace spillway::exec {
+
+Task<Result<Response>> list_collections_command(Context& context, Client& client, const Request& request);
+Task<Result<Response>> list_indexes_command(Context& context, Client& client, const Request& request);
+
+namespace {
+
+using Answer = Task<Result<Response>>;
+
+Result<std::string> collection_ns(const Request& request) {
+  const Element first = request.body.first();
+  if (!first.is_string()) {
+    return Error(ErrorCode::invalid_namespace,
+                 fmt::format("collection name has invalid type {}", bson_type_name(first.type)));
+  }
+  if (first.as_string().empty()) {
+    return Error(ErrorCode::invalid_namespace, fmt::format("Invalid namespace specified '{}.'", request.db));
+  }
+  return fmt::format("{}.{}", request.db, first.as_string());
+}
+
+Result<void> refuse_config(const Request& request) {
+  if (request.db != "config") return {};
+  return Error(ErrorCode::illegal_operation,
+               fmt::format("{} is not possible on database config: it shows the routing table of the configuration "
+                           "file, and is read-only",
+                           request.name));
+}
+
+// The client's command to these shards, unchanged but for what is stripped.
+struct Fanned {
+  std::vector<ShardOutcome> outcomes;
+  std::vector<ShardAnswer> answers;  // views into outcomes
+};
+
+Task<Fanned> fan_out(Context& context, const Request& request, const catalog::ShardSet& shards,
+                     shard::CallOptions options) {
+  BsonDoc scratch;
+  const shard::Command command = forward_command(request, scratch);
+  std::vector<ShardCommand> commands;
+  for (const catalog::ShardIndex shard : shards) commands.push_back({shard, command, {}});
+  auto calls = call_shards(context, commands, options);
+  Fanned fanned;
+  fanned.outcomes = co_await calls;
+  for (const ShardOutcome& outcome : fanned.outcomes) {
+    ShardAnswer& answer = fanned.answers.emplace_back();
+    answer.shard = context.routing().shard(outcome.shard).name;
+    answer.address = outcome.reply.host.host.empty() ? answer.shard : outcome.reply.host.text();
+    if (outcome.reply.bytes.size() > 0) answer.body = outcome.body();
+    answer.error = outcome.error;
+  }
+  co_return fanned;
+}
+
+Answer forward_to(Context& context, const Request& request, catalog::ShardIndex shard, shard::CallOptions options) {
+  BsonDoc scratch;
+  const shard::Command command = forward_command(request, scratch);
+  auto call = context.gateway.call(shard, command, options);
+  auto reply = co_await call;
+  if (reply.has_error()) co_return reply.error();
+  co_return passthrough(*std::move(reply));
+}
+
+// To the chunk owners, replies merged; passed through when there is one.
+Answer to_owners(Context& context, const Request& request, Tolerate tolerate) {
+  if (auto refused = refuse_config(request); refused.has_error()) co_return refused.error();
+  auto ns = collection_ns(request);
+  if (ns.has_error()) co_return ns.error();
+  const Targets targets = shards_with_chunks(context, request.db, *ns);
+  const shard::CallOptions options = write_options(context, request);
+  if (targets.shards.size() == 1) {
+    auto forwarding = forward_to(context, request, targets.shards.front(), options);
+    co_return co_await forwarding;
+  }
+  auto fanning = fan_out(context, request, targets.shards, options);
+  const Fanned fanned = co_await fanning;
+  RawMerge merged = merge_raw(fanned.answers, tolerate);
+  Response response(std::move(merged.reply));
+  response.failed = !merged.ok;
+  co_return response;
+}
+
+Answer create(Context& context, Client&, const Request& request) {
+  auto ns = collection_ns(request);
+  if (ns.has_error()) co_return ns.error();
+  if (context.routing().collection(*ns) != nullptr &&
+      (request.body["capped"].truthy() || request.body["viewOn"].exists() || request.body["timeseries"].exists())) {
+    // With a default shard key these collections would be sharded, and cannot be: they need a single shard.
+    if (shards_with_chunks(context, request.db, *ns).shards.size() > 1) {
+      co_return Error(ErrorCode::invalid_options,
+                      fmt::format("{} is sharded: it cannot be capped, a view or a time series", *ns));
+    }
+  }
+  auto running = to_owners(context, request, Tolerate::nothing);
+  co_return co_await running;
+}
+
+// A unique index needs the shard key as its prefix: elsewhere no shard could enforce it.
+Result<void> check_unique_indexes(const catalog::CollectionRouting& routing, DocView body) {
+  const ValueView indexes = body["indexes"];
+  if (!indexes.is_array()) return {};
+  for (auto at = indexes.as_document().begin(); !at.done(); ++at) {
+    if (!at->is_document() || !at->as_document()["unique"].truthy()) continue;
+    const ValueView key = at->as_document()["key"];
+    if (!key.is_document() || routing.key.has_prefix_index(key.as_document())) continue;
+    if (key.as_document().count() == 1 && key.as_document().first().name == "_id") continue;
+    return Error(ErrorCode::cannot_create_index,
+                 fmt::format("cannot create unique index over {} with shard key pattern {}",
+                             to_json(key.as_document()), to_json(routing.key.pattern())));
+  }
+  return {};
+}
+
+Answer create_indexes(Context& context, Client&, const Request& request) {
+  auto ns = collection_ns(request);
+  if (ns.has_error()) co_return ns.error();
+  const Targets targets = shards_with_chunks(context, request.db, *ns);
+  if (targets.routing != nullptr && targets.shards.size() > 1) {
+    if (auto checked = check_unique_indexes(*targets.routing, request.body); checked.has_error()) {
+      co_return checked.error();
+    }
+  }
+  auto running = to_owners(context, request, Tolerate::nothing);
+  co_return co_await running;
+}
+
+Answer drop(Context& context, Client&, const Request& request) {
+  auto running = to_owners(context, request, Tolerate::namespace_not_found);
+  co_return co_await running;
+}
+
+Answer drop_indexes(Context& context, Client&, const Request& request) {
+  auto running = to_owners(context, request, Tolerate::namespace_not_found);
+  co_return co_await running;
+}
+
+Answer coll_mod(Context& context, Client&, const Request& request) {
+  auto running = to_owners(context, request, Tolerate::namespace_not_found);
+  co_return co_await running;
+}
+
+Answer drop_database(Context& context, Client&, const Request& request) {
+  if (request.db == "config" || request.db == "admin") {
+    co_return Error(ErrorCode::illegal_operation, fmt::format("Cannot drop the {} database", request.db));
+  }
+  const shard::CallOptions options = write_options(context, request);
+  auto fanning = fan_out(context, request, context.routing().all_shards(), options);
+  const Fanned fanned = co_await fanning;
+  for (const ShardAnswer& answer : fanned.answers) {
+    if (answer.error && !answer.error->is(ErrorCode::namespace_not_found)) co_return *answer.error;
+  }
+  const bool existed = std::any_of(fanned.answers.begin(), fanned.answers.end(), [](const ShardAnswer& answer) {
+    return !answer.error && answer.body["dropped"].exists();
+  });
+  BsonWriter reply;
+  if (existed) reply.append("dropped", request.db);
+  reply.append("ok", 1.0);
+  co_return Response(std::move(reply).finish());
+}
+
+bool empty_sharding(const Context& context, const std::string& ns) {
+  return context.routing().collection(ns) != nullptr;
+}
+
+Answer rename_collection(Context& context, Client&, const Request& request) {
+  const Element source = request.body.first();
+  const ValueView target = request.body["to"];
+  if (!source.is_string() || !target.is_string()) {
+    co_return Error(ErrorCode::type_mismatch, "renameCollection takes two namespaces");
+  }
+  const catalog::Namespace from = catalog::split_namespace(source.as_string());
+  const catalog::Namespace to = catalog::split_namespace(target.as_string());
+  if (from.collection.empty() || to.collection.empty()) {
+    co_return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
+  }
+  for (const std::string_view ns : {source.as_string(), target.as_string()}) {
+    const std::string name(ns);
+    if (!empty_sharding(context, name)) continue;
+    const catalog::Namespace parts = catalog::split_namespace(ns);
+    if (shards_with_chunks(context, parts.db, name).shards.size() == 1) continue;
+    co_return Error(ErrorCode::illegal_operation,
+                    fmt::format("cannot rename: {} is sharded, and documents do not move between shards here", name));
+  }
+  const Targets from_on = shards_with_chunks(context, from.db, std::string(source.as_string()));
+  const Targets to_on = shards_with_chunks(context, to.db, std::string(target.as_string()));
+  if (!(from_on.shards == to_on.shards)) {
+    co_return Error(13137, "Source and destination collections must be on the same shard");
+  }
+  auto forwarding = forward_to(context, request, from_on.shards.front(), write_options(context, request));
+  co_return co_await forwarding;
+}
+
+Answer convert_to_capped(Context& context, Client&, const Request& request) {
+  auto ns = collection_ns(request);
+  if (ns.has_error()) co_return ns.error();
+  const Targets targets = shards_with_chunks(context, request.db, *ns);
+  if (targets.shards.size() > 1) {
+    co_return Error(ErrorCode::illegal_operation, "You can't convertToCapped a sharded collection");
+  }
+  auto forwarding = forward_to(context, request, targets.shards.front(), write_options(context, request));
+  co_return co_await forwarding;
+}
+
+std::optional<Error> first_failure(const std::vector<ShardAnswer>& answers, Tolerate tolerate) {
+  const ShardAnswer* missing = nullptr;
+  bool any_ok = false;
+  for (const ShardAnswer& answer : answers) {
+    if (!answer.error) {
+      any_ok = true;
+    } else if (tolerate == Tolerate::namespace_not_found && answer.error->is(ErrorCode::namespace_not_found)) {
+      missing = &answer;
+    } else {
+      return answer.error;
+    }
+  }
+  if (!any_ok && missing != nullptr) return missing->error;
+  return std::nullopt;
+}
+
+// Statistics: one shard's pass through, several are merged by `merge`.
+template <class Merge>
+Answer statistics(Context& context, const Request& request, Merge merge) {
+  auto ns = collection_ns(request);
+  if (ns.has_error()) co_return ns.error();
+  const Targets targets = shards_with_chunks(context, request.db, *ns);
+  const shard::CallOptions options = read_options(context, request);
+  if (targets.shards.size() == 1) {
+    auto forwarding = forward_to(context, request, targets.shards.front(), options);
+    co_return co_await forwarding;
+  }
+  auto fanning = fan_out(context, request, targets.shards, options);
+  Fanned fanned = co_await fanning;
+  if (auto failed = first_failure(fanned.answers, Tolerate::namespace_not_found)) co_return *failed;
+  std::erase_if(fanned.answers, [](const ShardAnswer& answer) { return answer.error.has_value(); });
+  co_return Response(merge(fanned.answers, *ns, targets));
+}
+
+BsonDoc coll_stats_of(const std::vector<ShardAnswer>& answers, const std::string& ns, const Targets& targets) {
+  return merge_coll_stats(answers, ns, targets.routing == nullptr ? 1 : targets.routing->chunks.size());
+}
+BsonDoc validate_of(const std::vector<ShardAnswer>& answers, const std::string& ns, const Targets&) {
+  return merge_validate(answers, ns);
+}
+BsonDoc data_size_of(const std::vector<ShardAnswer>& answers, const std::string&, const Targets&) {
+  double size = 0, objects = 0, millis = 0;
+  for (const ShardAnswer& answer : answers) {
+    size += answer.body["size"].to_double().value_or(0);
+    objects += answer.body["numObjects"].to_double().value_or(0);
+    millis += answer.body["millis"].to_double().value_or(0);
+  }
+  BsonWriter reply;
+  reply.append("size", size).append("numObjects", objects);
+  reply.append("millis", static_cast<std::int64_t>(millis)).append("ok", 1.0);
+  return std::move(reply).finish();
+}
+
+Answer coll_stats(Context& context, Client&, const Request& request) {
+  auto running = statistics(context, request, coll_stats_of);
+  co_return co_await running;
+}
+
+Answer validate(Context& context, Client&, const Request& request) {
+  auto running = statistics(context, request, validate_of);
+  co_return co_await running;
+}
+
+Answer data_size(Context& context, Client&, const Request& request) {
+  auto running = statistics(context, request, data_size_of);
+  co_return co_await running;
+}
+
+Answer db_stats(Context& context, Client&, const Request& request) {
+  const ValueView scale = request.body["scale"];
+  if (scale.is_number() && scale.to_double().value_or(1) <= 0) {
+    co_return Error(ErrorCode::bad_value, "scale has to be > 0");
+  }
+  const shard::CallOptions options = read_options(context, request);
+  auto fanning = fan_out(context, request, context.routing().all_shards(), options);
+  const Fanned fanned = co_await fanning;
+  if (auto failed = first_failure(fanned.answers, Tolerate::nothing)) co_return *failed;
+  co_return Response(merge_db_stats(fanned.answers, request.db));
+}
+
+Answer list_databases(Context& context, Client&, const Request& request) {
+  const shard::CallOptions options = read_options(context, request);
+  auto fanning = fan_out(context, request, context.routing().all_shards(), options);
+  const Fanned fanned = co_await fanning;
+  if (auto failed = first_failure(fanned.answers, Tolerate::nothing)) co_return *failed;
+  co_return Response(merge_list_databases(fanned.answers, request.body["nameOnly"].truthy()));
+}
+
+}  // namespace
+
+std::span<const CommandSpec> catalog_commands() {
+  static constexpr CommandSpec specs[] = {
+      {.name = "listDatabases", .handler = list_databases, .admin_only = true, .secondary_ok = true,
+       .help = "the databases of all shards"},
+      {.name = "listCollections", .handler = list_collections_command, .secondary_ok = true,
+       .help = "the collections of a database"},
+      {.name = "listIndexes", .handler = list_indexes_command, .secondary_ok = true, .help = "a collection's indexes"},
+      {.name = "create", .handler = create, .in_transaction = true, .help = "create a collection"},
+      {.name = "createIndexes", .handler = create_indexes, .in_transaction = true, .help = "create indexes"},
+      {.name = "dropIndexes", .handler = drop_indexes, .help = "drop indexes"},
+      {.name = "deleteIndexes", .handler = drop_indexes, .help = "older name of dropIndexes"},
+      {.name = "drop", .handler = drop, .help = "drop a collection"},
+      {.name = "dropDatabase", .handler = drop_database, .help = "drop a database"},
+      {.name = "collMod", .handler = coll_mod, .help = "change a collection's options"},
+      {.name = "validate", .handler = validate, .secondary_ok = true, .help = "check a collection"},
+      {.name = "renameCollection", .handler = rename_collection, .admin_only = true, .help = "rename a collection"},
+      {.name = "convertToCapped", .handler = convert_to_capped, .help = "make a collection capped"},
+      {.name = "collStats", .handler = coll_stats, .secondary_ok = true, .help = "statistics of a collection"},
+      {.name = "collstats", .handler = coll_stats, .secondary_ok = true, .help = "older name of collStats"},
+      {.name = "dataSize", .handler = data_size, .secondary_ok = true, .help = "size of a collection's documents"},
+      {.name = "dbStats", .handler = db_stats, .secondary_ok = true, .help = "statistics of a database"},
+      {.name = "dbstats", .handler = db_stats, .secondary_ok = true, .help = "older name of dbStats"},
+  };
+  return specs;
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,38 @@
+// Merging the replies of DDL and statistics commands that went to several shards. Pure.
+// (mongos behaviour reference, sections 4.1 and 4.9)
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cursor/bson_writer.h"
+#include "cursor/error.h"
+
+namespace spillway::exec {
+
+// One shard's answer: a body, or an error (an ok: 0 reply, or a failure to reach it).
+struct ShardAnswer {
+  std::string shard;    // its name
+  std::string address;  // its key in `raw`
+  DocView body;         // of the reply; {} when there was none
+  std::optional<Error> error;
+};
+
+// Errors that mean "not here", and that are no failure as long as another shard succeeded.
+enum class Tolerate { nothing, namespace_not_found, index_not_found };
+
+// The raw merge: success carries the first shard's own fields (so that the reply reads as one server's), the first
+// writeConcernError, and `raw`; any error left makes the whole fail with the first one's code.
+struct RawMerge {
+  BsonDoc reply;
+  bool ok = false;
+};
+RawMerge merge_raw(const std::vector<ShardAnswer>& answers, Tolerate tolerate);
+
+BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_view ns, std::size_t chunks);
+BsonDoc merge_db_stats(const std::vector<ShardAnswer>& answers, std::string_view db);
+BsonDoc merge_validate(const std::vector<ShardAnswer>& answers, std::string_view ns);
+BsonDoc merge_list_databases(const std::vector<ShardAnswer>& answers, bool name_only);
+
+}  // namespace spillway::exec
