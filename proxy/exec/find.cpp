@@ -8,6 +8,7 @@
 #include "proxy/exec/forward.h"
 #include "proxy/exec/single_shard.h"
 #include "proxy/exec/sort_projection.h"
+#include "proxy/exec/transactions.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
@@ -221,9 +222,16 @@ Task<Result<Response>> run_find(Context& context, Client& client, const Request&
   auto parsed = parse_find(request.body);
   if (parsed.has_error()) co_return parsed.error();
   const FindArguments& find = *parsed;
+  if (request.db == "config" && request.in_transaction) {
+    co_return Error(ErrorCode::operation_not_supported_in_transaction,
+                    "the config database cannot be read in a transaction");
+  }
   if (request.db == "config") co_return config_find(context, request);
   auto targets = read_targets(context, request.db, find.collection, find.filter, find.simple_collation);
   if (targets.has_error()) co_return targets.error();
+  auto checking = check_transaction(context, request, targets->shards);
+  auto checked = co_await checking;
+  if (checked.has_error()) co_return checked.error();
   count_targets(context.shared.metrics.find, *targets);
   if (targets->shards.size() > 1) {
     auto finding = find_on_many(context, client, request, find, targets->shards);

@@ -1,0 +1,274 @@
+// Sessions and the ends of transactions. (mongos behaviour reference, sections 4.12 and 6.1)
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include "absl/container/flat_hash_set.h"
+#include "proxy/base/log.h"
+#include "proxy/exec/command_table.h"
+#include "proxy/exec/cursor_ops.h"
+#include "proxy/exec/forward.h"
+#include "proxy/exec/transactions.h"
+#include "proxy/wire/cursor_reply.h"
+
+namespace spillway::exec {
+
+namespace {
+
+constexpr std::size_t uuid_bytes = 16;
+constexpr std::size_t sessions_per_command_max = 10'000;
+constexpr std::uint8_t uuid_subtype = 4;
+
+using SessionIds = absl::flat_hash_set<std::string>;
+
+Response ok_response() {
+  BsonWriter reply;
+  reply.append("ok", 1.0);
+  return Response(std::move(reply).finish());
+}
+
+// The session's UUID in an lsid document; empty when there is none.
+std::string_view session_id(DocView lsid) noexcept {
+  const ValueView id = lsid["id"];
+  if (id.type != BsonType::binary) return {};
+  const Bytes data = id.as_binary().data;
+  if (data.size() != uuid_bytes) return {};
+  return {reinterpret_cast<const char*>(data.data()), data.size()};
+}
+
+bool contains_session(const SessionIds& ids, std::string_view lsid) {
+  if (lsid.empty()) return false;
+  return ids.contains(std::string(session_id(DocView::trusted(lsid.data()))));
+}
+
+// {endSessions: [{id: UUID}, …]}
+Result<SessionIds> parse_sessions(const Request& request) {
+  const Element list = request.body.first();
+  if (!list.is_array()) {
+    return Error(ErrorCode::type_mismatch,
+                 fmt::format("BSON field '{0}.{0}' is the wrong type '{1}', expected type 'array'", request.name,
+                             bson_type_name(list.type)));
+  }
+  SessionIds ids;
+  for (const Element& item : list.as_document()) {
+    const std::string_view id = item.is_document() ? session_id(item.as_document()) : std::string_view();
+    if (id.empty()) {
+      return Error(ErrorCode::type_mismatch,
+                   fmt::format("BSON field '{}' must hold sessions: {{id: UUID}}", request.name));
+    }
+    ids.emplace(id);
+    if (ids.size() > sessions_per_command_max) {
+      return Error(ErrorCode::invalid_length,
+                   fmt::format("{} takes at most {} sessions", request.name, sessions_per_command_max));
+    }
+  }
+  return ids;
+}
+
+Task<Result<Response>> start_session(Context&, Client&, const Request&) {
+  std::array<std::uint8_t, uuid_bytes> id{};
+  if (::getrandom(id.data(), id.size(), 0) != static_cast<ssize_t>(id.size())) {
+    co_return Error(ErrorCode::internal_error, "no random bytes for a session's id");
+  }
+  id[6] = static_cast<std::uint8_t>((id[6] & 0x0f) | 0x40);
+  id[8] = static_cast<std::uint8_t>((id[8] & 0x3f) | 0x80);
+  BsonWriter reply;
+  reply.begin_document("id");
+  reply.append_binary("id", uuid_subtype, id);
+  reply.end();
+  reply.append("timeoutMinutes", std::int32_t{30});
+  reply.append("ok", 1.0);
+  co_return Response(std::move(reply).finish());
+}
+
+catalog::ShardSet replica_set_shards(const Context& context) {
+  catalog::ShardSet shards;
+  const auto& states = context.gateway.states();
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    if (states[i].replica_set) shards.insert(static_cast<catalog::ShardIndex>(i));
+  }
+  return shards;
+}
+
+// Sends the client's command to every shard that keeps sessions. Their answers are no part of ours: a session that a
+// shard does not hear of expires there.
+Task<void> tell_shards(Context& context, const Request& request) {
+  BsonWriter body;
+  copy_command(body, request, {"lsid", "txnNumber", "autocommit", "startTransaction"});
+  const BsonDoc document = std::move(body).finish();
+  std::vector<ShardCommand> commands;
+  for (const catalog::ShardIndex shard : replica_set_shards(context)) {
+    commands.push_back({shard, shard::Command::of_body(document), {}});
+  }
+  shard::CallOptions options;
+  options.budget = &context.shared.reply_memory;
+  options.deadline = Clock::now() + std::chrono::seconds(10);
+  auto calls = call_shards(context, commands, options);
+  auto outcomes = co_await calls;
+  for (const ShardOutcome& outcome : outcomes) {
+    if (outcome.ok()) continue;
+    log::info("sessions: shard {} did not take {}: {}", context.routing().shard(outcome.shard).name, request.name,
+              outcome.error->message);
+  }
+}
+
+Task<void> end_everything_of(Context& context, const std::function<bool(std::string_view)>& matches) {
+  for (CursorPtr& cursor : context.shared.cursors.kill_sessions(matches)) end_cursor(context, std::move(cursor));
+  TaskGroup aborts;
+  for (OpenTransaction& open : context.shared.transactions->end_sessions(matches)) {
+    aborts.start(abort_on_shard(context, std::move(open)));
+  }
+  co_await aborts.wait();
+}
+
+Task<Result<Response>> refresh_sessions(Context& context, Client&, const Request& request) {
+  auto ids = parse_sessions(request);
+  if (ids.has_error()) co_return ids.error();
+  auto telling = tell_shards(context, request);
+  co_await telling;
+  co_return ok_response();
+}
+
+// endSessions and killSessions
+Task<Result<Response>> end_sessions(Context& context, Client&, const Request& request) {
+  auto ids = parse_sessions(request);
+  if (ids.has_error()) co_return ids.error();
+  const bool all = request.name == "killSessions" && ids->empty();  // without authentication: everybody's
+  const std::function<bool(std::string_view)> matches = [&ids, all](std::string_view lsid) {
+    return !lsid.empty() && (all || contains_session(*ids, lsid));
+  };
+  auto ending = end_everything_of(context, matches);
+  co_await ending;
+  auto telling = tell_shards(context, request);
+  co_await telling;
+  co_return ok_response();
+}
+
+// What killAllSessions and killAllSessionsByPattern accept. {} and [] mean everybody; so does a pattern of users,
+// because without authentication no session has one.
+struct KillPatterns {
+  bool everybody = false;
+  SessionIds ids;
+};
+
+Result<KillPatterns> parse_patterns(const Request& request) {
+  const Element list = request.body.first();
+  if (!list.is_array()) {
+    return Error(ErrorCode::type_mismatch,
+                 fmt::format("BSON field '{0}.{0}' is the wrong type '{1}', expected type 'array'", request.name,
+                             bson_type_name(list.type)));
+  }
+  KillPatterns patterns;
+  const bool by_pattern = request.name == "killAllSessionsByPattern";
+  patterns.everybody = list.as_document().empty();
+  for (const Element& item : list.as_document()) {
+    if (!item.is_document()) {
+      return Error(ErrorCode::type_mismatch, fmt::format("{} takes documents", request.name));
+    }
+    const DocView pattern = item.as_document();
+    if (!by_pattern) {
+      if (!pattern["user"].is_string() || !pattern["db"].is_string()) {
+        return Error(40414, "killAllSessions takes documents {user: <string>, db: <string>}");
+      }
+      continue;  // nobody is authenticated as that user
+    }
+    const ValueView lsid = pattern["lsid"];
+    if (!lsid.exists()) {
+      patterns.everybody = patterns.everybody || pattern.empty();
+      continue;
+    }
+    const std::string_view id = lsid.is_document() ? session_id(lsid.as_document()) : std::string_view();
+    if (id.empty()) return Error(ErrorCode::type_mismatch, "a pattern's lsid must be {id: UUID}");
+    patterns.ids.emplace(id);
+  }
+  return patterns;
+}
+
+Task<Result<Response>> kill_all_sessions(Context& context, Client&, const Request& request) {
+  auto patterns = parse_patterns(request);
+  if (patterns.has_error()) co_return patterns.error();
+  const std::function<bool(std::string_view)> matches = [&patterns](std::string_view lsid) {
+    return !lsid.empty() && (patterns->everybody || contains_session(patterns->ids, lsid));
+  };
+  auto ending = end_everything_of(context, matches);
+  co_await ending;
+  auto telling = tell_shards(context, request);
+  co_await telling;
+  co_return ok_response();
+}
+
+// Sends the client's commit or abort to the transaction's shard.
+Task<Result<Response>> end_on_shard(Context& context, const Request& request, catalog::ShardIndex shard) {
+  BsonWriter body;
+  copy_command(body, request, {"recoveryToken", "$readPreference"});
+  const BsonDoc document = std::move(body).finish();
+  shard::CallOptions options = write_options(context, request);
+  options.retry = shard::RetryPolicy::idempotent;  // both may be repeated
+  auto call = context.gateway.call(shard, shard::Command::of_body(document), options);
+  auto reply = co_await call;
+  if (reply.has_error()) co_return label_failure(request, reply.error());
+  co_return with_recovery_token(context, request, passthrough(*std::move(reply)));
+}
+
+Error not_in_transaction(const Request& request) {
+  constexpr std::int32_t command_failed = 125;
+  return Error(command_failed, fmt::format("{} must be run within a transaction", request.name));
+}
+
+Task<Result<Response>> commit_transaction(Context& context, Client&, const Request& request) {
+  if (!request.in_transaction) co_return not_in_transaction(request);
+  auto known = context.shared.transactions->commit(request.lsid, *request.txn_number, Clock::now());
+  if (known.has_error()) co_return label_failure(request, known.error());
+  if (*known) {
+    if (!(*known)->shard) co_return ok_response();
+    auto ending = end_on_shard(context, request, *(*known)->shard);
+    co_return co_await ending;
+  }
+  // Another router's transaction: its token tells the shard that wrote.
+  const ValueView token = request.body["recoveryToken"];
+  if (!token.is_document()) {
+    co_return label_failure(
+        request, Error(ErrorCode::no_such_transaction,
+                       fmt::format("Transaction {} was not started through this router and there is no recoveryToken",
+                                   *request.txn_number)));
+  }
+  const ValueView shard_name = token.as_document()["recoveryShardId"];
+  if (!shard_name.is_string()) {
+    co_return label_failure(request, Error(ErrorCode::no_such_transaction,
+                                           "the transaction was read-only on the router that ran it and is lost"));
+  }
+  const auto shard = context.routing().shard_by_name(shard_name.as_string());
+  if (!shard) {
+    co_return Error(ErrorCode::shard_not_found, fmt::format("Shard {} not found", shard_name.as_string()));
+  }
+  if (auto checked = check_retryable(context, request, {*shard}); checked.has_error()) co_return checked.error();
+  auto ending = end_on_shard(context, request, *shard);
+  co_return co_await ending;
+}
+
+Task<Result<Response>> abort_transaction(Context& context, Client&, const Request& request) {
+  if (!request.in_transaction) co_return not_in_transaction(request);
+  auto known = context.shared.transactions->abort(request.lsid, *request.txn_number, Clock::now());
+  if (known.has_error()) co_return known.error();
+  auto ending = end_on_shard(context, request, *known->shard);
+  co_return co_await ending;
+}
+
+}  // namespace
+
+std::span<const CommandSpec> session_commands() {
+  static constexpr CommandSpec specs[] = {
+      {.name = "startSession", .handler = start_session, .help = "start a logical session"},
+      {.name = "refreshSessions", .handler = refresh_sessions, .help = "renew sessions"},
+      {.name = "endSessions", .handler = end_sessions, .help = "end sessions"},
+      {.name = "killSessions", .handler = end_sessions, .help = "kill sessions by their ids"},
+      {.name = "killAllSessions", .handler = kill_all_sessions, .help = "kill the sessions of users"},
+      {.name = "killAllSessionsByPattern", .handler = kill_all_sessions, .help = "kill sessions by pattern"},
+      {.name = "commitTransaction", .handler = commit_transaction, .admin_only = true, .in_transaction = true,
+       .help = "commit a transaction"},
+      {.name = "abortTransaction", .handler = abort_transaction, .admin_only = true, .in_transaction = true,
+       .help = "abort a transaction"},
+  };
+  return specs;
+}
+
+}  // namespace spillway::exec

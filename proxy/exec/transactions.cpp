@@ -1,0 +1,268 @@
+#include "proxy/exec/transactions.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "proxy/base/check.h"
+#include "proxy/exec/forward.h"
+#include "proxy/wire/cursor_reply.h"
+
+namespace spillway::exec {
+
+namespace {
+
+constexpr std::int32_t too_many_sessions = 261;
+
+Error no_such_transaction(std::int64_t txn_number, std::string_view why) {
+  return Error(ErrorCode::no_such_transaction, fmt::format("Transaction {} {}", txn_number, why));
+}
+
+Error too_old(std::int64_t txn_number, std::int64_t seen) {
+  return Error(ErrorCode::transaction_too_old,
+               fmt::format("txnNumber {} is less than last txnNumber {} seen in this session", txn_number, seen));
+}
+
+bool writes_data(std::string_view command) noexcept {
+  return command != "find" && command != "aggregate" && command != "distinct" && command != "count" &&
+         command != "getMore" && command != "killCursors";
+}
+
+bool is_unreachable(const Error& error) noexcept {
+  return error.is(ErrorCode::host_unreachable) || error.is(ErrorCode::host_not_found) ||
+         error.is(ErrorCode::network_timeout);
+}
+
+}  // namespace
+
+TransactionTable::TransactionTable(std::size_t capacity)
+    : stripe_entries_max_(std::max<std::size_t>(1, capacity / stripe_count)) {}
+
+TransactionTable::Stripe& TransactionTable::stripe_of(std::string_view lsid) noexcept {
+  return stripes_[std::hash<std::string_view>{}(lsid) % stripe_count];
+}
+const TransactionTable::Stripe& TransactionTable::stripe_of(std::string_view lsid) const noexcept {
+  return stripes_[std::hash<std::string_view>{}(lsid) % stripe_count];
+}
+
+void TransactionTable::drop_expired(Stripe& stripe, TimePoint now) {
+  absl::erase_if(stripe.entries, [now](const auto& entry) { return entry.second.last_used + lifetime <= now; });
+}
+
+TransactionTable::Statement TransactionTable::statement(std::string_view lsid, std::int64_t txn_number, bool starts,
+                                                        const catalog::ShardSet& targets, bool writes,
+                                                        TimePoint now) {
+  Statement result;
+  Stripe& stripe = stripe_of(lsid);
+  const std::string key(lsid);
+  const absl::MutexLock lock(&stripe.mutex);
+  auto found = stripe.entries.find(key);
+  if (found != stripe.entries.end() && found->second.last_used + lifetime <= now) {
+    stripe.entries.erase(found);
+    found = stripe.entries.end();
+  }
+  const bool known = found != stripe.entries.end();
+  if (known && txn_number < found->second.txn_number) {
+    result.error = too_old(txn_number, found->second.txn_number);
+    return result;
+  }
+  if (starts) {
+    if (known && found->second.txn_number == txn_number) {
+      result.error = Error(ErrorCode::conflicting_operation_in_progress,
+                           fmt::format("txnNumber {} is already in progress in this session", txn_number));
+      return result;
+    }
+    if (known && found->second.state == Transaction::State::active && found->second.shard) {
+      // A shard drops the older one by itself when the newer one reaches it.
+      const catalog::ShardIndex old_shard = *found->second.shard;
+      if (targets.size() != 1 || targets.front() != old_shard) {
+        result.to_abort = OpenTransaction{key, found->second.txn_number, old_shard};
+      }
+    }
+    if (!known && stripe.entries.size() >= stripe_entries_max_) {
+      drop_expired(stripe, now);
+      if (stripe.entries.size() >= stripe_entries_max_) {
+        result.error = Error(too_many_sessions, "there are too many sessions with transactions");
+        return result;
+      }
+    }
+    found = stripe.entries.insert_or_assign(key, Transaction{}).first;
+    found->second.txn_number = txn_number;
+  } else if (!known || found->second.txn_number != txn_number) {
+    result.error = no_such_transaction(txn_number, "cannot be continued: it was not started through this router");
+    return result;
+  }
+  Transaction& transaction = found->second;
+  transaction.last_used = now;
+  if (transaction.state == Transaction::State::aborted) {
+    result.error = no_such_transaction(txn_number, "has been aborted");
+    return result;
+  }
+  if (targets.size() != 1 || (transaction.shard && *transaction.shard != targets.front())) {
+    transaction.state = Transaction::State::aborted;
+    if (transaction.shard) result.to_abort = OpenTransaction{key, txn_number, *transaction.shard};
+    result.error = Error(ErrorCode::operation_not_supported_in_transaction,
+                         "a transaction may touch one shard only, and this statement needs another or several; "
+                         "the transaction has been aborted");
+    return result;
+  }
+  transaction.shard = targets.front();
+  transaction.wrote = transaction.wrote || writes;
+  return result;
+}
+
+Result<std::optional<TransactionTable::Ending>> TransactionTable::commit(std::string_view lsid,
+                                                                         std::int64_t txn_number, TimePoint now) {
+  Stripe& stripe = stripe_of(lsid);
+  const absl::MutexLock lock(&stripe.mutex);
+  const auto found = stripe.entries.find(std::string(lsid));
+  if (found == stripe.entries.end() || found->second.txn_number < txn_number) return std::optional<Ending>();
+  Transaction& transaction = found->second;
+  if (txn_number < transaction.txn_number) return too_old(txn_number, transaction.txn_number);
+  if (transaction.state == Transaction::State::aborted) {
+    return no_such_transaction(txn_number, "has been aborted");
+  }
+  transaction.state = Transaction::State::committing;
+  transaction.last_used = now;
+  return std::optional(Ending{transaction.shard, transaction.wrote});
+}
+
+Result<TransactionTable::Ending> TransactionTable::abort(std::string_view lsid, std::int64_t txn_number,
+                                                         TimePoint now) {
+  Stripe& stripe = stripe_of(lsid);
+  const absl::MutexLock lock(&stripe.mutex);
+  const auto found = stripe.entries.find(std::string(lsid));
+  if (found == stripe.entries.end() || found->second.txn_number < txn_number) {
+    return no_such_transaction(txn_number, "cannot be aborted: no command of it was sent through this router");
+  }
+  Transaction& transaction = found->second;
+  if (txn_number < transaction.txn_number) return too_old(txn_number, transaction.txn_number);
+  if (transaction.state == Transaction::State::aborted) {
+    return no_such_transaction(txn_number, "has been aborted");
+  }
+  transaction.last_used = now;
+  // A commit under way decides: the shard says what came of it.
+  if (transaction.state == Transaction::State::active) transaction.state = Transaction::State::aborted;
+  if (!transaction.shard) {
+    return no_such_transaction(txn_number, "cannot be aborted: no command of it was sent through this router");
+  }
+  return Ending{transaction.shard, transaction.wrote};
+}
+
+std::optional<Transaction> TransactionTable::find(std::string_view lsid, std::int64_t txn_number) const {
+  const Stripe& stripe = stripe_of(lsid);
+  const absl::MutexLock lock(&stripe.mutex);
+  const auto found = stripe.entries.find(std::string(lsid));
+  if (found == stripe.entries.end() || found->second.txn_number != txn_number) return std::nullopt;
+  return found->second;
+}
+
+std::vector<OpenTransaction> TransactionTable::end_sessions(
+    const std::function<bool(std::string_view lsid)>& matches) {
+  std::vector<OpenTransaction> open;
+  for (Stripe& stripe : stripes_) {
+    const absl::MutexLock lock(&stripe.mutex);
+    absl::erase_if(stripe.entries, [&](const auto& entry) {
+      if (!matches(entry.first)) return false;
+      const Transaction& transaction = entry.second;
+      if (transaction.state == Transaction::State::active && transaction.shard) {
+        open.push_back({entry.first, transaction.txn_number, *transaction.shard});
+      }
+      return true;
+    });
+  }
+  return open;
+}
+
+std::size_t TransactionTable::size() const {
+  std::size_t sum = 0;
+  for (const Stripe& stripe : stripes_) {
+    const absl::MutexLock lock(&stripe.mutex);
+    sum += stripe.entries.size();
+  }
+  return sum;
+}
+
+Task<void> abort_on_shard(Context& context, OpenTransaction open) {
+  BsonWriter body;
+  body.append("abortTransaction", std::int32_t{1});
+  body.append("lsid", DocView::trusted(open.lsid.data()));
+  body.append("txnNumber", open.txn_number);
+  body.append("autocommit", false);
+  body.append("$db", "admin");
+  const BsonDoc document = std::move(body).finish();
+  shard::CallOptions options;
+  options.budget = &context.shared.reply_memory;
+  options.deadline = Clock::now() + std::chrono::seconds(10);
+  auto call = context.gateway.call(open.shard, shard::Command::of_body(document), options);
+  auto ignored = co_await call;  // a shard that did not hear it lets the transaction expire
+}
+
+Result<void> check_retryable(Context& context, const Request& request, const catalog::ShardSet& targets) {
+  if (!request.txn_number) return {};
+  for (const catalog::ShardIndex shard : targets) {
+    const shard::ShardState& state = context.gateway.states()[shard];
+    if (state.replica_set) continue;
+    if (state.max_wire_version == 0 && state.set_name.empty()) {
+      return label_failure(request, Error(ErrorCode::host_unreachable,
+                                          fmt::format("shard {} has not been reached yet: whether it takes "
+                                                      "transaction numbers is not known",
+                                                      context.routing().shard(shard).name)));
+    }
+    if (state.max_wire_version == 0) continue;  // a replica set that cannot be reached: the call says so
+    return Error(ErrorCode::illegal_operation,
+                 "Transaction numbers are only allowed on a replica set member or mongos");
+  }
+  return {};
+}
+
+Task<Result<void>> check_transaction(Context& context, const Request& request, const catalog::ShardSet& targets) {
+  if (!request.in_transaction) {
+    if (!request.txn_number) co_return Result<void>();
+    co_return check_retryable(context, request, targets);
+  }
+  SPILLWAY_CHECK(request.txn_number.has_value());
+  if (auto checked = check_retryable(context, request, targets); checked.has_error()) co_return checked.error();
+  auto step = context.shared.transactions->statement(request.lsid, *request.txn_number, request.start_transaction,
+                                                     targets, writes_data(request.name), Clock::now());
+  if (step.to_abort) {
+    auto aborting = abort_on_shard(context, *step.to_abort);
+    co_await aborting;
+  }
+  if (step.error) co_return label_failure(request, *step.error);
+  co_return Result<void>();
+}
+
+Response with_recovery_token(Context& context, const Request& request, Response response) {
+  if (!request.in_transaction || response.failed || response.stream() != nullptr) return response;
+  const auto transaction = context.shared.transactions->find(request.lsid, *request.txn_number);
+  const auto pieces = response.pieces();
+  if (pieces.size() != 1) return response;
+  BsonWriter out;
+  out.append_elements(DocView::trusted(pieces.front().iov_base));
+  out.begin_document("recoveryToken");
+  if (transaction && transaction->wrote && transaction->shard) {
+    out.append("recoveryShardId", context.routing().shard(*transaction->shard).name);
+  }
+  out.end();
+  return Response(std::move(out).finish());
+}
+
+Error label_failure(const Request& request, Error error) {
+  const auto add = [&error](const char* label) {
+    if (std::find(error.labels.begin(), error.labels.end(), label) == error.labels.end()) {
+      error.labels.emplace_back(label);
+    }
+  };
+  const bool ends = request.name == "commitTransaction" || request.name == "abortTransaction";
+  if (request.in_transaction) {
+    if (is_unreachable(error) && !ends) add("TransientTransactionError");
+    if (error.is(ErrorCode::no_such_transaction) && request.name != "abortTransaction") {
+      add("TransientTransactionError");
+    }
+  }
+  if (is_unreachable(error) && request.txn_number && (!request.in_transaction || ends)) add("RetryableWriteError");
+  return error;
+}
+
+}  // namespace spillway::exec
