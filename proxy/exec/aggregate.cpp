@@ -175,7 +175,10 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
     auto running = collectionless_aggregate(context, client, request, aggregate.pipeline);
     co_return co_await running;
   }
-  if (request.db == "config") co_return config_aggregate(context, request);
+  if (request.db == "config") {
+    auto reading = config_aggregate(context, client, request);
+    co_return co_await reading;
+  }
   auto plan = plan_aggregate(context, request, aggregate);
   if (plan.has_error()) co_return plan.error();
   count_targets(context.shared.metrics.aggregate, plan->targets);

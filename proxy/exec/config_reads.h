@@ -12,16 +12,18 @@
 
 namespace spillway::exec {
 
-// The documents of config.<collection>; empty for a collection that is not kept.
-std::vector<BsonDoc> config_documents(const Context& context, std::string_view collection);
+// The collections that there are.
+const std::vector<std::string_view>& config_collections();
 
 // Handlers of reads on db "config". Writes there are refused by the write commands with IllegalOperation(20).
-Result<Response> config_find(Context& context, const Request& request);
-Result<Response> config_aggregate(Context& context, const Request& request);
+Task<Result<Response>> config_find(Context& context, Client& client, const Request& request);
+Task<Result<Response>> config_aggregate(Context& context, Client& client, const Request& request);
 Result<Response> config_count(Context& context, const Request& request);
 Result<Response> config_distinct(Context& context, const Request& request);
 
-// A reply whose whole result is in the first batch.
-Response documents_response(const std::vector<BsonDoc>& documents, std::string_view ns);
+// A cursor over documents in memory: the first batch now, the rest by getMore.
+Task<Result<Response>> answer_documents(Context& context, Client& client, const Request& request,
+                                        std::vector<BsonDoc> documents, std::string_view collection,
+                                        std::int64_t batch_size, bool batch_size_given, bool single_batch);
 
 }  // namespace spillway::exec

@@ -226,7 +226,10 @@ Task<Result<Response>> run_find(Context& context, Client& client, const Request&
     co_return Error(ErrorCode::operation_not_supported_in_transaction,
                     "the config database cannot be read in a transaction");
   }
-  if (request.db == "config") co_return config_find(context, request);
+  if (request.db == "config") {
+    auto reading = config_find(context, client, request);
+    co_return co_await reading;
+  }
   auto targets = read_targets(context, request.db, find.collection, find.filter, find.simple_collation);
   if (targets.has_error()) co_return targets.error();
   auto checking = check_transaction(context, request, targets->shards);

@@ -1,0 +1,185 @@
+// listCollections and listIndexes: cursors over what the shards hold, each name once.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "proxy/exec/command_table.h"
+#include "proxy/exec/config_reads.h"
+#include "proxy/exec/cursor_ops.h"
+#include "proxy/exec/forward.h"
+#include "proxy/exec/single_shard.h"
+#include "proxy/wire/cursor_reply.h"
+
+namespace spillway::exec {
+
+namespace {
+
+// The shards that may hold a collection of this database: its primary, and the owners of its sharded ones.
+catalog::ShardSet shards_of_database(const Context& context, std::string_view db) {
+  const catalog::RoutingSnapshot& routing = context.routing();
+  catalog::ShardSet shards;
+  shards.insert(routing.primary_shard(db));
+  if (const auto* by_default = routing.default_collection(); by_default != nullptr && db != "admin") {
+    for (const catalog::ShardIndex shard : by_default->all_shards()) shards.insert(shard);
+  }
+  for (const catalog::CollectionRouting& collection : routing.collections()) {
+    if (catalog::split_namespace(collection.ns).db != db) continue;
+    for (const catalog::ShardIndex shard : collection.all_shards()) shards.insert(shard);
+  }
+  return shards;
+}
+
+struct CursorBatch {
+  std::int64_t batch_size = 0;
+  bool given = false;
+};
+
+CursorBatch batch_of(DocView body) {
+  const ValueView cursor = body["cursor"];
+  if (!cursor.is_document()) return {};
+  const ValueView size = cursor.as_document()["batchSize"];
+  if (!size.is_number()) return {};
+  return {size.to_int64().value_or(0), true};
+}
+
+// Every document of one shard's cursor: its first batch and all that follow.
+Task<std::optional<Error>> drain_shard(Context& context, const Request& request, catalog::ShardIndex shard,
+                                       DocView body, std::vector<BsonDoc>& into) {
+  CursorPtr cursor = std::make_unique<ClusterCursor>();
+  cursor->database = request.db;
+  catalog::ShardSet one{shard};
+  const shard::Command command = shard::Command::of_body(body);
+  shard::CallOptions options = read_options(context, request);
+  options.budget = &context.shared.cursor_memory;
+  auto call = context.gateway.call(shard, command, options);
+  auto reply = co_await call;
+  if (reply.has_error()) co_return reply.error();
+  auto parsed = wire::parse_cursor_reply(reply->body());
+  if (parsed.has_error()) co_return parsed.error();
+  cursor->collection = catalog::split_namespace(parsed->ns).collection;
+  RemoteCursor& remote = cursor->remotes.emplace_back();
+  remote.shard = shard;
+  if (auto taken = take_reply(*cursor, remote, *std::move(reply)); taken.has_error()) co_return taken.error();
+  for (;;) {
+    while (remote.has_document()) {
+      into.emplace_back(*remote.front()->peek());
+      remote.batches.front().pop();
+    }
+    remote.batches.clear();
+    if (remote.id == 0) co_return std::nullopt;
+    auto fetching = fetch_more(context, *cursor, request.deadline);
+    auto fetched = co_await fetching;
+    if (fetched.has_error()) {
+      kill_remotes(context, *cursor);
+      co_return fetched.error();
+    }
+  }
+}
+
+Task<void> drain_into(Context* context, const Request* request, catalog::ShardIndex shard, DocView body,
+                      std::vector<BsonDoc>* into, std::optional<Error>* failed) {
+  auto draining = drain_shard(*context, *request, shard, body, *into);
+  *failed = co_await draining;
+}
+
+Task<Result<std::vector<BsonDoc>>> union_by_name(Context& context, const Request& request,
+                                                 const catalog::ShardSet& shards) {
+  BsonWriter out;
+  copy_command(out, request, {"cursor"});
+  out.begin_document("cursor").end();
+  const BsonDoc body = std::move(out).finish();
+  std::vector<std::vector<BsonDoc>> lists(shards.size());
+  std::vector<std::optional<Error>> failures(shards.size());
+  TaskGroup group;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    group.start(drain_into(&context, &request, shards[i], body, &lists[i], &failures[i]));
+  }
+  co_await group.wait();
+  std::map<std::string, BsonDoc> by_name;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    if (failures[i] && !failures[i]->is(ErrorCode::namespace_not_found)) co_return *failures[i];
+    const bool primary = shards[i] == context.routing().primary_shard(request.db);
+    for (BsonDoc& document : lists[i]) {
+      const ValueView name = document.view()["name"];
+      if (!name.is_string()) continue;
+      const std::string key(name.as_string());
+      // What is not sharded lives on the primary: elsewhere it is a shard's own affair.
+      const bool sharded = context.routing().collection(fmt::format("{}.{}", request.db, key)) != nullptr;
+      if (!primary && !sharded) continue;
+      by_name.try_emplace(key, std::move(document));
+    }
+  }
+  std::vector<BsonDoc> all;
+  all.reserve(by_name.size());
+  for (auto& [name, document] : by_name) all.push_back(std::move(document));
+  co_return all;
+}
+
+Task<Result<Response>> answer_list(Context& context, Client& client, const Request& request,
+                                   std::vector<BsonDoc> documents) {
+  const CursorBatch batch = batch_of(request.body);
+  auto answering = answer_documents(context, client, request, std::move(documents), "$cmd.listCollections",
+                                    batch.batch_size, batch.given, false);
+  co_return co_await answering;
+}
+
+}  // namespace
+
+Task<Result<Response>> list_collections_command(Context& context, Client& client, const Request& request) {
+  if (request.db == "config") {
+    std::vector<BsonDoc> names;
+    for (const std::string_view name : config_collections()) {
+      BsonWriter row;
+      row.append("name", name).append("type", "collection");
+      row.begin_document("options").end();
+      row.begin_document("info").append("readOnly", true).end();
+      names.push_back(std::move(row).finish());
+    }
+    auto answering = answer_list(context, client, request, std::move(names));
+    co_return co_await answering;
+  }
+  const catalog::ShardSet shards = shards_of_database(context, request.db);
+  if (shards.size() == 1) {
+    BsonDoc scratch;
+    const shard::Command command = forward_command(request, scratch);
+    CursorPtr seed = make_cursor(client, request, "$cmd.listCollections");
+    auto opening = open_on_one_shard(context, request, shards.front(), command, std::move(seed), false);
+    co_return co_await opening;
+  }
+  auto listing = union_by_name(context, request, shards);
+  auto listed = co_await listing;
+  if (listed.has_error()) co_return listed.error();
+  auto answering = answer_list(context, client, request, *std::move(listed));
+  co_return co_await answering;
+}
+
+Task<Result<Response>> list_indexes_command(Context& context, Client& client, const Request& request) {
+  const Element collection = request.body.first();
+  if (!collection.is_string()) {
+    co_return Error(ErrorCode::invalid_namespace,
+                    fmt::format("collection name has invalid type {}", bson_type_name(collection.type)));
+  }
+  const Targets targets = shards_with_chunks(context, request.db, request.ns());
+  BsonDoc scratch;
+  const shard::Command command = forward_command(request, scratch);
+  // The owner of the lowest chunk first; a collection that came into being by inserts may be missing there.
+  std::vector<catalog::ShardIndex> order;
+  if (targets.routing != nullptr) order.push_back(targets.routing->chunks.first_shard());
+  for (const catalog::ShardIndex shard : targets.shards) {
+    if (std::find(order.begin(), order.end(), shard) == order.end()) order.push_back(shard);
+  }
+  std::optional<Result<Response>> last;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    CursorPtr seed = make_cursor(client, request, collection.as_string());
+    auto opening = open_on_one_shard(context, request, order[i], command, std::move(seed), false);
+    last = co_await opening;
+    if (last->has_error() || !(*last)->failed || i + 1 == order.size()) break;
+    const auto pieces = (*last)->pieces();
+    const DocView body = DocView::trusted(pieces.front().iov_base);
+    if (body["code"].to_int64() != static_cast<std::int64_t>(ErrorCode::namespace_not_found)) break;
+  }
+  co_return *std::move(last);
+}
+
+}  // namespace spillway::exec
