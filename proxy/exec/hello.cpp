@@ -34,6 +34,15 @@ std::int32_t advertised_wire_version(const Context& context) {
   return std::min(lowest, wire_version_implemented);
 }
 
+std::string_view emulated_version(const Context& context) {
+  const std::int32_t wire = advertised_wire_version(context);
+  if (wire >= 21) return "7.0.0";
+  if (wire >= 17) return "6.0.0";
+  if (wire >= 13) return "5.0.0";
+  if (wire >= 9) return "4.4.0";
+  return "4.2.0";
+}
+
 BsonDoc hello_reply(const Context& context, const Client& client, const wire::HelloRequest& request,
                     const wire::CompressorList& negotiated) {
   const bool replica_sets = std::all_of(context.gateway.states().begin(), context.gateway.states().end(),

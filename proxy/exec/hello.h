@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 
 #include "proxy/exec/context.h"
 #include "proxy/wire/compression.h"
@@ -11,6 +12,9 @@ namespace spillway::exec {
 
 // maxWireVersion: the lower of what this proxy implements and what every known shard speaks.
 std::int32_t advertised_wire_version(const Context& context);
+// The version that clients see (buildInfo, serverStatus) is that of the wire protocol's features: drivers gate by
+// maxWireVersion, shells and tools by this string.
+std::string_view emulated_version(const Context& context);
 
 // `negotiated`: what this connection compresses with, in order; empty: the field is left out.
 BsonDoc hello_reply(const Context& context, const Client& client, const wire::HelloRequest& request,

@@ -36,17 +36,6 @@ Answer hello(Context& context, Client& client, const Request& request) {
   co_return Response(hello_reply(context, client, *parsed, {}));
 }
 
-// The version that clients see is that of the wire protocol's features: drivers gate by maxWireVersion, shells and
-// tools by this string.
-std::string_view emulated_version(const Context& context) {
-  const std::int32_t wire = advertised_wire_version(context);
-  if (wire >= 21) return "7.0.0";
-  if (wire >= 17) return "6.0.0";
-  if (wire >= 13) return "5.0.0";
-  if (wire >= 9) return "4.4.0";
-  return "4.2.0";
-}
-
 Answer build_info(Context& context, Client&, const Request&) {
   const std::string_view version = emulated_version(context);
   BsonWriter reply;

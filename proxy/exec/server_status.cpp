@@ -1,0 +1,275 @@
+// serverStatus: the sections that tools read from a router. Counters are int64 and only grow: tools take differences.
+// (mongos behaviour reference, section 8)
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "proxy/exec/ask_workers.h"
+#include "proxy/exec/command_table.h"
+#include "proxy/exec/hello.h"
+#include "proxy/exec/transactions.h"
+
+namespace spillway::exec {
+
+Task<Result<Response>> server_status_command(Context& context, Client& client, const Request& request);
+
+namespace {
+
+std::int64_t as_long(std::uint64_t value) noexcept { return static_cast<std::int64_t>(value); }
+
+// What the sections are made of, besides the shared counters.
+struct Facts {
+  std::int64_t active_clients = 0;  // with an operation under way, of all workers
+  std::int64_t resident_bytes = 0;
+  std::int64_t virtual_bytes = 0;
+};
+
+void read_memory(Facts& facts) {
+  std::FILE* file = std::fopen("/proc/self/statm", "re");
+  if (file == nullptr) return;
+  long long size_pages = 0, resident_pages = 0;
+  if (std::fscanf(file, "%lld %lld", &size_pages, &resident_pages) == 2) {
+    const std::int64_t page_bytes = ::sysconf(_SC_PAGESIZE);
+    facts.virtual_bytes = size_pages * page_bytes;
+    facts.resident_bytes = resident_pages * page_bytes;
+  }
+  std::fclose(file);
+}
+
+void asserts(BsonWriter& out, const Context& context, const Facts&) {
+  for (const std::string_view name : {"regular", "warning", "msg"}) out.append(name, std::int64_t{0});
+  out.append("user", as_long(context.shared.metrics.asserts_user.value()));
+  out.append("tripwire", std::int64_t{0}).append("rollovers", std::int64_t{0});
+}
+
+// Every client and every shard connection takes a file descriptor: four fifths of those allowed are for clients.
+std::int64_t connections_allowed() {
+  rlimit files{};
+  constexpr auto most = static_cast<std::int64_t>(limits::client_connections_max);
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return most;
+  return std::min(most, static_cast<std::int64_t>(files.rlim_cur / 5 * 4));
+}
+
+void connections(BsonWriter& out, const Context& context, const Facts& facts) {
+  const std::int64_t current = context.shared.connections_current.load();
+  out.append("current", current);
+  out.append("available", std::max<std::int64_t>(connections_allowed() - current, 0));
+  out.append("totalCreated", context.shared.connections_total.load());
+  out.append("active", facts.active_clients);
+  out.append("threaded", std::int64_t{0});
+  for (const std::string_view name : {"exhaustIsMaster", "exhaustHello", "awaitingTopologyChanges"}) {
+    out.append(name, std::int64_t{0});
+  }
+}
+
+void extra_info(BsonWriter& out, const Context&, const Facts&) {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto micros = [](const timeval& time) { return std::int64_t{time.tv_sec} * 1'000'000 + time.tv_usec; };
+  out.append("note", "fields vary by platform");
+  out.append("user_time_us", micros(usage.ru_utime)).append("system_time_us", micros(usage.ru_stime));
+  out.append("maximum_resident_set_kb", std::int64_t{usage.ru_maxrss});
+  out.append("input_blocks", std::int64_t{usage.ru_inblock});
+  out.append("output_blocks", std::int64_t{usage.ru_oublock});
+  out.append("page_reclaims", std::int64_t{usage.ru_minflt});
+  out.append("page_faults", std::int64_t{usage.ru_majflt});
+  out.append("voluntary_context_switches", std::int64_t{usage.ru_nvcsw});
+  out.append("involuntary_context_switches", std::int64_t{usage.ru_nivcsw});
+}
+
+void mem(BsonWriter& out, const Context&, const Facts& facts) {
+  constexpr std::int64_t mib = limits::mib;
+  out.append("bits", std::int32_t{64});
+  out.append("resident", static_cast<std::int32_t>(facts.resident_bytes / mib));
+  out.append("virtual", static_cast<std::int32_t>(facts.virtual_bytes / mib));
+  out.append("supported", true);
+}
+
+void append_budget(BsonWriter& out, const MemoryBudget& budget) {
+  const BudgetUsage usage = budget.usage();
+  out.begin_document(budget.name());
+  out.append("usedBytes", as_long(usage.used_bytes)).append("peakBytes", as_long(usage.peak_bytes));
+  out.append("limitBytes", as_long(usage.limit_bytes)).append("refusals", as_long(usage.refusals));
+  out.end();
+}
+
+// Ours: what the memory budgets hold, beside what the process really takes.
+void memory(BsonWriter& out, const Context& context, const Facts& facts) {
+  out.append("residentBytes", facts.resident_bytes);
+  out.begin_document("budgets");
+  append_budget(out, context.shared.memory);
+  append_budget(out, context.shared.request_memory);
+  append_budget(out, context.shared.reply_memory);
+  append_budget(out, context.shared.cursor_memory);
+  out.end();
+}
+
+void append_open_cursors(BsonWriter& out, const CursorCounts& counts) {
+  out.begin_document("open");
+  out.append("multiTarget", as_long(counts.open_multi_target));
+  out.append("singleTarget", as_long(counts.open_single_target));
+  out.append("queuedData", std::int64_t{0});
+  out.append("pinned", as_long(counts.pinned));
+  out.append("noTimeout", as_long(counts.no_timeout));
+  out.append("total", as_long(counts.open_total));
+  out.end();
+}
+
+void metrics(BsonWriter& out, const Context& context, const Facts&) {
+  const Metrics& all = context.shared.metrics;
+  out.begin_document("commands");
+  out.append("<UNKNOWN>", as_long(all.unknown_commands.value()));
+  for (const CommandSpec& spec : all_commands()) {
+    const Metrics::Command& command = all.commands[spec.index];
+    out.begin_document(spec.name);
+    out.append("failed", as_long(command.failed.value())).append("total", as_long(command.total.value()));
+    out.end();
+  }
+  out.end();
+  const CursorCounts counts = context.shared.cursors.counts();
+  out.begin_document("cursor");
+  out.append("moreThanOneBatch", as_long(all.cursors_more_than_one_batch.value()));
+  out.append("timedOut", as_long(counts.timed_out)).append("totalOpened", as_long(counts.total_opened));
+  append_open_cursors(out, counts);
+  out.append("bufferedBytes", as_long(counts.buffered_bytes));
+  out.end();
+  // Replies that passed from a shard to a client in pieces.
+  out.begin_document("streams");
+  out.append("replies", as_long(all.streamed_replies.value()));
+  out.append("bytes", as_long(all.streamed_bytes.value()));
+  out.append("failures", as_long(all.stream_failures.value()));
+  out.end();
+}
+
+void network(BsonWriter& out, const Context& context, const Facts&) {
+  const Metrics& all = context.shared.metrics;
+  const std::int64_t in = as_long(all.bytes_in.value()), from = as_long(all.bytes_out.value());
+  out.append("bytesIn", in).append("bytesOut", from);
+  out.append("physicalBytesIn", in).append("physicalBytesOut", from);
+  out.append("numSlowDNSOperations", std::int64_t{0}).append("numSlowSSLOperations", std::int64_t{0});
+  out.append("numRequests", as_long(all.requests.value()));
+}
+
+void opcounters(BsonWriter& out, const Context& context, const Facts&) {
+  const Metrics& all = context.shared.metrics;
+  out.append("insert", as_long(all.op_insert.value())).append("query", as_long(all.op_query.value()));
+  out.append("update", as_long(all.op_update.value())).append("delete", as_long(all.op_delete.value()));
+  out.append("getmore", as_long(all.op_getmore.value())).append("command", as_long(all.op_command.value()));
+}
+
+void append_pools(BsonWriter& out, const shard::ShardState& shard) {
+  std::int64_t in_use = 0, available = 0, created = 0;
+  for (const shard::HostState& host : shard.hosts) {
+    in_use += as_long(host.in_use);
+    available += as_long(host.available);
+    created += as_long(host.created);
+  }
+  out.append("connectionsInUse", in_use).append("connectionsAvailable", available);
+  out.append("connectionsCreated", created);
+}
+
+// Shards as the worker that answers sees them, for there is no config server to name.
+void sharding(BsonWriter& out, const Context& context, const Facts&) {
+  out.append("configsvrConnectionString", "");
+  out.append("maxChunkSizeInBytes", as_long(128 * limits::mib));
+  out.begin_document("shards");
+  for (const shard::ShardState& shard : context.gateway.states()) {
+    out.begin_document(shard.name);
+    const auto reachable = [](const shard::HostState& host) { return host.known; };
+    const auto writable = [](const shard::HostState& host) { return host.primary; };
+    out.append("reachable", std::any_of(shard.hosts.begin(), shard.hosts.end(), reachable));
+    out.append("writable", std::any_of(shard.hosts.begin(), shard.hosts.end(), writable));
+    append_pools(out, shard);
+    out.end();
+  }
+  out.end();
+}
+
+void append_hosts_targeted(BsonWriter& out, std::string_view name, const HostsTargeted& targeted) {
+  out.begin_document(name);
+  out.append("allShards", as_long(targeted.all_shards.value()));
+  out.append("manyShards", as_long(targeted.many_shards.value()));
+  out.append("oneShard", as_long(targeted.one_shard.value()));
+  out.append("unsharded", as_long(targeted.unsharded.value()));
+  out.end();
+}
+
+void sharding_statistics(BsonWriter& out, const Context& context, const Facts&) {
+  const Metrics& all = context.shared.metrics;
+  out.begin_document("numHostsTargeted");
+  append_hosts_targeted(out, "find", all.find);
+  append_hosts_targeted(out, "insert", all.insert);
+  append_hosts_targeted(out, "update", all.update);
+  append_hosts_targeted(out, "delete", all.delete_);
+  append_hosts_targeted(out, "aggregate", all.aggregate);
+  out.end();
+  out.begin_document("catalogCache");
+  out.append("numDatabaseEntries", as_long(context.routing().databases().size()));
+  out.append("numCollectionEntries", as_long(context.routing().collections().size()));
+  out.append("countStaleConfigErrors", std::int64_t{0});
+  out.end();
+}
+
+void transactions(BsonWriter& out, const Context& context, const Facts&) {
+  // Sessions whose latest transaction is remembered; ended ones stay until they expire.
+  out.append("tracked", as_long(context.shared.transactions->size()));
+}
+
+struct Section {
+  std::string_view name;
+  void (*append)(BsonWriter& out, const Context& context, const Facts& facts);
+};
+
+constexpr Section sections[] = {
+    {"asserts", asserts},       {"connections", connections},
+    {"extra_info", extra_info}, {"mem", mem},
+    {"memory", memory},         {"metrics", metrics},
+    {"network", network},       {"opcounters", opcounters},
+    {"sharding", sharding},     {"shardingStatistics", sharding_statistics},
+    {"transactions", transactions},
+};
+
+std::int64_t active_clients(const Context& context) {
+  std::int64_t active = 0;
+  for (const Client* client : context.clients) active += client->running != nullptr;
+  return active;
+}
+
+void append_head(BsonWriter& out, const Context& context) {
+  const ProcessFacts& process = context.shared.facts;
+  const Duration up = Clock::now() - process.start_time;
+  const std::int64_t up_ms = std::chrono::duration_cast<std::chrono::milliseconds>(up).count();
+  out.append("host", process.host_name);
+  out.append("version", emulated_version(context));
+  out.append("process", "mongos");
+  out.append("pid", std::int64_t{::getpid()});
+  out.append("uptime", static_cast<double>(up_ms / 1000));
+  out.append("uptimeMillis", up_ms);
+  out.append("uptimeEstimate", up_ms / 1000);
+  out.append_date("localTime", wall_clock_ms());
+}
+
+}  // namespace
+
+Task<Result<Response>> server_status_command(Context& context, Client&, const Request& request) {
+  auto asking = ask_workers<std::int64_t>(context, active_clients);
+  const std::vector<std::int64_t> active = co_await asking;
+  Facts facts;
+  for (const std::int64_t count : active) facts.active_clients += count;
+  read_memory(facts);
+  BsonWriter reply;
+  append_head(reply, context);
+  for (const Section& section : sections) {
+    const ValueView wanted = request.body[section.name];
+    if (wanted.exists() && !wanted.truthy()) continue;
+    reply.begin_document(section.name);
+    section.append(reply, context, facts);
+    reply.end();
+  }
+  reply.append("ok", 1.0);
+  co_return Response(std::move(reply).finish());
+}
+
+}  // namespace spillway::exec
