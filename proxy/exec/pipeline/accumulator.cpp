@@ -141,7 +141,8 @@ Result<void> gather(ArrayBuilder& array, ValueView value, Meter& meter) {
 
 Error not_partial_array(const Value& input) {
   return {ErrorCode::internal_error, join("a shard's partial result should be an array, but "
-                                                  "is of type ", type_name(input))};
+                                          "is of type ",
+                                          type_name(input))};
 }
 
 class Push final : public Accumulator {
@@ -214,7 +215,7 @@ class MergeObjects final : public Accumulator {
     }
     if (!input.is_document()) {
       return Error(40400, join("$mergeObjects requires object inputs, but input ",
-                                       to_json(input.view()), " is of type ", type_name(input)));
+                               to_json(input.view()), " is of type ", type_name(input)));
     }
     FieldMerger merger;
     if (merged_.seen()) {

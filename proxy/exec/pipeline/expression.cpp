@@ -149,11 +149,11 @@ Result<ExpressionPtr> parse_variable(std::string_view text, const ParseScope& sc
 Error operand_count_error(const OperatorSpec& spec, std::size_t count) {
   if (spec.operands_min == spec.operands_max) {
     return {16020, join("Expression ", spec.name, " takes exactly ", spec.operands_min,
-                                " arguments. ", count, " were passed in.")};
+                        " arguments. ", count, " were passed in.")};
   }
-  return {28667, join("Expression ", spec.name, " takes at least ", spec.operands_min,
-                              " arguments, and at most ", spec.operands_max, ", but ", count,
-                              " were passed in.")};
+  return {28667,
+          join("Expression ", spec.name, " takes at least ", spec.operands_min,
+               " arguments, and at most ", spec.operands_max, ", but ", count, " were passed in.")};
 }
 
 Result<ExpressionPtr> parse_operator(const Element& element, const ParseScope& scope) {
@@ -196,11 +196,13 @@ Result<ExpressionPtr> parse_object(DocView doc, const ParseScope& scope) {
   for (const Element& element : doc) {
     if (element.name.starts_with('$')) {
       return Error(15983, join("An object representing an expression must have exactly one "
-                                       "field: ", to_json(doc)));
+                               "field: ",
+                               to_json(doc)));
     }
     if (element.name.find('.') != std::string_view::npos) {
       return Error(16412, join("FieldPath field names may not contain '.'. Consider using "
-                                       "$getField or $setField: ", element.name));
+                               "$getField or $setField: ",
+                               element.name));
     }
     auto value = parse_expression(element, scope);
     if (!value) {
@@ -283,7 +285,8 @@ Result<ExpressionPtr> parse_expression(ValueView spec, const ParseScope& scope) 
     if (first.exists() && first.name.starts_with('$')) {
       if (doc.count() != 1) {
         return Error(15983, join("An object representing an expression must have exactly "
-                                         "one field: ", to_json(doc)));
+                                 "one field: ",
+                                 to_json(doc)));
       }
       return parse_operator(first, scope);
     }

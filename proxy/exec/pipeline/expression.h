@@ -28,8 +28,8 @@ struct ParseScope {
   ParseScope with(std::string_view name, int* slot) const;
 };
 
-// What an expression sees: the document ($$ROOT), its variables, and the meter that pays for what it
-// builds. Values that it gives are valid while the document is.
+// What an expression sees: the document ($$ROOT), its variables, and the meter that pays for what
+// it builds. Values that it gives are valid while the document is.
 struct EvalContext {
   DocView root;
   Meter& meter;
@@ -46,8 +46,8 @@ class Expression {
 };
 using ExpressionPtr = std::unique_ptr<const Expression>;
 
-// Parses the server's expression language. CommandNotSupported (115) for an operator or variable that
-// the server knows and that is not evaluated here; the server's code for what is malformed.
+// Parses the server's expression language. CommandNotSupported (115) for an operator or variable
+// that the server knows and that is not evaluated here; the server's code for what is malformed.
 Result<ExpressionPtr> parse_expression(ValueView spec, const ParseScope& scope);
 // A field path without its '$' ("a.b"), as an expression.
 Result<ExpressionPtr> parse_field_path(std::string_view dotted);

@@ -44,8 +44,9 @@ Result<void> check_variable_name(std::string_view name) {
   const auto first = static_cast<unsigned char>(name.front());
   if (!(first >= 'a' && first <= 'z') && first < 0x80 && name != "CURRENT") {
     return Error(ErrorCode::failed_to_parse,
-                 join("'", name, "' starts with an invalid character for a user variable "
-                                         "name"));
+                 join("'", name,
+                      "' starts with an invalid character for a user variable "
+                      "name"));
   }
   if (name == "CURRENT") {
     return unsupported_error("rebinding the variable", "$$CURRENT");
@@ -85,8 +86,8 @@ class Loop final : public Expression {
       case Kind::filter:
         return {28651, join("input to $filter must be an array not ", type_name(input))};
       default:
-        return {40080, join("$reduce requires that 'input' be an array, found: ",
-                                    type_name(input))};
+        return {40080,
+                join("$reduce requires that 'input' be an array, found: ", type_name(input))};
     }
   }
   Result<Value> gather(const Value& input, EvalContext& context) const {
@@ -114,7 +115,7 @@ class Loop final : public Expression {
       return total;
     }
     for (const Element& element : input.as_document()) {
-      set_slot(context, slot_, input.part(element));  // $$this
+      set_slot(context, slot_, input.part(element));    // $$this
       set_slot(context, slot_ + 1, std::move(*total));  // $$value
       total = body_->evaluate(context);
       if (!total) {
@@ -141,8 +142,7 @@ struct LoopNames {
 Result<ExpressionPtr> parse_loop(ValueView argument, const ParseScope& scope,
                                  const LoopNames& names) {
   if (!argument.is_document()) {
-    return Error(names.not_object,
-                 join(names.op, " only supports an object as its argument"));
+    return Error(names.not_object, join(names.op, " only supports an object as its argument"));
   }
   const bool is_reduce = names.kind == Loop::Kind::reduce;
   const DocView doc = argument.as_document();
@@ -153,8 +153,7 @@ Result<ExpressionPtr> parse_loop(ValueView argument, const ParseScope& scope,
       return unsupported_error("the parameter", join("limit of ", names.op));
     }
     if (!known) {
-      return Error(names.unknown,
-                   join("Unrecognized parameter to ", names.op, ": ", element.name));
+      return Error(names.unknown, join("Unrecognized parameter to ", names.op, ": ", element.name));
     }
   }
   const auto missing = [&](int code, std::string_view field) {
@@ -199,8 +198,8 @@ Result<ExpressionPtr> parse_loop(ValueView argument, const ParseScope& scope,
   if (!body) {
     return body;
   }
-  return std::make_unique<Loop>(names.kind, std::move(*input), std::move(*body),
-                                std::move(initial), slot);
+  return std::make_unique<Loop>(names.kind, std::move(*input), std::move(*body), std::move(initial),
+                                slot);
 }
 
 }  // namespace
@@ -250,8 +249,7 @@ Result<ExpressionPtr> parse_let(ValueView argument, const ParseScope& scope) {
 }
 
 Result<ExpressionPtr> parse_map(ValueView argument, const ParseScope& scope) {
-  return parse_loop(argument, scope,
-                    {Loop::Kind::map, "$map", "in", 16878, 16879, 16880, 16882});
+  return parse_loop(argument, scope, {Loop::Kind::map, "$map", "in", 16878, 16879, 16880, 16882});
 }
 Result<ExpressionPtr> parse_filter(ValueView argument, const ParseScope& scope) {
   return parse_loop(argument, scope,

@@ -87,8 +87,9 @@ class Branches final : public Expression {
       }
     }
     if (otherwise_ == nullptr) {
-      return Error(40066, "$switch could not find a matching branch for an input, and no default "
-                          "was specified.");
+      return Error(40066,
+                   "$switch could not find a matching branch for an input, and no default "
+                   "was specified.");
     }
     return otherwise_->evaluate(context);
   }
@@ -130,8 +131,8 @@ Result<ExpressionPtr> parse_cond(ValueView argument, const ParseScope& scope) {
     }
     for (int i = 0; i < 3; ++i) {
       if (parts[static_cast<std::size_t>(i)] == nullptr) {
-        return Error(17080 + i, join("Missing '", names[static_cast<std::size_t>(i)],
-                                             "' parameter to $cond"));
+        return Error(17080 + i,
+                     join("Missing '", names[static_cast<std::size_t>(i)], "' parameter to $cond"));
       }
     }
   } else {
@@ -141,7 +142,7 @@ Result<ExpressionPtr> parse_cond(ValueView argument, const ParseScope& scope) {
     }
     if (list->size() != 3) {
       return Error(16020, join("Expression $cond takes exactly 3 arguments. ", list->size(),
-                                       " were passed in."));
+                               " were passed in."));
     }
     for (std::size_t i = 0; i < 3; ++i) {
       parts[i] = std::move((*list)[i]);
@@ -155,7 +156,7 @@ Result<ExpressionPtr> parse_cond(ValueView argument, const ParseScope& scope) {
 Result<Branches::Branch> parse_branch(ValueView spec, const ParseScope& scope) {
   if (!spec.is_document()) {
     return Error(40062, join("$switch requires each branch to be an object, found: ",
-                                     bson_type_name(spec.type)));
+                             bson_type_name(spec.type)));
   }
   std::array<ExpressionPtr, 2> parts;
   const std::array<std::string_view, 2> names{"case", "then"};
@@ -175,7 +176,7 @@ Result<Branches::Branch> parse_branch(ValueView spec, const ParseScope& scope) {
 Result<ExpressionPtr> parse_switch(ValueView argument, const ParseScope& scope) {
   if (!argument.is_document()) {
     return Error(40060, join("$switch requires an object as an argument, found: ",
-                                     bson_type_name(argument.type)));
+                             bson_type_name(argument.type)));
   }
   std::vector<Branches::Branch> branches;
   ExpressionPtr otherwise;
@@ -183,7 +184,7 @@ Result<ExpressionPtr> parse_switch(ValueView argument, const ParseScope& scope) 
     if (element.name == "branches") {
       if (!element.is_array()) {
         return Error(40061, join("$switch expected an array for 'branches', found: ",
-                                         bson_type_name(element.type)));
+                                 bson_type_name(element.type)));
       }
       for (const Element& item : element.as_document()) {
         auto branch = parse_branch(item, scope);

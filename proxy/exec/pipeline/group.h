@@ -29,8 +29,8 @@ struct AccumulatorElement {
   ValueView argument;
 };
 
-// Walks a $group's fields other than _id, with the server's errors for their form. `id` gets the _id
-// expression (it exists).
+// Walks a $group's fields other than _id, with the server's errors for their form. `id` gets the
+// _id expression (it exists).
 Result<std::vector<AccumulatorElement>> read_group(ValueView spec, ValueView* id);
 
 StagePtr make_group_stage(GroupSpec spec);

@@ -10,8 +10,8 @@ using Kind = MatchNode::Kind;
 Result<bool> node_matches(const MatchNode& node, DocView doc, Meter& meter);
 Result<bool> element_matches(const MatchNode& node, ValueView element, Meter& meter);
 
-Result<bool> children_match(const MatchNode& node, absl::FunctionRef<Result<bool>(const MatchNode&)>
-                                                       matches) {
+Result<bool> children_match(const MatchNode& node,
+                            absl::FunctionRef<Result<bool>(const MatchNode&)> matches) {
   for (const MatchNodePtr& child : node.children) {
     auto matched = matches(*child);
     if (!matched) {
@@ -49,17 +49,17 @@ Result<bool> array_matches(const MatchNode& node, ValueView value, Meter& meter)
 
 Result<bool> path_matches(const MatchNode& node, DocView doc, Meter& meter) {
   std::optional<Error> error;
-  const bool found = visit_path(
-      doc, node.path.data(), node.path.data() + node.path.size(), !node.looks_at_arrays(),
-      [&](ValueView value) {
-        auto matched = node.looks_at_arrays() ? array_matches(node, value, meter)
-                                              : leaf_matches(node, value);
-        if (!matched) {
-          error = matched.error();
-          return true;
-        }
-        return *matched;
-      });
+  const bool found = visit_path(doc, node.path.data(), node.path.data() + node.path.size(),
+                                !node.looks_at_arrays(), [&](ValueView value) {
+                                  auto matched = node.looks_at_arrays()
+                                                     ? array_matches(node, value, meter)
+                                                     : leaf_matches(node, value);
+                                  if (!matched) {
+                                    error = matched.error();
+                                    return true;
+                                  }
+                                  return *matched;
+                                });
   if (error) {
     return *error;
   }
@@ -73,9 +73,8 @@ Result<bool> element_matches(const MatchNode& node, ValueView element, Meter& me
     case Kind::any_of:
     case Kind::none_of:
     case Kind::negated:
-      return children_match(node, [&](const MatchNode& child) {
-        return element_matches(child, element, meter);
-      });
+      return children_match(
+          node, [&](const MatchNode& child) { return element_matches(child, element, meter); });
     case Kind::never:
     case Kind::expression:
       return false;

@@ -12,7 +12,8 @@ namespace spillway::pipeline {
 
 struct MatchNode;
 
-// A parsed filter. Movable; immutable, so that any thread may match with it. Owns what it compares with.
+// A parsed filter. Movable; immutable, so that any thread may match with it. Owns what it compares
+// with.
 class Filter {
  public:
   Filter() noexcept;  // matches everything
@@ -20,8 +21,8 @@ class Filter {
   Filter& operator=(Filter&&) noexcept;
   ~Filter();
 
-  // The server's code for a malformed filter (mostly BadValue), CommandNotSupported (115) for what is
-  // not evaluated here ($where, $text, geo operators…).
+  // The server's code for a malformed filter (mostly BadValue), CommandNotSupported (115) for what
+  // is not evaluated here ($where, $text, geo operators…).
   static Result<Filter> parse(DocView filter, const ParseScope& scope = {});
 
   // `meter` pays for what $expr builds. Errors come from $expr and from a regular expression that

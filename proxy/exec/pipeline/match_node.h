@@ -21,13 +21,13 @@ using MatchNodePtr = std::unique_ptr<MatchNode>;
 
 struct MatchNode {
   enum class Kind {
-    all_of,          // children: $and, and the fields of a document
-    any_of,          // children: $or
-    none_of,         // children: $nor
-    negated,         // one child: $not, $ne, $nin, $exists: false
-    expression,      // $expr
-    never,           // matches nothing
-    equal,           // the kinds from here on look at the values of a path
+    all_of,      // children: $and, and the fields of a document
+    any_of,      // children: $or
+    none_of,     // children: $nor
+    negated,     // one child: $not, $ne, $nin, $exists: false
+    expression,  // $expr
+    never,       // matches nothing
+    equal,       // the kinds from here on look at the values of a path
     less,
     less_equal,
     greater,
@@ -37,7 +37,7 @@ struct MatchNode {
     type,
     mod,
     regex,
-    size,            // these two look at arrays as a whole
+    size,  // these two look at arrays as a whole
     elem_match_object,
     elem_match_value,
   };
@@ -60,8 +60,8 @@ struct MatchNode {
 
 using ValueVisitor = absl::FunctionRef<bool(ValueView)>;
 
-// Calls `visit` with every value that a filter on this path looks at, a missing one included, until it
-// answers true. With `expand`, an array at the end of the path gives its elements, then itself.
+// Calls `visit` with every value that a filter on this path looks at, a missing one included, until
+// it answers true. With `expand`, an array at the end of the path gives its elements, then itself.
 bool visit_path(DocView doc, const std::string* at, const std::string* end, bool expand,
                 ValueVisitor visit);
 

@@ -234,8 +234,8 @@ Result<MatchNodePtr> parse_elem_match(const Path& path, ValueView value, const P
   const std::string_view first = doc.first().name;
   const bool on_values = is_operator_document(value) && first != "$and" && first != "$or" &&
                          first != "$nor" && first != "$where" && first != "$expr";
-  auto node = std::make_unique<MatchNode>(on_values ? Kind::elem_match_value
-                                                    : Kind::elem_match_object);
+  auto node =
+      std::make_unique<MatchNode>(on_values ? Kind::elem_match_value : Kind::elem_match_object);
   node->path = path;
   if (!on_values) {
     auto child = parse_filter_document(doc, scope);
@@ -300,7 +300,7 @@ Result<MatchNodePtr> parse_operator(const Path& path, const Element& element, Do
   const auto comparison = [&](Kind kind) -> Result<MatchNodePtr> {
     if (element.type == BsonType::regex) {
       return bad_value(join("Can't have RegEx as arg to predicate over field '",
-                                    path.empty() ? "" : path.front(), "'."));
+                            path.empty() ? "" : path.front(), "'."));
     }
     return make_leaf(kind, path, element);
   };

@@ -1,5 +1,5 @@
-// Documents laid over one another: a later field replaces the value of an earlier one of its name, in
-// the earlier one's place.
+// Documents laid over one another: a later field replaces the value of an earlier one of its name,
+// in the earlier one's place.
 #pragma once
 
 #include <string_view>

@@ -11,11 +11,11 @@
 
 namespace spillway::pipeline {
 
-// Pushes documents through stages. Use: push() the shards' documents in the order of the merge, taking
-// the output with next() after every push so that little is kept; stop when wants_more() is false or
-// the shards are exhausted; then finish(), and next() until it is empty.
-// Everything that it keeps is charged to the budget, which must outlive it. After an error only the
-// destructor may be called. Movable; single-threaded.
+// Pushes documents through stages. Use: push() the shards' documents in the order of the merge,
+// taking the output with next() after every push so that little is kept; stop when wants_more() is
+// false or the shards are exhausted; then finish(), and next() until it is empty. Everything that
+// it keeps is charged to the budget, which must outlive it. After an error only the destructor may
+// be called. Movable; single-threaded.
 class MergePipeline {
  public:
   MergePipeline(std::vector<StagePtr> stages, MemoryBudget& budget,

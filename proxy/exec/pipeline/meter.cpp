@@ -14,7 +14,7 @@ Result<void> Meter::charge(std::uint64_t bytes) {
   if (bytes > bytes_max_ || used_bytes_ > bytes_max_ - bytes) {
     return Error(ErrorCode::query_exceeded_memory_limit,
                  join("Exceeded memory limit of ", bytes_max_, " bytes for ", what_,
-                              ", and the disk is not used"));
+                      ", and the disk is not used"));
   }
   const std::uint64_t wanted = used_bytes_ + bytes;
   if (wanted > reservation_.bytes()) {
@@ -29,8 +29,8 @@ Result<void> Meter::charge(std::uint64_t bytes) {
     }
     if (!granted) {
       return Error(ErrorCode::exceeded_memory_limit,
-                   join("not enough memory for ", what_, ": the memory budget '",
-                                budget_->name(), "' refused ", more, " bytes"));
+                   join("not enough memory for ", what_, ": the memory budget '", budget_->name(),
+                        "' refused ", more, " bytes"));
     }
   }
   used_bytes_ = wanted;

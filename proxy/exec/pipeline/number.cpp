@@ -14,7 +14,9 @@
 namespace spillway::pipeline {
 namespace {
 
-bool any(ValueView a, ValueView b, BsonType type) noexcept { return a.type == type || b.type == type; }
+bool any(ValueView a, ValueView b, BsonType type) noexcept {
+  return a.type == type || b.type == type;
+}
 
 // Binary integer decimal: sign, 14 bits of exponent, 113 bits of coefficient.
 DecimalBytes encode_decimal(bool negative, std::uint64_t coefficient, int exponent) {
@@ -231,8 +233,8 @@ DecimalBytes NumberSum::as_decimal() const {
   DecimalBytes sum = decimals_;
   if (integers_ != 0) {
     const auto narrow = static_cast<std::int64_t>(integers_);
-    const Value integers = narrow == integers_ ? Value::of(narrow)
-                                               : Value::of(static_cast<double>(integers_));
+    const Value integers =
+        narrow == integers_ ? Value::of(narrow) : Value::of(static_cast<double>(integers_));
     sum = decimal_arithmetic('+', sum, to_decimal(integers.view()));
   }
   if (has_double_) {

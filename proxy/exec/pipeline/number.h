@@ -26,7 +26,8 @@ Result<Value> mod_numbers(ValueView a, ValueView b);
 
 // A double with 15 significant digits, as the server converts; integers exactly.
 DecimalBytes to_decimal(ValueView number);
-std::optional<std::int64_t> decimal_to_int64(ValueView decimal);  // truncated; nullopt: out of range
+std::optional<std::int64_t> decimal_to_int64(
+    ValueView decimal);  // truncated; nullopt: out of range
 
 // A sum over any number of numbers. Integers are added exactly, doubles with compensation.
 class NumberSum {

@@ -42,8 +42,8 @@ Result<Value> add(Operands operands, EvalContext&) {
     } else if (operand.is_number()) {
       sum.add(operand.view());
     } else {
-      return Error(16554, join("$add only supports numeric or date types, not ",
-                                       type_name(operand)));
+      return Error(16554,
+                   join("$add only supports numeric or date types, not ", type_name(operand)));
     }
   }
   if (!has_date) {
@@ -66,9 +66,9 @@ Result<Value> subtract(Operands operands, EvalContext&) {
     return subtract_numbers(a.view(), b.view());
   }
   if (a.type() == BsonType::date && (b.type() == BsonType::date || b.is_number())) {
-    const auto right = b.is_number() ? whole_int64(Value::of(std::nearbyint(
-                                           number_as_double(b.view()))).view())
-                                     : std::optional(b.as_int64());
+    const auto right =
+        b.is_number() ? whole_int64(Value::of(std::nearbyint(number_as_double(b.view()))).view())
+                      : std::optional(b.as_int64());
     std::int64_t ms = 0;
     if (!right || __builtin_sub_overflow(a.as_int64(), *right, &ms)) {
       return Error(ErrorCode::overflow, "date overflow in $subtract");
@@ -85,8 +85,7 @@ Result<Value> multiply(Operands operands, EvalContext&) {
       return Value::null();
     }
     if (!operand.is_number()) {
-      return Error(16555, join("$multiply only supports numeric types, not ",
-                                       type_name(operand)));
+      return Error(16555, join("$multiply only supports numeric types, not ", type_name(operand)));
     }
     product = multiply_numbers(product.view(), operand.view());
   }
@@ -98,8 +97,8 @@ Result<Value> divide(Operands operands, EvalContext&) {
     return Value::null();
   }
   if (!operands[0].is_number() || !operands[1].is_number()) {
-    return Error(16609, join("$divide only supports numeric types, not ",
-                                     type_name(operands[0]), " and ", type_name(operands[1])));
+    return Error(16609, join("$divide only supports numeric types, not ", type_name(operands[0]),
+                             " and ", type_name(operands[1])));
   }
   if (number_is_zero(operands[1].view())) {
     return Error(16608, "can't $divide by zero");
@@ -112,8 +111,8 @@ Result<Value> mod(Operands operands, EvalContext&) {
     return Value::null();
   }
   if (!operands[0].is_number() || !operands[1].is_number()) {
-    return Error(16611, join("$mod only supports numeric types, not ",
-                                     type_name(operands[0]), " and ", type_name(operands[1])));
+    return Error(16611, join("$mod only supports numeric types, not ", type_name(operands[0]),
+                             " and ", type_name(operands[1])));
   }
   if (number_is_zero(operands[1].view())) {
     return Error(16610, "can't $mod by zero");
@@ -167,10 +166,12 @@ Result<Value> rounding(std::string_view op, DoubleFunction function, const Value
   return operand.is_integer() ? operand : Value::of(function(operand.as_double()));
 }
 Result<Value> ceiling(Operands operands, EvalContext&) {
-  return rounding("$ceil", [](double x) { return std::ceil(x); }, operands[0]);
+  return rounding(
+      "$ceil", [](double x) { return std::ceil(x); }, operands[0]);
 }
 Result<Value> floor(Operands operands, EvalContext&) {
-  return rounding("$floor", [](double x) { return std::floor(x); }, operands[0]);
+  return rounding(
+      "$floor", [](double x) { return std::floor(x); }, operands[0]);
 }
 
 // A double with `place` decimals, from its exact decimal expansion.
@@ -230,7 +231,7 @@ Result<Value> to_place(std::string_view op, bool truncate, Operands operands) {
     }
     if (*whole < -20 || *whole > 100) {
       return Error(51083, join("cannot apply ", op, " with precision value ", *whole,
-                                       " value must be in [-20, 100]"));
+                               " value must be in [-20, 100]"));
     }
     place = *whole;
   }
@@ -240,7 +241,8 @@ Result<Value> to_place(std::string_view op, bool truncate, Operands operands) {
     case BsonType::double_:
       return Value::of(double_to_place(operand.as_double(), static_cast<int>(place), truncate));
     case BsonType::int32:
-      return Value::integer(integer_to_place(operand.as_int32(), static_cast<int>(place), truncate));
+      return Value::integer(
+          integer_to_place(operand.as_int32(), static_cast<int>(place), truncate));
     default:
       return Value::of(integer_to_place(operand.as_int64(), static_cast<int>(place), truncate));
   }
@@ -264,25 +266,28 @@ Result<Value> real_function(std::string_view op, DoubleFunction function, const 
     return decimal_unsupported(op);
   }
   const double x = number_as_double(operand.view());
-  if (domain_code != 0 && !std::isnan(x) && (x < domain_min || (x == domain_min && !min_included))) {
+  if (domain_code != 0 && !std::isnan(x) &&
+      (x < domain_min || (x == domain_min && !min_included))) {
     return Error(domain_code, join(op, "'s argument must be ", domain_text, ", but is ", x));
   }
   return Value::of(function(x));
 }
 Result<Value> square_root(Operands o, EvalContext&) {
-  return real_function("$sqrt", [](double x) { return std::sqrt(x); }, o[0], 28714, 0, true,
-                       "greater than or equal to 0");
+  return real_function(
+      "$sqrt", [](double x) { return std::sqrt(x); }, o[0], 28714, 0, true,
+      "greater than or equal to 0");
 }
 Result<Value> exponential(Operands o, EvalContext&) {
-  return real_function("$exp", [](double x) { return std::exp(x); }, o[0], 0, 0, true, "");
+  return real_function(
+      "$exp", [](double x) { return std::exp(x); }, o[0], 0, 0, true, "");
 }
 Result<Value> logarithm(Operands o, EvalContext&) {
-  return real_function("$ln", [](double x) { return std::log(x); }, o[0], 28766, 0, false,
-                       "a positive number");
+  return real_function(
+      "$ln", [](double x) { return std::log(x); }, o[0], 28766, 0, false, "a positive number");
 }
 Result<Value> logarithm10(Operands o, EvalContext&) {
-  return real_function("$log10", [](double x) { return std::log10(x); }, o[0], 28761, 0, false,
-                       "a positive number");
+  return real_function(
+      "$log10", [](double x) { return std::log10(x); }, o[0], 28761, 0, false, "a positive number");
 }
 
 Value integer_power(const Value& base_value, const Value& exponent_value) {
@@ -378,12 +383,12 @@ Result<Value> min_of(Operands operands, EvalContext&) { return extreme(operands,
 Result<Value> max_of(Operands operands, EvalContext&) { return extreme(operands, true); }
 
 constexpr OperatorSpec table[] = {
-    {"$add", 0, -1, add},          {"$subtract", 2, 2, subtract}, {"$multiply", 0, -1, multiply},
-    {"$divide", 2, 2, divide},     {"$mod", 2, 2, mod},           {"$abs", 1, 1, absolute},
-    {"$ceil", 1, 1, ceiling},      {"$floor", 1, 1, floor},       {"$round", 1, 2, round},
-    {"$trunc", 1, 2, truncate},    {"$sqrt", 1, 1, square_root},  {"$exp", 1, 1, exponential},
-    {"$ln", 1, 1, logarithm},      {"$log10", 1, 1, logarithm10}, {"$pow", 2, 2, power},
-    {"$sum", 0, -1, sum_of},       {"$avg", 0, -1, average_of},   {"$min", 0, -1, min_of},
+    {"$add", 0, -1, add},       {"$subtract", 2, 2, subtract}, {"$multiply", 0, -1, multiply},
+    {"$divide", 2, 2, divide},  {"$mod", 2, 2, mod},           {"$abs", 1, 1, absolute},
+    {"$ceil", 1, 1, ceiling},   {"$floor", 1, 1, floor},       {"$round", 1, 2, round},
+    {"$trunc", 1, 2, truncate}, {"$sqrt", 1, 1, square_root},  {"$exp", 1, 1, exponential},
+    {"$ln", 1, 1, logarithm},   {"$log10", 1, 1, logarithm10}, {"$pow", 2, 2, power},
+    {"$sum", 0, -1, sum_of},    {"$avg", 0, -1, average_of},   {"$min", 0, -1, min_of},
     {"$max", 0, -1, max_of}};
 
 }  // namespace

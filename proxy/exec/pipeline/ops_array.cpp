@@ -30,7 +30,7 @@ std::optional<std::int64_t> whole_int32(const Value& value) {
 Result<Value> size(Operands operands, EvalContext&) {
   if (!operands[0].is_array()) {
     return Error(17124, join("The argument to $size must be an array, but was of type: ",
-                                     type_name(operands[0])));
+                             type_name(operands[0])));
   }
   return Value::of(static_cast<std::int32_t>(operands[0].as_document().count()));
 }
@@ -56,11 +56,12 @@ Result<Value> array_element_at(Operands operands, EvalContext&) {
   }
   if (!operands[0].is_array()) {
     return Error(28689, join("$arrayElemAt's first argument must be an array, but is ",
-                                     type_name(operands[0])));
+                             type_name(operands[0])));
   }
   if (!operands[1].is_number()) {
     return Error(28690, join("$arrayElemAt's second argument must be a numeric value, but "
-                                     "is ", type_name(operands[1])));
+                             "is ",
+                             type_name(operands[1])));
   }
   const auto index = whole_int32(operands[1]);
   if (!index) {
@@ -74,8 +75,7 @@ Result<Value> end_of(std::string_view op, std::int64_t index, const Value& array
     return Value::null();
   }
   if (!array.is_array()) {
-    return Error(28689, join(op, "'s argument must be an array, but is ",
-                                     type_name(array)));
+    return Error(28689, join(op, "'s argument must be an array, but is ", type_name(array)));
   }
   return element_at(array, index);
 }
@@ -89,8 +89,7 @@ Result<Value> concat_arrays(Operands operands, EvalContext& context) {
       return Value::null();
     }
     if (!operand.is_array()) {
-      return Error(28664, join("$concatArrays only supports arrays, not ",
-                                       type_name(operand)));
+      return Error(28664, join("$concatArrays only supports arrays, not ", type_name(operand)));
     }
     for (const Element& element : operand.as_document()) {
       out.add(element);
@@ -101,8 +100,8 @@ Result<Value> concat_arrays(Operands operands, EvalContext& context) {
 
 Result<Value> contains(Operands operands, EvalContext&) {
   if (!operands[1].is_array()) {
-    return Error(40081, join("$in requires an array as a second argument, found: ",
-                                     type_name(operands[1])));
+    return Error(
+        40081, join("$in requires an array as a second argument, found: ", type_name(operands[1])));
   }
   for (const Element& element : operands[1].as_document()) {
     if (compare(element, operands[0].view()) == 0) {
@@ -122,26 +121,27 @@ Result<Value> index_of(Operands operands, EvalContext&) {
   }
   if (!operands[0].is_array()) {
     return Error(40090, join("$indexOfArray requires an array as a first argument, found: ",
-                                     type_name(operands[0])));
+                             type_name(operands[0])));
   }
   std::int64_t bounds[2] = {0, INT32_MAX};
   for (std::size_t i = 2; i < operands.size(); ++i) {
     const auto bound = whole_int32(operands[i]);
     if (!bound) {
-      return Error(40096, join("$indexOfArray requires an integral ",
-                                       i == 2 ? "starting" : "ending", " index, found a value of "
-                                       "type: ", type_name(operands[i])));
+      return Error(40096,
+                   join("$indexOfArray requires an integral ", i == 2 ? "starting" : "ending",
+                        " index, found a value of "
+                        "type: ",
+                        type_name(operands[i])));
     }
     if (*bound < 0) {
       return Error(40097, join("$indexOfArray requires a nonnegative ",
-                                       i == 2 ? "starting" : "ending", " index, found: ", *bound));
+                               i == 2 ? "starting" : "ending", " index, found: ", *bound));
     }
     bounds[i - 2] = *bound;
   }
   std::int32_t index = 0;
   for (const Element& element : operands[0].as_document()) {
-    if (index >= bounds[0] && index < bounds[1] &&
-        compare(element, operands[1].view()) == 0) {
+    if (index >= bounds[0] && index < bounds[1] && compare(element, operands[1].view()) == 0) {
       return Value::of(index);
     }
     ++index;
@@ -150,9 +150,8 @@ Result<Value> index_of(Operands operands, EvalContext&) {
 }
 
 Error slice_argument_error(int code, std::string_view which, const Value& value) {
-  return {code, join(which, " argument to $slice must be a ",
-                             code == 28729 ? "positive" : "32-bit", " integer, but is of type: ",
-                             type_name(value))};
+  return {code, join(which, " argument to $slice must be a ", code == 28729 ? "positive" : "32-bit",
+                     " integer, but is of type: ", type_name(value))};
 }
 
 Result<Value> slice(Operands operands, EvalContext& context) {
@@ -163,7 +162,7 @@ Result<Value> slice(Operands operands, EvalContext& context) {
   }
   if (!operands[0].is_array()) {
     return Error(28724, join("First argument to $slice must be an array, but is of type: ",
-                                     type_name(operands[0])));
+                             type_name(operands[0])));
   }
   if (!operands[1].is_number()) {
     return slice_argument_error(28725, "Second", operands[1]);
@@ -176,8 +175,8 @@ Result<Value> slice(Operands operands, EvalContext& context) {
   std::int64_t from = 0;
   std::int64_t to = length;
   if (operands.size() == 2) {
-    (*second >= 0 ? to : from) = *second >= 0 ? std::min(*second, length)
-                                              : std::max<std::int64_t>(length + *second, 0);
+    (*second >= 0 ? to : from) =
+        *second >= 0 ? std::min(*second, length) : std::max<std::int64_t>(length + *second, 0);
   } else {
     if (!operands[2].is_number()) {
       return slice_argument_error(28727, "Third", operands[2]);
@@ -189,8 +188,7 @@ Result<Value> slice(Operands operands, EvalContext& context) {
     if (*count <= 0) {
       return slice_argument_error(28729, "Third", operands[2]);
     }
-    from = *second >= 0 ? std::min(*second, length)
-                        : std::max<std::int64_t>(length + *second, 0);
+    from = *second >= 0 ? std::min(*second, length) : std::max<std::int64_t>(length + *second, 0);
     to = std::min(from + *count, length);
   }
   ArrayBuilder out;
@@ -210,7 +208,8 @@ Result<Value> reverse_array(Operands operands, EvalContext& context) {
   }
   if (!operands[0].is_array()) {
     return Error(34435, join("The argument to $reverseArray must be an array, but was of "
-                                     "type: ", type_name(operands[0])));
+                             "type: ",
+                             type_name(operands[0])));
   }
   if (auto charged = charge_elements(operands[0], context.meter); !charged) {
     return charged.error();
@@ -230,12 +229,12 @@ Result<Value> range(Operands operands, EvalContext& context) {
     const int code = 34443 + 2 * static_cast<int>(i);
     if (!operands[i].is_number()) {
       return Error(code, join("$range requires a numeric ", names[i],
-                                      " value, found value of type: ", type_name(operands[i])));
+                              " value, found value of type: ", type_name(operands[i])));
     }
     const auto bound = whole_int32(operands[i]);
     if (!bound) {
       return Error(code + 1, join("$range requires a ", names[i],
-                                          " value that can be represented as a 32-bit integer"));
+                                  " value that can be represented as a 32-bit integer"));
     }
     bounds[i] = *bound;
   }

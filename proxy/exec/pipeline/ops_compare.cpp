@@ -44,8 +44,8 @@ Result<KeySet> keys_of(const Value& array, Meter& meter) {
 }
 
 Error not_array(int code, std::string_view op, const Value& operand) {
-  return {code, join("All operands of ", op, " must be arrays. One argument is of type: ",
-                             type_name(operand))};
+  return {code, join("All operands of ", op,
+                     " must be arrays. One argument is of type: ", type_name(operand))};
 }
 
 Result<Value> set_union(Operands operands, EvalContext& context) {
@@ -117,9 +117,9 @@ Result<Value> set_difference(Operands operands, EvalContext& context) {
   for (int i = 0; i < 2; ++i) {
     const Value& operand = operands[static_cast<std::size_t>(i)];
     if (!operand.is_array()) {
-      return Error(17048 + i, join("both operands of $setDifference must be arrays. ",
-                                           i == 0 ? "First" : "Second", " argument is of type: ",
-                                           type_name(operand)));
+      return Error(17048 + i,
+                   join("both operands of $setDifference must be arrays. ",
+                        i == 0 ? "First" : "Second", " argument is of type: ", type_name(operand)));
     }
   }
   auto keys = keys_of(operands[1], context.meter);
@@ -150,9 +150,8 @@ Result<Value> set_is_subset(Operands operands, EvalContext& context) {
   if (!operands[0].is_array() || !operands[1].is_array()) {
     const bool first = !operands[0].is_array();
     return Error(first ? 17046 : 17042,
-                 join("both operands of $setIsSubset must be arrays. ",
-                              first ? "First" : "Second", " argument is of type: ",
-                              type_name(operands[first ? 0 : 1])));
+                 join("both operands of $setIsSubset must be arrays. ", first ? "First" : "Second",
+                      " argument is of type: ", type_name(operands[first ? 0 : 1])));
   }
   auto keys = keys_of(operands[1], context.meter);
   if (!keys) {
@@ -170,7 +169,7 @@ Result<Value> elements_true(Operands operands, bool all) {
   if (!operands[0].is_array()) {
     return Error(all ? 17040 : 17041,
                  join(all ? "$allElementsTrue" : "$anyElementTrue",
-                              "'s argument must be an array, but is ", type_name(operands[0])));
+                      "'s argument must be an array, but is ", type_name(operands[0])));
   }
   for (const Element& element : operands[0].as_document()) {
     if (element.truthy() != all) {
@@ -182,22 +181,21 @@ Result<Value> elements_true(Operands operands, bool all) {
 Result<Value> all_true(Operands operands, EvalContext&) { return elements_true(operands, true); }
 Result<Value> any_true(Operands operands, EvalContext&) { return elements_true(operands, false); }
 
-constexpr OperatorSpec table[] = {
-    {"$eq", 2, 2, equal},
-    {"$ne", 2, 2, not_equal},
-    {"$gt", 2, 2, greater},
-    {"$gte", 2, 2, greater_equal},
-    {"$lt", 2, 2, less},
-    {"$lte", 2, 2, less_equal},
-    {"$cmp", 2, 2, compare_of},
-    {"$not", 1, 1, negate},
-    {"$setUnion", 0, -1, set_union},
-    {"$setIntersection", 0, -1, set_intersection},
-    {"$setDifference", 2, 2, set_difference},
-    {"$setEquals", 2, -1, set_equals},
-    {"$setIsSubset", 2, 2, set_is_subset},
-    {"$allElementsTrue", 1, 1, all_true},
-    {"$anyElementTrue", 1, 1, any_true}};
+constexpr OperatorSpec table[] = {{"$eq", 2, 2, equal},
+                                  {"$ne", 2, 2, not_equal},
+                                  {"$gt", 2, 2, greater},
+                                  {"$gte", 2, 2, greater_equal},
+                                  {"$lt", 2, 2, less},
+                                  {"$lte", 2, 2, less_equal},
+                                  {"$cmp", 2, 2, compare_of},
+                                  {"$not", 1, 1, negate},
+                                  {"$setUnion", 0, -1, set_union},
+                                  {"$setIntersection", 0, -1, set_intersection},
+                                  {"$setDifference", 2, 2, set_difference},
+                                  {"$setEquals", 2, -1, set_equals},
+                                  {"$setIsSubset", 2, 2, set_is_subset},
+                                  {"$allElementsTrue", 1, 1, all_true},
+                                  {"$anyElementTrue", 1, 1, any_true}};
 
 }  // namespace
 

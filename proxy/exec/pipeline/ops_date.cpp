@@ -32,7 +32,8 @@ Parts parts_of(std::int64_t ms) {
   const std::int64_t of_era = shifted - era * 146'097;
   const std::int64_t year_of_era =
       (of_era - of_era / 1460 + of_era / 36'524 - of_era / 146'096) / 365;
-  const std::int64_t day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+  const std::int64_t day_of_year =
+      of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
   const std::int64_t shifted_month = (5 * day_of_year + 2) / 153;
   Parts parts{};
   parts.day = static_cast<unsigned>(day_of_year - (153 * shifted_month + 2) / 5 + 1);
@@ -81,7 +82,9 @@ Result<Value> part(Operands operands, Get get) {
   return Value::of(static_cast<std::int32_t>(get(parts_of(*ms))));
 }
 
-Result<Value> year(Operands o, EvalContext&) { return part(o, [](const Parts& p) { return p.year; }); }
+Result<Value> year(Operands o, EvalContext&) {
+  return part(o, [](const Parts& p) { return p.year; });
+}
 Result<Value> month(Operands o, EvalContext&) {
   return part(o, [](const Parts& p) { return p.month; });
 }
@@ -94,7 +97,9 @@ Result<Value> day_of_week(Operands o, EvalContext&) {
 Result<Value> day_of_year(Operands o, EvalContext&) {
   return part(o, [](const Parts& p) { return p.day_of_year; });
 }
-Result<Value> hour(Operands o, EvalContext&) { return part(o, [](const Parts& p) { return p.hour; }); }
+Result<Value> hour(Operands o, EvalContext&) {
+  return part(o, [](const Parts& p) { return p.hour; });
+}
 Result<Value> minute(Operands o, EvalContext&) {
   return part(o, [](const Parts& p) { return p.minute; });
 }

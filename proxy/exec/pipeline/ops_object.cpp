@@ -18,9 +18,8 @@ Result<Value> merge_objects(Operands operands, EvalContext& context) {
       return {};
     }
     if (!value.is_document()) {
-      return Error(40400, join("$mergeObjects requires object inputs, but input ",
-                                       to_json(value), " is of type ",
-                                       bson_type_name(value.type)));
+      return Error(40400, join("$mergeObjects requires object inputs, but input ", to_json(value),
+                               " is of type ", bson_type_name(value.type)));
     }
     merged.add(value.as_document());
     return {};
@@ -46,8 +45,8 @@ Result<Value> object_to_array(Operands operands, EvalContext& context) {
     return Value::null();
   }
   if (!operands[0].is_document()) {
-    return Error(40390, join("$objectToArray requires a document input, found: ",
-                                     type_name(operands[0])));
+    return Error(40390,
+                 join("$objectToArray requires a document input, found: ", type_name(operands[0])));
   }
   ArrayBuilder out;
   for (const Element& element : operands[0].as_document()) {
@@ -70,34 +69,36 @@ Result<std::pair<std::string_view, ValueView>> key_value(ValueView item) {
     const ValueView value = doc["v"];
     if (doc.count() != 2) {
       return Error(40392, join("$arrayToObject requires an object keys of 'k' and 'v'. "
-                                       "Found incorrect number of keys:", doc.count()));
+                               "Found incorrect number of keys:",
+                               doc.count()));
     }
     if (!key.exists() || !value.exists()) {
       return Error(40393, "$arrayToObject requires an object with keys 'k' and 'v'.");
     }
     if (!key.is_string()) {
       return Error(40394, join("$arrayToObject requires an object with keys 'k' and 'v', "
-                                       "where the value of 'k' must be of type string. Found type: ",
-                                       bson_type_name(key.type)));
+                               "where the value of 'k' must be of type string. Found type: ",
+                               bson_type_name(key.type)));
     }
     return std::pair(key.as_string(), value);
   }
   if (!item.is_array()) {
     return Error(40398, join("Unrecognised input type format for $arrayToObject: ",
-                                     bson_type_name(item.type)));
+                             bson_type_name(item.type)));
   }
   const DocView array = item.as_document();
   if (array.count() != 2) {
     return Error(40397, join("$arrayToObject requires an array of size 2 arrays,found array "
-                                     "of size: ", array.count()));
+                             "of size: ",
+                             array.count()));
   }
   DocIterator at = array.begin();
   const ValueView key = *at;
   ++at;
   if (!key.is_string()) {
     return Error(40395, join("$arrayToObject requires an array of key-value pairs, where the "
-                                     "key must be of type string. Found key type: ",
-                                     bson_type_name(key.type)));
+                             "key must be of type string. Found key type: ",
+                             bson_type_name(key.type)));
   }
   return std::pair(key.as_string(), ValueView(*at));
 }
@@ -107,8 +108,8 @@ Result<Value> array_to_object(Operands operands, EvalContext& context) {
     return Value::null();
   }
   if (!operands[0].is_array()) {
-    return Error(40386, join("$arrayToObject requires an array input, found: ",
-                                     type_name(operands[0])));
+    return Error(40386,
+                 join("$arrayToObject requires an array input, found: ", type_name(operands[0])));
   }
   FieldMerger merged;
   BsonType format = BsonType::eoo;
@@ -116,8 +117,8 @@ Result<Value> array_to_object(Operands operands, EvalContext& context) {
     if (format != BsonType::eoo && element.type != format) {
       return Error(format == BsonType::array ? 40396 : 40391,
                    join("$arrayToObject requires a consistent input format. Elements must "
-                                "all be arrays or all be objects. Found: ",
-                                bson_type_name(element.type)));
+                        "all be arrays or all be objects. Found: ",
+                        bson_type_name(element.type)));
     }
     format = element.type;
     auto pair = key_value(element);

@@ -11,7 +11,9 @@
 namespace spillway::pipeline {
 namespace {
 
-bool is_continuation(char byte) noexcept { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
+bool is_continuation(char byte) noexcept {
+  return (static_cast<unsigned char>(byte) & 0xc0) == 0x80;
+}
 
 std::size_t code_points(std::string_view text) noexcept {
   std::size_t count = 0;
@@ -77,15 +79,16 @@ Result<Value> substring_bytes(Operands operands, EvalContext& context) {
   const auto length = position(operands[2]);
   if (!start) {
     return Error(16034, join("$substrBytes:  starting index must be a numeric type (is BSON "
-                                     "type ", type_name(operands[1]), ")"));
+                             "type ",
+                             type_name(operands[1]), ")"));
   }
   if (!length) {
     return Error(16035, join("$substrBytes:  length must be a numeric type (is BSON type ",
-                                     type_name(operands[2]), ")"));
+                             type_name(operands[2]), ")"));
   }
   if (*start < 0) {
-    return Error(50752, join("$substrBytes:  starting index must be non-negative (got: ",
-                                     *start, ")"));
+    return Error(50752,
+                 join("$substrBytes:  starting index must be non-negative (got: ", *start, ")"));
   }
   const std::string_view all = *text;
   if (static_cast<std::uint64_t>(*start) >= all.size()) {
@@ -93,15 +96,17 @@ Result<Value> substring_bytes(Operands operands, EvalContext& context) {
   }
   const auto from = static_cast<std::size_t>(*start);
   if (is_continuation(all[from])) {
-    return Error(28656, "$substrBytes:  Invalid range, starting index is a UTF-8 continuation "
-                        "byte.");
+    return Error(28656,
+                 "$substrBytes:  Invalid range, starting index is a UTF-8 continuation "
+                 "byte.");
   }
   std::size_t count = all.size() - from;  // a negative length: to the end
   if (*length >= 0 && static_cast<std::uint64_t>(*length) < count) {
     count = static_cast<std::size_t>(*length);
     if (is_continuation(all[from + count])) {
-      return Error(28657, "$substrBytes:  Invalid range, ending index is in the middle of a UTF-8 "
-                          "character.");
+      return Error(28657,
+                   "$substrBytes:  Invalid range, ending index is in the middle of a UTF-8 "
+                   "character.");
     }
   }
   return metered_string(all.substr(from, count), context.meter);
@@ -119,13 +124,13 @@ Result<Value> substring_code_points(Operands operands, EvalContext& context) {
     if (!operand.is_number()) {
       return Error(i == 0 ? 34450 : 34452,
                    join("$substrCP: ", what, " must be a numeric type (is BSON type ",
-                                type_name(operand), ")"));
+                        type_name(operand), ")"));
     }
     const auto whole = whole_int64(operand.view());
     if (!whole || *whole > INT32_MAX || *whole < INT32_MIN) {
-      return Error(i == 0 ? 34451 : 34453,
-                   join("$substrCP: ", what, " cannot be represented as a 32-bit integral "
-                                "value"));
+      return Error(i == 0 ? 34451 : 34453, join("$substrCP: ", what,
+                                                " cannot be represented as a 32-bit integral "
+                                                "value"));
     }
     if (*whole < 0) {
       return Error(i == 0 ? 34455 : 34454,
@@ -151,16 +156,16 @@ Result<Value> substring_code_points(Operands operands, EvalContext& context) {
 
 Result<Value> length_bytes(Operands operands, EvalContext&) {
   if (!operands[0].is_string()) {
-    return Error(34473, join("$strLenBytes requires a string argument, found: ",
-                                     type_name(operands[0])));
+    return Error(34473,
+                 join("$strLenBytes requires a string argument, found: ", type_name(operands[0])));
   }
   return Value::of(static_cast<std::int32_t>(operands[0].as_string().size()));
 }
 
 Result<Value> length_code_points(Operands operands, EvalContext&) {
   if (!operands[0].is_string()) {
-    return Error(34471, join("$strLenCP requires a string argument, found: ",
-                                     type_name(operands[0])));
+    return Error(34471,
+                 join("$strLenCP requires a string argument, found: ", type_name(operands[0])));
   }
   return Value::of(static_cast<std::int32_t>(code_points(operands[0].as_string())));
 }
@@ -172,9 +177,10 @@ Result<Value> split(Operands operands, EvalContext& context) {
   for (int i = 0; i < 2; ++i) {
     const Value& operand = operands[static_cast<std::size_t>(i)];
     if (!operand.is_string()) {
-      return Error(40085 + i, join("$split requires an expression that evaluates to a "
-                                           "string as a ", i == 0 ? "first" : "second",
-                                           " argument, found: ", type_name(operand)));
+      return Error(40085 + i,
+                   join("$split requires an expression that evaluates to a "
+                        "string as a ",
+                        i == 0 ? "first" : "second", " argument, found: ", type_name(operand)));
     }
   }
   const std::string_view text = operands[0].as_string();

@@ -20,7 +20,7 @@ Error conversion_error(std::string_view text) { return {conversion_failure, std:
 
 Error unsupported_conversion(const Value& value, std::string_view to) {
   return conversion_error(join("Unsupported conversion from ", type_name(value), " to ", to,
-                                       " in $convert with no onError value"));
+                               " in $convert with no onError value"));
 }
 
 Error decimal_conversion() {
@@ -96,21 +96,25 @@ Result<std::int64_t> to_integer(const Value& value, std::string_view to) {
     case BsonType::double_: {
       const double real = value.as_double();
       if (std::isnan(real)) {
-        return conversion_error("Attempt to convert NaN value to integer type in $convert with no "
-                                "onError value");
+        return conversion_error(
+            "Attempt to convert NaN value to integer type in $convert with no "
+            "onError value");
       }
       const auto whole = whole_int64(Value::of(std::trunc(real)).view());
       if (!whole) {
-        return conversion_error(join("Conversion would overflow target type in $convert with "
-                                             "no onError value: ", real));
+        return conversion_error(
+            join("Conversion would overflow target type in $convert with "
+                 "no onError value: ",
+                 real));
       }
       return *whole;
     }
     case BsonType::decimal128: {
       const auto whole = decimal_to_int64(value.view());
       if (!whole) {
-        return conversion_error("Conversion would overflow target type in $convert with no onError "
-                                "value");
+        return conversion_error(
+            "Conversion would overflow target type in $convert with no onError "
+            "value");
       }
       return *whole;
     }
@@ -123,7 +127,7 @@ Result<std::int64_t> to_integer(const Value& value, std::string_view to) {
       const auto whole = parse_integer(value.as_string());
       if (!whole) {
         return conversion_error(join("Failed to parse number '", value.as_string(),
-                                             "' in $convert with no onError value"));
+                                     "' in $convert with no onError value"));
       }
       return *whole;
     }
@@ -141,8 +145,10 @@ Result<Value> to_int(Operands operands, EvalContext&) {
     return whole.error();
   }
   if (*whole < INT32_MIN || *whole > INT32_MAX) {
-    return conversion_error(join("Conversion would overflow target type in $convert with no "
-                                         "onError value: ", *whole));
+    return conversion_error(
+        join("Conversion would overflow target type in $convert with no "
+             "onError value: ",
+             *whole));
   }
   return Value::of(static_cast<std::int32_t>(*whole));
 }
@@ -174,8 +180,8 @@ Result<Value> to_double(Operands operands, EvalContext&) {
       const std::string_view digits = text.substr(text.starts_with('+') ? 1 : 0);
       const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), real);
       if (error != std::errc() || end != digits.data() + digits.size()) {
-        return conversion_error(join("Failed to parse number '", text,
-                                             "' in $convert with no onError value"));
+        return conversion_error(
+            join("Failed to parse number '", text, "' in $convert with no onError value"));
       }
       return Value::of(real);
     }
@@ -221,8 +227,8 @@ Result<Value> to_date(Operands operands, EvalContext&) {
       return ms ? Result<Value>(Value::date(*ms)) : ms.error();
     }
     case BsonType::timestamp:
-      return Value::date(static_cast<std::int64_t>(
-                             static_cast<std::uint64_t>(value.as_int64()) >> 32) * 1000);
+      return Value::date(
+          static_cast<std::int64_t>(static_cast<std::uint64_t>(value.as_int64()) >> 32) * 1000);
     case BsonType::object_id: {
       const std::uint8_t* b = value.view().bytes.data();
       const std::uint32_t seconds = std::uint32_t{b[0]} << 24 | std::uint32_t{b[1]} << 16 |
@@ -237,10 +243,10 @@ Result<Value> to_date(Operands operands, EvalContext&) {
 }
 
 constexpr OperatorSpec table[] = {
-    {"$type", 1, 1, type_of},      {"$isNumber", 1, 1, is_number},
+    {"$type", 1, 1, type_of},       {"$isNumber", 1, 1, is_number},
     {"$toString", 1, 1, to_string}, {"$toInt", 1, 1, to_int},
-    {"$toLong", 1, 1, to_long},    {"$toDouble", 1, 1, to_double},
-    {"$toBool", 1, 1, to_bool},    {"$toDecimal", 1, 1, to_decimal_value},
+    {"$toLong", 1, 1, to_long},     {"$toDouble", 1, 1, to_double},
+    {"$toBool", 1, 1, to_bool},     {"$toDecimal", 1, 1, to_decimal_value},
     {"$toDate", 1, 1, to_date}};
 
 }  // namespace
@@ -283,8 +289,7 @@ Result<std::string> coerce_to_string(const Value& value) {
     case BsonType::decimal128:
       return decimal_conversion();
     default:
-      return Error(16007, join("can't convert from BSON type ", type_name(value),
-                                       " to String"));
+      return Error(16007, join("can't convert from BSON type ", type_name(value), " to String"));
   }
 }
 

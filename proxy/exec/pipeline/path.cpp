@@ -43,7 +43,8 @@ Result<std::vector<std::string>> split_field_path(std::string_view dotted) {
     }
     if (part.front() == '$') {
       return Error(16410, join("FieldPath field names may not start with '$'. Consider using "
-                                       "$getField or $setField. Got '", part, "'"));
+                               "$getField or $setField. Got '",
+                               part, "'"));
     }
     if (part.find('\0') != std::string_view::npos) {
       return Error(16411, "FieldPath field names may not contain '\\0'.");

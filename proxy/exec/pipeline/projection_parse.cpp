@@ -35,7 +35,8 @@ class ModeFinder {
       } else if (element.is_document() && !is_expression_document(element)) {
         if (element.as_document().empty()) {
           return Error(51270, join("An empty sub-projection is not a valid value. Found "
-                                           "empty object at path ", path));
+                                   "empty object at path ",
+                                   path));
         }
         if (auto seen = look(element.as_document(), join(path, ".")); !seen) {
           return seen;
@@ -57,8 +58,8 @@ class ModeFinder {
     if (mode_ && *mode_ != mode) {
       const bool include = mode == Mode::include;
       return Error(include ? 31253 : 31254,
-                   join("Cannot do ", include ? "inclusion" : "exclusion", " on field ",
-                                path, " in ", include ? "exclusion" : "inclusion", " projection"));
+                   join("Cannot do ", include ? "inclusion" : "exclusion", " on field ", path,
+                        " in ", include ? "exclusion" : "inclusion", " projection"));
     }
     mode_ = mode;
     return {};
@@ -77,7 +78,8 @@ class TreeBuilder {
     for (const Element& element : spec) {
       if (element.name.starts_with('$')) {
         return Error(16410, join("FieldPath field names may not start with '$'. Consider "
-                                         "using $getField or $setField. Got '", element.name, "'"));
+                                 "using $getField or $setField. Got '",
+                                 element.name, "'"));
       }
       auto path = split_field_path(element.name);
       if (!path) {
@@ -120,7 +122,8 @@ class TreeBuilder {
     }
     return mode_ == Mode::add
                ? Error(40176, join("specification contains two conflicting paths. Cannot "
-                                           "specify both ", dotted, " and a part of it"))
+                                   "specify both ",
+                                   dotted, " and a part of it"))
                : Error(code, join("Path collision at ", dotted));
   }
 
@@ -133,7 +136,7 @@ class TreeBuilder {
       for (const Element& element : value.as_document()) {
         if (element.name.starts_with('$')) {
           return Error(16410, join("FieldPath field names may not start with '$'. Got '",
-                                           element.name, "'"));
+                                   element.name, "'"));
         }
         auto rest = split_field_path(element.name);
         if (!rest) {
@@ -173,8 +176,9 @@ class TreeBuilder {
 
 Result<Projection> Projection::parse_project(DocView spec, const ParseScope& scope) {
   if (spec.empty()) {
-    return Error(51272, "Invalid $project :: caused by :: projection specification must have at "
-                        "least one field");
+    return Error(51272,
+                 "Invalid $project :: caused by :: projection specification must have at "
+                 "least one field");
   }
   ModeFinder finder;
   if (auto found = finder.look(spec, ""); !found) {
@@ -210,8 +214,9 @@ Result<Projection> Projection::parse_unset(ValueView spec) {
   TreeBuilder builder(Mode::exclude, scope);
   const auto add = [&](ValueView name) -> Result<void> {
     if (!name.is_string()) {
-      return Error(31120, "$unset specification must be a string or an array containing only string "
-                          "values");
+      return Error(31120,
+                   "$unset specification must be a string or an array containing only string "
+                   "values");
     }
     auto path = split_field_path(name.as_string());
     if (!path) {
@@ -229,7 +234,8 @@ Result<Projection> Projection::parse_unset(ValueView spec) {
     return Error(31002, "$unset specification must be a string or an array");
   }
   if (spec.as_document().empty()) {
-    return Error(31119, "$unset specification must be a string or an array with at least one field");
+    return Error(31119,
+                 "$unset specification must be a string or an array with at least one field");
   }
   for (const Element& element : spec.as_document()) {
     if (auto added = add(element); !added) {

@@ -12,8 +12,8 @@ constexpr std::uint32_t match_steps_max = 2'000'000;
 constexpr std::uint32_t match_heap_kib_max = 8 * 1024;
 
 pcre2_match_context* match_limits() {
-  thread_local const std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)> limits(
-      pcre2_match_context_create(nullptr), &pcre2_match_context_free);
+  thread_local const std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)>
+      limits(pcre2_match_context_create(nullptr), &pcre2_match_context_free);
   if (limits != nullptr) {
     pcre2_set_match_limit(limits.get(), match_steps_max);
     pcre2_set_heap_limit(limits.get(), match_heap_kib_max);
@@ -42,8 +42,7 @@ Result<Regex> Regex::compile(std::string_view pattern, std::string_view options)
       case 'u':
         break;
       default:
-        return Error(51108, join("invalid flag in regex options: ",
-                                         std::string_view(&option, 1)));
+        return Error(51108, join("invalid flag in regex options: ", std::string_view(&option, 1)));
     }
   }
   int code = 0;
@@ -53,16 +52,15 @@ Result<Regex> Regex::compile(std::string_view pattern, std::string_view options)
   if (compiled == nullptr) {
     PCRE2_UCHAR text[128];
     pcre2_get_error_message(code, text, sizeof text);
-    return Error(51091, join("Regular expression is invalid: ",
-                                     reinterpret_cast<const char*>(text)));
+    return Error(51091,
+                 join("Regular expression is invalid: ", reinterpret_cast<const char*>(text)));
   }
   Regex regex;
   regex.pattern_ = pattern;
   regex.options_ = options;
-  regex.code_ = std::shared_ptr<const void>(
-      compiled, [](const void* p) {
-        pcre2_code_free(static_cast<pcre2_code*>(const_cast<void*>(p)));
-      });
+  regex.code_ = std::shared_ptr<const void>(compiled, [](const void* p) {
+    pcre2_code_free(static_cast<pcre2_code*>(const_cast<void*>(p)));
+  });
   return regex;
 }
 
@@ -78,9 +76,8 @@ Result<bool> Regex::matches(std::string_view text) const {
   if (found == PCRE2_ERROR_NOMATCH) {
     return false;
   }
-  return Error(ErrorCode::operation_failed,
-               join("the regular expression /", pattern_,
-                            "/ took too many steps or too much memory"));
+  return Error(ErrorCode::operation_failed, join("the regular expression /", pattern_,
+                                                 "/ took too many steps or too much memory"));
 }
 
 }  // namespace spillway::pipeline

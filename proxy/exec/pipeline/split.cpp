@@ -14,9 +14,7 @@ namespace {
 // An array of stage specifications.
 class StageList {
  public:
-  void add(DocView spec) {
-    writer_.append(join(count_++), spec);
-  }
+  void add(DocView spec) { writer_.append(join(count_++), spec); }
   BsonDoc finish() && { return std::move(writer_).finish(); }
 
  private:
@@ -32,10 +30,10 @@ bool is_switch(ValueView value) noexcept {
 
 // What a stage that works on one document at a time does to the fields of that document.
 struct DocumentStage {
-  bool one_to_one = true;   // one document out for every one in
+  bool one_to_one = true;  // one document out for every one in
   bool replaces_all = false;
-  bool keeps_only = false;  // a $project that includes
-  bool computes = false;    // an expression could fail
+  bool keeps_only = false;                     // a $project that includes
+  bool computes = false;                       // an expression could fail
   std::set<std::string, std::less<>> kept;     // whole top-level fields
   std::set<std::string, std::less<>> touched;  // top-level fields that change
 

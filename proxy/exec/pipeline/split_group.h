@@ -7,7 +7,7 @@
 namespace spillway::pipeline {
 
 struct SplitGroup {
-  BsonDoc shard;   // {$group: {…}}, of ordinary accumulators
+  BsonDoc shard;  // {$group: {…}}, of ordinary accumulators
   GroupSpec merge;
   BsonDoc merge_text;  // {$group: {…}}, for explain
 };

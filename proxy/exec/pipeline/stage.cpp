@@ -28,11 +28,12 @@ constexpr std::pair<std::string_view, StageParser> parsers[] = {
 Result<void> parse_sort_by_count(const Element& element, const ParseScope& scope,
                                  std::vector<StagePtr>& out) {
   const bool path = element.is_string() && element.as_string().starts_with('$');
-  const bool expression = element.is_document() &&
-                          element.as_document().first().name.starts_with('$');
+  const bool expression =
+      element.is_document() && element.as_document().first().name.starts_with('$');
   if (!path && !expression) {
-    return Error(40147, "the sortByCount field must be specified as a $-prefixed path or as an "
-                        "expression inside an object");
+    return Error(40147,
+                 "the sortByCount field must be specified as a $-prefixed path or as an "
+                 "expression inside an object");
   }
   BsonWriter group;
   group.append("_id", static_cast<const ValueView&>(element));
@@ -41,8 +42,8 @@ Result<void> parse_sort_by_count(const Element& element, const ParseScope& scope
   BsonWriter sort;
   sort.append("count", std::int32_t{-1});
   const BsonDoc sort_spec = std::move(sort).finish();
-  for (const auto& [parser, spec] : {std::pair(&parse_group_stage, &group_spec),
-                                     std::pair(&parse_sort_stage, &sort_spec)}) {
+  for (const auto& [parser, spec] :
+       {std::pair(&parse_group_stage, &group_spec), std::pair(&parse_sort_stage, &sort_spec)}) {
     auto stage = parser({BsonType::document, spec->view().bytes()}, scope);
     if (!stage) {
       return stage.error();
@@ -104,8 +105,8 @@ Result<std::int64_t> parse_limit(ValueView value) {
   }
   const auto limit = whole_int64(value);
   if (!limit) {
-    return Error(15957, join("invalid argument to $limit stage: expected an integer: ",
-                                     to_json(value)));
+    return Error(15957,
+                 join("invalid argument to $limit stage: expected an integer: ", to_json(value)));
   }
   if (*limit <= 0) {
     return Error(15958, "the limit must be positive");
@@ -116,8 +117,8 @@ Result<std::int64_t> parse_limit(ValueView value) {
 Result<std::int64_t> parse_skip(ValueView value) {
   const auto skip = value.is_number() ? whole_int64(value) : std::nullopt;
   if (!skip) {
-    return Error(15972, join("invalid argument to $skip stage: expected an integer: ",
-                                     to_json(value)));
+    return Error(15972,
+                 join("invalid argument to $skip stage: expected an integer: ", to_json(value)));
   }
   if (*skip < 0) {
     return Error(15956, "Argument to $skip cannot be negative");

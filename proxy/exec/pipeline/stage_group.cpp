@@ -28,8 +28,8 @@ class GroupStage final : public Stage {
       const GroupField& field = spec_.fields[i];
       const std::uint64_t kept = meter().used_bytes();
       auto input = field.input->evaluate(context);
-      auto second = field.second != nullptr ? field.second->evaluate(context)
-                                            : Result<Value>(Value());
+      auto second =
+          field.second != nullptr ? field.second->evaluate(context) : Result<Value>(Value());
       if (!input || !second) {
         return input ? second.error() : input.error();
       }
@@ -92,8 +92,8 @@ class GroupStage final : public Stage {
     if (found != index_.end()) {
       return found->second;
     }
-    const std::uint64_t bytes = key.size() + id.view().bytes.size() + sizeof(Group) + 64 +
-                                spec_.fields.size() * 96;
+    const std::uint64_t bytes =
+        key.size() + id.view().bytes.size() + sizeof(Group) + 64 + spec_.fields.size() * 96;
     if (auto charged = meter().charge(bytes); !charged) {
       return charged.error();
     }
@@ -130,8 +130,7 @@ Result<GroupField> parse_field(const AccumulatorElement& element, const ParseSco
     return field;
   }
   if (element.argument.is_array()) {
-    return Error(40237, join("The ", element.accumulator,
-                                     " accumulator is a unary operator"));
+    return Error(40237, join("The ", element.accumulator, " accumulator is a unary operator"));
   }
   auto input = parse_expression(element.argument, scope);
   if (!input) {
@@ -161,16 +160,13 @@ Result<std::vector<AccumulatorElement>> read_group(ValueView spec, ValueView* id
       return Error(40235, join("The field name '", element.name, "' cannot contain '.'"));
     }
     if (element.name.starts_with('$')) {
-      return Error(40236, join("The field name '", element.name,
-                                       "' cannot be an operator name"));
+      return Error(40236, join("The field name '", element.name, "' cannot be an operator name"));
     }
     if (!element.is_document() || !element.as_document().first().name.starts_with('$')) {
-      return Error(40234, join("The field '", element.name,
-                                       "' must be an accumulator object"));
+      return Error(40234, join("The field '", element.name, "' must be an accumulator object"));
     }
     if (element.as_document().count() != 1) {
-      return Error(40238, join("The field '", element.name,
-                                       "' must specify one accumulator"));
+      return Error(40238, join("The field '", element.name, "' must specify one accumulator"));
     }
     const Element accumulator = element.as_document().first();
     elements.push_back({element.name, accumulator.name, accumulator});

@@ -57,7 +57,8 @@ class ReplaceRootStage final : public Stage {
     }
     if (!root->is_document()) {
       return Error(40228, join("'newRoot' expression must evaluate to an object, but "
-                                       "resulting value was of type: '", type_name(*root), "'"));
+                               "resulting value was of type: '",
+                               type_name(*root), "'"));
     }
     return next.push(root->as_document());
   }
@@ -166,7 +167,7 @@ Result<StagePtr> parse_project_stage(ValueView spec, const ParseScope& scope) {
 Result<StagePtr> parse_add_fields_stage(ValueView spec, const ParseScope& scope) {
   if (!spec.is_document()) {
     return Error(40272, join("$addFields specification stage must be an object, got ",
-                                     bson_type_name(spec.type)));
+                             bson_type_name(spec.type)));
   }
   return projecting("$addFields", Projection::parse_add_fields(spec.as_document(), scope));
 }
@@ -186,12 +187,13 @@ Result<StagePtr> parse_replace_with_stage(ValueView spec, const ParseScope& scop
 Result<StagePtr> parse_replace_root_stage(ValueView spec, const ParseScope& scope) {
   if (!spec.is_document()) {
     return Error(40229, join("expected an object as specification for $replaceRoot stage, "
-                                     "got ", bson_type_name(spec.type)));
+                             "got ",
+                             bson_type_name(spec.type)));
   }
   for (const Element& element : spec.as_document()) {
     if (element.name != "newRoot") {
       return Error(40230, join("unrecognized option to $replaceRoot stage: ", element.name,
-                                       ", only valid option is 'newRoot'."));
+                               ", only valid option is 'newRoot'."));
     }
   }
   const ValueView root = spec.as_document()["newRoot"];

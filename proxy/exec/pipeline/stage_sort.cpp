@@ -98,12 +98,13 @@ Result<void> check_pattern(DocView pattern) {
     if (element.is_document()) {
       return element.as_document().first().name == "$meta"
                  ? unsupported_error("the sort by", "$meta")
-                 : Error(15974, "$sort key ordering must be specified using a number or {$meta: "
-                                "'textScore'}");
+                 : Error(15974,
+                         "$sort key ordering must be specified using a number or {$meta: "
+                         "'textScore'}");
     }
     if (!element.is_number()) {
       return Error(15974, join("Illegal key in $sort specification: ", element.name, ": ",
-                                       to_json(element)));
+                               to_json(element)));
     }
     const auto direction = whole_int64(element);
     if (!direction || (*direction != 1 && *direction != -1)) {

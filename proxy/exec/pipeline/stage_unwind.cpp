@@ -14,8 +14,8 @@ struct UnwindSpec {
 
 using PathAt = std::pair<const std::string*, const std::string*>;  // the rest of a path
 
-// Writes `doc` with the value at `path` replaced, appended if it is absent, or removed if `value` is
-// missing. Never goes through arrays: a non-document on the way is replaced.
+// Writes `doc` with the value at `path` replaced, appended if it is absent, or removed if `value`
+// is missing. Never goes through arrays: a non-document on the way is replaced.
 void write_with(DocView doc, PathAt path, ValueView value, BsonWriter& out) {
   const auto [at, end] = path;
   const bool last = at + 1 == end;
@@ -71,8 +71,8 @@ class UnwindStage final : public Stage {
       }
       return {};
     }
-    const bool nothing = !value.exists() || value.is_null() || value.is_array() ||
-                         value.type == BsonType::undefined;
+    const bool nothing =
+        !value.exists() || value.is_null() || value.is_array() || value.type == BsonType::undefined;
     if (nothing && !spec_.preserve) {
       return {};
     }
@@ -109,12 +109,11 @@ class UnwindStage final : public Stage {
 Result<std::vector<std::string>> parse_path(ValueView value) {
   if (!value.is_string()) {
     return Error(28808, join("expected a string as the path for $unwind stage, got ",
-                                     bson_type_name(value.type)));
+                             bson_type_name(value.type)));
   }
   const std::string_view path = value.as_string();
   if (!path.starts_with('$')) {
-    return Error(28818, join("path option to $unwind stage should be prefixed with a '$': ",
-                                     path));
+    return Error(28818, join("path option to $unwind stage should be prefixed with a '$': ", path));
   }
   return split_field_path(path.substr(1));
 }
@@ -131,19 +130,20 @@ Result<UnwindSpec> parse_object(DocView doc) {
     } else if (element.name == "preserveNullAndEmptyArrays") {
       if (element.type != BsonType::boolean) {
         return Error(28809, join("expected a boolean for the preserveNullAndEmptyArrays "
-                                         "option to $unwind stage, got ",
-                                         bson_type_name(element.type)));
+                                 "option to $unwind stage, got ",
+                                 bson_type_name(element.type)));
       }
       spec.preserve = element.as_bool();
     } else if (element.name == "includeArrayIndex") {
       if (!element.is_string() || element.as_string().empty()) {
         return Error(28810, join("expected a non-empty string for the includeArrayIndex "
-                                         " option to $unwind stage, got ",
-                                         bson_type_name(element.type)));
+                                 " option to $unwind stage, got ",
+                                 bson_type_name(element.type)));
       }
       if (element.as_string().starts_with('$')) {
         return Error(28822, join("includeArrayIndex option to $unwind stage should not be "
-                                         "prefixed with a '$': ", element.as_string()));
+                                 "prefixed with a '$': ",
+                                 element.as_string()));
       }
       auto path = split_field_path(element.as_string());
       if (!path) {
@@ -172,7 +172,8 @@ Result<StagePtr> parse_unwind_stage(ValueView value, const ParseScope&) {
   }
   if (!value.is_string()) {
     return Error(15981, join("expected either a string or an object as specification for "
-                                     "$unwind stage, got ", bson_type_name(value.type)));
+                             "$unwind stage, got ",
+                             bson_type_name(value.type)));
   }
   auto path = parse_path(value);
   if (!path) {

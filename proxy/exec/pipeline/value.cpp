@@ -117,9 +117,9 @@ std::string_view type_name(const Value& value) noexcept {
 }
 
 Error too_large_error() {
-  return {ErrorCode::bson_object_too_large,
-          join("a document built by the pipeline exceeds the limit of ", value_bytes_max,
-                       " bytes")};
+  return {
+      ErrorCode::bson_object_too_large,
+      join("a document built by the pipeline exceeds the limit of ", value_bytes_max, " bytes")};
 }
 
 void ArrayBuilder::add(ValueView value) {

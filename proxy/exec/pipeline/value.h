@@ -48,9 +48,7 @@ class Value {
     return missing() || type_ == BsonType::null || type_ == BsonType::undefined;
   }
   bool is_number() const noexcept { return view().is_number(); }
-  bool is_integer() const noexcept {
-    return type_ == BsonType::int32 || type_ == BsonType::int64;
-  }
+  bool is_integer() const noexcept { return type_ == BsonType::int32 || type_ == BsonType::int64; }
   bool is_string() const noexcept { return type_ == BsonType::string; }
   bool is_document() const noexcept { return type_ == BsonType::document; }
   bool is_array() const noexcept { return type_ == BsonType::array; }

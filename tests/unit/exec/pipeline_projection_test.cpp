@@ -1,0 +1,94 @@
+#include "pipeline_support.h"
+
+namespace spillway::pipeline::test {
+namespace {
+
+void project(const char* stage, const char* input, const char* expected) {
+  INFO(stage << " on " << input);
+  const auto out = run({json(input)}, "[" + std::string(stage) + "]");
+  REQUIRE(out.size() == 1);
+  CHECK(to_json(out[0].view()) == to_json(json(expected)));
+}
+
+int error_of(const char* stage, const char* input = "{}") {
+  INFO(stage);
+  return run_error({json(input)}, "[" + std::string(stage) + "]");
+}
+
+TEST_CASE("an inclusion keeps what it names, in the order of the document") {
+  const char* doc = R"({"_id": 1, "a": 1, "b": {"c": 2, "d": 3}, "e": [{"f": 1, "g": 2}, 5]})";
+  project(R"({"$project": {"b": 1, "a": 1}})", doc, R"({"_id": 1, "a": 1, "b": {"c": 2, "d": 3}})");
+  project(R"({"$project": {"_id": 0, "a": true}})", doc, R"({"a": 1})");
+  project(R"({"$project": {"b.c": 1}})", doc, R"({"_id": 1, "b": {"c": 2}})");
+  project(R"({"$project": {"b": {"c": 1}}})", doc, R"({"_id": 1, "b": {"c": 2}})");
+  project(R"({"$project": {"e.f": 1}})", doc, R"({"_id": 1, "e": [{"f": 1}]})");
+  project(R"({"$project": {"a.x": 1}})", doc, R"({"_id": 1})");
+  project(R"({"$project": {"nothing": 1}})", doc, R"({"_id": 1})");
+}
+
+TEST_CASE("an exclusion drops what it names") {
+  const char* doc = R"({"_id": 1, "a": 1, "b": {"c": 2, "d": 3}, "e": [{"f": 1, "g": 2}, 5]})";
+  project(R"({"$project": {"a": 0, "b": 0, "e": 0}})", doc, R"({"_id": 1})");
+  project(R"({"$project": {"_id": 0}})", R"({"_id": 1, "a": 1})", R"({"a": 1})");
+  project(R"({"$project": {"b.c": 0, "e.g": 0, "_id": 1}})", doc,
+          R"({"_id": 1, "a": 1, "b": {"d": 3}, "e": [{"f": 1}, 5]})");
+  project(R"({"$unset": "b.c"})", doc,
+          R"({"_id": 1, "a": 1, "b": {"d": 3}, "e": [{"f": 1, "g": 2}, 5]})");
+  project(R"({"$unset": ["a", "b", "e.f"]})", doc, R"({"_id": 1, "e": [{"g": 2}, 5]})");
+}
+
+TEST_CASE("computed fields follow the kept ones") {
+  project(R"({"$project": {"s": {"$add": ["$a", "$b"]}, "a": 1}})", R"({"_id": 1, "b": 2, "a": 3})",
+          R"({"_id": 1, "a": 3, "s": 5})");
+  project(R"({"$project": {"x": "$a.b"}})", R"({"_id": 1, "a": {"b": 7}})",
+          R"({"_id": 1, "x": 7})");
+  project(R"({"$project": {"x": "$nothing"}})", R"({"_id": 1})", R"({"_id": 1})");
+  project(R"({"$project": {"x": {"y": "$a"}}})", R"({"_id": 1, "a": 2})",
+          R"({"_id": 1, "x": {"y": 2}})");
+  project(R"({"$project": {"a.z": {"$literal": 9}, "a.x": 1}})",
+          R"({"_id": 1, "a": [{"x": 1}, {"x": 2}]})",
+          R"({"_id": 1, "a": [{"x": 1, "z": 9}, {"x": 2, "z": 9}]})");
+  project(R"({"$project": {"_id": "$a", "b": 1}})", R"({"_id": 1, "a": 2, "b": 3})",
+          R"({"b": 3, "_id": 2})");
+}
+
+TEST_CASE("added fields replace in place or are appended") {
+  const char* doc = R"({"_id": 1, "a": 1, "b": {"c": 2}})";
+  project(R"({"$addFields": {"a": "$b.c", "z": 5}})", doc,
+          R"({"_id": 1, "a": 2, "b": {"c": 2}, "z": 5})");
+  project(R"({"$set": {"b.d": "$a", "n.m": "$a"}})", doc,
+          R"({"_id": 1, "a": 1, "b": {"c": 2, "d": 1}, "n": {"m": 1}})");
+  project(R"({"$set": {"a.x": 5}})", doc, R"({"_id": 1, "a": {"x": 5}, "b": {"c": 2}})");
+  project(R"({"$set": {"a": "$$REMOVE"}})", doc, R"({"_id": 1, "b": {"c": 2}})");
+  project(R"({"$set": {"e.x": 5}})", R"({"e": [{"y": 1}, 3]})",
+          R"({"e": [{"y": 1, "x": 5}, {"x": 5}]})");
+  project(R"({"$set": {"a": "$b", "b": "$a"}})", R"({"a": 1, "b": 2})", R"({"a": 2, "b": 1})");
+}
+
+TEST_CASE("the root can be replaced") {
+  project(R"({"$replaceRoot": {"newRoot": "$a"}})", R"({"a": {"x": 1}})", R"({"x": 1})");
+  project(R"({"$replaceWith": {"y": "$a.x"}})", R"({"a": {"x": 1}})", R"({"y": 1})");
+  CHECK(error_of(R"({"$replaceRoot": {"newRoot": "$a"}})", R"({"a": 1})") == 40228);
+  CHECK(error_of(R"({"$replaceRoot": {}})") == 40231);
+  CHECK(error_of(R"({"$replaceRoot": {"newRoot": "$a", "x": 1}})") == 40230);
+}
+
+TEST_CASE("specifications that contradict themselves are refused") {
+  CHECK(error_of(R"({"$project": {}})") == 51272);
+  CHECK(error_of(R"({"$project": 5})") == 15969);
+  CHECK(error_of(R"({"$project": {"a": 1, "b": 0}})") == 31254);
+  CHECK(error_of(R"({"$project": {"a": 0, "b": 1}})") == 31253);
+  CHECK(error_of(R"({"$project": {"a": 1, "a.b": 1}})") == 31249);
+  CHECK(error_of(R"({"$project": {"a.b": 1, "a": 1}})") == 31250);
+  CHECK(error_of(R"({"$project": {"a": {}}})") == 51270);
+  CHECK(error_of(R"({"$project": {"a.": 1}})") == 40353);
+  CHECK(error_of(R"({"$addFields": {}})") == 40177);
+  CHECK(error_of(R"({"$addFields": 1})") == 40272);
+  CHECK(error_of(R"({"$addFields": {"a": 1, "a.b": 1}})") == 40176);
+  CHECK(error_of(R"({"$unset": 1})") == 31002);
+  CHECK(error_of(R"({"$unset": []})") == 31119);
+  CHECK(error_of(R"({"$unset": [1]})") == 31120);
+}
+
+}  // namespace
+}  // namespace spillway::pipeline::test

@@ -1,0 +1,209 @@
+#include "pipeline_support.h"
+#include "proxy/exec/pipeline/split.h"
+
+namespace spillway::pipeline::test {
+namespace {
+
+// An array's stages as text, to compare.
+std::string array_text(DocView array) {
+  std::vector<BsonDoc> list;
+  for (const Element& element : array) {
+    list.emplace_back(element.as_document());
+  }
+  return text(list);
+}
+
+SplitPipeline split_of(const char* pipeline) {
+  INFO(pipeline);
+  const BsonDoc spec = stages(pipeline);
+  auto result = split(spec);
+  INFO((result ? std::string() : result.error().message));
+  REQUIRE(result.has_value());
+  return std::move(*result);
+}
+
+Error refusal_of(const char* pipeline) {
+  INFO(pipeline);
+  const BsonDoc spec = stages(pipeline);
+  auto result = split(spec);
+  REQUIRE_FALSE(result.has_value());
+  return result.error();
+}
+
+void check_parts(const char* pipeline, const char* shard_part, const char* merge_part,
+                 const char* merge_sort = nullptr) {
+  INFO(pipeline);
+  const SplitPipeline parts = split_of(pipeline);
+  CHECK(array_text(parts.shard_part.view()) == text(docs(shard_part)));
+  CHECK(array_text(parts.merge_part.view()) == text(docs(merge_part)));
+  CHECK(parts.merge_sort.has_value() == (merge_sort != nullptr));
+  if (parts.merge_sort && merge_sort != nullptr) {
+    CHECK(to_json(parts.merge_sort->view()) == to_json(json(merge_sort)));
+  }
+}
+
+TEST_CASE("stages that see one document at a time stay on the shards") {
+  const char* all = R"([{"$match": {"a": 1}}, {"$project": {"a": {"$zip": {"inputs": ["$b"]}}}},
+                        {"$unwind": "$b"}, {"$set": {"c": 1}}, {"$unset": "d"},
+                        {"$replaceRoot": {"newRoot": "$x"}}])";
+  check_parts(all, all, "[]");
+  CHECK(split_of(all).plain_union());
+  CHECK(split_of("[]").plain_union());
+}
+
+TEST_CASE("a sort is done by the shards and merged") {
+  check_parts(R"([{"$sort": {"a": 1}}])", R"([{"$sort": {"a": 1}}])", "[]", R"({"a": 1})");
+  CHECK(split_of(R"([{"$sort": {"a": 1}}])").plain_union());
+}
+
+TEST_CASE("what leaves the sort key alone follows the sort to the shards") {
+  for (const char* stage :
+       {R"({"$match": {"a": 1}})", R"({"$project": {"a": 1}})", R"({"$project": {"b": 0}})",
+        R"({"$project": {"_id": 0}})", R"({"$set": {"b": "$a"}})", R"({"$unset": ["b", "c.a"]})",
+        R"({"$unwind": "$b"})"}) {
+    INFO(stage);
+    const std::string pipeline = R"([{"$sort": {"a.x": 1}}, )" + std::string(stage) + "]";
+    CHECK(split_of(pipeline.c_str()).plain_union());
+  }
+  for (const char* stage :
+       {R"({"$project": {"b": 1}})", R"({"$project": {"a": 0}})", R"({"$project": {"a.x": 1}})",
+        R"({"$project": {"a": "$b"}})", R"({"$set": {"a.y": 1}})", R"({"$unset": "a.y"})",
+        R"({"$unwind": "$a"})", R"({"$replaceWith": "$b"})",
+        R"({"$unwind": {"path": "$b", "includeArrayIndex": "a"}})"}) {
+    INFO(stage);
+    const std::string pipeline = R"([{"$sort": {"a.x": 1}}, )" + std::string(stage) + "]";
+    CHECK_FALSE(split_of(pipeline.c_str()).plain_union());
+  }
+}
+
+TEST_CASE("limits go to the shards, with the skips before them") {
+  check_parts(R"([{"$limit": 5}])", R"([{"$limit": 5}])", R"([{"$limit": 5}])");
+  check_parts(R"([{"$sort": {"a": 1}}, {"$skip": 3}, {"$limit": 5}])",
+              R"([{"$sort": {"a": 1}}, {"$limit": 8}])", R"([{"$skip": 3}, {"$limit": 5}])",
+              R"({"a": 1})");
+  check_parts(R"([{"$skip": 3}])", "[]", R"([{"$skip": 3}])");
+  check_parts(R"([{"$limit": 5}, {"$project": {"a": 1}}])",
+              R"([{"$limit": 5}, {"$project": {"a": 1}}])", R"([{"$limit": 5}])");
+  check_parts(R"([{"$limit": 5}, {"$match": {"a": 1}}])", R"([{"$limit": 5}])",
+              R"([{"$limit": 5}, {"$match": {"a": 1}}])");
+  const SplitPipeline window = split_of(R"([{"$limit": 10}, {"$skip": 3}, {"$limit": 20}])");
+  CHECK(window.window_only);
+  CHECK(window.skip == 3);
+  CHECK(window.limit == 7);
+  CHECK_FALSE(split_of(R"([{"$limit": 10}, {"$match": {}}])").window_only);
+  const SplitPipeline none = split_of(R"([{"$limit": 2}, {"$skip": 3}])");
+  CHECK(none.window_only);
+  CHECK(none.limit == 0);
+  check_parts(R"([{"$skip": 3}, {"$limit": {"$numberLong": "9223372036854775807"}}])", "[]",
+              R"([{"$skip": 3}, {"$limit": {"$numberLong": "9223372036854775807"}}])");
+}
+
+TEST_CASE("a computed projection behind a limit is evaluated for the window alone") {
+  check_parts(R"([{"$limit": 5}, {"$project": {"a": {"$divide": [1, "$b"]}}}])",
+              R"([{"$limit": 5}])",
+              R"([{"$limit": 5}, {"$project": {"a": {"$divide": [1, "$b"]}}}])");
+  // Not evaluated here: the shards do it.
+  CHECK(split_of(R"([{"$limit": 5}, {"$project": {"a": {"$zip": {"inputs": ["$b"]}}}}])")
+            .window_only);
+}
+
+TEST_CASE("a group becomes partial groups of ordinary accumulators") {
+  check_parts(R"([{"$group": {"_id": "$k", "s": {"$sum": "$v"}, "c": {"$count": {}},
+                              "lo": {"$min": "$v"}, "p": {"$push": "$v"}}}])",
+              R"([{"$group": {"_id": "$k", "s": {"$sum": "$v"}, "c": {"$count": {}},
+                              "lo": {"$min": "$v"}, "p": {"$push": "$v"}}}])",
+              R"([{"$group": {"_id": "$_id", "s": {"$sum": "$s"}, "c": {"$sum": "$c"},
+                              "lo": {"$min": "$lo"}, "p": {"$concatArrays": "$p"}}}])");
+}
+
+TEST_CASE("an average becomes a sum and a count, beside itself") {
+  const SplitPipeline parts = split_of(
+      R"([{"$group": {"_id": null, "a": {"$avg": "$v"}, "_spillway_sum_0": {"$sum": 1}}}])");
+  const DocView group = parts.shard_part.view()["0"].as_document()["$group"].as_document();
+  CHECK(to_json(group["a"]) == to_json(json(R"({"$avg": "$v"})").view()));
+  CHECK(to_json(group["_spillway_sum_0_"]) == to_json(json(R"({"$sum": "$v"})").view()));
+  CHECK(group["_spillway_count_0"].is_document());
+}
+
+TEST_CASE("a sorted group that needs the order is done here on the merged documents") {
+  check_parts(R"([{"$sort": {"a": 1}}, {"$group": {"_id": "$k", "f": {"$first": "$v"}}}])",
+              R"([{"$sort": {"a": 1}}])", R"([{"$group": {"_id": "$k", "f": {"$first": "$v"}}}])",
+              R"({"a": 1})");
+  // One that does not need it is still divided.
+  check_parts(R"([{"$sort": {"a": 1}}, {"$group": {"_id": "$k", "n": {"$sum": 1}}}])",
+              R"([{"$sort": {"a": 1}}, {"$group": {"_id": "$k", "n": {"$sum": 1}}}])",
+              R"([{"$group": {"_id": "$_id", "n": {"$sum": "$n"}}}])");
+}
+
+TEST_CASE("what follows a group is done here") {
+  check_parts(R"([{"$match": {"a": 1}}, {"$group": {"_id": "$k", "n": {"$sum": 1}}},
+                  {"$match": {"n": {"$gt": 2}}}, {"$sort": {"n": -1}}, {"$limit": 3}])",
+              R"([{"$match": {"a": 1}}, {"$group": {"_id": "$k", "n": {"$sum": 1}}}])",
+              R"([{"$group": {"_id": "$_id", "n": {"$sum": "$n"}}}, {"$match": {"n": {"$gt": 2}}},
+                  {"$sort": {"n": -1}}, {"$limit": 3}])");
+}
+
+TEST_CASE("counts are added up") {
+  check_parts(R"([{"$match": {"a": 1}}, {"$count": "n"}])",
+              R"([{"$match": {"a": 1}}, {"$count": "n"}])", R"([{"$count": "n"}])");
+  check_parts(R"([{"$sortByCount": "$k"}])", R"([{"$sortByCount": "$k"}])",
+              R"([{"$group": {"_id": "$_id", "count": {"$sum": "$count"}}},
+                  {"$sort": {"count": -1}}])");
+  check_parts(R"([{"$limit": 3}, {"$count": "n"}])", R"([{"$limit": 3}])",
+              R"([{"$limit": 3}, {"$count": "n"}])");
+}
+
+TEST_CASE("what cannot be divided is refused by name") {
+  for (const char* stage : {"$lookup", "$facet", "$unionWith", "$out", "$merge", "$sample",
+                            "$bucket", "$graphLookup", "$geoNear", "$setWindowFields"}) {
+    const std::string pipeline = R"([{"$match": {}}, {")" + std::string(stage) + R"(": {}}])";
+    const Error error = refusal_of(pipeline.c_str());
+    CHECK(error.code == 115);
+    CHECK(error.message.find(stage) != std::string::npos);
+  }
+  const Error accumulator = refusal_of(R"([{"$group": {"_id": 1, "x": {"$stdDevPop": "$a"}}}])");
+  CHECK(accumulator.code == 115);
+  CHECK(accumulator.message.find("$stdDevPop") != std::string::npos);
+  const Error expression = refusal_of(
+      R"([{"$group": {"_id": "$a"}}, {"$project": {"x": {"$regexMatch": {"input": "$_id"}}}}])");
+  CHECK(expression.code == 115);
+  CHECK(expression.message.find("$regexMatch") != std::string::npos);
+  CHECK(refusal_of(R"([{"$sort": {"a": {"$meta": "textScore"}}}])").code == 115);
+  CHECK(refusal_of(R"([{"$nosuch": 1}])").code == 40324);
+  CHECK(refusal_of(R"([{"$limit": 1, "$skip": 1}])").code == 40323);
+  CHECK(refusal_of(R"([{"$limit": -1}])").code == 15958);
+}
+
+TEST_CASE("variables of the command are constants in the merge part") {
+  const BsonDoc let = json(R"({"low": 2})");
+  const BsonDoc spec = stages(
+      R"([{"$group": {"_id": "$k", "n": {"$sum": 1}}},
+          {"$match": {"$expr": {"$gte": ["$n", "$$low"]}}}])");
+  SplitOptions options;
+  options.let = let;
+  auto parts = split(spec, options);
+  REQUIRE(parts.has_value());
+  Budget budget;
+  MergePipeline merge(std::move(parts->merge), budget.budget);
+  REQUIRE(merge.push(json(R"({"_id": 1, "n": 1})")).has_value());
+  REQUIRE(merge.push(json(R"({"_id": 1, "n": 1})")).has_value());
+  REQUIRE(merge.push(json(R"({"_id": 2, "n": 1})")).has_value());
+  REQUIRE(merge.finish().has_value());
+  auto doc = merge.next();
+  REQUIRE(doc.has_value());
+  REQUIRE(doc->has_value());
+  CHECK(to_json((*doc)->view()) == to_json(json(R"({"_id": 1, "n": 2})")));
+  CHECK_FALSE(merge.next()->has_value());
+}
+
+TEST_CASE("the pipeline over nothing finds nothing") {
+  const BsonDoc spec = stages(R"([{"$group": {"_id": null}}])");
+  Budget budget;
+  const std::vector<BsonDoc> one{json(R"({"_id": 1})")};
+  auto out = run_pipeline(one, over_nothing(spec), budget.budget);
+  REQUIRE(out.has_value());
+  CHECK(out->empty());
+}
+
+}  // namespace
+}  // namespace spillway::pipeline::test
