@@ -1,0 +1,402 @@
+#include "proxy/exec/current_op.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <charconv>
+#include <limits>
+
+#include "proxy/exec/aggregate.h"
+#include "proxy/exec/ask_workers.h"
+#include "proxy/exec/command_table.h"
+#include "proxy/exec/config_reads.h"
+#include "proxy/exec/cursor_ops.h"
+#include "proxy/exec/forward.h"
+#include "proxy/exec/pipeline/run.h"
+
+namespace spillway::exec {
+
+Task<Result<Response>> current_op_command(Context& context, Client& client, const Request& request);
+Task<Result<Response>> kill_op_command(Context& context, Client& client, const Request& request);
+Task<Result<Response>> collectionless_aggregate(Context& context, Client& client, const Request& request,
+                                                DocView pipeline);
+
+namespace {
+
+// Larger commands are shown as text, cut: whole batches of writes would fill the memory.
+constexpr std::size_t command_bytes_max = 16 * limits::kib;
+constexpr std::size_t truncated_command_bytes_max = 1000;
+// Of one worker's rows, and of a reply.
+constexpr std::size_t rows_bytes_max = limits::document_bytes_max - 64 * limits::kib;
+// FerretDB's code for commands that it has not got.
+constexpr std::int32_t not_implemented = 238;
+
+using Rows = std::vector<BsonDoc>;
+
+std::string_view operation_kind(std::string_view command) noexcept {
+  if (command == "find") return "query";
+  if (command == "getMore") return "getmore";
+  if (command == "delete") return "remove";
+  if (command == "insert" || command == "update") return command;
+  return "command";
+}
+
+std::string operation_namespace(const Request& request) {
+  const ValueView collection = request.body["collection"];
+  if (request.name == "getMore" && collection.is_string()) {
+    return fmt::format("{}.{}", request.db, collection.as_string());
+  }
+  return request.ns();
+}
+
+std::string time_text(std::int64_t wall_ms) {
+  const auto seconds = static_cast<std::time_t>(wall_ms / 1000);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}+00:00", fmt::gmtime(seconds), wall_ms % 1000);
+}
+
+void append_command(BsonWriter& out, DocView command, bool truncate) {
+  const std::size_t most = truncate ? truncated_command_bytes_max : command_bytes_max;
+  if (command.size() <= most) {
+    out.append("command", command);
+    return;
+  }
+  out.begin_document("command").append("$truncated", to_json(command, truncated_command_bytes_max));
+  if (const Element comment = command.find("comment"); comment.exists() && comment.raw.size() <= most) {
+    out.append_element(comment);
+  }
+  out.end();
+}
+
+void append_running(BsonWriter& out, const Client& client, const CurrentOpOptions& options) {
+  const Request& request = *client.running;
+  const Duration running = Clock::now() - client.running_since;
+  const std::int64_t micros = std::chrono::duration_cast<std::chrono::microseconds>(running).count();
+  if (client.operation_id <= std::numeric_limits<std::int32_t>::max()) {
+    out.append("opid", static_cast<std::int32_t>(client.operation_id));
+  } else {
+    out.append("opid", client.operation_id);
+  }
+  if (!request.lsid.empty()) out.append("lsid", request.lsid_document());
+  out.append("secs_running", micros / 1'000'000).append("microsecs_running", micros);
+  out.append("op", operation_kind(request.name)).append("ns", operation_namespace(request));
+  append_command(out, request.body, options.truncate_operations);
+  if (client.kill_requested) out.append("killPending", true);
+  out.append("numYields", std::int32_t{0});
+}
+
+Rows local_operations(const Context& context, const CurrentOpOptions& options) {
+  Rows rows;
+  std::size_t bytes = 0;
+  for (const Client* client : context.clients) {
+    if (client->running == nullptr && !options.idle_connections) continue;
+    rows.push_back(operation_document(context, *client, options));
+    bytes += rows.back().size();
+    if (bytes > rows_bytes_max) break;
+  }
+  return rows;
+}
+
+BsonDoc idle_cursor_document(const Context& context, const IdleCursor& idle) {
+  const std::int64_t unused_ms = (steady_ns() - idle.last_used_ns) / 1'000'000;
+  BsonWriter out;
+  out.append("type", "idleCursor").append("host", context.shared.facts.host_name).append("ns", idle.ns);
+  if (!idle.lsid.empty()) out.append("lsid", DocView::trusted(idle.lsid.data()));
+  out.begin_document("cursor");
+  out.append("cursorId", idle.id);
+  out.append_date("createdDate", idle.created_ms);
+  out.append_date("lastAccessDate", wall_clock_ms() - unused_ms);
+  out.append("nDocsReturned", static_cast<std::int64_t>(idle.documents_returned));
+  out.append("nBatchesReturned", static_cast<std::int64_t>(idle.batches_returned));
+  out.append("bufferedBytes", static_cast<std::int64_t>(idle.buffered_bytes));
+  out.append("noCursorTimeout", idle.no_timeout).append("tailable", idle.tailable);
+  out.append("awaitData", idle.await_data);
+  if (!idle.originating_command.empty()) {
+    out.append("originatingCommand", DocView::trusted(idle.originating_command.data()));
+  }
+  out.end();
+  return std::move(out).finish();
+}
+
+// The operations of every shard that can list them, at the end of `rows`.
+Task<Result<void>> add_shard_operations(Context& context, const Request& request, const CurrentOpOptions& options,
+                                        Rows& rows) {
+  BsonWriter out;
+  out.append("currentOp", std::int32_t{1}).append("$all", options.idle_connections).append("$db", "admin");
+  const BsonDoc body = std::move(out).finish();
+  std::vector<ShardCommand> commands;
+  for (const catalog::Shard& shard : context.routing().shards()) {
+    commands.push_back({shard.index, shard::Command::of_body(body), {}});
+  }
+  const shard::CallOptions call_options = read_options(context, request);
+  auto calls = call_shards(context, commands, call_options);
+  const std::vector<ShardOutcome> outcomes = co_await calls;
+  for (const ShardOutcome& outcome : outcomes) {
+    const std::string& name = context.routing().shard(outcome.shard).name;
+    if (outcome.error) {
+      const bool unknown = outcome.error->is(ErrorCode::command_not_found) ||
+                           outcome.error->is(ErrorCode::command_not_supported) ||
+                           outcome.error->code == not_implemented;
+      if (unknown) continue;
+      Error error = *outcome.error;
+      co_return std::move(error).with_context(fmt::format("currentOp on shard {}", name));
+    }
+    const ValueView operations = outcome.body()["inprog"];
+    if (!operations.is_array()) continue;
+    for (const Element& operation : operations.as_document()) {
+      if (operation.is_document()) rows.push_back(shard_operation_document(name, operation.as_document()));
+    }
+  }
+  co_return Result<void>();
+}
+
+Task<Result<Rows>> all_operations(Context& context, const Request& request, CurrentOpOptions options) {
+  const std::function<Rows(const Context&)> local = [options](const Context& worker) {
+    return local_operations(worker, options);
+  };
+  auto asking = ask_workers<Rows>(context, local);
+  std::vector<Rows> answers = co_await asking;
+  Rows rows;
+  for (Rows& answer : answers) {
+    for (BsonDoc& row : answer) rows.push_back(std::move(row));
+  }
+  if (options.idle_cursors) {
+    for (const IdleCursor& idle : context.shared.cursors.idle()) rows.push_back(idle_cursor_document(context, idle));
+  }
+  if (options.local_operations) co_return rows;
+  auto adding = add_shard_operations(context, request, options, rows);
+  auto added = co_await adding;
+  if (added.has_error()) co_return added.error();
+  co_return rows;
+}
+
+// The command's other fields filter the operations.
+BsonDoc filter_pipeline(DocView command) {
+  BsonWriter stage;
+  stage.begin_document("$match");
+  bool first = true;
+  for (const Element& field : command) {
+    const bool is_name = std::exchange(first, false);
+    const bool is_ours = field.name == "$all" || field.name == "$ownOps" || field.name == "$truncateOps";
+    if (is_name || is_ours || is_generic_argument(field.name) || is_stripped_from_request(field.name)) continue;
+    stage.append_element(field);
+  }
+  stage.end();
+  BsonWriter pipeline;
+  pipeline.append("0", std::move(stage).finish());
+  return std::move(pipeline).finish();
+}
+
+// All stages but the first, as an array.
+BsonDoc rest_of(DocView pipeline) {
+  BsonWriter out;
+  std::size_t index = 0;
+  for (const Element& stage : pipeline) {
+    if (index > 0) out.append(std::to_string(index - 1), static_cast<const ValueView&>(stage));
+    ++index;
+  }
+  return std::move(out).finish();
+}
+
+bool generates_documents(std::string_view stage) noexcept {
+  for (const std::string_view name : {"$currentOp", "$documents", "$changeStream", "$listLocalSessions",
+                                      "$listSessions", "$listSampledQueries", "$queryStats",
+                                      "$shardedDataDistribution", "$querySettings"}) {
+    if (stage == name) return true;
+  }
+  return false;
+}
+
+// The documents of $currentOp, or why this first stage cannot be run.
+Task<Result<Rows>> first_stage(Context& context, const Request& request, Element stage) {
+  if (stage.name != "$currentOp") {
+    if (generates_documents(stage.name)) {
+      co_return Error(ErrorCode::command_not_supported, fmt::format("{} is not supported", stage.name));
+    }
+    co_return Error(ErrorCode::invalid_namespace,
+                    fmt::format("{{aggregate: 1}} is not valid for '{}'; a collection is required.", stage.name));
+  }
+  if (request.db != "admin") {
+    co_return Error(ErrorCode::invalid_namespace,
+                    "$currentOp must be run against the 'admin' database with {aggregate: 1}");
+  }
+  auto options = parse_current_op(stage);
+  if (options.has_error()) co_return options.error();
+  auto listing = all_operations(context, request, *options);
+  co_return co_await listing;
+}
+
+}  // namespace
+
+Result<CurrentOpOptions> parse_current_op(ValueView stage) {
+  if (!stage.is_document()) {
+    return Error(ErrorCode::failed_to_parse,
+                 fmt::format("$currentOp options must be specified in an object, but found: {}",
+                             bson_type_name(stage.type)));
+  }
+  CurrentOpOptions options;
+  bool ignored = false;  // one user sees everything, and sessions are not kept here
+  const std::pair<std::string_view, bool*> known[] = {
+      {"allUsers", &ignored},      {"idleSessions", &ignored},
+      {"backtrace", &ignored},     {"targetAllNodes", &ignored},
+      {"idleConnections", &options.idle_connections},
+      {"idleCursors", &options.idle_cursors},
+      {"localOps", &options.local_operations},
+      {"truncateOps", &options.truncate_operations},
+  };
+  for (const Element& field : stage.as_document()) {
+    bool* flag = nullptr;
+    for (const auto& [name, target] : known) {
+      if (name == field.name) flag = target;
+    }
+    if (flag == nullptr) {
+      return Error(ErrorCode::failed_to_parse,
+                   fmt::format("Unrecognized option '{}' in $currentOp stage.", field.name));
+    }
+    if (field.type != BsonType::boolean) {
+      return Error(ErrorCode::failed_to_parse,
+                   fmt::format("The '{}' parameter of the $currentOp stage must be a boolean value, but found: {}",
+                               field.name, bson_type_name(field.type)));
+    }
+    *flag = field.as_bool();
+  }
+  return options;
+}
+
+BsonDoc operation_document(const Context& context, const Client& client, const CurrentOpOptions& options) {
+  BsonWriter out;
+  out.append("type", "op").append("host", context.shared.facts.host_name);
+  out.append("desc", fmt::format("conn{}", client.connection_id));
+  out.append("connectionId", client.connection_id).append("client", client.peer);
+  if (!client.application_name.empty()) out.append("appName", client.application_name);
+  if (!client.metadata.empty()) out.append("clientMetadata", DocView::trusted(client.metadata.data()));
+  out.append("active", client.running != nullptr);
+  out.append("currentOpTime", time_text(wall_clock_ms()));
+  if (!client.user.empty()) {
+    out.begin_array("effectiveUsers").begin_document_item().append("user", client.user).end().end();
+  }
+  if (client.running != nullptr) append_running(out, client, options);
+  return std::move(out).finish();
+}
+
+BsonDoc shard_operation_document(std::string_view shard, DocView operation) {
+  BsonWriter out;
+  out.append("shard", shard);
+  for (const Element& field : operation) {
+    if (field.name == "opid") {
+      const auto number = field.to_int64();
+      out.append("opid", number ? fmt::format("{}:{}", shard, *number) : fmt::format("{}:{}", shard, to_json(field)));
+    } else if (field.name == "client") {
+      out.append("client_s", static_cast<const ValueView&>(field));
+    } else if (field.name != "shard") {
+      out.append_element(field);
+    }
+  }
+  return std::move(out).finish();
+}
+
+Result<KillTarget> parse_kill_op(DocView command) {
+  const ValueView op = command["op"];
+  if (!op.exists()) return Error(50759, "Did not provide \"op\" field");
+  if (op.is_number()) {
+    const auto number = op.to_int64();
+    if (!number) return Error(26823, fmt::format("invalid op : {}: not a whole number", to_json(op)));
+    return KillTarget{"", *number};
+  }
+  if (!op.is_string()) {
+    return Error(50760, fmt::format("\"op\" field must be a number or of the form shardid:opid, not of type {}",
+                                    bson_type_name(op.type)));
+  }
+  const std::string_view text = op.as_string();
+  const std::size_t colon = text.find(':');
+  if (colon == std::string_view::npos || colon == 0 || colon + 1 == text.size()) {
+    return Error(28625, fmt::format("The op argument to killOp must be of the format shardid:opid but found \"{}\"",
+                                    text));
+  }
+  std::int32_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data() + colon + 1, end, number);
+  if (parsed.ec != std::errc() || parsed.ptr != end) {
+    return Error(ErrorCode::failed_to_parse, fmt::format("Failed to parse the opid of \"{}\"", text));
+  }
+  return KillTarget{std::string(text.substr(0, colon)), number};
+}
+
+Task<Result<Response>> current_op_command(Context& context, Client&, const Request& request) {
+  CurrentOpOptions options;
+  options.idle_connections = request.body["$all"].truthy();
+  options.truncate_operations = true;
+  auto listing = all_operations(context, request, options);
+  auto listed = co_await listing;
+  if (listed.has_error()) co_return listed.error();
+  const BsonDoc pipeline = filter_pipeline(request.body);
+  auto matching = pipeline::run_pipeline(*listed, pipeline, context.shared.reply_memory);
+  if (matching.has_error()) co_return matching.error();
+  BsonWriter reply;
+  reply.begin_array("inprog");
+  for (const BsonDoc& row : *matching) {
+    if (reply.size() + row.size() > rows_bytes_max) break;
+    reply.append_item(row);
+  }
+  reply.end();
+  reply.append("ok", 1.0);
+  co_return Response(std::move(reply).finish());
+}
+
+Task<Result<Response>> kill_op_command(Context& context, Client&, const Request& request) {
+  auto target = parse_kill_op(request.body);
+  if (target.has_error()) co_return target.error();
+  BsonWriter reply;
+  if (target->shard.empty()) {
+    const std::function<bool(const Context&)> kill = [id = target->operation_id](const Context& worker) {
+      for (Client* client : worker.clients) {
+        if (client->running == nullptr || client->operation_id != id) continue;
+        client->kill_requested = true;
+        return true;
+      }
+      return false;
+    };
+    auto killing = ask_workers<bool>(context, kill);
+    const std::vector<bool> killed = co_await killing;
+    reply.append("info", "attempting to kill op").append("ok", 1.0);
+    co_return Response(std::move(reply).finish());
+  }
+  const auto shard = context.routing().shard_by_name(target->shard);
+  if (!shard) co_return Error(ErrorCode::shard_not_found, fmt::format("Shard {} does not exist", target->shard));
+  BsonWriter command;
+  command.append("killOp", std::int32_t{1});
+  command.append("op", static_cast<std::int32_t>(target->operation_id)).append("$db", "admin");
+  const BsonDoc body = std::move(command).finish();
+  const shard::CallOptions options = write_options(context, request);
+  auto call = context.gateway.call(*shard, shard::Command::of_body(body), options);
+  auto answer = co_await call;
+  // An operation that has ended meanwhile is no failure; a shard that cannot be reached is one.
+  if (answer.has_error()) co_return answer.error();
+  reply.append("shard", target->shard).append("shardid", static_cast<std::int32_t>(target->operation_id));
+  reply.append("ok", 1.0);
+  co_return Response(std::move(reply).finish());
+}
+
+Task<Result<Response>> collectionless_aggregate(Context& context, Client& client, const Request& request,
+                                                DocView pipeline) {
+  if (auto valid = pipeline.validate(); valid.has_error()) co_return valid.error();
+  const Element head = pipeline.first();
+  if (!head.exists()) {
+    co_return Error(ErrorCode::invalid_namespace, "{aggregate: 1} is not valid for an empty pipeline.");
+  }
+  if (!head.is_document() || head.as_document().count() != 1) {
+    co_return Error(40323, "A pipeline stage specification object must contain exactly one field.");
+  }
+  auto generating = first_stage(context, request, head.as_document().first());
+  auto rows = co_await generating;
+  if (rows.has_error()) co_return rows.error();
+  const BsonDoc rest = rest_of(pipeline);
+  auto output = pipeline::run_pipeline(*rows, rest, context.shared.reply_memory);
+  if (output.has_error()) co_return output.error();
+  auto arguments = parse_aggregate(request.body);
+  if (arguments.has_error()) co_return arguments.error();
+  auto answering = answer_documents(context, client, request, *std::move(output), "$cmd.aggregate",
+                                    arguments->batch_size, arguments->batch_size_given, false);
+  co_return co_await answering;
+}
+
+}  // namespace spillway::exec
