@@ -25,8 +25,9 @@ struct WorkerAnswers final : Timer {
 // How long a worker may take to answer; one that is stopping never does.
 inline constexpr Duration worker_answer_max = std::chrono::seconds(2);
 
-// What `ask` returns on every worker, in no order, this one's first. Workers that do not answer in time are left out.
-// `ask` is copied; it is called once per worker, on that worker's thread, and must not suspend or keep references.
+// What `ask` returns on every worker, in no order, this one's first. Workers that do not answer in
+// time are left out. `ask` is copied; it is called once per worker, on that worker's thread, and
+// must not suspend or keep references.
 template <class T>
 Task<std::vector<T>> ask_workers(Context& context, std::function<T(const Context&)> ask) {
   auto state = std::make_shared<detail::WorkerAnswers<T>>();

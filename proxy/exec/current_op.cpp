@@ -3,7 +3,6 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <charconv>
 #include <limits>
 
 #include "proxy/exec/aggregate.h"
@@ -17,9 +16,8 @@
 namespace spillway::exec {
 
 Task<Result<Response>> current_op_command(Context& context, Client& client, const Request& request);
-Task<Result<Response>> kill_op_command(Context& context, Client& client, const Request& request);
-Task<Result<Response>> collectionless_aggregate(Context& context, Client& client, const Request& request,
-                                                DocView pipeline);
+Task<Result<Response>> collectionless_aggregate(Context& context, Client& client,
+                                                const Request& request, DocView pipeline);
 
 namespace {
 
@@ -61,7 +59,8 @@ void append_command(BsonWriter& out, DocView command, bool truncate) {
     return;
   }
   out.begin_document("command").append("$truncated", to_json(command, truncated_command_bytes_max));
-  if (const Element comment = command.find("comment"); comment.exists() && comment.raw.size() <= most) {
+  if (const Element comment = command.find("comment");
+      comment.exists() && comment.raw.size() <= most) {
     out.append_element(comment);
   }
   out.end();
@@ -70,7 +69,8 @@ void append_command(BsonWriter& out, DocView command, bool truncate) {
 void append_running(BsonWriter& out, const Client& client, const CurrentOpOptions& options) {
   const Request& request = *client.running;
   const Duration running = Clock::now() - client.running_since;
-  const std::int64_t micros = std::chrono::duration_cast<std::chrono::microseconds>(running).count();
+  const std::int64_t micros =
+      std::chrono::duration_cast<std::chrono::microseconds>(running).count();
   if (client.operation_id <= std::numeric_limits<std::int32_t>::max()) {
     out.append("opid", static_cast<std::int32_t>(client.operation_id));
   } else {
@@ -99,7 +99,9 @@ Rows local_operations(const Context& context, const CurrentOpOptions& options) {
 BsonDoc idle_cursor_document(const Context& context, const IdleCursor& idle) {
   const std::int64_t unused_ms = (steady_ns() - idle.last_used_ns) / 1'000'000;
   BsonWriter out;
-  out.append("type", "idleCursor").append("host", context.shared.facts.host_name).append("ns", idle.ns);
+  out.append("type", "idleCursor")
+      .append("host", context.shared.facts.host_name)
+      .append("ns", idle.ns);
   if (!idle.lsid.empty()) out.append("lsid", DocView::trusted(idle.lsid.data()));
   out.begin_document("cursor");
   out.append("cursorId", idle.id);
@@ -118,10 +120,12 @@ BsonDoc idle_cursor_document(const Context& context, const IdleCursor& idle) {
 }
 
 // The operations of every shard that can list them, at the end of `rows`.
-Task<Result<void>> add_shard_operations(Context& context, const Request& request, const CurrentOpOptions& options,
-                                        Rows& rows) {
+Task<Result<void>> add_shard_operations(Context& context, const Request& request,
+                                        const CurrentOpOptions& options, Rows& rows) {
   BsonWriter out;
-  out.append("currentOp", std::int32_t{1}).append("$all", options.idle_connections).append("$db", "admin");
+  out.append("currentOp", std::int32_t{1})
+      .append("$all", options.idle_connections)
+      .append("$db", "admin");
   const BsonDoc body = std::move(out).finish();
   std::vector<ShardCommand> commands;
   for (const catalog::Shard& shard : context.routing().shards()) {
@@ -143,13 +147,15 @@ Task<Result<void>> add_shard_operations(Context& context, const Request& request
     const ValueView operations = outcome.body()["inprog"];
     if (!operations.is_array()) continue;
     for (const Element& operation : operations.as_document()) {
-      if (operation.is_document()) rows.push_back(shard_operation_document(name, operation.as_document()));
+      if (operation.is_document())
+        rows.push_back(shard_operation_document(name, operation.as_document()));
     }
   }
   co_return Result<void>();
 }
 
-Task<Result<Rows>> all_operations(Context& context, const Request& request, CurrentOpOptions options) {
+Task<Result<Rows>> all_operations(Context& context, const Request& request,
+                                  CurrentOpOptions options) {
   const std::function<Rows(const Context&)> local = [options](const Context& worker) {
     return local_operations(worker, options);
   };
@@ -160,7 +166,8 @@ Task<Result<Rows>> all_operations(Context& context, const Request& request, Curr
     for (BsonDoc& row : answer) rows.push_back(std::move(row));
   }
   if (options.idle_cursors) {
-    for (const IdleCursor& idle : context.shared.cursors.idle()) rows.push_back(idle_cursor_document(context, idle));
+    for (const IdleCursor& idle : context.shared.cursors.idle())
+      rows.push_back(idle_cursor_document(context, idle));
   }
   if (options.local_operations) co_return rows;
   auto adding = add_shard_operations(context, request, options, rows);
@@ -176,8 +183,11 @@ BsonDoc filter_pipeline(DocView command) {
   bool first = true;
   for (const Element& field : command) {
     const bool is_name = std::exchange(first, false);
-    const bool is_ours = field.name == "$all" || field.name == "$ownOps" || field.name == "$truncateOps";
-    if (is_name || is_ours || is_generic_argument(field.name) || is_stripped_from_request(field.name)) continue;
+    const bool is_ours =
+        field.name == "$all" || field.name == "$ownOps" || field.name == "$truncateOps";
+    if (is_name || is_ours || is_generic_argument(field.name) ||
+        is_stripped_from_request(field.name))
+      continue;
     stage.append_element(field);
   }
   stage.end();
@@ -198,9 +208,9 @@ BsonDoc rest_of(DocView pipeline) {
 }
 
 bool generates_documents(std::string_view stage) noexcept {
-  for (const std::string_view name : {"$currentOp", "$documents", "$changeStream", "$listLocalSessions",
-                                      "$listSessions", "$listSampledQueries", "$queryStats",
-                                      "$shardedDataDistribution", "$querySettings"}) {
+  for (const std::string_view name :
+       {"$currentOp", "$documents", "$changeStream", "$listLocalSessions", "$listSessions",
+        "$listSampledQueries", "$queryStats", "$shardedDataDistribution", "$querySettings"}) {
     if (stage == name) return true;
   }
   return false;
@@ -210,10 +220,12 @@ bool generates_documents(std::string_view stage) noexcept {
 Task<Result<Rows>> first_stage(Context& context, const Request& request, Element stage) {
   if (stage.name != "$currentOp") {
     if (generates_documents(stage.name)) {
-      co_return Error(ErrorCode::command_not_supported, fmt::format("{} is not supported", stage.name));
+      co_return Error(ErrorCode::command_not_supported,
+                      fmt::format("{} is not supported", stage.name));
     }
     co_return Error(ErrorCode::invalid_namespace,
-                    fmt::format("{{aggregate: 1}} is not valid for '{}'; a collection is required.", stage.name));
+                    fmt::format("{{aggregate: 1}} is not valid for '{}'; a collection is required.",
+                                stage.name));
   }
   if (request.db != "admin") {
     co_return Error(ErrorCode::invalid_namespace,
@@ -236,8 +248,10 @@ Result<CurrentOpOptions> parse_current_op(ValueView stage) {
   CurrentOpOptions options;
   bool ignored = false;  // one user sees everything, and sessions are not kept here
   const std::pair<std::string_view, bool*> known[] = {
-      {"allUsers", &ignored},      {"idleSessions", &ignored},
-      {"backtrace", &ignored},     {"targetAllNodes", &ignored},
+      {"allUsers", &ignored},
+      {"idleSessions", &ignored},
+      {"backtrace", &ignored},
+      {"targetAllNodes", &ignored},
       {"idleConnections", &options.idle_connections},
       {"idleCursors", &options.idle_cursors},
       {"localOps", &options.local_operations},
@@ -253,22 +267,26 @@ Result<CurrentOpOptions> parse_current_op(ValueView stage) {
                    fmt::format("Unrecognized option '{}' in $currentOp stage.", field.name));
     }
     if (field.type != BsonType::boolean) {
-      return Error(ErrorCode::failed_to_parse,
-                   fmt::format("The '{}' parameter of the $currentOp stage must be a boolean value, but found: {}",
-                               field.name, bson_type_name(field.type)));
+      return Error(
+          ErrorCode::failed_to_parse,
+          fmt::format(
+              "The '{}' parameter of the $currentOp stage must be a boolean value, but found: {}",
+              field.name, bson_type_name(field.type)));
     }
     *flag = field.as_bool();
   }
   return options;
 }
 
-BsonDoc operation_document(const Context& context, const Client& client, const CurrentOpOptions& options) {
+BsonDoc operation_document(const Context& context, const Client& client,
+                           const CurrentOpOptions& options) {
   BsonWriter out;
   out.append("type", "op").append("host", context.shared.facts.host_name);
   out.append("desc", fmt::format("conn{}", client.connection_id));
   out.append("connectionId", client.connection_id).append("client", client.peer);
   if (!client.application_name.empty()) out.append("appName", client.application_name);
-  if (!client.metadata.empty()) out.append("clientMetadata", DocView::trusted(client.metadata.data()));
+  if (!client.metadata.empty())
+    out.append("clientMetadata", DocView::trusted(client.metadata.data()));
   out.append("active", client.running != nullptr);
   out.append("currentOpTime", time_text(wall_clock_ms()));
   if (!client.user.empty()) {
@@ -284,7 +302,8 @@ BsonDoc shard_operation_document(std::string_view shard, DocView operation) {
   for (const Element& field : operation) {
     if (field.name == "opid") {
       const auto number = field.to_int64();
-      out.append("opid", number ? fmt::format("{}:{}", shard, *number) : fmt::format("{}:{}", shard, to_json(field)));
+      out.append("opid", number ? fmt::format("{}:{}", shard, *number)
+                                : fmt::format("{}:{}", shard, to_json(field)));
     } else if (field.name == "client") {
       out.append("client_s", static_cast<const ValueView&>(field));
     } else if (field.name != "shard") {
@@ -292,33 +311,6 @@ BsonDoc shard_operation_document(std::string_view shard, DocView operation) {
     }
   }
   return std::move(out).finish();
-}
-
-Result<KillTarget> parse_kill_op(DocView command) {
-  const ValueView op = command["op"];
-  if (!op.exists()) return Error(50759, "Did not provide \"op\" field");
-  if (op.is_number()) {
-    const auto number = op.to_int64();
-    if (!number) return Error(26823, fmt::format("invalid op : {}: not a whole number", to_json(op)));
-    return KillTarget{"", *number};
-  }
-  if (!op.is_string()) {
-    return Error(50760, fmt::format("\"op\" field must be a number or of the form shardid:opid, not of type {}",
-                                    bson_type_name(op.type)));
-  }
-  const std::string_view text = op.as_string();
-  const std::size_t colon = text.find(':');
-  if (colon == std::string_view::npos || colon == 0 || colon + 1 == text.size()) {
-    return Error(28625, fmt::format("The op argument to killOp must be of the format shardid:opid but found \"{}\"",
-                                    text));
-  }
-  std::int32_t number = 0;
-  const char* const end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data() + colon + 1, end, number);
-  if (parsed.ec != std::errc() || parsed.ptr != end) {
-    return Error(ErrorCode::failed_to_parse, fmt::format("Failed to parse the opid of \"{}\"", text));
-  }
-  return KillTarget{std::string(text.substr(0, colon)), number};
 }
 
 Task<Result<Response>> current_op_command(Context& context, Client&, const Request& request) {
@@ -342,46 +334,13 @@ Task<Result<Response>> current_op_command(Context& context, Client&, const Reque
   co_return Response(std::move(reply).finish());
 }
 
-Task<Result<Response>> kill_op_command(Context& context, Client&, const Request& request) {
-  auto target = parse_kill_op(request.body);
-  if (target.has_error()) co_return target.error();
-  BsonWriter reply;
-  if (target->shard.empty()) {
-    const std::function<bool(const Context&)> kill = [id = target->operation_id](const Context& worker) {
-      for (Client* client : worker.clients) {
-        if (client->running == nullptr || client->operation_id != id) continue;
-        client->kill_requested = true;
-        return true;
-      }
-      return false;
-    };
-    auto killing = ask_workers<bool>(context, kill);
-    const std::vector<bool> killed = co_await killing;
-    reply.append("info", "attempting to kill op").append("ok", 1.0);
-    co_return Response(std::move(reply).finish());
-  }
-  const auto shard = context.routing().shard_by_name(target->shard);
-  if (!shard) co_return Error(ErrorCode::shard_not_found, fmt::format("Shard {} does not exist", target->shard));
-  BsonWriter command;
-  command.append("killOp", std::int32_t{1});
-  command.append("op", static_cast<std::int32_t>(target->operation_id)).append("$db", "admin");
-  const BsonDoc body = std::move(command).finish();
-  const shard::CallOptions options = write_options(context, request);
-  auto call = context.gateway.call(*shard, shard::Command::of_body(body), options);
-  auto answer = co_await call;
-  // An operation that has ended meanwhile is no failure; a shard that cannot be reached is one.
-  if (answer.has_error()) co_return answer.error();
-  reply.append("shard", target->shard).append("shardid", static_cast<std::int32_t>(target->operation_id));
-  reply.append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
-}
-
-Task<Result<Response>> collectionless_aggregate(Context& context, Client& client, const Request& request,
-                                                DocView pipeline) {
+Task<Result<Response>> collectionless_aggregate(Context& context, Client& client,
+                                                const Request& request, DocView pipeline) {
   if (auto valid = pipeline.validate(); valid.has_error()) co_return valid.error();
   const Element head = pipeline.first();
   if (!head.exists()) {
-    co_return Error(ErrorCode::invalid_namespace, "{aggregate: 1} is not valid for an empty pipeline.");
+    co_return Error(ErrorCode::invalid_namespace,
+                    "{aggregate: 1} is not valid for an empty pipeline.");
   }
   if (!head.is_document() || head.as_document().count() != 1) {
     co_return Error(40323, "A pipeline stage specification object must contain exactly one field.");

@@ -1,5 +1,5 @@
-// The operations under way: of this router's clients, its idle cursors, and of the shards that know $currentOp.
-// (mongos behaviour reference, sections 4.2 and 5.9)
+// The operations under way: of this router's clients, its idle cursors, and of the shards that know
+// $currentOp. (mongos behaviour reference, sections 4.2 and 5.9)
 #pragma once
 
 #include <string>
@@ -18,12 +18,15 @@ struct CurrentOpOptions {
   bool truncate_operations = false;
 };
 
-// The value of the stage. Errors: FailedToParse(9) for unknown fields and values that are no booleans.
+// The value of the stage. Errors: FailedToParse(9) for unknown fields and values that are no
+// booleans.
 Result<CurrentOpOptions> parse_current_op(ValueView stage);
 
 // One client's operation, or its idle connection. REQUIRES the client's own thread.
-BsonDoc operation_document(const Context& context, const Client& client, const CurrentOpOptions& options);
-// A shard's row as a router shows it: `shard` is added, opid becomes "shard:n", client becomes client_s.
+BsonDoc operation_document(const Context& context, const Client& client,
+                           const CurrentOpOptions& options);
+// A shard's row as a router shows it: `shard` is added, opid becomes "shard:n", client becomes
+// client_s.
 BsonDoc shard_operation_document(std::string_view shard, DocView operation);
 
 // What killOp is to end.
@@ -31,8 +34,8 @@ struct KillTarget {
   std::string shard;  // empty: an operation of this router
   std::int64_t operation_id = 0;
 };
-// Errors: 50759 no op, 50760 neither a number nor a string, 26823 no whole number, 28625 no "shard:n", 9 no number
-// after the colon.
+// Errors: 50759 no op, 50760 neither a number nor a string, 26823 no whole number, 28625 no
+// "shard:n", 9 no number after the colon.
 Result<KillTarget> parse_kill_op(DocView command);
 
 }  // namespace spillway::exec

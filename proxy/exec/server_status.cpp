@@ -1,5 +1,5 @@
-// serverStatus: the sections that tools read from a router. Counters are int64 and only grow: tools take differences.
-// (mongos behaviour reference, section 8)
+// serverStatus: the sections that tools read from a router. Counters are int64 and only grow: tools
+// take differences. (mongos behaviour reference, section 8)
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -13,7 +13,8 @@
 
 namespace spillway::exec {
 
-Task<Result<Response>> server_status_command(Context& context, Client& client, const Request& request);
+Task<Result<Response>> server_status_command(Context& context, Client& client,
+                                             const Request& request);
 
 namespace {
 
@@ -39,12 +40,14 @@ void read_memory(Facts& facts) {
 }
 
 void asserts(BsonWriter& out, const Context& context, const Facts&) {
-  for (const std::string_view name : {"regular", "warning", "msg"}) out.append(name, std::int64_t{0});
+  for (const std::string_view name : {"regular", "warning", "msg"})
+    out.append(name, std::int64_t{0});
   out.append("user", as_long(context.shared.metrics.asserts_user.value()));
   out.append("tripwire", std::int64_t{0}).append("rollovers", std::int64_t{0});
 }
 
-// Every client and every shard connection takes a file descriptor: four fifths of those allowed are for clients.
+// Every client and every shard connection takes a file descriptor: four fifths of those allowed are
+// for clients.
 std::int64_t connections_allowed() {
   rlimit files{};
   constexpr auto most = static_cast<std::int64_t>(limits::client_connections_max);
@@ -59,7 +62,8 @@ void connections(BsonWriter& out, const Context& context, const Facts& facts) {
   out.append("totalCreated", context.shared.connections_total.load());
   out.append("active", facts.active_clients);
   out.append("threaded", std::int64_t{0});
-  for (const std::string_view name : {"exhaustIsMaster", "exhaustHello", "awaitingTopologyChanges"}) {
+  for (const std::string_view name :
+       {"exhaustIsMaster", "exhaustHello", "awaitingTopologyChanges"}) {
     out.append(name, std::int64_t{0});
   }
 }
@@ -67,9 +71,12 @@ void connections(BsonWriter& out, const Context& context, const Facts& facts) {
 void extra_info(BsonWriter& out, const Context&, const Facts&) {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
-  const auto micros = [](const timeval& time) { return std::int64_t{time.tv_sec} * 1'000'000 + time.tv_usec; };
+  const auto micros = [](const timeval& time) {
+    return std::int64_t{time.tv_sec} * 1'000'000 + time.tv_usec;
+  };
   out.append("note", "fields vary by platform");
-  out.append("user_time_us", micros(usage.ru_utime)).append("system_time_us", micros(usage.ru_stime));
+  out.append("user_time_us", micros(usage.ru_utime))
+      .append("system_time_us", micros(usage.ru_stime));
   out.append("maximum_resident_set_kb", std::int64_t{usage.ru_maxrss});
   out.append("input_blocks", std::int64_t{usage.ru_inblock});
   out.append("output_blocks", std::int64_t{usage.ru_oublock});
@@ -124,14 +131,16 @@ void metrics(BsonWriter& out, const Context& context, const Facts&) {
   for (const CommandSpec& spec : all_commands()) {
     const Metrics::Command& command = all.commands[spec.index];
     out.begin_document(spec.name);
-    out.append("failed", as_long(command.failed.value())).append("total", as_long(command.total.value()));
+    out.append("failed", as_long(command.failed.value()))
+        .append("total", as_long(command.total.value()));
     out.end();
   }
   out.end();
   const CursorCounts counts = context.shared.cursors.counts();
   out.begin_document("cursor");
   out.append("moreThanOneBatch", as_long(all.cursors_more_than_one_batch.value()));
-  out.append("timedOut", as_long(counts.timed_out)).append("totalOpened", as_long(counts.total_opened));
+  out.append("timedOut", as_long(counts.timed_out))
+      .append("totalOpened", as_long(counts.total_opened));
   append_open_cursors(out, counts);
   out.append("bufferedBytes", as_long(counts.buffered_bytes));
   out.end();
@@ -148,15 +157,19 @@ void network(BsonWriter& out, const Context& context, const Facts&) {
   const std::int64_t in = as_long(all.bytes_in.value()), from = as_long(all.bytes_out.value());
   out.append("bytesIn", in).append("bytesOut", from);
   out.append("physicalBytesIn", in).append("physicalBytesOut", from);
-  out.append("numSlowDNSOperations", std::int64_t{0}).append("numSlowSSLOperations", std::int64_t{0});
+  out.append("numSlowDNSOperations", std::int64_t{0})
+      .append("numSlowSSLOperations", std::int64_t{0});
   out.append("numRequests", as_long(all.requests.value()));
 }
 
 void opcounters(BsonWriter& out, const Context& context, const Facts&) {
   const Metrics& all = context.shared.metrics;
-  out.append("insert", as_long(all.op_insert.value())).append("query", as_long(all.op_query.value()));
-  out.append("update", as_long(all.op_update.value())).append("delete", as_long(all.op_delete.value()));
-  out.append("getmore", as_long(all.op_getmore.value())).append("command", as_long(all.op_command.value()));
+  out.append("insert", as_long(all.op_insert.value()))
+      .append("query", as_long(all.op_query.value()));
+  out.append("update", as_long(all.op_update.value()))
+      .append("delete", as_long(all.op_delete.value()));
+  out.append("getmore", as_long(all.op_getmore.value()))
+      .append("command", as_long(all.op_command.value()));
 }
 
 void append_pools(BsonWriter& out, const shard::ShardState& shard) {
@@ -223,11 +236,16 @@ struct Section {
 };
 
 constexpr Section sections[] = {
-    {"asserts", asserts},       {"connections", connections},
-    {"extra_info", extra_info}, {"mem", mem},
-    {"memory", memory},         {"metrics", metrics},
-    {"network", network},       {"opcounters", opcounters},
-    {"sharding", sharding},     {"shardingStatistics", sharding_statistics},
+    {"asserts", asserts},
+    {"connections", connections},
+    {"extra_info", extra_info},
+    {"mem", mem},
+    {"memory", memory},
+    {"metrics", metrics},
+    {"network", network},
+    {"opcounters", opcounters},
+    {"sharding", sharding},
+    {"shardingStatistics", sharding_statistics},
     {"transactions", transactions},
 };
 

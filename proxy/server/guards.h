@@ -1,0 +1,20 @@
+// Guards at the start: a routing table that does not fit the data must not be used.
+//
+// - A shard with a shardIdentity belongs to a MongoDB cluster, whose balancer moves documents
+// unseen: refused.
+// - `spillway.routing` on each collection's primary shard keeps the owners of its ranges
+// (catalog/fingerprint.h).
+//   A table that gives a range to another shard is refused, naming the range; the first start
+//   writes what it finds, and two that start at the same time compare with each other.
+#pragma once
+
+#include "proxy/exec/context.h"
+
+namespace spillway::server {
+
+// Runs on a worker's loop, after its gateway has spoken to the shards. Shards that cannot be
+// reached, or that refuse the reads, are named in the log and skipped. Errors: IllegalOperation(20)
+// for what is refused, FailedToParse(9) for a fingerprint that cannot be read.
+Task<Result<void>> run_start_guards(exec::Context& context);
+
+}  // namespace spillway::server
