@@ -1,0 +1,59 @@
+#include "proxy/shard/connection_string.h"
+
+#include <catch2/catch.hpp>
+
+using namespace spillway;
+using namespace spillway::shard;
+
+TEST_CASE("a connection string of one host") {
+  const auto parsed = parse_connection_string("mongodb://db.example:27018/?connectTimeoutMS=1500");
+  REQUIRE(parsed.has_value());
+  REQUIRE(parsed->hosts.size() == 1);
+  CHECK(parsed->hosts[0] == HostAddress{"db.example", 27018});
+  CHECK(parsed->set_name.empty());
+  CHECK_FALSE(parsed->direct);
+  CHECK(parsed->connect_timeout_ms == 1500);
+  CHECK(parsed->read_preference.mode == ReadMode::primary);
+}
+
+TEST_CASE("a connection string of a replica set") {
+  const auto parsed = parse_connection_string(
+      "mongodb://a:1,b,[::1]:3,a:1/?replicaSet=rs0&readPreference=secondary"
+      "&readPreferenceTags=dc:ny,rack:1&readPreferenceTags=&maxStalenessSeconds=120");
+  REQUIRE(parsed.has_value());
+  REQUIRE(parsed->hosts.size() == 3);
+  CHECK(parsed->hosts[1] == HostAddress{"b", 27017});
+  CHECK(parsed->hosts[2] == HostAddress{"::1", 3});
+  CHECK(parsed->hosts[2].text() == "[::1]:3");
+  CHECK(parsed->set_name == "rs0");
+  CHECK(parsed->read_preference.mode == ReadMode::secondary);
+  REQUIRE(parsed->read_preference.tag_sets.size() == 2);
+  CHECK(parsed->read_preference.tag_sets[0].size() == 2);
+  CHECK(parsed->read_preference.tag_sets[1].empty());
+  CHECK(parsed->read_preference.max_staleness_seconds == 120);
+  CHECK(parse_connection_string("mongodb://a/?directConnection=true")->direct);
+}
+
+TEST_CASE("connection strings that are refused say why") {
+  const auto message = [](const char* uri) {
+    const auto parsed = parse_connection_string(uri);
+    REQUIRE(parsed.has_error());
+    return parsed.error().message;
+  };
+  CHECK(message("localhost:27017").find("Invalid connection string") == 0);
+  CHECK(message("mongodb://").find("Invalid connection string") == 0);
+  CHECK(message("mongodb://a,b/").find("replicaSet") != std::string::npos);
+  CHECK(message("mongodb+srv://a.example/").find("mongodb+srv") == 0);
+  CHECK(message("mongodb://u:p@a/").find("not supported yet") != std::string::npos);
+  CHECK(message("mongodb://a/?tls=true").find("TLS") == 0);
+  CHECK(message("mongodb://%2Ftmp%2Fx.sock/").find("Unix socket") != std::string::npos);
+}
+
+TEST_CASE("host addresses") {
+  CHECK(parse_host_address("Db.Example:1") == HostAddress{"db.example", 1});
+  CHECK(parse_host_address("[fe80::1]") == HostAddress{"fe80::1", 27017});
+  for (const char* bad : {"", ":1", "a:", "a:0", "a:65536", "a:1x", "[::1", "[::1]x", "[::1]:", "/a"}) {
+    INFO(bad);
+    CHECK_FALSE(parse_host_address(bad).has_value());
+  }
+}

@@ -1,0 +1,277 @@
+// Shards that refuse, break, stay silent and come back; networks that misbehave.
+#include <catch2/catch.hpp>
+
+#include "tests/unit/shard/shard_support.h"
+
+using namespace spillway;
+using namespace spillway::shard;
+using namespace spillway::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+const char* const ping = R"({"ping": 1, "$db": "admin"})";
+
+CallOptions with_retry(RetryPolicy policy) {
+  CallOptions options;
+  options.retry = policy;
+  return options;
+}
+
+struct Standalone : World {
+  explicit Standalone(GatewayOptions options = {}, const FaultOptions& faults = {})
+      : World(faults), server(loop, network, "a", 1) {
+    connect("mongodb://a:1/", options);
+    run(100ms);
+  }
+  ~Standalone() { disconnect(); }
+  ScriptedServer server;
+};
+
+}  // namespace
+
+TEST_CASE("a shard that refuses: the error comes at once") {
+  World world;
+  world.connect("mongodb://a:1/");
+  auto call = world.call(ping, with_retry(RetryPolicy::idempotent));
+  CHECK(call->code() == 6);
+  CHECK(call->took < 100ms);
+  CHECK(call->message().find("shard shard0: Error connecting to a:1") == 0);
+}
+
+TEST_CASE("an unreachable replica set: the error comes within the connect timeout") {
+  World world;
+  world.connect("mongodb://a:1,b:2/?replicaSet=rs0&connectTimeoutMS=2000");
+  auto call = world.call(ping, with_retry(RetryPolicy::idempotent));
+  CHECK(call->code() == 133);
+  CHECK(call->took <= 2'100ms);
+  CHECK(call->message().find("Connection refused") != std::string::npos);
+}
+
+TEST_CASE("a vanished machine: the error comes within the connect timeout") {
+  World world;
+  ScriptedServer server(world.loop, world.network, "a", 1);
+  world.network.vanish("a", 1);
+  world.connect("mongodb://a:1/");
+  auto call = world.call(ping);
+  CHECK((call->code() == 89 || call->code() == 6));
+  CHECK(call->took <= 10'100ms);
+  // Used again within a second of its return.
+  world.run(60s);
+  world.network.reappear("a", 1);
+  world.run(1s);
+  CHECK(world.gateway->states()[0].hosts[0].known);
+}
+
+TEST_CASE("a router is refused as a shard") {
+  World world;
+  ScriptedServer server(world.loop, world.network, "a", 1);
+  server.role = Role::router;
+  world.connect("mongodb://a:1/");
+  auto call = world.call(ping);
+  CHECK(call->code() == 20);
+  CHECK(call->message().find("router") != std::string::npos);
+  CHECK(server.commands == 0);
+}
+
+TEST_CASE("a connection that breaks inside a reply") {
+  Standalone world;
+  REQUIRE(world.call(ping)->ok());
+  world.server.cut_after = 20;
+  SECTION("is an error when the command may have been executed") {
+    CHECK(world.call(ping, with_retry(RetryPolicy::not_idempotent))->code() == 6);
+    CHECK(world.server.commands == 2);
+  }
+  SECTION("is mended for an idempotent one") {
+    world.server.answer = [&](DocView) {
+      if (world.server.commands > 2) world.server.cut_after = 0;
+      return json(R"({"ok": 1})");
+    };
+    CHECK(world.call(ping, with_retry(RetryPolicy::idempotent))->ok());
+    CHECK(world.server.commands == 3);
+  }
+}
+
+TEST_CASE("a peer that breaks the protocol is not asked again") {
+  Standalone world;
+  world.server.mangle = [](std::vector<std::uint8_t>& message) { store_le(message.data() + 8, 99); };
+  auto call = world.call(ping, with_retry(RetryPolicy::idempotent));
+  CHECK(call->code() == 6);
+  CHECK(call->message().find("answers another request") != std::string::npos);
+  CHECK(world.server.commands == 1);
+  CHECK(world.gateway->states()[0].hosts[0].in_use == 0);
+}
+
+TEST_CASE("a restart between two commands goes unnoticed") {
+  Standalone world;
+  REQUIRE(world.call(ping)->ok());
+  world.server.kill();
+  world.server.restart();
+  CHECK(world.call(ping)->ok());  // a command that did not leave is sent again, whatever the policy
+}
+
+TEST_CASE("a deadline: MaxTimeMSExpired, and the connection is closed") {
+  Standalone world;
+  world.server.delay = 5s;
+  CallOptions options = with_retry(RetryPolicy::idempotent);
+  options.deadline = Clock::now() + 1s;
+  auto call = world.call(ping, options);
+  CHECK(call->code() == 50);
+  CHECK(call->took == 1s);
+  const auto& host = world.gateway->states()[0].hosts[0];
+  CHECK(host.in_use == 0);
+  CHECK(host.known);
+  CHECK(world.server.commands == 1);
+}
+
+TEST_CASE("a deadline while no connection is free") {
+  Standalone world(pool_of(1));
+  world.server.delay = 5s;
+  auto first = world.start(ping);
+  CallOptions options;
+  options.deadline = Clock::now() + 1s;
+  auto second = world.start(ping, options);
+  auto third = world.start(ping);
+  world.run(1s);
+  CHECK(second->code() == 50);
+  world.run(30s);
+  CHECK(first->ok());
+  CHECK(third->ok());
+}
+
+TEST_CASE("no connection within the connect timeout") {
+  Standalone world(pool_of(1));
+  world.server.delay = 1min;
+  auto first = world.start(ping);
+  auto second = world.start(ping);
+  world.run(11s);
+  CHECK(second->code() == 202);
+  world.run(50s);
+  CHECK(first->ok());
+}
+
+TEST_CASE("a frozen shard: what is in flight fails when the monitor's hello stays unanswered") {
+  Standalone world;
+  REQUIRE(world.call(ping)->ok());
+  world.server.freeze();
+  const TimePoint frozen = Clock::now();
+  auto call = world.start(ping, with_retry(RetryPolicy::idempotent));
+  REQUIRE(world.run_until([&] { return call->done(); }, 1min));
+  CHECK(call->code() == 89);
+  CHECK(Clock::now() - frozen >= 10s);
+  CHECK(Clock::now() - frozen <= 12s);
+  CHECK(call->message().find("no sign of life") != std::string::npos);
+  // Meanwhile new calls fail in bounded time too.
+  auto meanwhile = world.call(ping);
+  CHECK((meanwhile->code() == 89 || meanwhile->code() == 6));
+  CHECK(meanwhile->took <= 10'100ms);
+  world.run(20s);
+  world.server.thaw();
+  const TimePoint thawed = Clock::now();
+  REQUIRE(world.run_until([&] { return world.gateway->states()[0].hosts[0].known; }, 5s));
+  CHECK(Clock::now() - thawed <= 1s);
+  CHECK(world.call(ping)->ok());
+}
+
+TEST_CASE("a long query alone is never cut") {
+  Standalone world;
+  world.server.delay = 10min;
+  auto call = world.call(ping, {}, 20min);
+  CHECK(call->ok());
+  CHECK(call->took >= 10min);
+}
+
+TEST_CASE("a shard that is killed is used again within a second of its return") {
+  for (const char* uri : {"mongodb://a:1/", "mongodb://a:1/?replicaSet=rs0"}) {
+    World world;
+    ScriptedServer server(world.loop, world.network, "a", 1);
+    server.members = {"a:1"};
+    if (std::string_view(uri).find("replicaSet") != std::string_view::npos) server.role = Role::primary;
+    world.connect(uri);
+    REQUIRE(world.call(ping)->ok());
+    server.kill();
+    world.run(30s);
+    CHECK_FALSE(world.gateway->states()[0].hosts[0].known);
+    server.restart();
+    const TimePoint back = Clock::now();
+    REQUIRE(world.run_until([&] { return world.gateway->states()[0].hosts[0].known; }, 5s));
+    CHECK(Clock::now() - back <= 1s);
+    CHECK(world.call(ping)->ok());
+    world.disconnect();
+  }
+}
+
+TEST_CASE("the primary dies: reads go on when another one is elected") {
+  World world;
+  ScriptedServer a(world.loop, world.network, "a", 1), b(world.loop, world.network, "b", 2);
+  for (ScriptedServer* server : {&a, &b}) server->members = {"a:1", "b:2"};
+  a.role = Role::primary;
+  b.role = Role::secondary;
+  a.delay = b.delay = 10ms;
+  world.connect("mongodb://a:1,b:2/?replicaSet=rs0");
+  world.run(100ms);
+  auto read = world.start(ping, with_retry(RetryPolicy::idempotent));
+  auto write = world.start(ping, with_retry(RetryPolicy::not_idempotent));
+  world.run(5ms);
+  a.kill();
+  world.run(2s);
+  CHECK(write->code() == 6);
+  CHECK_FALSE(read->done());
+  b.role = Role::primary;
+  b.election = 2;
+  REQUIRE(world.run_until([&] { return read->done(); }, 1s));
+  CHECK(read->ok());
+  world.disconnect();
+}
+
+TEST_CASE("a host that hangs while connecting does not hang its requests for longer than the timeout") {
+  Standalone world;
+  REQUIRE(world.call(ping)->ok());
+  world.network.vanish("a", 1);
+  std::vector<std::shared_ptr<Call>> calls;
+  for (int i = 0; i < 20; ++i) calls.push_back(world.start(ping));
+  REQUIRE(world.run_until(
+      [&] { return std::all_of(calls.begin(), calls.end(), [](const auto& c) { return c->done(); }); }, 21s));
+  for (const auto& call : calls) CHECK((call->code() == 89 || call->code() == 6));
+  world.network.reappear("a", 1);
+  world.run(1s);
+  CHECK(world.call(ping)->ok());
+}
+
+TEST_CASE("whatever the network does, calls end, answers are right, nothing leaks") {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    INFO("seed " << seed);
+    FaultOptions faults = FaultOptions::swarm(seed);
+    World world(faults);
+    ScriptedServer server(world.loop, world.network, "a", 1);
+    server.answer = [](DocView command) {
+      BsonWriter writer;
+      const std::int64_t n = command["ping"].to_int64().value_or(0);
+      writer.append("n", n);
+      if (n % 3 == 0) writer.append("text", std::string_view(std::string(static_cast<std::size_t>(n) * 997, 'x')));
+      writer.append("ok", 1.0);
+      return std::move(writer).finish();
+    };
+    world.connect("mongodb://a:1/", pool_of(4));
+    std::vector<std::shared_ptr<Call>> calls;
+    for (int i = 0; i < 40; ++i) {
+      CallOptions options = with_retry(i % 2 == 0 ? RetryPolicy::idempotent : RetryPolicy::none);
+      options.bulk = i % 5 == 0;
+      calls.push_back(world.start(R"({"ping": )" + std::to_string(i) + "}", options));
+      world.run(std::chrono::milliseconds(i % 7));
+    }
+    REQUIRE(world.run_until(
+        [&] { return std::all_of(calls.begin(), calls.end(), [](const auto& c) { return c->done(); }); },
+        10min));
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      if (calls[i]->ok()) {
+        CHECK((*calls[i]->result)->body()["n"].to_int64() == static_cast<std::int64_t>(i));
+      } else {
+        CHECK((calls[i]->code() == 6 || calls[i]->code() == 89 || calls[i]->code() == 202));
+      }
+    }
+    calls.clear();
+    world.disconnect();
+    CHECK(world.budget.usage().used_bytes == 0);
+  }
+}

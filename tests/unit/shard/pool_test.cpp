@@ -1,0 +1,221 @@
+#include "proxy/shard/pool.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/unit/shard/shard_support.h"
+
+using namespace spillway;
+using namespace spillway::shard;
+using namespace spillway::test;
+using namespace std::chrono_literals;
+
+TEST_CASE("the arithmetic of pools") {
+  const PoolLimits limits{.min = 2, .max = 10, .connecting_max = 3};
+  const auto create = [&](PoolCounts counts) { return connections_to_create(counts, limits); };
+  CHECK(create({}) == 2);
+  CHECK(create({.idle = 2}) == 0);
+  CHECK(create({.idle = 1, .connecting = 1}) == 0);
+  CHECK(create({.in_use = 5, .waiting = 2}) == 2);
+  CHECK(create({.in_use = 5, .connecting = 1, .waiting = 2}) == 1);
+  CHECK(create({.in_use = 5, .waiting = 9}) == 3);
+  CHECK(create({.in_use = 5, .connecting = 3, .waiting = 9}) == 0);
+  CHECK(create({.in_use = 10, .waiting = 9}) == 0);
+  CHECK(create({.in_use = 9, .connecting = 1, .waiting = 9}) == 0);
+  CHECK(create({.in_use = 2, .connecting = 5, .waiting = 9}) == 0);
+  CHECK(connections_to_create({.waiting = 1}, {.min = 0, .max = 1, .connecting_max = 1}) == 1);
+  CHECK(bulk_connections_max(1) == 1);
+  CHECK(bulk_connections_max(2) == 1);
+  CHECK(bulk_connections_max(3) == 2);
+  CHECK(bulk_connections_max(100) == 75);
+}
+
+namespace {
+
+struct Acquired {
+  std::optional<Result<Lease>> result;
+  bool ok() const { return result && result->has_value(); }
+};
+
+Task<void> acquire(Pool* pool, TimePoint deadline, bool bulk, std::shared_ptr<Acquired> into) {
+  auto acquiring = pool->acquire(deadline, bulk);
+  into->result.emplace(co_await acquiring);
+}
+
+struct Bench final : PoolOwner {
+  explicit Bench(PoolLimits limits)
+      : network(loop),
+        server(loop, network, "a", 1),
+        settings{.loop = loop, .network = network, .budget = budget, .introduction = {}, .limits = limits},
+        pool(std::make_unique<Pool>(settings, HostAddress{"a", 1}, *this)) {}
+  ~Bench() {
+    pool->stop();
+    run_for(loop, 1min);
+    pool.reset();
+    run_for(loop, 1min);
+  }
+  std::shared_ptr<Acquired> ask(bool bulk = false, TimePoint deadline = time_point_never) {
+    auto into = std::make_shared<Acquired>();
+    loop.spawn(acquire(pool.get(), deadline, bulk, into));
+    loop.poll_until_idle();
+    return into;
+  }
+  void connect_failed(const HostAddress&, const Error&) override { ++failures; }
+  void stopped_pool_changed() override {}
+
+  MemoryBudget budget{"test", 0};
+  Loop loop{Loop::Drive::manual};
+  SimNetwork network;
+  ScriptedServer server;
+  PoolSettings settings;
+  std::unique_ptr<Pool> pool;
+  int failures = 0;
+};
+
+}  // namespace
+
+TEST_CASE("connections are used again, the most recently used first") {
+  Bench bench({.min = 0, .max = 10, .connecting_max = 10});
+  auto first = bench.ask();
+  auto second = bench.ask();
+  REQUIRE(first->ok());
+  REQUIRE(second->ok());
+  const Connection* const last = &***second->result;
+  first->result.reset();
+  second->result.reset();
+  CHECK(bench.pool->idle() == 2);
+  CHECK(&*bench.pool->try_acquire(false) == last);
+  CHECK(bench.pool->created() == 2);
+  CHECK(bench.server.hellos == 2);
+}
+
+TEST_CASE("waiters are served in order, up to the maximum") {
+  Bench bench({.min = 0, .max = 2, .connecting_max = 2});
+  std::vector<std::shared_ptr<Acquired>> asked;
+  for (int i = 0; i < 5; ++i) asked.push_back(bench.ask());
+  CHECK(asked[0]->ok());
+  CHECK(asked[1]->ok());
+  CHECK_FALSE(asked[2]->result);
+  CHECK(bench.pool->waiting() == 3);
+  asked[1]->result.reset();
+  bench.loop.poll_until_idle();
+  CHECK(asked[2]->ok());
+  CHECK_FALSE(asked[3]->result);
+  // A connection that comes back broken is replaced.
+  (**asked[0]->result)->mark_broken();
+  asked[0]->result.reset();
+  bench.loop.poll_until_idle();
+  CHECK(asked[3]->ok());
+  CHECK(bench.pool->created() == 3);
+  for (auto& each : asked) {
+    each->result.reset();
+    bench.loop.poll_until_idle();
+  }
+  CHECK(bench.pool->quiet());
+}
+
+TEST_CASE("a waiter's deadline") {
+  Bench bench({.min = 0, .max = 1, .connecting_max = 1});
+  auto holder = bench.ask();
+  const TimePoint start = Clock::now();
+  auto waiter = bench.ask(false, start + 3s);
+  auto patient = bench.ask();
+  run_until(bench.loop, [&] { return waiter->result.has_value(); }, 1min);
+  CHECK(Clock::now() - start == 3s);
+  CHECK(waiter->result->error().is(ErrorCode::network_interface_exceeded_time_limit));
+  CHECK(bench.pool->waiting() == 1);
+  holder->result.reset();
+  bench.loop.poll_until_idle();
+  CHECK(patient->ok());
+}
+
+TEST_CASE("bulk requests leave connections for the others") {
+  Bench bench({.min = 0, .max = 4, .connecting_max = 4});
+  std::vector<std::shared_ptr<Acquired>> bulk;
+  for (int i = 0; i < 5; ++i) bulk.push_back(bench.ask(true));
+  CHECK(bulk[2]->ok());
+  CHECK_FALSE(bulk[3]->result);
+  CHECK(bench.pool->in_use() == 3);
+  auto point = bench.ask();
+  CHECK(point->ok());
+  point->result.reset();
+  bench.loop.poll_until_idle();
+  CHECK_FALSE(bulk[3]->result);  // though a connection is idle
+  CHECK(bench.pool->idle() == 1);
+  CHECK(bench.ask()->ok());  // nor do point operations wait behind bulk ones
+  bulk[0]->result.reset();
+  bench.loop.poll_until_idle();
+  CHECK(bulk[3]->ok());
+  CHECK_FALSE(bulk[4]->result);
+  bulk[1]->result.reset();
+  bench.loop.poll_until_idle();
+  CHECK(bulk[4]->ok());
+}
+
+TEST_CASE("idle connections are trimmed to the minimum, and the minimum is kept") {
+  Bench bench({.min = 2, .max = 10, .connecting_max = 10});
+  bench.pool->tick(Clock::now(), false);
+  bench.loop.poll_until_idle();
+  CHECK(bench.pool->idle() == 0);  // not while the host is down
+  bench.pool->tick(Clock::now(), true);
+  bench.loop.poll_until_idle();
+  CHECK(bench.pool->idle() == 2);
+  {
+    std::vector<std::shared_ptr<Acquired>> many;
+    for (int i = 0; i < 6; ++i) many.push_back(bench.ask());
+  }
+  CHECK(bench.pool->idle() == 6);
+  run_for(bench.loop, 299s);
+  bench.pool->tick(Clock::now(), true);
+  CHECK(bench.pool->idle() == 6);
+  run_for(bench.loop, 2s);
+  bench.pool->tick(Clock::now(), true);
+  CHECK(bench.pool->idle() == 2);
+}
+
+TEST_CASE("a connection that died while idle is not lent") {
+  Bench bench({.min = 0, .max = 10, .connecting_max = 10});
+  auto first = bench.ask();
+  first->result.reset();
+  bench.server.kill();
+  bench.server.restart();
+  run_for(bench.loop, 2s);
+  auto second = bench.ask();
+  REQUIRE(second->ok());
+  CHECK(bench.pool->created() == 2);
+}
+
+TEST_CASE("dropping a pool closes what is idle at once and the rest when it comes back") {
+  Bench bench({.min = 0, .max = 10, .connecting_max = 10});
+  auto idle = bench.ask();
+  auto used = bench.ask();
+  idle->result.reset();
+  bench.pool->drop();
+  CHECK(bench.pool->idle() == 0);
+  used->result.reset();
+  CHECK(bench.pool->idle() == 0);
+  CHECK(bench.pool->quiet());
+}
+
+TEST_CASE("a host that refuses fails those who wait") {
+  Bench bench({.min = 0, .max = 10, .connecting_max = 2});
+  bench.server.kill();
+  auto first = bench.ask();
+  REQUIRE(first->result);
+  CHECK(first->result->error().is(ErrorCode::host_unreachable));
+  CHECK(bench.failures >= 1);
+}
+
+TEST_CASE("a stopped pool refuses, and becomes quiet when the last lease ends") {
+  Bench bench({.min = 0, .max = 1, .connecting_max = 1});
+  auto lease = bench.ask();
+  auto waiter = bench.ask();
+  bench.pool->stop();
+  bench.loop.poll_until_idle();
+  REQUIRE(waiter->result);
+  CHECK(waiter->result->has_error());
+  CHECK(bench.ask()->result->has_error());
+  CHECK_FALSE(bench.pool->quiet());
+  lease->result.reset();
+  CHECK(bench.pool->quiet());
+  CHECK(bench.pool->idle() == 0);
+}

@@ -1,0 +1,63 @@
+// A worker's gateway in the simulated network, and calls through it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proxy/shard/connection.h"
+#include "proxy/shard/gateway.h"
+#include "tests/unit/shard/scripted_server.h"
+
+namespace spillway::test {
+
+inline shard::GatewayOptions pool_of(std::size_t max) {
+  shard::GatewayOptions options;
+  options.pool_max = max;
+  return options;
+}
+
+inline BsonDoc json(std::string_view text) { return BsonDoc::from_json(text).value(); }
+
+// A call under way, or ended.
+struct Call {
+  std::optional<Result<shard::Reply>> result;
+  Duration took{};
+  bool done() const { return result.has_value(); }
+  bool ok() const { return result && result->has_value(); }
+  std::int32_t code() const { return result && result->has_error() ? result->error().code : 0; }
+  std::string message() const {
+    return result && result->has_error() ? result->error().message : std::string();
+  }
+};
+
+struct World {
+  explicit World(const FaultOptions& faults = {}) : network(loop, faults) {}
+  ~World();
+
+  // `uri` for a shard named shard0; options for the rest.
+  void connect(const std::string& uri, shard::GatewayOptions options = {});
+  void disconnect();
+
+  // Starts a call; its result is there once done(). The command is copied.
+  std::shared_ptr<Call> start(std::string_view command, shard::CallOptions options = {});
+  // Runs virtual time until it is done, for at most `limit`.
+  std::shared_ptr<Call> call(std::string_view command, shard::CallOptions options = {},
+                             Duration limit = std::chrono::minutes(2));
+  // For so long, with the gateway's housekeeping every 250 ms.
+  void run(Duration time);
+  bool run_until(const std::function<bool()>& done, Duration limit);
+
+  MemoryBudget budget{"test", 0};
+  Loop loop{Loop::Drive::manual};
+  SimNetwork network;
+  std::unique_ptr<shard::Gateway> gateway;
+
+ private:
+  Task<void> housekeeping();
+  bool ticking_ = false;
+  bool stop_ticking_ = false;
+};
+
+}  // namespace spillway::test
