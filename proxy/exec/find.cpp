@@ -232,9 +232,11 @@ Task<Result<Response>> run_find(Context& context, Client& client, const Request&
   }
   auto targets = read_targets(context, request.db, find.collection, find.filter, find.simple_collation);
   if (targets.has_error()) co_return targets.error();
-  auto checking = check_transaction(context, request, targets->shards);
-  auto checked = co_await checking;
-  if (checked.has_error()) co_return checked.error();
+  if (request.txn_number) {
+    auto checking = check_transaction(context, request, targets->shards);
+    auto checked = co_await checking;
+    if (checked.has_error()) co_return checked.error();
+  }
   count_targets(context.shared.metrics.find, *targets);
   if (targets->shards.size() > 1) {
     auto finding = find_on_many(context, client, request, find, targets->shards);

@@ -1,28 +1,205 @@
+// insert, update and delete: one shard gets the client's bytes, several get their pieces.
+// (mongos behaviour reference, sections 4.4 and 4.5)
 #include <fmt/format.h>
 
+#include "allocator/limits.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/forward.h"
 #include "proxy/exec/transactions.h"
+#include "proxy/exec/write_commands.h"
+#include "proxy/exec/write_run.h"
 
 namespace spillway::exec {
 
-namespace {
+Error config_is_read_only() {
+  return Error(ErrorCode::illegal_operation,
+               "the config database shows the static routing table and cannot be written; the table is changed in "
+               "the configuration file");
+}
 
-Task<Result<Response>> forward_write(Context& context, const Request& request, catalog::ShardIndex shard) {
-  const catalog::ShardSet targets{shard};
-  auto checking = check_transaction(context, request, targets);
-  auto checked = co_await checking;
-  if (checked.has_error()) co_return checked.error();
-  BsonDoc scratch;
-  const shard::Command command = forward_command(request, scratch);
+Task<Result<Response>> call_for_write(Context& context, const Request& request, catalog::ShardIndex shard,
+                                      shard::Command command) {
   auto call = context.gateway.call(shard, command, write_options(context, request));
   auto reply = co_await call;
   if (reply.has_error()) co_return label_failure(request, reply.error());
   co_return with_recovery_token(context, request, passthrough(*std::move(reply)));
 }
 
-Task<Result<Response>> run_write(Context& context, Client&, const Request& request) {
-  auto forwarding = forward_write(context, request, context.routing().primary_shard(request.db));
+Task<Result<Response>> forward_write(Context& context, const Request& request, catalog::ShardIndex shard) {
+  if (request.txn_number) {
+    const catalog::ShardSet targets{shard};
+    auto checking = check_transaction(context, request, targets);
+    auto checked = co_await checking;
+    if (checked.has_error()) co_return checked.error();
+  }
+  BsonDoc scratch;
+  const shard::Command command = forward_command(request, scratch);
+  auto calling = call_for_write(context, request, shard, command);
+  co_return co_await calling;
+}
+
+namespace {
+
+HostsTargeted& hosts_metric(Metrics& metrics, WriteKind kind) noexcept {
+  return kind == WriteKind::insert ? metrics.insert : kind == WriteKind::update ? metrics.update : metrics.delete_;
+}
+
+void count_operations_of(Metrics& metrics, WriteKind kind, std::size_t count) {
+  (kind == WriteKind::insert   ? metrics.op_insert
+   : kind == WriteKind::update ? metrics.op_update
+                               : metrics.op_delete)
+      .add(count);
+}
+
+void count_hosts(Context& context, const WriteRun& run) {
+  HostsTargeted& metric = hosts_metric(context.shared.metrics, run.command.kind);
+  const std::size_t owners = run.routing.all_shards().size();
+  for (std::size_t i = 0; i < run.batch.size(); ++i) {
+    const std::size_t shards = run.batch.op(i).target.shards.size();
+    if (shards == 1) metric.one_shard.add();
+    if (shards > 1) (shards == owners ? metric.all_shards : metric.many_shards).add();
+  }
+}
+
+// Targets every operation. Fails as a whole only for operations that are no operations at all.
+Result<std::vector<PlannedWrite>> plan(const WriteCommand& command, const catalog::CollectionRouting& routing,
+                                       std::vector<Statement>& statements) {
+  std::vector<PlannedWrite> planned(command.ops.size());
+  if (command.kind != WriteKind::insert) statements.reserve(command.ops.size());
+  for (std::size_t i = 0; i < command.ops.size(); ++i) {
+    const DocView document = command.ops[i];
+    PlannedWrite& op = planned[i];
+    Result<WriteTarget> target = WriteTarget{};
+    if (command.kind == WriteKind::insert) {
+      if (!document.find("_id").exists()) op.new_id = make_object_id();
+      target = document.size() > limits::document_bytes_max
+                   ? Result<WriteTarget>(
+                         Error(ErrorCode::bson_object_too_large,
+                               fmt::format("object to insert too large. size in bytes: {}, max size: {}",
+                                           document.size(), limits::document_bytes_max)))
+                   : target_insert(routing, document, op.new_id ? &*op.new_id : nullptr);
+    } else {
+      auto statement = parse_statement(document, command.kind);
+      if (statement.has_error()) return statement.error();
+      target = target_statement(routing, *statement);
+      statements.push_back(*statement);
+    }
+    op.bytes = static_cast<std::uint32_t>(
+        ChildMessage::bytes_of({document, op.new_id ? &*op.new_id : nullptr, 0}));
+    if (target.has_error()) {
+      op.error = target.error();
+    } else {
+      op.target = *std::move(target);
+    }
+  }
+  return planned;
+}
+
+Task<Result<Response>> run_rounds(WriteRun& run, const Client& client) {
+  for (;;) {
+    if (client.kill_requested) co_return Error(ErrorCode::interrupted, "operation was interrupted");
+    WriteRound round = run.batch.next();
+    if (round.finished()) break;
+    if (round.failed) {
+      run.results.add_error(*round.failed, *run.batch.op(*round.failed).error);
+    } else if (round.special) {
+      auto running = run_special(run, *round.special);
+      auto fatal = co_await running;
+      if (fatal) co_return std::move(*fatal);
+    } else {
+      auto sending = send_children(run, std::move(round.children));
+      auto fatal = co_await sending;
+      if (fatal) co_return std::move(*fatal);
+    }
+    if (run.command.ordered && run.results.has_errors()) run.batch.stop();
+  }
+  co_return with_recovery_token(run.context, run.request, Response(run.results.finish()));
+}
+
+// Every operation goes to one shard, but new documents need their _id.
+Task<Result<Response>> send_with_ids(WriteRun& run, catalog::ShardIndex shard) {
+  std::vector<ChildOp> ops;
+  ops.reserve(run.command.ops.size());
+  for (std::size_t i = 0; i < run.command.ops.size(); ++i) {
+    const auto& new_id = run.batch.op(i).new_id;
+    ops.push_back({run.command.ops[i], new_id ? &*new_id : nullptr, run.command.stmt_id(i)});
+  }
+  auto message = ChildMessage::build(run.context, run.request, run.command, ops);
+  if (message.has_error()) co_return message.error();
+  auto calling = call_for_write(run.context, run.request, shard, message->command());
+  co_return co_await calling;
+}
+
+// The shards that a transaction would have to include.
+catalog::ShardSet shards_to_check(const WriteRun& run) {
+  for (std::size_t i = 0; i < run.batch.size(); ++i) {
+    if (run.batch.op(i).target.upsert_after) return run.routing.all_shards();
+  }
+  return run.batch.shards();
+}
+
+Task<Result<Response>> run_sharded(Context& context, const Client& client, const Request& request, WriteKind kind,
+                                   const catalog::CollectionRouting& routing) {
+  auto command = parse_write(request, kind);
+  if (command.has_error()) co_return command.error();
+  constexpr std::size_t bytes_per_op =
+      sizeof(DocView) + sizeof(PlannedWrite) + sizeof(Statement) + sizeof(std::uint32_t) + sizeof(ChildOp);
+  auto reservation = context.shared.request_memory.try_reserve(command->ops.size() * bytes_per_op);
+  if (!reservation) {
+    co_return Error(ErrorCode::exceeded_memory_limit,
+                    fmt::format("{} operations do not fit into the memory that is left", command->ops.size()));
+  }
+  std::vector<Statement> statements;
+  auto planned = plan(*command, routing, statements);
+  if (planned.has_error()) co_return planned.error();
+  WriteRun run{context,    request,    *command, routing,
+               statements, WriteBatch(*std::move(planned), command->ordered), WriteResults(kind, command->ordered)};
+  count_hosts(context, run);
+  if (request.in_transaction) {
+    for (std::size_t i = 0; i < run.batch.size(); ++i) {
+      if (run.batch.op(i).error) co_return label_failure(request, *run.batch.op(i).error);
+    }
+  }
+  if (request.txn_number) {
+    const catalog::ShardSet shards = shards_to_check(run);
+    auto checking = check_transaction(context, request, shards);
+    auto checked = co_await checking;
+    if (checked.has_error()) co_return checked.error();
+  }
+  if (const auto only = run.batch.only_shard()) {
+    if (run.batch.adds_ids()) {
+      auto sending = send_with_ids(run, *only);
+      co_return co_await sending;
+    }
+    BsonDoc scratch;
+    const shard::Command whole = forward_command(request, scratch);
+    auto calling = call_for_write(context, request, *only, whole);
+    co_return co_await calling;
+  }
+  auto running = run_rounds(run, client);
+  co_return co_await running;
+}
+
+Task<Result<Response>> run_write(Context& context, Client& client, const Request& request) {
+  const WriteKind kind = request.name == "insert"   ? WriteKind::insert
+                         : request.name == "update" ? WriteKind::update
+                                                    : WriteKind::remove;
+  if (request.db == "config") co_return config_is_read_only();
+  auto collection = parse_collection(request.body);
+  if (collection.has_error()) co_return collection.error();
+  auto count = count_operations(request, list_name_of(kind));
+  if (count.has_error()) co_return count.error();
+  count_operations_of(context.shared.metrics, kind, *count);
+  const catalog::CollectionRouting* routing = context.routing().collection(request.ns());
+  if (routing != nullptr && routing->all_shards().size() > 1) {
+    auto running = run_sharded(context, client, request, kind, *routing);
+    co_return co_await running;
+  }
+  HostsTargeted& metric = hosts_metric(context.shared.metrics, kind);
+  (routing == nullptr ? metric.unsharded : metric.one_shard).add(*count);
+  const catalog::ShardIndex shard =
+      routing == nullptr ? context.routing().primary_shard(request.db) : routing->chunks.first_shard();
+  auto forwarding = forward_write(context, request, shard);
   co_return co_await forwarding;
 }
 
@@ -33,8 +210,10 @@ std::span<const CommandSpec> write_commands() {
       {.name = "insert", .handler = run_write, .in_transaction = true, .help = "insert documents"},
       {.name = "update", .handler = run_write, .in_transaction = true, .help = "update documents"},
       {.name = "delete", .handler = run_write, .in_transaction = true, .help = "delete documents"},
-      {.name = "findAndModify", .handler = run_write, .in_transaction = true, .help = "find and modify a document"},
-      {.name = "findandmodify", .handler = run_write, .in_transaction = true, .help = "find and modify a document"},
+      {.name = "findAndModify", .handler = find_and_modify_command, .in_transaction = true,
+       .help = "write one document and return it"},
+      {.name = "findandmodify", .handler = find_and_modify_command, .in_transaction = true,
+       .help = "write one document and return it"},
   };
   return specs;
 }

@@ -1,0 +1,114 @@
+#include "proxy/exec/write_batch.h"
+
+#include <algorithm>
+
+#include "allocator/limits.h"
+
+namespace spillway::exec {
+
+namespace {
+
+bool fits(const ChildBatch& child, const PlannedWrite& op) noexcept {
+  if (child.ops.empty()) return true;
+  return child.ops.size() < static_cast<std::size_t>(limits::write_batch_size_max) &&
+         child.bytes + op.bytes <= WriteBatch::child_bytes_max;
+}
+
+void add(ChildBatch& child, std::size_t index, const PlannedWrite& op) {
+  child.ops.push_back(static_cast<std::uint32_t>(index));
+  child.bytes += op.bytes;
+}
+
+ChildBatch& child_of(std::vector<ChildBatch>& children, catalog::ShardIndex shard) {
+  const auto found = std::find_if(children.begin(), children.end(),
+                                  [shard](const ChildBatch& child) { return child.shard == shard; });
+  if (found != children.end()) return *found;
+  children.push_back({shard, {}, 0});
+  return children.back();
+}
+
+}  // namespace
+
+catalog::ShardSet WriteBatch::shards() const {
+  catalog::ShardSet all;
+  for (const PlannedWrite& op : ops_) {
+    for (const catalog::ShardIndex shard : op.target.shards) all.insert(shard);
+  }
+  return all;
+}
+
+std::optional<catalog::ShardIndex> WriteBatch::only_shard() const {
+  const PlannedWrite& first = ops_.front();
+  if (first.error || first.target.shards.empty()) return std::nullopt;
+  const catalog::ShardIndex shard = first.target.shards.front();
+  for (const PlannedWrite& op : ops_) {
+    if (op.error || !op.target.simple() || op.target.shards.size() != 1 || op.target.shards.front() != shard) {
+      return std::nullopt;
+    }
+  }
+  return shard;
+}
+
+bool WriteBatch::adds_ids() const noexcept {
+  return std::any_of(ops_.begin(), ops_.end(), [](const PlannedWrite& op) { return op.new_id.has_value(); });
+}
+
+WriteRound WriteBatch::next() {
+  if (stopped_) return {};
+  return ordered_ ? next_ordered() : next_unordered();
+}
+
+WriteRound WriteBatch::next_ordered() {
+  WriteRound round;
+  if (first_ready_ == ops_.size()) return round;
+  const std::size_t first = first_ready_++;
+  const PlannedWrite& op = ops_[first];
+  const auto index = static_cast<std::uint32_t>(first);
+  if (op.error) {
+    round.failed = index;
+  } else if (!op.target.simple()) {
+    round.special = index;
+  } else if (op.target.shards.size() > 1) {
+    for (const catalog::ShardIndex shard : op.target.shards) round.children.push_back({shard, {index}, op.bytes});
+  } else {
+    ChildBatch& child = child_of(round.children, op.target.shards.front());
+    add(child, first, op);
+    for (; first_ready_ < ops_.size(); ++first_ready_) {
+      const PlannedWrite& next = ops_[first_ready_];
+      if (next.error || !next.target.simple() || next.target.shards != op.target.shards || !fits(child, next)) break;
+      add(child, first_ready_, next);
+    }
+  }
+  return round;
+}
+
+WriteRound WriteBatch::next_unordered() {
+  WriteRound round;
+  if (simple_left_) {
+    gather(round);
+    if (!round.children.empty()) return round;
+    simple_left_ = false;
+  }
+  while (first_ready_ < ops_.size() && ops_[first_ready_].done) ++first_ready_;
+  if (first_ready_ == ops_.size()) return round;
+  const auto index = static_cast<std::uint32_t>(first_ready_++);
+  (ops_[index].error ? round.failed : round.special) = index;
+  return round;
+}
+
+// Everything that takes one step and fits.
+void WriteBatch::gather(WriteRound& round) {
+  for (std::size_t i = 0; i < ops_.size(); ++i) {
+    PlannedWrite& op = ops_[i];
+    if (op.done || op.error || !op.target.simple()) continue;
+    const bool room = std::all_of(op.target.shards.begin(), op.target.shards.end(), [&](catalog::ShardIndex shard) {
+      return fits(child_of(round.children, shard), op);
+    });
+    if (!room) continue;
+    for (const catalog::ShardIndex shard : op.target.shards) add(child_of(round.children, shard), i, op);
+    op.done = true;
+  }
+  std::erase_if(round.children, [](const ChildBatch& child) { return child.ops.empty(); });
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,69 @@
+// A batch of writes on its way to several shards: which operations go out together, in which order.
+// Pure: no I/O, no clock. Not thread-safe. (mongos behaviour reference, section 4.4)
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "proxy/exec/write_target.h"
+
+namespace spillway::exec {
+
+// One operation of the batch.
+struct PlannedWrite {
+  WriteTarget target;
+  std::optional<Error> error;          // it cannot be targeted: its write error
+  std::optional<ObjectId> new_id;      // an insert without _id gets this one
+  std::uint32_t bytes = 0;             // what it takes in a child's section
+  bool done = false;
+};
+
+// Operations that go to one shard in one command.
+struct ChildBatch {
+  catalog::ShardIndex shard = 0;
+  std::vector<std::uint32_t> ops;  // ascending
+  std::size_t bytes = 0;
+};
+
+struct WriteRound {
+  std::vector<ChildBatch> children;      // sent in parallel
+  std::optional<std::uint32_t> special;  // or: one operation that takes several steps
+  std::optional<std::uint32_t> failed;   // or: one that could not be targeted
+  bool finished() const noexcept { return children.empty() && !special && !failed; }
+};
+
+class WriteBatch {
+ public:
+  // What a child's section may hold: a message has 48,000,000 bytes, and its body needs some.
+  static constexpr std::size_t child_bytes_max = 47'000'000;
+
+  WriteBatch(std::vector<PlannedWrite> ops, bool ordered) : ops_(std::move(ops)), ordered_(ordered) {}
+
+  const PlannedWrite& op(std::size_t index) const noexcept { return ops_[index]; }
+  std::size_t size() const noexcept { return ops_.size(); }
+  // The shards of all operations.
+  catalog::ShardSet shards() const;
+  // Every operation goes to one and the same shard, in one step.
+  std::optional<catalog::ShardIndex> only_shard() const;
+  bool adds_ids() const noexcept;
+
+  // What is due next; its operations count as done. Ordered: neighbours for one shard together, anything else alone.
+  // Unordered: everything that takes one step first, then the rest one by one.
+  WriteRound next();
+  // An ordered batch met an error: nothing more is due.
+  void stop() noexcept { stopped_ = true; }
+
+ private:
+  WriteRound next_ordered();
+  WriteRound next_unordered();
+  void gather(WriteRound& round);
+
+  std::vector<PlannedWrite> ops_;
+  bool ordered_;
+  bool stopped_ = false;
+  bool simple_left_ = true;  // unordered: operations of one step may be left
+  std::size_t first_ready_ = 0;
+};
+
+}  // namespace spillway::exec

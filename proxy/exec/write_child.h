@@ -1,0 +1,42 @@
+// One shard's piece of a write: the client's command with some of its operations, as a document sequence.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "allocator/buffer.h"
+#include "proxy/exec/context.h"
+#include "proxy/exec/write_key.h"
+#include "proxy/exec/write_parse.h"
+#include "proxy/shard/gateway.h"
+
+namespace spillway::exec {
+
+struct ChildOp {
+  DocView document;                  // of the client's message, or built here: outlives the child
+  const ObjectId* new_id = nullptr;  // put first, as _id
+  std::int32_t stmt_id = 0;
+};
+
+// Documents are copied once, into memory of the request budget, or not at all if they stand back to back in the
+// client's message. Not thread-safe; movable, its bytes stay where they are.
+class ChildMessage {
+ public:
+  // REQUIRES: ops is not empty. ExceededMemoryLimit(146) when the budget refuses.
+  static Result<ChildMessage> build(Context& context, const Request& request, const WriteCommand& command,
+                                    std::span<const ChildOp> ops);
+  // What one operation takes in a child.
+  static std::size_t bytes_of(const ChildOp& op) noexcept;
+
+  // Valid while this lives.
+  shard::Command command() const noexcept;
+  bool empty() const noexcept { return head_.empty(); }
+
+ private:
+  std::vector<std::uint8_t> head_;  // the body's section, and the sequence's first bytes
+  Buffer copied_;
+  Bytes documents_;
+};
+
+}  // namespace spillway::exec

@@ -1,0 +1,180 @@
+#include "proxy/exec/write_parse.h"
+
+#include <fmt/format.h>
+
+#include "allocator/limits.h"
+#include "proxy/exec/forward.h"
+
+namespace spillway::exec {
+
+namespace {
+
+Error wrong_type(std::string_view field, ValueView value, std::string_view expected) {
+  return Error(ErrorCode::type_mismatch, fmt::format("BSON field '{}' is the wrong type '{}', expected type '{}'",
+                                                     field, bson_type_name(value.type), expected));
+}
+
+Error missing(std::string_view field) {
+  return Error(40414, fmt::format("BSON field '{}' is missing but a required field", field));
+}
+
+Result<bool> optional_flag(DocView document, std::string_view field, std::string_view shown, bool otherwise) {
+  const ValueView value = document[field];
+  if (!value.exists()) return otherwise;
+  if (value.type != BsonType::boolean && !value.is_number() && !value.is_null()) {
+    return wrong_type(shown, value, "bool");
+  }
+  return value.truthy();
+}
+
+Result<void> check_count(std::size_t count) {
+  if (count >= 1 && count <= static_cast<std::size_t>(limits::write_batch_size_max)) return {};
+  return Error(ErrorCode::invalid_length, fmt::format("Write batch sizes must be between 1 and {}. Got {} operations.",
+                                                      limits::write_batch_size_max, count));
+}
+
+Result<void> parse_statement_ids(DocView body, WriteCommand& command) {
+  const ValueView ids = body["stmtIds"];
+  if (ids.exists()) {
+    if (!ids.is_array()) return wrong_type("stmtIds", ids, "array");
+    for (const Element& id : ids.as_document()) {
+      if (id.type != BsonType::int32) return wrong_type("stmtIds", id, "int");
+      command.stmt_ids.push_back(id.as_int32());
+    }
+    if (command.stmt_ids.size() != command.ops.size()) {
+      return Error(ErrorCode::invalid_length, "There must be one statement id for each write");
+    }
+    return {};
+  }
+  const ValueView first = body["stmtId"];
+  if (!first.exists()) return {};
+  if (first.type != BsonType::int32) return wrong_type("stmtId", first, "int");
+  for (std::size_t i = 0; i < command.ops.size(); ++i) {
+    command.stmt_ids.push_back(first.as_int32() + static_cast<std::int32_t>(i));
+  }
+  return {};
+}
+
+std::string_view command_name(WriteKind kind) noexcept {
+  return kind == WriteKind::insert ? "insert" : kind == WriteKind::update ? "update" : "delete";
+}
+
+}  // namespace
+
+std::string_view list_name_of(WriteKind kind) noexcept {
+  return kind == WriteKind::insert ? "documents" : kind == WriteKind::update ? "updates" : "deletes";
+}
+
+Result<std::string_view> parse_collection(DocView body) {
+  const Element collection = body.first();
+  if (!collection.is_string()) {
+    return Error(ErrorCode::invalid_namespace,
+                 fmt::format("collection name has invalid type {}", bson_type_name(collection.type)));
+  }
+  if (collection.as_string().empty()) return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
+  return collection.as_string();
+}
+
+Result<std::size_t> count_operations(const Request& request, std::string_view list_name) {
+  std::size_t count = 0;
+  if (const wire::DocSequence* sequence = request.message.sequence(list_name)) {
+    count = sequence->count;
+  } else {
+    const ValueView list = request.body[list_name];
+    if (!list.exists()) return missing(fmt::format("{}.{}", request.name, list_name));
+    if (!list.is_array()) return wrong_type(fmt::format("{}.{}", request.name, list_name), list, "array");
+    count = list.as_document().count();
+  }
+  if (auto checked = check_count(count); checked.has_error()) return checked.error();
+  return count;
+}
+
+Result<WriteCommand> parse_write(const Request& request, WriteKind kind) {
+  WriteCommand command;
+  command.kind = kind;
+  command.list_name = list_name_of(kind);
+  auto collection = parse_collection(request.body);
+  if (collection.has_error()) return collection.error();
+  command.collection = *collection;
+  auto count = count_operations(request, command.list_name);
+  if (count.has_error()) return count.error();
+  command.ops.reserve(*count);
+  if (const wire::DocSequence* sequence = request.message.sequence(command.list_name)) {
+    command.contiguous = true;
+    for (const DocView op : *sequence) command.ops.push_back(op);
+  } else {
+    for (const Element& op : request.body[command.list_name].as_document()) {
+      if (!op.is_document()) {
+        return wrong_type(fmt::format("{}.{}.{}", request.name, command.list_name, op.name), op, "object");
+      }
+      command.ops.push_back(op.as_document());
+    }
+    if (command.ops.size() != *count) return Error(ErrorCode::invalid_bson, "the list of operations is malformed");
+  }
+  auto ordered = optional_flag(request.body, "ordered", "ordered", true);
+  if (ordered.has_error()) return ordered.error();
+  command.ordered = *ordered;
+  command.retryable = request.retryable_write();
+  if (auto ids = parse_statement_ids(request.body, command); ids.has_error()) return ids.error();
+  return command;
+}
+
+UpdateStyle style_of(ValueView update) noexcept {
+  if (update.is_array()) return UpdateStyle::pipeline;
+  return update.as_document().first().name.starts_with('$') ? UpdateStyle::operators : UpdateStyle::replacement;
+}
+
+namespace {
+
+Result<void> parse_limit(DocView op, Statement& statement) {
+  const ValueView limit = op["limit"];
+  if (!limit.exists()) return missing("delete.deletes.limit");
+  if (!limit.is_number()) return wrong_type("delete.deletes.limit", limit, "int");
+  const double number = limit.to_double().value_or(-1);
+  if (number != 0 && number != 1) {
+    return Error(ErrorCode::failed_to_parse,
+                 fmt::format("The limit field in delete objects must be 0 or 1. Got {}", number));
+  }
+  statement.multi = number == 0;
+  return {};
+}
+
+Result<void> parse_update(DocView op, Statement& statement) {
+  statement.update = op["u"];
+  if (!statement.update.exists()) return missing("update.updates.u");
+  if (!statement.update.is_document() && !statement.update.is_array()) {
+    return Error(ErrorCode::failed_to_parse, "Update argument must be either an object or an array");
+  }
+  statement.style = style_of(statement.update);
+  auto multi = optional_flag(op, "multi", "update.updates.multi", false);
+  if (multi.has_error()) return multi.error();
+  auto upsert = optional_flag(op, "upsert", "update.updates.upsert", false);
+  if (upsert.has_error()) return upsert.error();
+  statement.multi = *multi;
+  statement.upsert = *upsert;
+  if (const ValueView sort = op["sort"]; sort.is_document()) statement.sort = sort.as_document();
+  return {};
+}
+
+}  // namespace
+
+Result<Statement> parse_statement(DocView op, WriteKind kind) {
+  Statement statement;
+  statement.kind = kind;
+  const std::string prefix = fmt::format("{}.{}", command_name(kind), list_name_of(kind));
+  const ValueView query = op["q"];
+  if (!query.exists()) return missing(prefix + ".q");
+  if (!query.is_document()) return wrong_type(prefix + ".q", query, "object");
+  statement.query = query.as_document();
+  auto rest = kind == WriteKind::remove ? parse_limit(op, statement) : parse_update(op, statement);
+  if (rest.has_error()) return rest.error();
+  statement.collation = op["collation"];
+  if (statement.collation.exists() && !statement.collation.is_document()) {
+    return wrong_type(prefix + ".collation", statement.collation, "object");
+  }
+  statement.simple_collation = is_simple_collation(statement.collation);
+  statement.hint = op["hint"];
+  return statement;
+}
+
+}  // namespace spillway::exec

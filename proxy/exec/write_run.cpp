@@ -1,0 +1,278 @@
+#include "proxy/exec/write_run.h"
+
+#include <fmt/format.h>
+
+#include "proxy/exec/transactions.h"
+#include "proxy/exec/write_choose.h"
+#include "proxy/shard/connection.h"
+
+namespace spillway::exec {
+
+std::optional<Error> take_outcome(WriteRun& run, std::span<const std::uint32_t> ops, const ShardOutcome& outcome,
+                                  std::vector<Refusal>& refused, std::int64_t* n) {
+  if (outcome.ok()) {
+    const std::int64_t count = run.results.add_reply(ops, outcome.body(), run.shard_name(outcome.shard));
+    if (n != nullptr) *n += count;
+    return std::nullopt;
+  }
+  const bool answered = outcome.reply.bytes.size() > 0;
+  // With statement ids the whole command can be sent again, and drivers do so when the reply itself is labelled.
+  if (run.request.in_transaction || (!answered && run.command.retryable)) {
+    return label_failure(run.request, *outcome.error);
+  }
+  if (answered) {
+    refused.push_back({{ops.begin(), ops.end()}, *outcome.error});
+  } else {
+    run.results.add_lost(ops, *outcome.error, run.shard_name(outcome.shard));
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> settle_refusals(WriteRun& run, const std::vector<Refusal>& refused) {
+  if (refused.empty()) return std::nullopt;
+  if (!run.results.has_replies() && !run.results.has_errors()) return refused.front().error;
+  for (const Refusal& refusal : refused) {
+    for (const std::uint32_t op : refusal.ops) run.results.add_error(op, refusal.error);
+  }
+  return std::nullopt;
+}
+
+Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> children) {
+  std::vector<ChildMessage> messages;
+  std::vector<ShardCommand> commands;
+  messages.reserve(children.size());
+  for (const ChildBatch& child : children) {
+    std::vector<ChildOp> ops;
+    ops.reserve(child.ops.size());
+    for (const std::uint32_t op : child.ops) {
+      const auto& new_id = run.batch.op(op).new_id;
+      ops.push_back({run.command.ops[op], new_id ? &*new_id : nullptr, run.command.stmt_id(op)});
+    }
+    auto built = ChildMessage::build(run.context, run.request, run.command, ops);
+    if (built.has_error()) {
+      if (!run.results.has_replies()) co_return built.error();
+      for (const std::uint32_t op : child.ops) run.results.add_error(op, built.error());
+      messages.emplace_back();
+      continue;
+    }
+    messages.push_back(*std::move(built));
+  }
+  std::vector<std::size_t> sent;
+  for (std::size_t i = 0; i < children.size(); ++i) {
+    if (messages[i].empty()) continue;
+    commands.push_back({children[i].shard, messages[i].command(), {}});
+    sent.push_back(i);
+  }
+  auto calls = call_shards(run.context, commands, write_options(run.context, run.request));
+  auto outcomes = co_await calls;
+  std::vector<Refusal> refused;
+  std::optional<Error> fatal;
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    auto error = take_outcome(run, children[sent[i]].ops, outcomes[i], refused);
+    if (error && !fatal) fatal = std::move(error);
+  }
+  if (fatal) co_return fatal;
+  co_return settle_refusals(run, refused);
+}
+
+namespace {
+
+// An entry of updates or deletes with some of its fields replaced.
+struct Rewrite {
+  std::optional<DocView> query;
+  std::optional<DocView> update;
+  std::optional<bool> upsert;
+};
+
+BsonDoc rewritten(DocView op, const Rewrite& rewrite) {
+  BsonWriter out;
+  for (const Element& field : op) {
+    if (field.name == "q" && rewrite.query) {
+      out.append("q", *rewrite.query);
+    } else if (field.name == "u" && rewrite.update) {
+      out.append("u", *rewrite.update);
+    } else if (field.name == "upsert" && rewrite.upsert) {
+      out.append("upsert", *rewrite.upsert);
+    } else {
+      out.append_element(field);
+    }
+  }
+  return std::move(out).finish();
+}
+
+struct StepOutcome {
+  std::int64_t n = 0;
+  std::optional<Error> fatal;
+};
+
+// Sends one operation, in this form, to these shards at once.
+Task<std::vector<ShardOutcome>> call_with(WriteRun& run, std::uint32_t op, DocView document,
+                                          const catalog::ShardSet& shards, ChildMessage& message) {
+  const ChildOp child{document, nullptr, run.command.stmt_id(op)};
+  auto built = ChildMessage::build(run.context, run.request, run.command, {&child, 1});
+  if (built.has_error()) {
+    std::vector<ShardOutcome> failed(1);
+    failed.front().shard = shards.front();
+    failed.front().error = built.error();
+    co_return failed;
+  }
+  message = *std::move(built);
+  std::vector<ShardCommand> commands;
+  for (const catalog::ShardIndex shard : shards) commands.push_back({shard, message.command(), {}});
+  auto calls = call_shards(run.context, commands, write_options(run.context, run.request));
+  co_return co_await calls;
+}
+
+Task<StepOutcome> step(WriteRun& run, std::uint32_t op, DocView document, const catalog::ShardSet& shards) {
+  ChildMessage message;
+  auto calling = call_with(run, op, document, shards, message);
+  auto outcomes = co_await calling;
+  StepOutcome result;
+  std::vector<Refusal> refused;
+  for (const ShardOutcome& outcome : outcomes) {
+    auto error = take_outcome(run, {&op, 1}, outcome, refused, &result.n);
+    if (error && !result.fatal) result.fatal = std::move(error);
+  }
+  if (!result.fatal) result.fatal = settle_refusals(run, refused);
+  co_return result;
+}
+
+// A driver's second attempt at an operation that may have been executed on any shard: the one that remembers the
+// statement answers with what it did then, all others match nothing. True: it is done.
+Task<StepOutcome> ask_for_earlier_attempt(WriteRun& run, std::uint32_t op) {
+  const BsonDoc nothing = match_nothing();
+  const BsonDoc document =
+      rewritten(run.command.ops[op], {.query = nothing.view(), .update = {}, .upsert = false});
+  ChildMessage message;
+  auto calling = call_with(run, op, document, run.routing.all_shards(), message);
+  auto outcomes = co_await calling;
+  StepOutcome result;
+  for (const ShardOutcome& outcome : outcomes) {
+    if (!outcome.ok()) {
+      // What a shard refuses it will refuse again, in its own words.
+      if (outcome.reply.bytes.size() == 0) result.fatal = label_failure(run.request, *outcome.error);
+      continue;
+    }
+    if (outcome.body()["n"].to_int64().value_or(0) < 1 || result.n > 0) continue;
+    result.n = run.results.add_reply({&op, 1}, outcome.body(), run.shard_name(outcome.shard));
+  }
+  if (result.n > 0) result.fatal.reset();
+  co_return result;
+}
+
+// The shards in turn, until one has the document. Stricter than asking all at once: not more than one is written.
+Task<StepOutcome> write_where_found(WriteRun& run, std::uint32_t op, DocView document,
+                                    const catalog::ShardSet& shards) {
+  StepOutcome total;
+  for (const catalog::ShardIndex shard : shards) {
+    const catalog::ShardSet one{shard};
+    auto stepping = step(run, op, document, one);
+    auto done = co_await stepping;
+    total.n += done.n;
+    total.fatal = std::move(done.fatal);
+    if (total.fatal || total.n > 0 || run.results.has_error(op)) break;
+  }
+  co_return total;
+}
+
+// A find was refused: the write's own words count, so a shard is asked for them with a filter that also matches
+// nothing.
+Task<StepOutcome> refuse_as_shard(WriteRun& run, std::uint32_t op, DocView document, const Error& why) {
+  const Statement& statement = run.statements[op];
+  const BsonDoc nothing = match_nothing();
+  BsonWriter both;
+  both.begin_array("$and");
+  both.append_item(statement.query);
+  both.append_item(nothing.view());
+  both.end();
+  const BsonDoc query = std::move(both).finish();
+  const BsonDoc probe = rewritten(document, {.query = query.view(), .update = {}, .upsert = {}});
+  const catalog::ShardSet first{run.batch.op(op).target.shards.front()};
+  auto stepping = step(run, op, probe, first);
+  auto done = co_await stepping;
+  if (!done.fatal && !run.results.has_error(op)) run.results.add_error(op, why);
+  co_return done;
+}
+
+Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, DocView document,
+                               const catalog::ShardSet& shards) {
+  const Statement& statement = run.statements[op];
+  for (int attempt = 0; attempt < choices_max; ++attempt) {
+    auto choosing = choose_document(run.context, run.request, run.command.collection, statement, shards);
+    auto chosen = co_await choosing;
+    if (chosen.error && !chosen.lost) {
+      auto refusing = refuse_as_shard(run, op, document, *chosen.error);
+      co_return co_await refusing;
+    }
+    StepOutcome result;
+    if (chosen.error) {
+      if (run.command.retryable) {
+        result.fatal = label_failure(run.request, *chosen.error);
+      } else {
+        run.results.add_lost({&op, 1}, *chosen.error, "a shard");
+      }
+      co_return result;
+    }
+    if (!chosen.choice) {
+      // Nothing matches; a shard may still find the operation wrong.
+      const catalog::ShardSet first{shards.front()};
+      auto stepping = step(run, op, document, first);
+      co_return co_await stepping;
+    }
+    const BsonDoc query = narrow_filter(statement.query, chosen.choice->document.view()["_id"]);
+    const BsonDoc narrowed = rewritten(document, {.query = query.view(), .update = {}, .upsert = {}});
+    const catalog::ShardSet owner{chosen.choice->shard};
+    auto stepping = step(run, op, narrowed, owner);
+    auto done = co_await stepping;
+    if (done.fatal || done.n > 0 || run.results.has_error(op)) co_return done;
+  }
+  run.results.add_error(op, too_much_change());
+  co_return StepOutcome{};
+}
+
+Task<std::optional<Error>> insert_by_upsert(WriteRun& run, std::uint32_t op) {
+  const Statement& statement = run.statements[op];
+  auto plan = plan_upsert(run.routing, statement, make_object_id());
+  if (plan.has_error()) {
+    run.results.add_error(op, plan.error());
+    co_return std::nullopt;
+  }
+  Rewrite rewrite;
+  if (plan->update) rewrite.update = plan->update->view();
+  const BsonDoc document = rewritten(run.command.ops[op], rewrite);
+  const catalog::ShardSet owner{plan->shard};
+  auto stepping = step(run, op, document, owner);
+  auto done = co_await stepping;
+  co_return std::move(done.fatal);
+}
+
+}  // namespace
+
+Task<std::optional<Error>> run_special(WriteRun& run, std::uint32_t op) {
+  const WriteTarget& target = run.batch.op(op).target;
+  if (run.command.retryable && (target.route == Route::choose || target.upsert_after)) {
+    auto asking = ask_for_earlier_attempt(run, op);
+    auto earlier = co_await asking;
+    if (earlier.fatal) co_return std::move(earlier.fatal);
+    if (earlier.n > 0) co_return std::nullopt;
+  }
+  Rewrite rewrite;
+  if (target.upsert_after) rewrite.upsert = false;
+  const BsonDoc document = rewritten(run.command.ops[op], rewrite);
+  StepOutcome done;
+  if (target.route == Route::choose) {
+    auto writing = write_chosen(run, op, document, target.shards);
+    done = co_await writing;
+  } else if (target.route == Route::until_found) {
+    auto writing = write_where_found(run, op, document, target.shards);
+    done = co_await writing;
+  } else {
+    auto writing = step(run, op, document, target.shards);
+    done = co_await writing;
+  }
+  if (done.fatal || done.n > 0 || !target.upsert_after || run.results.has_error(op)) co_return std::move(done.fatal);
+  auto inserting = insert_by_upsert(run, op);
+  co_return co_await inserting;
+}
+
+}  // namespace spillway::exec

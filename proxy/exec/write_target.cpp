@@ -1,0 +1,84 @@
+#include "proxy/exec/write_target.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace spillway::exec {
+
+namespace {
+
+// Every server refuses these, whatever they match: one shard's answer will do.
+bool is_refused_anywhere(const Statement& statement) {
+  if (statement.kind != WriteKind::update || statement.style == UpdateStyle::pipeline) return false;
+  bool operators = false, fields = false;
+  for (const Element& field : statement.update.as_document()) {
+    (field.name.starts_with('$') ? operators : fields) = true;
+  }
+  return (operators && fields) || (!operators && statement.multi);
+}
+
+WriteTarget to_one(catalog::ShardIndex shard) { return {Route::one, {shard}, false}; }
+
+// The fields of a document that its key is read from; its _id may be one that is still to be added.
+BsonDoc keyed_part(const catalog::ShardKeyPattern& key, DocView document, const ObjectId& new_id) {
+  BsonWriter out;
+  std::uint8_t bytes[12];
+  std::copy(new_id.begin(), new_id.end(), bytes);
+  out.append_object_id("_id", bytes);
+  for (const Element& field : document) {
+    const bool wanted = std::any_of(key.fields().begin(), key.fields().end(), [&](const auto& part) {
+      return std::string_view(part.path).substr(0, part.path.find('.')) == field.name;
+    });
+    if (wanted) out.append_element(field);
+  }
+  return std::move(out).finish();
+}
+
+}  // namespace
+
+Result<WriteTarget> target_insert(const catalog::CollectionRouting& routing, DocView document,
+                                  const ObjectId* new_id) {
+  if (new_id != nullptr && routing.key.touches("_id")) {
+    const BsonDoc keyed = keyed_part(routing.key, document, *new_id);
+    auto shard = routing.target_document(keyed);
+    if (shard.has_error()) return shard.error();
+    return to_one(*shard);
+  }
+  auto shard = routing.target_document(document);
+  if (shard.has_error()) {
+    if (document["_id"].is_array()) return to_one(routing.chunks.first_shard());
+    return shard.error();
+  }
+  return to_one(*shard);
+}
+
+Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing, const Statement& statement) {
+  auto found = routing.target_filter(statement.query, statement.simple_collation);
+  if (found.has_error()) return found.error();
+  WriteTarget target;
+  target.shards = *std::move(found);
+  if (is_refused_anywhere(statement)) return to_one(target.shards.front());
+  if (auto checked = check_key_update(routing.key, statement); checked.has_error()) return checked.error();
+  const bool exact_key = routing.target_exact(statement.query, statement.simple_collation).has_value();
+  const bool replaces = statement.kind == WriteKind::update && statement.style == UpdateStyle::replacement;
+  if (replaces && !exact_key && !is_id_key(routing.key)) {
+    // The document that is replaced must live where its replacement belongs.
+    auto key = key_of_replacement(routing.key, statement);
+    if (key.has_error()) return key.error();
+    return to_one(routing.chunks.shard_for(*key));
+  }
+  target.upsert_after = statement.upsert && !exact_key;
+  if (target.shards.size() == 1) return target;
+  bool collatable = false;
+  if (statement.multi) {
+    target.route = Route::all;
+  } else if (catalog::exact_id_equality(statement.query, &collatable) &&
+             (statement.simple_collation || !collatable)) {
+    target.route = Route::until_found;
+  } else {
+    target.route = Route::choose;
+  }
+  return target;
+}
+
+}  // namespace spillway::exec
