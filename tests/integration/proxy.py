@@ -28,6 +28,12 @@ def find_binary(given=None):
     return max(found, key=lambda path: path.stat().st_mtime) if found else None
 
 
+def is_sanitized(binary):
+    """Whether a binary was built with a sanitizer: its memory and its pace then mean little."""
+    content = Path(binary).read_bytes()
+    return b"__asan_init" in content or b"__tsan_init" in content
+
+
 def even_ranges(field, bounds, shards):
     """Chunks of a one-field ranged collection, dealt out to the shards in turn."""
     edges = [MIN, *bounds, MAX]
@@ -76,6 +82,7 @@ class Proxy:
         self.directory = Path(directory or tempfile.mkdtemp(prefix=f"{name}-", dir=BUILD / "tmp"))
         self.directory.mkdir(parents=True, exist_ok=True)
         self.binary, self.process, self.port = Path(binary), None, 0
+        self.sanitized = is_sanitized(binary)
         self.log_path = self.directory / f"{name}.log"
         base = {
             "net": {"port": 0, "bindIp": "127.0.0.1"},

@@ -84,6 +84,14 @@ def test_missing_file(run, tmp_path):
     assert done.returncode != 0 and "absent.conf" in done.stderr + done.stdout
 
 
+@pytest.mark.parametrize("override,good", [
+    ("net.port=0", True), ("workers=1", True), ("net.port=99999", False), ("net.prot=1", False),
+    ("nonsense", False)])
+def test_set_overrides(run, override, good):
+    done = run("--check-config", "--set", override, config=GOOD)
+    assert (done.returncode == 0) == good, done.stderr
+
+
 def test_given_port(make_proxy, shard_set):
     port = free_port()
     proxy = make_proxy({"routing": routing([s.uri for s in shard_set]),

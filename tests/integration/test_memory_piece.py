@@ -56,6 +56,8 @@ def read_slowly(wire, pause_s):
 @pytest.mark.parametrize("pause_s", [0, 0.003], ids=["fast_reader", "slow_reader"])
 def test_reply_of_16_mb(make_proxy, shard_set, pause_s):
     proxy = make_proxy({"routing": routing([shard.uri for shard in shard_set]), "workers": 1})
+    if proxy.sanitized:
+        pytest.skip("a sanitizer's own memory hides the proxy's")
     payload = os.urandom(DOCUMENT_BYTES)
     with WireClient(proxy.port, 60) as wire:
         for name in ("small", "large"):

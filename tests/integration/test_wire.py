@@ -331,7 +331,7 @@ def test_declared_size_is_checked(wire, target, probe, compressor, lie):
     before = target.rss_bytes()
     wire.send_compressed(compressor, PING, size=size)
     wire.expect_close()
-    assert target.rss_bytes() - before < 16 << 20
+    assert target.sanitized or target.rss_bytes() - before < 16 << 20
 
 
 def test_compressed_garbage_closes(target, probe):
@@ -358,7 +358,7 @@ def test_zip_bomb_is_refused_cheaply(target, probe):
         before = target.rss_bytes()
         wire.send_compressed(ZLIB, PING, size=100_000, data=bomb)
         wire.expect_close()
-        assert target.rss_bytes() - before < 32 << 20
+        assert target.sanitized or target.rss_bytes() - before < 32 << 20
 
 
 def test_half_a_message_then_gone(target, probe):
@@ -378,7 +378,7 @@ def test_declared_sizes_cost_no_memory_before_bytes_come(target, probe):
             wire.send_raw(struct.pack("<iiii", 47_000_000, 1, 0, OP_MSG) + b"\0" * 100)
         with WireClient(target.port) as fresh:
             assert fresh.command(PING).ok
-        assert target.rss_bytes() - before < 64 << 20
+        assert target.sanitized or target.rss_bytes() - before < 64 << 20
     finally:
         for wire in clients:
             wire.close()
