@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 
 #include "allocator/limits.h"
@@ -19,6 +20,10 @@ namespace {
 
 // A command is sent at most this often.
 constexpr int sends_max = 4;
+// Before the third and the fourth time: a host in the middle of a step-down may still call itself primary.
+constexpr std::array<std::chrono::milliseconds, sends_max> pauses{
+    std::chrono::milliseconds(0), std::chrono::milliseconds(0), std::chrono::milliseconds(100),
+    std::chrono::milliseconds(500)};
 constexpr std::size_t header_and_flags_bytes = limits::message_header_bytes + 4;
 
 // One attempt's end, when it did not bring a reply that may leave.
@@ -155,6 +160,10 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
         (options.retry == RetryPolicy::not_idempotent && failure.executed == Failure::Executed::no);
     if (failure.final || !allowed || sends == sends_max || options.host || stopped_) {
       co_return std::move(failure.error);
+    }
+    const Duration pause = pauses[static_cast<std::size_t>(sends)];
+    if (pause > Duration::zero()) {
+      co_await loop_.sleep_until(std::min(options.deadline, Clock::now() + pause));
     }
   }
 }

@@ -82,6 +82,10 @@ Task<Result<Lease>> Pool::acquire(TimePoint deadline, bool bulk) {
   if (!served) {
     settle(request);
     if (stopped_) owner_.stopped_pool_changed();
+    if (connecting_ > 0 && in_use_ < settings_.limits.max) {
+      co_return Error(ErrorCode::network_timeout,
+                      fmt::format("Timed out connecting to {}", address_.text()));
+    }
     co_return Error(ErrorCode::network_interface_exceeded_time_limit,
                     "Couldn't get a connection within the time limit");
   }

@@ -71,7 +71,8 @@ class Pool {
   // An idle connection, if one may be had without waiting; else an empty lease.
   Lease try_acquire(bool bulk);
   // Errors: why no connection could be opened (HostUnreachable, NetworkTimeout, …);
-  // NetworkInterfaceExceededTimeLimit(202) when the deadline passed or the line is too long.
+  // NetworkInterfaceExceededTimeLimit(202) when the deadline passed with all connections in use, or the
+  // line is too long.
   Task<Result<Lease>> acquire(TimePoint deadline, bool bulk);
   void give_back(std::unique_ptr<Connection> connection) noexcept;  // by Lease
 

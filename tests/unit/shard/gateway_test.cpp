@@ -229,7 +229,7 @@ TEST_CASE("a state change inside writeConcernError") {
   set.a.answer = [&](DocView) { return json(reply); };
   SECTION("is retried when the write has a txnNumber") {
     auto call = set.start(ping, with_retry(RetryPolicy::idempotent));
-    set.run(100ms);
+    set.run(50ms);
     CHECK_FALSE(call->done());
     set.a.role = Role::secondary;
     set.elect_b();
