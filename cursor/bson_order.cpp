@@ -155,14 +155,14 @@ std::weak_ordering compare_at_depth(ValueView a, ValueView b, int depth) noexcep
 // One byte per canonical type; never 0, which ends a list of elements.
 char type_byte(BsonType type) noexcept { return static_cast<char>(canonical_type(type) + 3); }
 
+std::uint16_t swapped(std::uint16_t value) noexcept { return __builtin_bswap16(value); }
+std::uint32_t swapped(std::uint32_t value) noexcept { return __builtin_bswap32(value); }
+std::uint64_t swapped(std::uint64_t value) noexcept { return __builtin_bswap64(value); }
+
 template <class T>
 void put_big_endian(std::string& key, T value) {
-  std::array<char, sizeof(T)> bytes;
-  for (std::size_t i = sizeof(T); i-- > 0;) {
-    bytes[i] = static_cast<char>(value & 0xffU);
-    value = static_cast<T>(value >> 8U);
-  }
-  key.append(bytes.data(), bytes.size());
+  const T bytes = swapped(value);
+  key.append(reinterpret_cast<const char*>(&bytes), sizeof bytes);
 }
 
 void put_bytes(std::string& key, Bytes bytes) {
@@ -186,14 +186,17 @@ void put_escaped(std::string& key, std::string_view text) {
 constexpr char exact = 0;
 constexpr char inexact = 1;
 
-void put_double(std::string& key, double value) {
+void put_double(std::string& key, double value, char exactness) {
   constexpr std::uint64_t sign_bit = std::uint64_t{1} << 63U;
   std::uint64_t bits = 0;  // NaN: below −∞
   if (!std::isnan(value)) {
     bits = std::bit_cast<std::uint64_t>(value + 0.0);  // −0 + 0 is 0
     bits = (bits & sign_bit) != 0 ? ~bits : bits | sign_bit;
   }
-  put_big_endian(key, bits);
+  std::array<char, 9> bytes;
+  store_le(bytes.data(), swapped(bits));
+  bytes[8] = exactness;
+  key.append(bytes.data(), bytes.size());
 }
 
 void put_decimal_digits(std::string& key, Decimal value) {
@@ -227,16 +230,14 @@ void put_finite_decimal(std::string& key, const Decimal& value) {
     floor = std::nextafter(floor, -infinity);
     order = std::weak_ordering::greater;
   }
-  put_double(key, floor);
-  key.push_back(order == 0 ? exact : inexact);
+  put_double(key, floor, order == 0 ? exact : inexact);
   if (order != 0) put_decimal_digits(key, value);
 }
 
 void put_integer(std::string& key, std::int64_t value) {
   constexpr std::int64_t exact_max = std::int64_t{1} << 53U;
   if (value >= -exact_max && value <= exact_max) [[likely]] {
-    put_double(key, static_cast<double>(value));
-    key.push_back(exact);
+    put_double(key, static_cast<double>(value), exact);
     return;
   }
   double floor = static_cast<double>(value);
@@ -245,8 +246,7 @@ void put_integer(std::string& key, std::int64_t value) {
     floor = std::nextafter(floor, -two_to_63);
     order = std::weak_ordering::greater;
   }
-  put_double(key, floor);
-  key.push_back(order == 0 ? exact : inexact);
+  put_double(key, floor, order == 0 ? exact : inexact);
   if (order != 0) put_decimal_digits(key, Decimal::from_int64(value));
 }
 
@@ -262,8 +262,7 @@ void put_number(std::string& key, ValueView value) {
       return;
     }
   }
-  put_double(key, *value.to_double());
-  key.push_back(exact);
+  put_double(key, *value.to_double(), exact);
 }
 
 void put_payload(std::string& key, ValueView value, int depth);

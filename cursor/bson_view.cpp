@@ -184,8 +184,19 @@ Result<DocView> DocView::parse(Bytes bytes) {
 }
 
 Element DocView::find(std::string_view name) const noexcept {
-  for (DocIterator at = begin(); !at.done(); ++at) {
-    if (at->name == name) return *at;
+  // The iterator's steps, without filling in the elements that are passed over.
+  const std::uint8_t* const end = data_ + size() - 1;
+  for (const std::uint8_t* at = data_ + 4; at != end;) {
+    const std::uint8_t* const nul =
+        detail::find_nul(at + 1, static_cast<std::size_t>(end - at) - 1);
+    if (nul == nullptr) return {};
+    const std::size_t length = static_cast<std::size_t>(nul - at) - 1;
+    if (std::string_view(reinterpret_cast<const char*>(at) + 1, length) == name) {
+      return *DocIterator(at, end);
+    }
+    const auto size_here = bson_value_size(static_cast<BsonType>(*at), nul + 1, end);
+    if (!size_here) return {};
+    at = nul + 1 + *size_here;
   }
   return {};
 }

@@ -242,20 +242,35 @@ inline std::optional<std::size_t> bson_value_size(BsonType type, const std::uint
   return length + 4;
 }
 
+namespace detail {
+// The NUL that ends a name, or nullptr. Names are short: eight bytes at a time, without a call.
+inline const std::uint8_t* find_nul(const std::uint8_t* at, std::size_t room) noexcept {
+  constexpr std::uint64_t ones = 0x0101010101010101;
+  constexpr std::uint64_t highs = 0x8080808080808080;
+  for (; room >= 8; at += 8, room -= 8) {
+    const auto word = load_le<std::uint64_t>(at);
+    const std::uint64_t zeros = (word - ones) & ~word & highs;  // its lowest bit is exact
+    if (zeros != 0) return at + std::countr_zero(zeros) / 8;
+  }
+  for (; room > 0; ++at, --room) {
+    if (*at == 0) return at;
+  }
+  return nullptr;
+}
+}  // namespace detail
+
 inline void DocIterator::read() noexcept {
   if (at_ != end_) [[likely]] {
     const std::uint8_t* name = at_ + 1;
-    const std::size_t room = static_cast<std::size_t>(end_ - name);
-    const void* nul = room == 0 ? nullptr : std::memchr(name, 0, room);
+    const std::uint8_t* nul = detail::find_nul(name, static_cast<std::size_t>(end_ - name));
     if (nul != nullptr) [[likely]] {
-      const std::uint8_t* value = static_cast<const std::uint8_t*>(nul) + 1;
+      const std::uint8_t* value = nul + 1;
       const auto type = static_cast<BsonType>(*at_);
       const std::optional<std::size_t> size = bson_value_size(type, value, end_);
       if (size) [[likely]] {
         element_.type = type;
         element_.bytes = {value, *size};
-        element_.name = {reinterpret_cast<const char*>(name),
-                         static_cast<std::size_t>(value - name) - 1};
+        element_.name = {reinterpret_cast<const char*>(name), static_cast<std::size_t>(nul - name)};
         element_.raw = {at_, static_cast<std::size_t>(value - at_) + *size};
         return;
       }

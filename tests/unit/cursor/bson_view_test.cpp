@@ -75,6 +75,22 @@ TEST_CASE("find takes the first of a name, and names whole", "[view]") {
   CHECK_FALSE(doc.view()[std::string_view("a\0", 2)].exists());
 }
 
+TEST_CASE("names of every length are found, up to the last byte", "[view]") {
+  for (std::size_t length = 0; length < 40; ++length) {
+    const std::string name(length, 'n');
+    BsonWriter writer;
+    writer.append_null("x" + name).append_null(name);
+    const BsonDoc doc = std::move(writer).finish();
+    std::vector<std::uint8_t> exact(doc.view().data(), doc.view().data() + doc.size());
+    const DocView view = DocView::trusted(exact.data());
+    CHECK(view.find(name).is_null());
+    CHECK(view.find("x" + name).is_null());
+    CHECK_FALSE(view.find("y" + name).exists());
+    CHECK(view.count() == 2);
+  }
+  CHECK_FALSE(DocView().find(std::string_view()).exists());
+}
+
 TEST_CASE("dotted paths go through documents only", "[view]") {
   const BsonDoc doc = json(R"({"a":{"b":{"c":7}},"l":[{"b":1}],"s":"x"})");
   CHECK(doc.view().find_path("a.b.c").as_int32() == 7);
