@@ -1,0 +1,150 @@
+// A worker over shards that are functions: no sockets, no threads.
+#pragma once
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proxy/catalog/static_routing.h"
+#include "proxy/exec/context.h"
+#include "proxy/exec/request.h"
+#include "proxy/exec/response.h"
+#include "proxy/exec/transactions.h"
+#include "proxy/shard/connection.h"
+#include "proxy/wire/message.h"
+#include "proxy/wire/op_msg.h"
+
+namespace spillway::test {
+
+// A document from JSON with single quotes.
+inline BsonDoc doc(std::string_view json) {
+  std::string text(json);
+  std::replace(text.begin(), text.end(), '\'', '"');
+  INFO("document " << text);
+  auto parsed = BsonDoc::from_json(text);
+  REQUIRE(parsed.has_value());
+  return *std::move(parsed);
+}
+
+// Every command is answered at once by `answer`; all that were sent are kept in `sent`.
+class FakeGateway final : public shard::Gateway {
+ public:
+  using Answer = std::function<Result<BsonDoc>(std::uint16_t shard, DocView command)>;
+
+  FakeGateway(const catalog::RoutingSnapshot& routing, Answer answer) : answer_(std::move(answer)) {
+    for (const catalog::Shard& shard : routing.shards()) {
+      shard::ShardState& state = states_.emplace_back();
+      state.name = shard.name;
+      state.max_wire_version = 21;
+      shard::HostState& host = state.hosts.emplace_back();
+      host.address = {"127.0.0.1", static_cast<std::uint16_t>(27018 + shard.index)};
+      host.known = host.primary = true;
+    }
+  }
+
+  Task<Result<shard::Reply>> call(std::uint16_t shard, shard::Command command,
+                                  shard::CallOptions options) override {
+    SPILLWAY_CHECK(command.section_count == 2);
+    const DocView body = DocView::trusted(command.sections[1].iov_base);
+    sent.emplace_back(shard, BsonDoc(body));
+    auto answered = answer_(shard, body);
+    if (answered.has_error()) co_return answered.error();
+    const std::size_t bytes = wire::op_msg_prefix_bytes + answered->size();
+    auto buffer = Buffer::allocate(*options.budget, bytes);
+    SPILLWAY_CHECK(buffer.has_value());
+    const std::uint8_t prefix[wire::op_msg_prefix_bytes] = {};
+    buffer->append(prefix, sizeof prefix);
+    buffer->append(answered->view().data(), answered->size());
+    wire::MessageHeader header;
+    header.message_length = static_cast<std::int32_t>(bytes);
+    header.op_code = static_cast<std::int32_t>(wire::OpCode::msg);
+    wire::write_header(buffer->data(), header);
+    shard::Reply reply;
+    reply.bytes = *std::move(buffer);
+    reply.message_bytes = bytes;
+    reply.host = states_[shard].hosts.front().address;
+    co_return reply;
+  }
+  const std::vector<shard::ShardState>& states() const override { return states_; }
+  std::vector<shard::ShardState>& states() { return states_; }
+  Task<bool> wait_until_known(TimePoint) override { co_return true; }
+  void tick(TimePoint) override {}
+  Task<void> shut_down() override { co_return; }
+
+  std::vector<std::pair<std::uint16_t, BsonDoc>> sent;
+
+ private:
+  Answer answer_;
+  std::vector<shard::ShardState> states_;
+};
+
+inline std::shared_ptr<const catalog::RoutingSnapshot> routing_of(const std::string& yaml) {
+  auto loaded = catalog::load_static_routing(yaml, "test.yaml");
+  if (loaded.has_error()) FAIL(loaded.error().message);
+  return *loaded;
+}
+
+// One worker, its shared state and its shards.
+struct FakeWorker {
+  FakeWorker(std::shared_ptr<const catalog::RoutingSnapshot> routing, FakeGateway::Answer answer)
+      : gateway(*routing, std::move(answer)) {
+    shared.routing = std::move(routing);
+    shared.workers.push_back(&context);
+    shared.facts.host_name = "router:27017";
+    shared.facts.start_time = Clock::now();
+  }
+
+  // Runs a task to its end. It must not wait for anything but this loop.
+  template <class T>
+  T run(Task<T> task) {
+    std::optional<T> result;
+    loop.spawn(keep(std::move(task), &result));
+    loop.poll_until_idle();
+    REQUIRE(result.has_value());
+    return *std::move(result);
+  }
+
+  Loop loop{Loop::Drive::manual};
+  Pump pump{loop};
+  exec::Shared shared{0};
+  FakeGateway gateway;
+  exec::Context context{loop, pump, gateway, shared, 0, {}};
+
+ private:
+  template <class T>
+  static Task<void> keep(Task<T> task, std::optional<T>* result) {
+    T value = co_await task;
+    result->emplace(std::move(value));
+  }
+};
+
+// A client's command: the document and the request that points into it.
+struct FakeRequest {
+  explicit FakeRequest(std::string_view json) : body(doc(json)) {
+    wire::OpMsg message;
+    message.body = body;
+    auto parsed = exec::parse_request(message, {}, Clock::now());
+    if (parsed.has_error()) FAIL(parsed.error().message);
+    request = *std::move(parsed);
+  }
+  BsonDoc body;
+  exec::Request request;
+};
+
+// The whole reply document.
+inline BsonDoc reply_of(const exec::Response& response) {
+  std::vector<std::uint8_t> bytes;
+  for (const iovec& piece : response.pieces()) {
+    const auto* from = static_cast<const std::uint8_t*>(piece.iov_base);
+    bytes.insert(bytes.end(), from, from + piece.iov_len);
+  }
+  REQUIRE(DocView::parse(bytes).has_value());
+  return BsonDoc(std::move(bytes));
+}
+
+}  // namespace spillway::test
