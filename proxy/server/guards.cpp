@@ -29,6 +29,7 @@ constexpr int write_attempts_max = 3;
 // Why a shard is left out from now on; no error of the start.
 struct Skip {
   std::string reason;
+  bool unreachable = false;  // no answer at all: asking more is a waste of time
 };
 
 // A command's reply. `skip`: there is none, or it is ok: 0.
@@ -45,7 +46,7 @@ Task<Answer> ask(exec::Context& context, ShardIndex shard, DocView body) {
   auto reply = co_await call;
   Answer answer;
   if (reply.has_error()) {
-    answer.skip = Skip{reply.error().message};
+    answer.skip = Skip{reply.error().message, true};
     co_return answer;
   }
   answer.reply = *std::move(reply);
@@ -91,6 +92,32 @@ std::string fingerprint_id(const CollectionRouting& collection) {
   return collection.ns.empty() ? "*" : collection.ns;
 }
 
+// What is kept. Bounds hold MinKey, MaxKey and fields with dots, which not every shard stores: they
+// go as bytes; the other fields are for people.
+BsonDoc kept_document(const CollectionRouting& collection,
+                      const catalog::RoutingSnapshot& routing) {
+  const BsonDoc table = catalog::fingerprint_document(collection, routing);
+  BsonWriter kept;
+  kept.append("_id", std::string_view(fingerprint_id(collection)));
+  kept.append("key", std::string_view(to_json(collection.key.pattern())));
+  kept.append_element(table.view().find("fingerprint"));
+  kept.append_element(table.view().find("shards"));
+  kept.append_binary("table", 0, table.view().bytes());
+  return std::move(kept).finish();
+}
+
+Result<void> compare_kept(DocView kept, const CollectionRouting& collection,
+                          const catalog::RoutingSnapshot& routing) {
+  const ValueView table = kept["table"];
+  if (table.type == BsonType::binary) {
+    const auto document = DocView::parse(table.as_binary().data);
+    if (document.has_value()) return catalog::compare_fingerprint(*document, collection, routing);
+  }
+  return Error(ErrorCode::failed_to_parse,
+               fmt::format("The stored fingerprint of {} cannot be read: it has no table",
+                           fingerprint_id(collection)));
+}
+
 BsonDoc insert_command(DocView fingerprint) {
   BsonWriter insert;
   insert.append("insert", "routing");
@@ -122,7 +149,7 @@ bool wrote_one(DocView reply) {
 Task<Result<std::optional<Skip>>> guard_collection(exec::Context& context, ShardIndex primary,
                                                    const CollectionRouting& collection) {
   const catalog::RoutingSnapshot& routing = context.routing();
-  const BsonDoc wanted = catalog::fingerprint_document(collection, routing);
+  const BsonDoc wanted = kept_document(collection, routing);
   const BsonDoc find = find_by_id("routing", "spillway", fingerprint_id(collection));
   std::string refusal = "somebody else keeps writing it";
   for (int attempt = 0; attempt < write_attempts_max; ++attempt) {
@@ -132,7 +159,7 @@ Task<Result<std::optional<Skip>>> guard_collection(exec::Context& context, Shard
     BsonDoc write = insert_command(wanted);
     if (found.document) {
       const DocView stored = *found.document;
-      auto compared = catalog::compare_fingerprint(stored, collection, routing);
+      auto compared = compare_kept(stored, collection, routing);
       if (compared.has_error()) co_return compared.error();
       const bool same = stored["fingerprint"].to_int64() == wanted.view()["fingerprint"].to_int64();
       if (same) co_return std::optional<Skip>();
@@ -225,6 +252,7 @@ Task<Result<std::optional<Skip>>> guard_shard(exec::Context& context, ShardIndex
   auto identifying = guard_identity(context, shard);
   auto identified = co_await identifying;
   if (identified.has_error()) co_return identified.error();
+  if (*identified && (*identified)->unreachable) co_return identified;
   // Somebody who may not read admin may still be allowed to read and write elsewhere.
   if (*identified) {
     log::warning("shard {} does not say whether it belongs to a cluster: {}",

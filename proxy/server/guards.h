@@ -1,9 +1,11 @@
 // Guards at the start: a routing table that does not fit the data must not be used.
 //
 // - A shard with a shardIdentity belongs to a MongoDB cluster, whose balancer moves documents
-// unseen: refused.
-// - `spillway.routing` on each collection's primary shard keeps the owners of its ranges
-// (catalog/fingerprint.h).
+// unseen:
+//   refused.
+// - `spillway.routing` on each collection's primary shard keeps the owners of its ranges:
+//     {_id: <ns, or "*" for the default key>, key: <text>, fingerprint: long, shards: [names],
+//      table: BinData(the document of catalog/fingerprint.h)}
 //   A table that gives a range to another shard is refused, naming the range; the first start
 //   writes what it finds, and two that start at the same time compare with each other.
 #pragma once

@@ -113,6 +113,26 @@ TEST_CASE("the_first_start_keeps_the_routing_and_later_ones_compare") {
   CHECK(start(shards, split_at_m("s0", "s1")).has_value());  // a refusal changes nothing
 }
 
+TEST_CASE("what_is_kept_can_be_stored_by_every_shard") {
+  Shards shards;
+  const std::string yaml = std::string(head) + R"(
+  collections:
+    - {ns: app.deep, key: {a.b: hashed}}
+)";
+  REQUIRE(start(shards, yaml).has_value());
+  REQUIRE(shards.documents[{1, "spillway.routing"}].size() == 1);
+  // No MinKey, no MaxKey, and no field with a dot.
+  for (const Element& field : shards.documents[{1, "spillway.routing"}][0].view()) {
+    INFO(field.name);
+    CHECK(field.name.find('.') == std::string_view::npos);
+    const bool plain = field.is_string() || field.is_array() || field.type == BsonType::int64 ||
+                       field.type == BsonType::binary;
+    CHECK(plain);
+  }
+  CHECK(start(shards, yaml).has_value());
+  CHECK(shards.writes == 1);
+}
+
 TEST_CASE("a_fingerprint_that_is_old_but_agrees_is_replaced") {
   Shards shards;
   REQUIRE(start(shards, split_at_m("s0", "s1")).has_value());
