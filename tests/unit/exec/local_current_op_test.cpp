@@ -40,7 +40,7 @@ struct Clients {
     running.running_since = Clock::now() - std::chrono::milliseconds(2500);
     running.operation_id = 41;
     idle.connection_id = 6;
-    idle.operation_id = 41;  // its last one had this number, in another life
+    idle.operation_id = 40;  // of its last one, which has ended
     worker.context.clients = {&running, &idle};
   }
   FakeRequest find{"{'find': 'people', 'filter': {'a': 1}, '$db': 'town'}"};
@@ -139,6 +139,11 @@ TEST_CASE("a_large_command_is_cut") {
   CHECK(row.size() < 2'000);
   CHECK(row.view()["command"].as_document()["$truncated"].is_string());
   CHECK(row.view().find_path("command.comment").as_string() == "mine");
+  // The command always cuts; the stage does when it is told to.
+  const auto listed =
+      run_current_op(worker, clients.idle, "{'currentOp': 1, 'opid': 41, '$db': 'admin'}");
+  REQUIRE(listed.has_value());
+  CHECK(listed->size() < 2'000);
 }
 
 TEST_CASE("a_shard_that_fails_is_named") {
@@ -260,6 +265,7 @@ TEST_CASE("kill_op_marks_the_operation_or_asks_its_shard") {
   const FakeRequest other("{'killOp': 1, 'op': 40, '$db': 'admin'}");
   REQUIRE(worker.run(kill_op_command(worker.context, clients.idle, other.request)).has_value());
   CHECK_FALSE(clients.running.kill_requested);
+  CHECK_FALSE(clients.idle.kill_requested);  // its operation 40 has ended
 
   const FakeRequest local("{'killOp': 1, 'op': 41, '$db': 'admin'}");
   auto reply = worker.run(kill_op_command(worker.context, clients.idle, local.request));
