@@ -15,16 +15,16 @@ namespace {
 
 using wire::OpCode;
 
-// Where a reply is first read to: small ones are complete after one system call. Its content is lost at the
-// next suspension, so that one per thread serves all connections.
+// Where a reply is first read to: small ones are complete after one system call. Its content is
+// lost at the next suspension, so that one per thread serves all connections.
 constexpr std::size_t scratch_bytes = 16 * limits::kib;
 MutableBytes receive_scratch() noexcept {
   alignas(64) thread_local std::array<std::uint8_t, scratch_bytes> scratch;
   return scratch;
 }
 
-// The start of a reply tells everything once this much of it is there: the header, the flags, the kind of
-// the first section and its length. It is also the size of the smallest OP_MSG with a body.
+// The start of a reply tells everything once this much of it is there: the header, the flags, the
+// kind of the first section and its length. It is also the size of the smallest OP_MSG with a body.
 constexpr std::size_t start_bytes = wire::op_msg_prefix_bytes + 5;
 constexpr std::size_t header_and_flags_bytes = limits::message_header_bytes + 4;
 // A shorter command is not worth the work of compressing it.
@@ -41,7 +41,8 @@ std::string_view command_name(const Command& command) noexcept {
   return rest.substr(0, rest.find('\0'));
 }
 
-void write_prefix(std::uint8_t* to, std::size_t total, std::int32_t request_id, std::uint32_t flags) {
+void write_prefix(std::uint8_t* to, std::size_t total, std::int32_t request_id,
+                  std::uint32_t flags) {
   wire::write_header(to, {.message_length = static_cast<std::int32_t>(total),
                           .request_id = request_id,
                           .response_to = 0,
@@ -71,7 +72,8 @@ void Connection::fail(Error why) {
 
 Error Connection::failure() const {
   if (cause_) return *cause_;
-  if (send_timed_out_) return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+  if (send_timed_out_)
+    return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
   return Error(ErrorCode::host_unreachable, "the connection broke while a command was sent");
 }
 
@@ -95,10 +97,10 @@ Error Connection::wait_failed(bool timed_out) {
 }
 
 Error Connection::read_failed(IoResult got) {
-  return broken_by(Error(ErrorCode::host_unreachable,
-                         got.status == IoResult::Status::closed
-                             ? "the connection was closed by the shard"
-                             : "the connection broke while a reply was awaited"));
+  return broken_by(
+      Error(ErrorCode::host_unreachable, got.status == IoResult::Status::closed
+                                             ? "the connection was closed by the shard"
+                                             : "the connection broke while a reply was awaited"));
 }
 
 // --- sending
@@ -157,8 +159,8 @@ Task<bool> Connection::send_compressed(const Command& command, TimePoint deadlin
   std::array<std::uint8_t, header_and_flags_bytes> prefix;
   write_prefix(prefix.data(), total, next_request_id_, command.flags);
   auto whole = Buffer::allocate(*compression_budget_, total);
-  auto packed =
-      Buffer::allocate(*compression_budget_, wire::compressed_message_size_max(*compressor_, total));
+  auto packed = Buffer::allocate(*compression_budget_,
+                                 wire::compressed_message_size_max(*compressor_, total));
   if (whole && packed) {
     whole->append(prefix.data(), prefix.size());
     for (std::size_t i = 0; i < command.section_count; ++i) {
@@ -184,7 +186,7 @@ Task<bool> Connection::send_compressed(const Command& command, TimePoint deadlin
 // What the first bytes of a reply say, as far as they are there (at least a header).
 Result<Connection::Incoming> Connection::check_start(Bytes start) const {
   Incoming incoming;
-  auto header = wire::parse_header(start);
+  auto header = wire::parse_reply_header(start);
   if (header.has_error()) return header.error();
   incoming.header = *header;
   incoming.compressed = header->is(OpCode::compressed);
@@ -206,8 +208,8 @@ Result<Connection::Incoming> Connection::check_start(Bytes start) const {
   return incoming;
 }
 
-// Reads until the reply's length is known, takes memory for as much of it as is wanted, and copies into it
-// what has come.
+// Reads until the reply's length is known, takes memory for as much of it as is wanted, and copies
+// into it what has come.
 Task<Result<Buffer>> Connection::receive_start(MemoryBudget& budget, bool stream,
                                                Incoming& incoming, TimePoint deadline) {
   std::array<std::uint8_t, start_bytes> early;  // what came before the start was complete
@@ -233,7 +235,8 @@ Task<Result<Buffer>> Connection::receive_start(MemoryBudget& budget, bool stream
     }
     const auto length = static_cast<std::size_t>(incoming.header.message_length);
     if (have > length) co_return broken_by(protocol_error("bytes follow a reply"));
-    const bool whole = !stream || incoming.compressed || length <= limits::reply_complete_bytes_max ||
+    const bool whole = !stream || incoming.compressed ||
+                       length <= limits::reply_complete_bytes_max ||
                        (incoming.flags & wire::flags::checksum_present) != 0;
     auto buffer = Buffer::allocate(budget, whole ? length : limits::reply_complete_bytes_max);
     if (!buffer) {
@@ -302,7 +305,8 @@ Result<Buffer> Connection::decompressed(const Incoming& incoming, const Buffer& 
 // One section with one document, which fills the message: so that Reply::body() is what it says.
 Result<void> Connection::check_reply(const Buffer& bytes, const Incoming& incoming) const {
   const bool complete = remaining_ == 0;
-  const auto length = complete ? bytes.size() : static_cast<std::size_t>(incoming.header.message_length);
+  const auto length =
+      complete ? bytes.size() : static_cast<std::size_t>(incoming.header.message_length);
   const std::uint8_t* at = bytes.data();
   const auto flags = load_le<std::uint32_t>(at + limits::message_header_bytes);
   if ((flags & wire::flags::more_to_come) != 0) {
@@ -311,8 +315,9 @@ Result<void> Connection::check_reply(const Buffer& bytes, const Incoming& incomi
   const bool checksum = (flags & wire::flags::checksum_present) != 0;
   const std::size_t tail = checksum ? 4 : 0;
   if (at[header_and_flags_bytes] != 0 ||
-      wire::op_msg_prefix_bytes + std::size_t{load_le<std::uint32_t>(at + wire::op_msg_prefix_bytes)} +
-              tail != length) {
+      wire::op_msg_prefix_bytes +
+              std::size_t{load_le<std::uint32_t>(at + wire::op_msg_prefix_bytes)} + tail !=
+          length) {
     return protocol_error("a reply is not one document");
   }
   if (!complete) return {};

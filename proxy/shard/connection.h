@@ -15,25 +15,27 @@
 
 namespace spillway::shard {
 
-// Life: connected → handshaken → (send → receive)* → closed. A connection whose reply was not read to its end is
-// dirty: it is never pooled again.
+// Life: connected → handshaken → (send → receive)* → closed. A connection whose reply was not read
+// to its end is dirty: it is never pooled again.
 class Connection : public boost::intrusive::list_base_hook<
                        boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
  public:
   Connection(std::unique_ptr<Transport> transport, HostAddress address);
   ~Connection();
 
-  // From now on commands leave compressed, and compressed replies are accepted. `budget` pays for the
-  // compressed bytes; where it refuses, the command leaves as it is.
+  // From now on commands leave compressed, and compressed replies are accepted. `budget` pays for
+  // the compressed bytes; where it refuses, the command leaves as it is.
   void use_compression(wire::Compressor compressor, MemoryBudget& budget) noexcept;
 
-  // Sends header, flags and sections. False: the connection failed; nothing or only part of the command left.
+  // Sends header, flags and sections. False: the connection failed; nothing or only part of the
+  // command left.
   Task<bool> send(const Command& command, TimePoint deadline);
 
-  // Reads a reply's header and then the whole message, or, with `stream` and a long message, its first
-  // limits::reply_complete_bytes_max bytes. The size is checked before memory is taken.
-  // Errors: HostUnreachable(6), MaxTimeMSExpired(50) at the deadline, ProtocolError(17), ChecksumMismatch(288),
-  // ExceededMemoryLimit(146), or what fail() was given. After an error the connection is broken.
+  // Reads a reply's header and then the whole message, or, with `stream` and a long message, its
+  // first limits::reply_complete_bytes_max bytes. The size is checked before memory is taken.
+  // Errors: HostUnreachable(6), MaxTimeMSExpired(50) at the deadline, ProtocolError(17),
+  // ChecksumMismatch(288), ExceededMemoryLimit(146), or what fail() was given. After an error the
+  // connection is broken.
   Task<Result<Reply>> receive(MemoryBudget& budget, bool stream, TimePoint deadline);
 
   // The rest of a streaming reply, as the socket gives it; never reads past the message's end.
@@ -47,7 +49,8 @@ class Connection : public boost::intrusive::list_base_hook<
   void fail(Error why);
   // Why send() failed.
   Error failure() const;
-  // Nothing has arrived and the peer has not hung up: one read that finds nothing. REQUIRES clean().
+  // Nothing has arrived and the peer has not hung up: one read that finds nothing. REQUIRES
+  // clean().
   bool still_quiet();
 
   // The whole of the last command left: the shard may have executed it.
@@ -78,7 +81,8 @@ class Connection : public boost::intrusive::list_base_hook<
                                      TimePoint deadline);
   Task<Result<Buffer>> receive_rest(Buffer buffer, std::size_t want, bool wait_first,
                                     TimePoint deadline);
-  Result<Buffer> decompressed(const Incoming& incoming, const Buffer& envelope, MemoryBudget& budget) const;
+  Result<Buffer> decompressed(const Incoming& incoming, const Buffer& envelope,
+                              MemoryBudget& budget) const;
   Result<void> check_reply(const Buffer& bytes, const Incoming& incoming) const;
   Error broken_by(Error why);
   Error wait_failed(bool timed_out);

@@ -18,7 +18,8 @@ struct UriDeleter {
 };
 using Uri = std::unique_ptr<mongoc_uri_t, UriDeleter>;
 
-// libmongoc reports options that it does not know as warnings on standard error: ours go to the log.
+// libmongoc reports options that it does not know as warnings on standard error: ours go to the
+// log.
 void forward_warning(mongoc_log_level_t level, const char*, const char* message, void*) {
   if (level <= MONGOC_LOG_LEVEL_WARNING) log::warning("Connection string: {}", message);
 }
@@ -43,11 +44,21 @@ Result<ReadPreference> read_preference_of(const mongoc_uri_t* uri) {
   const mongoc_read_prefs_t* prefs = mongoc_uri_get_read_prefs_t(uri);
   ReadPreference result;
   switch (mongoc_read_prefs_get_mode(prefs)) {
-    case MONGOC_READ_PRIMARY: result.mode = ReadMode::primary; break;
-    case MONGOC_READ_PRIMARY_PREFERRED: result.mode = ReadMode::primary_preferred; break;
-    case MONGOC_READ_SECONDARY: result.mode = ReadMode::secondary; break;
-    case MONGOC_READ_SECONDARY_PREFERRED: result.mode = ReadMode::secondary_preferred; break;
-    case MONGOC_READ_NEAREST: result.mode = ReadMode::nearest; break;
+    case MONGOC_READ_PRIMARY:
+      result.mode = ReadMode::primary;
+      break;
+    case MONGOC_READ_PRIMARY_PREFERRED:
+      result.mode = ReadMode::primary_preferred;
+      break;
+    case MONGOC_READ_SECONDARY:
+      result.mode = ReadMode::secondary;
+      break;
+    case MONGOC_READ_SECONDARY_PREFERRED:
+      result.mode = ReadMode::secondary_preferred;
+      break;
+    case MONGOC_READ_NEAREST:
+      result.mode = ReadMode::nearest;
+      break;
   }
   result.max_staleness_seconds = mongoc_read_prefs_get_max_staleness_seconds(prefs);
   const bson_t* tags = mongoc_read_prefs_get_tags(prefs);
@@ -124,8 +135,7 @@ Result<ConnectionString> parse_connection_string(const std::string& uri) {
     return Error(ErrorCode::failed_to_parse, "Invalid connection string: it names no host");
   }
   if (const char* name = mongoc_uri_get_replica_set(parsed.get())) result.set_name = name;
-  result.direct =
-      mongoc_uri_get_option_as_bool(parsed.get(), MONGOC_URI_DIRECTCONNECTION, false);
+  result.direct = mongoc_uri_get_option_as_bool(parsed.get(), MONGOC_URI_DIRECTCONNECTION, false);
   if (result.hosts.size() > 1 && result.set_name.empty()) {
     return Error(ErrorCode::failed_to_parse,
                  "Invalid connection string: several hosts need replicaSet=<name>");

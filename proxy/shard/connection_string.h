@@ -18,8 +18,9 @@ struct ConnectionString {
   ReadPreference read_preference;  // primary unless the string says otherwise
 };
 
-// Errors, all FailedToParse(9) or CommandNotSupported(115) with the reason: not a mongodb:// string, no host,
-// several hosts without replicaSet, mongodb+srv, Unix sockets, TLS, credentials. For start-up: any thread.
+// Errors, all FailedToParse(9) or CommandNotSupported(115) with the reason: not a mongodb://
+// string, no host, several hosts without replicaSet, mongodb+srv, Unix sockets, TLS, credentials.
+// For start-up: any thread.
 Result<ConnectionString> parse_connection_string(const std::string& uri);
 
 // "host:port", "host", "[::1]:port"; the port is 27017 unless given. nullopt: not an address.

@@ -20,7 +20,8 @@ namespace {
 
 // A command is sent at most this often.
 constexpr int sends_max = 4;
-// Before the third and the fourth time: a host in the middle of a step-down may still call itself primary.
+// Before the third and the fourth time: a host in the middle of a step-down may still call itself
+// primary.
 constexpr std::array<std::chrono::milliseconds, sends_max> pauses{
     std::chrono::milliseconds(0), std::chrono::milliseconds(0), std::chrono::milliseconds(100),
     std::chrono::milliseconds(500)};
@@ -44,6 +45,7 @@ class GatewayImpl final : public Gateway, public ShardListener {
   const std::vector<ShardState>& states() const override;
   Task<bool> wait_until_known(TimePoint deadline) override;
   void tick(TimePoint now) override;
+  void abort_calls() override;
   Task<void> shut_down() override;
 
  private:
@@ -74,8 +76,9 @@ class GatewayImpl final : public Gateway, public ShardListener {
 };
 
 Error in_context(const RemoteShard& shard, const HostAddress* host, Error error) {
-  const std::string where = host != nullptr ? fmt::format("shard {} at {}", shard.name(), host->text())
-                                            : fmt::format("shard {}", shard.name());
+  const std::string where = host != nullptr
+                                ? fmt::format("shard {} at {}", shard.name(), host->text())
+                                : fmt::format("shard {}", shard.name());
   error.message = fmt::format("{}: {}", where, error.message);
   return error;
 }
@@ -83,15 +86,16 @@ Error in_context(const RemoteShard& shard, const HostAddress* host, Error error)
 PoolSettings pool_settings(Loop& loop, Network& network, MemoryBudget& budget,
                            const GatewayOptions& options) {
   Introduction introduction{options.application_name, wire::parse_list(options.compressors)};
-  return PoolSettings{.loop = loop,
-                      .network = network,
-                      .budget = budget,
-                      .introduction = std::move(introduction),
-                      .limits = {.min = options.pool_min,
-                                 .max = std::max<std::size_t>(1, options.pool_max),
-                                 .connecting_max = std::max<std::size_t>(1, options.pool_connecting_max)},
-                      .connect_timeout_ms = options.connect_timeout_ms,
-                      .idle_ms = options.pool_idle_ms};
+  return PoolSettings{
+      .loop = loop,
+      .network = network,
+      .budget = budget,
+      .introduction = std::move(introduction),
+      .limits = {.min = options.pool_min,
+                 .max = std::max<std::size_t>(1, options.pool_max),
+                 .connecting_max = std::max<std::size_t>(1, options.pool_connecting_max)},
+      .connect_timeout_ms = options.connect_timeout_ms,
+      .idle_ms = options.pool_idle_ms};
 }
 
 GatewayImpl::GatewayImpl(Loop& loop, Network& network, MemoryBudget& budget, GatewayOptions options)
@@ -104,8 +108,8 @@ GatewayImpl::GatewayImpl(Loop& loop, Network& network, MemoryBudget& budget, Gat
       log::warning("Shard {}: readPreference in its connection string is not used: clients choose",
                    shard.name);
     }
-    shards_.push_back(std::make_unique<RemoteShard>(settings_, options_, shard.name,
-                                                    std::move(parsed), *this));
+    shards_.push_back(
+        std::make_unique<RemoteShard>(settings_, options_, shard.name, std::move(parsed), *this));
   }
   for (const auto& shard : shards_) shard->start();
 }
@@ -118,9 +122,9 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
     co_return Error(ErrorCode::shard_not_found, fmt::format("there is no shard {}", index));
   }
   if (header_and_flags_bytes + command.bytes() > limits::message_bytes_max) {
-    co_return Error(ErrorCode::bson_object_too_large,
-                    fmt::format("a command of {} bytes is longer than a message may be",
-                                command.bytes()));
+    co_return Error(
+        ErrorCode::bson_object_too_large,
+        fmt::format("a command of {} bytes is longer than a message may be", command.bytes()));
   }
   struct Counted {
     explicit Counted(GatewayImpl& of) : gateway(of) { ++gateway.calls_; }
@@ -201,7 +205,9 @@ GatewayImpl::Attempt GatewayImpl::broken(RemoteShard& shard, Lease lease, Error 
   attempt.failure.error = in_context(shard, &host, why);
   switch (static_cast<ErrorCode>(why.code)) {
     case ErrorCode::max_time_ms_expired:
-    case ErrorCode::exceeded_memory_limit: attempt.failure.final = true; break;
+    case ErrorCode::exceeded_memory_limit:
+      attempt.failure.final = true;
+      break;
     case ErrorCode::network_timeout:
       // The monitor has spoken: only another host may be better.
       attempt.failure.final = !shard.replica_set();
@@ -209,7 +215,7 @@ GatewayImpl::Attempt GatewayImpl::broken(RemoteShard& shard, Lease lease, Error 
     case ErrorCode::host_unreachable:
       shard.network_error(host, lease->pool_notes.generation, why);
       break;
-    default:  // the peer does not keep to the protocol
+    default:  // the peer does not keep to the protocol, or we are shutting down
       attempt.failure.final = true;
       attempt.failure.error.code = static_cast<std::int32_t>(ErrorCode::host_unreachable);
       break;
@@ -255,13 +261,13 @@ GatewayImpl::Attempt GatewayImpl::judge(RemoteShard& shard, Lease lease, Reply r
     }
   }
   const ValueView message = reply.body()["errmsg"];
-  attempt.failure.error = in_context(
-      shard, &reply.host,
-      Error(ErrorCode::host_unreachable,
-            fmt::format("the shard changed its state (code {}): {}", code,
-                        message.is_string() ? message.as_string() : "")));
-  attempt.failure.executed = top_level && is_not_primary(code) ? Failure::Executed::no
-                                                               : Failure::Executed::maybe;
+  attempt.failure.error =
+      in_context(shard, &reply.host,
+                 Error(ErrorCode::host_unreachable,
+                       fmt::format("the shard changed its state (code {}): {}", code,
+                                   message.is_string() ? message.as_string() : "")));
+  attempt.failure.executed =
+      top_level && is_not_primary(code) ? Failure::Executed::no : Failure::Executed::maybe;
   return attempt;
 }
 
@@ -306,6 +312,10 @@ Task<bool> GatewayImpl::wait_until_known(TimePoint deadline) {
 void GatewayImpl::tick(TimePoint now) {
   if (stopped_) return;
   for (const auto& shard : shards_) shard->tick(now);
+}
+
+void GatewayImpl::abort_calls() {
+  for (const auto& shard : shards_) shard->abort_calls();
 }
 
 Task<void> GatewayImpl::shut_down() {

@@ -1,9 +1,10 @@
-// Gateway: how one worker speaks to all shards. Chooses a host, takes a pooled connection, sends one
-// command, returns its reply.
+// Gateway: how one worker speaks to all shards. Chooses a host, takes a pooled connection, sends
+// one command, returns its reply.
 //
 // One per worker; every method is for that worker's thread. Replies of up to
-// limits::reply_complete_bytes_max are complete when call() returns; larger ones are complete too unless the
-// caller asked for a stream, in which case the rest is still in the shard connection's socket.
+// limits::reply_complete_bytes_max are complete when call() returns; larger ones are complete too
+// unless the caller asked for a stream, in which case the rest is still in the shard connection's
+// socket.
 #pragma once
 
 #include <array>
@@ -39,24 +40,26 @@ struct HostAddress {
   std::string text() const;  // "host:port"
 };
 
-// A command on its way out: the OP_MSG sections, without the header and flags, in at most three pieces.
-// Views: the caller keeps the bytes until call() returned.
+// A command on its way out: the OP_MSG sections, without the header and flags, in at most three
+// pieces. Views: the caller keeps the bytes until call() returned.
 struct Command {
-  std::uint32_t flags = 0;             // OP_MSG flag bits (no checksum; never moreToCome)
-  std::array<iovec, 3> sections{};     // kind byte included in the bytes
+  std::uint32_t flags = 0;          // OP_MSG flag bits (no checksum; never moreToCome)
+  std::array<iovec, 3> sections{};  // kind byte included in the bytes
   std::size_t section_count = 0;
   std::size_t bytes() const noexcept;
 
   // The sections of a body without sequences: kind byte 0 and the document.
   static Command of_body(DocView body) noexcept;
-  // The sections of a whole OP_MSG as it arrived: everything after header and flags, checksum cut off.
+  // The sections of a whole OP_MSG as it arrived: everything after header and flags, checksum cut
+  // off.
   static Command of_sections(Bytes sections) noexcept;
 };
 
 // What may be sent again after a failure. (mongos behaviour reference, section 7.3)
 enum class RetryPolicy : std::uint8_t {
   none,            // once
-  not_idempotent,  // only when the shard surely did not execute it: not sent, or a not-primary error
+  not_idempotent,  // only when the shard surely did not execute it: not sent, or a not-primary
+                   // error
   idempotent,      // reads, and writes with a txnNumber
 };
 
@@ -64,14 +67,14 @@ struct CallOptions {
   const ReadPreference* read_preference = nullptr;  // null: primary
   std::optional<HostAddress> host;                  // this host only: getMore, killCursors
   RetryPolicy retry = RetryPolicy::none;
-  TimePoint deadline = time_point_never;            // maxTimeMS; a long query alone is never cut
-  MemoryBudget* budget = nullptr;                   // pays for the reply. REQUIRED
+  TimePoint deadline = time_point_never;  // maxTimeMS; a long query alone is never cut
+  MemoryBudget* budget = nullptr;         // pays for the reply. REQUIRED
   bool stream = false;  // a reply over reply_complete_bytes_max may come as a stream
-  bool bulk = false;    // a getMore or scan: must not take the connections kept for point operations
+  bool bulk = false;  // a getMore or scan: must not take the connections kept for point operations
 };
 
-// A connection on loan. Destroying it returns the connection to its pool if the last reply was read to its
-// end, and closes it otherwise.
+// A connection on loan. Destroying it returns the connection to its pool if the last reply was read
+// to its end, and closes it otherwise.
 class Lease {
  public:
   Lease() noexcept = default;
@@ -89,12 +92,13 @@ class Lease {
   std::unique_ptr<Connection> connection_;
 };
 
-// What a shard answered. `bytes` starts at the OP_MSG header; compressed replies arrive decompressed.
+// What a shard answered. `bytes` starts at the OP_MSG header; compressed replies arrive
+// decompressed.
 struct Reply {
-  Buffer bytes;                // the whole message, or its first bytes if streaming()
+  Buffer bytes;                   // the whole message, or its first bytes if streaming()
   std::size_t message_bytes = 0;  // the message's length
   HostAddress host;
-  Lease lease;                 // only while streaming: the rest of the message is read through it
+  Lease lease;  // only while streaming: the rest of the message is read through it
 
   bool streaming() const noexcept { return bytes.size() < message_bytes; }
   // The reply document. REQUIRES !streaming().
@@ -104,18 +108,18 @@ struct Reply {
 // The state of a shard as its worker's monitor sees it.
 struct HostState {
   HostAddress address;
-  bool known = false;       // answered its last hello
-  bool primary = false;     // writes go here (a standalone counts)
+  bool known = false;    // answered its last hello
+  bool primary = false;  // writes go here (a standalone counts)
   bool secondary = false;
   std::int64_t ping_ms = 0;
   std::size_t in_use = 0, available = 0, created = 0;
 };
 struct ShardState {
   std::string name;
-  std::string set_name;             // empty: standalone
-  bool replica_set = false;         // every known host is a replica-set member
-  bool offers_sort_key = false;     // a mongod: projections may ask for {$meta: "sortKey"}
-  bool ferretdb = false;            // no 16 MB cap on batches, 250 documents when batchSize is missing
+  std::string set_name;          // empty: standalone
+  bool replica_set = false;      // every known host is a replica-set member
+  bool offers_sort_key = false;  // a mongod: projections may ask for {$meta: "sortKey"}
+  bool ferretdb = false;         // no 16 MB cap on batches, 250 documents when batchSize is missing
   std::int32_t max_wire_version = 0;  // the lowest of its known hosts; 0 when none is known
   std::vector<HostState> hosts;
 };
@@ -130,7 +134,7 @@ struct GatewayOptions {
   std::size_t pool_max = 1'000;
   std::size_t pool_connecting_max = 2;
   std::int64_t pool_idle_ms = 300'000;
-  std::string compressors;          // net.shardCompression; empty: none
+  std::string compressors;  // net.shardCompression; empty: none
   std::string application_name = "spillway";
 };
 
@@ -138,10 +142,11 @@ class Gateway {
  public:
   virtual ~Gateway() = default;
 
-  // Sends one command and reads its reply. On failure the error is one a client may see: HostUnreachable(6),
-  // NetworkTimeout(89), FailedToSatisfyReadPreference(133), MaxTimeMSExpired(50), … State-change errors of the
-  // shard (91, 189, 10107, 11600, 11602, 13435, 13436) never leave call(): what retries did not mend becomes
-  // HostUnreachable(6). A reply with ok: 0 and another code is a success here: the caller reads it.
+  // Sends one command and reads its reply. On failure the error is one a client may see:
+  // HostUnreachable(6), NetworkTimeout(89), FailedToSatisfyReadPreference(133),
+  // MaxTimeMSExpired(50), … State-change errors of the shard (91, 189, 10107, 11600, 11602, 13435,
+  // 13436) never leave call(): what retries did not mend becomes HostUnreachable(6). A reply with
+  // ok: 0 and another code is a success here: the caller reads it.
   virtual Task<Result<Reply>> call(std::uint16_t shard, Command command, CallOptions options) = 0;
 
   // The state of every shard, in order. Valid until the loop runs again.
@@ -151,7 +156,11 @@ class Gateway {
 
   // Housekeeping, every 250 ms: trims idle connections, keeps the minimum.
   virtual void tick(TimePoint now) = 0;
-  // Stops monitors, closes idle connections; leases end on their own. co_await before the loop stops.
+  // Ends the commands that shards are working on: their calls fail with HostUnreachable(6) and are
+  // not sent again. For a shutdown whose patience has ended; calls may be made afterwards.
+  virtual void abort_calls() {}
+  // Stops monitors, closes idle connections; leases end on their own. co_await before the loop
+  // stops.
   virtual Task<void> shut_down() = 0;
 };
 

@@ -38,7 +38,8 @@ std::optional<wire::Compressor> agreed(const std::vector<wire::Compressor>& ours
   if (!list.is_array()) return std::nullopt;
   for (const wire::Compressor compressor : ours) {
     for (const Element& name : list.as_document()) {
-      if (name.is_string() && name.as_string() == wire::compressor_name(compressor)) return compressor;
+      if (name.is_string() && name.as_string() == wire::compressor_name(compressor))
+        return compressor;
     }
   }
   return std::nullopt;

@@ -6,8 +6,8 @@
 namespace spillway::shard {
 
 namespace {
-// While a host is down, an attempt to connect gives up after this: one to an address that has just come
-// back would otherwise sit in the kernel's growing pauses between two SYNs.
+// While a host is down, an attempt to connect gives up after this: one to an address that has just
+// come back would otherwise sit in the kernel's growing pauses between two SYNs.
 constexpr std::int64_t reconnect_attempt_ms = 1'000;
 }  // namespace
 
@@ -51,7 +51,8 @@ Task<void> Monitor::check() {
   const bool reused = connection_ != nullptr;
   auto asking = ask();
   auto answered = co_await asking;
-  if (answered.has_error() && reused && !stopped_ && !answered.error().is(ErrorCode::network_timeout)) {
+  if (answered.has_error() && reused && !stopped_ &&
+      !answered.error().is(ErrorCode::network_timeout)) {
     // The connection may have ended for reasons of its own: only a new one tells.
     auto again = ask();
     answered = co_await again;
@@ -113,9 +114,9 @@ Task<Result<Monitor::Answer>> Monitor::connect() {
   // Without compressors: a hello is small, and compressed ones are not allowed.
   const Introduction introduction{settings_.introduction.application_name, {}};
   const TimePoint connected_at = Clock::now();
-  auto introducing = introduce(
-      *connection_, introduction, settings_.budget,
-      connected_at + std::chrono::milliseconds(settings_.connect_timeout_ms));
+  auto introducing =
+      introduce(*connection_, introduction, settings_.budget,
+                connected_at + std::chrono::milliseconds(settings_.connect_timeout_ms));
   auto server = co_await introducing;
   if (server.has_error()) {
     connection_.reset();

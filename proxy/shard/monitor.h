@@ -25,8 +25,8 @@ class MonitorSink {
   ~MonitorSink() = default;
 };
 
-// Life: spawn(run()) → wake() as often as next_check() may have moved → stop() → ended(). Must have ended before it is
-// destroyed.
+// Life: spawn(run()) → wake() as often as next_check() may have moved → stop() → ended(). Must have
+// ended before it is destroyed.
 class Monitor {
  public:
   Monitor(const PoolSettings& settings, HostAddress address, MonitorSink& sink);
@@ -56,8 +56,8 @@ class Monitor {
   std::unique_ptr<Connection> connection_;
   BuildInfo build_;
   bool hello_ok_ = false;
-  bool down_ = false;         // the last check failed
-  TimePoint last_sign_;       // when the host last did anything: answer, refuse, hang up
+  bool down_ = false;    // the last check failed
+  TimePoint last_sign_;  // when the host last did anything: answer, refuse, hang up
   Waiter* nap_ = nullptr;
   bool stopped_ = false;
   bool ended_ = true;

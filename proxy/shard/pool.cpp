@@ -15,8 +15,8 @@ constexpr auto trusted_idle_time = std::chrono::seconds(1);
 }  // namespace
 
 std::size_t connections_to_create(const PoolCounts& counts, const PoolLimits& limits) noexcept {
-  const std::size_t wanted = std::clamp(counts.waiting + counts.in_use, limits.min,
-                                        std::max(limits.min, limits.max));
+  const std::size_t wanted =
+      std::clamp(counts.waiting + counts.in_use, limits.min, std::max(limits.min, limits.max));
   const std::size_t have = counts.idle + counts.in_use + counts.connecting;
   if (wanted <= have || counts.connecting >= limits.connecting_max) return 0;
   return std::min(wanted - have, limits.connecting_max - counts.connecting);
@@ -164,8 +164,7 @@ void Pool::open_missing() {
 
 Task<void> Pool::open_one() {
   const std::uint64_t generation = generation_;
-  const TimePoint deadline =
-      Clock::now() + std::chrono::milliseconds(settings_.connect_timeout_ms);
+  const TimePoint deadline = Clock::now() + std::chrono::milliseconds(settings_.connect_timeout_ms);
   std::optional<Error> failed;
   std::unique_ptr<Connection> connection;
   auto connecting = settings_.network.connect(address_.host, address_.port, deadline);

@@ -1,9 +1,9 @@
 // Pool: one worker's connections to one host.
 //
-// Requests take the most recently used idle connection, or wait in line while new ones are opened. Bulk
-// requests (getMores, scans) cannot take the last quarter of the maximum, so that point operations always
-// find a connection that no stream holds. Dropping the pool starts a new generation: connections of an older one
-// are closed as they come back.
+// Requests take the most recently used idle connection, or wait in line while new ones are opened.
+// Bulk requests (getMores, scans) cannot take the last quarter of the maximum, so that point
+// operations always find a connection that no stream holds. Dropping the pool starts a new
+// generation: connections of an older one are closed as they come back.
 //
 // Belongs to one loop's thread. A Lease points back to its pool: the pool outlives them (quiet()).
 // Source: mongos behaviour reference, section 7.1.
@@ -71,8 +71,8 @@ class Pool {
   // An idle connection, if one may be had without waiting; else an empty lease.
   Lease try_acquire(bool bulk);
   // Errors: why no connection could be opened (HostUnreachable, NetworkTimeout, …);
-  // NetworkInterfaceExceededTimeLimit(202) when the deadline passed with all connections in use, or the
-  // line is too long.
+  // NetworkInterfaceExceededTimeLimit(202) when the deadline passed with all connections in use, or
+  // the line is too long.
   Task<Result<Lease>> acquire(TimePoint deadline, bool bulk);
   void give_back(std::unique_ptr<Connection> connection) noexcept;  // by Lease
 
@@ -90,7 +90,7 @@ class Pool {
   std::size_t idle() const noexcept { return idle_.size(); }
   std::size_t in_use() const noexcept { return in_use_; }
   std::size_t waiting() const noexcept { return waiting_; }
-  std::size_t created() const noexcept { return created_; }    // ever
+  std::size_t created() const noexcept { return created_; }      // ever
   std::uint64_t returned() const noexcept { return returned_; }  // leases that ended, ever
   const HostAddress& address() const noexcept { return address_; }
 
@@ -103,7 +103,8 @@ class Pool {
     std::unique_ptr<Connection> connection;
     std::optional<Error> error;
   };
-  using Connections = boost::intrusive::list<Connection, boost::intrusive::constant_time_size<false>>;
+  using Connections =
+      boost::intrusive::list<Connection, boost::intrusive::constant_time_size<false>>;
 
   bool bulk_allowed() const noexcept;
   std::unique_ptr<Connection> take_idle();

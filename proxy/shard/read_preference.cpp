@@ -56,9 +56,9 @@ Result<std::int64_t> parse_max_staleness(ValueView value) {
   const std::optional<double> seconds = value.to_double();
   if (!seconds || !(*seconds == 0 || *seconds >= static_cast<double>(max_staleness_seconds_min)) ||
       *seconds > 2'147'483'647.0) {
-    return Error(ErrorCode::max_staleness_out_of_range,
-                 fmt::format("maxStalenessSeconds must be at least {} seconds",
-                             max_staleness_seconds_min));
+    return Error(
+        ErrorCode::max_staleness_out_of_range,
+        fmt::format("maxStalenessSeconds must be at least {} seconds", max_staleness_seconds_min));
   }
   return *seconds == 0 ? -1 : static_cast<std::int64_t>(*seconds);
 }
@@ -103,7 +103,8 @@ Result<ReadPreference> ReadPreference::parse(DocView document) {
       return Error(ErrorCode::bad_value, "The read preference 'primary' takes no tags");
     }
     if (result.max_staleness_seconds >= 0) {
-      return Error(ErrorCode::bad_value, "The read preference 'primary' takes no maxStalenessSeconds");
+      return Error(ErrorCode::bad_value,
+                   "The read preference 'primary' takes no maxStalenessSeconds");
     }
     if (hedge) {
       return Error(ErrorCode::invalid_options, "The read preference 'primary' takes no hedge");

@@ -10,13 +10,19 @@
 
 namespace spillway::shard {
 
-enum class ReadMode : std::uint8_t { primary, primary_preferred, secondary, secondary_preferred, nearest };
+enum class ReadMode : std::uint8_t {
+  primary,
+  primary_preferred,
+  secondary,
+  secondary_preferred,
+  nearest
+};
 
 struct ReadPreference {
   using TagSet = std::vector<std::pair<std::string, std::string>>;
 
   ReadMode mode = ReadMode::primary;
-  std::vector<TagSet> tag_sets;          // tried in order; empty: any server
+  std::vector<TagSet> tag_sets;             // tried in order; empty: any server
   std::int64_t max_staleness_seconds = -1;  // −1: no limit
 
   // Errors: FailedToParse(9) for an unknown mode, BadValue(2) for tags with primary,

@@ -18,11 +18,16 @@ constexpr auto progress_expected_within = std::chrono::seconds(1);
 
 std::string_view mode_name(ReadMode mode) noexcept {
   switch (mode) {
-    case ReadMode::primary: return "primary";
-    case ReadMode::primary_preferred: return "primaryPreferred";
-    case ReadMode::secondary: return "secondary";
-    case ReadMode::secondary_preferred: return "secondaryPreferred";
-    case ReadMode::nearest: return "nearest";
+    case ReadMode::primary:
+      return "primary";
+    case ReadMode::primary_preferred:
+      return "primaryPreferred";
+    case ReadMode::secondary:
+      return "secondary";
+    case ReadMode::secondary_preferred:
+      return "secondaryPreferred";
+    case ReadMode::nearest:
+      return "nearest";
   }
   return "primary";
 }
@@ -109,15 +114,22 @@ void RemoteShard::perform(const TopologyActions& actions) {
     Member* member = find(action.host);
     if (member == nullptr) continue;
     switch (action.kind) {
-      case Kind::add_host: break;
-      case Kind::remove_host: retire_member(action.host); break;
-      case Kind::drop_pool: member->pool.drop(); break;
-      case Kind::fail_in_flight:
-        member->pool.fail_in_flight(Error(
-            ErrorCode::network_timeout, fmt::format("no sign of life for {} ms",
-                                                    settings_.connect_timeout_ms)));
+      case Kind::add_host:
         break;
-      case Kind::check_now: member->monitor.wake(); break;
+      case Kind::remove_host:
+        retire_member(action.host);
+        break;
+      case Kind::drop_pool:
+        member->pool.drop();
+        break;
+      case Kind::fail_in_flight:
+        member->pool.fail_in_flight(
+            Error(ErrorCode::network_timeout,
+                  fmt::format("no sign of life for {} ms", settings_.connect_timeout_ms)));
+        break;
+      case Kind::check_now:
+        member->monitor.wake();
+        break;
     }
   }
 }
@@ -232,13 +244,15 @@ Result<Lease> RemoteShard::try_lease(const CallOptions& options) {
 Error RemoteShard::none_eligible(const CallOptions& options) const {
   const ReadMode mode =
       options.read_preference != nullptr ? options.read_preference->mode : ReadMode::primary;
-  return Error(ErrorCode::failed_to_satisfy_read_preference,
-               fmt::format("Could not find host matching read preference {{ mode: \"{}\" }} for set {} "
-                           ":: caused by :: {}",
-                           mode_name(mode), topology_.set_name(), topology_.explain()));
+  return Error(
+      ErrorCode::failed_to_satisfy_read_preference,
+      fmt::format("Could not find host matching read preference {{ mode: \"{}\" }} for set {} "
+                  ":: caused by :: {}",
+                  mode_name(mode), topology_.set_name(), topology_.explain()));
 }
 
-Task<Result<RemoteShard::Member*>> RemoteShard::choose(const CallOptions& options, TimePoint until) {
+Task<Result<RemoteShard::Member*>> RemoteShard::choose(const CallOptions& options,
+                                                       TimePoint until) {
   for (;;) {
     auto selected = select(options);
     if (selected.has_error() || *selected != nullptr) co_return selected;
@@ -273,15 +287,21 @@ void RemoteShard::watch_progress(Member& member, TimePoint now) {
 
 void RemoteShard::tick(TimePoint now) {
   if (stopped_) return;
-  std::erase_if(retired_, [](const auto& member) {
-    return member->pool.quiet() && member->monitor.ended();
-  });
+  std::erase_if(retired_,
+                [](const auto& member) { return member->pool.quiet() && member->monitor.ended(); });
   for (const auto& member : members_) {
     watch_progress(*member, now);
     const ServerType type = type_of(member->pool.address());
     const bool useful = type != ServerType::unknown && type != ServerType::rs_arbiter &&
                         type != ServerType::rs_other;
     member->pool.tick(now, useful);
+  }
+}
+
+void RemoteShard::abort_calls() {
+  const Error why(ErrorCode::shutdown_in_progress, "the proxy is shutting down");
+  for (const auto* list : {&members_, &retired_}) {
+    for (const auto& member : *list) member->pool.fail_in_flight(why);
   }
 }
 
@@ -316,8 +336,8 @@ ShardState RemoteShard::state() const {
     HostState& each = state.hosts.emplace_back();
     each.address = host.address;
     each.known = host.server.known();
-    each.primary = host.server.type == ServerType::rs_primary ||
-                   host.server.type == ServerType::standalone;
+    each.primary =
+        host.server.type == ServerType::rs_primary || host.server.type == ServerType::standalone;
     each.secondary = host.server.type == ServerType::rs_secondary;
     each.ping_ms = std::chrono::duration_cast<std::chrono::milliseconds>(host.round_trip).count();
     if (host.answered) {

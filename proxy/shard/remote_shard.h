@@ -1,5 +1,5 @@
-// RemoteShard: one shard as one worker sees it: its topology, and a pool and a monitor for each host.
-// Belongs to one loop's thread.
+// RemoteShard: one shard as one worker sees it: its topology, and a pool and a monitor for each
+// host. Belongs to one loop's thread.
 #pragma once
 
 #include <memory>
@@ -40,8 +40,8 @@ class RemoteShard final : private PoolOwner, private MonitorSink {
   // Errors: as for lease(), those that waiting does not mend.
   Result<Lease> try_lease(const CallOptions& options);
   // The same, waiting until `until` for a host and for a connection. Errors:
-  // FailedToSatisfyReadPreference(133), HostUnreachable(6), NetworkTimeout(89), IllegalOperation(20),
-  // NetworkInterfaceExceededTimeLimit(202), MaxStalenessOutOfRange(160).
+  // FailedToSatisfyReadPreference(133), HostUnreachable(6), NetworkTimeout(89),
+  // IllegalOperation(20), NetworkInterfaceExceededTimeLimit(202), MaxStalenessOutOfRange(160).
   Task<Result<Lease>> lease(const CallOptions& options, TimePoint until);
 
   // What became of commands. `generation`: of the connection's pool when it was opened.
@@ -49,6 +49,7 @@ class RemoteShard final : private PoolOwner, private MonitorSink {
   void state_change_error(const HostAddress& host, std::int32_t code, DocView reply);
 
   void tick(TimePoint now);
+  void abort_calls();
   void stop();
   bool quiet() const noexcept;
 

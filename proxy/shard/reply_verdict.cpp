@@ -24,7 +24,8 @@ void append_relabelled(BsonWriter& writer, DocView error) {
   const ValueView message = error["errmsg"];
   writer.begin_document(write_concern_error_field);
   writer.append("code", static_cast<std::int32_t>(ErrorCode::host_unreachable));
-  writer.append("codeName", error_code_name(static_cast<std::int32_t>(ErrorCode::host_unreachable)));
+  writer.append("codeName",
+                error_code_name(static_cast<std::int32_t>(ErrorCode::host_unreachable)));
   writer.append("errmsg", fmt::format("the shard changed its state :: caused by :: {}",
                                       message.is_string() ? message.as_string() : ""));
   writer.end();
@@ -65,9 +66,8 @@ Result<Buffer> relabel_write_concern_error(const Reply& reply, MemoryBudget& bud
   auto bytes = Buffer::allocate(budget, total);
   if (!bytes) return Error(ErrorCode::exceeded_memory_limit, "no memory for a reply");
   const auto header = wire::parse_header(reply.bytes.bytes());
-  const auto prefix =
-      wire::op_msg_prefix(total, header.has_value() ? header->request_id : 0,
-                          header.has_value() ? header->response_to : 0, 0);
+  const auto prefix = wire::op_msg_prefix(total, header.has_value() ? header->request_id : 0,
+                                          header.has_value() ? header->response_to : 0, 0);
   bytes->append(prefix.data(), prefix.size());
   bytes->append(document.view().data(), document.size());
   return *std::move(bytes);

@@ -27,8 +27,8 @@ void add_hosts(ServerDescription& server, ValueView list) {
   for (const Element& entry : list.as_document()) {
     if (!entry.is_string() || server.hosts.size() >= members_max) return;
     auto address = parse_host_address(entry.as_string());
-    if (address && std::find(server.hosts.begin(), server.hosts.end(), *address) ==
-                       server.hosts.end()) {
+    if (address &&
+        std::find(server.hosts.begin(), server.hosts.end(), *address) == server.hosts.end()) {
       server.hosts.push_back(*std::move(address));
     }
   }
@@ -52,7 +52,8 @@ void describe_member(ServerDescription& server, DocView reply, bool primary) {
   add_hosts(server, reply["hosts"]);
   add_hosts(server, reply["passives"]);
   add_hosts(server, reply["arbiters"]);
-  if (const ValueView me = reply["me"]; me.is_string()) server.me = parse_host_address(me.as_string());
+  if (const ValueView me = reply["me"]; me.is_string())
+    server.me = parse_host_address(me.as_string());
   if (const ValueView tags = reply["tags"]; tags.is_document()) {
     for (const Element& tag : tags.as_document()) {
       if (tag.is_string()) server.tags.emplace_back(tag.name, tag.as_string());
@@ -77,12 +78,18 @@ Error reply_error(DocView reply) {
 
 std::string_view server_type_name(ServerType type) noexcept {
   switch (type) {
-    case ServerType::unknown: return "unknown";
-    case ServerType::standalone: return "standalone";
-    case ServerType::rs_primary: return "primary";
-    case ServerType::rs_secondary: return "secondary";
-    case ServerType::rs_arbiter: return "arbiter";
-    case ServerType::rs_other: return "other";
+    case ServerType::unknown:
+      return "unknown";
+    case ServerType::standalone:
+      return "standalone";
+    case ServerType::rs_primary:
+      return "primary";
+    case ServerType::rs_secondary:
+      return "secondary";
+    case ServerType::rs_arbiter:
+      return "arbiter";
+    case ServerType::rs_other:
+      return "other";
   }
   return "unknown";
 }

@@ -59,8 +59,9 @@ struct ServerDescription {
   }
 };
 
-// The reply to hello or isMaster. Errors: the reply's own error; IllegalOperation(20) for a router, which
-// cannot be a shard; ProtocolError(17) for a server too old to speak OP_MSG or a reply without sense.
+// The reply to hello or isMaster. Errors: the reply's own error; IllegalOperation(20) for a router,
+// which cannot be a shard; ProtocolError(17) for a server too old to speak OP_MSG or a reply
+// without sense.
 Result<ServerDescription> describe_server(DocView hello_reply, TimePoint now);
 
 // A host that may not be used. `refused`: it answered; asking again is only for the monitor.

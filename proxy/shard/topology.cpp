@@ -107,8 +107,7 @@ TopologyActions Topology::state_change_error(const HostAddress& address, std::in
   if (version && known && version->not_after(*known)) return actions;
   const bool was_known = host->server.known();
   host->discard_answer = host->checking;
-  host->server = unknown_server(
-      Error(code, fmt::format("it answered with code {}", code)), now);
+  host->server = unknown_server(Error(code, fmt::format("it answered with code {}", code)), now);
   if (is_shutdown(code)) actions.push_back({Kind::drop_pool, address});
   if (was_known) request_check(*host, actions);
   return actions;
@@ -174,17 +173,17 @@ void Topology::accept(Host& host, ServerDescription server, TopologyActions& act
     return;
   }
   if (server.set_name.empty()) {
-    host.server = unknown_server(
-        Error(ErrorCode::host_unreachable, "its replica set is not initiated"), now);
+    host.server =
+        unknown_server(Error(ErrorCode::host_unreachable, "its replica set is not initiated"), now);
     return;
   }
   if (set_name_.empty()) set_name_ = server.set_name;
   replica_set_ = true;
   if (server.set_name != set_name_) {
-    host.server = unknown_server(
-        Error(ErrorCode::illegal_operation,
-              fmt::format("it belongs to the replica set '{}', not '{}'", server.set_name, set_name_)),
-        now, true);
+    host.server = unknown_server(Error(ErrorCode::illegal_operation,
+                                       fmt::format("it belongs to the replica set '{}', not '{}'",
+                                                   server.set_name, set_name_)),
+                                 now, true);
     return;
   }
   accept_member(host, std::move(server), actions);
@@ -219,7 +218,8 @@ void Topology::accept_primary(Host& host, ServerDescription server, TopologyActi
   }
   if (server.election_id) election_id_max_ = server.election_id;
   if (server.set_version) {
-    set_version_max_ = std::max(set_version_max_.value_or(*server.set_version), *server.set_version);
+    set_version_max_ =
+        std::max(set_version_max_.value_or(*server.set_version), *server.set_version);
   }
   const HostAddress self = host.address;
   const std::vector<HostAddress> list = server.hosts;

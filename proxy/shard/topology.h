@@ -1,9 +1,9 @@
-// Topology: what one shard's hosts are, by a state machine over their hello replies. Pure: no clock, no
-// sockets; time comes in with each event, and what is to be done goes out as actions.
+// Topology: what one shard's hosts are, by a state machine over their hello replies. Pure: no
+// clock, no sockets; time comes in with each event, and what is to be done goes out as actions.
 // Source: mongos behaviour reference, sections 6.7, 7.2 and 7.3.
 //
 //   seeds ──hello──▶ single (a standalone, or directConnection)
-//           └──────▶ replica set: hosts follow the primary's list, one primary at a time, stale ones refused
+//           └──────▶ replica set: hosts follow the primary's list; one primary, never a stale one
 #pragma once
 
 #include <cstdint>
@@ -70,13 +70,13 @@ class Topology {
   // Requests are under way on the host, and none has ended for a while: is it still there?
   TopologyActions no_progress(const HostAddress& host, TimePoint now);
 
-  // When this host's next hello is due: at TimePoint::min() if at once, time_point_never while one is on
-  // its way.
+  // When this host's next hello is due: at TimePoint::min() if at once, time_point_never while one
+  // is on its way.
   TimePoint next_check(const HostAddress& host, bool request_waits) const;
 
   // The host for a request: among those fit for `preference` and within the local threshold of the
-  // nearest, the one that `random` falls on. Null: none now. An error: none ever (a refused single host,
-  // MaxStalenessOutOfRange(160)). Valid until the next event.
+  // nearest, the one that `random` falls on. Null: none now. An error: none ever (a refused single
+  // host, MaxStalenessOutOfRange(160)). Valid until the next event.
   Result<const Host*> select(const ReadPreference& preference, std::uint64_t random) const;
   // Why select() found none, for people: "a:1 is unknown (connection refused)".
   std::string explain() const;

@@ -52,7 +52,8 @@ Topology::Candidates Topology::matching(const ReadPreference& preference, bool w
   Candidates readable;
   for (const Host& host : hosts_) {
     const ServerType type = host.server.type;
-    if (type != ServerType::rs_secondary && !(with_primary && type == ServerType::rs_primary)) continue;
+    if (type != ServerType::rs_secondary && !(with_primary && type == ServerType::rs_primary))
+      continue;
     if (fresh_enough(host, preference)) readable.push_back(&host);
   }
   if (preference.tag_sets.empty()) return readable;
@@ -77,12 +78,13 @@ const Topology::Host* Topology::pick(Candidates candidates, std::uint64_t random
 Result<const Topology::Host*> Topology::select(const ReadPreference& preference,
                                                std::uint64_t random) const {
   if (!replica_set_) {
-    // One host, and no other to turn to: it is tried even while it is down, so that errors come at once.
+    // One host, and no other to turn to: it is tried even while it is down, so that errors come at
+    // once.
     const Host& host = hosts_.front();
     if (host.server.refused && host.server.error) {
-      return Error(host.server.error->code,
-                   fmt::format("{} cannot be used: {}", host.address.text(),
-                               host.server.error->message));
+      return Error(
+          host.server.error->code,
+          fmt::format("{} cannot be used: {}", host.address.text(), host.server.error->message));
     }
     return &host;
   }
@@ -93,15 +95,18 @@ Result<const Topology::Host*> Topology::select(const ReadPreference& preference,
                              (options_.heartbeat_ms + idle_write_period_ms) / 1000));
   }
   switch (preference.mode) {
-    case ReadMode::primary: return primary();
+    case ReadMode::primary:
+      return primary();
     case ReadMode::primary_preferred:
       if (const Host* host = primary()) return host;
       return pick(matching(preference, false), random);
-    case ReadMode::secondary: return pick(matching(preference, false), random);
+    case ReadMode::secondary:
+      return pick(matching(preference, false), random);
     case ReadMode::secondary_preferred:
       if (const Host* host = pick(matching(preference, false), random)) return host;
       return primary();
-    case ReadMode::nearest: return pick(matching(preference, true), random);
+    case ReadMode::nearest:
+      return pick(matching(preference, true), random);
   }
   return nullptr;
 }

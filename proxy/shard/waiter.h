@@ -1,4 +1,5 @@
-// Waiter: a coroutine in a line, until somebody on the same loop calls it up or its deadline passes.
+// Waiter: a coroutine in a line, until somebody on the same loop calls it up or its deadline
+// passes.
 #pragma once
 
 #include <boost/intrusive/list.hpp>
@@ -9,9 +10,10 @@
 
 namespace spillway::shard {
 
-// Lives in the coroutine that waits:  Waiter w(loop, deadline);  line.push_back(w);  bool called = co_await w;
-// wake() never runs the coroutine itself, but posts it: it may be called from destructors and from other
-// coroutines. A waiter leaves its line when it is woken, timed out or destroyed.
+// Lives in the coroutine that waits:  Waiter w(loop, deadline);  line.push_back(w);  bool called =
+// co_await w; wake() never runs the coroutine itself, but posts it: it may be called from
+// destructors and from other coroutines. A waiter leaves its line when it is woken, timed out or
+// destroyed.
 class Waiter : public Timer,
                public boost::intrusive::list_base_hook<
                    boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {

@@ -46,7 +46,8 @@ struct SimNetwork::World {
   Duration latency() {
     const auto spread = (faults.latency_max - faults.latency_min).count();
     if (spread <= 0) return faults.latency_min;
-    return faults.latency_min + Duration(static_cast<Duration::rep>(dice() % static_cast<std::uint64_t>(spread + 1)));
+    return faults.latency_min +
+           Duration(static_cast<Duration::rep>(dice() % static_cast<std::uint64_t>(spread + 1)));
   }
 
   Loop& loop;
@@ -92,21 +93,24 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
     if (faults.read_bytes_max > 0) size = std::min(size, faults.read_bytes_max);
     if (world_->percent(faults.partial_read_percent)) size = world_->up_to(size);
     std::copy_n(pipe.readable.begin(), size, into.begin());
-    pipe.readable.erase(pipe.readable.begin(), pipe.readable.begin() + static_cast<std::ptrdiff_t>(size));
+    pipe.readable.erase(pipe.readable.begin(),
+                        pipe.readable.begin() + static_cast<std::ptrdiff_t>(size));
     pipe.load -= size;
     notify(pipe.writer);
     return {IoResult::Status::ok, size};
   }
 
   IoResult write(int end, std::span<const iovec> pieces) {
-    if (closed_[index(end)] || reset_ || closed_[index(1 - end)]) return {IoResult::Status::failed, 0};
+    if (closed_[index(end)] || reset_ || closed_[index(1 - end)])
+      return {IoResult::Status::failed, 0};
     Pipe& pipe = pipes_[index(end)];
     const FaultOptions& faults = world_->faults;
     const std::size_t room = faults.window_bytes - std::min(faults.window_bytes, pipe.load);
     if (room == 0) return {IoResult::Status::would_block, 0};
     if (world_->percent(faults.would_block_percent)) return {IoResult::Status::would_block, 0};
     std::size_t size = 0;
-    for (const iovec& piece : pieces.first(std::min<std::size_t>(pieces.size(), 64))) size += piece.iov_len;
+    for (const iovec& piece : pieces.first(std::min<std::size_t>(pieces.size(), 64)))
+      size += piece.iov_len;
     size = std::min(size, room);
     if (faults.write_bytes_max > 0) size = std::min(size, faults.write_bytes_max);
     if (size == 0) return {IoResult::Status::ok, 0};
@@ -194,7 +198,8 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
     return reset_ || (!held(end) && (!pipe.readable.empty() || pipe.ended));
   }
   bool can_write(int end) const noexcept {
-    return reset_ || closed_[index(1 - end)] || pipes_[index(end)].load < world_->faults.window_bytes;
+    return reset_ || closed_[index(1 - end)] ||
+           pipes_[index(end)].load < world_->faults.window_bytes;
   }
 
   std::vector<std::uint8_t> gather(std::span<const iovec> pieces, std::size_t size) {
@@ -206,7 +211,8 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
       bytes.insert(bytes.end(), from, from + part);
     }
     if (world_->permille(world_->faults.corrupt_permille)) {
-      bytes[world_->up_to(bytes.size()) - 1] ^= static_cast<std::uint8_t>(1u << (world_->dice() % 8));
+      bytes[world_->up_to(bytes.size()) - 1] ^=
+          static_cast<std::uint8_t>(1u << (world_->dice() % 8));
     }
     world_->bytes_written += size;
     return bytes;
@@ -240,7 +246,8 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
       pipe.readable.insert(pipe.readable.end(), segment.bytes.begin(), segment.bytes.end());
       pipe.ended = pipe.ended || segment.end;
     }
-    if (!pipe.under_way.empty() && !pipe.armed()) world_->loop.arm(pipe, pipe.under_way.front().arrives);
+    if (!pipe.under_way.empty() && !pipe.armed())
+      world_->loop.arm(pipe, pipe.under_way.front().arrives);
     notify(pipe.reader);
   }
 
@@ -268,7 +275,9 @@ class SimTransport final : public Transport {
   Loop& loop() noexcept override { return link_->loop(); }
   IoResult try_read(MutableBytes into) override { return link_->read(end_, into); }
   IoResult try_write(std::span<const iovec> pieces) override { return link_->write(end_, pieces); }
-  void wait(Direction direction, IoWaiter& waiter) override { link_->wait(end_, direction, waiter); }
+  void wait(Direction direction, IoWaiter& waiter) override {
+    link_->wait(end_, direction, waiter);
+  }
   void cancel() override { link_->cancel(end_); }
   void close() override { link_->close(end_); }
   void reset() override {
@@ -323,7 +332,9 @@ void SimNetwork::kill(const std::string& name, std::uint16_t port) {
   entry->unaccepted.clear();
 }
 
-void SimNetwork::freeze(const std::string& name, std::uint16_t port) { host(name, port)->frozen = true; }
+void SimNetwork::freeze(const std::string& name, std::uint16_t port) {
+  host(name, port)->frozen = true;
+}
 
 void SimNetwork::thaw(const std::string& name, std::uint16_t port) {
   const auto entry = host(name, port);
@@ -427,7 +438,8 @@ bool run_until(Loop& loop, const std::function<bool()>& done, Duration limit) {
 }
 
 void run_for(Loop& loop, Duration time) {
-  run_until(loop, [] { return false; }, time);
+  run_until(
+      loop, [] { return false; }, time);
 }
 
 }  // namespace spillway::test

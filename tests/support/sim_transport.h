@@ -1,5 +1,6 @@
-// A network in memory, on virtual time: the Network and Transport of simulations. Everything that happens follows
-// from the seed and from what the test does. Loops are of Drive::manual; link clock_manual.cpp.
+// A network in memory, on virtual time: the Network and Transport of simulations. Everything that
+// happens follows from the seed and from what the test does. Loops are of Drive::manual; link
+// clock_manual.cpp.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,8 @@ struct FaultOptions {
   unsigned stall_permille = 0;           // of writes: it takes `stall` longer to arrive
   Duration stall = std::chrono::seconds(1);
 
-  // A mixture for this seed, in which each kind of fault is off as often as not. Corruption stays off.
+  // A mixture for this seed, in which each kind of fault is off as often as not. Corruption stays
+  // off.
   static FaultOptions swarm(std::uint64_t seed);
 };
 
@@ -49,17 +51,18 @@ class SimNetwork final : public Network {
   explicit SimNetwork(Loop& loop, const FaultOptions& faults = {});
   ~SimNetwork() override;
 
-  // Each connection to host:port starts `handler` (a function that returns a coroutine) as a task of its
-  // own. A second call replaces the handler, and brings the host back.
+  // Each connection to host:port starts `handler` (a function that returns a coroutine) as a task
+  // of its own. A second call replaces the handler, and brings the host back.
   void listen(const std::string& host, std::uint16_t port, Handler handler);
 
   // The process has ended: its connections are reset, new ones refused.
   void kill(const std::string& host, std::uint16_t port);
-  // The process has been stopped: its kernel still accepts, nothing is answered. thaw() lets it go on.
+  // The process has been stopped: its kernel still accepts, nothing is answered. thaw() lets it go
+  // on.
   void freeze(const std::string& host, std::uint16_t port);
   void thaw(const std::string& host, std::uint16_t port);
-  // The machine is gone: attempts to connect are not answered (SYNs are repeated after 1, 3, 7… s), bytes
-  // do not arrive.
+  // The machine is gone: attempts to connect are not answered (SYNs are repeated after 1, 3, 7… s),
+  // bytes do not arrive.
   void vanish(const std::string& host, std::uint16_t port);
   void reappear(const std::string& host, std::uint16_t port);
 
@@ -87,7 +90,8 @@ class SimNetwork final : public Network {
   std::uint64_t connections_made_ = 0;
 };
 
-// Runs the loop on virtual time, timer by timer, until `done` holds or `limit` has passed. What done() says.
+// Runs the loop on virtual time, timer by timer, until `done` holds or `limit` has passed. What
+// done() says.
 bool run_until(Loop& loop, const std::function<bool()>& done, Duration limit);
 // Runs it for that long.
 void run_for(Loop& loop, Duration time);

@@ -52,7 +52,8 @@ TEST_CASE("connection strings that are refused say why") {
 TEST_CASE("host addresses") {
   CHECK(parse_host_address("Db.Example:1") == HostAddress{"db.example", 1});
   CHECK(parse_host_address("[fe80::1]") == HostAddress{"fe80::1", 27017});
-  for (const char* bad : {"", ":1", "a:", "a:0", "a:65536", "a:1x", "[::1", "[::1]x", "[::1]:", "/a"}) {
+  for (const char* bad :
+       {"", ":1", "a:", "a:0", "a:65536", "a:1x", "[::1", "[::1]x", "[::1]:", "/a"}) {
     INFO(bad);
     CHECK_FALSE(parse_host_address(bad).has_value());
   }

@@ -47,7 +47,8 @@ struct Line {
                      TimePoint deadline = time_point_never) {
     last = Exchange();
     loop.spawn(talk(connection.get(), json(command), &budget, stream, deadline, &last));
-    test::run_until(loop, [&] { return last.result.has_value(); }, 10min);
+    test::run_until(
+        loop, [&] { return last.result.has_value(); }, 10min);
     REQUIRE(last.result.has_value());
     return last;
   }
@@ -100,7 +101,8 @@ TEST_CASE("a command and its reply, cut at every byte") {
 }
 
 TEST_CASE("large replies are whole, whatever their size") {
-  for (const std::size_t size : std::initializer_list<std::size_t>{16'300u, 16'363u, 16'384u, 16'400u, 300'000u, 5'000'000u}) {
+  for (const std::size_t size : std::initializer_list<std::size_t>{16'300u, 16'363u, 16'384u,
+                                                                   16'400u, 300'000u, 5'000'000u}) {
     Line line;
     line.server.answer = [size](DocView) { return document_of(size); };
     auto& ended = line.exchange(R"({"find": "c"})");

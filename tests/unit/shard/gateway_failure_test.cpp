@@ -94,7 +94,9 @@ TEST_CASE("a connection that breaks inside a reply") {
 
 TEST_CASE("a peer that breaks the protocol is not asked again") {
   Standalone world;
-  world.server.mangle = [](std::vector<std::uint8_t>& message) { store_le(message.data() + 8, 99); };
+  world.server.mangle = [](std::vector<std::uint8_t>& message) {
+    store_le(message.data() + 8, 99);
+  };
   auto call = world.call(ping, with_retry(RetryPolicy::idempotent));
   CHECK(call->code() == 6);
   CHECK(call->message().find("answers another request") != std::string::npos);
@@ -173,6 +175,19 @@ TEST_CASE("a frozen shard: what is in flight fails when the monitor's hello stay
   CHECK(world.call(ping)->ok());
 }
 
+TEST_CASE("calls that are aborted end at once, and are not sent again") {
+  Standalone world;
+  world.server.delay = 1min;
+  auto call = world.start(ping, with_retry(RetryPolicy::idempotent));
+  world.run(1s);
+  world.gateway->abort_calls();
+  world.run(0s);
+  CHECK(call->code() == 6);
+  CHECK(world.server.commands == 1);
+  world.server.delay = 0s;
+  CHECK(world.call(ping)->ok());
+}
+
 TEST_CASE("a long query alone is never cut") {
   Standalone world;
   world.server.delay = 10min;
@@ -186,7 +201,8 @@ TEST_CASE("a shard that is killed is used again within a second of its return") 
     World world;
     ScriptedServer server(world.loop, world.network, "a", 1);
     server.members = {"a:1"};
-    if (std::string_view(uri).find("replicaSet") != std::string_view::npos) server.role = Role::primary;
+    if (std::string_view(uri).find("replicaSet") != std::string_view::npos)
+      server.role = Role::primary;
     world.connect(uri);
     REQUIRE(world.call(ping)->ok());
     server.kill();
@@ -224,14 +240,18 @@ TEST_CASE("the primary dies: reads go on when another one is elected") {
   world.disconnect();
 }
 
-TEST_CASE("a host that hangs while connecting does not hang its requests for longer than the timeout") {
+TEST_CASE(
+    "a host that hangs while connecting does not hang its requests for longer than the timeout") {
   Standalone world;
   REQUIRE(world.call(ping)->ok());
   world.network.vanish("a", 1);
   std::vector<std::shared_ptr<Call>> calls;
   for (int i = 0; i < 20; ++i) calls.push_back(world.start(ping));
   REQUIRE(world.run_until(
-      [&] { return std::all_of(calls.begin(), calls.end(), [](const auto& c) { return c->done(); }); }, 21s));
+      [&] {
+        return std::all_of(calls.begin(), calls.end(), [](const auto& c) { return c->done(); });
+      },
+      21s));
   for (const auto& call : calls) CHECK((call->code() == 89 || call->code() == 6));
   world.network.reappear("a", 1);
   world.run(1s);
@@ -248,7 +268,9 @@ TEST_CASE("whatever the network does, calls end, answers are right, nothing leak
       BsonWriter writer;
       const std::int64_t n = command["ping"].to_int64().value_or(0);
       writer.append("n", n);
-      if (n % 3 == 0) writer.append("text", std::string_view(std::string(static_cast<std::size_t>(n) * 997, 'x')));
+      if (n % 3 == 0)
+        writer.append("text",
+                      std::string_view(std::string(static_cast<std::size_t>(n) * 997, 'x')));
       writer.append("ok", 1.0);
       return std::move(writer).finish();
     };
@@ -261,7 +283,9 @@ TEST_CASE("whatever the network does, calls end, answers are right, nothing leak
       world.run(std::chrono::milliseconds(i % 7));
     }
     REQUIRE(world.run_until(
-        [&] { return std::all_of(calls.begin(), calls.end(), [](const auto& c) { return c->done(); }); },
+        [&] {
+          return std::all_of(calls.begin(), calls.end(), [](const auto& c) { return c->done(); });
+        },
         10min));
     for (std::size_t i = 0; i < calls.size(); ++i) {
       if (calls[i]->ok()) {

@@ -36,7 +36,8 @@ struct ReplicaSet : World {
   void step_down() {
     a.role = Role::secondary;
     a.answer = [](DocView) {
-      return json(R"({"ok": 0, "code": 10107, "codeName": "NotWritablePrimary", "errmsg": "not primary"})");
+      return json(
+          R"({"ok": 0, "code": 10107, "codeName": "NotWritablePrimary", "errmsg": "not primary"})");
     };
   }
   void elect_b() {
@@ -82,7 +83,9 @@ TEST_CASE("a call to a standalone") {
 TEST_CASE("an error of another kind is a success here") {
   World world;
   ScriptedServer server(world.loop, world.network, "a", 1);
-  server.answer = [](DocView) { return json(R"({"ok": 0, "code": 26, "errmsg": "ns not found"})"); };
+  server.answer = [](DocView) {
+    return json(R"({"ok": 0, "code": 26, "errmsg": "ns not found"})");
+  };
   world.connect("mongodb://a:1/");
   auto call = world.call(ping, with_retry(RetryPolicy::idempotent));
   REQUIRE(call->ok());
@@ -197,7 +200,9 @@ TEST_CASE("without a retry, a state change becomes HostUnreachable") {
 
 TEST_CASE("a write that may have been executed is not sent again unless it may be") {
   ReplicaSet set;
-  set.a.answer = [](DocView) { return json(R"({"ok": 0, "code": 11600, "errmsg": "shutting down"})"); };
+  set.a.answer = [](DocView) {
+    return json(R"({"ok": 0, "code": 11600, "errmsg": "shutting down"})");
+  };
   auto call = set.call(ping, with_retry(RetryPolicy::not_idempotent));
   CHECK(call->code() == 6);
   CHECK(set.a.commands == 1);

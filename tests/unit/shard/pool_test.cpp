@@ -45,7 +45,11 @@ struct Bench final : PoolOwner {
   explicit Bench(PoolLimits limits)
       : network(loop),
         server(loop, network, "a", 1),
-        settings{.loop = loop, .network = network, .budget = budget, .introduction = {}, .limits = limits},
+        settings{.loop = loop,
+                 .network = network,
+                 .budget = budget,
+                 .introduction = {},
+                 .limits = limits},
         pool(std::make_unique<Pool>(settings, HostAddress{"a", 1}, *this)) {}
   ~Bench() {
     pool->stop();
@@ -119,7 +123,8 @@ TEST_CASE("a waiter's deadline") {
   const TimePoint start = Clock::now();
   auto waiter = bench.ask(false, start + 3s);
   auto patient = bench.ask();
-  run_until(bench.loop, [&] { return waiter->result.has_value(); }, 1min);
+  run_until(
+      bench.loop, [&] { return waiter->result.has_value(); }, 1min);
   CHECK(Clock::now() - start == 3s);
   CHECK(waiter->result->error().is(ErrorCode::network_interface_exceeded_time_limit));
   CHECK(bench.pool->waiting() == 1);

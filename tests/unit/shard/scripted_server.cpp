@@ -6,19 +6,22 @@
 
 namespace spillway::test {
 
-ScriptedServer::ScriptedServer(Loop& loop, SimNetwork& network, std::string host, std::uint16_t port)
+ScriptedServer::ScriptedServer(Loop& loop, SimNetwork& network, std::string host,
+                               std::uint16_t port)
     : loop_(loop), network_(network), host_(std::move(host)), port_(port) {
   restart();
 }
 
 ScriptedServer::~ScriptedServer() {
   network_.kill(host_, port_);
-  SPILLWAY_CHECK(run_until(loop_, [&] { return serving_ == 0; }, std::chrono::hours(1)));
+  SPILLWAY_CHECK(run_until(
+      loop_, [&] { return serving_ == 0; }, std::chrono::hours(1)));
 }
 
 void ScriptedServer::restart() {
-  network_.listen(host_, port_,
-                  [this](std::unique_ptr<Transport> transport) { return serve(std::move(transport)); });
+  network_.listen(host_, port_, [this](std::unique_ptr<Transport> transport) {
+    return serve(std::move(transport));
+  });
 }
 
 BsonDoc ScriptedServer::hello_reply() const {
@@ -84,11 +87,13 @@ Task<bool> ScriptedServer::answer_one(Transport& transport, std::vector<std::uin
   BsonDoc reply;
   const bool handshake = name == "isMaster" || name == "hello" || name == "buildInfo";
   if (name == "buildInfo") {
-    reply = *BsonDoc::from_json(mongod ? R"({"version": "8.0.0", "storageEngines": ["wt"], "ok": 1})"
-                                       : R"({"version": "7.0.42", "ferretdbVersion": "1", "ok": 1})");
+    reply =
+        *BsonDoc::from_json(mongod ? R"({"version": "8.0.0", "storageEngines": ["wt"], "ok": 1})"
+                                   : R"({"version": "7.0.42", "ferretdbVersion": "1", "ok": 1})");
   } else if (handshake) {
     ++hellos;
-    if (name == "isMaster" && request->body["client"].exists()) first_hellos.emplace_back(request->body);
+    if (name == "isMaster" && request->body["client"].exists())
+      first_hellos.emplace_back(request->body);
     reply = hello_reply();
   } else {
     ++commands;

@@ -32,7 +32,7 @@ class ScriptedServer {
   // --- what it does
   // The reply to a command that is neither hello nor buildInfo. The default: {ok: 1}.
   std::function<BsonDoc(DocView command)> answer;
-  Duration delay{};                                            // before such a reply
+  Duration delay{};                                                // before such a reply
   std::function<void(std::vector<std::uint8_t>& message)> mangle;  // such a reply, encoded
   std::size_t cut_after = 0;  // > 0: the connection is reset after so many bytes of such a reply
 

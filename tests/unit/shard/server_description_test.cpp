@@ -19,9 +19,12 @@ BuildInfo build(std::string_view text) {
 }  // namespace
 
 TEST_CASE("the kinds of servers") {
-  CHECK(describe(R"({"ok": 1, "ismaster": true, "maxWireVersion": 8})")->type == ServerType::standalone);
+  CHECK(describe(R"({"ok": 1, "ismaster": true, "maxWireVersion": 8})")->type ==
+        ServerType::standalone);
   const auto type = [](std::string_view fields) {
-    return describe(R"({"ok": 1.0, "maxWireVersion": 21, "setName": "rs", )" + std::string(fields) + "}")->type;
+    return describe(R"({"ok": 1.0, "maxWireVersion": 21, "setName": "rs", )" + std::string(fields) +
+                    "}")
+        ->type;
   };
   CHECK(type(R"("isWritablePrimary": true)") == ServerType::rs_primary);
   CHECK(type(R"("ismaster": true)") == ServerType::rs_primary);
@@ -29,7 +32,8 @@ TEST_CASE("the kinds of servers") {
   CHECK(type(R"("secondary": true, "hidden": true)") == ServerType::rs_other);
   CHECK(type(R"("arbiterOnly": true)") == ServerType::rs_arbiter);
   CHECK(type(R"("ismaster": false)") == ServerType::rs_other);
-  CHECK(describe(R"({"ok": 1, "isreplicaset": true, "maxWireVersion": 8})")->type == ServerType::rs_other);
+  CHECK(describe(R"({"ok": 1, "isreplicaset": true, "maxWireVersion": 8})")->type ==
+        ServerType::rs_other);
 }
 
 TEST_CASE("a member tells about its set") {
@@ -57,20 +61,25 @@ TEST_CASE("a member tells about its set") {
 }
 
 TEST_CASE("servers that cannot be shards") {
-  const auto router = describe(R"({"ok": 1, "ismaster": true, "msg": "isdbgrid", "maxWireVersion": 21})");
+  const auto router =
+      describe(R"({"ok": 1, "ismaster": true, "msg": "isdbgrid", "maxWireVersion": 21})");
   REQUIRE(router.has_error());
   CHECK(router.error().is(ErrorCode::illegal_operation));
   CHECK(router.error().message.find("router") != std::string::npos);
-  CHECK(describe(R"({"ok": 1, "ismaster": true, "maxWireVersion": 5})").error().is(ErrorCode::protocol_error));
+  CHECK(describe(R"({"ok": 1, "ismaster": true, "maxWireVersion": 5})")
+            .error()
+            .is(ErrorCode::protocol_error));
   const auto failed = describe(R"({"ok": 0, "code": 18, "errmsg": "no"})");
   CHECK(failed.error().code == 18);
 }
 
 TEST_CASE("buildInfo tells the kind of program") {
-  const BuildInfo mongod = build(R"({"ok": 1, "version": "7.0.1", "storageEngines": ["wiredTiger"]})");
+  const BuildInfo mongod =
+      build(R"({"ok": 1, "version": "7.0.1", "storageEngines": ["wiredTiger"]})");
   CHECK(mongod.offers_sort_key);
   CHECK_FALSE(mongod.ferretdb);
-  const BuildInfo ferret = build(R"({"ok": 1, "version": "7.0.42", "storageEngines": [], "ferretdbVersion": "v1.24.0"})");
+  const BuildInfo ferret = build(
+      R"({"ok": 1, "version": "7.0.42", "storageEngines": [], "ferretdbVersion": "v1.24.0"})");
   CHECK_FALSE(ferret.offers_sort_key);
   CHECK(ferret.ferretdb);
   const BuildInfo java = build(R"({"ok": 1, "version": "5.0.0", "bits": 64})");

@@ -64,7 +64,8 @@ std::shared_ptr<Call> World::start(std::string_view command, shard::CallOptions 
 std::shared_ptr<Call> World::call(std::string_view command, shard::CallOptions options,
                                   Duration limit) {
   auto started = start(command, options);
-  test::run_until(loop, [&] { return started->done(); }, limit);
+  test::run_until(
+      loop, [&] { return started->done(); }, limit);
   return started;
 }
 

@@ -50,7 +50,8 @@ std::string round_trip(Loop& loop, SimNetwork& network, const std::string& text)
   std::string back(text.size(), '\0');
   loop.spawn(send(client.get(), text, &sent));
   loop.spawn(receive(client.get(), &back, &received));
-  run_until(loop, [&] { return received; }, 1h);
+  run_until(
+      loop, [&] { return received; }, 1h);
   client.reset();
   loop.poll_until_idle();
   return received ? back : "lost";

@@ -53,12 +53,15 @@ ReadPreference prefer(ReadMode mode) {
   return preference;
 }
 
-std::string pick(const Topology& topology, const ReadPreference& preference, std::uint64_t random = 0) {
+std::string pick(const Topology& topology, const ReadPreference& preference,
+                 std::uint64_t random = 0) {
   const auto host = topology.select(preference, random);
   if (host.has_error()) return "error";
   return *host == nullptr ? "none" : (*host)->address.host;
 }
-std::string primary_of(const Topology& topology) { return pick(topology, prefer(ReadMode::primary)); }
+std::string primary_of(const Topology& topology) {
+  return pick(topology, prefer(ReadMode::primary));
+}
 
 bool has(const TopologyActions& actions, Kind kind, const HostAddress& host) {
   return std::find(actions.begin(), actions.end(), TopologyAction{kind, host}) != actions.end();
