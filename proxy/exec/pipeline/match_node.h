@@ -70,4 +70,16 @@ Result<bool> leaf_matches(const MatchNode& node, ValueView value);
 
 Result<MatchNodePtr> parse_filter_document(DocView filter, const ParseScope& scope);
 
+// One operator on a path each; the server's errors for its argument.
+using MatchPath = std::vector<std::string>;
+Error bad_value(std::string text);
+MatchNodePtr make_leaf(MatchNode::Kind kind, const MatchPath& path, ValueView operand);
+Result<MatchNodePtr> parse_equality(const MatchPath& path, ValueView value);
+// `operators` holds $regex, $options or both.
+Result<MatchNodePtr> parse_regex(const MatchPath& path, DocView operators);
+Result<MatchNodePtr> parse_in(const MatchPath& path, ValueView value, std::string_view op);
+Result<MatchNodePtr> parse_type(const MatchPath& path, ValueView value);
+Result<MatchNodePtr> parse_mod(const MatchPath& path, ValueView value);
+Result<MatchNodePtr> parse_size(const MatchPath& path, ValueView value);
+
 }  // namespace spillway::pipeline

@@ -73,6 +73,11 @@ Result<std::vector<BsonDoc>> run_find(std::span<const BsonDoc> docs, const FindQ
     return {};
   };
   const ParseScope scope;
+  for (const DocView part : {query.filter, query.sort, query.projection}) {
+    if (auto valid = part.validate(); !valid) {
+      return valid.error();
+    }
+  }
   if (query.skip < 0 || query.limit < 0) {
     return Error(ErrorCode::bad_value, "skip and limit must not be negative");
   }
@@ -105,6 +110,9 @@ Result<std::vector<BsonDoc>> run_find(std::span<const BsonDoc> docs, const FindQ
 
 Result<std::vector<BsonDoc>> run_pipeline(std::span<const BsonDoc> docs, DocView pipeline,
                                           MemoryBudget& budget) {
+  if (auto valid = pipeline.validate(); !valid) {
+    return valid.error();
+  }
   auto stages = parse_stages(pipeline, ParseScope());
   if (!stages) {
     return stages.error();

@@ -42,6 +42,19 @@ struct DocumentStage {
   }
 };
 
+// Has an operator, at any depth. Paths and literals alone always have a value.
+bool can_fail(ValueView spec) noexcept {
+  if (!spec.is_document() && !spec.is_array()) {
+    return false;
+  }
+  for (const Element& element : spec.as_document()) {
+    if (element.name.starts_with('$') || can_fail(element)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 DocumentStage describe_project(DocView spec) {
   DocumentStage stage;
   bool includes = false;
@@ -59,7 +72,7 @@ DocumentStage describe_project(DocView spec) {
       }
     } else {
       stage.touched.insert(name);
-      stage.computes = true;
+      stage.computes = stage.computes || can_fail(element);
       includes = true;
     }
   }
@@ -70,9 +83,9 @@ DocumentStage describe_project(DocView spec) {
   return stage;
 }
 
-void touch(DocumentStage& stage, ValueView path, std::size_t prefix) {
-  if (path.is_string() && path.as_string().size() >= prefix) {
-    stage.touched.insert(std::string(top_level(path.as_string().substr(prefix))));
+void touch(DocumentStage& stage, ValueView path) {
+  if (path.is_string()) {
+    stage.touched.insert(std::string(top_level(path.as_string())));
   }
 }
 
@@ -85,11 +98,9 @@ std::optional<DocumentStage> describe(const Element& element) {
     return stage;
   }
   if (name == "$unwind") {
+    // One kind of shard keeps nothing but _id and the unwound field: a sort key would be lost.
     stage.one_to_one = false;
-    touch(stage, element.is_document() ? element.as_document()["path"] : ValueView(element), 1);
-    if (element.is_document()) {
-      touch(stage, element.as_document()["includeArrayIndex"], 0);
-    }
+    stage.replaces_all = true;
     return stage;
   }
   if (name == "$replaceRoot" || name == "$replaceWith") {
@@ -101,7 +112,7 @@ std::optional<DocumentStage> describe(const Element& element) {
     return element.is_document() ? describe_project(element.as_document()) : stage;
   }
   if (name == "$addFields" || name == "$set") {
-    stage.computes = true;
+    stage.computes = can_fail(element);
     if (element.is_document()) {
       for (const Element& field : element.as_document()) {
         stage.touched.insert(std::string(top_level(field.name)));
@@ -110,10 +121,10 @@ std::optional<DocumentStage> describe(const Element& element) {
     return stage;
   }
   if (name == "$unset") {
-    touch(stage, element, 0);
+    touch(stage, element);
     if (element.is_array()) {
       for (const Element& field : element.as_document()) {
-        touch(stage, field, 0);
+        touch(stage, field);
       }
     }
     return stage;
@@ -329,6 +340,11 @@ Result<ParseScope> scope_of(const SplitOptions& options) {
 }  // namespace
 
 Result<SplitPipeline> split(DocView pipeline, const SplitOptions& options) {
+  for (const DocView part : {pipeline, options.let}) {
+    if (auto valid = part.validate(); !valid) {
+      return valid.error();
+    }
+  }
   auto scope = scope_of(options);
   if (!scope) {
     return scope.error();

@@ -38,7 +38,7 @@ struct SplitOptions {
 
 // Walks the stages. CommandNotSupported (115) names the first stage, accumulator or expression that
 // cannot be divided or evaluated here; a malformed stage of the merge part gives the server's code.
-// `pipeline` is the array; it must have been validated (DocView::validate).
+// `pipeline` is the array.
 Result<SplitPipeline> split(DocView pipeline, const SplitOptions& options = {});
 
 // The whole pipeline, over no document at all: run on one shard it gives the error that the shard
