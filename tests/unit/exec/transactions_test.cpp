@@ -1,0 +1,87 @@
+#include "proxy/exec/transactions.h"
+
+#include "tests/unit/exec/write_support.h"
+
+namespace spillway::exec {
+namespace {
+
+constexpr TimePoint start{std::chrono::hours(1)};
+const catalog::ShardSet s0{0}, s1{1}, both{0, 1};
+
+std::string shown(const TransactionTable::Statement& statement) {
+  std::string text = statement.error ? "error " + std::to_string(statement.error->code) : "ok";
+  if (statement.to_abort) text += " abort s" + std::to_string(statement.to_abort->shard);
+  return text;
+}
+
+TEST_CASE("a transaction stays on its first shard", "[transactions]") {
+  TransactionTable table;
+  CHECK(shown(table.statement("a", 1, true, s0, false, start)) == "ok");
+  CHECK(shown(table.statement("a", 1, false, s0, true, start)) == "ok");
+  CHECK(table.find("a", 1)->wrote);
+  CHECK(shown(table.statement("a", 1, false, s1, true, start)) == "error 263 abort s0");
+  CHECK(shown(table.statement("a", 1, false, s0, true, start)) == "error 251");
+  CHECK(table.commit("a", 1, start).error().code == 251);
+}
+
+TEST_CASE("a first statement for several shards ends the transaction", "[transactions]") {
+  TransactionTable table;
+  CHECK(shown(table.statement("a", 1, true, both, false, start)) == "error 263");
+  CHECK(table.abort("a", 1, start).error().code == 251);
+}
+
+TEST_CASE("numbers of transactions only grow", "[transactions]") {
+  TransactionTable table;
+  CHECK(shown(table.statement("a", 5, false, s0, false, start)) == "error 251");
+  CHECK(shown(table.statement("a", 5, true, s0, false, start)) == "ok");
+  CHECK(shown(table.statement("a", 5, true, s0, false, start)) == "error 117");
+  CHECK(shown(table.statement("a", 4, true, s0, false, start)) == "error 225");
+  CHECK(shown(table.statement("a", 6, false, s0, false, start)) == "error 251");
+  CHECK(shown(table.statement("a", 6, true, s1, false, start)) == "ok abort s0");
+  CHECK(shown(table.statement("a", 7, true, s1, false, start)) == "ok");  // the shard drops the older one itself
+  CHECK(table.commit("a", 6, start).error().code == 225);
+}
+
+TEST_CASE("commits and aborts know their shard", "[transactions]") {
+  TransactionTable table;
+  CHECK_FALSE(table.commit("a", 1, start)->has_value());  // not known here
+  CHECK(table.abort("a", 1, start).error().code == 251);
+  table.statement("a", 1, true, s1, true, start);
+  const auto first = table.commit("a", 1, start);
+  REQUIRE(first->has_value());
+  CHECK((*first)->shard == catalog::ShardIndex{1});
+  const auto again = table.commit("a", 1, start);  // a driver's retry
+  REQUIRE(again->has_value());
+  CHECK((*again)->shard == catalog::ShardIndex{1});
+  table.statement("a", 2, true, s0, false, start);
+  CHECK(table.abort("a", 2, start)->shard == catalog::ShardIndex{0});
+  CHECK(table.abort("a", 2, start).error().code == 251);
+}
+
+TEST_CASE("transactions expire and are bounded", "[transactions]") {
+  TransactionTable table(16);  // one per stripe
+  table.statement("a", 1, true, s0, false, start);
+  CHECK(shown(table.statement("a", 1, false, s0, false, start + TransactionTable::lifetime)) == "error 251");
+  std::size_t refused = 0;
+  for (int i = 0; i < 1000; ++i) {
+    if (table.statement("b" + std::to_string(i), 1, true, s0, false, start).error) ++refused;
+  }
+  CHECK(refused >= 984);
+  CHECK(table.size() <= 16);
+  // What has expired makes room.
+  CHECK(shown(table.statement("c", 1, true, s0, false, start + 2 * TransactionTable::lifetime)) == "ok");
+}
+
+TEST_CASE("sessions that end leave transactions to abort", "[transactions]") {
+  TransactionTable table;
+  table.statement("a", 1, true, s1, false, start);
+  table.statement("b", 1, true, s0, false, start);
+  const auto open = table.end_sessions([](std::string_view lsid) { return lsid == "a"; });
+  REQUIRE(open.size() == 1);
+  CHECK(open.front().shard == 1);
+  CHECK(open.front().txn_number == 1);
+  CHECK(table.size() == 1);
+}
+
+}  // namespace
+}  // namespace spillway::exec

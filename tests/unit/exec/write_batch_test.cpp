@@ -1,0 +1,84 @@
+#include "proxy/exec/write_batch.h"
+
+#include "tests/unit/exec/write_support.h"
+
+namespace spillway::exec {
+namespace {
+
+// "0" one shard, "01" all of two, "?01" chosen, "!" an error.
+WriteBatch batch_of(const std::vector<std::string>& ops, bool ordered, std::uint32_t bytes = 100) {
+  std::vector<PlannedWrite> planned;
+  for (const std::string& op : ops) {
+    PlannedWrite& write = planned.emplace_back();
+    write.bytes = bytes;
+    if (op == "!") {
+      write.error = Error(ErrorCode::shard_key_not_found, "no key");
+      continue;
+    }
+    for (const char c : op) {
+      if (c == '?') {
+        write.target.route = Route::choose;
+      } else {
+        write.target.shards.insert(static_cast<catalog::ShardIndex>(c - '0'));
+      }
+    }
+    if (write.target.shards.size() > 1 && write.target.route == Route::one) write.target.route = Route::all;
+  }
+  return {std::move(planned), ordered};
+}
+
+std::string shown(const WriteRound& round) {
+  if (round.failed) return "failed " + std::to_string(*round.failed);
+  if (round.special) return "special " + std::to_string(*round.special);
+  std::string text;
+  for (const ChildBatch& child : round.children) {
+    if (!text.empty()) text += ", ";
+    text += "s" + std::to_string(child.shard) + ":";
+    for (const std::uint32_t op : child.ops) text += " " + std::to_string(op);
+  }
+  return text;
+}
+
+std::vector<std::string> rounds_of(WriteBatch batch) {
+  std::vector<std::string> rounds;
+  for (WriteRound round = batch.next(); !round.finished(); round = batch.next()) rounds.push_back(shown(round));
+  return rounds;
+}
+
+TEST_CASE("ordered batches send neighbours together", "[write]") {
+  using Rounds = std::vector<std::string>;
+  CHECK(rounds_of(batch_of({"0", "0", "1", "0"}, true)) == Rounds{"s0: 0 1", "s1: 2", "s0: 3"});
+  CHECK(rounds_of(batch_of({"0", "01", "0"}, true)) == Rounds{"s0: 0", "s0: 1, s1: 1", "s0: 2"});
+  CHECK(rounds_of(batch_of({"0", "?01", "0", "!"}, true)) ==
+        Rounds{"s0: 0", "special 1", "s0: 2", "failed 3"});
+  auto stopped = batch_of({"0", "1"}, true);
+  CHECK(shown(stopped.next()) == "s0: 0");
+  stopped.stop();
+  CHECK(stopped.next().finished());
+}
+
+TEST_CASE("unordered batches send everything at once", "[write]") {
+  using Rounds = std::vector<std::string>;
+  CHECK(rounds_of(batch_of({"0", "1", "0", "1"}, false)) == Rounds{"s0: 0 2, s1: 1 3"});
+  CHECK(rounds_of(batch_of({"?01", "1", "01", "!", "?01"}, false)) ==
+        Rounds{"s1: 1 2, s0: 2", "special 0", "failed 3", "special 4"});
+}
+
+TEST_CASE("a child's size is bounded", "[write]") {
+  using Rounds = std::vector<std::string>;
+  const std::uint32_t third = WriteBatch::child_bytes_max / 3;
+  CHECK(rounds_of(batch_of({"0", "0", "0", "0", "1"}, false, third)) == Rounds{"s0: 0 1 2, s1: 4", "s0: 3"});
+  CHECK(rounds_of(batch_of({"0", "0", "0", "0", "1"}, true, third)) ==
+        Rounds{"s0: 0 1 2", "s0: 3", "s1: 4"});
+}
+
+TEST_CASE("a batch knows when one shard is enough", "[write]") {
+  CHECK(batch_of({"1", "1"}, true).only_shard() == catalog::ShardIndex{1});
+  CHECK_FALSE(batch_of({"1", "0"}, true).only_shard());
+  CHECK_FALSE(batch_of({"1", "!"}, true).only_shard());
+  CHECK_FALSE(batch_of({"?1"}, true).only_shard());
+  CHECK(batch_of({"1", "02"}, true).shards() == catalog::ShardSet{0, 1, 2});
+}
+
+}  // namespace
+}  // namespace spillway::exec

@@ -1,0 +1,116 @@
+#include "proxy/exec/write_results.h"
+
+#include "tests/unit/exec/write_support.h"
+
+namespace spillway::exec {
+namespace {
+
+using test::doc;
+
+std::string compact(DocView document) {
+  std::string text = test::text_of(document);
+  std::erase(text, ' ');
+  return text;
+}
+std::string expected(std::string_view json) { return compact(doc(json)); }
+
+using Ops = std::vector<std::uint32_t>;
+
+TEST_CASE("counts are added up and indexes are the client's", "[write]") {
+  WriteResults results(WriteKind::update, false);
+  const Ops first{0, 3}, second{1, 2};
+  CHECK(results.add_reply(first, doc("{'n': 2, 'nModified': 1, 'upserted': [{'index': 1, '_id': 7}], 'ok': 1.0}"),
+                          "s0") == 2);
+  results.add_reply(second,
+                    doc("{'n': 1, 'nModified': 1, 'writeErrors': [{'index': 1, 'code': 11000, 'errmsg': 'dup', "
+                        "'keyPattern': {'a': 1}}], 'ok': 1.0}"),
+                    "s1");
+  CHECK(compact(results.finish()) ==
+        expected("{'n': 3, 'nModified': 2, 'upserted': [{'index': 3, '_id': 7}], 'writeErrors': [{'index': 2, "
+                 "'code': 11000, 'errmsg': 'dup', 'keyPattern': {'a': 1}}], 'ok': 1.0}"));
+}
+
+TEST_CASE("errors stand in the client's order", "[write]") {
+  WriteResults results(WriteKind::insert, false);
+  results.add_error(5, Error(ErrorCode::shard_key_not_found, "five"));
+  results.add_error(1, Error(ErrorCode::shard_key_not_found, "one"));
+  CHECK(compact(results.finish()) ==
+        expected("{'n': 0, 'writeErrors': [{'index': 1, 'code': 61, 'errmsg': 'one'}, {'index': 5, 'code': 61, "
+                 "'errmsg': 'five'}], 'ok': 1.0}"));
+}
+
+TEST_CASE("one operation's errors from several shards become one", "[write]") {
+  const Ops op{4};
+  const auto failing = [](const char* code, const char* text) {
+    return doc("{'n': 0, 'writeErrors': [{'index': 0, 'code': " + std::string(code) + ", 'errmsg': '" + text +
+               "'}], 'ok': 1.0}");
+  };
+  WriteResults same(WriteKind::remove, false);
+  same.add_reply(op, failing("2", "a"), "s0");
+  same.add_reply(op, failing("2", "b"), "s1");
+  CHECK(compact(same.finish()) == expected("{'n': 0, 'writeErrors': [{'index': 4, 'code': 2, 'errmsg': 'a'}], "
+                                           "'ok': 1.0}"));
+  WriteResults different(WriteKind::remove, false);
+  different.add_reply(op, failing("2", "a"), "s0");
+  different.add_reply(op, failing("9", "b"), "s1");
+  const BsonDoc reply = different.finish();
+  const DocView error = reply.view()["writeErrors"].as_document().first().as_document();
+  CHECK(error["code"].as_int32() == 65);
+  CHECK(error["errmsg"].as_string() == "multiple errors for op : a :: and :: b");
+  CHECK(error["errInfo"].as_document()["causedBy"].as_document().count() == 2);
+}
+
+TEST_CASE("a lost shard is an error of each of its operations", "[write]") {
+  WriteResults results(WriteKind::insert, false);
+  results.add_lost(Ops{1, 2}, Error(ErrorCode::host_unreachable, "reset"), "s1");
+  CHECK(compact(results.finish()) ==
+        expected("{'n': 0, 'writeErrors': [{'index': 1, 'code': 6, 'errmsg': 'Write results unavailable from s1 :: "
+                 "caused by :: reset'}, {'index': 2, 'code': 6, 'errmsg': 'Write results unavailable from s1 :: "
+                 "caused by :: reset'}], 'ok': 1.0}"));
+}
+
+TEST_CASE("write concern errors are merged", "[write]") {
+  const auto with_concern = [](const char* text) {
+    return doc("{'n': 1, 'writeConcernError': {'code': 100, 'codeName': 'X', 'errmsg': '" + std::string(text) +
+               "'}, 'ok': 1.0}");
+  };
+  WriteResults one(WriteKind::insert, true);
+  one.add_reply(Ops{0}, with_concern("a"), "s0");
+  CHECK(compact(one.finish()) == expected("{'n': 1, 'writeConcernError': {'code': 100, 'codeName': 'X', 'errmsg': "
+                                          "'a at s0'}, 'ok': 1.0}"));
+  WriteResults two(WriteKind::insert, true);
+  two.add_reply(Ops{0}, with_concern("a"), "s0");
+  two.add_reply(Ops{1}, with_concern("b"), "s1");
+  const BsonDoc merged = two.finish();
+  const DocView concern = merged.view()["writeConcernError"].as_document();
+  CHECK(concern["code"].as_int32() == 64);
+  CHECK(concern["errmsg"].as_string() == "multiple errors reported : a at s0 :: and :: b at s1");
+  // An ordered batch that ended with an error tells of that alone.
+  two.add_error(2, Error(ErrorCode::bad_value, "x"));
+  CHECK_FALSE(two.finish().view()["writeConcernError"].exists());
+  WriteResults unordered(WriteKind::insert, false);
+  unordered.add_reply(Ops{0}, with_concern("a"), "s0");
+  unordered.add_error(2, Error(ErrorCode::bad_value, "x"));
+  CHECK(unordered.finish().view()["writeConcernError"].exists());
+}
+
+TEST_CASE("a shard that names an operation it was not sent is not believed", "[write]") {
+  WriteResults results(WriteKind::update, false);
+  results.add_reply(Ops{2}, doc("{'n': 0, 'upserted': [{'index': 9, '_id': 1}], 'writeErrors': [{'index': -4, "
+                                "'code': 3, 'errmsg': 'e'}], 'ok': 1.0}"),
+                    "s0");
+  CHECK(compact(results.finish()) ==
+        expected("{'n': 0, 'nModified': 0, 'writeErrors': [{'index': 2, 'code': 3, 'errmsg': 'e'}], 'ok': 1.0}"));
+}
+
+TEST_CASE("very many errors lose their texts", "[write]") {
+  WriteResults results(WriteKind::insert, false);
+  const std::string text(1000, 'x');
+  for (std::uint32_t i = 0; i < 3000; ++i) results.add_error(i, Error(ErrorCode::duplicate_key, text));
+  const BsonDoc reply = results.finish();
+  CHECK(reply.size() < 2'000'000);
+  CHECK(reply.view()["writeErrors"].as_document().count() == 3000);
+}
+
+}  // namespace
+}  // namespace spillway::exec

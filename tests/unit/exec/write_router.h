@@ -1,0 +1,188 @@
+// Shards that answer from a script, and one worker in front of them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cursor/bson_writer.h"
+#include "proxy/base/loop.h"
+#include "proxy/base/pump.h"
+#include "proxy/exec/command_table.h"
+#include "proxy/exec/context.h"
+#include "proxy/exec/request.h"
+#include "proxy/exec/transactions.h"
+#include "proxy/shard/connection.h"
+#include "proxy/shard/gateway.h"
+#include "proxy/wire/op_msg.h"
+#include "tests/unit/exec/write_support.h"
+
+namespace spillway::exec::test {
+
+// What a shard was sent, as one document: its body with the sequence as an array.
+struct Sent {
+  catalog::ShardIndex shard = 0;
+  BsonDoc command;
+  std::string name() const { return std::string(command.view().first().name); }
+};
+
+// Shards that answer what `answer` says: a JSON reply, or nothing for a broken connection.
+class ScriptedShards final : public shard::Gateway {
+ public:
+  using Answer = std::function<std::optional<std::string>(const Sent& sent)>;
+
+  ScriptedShards(std::size_t shards, bool replica_sets, MemoryBudget& budget) : budget_(budget) {
+    for (std::size_t i = 0; i < shards; ++i) {
+      shard::ShardState& state = states_.emplace_back();
+      state.name = "s" + std::to_string(i);
+      state.replica_set = replica_sets;
+      state.max_wire_version = 17;
+      if (replica_sets) state.set_name = "rs" + std::to_string(i);
+    }
+  }
+
+  Answer answer;
+  std::vector<Sent> sent;
+
+  Task<Result<shard::Reply>> call(std::uint16_t shard, shard::Command command, shard::CallOptions) override {
+    sent.push_back({shard, parse(command)});
+    const auto said = answer(sent.back());
+    if (!said) co_return Error(ErrorCode::host_unreachable, "connection reset");
+    std::vector<std::uint8_t> bytes;
+    wire::begin_op_msg(bytes, 1, 1, 0);
+    const BsonDoc body = doc(*said);
+    wire::append_body(bytes, body);
+    wire::finish_op_msg(bytes);
+    shard::Reply reply;
+    auto buffer = Buffer::allocate(budget_, bytes.size());
+    buffer->append(bytes.data(), bytes.size());
+    reply.bytes = std::move(*buffer);
+    reply.message_bytes = bytes.size();
+    co_return reply;
+  }
+  const std::vector<shard::ShardState>& states() const override { return states_; }
+  Task<bool> wait_until_known(TimePoint) override { co_return true; }
+  void tick(TimePoint) override {}
+  Task<void> shut_down() override { co_return; }
+
+ private:
+  static BsonDoc parse(const shard::Command& command) {
+    std::vector<std::uint8_t> bytes(20);
+    for (std::size_t i = 0; i < command.section_count; ++i) {
+      const auto* from = static_cast<const std::uint8_t*>(command.sections[i].iov_base);
+      bytes.insert(bytes.end(), from, from + command.sections[i].iov_len);
+    }
+    store_le(bytes.data(), static_cast<std::int32_t>(bytes.size()));
+    store_le(bytes.data() + 12, std::int32_t{2013});
+    auto message = wire::parse_op_msg(bytes);
+    if (message.has_error()) FAIL("a shard was sent a broken message: " << message.error().message);
+    BsonWriter out;
+    out.append_elements(message->body);
+    for (const wire::DocSequence& sequence : message->sequences) {
+      out.begin_array(sequence.name);
+      for (const DocView document : sequence) out.append_item(document);
+      out.end();
+    }
+    return std::move(out).finish();
+  }
+
+  MemoryBudget& budget_;
+  std::vector<shard::ShardState> states_;
+};
+
+// One worker over scripted shards, with one sharded collection.
+class Router {
+ public:
+  explicit Router(catalog::CollectionRouting collection, bool replica_sets = true)
+      : shards(collection.all_shards().size(), replica_sets, shared_.reply_memory) {
+    catalog::RoutingParts parts;
+    for (std::size_t i = 0; i < shards.states().size(); ++i) {
+      parts.shards.push_back({"s" + std::to_string(i), "", static_cast<catalog::ShardIndex>(i)});
+    }
+    parts.collections.push_back(std::move(collection));
+    shared_.routing = std::make_shared<const catalog::RoutingSnapshot>(std::move(parts));
+    // Not movable: built in place.
+    context_.reset(new Context{.loop = loop_, .pump = pump_, .gateway = shards, .shared = shared_, .worker = 0, .clients = {}});
+  }
+
+  // Runs a command whose body is this JSON; $db is added. Returns the reply as JSON.
+  std::string run(std::string_view json) {
+    BsonWriter whole;
+    const BsonDoc given = doc(json);
+    whole.append_elements(given);
+    whole.append("$db", "db");
+    const BsonDoc body = std::move(whole).finish();
+    std::vector<std::uint8_t> bytes;
+    wire::begin_op_msg(bytes, 1, 0, 0);
+    wire::append_body(bytes, body);
+    wire::finish_op_msg(bytes);
+    auto message = wire::parse_op_msg(bytes);
+    REQUIRE(message.has_value());
+    auto request = parse_request(*message, Bytes(bytes).subspan(20), Clock::now());
+    if (request.has_error()) return text_of(error_document(request.error()));
+    std::optional<std::string> reply;
+    loop_.spawn(run_one(this, &*request, &reply));
+    while (!reply) loop_.poll_until_idle();
+    return *reply;
+  }
+
+  // What was sent, one line per command: "s0 {…}", without $db and lsid.
+  std::vector<std::string> sent() const {
+    std::vector<std::string> lines;
+    for (const Sent& one : shards.sent) {
+      BsonWriter out;
+      for (const Element& field : one.command.view()) {
+        if (field.name != "$db" && field.name != "lsid") out.append_element(field);
+      }
+      const BsonDoc shown = std::move(out).finish();
+      lines.push_back("s" + std::to_string(one.shard) + " " + text_of(shown));
+    }
+    return lines;
+  }
+  Shared& shared() { return shared_; }
+
+ private:
+  static Task<void> run_one(Router* self, const Request* request, std::optional<std::string>* out) {
+    const CommandSpec* spec = nullptr;
+    for (const auto& family : {write_commands(), session_commands()}) {
+      for (const CommandSpec& one : family) {
+        if (one.name == request->name) spec = &one;
+      }
+    }
+    if (spec == nullptr) {
+      *out = "no such command";
+      co_return;
+    }
+    auto handling = spec->handler(*self->context_, self->client_, *request);
+    auto result = co_await handling;
+    if (result.has_error()) {
+      *out = text_of(error_document(result.error()));
+      co_return;
+    }
+    std::vector<std::uint8_t> bytes;
+    for (const iovec& piece : result->pieces()) {
+      const auto* from = static_cast<const std::uint8_t*>(piece.iov_base);
+      bytes.insert(bytes.end(), from, from + piece.iov_len);
+    }
+    *out = text_of(DocView::trusted(bytes.data()));
+  }
+
+  Shared shared_{0};
+  Loop loop_{Loop::Drive::manual};
+  Pump pump_{loop_};
+
+ public:
+  ScriptedShards shards;
+
+ private:
+  std::unique_ptr<Context> context_;
+  Client client_;
+};
+
+inline constexpr const char* session_fields =
+    "'lsid': {'id': {'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAA==', 'subType': '04'}}}";
+
+}  // namespace spillway::exec::test

@@ -1,0 +1,183 @@
+#include "proxy/exec/write_target.h"
+
+#include "tests/unit/exec/write_support.h"
+
+namespace spillway::exec {
+namespace {
+
+using test::doc;
+using test::split_at;
+
+std::string shown(const Result<WriteTarget>& target) {
+  if (target.has_error()) return "error " + std::to_string(target.error().code);
+  static constexpr const char* names[] = {"one", "all", "until_found", "choose"};
+  std::string text = names[static_cast<std::size_t>(target->route)];
+  for (const catalog::ShardIndex shard : target->shards) text += " " + std::to_string(shard);
+  if (target->upsert_after) text += " then upsert";
+  return text;
+}
+
+struct Case {
+  const char* op;
+  const char* target;
+};
+
+void check(const catalog::CollectionRouting& routing, WriteKind kind, std::initializer_list<Case> cases) {
+  for (const Case& one : cases) {
+    INFO(one.op);
+    const BsonDoc op = doc(one.op);
+    const auto statement = parse_statement(op, kind);
+    REQUIRE(statement.has_value());
+    CHECK(shown(target_statement(routing, *statement)) == one.target);
+  }
+}
+
+TEST_CASE("deletions go where their filter points", "[write]") {
+  const auto routing = split_at("{'a': 1}", {"{'a': 10}", "{'a': 20}"});
+  check(routing, WriteKind::remove,
+        {{"{'q': {'a': 5}, 'limit': 1}", "one 0"},
+         {"{'q': {'a': 5}, 'limit': 0}", "one 0"},
+         {"{'q': {'a': {'$gt': 15}}, 'limit': 0}", "all 1 2"},
+         {"{'q': {'a': {'$gt': 25}}, 'limit': 1}", "one 2"},
+         {"{'q': {}, 'limit': 0}", "all 0 1 2"},
+         {"{'q': {'_id': 7}, 'limit': 1}", "until_found 0 1 2"},
+         {"{'q': {'_id': 7, 'a': {'$gt': 15}}, 'limit': 1}", "until_found 1 2"},
+         {"{'q': {'_id': 'x'}, 'limit': 1, 'collation': {'locale': 'de'}}", "choose 0 1 2"},
+         {"{'q': {'_id': 7}, 'limit': 1, 'collation': {'locale': 'de'}}", "until_found 0 1 2"},
+         {"{'q': {'_id': {'$gt': 7}}, 'limit': 1}", "choose 0 1 2"},
+         {"{'q': {'b': 1}, 'limit': 1}", "choose 0 1 2"}});
+}
+
+TEST_CASE("updates go where their filter points, and keep the shard key", "[write]") {
+  const auto routing = split_at("{'a': 1}", {"{'a': 10}", "{'a': 20}"});
+  check(routing, WriteKind::update,
+        {{"{'q': {'a': 5}, 'u': {'$set': {'b': 1}}}", "one 0"},
+         {"{'q': {'b': 5}, 'u': {'$set': {'b': 1}}}", "choose 0 1 2"},
+         {"{'q': {'b': 5}, 'u': {'$set': {'b': 1}}, 'multi': true}", "all 0 1 2"},
+         {"{'q': {'_id': 5}, 'u': {'$set': {'b': 1}}}", "until_found 0 1 2"},
+         // The key stays as it is …
+         {"{'q': {'a': 5}, 'u': {'$set': {'a': 5}}}", "one 0"},
+         {"{'q': {'a': 5}, 'u': {'$set': {'a': 5.0}}}", "one 0"},
+         {"{'q': {'a': 5}, 'u': {'a': 5, 'b': 2}}", "one 0"},
+         {"{'q': {'a': 5}, 'u': {'$setOnInsert': {'a': 6}}}", "one 0"},
+         // … or the update is refused.
+         {"{'q': {'a': 5}, 'u': {'$set': {'a': 6}}}", "error 66"},
+         {"{'q': {'a': 5}, 'u': {'$set': {'a.x': 6}}}", "error 66"},
+         {"{'q': {'a': 5}, 'u': {'$inc': {'a': 1}}}", "error 66"},
+         {"{'q': {'a': 5}, 'u': {'$unset': {'a': 1}}}", "error 66"},
+         {"{'q': {'a': 5}, 'u': {'$rename': {'b': 'a'}}}", "error 66"},
+         {"{'q': {'a': 5}, 'u': {'$rename': {'a': 'b'}}}", "error 66"},
+         {"{'q': {'a': 5}, 'u': {'a': 6}}", "error 66"},
+         {"{'q': {'a': 5}, 'u': {'b': 6}}", "error 66"},
+         {"{'q': {'b': 5}, 'u': {'$set': {'a': 6}}}", "error 72"},
+         {"{'q': {'a': 5}, 'u': {'$setOnInsert': {'a': 6}}, 'upsert': true}", "error 66"},
+         // A replacement shows where its document must live.
+         {"{'q': {'b': 5}, 'u': {'a': 15}}", "one 1"},
+         {"{'q': {'b': 5}, 'u': {'a': [1, 2]}}", "error 61"},
+         // Every server refuses these: one shard's words will do.
+         {"{'q': {}, 'u': {'b': 1}, 'multi': true}", "one 0"},
+         {"{'q': {}, 'u': {'$set': {'b': 1}, 'c': 1}}", "one 0"},
+         // Pipelines
+         {"{'q': {'b': 1}, 'u': [{'$set': {'c': 1}}, {'$unset': 'd'}]}", "choose 0 1 2"},
+         {"{'q': {'b': 1}, 'u': [{'$set': {'a': 1}}]}", "error 115"},
+         {"{'q': {'b': 1}, 'u': [{'$unset': ['x', 'a']}]}", "error 115"},
+         {"{'q': {'b': 1}, 'u': [{'$replaceWith': '$x'}]}", "error 115"},
+         // Upserts
+         {"{'q': {'a': 5}, 'u': {'$set': {'b': 1}}, 'upsert': true}", "one 0"},
+         {"{'q': {'b': 5}, 'u': {'$set': {'b': 1}}, 'upsert': true}", "choose 0 1 2 then upsert"},
+         {"{'q': {'b': 5}, 'u': {'$set': {'b': 1}}, 'upsert': true, 'multi': true}", "all 0 1 2 then upsert"},
+         {"{'q': {'_id': 5}, 'u': {'$set': {'b': 1}}, 'upsert': true}", "until_found 0 1 2 then upsert"},
+         {"{'q': {'a': {'$gt': 30}}, 'u': {'$set': {'b': 1}}, 'upsert': true}", "one 2 then upsert"}});
+}
+
+TEST_CASE("a key of _id alone never refuses an update", "[write]") {
+  const auto routing = split_at("{'_id': 1}", {"{'_id': 10}"});
+  check(routing, WriteKind::update,
+        {{"{'q': {'_id': 5}, 'u': {'b': 1}}", "one 0"},
+         {"{'q': {'_id': 5}, 'u': {'$set': {'_id': 6}}}", "one 0"},
+         {"{'q': {'x': 5}, 'u': {'b': 1}}", "choose 0 1"},
+         {"{'q': {'x': 5}, 'u': {'b': 1}, 'upsert': true}", "choose 0 1 then upsert"},
+         {"{'q': {'x': 5}, 'u': [{'$replaceWith': '$y'}]}", "choose 0 1"}});
+}
+
+TEST_CASE("a dotted shard key is kept by updates above it", "[write]") {
+  const auto routing = split_at("{'a.b': 1, 'c': 1}", {"{'a.b': 10, 'c': 0}"});
+  check(routing, WriteKind::update,
+        {{"{'q': {'a.b': 5, 'c': 1}, 'u': {'$set': {'a': {'b': 5, 'd': 1}}}}", "one 0"},
+         {"{'q': {'a.b': 5, 'c': 1}, 'u': {'$set': {'a': {'d': 1}}}}", "error 66"},
+         {"{'q': {'a.b': 5, 'c': 1}, 'u': {'$set': {'a': 7}}}", "error 66"},
+         {"{'q': {'a.b': 5, 'c': 1}, 'u': {'$set': {'a.d': 7}}}", "one 0"},
+         {"{'q': {'a.b': 5, 'c': 1}, 'u': {'a': {'b': 5}, 'c': 1.0}}", "one 0"},
+         {"{'q': {'a.b': 5, 'c': 1}, 'u': {'a': {'b': 5}}}", "error 66"}});
+}
+
+TEST_CASE("new documents go to the owner of their key", "[write]") {
+  const auto routing = split_at("{'a': 1}", {"{'a': 10}"});
+  CHECK(shown(target_insert(routing, doc("{'_id': 1, 'a': 3}"), nullptr)) == "one 0");
+  CHECK(shown(target_insert(routing, doc("{'_id': 1, 'a': 30}"), nullptr)) == "one 1");
+  CHECK(shown(target_insert(routing, doc("{'_id': 1}"), nullptr)) == "one 0");
+  CHECK(shown(target_insert(routing, doc("{'_id': 1, 'a': [1]}"), nullptr)) == "error 61");
+  const auto by_id = split_at("{'_id': 1}", {"{'_id': 10}"});
+  const ObjectId id{};
+  CHECK(shown(target_insert(by_id, doc("{'x': 1}"), &id)) == "one 1");  // an ObjectId sorts after numbers
+  CHECK(shown(target_insert(by_id, doc("{'_id': [1]}"), nullptr)) == "one 0");  // the shard refuses it
+}
+
+TEST_CASE("an upsert that matches nothing is planned", "[write]") {
+  const ObjectId id{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+  const auto by_a = split_at("{'a': 1}", {"{'a': 10}", "{'a': 20}"});
+  const auto by_id = split_at("{'_id': 1}", {"{'_id': 10}"});
+  const std::string oid = "{'$oid':'0102030405060708090a0b0c'}";
+  struct Plan {
+    const catalog::CollectionRouting& routing;
+    const char* op;
+    std::string plan;
+  };
+  const Plan plans[] = {
+      {by_a, "{'q': {'b': 1}, 'u': {'$set': {'c': 1}}}", "0"},
+      {by_a, "{'q': {'b': 1}, 'u': {'$setOnInsert': {'a': 25}}}", "2"},
+      {by_a, "{'q': {'b': 1}, 'u': {'$set': {'a': 15}}}", "1"},
+      {by_a, "{'q': {'b': 1}, 'u': {'$inc': {'a': 15}}}", "error 61"},
+      {by_a, "{'q': {'a': {'$gt': 15}}, 'u': {'$set': {'b': 1}}}", "error 61"},
+      {by_a, "{'q': {'$or': [{'a': 1}, {'a': 2}]}, 'u': {'$set': {'b': 1}}}", "error 61"},
+      {by_a, "{'q': {'b': 1}, 'u': [{'$set': {'c': 1}}]}", "error 61"},
+      {by_a, "{'q': {'b': 1}, 'u': {'a': 15}}", "1"},
+      {by_id, "{'q': {'x': 1}, 'u': {'$set': {'_id': 3}}}", "0"},
+      {by_id, "{'q': {'x': 1}, 'u': {'$set': {'y': 1}}}",
+       "1 {'$set':{'y':1},'$setOnInsert':{'_id':" + oid + "}}"},
+      {by_id, "{'q': {'x': 1}, 'u': {'$setOnInsert': {'y': 1}}}", "1 {'$setOnInsert':{'_id':" + oid + ",'y':1}}"},
+      {by_id, "{'q': {'_id': {'$in': [4]}}, 'u': {'$set': {'y': 1}}}",
+       "0 {'$set':{'y':1},'$setOnInsert':{'_id':4}}"},
+      {by_id, "{'q': {'x': 1}, 'u': {'y': 1}}", "1 {'_id':" + oid + ",'y':1}"},
+      {by_id, "{'q': {'x': 1}, 'u': {'_id': 3, 'y': 1}}", "0"},
+  };
+  for (const Plan& one : plans) {
+    INFO(one.op);
+    const BsonDoc op = doc(one.op);
+    const auto statement = parse_statement(op, WriteKind::update);
+    REQUIRE(statement.has_value());
+    const auto plan = plan_upsert(one.routing, *statement, id);
+    std::string text;
+    if (plan.has_error()) {
+      text = "error " + std::to_string(plan.error().code);
+    } else {
+      text = std::to_string(plan->shard);
+      if (plan->update) {
+        std::string update = test::text_of(*plan->update);
+        std::erase(update, ' ');
+        text += " " + update;
+      }
+    }
+    CHECK(text == one.plan);
+  }
+}
+
+TEST_CASE("object ids are distinct", "[write]") {
+  const ObjectId first = make_object_id();
+  const ObjectId second = make_object_id();
+  CHECK(first != second);
+  CHECK(std::equal(first.begin() + 4, first.begin() + 9, second.begin() + 4));
+}
+
+}  // namespace
+}  // namespace spillway::exec
