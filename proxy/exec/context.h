@@ -82,6 +82,7 @@ struct Context {
   Shared& shared;
   std::size_t worker = 0;
   absl::flat_hash_set<Client*> clients;  // connected to this worker; its own thread only
+  TaskGroup background{};                // what nobody waits for before the worker stops: kills of shard cursors
 
   const catalog::RoutingSnapshot& routing() const noexcept { return *shared.routing; }
 };

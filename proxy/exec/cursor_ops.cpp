@@ -344,8 +344,8 @@ Task<void> kill_all_of(Context* context, CursorPtr cursor) {
 void kill_remotes(Context& context, ClusterCursor& cursor) {
   for (RemoteCursor& remote : cursor.remotes) {
     if (remote.id == 0) continue;
-    context.loop.spawn(kill_on_host(&context, remote.shard, shard::HostAddress{remote.host, remote.port},
-                                    kill_command(cursor, remote.id)));
+    context.background.start(kill_on_host(&context, remote.shard, shard::HostAddress{remote.host, remote.port},
+                                          kill_command(cursor, remote.id)));
     remote.id = 0;
   }
 }

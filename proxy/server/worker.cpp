@@ -16,6 +16,7 @@ Worker::Worker(std::size_t index, exec::Shared& shared, const WorkerOptions& opt
                std::unique_ptr<Network> network)
     : shared_(shared),
       options_(options),
+      drive_(drive),
       loop_(drive),
       pump_(loop_),
       network_(network ? std::move(network) : std::make_unique<TcpNetwork>(loop_, TcpOptions{})),
@@ -28,7 +29,7 @@ Worker::~Worker() = default;
 
 void Worker::start() {
   loop_.post([this] { loop_.spawn(housekeeping()); });
-  if (!thread_.joinable()) {
+  if (drive_ == Loop::Drive::real_time) {
     thread_ = std::thread([this] { loop_.run(); });
   }
 }
@@ -99,7 +100,8 @@ Task<void> Worker::shut_down(Duration grace) {
     auto killing = exec::kill_and_wait(context_, shared_.cursors.kill_all());
     co_await killing;
   }
-  while (!housekeeping_ended_ || loop_.spawned() > 1) co_await loop_.sleep_for(std::chrono::milliseconds(10));
+  while (!housekeeping_ended_) co_await loop_.sleep_for(std::chrono::milliseconds(10));
+  co_await context_.background.wait();
   auto closing = gateway_->shut_down();
   co_await closing;
   done_ = true;

@@ -53,6 +53,7 @@ class Worker {
 
   exec::Shared& shared_;
   WorkerOptions options_;
+  Loop::Drive drive_;
   Loop loop_;
   Pump pump_;
   std::unique_ptr<Network> network_;

@@ -1,0 +1,297 @@
+// Cursors of the whole proxy: their lives on virtual time, and what faults of shards make of them.
+#include "tests/sim/sim_support.h"
+
+namespace spillway::test {
+
+namespace {
+
+constexpr auto no_sort_keys = SimShardOptions::SortKeys::none;
+constexpr auto object_sort_keys = SimShardOptions::SortKeys::object;
+constexpr auto array_sort_keys = SimShardOptions::SortKeys::array;
+
+std::string get_more(std::int64_t id, int batch_size = 0) {
+  return fmt::format(R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", {} "$db": "app"}})", id,
+                     batch_size > 0 ? fmt::format("\"batchSize\": {},", batch_size) : "");
+}
+
+std::uint64_t open_shard_cursors(SimWorld& world) {
+  std::uint64_t open = 0;
+  for (std::size_t i = 0; i < world.shard_count(); ++i) open += world.shard(i).cursors().open();
+  return open;
+}
+
+constexpr std::string_view scatter_find = R"({"find": "docs", "filter": {}, "batchSize": 2, "$db": "app"})";
+
+}  // namespace
+
+TEST_CASE("an idle cursor times out, and its shard cursors are killed") {
+  SimWorldOptions options = sharded_world(2, 20);
+  options.cursor_timeout_ms = 30'000;
+  SimWorld world(std::move(options));
+  store_documents(world, 20);
+  auto client = world.client();
+  const std::int64_t id = cursor_id(call(world, *client, scatter_find));
+  REQUIRE(id > 0);
+  CHECK(open_shard_cursors(world) == 2);
+  world.run_for(seconds(25));
+  CHECK(world.shared().cursors.counts().open_total == 1);
+  CHECK(is_ok(call(world, *client, get_more(id, 1))));
+  world.run_for(seconds(25));  // the getMore began the time anew
+  CHECK(world.shared().cursors.counts().open_total == 1);
+  world.run_for(seconds(15));
+  CHECK(world.shared().cursors.counts().open_total == 0);
+  CHECK(world.shared().cursors.counts().timed_out == 1);
+  CHECK(open_shard_cursors(world) == 0);
+  CHECK(world.shard(0).cursors().killed == 1);
+  CHECK(world.shard(1).cursors().killed == 1);
+  CHECK(code_of(call(world, *client, get_more(id))) == 43);
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
+TEST_CASE("a cursor with noCursorTimeout stays") {
+  SimWorldOptions options = sharded_world(2, 20);
+  options.cursor_timeout_ms = 30'000;
+  SimWorld world(std::move(options));
+  store_documents(world, 20);
+  auto client = world.client();
+  const BsonDoc reply = call(
+      world, *client, R"({"find": "docs", "filter": {}, "batchSize": 2, "noCursorTimeout": true, "$db": "app"})");
+  world.run_for(minutes(10));
+  CHECK(world.shared().cursors.counts().open_total == 1);
+  CHECK(is_ok(call(world, *client, get_more(cursor_id(reply), 1))));
+}
+
+TEST_CASE("sorted getMores merge shards with and without sort keys of both forms") {
+  struct Case {
+    SimShardOptions::SortKeys first, second, third;
+  };
+  const auto each = GENERATE(values<Case>({{no_sort_keys, no_sort_keys, no_sort_keys},
+                                           {object_sort_keys, object_sort_keys, object_sort_keys},
+                                           {array_sort_keys, array_sort_keys, array_sort_keys},
+                                           {object_sort_keys, array_sort_keys, array_sort_keys},
+                                           {object_sort_keys, no_sort_keys, array_sort_keys}}));
+  SimWorldOptions options = sharded_world(3, 20);
+  options.shards[0].sort_keys = each.first;
+  options.shards[1].sort_keys = each.second;
+  options.shards[2].sort_keys = each.third;
+  SimWorld world(std::move(options));
+  store_documents(world, 20);
+  auto client = world.client();
+  BsonDoc reply = call(world, *client, R"({"find": "docs", "filter": {}, "sort": {"k": -1, "_id": 1},
+    "projection": {"text": 1}, "batchSize": 3, "$db": "app"})");
+  std::vector<std::int64_t> order;
+  for (;;) {
+    for (const BsonDoc& document : batch_of(reply)) {
+      CHECK(document.view().count() == 2);  // _id and text: what the sort needed is gone
+      order.push_back(document.view()["_id"].as_int32());
+    }
+    if (cursor_id(reply) == 0) break;
+    reply = call(world, *client, get_more(cursor_id(reply), 4));
+    REQUIRE(is_ok(reply));
+  }
+  std::vector<std::int64_t> expected(60);
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = static_cast<std::int64_t>(i);
+  std::stable_sort(expected.begin(), expected.end(),
+                   [](std::int64_t a, std::int64_t b) { return (a * 7) % 5 > (b * 7) % 5; });
+  CHECK(order == expected);
+  CHECK(open_shard_cursors(world) == 0);
+}
+
+TEST_CASE("a getMore comes over another connection and another worker") {
+  SimWorldOptions options = sharded_world(2, 20);
+  options.workers = 2;
+  SimWorld world(std::move(options));
+  store_documents(world, 20);
+  auto first = world.client(0);
+  auto second = world.client(1);
+  BsonDoc reply = call(world, *first, scatter_find);
+  std::size_t documents = batch_of(reply).size();
+  bool turn = false;
+  while (cursor_id(reply) != 0) {
+    turn = !turn;
+    reply = call(world, turn ? *second : *first, get_more(cursor_id(reply), 3));
+    REQUIRE(is_ok(reply));
+    documents += batch_of(reply).size();
+  }
+  CHECK(documents == 40);
+  first->close();
+  second->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
+TEST_CASE("a cursor that a getMore works on is in use") {
+  SimWorld world(sharded_world(2, 20));
+  store_documents(world, 20);
+  auto first = world.client();
+  auto second = world.client();
+  const std::int64_t id = cursor_id(call(world, *first, scatter_find));
+  for (std::size_t i = 0; i < 2; ++i) world.shard(i).delay = seconds(3);
+  auto pending = start(world, *first, json(get_more(id, 30)));
+  world.run_for(seconds(1));
+  CHECK(!pending->done);
+  CHECK(code_of(call(world, *second, get_more(id))) == 143);
+  CHECK(world.run_until([&] { return pending->done; }, minutes(1)));
+  REQUIRE(pending->reply.has_value());
+  CHECK(is_ok(*pending->reply));
+}
+
+TEST_CASE("a cursor is killed while a getMore works on it") {
+  SimWorld world(sharded_world(2, 20));
+  store_documents(world, 20);
+  auto first = world.client();
+  auto second = world.client();
+  const std::int64_t id = cursor_id(call(world, *first, scatter_find));
+  for (std::size_t i = 0; i < 2; ++i) world.shard(i).delay = seconds(3);
+  auto pending = start(world, *first, json(get_more(id, 5)));
+  world.run_for(seconds(1));
+  const BsonDoc killed = call(
+      world, *second,
+      fmt::format(R"({{"killCursors": "docs", "cursors": [{{"$numberLong": "{}"}}], "$db": "app"}})", id));
+  CHECK(killed.view()["cursorsKilled"].as_document().count() == 1);
+  CHECK(world.run_until([&] { return pending->done; }, minutes(1)));
+  REQUIRE(pending->reply.has_value());
+  CHECK(code_of(*pending->reply) == 237);
+  world.run_for(seconds(10));
+  CHECK(open_shard_cursors(world) == 0);
+  CHECK(code_of(call(world, *second, get_more(id))) == 43);
+}
+
+TEST_CASE("a shard that lost its cursor ends the client's, and the other shards' too") {
+  SimWorld world(sharded_world(3, 20));
+  store_documents(world, 20);
+  auto client = world.client();
+  const std::int64_t id = cursor_id(call(world, *client, scatter_find));
+  world.shard(1).misbehave(SimShard::Fault::cursor_not_found, "getMore");
+  CHECK(code_of(call(world, *client, get_more(id, 50))) == 43);
+  CHECK(code_of(call(world, *client, get_more(id, 50))) == 43);
+  world.run_for(seconds(1));
+  CHECK(open_shard_cursors(world) == 0);
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
+TEST_CASE("a shard's change of state is never told to a client") {
+  const bool replica_set = GENERATE(false, true);
+  SimShardOptions like;
+  if (replica_set) like.set_name = "rs";
+  SimWorld world(sharded_world(2, 20, like));
+  store_documents(world, 20);
+  auto client = world.client();
+  const std::vector<std::string> commands = {
+      std::string(scatter_find),
+      R"({"find": "docs", "filter": {"_id": 1}, "$db": "app"})",
+      R"({"count": "docs", "query": {}, "$db": "app"})",
+      R"({"aggregate": "docs", "pipeline": [{"$match": {"_id": 1}}], "cursor": {}, "$db": "app"})",
+      R"({"insert": "docs", "documents": [{"_id": 1000}], "$db": "app"})",
+      R"({"insert": "docs", "documents": [{"_id": -1}, {"_id": 1001}], "$db": "app"})",
+      R"({"find": "elsewhere", "filter": {}, "$db": "app"})",
+  };
+  for (const std::string& command : commands) {
+    INFO(command);
+    world.shard(0).misbehave(SimShard::Fault::not_primary, "", 20);
+    world.shard(1).misbehave(SimShard::Fault::not_primary, "", 20);
+    const BsonDoc reply = call(world, *client, command);
+    INFO(to_json(reply));
+    const std::string text = to_json(reply);
+    CHECK(text.find(R"("code" : 10107)") == std::string::npos);
+    CHECK(text.find("NotWritablePrimary") == std::string::npos);
+    CHECK((!is_ok(reply) || reply.view()["writeErrors"].exists()));
+    for (std::size_t i = 0; i < 2; ++i) world.shard(i).clear_faults();
+  }
+}
+
+TEST_CASE("a read that meets a change of state once is answered") {
+  SimShardOptions like;
+  like.set_name = "rs";
+  SimWorld world(sharded_world(2, 20, like));
+  store_documents(world, 20);
+  auto client = world.client();
+  world.shard(0).misbehave(SimShard::Fault::not_primary, "find");
+  const BsonDoc reply = call(world, *client, R"({"find": "docs", "filter": {"_id": 1}, "$db": "app"})");
+  CHECK(is_ok(reply));
+  CHECK(batch_of(reply).size() == 1);
+}
+
+TEST_CASE("replies that are none to the request end the shard's connection only") {
+  const auto fault = GENERATE(SimShard::Fault::wrong_response_to, SimShard::Fault::garbage_length,
+                              SimShard::Fault::cut_within);
+  SimWorld world(sharded_world(2, 20));
+  store_documents(world, 20);
+  auto client = world.client();
+  world.shard(0).misbehave(fault, "find", 10);
+  const BsonDoc failed = call(world, *client, scatter_find);
+  CHECK(!is_ok(failed));
+  world.shard(0).clear_faults();
+  world.run_for(seconds(2));
+  CHECK(is_ok(call(world, *client, R"({"find": "docs", "filter": {"_id": 1}, "$db": "app"})")));
+  world.run_for(seconds(20));
+  CHECK(world.shard(1).cursors().open() == 0);  // opened beside the failure, and killed
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
+TEST_CASE("allowPartialResults tolerates a shard that is gone") {
+  SimWorld world(sharded_world(3, 20));
+  store_documents(world, 20);
+  auto client = world.client();
+  const std::string partial =
+      R"({"find": "docs", "filter": {}, "batchSize": 5, "allowPartialResults": true, "$db": "app"})";
+
+  SECTION("before the find") {
+    world.shard(1).die();
+    world.run_for(seconds(1));
+    CHECK(!is_ok(call(world, *client, scatter_find)));
+    BsonDoc reply = call(world, *client, partial);
+    REQUIRE(is_ok(reply));
+    std::size_t documents = batch_of(reply).size();
+    CHECK(reply.view().find_path("cursor.partialResultsReturned").truthy());
+    while (cursor_id(reply) != 0) {
+      reply = call(world, *client, get_more(cursor_id(reply), 7));
+      REQUIRE(is_ok(reply));
+      documents += batch_of(reply).size();
+    }
+    CHECK(documents == 40);
+  }
+  SECTION("between two batches") {
+    BsonDoc reply = call(world, *client, partial);
+    REQUIRE(is_ok(reply));
+    std::size_t documents = batch_of(reply).size();
+    world.shard(1).die();
+    bool said = false;
+    while (cursor_id(reply) != 0) {
+      reply = call(world, *client, get_more(cursor_id(reply), 7));
+      REQUIRE(is_ok(reply));
+      said = said || reply.view().find_path("cursor.partialResultsReturned").truthy();
+      documents += batch_of(reply).size();
+    }
+    CHECK(said);
+    CHECK(documents >= 40);
+    CHECK(documents < 60);
+  }
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
+TEST_CASE("a shutdown kills the cursors that are open, on every worker") {
+  SimWorldOptions options = sharded_world(3, 20);
+  options.workers = 2;
+  SimWorld world(std::move(options));
+  store_documents(world, 20);
+  auto first = world.client(0);
+  auto second = world.client(1);
+  CHECK(cursor_id(call(world, *first, scatter_find)) != 0);
+  CHECK(cursor_id(call(world, *second, scatter_find)) != 0);
+  CHECK(open_shard_cursors(world) == 6);
+  first->close();
+  second->close();
+  CHECK(world.shut_down(seconds(30)));
+  for (std::size_t i = 0; i < 3; ++i) CHECK(world.shard(i).cursors().killed == 2);
+}
+
+}  // namespace spillway::test

@@ -1,0 +1,106 @@
+// What the simulation tests share: routing texts, commands from JSON, answers in pieces.
+#pragma once
+
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/support/sim_world.h"
+
+namespace spillway::test {
+
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+using std::chrono::seconds;
+
+inline BsonDoc json(std::string_view text) { return BsonDoc::from_json(text).value(); }
+
+// A collection with the key {_id: 1}: shard i owns [i * span, (i + 1) * span), the outer ones all that lies beyond.
+inline std::string ranged_collection(const std::string& ns, std::size_t shards, int span) {
+  std::string yaml = fmt::format("    - ns: {}\n      key: {{_id: 1}}\n      chunks:\n", ns);
+  for (std::size_t i = 0; i < shards; ++i) {
+    const auto bound = [&](std::size_t at) {
+      if (at == 0) return std::string("{$minKey: 1}");
+      if (at == shards) return std::string("{$maxKey: 1}");
+      return std::to_string(static_cast<int>(at) * span);
+    };
+    yaml += fmt::format("        - {{min: {{_id: {}}}, max: {{_id: {}}}, shard: shard{}}}\n", bound(i), bound(i + 1), i);
+  }
+  return yaml;
+}
+
+inline std::vector<SimShardOptions> shard_list(std::size_t count, SimShardOptions like = {}) {
+  std::vector<SimShardOptions> all;
+  for (std::size_t i = 0; i < count; ++i) {
+    SimShardOptions each = like;
+    each.host = fmt::format("shard{}", i);
+    each.port = static_cast<std::uint16_t>(27018 + i);
+    if (!like.set_name.empty()) each.set_name = fmt::format("{}{}", like.set_name, i);
+    all.push_back(each);
+  }
+  return all;
+}
+
+// app.docs over all shards, `span` documents {_id, k, text} on each; k repeats.
+inline void store_documents(SimWorld& world, int span, std::size_t text_bytes = 10) {
+  for (int id = 0; id < static_cast<int>(world.shard_count()) * span; ++id) {
+    BsonWriter out;
+    out.append("_id", id).append("k", (id * 7) % 5).append("text", std::string(text_bytes, 'x'));
+    world.shard(static_cast<std::size_t>(id / span)).store("app.docs", std::move(out).finish());
+  }
+}
+
+inline SimWorldOptions sharded_world(std::size_t shards, int span, SimShardOptions like = {}) {
+  SimWorldOptions options;
+  options.shards = shard_list(shards, like);
+  options.routing = "  collections:\n" + ranged_collection("app.docs", shards, span);
+  return options;
+}
+
+inline std::optional<BsonDoc> try_call(SimWorld& world, SimClient& client, BsonDoc command) {
+  return world.run(client.call(std::move(command)));
+}
+
+inline BsonDoc call(SimWorld& world, SimClient& client, std::string_view command) {
+  auto reply = try_call(world, client, json(command));
+  for (const std::string& violation : client.violations()) FAIL_CHECK(violation);
+  REQUIRE(reply.has_value());
+  INFO(to_json(*reply));
+  return *std::move(reply);
+}
+
+inline bool is_ok(DocView reply) { return reply["ok"].truthy(); }
+inline std::int64_t code_of(DocView reply) { return reply["code"].to_int64().value_or(0); }
+inline std::int64_t cursor_id(DocView reply) { return reply.find_path("cursor.id").to_int64().value_or(-1); }
+inline std::vector<BsonDoc> batch_of(DocView reply) {
+  ValueView batch = reply.find_path("cursor.firstBatch");
+  if (!batch.exists()) batch = reply.find_path("cursor.nextBatch");
+  std::vector<BsonDoc> documents;
+  if (!batch.is_array()) return documents;
+  for (const Element& each : batch.as_document()) documents.emplace_back(each.as_document());
+  return documents;
+}
+
+// A call under way.
+struct Pending {
+  std::optional<BsonDoc> reply;
+  bool done = false;
+};
+inline Task<void> run_pending(SimClient* client, BsonDoc command, std::shared_ptr<Pending> pending) {
+  auto calling = client->call(std::move(command));
+  pending->reply = co_await calling;
+  pending->done = true;
+}
+inline std::shared_ptr<Pending> start(SimWorld& world, SimClient& client, BsonDoc command) {
+  auto pending = std::make_shared<Pending>();
+  world.spawn(run_pending(&client, std::move(command), pending));
+  return pending;
+}
+
+inline void require_quiet(SimWorld& world) {
+  for (const std::string& line : world.leftovers()) FAIL_CHECK(line);
+}
+
+}  // namespace spillway::test

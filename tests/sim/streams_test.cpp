@@ -1,0 +1,130 @@
+// Replies that pass in pieces, and the peers that leave in the middle of them.
+#include "tests/sim/sim_support.h"
+
+namespace spillway::test {
+
+namespace {
+
+constexpr std::size_t text_bytes = 1'000'000;
+constexpr int documents_stored = 33;
+
+constexpr std::string_view find_all = R"({"find": "docs", "filter": {}, "batchSize": 1000, "$db": "app"})";
+
+struct StreamWorld : SimWorld {
+  explicit StreamWorld(SimWorldOptions options = sharded_world(1, 1000)) : SimWorld(std::move(options)) {
+    for (int id = 0; id < documents_stored; ++id) {
+      BsonWriter out;
+      out.append("_id", id).append("text", std::string(text_bytes, static_cast<char>('a' + id % 26)));
+      shard(0).store("app.docs", std::move(out).finish());
+    }
+  }
+};
+
+void check_same(const std::vector<BsonDoc>& returned, const std::vector<BsonDoc>& stored, std::size_t from) {
+  REQUIRE(returned.size() + from <= stored.size());
+  for (std::size_t i = 0; i < returned.size(); ++i) {
+    const Bytes a = returned[i].view().bytes();
+    const Bytes b = stored[from + i].view().bytes();
+    CHECK(std::equal(a.begin(), a.end(), b.begin(), b.end()));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a batch of 16 MB passes in pieces") {
+  const bool slow_client = GENERATE(false, true);
+  SimWorldOptions options = sharded_world(1, 1000);
+  options.faults.window_bytes = 256 * 1024;
+  StreamWorld world(std::move(options));
+  auto client = world.client();
+  if (slow_client) {
+    client->pace_bytes = 200'000;
+    client->pace_pause = milliseconds(20);
+  }
+  BsonDoc reply = call(world, *client, find_all);
+  REQUIRE(is_ok(reply));
+  CHECK(reply.size() > 15 * limits::mib);
+  std::size_t returned = 0;
+  for (;;) {
+    const std::vector<BsonDoc> batch = batch_of(reply);
+    check_same(batch, world.shard(0).stored("app.docs"), returned);
+    returned += batch.size();
+    if (cursor_id(reply) == 0) break;
+    reply = call(world, *client,
+                 fmt::format(R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "$db": "app"}})",
+                             cursor_id(reply)));
+    REQUIRE(is_ok(reply));
+  }
+  CHECK(returned == documents_stored);
+  CHECK(world.shared().metrics.streamed_replies.value() >= 2);
+  CHECK(world.shared().reply_memory.usage().peak_bytes < limits::mib);
+  CHECK(world.shared().cursor_memory.usage().peak_bytes < limits::mib);
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
+TEST_CASE("a shard that dies in mid-stream takes the client's connection with it, and nothing else") {
+  StreamWorld world;
+  auto client = world.client();
+  auto other = world.client();
+  world.shard(0).cut_at_bytes = 5'000'000;
+  world.shard(0).misbehave(SimShard::Fault::cut_within, "find");
+  CHECK(!try_call(world, *client, json(find_all)).has_value());
+  CHECK(!client->connected());
+  CHECK(client->violations().empty());
+  CHECK(is_ok(call(world, *other, R"({"ping": 1, "$db": "admin"})")));
+  world.run_for(seconds(2));
+  CHECK(is_ok(call(world, *client, R"({"find": "docs", "filter": {"_id": 1}, "$db": "app"})")));
+  client->close();
+  other->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
+TEST_CASE("a client that leaves in mid-stream leaves no cursor and no connection behind") {
+  const bool polite = GENERATE(false, true);
+  StreamWorld world;
+  auto client = world.client();
+  REQUIRE(world.run(client->send(json(find_all))));
+  REQUIRE(world.run(client->read_bytes(1'000'000)));
+  CHECK(world.shared().cursors.counts().pinned == 1);
+  polite ? client->close() : client->reset();
+  world.run_for(seconds(20));
+  CHECK(world.shard(0).cursors().opened == 1);
+  CHECK(world.shard(0).cursors().open() == 0);
+  require_quiet(world);
+}
+
+TEST_CASE("a client that leaves while its shard has stopped in mid-stream") {
+  StreamWorld world;
+  auto client = world.client();
+  REQUIRE(world.run(client->send(json(find_all))));
+  REQUIRE(world.run(client->read_bytes(1'000'000)));
+  world.shard(0).freeze();
+  client->reset();
+  world.run_for(minutes(2));
+  require_quiet(world);
+  world.shard(0).thaw();
+}
+
+TEST_CASE("point reads overtake a stream to a slow client") {
+  StreamWorld world;
+  auto slow = world.client();
+  auto quick = world.client();
+  slow->pace_bytes = 10'000;
+  slow->pace_pause = milliseconds(100);
+  auto pending = start(world, *slow, json(find_all));
+  world.run_for(seconds(1));
+  const TimePoint before = Clock::now();
+  for (int i = 0; i < 10; ++i) {
+    CHECK(is_ok(call(world, *quick, R"({"find": "small", "filter": {"_id": 1}, "$db": "app"})")));
+  }
+  CHECK(Clock::now() - before < seconds(1));
+  CHECK(!pending->done);
+  slow->pace_bytes = 0;
+  CHECK(world.run_until([&] { return pending->done; }, minutes(5)));
+  CHECK(pending->reply.has_value());
+}
+
+}  // namespace spillway::test

@@ -1,0 +1,101 @@
+#include "tests/support/sim_client.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "proxy/wire/message.h"
+#include "proxy/wire/op_msg.h"
+
+namespace spillway::test {
+
+void SimClient::close() {
+  if (transport_) transport_->close();
+  transport_.reset();
+  expected_.clear();
+}
+
+void SimClient::reset() {
+  if (transport_) transport_->reset();
+  transport_.reset();
+  expected_.clear();
+}
+
+std::optional<BsonDoc> SimClient::broken(std::string what) {
+  if (!what.empty()) violations_.push_back(std::move(what));
+  waiting_ = false;
+  reset();
+  return std::nullopt;
+}
+
+Task<std::optional<BsonDoc>> SimClient::call(BsonDoc command) {
+  auto sending = send(std::move(command));
+  const bool sent = co_await sending;
+  if (!sent) co_return std::nullopt;
+  auto receiving = receive();
+  co_return co_await receiving;
+}
+
+Task<bool> SimClient::send(BsonDoc command) {
+  if (!transport_) transport_ = dial_();
+  if (!transport_) co_return false;
+  const std::int32_t id = next_request_id_++;
+  expected_.push_back(id);
+  std::vector<std::uint8_t> message;
+  wire::begin_op_msg(message, id, 0, 0);
+  wire::append_body(message, command);
+  wire::finish_op_msg(message);
+  iovec piece{message.data(), message.size()};
+  waiting_ = true;
+  auto writing = write_all(*transport_, {&piece, 1});
+  const bool written = co_await writing;
+  waiting_ = false;
+  if (!written) broken("");
+  co_return written;
+}
+
+Task<bool> SimClient::read(MutableBytes into) {
+  while (!into.empty()) {
+    const std::size_t size = pace_bytes > 0 ? std::min(pace_bytes, into.size()) : into.size();
+    auto reading = read_exactly(*transport_, into.first(size));
+    const bool complete = co_await reading;
+    if (!complete) co_return false;
+    into = into.subspan(size);
+    if (pace_bytes > 0) co_await transport_->loop().sleep_for(pace_pause);
+  }
+  co_return true;
+}
+
+Task<bool> SimClient::read_bytes(std::size_t bytes) {
+  std::vector<std::uint8_t> ignored(bytes);
+  auto reading = read(ignored);
+  co_return co_await reading;
+}
+
+Task<std::optional<BsonDoc>> SimClient::receive() {
+  if (!transport_ || expected_.empty()) co_return std::nullopt;
+  waiting_ = true;
+  std::vector<std::uint8_t> message(limits::message_header_bytes);
+  auto reading_header = read(message);
+  const bool has_header = co_await reading_header;
+  if (!has_header) co_return broken("");
+  const auto header = wire::parse_header(message);
+  if (header.has_error()) co_return broken("a reply's header is wrong: " + header.error().message);
+  if (header->response_to != expected_.front()) {
+    co_return broken(fmt::format("a reply to {} came for {}", header->response_to, expected_.front()));
+  }
+  message.resize(static_cast<std::size_t>(header->message_length));
+  auto reading = read(MutableBytes(message).subspan(limits::message_header_bytes));
+  const bool complete = co_await reading;
+  if (!complete) co_return broken("");
+  const auto parsed = wire::parse_op_msg_reply(message);
+  if (parsed.has_error()) co_return broken("a reply does not parse: " + parsed.error().message);
+  if (parsed->has_flag(wire::flags::more_to_come)) co_return broken("a reply announces more");
+  const auto valid = parsed->body.validate();
+  if (valid.has_error()) co_return broken("a reply is not well-formed: " + valid.error().message);
+  expected_.pop_front();
+  waiting_ = false;
+  co_return BsonDoc(parsed->body);
+}
+
+}  // namespace spillway::test

@@ -1,0 +1,54 @@
+// A client in the simulated network: one connection at a time, requests in order. Checks what every client may rely
+// on (one reply for each request, to that request, well-formed) and keeps what was broken of it in violations().
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cursor/bson_writer.h"
+#include "proxy/base/transport.h"
+
+namespace spillway::test {
+
+class SimClient {
+ public:
+  using Dial = std::function<std::unique_ptr<Transport>()>;
+  explicit SimClient(Dial dial) : dial_(std::move(dial)) {}
+
+  // Sends a command, connecting first if need be, and reads its reply. nullopt: the connection ended.
+  // The command is kept until the reply is there.
+  Task<std::optional<BsonDoc>> call(BsonDoc command);
+  // The halves, for pipelining and for leaving between them.
+  Task<bool> send(BsonDoc command);
+  Task<std::optional<BsonDoc>> receive();
+  // Reads so many bytes of a reply and no more.
+  Task<bool> read_bytes(std::size_t bytes);
+
+  void close();
+  void reset();
+  bool connected() const noexcept { return transport_ != nullptr; }
+  // Slow clients: pauses between two reads of this many bytes.
+  std::size_t pace_bytes = 0;
+  Duration pace_pause{};
+
+  bool waiting() const noexcept { return waiting_; }  // for a reply
+  const std::vector<std::string>& violations() const noexcept { return violations_; }
+
+ private:
+  Task<bool> read(MutableBytes into);
+  std::optional<BsonDoc> broken(std::string what);
+
+  Dial dial_;
+  std::unique_ptr<Transport> transport_;
+  std::deque<std::int32_t> expected_;  // request ids without a reply
+  std::int32_t next_request_id_ = 1;
+  bool waiting_ = false;
+  std::vector<std::string> violations_;
+};
+
+}  // namespace spillway::test

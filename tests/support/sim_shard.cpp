@@ -1,0 +1,499 @@
+#include "tests/support/sim_shard.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "proxy/exec/pipeline/run.h"
+#include "proxy/wire/message.h"
+
+namespace spillway::test {
+
+namespace {
+
+constexpr std::size_t batch_bytes_max = 16 * limits::mib;
+
+BsonDoc error_reply(std::int32_t code, std::string_view name, std::string_view message) {
+  BsonWriter out;
+  out.append("ok", 0.0).append("errmsg", message).append("code", code).append("codeName", name);
+  return std::move(out).finish();
+}
+
+BsonDoc error_reply(const Error& error) {
+  return error_reply(error.code, error_code_name(error.code), error.message);
+}
+
+BsonDoc ok_reply() {
+  BsonWriter out;
+  out.append("ok", 1.0);
+  return std::move(out).finish();
+}
+
+std::string collection_of(DocView body) {
+  const Element first = body.first();
+  return first.is_string() ? std::string(first.as_string()) : std::string();
+}
+
+std::int64_t number(ValueView value, std::int64_t otherwise) { return value.to_int64().value_or(otherwise); }
+
+DocView document_or_empty(ValueView value) { return value.is_document() ? value.as_document() : DocView(); }
+
+// Takes documents for one batch.
+BsonDoc batch_reply(std::string_view name, const std::string& ns, std::deque<BsonDoc>& rest,
+                    std::int64_t documents_max, const std::function<std::int64_t()>& id) {
+  BsonWriter out;
+  out.begin_document("cursor").begin_array(name);
+  std::size_t bytes = 0;
+  for (std::int64_t taken = 0; taken < documents_max && !rest.empty(); ++taken) {
+    if (taken > 0 && bytes + rest.front().size() > batch_bytes_max) break;
+    bytes += rest.front().size();
+    out.append_item(rest.front());
+    rest.pop_front();
+  }
+  out.end().append("id", id()).append("ns", ns).end().append("ok", 1.0);
+  return std::move(out).finish();
+}
+
+}  // namespace
+
+SimShard::SimShard(SimShardOptions options, SimLog& log) : options_(std::move(options)), log_(log) {}
+
+SimShard::~SimShard() { SPILLWAY_CHECK(serving_ == 0); }
+
+void SimShard::attach(SimNetwork& network) {
+  networks_.push_back(&network);
+  network.listen(options_.host, options_.port,
+                 [this](std::unique_ptr<Transport> transport) { return serve(std::move(transport)); });
+}
+
+void SimShard::die() {
+  log_.add(options_.host + " dies");
+  alive_ = false;
+  cursor_counts_.lost += cursors_.size();
+  cursors_.clear();
+  for (SimNetwork* network : networks_) network->kill(options_.host, options_.port);
+}
+
+void SimShard::restart() {
+  log_.add(options_.host + " restarts");
+  alive_ = true;
+  for (SimNetwork* network : std::exchange(networks_, {})) attach(*network);
+}
+
+void SimShard::freeze() {
+  log_.add(options_.host + " freezes");
+  for (SimNetwork* network : networks_) network->freeze(options_.host, options_.port);
+}
+
+void SimShard::thaw() {
+  log_.add(options_.host + " thaws");
+  for (SimNetwork* network : networks_) network->thaw(options_.host, options_.port);
+}
+
+void SimShard::misbehave(Fault fault, std::string command, int times) {
+  orders_.push_back({fault, std::move(command), times});
+}
+
+void SimShard::forget_cursors() {
+  log_.add(options_.host + " forgets its cursors");
+  cursor_counts_.lost += cursors_.size();
+  cursors_.clear();
+}
+
+std::uint64_t SimShard::seen(const std::string& command) const {
+  const auto at = seen_.find(command);
+  return at == seen_.end() ? 0 : at->second;
+}
+
+// --- connections
+
+Task<void> SimShard::serve(std::unique_ptr<Transport> transport) {
+  struct Serving {
+    explicit Serving(int& of) : count(of) { ++count; }
+    ~Serving() { --count; }
+    int& count;
+  } serving(serving_);
+  for (;;) {
+    std::vector<std::uint8_t> message(limits::message_header_bytes);
+    auto reading_header = read_exactly(*transport, message);
+    const bool has_header = co_await reading_header;
+    if (!has_header) co_return;
+    const auto header = wire::parse_header(message);
+    if (header.has_error()) co_return;
+    message.resize(static_cast<std::size_t>(header->message_length));
+    auto reading = read_exactly(*transport, MutableBytes(message).subspan(limits::message_header_bytes));
+    const bool complete = co_await reading;
+    if (!complete) co_return;
+    auto answering = answer(*transport, message);
+    const bool go_on = co_await answering;
+    if (!go_on) co_return;
+  }
+}
+
+std::optional<SimShard::Fault> SimShard::next_fault(std::string_view command) {
+  for (auto at = orders_.begin(); at != orders_.end(); ++at) {
+    if (!at->command.empty() && at->command != command) continue;
+    const Fault fault = at->fault;
+    if (--at->times == 0) orders_.erase(at);
+    return fault;
+  }
+  return std::nullopt;
+}
+
+Task<bool> SimShard::answer(Transport& transport, Bytes message) {
+  const wire::MessageHeader header = *wire::parse_header(message);
+  const auto request = wire::parse_op_msg(message);
+  if (request.has_error()) co_return false;
+  const std::string name(request->body.first().name);
+  const bool handshake = name == "isMaster" || name == "hello" || name == "buildInfo";
+  std::optional<Fault> fault;
+  if (!handshake) {
+    ++seen_[name];
+    fault = next_fault(name);
+    if (delay > Duration::zero()) co_await transport.loop().sleep_for(delay);
+  }
+  BsonDoc reply;
+  if (fault == Fault::not_primary) {
+    reply = error_reply(10107, "NotWritablePrimary", "not primary");
+  } else {
+    if (fault == Fault::cursor_not_found && request->body.first().type == BsonType::int64) {
+      cursor_counts_.lost += cursors_.erase(request->body.first().as_int64());
+    }
+    reply = execute(*request, name);
+  }
+  if (!handshake) log_.add(fmt::format("{} {} {}", options_.host, name, reply.view()["ok"].truthy()));
+  std::vector<std::uint8_t> out;
+  wire::begin_op_msg(out, 7, header.request_id, 0);
+  wire::append_body(out, reply);
+  wire::finish_op_msg(out);
+  if (fault && *fault != Fault::not_primary && *fault != Fault::cursor_not_found) {
+    auto failing = answer_badly(transport, *fault, std::move(out));
+    co_return co_await failing;
+  }
+  iovec piece{out.data(), out.size()};
+  auto writing = write_all(transport, {&piece, 1});
+  co_return co_await writing;
+}
+
+Task<bool> SimShard::answer_badly(Transport& transport, Fault fault, std::vector<std::uint8_t> reply) {
+  if (fault == Fault::die) {
+    die();
+    co_return false;
+  }
+  if (fault == Fault::cut_after) {
+    transport.reset();
+    co_return false;
+  }
+  wire::MessageHeader header = *wire::parse_header(reply);
+  if (fault == Fault::wrong_response_to) ++header.response_to;
+  if (fault == Fault::garbage_length) header.message_length = -1;
+  wire::write_header(reply.data(), header);
+  if (fault == Fault::cut_within) reply.resize(std::min(reply.size() - 1, cut_at_bytes));
+  iovec piece{reply.data(), reply.size()};
+  auto writing = write_all(transport, {&piece, 1});
+  const bool written = co_await writing;
+  if (fault != Fault::cut_within) co_return written;
+  // The bytes arrive before the reset does.
+  co_await transport.loop().sleep_for(std::chrono::milliseconds(50));
+  transport.reset();
+  co_return false;
+}
+
+// --- commands
+
+BsonDoc SimShard::execute(const wire::OpMsg& request, std::string_view name) {
+  const DocView body = request.body;
+  const ValueView db_value = body["$db"];
+  const std::string db = db_value.is_string() ? std::string(db_value.as_string()) : "test";
+  const std::string ns = db + "." + collection_of(body);
+  if (name == "isMaster" || name == "hello") return hello();
+  if (name == "buildInfo") {
+    return *BsonDoc::from_json(options_.sort_keys == SimShardOptions::SortKeys::none
+                                   ? R"({"version": "7.0.0", "ok": 1})"
+                                   : R"({"version": "8.0.0", "storageEngines": ["memory"], "ok": 1})");
+  }
+  if (body["txnNumber"].exists() && options_.set_name.empty()) {
+    return error_reply(20, "IllegalOperation",
+                       "Transaction numbers are only allowed on a replica set member or mongos");
+  }
+  if (name == "find") return find(body, ns);
+  if (name == "aggregate") return aggregate(body, ns);
+  if (name == "count") return count(body, ns);
+  if (name == "getMore") return get_more(body, db);
+  if (name == "killCursors") return kill_cursors(body);
+  if (name == "insert" || name == "update" || name == "delete") return write(request, name, ns);
+  if (name == "ping" || name == "endSessions" || name == "killSessions") return ok_reply();
+  return error_reply(59, "CommandNotFound", fmt::format("no such command: '{}'", name));
+}
+
+BsonDoc SimShard::hello() const {
+  const std::string me = options_.host + ":" + std::to_string(options_.port);
+  BsonWriter out;
+  out.append("ismaster", true).append("isWritablePrimary", true).append("helloOk", true);
+  if (!options_.set_name.empty()) {
+    out.append("setName", options_.set_name).append("secondary", false);
+    out.begin_array("hosts").append_item(std::string_view(me)).end();
+    out.append("me", me).append("setVersion", 1);
+    const std::uint8_t election[12] = {1};
+    out.append_object_id("electionId", election);
+    out.append("logicalSessionTimeoutMinutes", 30);
+  }
+  out.append("maxBsonObjectSize", 16'777'216).append("maxMessageSizeBytes", 48'000'000);
+  out.append("maxWriteBatchSize", 100'000).append("minWireVersion", 0).append("maxWireVersion", 21);
+  out.append("ok", 1.0);
+  return std::move(out).finish();
+}
+
+BsonDoc SimShard::with_sort_key(const BsonDoc& document, DocView sort, DocView projection) {
+  BsonDoc projected = document;
+  if (!projection.empty()) {
+    pipeline::FindQuery query;
+    query.projection = projection;
+    auto one = pipeline::run_find({&document, 1}, query, budget_);
+    SPILLWAY_CHECK(one.has_value());
+    projected = std::move(one->front());
+  }
+  BsonWriter out;
+  out.append_elements(projected);
+  const bool as_array = options_.sort_keys == SimShardOptions::SortKeys::array;
+  as_array ? out.begin_array("$sortKey") : out.begin_document("$sortKey");
+  int index = 0;
+  for (const Element& key : sort) {
+    const std::string name = as_array ? std::to_string(index++) : std::string();
+    const ValueView value = document.view().find_path(key.name);
+    value.exists() ? out.append(name, value) : out.append_null(name);
+  }
+  out.end();
+  return std::move(out).finish();
+}
+
+BsonDoc SimShard::find(DocView body, const std::string& ns) {
+  pipeline::FindQuery query;
+  query.filter = document_or_empty(body["filter"]);
+  query.sort = document_or_empty(body["sort"]);
+  query.skip = number(body["skip"], 0);
+  query.limit = number(body["limit"], 0);
+  const DocView projection = document_or_empty(body["projection"]);
+  BsonWriter plain;
+  bool sort_key = false;
+  for (const Element& field : projection) {
+    if (field.name == "$sortKey") {
+      sort_key = true;
+    } else {
+      plain.append_element(field);
+    }
+  }
+  const BsonDoc plain_projection = std::move(plain).finish();
+  if (!sort_key) query.projection = plain_projection;
+  auto found = pipeline::run_find(stored_[ns], query, budget_);
+  if (found.has_error()) return error_reply(found.error());
+  if (sort_key) {
+    if (options_.sort_keys == SimShardOptions::SortKeys::none) {
+      return error_reply(2, "BadValue", "$meta sortKey is not known here");
+    }
+    for (BsonDoc& document : *found) document = with_sort_key(document, query.sort, plain_projection);
+  }
+  return first_batch(ns, *std::move(found), body["batchSize"], body["singleBatch"].truthy());
+}
+
+BsonDoc SimShard::aggregate(DocView body, const std::string& ns) {
+  const ValueView pipeline = body["pipeline"];
+  if (!pipeline.is_array()) return error_reply(9, "FailedToParse", "'pipeline' must be an array");
+  auto found = pipeline::run_pipeline(stored_[ns], pipeline.as_document(), budget_);
+  if (found.has_error()) return error_reply(found.error());
+  return first_batch(ns, *std::move(found), document_or_empty(body["cursor"])["batchSize"], false);
+}
+
+BsonDoc SimShard::count(DocView body, const std::string& ns) {
+  pipeline::FindQuery query;
+  query.filter = document_or_empty(body["query"]);
+  query.skip = number(body["skip"], 0);
+  query.limit = number(body["limit"], 0);
+  auto found = pipeline::run_find(stored_[ns], query, budget_);
+  if (found.has_error()) return error_reply(found.error());
+  BsonWriter out;
+  out.append("n", static_cast<std::int32_t>(found->size())).append("ok", 1.0);
+  return std::move(out).finish();
+}
+
+BsonDoc SimShard::first_batch(const std::string& ns, std::vector<BsonDoc> documents, ValueView batch_size,
+                              bool single_batch) {
+  std::deque<BsonDoc> rest(std::make_move_iterator(documents.begin()),
+                           std::make_move_iterator(documents.end()));
+  const std::int64_t most = number(batch_size, limits::first_batch_documents_default);
+  return batch_reply("firstBatch", ns, rest, most, [&]() -> std::int64_t {
+    // As often as not it does not know yet that a full batch was the last.
+    const std::int64_t drawn = next_cursor_++;
+    const bool knows_the_end = drawn % 2 == 0 && most > 0;
+    if (single_batch || (rest.empty() && (knows_the_end || most > static_cast<std::int64_t>(documents.size())))) {
+      return 0;
+    }
+    const std::int64_t id = (std::int64_t{options_.port} << 40) + drawn;
+    ++cursor_counts_.opened;
+    cursors_[id] = {ns, std::move(rest)};
+    return id;
+  });
+}
+
+BsonDoc SimShard::get_more(DocView body, std::string_view db) {
+  const std::int64_t id = number(body.first(), 0);
+  const ValueView collection = body["collection"];
+  const auto at = cursors_.find(id);
+  if (at == cursors_.end()) return error_reply(43, "CursorNotFound", fmt::format("cursor id {} not found", id));
+  const std::string ns = fmt::format("{}.{}", db, collection.is_string() ? collection.as_string() : "");
+  if (at->second.ns != ns) return error_reply(13, "Unauthorized", "the cursor is another namespace's");
+  std::deque<BsonDoc> rest = std::move(at->second.rest);
+  const std::int64_t most = number(body["batchSize"], std::int64_t{1} << 40);
+  return batch_reply("nextBatch", ns, rest, most == 0 ? std::int64_t{1} << 40 : most, [&]() -> std::int64_t {
+    if (rest.empty()) {
+      cursors_.erase(id);
+      ++cursor_counts_.exhausted;
+      return 0;
+    }
+    at->second.rest = std::move(rest);
+    return id;
+  });
+}
+
+BsonDoc SimShard::kill_cursors(DocView body) {
+  BsonWriter out;
+  out.begin_array("cursorsKilled");
+  BsonWriter missing;
+  missing.begin_array("cursorsNotFound");
+  for (const Element& id : document_or_empty(ValueView{BsonType::document, body["cursors"].bytes})) {
+    const bool found = cursors_.erase(id.as_int64()) > 0;
+    if (found) ++cursor_counts_.killed;
+    (found ? out : missing).append_item(id.as_int64());
+  }
+  out.end();
+  missing.end();
+  const BsonDoc not_found = std::move(missing).finish();
+  out.append_elements(not_found).append("ok", 1.0);
+  return std::move(out).finish();
+}
+
+// --- writes
+
+BsonDoc SimShard::write(const wire::OpMsg& request, std::string_view name, const std::string& ns) {
+  const std::string_view list = name == "insert" ? "documents" : name == "update" ? "updates" : "deletes";
+  std::vector<DocView> statements;
+  if (const wire::DocSequence* sequence = request.sequence(list)) {
+    statements.assign(sequence->begin(), sequence->end());
+  } else if (request.body[list].is_array()) {
+    for (const Element& each : request.body[list].as_document()) statements.push_back(each.as_document());
+  }
+  std::vector<std::int32_t> ids;
+  const std::int64_t first = number(request.body["stmtId"], 0);
+  for (std::size_t i = 0; i < statements.size(); ++i) {
+    ids.push_back(static_cast<std::int32_t>(first + static_cast<std::int64_t>(i)));
+  }
+  if (request.body["stmtIds"].is_array()) {
+    ids.clear();
+    for (const Element& id : request.body["stmtIds"].as_document()) ids.push_back(id.as_int32());
+    if (ids.size() != statements.size()) return error_reply(72, "InvalidOptions", "stmtIds has another length");
+  }
+  std::set<std::int32_t>* executed = nullptr;
+  if (request.body["txnNumber"].exists()) {
+    const Bytes session = request.body["lsid"].bytes;
+    std::string key(session.begin(), session.end());
+    key += std::to_string(number(request.body["txnNumber"], 0));
+    executed = &retryable_[key];
+  }
+  const ValueView ordered = request.body["ordered"];
+  return apply(name, ns, statements, ids, executed, !ordered.exists() || ordered.truthy());
+}
+
+BsonDoc SimShard::apply(std::string_view name, const std::string& ns, std::span<const DocView> statements,
+                        const std::vector<std::int32_t>& ids, std::set<std::int32_t>* executed, bool ordered) {
+  std::int64_t n = 0;
+  BsonWriter errors;
+  errors.begin_array("writeErrors");
+  bool failed = false;
+  std::vector<std::int32_t> retried;
+  for (std::size_t i = 0; i < statements.size(); ++i) {
+    if (executed != nullptr && !executed->insert(ids[i]).second) {
+      retried.push_back(ids[i]);
+      ++n;
+      continue;
+    }
+    BsonWriter error;
+    std::int64_t done = 0;
+    if (name == "insert") done = insert_one(ns, statements[i], error);
+    if (name == "update") done = update_one(ns, statements[i]);
+    if (name == "delete") done = delete_some(ns, statements[i]);
+    n += done;
+    if (error.size() <= 4) continue;
+    failed = true;
+    error.append("index", static_cast<std::int32_t>(i));
+    const BsonDoc item = std::move(error).finish();
+    errors.append_item(item);
+    if (ordered) break;
+  }
+  errors.end();
+  BsonWriter out;
+  out.append("n", static_cast<std::int32_t>(n));
+  if (name == "update") out.append("nModified", static_cast<std::int32_t>(n));
+  const BsonDoc all_errors = std::move(errors).finish();
+  if (failed) out.append_elements(all_errors);
+  if (!retried.empty()) {
+    out.begin_array("retriedStmtIds");
+    for (const std::int32_t id : retried) out.append_item(id);
+    out.end();
+  }
+  out.append("ok", 1.0);
+  return std::move(out).finish();
+}
+
+std::size_t SimShard::find_id(const std::string& ns, ValueView id) {
+  const std::vector<BsonDoc>& all = stored_[ns];
+  const auto at = std::find_if(all.begin(), all.end(), [&](const BsonDoc& each) { return each.view()["_id"] == id; });
+  return static_cast<std::size_t>(at - all.begin());
+}
+
+std::int64_t SimShard::insert_one(const std::string& ns, DocView document, BsonWriter& error) {
+  if (find_id(ns, document["_id"]) != stored_[ns].size()) {
+    error.append("code", 11000).append("errmsg", "E11000 duplicate key error");
+    return 0;
+  }
+  ++applied_;
+  stored_[ns].emplace_back(document);
+  return 1;
+}
+
+// {q: {_id: …}, u: {$inc: {field: 1}}}: enough to see how often it ran.
+std::int64_t SimShard::update_one(const std::string& ns, DocView statement) {
+  const std::size_t at = find_id(ns, document_or_empty(statement["q"])["_id"]);
+  if (at == stored_[ns].size()) return 0;
+  ++applied_;
+  const Element inc = document_or_empty(document_or_empty(statement["u"])["$inc"]).first();
+  BsonDoc& document = stored_[ns][at];
+  BsonWriter out;
+  bool found = false;
+  for (const Element& field : document.view()) {
+    if (field.name != inc.name) {
+      out.append_element(field);
+      continue;
+    }
+    found = true;
+    out.append(field.name, number(field, 0) + number(inc, 0));
+  }
+  if (!found && inc.exists()) out.append(inc.name, number(inc, 0));
+  document = std::move(out).finish();
+  return 1;
+}
+
+std::int64_t SimShard::delete_some(const std::string& ns, DocView statement) {
+  pipeline::FindQuery query;
+  query.filter = document_or_empty(statement["q"]);
+  query.limit = number(statement["limit"], 0);
+  const auto found = pipeline::run_find(stored_[ns], query, budget_);
+  if (found.has_error()) return 0;
+  for (const BsonDoc& document : *found) {
+    stored_[ns].erase(stored_[ns].begin() + static_cast<std::ptrdiff_t>(find_id(ns, document.view()["_id"])));
+    ++applied_;
+  }
+  return static_cast<std::int64_t>(found->size());
+}
+
+}  // namespace spillway::test

@@ -1,0 +1,126 @@
+// A small mongod in the simulated network: keeps documents, cursors and retryable writes in memory and can be told
+// to misbehave. Obeys the wire protocol of its role: a standalone, or the primary of a replica set of one.
+//
+// Belongs to the thread of the loops it is attached to.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "allocator/budget.h"
+#include "cursor/bson_writer.h"
+#include "proxy/wire/op_msg.h"
+#include "tests/support/sim_log.h"
+#include "tests/support/sim_transport.h"
+
+namespace spillway::test {
+
+struct SimShardOptions {
+  // none: no mongod, cannot compute {$meta: "sortKey"}. object: {"": value, …}, array: [value, …].
+  enum class SortKeys { none, object, array };
+  std::string host = "shard0";
+  std::uint16_t port = 27018;
+  std::string set_name;  // empty: a standalone
+  SortKeys sort_keys = SortKeys::none;
+};
+
+class SimShard {
+ public:
+  enum class Fault {
+    not_primary,        // an error, without executing
+    cursor_not_found,   // the cursor that a getMore names is gone
+    wrong_response_to,  // executed; the reply answers another request
+    garbage_length,     // executed; the reply's length is no length
+    cut_after,          // executed; the connection is reset before the reply
+    cut_within,         // executed; the connection is reset in the middle of the reply
+    die,                // executed; then the process is gone, without a reply
+  };
+  // What became of the cursors it opened.
+  struct CursorCounts {
+    std::uint64_t opened = 0, exhausted = 0, killed = 0, lost = 0;
+    std::uint64_t open() const noexcept { return opened - exhausted - killed - lost; }
+  };
+
+  SimShard(SimShardOptions options, SimLog& log);
+  ~SimShard();  // REQUIRES serving() == 0
+
+  // Listens in one more network.
+  void attach(SimNetwork& network);
+  // The process ends: its connections and cursors are gone; what it stored remains.
+  void die();
+  void restart();
+  void freeze();
+  void thaw();
+
+  // The next `times` commands of that name (empty: of any, handshakes aside) meet this fault.
+  void misbehave(Fault fault, std::string command, int times = 1);
+  void clear_faults() { orders_.clear(); }
+  Duration delay{};                    // before each reply, handshakes aside
+  std::size_t cut_at_bytes = 300'000;  // cut_within: how much of the reply arrives
+
+  void store(const std::string& ns, BsonDoc document) { stored_[ns].push_back(std::move(document)); }
+  const std::vector<BsonDoc>& stored(const std::string& ns) { return stored_[ns]; }
+  // Its cursors die, as by a timeout of its own.
+  void forget_cursors();
+
+  const CursorCounts& cursors() const noexcept { return cursor_counts_; }
+  std::uint64_t seen(const std::string& command) const;  // commands of that name so far
+  std::uint64_t applied() const noexcept { return applied_; }  // write statements executed, ever
+  int serving() const noexcept { return serving_; }      // connections
+  bool alive() const noexcept { return alive_; }
+  const SimShardOptions& options() const noexcept { return options_; }
+
+ private:
+  struct Cursor {
+    std::string ns;
+    std::deque<BsonDoc> rest;
+  };
+  struct Order {
+    Fault fault;
+    std::string command;
+    int times;
+  };
+  Task<void> serve(std::unique_ptr<Transport> transport);
+  Task<bool> answer(Transport& transport, Bytes message);
+  Task<bool> answer_badly(Transport& transport, Fault fault, std::vector<std::uint8_t> reply);
+  std::optional<Fault> next_fault(std::string_view command);
+  BsonDoc execute(const wire::OpMsg& request, std::string_view name);
+  BsonDoc hello() const;
+  BsonDoc find(DocView body, const std::string& ns);
+  BsonDoc aggregate(DocView body, const std::string& ns);
+  BsonDoc count(DocView body, const std::string& ns);
+  BsonDoc first_batch(const std::string& ns, std::vector<BsonDoc> documents, ValueView batch_size,
+                      bool single_batch);
+  BsonDoc get_more(DocView body, std::string_view db);
+  BsonDoc kill_cursors(DocView body);
+  BsonDoc write(const wire::OpMsg& request, std::string_view name, const std::string& ns);
+  BsonDoc apply(std::string_view name, const std::string& ns, std::span<const DocView> statements,
+                const std::vector<std::int32_t>& ids, std::set<std::int32_t>* executed, bool ordered);
+  std::int64_t insert_one(const std::string& ns, DocView document, BsonWriter& error);
+  std::int64_t update_one(const std::string& ns, DocView statement);
+  std::int64_t delete_some(const std::string& ns, DocView statement);
+  BsonDoc with_sort_key(const BsonDoc& document, DocView sort, DocView projection);
+  std::size_t find_id(const std::string& ns, ValueView id);
+
+  SimShardOptions options_;
+  SimLog& log_;
+  MemoryBudget budget_{"sim shard", 0};
+  std::vector<SimNetwork*> networks_;
+  std::map<std::string, std::vector<BsonDoc>> stored_;
+  std::map<std::int64_t, Cursor> cursors_;
+  std::map<std::string, std::set<std::int32_t>> retryable_;  // by session and txnNumber: statements executed
+  std::map<std::string, std::uint64_t> seen_;
+  std::vector<Order> orders_;
+  CursorCounts cursor_counts_;
+  std::int64_t next_cursor_ = 1;
+  std::uint64_t applied_ = 0;
+  int serving_ = 0;
+  bool alive_ = true;
+};
+
+}  // namespace spillway::test

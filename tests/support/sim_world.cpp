@@ -1,0 +1,163 @@
+#include "tests/support/sim_world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "proxy/catalog/static_routing.h"
+
+namespace spillway::test {
+
+void LateNetwork::bind(Network& target) {
+  target_ = &target;
+  for (const std::coroutine_handle<> waiter : std::exchange(waiting_, {})) waiter.resume();
+}
+
+Task<Result<std::unique_ptr<Transport>>> LateNetwork::connect(std::string host, std::uint16_t port,
+                                                              TimePoint deadline) {
+  co_await Bound{*this};
+  auto connecting = target_->connect(std::move(host), port, deadline);
+  co_return co_await connecting;
+}
+
+SimWorld::SimWorld(SimWorldOptions options) : shared_(std::make_unique<exec::Shared>(options.memory_limit_bytes)) {
+  std::string yaml = "routing:\n  shards:\n";
+  server::WorkerOptions worker_options;
+  worker_options.gateway = options.gateway;
+  for (std::size_t i = 0; i < options.shards.size(); ++i) {
+    const SimShardOptions& shard = options.shards[i];
+    const std::string uri = fmt::format("mongodb://{}:{}/{}", shard.host, shard.port,
+                                        shard.set_name.empty() ? "" : "?replicaSet=" + shard.set_name);
+    yaml += fmt::format("    - {{name: shard{}, uri: \"{}\"}}\n", i, uri);
+    worker_options.gateway.shards.push_back({fmt::format("shard{}", i), uri});
+    shards_.push_back(std::make_unique<SimShard>(shard, log_));
+  }
+  auto routing = catalog::load_static_routing(yaml + options.routing, "simulation");
+  if (routing.has_error()) throw std::runtime_error(routing.error().message);
+  shared_->routing = *routing;
+  shared_->facts.host_name = "router:27017";
+  shared_->facts.start_time = Clock::now();
+  shared_->facts.workers = options.workers;
+  shared_->parameters.cursor_timeout_ms = options.cursor_timeout_ms;
+  for (std::size_t i = 0; i < options.workers; ++i) {
+    auto late = std::make_unique<LateNetwork>();
+    LateNetwork& binding = *late;
+    workers_.push_back(std::make_unique<server::Worker>(i, *shared_, worker_options, Loop::Drive::manual,
+                                                        std::move(late)));
+    FaultOptions faults = options.faults;
+    faults.seed += i;
+    networks_.push_back(std::make_unique<SimNetwork>(workers_.back()->loop(), faults));
+    for (const auto& shard : shards_) shard->attach(*networks_.back());
+    binding.bind(*networks_.back());
+    shared_->workers.push_back(&workers_.back()->context());
+  }
+  for (const auto& worker : workers_) worker->start();
+  const auto known = [this] {
+    return std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) {
+      const auto& states = worker->context().gateway.states();
+      return std::all_of(states.begin(), states.end(),
+                         [](const auto& state) { return state.max_wire_version > 0; });
+    });
+  };
+  run_until(known, std::chrono::seconds(5));
+}
+
+SimWorld::~SimWorld() {
+  if (!stopped_) SPILLWAY_CHECK(shut_down());
+}
+
+void SimWorld::set_faults(const FaultOptions& faults) {
+  for (const auto& network : networks_) network->set_faults(faults);
+}
+
+std::unique_ptr<Transport> SimWorld::dial(std::size_t worker) {
+  auto [near, far] = networks_[worker]->pair();
+  workers_[worker]->serve(std::move(far), next_connection_++);
+  return std::move(near);
+}
+
+std::unique_ptr<SimClient> SimWorld::client(std::size_t worker) {
+  return std::make_unique<SimClient>([this, worker] { return dial(worker); });
+}
+
+std::size_t SimWorld::poll() {
+  std::size_t ran = 0;
+  for (;;) {
+    std::size_t now_ran = 0;
+    for (const auto& worker : workers_) now_ran += worker->loop().poll_until_idle();
+    if (now_ran == 0) return ran;
+    ran += now_ran;
+  }
+}
+
+std::optional<TimePoint> SimWorld::next_timer() const {
+  std::optional<TimePoint> next;
+  for (const auto& worker : workers_) {
+    const auto of_worker = worker->loop().next_timer();
+    if (of_worker && (!next || *of_worker < *next)) next = of_worker;
+  }
+  return next;
+}
+
+bool SimWorld::run_until(const std::function<bool()>& done, Duration limit) {
+  const TimePoint end = Clock::now() + limit;
+  for (;;) {
+    poll();
+    if (done()) return true;
+    if (Clock::now() >= end) return false;
+    const auto next = next_timer();
+    set_time(next && *next < end ? std::max(*next, Clock::now()) : end);
+  }
+}
+
+void SimWorld::run_for(Duration time) {
+  run_until([] { return false; }, time);
+}
+
+std::vector<std::string> SimWorld::leftovers() {
+  std::vector<std::string> found;
+  const CursorCounts cursors = shared_->cursors.counts();
+  if (cursors.open_total != 0) found.push_back(fmt::format("{} cursors are registered", cursors.open_total));
+  if (cursors.pinned != 0) found.push_back(fmt::format("{} cursors are checked out", cursors.pinned));
+  for (const MemoryBudget* budget :
+       {&shared_->request_memory, &shared_->reply_memory, &shared_->cursor_memory, &shared_->memory}) {
+    const std::uint64_t used = budget->usage().used_bytes;
+    if (used != 0) found.push_back(fmt::format("{} bytes are reserved for {}", used, budget->name()));
+  }
+  for (const auto& worker : workers_) {
+    if (worker->connections() != 0) found.push_back(fmt::format("{} sessions are open", worker->connections()));
+    for (const shard::ShardState& shard : worker->context().gateway.states()) {
+      for (const shard::HostState& host : shard.hosts) {
+        if (host.in_use != 0) found.push_back(fmt::format("{} connections to {} are lent", host.in_use, shard.name));
+      }
+    }
+    if (worker->context().background.running() != 0) found.push_back("work in the background goes on");
+  }
+  return found;
+}
+
+bool SimWorld::shut_down(Duration limit) {
+  stopped_ = true;
+  for (std::size_t i = workers_.size(); i-- > 0;) {
+    server::Worker& worker = *workers_[i];
+    worker.begin_stop(std::chrono::seconds(10));
+    if (!run_until([&] { return worker.done(); }, limit)) return false;
+  }
+  // The workers' loops have stopped; shards and clients end on them.
+  for (const auto& worker : workers_) worker->loop().io().restart();
+  for (const auto& shard : shards_) {
+    shard->thaw();
+    shard->die();
+  }
+  const auto ended = [this] {
+    return std::all_of(shards_.begin(), shards_.end(), [](const auto& shard) { return shard->serving() == 0; });
+  };
+  if (!run_until(ended, limit)) return false;
+  run_for(std::chrono::seconds(30));
+  networks_.clear();
+  workers_.clear();
+  return true;
+}
+
+}  // namespace spillway::test

@@ -1,0 +1,103 @@
+// The whole proxy in one thread on virtual time: workers with the real session, exec and shard layers, simulated
+// shards, simulated clients, a simulated network for each worker.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proxy/exec/context.h"
+#include "proxy/server/worker.h"
+#include "tests/support/clock_manual.h"
+#include "tests/support/sim_client.h"
+#include "tests/support/sim_log.h"
+#include "tests/support/sim_shard.h"
+
+namespace spillway::test {
+
+// A network that is known only after the worker that uses it: connects wait until then.
+class LateNetwork final : public Network {
+ public:
+  void bind(Network& target);
+  Task<Result<std::unique_ptr<Transport>>> connect(std::string host, std::uint16_t port,
+                                                   TimePoint deadline) override;
+
+ private:
+  struct Bound {
+    LateNetwork& network;
+    bool await_ready() const noexcept { return network.target_ != nullptr; }
+    void await_suspend(std::coroutine_handle<> waiter) { network.waiting_.push_back(waiter); }
+    void await_resume() const noexcept {}
+  };
+  Network* target_ = nullptr;
+  std::vector<std::coroutine_handle<>> waiting_;
+};
+
+struct SimWorldOptions {
+  std::size_t workers = 1;
+  std::vector<SimShardOptions> shards = {{}};
+  std::string routing;  // the YAML under "routing:", without "shards"
+  FaultOptions faults;
+  std::uint64_t memory_limit_bytes = 0;
+  std::int64_t cursor_timeout_ms = 600'000;
+  shard::GatewayOptions gateway;  // its shards are filled in
+};
+
+class SimWorld {
+ public:
+  // Starts everything; the shards are known when it returns, unless faults prevent it.
+  explicit SimWorld(SimWorldOptions options);
+  ~SimWorld();  // shuts down if that has not been done
+
+  // `worker`: the one that the client's connections land on.
+  std::unique_ptr<SimClient> client(std::size_t worker = 0);
+  SimShard& shard(std::size_t index) { return *shards_[index]; }
+  std::size_t shard_count() const noexcept { return shards_.size(); }
+  exec::Shared& shared() noexcept { return *shared_; }
+  server::Worker& worker(std::size_t index) { return *workers_[index]; }
+  std::size_t worker_count() const noexcept { return workers_.size(); }
+  SimLog& log() noexcept { return log_; }
+
+  void set_faults(const FaultOptions& faults);
+  // Starts a coroutine on a worker's loop.
+  void spawn(Task<void> task, std::size_t worker = 0) { workers_[worker]->loop().spawn(std::move(task)); }
+  // Virtual time passes, timer by timer, until `done` holds or `limit` has passed. What done() says.
+  bool run_until(const std::function<bool()>& done, Duration limit);
+  void run_for(Duration time);
+  // Runs a task to its end; fails the program if that takes longer than an hour.
+  template <class T>
+  T run(Task<T> task) {
+    std::optional<T> result;
+    spawn(keep(std::move(task), &result));
+    SPILLWAY_CHECK(run_until([&] { return result.has_value(); }, std::chrono::hours(1)));
+    return *std::move(result);
+  }
+
+  // What is still held though nobody uses the proxy: one line each; empty when all is well.
+  std::vector<std::string> leftovers();
+  // REQUIRES that clients have closed their connections, or wait on them.
+  // Ends the workers in the server's order, then the shards. False: they did not end within `limit`.
+  bool shut_down(Duration limit = std::chrono::minutes(2));
+
+ private:
+  template <class T>
+  static Task<void> keep(Task<T> task, std::optional<T>* result) {
+    T value = co_await task;
+    result->emplace(std::move(value));
+  }
+  std::size_t poll();
+  std::optional<TimePoint> next_timer() const;
+  std::unique_ptr<Transport> dial(std::size_t worker);
+
+  SimLog log_;
+  std::unique_ptr<exec::Shared> shared_;
+  std::vector<std::unique_ptr<server::Worker>> workers_;
+  std::vector<std::unique_ptr<SimNetwork>> networks_;
+  std::vector<std::unique_ptr<SimShard>> shards_;
+  std::int64_t next_connection_ = 1;
+  bool stopped_ = false;
+};
+
+}  // namespace spillway::test
