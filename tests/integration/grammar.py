@@ -402,14 +402,16 @@ class Grammar:
         rng, name = self.rng, self.any_collection()
         document = self.document()
         where = self.key_filter(name, document)
-        command = {"findAndModify": name, "query": where}
+        by_id = {"_id": document["_id"]}
+        command = {"findAndModify": name, "query": where if rng.random() < 0.8 else by_id}
         pick = rng.random()
         if pick < 0.25:
             command["remove"] = True
         else:
-            command["update"] = self.modifier() if pick < 0.8 else {**document, **where}
+            replaces = pick > 0.8 and command["query"] is where
+            command["update"] = {**document, **where} if replaces else self.modifier()
             command["new"] = rng.random() < 0.5
-            command["upsert"] = rng.random() < 0.4
+            command["upsert"] = command["query"] is where and rng.random() < 0.4
         if self.java and rng.random() < 0.3:  # FerretDB has no "fields"
             command["fields"] = {"v": 1, "c": 1}
         if rng.random() < 0.2:
@@ -523,18 +525,11 @@ class Grammar:
                           expect=20, reply="ok", database="admin"),
                 Operation({"createIndexes": name, "indexes": [
                     {"key": {"s": 1}, "name": "once", "unique": True}]}, expect=67, reply="ok"),
-                Operation({"findAndModify": name, "query": {"s": "a"}, "remove": True}, expect=61,
-                          reply="value"),
             ]
         if name == "compound":
             only_router += [
                 Operation({"insert": name, "documents": [{**document, "r": ["a", "b"]}]},
                           expect=61, reply="write"),
-                Operation({"update": name, "updates": [
-                    {"q": {"s": "a"}, "u": {"$set": {"c": 1}}, "upsert": True}]}, expect=61,
-                    reply="write"),
-                Operation({"delete": name, "deletes": [{"q": {"s": "a"}, "limit": 1}]}, expect=61,
-                          reply="write"),
             ]
         return rng.choice(same + only_router)
 

@@ -61,7 +61,7 @@ LOW, HIGH = {"$minKey": 1}, {"$maxKey": 1}
     (ranged((LOW, 5, "shard0"), (6, HIGH, "shard1")), "gap"),
     (ranged((LOW, 7, "shard0"), (6, HIGH, "shard1")), "overlap"),
     (ranged((LOW, HIGH, "nowhere")), "nowhere"),
-    ("net: [1, 2\n", "line"),
+    ("net: [1, 2\n", "spillway.conf:2: not valid yaml"),
     ("net:\n  port: 1\n  port: 2\n", "port"),
 ])
 def test_check_config_refuses(run, config, says):

@@ -46,7 +46,7 @@ def read_slowly(wire, pause_s):
     data = bytearray(length - 4)
     view, got = memoryview(data), 0
     while got < len(view):
-        count = wire.socket.recv_into(view[got:], 64 * 1024)
+        count = wire.socket.recv_into(view[got:got + 64 * 1024])
         assert count, "closed in the middle"
         got += count
         time.sleep(pause_s)
