@@ -37,6 +37,9 @@ inline constexpr std::size_t database_name_bytes_max = 63;
 inline constexpr std::size_t reply_complete_bytes_max = 256 * kib;
 // One piece of a streamed reply: read from the shard and sent to the client in one turn.
 inline constexpr std::size_t stream_piece_bytes = 128 * kib;
+// A shard's reply. A mongod stays below message_bytes_max; FerretDB does not cap batches by bytes, and what it sends
+// is repacked under the cap of document_bytes_max. The budget is asked before memory is taken.
+inline constexpr std::size_t shard_reply_bytes_max = 512 * mib;
 // The fields of a shard's cursor reply other than its batch.
 inline constexpr std::size_t reply_tail_bytes_max = 64 * kib;
 // Documents in a first batch for which the client named no size.

@@ -184,20 +184,19 @@ BsonDoc remote_get_more(const ClusterCursor& cursor, const RemoteCursor& remote,
 }
 
 std::int64_t remote_batch_size(const Context& context, const ClusterCursor& cursor, std::uint16_t shard) {
-  if (cursor.batch_size > 0) return cursor.batch_size;
-  const double mean = std::max(cursor.mean_document_bytes, 1.0);
-  const bool known = cursor.mean_document_bytes > 0;
-  if (cursor.from_one_shard) {
-    // A mongod fills 16 MiB by itself; other shards need a number.
-    if (context.gateway.states()[shard].offers_sort_key) return 0;
-    return known ? std::clamp<std::int64_t>(static_cast<std::int64_t>(passthrough_fetch_bytes / mean), 1,
-                                            fetch_documents_max)
-                 : limits::first_batch_documents_default;
+  const bool caps_by_bytes = context.gateway.states()[shard].offers_sort_key;  // a mongod
+  // A mongod fills 16 MiB by itself and stops there; other shards need a number.
+  if (caps_by_bytes && (cursor.batch_size > 0 || cursor.from_one_shard)) return cursor.batch_size;
+  const std::int64_t wanted = cursor.batch_size > 0 ? cursor.batch_size : fetch_documents_max;
+  if (cursor.mean_document_bytes <= 0) {
+    return cursor.batch_size > 0 ? cursor.batch_size : limits::first_batch_documents_default;
   }
-  const double target =
-      cursor.sort_keys != SortKeySource::none ? sorted_fetch_bytes : unsorted_fetch_bytes;
-  if (!known) return limits::first_batch_documents_default;
-  return std::clamp<std::int64_t>(static_cast<std::int64_t>(target / mean), 1, fetch_documents_max);
+  const double target = cursor.from_one_shard                              ? passthrough_fetch_bytes
+                        : cursor.sort_keys != SortKeySource::none ? sorted_fetch_bytes
+                                                                           : unsorted_fetch_bytes;
+  const double fitting = (cursor.batch_size > 0 ? passthrough_fetch_bytes : target) /
+                         std::max(cursor.mean_document_bytes, 1.0);
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(fitting), 1, wanted);
 }
 
 Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Reply reply) {

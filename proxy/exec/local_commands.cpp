@@ -288,7 +288,7 @@ Answer repl_set_get_status(Context&, Client&, const Request&) {
   BsonWriter info;
   info.append("info", "mongos");
   const BsonDoc extra = std::move(info).finish();
-  Error error(ErrorCode::command_not_supported, "replSetGetStatus is not supported through mongos");
+  Error error(ErrorCode::command_not_found, "replSetGetStatus is not supported through mongos");
   error.extra.assign(reinterpret_cast<const char*>(extra.view().data()), extra.size());
   co_return error;
 }
@@ -356,7 +356,7 @@ std::span<const CommandSpec> local_commands() {
       {.name = "getShardVersion", .handler = get_shard_version, .admin_only = true,
        .help = "routing of a namespace"},
       {.name = "netstat", .handler = netstat, .admin_only = true, .help = "is this a router?"},
-      {.name = "replSetGetStatus", .handler = repl_set_get_status, .admin_only = true,
+      {.name = "replSetGetStatus", .handler = repl_set_get_status,
        .help = "not supported on a router"},
       {.name = "compact", .handler = compact, .help = "not supported on a router"},
       {.name = "profile", .handler = profile, .help = "slow operation threshold"},

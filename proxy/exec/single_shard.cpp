@@ -199,10 +199,12 @@ Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& re
                                              std::optional<std::int64_t> await_ms) {
   RemoteCursor& remote = cursor->remotes.front();
   std::int64_t ask = batch_size;
-  if (ask == 0) {
+  if (ask == 0 || !context.gateway.states()[remote.shard].offers_sort_key) {
+    // A mongod caps its batches by itself; other shards are asked for no more than fits.
     const std::int64_t finds = std::exchange(cursor->batch_size, 0);  // getMore's own size counts here
-    ask = remote_batch_size(context, *cursor, remote.shard);
+    const std::int64_t fitting = remote_batch_size(context, *cursor, remote.shard);
     cursor->batch_size = finds;
+    ask = ask == 0 ? fitting : std::min(ask, fitting);
   }
   const BsonDoc body = remote_get_more(*cursor, remote, ask, await_ms);
   shard::CallOptions options;

@@ -28,10 +28,9 @@ asio::ip::tcp::endpoint resolve(Loop& loop, const std::string& address, std::uin
 }
 }  // namespace
 
-Listener::Listener(Loop& loop, exec::Shared& shared, std::vector<Worker*> workers,
-                   const std::vector<std::string>& addresses, std::uint16_t port, int backlog,
-                   std::int64_t connections_max)
-    : loop_(loop), shared_(shared), workers_(std::move(workers)), connections_max_(connections_max), port_(port) {
+Listener::Listener(Loop& loop, exec::Shared& shared, const std::vector<std::string>& addresses, std::uint16_t port,
+                   int backlog, std::int64_t connections_max)
+    : loop_(loop), shared_(shared), connections_max_(connections_max), port_(port) {
   for (const std::string& address : addresses) {
     const auto endpoint = resolve(loop, address, port_);
     auto acceptor = std::make_unique<Acceptor>(loop.io().get_executor());
@@ -50,7 +49,8 @@ Listener::Listener(Loop& loop, exec::Shared& shared, std::vector<Worker*> worker
   }
 }
 
-void Listener::start() {
+void Listener::start(std::vector<Worker*> workers) {
+  workers_ = std::move(workers);
   for (std::size_t i = 0; i < acceptors_.size(); ++i) accept_next(i);
 }
 

@@ -14,12 +14,12 @@ namespace spillway::server {
 
 class Listener {
  public:
-  // Throws std::runtime_error naming the address that cannot be listened on. `loop` is the main thread's.
-  Listener(Loop& loop, exec::Shared& shared, std::vector<Worker*> workers,
-           const std::vector<std::string>& addresses, std::uint16_t port, int backlog,
-           std::int64_t connections_max);
+  // Binds and listens; clients wait in the backlog until start(). Throws std::runtime_error naming the address that
+  // cannot be listened on. `loop` is the main thread's.
+  Listener(Loop& loop, exec::Shared& shared, const std::vector<std::string>& addresses,
+           std::uint16_t port, int backlog, std::int64_t connections_max);
 
-  void start();
+  void start(std::vector<Worker*> workers);
   void stop();
   std::uint16_t port() const noexcept { return port_; }  // the one in use, also when 0 was asked for
   const std::vector<std::string>& addresses() const noexcept { return addresses_; }

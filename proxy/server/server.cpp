@@ -137,6 +137,9 @@ int run_server(ServerOptions options) {
   WorkerOptions worker_options;
   worker_options.gateway = gateway_options(options.config, *options.routing);
   worker_options.compressors = wire::parse_list(options.config.net.compressors);
+  // Before there are workers to end: an address in use is the commonest reason not to start.
+  Listener listener(main_loop, shared, listen_addresses(options.config.net), options.config.net.port,
+                    options.config.net.listen_backlog, options.config.net.max_incoming_connections);
   std::vector<std::unique_ptr<Worker>> workers;
   std::vector<Worker*> worker_list;
   for (std::size_t i = 0; i < worker_total; ++i) {
@@ -144,8 +147,6 @@ int run_server(ServerOptions options) {
     worker_list.push_back(workers.back().get());
     shared.workers.push_back(&workers.back()->context());
   }
-  Listener listener(main_loop, shared, worker_list, listen_addresses(options.config.net), options.config.net.port,
-                    options.config.net.listen_backlog, options.config.net.max_incoming_connections);
   fill_facts(shared, options, worker_total, listener.port());
   for (auto& worker : workers) worker->start();
   asio::signal_set signals(main_loop.io(), SIGTERM, SIGINT);
@@ -154,7 +155,7 @@ int run_server(ServerOptions options) {
     StartCheck(*workers.front(), options.check_shards).run_and_wait(main_loop);
     write_pid_file(options.config.process.pid_file_path);
     main_loop.io().restart();
-    listener.start();
+    listener.start(worker_list);
     log::info("listening on port {} with {} workers, {} shards, memory limit {} MiB", listener.port(), worker_total,
               options.routing->shards().size(), memory == UINT64_MAX ? 0 : memory >> 20);
     print_ready(listener);

@@ -22,6 +22,18 @@ bool is_hello_name(std::string_view name) noexcept {
   return name == "hello" || name == "isMaster" || name == "ismaster";
 }
 
+// Every document of the request is well-formed to its last element: what is routed is never looked into again, and
+// must not be a shard's problem.
+Result<void> check_documents(const wire::OpMsg& message) {
+  if (auto valid = message.body.validate(); valid.has_error()) return valid.error();
+  for (const wire::DocSequence& sequence : message.sequences) {
+    for (const DocView document : sequence) {
+      if (auto valid = document.validate(); valid.has_error()) return valid.error();
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Session::Session(SessionEnvironment& environment, std::unique_ptr<Transport> transport,
@@ -180,6 +192,12 @@ Task<bool> Session::handle_op_msg() {
     co_return co_await writing;
   }
   checksum_ = parsed->has_flag(wire::flags::checksum_present);
+  if (auto valid = check_documents(*parsed); valid.has_error()) {
+    if (parsed->has_flag(wire::flags::more_to_come)) co_return true;
+    exec::Response response = exec::error_response(valid.error());
+    auto writing = write_response(response);
+    co_return co_await writing;
+  }
   const bool silent = parsed->has_flag(wire::flags::more_to_come);
   Bytes sections = message_.bytes().subspan(limits::message_header_bytes + 4);
   if (checksum_) sections = sections.first(sections.size() - 4);

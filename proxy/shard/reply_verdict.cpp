@@ -65,7 +65,7 @@ Result<Buffer> relabel_write_concern_error(const Reply& reply, MemoryBudget& bud
   const std::size_t total = wire::op_msg_prefix_bytes + document.size();
   auto bytes = Buffer::allocate(budget, total);
   if (!bytes) return Error(ErrorCode::exceeded_memory_limit, "no memory for a reply");
-  const auto header = wire::parse_header(reply.bytes.bytes());
+  const auto header = wire::parse_reply_header(reply.bytes.bytes());
   const auto prefix = wire::op_msg_prefix(total, header.has_value() ? header->request_id : 0,
                                           header.has_value() ? header->response_to : 0, 0);
   bytes->append(prefix.data(), prefix.size());

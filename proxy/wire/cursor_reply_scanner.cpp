@@ -92,7 +92,7 @@ Result<CursorReplyScanner::Head> CursorReplyScanner::open_message(Bytes from_sta
   if (from_start.size() < limits::message_header_bytes) {
     return Head::need_more;
   }
-  Result<MessageHeader> header = parse_header(from_start);
+  Result<MessageHeader> header = parse_reply_header(from_start);
   if (!header) {
     return std::move(header).error();
   }

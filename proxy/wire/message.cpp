@@ -4,20 +4,32 @@
 
 namespace spillway::wire {
 
-Result<MessageHeader> parse_header(Bytes first16) {
+namespace {
+
+Result<MessageHeader> parse_bounded(Bytes first16, std::size_t bytes_max) {
   MessageHeader header;
   header.message_length = load_le<std::int32_t>(first16.data());
   header.request_id = load_le<std::int32_t>(first16.data() + 4);
   header.response_to = load_le<std::int32_t>(first16.data() + 8);
   header.op_code = load_le<std::int32_t>(first16.data() + 12);
   constexpr auto length_min = static_cast<std::int32_t>(limits::message_header_bytes);
-  constexpr auto length_max = static_cast<std::int32_t>(limits::message_bytes_max);
+  const auto length_max = static_cast<std::int32_t>(bytes_max);
   if (header.message_length < length_min || header.message_length > length_max) {
     return Error(ErrorCode::protocol_error,
                  "message length " + std::to_string(header.message_length) + " is not between " +
                      std::to_string(length_min) + " and " + std::to_string(length_max));
   }
   return header;
+}
+
+}  // namespace
+
+Result<MessageHeader> parse_header(Bytes first16) {
+  return parse_bounded(first16, limits::message_bytes_max);
+}
+
+Result<MessageHeader> parse_reply_header(Bytes first16) {
+  return parse_bounded(first16, limits::shard_reply_bytes_max);
 }
 
 void write_header(std::uint8_t* to, MessageHeader header) noexcept {

@@ -33,6 +33,9 @@ struct MessageHeader {
 // [16, message_bytes_max]: the caller closes the connection without a reply.
 Result<MessageHeader> parse_header(Bytes first16);
 
+// The same for a shard's reply, which may be as long as limits::shard_reply_bytes_max.
+Result<MessageHeader> parse_reply_header(Bytes first16);
+
 // REQUIRES: room for 16 bytes at `to`.
 void write_header(std::uint8_t* to, MessageHeader header) noexcept;
 
