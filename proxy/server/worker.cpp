@@ -94,6 +94,12 @@ Task<void> Worker::shut_down(Duration grace) {
   close_sessions(true);
   const TimePoint cut = Clock::now() + grace;
   while (!sessions_.empty() && Clock::now() < cut) co_await loop_.sleep_for(std::chrono::milliseconds(10));
+  // What is still running is cut: cursors first, for a shard may be waiting for their end, then the calls themselves.
+  if (!sessions_.empty()) {
+    auto killing = exec::kill_and_wait(context_, shared_.cursors.kill_all());
+    co_await killing;
+    gateway_->abort_calls();
+  }
   close_sessions(false);
   while (!sessions_.empty()) co_await loop_.sleep_for(std::chrono::milliseconds(10));
   if (context_.worker == 0) {
