@@ -43,6 +43,26 @@ Result<void> check_database_name(std::string_view db) {
   return {};
 }
 
+// Static shards are separate clusters: a time of one means nothing to another, and clients are given none.
+Result<void> check_read_concern(const Element& field) {
+  if (!field.is_document()) return wrong_type("readConcern", field, "object");
+  const DocView concern = field.as_document();
+  for (const std::string_view time : {"afterClusterTime", "atClusterTime"}) {
+    if (!concern[time].exists()) continue;
+    return Error(ErrorCode::invalid_options,
+                 fmt::format("readConcern.{} is not supported: the shards of a static table are separate clusters, "
+                             "without a common time",
+                             time));
+  }
+  return {};
+}
+
+bool is_snapshot(ValueView read_concern) noexcept {
+  if (!read_concern.is_document()) return false;
+  const ValueView level = read_concern.as_document()["level"];
+  return level.is_string() && level.as_string() == "snapshot";
+}
+
 // Reads one generic argument into the request.
 Result<void> take_argument(Request& request, const Element& field) {
   if (field.name == "$db") {
@@ -91,6 +111,8 @@ Result<void> take_argument(Request& request, const Element& field) {
     request.has_read_preference = true;
   } else if (field.name == "comment") {
     request.comment = field;
+  } else if (field.name == "readConcern") {
+    return check_read_concern(field);
   } else if (field.name == "apiVersion") {
     if (!field.is_string() || field.as_string() != "1") {
       return Error(ErrorCode::api_version_error, "API version must be \"1\"");
@@ -152,6 +174,11 @@ Result<Request> parse_request(const wire::OpMsg& message, Bytes sections, TimePo
     return Error(ErrorCode::illegal_operation, "Can't use 'local' database through mongos");
   }
   if (auto checked = check_transaction_fields(request); checked.has_error()) return checked.error();
+  if (!request.in_transaction && is_snapshot(request.body["readConcern"])) {
+    return Error(ErrorCode::invalid_options,
+                 "readConcern level snapshot is not supported outside transactions: the shards of a static table are "
+                 "separate clusters, without a common time");
+  }
   if (request.max_time_ms && request.name != "getMore") {
     // The shard's own limit answers first; ours is for a shard that does not.
     request.deadline = now + std::chrono::milliseconds(*request.max_time_ms + 250);

@@ -1,0 +1,86 @@
+// The envelope of commands: what parse_request takes, and what it refuses with which code.
+#include "proxy/exec/request.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "cursor/bson_writer.h"
+
+using namespace spillway;
+
+namespace {
+
+struct Parsed {
+  std::vector<std::uint8_t> message;
+  Result<exec::Request> request = Error();
+};
+
+Parsed parse(const std::string& json) {
+  Parsed parsed;
+  wire::begin_op_msg(parsed.message, 1, 0, 0);
+  wire::append_body(parsed.message, BsonDoc::from_json(json).value());
+  wire::finish_op_msg(parsed.message);
+  auto op = wire::parse_op_msg(parsed.message);
+  REQUIRE(op.has_value());
+  parsed.request = exec::parse_request(*op, Bytes(parsed.message).subspan(20), TimePoint());
+  return parsed;
+}
+
+int code_of(const std::string& json) {
+  const Parsed parsed = parse(json);
+  return parsed.request.has_error() ? parsed.request.error().code : 0;
+}
+
+}  // namespace
+
+TEST_CASE("the envelope's fields are read") {
+  const Parsed parsed = parse(
+      R"({"find": "c", "$db": "app", "maxTimeMS": 500, "comment": "x",
+          "lsid": {"id": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}},
+          "txnNumber": {"$numberLong": "7"}})");
+  REQUIRE(parsed.request.has_value());
+  CHECK(parsed.request->name == "find");
+  CHECK(parsed.request->db == "app");
+  CHECK(parsed.request->ns() == "app.c");
+  CHECK(parsed.request->max_time_ms == 500);
+  CHECK(parsed.request->txn_number == 7);
+  CHECK(parsed.request->retryable_write());
+  CHECK_FALSE(parsed.request->lsid.empty());
+  CHECK_FALSE(parsed.request->strips_fields);
+}
+
+TEST_CASE("fields that must not reach a shard are noticed") {
+  CHECK(parse(R"({"ping": 1, "$db": "a", "apiVersion": "1"})").request->strips_fields);
+  CHECK(parse(R"({"ping": 1, "$db": "a", "$clusterTime": {}})").request->strips_fields);
+}
+
+TEST_CASE("a command's envelope is refused with the server's codes") {
+  const std::pair<const char*, int> cases[] = {
+      {R"({"ping": 1})", 40571},
+      {R"({"ping": 1, "$db": ""})", 73},
+      {R"({"ping": 1, "$db": "a b"})", 73},
+      {R"({"ping": 1, "$db": "local"})", 20},
+      {R"({"ping": 1, "$db": 5})", 14},
+      {R"({"find": "c", "$db": "a", "maxTimeMS": -1})", 2},
+      {R"({"find": "c", "$db": "a", "maxTimeMS": "1"})", 14},
+      {R"({"find": "c", "$db": "a", "maxTimeMS": 1.5})", 2},
+      {R"({"find": "c", "$db": "a", "$maxTimeMs": 1})", 72},
+      {R"({"find": "c", "$db": "a", "txnNumber": {"$numberLong": "1"}})", 72},
+      {R"({"find": "c", "$db": "a", "autocommit": false})", 72},
+      {R"({"find": "c", "$db": "a", "autocommit": true})", 72},
+      {R"({"find": "c", "$db": "a", "startTransaction": false})", 72},
+      {R"({"find": "c", "$db": "a", "lsid": {}})", 14},
+      {R"({"find": "c", "$db": "a", "apiVersion": "2"})", 322},
+      {R"({"find": "c", "$db": "a", "readConcern": {"level": "snapshot"}})", 72},
+      {R"({"find": "c", "$db": "a", "readConcern": {"afterClusterTime": {"$timestamp": {"t": 1, "i": 1}}}})", 72},
+      {R"({"find": "c", "$db": "a", "readConcern": 1})", 14},
+      {R"({"find": "c", "$db": "a", "$readPreference": {"mode": "fastest"}})", 9},
+      {R"({"find": "c", "$db": "a", "readConcern": {"level": "majority"}})", 0},
+      {R"({"find": "c", "$db": "a", "maxTimeMS": 0})", 0},
+  };
+  for (const auto& [json, code] : cases) {
+    INFO(json);
+    CHECK(code_of(json) == code);
+  }
+}
