@@ -17,7 +17,7 @@ import bson
 import pymongo
 from bson import Int64
 from bson_order import compare_documents, value_key
-from grammar import (BIG, BIG_DOCUMENTS, DATABASE, NORMAL, Grammar,
+from grammar import (BIG, BIG_DOCUMENTS, DATABASE, NORMAL, SHARD_KEYS, Grammar, canonical,
                      routing_collections, strip)
 from proxy import Proxy, find_binary
 from pymongo.errors import ConnectionFailure, OperationFailure
@@ -40,26 +40,15 @@ class Outcome:
         self.reply, self.documents, self.code, self.message = reply, documents, code, message
 
 
-def canonical(value):
-    """Equal numbers of different types become equal; hashable."""
-    if isinstance(value, dict):
-        return ("d",) + tuple((k, canonical(v)) for k, v in value.items())
-    if isinstance(value, list):
-        return ("l",) + tuple(canonical(v) for v in value)
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return ("n", float(value))
-    return (type(value).__name__, value)
-
-
 def encoded(document):
     return bson.encode(document)
 
 
 class Side:
-    def __init__(self, uri, is_proxy):
+    def __init__(self, uri, is_proxy, kind):
         self.client = pymongo.MongoClient(uri, socketTimeoutMS=60000, retryReads=False,
                                           retryWrites=False, maxPoolSize=4)
-        self.is_proxy = is_proxy
+        self.is_proxy, self.kind = is_proxy, kind
 
     def run(self, operation):
         database = self.client[operation.database]
@@ -101,6 +90,9 @@ class Side:
     def check_batch(self, batch, asked, cursor):
         if not self.is_proxy:
             return
+        name = cursor["ns"].split(".", 1)[1]
+        if self.kind == "javaserver" and not SHARD_KEYS.get(name):
+            asked = None  # it has no default and ignores aggregate's: one shard's batch stays
         if asked and len(batch) > asked:
             raise Mismatch(f"{len(batch)} documents in a batch of at most {asked}")
         if sum(len(encoded(d)) for d in batch) > BATCH_CAP_BYTES and len(batch) > 1:
@@ -231,7 +223,8 @@ def compare(operation, alone, routed, kind, ask_alone):
                 len(next(v for k, v in operation.command.items() if isinstance(v, list))) == 1):
             # One statement's failure: MongoDB reports a write error, FerretDB a failed command.
             code = write_errors(outcome)[0][1]
-        codes.append(code)
+        # mongo-java-server has errors without a code; the router calls them UnknownError.
+        codes.append(8 if code == -1 else code)
     if codes[0] != codes[1]:
         raise Mismatch(f"code {codes[0]} expected, {codes[1]} got: "
                        f"{alone.message} / {routed.message} {routed.reply}")
@@ -269,7 +262,8 @@ class Run:
     def __init__(self, kind, seed, alone_uri, proxy_uri, itself):
         self.kind, self.rng = kind, random.Random(seed)
         self.grammar = Grammar(self.rng, kind)
-        self.alone, self.routed = Side(alone_uri, False), Side(proxy_uri, not itself)
+        self.alone, self.routed = Side(alone_uri, False, kind), Side(
+            proxy_uri, not itself, kind)
         self.done, self.failed, self.reports = Counter(), Counter(), []
 
     def load(self):
@@ -277,11 +271,8 @@ class Run:
             side.client.drop_database(DATABASE)
             side.client.drop_database("scratch")
         for name in NORMAL:
-            unique = {encoded({"": d["_id"]}): d for d in
-                      (self.grammar.document() for _ in range(350))}
-            for document in unique.values():
-                document["_id"] = document["_id"]
-            self.insert_both(name, self.distinct_ids(unique.values()))
+            self.insert_both(name, self.distinct_ids(
+                self.grammar.document() for _ in range(350)))
         for name in BIG:
             documents = [self.grammar.big_document(i) for i in range(BIG_DOCUMENTS)]
             for first in range(0, len(documents), 30):
