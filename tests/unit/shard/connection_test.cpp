@@ -40,6 +40,8 @@ struct Line {
     connection = std::make_unique<Connection>(network.connect_client("a", 1), HostAddress{"a", 1});
   }
   ~Line() {
+    connection->fail(Error(ErrorCode::host_unreachable, "the test has ended"));
+    loop.poll_until_idle();  // whoever still waits on it is told
     connection.reset();
     run_for(loop, 1min);
   }
@@ -149,7 +151,7 @@ TEST_CASE("replies that break the protocol break the connection") {
     };
   };
   SECTION("a length beyond the limit") {
-    mangle(0, 48'000'001);
+    mangle(0, static_cast<std::int32_t>(limits::shard_reply_bytes_max + 1));
     CHECK(line.failed(command).is(ErrorCode::protocol_error));
   }
   SECTION("a length below the header") {
