@@ -61,6 +61,10 @@ Task<Fanned> fan_out(Context& context, const Request& request, const catalog::Sh
     answer.address = outcome.reply.host.host.empty() ? answer.shard : outcome.reply.host.text();
     if (outcome.reply.bytes.size() > 0) answer.body = outcome.body();
     answer.error = outcome.error;
+    // Drivers look for the code; some servers give the text alone.
+    if (answer.error && is_namespace_missing(*answer.error)) {
+      answer.error->code = static_cast<std::int32_t>(ErrorCode::namespace_not_found);
+    }
   }
   co_return fanned;
 }
@@ -160,7 +164,7 @@ Answer drop_database(Context& context, Client&, const Request& request) {
   auto fanning = fan_out(context, request, context.routing().all_shards(), options);
   const Fanned fanned = co_await fanning;
   for (const ShardAnswer& answer : fanned.answers) {
-    if (answer.error && !answer.error->is(ErrorCode::namespace_not_found)) co_return *answer.error;
+    if (answer.error && !is_namespace_missing(*answer.error)) co_return *answer.error;
   }
   const bool existed = std::any_of(fanned.answers.begin(), fanned.answers.end(), [](const ShardAnswer& answer) {
     return !answer.error && answer.body["dropped"].exists();
@@ -220,7 +224,7 @@ std::optional<Error> first_failure(const std::vector<ShardAnswer>& answers, Tole
   for (const ShardAnswer& answer : answers) {
     if (!answer.error) {
       any_ok = true;
-    } else if (tolerate == Tolerate::namespace_not_found && answer.error->is(ErrorCode::namespace_not_found)) {
+    } else if (tolerate == Tolerate::namespace_not_found && is_namespace_missing(*answer.error)) {
       missing = &answer;
     } else {
       return answer.error;

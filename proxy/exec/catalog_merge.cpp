@@ -17,9 +17,9 @@ bool tolerated(const ShardAnswer& answer, Tolerate tolerate) {
     case Tolerate::nothing:
       return false;
     case Tolerate::namespace_not_found:
-      return answer.error->is(ErrorCode::namespace_not_found);
+      return is_namespace_missing(*answer.error);
     case Tolerate::index_not_found:
-      return answer.error->is(ErrorCode::index_not_found) || answer.error->is(ErrorCode::namespace_not_found);
+      return answer.error->is(ErrorCode::index_not_found) || is_namespace_missing(*answer.error);
   }
   return false;
 }
@@ -68,6 +68,10 @@ double weighted_average(const std::vector<ShardAnswer>& answers, std::string_vie
 }
 
 }  // namespace
+
+bool is_namespace_missing(const Error& error) noexcept {
+  return error.is(ErrorCode::namespace_not_found) || error.message == "ns not found";
+}
 
 RawMerge merge_raw(const std::vector<ShardAnswer>& answers, Tolerate tolerate) {
   const ShardAnswer* success = nullptr;

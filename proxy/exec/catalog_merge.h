@@ -22,6 +22,9 @@ struct ShardAnswer {
 // Errors that mean "not here", and that are no failure as long as another shard succeeded.
 enum class Tolerate { nothing, namespace_not_found, index_not_found };
 
+// NamespaceNotFound(26), or the text that servers without that code give.
+bool is_namespace_missing(const Error& error) noexcept;
+
 // The raw merge: success carries the first shard's own fields (so that the reply reads as one server's), the first
 // writeConcernError, and `raw`; any error left makes the whole fail with the first one's code.
 struct RawMerge {

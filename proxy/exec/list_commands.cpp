@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "proxy/exec/catalog_merge.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/config_reads.h"
 #include "proxy/exec/cursor_ops.h"
@@ -98,7 +99,7 @@ Task<Result<std::vector<BsonDoc>>> union_by_name(Context& context, const Request
   co_await group.wait();
   std::map<std::string, BsonDoc> by_name;
   for (std::size_t i = 0; i < shards.size(); ++i) {
-    if (failures[i] && !failures[i]->is(ErrorCode::namespace_not_found)) co_return *failures[i];
+    if (failures[i] && !is_namespace_missing(*failures[i])) co_return *failures[i];
     const bool primary = shards[i] == context.routing().primary_shard(request.db);
     for (BsonDoc& document : lists[i]) {
       const ValueView name = document.view()["name"];
@@ -177,7 +178,7 @@ Task<Result<Response>> list_indexes_command(Context& context, Client& client, co
     if (last->has_error() || !(*last)->failed || i + 1 == order.size()) break;
     const auto pieces = (*last)->pieces();
     const DocView body = DocView::trusted(pieces.front().iov_base);
-    if (body["code"].to_int64() != static_cast<std::int64_t>(ErrorCode::namespace_not_found)) break;
+    if (!is_namespace_missing(wire::error_from_reply(body))) break;
   }
   co_return *std::move(last);
 }

@@ -67,7 +67,7 @@ class RemoteShard final : private PoolOwner, private MonitorSink {
     Pool pool;
     Monitor monitor;
     std::uint64_t returned_seen = 0;  // pool.returned(), and since when it has been that
-    TimePoint returned_since = TimePoint::min();
+    TimePoint returned_since{};
   };
 
   // PoolOwner
