@@ -397,8 +397,12 @@ class Grammar:
     def update(self):
         name = self.any_collection()
         count = self.rng.choice([1, 1, 2, 8])
-        return Operation({"update": name, "updates": [self.statement(name) for _ in range(count)],
-                          "ordered": self.rng.random() < 0.5}, reply="write")
+        updates = [self.statement(name) for _ in range(count)]
+        # Unordered statements may run in any order: then no two may touch one document.
+        ids = {canonical(u["q"].get("_id", {})) for u in updates}
+        alone = count == 1 or (len(ids) == count and not any(u.get("multi") for u in updates))
+        ordered = not alone or self.rng.random() < 0.5
+        return Operation({"update": name, "updates": updates, "ordered": ordered}, reply="write")
 
     def delete(self):
         rng, name = self.rng, self.any_collection()
