@@ -1,6 +1,6 @@
-// findAndModify. One shard gets the client's bytes; a query that may match on several is narrowed to a chosen
-// document first (write_choose.h tells what that does and does not guarantee).
-// (mongos behaviour reference, section 4.6)
+// findAndModify. One shard gets the client's bytes; a query that may match on several is narrowed
+// to a chosen document first (write_choose.h tells what that does and does not guarantee). (mongos
+// behaviour reference, section 4.6)
 #include <fmt/format.h>
 
 #include "proxy/exec/forward.h"
@@ -18,9 +18,10 @@ namespace {
 constexpr std::int32_t retried_as_other_write = 40608;
 
 Error wrong_type(std::string_view field, ValueView value) {
-  return Error(ErrorCode::type_mismatch,
-               fmt::format("BSON field 'findAndModify.{}' is the wrong type '{}', expected type 'object'", field,
-                           bson_type_name(value.type)));
+  return Error(
+      ErrorCode::type_mismatch,
+      fmt::format("BSON field 'findAndModify.{}' is the wrong type '{}', expected type 'object'",
+                  field, bson_type_name(value.type)));
 }
 
 Result<DocView> optional_document(DocView body, std::string_view field) {
@@ -52,7 +53,8 @@ Result<std::optional<Statement>> parse(DocView body) {
     statement.kind = WriteKind::remove;
     return std::optional(statement);
   }
-  if (!statement.update.is_document() && !statement.update.is_array()) return std::optional<Statement>();
+  if (!statement.update.is_document() && !statement.update.is_array())
+    return std::optional<Statement>();
   statement.style = style_of(statement.update);
   return std::optional(statement);
 }
@@ -92,7 +94,8 @@ bool has_matched(DocView reply) noexcept {
   return value.exists() && !value.is_null();
 }
 
-Task<Result<Response>> send(Context& context, const Request& request, catalog::ShardIndex shard, DocView body) {
+Task<Result<Response>> send(Context& context, const Request& request, catalog::ShardIndex shard,
+                            DocView body) {
   auto calling = call_for_write(context, request, shard, shard::Command::of_body(body));
   co_return co_await calling;
 }
@@ -109,13 +112,15 @@ Task<EarlierAttempt> ask_for_earlier_attempt(Context& context, const Request& re
   const BsonDoc nothing = match_nothing();
   const BsonDoc body = rewritten(request, {.query = nothing.view(), .update = {}, .upsert = false});
   std::vector<ShardCommand> commands;
-  for (const catalog::ShardIndex shard : shards) commands.push_back({shard, shard::Command::of_body(body), {}});
+  for (const catalog::ShardIndex shard : shards)
+    commands.push_back({shard, shard::Command::of_body(body), {}});
   auto calls = call_shards(context, commands, write_options(context, request));
   auto outcomes = co_await calls;
   std::optional<catalog::ShardIndex> inserted_by;
   for (ShardOutcome& outcome : outcomes) {
     if (outcome.ok()) {
-      if (has_matched(outcome.body()) && !earlier.response) earlier.response = passthrough(std::move(outcome.reply));
+      if (has_matched(outcome.body()) && !earlier.response)
+        earlier.response = passthrough(std::move(outcome.reply));
     } else if (outcome.reply.bytes.size() == 0) {
       earlier.error = label_failure(request, *outcome.error);
     } else if (upserts && outcome.error->code == retried_as_other_write) {
@@ -137,8 +142,10 @@ Task<EarlierAttempt> ask_for_earlier_attempt(Context& context, const Request& re
 }
 
 // Nothing matches on any shard.
-Task<Result<Response>> without_match(Context& context, const Request& request, const Statement& statement,
-                                     const catalog::CollectionRouting& routing, const WriteTarget& target) {
+Task<Result<Response>> without_match(Context& context, const Request& request,
+                                     const Statement& statement,
+                                     const catalog::CollectionRouting& routing,
+                                     const WriteTarget& target) {
   if (!target.upsert_after) {
     BsonDoc scratch;
     const shard::Command whole = forward_command(request, scratch);
@@ -155,8 +162,9 @@ Task<Result<Response>> without_match(Context& context, const Request& request, c
   co_return co_await sending;
 }
 
-Task<Result<Response>> modify_chosen(Context& context, const Request& request, std::string_view collection,
-                                     const Statement& statement, const catalog::CollectionRouting& routing,
+Task<Result<Response>> modify_chosen(Context& context, const Request& request,
+                                     std::string_view collection, const Statement& statement,
+                                     const catalog::CollectionRouting& routing,
                                      const WriteTarget& target) {
   for (int attempt = 0; attempt < choices_max; ++attempt) {
     auto choosing = choose_document(context, request, collection, statement, target.shards);
@@ -172,7 +180,8 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request, s
     auto answered = co_await sending;
     if (answered.has_error() || answered->failed) co_return answered;
     const auto pieces = answered->pieces();
-    if (pieces.size() != 1 || has_matched(DocView::trusted(pieces.front().iov_base))) co_return answered;
+    if (pieces.size() != 1 || has_matched(DocView::trusted(pieces.front().iov_base)))
+      co_return answered;
   }
   co_return too_much_change();
 }
@@ -202,7 +211,8 @@ Task<Result<Response>> run_sharded(Context& context, const Request& request,
     if (earlier.error) co_return std::move(*earlier.error);
     if (earlier.response) co_return std::move(*earlier.response);
   }
-  auto modifying = modify_chosen(context, request, request.body.first().as_string(), statement, routing, target);
+  auto modifying =
+      modify_chosen(context, request, request.body.first().as_string(), statement, routing, target);
   co_return co_await modifying;
 }
 
@@ -217,8 +227,8 @@ Task<Result<Response>> find_and_modify_command(Context& context, Client&, const 
     auto running = run_sharded(context, request, *routing);
     co_return co_await running;
   }
-  const catalog::ShardIndex shard =
-      routing == nullptr ? context.routing().primary_shard(request.db) : routing->chunks.first_shard();
+  const catalog::ShardIndex shard = routing == nullptr ? context.routing().primary_shard(request.db)
+                                                       : routing->chunks.first_shard();
   auto forwarding = forward_write(context, request, shard);
   co_return co_await forwarding;
 }

@@ -45,20 +45,21 @@ Result<SessionIds> parse_sessions(const Request& request) {
   const Element list = request.body.first();
   if (!list.is_array()) {
     return Error(ErrorCode::type_mismatch,
-                 fmt::format("BSON field '{0}.{0}' is the wrong type '{1}', expected type 'array'", request.name,
-                             bson_type_name(list.type)));
+                 fmt::format("BSON field '{0}.{0}' is the wrong type '{1}', expected type 'array'",
+                             request.name, bson_type_name(list.type)));
   }
   SessionIds ids;
   for (const Element& item : list.as_document()) {
-    const std::string_view id = item.is_document() ? session_id(item.as_document()) : std::string_view();
+    const std::string_view id =
+        item.is_document() ? session_id(item.as_document()) : std::string_view();
     if (id.empty()) {
       return Error(ErrorCode::type_mismatch,
                    fmt::format("BSON field '{}' must hold sessions: {{id: UUID}}", request.name));
     }
     ids.emplace(id);
     if (ids.size() > sessions_per_command_max) {
-      return Error(ErrorCode::invalid_length,
-                   fmt::format("{} takes at most {} sessions", request.name, sessions_per_command_max));
+      return Error(ErrorCode::invalid_length, fmt::format("{} takes at most {} sessions",
+                                                          request.name, sessions_per_command_max));
     }
   }
   return ids;
@@ -89,8 +90,8 @@ catalog::ShardSet replica_set_shards(const Context& context) {
   return shards;
 }
 
-// Sends the client's command to every shard that keeps sessions. Their answers are no part of ours: a session that a
-// shard does not hear of expires there.
+// Sends the client's command to every shard that keeps sessions. Their answers are no part of ours:
+// a session that a shard does not hear of expires there.
 Task<void> tell_shards(Context& context, const Request& request) {
   BsonWriter body;
   copy_command(body, request, {"lsid", "txnNumber", "autocommit", "startTransaction"});
@@ -106,13 +107,15 @@ Task<void> tell_shards(Context& context, const Request& request) {
   auto outcomes = co_await calls;
   for (const ShardOutcome& outcome : outcomes) {
     if (outcome.ok()) continue;
-    log::info("sessions: shard {} did not take {}: {}", context.routing().shard(outcome.shard).name, request.name,
-              outcome.error->message);
+    log::info("sessions: shard {} did not take {}: {}", context.routing().shard(outcome.shard).name,
+              request.name, outcome.error->message);
   }
 }
 
-Task<void> end_everything_of(Context& context, const std::function<bool(std::string_view)>& matches) {
-  for (CursorPtr& cursor : context.shared.cursors.kill_sessions(matches)) end_cursor(context, std::move(cursor));
+Task<void> end_everything_of(Context& context,
+                             const std::function<bool(std::string_view)>& matches) {
+  for (CursorPtr& cursor : context.shared.cursors.kill_sessions(matches))
+    end_cursor(context, std::move(cursor));
   TaskGroup aborts;
   for (OpenTransaction& open : context.shared.transactions->end_sessions(matches)) {
     aborts.start(abort_on_shard(context, std::move(open)));
@@ -132,7 +135,8 @@ Task<Result<Response>> refresh_sessions(Context& context, Client&, const Request
 Task<Result<Response>> end_sessions(Context& context, Client&, const Request& request) {
   auto ids = parse_sessions(request);
   if (ids.has_error()) co_return ids.error();
-  const bool all = request.name == "killSessions" && ids->empty();  // without authentication: everybody's
+  const bool all =
+      request.name == "killSessions" && ids->empty();  // without authentication: everybody's
   const std::function<bool(std::string_view)> matches = [&ids, all](std::string_view lsid) {
     return !lsid.empty() && (all || contains_session(*ids, lsid));
   };
@@ -143,8 +147,8 @@ Task<Result<Response>> end_sessions(Context& context, Client&, const Request& re
   co_return ok_response();
 }
 
-// What killAllSessions and killAllSessionsByPattern accept. {} and [] mean everybody; so does a pattern of users,
-// because without authentication no session has one.
+// What killAllSessions and killAllSessionsByPattern accept. {} and [] mean everybody; so does a
+// pattern of users, because without authentication no session has one.
 struct KillPatterns {
   bool everybody = false;
   SessionIds ids;
@@ -154,8 +158,8 @@ Result<KillPatterns> parse_patterns(const Request& request) {
   const Element list = request.body.first();
   if (!list.is_array()) {
     return Error(ErrorCode::type_mismatch,
-                 fmt::format("BSON field '{0}.{0}' is the wrong type '{1}', expected type 'array'", request.name,
-                             bson_type_name(list.type)));
+                 fmt::format("BSON field '{0}.{0}' is the wrong type '{1}', expected type 'array'",
+                             request.name, bson_type_name(list.type)));
   }
   KillPatterns patterns;
   const bool by_pattern = request.name == "killAllSessionsByPattern";
@@ -176,7 +180,8 @@ Result<KillPatterns> parse_patterns(const Request& request) {
       patterns.everybody = patterns.everybody || pattern.empty();
       continue;
     }
-    const std::string_view id = lsid.is_document() ? session_id(lsid.as_document()) : std::string_view();
+    const std::string_view id =
+        lsid.is_document() ? session_id(lsid.as_document()) : std::string_view();
     if (id.empty()) return Error(ErrorCode::type_mismatch, "a pattern's lsid must be {id: UUID}");
     patterns.ids.emplace(id);
   }
@@ -197,7 +202,8 @@ Task<Result<Response>> kill_all_sessions(Context& context, Client&, const Reques
 }
 
 // Sends the client's commit or abort to the transaction's shard.
-Task<Result<Response>> end_on_shard(Context& context, const Request& request, catalog::ShardIndex shard) {
+Task<Result<Response>> end_on_shard(Context& context, const Request& request,
+                                    catalog::ShardIndex shard) {
   BsonWriter body;
   copy_command(body, request, {"recoveryToken", "$readPreference"});
   const BsonDoc document = std::move(body).finish();
@@ -227,20 +233,26 @@ Task<Result<Response>> commit_transaction(Context& context, Client&, const Reque
   const ValueView token = request.body["recoveryToken"];
   if (!token.is_document()) {
     co_return label_failure(
-        request, Error(ErrorCode::no_such_transaction,
-                       fmt::format("Transaction {} was not started through this router and there is no recoveryToken",
-                                   *request.txn_number)));
+        request,
+        Error(
+            ErrorCode::no_such_transaction,
+            fmt::format(
+                "Transaction {} was not started through this router and there is no recoveryToken",
+                *request.txn_number)));
   }
   const ValueView shard_name = token.as_document()["recoveryShardId"];
   if (!shard_name.is_string()) {
-    co_return label_failure(request, Error(ErrorCode::no_such_transaction,
-                                           "the transaction was read-only on the router that ran it and is lost"));
+    co_return label_failure(
+        request, Error(ErrorCode::no_such_transaction,
+                       "the transaction was read-only on the router that ran it and is lost"));
   }
   const auto shard = context.routing().shard_by_name(shard_name.as_string());
   if (!shard) {
-    co_return Error(ErrorCode::shard_not_found, fmt::format("Shard {} not found", shard_name.as_string()));
+    co_return Error(ErrorCode::shard_not_found,
+                    fmt::format("Shard {} not found", shard_name.as_string()));
   }
-  if (auto checked = check_retryable(context, request, {*shard}); checked.has_error()) co_return checked.error();
+  if (auto checked = check_retryable(context, request, {*shard}); checked.has_error())
+    co_return checked.error();
   auto ending = end_on_shard(context, request, *shard);
   co_return co_await ending;
 }
@@ -261,11 +273,21 @@ std::span<const CommandSpec> session_commands() {
       {.name = "refreshSessions", .handler = refresh_sessions, .help = "renew sessions"},
       {.name = "endSessions", .handler = end_sessions, .help = "end sessions"},
       {.name = "killSessions", .handler = end_sessions, .help = "kill sessions by their ids"},
-      {.name = "killAllSessions", .handler = kill_all_sessions, .help = "kill the sessions of users"},
-      {.name = "killAllSessionsByPattern", .handler = kill_all_sessions, .help = "kill sessions by pattern"},
-      {.name = "commitTransaction", .handler = commit_transaction, .admin_only = true, .in_transaction = true,
+      {.name = "killAllSessions",
+       .handler = kill_all_sessions,
+       .help = "kill the sessions of users"},
+      {.name = "killAllSessionsByPattern",
+       .handler = kill_all_sessions,
+       .help = "kill sessions by pattern"},
+      {.name = "commitTransaction",
+       .handler = commit_transaction,
+       .admin_only = true,
+       .in_transaction = true,
        .help = "commit a transaction"},
-      {.name = "abortTransaction", .handler = abort_transaction, .admin_only = true, .in_transaction = true,
+      {.name = "abortTransaction",
+       .handler = abort_transaction,
+       .admin_only = true,
+       .in_transaction = true,
        .help = "abort a transaction"},
   };
   return specs;

@@ -20,12 +20,13 @@ Error no_such_transaction(std::int64_t txn_number, std::string_view why) {
 
 Error too_old(std::int64_t txn_number, std::int64_t seen) {
   return Error(ErrorCode::transaction_too_old,
-               fmt::format("txnNumber {} is less than last txnNumber {} seen in this session", txn_number, seen));
+               fmt::format("txnNumber {} is less than last txnNumber {} seen in this session",
+                           txn_number, seen));
 }
 
 bool writes_data(std::string_view command) noexcept {
-  return command != "find" && command != "aggregate" && command != "distinct" && command != "count" &&
-         command != "getMore" && command != "killCursors";
+  return command != "find" && command != "aggregate" && command != "distinct" &&
+         command != "count" && command != "getMore" && command != "killCursors";
 }
 
 bool is_unreachable(const Error& error) noexcept {
@@ -46,12 +47,41 @@ const TransactionTable::Stripe& TransactionTable::stripe_of(std::string_view lsi
 }
 
 void TransactionTable::drop_expired(Stripe& stripe, TimePoint now) {
-  absl::erase_if(stripe.entries, [now](const auto& entry) { return entry.second.last_used + lifetime <= now; });
+  absl::erase_if(stripe.entries,
+                 [now](const auto& entry) { return entry.second.last_used + lifetime <= now; });
 }
 
-TransactionTable::Statement TransactionTable::statement(std::string_view lsid, std::int64_t txn_number, bool starts,
-                                                        const catalog::ShardSet& targets, bool writes,
-                                                        TimePoint now) {
+std::optional<Error> TransactionTable::begin(Stripe& stripe, const std::string& key,
+                                             std::int64_t txn_number,
+                                             const catalog::ShardSet& targets, TimePoint now,
+                                             Statement& result) {
+  const auto found = stripe.entries.find(key);
+  const bool known = found != stripe.entries.end();
+  if (known && found->second.txn_number == txn_number) {
+    return Error(ErrorCode::conflicting_operation_in_progress,
+                 fmt::format("txnNumber {} is already in progress in this session", txn_number));
+  }
+  if (known && found->second.state == Transaction::State::active && found->second.shard) {
+    // A shard drops the older one by itself when the newer one reaches it.
+    const catalog::ShardIndex old_shard = *found->second.shard;
+    if (targets.size() != 1 || targets.front() != old_shard) {
+      result.to_abort = OpenTransaction{key, found->second.txn_number, old_shard};
+    }
+  }
+  if (!known && stripe.entries.size() >= stripe_entries_max_) {
+    drop_expired(stripe, now);
+    if (stripe.entries.size() >= stripe_entries_max_) {
+      return Error(too_many_sessions, "there are too many sessions with transactions");
+    }
+  }
+  stripe.entries.insert_or_assign(key, Transaction{}).first->second.txn_number = txn_number;
+  return std::nullopt;
+}
+
+TransactionTable::Statement TransactionTable::statement(std::string_view lsid,
+                                                        std::int64_t txn_number, bool starts,
+                                                        const catalog::ShardSet& targets,
+                                                        bool writes, TimePoint now) {
   Statement result;
   Stripe& stripe = stripe_of(lsid);
   const std::string key(lsid);
@@ -67,29 +97,13 @@ TransactionTable::Statement TransactionTable::statement(std::string_view lsid, s
     return result;
   }
   if (starts) {
-    if (known && found->second.txn_number == txn_number) {
-      result.error = Error(ErrorCode::conflicting_operation_in_progress,
-                           fmt::format("txnNumber {} is already in progress in this session", txn_number));
+    if (result.error = begin(stripe, key, txn_number, targets, now, result); result.error) {
       return result;
     }
-    if (known && found->second.state == Transaction::State::active && found->second.shard) {
-      // A shard drops the older one by itself when the newer one reaches it.
-      const catalog::ShardIndex old_shard = *found->second.shard;
-      if (targets.size() != 1 || targets.front() != old_shard) {
-        result.to_abort = OpenTransaction{key, found->second.txn_number, old_shard};
-      }
-    }
-    if (!known && stripe.entries.size() >= stripe_entries_max_) {
-      drop_expired(stripe, now);
-      if (stripe.entries.size() >= stripe_entries_max_) {
-        result.error = Error(too_many_sessions, "there are too many sessions with transactions");
-        return result;
-      }
-    }
-    found = stripe.entries.insert_or_assign(key, Transaction{}).first;
-    found->second.txn_number = txn_number;
+    found = stripe.entries.find(key);
   } else if (!known || found->second.txn_number != txn_number) {
-    result.error = no_such_transaction(txn_number, "cannot be continued: it was not started through this router");
+    result.error = no_such_transaction(
+        txn_number, "cannot be continued: it was not started through this router");
     return result;
   }
   Transaction& transaction = found->second;
@@ -101,9 +115,10 @@ TransactionTable::Statement TransactionTable::statement(std::string_view lsid, s
   if (targets.size() != 1 || (transaction.shard && *transaction.shard != targets.front())) {
     transaction.state = Transaction::State::aborted;
     if (transaction.shard) result.to_abort = OpenTransaction{key, txn_number, *transaction.shard};
-    result.error = Error(ErrorCode::operation_not_supported_in_transaction,
-                         "a transaction may touch one shard only, and this statement needs another or several; "
-                         "the transaction has been aborted");
+    result.error = Error(
+        ErrorCode::operation_not_supported_in_transaction,
+        "a transaction may touch one shard only, and this statement needs another or several; "
+        "the transaction has been aborted");
     return result;
   }
   transaction.shard = targets.front();
@@ -112,11 +127,13 @@ TransactionTable::Statement TransactionTable::statement(std::string_view lsid, s
 }
 
 Result<std::optional<TransactionTable::Ending>> TransactionTable::commit(std::string_view lsid,
-                                                                         std::int64_t txn_number, TimePoint now) {
+                                                                         std::int64_t txn_number,
+                                                                         TimePoint now) {
   Stripe& stripe = stripe_of(lsid);
   const absl::MutexLock lock(&stripe.mutex);
   const auto found = stripe.entries.find(std::string(lsid));
-  if (found == stripe.entries.end() || found->second.txn_number < txn_number) return std::optional<Ending>();
+  if (found == stripe.entries.end() || found->second.txn_number < txn_number)
+    return std::optional<Ending>();
   Transaction& transaction = found->second;
   if (txn_number < transaction.txn_number) return too_old(txn_number, transaction.txn_number);
   if (transaction.state == Transaction::State::aborted) {
@@ -127,13 +144,14 @@ Result<std::optional<TransactionTable::Ending>> TransactionTable::commit(std::st
   return std::optional(Ending{transaction.shard, transaction.wrote});
 }
 
-Result<TransactionTable::Ending> TransactionTable::abort(std::string_view lsid, std::int64_t txn_number,
-                                                         TimePoint now) {
+Result<TransactionTable::Ending> TransactionTable::abort(std::string_view lsid,
+                                                         std::int64_t txn_number, TimePoint now) {
   Stripe& stripe = stripe_of(lsid);
   const absl::MutexLock lock(&stripe.mutex);
   const auto found = stripe.entries.find(std::string(lsid));
   if (found == stripe.entries.end() || found->second.txn_number < txn_number) {
-    return no_such_transaction(txn_number, "cannot be aborted: no command of it was sent through this router");
+    return no_such_transaction(txn_number,
+                               "cannot be aborted: no command of it was sent through this router");
   }
   Transaction& transaction = found->second;
   if (txn_number < transaction.txn_number) return too_old(txn_number, transaction.txn_number);
@@ -142,14 +160,17 @@ Result<TransactionTable::Ending> TransactionTable::abort(std::string_view lsid, 
   }
   transaction.last_used = now;
   // A commit under way decides: the shard says what came of it.
-  if (transaction.state == Transaction::State::active) transaction.state = Transaction::State::aborted;
+  if (transaction.state == Transaction::State::active)
+    transaction.state = Transaction::State::aborted;
   if (!transaction.shard) {
-    return no_such_transaction(txn_number, "cannot be aborted: no command of it was sent through this router");
+    return no_such_transaction(txn_number,
+                               "cannot be aborted: no command of it was sent through this router");
   }
   return Ending{transaction.shard, transaction.wrote};
 }
 
-std::optional<Transaction> TransactionTable::find(std::string_view lsid, std::int64_t txn_number) const {
+std::optional<Transaction> TransactionTable::find(std::string_view lsid,
+                                                  std::int64_t txn_number) const {
   const Stripe& stripe = stripe_of(lsid);
   const absl::MutexLock lock(&stripe.mutex);
   const auto found = stripe.entries.find(std::string(lsid));
@@ -198,35 +219,43 @@ Task<void> abort_on_shard(Context& context, OpenTransaction open) {
   auto ignored = co_await call;  // a shard that did not hear it lets the transaction expire
 }
 
-Result<void> check_retryable(Context& context, const Request& request, const catalog::ShardSet& targets) {
+Result<void> check_retryable(Context& context, const Request& request,
+                             const catalog::ShardSet& targets) {
   if (!request.txn_number) return {};
   for (const catalog::ShardIndex shard : targets) {
     const shard::ShardState& state = context.gateway.states()[shard];
     if (state.replica_set) continue;
     if (state.max_wire_version == 0 && state.set_name.empty()) {
-      return label_failure(request, Error(ErrorCode::host_unreachable,
-                                          fmt::format("shard {} has not been reached yet: whether it takes "
-                                                      "transaction numbers is not known",
-                                                      context.routing().shard(shard).name)));
+      return label_failure(request,
+                           Error(ErrorCode::host_unreachable,
+                                 fmt::format("shard {} has not been reached yet: whether it takes "
+                                             "transaction numbers is not known",
+                                             context.routing().shard(shard).name)));
     }
-    if (state.max_wire_version == 0) continue;  // a replica set that cannot be reached: the call says so
+    if (state.max_wire_version == 0)
+      continue;  // a replica set that cannot be reached: the call says so
     return Error(ErrorCode::illegal_operation,
                  "Transaction numbers are only allowed on a replica set member or mongos");
   }
   return {};
 }
 
-Task<Result<void>> check_transaction(Context& context, const Request& request, const catalog::ShardSet& targets) {
+Task<Result<void>> check_transaction(Context& context, const Request& request,
+                                     const catalog::ShardSet& targets) {
   if (!request.in_transaction) {
     if (!request.txn_number) co_return Result<void>();
     co_return check_retryable(context, request, targets);
   }
   SPILLWAY_CHECK(request.txn_number.has_value());
-  if (auto checked = check_retryable(context, request, targets); checked.has_error()) co_return checked.error();
-  auto step = context.shared.transactions->statement(request.lsid, *request.txn_number, request.start_transaction,
-                                                     targets, writes_data(request.name), Clock::now());
-  if (step.to_abort) {
-    auto aborting = abort_on_shard(context, *step.to_abort);
+  if (auto checked = check_retryable(context, request, targets); checked.has_error())
+    co_return checked.error();
+  auto step = context.shared.transactions->statement(request.lsid, *request.txn_number,
+                                                     request.start_transaction, targets,
+                                                     writes_data(request.name), Clock::now());
+  if (step.to_abort && !step.error) {
+    context.background.start(abort_on_shard(context, *std::move(step.to_abort)));
+  } else if (step.to_abort) {
+    auto aborting = abort_on_shard(context, *std::move(step.to_abort));
     co_await aborting;
   }
   if (step.error) co_return label_failure(request, *step.error);
@@ -261,7 +290,8 @@ Error label_failure(const Request& request, Error error) {
       add("TransientTransactionError");
     }
   }
-  if (is_unreachable(error) && request.txn_number && (!request.in_transaction || ends)) add("RetryableWriteError");
+  if (is_unreachable(error) && request.txn_number && (!request.in_transaction || ends))
+    add("RetryableWriteError");
   return error;
 }
 

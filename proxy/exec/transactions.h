@@ -1,8 +1,9 @@
-// Transactions on one shard: which session's transaction is pinned to which shard, and what a router answers about
-// it. (mongos behaviour reference, section 4.12; a transaction over several shards is refused with 263.)
+// Transactions on one shard: which session's transaction is pinned to which shard, and what a
+// router answers about it. (mongos behaviour reference, section 4.12; a transaction over several
+// shards is refused with 263.)
 //
-// A session's statements may come over any connection and worker: the table is shared, striped by lsid, and never does
-// I/O. What has to be sent (an abort) is handed back to the caller.
+// A session's statements may come over any connection and worker: the table is shared, striped by
+// lsid, and never does I/O. What has to be sent (an abort) is handed back to the caller.
 #pragma once
 
 #include <array>
@@ -28,8 +29,9 @@ struct Transaction {
   enum class State : std::uint8_t { active, committing, aborted };
   std::int64_t txn_number = 0;
   State state = State::active;
-  std::optional<catalog::ShardIndex> shard;  // where its statements run; none: no statement has reached a shard
-  bool wrote = false;                        // its shard stands in recoveryToken
+  std::optional<catalog::ShardIndex>
+      shard;           // where its statements run; none: no statement has reached a shard
+  bool wrote = false;  // its shard stands in recoveryToken
   TimePoint last_used{};
 };
 
@@ -48,31 +50,33 @@ class TransactionTable {
 
   explicit TransactionTable(std::size_t capacity = entries_max);
 
-  // A statement that will run on `targets`. Begins or continues the session's transaction and pins it.
-  // `to_abort`: a transaction that this statement ended, to be aborted on its shard, whether an error comes back
-  // or not. Errors: 117 started twice, 225 an older number, 251 unknown or aborted, 263 a second shard,
-  // 146 too many transactions.
+  // A statement that will run on `targets`. Begins or continues the session's transaction and pins
+  // it. `to_abort`: a transaction that this statement ended, to be aborted on its shard, whether an
+  // error comes back or not. Errors: 117 started twice, 225 an older number, 251 unknown or
+  // aborted, 263 a second shard, 146 too many transactions.
   struct Statement {
     std::optional<OpenTransaction> to_abort;
     std::optional<Error> error;
   };
-  Statement statement(std::string_view lsid, std::int64_t txn_number, bool starts, const catalog::ShardSet& targets,
-                      bool writes, TimePoint now);
+  Statement statement(std::string_view lsid, std::int64_t txn_number, bool starts,
+                      const catalog::ShardSet& targets, bool writes, TimePoint now);
 
-  // commitTransaction and abortTransaction: where to send them. nullopt shard: nowhere, the answer is ok.
-  // Errors: 225, 251. Not known here at all: nullopt, and a recoveryToken may help.
+  // commitTransaction and abortTransaction: where to send them. nullopt shard: nowhere, the answer
+  // is ok. Errors: 225, 251. Not known here at all: nullopt, and a recoveryToken may help.
   struct Ending {
     std::optional<catalog::ShardIndex> shard;
     bool wrote = false;
   };
-  Result<std::optional<Ending>> commit(std::string_view lsid, std::int64_t txn_number, TimePoint now);
+  Result<std::optional<Ending>> commit(std::string_view lsid, std::int64_t txn_number,
+                                       TimePoint now);
   Result<Ending> abort(std::string_view lsid, std::int64_t txn_number, TimePoint now);
 
   // The transaction as it stands, if it is this number's.
   std::optional<Transaction> find(std::string_view lsid, std::int64_t txn_number) const;
 
   // Forgets the sessions that `matches` accepts; their active transactions are to be aborted.
-  std::vector<OpenTransaction> end_sessions(const std::function<bool(std::string_view lsid)>& matches);
+  std::vector<OpenTransaction> end_sessions(
+      const std::function<bool(std::string_view lsid)>& matches);
   std::size_t size() const;
 
  private:
@@ -83,27 +87,36 @@ class TransactionTable {
   };
   Stripe& stripe_of(std::string_view lsid) noexcept;
   const Stripe& stripe_of(std::string_view lsid) const noexcept;
-  static void drop_expired(Stripe& stripe, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mutex);
+  // A new transaction of this session.
+  std::optional<Error> begin(Stripe& stripe, const std::string& key, std::int64_t txn_number,
+                             const catalog::ShardSet& targets, TimePoint now, Statement& result)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mutex);
+  static void drop_expired(Stripe& stripe, TimePoint now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mutex);
 
   std::size_t stripe_entries_max_;
   std::array<Stripe, stripe_count> stripes_;
 };
 
-// Called by every command that may stand in a transaction, once it knows its shards. Outside transactions it only
-// refuses a txnNumber for shards that keep no record of it: IllegalOperation(20).
-// Inside, it pins the transaction; a statement for a second shard aborts it on the first and is refused (263).
-Task<Result<void>> check_transaction(Context& context, const Request& request, const catalog::ShardSet& targets);
+// Called by every command that may stand in a transaction, once it knows its shards. Outside
+// transactions it only refuses a txnNumber for shards that keep no record of it:
+// IllegalOperation(20). Inside, it pins the transaction; a statement for a second shard aborts it
+// on the first and is refused (263).
+Task<Result<void>> check_transaction(Context& context, const Request& request,
+                                     const catalog::ShardSet& targets);
 
-// A txnNumber needs replica-set members, which remember what they executed. Nothing is sent before this holds.
-Result<void> check_retryable(Context& context, const Request& request, const catalog::ShardSet& targets);
+// A txnNumber needs replica-set members, which remember what they executed. Nothing is sent before
+// this holds.
+Result<void> check_retryable(Context& context, const Request& request,
+                             const catalog::ShardSet& targets);
 
 // abortTransaction on its shard; the answer is ignored.
 Task<void> abort_on_shard(Context& context, OpenTransaction open);
 
 // Adds what a router adds to a reply inside a transaction: recoveryToken if ok. REQUIRES no stream.
 Response with_recovery_token(Context& context, const Request& request, Response response);
-// Labels of a failure: TransientTransactionError inside a transaction, RetryableWriteError for a retryable write,
-// when the shard could not be reached.
+// Labels of a failure: TransientTransactionError inside a transaction, RetryableWriteError for a
+// retryable write, when the shard could not be reached.
 Error label_failure(const Request& request, Error error);
 
 }  // namespace spillway::exec

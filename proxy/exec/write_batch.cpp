@@ -2,17 +2,9 @@
 
 #include <algorithm>
 
-#include "allocator/limits.h"
-
 namespace spillway::exec {
 
 namespace {
-
-bool fits(const ChildBatch& child, const PlannedWrite& op) noexcept {
-  if (child.ops.empty()) return true;
-  return child.ops.size() < static_cast<std::size_t>(limits::write_batch_size_max) &&
-         child.bytes + op.bytes <= WriteBatch::child_bytes_max;
-}
 
 void add(ChildBatch& child, std::size_t index, const PlannedWrite& op) {
   child.ops.push_back(static_cast<std::uint32_t>(index));
@@ -20,14 +12,20 @@ void add(ChildBatch& child, std::size_t index, const PlannedWrite& op) {
 }
 
 ChildBatch& child_of(std::vector<ChildBatch>& children, catalog::ShardIndex shard) {
-  const auto found = std::find_if(children.begin(), children.end(),
-                                  [shard](const ChildBatch& child) { return child.shard == shard; });
+  const auto found =
+      std::find_if(children.begin(), children.end(),
+                   [shard](const ChildBatch& child) { return child.shard == shard; });
   if (found != children.end()) return *found;
   children.push_back({shard, {}, 0});
   return children.back();
 }
 
 }  // namespace
+
+bool WriteBatch::fits(const ChildBatch& child, const PlannedWrite& op) const noexcept {
+  if (child.ops.empty()) return true;
+  return child.ops.size() < child_ops_max_ && child.bytes + op.bytes <= child_bytes_max;
+}
 
 catalog::ShardSet WriteBatch::shards() const {
   catalog::ShardSet all;
@@ -42,7 +40,8 @@ std::optional<catalog::ShardIndex> WriteBatch::only_shard() const {
   if (first.error || first.target.shards.empty()) return std::nullopt;
   const catalog::ShardIndex shard = first.target.shards.front();
   for (const PlannedWrite& op : ops_) {
-    if (op.error || !op.target.simple() || op.target.shards.size() != 1 || op.target.shards.front() != shard) {
+    if (op.error || !op.target.simple() || op.target.shards.size() != 1 ||
+        op.target.shards.front() != shard) {
       return std::nullopt;
     }
   }
@@ -50,7 +49,8 @@ std::optional<catalog::ShardIndex> WriteBatch::only_shard() const {
 }
 
 bool WriteBatch::adds_ids() const noexcept {
-  return std::any_of(ops_.begin(), ops_.end(), [](const PlannedWrite& op) { return op.new_id.has_value(); });
+  return std::any_of(ops_.begin(), ops_.end(),
+                     [](const PlannedWrite& op) { return op.new_id.has_value(); });
 }
 
 WriteRound WriteBatch::next() {
@@ -69,13 +69,16 @@ WriteRound WriteBatch::next_ordered() {
   } else if (!op.target.simple()) {
     round.special = index;
   } else if (op.target.shards.size() > 1) {
-    for (const catalog::ShardIndex shard : op.target.shards) round.children.push_back({shard, {index}, op.bytes});
+    for (const catalog::ShardIndex shard : op.target.shards)
+      round.children.push_back({shard, {index}, op.bytes});
   } else {
     ChildBatch& child = child_of(round.children, op.target.shards.front());
     add(child, first, op);
     for (; first_ready_ < ops_.size(); ++first_ready_) {
       const PlannedWrite& next = ops_[first_ready_];
-      if (next.error || !next.target.simple() || next.target.shards != op.target.shards || !fits(child, next)) break;
+      if (next.error || !next.target.simple() || next.target.shards != op.target.shards ||
+          !fits(child, next))
+        break;
       add(child, first_ready_, next);
     }
   }
@@ -98,14 +101,25 @@ WriteRound WriteBatch::next_unordered() {
 
 // Everything that takes one step and fits.
 void WriteBatch::gather(WriteRound& round) {
-  for (std::size_t i = 0; i < ops_.size(); ++i) {
+  constexpr std::size_t turned_away_max =
+      1024;  // full children end the search: a round must not cost the whole batch
+  const auto due = [](const PlannedWrite& op) {
+    return !op.done && !op.error && op.target.simple();
+  };
+  while (gather_from_ < ops_.size() && !due(ops_[gather_from_])) ++gather_from_;
+  std::size_t turned_away = 0;
+  for (std::size_t i = gather_from_; i < ops_.size() && turned_away < turned_away_max; ++i) {
     PlannedWrite& op = ops_[i];
-    if (op.done || op.error || !op.target.simple()) continue;
-    const bool room = std::all_of(op.target.shards.begin(), op.target.shards.end(), [&](catalog::ShardIndex shard) {
-      return fits(child_of(round.children, shard), op);
-    });
-    if (!room) continue;
-    for (const catalog::ShardIndex shard : op.target.shards) add(child_of(round.children, shard), i, op);
+    if (!due(op)) continue;
+    const bool room = std::all_of(
+        op.target.shards.begin(), op.target.shards.end(),
+        [&](catalog::ShardIndex shard) { return fits(child_of(round.children, shard), op); });
+    if (!room) {
+      ++turned_away;
+      continue;
+    }
+    for (const catalog::ShardIndex shard : op.target.shards)
+      add(child_of(round.children, shard), i, op);
     op.done = true;
   }
   std::erase_if(round.children, [](const ChildBatch& child) { return child.ops.empty(); });

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "allocator/limits.h"
 #include "proxy/exec/write_target.h"
 
 namespace spillway::exec {
@@ -13,9 +14,9 @@ namespace spillway::exec {
 // One operation of the batch.
 struct PlannedWrite {
   WriteTarget target;
-  std::optional<Error> error;          // it cannot be targeted: its write error
-  std::optional<ObjectId> new_id;      // an insert without _id gets this one
-  std::uint32_t bytes = 0;             // what it takes in a child's section
+  std::optional<Error> error;      // it cannot be targeted: its write error
+  std::optional<ObjectId> new_id;  // an insert without _id gets this one
+  std::uint32_t bytes = 0;         // what it takes in a child's section
   bool done = false;
 };
 
@@ -38,7 +39,10 @@ class WriteBatch {
   // What a child's section may hold: a message has 48,000,000 bytes, and its body needs some.
   static constexpr std::size_t child_bytes_max = 47'000'000;
 
-  WriteBatch(std::vector<PlannedWrite> ops, bool ordered) : ops_(std::move(ops)), ordered_(ordered) {}
+  // `child_ops_max`: how many operations a child takes at most.
+  WriteBatch(std::vector<PlannedWrite> ops, bool ordered,
+             std::size_t child_ops_max = static_cast<std::size_t>(limits::write_batch_size_max))
+      : ops_(std::move(ops)), ordered_(ordered), child_ops_max_(child_ops_max) {}
 
   const PlannedWrite& op(std::size_t index) const noexcept { return ops_[index]; }
   std::size_t size() const noexcept { return ops_.size(); }
@@ -48,8 +52,8 @@ class WriteBatch {
   std::optional<catalog::ShardIndex> only_shard() const;
   bool adds_ids() const noexcept;
 
-  // What is due next; its operations count as done. Ordered: neighbours for one shard together, anything else alone.
-  // Unordered: everything that takes one step first, then the rest one by one.
+  // What is due next; its operations count as done. Ordered: neighbours for one shard together,
+  // anything else alone. Unordered: everything that takes one step first, then the rest one by one.
   WriteRound next();
   // An ordered batch met an error: nothing more is due.
   void stop() noexcept { stopped_ = true; }
@@ -58,12 +62,15 @@ class WriteBatch {
   WriteRound next_ordered();
   WriteRound next_unordered();
   void gather(WriteRound& round);
+  bool fits(const ChildBatch& child, const PlannedWrite& op) const noexcept;
 
   std::vector<PlannedWrite> ops_;
   bool ordered_;
+  std::size_t child_ops_max_;
   bool stopped_ = false;
   bool simple_left_ = true;  // unordered: operations of one step may be left
   std::size_t first_ready_ = 0;
+  std::size_t gather_from_ = 0;  // unordered: nothing before it takes one step and is due
 };
 
 }  // namespace spillway::exec

@@ -32,7 +32,8 @@ void append_write_concern(BsonWriter& out, DocView body) {
   out.end();
 }
 
-BsonDoc child_body(const Request& request, const WriteCommand& command, std::span<const ChildOp> ops) {
+BsonDoc child_body(const Request& request, const WriteCommand& command,
+                   std::span<const ChildOp> ops) {
   BsonWriter out;
   copy_command(out, request, {command.list_name, "stmtIds", "stmtId", "writeConcern"});
   append_write_concern(out, request.body);
@@ -76,7 +77,8 @@ std::size_t ChildMessage::bytes_of(const ChildOp& op) noexcept {
   return op.document.size() + (op.new_id != nullptr ? id_element_bytes : 0);
 }
 
-Result<ChildMessage> ChildMessage::build(Context& context, const Request& request, const WriteCommand& command,
+Result<ChildMessage> ChildMessage::build(Context& context, const Request& request,
+                                         const WriteCommand& command,
                                          std::span<const ChildOp> ops) {
   ChildMessage child;
   child.documents_ = neighbours(ops);
@@ -85,8 +87,9 @@ Result<ChildMessage> ChildMessage::build(Context& context, const Request& reques
     for (const ChildOp& op : ops) bytes += bytes_of(op);
     auto buffer = Buffer::allocate(context.shared.request_memory, bytes);
     if (!buffer) {
-      return Error(ErrorCode::exceeded_memory_limit,
-                   fmt::format("a write of {} bytes does not fit into the memory that is left", bytes));
+      return Error(
+          ErrorCode::exceeded_memory_limit,
+          fmt::format("a write of {} bytes does not fit into the memory that is left", bytes));
     }
     child.copied_ = std::move(*buffer);
     for (const ChildOp& op : ops) append_document(child.copied_, op);

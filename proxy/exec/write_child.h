@@ -1,4 +1,5 @@
-// One shard's piece of a write: the client's command with some of its operations, as a document sequence.
+// One shard's piece of a write: the client's command with some of its operations, as a document
+// sequence.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +20,13 @@ struct ChildOp {
   std::int32_t stmt_id = 0;
 };
 
-// Documents are copied once, into memory of the request budget, or not at all if they stand back to back in the
-// client's message. Not thread-safe; movable, its bytes stay where they are.
+// Documents are copied once, into memory of the request budget, or not at all if they stand back to
+// back in the client's message. Not thread-safe; movable, its bytes stay where they are.
 class ChildMessage {
  public:
   // REQUIRES: ops is not empty. ExceededMemoryLimit(146) when the budget refuses.
-  static Result<ChildMessage> build(Context& context, const Request& request, const WriteCommand& command,
-                                    std::span<const ChildOp> ops);
+  static Result<ChildMessage> build(Context& context, const Request& request,
+                                    const WriteCommand& command, std::span<const ChildOp> ops);
   // What one operation takes in a child.
   static std::size_t bytes_of(const ChildOp& op) noexcept;
 

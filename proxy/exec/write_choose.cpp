@@ -19,7 +19,8 @@ bool has_position(std::string_view path) noexcept {
   for (std::size_t start = 0; start <= path.size();) {
     const std::size_t dot = std::min(path.find('.', start), path.size());
     const std::string_view part = path.substr(start, dot - start);
-    if (!part.empty() && std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c); })) {
+    if (!part.empty() &&
+        std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c); })) {
       return true;
     }
     start = dot + 1;
@@ -27,7 +28,8 @@ bool has_position(std::string_view path) noexcept {
   return false;
 }
 
-// {_id: 1, <sort paths>: 1}; nullopt when a projection cannot carry the paths: then the whole document comes.
+// {_id: 1, <sort paths>: 1}; nullopt when a projection cannot carry the paths: then the whole
+// document comes.
 std::optional<BsonDoc> projection_of(const SortPattern& sort) {
   std::vector<std::string> paths{"_id"};
   for (const SortPattern::Part& part : sort.parts()) {
@@ -45,8 +47,8 @@ std::optional<BsonDoc> projection_of(const SortPattern& sort) {
   return std::move(out).finish();
 }
 
-BsonDoc choosing_find(const Request& request, std::string_view collection, const Statement& statement,
-                      const SortPattern& sort) {
+BsonDoc choosing_find(const Request& request, std::string_view collection,
+                      const Statement& statement, const SortPattern& sort) {
   BsonWriter out;
   out.append("find", collection);
   out.append("filter", statement.query);
@@ -57,15 +59,17 @@ BsonDoc choosing_find(const Request& request, std::string_view collection, const
   if (statement.collation.exists()) out.append("collation", statement.collation);
   if (statement.hint.exists()) out.append("hint", statement.hint);
   if (const ValueView let = request.body["let"]; let.exists()) out.append("let", let);
-  append_generic_arguments(out, request, {"txnNumber", "writeConcern", "$readPreference", "stmtId", "autocommit",
-                                          "startTransaction"});
+  append_generic_arguments(
+      out, request,
+      {"txnNumber", "writeConcern", "$readPreference", "stmtId", "autocommit", "startTransaction"});
   return std::move(out).finish();
 }
 
 }  // namespace
 
-Task<ChoiceOutcome> choose_document(Context& context, const Request& request, std::string_view collection,
-                                    const Statement& statement, const catalog::ShardSet& shards) {
+Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
+                                    std::string_view collection, const Statement& statement,
+                                    const catalog::ShardSet& shards) {
   ChoiceOutcome result;
   auto sort = SortPattern::parse(statement.sort);
   if (sort.has_error()) {
@@ -79,7 +83,8 @@ Task<ChoiceOutcome> choose_document(Context& context, const Request& request, st
   }
   const BsonDoc body = choosing_find(request, collection, statement, *sort);
   std::vector<ShardCommand> commands;
-  for (const catalog::ShardIndex shard : shards) commands.push_back({shard, shard::Command::of_body(body), {}});
+  for (const catalog::ShardIndex shard : shards)
+    commands.push_back({shard, shard::Command::of_body(body), {}});
   shard::CallOptions options = read_options(context, request);
   options.read_preference = nullptr;
   auto calls = call_shards(context, commands, options);
@@ -138,9 +143,11 @@ BsonDoc match_nothing() {
 }
 
 Error too_much_change() {
-  return Error(ErrorCode::write_conflict,
-               fmt::format("the document that was chosen for this write had changed or was gone, {} times in a row",
-                           choices_max));
+  return Error(
+      ErrorCode::write_conflict,
+      fmt::format(
+          "the document that was chosen for this write had changed or was gone, {} times in a row",
+          choices_max));
 }
 
 }  // namespace spillway::exec

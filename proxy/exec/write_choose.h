@@ -1,12 +1,13 @@
-// Writes of at most one document whose filter may match on several shards: a find chooses the document, the write is
-// then sent to its shard with its _id added to the filter. (mongos behaviour reference, section 4.5, "without shard
-// key"; done with ordinary commands only)
+// Writes of at most one document whose filter may match on several shards: a find chooses the
+// document, the write is then sent to its shard with its _id added to the filter. (mongos behaviour
+// reference, section 4.5, "without shard key"; done with ordinary commands only)
 //
-// The two steps are not atomic. Between them another client may change the chosen document: if it no longer matches,
-// nothing is written and the choice is repeated; if it still matches, it is written although another document may by
-// now come first in the sort. No document is written that does not match the filter at that moment, and never two.
-// What one server guarantees beyond that, that an upsert and a concurrent insertion of a matching document exclude
-// each other in time, does not hold across shards.
+// The two steps are not atomic. Between them another client may change the chosen document: if it
+// no longer matches, nothing is written and the choice is repeated; if it still matches, it is
+// written although another document may by now come first in the sort. No document is written that
+// does not match the filter at that moment, and never two. What one server guarantees beyond that,
+// that an upsert and a concurrent insertion of a matching document exclude each other in time, does
+// not hold across shards.
 #pragma once
 
 #include <optional>
@@ -34,8 +35,9 @@ struct ChoiceOutcome {
 };
 
 // Finds the document that a write of one document with this filter and sort writes first.
-Task<ChoiceOutcome> choose_document(Context& context, const Request& request, std::string_view collection,
-                                    const Statement& statement, const catalog::ShardSet& shards);
+Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
+                                    std::string_view collection, const Statement& statement,
+                                    const catalog::ShardSet& shards);
 
 // The filter for the chosen document alone. Operators that refer to array positions keep working.
 BsonDoc narrow_filter(DocView filter, ValueView id);

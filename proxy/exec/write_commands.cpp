@@ -13,19 +13,21 @@ namespace spillway::exec {
 
 Error config_is_read_only() {
   return Error(ErrorCode::illegal_operation,
-               "the config database shows the static routing table and cannot be written; the table is changed in "
+               "the config database shows the static routing table and cannot be written; the "
+               "table is changed in "
                "the configuration file");
 }
 
-Task<Result<Response>> call_for_write(Context& context, const Request& request, catalog::ShardIndex shard,
-                                      shard::Command command) {
+Task<Result<Response>> call_for_write(Context& context, const Request& request,
+                                      catalog::ShardIndex shard, shard::Command command) {
   auto call = context.gateway.call(shard, command, write_options(context, request));
   auto reply = co_await call;
   if (reply.has_error()) co_return label_failure(request, reply.error());
   co_return with_recovery_token(context, request, passthrough(*std::move(reply)));
 }
 
-Task<Result<Response>> forward_write(Context& context, const Request& request, catalog::ShardIndex shard) {
+Task<Result<Response>> forward_write(Context& context, const Request& request,
+                                     catalog::ShardIndex shard) {
   if (request.txn_number) {
     const catalog::ShardSet targets{shard};
     auto checking = check_transaction(context, request, targets);
@@ -41,7 +43,9 @@ Task<Result<Response>> forward_write(Context& context, const Request& request, c
 namespace {
 
 HostsTargeted& hosts_metric(Metrics& metrics, WriteKind kind) noexcept {
-  return kind == WriteKind::insert ? metrics.insert : kind == WriteKind::update ? metrics.update : metrics.delete_;
+  return kind == WriteKind::insert   ? metrics.insert
+         : kind == WriteKind::update ? metrics.update
+                                     : metrics.delete_;
 }
 
 void count_operations_of(Metrics& metrics, WriteKind kind, std::size_t count) {
@@ -62,7 +66,8 @@ void count_hosts(Context& context, const WriteRun& run) {
 }
 
 // Targets every operation. Fails as a whole only for operations that are no operations at all.
-Result<std::vector<PlannedWrite>> plan(const WriteCommand& command, const catalog::CollectionRouting& routing,
+Result<std::vector<PlannedWrite>> plan(const WriteCommand& command,
+                                       const catalog::CollectionRouting& routing,
                                        std::vector<Statement>& statements) {
   std::vector<PlannedWrite> planned(command.ops.size());
   if (command.kind != WriteKind::insert) statements.reserve(command.ops.size());
@@ -73,10 +78,10 @@ Result<std::vector<PlannedWrite>> plan(const WriteCommand& command, const catalo
     if (command.kind == WriteKind::insert) {
       if (!document.find("_id").exists()) op.new_id = make_object_id();
       target = document.size() > limits::document_bytes_max
-                   ? Result<WriteTarget>(
-                         Error(ErrorCode::bson_object_too_large,
-                               fmt::format("object to insert too large. size in bytes: {}, max size: {}",
-                                           document.size(), limits::document_bytes_max)))
+                   ? Result<WriteTarget>(Error(
+                         ErrorCode::bson_object_too_large,
+                         fmt::format("object to insert too large. size in bytes: {}, max size: {}",
+                                     document.size(), limits::document_bytes_max)))
                    : target_insert(routing, document, op.new_id ? &*op.new_id : nullptr);
     } else {
       auto statement = parse_statement(document, command.kind);
@@ -130,6 +135,18 @@ Task<Result<Response>> send_with_ids(WriteRun& run, catalog::ShardIndex shard) {
   co_return co_await calling;
 }
 
+// FerretDB answers a failed update with index 0, whichever it was, and without the counts of those
+// before it: there every update travels alone, so that both are known.
+std::size_t child_operations_max(const Context& context, WriteKind kind,
+                                 const catalog::CollectionRouting& routing) {
+  const auto all = static_cast<std::size_t>(limits::write_batch_size_max);
+  if (kind != WriteKind::update) return all;
+  for (const catalog::ShardIndex shard : routing.all_shards()) {
+    if (context.gateway.states()[shard].ferretdb) return 1;
+  }
+  return all;
+}
+
 // The shards that a transaction would have to include.
 catalog::ShardSet shards_to_check(const WriteRun& run) {
   for (std::size_t i = 0; i < run.batch.size(); ++i) {
@@ -138,22 +155,29 @@ catalog::ShardSet shards_to_check(const WriteRun& run) {
   return run.batch.shards();
 }
 
-Task<Result<Response>> run_sharded(Context& context, const Client& client, const Request& request, WriteKind kind,
-                                   const catalog::CollectionRouting& routing) {
+Task<Result<Response>> run_sharded(Context& context, const Client& client, const Request& request,
+                                   WriteKind kind, const catalog::CollectionRouting& routing) {
   auto command = parse_write(request, kind);
   if (command.has_error()) co_return command.error();
-  constexpr std::size_t bytes_per_op =
-      sizeof(DocView) + sizeof(PlannedWrite) + sizeof(Statement) + sizeof(std::uint32_t) + sizeof(ChildOp);
+  constexpr std::size_t bytes_per_op = sizeof(DocView) + sizeof(PlannedWrite) + sizeof(Statement) +
+                                       sizeof(std::uint32_t) + sizeof(ChildOp);
   auto reservation = context.shared.request_memory.try_reserve(command->ops.size() * bytes_per_op);
   if (!reservation) {
-    co_return Error(ErrorCode::exceeded_memory_limit,
-                    fmt::format("{} operations do not fit into the memory that is left", command->ops.size()));
+    co_return Error(
+        ErrorCode::exceeded_memory_limit,
+        fmt::format("{} operations do not fit into the memory that is left", command->ops.size()));
   }
   std::vector<Statement> statements;
   auto planned = plan(*command, routing, statements);
   if (planned.has_error()) co_return planned.error();
-  WriteRun run{context,    request,    *command, routing,
-               statements, WriteBatch(*std::move(planned), command->ordered), WriteResults(kind, command->ordered)};
+  const std::size_t child_ops_max = child_operations_max(context, kind, routing);
+  WriteRun run{context,
+               request,
+               *command,
+               routing,
+               statements,
+               WriteBatch(*std::move(planned), command->ordered, child_ops_max),
+               WriteResults(kind, command->ordered)};
   count_hosts(context, run);
   if (request.in_transaction) {
     for (std::size_t i = 0; i < run.batch.size(); ++i) {
@@ -197,8 +221,8 @@ Task<Result<Response>> run_write(Context& context, Client& client, const Request
   }
   HostsTargeted& metric = hosts_metric(context.shared.metrics, kind);
   (routing == nullptr ? metric.unsharded : metric.one_shard).add(*count);
-  const catalog::ShardIndex shard =
-      routing == nullptr ? context.routing().primary_shard(request.db) : routing->chunks.first_shard();
+  const catalog::ShardIndex shard = routing == nullptr ? context.routing().primary_shard(request.db)
+                                                       : routing->chunks.first_shard();
   auto forwarding = forward_write(context, request, shard);
   co_return co_await forwarding;
 }
@@ -210,9 +234,13 @@ std::span<const CommandSpec> write_commands() {
       {.name = "insert", .handler = run_write, .in_transaction = true, .help = "insert documents"},
       {.name = "update", .handler = run_write, .in_transaction = true, .help = "update documents"},
       {.name = "delete", .handler = run_write, .in_transaction = true, .help = "delete documents"},
-      {.name = "findAndModify", .handler = find_and_modify_command, .in_transaction = true,
+      {.name = "findAndModify",
+       .handler = find_and_modify_command,
+       .in_transaction = true,
        .help = "write one document and return it"},
-      {.name = "findandmodify", .handler = find_and_modify_command, .in_transaction = true,
+      {.name = "findandmodify",
+       .handler = find_and_modify_command,
+       .in_transaction = true,
        .help = "write one document and return it"},
   };
   return specs;

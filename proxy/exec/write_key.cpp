@@ -51,29 +51,36 @@ const Field* mutable_field(const catalog::ShardKeyPattern& key, std::string_view
 }
 
 Error immutable(std::string_view path, const Field& field) {
-  return Error(ErrorCode::immutable_field,
-               fmt::format("Performing an update on the path '{}' would modify the shard key field '{}', which is "
-                           "immutable; delete the document and insert it anew",
-                           path, field.path));
+  return Error(
+      ErrorCode::immutable_field,
+      fmt::format(
+          "Performing an update on the path '{}' would modify the shard key field '{}', which is "
+          "immutable; delete the document and insert it anew",
+          path, field.path));
 }
 
 Error needs_full_key(std::string_view path, const Field& field) {
   return Error(ErrorCode::invalid_options,
-               fmt::format("the update sets '{}', which is the shard key field '{}' or holds it: the query must name "
+               fmt::format("the update sets '{}', which is the shard key field '{}' or holds it: "
+                           "the query must name "
                            "the full shard key by equality, with the same value",
                            path, field.path));
 }
 
-// The value that {<path>: value} gives to a field at or below that path; nullopt when it sets something inside it.
-std::optional<ValueView> value_given(const Field& field, std::string_view path, ValueView value) noexcept {
+// The value that {<path>: value} gives to a field at or below that path; nullopt when it sets
+// something inside it.
+std::optional<ValueView> value_given(const Field& field, std::string_view path,
+                                     ValueView value) noexcept {
   if (field.path == path) return value;
   if (!is_below(field.path, path)) return std::nullopt;
   if (!value.is_document()) return std::nullopt;
-  return or_null(value.as_document().find_path(std::string_view(field.path).substr(path.size() + 1)));
+  return or_null(
+      value.as_document().find_path(std::string_view(field.path).substr(path.size() + 1)));
 }
 
-Result<void> check_setting(const catalog::ShardKeyPattern& key, const std::optional<catalog::QueryKey>& full,
-                           const Element& setting, bool on_insert_only) {
+Result<void> check_setting(const catalog::ShardKeyPattern& key,
+                           const std::optional<catalog::QueryKey>& full, const Element& setting,
+                           bool on_insert_only) {
   for (const Field& field : key.fields()) {
     if (is_inside_id(field.path) || !is_related(field.path, setting.name)) continue;
     if (!full) {
@@ -100,9 +107,11 @@ Result<void> check_operators(const catalog::ShardKeyPattern& key, const Statemen
         if (checked.has_error()) return checked.error();
         continue;
       }
-      if (const Field* field = mutable_field(key, setting.name)) return immutable(setting.name, *field);
+      if (const Field* field = mutable_field(key, setting.name))
+        return immutable(setting.name, *field);
       if (op.name != "$rename" || !setting.is_string()) continue;
-      if (const Field* field = mutable_field(key, setting.as_string())) return immutable(setting.as_string(), *field);
+      if (const Field* field = mutable_field(key, setting.as_string()))
+        return immutable(setting.as_string(), *field);
     }
   }
   return {};
@@ -128,7 +137,8 @@ Result<void> check_pipeline(const catalog::ShardKeyPattern& key, DocView pipelin
       }
       if (!operation.is_array()) continue;
       for (const Element& path : operation.as_document()) {
-        if (path.is_string() && mutable_field(key, path.as_string())) return possibly_changes_key(operation.name);
+        if (path.is_string() && mutable_field(key, path.as_string()))
+          return possibly_changes_key(operation.name);
       }
     } else if (operation.name == "$project" || operation.name == "$replaceRoot" ||
                operation.name == "$replaceWith") {
@@ -180,14 +190,16 @@ bool is_id_key(const catalog::ShardKeyPattern& key) noexcept {
                      [](const Field& field) { return is_inside_id(field.path); });
 }
 
-Result<std::string> key_of_replacement(const catalog::ShardKeyPattern& key, const Statement& statement) {
+Result<std::string> key_of_replacement(const catalog::ShardKeyPattern& key,
+                                       const Statement& statement) {
   const DocView replacement = statement.update.as_document();
   Result<std::string> found = key.key_of_document(replacement);
   if (key.touches("_id") && !replacement["_id"].exists()) {
     const Equality id = equality_on("_id", statement.query);
     if (!id.key) {
       return Error(ErrorCode::shard_key_not_found,
-                   "Failed to target update by replacement document :: the shard key holds _id, and neither the "
+                   "Failed to target update by replacement document :: the shard key holds _id, "
+                   "and neither the "
                    "query nor the replacement names it");
     }
     BsonWriter whole;
@@ -206,14 +218,16 @@ Result<std::string> key_of_replacement(const catalog::ShardKeyPattern& key, cons
 
 Result<void> check_key_update(const catalog::ShardKeyPattern& key, const Statement& statement) {
   if (statement.kind != WriteKind::update || is_id_key(key)) return {};
-  if (statement.style == UpdateStyle::pipeline) return check_pipeline(key, statement.update.as_document());
+  if (statement.style == UpdateStyle::pipeline)
+    return check_pipeline(key, statement.update.as_document());
   const auto full = key.query_key(statement.query);
   if (statement.style == UpdateStyle::operators) return check_operators(key, statement, full);
   if (!full) return {};
   const DocView replacement = statement.update.as_document();
   for (const Field& field : key.fields()) {
     if (is_inside_id(field.path)) continue;
-    if (!same_key_value(field, replacement.find_path(field.path), full->values.view()[field.path])) {
+    if (!same_key_value(field, replacement.find_path(field.path),
+                        full->values.view()[field.path])) {
       return immutable(field.path, field);
     }
   }
@@ -223,8 +237,10 @@ Result<void> check_key_update(const catalog::ShardKeyPattern& key, const Stateme
 namespace {
 
 Error undetermined(std::string_view why) {
-  return Error(ErrorCode::shard_key_not_found,
-               fmt::format("Failed to target upsert by query :: could not extract exact shard key :: {}", why));
+  return Error(
+      ErrorCode::shard_key_not_found,
+      fmt::format("Failed to target upsert by query :: could not extract exact shard key :: {}",
+                  why));
 }
 
 void append_new_id(BsonWriter& out, const ObjectId& id) {
@@ -233,7 +249,8 @@ void append_new_id(BsonWriter& out, const ObjectId& id) {
   out.append_object_id("_id", bytes);
 }
 
-// What the operators give to one field of an upserted document. `value` missing: nothing touches it.
+// What the operators give to one field of an upserted document. `value` missing: nothing touches
+// it.
 struct Given {
   ValueView value;
   bool known = true;
@@ -244,8 +261,8 @@ Given given_by_operators(DocView update, const Field& field) {
   for (const Element& op : update) {
     if (!op.is_document()) continue;
     for (const Element& setting : op.as_document()) {
-      const bool renamed_to =
-          op.name == "$rename" && setting.is_string() && is_related(setting.as_string(), field.path);
+      const bool renamed_to = op.name == "$rename" && setting.is_string() &&
+                              is_related(setting.as_string(), field.path);
       if (renamed_to) given.known = false;
       if (!is_related(setting.name, field.path)) continue;
       const bool sets = op.name == "$set" || op.name == "$setOnInsert";
@@ -309,8 +326,8 @@ ValueView only_id_of(DocView query) noexcept {
   return in.as_document().first();
 }
 
-Result<UpsertPlan> plan_operators(const catalog::CollectionRouting& routing, const Statement& statement,
-                                  const ObjectId& new_id) {
+Result<UpsertPlan> plan_operators(const catalog::CollectionRouting& routing,
+                                  const Statement& statement, const ObjectId& new_id) {
   const DocView update = statement.update.as_document();
   BsonWriter own;
   append_new_id(own, new_id);
@@ -326,7 +343,8 @@ Result<UpsertPlan> plan_operators(const catalog::CollectionRouting& routing, con
       imposed = only_id_of(statement.query);
       if (!imposed.exists()) imposed = generated.view()["_id"];
       value = imposed;
-    } else if (!value.exists() && (is_inside_id(field.path) || mentions(statement.query, field.path))) {
+    } else if (!value.exists() &&
+               (is_inside_id(field.path) || mentions(statement.query, field.path))) {
       return undetermined(fmt::format("nothing gives '{}' one value", field.path));
     }
     filter.append(field.path, or_null(value));
@@ -340,8 +358,8 @@ Result<UpsertPlan> plan_operators(const catalog::CollectionRouting& routing, con
   return plan;
 }
 
-Result<UpsertPlan> plan_replacement(const catalog::CollectionRouting& routing, const Statement& statement,
-                                    const ObjectId& new_id) {
+Result<UpsertPlan> plan_replacement(const catalog::CollectionRouting& routing,
+                                    const Statement& statement, const ObjectId& new_id) {
   const DocView replacement = statement.update.as_document();
   UpsertPlan plan;
   BsonWriter out;
@@ -363,10 +381,12 @@ Result<UpsertPlan> plan_replacement(const catalog::CollectionRouting& routing, c
 
 }  // namespace
 
-Result<UpsertPlan> plan_upsert(const catalog::CollectionRouting& routing, const Statement& statement,
-                               const ObjectId& new_id) {
-  if (statement.style == UpdateStyle::pipeline) return undetermined("a pipeline makes the document");
-  if (statement.style == UpdateStyle::replacement) return plan_replacement(routing, statement, new_id);
+Result<UpsertPlan> plan_upsert(const catalog::CollectionRouting& routing,
+                               const Statement& statement, const ObjectId& new_id) {
+  if (statement.style == UpdateStyle::pipeline)
+    return undetermined("a pipeline makes the document");
+  if (statement.style == UpdateStyle::replacement)
+    return plan_replacement(routing, statement, new_id);
   return plan_operators(routing, statement, new_id);
 }
 

@@ -10,15 +10,17 @@ namespace spillway::exec {
 namespace {
 
 Error wrong_type(std::string_view field, ValueView value, std::string_view expected) {
-  return Error(ErrorCode::type_mismatch, fmt::format("BSON field '{}' is the wrong type '{}', expected type '{}'",
-                                                     field, bson_type_name(value.type), expected));
+  return Error(ErrorCode::type_mismatch,
+               fmt::format("BSON field '{}' is the wrong type '{}', expected type '{}'", field,
+                           bson_type_name(value.type), expected));
 }
 
 Error missing(std::string_view field) {
   return Error(40414, fmt::format("BSON field '{}' is missing but a required field", field));
 }
 
-Result<bool> optional_flag(DocView document, std::string_view field, std::string_view shown, bool otherwise) {
+Result<bool> optional_flag(DocView document, std::string_view field, std::string_view shown,
+                           bool otherwise) {
   const ValueView value = document[field];
   if (!value.exists()) return otherwise;
   if (value.type != BsonType::boolean && !value.is_number() && !value.is_null()) {
@@ -29,8 +31,9 @@ Result<bool> optional_flag(DocView document, std::string_view field, std::string
 
 Result<void> check_count(std::size_t count) {
   if (count >= 1 && count <= static_cast<std::size_t>(limits::write_batch_size_max)) return {};
-  return Error(ErrorCode::invalid_length, fmt::format("Write batch sizes must be between 1 and {}. Got {} operations.",
-                                                      limits::write_batch_size_max, count));
+  return Error(ErrorCode::invalid_length,
+               fmt::format("Write batch sizes must be between 1 and {}. Got {} operations.",
+                           limits::write_batch_size_max, count));
 }
 
 Result<void> parse_statement_ids(DocView body, WriteCommand& command) {
@@ -62,16 +65,19 @@ std::string_view command_name(WriteKind kind) noexcept {
 }  // namespace
 
 std::string_view list_name_of(WriteKind kind) noexcept {
-  return kind == WriteKind::insert ? "documents" : kind == WriteKind::update ? "updates" : "deletes";
+  return kind == WriteKind::insert   ? "documents"
+         : kind == WriteKind::update ? "updates"
+                                     : "deletes";
 }
 
 Result<std::string_view> parse_collection(DocView body) {
   const Element collection = body.first();
   if (!collection.is_string()) {
-    return Error(ErrorCode::invalid_namespace,
-                 fmt::format("collection name has invalid type {}", bson_type_name(collection.type)));
+    return Error(ErrorCode::invalid_namespace, fmt::format("collection name has invalid type {}",
+                                                           bson_type_name(collection.type)));
   }
-  if (collection.as_string().empty()) return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
+  if (collection.as_string().empty())
+    return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
   return collection.as_string();
 }
 
@@ -82,7 +88,8 @@ Result<std::size_t> count_operations(const Request& request, std::string_view li
   } else {
     const ValueView list = request.body[list_name];
     if (!list.exists()) return missing(fmt::format("{}.{}", request.name, list_name));
-    if (!list.is_array()) return wrong_type(fmt::format("{}.{}", request.name, list_name), list, "array");
+    if (!list.is_array())
+      return wrong_type(fmt::format("{}.{}", request.name, list_name), list, "array");
     count = list.as_document().count();
   }
   if (auto checked = check_count(count); checked.has_error()) return checked.error();
@@ -105,11 +112,13 @@ Result<WriteCommand> parse_write(const Request& request, WriteKind kind) {
   } else {
     for (const Element& op : request.body[command.list_name].as_document()) {
       if (!op.is_document()) {
-        return wrong_type(fmt::format("{}.{}.{}", request.name, command.list_name, op.name), op, "object");
+        return wrong_type(fmt::format("{}.{}.{}", request.name, command.list_name, op.name), op,
+                          "object");
       }
       command.ops.push_back(op.as_document());
     }
-    if (command.ops.size() != *count) return Error(ErrorCode::invalid_bson, "the list of operations is malformed");
+    if (command.ops.size() != *count)
+      return Error(ErrorCode::invalid_bson, "the list of operations is malformed");
   }
   auto ordered = optional_flag(request.body, "ordered", "ordered", true);
   if (ordered.has_error()) return ordered.error();
@@ -121,7 +130,8 @@ Result<WriteCommand> parse_write(const Request& request, WriteKind kind) {
 
 UpdateStyle style_of(ValueView update) noexcept {
   if (update.is_array()) return UpdateStyle::pipeline;
-  return update.as_document().first().name.starts_with('$') ? UpdateStyle::operators : UpdateStyle::replacement;
+  return update.as_document().first().name.starts_with('$') ? UpdateStyle::operators
+                                                            : UpdateStyle::replacement;
 }
 
 namespace {
@@ -143,7 +153,8 @@ Result<void> parse_update(DocView op, Statement& statement) {
   statement.update = op["u"];
   if (!statement.update.exists()) return missing("update.updates.u");
   if (!statement.update.is_document() && !statement.update.is_array()) {
-    return Error(ErrorCode::failed_to_parse, "Update argument must be either an object or an array");
+    return Error(ErrorCode::failed_to_parse,
+                 "Update argument must be either an object or an array");
   }
   statement.style = style_of(statement.update);
   auto multi = optional_flag(op, "multi", "update.updates.multi", false);

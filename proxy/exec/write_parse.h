@@ -19,9 +19,9 @@ struct WriteCommand {
   std::string_view collection;
   std::string_view list_name;  // "documents", "updates" or "deletes"
   bool ordered = true;
-  bool retryable = false;      // statement ids are sent along
+  bool retryable = false;  // statement ids are sent along
   std::vector<DocView> ops;
-  bool contiguous = false;     // the operations stand back to back: they came as a document sequence
+  bool contiguous = false;  // the operations stand back to back: they came as a document sequence
   std::vector<std::int32_t> stmt_ids;  // the client's own; empty: each operation's index
 
   std::int32_t stmt_id(std::size_t op) const noexcept {
@@ -31,7 +31,8 @@ struct WriteCommand {
 
 // The collection a command names first. InvalidNamespace(73).
 Result<std::string_view> parse_collection(DocView body);
-// How many operations the command has; nothing of them is read. InvalidLength(16) for none and for too many.
+// How many operations the command has; nothing of them is read. InvalidLength(16) for none and for
+// too many.
 Result<std::size_t> count_operations(const Request& request, std::string_view list_name);
 // Errors: InvalidNamespace(73), TypeMismatch(14), 40414, InvalidLength(16).
 Result<WriteCommand> parse_write(const Request& request, WriteKind kind);
@@ -48,11 +49,12 @@ struct Statement {
   bool multi = false;
   bool upsert = false;
   bool simple_collation = true;
-  DocView sort;        // {}: none
+  DocView sort;  // {}: none
   ValueView collation, hint;
 };
 
-// Errors: 40414 for a missing field, TypeMismatch(14), FailedToParse(9) for a limit other than 0 and 1.
+// Errors: 40414 for a missing field, TypeMismatch(14), FailedToParse(9) for a limit other than 0
+// and 1.
 Result<Statement> parse_statement(DocView op, WriteKind kind);
 UpdateStyle style_of(ValueView update) noexcept;
 

@@ -10,7 +10,8 @@ namespace spillway::exec {
 
 namespace {
 
-// Once the errors' texts take this much, later ones carry their index and code only, as a server does it.
+// Once the errors' texts take this much, later ones carry their index and code only, as a server
+// does it.
 constexpr std::size_t error_texts_bytes_max = limits::mib;
 
 std::int64_t number_of(DocView document, std::string_view field) noexcept {
@@ -41,15 +42,16 @@ void append_count(BsonWriter& out, std::string_view name, std::int64_t value) {
 
 }  // namespace
 
-std::int64_t WriteResults::add_reply(std::span<const std::uint32_t> ops, DocView reply, std::string_view shard) {
-  ++replies_;
+std::int64_t WriteResults::add_reply(std::span<const std::uint32_t> ops, DocView reply,
+                                     std::string_view shard) {
   const std::int64_t n = number_of(reply, "n");
   n_ += n;
   modified_ += number_of(reply, "nModified");
   // The client's index of a shard's one; a shard that names another operation is not believed.
   const auto client_index = [&](DocView entry) -> std::optional<std::uint32_t> {
     const auto index = entry["index"].to_int64();
-    if (!index || *index < 0 || *index >= static_cast<std::int64_t>(ops.size())) return std::nullopt;
+    if (!index || *index < 0 || *index >= static_cast<std::int64_t>(ops.size()))
+      return std::nullopt;
     return ops[static_cast<std::size_t>(*index)];
   };
   if (const ValueView upserted = reply["upserted"]; upserted.is_array()) {
@@ -64,8 +66,9 @@ std::int64_t WriteResults::add_reply(std::span<const std::uint32_t> ops, DocView
       if (!entry.is_document()) continue;
       const DocView error = entry.as_document();
       const std::uint32_t op = client_index(error).value_or(ops.back());
-      errors_[op].push_back({static_cast<std::int32_t>(number_of(error, "code")), text_of(error, "errmsg"),
-                             without(error, "index"), std::string(shard)});
+      errors_[op].push_back({static_cast<std::int32_t>(number_of(error, "code")),
+                             text_of(error, "errmsg"), without(error, "index"),
+                             std::string(shard)});
     }
   }
   if (const ValueView concern = reply["writeConcernError"]; concern.is_document()) {
@@ -87,17 +90,20 @@ void WriteResults::add_error(std::uint32_t op, const Error& error) {
   errors_[op].push_back({error.code, error.message, std::move(fields).finish(), {}});
 }
 
-void WriteResults::add_lost(std::span<const std::uint32_t> ops, const Error& error, std::string_view shard) {
+void WriteResults::add_lost(std::span<const std::uint32_t> ops, const Error& error,
+                            std::string_view shard) {
   Error lost = error;
-  lost.message = fmt::format("Write results unavailable from {} :: caused by :: {}", shard, error.message);
+  lost.message =
+      fmt::format("Write results unavailable from {} :: caused by :: {}", shard, error.message);
   for (const std::uint32_t op : ops) add_error(op, lost);
 }
 
-void WriteResults::append_error(BsonWriter& out, std::uint32_t op, const std::vector<WriteError>& errors,
-                                bool brief) const {
+void WriteResults::append_error(BsonWriter& out, std::uint32_t op,
+                                const std::vector<WriteError>& errors, bool brief) const {
   const WriteError& first = errors.front();
-  const bool same = std::all_of(errors.begin(), errors.end(),
-                                [&first](const WriteError& error) { return error.code == first.code; });
+  const bool same = std::all_of(errors.begin(), errors.end(), [&first](const WriteError& error) {
+    return error.code == first.code;
+  });
   out.begin_document_item();
   out.append("index", static_cast<std::int32_t>(op));
   if (brief) {
@@ -155,7 +161,8 @@ void WriteResults::append_concern_error(BsonWriter& out) const {
       message += text_of(concern_errors_[i].document, "errmsg") + " at " + concern_errors_[i].shard;
     }
     out.append("code", static_cast<std::int32_t>(ErrorCode::write_concern_failed));
-    out.append("codeName", error_code_name(static_cast<std::int32_t>(ErrorCode::write_concern_failed)));
+    out.append("codeName",
+               error_code_name(static_cast<std::int32_t>(ErrorCode::write_concern_failed)));
     out.append("errmsg", message);
   }
   out.end();

@@ -28,8 +28,8 @@ class WriteResults {
 
   bool has_errors() const noexcept { return !errors_.empty(); }
   bool has_error(std::uint32_t op) const { return errors_.contains(op); }
-  // A shard has executed something, with success or not: the reply cannot be a plain failure any more.
-  bool has_replies() const noexcept { return replies_ > 0; }
+  // Something was written or failed: the reply cannot be a plain failure any more.
+  bool has_effects() const noexcept { return n_ > 0 || !errors_.empty(); }
 
   // {n, nModified?, upserted?, writeErrors?, writeConcernError?, retriedStmtIds?, ok: 1}
   BsonDoc finish() const;
@@ -46,13 +46,13 @@ class WriteResults {
     std::string shard;
   };
   void append_errors(BsonWriter& out) const;
-  void append_error(BsonWriter& out, std::uint32_t op, const std::vector<WriteError>& errors, bool brief) const;
+  void append_error(BsonWriter& out, std::uint32_t op, const std::vector<WriteError>& errors,
+                    bool brief) const;
   void append_concern_error(BsonWriter& out) const;
 
   WriteKind kind_;
   bool ordered_;
   std::int64_t n_ = 0, modified_ = 0;
-  std::size_t replies_ = 0;
   absl::btree_map<std::uint32_t, BsonDoc> upserted_;  // {_id}
   absl::btree_map<std::uint32_t, std::vector<WriteError>> errors_;
   std::vector<ConcernError> concern_errors_;

@@ -8,15 +8,18 @@
 
 namespace spillway::exec {
 
-std::optional<Error> take_outcome(WriteRun& run, std::span<const std::uint32_t> ops, const ShardOutcome& outcome,
-                                  std::vector<Refusal>& refused, std::int64_t* n) {
+std::optional<Error> take_outcome(WriteRun& run, std::span<const std::uint32_t> ops,
+                                  const ShardOutcome& outcome, std::vector<Refusal>& refused,
+                                  std::int64_t* n) {
   if (outcome.ok()) {
-    const std::int64_t count = run.results.add_reply(ops, outcome.body(), run.shard_name(outcome.shard));
+    const std::int64_t count =
+        run.results.add_reply(ops, outcome.body(), run.shard_name(outcome.shard));
     if (n != nullptr) *n += count;
     return std::nullopt;
   }
   const bool answered = outcome.reply.bytes.size() > 0;
-  // With statement ids the whole command can be sent again, and drivers do so when the reply itself is labelled.
+  // With statement ids the whole command can be sent again, and drivers do so when the reply itself
+  // is labelled.
   if (run.request.in_transaction || (!answered && run.command.retryable)) {
     return label_failure(run.request, *outcome.error);
   }
@@ -30,7 +33,7 @@ std::optional<Error> take_outcome(WriteRun& run, std::span<const std::uint32_t> 
 
 std::optional<Error> settle_refusals(WriteRun& run, const std::vector<Refusal>& refused) {
   if (refused.empty()) return std::nullopt;
-  if (!run.results.has_replies() && !run.results.has_errors()) return refused.front().error;
+  if (!run.results.has_effects()) return refused.front().error;
   for (const Refusal& refusal : refused) {
     for (const std::uint32_t op : refusal.ops) run.results.add_error(op, refusal.error);
   }
@@ -50,7 +53,7 @@ Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> 
     }
     auto built = ChildMessage::build(run.context, run.request, run.command, ops);
     if (built.has_error()) {
-      if (!run.results.has_replies()) co_return built.error();
+      if (!run.results.has_effects()) co_return built.error();
       for (const std::uint32_t op : child.ops) run.results.add_error(op, built.error());
       messages.emplace_back();
       continue;
@@ -123,7 +126,8 @@ Task<std::vector<ShardOutcome>> call_with(WriteRun& run, std::uint32_t op, DocVi
   co_return co_await calls;
 }
 
-Task<StepOutcome> step(WriteRun& run, std::uint32_t op, DocView document, const catalog::ShardSet& shards) {
+Task<StepOutcome> step(WriteRun& run, std::uint32_t op, DocView document,
+                       const catalog::ShardSet& shards) {
   ChildMessage message;
   auto calling = call_with(run, op, document, shards, message);
   auto outcomes = co_await calling;
@@ -137,8 +141,9 @@ Task<StepOutcome> step(WriteRun& run, std::uint32_t op, DocView document, const 
   co_return result;
 }
 
-// A driver's second attempt at an operation that may have been executed on any shard: the one that remembers the
-// statement answers with what it did then, all others match nothing. True: it is done.
+// A driver's second attempt at an operation that may have been executed on any shard: the one that
+// remembers the statement answers with what it did then, all others match nothing. True: it is
+// done.
 Task<StepOutcome> ask_for_earlier_attempt(WriteRun& run, std::uint32_t op) {
   const BsonDoc nothing = match_nothing();
   const BsonDoc document =
@@ -150,7 +155,8 @@ Task<StepOutcome> ask_for_earlier_attempt(WriteRun& run, std::uint32_t op) {
   for (const ShardOutcome& outcome : outcomes) {
     if (!outcome.ok()) {
       // What a shard refuses it will refuse again, in its own words.
-      if (outcome.reply.bytes.size() == 0) result.fatal = label_failure(run.request, *outcome.error);
+      if (outcome.reply.bytes.size() == 0)
+        result.fatal = label_failure(run.request, *outcome.error);
       continue;
     }
     if (outcome.body()["n"].to_int64().value_or(0) < 1 || result.n > 0) continue;
@@ -160,7 +166,8 @@ Task<StepOutcome> ask_for_earlier_attempt(WriteRun& run, std::uint32_t op) {
   co_return result;
 }
 
-// The shards in turn, until one has the document. Stricter than asking all at once: not more than one is written.
+// The shards in turn, until one has the document. Stricter than asking all at once: not more than
+// one is written.
 Task<StepOutcome> write_where_found(WriteRun& run, std::uint32_t op, DocView document,
                                     const catalog::ShardSet& shards) {
   StepOutcome total;
@@ -175,9 +182,10 @@ Task<StepOutcome> write_where_found(WriteRun& run, std::uint32_t op, DocView doc
   co_return total;
 }
 
-// A find was refused: the write's own words count, so a shard is asked for them with a filter that also matches
-// nothing.
-Task<StepOutcome> refuse_as_shard(WriteRun& run, std::uint32_t op, DocView document, const Error& why) {
+// A find was refused: the write's own words count, so a shard is asked for them with a filter that
+// also matches nothing.
+Task<StepOutcome> refuse_as_shard(WriteRun& run, std::uint32_t op, DocView document,
+                                  const Error& why) {
   const Statement& statement = run.statements[op];
   const BsonDoc nothing = match_nothing();
   BsonWriter both;
@@ -198,7 +206,8 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, DocView document
                                const catalog::ShardSet& shards) {
   const Statement& statement = run.statements[op];
   for (int attempt = 0; attempt < choices_max; ++attempt) {
-    auto choosing = choose_document(run.context, run.request, run.command.collection, statement, shards);
+    auto choosing =
+        choose_document(run.context, run.request, run.command.collection, statement, shards);
     auto chosen = co_await choosing;
     if (chosen.error && !chosen.lost) {
       auto refusing = refuse_as_shard(run, op, document, *chosen.error);
@@ -220,7 +229,8 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, DocView document
       co_return co_await stepping;
     }
     const BsonDoc query = narrow_filter(statement.query, chosen.choice->document.view()["_id"]);
-    const BsonDoc narrowed = rewritten(document, {.query = query.view(), .update = {}, .upsert = {}});
+    const BsonDoc narrowed =
+        rewritten(document, {.query = query.view(), .update = {}, .upsert = {}});
     const catalog::ShardSet owner{chosen.choice->shard};
     auto stepping = step(run, op, narrowed, owner);
     auto done = co_await stepping;
@@ -270,7 +280,8 @@ Task<std::optional<Error>> run_special(WriteRun& run, std::uint32_t op) {
     auto writing = step(run, op, document, target.shards);
     done = co_await writing;
   }
-  if (done.fatal || done.n > 0 || !target.upsert_after || run.results.has_error(op)) co_return std::move(done.fatal);
+  if (done.fatal || done.n > 0 || !target.upsert_after || run.results.has_error(op))
+    co_return std::move(done.fatal);
   auto inserting = insert_by_upsert(run, op);
   co_return co_await inserting;
 }

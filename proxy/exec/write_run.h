@@ -25,25 +25,29 @@ struct WriteRun {
   WriteBatch batch;
   WriteResults results;
 
-  std::string_view shard_name(catalog::ShardIndex shard) const { return context.routing().shard(shard).name; }
+  std::string_view shard_name(catalog::ShardIndex shard) const {
+    return context.routing().shard(shard).name;
+  }
 };
 
-// Sends these children and takes in what they answer. An error returned ends the whole command: nothing was executed,
-// or a driver will send the command again.
+// Sends these children and takes in what they answer. An error returned ends the whole command:
+// nothing was executed, or a driver will send the command again.
 Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> children);
 
 // An operation of several steps: see Route. Errors as above.
 Task<std::optional<Error>> run_special(WriteRun& run, std::uint32_t op);
 
-// One shard's outcome for these operations. `refused` collects ok: 0 answers, to be settled by settle_refusals().
+// One shard's outcome for these operations. `refused` collects ok: 0 answers, to be settled by
+// settle_refusals().
 struct Refusal {
   std::vector<std::uint32_t> ops;
   Error error;
 };
-std::optional<Error> take_outcome(WriteRun& run, std::span<const std::uint32_t> ops, const ShardOutcome& outcome,
-                                  std::vector<Refusal>& refused, std::int64_t* n = nullptr);
-// A refusal of everything sent so far is the command's own failure, as it is with one server; otherwise it becomes an
-// error of each operation.
+std::optional<Error> take_outcome(WriteRun& run, std::span<const std::uint32_t> ops,
+                                  const ShardOutcome& outcome, std::vector<Refusal>& refused,
+                                  std::int64_t* n = nullptr);
+// A refusal before anything was written is the command's own failure, as it is with one server;
+// otherwise it becomes an error of each operation.
 std::optional<Error> settle_refusals(WriteRun& run, const std::vector<Refusal>& refused);
 
 }  // namespace spillway::exec

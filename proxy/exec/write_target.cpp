@@ -26,9 +26,10 @@ BsonDoc keyed_part(const catalog::ShardKeyPattern& key, DocView document, const 
   std::copy(new_id.begin(), new_id.end(), bytes);
   out.append_object_id("_id", bytes);
   for (const Element& field : document) {
-    const bool wanted = std::any_of(key.fields().begin(), key.fields().end(), [&](const auto& part) {
-      return std::string_view(part.path).substr(0, part.path.find('.')) == field.name;
-    });
+    const bool wanted =
+        std::any_of(key.fields().begin(), key.fields().end(), [&](const auto& part) {
+          return std::string_view(part.path).substr(0, part.path.find('.')) == field.name;
+        });
     if (wanted) out.append_element(field);
   }
   return std::move(out).finish();
@@ -52,15 +53,19 @@ Result<WriteTarget> target_insert(const catalog::CollectionRouting& routing, Doc
   return to_one(*shard);
 }
 
-Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing, const Statement& statement) {
+Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,
+                                     const Statement& statement) {
   auto found = routing.target_filter(statement.query, statement.simple_collation);
   if (found.has_error()) return found.error();
   WriteTarget target;
   target.shards = *std::move(found);
   if (is_refused_anywhere(statement)) return to_one(target.shards.front());
-  if (auto checked = check_key_update(routing.key, statement); checked.has_error()) return checked.error();
-  const bool exact_key = routing.target_exact(statement.query, statement.simple_collation).has_value();
-  const bool replaces = statement.kind == WriteKind::update && statement.style == UpdateStyle::replacement;
+  if (auto checked = check_key_update(routing.key, statement); checked.has_error())
+    return checked.error();
+  const bool exact_key =
+      routing.target_exact(statement.query, statement.simple_collation).has_value();
+  const bool replaces =
+      statement.kind == WriteKind::update && statement.style == UpdateStyle::replacement;
   if (replaces && !exact_key && !is_id_key(routing.key)) {
     // The document that is replaced must live where its replacement belongs.
     auto key = key_of_replacement(routing.key, statement);

@@ -13,26 +13,31 @@ namespace spillway::exec {
 enum class Route : std::uint8_t {
   one,          // to shards.front()
   all,          // to every shard, the counts are added up: multi updates and deletions
-  until_found,  // to one shard after the other, until one has found the document: exact _id on another key
-  choose,       // at most one document of many shards: one is chosen by a find, then written by its _id
+  until_found,  // to one shard after the other, until one has found the document: exact _id on
+                // another key
+  choose,  // at most one document of many shards: one is chosen by a find, then written by its _id
 };
 
 struct WriteTarget {
   Route route = Route::one;
   catalog::ShardSet shards;
-  // The operation is an upsert whose key the query does not tell: it is sent without upsert, and if nothing
-  // matched, once more as an upsert to the shard that plan_upsert() names.
+  // The operation is an upsert whose key the query does not tell: it is sent without upsert, and if
+  // nothing matched, once more as an upsert to the shard that plan_upsert() names.
   bool upsert_after = false;
 
-  bool simple() const noexcept { return (route == Route::one || route == Route::all) && !upsert_after; }
+  bool simple() const noexcept {
+    return (route == Route::one || route == Route::all) && !upsert_after;
+  }
 };
 
-// The owner of a new document. `new_id`: its _id, when the document has none. ShardKeyNotFound(61). A document whose
-// _id is an array goes to some shard that owns chunks, to be refused there: no server takes it.
+// The owner of a new document. `new_id`: its _id, when the document has none. ShardKeyNotFound(61).
+// A document whose _id is an array goes to some shard that owns chunks, to be refused there: no
+// server takes it.
 Result<WriteTarget> target_insert(const catalog::CollectionRouting& routing, DocView document,
                                   const ObjectId* new_id);
 
 // Errors: those of check_key_update() and key_of_replacement(), and Location17439.
-Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing, const Statement& statement);
+Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,
+                                     const Statement& statement);
 
 }  // namespace spillway::exec

@@ -38,7 +38,8 @@ TEST_CASE("numbers of transactions only grow", "[transactions]") {
   CHECK(shown(table.statement("a", 4, true, s0, false, start)) == "error 225");
   CHECK(shown(table.statement("a", 6, false, s0, false, start)) == "error 251");
   CHECK(shown(table.statement("a", 6, true, s1, false, start)) == "ok abort s0");
-  CHECK(shown(table.statement("a", 7, true, s1, false, start)) == "ok");  // the shard drops the older one itself
+  CHECK(shown(table.statement("a", 7, true, s1, false, start)) ==
+        "ok");  // the shard drops the older one itself
   CHECK(table.commit("a", 6, start).error().code == 225);
 }
 
@@ -61,7 +62,8 @@ TEST_CASE("commits and aborts know their shard", "[transactions]") {
 TEST_CASE("transactions expire and are bounded", "[transactions]") {
   TransactionTable table(16);  // one per stripe
   table.statement("a", 1, true, s0, false, start);
-  CHECK(shown(table.statement("a", 1, false, s0, false, start + TransactionTable::lifetime)) == "error 251");
+  CHECK(shown(table.statement("a", 1, false, s0, false, start + TransactionTable::lifetime)) ==
+        "error 251");
   std::size_t refused = 0;
   for (int i = 0; i < 1000; ++i) {
     if (table.statement("b" + std::to_string(i), 1, true, s0, false, start).error) ++refused;
@@ -69,7 +71,8 @@ TEST_CASE("transactions expire and are bounded", "[transactions]") {
   CHECK(refused >= 984);
   CHECK(table.size() <= 16);
   // What has expired makes room.
-  CHECK(shown(table.statement("c", 1, true, s0, false, start + 2 * TransactionTable::lifetime)) == "ok");
+  CHECK(shown(table.statement("c", 1, true, s0, false, start + 2 * TransactionTable::lifetime)) ==
+        "ok");
 }
 
 TEST_CASE("sessions that end leave transactions to abort", "[transactions]") {

@@ -6,7 +6,8 @@ namespace spillway::exec {
 namespace {
 
 // "0" one shard, "01" all of two, "?01" chosen, "!" an error.
-WriteBatch batch_of(const std::vector<std::string>& ops, bool ordered, std::uint32_t bytes = 100) {
+WriteBatch batch_of(const std::vector<std::string>& ops, bool ordered, std::uint32_t bytes = 100,
+                    std::size_t child_ops_max = 1000) {
   std::vector<PlannedWrite> planned;
   for (const std::string& op : ops) {
     PlannedWrite& write = planned.emplace_back();
@@ -22,9 +23,10 @@ WriteBatch batch_of(const std::vector<std::string>& ops, bool ordered, std::uint
         write.target.shards.insert(static_cast<catalog::ShardIndex>(c - '0'));
       }
     }
-    if (write.target.shards.size() > 1 && write.target.route == Route::one) write.target.route = Route::all;
+    if (write.target.shards.size() > 1 && write.target.route == Route::one)
+      write.target.route = Route::all;
   }
-  return {std::move(planned), ordered};
+  return {std::move(planned), ordered, child_ops_max};
 }
 
 std::string shown(const WriteRound& round) {
@@ -41,7 +43,8 @@ std::string shown(const WriteRound& round) {
 
 std::vector<std::string> rounds_of(WriteBatch batch) {
   std::vector<std::string> rounds;
-  for (WriteRound round = batch.next(); !round.finished(); round = batch.next()) rounds.push_back(shown(round));
+  for (WriteRound round = batch.next(); !round.finished(); round = batch.next())
+    rounds.push_back(shown(round));
   return rounds;
 }
 
@@ -67,9 +70,17 @@ TEST_CASE("unordered batches send everything at once", "[write]") {
 TEST_CASE("a child's size is bounded", "[write]") {
   using Rounds = std::vector<std::string>;
   const std::uint32_t third = WriteBatch::child_bytes_max / 3;
-  CHECK(rounds_of(batch_of({"0", "0", "0", "0", "1"}, false, third)) == Rounds{"s0: 0 1 2, s1: 4", "s0: 3"});
+  CHECK(rounds_of(batch_of({"0", "0", "0", "0", "1"}, false, third)) ==
+        Rounds{"s0: 0 1 2, s1: 4", "s0: 3"});
   CHECK(rounds_of(batch_of({"0", "0", "0", "0", "1"}, true, third)) ==
         Rounds{"s0: 0 1 2", "s0: 3", "s1: 4"});
+}
+
+TEST_CASE("a child may be bound to one operation", "[write]") {
+  using Rounds = std::vector<std::string>;
+  CHECK(rounds_of(batch_of({"0", "0", "1", "01"}, false, 100, 1)) ==
+        Rounds{"s0: 0, s1: 2", "s0: 1", "s0: 3, s1: 3"});
+  CHECK(rounds_of(batch_of({"0", "0", "1"}, true, 100, 1)) == Rounds{"s0: 0", "s0: 1", "s1: 2"});
 }
 
 TEST_CASE("a batch knows when one shard is enough", "[write]") {

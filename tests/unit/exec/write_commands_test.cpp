@@ -40,7 +40,8 @@ std::optional<std::string> count_all(const Sent& sent) {
 }
 
 std::optional<std::string> match_none(const Sent& sent) {
-  if (sent.name() == "find") return "{'cursor': {'firstBatch': [], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+  if (sent.name() == "find")
+    return "{'cursor': {'firstBatch': [], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
   if (sent.name() == "findAndModify") {
     return "{'lastErrorObject': {'n': 0, 'updatedExisting': false}, 'value': null, 'ok': 1.0}";
   }
@@ -50,16 +51,18 @@ std::optional<std::string> match_none(const Sent& sent) {
 TEST_CASE("an insert is split by shard, with its statement ids", "[write]") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
   router.shards.answer = count_all;
-  const std::string reply = router.run(with_txn(
-      "{'insert': 'c', 'documents': [{'_id': 1, 'a': 1}, {'_id': 2, 'a': 20}, {'_id': 3, 'a': 2}], 'ordered': false, "
-      "'writeConcern': {'w': 0}",
-      4));
+  const std::string reply =
+      router.run(with_txn("{'insert': 'c', 'documents': [{'_id': 1, 'a': 1}, {'_id': 2, 'a': 20}, "
+                          "{'_id': 3, 'a': 2}], 'ordered': false, "
+                          "'writeConcern': {'w': 0}",
+                          4));
   CHECK(compact(reply) == "{'n':3,'ok':1.0}");
-  CHECK(compact(router.sent()) ==
-        Lines{"s0{'insert':'c','ordered':false,'txnNumber':4,'writeConcern':{'w':1},'stmtIds':[0,2],'documents':[{'_"
-              "id':1,'a':1},{'_id':3,'a':2}]}",
-              "s1{'insert':'c','ordered':false,'txnNumber':4,'writeConcern':{'w':1},'stmtIds':[1],'documents':[{'_id'"
-              ":2,'a':20}]}"});
+  CHECK(compact(router.sent()) == Lines{"s0{'insert':'c','ordered':false,'txnNumber':4,'"
+                                        "writeConcern':{'w':1},'stmtIds':[0,2],'documents':[{'_"
+                                        "id':1,'a':1},{'_id':3,'a':2}]}",
+                                        "s1{'insert':'c','ordered':false,'txnNumber':4,'"
+                                        "writeConcern':{'w':1},'stmtIds':[1],'documents':[{'_id'"
+                                        ":2,'a':20}]}"});
 }
 
 TEST_CASE("an ordered insert goes on in order and stops at an error", "[write]") {
@@ -69,16 +72,20 @@ TEST_CASE("an ordered insert goes on in order and stops at an error", "[write]")
     return "{'n': 0, 'writeErrors': [{'index': 0, 'code': 11000, 'errmsg': 'dup'}], 'ok': 1.0}";
   };
   const std::string reply = router.run(
-      "{'insert': 'c', 'documents': [{'_id': 1, 'a': 1}, {'_id': 2, 'a': 2}, {'_id': 3, 'a': 20}, {'_id': 4, 'a': "
+      "{'insert': 'c', 'documents': [{'_id': 1, 'a': 1}, {'_id': 2, 'a': 2}, {'_id': 3, 'a': 20}, "
+      "{'_id': 4, 'a': "
       "3}]}");
-  CHECK(compact(reply) == "{'n':2,'writeErrors':[{'index':2,'code':11000,'errmsg':'dup'}],'ok':1.0}");
+  CHECK(compact(reply) ==
+        "{'n':2,'writeErrors':[{'index':2,'code':11000,'errmsg':'dup'}],'ok':1.0}");
   CHECK(router.shards.sent.size() == 2);
   CHECK(operations(router.shards.sent[0]) == 2);
 }
 
 TEST_CASE("a write for one shard goes there untouched", "[write]") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
-  router.shards.answer = [](const Sent&) { return "{'n': 1, 'opaque': 'x', '$clusterTime': 1, 'ok': 1.0}"; };
+  router.shards.answer = [](const Sent&) {
+    return "{'n': 1, 'opaque': 'x', '$clusterTime': 1, 'ok': 1.0}";
+  };
   CHECK(compact(router.run("{'insert': 'c', 'documents': [{'_id': 1, 'a': 11}]}")) ==
         "{'n':1,'opaque':'x','ok':1.0}");
   CHECK(compact(router.sent()) == Lines{"s1{'insert':'c','documents':[{'_id':1,'a':11}]}"});
@@ -102,11 +109,14 @@ TEST_CASE("transaction numbers are refused where nobody keeps them", "[write]") 
   router.shards.answer = count_all;
   for (const char* command :
        {"{'insert': 'c', 'documents': [{'_id': 1, 'a': 1}, {'_id': 2, 'a': 20}]",
-        "{'insert': 'unsharded', 'documents': [{'_id': 1}]", "{'update': 'c', 'updates': [{'q': {'a': 1}, 'u': "
-        "{'$inc': {'b': 1}}}]", "{'findAndModify': 'c', 'query': {'b': 1}, 'update': {'$inc': {'b': 1}}"}) {
+        "{'insert': 'unsharded', 'documents': [{'_id': 1}]",
+        "{'update': 'c', 'updates': [{'q': {'a': 1}, 'u': "
+        "{'$inc': {'b': 1}}}]",
+        "{'findAndModify': 'c', 'query': {'b': 1}, 'update': {'$inc': {'b': 1}}"}) {
     INFO(command);
     const std::string reply = router.run(with_txn(command, 1));
-    CHECK(reply.find("Transaction numbers are only allowed on a replica set member or mongos") != std::string::npos);
+    CHECK(reply.find("Transaction numbers are only allowed on a replica set member or mongos") !=
+          std::string::npos);
     CHECK(compact(reply).find("'code':20,") != std::string::npos);
   }
   CHECK(router.shards.sent.empty());
@@ -114,10 +124,14 @@ TEST_CASE("transaction numbers are refused where nobody keeps them", "[write]") 
 
 TEST_CASE("a lost shard is reported, and retried by drivers if it may be", "[write]") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
-  router.shards.answer = [](const Sent& sent) { return sent.shard == 1 ? std::nullopt : count_all(sent); };
-  const char* command = "{'insert': 'c', 'documents': [{'_id': 1, 'a': 1}, {'_id': 2, 'a': 20}], 'ordered': false";
+  router.shards.answer = [](const Sent& sent) {
+    return sent.shard == 1 ? std::nullopt : count_all(sent);
+  };
+  const char* command =
+      "{'insert': 'c', 'documents': [{'_id': 1, 'a': 1}, {'_id': 2, 'a': 20}], 'ordered': false";
   CHECK(compact(router.run(std::string(command) + "}")) ==
-        "{'n':1,'writeErrors':[{'index':1,'code':6,'errmsg':'Writeresultsunavailablefroms1::causedby::"
+        "{'n':1,'writeErrors':[{'index':1,'code':6,'errmsg':'Writeresultsunavailablefroms1::"
+        "causedby::"
         "connectionreset'}],'ok':1.0}");
   const std::string labelled = compact(router.run(with_txn(command, 1)));
   CHECK(labelled.find("'ok':0.0") != std::string::npos);
@@ -127,24 +141,31 @@ TEST_CASE("a lost shard is reported, and retried by drivers if it may be", "[wri
 TEST_CASE("what every shard refuses is refused as one server does", "[write]") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
   router.shards.answer = [](const Sent&) {
-    return "{'ok': 0.0, 'errmsg': 'Unknown modifier: $foo', 'code': 9, 'codeName': 'FailedToParse'}";
+    return "{'ok': 0.0, 'errmsg': 'Unknown modifier: $foo', 'code': 9, 'codeName': "
+           "'FailedToParse'}";
   };
-  CHECK(compact(router.run("{'update': 'c', 'updates': [{'q': {}, 'u': {'$foo': {'b': 1}}, 'multi': true}]}")) ==
+  CHECK(compact(router.run(
+            "{'update': 'c', 'updates': [{'q': {}, 'u': {'$foo': {'b': 1}}, 'multi': true}]}")) ==
         "{'ok':0.0,'errmsg':'Unknownmodifier:$foo','code':9,'codeName':'FailedToParse'}");
 }
 
 TEST_CASE("multi updates go to every shard and are counted once each", "[write]") {
   Router router(split_at("{'a': 1}", {"{'a': 10}", "{'a': 20}"}));
   router.shards.answer = [](const Sent&) { return "{'n': 2, 'nModified': 1, 'ok': 1.0}"; };
-  CHECK(compact(router.run("{'update': 'c', 'updates': [{'q': {'a': {'$gt': 12}}, 'u': {'$set': {'b': 1}}, 'multi': "
-                           "true}]}")) == "{'n':4,'nModified':2,'ok':1.0}");
+  CHECK(
+      compact(router.run(
+          "{'update': 'c', 'updates': [{'q': {'a': {'$gt': 12}}, 'u': {'$set': {'b': 1}}, 'multi': "
+          "true}]}")) == "{'n':4,'nModified':2,'ok':1.0}");
   CHECK(router.shards.sent.size() == 2);
 }
 
 TEST_CASE("an exact _id on another key stops at the shard that has it", "[write]") {
   Router router(split_at("{'a': 1}", {"{'a': 10}", "{'a': 20}"}));
-  router.shards.answer = [](const Sent& sent) { return sent.shard == 1 ? count_all(sent) : match_none(sent); };
-  CHECK(compact(router.run("{'delete': 'c', 'deletes': [{'q': {'_id': 7}, 'limit': 1}]}")) == "{'n':1,'ok':1.0}");
+  router.shards.answer = [](const Sent& sent) {
+    return sent.shard == 1 ? count_all(sent) : match_none(sent);
+  };
+  CHECK(compact(router.run("{'delete': 'c', 'deletes': [{'q': {'_id': 7}, 'limit': 1}]}")) ==
+        "{'n':1,'ok':1.0}");
   CHECK(router.shards.sent.size() == 2);
 }
 
@@ -152,20 +173,26 @@ TEST_CASE("one document of many shards is chosen by the sort and written by its 
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
   router.shards.answer = [](const Sent& sent) -> std::optional<std::string> {
     if (sent.name() == "find") {
-      return sent.shard == 0 ? "{'cursor': {'firstBatch': [{'_id': 1, 'x': 9}], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}"
-                             : "{'cursor': {'firstBatch': [{'_id': 2, 'x': 8}], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+      return sent.shard == 0 ? "{'cursor': {'firstBatch': [{'_id': 1, 'x': 9}], 'id': 0, 'ns': "
+                               "'db.c'}, 'ok': 1.0}"
+                             : "{'cursor': {'firstBatch': [{'_id': 2, 'x': 8}], 'id': 0, 'ns': "
+                               "'db.c'}, 'ok': 1.0}";
     }
     return "{'lastErrorObject': {'n': 1, 'updatedExisting': true}, 'value': {'_id': 2}, 'ok': 1.0}";
   };
   const std::string reply = router.run(
-      "{'findAndModify': 'c', 'query': {'b': 1}, 'sort': {'x': 1}, 'update': {'$set': {'b': 2}}, 'new': true}");
-  CHECK(compact(reply) == "{'lastErrorObject':{'n':1,'updatedExisting':true},'value':{'_id':2},'ok':1.0}");
-  CHECK(compact(router.sent()) ==
-        Lines{"s0{'find':'c','filter':{'b':1},'sort':{'x':1},'projection':{'_id':1,'x':1},'limit':1,'singleBatch':"
-              "true}",
-              "s1{'find':'c','filter':{'b':1},'sort':{'x':1},'projection':{'_id':1,'x':1},'limit':1,'singleBatch':"
-              "true}",
-              "s1{'findAndModify':'c','query':{'b':1,'_id':2},'sort':{'x':1},'update':{'$set':{'b':2}},'new':true}"});
+      "{'findAndModify': 'c', 'query': {'b': 1}, 'sort': {'x': 1}, 'update': {'$set': {'b': 2}}, "
+      "'new': true}");
+  CHECK(compact(reply) ==
+        "{'lastErrorObject':{'n':1,'updatedExisting':true},'value':{'_id':2},'ok':1.0}");
+  CHECK(compact(router.sent()) == Lines{"s0{'find':'c','filter':{'b':1},'sort':{'x':1},'projection'"
+                                        ":{'_id':1,'x':1},'limit':1,'singleBatch':"
+                                        "true}",
+                                        "s1{'find':'c','filter':{'b':1},'sort':{'x':1},'projection'"
+                                        ":{'_id':1,'x':1},'limit':1,'singleBatch':"
+                                        "true}",
+                                        "s1{'findAndModify':'c','query':{'b':1,'_id':2},'sort':{'x'"
+                                        ":1},'update':{'$set':{'b':2}},'new':true}"});
 }
 
 TEST_CASE("a choice is repeated when the document changed meanwhile", "[write]") {
@@ -173,15 +200,18 @@ TEST_CASE("a choice is repeated when the document changed meanwhile", "[write]")
   int writes = 0;
   router.shards.answer = [&writes](const Sent& sent) -> std::optional<std::string> {
     if (sent.name() == "find") {
-      return sent.shard == 0 ? match_none(sent)
-                             : "{'cursor': {'firstBatch': [{'_id': 5}], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+      return sent.shard == 0
+                 ? match_none(sent)
+                 : "{'cursor': {'firstBatch': [{'_id': 5}], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
     }
     return ++writes < 3 ? match_none(sent) : count_all(sent);
   };
-  CHECK(compact(router.run("{'delete': 'c', 'deletes': [{'q': {'b': 1}, 'limit': 1}]}")) == "{'n':1,'ok':1.0}");
+  CHECK(compact(router.run("{'delete': 'c', 'deletes': [{'q': {'b': 1}, 'limit': 1}]}")) ==
+        "{'n':1,'ok':1.0}");
   CHECK(writes == 3);
   writes = -100;
-  const std::string reply = compact(router.run("{'delete': 'c', 'deletes': [{'q': {'b': 1}, 'limit': 1}]}"));
+  const std::string reply =
+      compact(router.run("{'delete': 'c', 'deletes': [{'q': {'b': 1}, 'limit': 1}]}"));
   CHECK(reply.find("'code':112") != std::string::npos);
 }
 
@@ -194,8 +224,8 @@ TEST_CASE("an upsert that matches nothing lands on its owner with its _id impose
     if (!op["upsert"].truthy()) return match_none(sent);
     return "{'n': 1, 'nModified': 0, 'upserted': [{'index': 0, '_id': 77}], 'ok': 1.0}";
   };
-  const std::string reply =
-      router.run("{'update': 'c', 'updates': [{'q': {'x': 1}, 'u': {'$set': {'y': 2}}, 'upsert': true}]}");
+  const std::string reply = router.run(
+      "{'update': 'c', 'updates': [{'q': {'x': 1}, 'u': {'$set': {'y': 2}}, 'upsert': true}]}");
   CHECK(compact(reply) == "{'n':1,'nModified':0,'upserted':[{'index':0,'_id':77}],'ok':1.0}");
   const Sent& last = router.shards.sent.back();
   CHECK(last.shard == 1);  // an ObjectId sorts after numbers
@@ -203,14 +233,15 @@ TEST_CASE("an upsert that matches nothing lands on its owner with its _id impose
   CHECK(op["u"].as_document().find_path("$setOnInsert._id").type == BsonType::object_id);
 }
 
-TEST_CASE("a second attempt of a chosen write meets the shard that remembers the first", "[write]") {
+TEST_CASE("a second attempt of a chosen write meets the shard that remembers the first",
+          "[write]") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
   router.shards.answer = [](const Sent& sent) -> std::optional<std::string> {
     if (sent.shard == 1) return "{'n': 1, 'nModified': 1, 'retriedStmtIds': [0], 'ok': 1.0}";
     return match_none(sent);
   };
-  const std::string reply =
-      router.run(with_txn("{'update': 'c', 'updates': [{'q': {'b': 1}, 'u': {'$inc': {'b': 1}}}]", 3));
+  const std::string reply = router.run(
+      with_txn("{'update': 'c', 'updates': [{'q': {'b': 1}, 'u': {'$inc': {'b': 1}}}]", 3));
   CHECK(compact(reply) == "{'n':1,'nModified':1,'retriedStmtIds':[0],'ok':1.0}");
   REQUIRE(router.shards.sent.size() == 2);
   for (const Sent& sent : router.shards.sent) {
@@ -224,17 +255,18 @@ TEST_CASE("a transaction's statement for a second shard aborts it", "[transactio
   router.shards.answer = count_all;
   const std::string autocommit = ", 'autocommit': false";
   const std::string first = compact(router.run(with_txn(
-      "{'insert': 'c', 'documents': [{'_id': 1, 'a': 1}], 'startTransaction': true" + autocommit, 1)));
+      "{'insert': 'c', 'documents': [{'_id': 1, 'a': 1}], 'startTransaction': true" + autocommit,
+      1)));
   CHECK(first == "{'n':1,'ok':1.0,'recoveryToken':{'recoveryShardId':'s0'}}");
-  const std::string second =
-      compact(router.run(with_txn("{'insert': 'c', 'documents': [{'_id': 2, 'a': 20}]" + autocommit, 1)));
+  const std::string second = compact(
+      router.run(with_txn("{'insert': 'c', 'documents': [{'_id': 2, 'a': 20}]" + autocommit, 1)));
   CHECK(second.find("'code':263,") != std::string::npos);
   CHECK(second.find("TransientTransactionError") == std::string::npos);
   REQUIRE(router.shards.sent.size() == 2);
   CHECK(router.shards.sent[1].name() == "abortTransaction");
   CHECK(router.shards.sent[1].shard == 0);
-  const std::string third =
-      compact(router.run(with_txn("{'insert': 'c', 'documents': [{'_id': 3, 'a': 1}]" + autocommit, 1)));
+  const std::string third = compact(
+      router.run(with_txn("{'insert': 'c', 'documents': [{'_id': 3, 'a': 1}]" + autocommit, 1)));
   CHECK(third.find("'code':251,") != std::string::npos);
 }
 
@@ -242,19 +274,23 @@ TEST_CASE("commits go to the transaction's shard, by its token too", "[transacti
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
   router.shards.answer = [](const Sent&) { return "{'ok': 1.0}"; };
   const std::string autocommit = ", 'autocommit': false";
-  router.run(with_txn("{'insert': 'c', 'documents': [{'_id': 1, 'a': 20}], 'startTransaction': true" + autocommit, 1));
-  CHECK(compact(router.run(with_txn("{'commitTransaction': 1, 'writeConcern': {'w': 'majority'}" + autocommit, 1))) ==
+  router.run(with_txn(
+      "{'insert': 'c', 'documents': [{'_id': 1, 'a': 20}], 'startTransaction': true" + autocommit,
+      1));
+  CHECK(compact(router.run(with_txn(
+            "{'commitTransaction': 1, 'writeConcern': {'w': 'majority'}" + autocommit, 1))) ==
         "{'ok':1.0,'recoveryToken':{'recoveryShardId':'s1'}}");
   CHECK(router.shards.sent.back().shard == 1);
   CHECK(router.shards.sent.back().command.view()["writeConcern"].exists());
-  const std::string by_token = router.run(
-      with_txn("{'commitTransaction': 1, 'recoveryToken': {'recoveryShardId': 's0'}" + autocommit, 9));
+  const std::string by_token = router.run(with_txn(
+      "{'commitTransaction': 1, 'recoveryToken': {'recoveryShardId': 's0'}" + autocommit, 9));
   CHECK(compact(by_token).find("'ok':1.0") != std::string::npos);
   CHECK(router.shards.sent.back().shard == 0);
   CHECK_FALSE(router.shards.sent.back().command.view()["recoveryToken"].exists());
   const std::size_t sent = router.shards.sent.size();
   for (const char* token : {"", ", 'recoveryToken': {}"}) {
-    const std::string lost = compact(router.run(with_txn("{'commitTransaction': 1" + autocommit + token, 10)));
+    const std::string lost =
+        compact(router.run(with_txn("{'commitTransaction': 1" + autocommit + token, 10)));
     CHECK(lost.find("'code':251,") != std::string::npos);
   }
   CHECK(router.shards.sent.size() == sent);
@@ -263,28 +299,35 @@ TEST_CASE("commits go to the transaction's shard, by its token too", "[transacti
 TEST_CASE("sessions are started, ended and killed", "[transactions]") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
   router.shards.answer = [](const Sent&) { return "{'n': 1, 'ok': 1.0}"; };
-  CHECK(compact(router.run("{'startSession': 1}")).find("'timeoutMinutes':30,'ok':1.0") != std::string::npos);
-  router.run(with_txn("{'insert': 'c', 'documents': [{'_id': 1, 'a': 1}], 'startTransaction': true, 'autocommit': "
-                      "false", 1));
-  const std::string id = "{'id': {'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAA==', 'subType': '04'}}}";
+  CHECK(compact(router.run("{'startSession': 1}")).find("'timeoutMinutes':30,'ok':1.0") !=
+        std::string::npos);
+  router.run(with_txn(
+      "{'insert': 'c', 'documents': [{'_id': 1, 'a': 1}], 'startTransaction': true, 'autocommit': "
+      "false",
+      1));
+  const std::string id =
+      "{'id': {'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAA==', 'subType': '04'}}}";
   CHECK(compact(router.run("{'endSessions': [" + id + "]}")) == "{'ok':1.0}");
   REQUIRE(router.shards.sent.size() == 4);
   CHECK(router.shards.sent[1].name() == "abortTransaction");
   CHECK(router.shards.sent[2].name() == "endSessions");
   CHECK(compact(router.run("{'endSessions': [5]}")).find("'code':14,") != std::string::npos);
-  CHECK(compact(router.run("{'killAllSessions': [{'user': 'x'}]}")).find("'ok':0.0") != std::string::npos);
+  CHECK(compact(router.run("{'killAllSessions': [{'user': 'x'}]}")).find("'ok':0.0") !=
+        std::string::npos);
   CHECK(compact(router.run("{'killAllSessionsByPattern': [{}]}")) == "{'ok':1.0}");
 }
 
 TEST_CASE("batches are counted before they are read", "[write]") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
   router.shards.answer = count_all;
-  for (const char* command : {"{'insert': 'c', 'documents': []}", "{'insert': 'unsharded', 'documents': []}",
-                              "{'delete': 'c', 'deletes': []}"}) {
+  for (const char* command :
+       {"{'insert': 'c', 'documents': []}", "{'insert': 'unsharded', 'documents': []}",
+        "{'delete': 'c', 'deletes': []}"}) {
     CHECK(compact(router.run(command)).find("'code':16,") != std::string::npos);
   }
   CHECK(compact(router.run("{'insert': 'c'}")).find("'code':40414,") != std::string::npos);
-  CHECK(compact(router.run("{'insert': 5, 'documents': [{}]}")).find("'code':73,") != std::string::npos);
+  CHECK(compact(router.run("{'insert': 5, 'documents': [{}]}")).find("'code':73,") !=
+        std::string::npos);
   CHECK(router.shards.sent.empty());
 }
 

@@ -38,7 +38,8 @@ TEST_CASE("a statement's fields are checked as a server does", "[write]") {
 }
 
 TEST_CASE("statements are read", "[write]") {
-  const BsonDoc update = doc("{'q': {'a': 1}, 'u': {'$set': {'b': 2}}, 'multi': true, 'upsert': 1}");
+  const BsonDoc update =
+      doc("{'q': {'a': 1}, 'u': {'$set': {'b': 2}}, 'multi': true, 'upsert': 1}");
   const auto one = parse_statement(update, WriteKind::update);
   REQUIRE(one.has_value());
   CHECK(one->multi);

@@ -19,14 +19,17 @@ using Ops = std::vector<std::uint32_t>;
 TEST_CASE("counts are added up and indexes are the client's", "[write]") {
   WriteResults results(WriteKind::update, false);
   const Ops first{0, 3}, second{1, 2};
-  CHECK(results.add_reply(first, doc("{'n': 2, 'nModified': 1, 'upserted': [{'index': 1, '_id': 7}], 'ok': 1.0}"),
-                          "s0") == 2);
-  results.add_reply(second,
-                    doc("{'n': 1, 'nModified': 1, 'writeErrors': [{'index': 1, 'code': 11000, 'errmsg': 'dup', "
-                        "'keyPattern': {'a': 1}}], 'ok': 1.0}"),
-                    "s1");
+  CHECK(results.add_reply(
+            first, doc("{'n': 2, 'nModified': 1, 'upserted': [{'index': 1, '_id': 7}], 'ok': 1.0}"),
+            "s0") == 2);
+  results.add_reply(
+      second,
+      doc("{'n': 1, 'nModified': 1, 'writeErrors': [{'index': 1, 'code': 11000, 'errmsg': 'dup', "
+          "'keyPattern': {'a': 1}}], 'ok': 1.0}"),
+      "s1");
   CHECK(compact(results.finish()) ==
-        expected("{'n': 3, 'nModified': 2, 'upserted': [{'index': 3, '_id': 7}], 'writeErrors': [{'index': 2, "
+        expected("{'n': 3, 'nModified': 2, 'upserted': [{'index': 3, '_id': 7}], 'writeErrors': "
+                 "[{'index': 2, "
                  "'code': 11000, 'errmsg': 'dup', 'keyPattern': {'a': 1}}], 'ok': 1.0}"));
 }
 
@@ -34,22 +37,23 @@ TEST_CASE("errors stand in the client's order", "[write]") {
   WriteResults results(WriteKind::insert, false);
   results.add_error(5, Error(ErrorCode::shard_key_not_found, "five"));
   results.add_error(1, Error(ErrorCode::shard_key_not_found, "one"));
-  CHECK(compact(results.finish()) ==
-        expected("{'n': 0, 'writeErrors': [{'index': 1, 'code': 61, 'errmsg': 'one'}, {'index': 5, 'code': 61, "
-                 "'errmsg': 'five'}], 'ok': 1.0}"));
+  CHECK(compact(results.finish()) == expected("{'n': 0, 'writeErrors': [{'index': 1, 'code': 61, "
+                                              "'errmsg': 'one'}, {'index': 5, 'code': 61, "
+                                              "'errmsg': 'five'}], 'ok': 1.0}"));
 }
 
 TEST_CASE("one operation's errors from several shards become one", "[write]") {
   const Ops op{4};
   const auto failing = [](const char* code, const char* text) {
-    return doc("{'n': 0, 'writeErrors': [{'index': 0, 'code': " + std::string(code) + ", 'errmsg': '" + text +
-               "'}], 'ok': 1.0}");
+    return doc("{'n': 0, 'writeErrors': [{'index': 0, 'code': " + std::string(code) +
+               ", 'errmsg': '" + text + "'}], 'ok': 1.0}");
   };
   WriteResults same(WriteKind::remove, false);
   same.add_reply(op, failing("2", "a"), "s0");
   same.add_reply(op, failing("2", "b"), "s1");
-  CHECK(compact(same.finish()) == expected("{'n': 0, 'writeErrors': [{'index': 4, 'code': 2, 'errmsg': 'a'}], "
-                                           "'ok': 1.0}"));
+  CHECK(compact(same.finish()) ==
+        expected("{'n': 0, 'writeErrors': [{'index': 4, 'code': 2, 'errmsg': 'a'}], "
+                 "'ok': 1.0}"));
   WriteResults different(WriteKind::remove, false);
   different.add_reply(op, failing("2", "a"), "s0");
   different.add_reply(op, failing("9", "b"), "s1");
@@ -63,21 +67,23 @@ TEST_CASE("one operation's errors from several shards become one", "[write]") {
 TEST_CASE("a lost shard is an error of each of its operations", "[write]") {
   WriteResults results(WriteKind::insert, false);
   results.add_lost(Ops{1, 2}, Error(ErrorCode::host_unreachable, "reset"), "s1");
-  CHECK(compact(results.finish()) ==
-        expected("{'n': 0, 'writeErrors': [{'index': 1, 'code': 6, 'errmsg': 'Write results unavailable from s1 :: "
-                 "caused by :: reset'}, {'index': 2, 'code': 6, 'errmsg': 'Write results unavailable from s1 :: "
-                 "caused by :: reset'}], 'ok': 1.0}"));
+  CHECK(compact(results.finish()) == expected("{'n': 0, 'writeErrors': [{'index': 1, 'code': 6, "
+                                              "'errmsg': 'Write results unavailable from s1 :: "
+                                              "caused by :: reset'}, {'index': 2, 'code': 6, "
+                                              "'errmsg': 'Write results unavailable from s1 :: "
+                                              "caused by :: reset'}], 'ok': 1.0}"));
 }
 
 TEST_CASE("write concern errors are merged", "[write]") {
   const auto with_concern = [](const char* text) {
-    return doc("{'n': 1, 'writeConcernError': {'code': 100, 'codeName': 'X', 'errmsg': '" + std::string(text) +
-               "'}, 'ok': 1.0}");
+    return doc("{'n': 1, 'writeConcernError': {'code': 100, 'codeName': 'X', 'errmsg': '" +
+               std::string(text) + "'}, 'ok': 1.0}");
   };
   WriteResults one(WriteKind::insert, true);
   one.add_reply(Ops{0}, with_concern("a"), "s0");
-  CHECK(compact(one.finish()) == expected("{'n': 1, 'writeConcernError': {'code': 100, 'codeName': 'X', 'errmsg': "
-                                          "'a at s0'}, 'ok': 1.0}"));
+  CHECK(compact(one.finish()) ==
+        expected("{'n': 1, 'writeConcernError': {'code': 100, 'codeName': 'X', 'errmsg': "
+                 "'a at s0'}, 'ok': 1.0}"));
   WriteResults two(WriteKind::insert, true);
   two.add_reply(Ops{0}, with_concern("a"), "s0");
   two.add_reply(Ops{1}, with_concern("b"), "s1");
@@ -96,17 +102,20 @@ TEST_CASE("write concern errors are merged", "[write]") {
 
 TEST_CASE("a shard that names an operation it was not sent is not believed", "[write]") {
   WriteResults results(WriteKind::update, false);
-  results.add_reply(Ops{2}, doc("{'n': 0, 'upserted': [{'index': 9, '_id': 1}], 'writeErrors': [{'index': -4, "
-                                "'code': 3, 'errmsg': 'e'}], 'ok': 1.0}"),
-                    "s0");
-  CHECK(compact(results.finish()) ==
-        expected("{'n': 0, 'nModified': 0, 'writeErrors': [{'index': 2, 'code': 3, 'errmsg': 'e'}], 'ok': 1.0}"));
+  results.add_reply(
+      Ops{2},
+      doc("{'n': 0, 'upserted': [{'index': 9, '_id': 1}], 'writeErrors': [{'index': -4, "
+          "'code': 3, 'errmsg': 'e'}], 'ok': 1.0}"),
+      "s0");
+  CHECK(compact(results.finish()) == expected("{'n': 0, 'nModified': 0, 'writeErrors': [{'index': "
+                                              "2, 'code': 3, 'errmsg': 'e'}], 'ok': 1.0}"));
 }
 
 TEST_CASE("very many errors lose their texts", "[write]") {
   WriteResults results(WriteKind::insert, false);
   const std::string text(1000, 'x');
-  for (std::uint32_t i = 0; i < 3000; ++i) results.add_error(i, Error(ErrorCode::duplicate_key, text));
+  for (std::uint32_t i = 0; i < 3000; ++i)
+    results.add_error(i, Error(ErrorCode::duplicate_key, text));
   const BsonDoc reply = results.finish();
   CHECK(reply.size() < 2'000'000);
   CHECK(reply.view()["writeErrors"].as_document().count() == 3000);

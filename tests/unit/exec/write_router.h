@@ -47,7 +47,8 @@ class ScriptedShards final : public shard::Gateway {
   Answer answer;
   std::vector<Sent> sent;
 
-  Task<Result<shard::Reply>> call(std::uint16_t shard, shard::Command command, shard::CallOptions) override {
+  Task<Result<shard::Reply>> call(std::uint16_t shard, shard::Command command,
+                                  shard::CallOptions) override {
     sent.push_back({shard, parse(command)});
     const auto said = answer(sent.back());
     if (!said) co_return Error(ErrorCode::host_unreachable, "connection reset");
@@ -105,7 +106,12 @@ class Router {
     parts.collections.push_back(std::move(collection));
     shared_.routing = std::make_shared<const catalog::RoutingSnapshot>(std::move(parts));
     // Not movable: built in place.
-    context_.reset(new Context{.loop = loop_, .pump = pump_, .gateway = shards, .shared = shared_, .worker = 0, .clients = {}});
+    context_.reset(new Context{.loop = loop_,
+                               .pump = pump_,
+                               .gateway = shards,
+                               .shared = shared_,
+                               .worker = 0,
+                               .clients = {}});
   }
 
   // Runs a command whose body is this JSON; $db is added. Returns the reply as JSON.

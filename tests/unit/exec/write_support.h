@@ -28,7 +28,8 @@ inline std::string text_of(DocView document) {
 }
 
 // A collection over one chunk per gap between the given bounds; chunk i lies on shard i.
-inline catalog::CollectionRouting split_at(std::string_view key, const std::vector<std::string>& bounds,
+inline catalog::CollectionRouting split_at(std::string_view key,
+                                           const std::vector<std::string>& bounds,
                                            std::string ns = "db.c") {
   auto pattern = catalog::ShardKeyPattern::parse(doc(key));
   REQUIRE(pattern.has_value());

@@ -22,7 +22,8 @@ struct Case {
   const char* target;
 };
 
-void check(const catalog::CollectionRouting& routing, WriteKind kind, std::initializer_list<Case> cases) {
+void check(const catalog::CollectionRouting& routing, WriteKind kind,
+           std::initializer_list<Case> cases) {
   for (const Case& one : cases) {
     INFO(one.op);
     const BsonDoc op = doc(one.op);
@@ -85,9 +86,12 @@ TEST_CASE("updates go where their filter points, and keep the shard key", "[writ
          // Upserts
          {"{'q': {'a': 5}, 'u': {'$set': {'b': 1}}, 'upsert': true}", "one 0"},
          {"{'q': {'b': 5}, 'u': {'$set': {'b': 1}}, 'upsert': true}", "choose 0 1 2 then upsert"},
-         {"{'q': {'b': 5}, 'u': {'$set': {'b': 1}}, 'upsert': true, 'multi': true}", "all 0 1 2 then upsert"},
-         {"{'q': {'_id': 5}, 'u': {'$set': {'b': 1}}, 'upsert': true}", "until_found 0 1 2 then upsert"},
-         {"{'q': {'a': {'$gt': 30}}, 'u': {'$set': {'b': 1}}, 'upsert': true}", "one 2 then upsert"}});
+         {"{'q': {'b': 5}, 'u': {'$set': {'b': 1}}, 'upsert': true, 'multi': true}",
+          "all 0 1 2 then upsert"},
+         {"{'q': {'_id': 5}, 'u': {'$set': {'b': 1}}, 'upsert': true}",
+          "until_found 0 1 2 then upsert"},
+         {"{'q': {'a': {'$gt': 30}}, 'u': {'$set': {'b': 1}}, 'upsert': true}",
+          "one 2 then upsert"}});
 }
 
 TEST_CASE("a key of _id alone never refuses an update", "[write]") {
@@ -119,8 +123,10 @@ TEST_CASE("new documents go to the owner of their key", "[write]") {
   CHECK(shown(target_insert(routing, doc("{'_id': 1, 'a': [1]}"), nullptr)) == "error 61");
   const auto by_id = split_at("{'_id': 1}", {"{'_id': 10}"});
   const ObjectId id{};
-  CHECK(shown(target_insert(by_id, doc("{'x': 1}"), &id)) == "one 1");  // an ObjectId sorts after numbers
-  CHECK(shown(target_insert(by_id, doc("{'_id': [1]}"), nullptr)) == "one 0");  // the shard refuses it
+  CHECK(shown(target_insert(by_id, doc("{'x': 1}"), &id)) ==
+        "one 1");  // an ObjectId sorts after numbers
+  CHECK(shown(target_insert(by_id, doc("{'_id': [1]}"), nullptr)) ==
+        "one 0");  // the shard refuses it
 }
 
 TEST_CASE("an upsert that matches nothing is planned", "[write]") {
@@ -145,7 +151,8 @@ TEST_CASE("an upsert that matches nothing is planned", "[write]") {
       {by_id, "{'q': {'x': 1}, 'u': {'$set': {'_id': 3}}}", "0"},
       {by_id, "{'q': {'x': 1}, 'u': {'$set': {'y': 1}}}",
        "1 {'$set':{'y':1},'$setOnInsert':{'_id':" + oid + "}}"},
-      {by_id, "{'q': {'x': 1}, 'u': {'$setOnInsert': {'y': 1}}}", "1 {'$setOnInsert':{'_id':" + oid + ",'y':1}}"},
+      {by_id, "{'q': {'x': 1}, 'u': {'$setOnInsert': {'y': 1}}}",
+       "1 {'$setOnInsert':{'_id':" + oid + ",'y':1}}"},
       {by_id, "{'q': {'_id': {'$in': [4]}}, 'u': {'$set': {'y': 1}}}",
        "0 {'$set':{'y':1},'$setOnInsert':{'_id':4}}"},
       {by_id, "{'q': {'x': 1}, 'u': {'y': 1}}", "1 {'_id':" + oid + ",'y':1}"},
