@@ -120,7 +120,7 @@ TEST_CASE("every scenario runs clean against a canned shard and leaves no cursor
   }
 }
 
-TEST_CASE("an open loop keeps its rate, and says what it could not send", "[load]") {
+TEST_CASE("an open loop keeps its rate, and says what it could not send", "[load][.timed]") {
   const auto shard = start_shard();
   LoadOptions options;
   options.connections = 4;
