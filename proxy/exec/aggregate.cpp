@@ -9,6 +9,7 @@
 #include "proxy/exec/pipeline/merge_pipeline.h"
 #include "proxy/exec/pipeline/split.h"
 #include "proxy/exec/single_shard.h"
+#include "proxy/exec/transactions.h"
 
 namespace spillway::exec {
 
@@ -181,6 +182,9 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
   }
   auto plan = plan_aggregate(context, request, aggregate);
   if (plan.has_error()) co_return plan.error();
+  auto checking = check_transaction(context, request, plan->targets.shards);
+  const auto checked = co_await checking;
+  if (checked.has_error()) co_return checked.error();
   count_targets(context.shared.metrics.aggregate, plan->targets);
   if (!plan->whole) {
     auto running = aggregate_on_many(context, client, request, aggregate, plan->targets.shards);

@@ -9,6 +9,7 @@
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/config_reads.h"
 #include "proxy/exec/find.h"
+#include "proxy/exec/transactions.h"
 
 namespace spillway::exec {
 
@@ -136,6 +137,9 @@ Task<Result<Response>> distinct_command(Context& context, Client&, const Request
   const bool simple = is_simple_collation(request.body["collation"]);
   auto targets = read_targets(context, request.db, *collection, *query, simple);
   if (targets.has_error()) co_return targets.error();
+  auto checking = check_transaction(context, request, targets->shards);
+  const auto checked = co_await checking;
+  if (checked.has_error()) co_return checked.error();
   if (targets->shards.size() == 1) {
     auto forwarding = forward_whole(context, request, targets->shards.front());
     co_return co_await forwarding;
