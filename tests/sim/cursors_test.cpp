@@ -10,8 +10,9 @@ constexpr auto object_sort_keys = SimShardOptions::SortKeys::object;
 constexpr auto array_sort_keys = SimShardOptions::SortKeys::array;
 
 std::string get_more(std::int64_t id, int batch_size = 0) {
-  return fmt::format(R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", {} "$db": "app"}})", id,
-                     batch_size > 0 ? fmt::format("\"batchSize\": {},", batch_size) : "");
+  return fmt::format(
+      R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", {} "$db": "app"}})", id,
+      batch_size > 0 ? fmt::format("\"batchSize\": {},", batch_size) : "");
 }
 
 std::uint64_t open_shard_cursors(SimWorld& world) {
@@ -20,7 +21,8 @@ std::uint64_t open_shard_cursors(SimWorld& world) {
   return open;
 }
 
-constexpr std::string_view scatter_find = R"({"find": "docs", "filter": {}, "batchSize": 2, "$db": "app"})";
+constexpr std::string_view scatter_find =
+    R"({"find": "docs", "filter": {}, "batchSize": 2, "$db": "app"})";
 
 }  // namespace
 
@@ -57,7 +59,8 @@ TEST_CASE("a cursor with noCursorTimeout stays") {
   store_documents(world, 20);
   auto client = world.client();
   const BsonDoc reply = call(
-      world, *client, R"({"find": "docs", "filter": {}, "batchSize": 2, "noCursorTimeout": true, "$db": "app"})");
+      world, *client,
+      R"({"find": "docs", "filter": {}, "batchSize": 2, "noCursorTimeout": true, "$db": "app"})");
   world.run_for(minutes(10));
   CHECK(world.shared().cursors.counts().open_total == 1);
   CHECK(is_ok(call(world, *client, get_more(cursor_id(reply), 1))));
@@ -79,7 +82,8 @@ TEST_CASE("sorted getMores merge shards with and without sort keys of both forms
   SimWorld world(std::move(options));
   store_documents(world, 20);
   auto client = world.client();
-  BsonDoc reply = call(world, *client, R"({"find": "docs", "filter": {}, "sort": {"k": -1, "_id": 1},
+  BsonDoc reply =
+      call(world, *client, R"({"find": "docs", "filter": {}, "sort": {"k": -1, "_id": 1},
     "projection": {"text": 1}, "batchSize": 3, "$db": "app"})");
   std::vector<std::int64_t> order;
   for (;;) {
@@ -149,7 +153,8 @@ TEST_CASE("a cursor is killed while a getMore works on it") {
   world.run_for(seconds(1));
   const BsonDoc killed = call(
       world, *second,
-      fmt::format(R"({{"killCursors": "docs", "cursors": [{{"$numberLong": "{}"}}], "$db": "app"}})", id));
+      fmt::format(
+          R"({{"killCursors": "docs", "cursors": [{{"$numberLong": "{}"}}], "$db": "app"}})", id));
   CHECK(killed.view()["cursorsKilled"].as_document().count() == 1);
   CHECK(world.run_until([&] { return pending->done; }, minutes(1)));
   REQUIRE(pending->reply.has_value());
@@ -211,7 +216,8 @@ TEST_CASE("a read that meets a change of state once is answered") {
   store_documents(world, 20);
   auto client = world.client();
   world.shard(0).misbehave(SimShard::Fault::not_primary, "find");
-  const BsonDoc reply = call(world, *client, R"({"find": "docs", "filter": {"_id": 1}, "$db": "app"})");
+  const BsonDoc reply =
+      call(world, *client, R"({"find": "docs", "filter": {"_id": 1}, "$db": "app"})");
   CHECK(is_ok(reply));
   CHECK(batch_of(reply).size() == 1);
 }

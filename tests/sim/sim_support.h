@@ -1,8 +1,8 @@
 // What the simulation tests share: routing texts, commands from JSON, answers in pieces.
 #pragma once
 
-#include <catch2/catch.hpp>
 #include <fmt/format.h>
+#include <catch2/catch.hpp>
 
 #include <string>
 #include <vector>
@@ -17,7 +17,8 @@ using std::chrono::seconds;
 
 inline BsonDoc json(std::string_view text) { return BsonDoc::from_json(text).value(); }
 
-// A collection with the key {_id: 1}: shard i owns [i * span, (i + 1) * span), the outer ones all that lies beyond.
+// A collection with the key {_id: 1}: shard i owns [i * span, (i + 1) * span), the outer ones all
+// that lies beyond.
 inline std::string ranged_collection(const std::string& ns, std::size_t shards, int span) {
   std::string yaml = fmt::format("    - ns: {}\n      key: {{_id: 1}}\n      chunks:\n", ns);
   for (std::size_t i = 0; i < shards; ++i) {
@@ -26,7 +27,8 @@ inline std::string ranged_collection(const std::string& ns, std::size_t shards, 
       if (at == shards) return std::string("{$maxKey: 1}");
       return std::to_string(static_cast<int>(at) * span);
     };
-    yaml += fmt::format("        - {{min: {{_id: {}}}, max: {{_id: {}}}, shard: shard{}}}\n", bound(i), bound(i + 1), i);
+    yaml += fmt::format("        - {{min: {{_id: {}}}, max: {{_id: {}}}, shard: shard{}}}\n",
+                        bound(i), bound(i + 1), i);
   }
   return yaml;
 }
@@ -73,7 +75,9 @@ inline BsonDoc call(SimWorld& world, SimClient& client, std::string_view command
 
 inline bool is_ok(DocView reply) { return reply["ok"].truthy(); }
 inline std::int64_t code_of(DocView reply) { return reply["code"].to_int64().value_or(0); }
-inline std::int64_t cursor_id(DocView reply) { return reply.find_path("cursor.id").to_int64().value_or(-1); }
+inline std::int64_t cursor_id(DocView reply) {
+  return reply.find_path("cursor.id").to_int64().value_or(-1);
+}
 inline std::vector<BsonDoc> batch_of(DocView reply) {
   ValueView batch = reply.find_path("cursor.firstBatch");
   if (!batch.exists()) batch = reply.find_path("cursor.nextBatch");
@@ -88,7 +92,8 @@ struct Pending {
   std::optional<BsonDoc> reply;
   bool done = false;
 };
-inline Task<void> run_pending(SimClient* client, BsonDoc command, std::shared_ptr<Pending> pending) {
+inline Task<void> run_pending(SimClient* client, BsonDoc command,
+                              std::shared_ptr<Pending> pending) {
   auto calling = client->call(std::move(command));
   pending->reply = co_await calling;
   pending->done = true;

@@ -8,19 +8,23 @@ namespace {
 constexpr std::size_t text_bytes = 1'000'000;
 constexpr int documents_stored = 33;
 
-constexpr std::string_view find_all = R"({"find": "docs", "filter": {}, "batchSize": 1000, "$db": "app"})";
+constexpr std::string_view find_all =
+    R"({"find": "docs", "filter": {}, "batchSize": 1000, "$db": "app"})";
 
 struct StreamWorld : SimWorld {
-  explicit StreamWorld(SimWorldOptions options = sharded_world(1, 1000)) : SimWorld(std::move(options)) {
+  explicit StreamWorld(SimWorldOptions options = sharded_world(1, 1000))
+      : SimWorld(std::move(options)) {
     for (int id = 0; id < documents_stored; ++id) {
       BsonWriter out;
-      out.append("_id", id).append("text", std::string(text_bytes, static_cast<char>('a' + id % 26)));
+      out.append("_id", id).append("text",
+                                   std::string(text_bytes, static_cast<char>('a' + id % 26)));
       shard(0).store("app.docs", std::move(out).finish());
     }
   }
 };
 
-void check_same(const std::vector<BsonDoc>& returned, const std::vector<BsonDoc>& stored, std::size_t from) {
+void check_same(const std::vector<BsonDoc>& returned, const std::vector<BsonDoc>& stored,
+                std::size_t from) {
   REQUIRE(returned.size() + from <= stored.size());
   for (std::size_t i = 0; i < returned.size(); ++i) {
     const Bytes a = returned[i].view().bytes();
@@ -50,9 +54,10 @@ TEST_CASE("a batch of 16 MB passes in pieces") {
     check_same(batch, world.shard(0).stored("app.docs"), returned);
     returned += batch.size();
     if (cursor_id(reply) == 0) break;
-    reply = call(world, *client,
-                 fmt::format(R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "$db": "app"}})",
-                             cursor_id(reply)));
+    reply = call(
+        world, *client,
+        fmt::format(R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "$db": "app"}})",
+                    cursor_id(reply)));
     REQUIRE(is_ok(reply));
   }
   CHECK(returned == documents_stored);
@@ -64,7 +69,8 @@ TEST_CASE("a batch of 16 MB passes in pieces") {
   require_quiet(world);
 }
 
-TEST_CASE("a shard that dies in mid-stream takes the client's connection with it, and nothing else") {
+TEST_CASE(
+    "a shard that dies in mid-stream takes the client's connection with it, and nothing else") {
   StreamWorld world;
   auto client = world.client();
   auto other = world.client();

@@ -1,4 +1,5 @@
-// One seeded run of the whole proxy: clients, shards and faults drawn from the seed, and the oracles over it.
+// One seeded run of the whole proxy: clients, shards and faults drawn from the seed, and the
+// oracles over it.
 #pragma once
 
 #include <cstdint>

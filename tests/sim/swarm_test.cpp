@@ -1,5 +1,5 @@
-// The seeded simulation. SPILLWAY_SIM_SEEDS=n runs n seeds, SPILLWAY_SIM_SEED=s starts at s and, without the former,
-// runs that one alone.
+// The seeded simulation. SPILLWAY_SIM_SEEDS=n runs n seeds, SPILLWAY_SIM_SEED=s starts at s and,
+// without the former, runs that one alone.
 #include <cstdlib>
 #include <optional>
 
@@ -23,7 +23,8 @@ std::optional<std::uint64_t> from_environment(const char* name) {
 TEST_CASE("seeded runs of the whole proxy keep every promise", "[swarm]") {
   const auto seed = from_environment("SPILLWAY_SIM_SEED");
   const std::uint64_t first = seed.value_or(1);
-  const std::uint64_t count = from_environment("SPILLWAY_SIM_SEEDS").value_or(seed ? 1 : seeds_default);
+  const std::uint64_t count =
+      from_environment("SPILLWAY_SIM_SEEDS").value_or(seed ? 1 : seeds_default);
   std::size_t answered = 0, refused = 0, lost = 0;
   for (std::uint64_t at = first; at < first + count; ++at) {
     const SwarmResult result = run_swarm(at);
@@ -34,7 +35,8 @@ TEST_CASE("seeded runs of the whole proxy keep every promise", "[swarm]") {
     refused += result.refused;
     lost += result.lost;
   }
-  WARN(count << " seeds: " << answered << " requests answered, " << refused << " refused, " << lost << " lost");
+  WARN(count << " seeds: " << answered << " requests answered, " << refused << " refused, " << lost
+             << " lost");
   if (count >= seeds_default) {  // the faults are there
     CHECK(refused > 0);
     CHECK(lost > 0);
@@ -46,7 +48,9 @@ TEST_CASE("a seed gives the same run every time", "[swarm]") {
   for (std::uint64_t seed = first; seed < first + 6; ++seed) {
     const SwarmResult once = run_swarm(seed);
     const SwarmResult again = run_swarm(seed);
-    INFO("SPILLWAY_SIM_SEED=" << seed << ": " << once.setting << "\n" << once.log_tail << "\n---\n" << again.log_tail);
+    INFO("SPILLWAY_SIM_SEED=" << seed << ": " << once.setting << "\n"
+                              << once.log_tail << "\n---\n"
+                              << again.log_tail);
     CHECK(once.log_lines == again.log_lines);
     CHECK(once.log_hash == again.log_hash);
   }

@@ -9,8 +9,8 @@ constexpr std::string_view session =
     R"("lsid": {"id": {"$binary": {"base64": "AAECAwQFBgcICQoLDA0ODw==", "subType": "04"}}})";
 
 std::string retryable(std::string_view command, int txn_number) {
-  return fmt::format(R"({{{}, {}, "txnNumber": {{"$numberLong": "{}"}}, "$db": "app"}})", command, session,
-                     txn_number);
+  return fmt::format(R"({{{}, {}, "txnNumber": {{"$numberLong": "{}"}}, "$db": "app"}})", command,
+                     session, txn_number);
 }
 
 SimShardOptions member() {
@@ -29,7 +29,8 @@ TEST_CASE("a retryable insert that is cut after its execution is applied once") 
   world.shard(0).misbehave(SimShard::Fault::cut_after, "insert");
 
   SECTION("one document") {
-    const BsonDoc reply = call(world, *client, retryable(R"("insert": "docs", "documents": [{"_id": 1}])", 1));
+    const BsonDoc reply =
+        call(world, *client, retryable(R"("insert": "docs", "documents": [{"_id": 1}])", 1));
     CHECK(is_ok(reply));
     CHECK(n_of(reply) == 1);
     CHECK(!reply.view()["writeErrors"].exists());
@@ -40,9 +41,10 @@ TEST_CASE("a retryable insert that is cut after its execution is applied once") 
   SECTION("documents of two shards") {
     const BsonDoc reply = call(
         world, *client,
-        retryable(R"("insert": "docs", "documents": [{"_id": 30}, {"_id": 1}, {"_id": 31}, {"_id": 2}],
+        retryable(
+            R"("insert": "docs", "documents": [{"_id": 30}, {"_id": 1}, {"_id": 31}, {"_id": 2}],
                   "ordered": false)",
-                  2));
+            2));
     CHECK(is_ok(reply));
     CHECK(n_of(reply) == 4);
     CHECK(!reply.view()["writeErrors"].exists());
@@ -50,7 +52,8 @@ TEST_CASE("a retryable insert that is cut after its execution is applied once") 
     CHECK(world.shard(1).applied() == 2);
   }
   SECTION("a collection that is not sharded") {
-    const BsonDoc reply = call(world, *client, retryable(R"("insert": "other", "documents": [{"_id": 1}])", 3));
+    const BsonDoc reply =
+        call(world, *client, retryable(R"("insert": "other", "documents": [{"_id": 1}])", 3));
     CHECK(is_ok(reply));
     CHECK(n_of(reply) == 1);
     CHECK(world.shard(0).applied() == 1);
@@ -63,8 +66,10 @@ TEST_CASE("a retryable update that is cut after its execution counts once") {
   world.shard(1).store("app.docs", json(R"({"_id": 25, "n": {"$numberLong": "0"}})"));
   auto client = world.client();
   world.shard(1).misbehave(SimShard::Fault::cut_after, "update");
-  const BsonDoc reply = call(
-      world, *client, retryable(R"("update": "docs", "updates": [{"q": {"_id": 25}, "u": {"$inc": {"n": 1}}}])", 1));
+  const BsonDoc reply =
+      call(world, *client,
+           retryable(
+               R"("update": "docs", "updates": [{"q": {"_id": 25}, "u": {"$inc": {"n": 1}}}])", 1));
   CHECK(is_ok(reply));
   CHECK(n_of(reply) == 1);
   CHECK(world.shard(1).seen("update") == 2);
@@ -76,7 +81,8 @@ TEST_CASE("a write without a transaction number is never sent twice once it may 
   SimWorld world(sharded_world(2, 20, replica_set ? member() : SimShardOptions()));
   auto client = world.client();
   world.shard(0).misbehave(SimShard::Fault::cut_after, "insert");
-  const BsonDoc reply = call(world, *client, R"({"insert": "docs", "documents": [{"_id": 1}], "$db": "app"})");
+  const BsonDoc reply =
+      call(world, *client, R"({"insert": "docs", "documents": [{"_id": 1}], "$db": "app"})");
   CHECK((!is_ok(reply) || reply.view()["writeErrors"].exists()));
   CHECK(world.shard(0).applied() == 1);
   CHECK(world.shard(0).seen("insert") == 1);
@@ -85,7 +91,8 @@ TEST_CASE("a write without a transaction number is never sent twice once it may 
 TEST_CASE("a standalone takes no transaction number, and is not even asked") {
   SimWorld world(sharded_world(2, 20));
   auto client = world.client();
-  const BsonDoc reply = call(world, *client, retryable(R"("insert": "docs", "documents": [{"_id": 1}])", 1));
+  const BsonDoc reply =
+      call(world, *client, retryable(R"("insert": "docs", "documents": [{"_id": 1}])", 1));
   CHECK(!is_ok(reply));
   CHECK(code_of(reply) == 20);
   CHECK(world.shard(0).seen("insert") == 0);
@@ -96,7 +103,8 @@ TEST_CASE("a write that a stepped-down primary refused is sent to the next one")
   SimWorld world(sharded_world(2, 20, member()));
   auto client = world.client();
   world.shard(0).misbehave(SimShard::Fault::not_primary, "insert");
-  const BsonDoc reply = call(world, *client, retryable(R"("insert": "docs", "documents": [{"_id": 1}])", 1));
+  const BsonDoc reply =
+      call(world, *client, retryable(R"("insert": "docs", "documents": [{"_id": 1}])", 1));
   CHECK(is_ok(reply));
   CHECK(n_of(reply) == 1);
   CHECK(world.shard(0).applied() == 1);

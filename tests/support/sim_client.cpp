@@ -82,7 +82,8 @@ Task<std::optional<BsonDoc>> SimClient::receive() {
   const auto header = wire::parse_header(message);
   if (header.has_error()) co_return broken("a reply's header is wrong: " + header.error().message);
   if (header->response_to != expected_.front()) {
-    co_return broken(fmt::format("a reply to {} came for {}", header->response_to, expected_.front()));
+    co_return broken(
+        fmt::format("a reply to {} came for {}", header->response_to, expected_.front()));
   }
   message.resize(static_cast<std::size_t>(header->message_length));
   auto reading = read(MutableBytes(message).subspan(limits::message_header_bytes));

@@ -1,5 +1,6 @@
-// A client in the simulated network: one connection at a time, requests in order. Checks what every client may rely
-// on (one reply for each request, to that request, well-formed) and keeps what was broken of it in violations().
+// A client in the simulated network: one connection at a time, requests in order. Checks what every
+// client may rely on (one reply for each request, to that request, well-formed) and keeps what was
+// broken of it in violations().
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,8 @@ class SimClient {
   using Dial = std::function<std::unique_ptr<Transport>()>;
   explicit SimClient(Dial dial) : dial_(std::move(dial)) {}
 
-  // Sends a command, connecting first if need be, and reads its reply. nullopt: the connection ended.
-  // The command is kept until the reply is there.
+  // Sends a command, connecting first if need be, and reads its reply. nullopt: the connection
+  // ended. The command is kept until the reply is there.
   Task<std::optional<BsonDoc>> call(BsonDoc command);
   // The halves, for pipelining and for leaving between them.
   Task<bool> send(BsonDoc command);

@@ -1,5 +1,6 @@
-// What happened in a simulation, in order: a line each, and the hash of all of them. Two runs of one seed must give
-// the same hash, so lines never hold what is random by design (cursor ids, addresses).
+// What happened in a simulation, in order: a line each, and the hash of all of them. Two runs of
+// one seed must give the same hash, so lines never hold what is random by design (cursor ids,
+// addresses).
 #pragma once
 
 #include <cstdint>

@@ -35,9 +35,13 @@ std::string collection_of(DocView body) {
   return first.is_string() ? std::string(first.as_string()) : std::string();
 }
 
-std::int64_t number(ValueView value, std::int64_t otherwise) { return value.to_int64().value_or(otherwise); }
+std::int64_t number(ValueView value, std::int64_t otherwise) {
+  return value.to_int64().value_or(otherwise);
+}
 
-DocView document_or_empty(ValueView value) { return value.is_document() ? value.as_document() : DocView(); }
+DocView document_or_empty(ValueView value) {
+  return value.is_document() ? value.as_document() : DocView();
+}
 
 // Takes documents for one batch.
 BsonDoc batch_reply(std::string_view name, const std::string& ns, std::deque<BsonDoc>& rest,
@@ -57,14 +61,16 @@ BsonDoc batch_reply(std::string_view name, const std::string& ns, std::deque<Bso
 
 }  // namespace
 
-SimShard::SimShard(SimShardOptions options, SimLog& log) : options_(std::move(options)), log_(log) {}
+SimShard::SimShard(SimShardOptions options, SimLog& log)
+    : options_(std::move(options)), log_(log) {}
 
 SimShard::~SimShard() { SPILLWAY_CHECK(serving_ == 0); }
 
 void SimShard::attach(SimNetwork& network) {
   networks_.push_back(&network);
-  network.listen(options_.host, options_.port,
-                 [this](std::unique_ptr<Transport> transport) { return serve(std::move(transport)); });
+  network.listen(options_.host, options_.port, [this](std::unique_ptr<Transport> transport) {
+    return serve(std::move(transport));
+  });
 }
 
 void SimShard::die() {
@@ -122,7 +128,8 @@ Task<void> SimShard::serve(std::unique_ptr<Transport> transport) {
     const auto header = wire::parse_header(message);
     if (header.has_error()) co_return;
     message.resize(static_cast<std::size_t>(header->message_length));
-    auto reading = read_exactly(*transport, MutableBytes(message).subspan(limits::message_header_bytes));
+    auto reading =
+        read_exactly(*transport, MutableBytes(message).subspan(limits::message_header_bytes));
     const bool complete = co_await reading;
     if (!complete) co_return;
     auto answering = answer(*transport, message);
@@ -162,7 +169,8 @@ Task<bool> SimShard::answer(Transport& transport, Bytes message) {
     }
     reply = execute(*request, name);
   }
-  if (!handshake) log_.add(fmt::format("{} {} {}", options_.host, name, reply.view()["ok"].truthy()));
+  if (!handshake)
+    log_.add(fmt::format("{} {} {}", options_.host, name, reply.view()["ok"].truthy()));
   std::vector<std::uint8_t> out;
   wire::begin_op_msg(out, 7, header.request_id, 0);
   wire::append_body(out, reply);
@@ -176,7 +184,8 @@ Task<bool> SimShard::answer(Transport& transport, Bytes message) {
   co_return co_await writing;
 }
 
-Task<bool> SimShard::answer_badly(Transport& transport, Fault fault, std::vector<std::uint8_t> reply) {
+Task<bool> SimShard::answer_badly(Transport& transport, Fault fault,
+                                  std::vector<std::uint8_t> reply) {
   if (fault == Fault::die) {
     die();
     co_return false;
@@ -209,9 +218,10 @@ BsonDoc SimShard::execute(const wire::OpMsg& request, std::string_view name) {
   const std::string ns = db + "." + collection_of(body);
   if (name == "isMaster" || name == "hello") return hello();
   if (name == "buildInfo") {
-    return *BsonDoc::from_json(options_.sort_keys == SimShardOptions::SortKeys::none
-                                   ? R"({"version": "7.0.0", "ok": 1})"
-                                   : R"({"version": "8.0.0", "storageEngines": ["memory"], "ok": 1})");
+    return *BsonDoc::from_json(
+        options_.sort_keys == SimShardOptions::SortKeys::none
+            ? R"({"version": "7.0.0", "ok": 1})"
+            : R"({"version": "8.0.0", "storageEngines": ["memory"], "ok": 1})");
   }
   if (body["txnNumber"].exists() && options_.set_name.empty()) {
     return error_reply(20, "IllegalOperation",
@@ -292,7 +302,8 @@ BsonDoc SimShard::find(DocView body, const std::string& ns) {
     if (options_.sort_keys == SimShardOptions::SortKeys::none) {
       return error_reply(2, "BadValue", "$meta sortKey is not known here");
     }
-    for (BsonDoc& document : *found) document = with_sort_key(document, query.sort, plain_projection);
+    for (BsonDoc& document : *found)
+      document = with_sort_key(document, query.sort, plain_projection);
   }
   return first_batch(ns, *std::move(found), body["batchSize"], body["singleBatch"].truthy());
 }
@@ -317,8 +328,8 @@ BsonDoc SimShard::count(DocView body, const std::string& ns) {
   return std::move(out).finish();
 }
 
-BsonDoc SimShard::first_batch(const std::string& ns, std::vector<BsonDoc> documents, ValueView batch_size,
-                              bool single_batch) {
+BsonDoc SimShard::first_batch(const std::string& ns, std::vector<BsonDoc> documents,
+                              ValueView batch_size, bool single_batch) {
   std::deque<BsonDoc> rest(std::make_move_iterator(documents.begin()),
                            std::make_move_iterator(documents.end()));
   const std::int64_t most = number(batch_size, limits::first_batch_documents_default);
@@ -326,7 +337,8 @@ BsonDoc SimShard::first_batch(const std::string& ns, std::vector<BsonDoc> docume
     // As often as not it does not know yet that a full batch was the last.
     const std::int64_t drawn = next_cursor_++;
     const bool knows_the_end = drawn % 2 == 0 && most > 0;
-    if (single_batch || (rest.empty() && (knows_the_end || most > static_cast<std::int64_t>(documents.size())))) {
+    if (single_batch ||
+        (rest.empty() && (knows_the_end || most > static_cast<std::int64_t>(documents.size())))) {
       return 0;
     }
     const std::int64_t id = (std::int64_t{options_.port} << 40) + drawn;
@@ -340,20 +352,24 @@ BsonDoc SimShard::get_more(DocView body, std::string_view db) {
   const std::int64_t id = number(body.first(), 0);
   const ValueView collection = body["collection"];
   const auto at = cursors_.find(id);
-  if (at == cursors_.end()) return error_reply(43, "CursorNotFound", fmt::format("cursor id {} not found", id));
-  const std::string ns = fmt::format("{}.{}", db, collection.is_string() ? collection.as_string() : "");
-  if (at->second.ns != ns) return error_reply(13, "Unauthorized", "the cursor is another namespace's");
+  if (at == cursors_.end())
+    return error_reply(43, "CursorNotFound", fmt::format("cursor id {} not found", id));
+  const std::string ns =
+      fmt::format("{}.{}", db, collection.is_string() ? collection.as_string() : "");
+  if (at->second.ns != ns)
+    return error_reply(13, "Unauthorized", "the cursor is another namespace's");
   std::deque<BsonDoc> rest = std::move(at->second.rest);
   const std::int64_t most = number(body["batchSize"], std::int64_t{1} << 40);
-  return batch_reply("nextBatch", ns, rest, most == 0 ? std::int64_t{1} << 40 : most, [&]() -> std::int64_t {
-    if (rest.empty()) {
-      cursors_.erase(id);
-      ++cursor_counts_.exhausted;
-      return 0;
-    }
-    at->second.rest = std::move(rest);
-    return id;
-  });
+  return batch_reply("nextBatch", ns, rest, most == 0 ? std::int64_t{1} << 40 : most,
+                     [&]() -> std::int64_t {
+                       if (rest.empty()) {
+                         cursors_.erase(id);
+                         ++cursor_counts_.exhausted;
+                         return 0;
+                       }
+                       at->second.rest = std::move(rest);
+                       return id;
+                     });
 }
 
 BsonDoc SimShard::kill_cursors(DocView body) {
@@ -361,7 +377,8 @@ BsonDoc SimShard::kill_cursors(DocView body) {
   out.begin_array("cursorsKilled");
   BsonWriter missing;
   missing.begin_array("cursorsNotFound");
-  for (const Element& id : document_or_empty(ValueView{BsonType::document, body["cursors"].bytes})) {
+  for (const Element& id :
+       document_or_empty(ValueView{BsonType::document, body["cursors"].bytes})) {
     const bool found = cursors_.erase(id.as_int64()) > 0;
     if (found) ++cursor_counts_.killed;
     (found ? out : missing).append_item(id.as_int64());
@@ -376,12 +393,15 @@ BsonDoc SimShard::kill_cursors(DocView body) {
 // --- writes
 
 BsonDoc SimShard::write(const wire::OpMsg& request, std::string_view name, const std::string& ns) {
-  const std::string_view list = name == "insert" ? "documents" : name == "update" ? "updates" : "deletes";
+  const std::string_view list = name == "insert"   ? "documents"
+                                : name == "update" ? "updates"
+                                                   : "deletes";
   std::vector<DocView> statements;
   if (const wire::DocSequence* sequence = request.sequence(list)) {
     statements.assign(sequence->begin(), sequence->end());
   } else if (request.body[list].is_array()) {
-    for (const Element& each : request.body[list].as_document()) statements.push_back(each.as_document());
+    for (const Element& each : request.body[list].as_document())
+      statements.push_back(each.as_document());
   }
   std::vector<std::int32_t> ids;
   const std::int64_t first = number(request.body["stmtId"], 0);
@@ -391,7 +411,8 @@ BsonDoc SimShard::write(const wire::OpMsg& request, std::string_view name, const
   if (request.body["stmtIds"].is_array()) {
     ids.clear();
     for (const Element& id : request.body["stmtIds"].as_document()) ids.push_back(id.as_int32());
-    if (ids.size() != statements.size()) return error_reply(72, "InvalidOptions", "stmtIds has another length");
+    if (ids.size() != statements.size())
+      return error_reply(72, "InvalidOptions", "stmtIds has another length");
   }
   std::set<std::int32_t>* executed = nullptr;
   if (request.body["txnNumber"].exists()) {
@@ -404,8 +425,9 @@ BsonDoc SimShard::write(const wire::OpMsg& request, std::string_view name, const
   return apply(name, ns, statements, ids, executed, !ordered.exists() || ordered.truthy());
 }
 
-BsonDoc SimShard::apply(std::string_view name, const std::string& ns, std::span<const DocView> statements,
-                        const std::vector<std::int32_t>& ids, std::set<std::int32_t>* executed, bool ordered) {
+BsonDoc SimShard::apply(std::string_view name, const std::string& ns,
+                        std::span<const DocView> statements, const std::vector<std::int32_t>& ids,
+                        std::set<std::int32_t>* executed, bool ordered) {
   std::int64_t n = 0;
   BsonWriter errors;
   errors.begin_array("writeErrors");
@@ -447,7 +469,8 @@ BsonDoc SimShard::apply(std::string_view name, const std::string& ns, std::span<
 
 std::size_t SimShard::find_id(const std::string& ns, ValueView id) {
   const std::vector<BsonDoc>& all = stored_[ns];
-  const auto at = std::find_if(all.begin(), all.end(), [&](const BsonDoc& each) { return each.view()["_id"] == id; });
+  const auto at = std::find_if(all.begin(), all.end(),
+                               [&](const BsonDoc& each) { return each.view()["_id"] == id; });
   return static_cast<std::size_t>(at - all.begin());
 }
 
@@ -490,7 +513,8 @@ std::int64_t SimShard::delete_some(const std::string& ns, DocView statement) {
   const auto found = pipeline::run_find(stored_[ns], query, budget_);
   if (found.has_error()) return 0;
   for (const BsonDoc& document : *found) {
-    stored_[ns].erase(stored_[ns].begin() + static_cast<std::ptrdiff_t>(find_id(ns, document.view()["_id"])));
+    stored_[ns].erase(stored_[ns].begin() +
+                      static_cast<std::ptrdiff_t>(find_id(ns, document.view()["_id"])));
     ++applied_;
   }
   return static_cast<std::int64_t>(found->size());

@@ -1,5 +1,6 @@
-// A small mongod in the simulated network: keeps documents, cursors and retryable writes in memory and can be told
-// to misbehave. Obeys the wire protocol of its role: a standalone, or the primary of a replica set of one.
+// A small mongod in the simulated network: keeps documents, cursors and retryable writes in memory
+// and can be told to misbehave. Obeys the wire protocol of its role: a standalone, or the primary
+// of a replica set of one.
 //
 // Belongs to the thread of the loops it is attached to.
 #pragma once
@@ -63,15 +64,17 @@ class SimShard {
   Duration delay{};                    // before each reply, handshakes aside
   std::size_t cut_at_bytes = 300'000;  // cut_within: how much of the reply arrives
 
-  void store(const std::string& ns, BsonDoc document) { stored_[ns].push_back(std::move(document)); }
+  void store(const std::string& ns, BsonDoc document) {
+    stored_[ns].push_back(std::move(document));
+  }
   const std::vector<BsonDoc>& stored(const std::string& ns) { return stored_[ns]; }
   // Its cursors die, as by a timeout of its own.
   void forget_cursors();
 
   const CursorCounts& cursors() const noexcept { return cursor_counts_; }
-  std::uint64_t seen(const std::string& command) const;  // commands of that name so far
+  std::uint64_t seen(const std::string& command) const;        // commands of that name so far
   std::uint64_t applied() const noexcept { return applied_; }  // write statements executed, ever
-  int serving() const noexcept { return serving_; }      // connections
+  int serving() const noexcept { return serving_; }            // connections
   bool alive() const noexcept { return alive_; }
   const SimShardOptions& options() const noexcept { return options_; }
 
@@ -100,7 +103,8 @@ class SimShard {
   BsonDoc kill_cursors(DocView body);
   BsonDoc write(const wire::OpMsg& request, std::string_view name, const std::string& ns);
   BsonDoc apply(std::string_view name, const std::string& ns, std::span<const DocView> statements,
-                const std::vector<std::int32_t>& ids, std::set<std::int32_t>* executed, bool ordered);
+                const std::vector<std::int32_t>& ids, std::set<std::int32_t>* executed,
+                bool ordered);
   std::int64_t insert_one(const std::string& ns, DocView document, BsonWriter& error);
   std::int64_t update_one(const std::string& ns, DocView statement);
   std::int64_t delete_some(const std::string& ns, DocView statement);
@@ -113,7 +117,8 @@ class SimShard {
   std::vector<SimNetwork*> networks_;
   std::map<std::string, std::vector<BsonDoc>> stored_;
   std::map<std::int64_t, Cursor> cursors_;
-  std::map<std::string, std::set<std::int32_t>> retryable_;  // by session and txnNumber: statements executed
+  std::map<std::string, std::set<std::int32_t>>
+      retryable_;  // by session and txnNumber: statements executed
   std::map<std::string, std::uint64_t> seen_;
   std::vector<Order> orders_;
   CursorCounts cursor_counts_;

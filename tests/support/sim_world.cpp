@@ -21,14 +21,16 @@ Task<Result<std::unique_ptr<Transport>>> LateNetwork::connect(std::string host, 
   co_return co_await connecting;
 }
 
-SimWorld::SimWorld(SimWorldOptions options) : shared_(std::make_unique<exec::Shared>(options.memory_limit_bytes)) {
+SimWorld::SimWorld(SimWorldOptions options)
+    : shared_(std::make_unique<exec::Shared>(options.memory_limit_bytes)) {
   std::string yaml = "routing:\n  shards:\n";
   server::WorkerOptions worker_options;
   worker_options.gateway = options.gateway;
   for (std::size_t i = 0; i < options.shards.size(); ++i) {
     const SimShardOptions& shard = options.shards[i];
-    const std::string uri = fmt::format("mongodb://{}:{}/{}", shard.host, shard.port,
-                                        shard.set_name.empty() ? "" : "?replicaSet=" + shard.set_name);
+    const std::string uri =
+        fmt::format("mongodb://{}:{}/{}", shard.host, shard.port,
+                    shard.set_name.empty() ? "" : "?replicaSet=" + shard.set_name);
     yaml += fmt::format("    - {{name: shard{}, uri: \"{}\"}}\n", i, uri);
     worker_options.gateway.shards.push_back({fmt::format("shard{}", i), uri});
     shards_.push_back(std::make_unique<SimShard>(shard, log_));
@@ -43,8 +45,8 @@ SimWorld::SimWorld(SimWorldOptions options) : shared_(std::make_unique<exec::Sha
   for (std::size_t i = 0; i < options.workers; ++i) {
     auto late = std::make_unique<LateNetwork>();
     LateNetwork& binding = *late;
-    workers_.push_back(std::make_unique<server::Worker>(i, *shared_, worker_options, Loop::Drive::manual,
-                                                        std::move(late)));
+    workers_.push_back(std::make_unique<server::Worker>(i, *shared_, worker_options,
+                                                        Loop::Drive::manual, std::move(late)));
     FaultOptions faults = options.faults;
     faults.seed += i;
     networks_.push_back(std::make_unique<SimNetwork>(workers_.back()->loop(), faults));
@@ -118,21 +120,27 @@ void SimWorld::run_for(Duration time) {
 std::vector<std::string> SimWorld::leftovers() {
   std::vector<std::string> found;
   const CursorCounts cursors = shared_->cursors.counts();
-  if (cursors.open_total != 0) found.push_back(fmt::format("{} cursors are registered", cursors.open_total));
-  if (cursors.pinned != 0) found.push_back(fmt::format("{} cursors are checked out", cursors.pinned));
-  for (const MemoryBudget* budget :
-       {&shared_->request_memory, &shared_->reply_memory, &shared_->cursor_memory, &shared_->memory}) {
+  if (cursors.open_total != 0)
+    found.push_back(fmt::format("{} cursors are registered", cursors.open_total));
+  if (cursors.pinned != 0)
+    found.push_back(fmt::format("{} cursors are checked out", cursors.pinned));
+  for (const MemoryBudget* budget : {&shared_->request_memory, &shared_->reply_memory,
+                                     &shared_->cursor_memory, &shared_->memory}) {
     const std::uint64_t used = budget->usage().used_bytes;
-    if (used != 0) found.push_back(fmt::format("{} bytes are reserved for {}", used, budget->name()));
+    if (used != 0)
+      found.push_back(fmt::format("{} bytes are reserved for {}", used, budget->name()));
   }
   for (const auto& worker : workers_) {
-    if (worker->connections() != 0) found.push_back(fmt::format("{} sessions are open", worker->connections()));
+    if (worker->connections() != 0)
+      found.push_back(fmt::format("{} sessions are open", worker->connections()));
     for (const shard::ShardState& shard : worker->context().gateway.states()) {
       for (const shard::HostState& host : shard.hosts) {
-        if (host.in_use != 0) found.push_back(fmt::format("{} connections to {} are lent", host.in_use, shard.name));
+        if (host.in_use != 0)
+          found.push_back(fmt::format("{} connections to {} are lent", host.in_use, shard.name));
       }
     }
-    if (worker->context().background.running() != 0) found.push_back("work in the background goes on");
+    if (worker->context().background.running() != 0)
+      found.push_back("work in the background goes on");
   }
   return found;
 }
@@ -151,7 +159,8 @@ bool SimWorld::shut_down(Duration limit) {
     shard->die();
   }
   const auto ended = [this] {
-    return std::all_of(shards_.begin(), shards_.end(), [](const auto& shard) { return shard->serving() == 0; });
+    return std::all_of(shards_.begin(), shards_.end(),
+                       [](const auto& shard) { return shard->serving() == 0; });
   };
   if (!run_until(ended, limit)) return false;
   run_for(std::chrono::seconds(30));

@@ -1,5 +1,5 @@
-// The whole proxy in one thread on virtual time: workers with the real session, exec and shard layers, simulated
-// shards, simulated clients, a simulated network for each worker.
+// The whole proxy in one thread on virtual time: workers with the real session, exec and shard
+// layers, simulated shards, simulated clients, a simulated network for each worker.
 #pragma once
 
 #include <functional>
@@ -62,8 +62,11 @@ class SimWorld {
 
   void set_faults(const FaultOptions& faults);
   // Starts a coroutine on a worker's loop.
-  void spawn(Task<void> task, std::size_t worker = 0) { workers_[worker]->loop().spawn(std::move(task)); }
-  // Virtual time passes, timer by timer, until `done` holds or `limit` has passed. What done() says.
+  void spawn(Task<void> task, std::size_t worker = 0) {
+    workers_[worker]->loop().spawn(std::move(task));
+  }
+  // Virtual time passes, timer by timer, until `done` holds or `limit` has passed. What done()
+  // says.
   bool run_until(const std::function<bool()>& done, Duration limit);
   void run_for(Duration time);
   // Runs a task to its end; fails the program if that takes longer than an hour.
@@ -78,7 +81,8 @@ class SimWorld {
   // What is still held though nobody uses the proxy: one line each; empty when all is well.
   std::vector<std::string> leftovers();
   // REQUIRES that clients have closed their connections, or wait on them.
-  // Ends the workers in the server's order, then the shards. False: they did not end within `limit`.
+  // Ends the workers in the server's order, then the shards. False: they did not end within
+  // `limit`.
   bool shut_down(Duration limit = std::chrono::minutes(2));
 
  private:
