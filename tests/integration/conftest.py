@@ -29,8 +29,8 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", "proxy_only: needs the proxy, means nothing on a shard")
     config.addinivalue_line("markers", "ferretdb_only: needs a shard that keeps data on disk")
-    config.addinivalue_line("markers", "differs_alone(kind, reason): one shard of that kind answers "
-                            "this otherwise; nothing to test where it answers alone")
+    config.addinivalue_line("markers", "differs_alone(kind, reason): one shard of that kind "
+                            "answers this otherwise; nothing to test where it answers alone")
     config.addinivalue_line("markers", "slow: takes more than a few seconds")
 
 

@@ -103,7 +103,8 @@ class Grammar:
     def scalar(self):
         rng = self.rng
         return rng.choice([
-            lambda: rng.randrange(-20, 60), lambda: rng.randrange(-20, 60), lambda: rng.random() * 50,
+            lambda: rng.randrange(-20, 60), lambda: rng.randrange(-20, 60),
+            lambda: rng.random() * 50,
             lambda: Int64(rng.randrange(-5, 50)), lambda: float(rng.randrange(0, 30)),
             lambda: rng.choice(LETTERS), lambda: rng.choice(["", "é", "aé", "A", "ab", "Zz"]),
             lambda: None, lambda: rng.random() < 0.5, lambda: ObjectId(rng.randbytes(12)),
@@ -180,7 +181,8 @@ class Grammar:
             lambda: {"v": {"$exists": rng.random() < 0.5}}, lambda: {"v": None},
             lambda: {"v": {"$ne": rng.randrange(20)}}, lambda: {"s": {"$nin": ["a", "b", "c"]}},
             lambda: {"t": rng.randrange(10)}, lambda: {"t": {"$size": rng.randrange(4)}},
-            lambda: {"t": {"$all": [rng.randrange(10)]}}, lambda: {"d.x": {"$lte": rng.randrange(30)}},
+            lambda: {"t": {"$all": [rng.randrange(10)]}},
+            lambda: {"d.x": {"$lte": rng.randrange(30)}},
             lambda: {"d.y": rng.choice(LETTERS)}, lambda: {"s": {"$regex": "^[a-f]"}},
             lambda: {"c": {"$not": {"$gt": rng.randrange(1000)}}},
             lambda: {"t": {"$elemMatch": {"$gt": rng.randrange(9)}}},
@@ -374,7 +376,8 @@ class Grammar:
             lambda: {"$set": {"v": self.mixed()}}, lambda: {"$inc": {"c": rng.randrange(-5, 9)}},
             lambda: {"$unset": {"v": ""}}, lambda: {"$set": {"d.x": rng.randrange(30)}},
             lambda: {"$push": {"w": rng.randrange(5)}}, lambda: {"$mul": {"c": 2}},
-            lambda: {"$min": {"c": rng.randrange(900)}}, lambda: {"$max": {"c": rng.randrange(900)}},
+            lambda: {"$min": {"c": rng.randrange(900)}},
+            lambda: {"$max": {"c": rng.randrange(900)}},
             lambda: {"$set": {"s": rng.choice(LETTERS), "c": 5}, "$unset": {"t": ""}},
         ])()
 
@@ -488,7 +491,8 @@ class Grammar:
             lambda: Operation({"insert": "c", "documents": [{"_id": rng.randrange(5)}]},
                               reply="write", database="scratch"),
             lambda: Operation({"dropDatabase": 1}, reply="ok", database="scratch"),
-            lambda: Operation({"drop": rng.choice(NORMAL)}, reply="ok"),
+            # mongo-java-server breaks down half-way in dropping a collection that has indexes.
+            lambda: Operation({"drop": "u1" if self.java else rng.choice(NORMAL)}, reply="ok"),
         ])()
 
     def stats(self):
@@ -529,8 +533,6 @@ class Grammar:
             Operation({"dropIndexes": name, "index": "absent"}, reply="ok"),
             Operation({"update": name, "updates": [
                 {"q": {"_id": 1}, "u": {"$noSuch": {"c": 1}}}]}, reply="write"),
-            Operation({"aggregate": name, "pipeline": [{"$noSuch": {}}], "cursor": {}},
-                      get_more=2, expect=None),
         ]
         if not self.java:
             same += [
@@ -541,6 +543,9 @@ class Grammar:
         only_router = []
         if sharded:
             only_router = [
+                # FerretDB's own code for this is 40234.
+                Operation({"aggregate": name, "pipeline": [{"$noSuch": {}}], "cursor": {}},
+                          expect=40324, get_more=2),
                 Operation({"aggregate": name, "pipeline": [{"$lookup": {
                     "from": "plain", "localField": "k", "foreignField": "k", "as": "j"}}],
                     "cursor": {}}, expect=115, get_more=2),

@@ -24,7 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
-SOURCES = {"ferretdb": ROOT / "tests/shards/ferretdb", "javaserver": ROOT / "tests/shards/javaserver"}
+SOURCES = {kind: ROOT / "tests/shards" / kind for kind in ("ferretdb", "javaserver")}
 KINDS = tuple(SOURCES)
 MIN_GO = (1, 22)
 READY_TIMEOUT_S = 60.0

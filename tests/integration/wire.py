@@ -119,8 +119,8 @@ class WireClient:
     def send(self, opcode, payload, length=None):
         """Sends a message and returns its id; `length` replaces the true messageLength."""
         request_id = next(self._ids)
-        true_length = len(payload) + 16
-        head = struct.pack("<iiii", true_length if length is None else length, request_id, 0, opcode)
+        length = len(payload) + 16 if length is None else length
+        head = struct.pack("<iiii", length, request_id, 0, opcode)
         self.send_raw(head + payload)
         return request_id
 
