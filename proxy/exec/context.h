@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
 #include "allocator/budget.h"
+#include "allocator/pressure.h"
 #include "cursor/registry.h"
 #include "proxy/base/loop.h"
 #include "proxy/base/pump.h"
@@ -59,6 +60,7 @@ struct Shared {
   MemoryBudget request_memory{"requests", 0, &memory};
   MemoryBudget reply_memory{"replies", 0, &memory};
   MemoryBudget cursor_memory{"cursors", 0, &memory};
+  Pressure pressure;  // published by the server; ask level() anywhere
   std::unique_ptr<TransactionTable> transactions;
   // Every worker's context, in order; set before the first client connects. To look at another worker's clients
   // (currentOp), post to its loop.

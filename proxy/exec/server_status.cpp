@@ -9,6 +9,7 @@
 #include "proxy/exec/ask_workers.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/hello.h"
+#include "proxy/exec/memory_status.h"
 #include "proxy/exec/transactions.h"
 
 namespace spillway::exec {
@@ -111,6 +112,7 @@ void memory(BsonWriter& out, const Context& context, const Facts& facts) {
   append_budget(out, context.shared.reply_memory);
   append_budget(out, context.shared.cursor_memory);
   out.end();
+  append_pressure(out, context.shared.pressure);
 }
 
 void append_open_cursors(BsonWriter& out, const CursorCounts& counts) {

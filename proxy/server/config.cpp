@@ -249,26 +249,47 @@ int worker_count(const Config& config, const SystemLimits& limits) {
   return static_cast<int>(std::ceil(cpus));
 }
 
-std::uint64_t memory_limit_bytes(const MemoryLimit& limit, const SystemLimits& limits) {
-  const bool in_cgroup =
+namespace {
+
+// What percentages of memory are taken of.
+struct AvailableMemory {
+  std::uint64_t bytes = 0;  // 0: not known
+  bool of_cgroup = false;   // a cgroup that allows more than the machine has is none
+};
+
+AvailableMemory available_memory(const SystemLimits& limits) {
+  const bool of_cgroup =
       limits.cgroup_memory_bytes.has_value() &&
       (limits.memory_bytes == 0 || *limits.cgroup_memory_bytes < limits.memory_bytes);
-  const std::uint64_t available = in_cgroup ? *limits.cgroup_memory_bytes : limits.memory_bytes;
-  const auto share = [&](std::uint64_t percent) {
-    if (available == 0) return std::numeric_limits<std::uint64_t>::max();
-    return std::max(available / 100 * percent, memory_limit_bytes_min);
-  };
-  switch (limit.kind) {
-    case MemoryLimit::Kind::automatic:
-      return share(in_cgroup ? 50 : 25);
-    case MemoryLimit::Kind::percent:
-      return share(limit.value);
-    case MemoryLimit::Kind::bytes:
-      return limit.value;
-    case MemoryLimit::Kind::unlimited:
-      break;
+  return {of_cgroup ? *limits.cgroup_memory_bytes : limits.memory_bytes, of_cgroup};
+}
+
+// 0: the limit is none of memory there is.
+std::uint64_t limit_percent(const MemoryLimit& limit, const AvailableMemory& available) {
+  if (limit.kind == MemoryLimit::Kind::automatic) return available.of_cgroup ? 50 : 25;
+  return limit.kind == MemoryLimit::Kind::percent ? limit.value : 0;
+}
+
+}  // namespace
+
+std::uint64_t memory_limit_bytes(const MemoryLimit& limit, const SystemLimits& limits) {
+  if (limit.kind == MemoryLimit::Kind::bytes) return limit.value;
+  const AvailableMemory available = available_memory(limits);
+  if (limit.kind == MemoryLimit::Kind::unlimited || available.bytes == 0) {
+    return std::numeric_limits<std::uint64_t>::max();
   }
-  return std::numeric_limits<std::uint64_t>::max();
+  return std::max(available.bytes / 100 * limit_percent(limit, available), memory_limit_bytes_min);
+}
+
+std::string describe_memory_limit(const MemoryLimit& limit, const SystemLimits& limits) {
+  const std::uint64_t bytes = memory_limit_bytes(limit, limits);
+  if (bytes == std::numeric_limits<std::uint64_t>::max()) return "none";
+  const AvailableMemory available = available_memory(limits);
+  const std::uint64_t percent = limit_percent(limit, available);
+  if (percent == 0) return fmt::format("{} MiB", bytes >> 20);
+  return fmt::format("{} MiB ({} % of the {}'s {} MiB, at least {} MiB)", bytes >> 20, percent,
+                     available.of_cgroup ? "cgroup" : "machine", available.bytes >> 20,
+                     memory_limit_bytes_min >> 20);
 }
 
 }  // namespace spillway::server

@@ -134,5 +134,7 @@ bool is_loopback(std::string_view address);
 int worker_count(const Config& config, const SystemLimits& limits);
 // UINT64_MAX: unlimited.
 std::uint64_t memory_limit_bytes(const MemoryLimit& limit, const SystemLimits& limits);
+// For the log: "127 MiB (50 % of the cgroup's 254 MiB)".
+std::string describe_memory_limit(const MemoryLimit& limit, const SystemLimits& limits);
 
 }  // namespace spillway::server

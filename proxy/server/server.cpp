@@ -14,6 +14,7 @@
 
 #include "proxy/base/log.h"
 #include "proxy/server/guards.h"
+#include "proxy/server/pressure_monitor.h"
 #include "proxy/server/system_limits.h"
 
 namespace spillway::server {
@@ -150,14 +151,16 @@ int run_server(ServerOptions options) {
   fill_facts(shared, options, worker_total, listener.port());
   for (auto& worker : workers) worker->start();
   asio::signal_set signals(main_loop.io(), SIGTERM, SIGINT);
+  PressureMonitor pressure(main_loop, shared.memory, shared.pressure, open_pressure_source());
   int exit_code = 0;
   try {
     StartCheck(*workers.front(), options.check_shards).run_and_wait(main_loop);
     write_pid_file(options.config.process.pid_file_path);
     main_loop.io().restart();
+    pressure.start();
     listener.start(worker_list);
-    log::info("listening on port {} with {} workers, {} shards, memory limit {} MiB", listener.port(), worker_total,
-              options.routing->shards().size(), memory == UINT64_MAX ? 0 : memory >> 20);
+    log::info("listening on port {} with {} workers, {} shards, memory limit {}", listener.port(), worker_total,
+              options.routing->shards().size(), describe_memory_limit(options.config.memory_limit, limits));
     print_ready(listener);
     signals.async_wait([&](const boost::system::error_code& ec, int signal) {
       if (ec) return;
@@ -172,6 +175,7 @@ int run_server(ServerOptions options) {
     exit_code = 1;
   }
   listener.stop();
+  pressure.stop();
   stop_workers(shared, workers);
   const BudgetUsage left = shared.memory.usage();
   log::info("stopped; {} bytes are still reserved", left.used_bytes);

@@ -135,6 +135,30 @@ TEST_CASE("a_limit_is_never_below_the_least_and_unknown_memory_is_no_limit") {
   CHECK(memory_limit_bytes({}, SystemLimits{}) == std::numeric_limits<std::uint64_t>::max());
 }
 
+TEST_CASE("mounts_elsewhere_are_found_and_memory_high_is_a_limit") {
+  FakeRoot root;
+  root.write("/proc/self/cgroup", "0::/pod\n");
+  root.write("/proc/self/mountinfo", "41 31 0:38 / /groups rw,relatime - cgroup2 cgroup2 rw\n");
+  root.write("/groups/pod/cpu.max", "350000 100000\n");
+  root.write("/groups/pod/memory.max", "536870912\n");
+  root.write("/groups/pod/memory.high", "402653184\n");
+  const SystemLimits limits = root.read(16);
+  CHECK(workers_of(limits) == 4);
+  CHECK(limits.cgroup_memory_bytes == 384 * mib);
+  CHECK(memory_limit_bytes({}, limits) / mib == 191);
+}
+
+TEST_CASE("the_limit_is_told_with_what_it_was_derived_from") {
+  SystemLimits limits;
+  CHECK(describe_memory_limit({}, limits) == "none");
+  limits.memory_bytes = 1000 * mib;
+  CHECK(describe_memory_limit({}, limits) == "250 MiB (25 % of the machine's 1000 MiB, at least 64 MiB)");
+  limits.cgroup_memory_bytes = 400 * mib;
+  CHECK(describe_memory_limit({}, limits) == "200 MiB (50 % of the cgroup's 400 MiB, at least 64 MiB)");
+  CHECK(describe_memory_limit({MemoryLimit::Kind::bytes, 96 * mib}, limits) == "96 MiB");
+  CHECK(describe_memory_limit({MemoryLimit::Kind::unlimited, 0}, limits) == "none");
+}
+
 TEST_CASE("this_machine_has_cpus_and_memory") {
   const SystemLimits limits = read_system_limits();
   CHECK(limits.cpus > 0);
