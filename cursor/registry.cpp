@@ -67,7 +67,7 @@ std::int64_t CursorRegistry::emplace(Entry entry, SteadyNs now, CursorPtr cursor
   for (;;) {
     const std::int64_t id = random_cursor_id();
     Stripe& stripe = stripes_[stripe_of(id)];
-    absl::MutexLock lock(&stripe.mutex);
+    MutexLock lock(stripe.mutex);
     const auto [at, inserted] = stripe.entries.try_emplace(id);
     if (!inserted) continue;
     at->second = std::move(entry);
@@ -99,7 +99,7 @@ std::int64_t CursorRegistry::insert_checked_out(const ClusterCursor& cursor, Ste
 Result<CursorPtr> CursorRegistry::check_out(std::int64_t id, std::string_view ns,
                                             const CursorCaller& caller) {
   Stripe& stripe = stripes_[stripe_of(id)];
-  absl::MutexLock lock(&stripe.mutex);
+  MutexLock lock(stripe.mutex);
   const auto found = stripe.entries.find(id);
   if (found == stripe.entries.end() || found->second.ns != ns) {
     return Error(ErrorCode::cursor_not_found, not_found_text(id));
@@ -121,7 +121,7 @@ Result<CursorPtr> CursorRegistry::check_out(std::int64_t id, std::string_view ns
 
 CursorPtr CursorRegistry::check_in(CursorPtr cursor, SteadyNs now) {
   Stripe& stripe = stripes_[stripe_of(cursor->id)];
-  absl::MutexLock lock(&stripe.mutex);
+  MutexLock lock(stripe.mutex);
   const auto found = stripe.entries.find(cursor->id);
   if (found == stripe.entries.end()) return cursor;
   if (found->second.killed) {
@@ -135,7 +135,7 @@ CursorPtr CursorRegistry::check_in(CursorPtr cursor, SteadyNs now) {
 
 bool CursorRegistry::forget(std::int64_t id) {
   Stripe& stripe = stripes_[stripe_of(id)];
-  absl::MutexLock lock(&stripe.mutex);
+  MutexLock lock(stripe.mutex);
   const auto found = stripe.entries.find(id);
   if (found == stripe.entries.end()) return true;
   const bool was_killed = found->second.killed;
@@ -145,14 +145,14 @@ bool CursorRegistry::forget(std::int64_t id) {
 
 bool CursorRegistry::killed(std::int64_t id) const {
   const Stripe& stripe = stripes_[stripe_of(id)];
-  absl::MutexLock lock(&stripe.mutex);
+  MutexLock lock(stripe.mutex);
   const auto found = stripe.entries.find(id);
   return found == stripe.entries.end() || found->second.killed;
 }
 
 CursorRegistry::Killed CursorRegistry::kill(std::int64_t id, std::string_view ns) {
   Stripe& stripe = stripes_[stripe_of(id)];
-  absl::MutexLock lock(&stripe.mutex);
+  MutexLock lock(stripe.mutex);
   const auto found = stripe.entries.find(id);
   if (found == stripe.entries.end() || found->second.ns != ns || found->second.killed) {
     return {KillOutcome::not_found, nullptr};
@@ -170,7 +170,7 @@ std::vector<CursorPtr> CursorRegistry::kill_sessions(
     const std::function<bool(std::string_view lsid)>& matches) {
   std::vector<CursorPtr> taken;
   for (Stripe& stripe : stripes_) {
-    absl::MutexLock lock(&stripe.mutex);
+    MutexLock lock(stripe.mutex);
     for (auto at = stripe.entries.begin(); at != stripe.entries.end();) {
       auto here = at++;
       if (!matches(here->second.lsid)) continue;
@@ -192,7 +192,7 @@ std::vector<CursorPtr> CursorRegistry::kill_all() {
 std::vector<CursorPtr> CursorRegistry::expire(SteadyNs not_after, bool with_sessions) {
   std::vector<CursorPtr> taken;
   for (Stripe& stripe : stripes_) {
-    absl::MutexLock lock(&stripe.mutex);
+    MutexLock lock(stripe.mutex);
     for (auto at = stripe.entries.begin(); at != stripe.entries.end();) {
       auto here = at++;
       const Entry& entry = here->second;
@@ -209,7 +209,7 @@ std::vector<CursorPtr> CursorRegistry::expire(SteadyNs not_after, bool with_sess
 CursorCounts CursorRegistry::counts() const {
   CursorCounts counts;
   for (const Stripe& stripe : stripes_) {
-    absl::MutexLock lock(&stripe.mutex);
+    MutexLock lock(stripe.mutex);
     counts.timed_out += stripe.timed_out;
     counts.total_opened += stripe.opened;
     for (const auto& [id, entry] : stripe.entries) {
@@ -230,7 +230,7 @@ CursorCounts CursorRegistry::counts() const {
 std::vector<IdleCursor> CursorRegistry::idle() const {
   std::vector<IdleCursor> rows;
   for (const Stripe& stripe : stripes_) {
-    absl::MutexLock lock(&stripe.mutex);
+    MutexLock lock(stripe.mutex);
     for (const auto& [id, entry] : stripe.entries) {
       if (!entry.cursor) continue;
       const ClusterCursor& c = *entry.cursor;

@@ -13,8 +13,9 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/synchronization/mutex.h"
+
 #include "allocator/limits.h"
+#include "allocator/mutex.h"
 #include "cursor/cursor.h"
 
 namespace spillway {
@@ -97,7 +98,7 @@ class CursorRegistry {
     bool multi_target = false, no_timeout = false;
   };
   struct alignas(64) Stripe {
-    mutable absl::Mutex mutex;
+    mutable Mutex mutex;
     absl::flat_hash_map<std::int64_t, Entry> entries ABSL_GUARDED_BY(mutex);
     std::uint64_t timed_out ABSL_GUARDED_BY(mutex) = 0;
     std::uint64_t opened ABSL_GUARDED_BY(mutex) = 0;

@@ -85,7 +85,7 @@ TransactionTable::Statement TransactionTable::statement(std::string_view lsid,
   Statement result;
   Stripe& stripe = stripe_of(lsid);
   const std::string key(lsid);
-  const absl::MutexLock lock(&stripe.mutex);
+  const MutexLock lock(stripe.mutex);
   auto found = stripe.entries.find(key);
   if (found != stripe.entries.end() && found->second.last_used + lifetime <= now) {
     stripe.entries.erase(found);
@@ -130,7 +130,7 @@ Result<std::optional<TransactionTable::Ending>> TransactionTable::commit(std::st
                                                                          std::int64_t txn_number,
                                                                          TimePoint now) {
   Stripe& stripe = stripe_of(lsid);
-  const absl::MutexLock lock(&stripe.mutex);
+  const MutexLock lock(stripe.mutex);
   const auto found = stripe.entries.find(std::string(lsid));
   if (found == stripe.entries.end() || found->second.txn_number < txn_number)
     return std::optional<Ending>();
@@ -147,7 +147,7 @@ Result<std::optional<TransactionTable::Ending>> TransactionTable::commit(std::st
 Result<TransactionTable::Ending> TransactionTable::abort(std::string_view lsid,
                                                          std::int64_t txn_number, TimePoint now) {
   Stripe& stripe = stripe_of(lsid);
-  const absl::MutexLock lock(&stripe.mutex);
+  const MutexLock lock(stripe.mutex);
   const auto found = stripe.entries.find(std::string(lsid));
   if (found == stripe.entries.end() || found->second.txn_number < txn_number) {
     return no_such_transaction(txn_number,
@@ -172,7 +172,7 @@ Result<TransactionTable::Ending> TransactionTable::abort(std::string_view lsid,
 std::optional<Transaction> TransactionTable::find(std::string_view lsid,
                                                   std::int64_t txn_number) const {
   const Stripe& stripe = stripe_of(lsid);
-  const absl::MutexLock lock(&stripe.mutex);
+  const MutexLock lock(stripe.mutex);
   const auto found = stripe.entries.find(std::string(lsid));
   if (found == stripe.entries.end() || found->second.txn_number != txn_number) return std::nullopt;
   return found->second;
@@ -182,7 +182,7 @@ std::vector<OpenTransaction> TransactionTable::end_sessions(
     const std::function<bool(std::string_view lsid)>& matches) {
   std::vector<OpenTransaction> open;
   for (Stripe& stripe : stripes_) {
-    const absl::MutexLock lock(&stripe.mutex);
+    const MutexLock lock(stripe.mutex);
     absl::erase_if(stripe.entries, [&](const auto& entry) {
       if (!matches(entry.first)) return false;
       const Transaction& transaction = entry.second;
@@ -198,7 +198,7 @@ std::vector<OpenTransaction> TransactionTable::end_sessions(
 std::size_t TransactionTable::size() const {
   std::size_t sum = 0;
   for (const Stripe& stripe : stripes_) {
-    const absl::MutexLock lock(&stripe.mutex);
+    const MutexLock lock(stripe.mutex);
     sum += stripe.entries.size();
   }
   return sum;

@@ -15,7 +15,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/synchronization/mutex.h"
+
+#include "allocator/mutex.h"
 #include "proxy/base/clock.h"
 #include "proxy/catalog/chunk_map.h"
 #include "proxy/exec/context.h"
@@ -82,7 +83,7 @@ class TransactionTable {
  private:
   static constexpr std::size_t stripe_count = 16;
   struct alignas(64) Stripe {
-    mutable absl::Mutex mutex;
+    mutable Mutex mutex;
     absl::flat_hash_map<std::string, Transaction> entries ABSL_GUARDED_BY(mutex);
   };
   Stripe& stripe_of(std::string_view lsid) noexcept;
