@@ -46,7 +46,8 @@ struct Fanned {
   std::vector<ShardAnswer> answers;  // views into outcomes
 };
 
-Task<Fanned> fan_out(Context& context, const Request& request, const catalog::ShardSet& shards,
+// The shards by value: callers give what routing() computes.
+Task<Fanned> fan_out(Context& context, const Request& request, catalog::ShardSet shards,
                      shard::CallOptions options) {
   BsonDoc scratch;
   const shard::Command command = forward_command(request, scratch);

@@ -50,7 +50,7 @@ Task<Result<Response>> forward_whole(Context& context, const Request& request, c
   co_return passthrough(*std::move(reply));
 }
 
-Task<std::vector<ShardOutcome>> scatter(Context& context, const Request& request, const catalog::ShardSet& shards,
+Task<std::vector<ShardOutcome>> scatter(Context& context, const Request& request, catalog::ShardSet shards,
                                         DocView body) {
   std::vector<ShardCommand> commands;
   for (const catalog::ShardIndex shard : shards) commands.push_back({shard, shard::Command::of_body(body), {}});

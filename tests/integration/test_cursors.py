@@ -242,6 +242,11 @@ def test_documents_of_almost_16_mb(client, name, shard_kind):
     collection.drop()
 
 
+def idle_cursors(client):
+    rows = client.admin.aggregate([{"$currentOp": {"idleCursors": True}}])
+    return {row["cursor"]["cursorId"] for row in rows if row["type"] == "idleCursor"}
+
+
 @pytest.mark.proxy_only
 @pytest.mark.parametrize("name", ["users", "plain"])
 def test_idle_cursor_times_out(client, name, shard_kind):
@@ -259,12 +264,11 @@ def test_idle_cursor_times_out(client, name, shard_kind):
         code = None
         # A cursor in use is kept; the idle one goes.
         timed_out = client.admin.command("serverStatus")["metrics"]["cursor"]["timedOut"]
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and cursor_id in idle_cursors(client):
             client.app.command("getMore", used, collection=name, batchSize=1)
-            status = client.admin.command("serverStatus")["metrics"]["cursor"]
-            if status["timedOut"] > timed_out:
-                break
             time.sleep(0.25)
+        counted = client.admin.command("serverStatus")["metrics"]["cursor"]["timedOut"]
+        assert counted > timed_out
         try:
             client.app.command("getMore", cursor_id, collection=name, batchSize=1)
         except OperationFailure as error:

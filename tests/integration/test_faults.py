@@ -215,7 +215,7 @@ def test_client_that_vanishes_in_the_middle(hurt):
 def test_stops_cleanly_with_open_cursors(hurt):
     _, proxy, load, running = hurt
     clients = []
-    for _ in range(100):
+    for _ in range(60):  # FerretDB stops answering at about 100 open cursors
         wire = WireClient(proxy.port)
         assert wire.command({"find": "ranged", "batchSize": 2, "$db": "app"}).document[
             "cursor"]["id"]
