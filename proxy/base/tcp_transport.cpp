@@ -1,6 +1,7 @@
 #include "proxy/base/tcp_transport.h"
 
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <boost/asio/ip/basic_resolver.hpp>
@@ -51,6 +52,11 @@ class TcpTransport final : public Transport {
   }
 
   Loop& loop() noexcept override { return loop_; }
+
+  bool peer_hung_up() const noexcept override {
+    pollfd one{const_cast<TcpSocket&>(socket_).native_handle(), POLLRDHUP, 0};
+    return ::poll(&one, 1, 0) > 0 && (one.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0;
+  }
 
   IoResult try_read(MutableBytes into) override {
     for (;;) {
@@ -158,6 +164,22 @@ Error connect_error(bool timed_out, const std::string& host, std::uint16_t port,
 
 std::unique_ptr<Transport> make_tcp_transport(Loop& loop, TcpSocket socket, const TcpOptions& options) {
   return std::make_unique<TcpTransport>(loop, std::move(socket), options);
+}
+
+std::unique_ptr<Transport> adopt_tcp_transport(Loop& loop, FileDescriptor connected,
+                                               const TcpOptions& options) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (::getsockname(connected.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    return nullptr;
+  }
+  TcpSocket socket(loop.io().get_executor());
+  error_code failed;
+  socket.assign(address.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(),
+                connected.get(), failed);
+  if (failed) return nullptr;
+  connected.release();
+  return make_tcp_transport(loop, std::move(socket), options);
 }
 
 Task<Result<std::unique_ptr<Transport>>> TcpNetwork::connect(std::string host, std::uint16_t port,

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "proxy/base/file_descriptor.h"
 #include "proxy/base/transport.h"
 
 namespace spillway {
@@ -21,6 +22,10 @@ struct TcpOptions {
 // Takes a connected socket; sets non-blocking, TCP_NODELAY and the options.
 std::unique_ptr<Transport> make_tcp_transport(Loop& loop, TcpSocket socket,
                                               const TcpOptions& options = {});
+
+// The same of an accepted connection; null if the descriptor is none.
+std::unique_ptr<Transport> adopt_tcp_transport(Loop& loop, FileDescriptor connected,
+                                               const TcpOptions& options = {});
 
 class TcpNetwork final : public Network {
  public:

@@ -56,6 +56,8 @@ class Transport {
   virtual void close() = 0;
   // Closes with a reset, so that the peer cannot take what it has for the whole.
   virtual void reset() = 0;
+  // Has the peer ended its stream, or the connection broken? What it sent before may still be unread.
+  virtual bool peer_hung_up() const noexcept = 0;
   virtual const std::string& peer() const noexcept = 0;   // "127.0.0.1:5000"
   virtual const std::string& local() const noexcept = 0;  // our end
 };

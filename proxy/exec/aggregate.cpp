@@ -160,7 +160,7 @@ Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const
   auto failed = co_await opening;
   if (failed) co_return *failed;
   auto answering = answer_first_batch(context, std::move(cursor), aggregate.batch_size, aggregate.batch_size_given,
-                                      false, request.deadline);
+                                      false, request);
   co_return co_await answering;
 }
 

@@ -93,7 +93,7 @@ Task<Response> run_command(Context& context, Client& client, const Request& requ
   client.running = &request;
   client.running_since = Clock::now();
   client.operation_id = context.shared.next_operation_id.fetch_add(1, std::memory_order_relaxed);
-  client.kill_requested = false;
+  client.interrupt.clear();
   auto handling = spec->handler(context, client, request);
   auto result = co_await handling;
   client.running = nullptr;

@@ -51,7 +51,7 @@ Task<Result<Response>> answer_documents(Context& context, Client& client, const 
   cursor->stage = std::make_unique<ListedStage>(std::move(documents));
   cursor->stage_finished = true;
   auto answering = answer_first_batch(context, std::move(cursor), batch_size, batch_size_given, single_batch,
-                                      request.deadline);
+                                      request);
   co_return co_await answering;
 }
 

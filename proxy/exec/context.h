@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
-#include "absl/synchronization/mutex.h"
 #include "allocator/budget.h"
 #include "allocator/pressure.h"
 #include "cursor/registry.h"
@@ -19,6 +18,7 @@
 #include "proxy/catalog/routing.h"
 #include "proxy/exec/metrics.h"
 #include "proxy/shard/gateway.h"
+#include "proxy/shard/interrupt.h"
 
 namespace spillway::exec {
 
@@ -102,7 +102,8 @@ struct Client {
   const Request* running = nullptr;
   TimePoint running_since{};
   std::int64_t operation_id = 0;
-  bool kill_requested = false;  // the operation ends with Interrupted(11601) at its next step
+  // killOp and a client that left: reads end at once, writes before their next statement.
+  shard::Interrupt interrupt;
 };
 
 }  // namespace spillway::exec

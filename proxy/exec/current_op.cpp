@@ -80,7 +80,7 @@ void append_running(BsonWriter& out, const Client& client, const CurrentOpOption
   out.append("secs_running", micros / 1'000'000).append("microsecs_running", micros);
   out.append("op", operation_kind(request.name)).append("ns", operation_namespace(request));
   append_command(out, request.body, options.truncate_operations);
-  if (client.kill_requested) out.append("killPending", true);
+  if (client.interrupt.requested() != nullptr) out.append("killPending", true);
   out.append("numYields", std::int32_t{0});
 }
 

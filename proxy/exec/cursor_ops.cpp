@@ -216,7 +216,8 @@ Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Repl
   return {};
 }
 
-Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint deadline) {
+Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint deadline,
+                              shard::Interrupt* interrupt) {
   std::vector<BsonDoc> bodies;
   std::vector<ShardCommand> commands;
   std::vector<std::size_t> remotes;
@@ -232,6 +233,7 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint
   shard::CallOptions options;
   options.budget = &context.shared.cursor_memory;
   options.deadline = deadline;
+  options.interrupt = interrupt;
   options.bulk = true;
   auto calls = call_shards(context, commands, options);
   auto outcomes = co_await calls;
@@ -258,6 +260,9 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint
 Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimits limits,
                               BatchBuilder& out) {
   for (;;) {
+    if (limits.interrupt != nullptr && limits.interrupt->requested() != nullptr) {
+      co_return *limits.interrupt->requested();
+    }
     if (limits.documents_max > 0 && static_cast<std::int64_t>(out.count()) >= limits.documents_max) break;
     if (cursor.stage) {
       bool full = false;
@@ -273,7 +278,7 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
       // Without a size to reach, what the shards have sent so far is a batch.
       const bool may_stop = limits.documents_max == 0 && out.count() > 0;
       if (may_stop && cursor.sort_keys == SortKeySource::none) break;
-      auto fetch = fetch_more(context, cursor, limits.deadline);
+      auto fetch = fetch_more(context, cursor, limits.deadline, limits.interrupt);
       auto fetched = co_await fetch;
       if (fetched.has_error()) co_return fetched.error();
       continue;
@@ -386,10 +391,11 @@ CursorPtr make_cursor(const Client& client, const Request& request, std::string_
 }
 
 Task<Result<Response>> answer_first_batch(Context& context, CursorPtr cursor, std::int64_t batch_size,
-                                          bool batch_size_given, bool single_batch, TimePoint deadline) {
+                                          bool batch_size_given, bool single_batch, const Request& request) {
   BatchBuilder batch(context.shared.reply_memory);
   if (!batch_size_given || batch_size > 0) {
-    const FillLimits limits{batch_size_given ? batch_size : limits::first_batch_documents_default, deadline};
+    const FillLimits limits{batch_size_given ? batch_size : limits::first_batch_documents_default,
+                            request.deadline, request.interrupt};
     auto filling = fill_batch(context, *cursor, limits, batch);
     auto filled = co_await filling;
     if (filled.has_error()) {

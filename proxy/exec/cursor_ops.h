@@ -11,6 +11,7 @@ namespace spillway::exec {
 struct FillLimits {
   std::int64_t documents_max = 0;  // 0: as many as fit into 16 MiB
   TimePoint deadline = time_point_never;
+  shard::Interrupt* interrupt = nullptr;
 };
 
 // Moves documents from the cursor (buffers, then its shards) into `out`: until documents_max, 16 MiB, the end, or,
@@ -18,7 +19,8 @@ struct FillLimits {
 Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimits limits, BatchBuilder& out);
 
 // Asks every open remote that has no document for its next batch, in parallel.
-Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint deadline);
+Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint deadline,
+                              shard::Interrupt* interrupt);
 
 // The command {getMore: …} for one remote; `batch_size` 0 leaves the field out.
 BsonDoc remote_get_more(const ClusterCursor& cursor, const RemoteCursor& remote, std::int64_t batch_size,
@@ -42,7 +44,7 @@ std::int64_t steady_ns() noexcept;
 // Fills the first batch of a cursor whose remotes are open, registers it if anything is left, and answers.
 // Ends the cursor on failure.
 Task<Result<Response>> answer_first_batch(Context& context, CursorPtr cursor, std::int64_t batch_size,
-                                          bool batch_size_given, bool single_batch, TimePoint deadline);
+                                          bool batch_size_given, bool single_batch, const Request& request);
 
 // A cursor for this request, without remotes: namespace, session, owner, originating command.
 CursorPtr make_cursor(const Client& client, const Request& request, std::string_view collection);

@@ -202,7 +202,7 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
   auto failed = co_await opening;
   if (failed) co_return *failed;
   auto answering = answer_first_batch(context, std::move(cursor), find.batch_size, find.batch_size_given,
-                                      find.single_batch, request.deadline);
+                                      find.single_batch, request);
   co_return co_await answering;
 }
 

@@ -89,6 +89,7 @@ shard::CallOptions read_options(Context& context, const Request& request) {
   options.read_preference = request.has_read_preference ? &request.read_preference : nullptr;
   options.retry = request.in_transaction ? shard::RetryPolicy::none : shard::RetryPolicy::idempotent;
   options.deadline = request.deadline;
+  options.interrupt = request.interrupt;
   options.budget = &context.shared.reply_memory;
   return options;
 }

@@ -58,9 +58,10 @@ Result<GetMoreArguments> parse_get_more(const Request& request) {
   return arguments;
 }
 
-Task<Result<Response>> get_more_on_many(Context& context, CursorPtr cursor, std::int64_t batch_size) {
+Task<Result<Response>> get_more_on_many(Context& context, CursorPtr cursor, std::int64_t batch_size,
+                                        shard::Interrupt* interrupt) {
   BatchBuilder batch(context.shared.reply_memory);
-  auto filling = fill_batch(context, *cursor, {batch_size, time_point_never}, batch);
+  auto filling = fill_batch(context, *cursor, {batch_size, time_point_never, interrupt}, batch);
   auto filled = co_await filling;
   const std::int64_t id = cursor->id;
   if (filled.has_error()) {
@@ -111,7 +112,7 @@ Task<Result<Response>> get_more_command(Context& context, Client& client, const 
                                          arguments->await_ms);
     co_return co_await getting;
   }
-  auto getting = get_more_on_many(context, std::move(cursor), arguments->batch_size);
+  auto getting = get_more_on_many(context, std::move(cursor), arguments->batch_size, request.interrupt);
   co_return co_await getting;
 }
 

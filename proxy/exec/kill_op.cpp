@@ -55,7 +55,8 @@ Task<Result<Response>> kill_op_command(Context& context, Client&, const Request&
         [id = target->operation_id](const Context& worker) {
           for (Client* client : worker.clients) {
             if (client->running == nullptr || client->operation_id != id) continue;
-            client->kill_requested = true;
+            client->interrupt.request(
+                Error(ErrorCode::interrupted, "operation was interrupted"));
             return true;
           }
           return false;

@@ -38,6 +38,7 @@ struct Metrics {
   Counter streamed_replies, streamed_bytes, stream_failures;
   Counter cursors_more_than_one_batch;
   Counter asserts_user;
+  Counter killed_due_to_client_disconnect;  // operations
 };
 
 }  // namespace spillway::exec

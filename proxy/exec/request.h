@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "proxy/base/clock.h"
+#include "proxy/shard/interrupt.h"
 #include "proxy/shard/read_preference.h"
 #include "proxy/wire/op_msg.h"
 
@@ -29,6 +30,7 @@ struct Request {
   bool in_transaction = false;               // autocommit: false
   bool start_transaction = false;
   ValueView comment;
+  shard::Interrupt* interrupt = nullptr;     // ends what it waits for on shards; null: nothing does
   // The body holds fields that must not reach a shard ($clusterTime, apiVersion, …): forwarding must rebuild it.
   bool strips_fields = false;
 

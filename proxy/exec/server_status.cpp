@@ -146,6 +146,10 @@ void metrics(BsonWriter& out, const Context& context, const Facts&) {
   append_open_cursors(out, counts);
   out.append("bufferedBytes", as_long(counts.buffered_bytes));
   out.end();
+  out.begin_document("operation");
+  out.append("killedDueToClientDisconnect",
+             as_long(all.killed_due_to_client_disconnect.value()));
+  out.end();
   // Replies that passed from a shard to a client in pieces.
   out.begin_document("streams");
   out.append("replies", as_long(all.streamed_replies.value()));

@@ -210,6 +210,7 @@ Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& re
   shard::CallOptions options;
   options.budget = &context.shared.reply_memory;
   options.host = shard::HostAddress{remote.host, remote.port};
+  options.interrupt = request.interrupt;
   options.stream = may_stream(request);
   options.bulk = true;
   auto call = context.gateway.call(remote.shard, shard::Command::of_body(body), options);

@@ -102,7 +102,7 @@ Result<std::vector<PlannedWrite>> plan(const WriteCommand& command,
 
 Task<Result<Response>> run_rounds(WriteRun& run, const Client& client) {
   for (;;) {
-    if (client.kill_requested) co_return Error(ErrorCode::interrupted, "operation was interrupted");
+    if (const Error* why = client.interrupt.requested()) co_return *why;
     WriteRound round = run.batch.next();
     if (round.finished()) break;
     if (round.failed) {

@@ -1,12 +1,15 @@
 #include "proxy/server/listener.h"
 
 #include <fmt/format.h>
+#include <sys/socket.h>
 
 #include <boost/asio/ip/v6_only.hpp>
 
 #include <algorithm>
 #include <chrono>
+#include <cerrno>
 #include <stdexcept>
+#include <system_error>
 
 #include "proxy/base/log.h"
 
@@ -14,6 +17,9 @@ namespace spillway::server {
 
 namespace {
 using boost::system::error_code;
+
+// So that a flood of clients does not keep signals waiting.
+constexpr int accepts_per_turn = 64;
 
 asio::ip::tcp::endpoint resolve(Loop& loop, const std::string& address, std::uint16_t port) {
   error_code ec;
@@ -40,6 +46,7 @@ Listener::Listener(Loop& loop, exec::Shared& shared, const std::vector<std::stri
     if (!ec && endpoint.address().is_v6()) acceptor->set_option(asio::ip::v6_only(true), ec);
     if (!ec) acceptor->bind(endpoint, ec);
     if (!ec) acceptor->listen(backlog, ec);
+    if (!ec) acceptor->non_blocking(true, ec);
     if (ec) {
       throw std::runtime_error(fmt::format("cannot listen on {}:{}: {}", address, port_, ec.message()));
     }
@@ -51,7 +58,7 @@ Listener::Listener(Loop& loop, exec::Shared& shared, const std::vector<std::stri
 
 void Listener::start(std::vector<Worker*> workers) {
   workers_ = std::move(workers);
-  for (std::size_t i = 0; i < acceptors_.size(); ++i) accept_next(i);
+  for (std::size_t i = 0; i < acceptors_.size(); ++i) await_clients(i);
 }
 
 void Listener::stop() {
@@ -68,37 +75,42 @@ Worker& Listener::least_loaded() const {
   });
 }
 
-void Listener::accept_next(std::size_t index) {
-  Worker& worker = least_loaded();
-  // The socket is born on the worker's loop; only its number crosses threads.
-  acceptors_[index]->async_accept(
-      worker.loop().io().get_executor(), [this, index](const error_code& ec, TcpSocket socket) {
-        if (stopped_) return;
-        if (ec) {
-          log::warning("accept failed: {}", ec.message());
-          // Out of file descriptors, most likely: try again when some may have been closed.
-          auto timer = std::make_shared<asio::steady_timer>(loop_.io(), std::chrono::milliseconds(100));
-          timer->async_wait([this, index, timer](const error_code&) {
-            if (!stopped_) accept_next(index);
-          });
-          return;
-        }
-        if (shared_.connections_current.load() >= connections_max_) {
-          error_code ignored;
-          socket.close(ignored);
-          log::warning("connection refused: net.maxIncomingConnections ({}) is reached", connections_max_);
-        } else {
-          shared_.connections_total.fetch_add(1, std::memory_order_relaxed);
-          Worker* owner = workers_.front();
-          for (Worker* candidate : workers_) {
-            if (&asio::query(socket.get_executor(), asio::execution::context) == &candidate->loop().io()) {
-              owner = candidate;
-            }
-          }
-          owner->adopt(std::move(socket), next_connection_id_++);
-        }
-        accept_next(index);
-      });
+void Listener::await_clients(std::size_t index) {
+  acceptors_[index]->async_wait(Acceptor::wait_read, [this, index](const error_code& ec) {
+    if (stopped_) return;
+    const bool more = !ec && accept_clients(*acceptors_[index]);
+    if (more) {
+      await_clients(index);
+      return;
+    }
+    // Out of file descriptors, most likely: try again when some may have been closed.
+    auto timer = std::make_shared<asio::steady_timer>(loop_.io(), std::chrono::milliseconds(100));
+    timer->async_wait([this, index, timer](const error_code&) {
+      if (!stopped_) await_clients(index);
+    });
+  });
+}
+
+// The descriptor alone crosses threads: a socket object belongs to the loop that it was made for.
+bool Listener::accept_clients(Acceptor& acceptor) {
+  for (int turn = 0; turn < accepts_per_turn; ++turn) {
+    FileDescriptor client(::accept4(acceptor.native_handle(), nullptr, nullptr,
+                                    SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!client) {
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      log::warning("accept failed: {}", std::generic_category().message(errno));
+      return false;
+    }
+    if (shared_.connections_current.load() >= connections_max_) {
+      log::warning("connection refused: net.maxIncomingConnections ({}) is reached",
+                   connections_max_);
+      continue;
+    }
+    shared_.connections_total.fetch_add(1, std::memory_order_relaxed);
+    least_loaded().adopt(std::move(client), next_connection_id_++);
+  }
+  return true;
 }
 
 }  // namespace spillway::server

@@ -26,7 +26,9 @@ class Listener {
 
  private:
   using Acceptor = asio::basic_socket_acceptor<asio::ip::tcp, asio::io_context::executor_type>;
-  void accept_next(std::size_t index);
+  void await_clients(std::size_t index);
+  // Takes the clients that wait. False: it failed, and would again at once.
+  bool accept_clients(Acceptor& acceptor);
   Worker& least_loaded() const;
 
   Loop& loop_;

@@ -18,6 +18,9 @@ namespace spillway::server {
 
 namespace {
 
+// Shorter operations are not worth a look at their client's socket.
+constexpr Duration absence_noticed_after = std::chrono::milliseconds(250);
+
 bool is_hello_name(std::string_view name) noexcept {
   return name == "hello" || name == "isMaster" || name == "ismaster";
 }
@@ -70,6 +73,14 @@ Task<void> Session::run() {
     if (!go_on || closing_) break;
   }
   transport_->close();
+}
+
+void Session::notice_absent_client(TimePoint now) {
+  if (client_.running == nullptr || now - client_.running_since < absence_noticed_after) return;
+  if (client_.interrupt.requested() != nullptr || !transport_->peer_hung_up()) return;
+  environment_.context.shared.metrics.killed_due_to_client_disconnect.add();
+  client_.interrupt.request(Error(ErrorCode::client_disconnect,
+                                  "operation was interrupted because a client disconnected"));
 }
 
 Task<Session::ReadOutcome> Session::read_message() {
@@ -208,6 +219,7 @@ Task<bool> Session::handle_op_msg() {
     auto writing = write_response(response);
     co_return co_await writing;
   }
+  request->interrupt = &client_.interrupt;
   if (is_hello_name(request->name)) {
     auto answering = answer_hello(*request, parsed->has_flag(wire::flags::exhaust_allowed));
     co_return co_await answering;

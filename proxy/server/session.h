@@ -35,6 +35,8 @@ class Session {
   Task<void> run();
   // Wakes run() up to end: for a shutdown. The request under way is finished first if `drain`.
   void close(bool drain);
+  // Ends the reads of an operation that has run for a while if its client has left. Called now and then.
+  void notice_absent_client(TimePoint now);
 
  private:
   enum class ReadOutcome : std::uint8_t { message, ended };

@@ -34,11 +34,12 @@ void Worker::start() {
   }
 }
 
-void Worker::adopt(TcpSocket socket, std::int64_t connection_id) {
+void Worker::adopt(FileDescriptor client, std::int64_t connection_id) {
   connections_.fetch_add(1, std::memory_order_relaxed);
-  loop_.post([this, socket = std::move(socket), connection_id]() mutable {
-    serve(make_tcp_transport(loop_, std::move(socket), options_.client_socket), connection_id);
+  loop_.post([this, client = std::move(client), connection_id]() mutable {
     connections_.fetch_sub(1, std::memory_order_relaxed);  // serve() counts it from now on
+    auto transport = adopt_tcp_transport(loop_, std::move(client), options_.client_socket);
+    if (transport) serve(std::move(transport), connection_id);
   });
 }
 
@@ -76,6 +77,7 @@ Task<void> Worker::housekeeping() {
     co_await loop_.sleep_for(tick);
     const TimePoint now = Clock::now();
     gateway_->tick(now);
+    for (Session* session : sessions_) session->notice_absent_client(now);
     // One worker reaps for all: the registry is shared.
     if (context_.worker == 0 && now >= next_reap) {
       next_reap = now + std::chrono::seconds(shared_.parameters.cursor_monitor_frequency_secs.load());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "proxy/base/file_descriptor.h"
 #include "proxy/base/tcp_transport.h"
 #include "proxy/exec/context.h"
 #include "proxy/server/session.h"
@@ -30,7 +31,7 @@ class Worker {
   // Starts housekeeping; with a thread of its own unless the drive is manual.
   void start();
   // Any thread: serves this client from now on.
-  void adopt(TcpSocket socket, std::int64_t connection_id);
+  void adopt(FileDescriptor socket, std::int64_t connection_id);
   // The worker's thread.
   void serve(std::unique_ptr<Transport> transport, std::int64_t connection_id);
 

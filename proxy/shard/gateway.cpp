@@ -10,6 +10,7 @@
 #include "proxy/base/log.h"
 #include "proxy/shard/connection.h"
 #include "proxy/shard/connection_string.h"
+#include "proxy/shard/interrupt.h"
 #include "proxy/shard/remote_shard.h"
 #include "proxy/shard/reply_verdict.h"
 #include "proxy/wire/compression.h"
@@ -137,6 +138,9 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
   RemoteShard& shard = *shards_[index];
   TimePoint patience_end = time_point_never;  // for waits; set when there is one
   for (int sends = 1;; ++sends) {
+    if (options.interrupt != nullptr && options.interrupt->requested() != nullptr) {
+      co_return *options.interrupt->requested();
+    }
     auto leased = shard.try_lease(options);
     if (leased.has_value() && !*leased) {
       if (patience_end == time_point_never) patience_end = Clock::now() + shard.connect_timeout();
@@ -151,6 +155,9 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
         co_return *std::move(ended.reply);
       }
       failure = std::move(ended.failure);
+      if (options.interrupt != nullptr && options.interrupt->requested() != nullptr) {
+        co_return *options.interrupt->requested();
+      }
       // A long-running command does not use up the patience for finding another host.
       if (sends == 1) patience_end = Clock::now() + shard.connect_timeout();
     } else {
@@ -185,6 +192,7 @@ Task<Result<Lease>> GatewayImpl::lease(RemoteShard& shard, const CallOptions& op
 Task<GatewayImpl::Attempt> GatewayImpl::attempt(RemoteShard& shard, Lease lease,
                                                 const Command& command,
                                                 const CallOptions& options) {
+  const Interruptible interruptible(options.interrupt, *lease);
   auto sending = lease->send(command, options.deadline);
   const bool sent = co_await sending;
   if (!sent) {

@@ -25,6 +25,7 @@ namespace spillway::shard {
 
 class Connection;  // connection.h
 class Pool;        // pool.h
+class Interrupt;   // interrupt.h
 
 // A shard as configuration names it. The index is its position in the routing snapshot.
 struct ShardAddress {
@@ -69,6 +70,7 @@ struct CallOptions {
   RetryPolicy retry = RetryPolicy::none;
   TimePoint deadline = time_point_never;  // maxTimeMS; a long query alone is never cut
   MemoryBudget* budget = nullptr;         // pays for the reply. REQUIRED
+  Interrupt* interrupt = nullptr;  // may end the call; outlives it
   bool stream = false;  // a reply over reply_complete_bytes_max may come as a stream
   bool bulk = false;  // a getMore or scan: must not take the connections kept for point operations
 };

@@ -164,6 +164,70 @@ TEST_CASE("a cursor is killed while a getMore works on it") {
   CHECK(code_of(call(world, *second, get_more(id))) == 43);
 }
 
+TEST_CASE("killOp ends a read that waits for its shards, at once") {
+  SimWorldOptions options = sharded_world(2, 20);
+  options.workers = 2;
+  SimWorld world(std::move(options));
+  store_documents(world, 20);
+  auto first = world.client(0);
+  auto second = world.client(1);
+  const std::string command = GENERATE(
+      std::string(scatter_find), std::string(R"({"find": "docs", "filter": {"_id": 1}, "$db": "app"})"),
+      std::string("getMore"));
+  const bool more = command == "getMore";
+  const BsonDoc asked =
+      json(more ? get_more(cursor_id(call(world, *first, scatter_find)), 9) : command);
+  for (std::size_t i = 0; i < 2; ++i) world.shard(i).delay = minutes(5);
+  auto pending = start(world, *first, asked);
+  world.run_for(seconds(1));
+  const BsonDoc ops = call(world, *second, R"({"aggregate": 1, "cursor": {}, "$db": "admin",
+      "pipeline": [{"$currentOp": {"localOps": true}}]})");
+  std::int64_t op = 0;
+  for (const BsonDoc& row : batch_of(ops)) {
+    const ValueView command_of = row.view()["command"];
+    if (command_of.is_document() && command_of.as_document()["$db"].is_string() &&
+        command_of.as_document()["$db"].as_string() == "app") {
+      op = row.view()["opid"].to_int64().value_or(0);
+    }
+  }
+  INFO(command << to_json(ops));
+  REQUIRE(op != 0);
+  CHECK(is_ok(call(world, *second, fmt::format(R"({{"killOp": 1, "op": {}, "$db": "admin"}})", op))));
+  CHECK(world.run_until([&] { return pending->done; }, seconds(1)));
+  REQUIRE(pending->reply.has_value());
+  INFO(to_json(*pending->reply));
+  CHECK(code_of(*pending->reply) == 11601);
+  for (std::size_t i = 0; i < 2; ++i) world.shard(i).delay = {};
+  // The next operation of that connection is not concerned.
+  CHECK(is_ok(call(world, *first, R"({"find": "docs", "filter": {"_id": 1}, "$db": "app"})")));
+  world.run_for(minutes(6));
+  CHECK(world.shared().cursors.counts().open_total == 0);
+  first->close();
+  second->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
+TEST_CASE("a client that leaves ends its read") {
+  SimWorld world(sharded_world(2, 20));
+  store_documents(world, 20);
+  auto client = world.client();
+  const std::string command = GENERATE(
+      std::string(scatter_find), std::string(R"({"find": "docs", "filter": {"_id": 1}, "$db": "app"})"));
+  for (std::size_t i = 0; i < 2; ++i) world.shard(i).delay = minutes(5);
+  REQUIRE(world.run(client->send(json(command))));
+  world.run_for(seconds(2));
+  CHECK(world.shared().metrics.killed_due_to_client_disconnect.value() == 0);
+  CHECK(world.shared().connections_current.load() == 1);
+  client->reset();
+  world.run_for(seconds(1));
+  CHECK(world.shared().metrics.killed_due_to_client_disconnect.value() == 1);
+  CHECK(world.shared().connections_current.load() == 0);
+  for (std::size_t i = 0; i < 2; ++i) world.shard(i).delay = {};
+  world.run_for(minutes(6));
+  require_quiet(world);
+}
+
 TEST_CASE("a shard that lost its cursor ends the client's, and the other shards' too") {
   SimWorld world(sharded_world(3, 20));
   store_documents(world, 20);

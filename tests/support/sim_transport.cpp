@@ -121,6 +121,10 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
     return {IoResult::Status::ok, size};
   }
 
+  bool peer_hung_up(int end) const noexcept {
+    return reset_ || (!held(end) && pipes_[index(1 - end)].ended);
+  }
+
   void wait(int end, Transport::Direction direction, IoWaiter& waiter) {
     const bool reading = direction == Transport::Direction::read;
     IoWaiter*& slot = reading ? pipes_[index(1 - end)].reader : pipes_[index(end)].writer;
@@ -274,6 +278,7 @@ class SimTransport final : public Transport {
 
   Loop& loop() noexcept override { return link_->loop(); }
   IoResult try_read(MutableBytes into) override { return link_->read(end_, into); }
+  bool peer_hung_up() const noexcept override { return link_->peer_hung_up(end_); }
   IoResult try_write(std::span<const iovec> pieces) override { return link_->write(end_, pieces); }
   void wait(Direction direction, IoWaiter& waiter) override {
     link_->wait(end_, direction, waiter);

@@ -103,7 +103,7 @@ TEST_CASE("an_operation_is_shown_with_its_command") {
   FakeWorker worker(test::routing_of(two_shards), list_operations);
   Clients clients(worker);
   clients.running.application_name = "census";
-  clients.running.kill_requested = true;
+  clients.running.interrupt.request(Error(ErrorCode::interrupted, "killed"));
   const BsonDoc row = operation_document(worker.context, clients.running, {});
   const DocView shown = row;
   CHECK(shown["type"].as_string() == "op");
@@ -264,14 +264,14 @@ TEST_CASE("kill_op_marks_the_operation_or_asks_its_shard") {
   Clients clients(worker);
   const FakeRequest other("{'killOp': 1, 'op': 40, '$db': 'admin'}");
   REQUIRE(worker.run(kill_op_command(worker.context, clients.idle, other.request)).has_value());
-  CHECK_FALSE(clients.running.kill_requested);
-  CHECK_FALSE(clients.idle.kill_requested);  // its operation 40 has ended
+  CHECK_FALSE(clients.running.interrupt.requested() != nullptr);
+  CHECK_FALSE(clients.idle.interrupt.requested() != nullptr);  // its operation 40 has ended
 
   const FakeRequest local("{'killOp': 1, 'op': 41, '$db': 'admin'}");
   auto reply = worker.run(kill_op_command(worker.context, clients.idle, local.request));
   REQUIRE(reply.has_value());
-  CHECK(clients.running.kill_requested);
-  CHECK_FALSE(clients.idle.kill_requested);
+  CHECK(clients.running.interrupt.requested() != nullptr);
+  CHECK_FALSE(clients.idle.interrupt.requested() != nullptr);
   CHECK(worker.gateway.sent.empty());
 
   const FakeRequest remote("{'killOp': 1, 'op': 's1:9', '$db': 'admin'}");

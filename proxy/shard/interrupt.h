@@ -1,0 +1,48 @@
+// Interrupt: ends what one client's operation waits for on shards: killOp, a client that left.
+//
+// Belongs to the client's worker, as do the calls that it ends. A call that is ended closes its
+// shard connection (a request that was sent cannot be un-sent), which is how the shard learns of
+// it. A call that waits for a connection notices when that wait ends.
+#pragma once
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "cursor/error.h"
+
+namespace spillway::shard {
+
+class Connection;
+
+class Interrupt {
+ public:
+  Interrupt() = default;
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+
+  // Calls under way fail with this error, and so does every call until clear(). The first one counts.
+  void request(Error why);
+  void clear() noexcept { why_.reset(); }
+  const Error* requested() const noexcept { return why_ ? &*why_ : nullptr; }
+
+ private:
+  friend class Interruptible;
+  std::optional<Error> why_;
+  std::vector<Connection*> waiting_on_;
+};
+
+// While it lives, the interrupt (null: none) ends what waits on the connection.
+class Interruptible {
+ public:
+  Interruptible(Interrupt* interrupt, Connection& connection);
+  ~Interruptible();
+  Interruptible(const Interruptible&) = delete;
+  Interruptible& operator=(const Interruptible&) = delete;
+
+ private:
+  Interrupt* interrupt_;
+  Connection& connection_;
+};
+
+}  // namespace spillway::shard
