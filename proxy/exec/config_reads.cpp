@@ -20,7 +20,7 @@ namespace {
 std::vector<BsonDoc> documents_of(const Context& context, std::string_view collection) {
   catalog::ConfigReadParams params;
   params.host = context.shared.facts.host_name;
-  params.mongo_version = "7.0.0";
+  params.mongo_version = emulated_version(context);
   params.cluster_id = context.shared.facts.cluster_id;
   params.start_time_ms = context.shared.facts.start_wall_ms;
   params.now_ms = wall_clock_ms();
