@@ -12,6 +12,9 @@ namespace spillway::exec {
 
 namespace {
 
+// A batch that no size was asked for and that is this large goes out without waiting for more.
+constexpr std::size_t unsized_batch_bytes_min = 256 * limits::kib;
+
 // What a shard is asked for at once when the client named no batch size.
 constexpr double sorted_fetch_bytes = 1.0 * limits::mib;
 constexpr double unsorted_fetch_bytes = 4.0 * limits::mib;
@@ -275,9 +278,10 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
     auto input = next_input(cursor);
     if (input.has_error()) co_return input.error();
     if (input->kind == NextInput::Kind::fetch) {
-      // Without a size to reach, what the shards have sent so far is a batch.
-      const bool may_stop = limits.documents_max == 0 && out.count() > 0;
-      if (may_stop && cursor.sort_keys == SortKeySource::none) break;
+      // Without a size to reach, what the shards have sent so far is a batch, if there is much of it. A little is
+      // worth asking for more: then the last batch mostly says that it is the last.
+      const bool enough = limits.documents_max == 0 && out.document_bytes() >= unsized_batch_bytes_min;
+      if (enough && cursor.sort_keys == SortKeySource::none) break;
       auto fetch = fetch_more(context, cursor, limits.deadline, limits.interrupt);
       auto fetched = co_await fetch;
       if (fetched.has_error()) co_return fetched.error();

@@ -15,7 +15,7 @@ struct FillLimits {
 };
 
 // Moves documents from the cursor (buffers, then its shards) into `out`: until documents_max, 16 MiB, the end, or,
-// without documents_max and sort, until what the shards have sent is used up. An error is final for the cursor.
+// without documents_max and sort, until what the shards have sent is used up and was not little. An error is final for the cursor.
 Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimits limits, BatchBuilder& out);
 
 // Asks every open remote that has no document for its next batch, in parallel.

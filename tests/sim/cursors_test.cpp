@@ -103,6 +103,19 @@ TEST_CASE("sorted getMores merge shards with and without sort keys of both forms
   CHECK(open_shard_cursors(world) == 0);
 }
 
+TEST_CASE("the last batch of a small unsorted cursor says that it is the last") {
+  SimWorld world(sharded_world(3, 5));
+  store_documents(world, 5);
+  auto client = world.client();
+  BsonDoc reply = call(world, *client, scatter_find);
+  std::size_t documents = batch_of(reply).size();
+  REQUIRE(cursor_id(reply) != 0);
+  reply = call(world, *client, get_more(cursor_id(reply)));
+  documents += batch_of(reply).size();
+  CHECK(documents == 15);
+  CHECK(cursor_id(reply) == 0);
+}
+
 TEST_CASE("a getMore comes over another connection and another worker") {
   SimWorldOptions options = sharded_world(2, 20);
   options.workers = 2;
