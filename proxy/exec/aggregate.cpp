@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include "absl/hash/hash.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/config_reads.h"
 #include "proxy/exec/cursor_ops.h"
 #include "proxy/exec/find.h"
 #include "proxy/exec/pipeline/merge_pipeline.h"
+#include "proxy/exec/pipeline/shape.h"
 #include "proxy/exec/pipeline/split.h"
 #include "proxy/exec/single_shard.h"
 #include "proxy/exec/transactions.h"
@@ -22,6 +24,7 @@ Task<Result<Response>> collectionless_aggregate(Context& context, Client& client
 namespace {
 
 constexpr int nesting_max = 20;
+constexpr std::size_t accepted_stages_max = 4096;
 
 // MergePipeline as a cursor's stage.
 class PipelineStage final : public DocumentStage {
@@ -132,6 +135,25 @@ BsonDoc scatter_command(const Request& request, const AggregateArguments& aggreg
   return std::move(out).finish();
 }
 
+// A stage that only runs here would succeed even if the shards refuse it, and the same pipeline narrowed to one
+// shard would not. So a shard is asked first, once per worker, shard and shape. Its refusal is the answer.
+Task<std::optional<Error>> ask_about_unseen(Context& context, Client& client, const Request& request,
+                                            const AggregateArguments& aggregate, DocView unseen,
+                                            catalog::ShardIndex shard) {
+  const std::uint64_t question = absl::HashOf(pipeline::shape_of(unseen), shard);
+  if (context.accepted_stages.contains(question)) co_return std::nullopt;
+  CursorPtr cursor = make_cursor(client, request, aggregate.collection);
+  const BsonDoc body = scatter_command(request, aggregate, unseen, false);
+  const catalog::ShardSet one{shard};
+  auto opening = open_remotes(context, request, *cursor, one, body);
+  auto refused = co_await opening;
+  if (refused) co_return refused;
+  end_cursor(context, std::move(cursor));
+  if (context.accepted_stages.size() >= accepted_stages_max) context.accepted_stages.clear();
+  context.accepted_stages.insert(question);
+  co_return std::nullopt;
+}
+
 Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const Request& request,
                                          const AggregateArguments& aggregate, const catalog::ShardSet& shards) {
   if (auto valid = aggregate.pipeline.validate(); valid.has_error()) co_return valid.error();
@@ -140,6 +162,11 @@ Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const
   if (!aggregate.simple_collation && !divided->plain_union()) {
     co_return Error(ErrorCode::command_not_supported,
                     "an aggregation with a collation cannot be merged from several shards");
+  }
+  if (divided->unseen) {
+    auto asking = ask_about_unseen(context, client, request, aggregate, *divided->unseen, shards.front());
+    auto refused = co_await asking;
+    if (refused) co_return *refused;
   }
   CursorPtr cursor = make_cursor(client, request, aggregate.collection);
   if (divided->merge_sort) {

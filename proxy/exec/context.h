@@ -85,6 +85,7 @@ struct Context {
   std::size_t worker = 0;
   absl::flat_hash_set<Client*> clients;  // connected to this worker; its own thread only
   TaskGroup background{};                // what nobody waits for before the worker stops: kills of shard cursors
+  absl::flat_hash_set<std::uint64_t> accepted_stages{};  // what aggregate.cpp asked a shard about; own thread only
 
   const catalog::RoutingSnapshot& routing() const noexcept { return *shared.routing; }
 };

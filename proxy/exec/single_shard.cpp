@@ -12,10 +12,13 @@ namespace spillway::exec {
 
 namespace {
 
-// A batch of a mongod holds at most 16 MiB of documents; each element adds its type and index name.
-constexpr std::size_t passthrough_batch_bytes_max = limits::document_bytes_max + 2 * limits::mib;
+// A mongod caps its batches by itself, at 16 MiB of documents; each element adds its type and index name. Other
+// shards send what they were asked for.
+constexpr std::size_t mongod_batch_bytes_max = limits::document_bytes_max + 2 * limits::mib;
 
-bool over_cap(DocView batch) noexcept { return batch.size() > passthrough_batch_bytes_max; }
+std::size_t passthrough_batch_bytes_max(const Context& context, std::uint16_t shard) {
+  return context.gateway.states()[shard].offers_sort_key ? mongod_batch_bytes_max : limits::document_bytes_max;
+}
 
 void learn_mean(ClusterCursor& cursor, std::size_t bytes, std::size_t documents) {
   if (documents == 0) return;
@@ -63,13 +66,14 @@ Task<Result<void>> read_whole(Context& context, shard::Reply& reply, TimePoint d
 }
 
 // Is this streaming reply one to cut through? Fills `stream` if so.
-Result<bool> prepare_stream(shard::Reply& reply, StreamReply& stream, std::int64_t& shard_id) {
+Result<bool> prepare_stream(shard::Reply& reply, std::size_t batch_bytes_max, StreamReply& stream,
+                            std::int64_t& shard_id) {
   wire::CursorReplyScanner scanner;
   auto head = scanner.feed_head(reply.bytes.bytes());
   if (head.has_error()) return head.error();
   if (*head != wire::CursorReplyScanner::Head::batch) return false;
   const wire::CursorReplyParts& parts = scanner.parts();
-  if (parts.batch_bytes > passthrough_batch_bytes_max || parts.partial_results_returned) return false;
+  if (parts.batch_bytes > batch_bytes_max || parts.partial_results_returned) return false;
   stream.batch_offset = parts.batch_offset;
   stream.batch_bytes = parts.batch_bytes;
   stream.batch_name = parts.batch_name == "firstBatch" ? "firstBatch" : "nextBatch";
@@ -157,10 +161,11 @@ Task<Result<Response>> open_on_one_shard(Context& context, const Request& reques
   if (answered.has_error()) co_return answered.error();
   shard::Reply reply = *std::move(answered);
   seed->from_one_shard = true;
+  const std::size_t batch_bytes_max = passthrough_batch_bytes_max(context, shard);
   if (reply.streaming()) {
     auto streaming = std::make_unique<StreamReply>();
     std::int64_t shard_id = 0;
-    auto prepared = prepare_stream(reply, *streaming, shard_id);
+    auto prepared = prepare_stream(reply, batch_bytes_max, *streaming, shard_id);
     if (prepared.has_error()) co_return prepared.error();
     if (*prepared) {
       set_remote(*seed, shard, reply.host, shard_id);
@@ -178,7 +183,7 @@ Task<Result<Response>> open_on_one_shard(Context& context, const Request& reques
   auto parsed = wire::parse_cursor_reply(reply.body());
   if (parsed.has_error()) co_return passthrough(std::move(reply));  // no cursor in it: pass it on
   set_remote(*seed, shard, reply.host, parsed->id);
-  if (over_cap(parsed->batch)) {
+  if (parsed->batch.size() > batch_bytes_max) {
     auto repacking = repack(context, std::move(seed), std::move(reply), "firstBatch", false);
     co_return co_await repacking;
   }
@@ -222,10 +227,11 @@ Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& re
     co_return answered.error();
   }
   shard::Reply reply = *std::move(answered);
+  const std::size_t batch_bytes_max = passthrough_batch_bytes_max(context, remote.shard);
   if (reply.streaming()) {
     auto streaming = std::make_unique<StreamReply>();
     std::int64_t shard_id = 0;
-    auto prepared = prepare_stream(reply, *streaming, shard_id);
+    auto prepared = prepare_stream(reply, batch_bytes_max, *streaming, shard_id);
     if (!prepared.has_error() && *prepared) {
       streaming->reply = std::move(reply);
       streaming->cursor = std::move(cursor);
@@ -256,7 +262,7 @@ Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& re
     co_return error;
   }
   remote.id = parsed->id;
-  if (over_cap(parsed->batch)) {
+  if (parsed->batch.size() > batch_bytes_max) {
     auto repacking = repack(context, std::move(cursor), std::move(reply), "nextBatch", true);
     co_return co_await repacking;
   }

@@ -24,6 +24,7 @@ from pymongo.errors import ConnectionFailure, OperationFailure
 from shards import ShardSet
 
 SYNC_EVERY = 40
+PROGRESS_EVERY = 500
 FAILURES_SHOWN = 40
 BATCH_CAP_BYTES = 16 * 1024 * 1024
 SIZE_CEILING = 700
@@ -52,7 +53,7 @@ class Side:
     def __init__(self, uri, is_proxy, kind):
         self.client = pymongo.MongoClient(uri, socketTimeoutMS=60000, retryReads=False,
                                           retryWrites=False, maxPoolSize=4)
-        self.is_proxy, self.kind = is_proxy, kind
+        self.is_proxy, self.kind, self.followed = is_proxy, kind, Counter()
 
     def run(self, operation):
         database = self.client[operation.database]
@@ -78,11 +79,13 @@ class Side:
         turns = 0
         while cursor["id"] != 0:
             if operation.kill_after is not None and turns >= operation.kill_after:
+                self.followed["killCursors"] += 1
                 killed = database.command("killCursors", next(iter(operation.command.values())),
                                           cursors=[cursor["id"]])
                 if self.is_proxy and killed["cursorsKilled"] != [cursor["id"]]:
                     raise Mismatch(f"killCursors: {killed}")
                 return Outcome(reply, None)
+            self.followed["getMore"] += 1
             collection = cursor["ns"].split(".", 1)[1]
             more = database.command("getMore", Int64(cursor["id"]), collection=collection,
                                     batchSize=operation.get_more or 101)
@@ -213,6 +216,8 @@ def compare(operation, alone, routed, kind, ask_alone):
     if operation.reply == "local":
         if routed.code is not None:
             raise Mismatch(f"must be answered, got {routed.code}: {routed.message}")
+        if routed.documents == [] and not operation.name.endswith("config.settings"):
+            raise Mismatch("the routing table has no such entries")
         return
     if operation.expect is not None:
         code = routed.code
@@ -221,7 +226,7 @@ def compare(operation, alone, routed, kind, ask_alone):
         if code != operation.expect:
             raise Mismatch(f"code {operation.expect} expected, {code} got: {routed.message}")
         return
-    if alone.code == -1:
+    if alone.code == -1 and not (operation.reply == "ok" and routed.code == -1):
         # An error without a code is mongo-java-server's own breakdown, half-way through a batch.
         raise ShardBroke
     codes = []
@@ -253,6 +258,9 @@ def compare(operation, alone, routed, kind, ask_alone):
         if alone.reply.get("lastErrorObject") != routed.reply.get("lastErrorObject"):
             raise Mismatch(f"{alone.reply.get('lastErrorObject')} expected, "
                            f"{routed.reply.get('lastErrorObject')} got")
+    elif operation.reply == "unknown_cursors":
+        if alone.reply["cursorsNotFound"] != routed.reply["cursorsNotFound"]:
+            raise Mismatch(f"{alone.reply} expected, {routed.reply} got")
     elif operation.reply == "collstats":
         if alone.reply["count"] != routed.reply["count"]:
             raise Mismatch(f"count {alone.reply['count']} expected, {routed.reply['count']} got")
@@ -272,6 +280,7 @@ class Run:
         self.alone, self.routed = Side(alone_uri, False, kind), Side(
             proxy_uri, not itself, kind)
         self.done, self.failed, self.reports = Counter(), Counter(), []
+        self.router_only, self.broke = Counter(), Counter()
 
     def load(self):
         for side in (self.alone, self.routed):
@@ -314,22 +323,20 @@ class Run:
 
     def step(self, number):
         operation = self.grammar.next()
-        if not self.routed.is_proxy and (operation.expect or operation.reply == "local"):
+        if not self.routed.is_proxy and operation.router_only:
             return
         self.done[operation.name] += 1
-        if operation.get_more is not None:
-            self.done["getMore"] += 1
+        if operation.router_only:
+            self.router_only[operation.name] += 1
         try:
-            if operation.expect is None:
-                alone = self.alone.run(operation)
-            else:
-                alone = None  # only the router refuses it: the other side must not run it
+            # What only the router refuses the other side must not run.
+            alone = None if operation.router_only else self.alone.run(operation)
             routed = self.routed.run(operation)
             compare(operation, alone, routed, self.kind, self.ask_alone)
         except Mismatch as mismatch:
             self.report(number, operation, mismatch)
         except ShardBroke:
-            self.done["(shard broke)"] += 1
+            self.broke[operation.name] += 1
             name = next(iter(operation.command.values()))
             if name in NORMAL:
                 self.reload(name, list(self.alone.client[DATABASE][name].find()))
@@ -369,11 +376,18 @@ class Run:
                 side.client[DATABASE][name].insert_many(documents)
 
     def summary(self, seed, elapsed_s):
-        print(f"\nseed {seed}, {self.kind}: {sum(self.done.values())} operations in "
-              f"{elapsed_s:.0f} s, {sum(self.failed.values())} mismatches")
+        self.done.update(self.routed.followed)
+        differed, router, broke = (sum(c.values()) for c in (
+            self.failed, self.router_only, self.broke))
+        total = sum(self.done.values())
+        print(f"\nseed {seed}, {self.kind}: {total} operations in {elapsed_s:.0f} s: "
+              f"{total - differed - router - broke} agreed, {differed} differed, {router} that only "
+              f"a router answers, {broke} not compared because the lone shard broke down")
         for name, count in sorted(self.done.items()):
-            wrong = f", {self.failed[name]} wrong" if self.failed[name] else ""
-            print(f"  {name:20} {count:6}{wrong}")
+            parts = [f"{counts[name]} {what}" for counts, what in (
+                (self.failed, "wrong"), (self.router_only, "router only"),
+                (self.broke, "not compared")) if counts[name]]
+            print(f"  {name:28} {count:6}" + "".join(f", {part}" for part in parts))
         bad = len(self.failed)
         print(f"{len(self.done) - bad} passed, {bad} failed")
         return 1 if bad else 0
@@ -411,6 +425,8 @@ def run(args, alone_uri, proxy_uri):
         session.step(number)
         if number % SYNC_EVERY == SYNC_EVERY - 1:
             session.synchronise(number)
+        if number % PROGRESS_EVERY == PROGRESS_EVERY - 1:
+            print(f"{number + 1} operations, {sum(session.failed.values())} differences", flush=True)
     return session.summary(args.seed, time.monotonic() - start)
 
 

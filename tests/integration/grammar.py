@@ -80,7 +80,14 @@ class Operation:
 
     @property
     def name(self):
-        return next(iter(self.command))
+        """What it is counted as."""
+        name, argument = next(iter(self.command.items()))
+        return f"{name} config.{argument}" if self.database == "config" else name
+
+    @property
+    def router_only(self):
+        """Nothing to compare it with: one server answers this otherwise, or not at all."""
+        return self.expect is not None or self.reply == "local"
 
 
 class Grammar:
@@ -306,6 +313,20 @@ class Grammar:
                     {"$addToSet": "$k"}, {"$max": "$k"}]
         return {name: rng.choice(choices) for name in "abcd"[:rng.randrange(1, 5)]}
 
+    def after_group(self):
+        """Stages that run in the proxy; those that FerretDB does not have it must refuse, too."""
+        rng = self.rng
+        return rng.choice([
+            [{"$match": {"a": {"$gt": rng.choice([3, 900])}}}], [{"$project": {"a": 1}}],
+            [{"$addFields": {"z": {"y": "lit"}}}], [{"$unset": "a"}], [{"$count": "groups"}],
+            [{"$set": {"z": 5}}, {"$match": {"z": 5}}], [{"$unwind": "$a"}],
+            [{"$sort": {"a": 1, "_id": -1}}, {"$skip": 2}, {"$limit": 5}],
+            [{"$group": {"_id": None, "b": {"$sum": "$a"}}}],
+            [{"$replaceRoot": {"newRoot": {"q": "$a"}}}], [{"$sortByCount": "$a"}],
+            # Not in $set: of an expression there FerretDB only complains when it meets a document.
+            [{"$project": {"x": {"$add": ["$a", 1]}}}],
+        ])
+
     def aggregate(self):
         rng = self.rng
         pipeline, order, total = [], "bag", False
@@ -321,6 +342,9 @@ class Grammar:
         if rng.random() < 0.4:
             unwound = any("$unwind" in stage for stage in pipeline)
             sort = {"c": rng.choice([1, -1]), "_id": 1}
+            if not unwound and not any("$project" in stage for stage in pipeline):
+                sort = rng.choice([sort, {rng.choice(["v", "k", "d"]): rng.choice([1, -1]),
+                                          "_id": 1}])
             if unwound:
                 sort["t"] = 1
             pipeline.append({"$sort": sort})
@@ -334,7 +358,10 @@ class Grammar:
             by = rng.choice([None, "$k", "$s", "$r", "$d.x"])
             pipeline.append({"$group": {"_id": by, **self.accumulators()}})
             order, total = "bag", False
-            if rng.random() < 0.5:
+            if rng.random() < 0.35:
+                pipeline[-1]["$group"]["a"] = rng.choice([{"$sum": 1}, {"$sum": "$c"}])
+                pipeline += self.after_group()
+            elif rng.random() < 0.5:
                 pipeline.append({"$sort": {"_id": rng.choice([1, -1])}})
                 order = "list"
                 if rng.random() < 0.4:
@@ -452,6 +479,9 @@ class Grammar:
         keys = {"v_up": {"v": 1}, "k_down": {"k": -1}, "dx": {"d.x": 1}, "two": {"s": 1, "c": -1}}
         if self.java:
             keys["v_up"] = {"c": 1}
+            # It drops the indexes of that name on every collection of the database.
+            keys = {f"{key}_{name}": value for key, value in keys.items()}
+            index = f"{index}_{name}"
         if pick < 0.5:
             return Operation({"createIndexes": name, "indexes": [
                 {"key": keys[index], "name": index}]}, reply="ok")
@@ -506,8 +536,18 @@ class Grammar:
             options.append(Operation({"collMod": name}, reply="ok"))
         return self.rng.choice(options)
 
+    def config_read(self):
+        """The routing table, as the shell and Compass read it."""
+        name = self.rng.choice(["shards", "databases", "collections", "chunks", "version",
+                                "settings", "mongos"])
+        return Operation(self.rng.choice([
+            {"find": name}, {"aggregate": name, "pipeline": [{"$match": {}}], "cursor": {}}]),
+            reply="local", database="config")
+
     def local(self):
         """Answered by a router itself: it must answer; one server need not know them all."""
+        if self.rng.random() < 0.2:
+            return self.config_read()
         command = self.rng.choice([
             {"hello": 1}, {"isMaster": 1}, {"ping": 1}, {"buildInfo": 1}, {"hostInfo": 1},
             {"getParameter": "*"}, {"getParameter": 1, "enableTestCommands": 1},
@@ -531,6 +571,11 @@ class Grammar:
             Operation({"find": name, "filter": {"a": {"$noSuch": 1}}}, get_more=2),
             Operation({"noSuchCommand": 1}, reply="ok"),
             Operation({"dropIndexes": name, "index": "absent"}, reply="ok"),
+            Operation({"killCursors": name, "cursors": [Int64(4711)]}, reply="unknown_cursors"),
+            Operation({"aggregate": name, "pipeline": 5, "cursor": {}}, get_more=2),
+            Operation({"aggregate": name, "pipeline": []}, get_more=2),
+            Operation({"findAndModify": name, "query": {"_id": 1}}, reply="value"),
+            Operation({"validate": "absent"}, reply="ok"),
             Operation({"update": name, "updates": [
                 {"q": {"_id": 1}, "u": {"$noSuch": {"c": 1}}}]}, reply="write"),
         ]
@@ -539,10 +584,24 @@ class Grammar:
                 Operation({"find": name, "filter": {}, "limit": -3}, get_more=2),
                 Operation({"find": name, "filter": 5}, get_more=2),
                 Operation({"find": name, "filter": {}, "sort": {"a": 2}}, get_more=2),
+                Operation({"aggregate": name, "pipeline": [{"$match": 1}], "cursor": {}},
+                          get_more=2),
+                Operation({"count": name, "query": 5}, reply="n"),
+                Operation({"distinct": name}, reply="values"),
+                Operation({"distinct": name, "key": 5}, reply="values"),
+                Operation({"delete": name, "deletes": [{"q": {}}]}, reply="write"),
+                Operation({"createIndexes": name, "indexes": []}, reply="ok"),
+                Operation({"createIndexes": name, "indexes": [{"key": {}, "name": "none"}]},
+                          reply="ok"),
+                Operation({"renameCollection": f"{DATABASE}.absent", "to": f"{DATABASE}.u0"},
+                          reply="ok", database="admin"),
+                Operation({"getMore": 5, "collection": name}, reply="ok"),
             ]
-        only_router = []
+        # No shard here has transactions: one alone does not know these commands.
+        only_router = [Operation({command: 1}, expect=125, reply="ok", database="admin")
+                       for command in ("commitTransaction", "abortTransaction")]
         if sharded:
-            only_router = [
+            only_router += [
                 # FerretDB's own code for this is 40234.
                 Operation({"aggregate": name, "pipeline": [{"$noSuch": {}}], "cursor": {}},
                           expect=40324, get_more=2),

@@ -299,6 +299,54 @@ TEST_CASE("a read that meets a change of state once is answered") {
   CHECK(batch_of(reply).size() == 1);
 }
 
+TEST_CASE("a shard is asked once about the stages that only the router runs") {
+  SimWorld world(sharded_world(2, 20));
+  store_documents(world, 20);
+  auto client = world.client();
+  const auto seen = [&] {
+    return std::pair(world.shard(0).seen("aggregate"), world.shard(1).seen("aggregate"));
+  };
+  const auto run = [&](std::string_view pipeline) {
+    const BsonDoc reply =
+        call(world, *client,
+             fmt::format(R"({{"aggregate": "docs", "pipeline": {}, "cursor": {{}}, "$db": "app"}})",
+                         pipeline));
+    INFO(to_json(reply));
+    CHECK(is_ok(reply));
+    return seen();
+  };
+  using Seen = std::pair<std::uint64_t, std::uint64_t>;
+  CHECK(run(R"([{"$match": {"_id": {"$gte": 0}}}, {"$group": {"_id": "$n"}}])") == Seen(1, 1));
+  CHECK(run(R"([{"$group": {"_id": "$n"}}, {"$match": {"_id": 1}}])") == Seen(3, 2));
+  CHECK(run(R"([{"$group": {"_id": "$m"}}, {"$match": {"_id": 7}}])") == Seen(4, 3));
+  CHECK(run(R"([{"$group": {"_id": "$n"}}, {"$match": {"_id": "x"}}])") == Seen(6, 4));
+  client->close();
+  world.run_for(seconds(1));
+  CHECK(open_shard_cursors(world) == 0);
+  require_quiet(world);
+}
+
+TEST_CASE("a shard's refusal of what only the router would run is the answer") {
+  SimWorld world(sharded_world(2, 20));
+  store_documents(world, 20);
+  auto client = world.client();
+  world.shard(0).refused_stage = "$sort";
+  const auto code = [&](std::string_view pipeline) {
+    return code_of(
+        call(world, *client,
+             fmt::format(R"({{"aggregate": "docs", "pipeline": {}, "cursor": {{}}, "$db": "app"}})",
+                         pipeline)));
+  };
+  for (int turn = 0; turn < 2; ++turn) {
+    CHECK(code(R"([{"$group": {"_id": "$n"}}, {"$sort": {"_id": 1}}])") == 40324);
+  }
+  world.shard(0).refused_stage.clear();
+  CHECK(code(R"([{"$group": {"_id": "$n"}}, {"$sort": {"_id": 1}}])") == 0);
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
 TEST_CASE("replies that are none to the request end the shard's connection only") {
   const auto fault = GENERATE(SimShard::Fault::wrong_response_to, SimShard::Fault::garbage_length,
                               SimShard::Fault::cut_within);

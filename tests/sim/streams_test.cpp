@@ -69,6 +69,34 @@ TEST_CASE("a batch of 16 MB passes in pieces") {
   require_quiet(world);
 }
 
+TEST_CASE("a batch that its shard did not cap is capped for the client") {
+  SimShardOptions like;
+  like.batch_bytes_max = 17 * limits::mib;
+  StreamWorld world(sharded_world(1, 1000, like));
+  auto client = world.client();
+  BsonDoc reply = call(world, *client, find_all);
+  std::size_t returned = 0;
+  for (;;) {
+    REQUIRE(is_ok(reply));
+    const std::vector<BsonDoc> batch = batch_of(reply);
+    std::size_t bytes = 0;
+    for (const BsonDoc& document : batch) bytes += document.size();
+    CHECK(bytes <= 16 * limits::mib);
+    check_same(batch, world.shard(0).stored("app.docs"), returned);
+    returned += batch.size();
+    if (cursor_id(reply) == 0) break;
+    reply = call(
+        world, *client,
+        fmt::format(
+            R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "batchSize": 17, "$db": "app"}})",
+            cursor_id(reply)));
+  }
+  CHECK(returned == documents_stored);
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
 TEST_CASE(
     "a shard that dies in mid-stream takes the client's connection with it, and nothing else") {
   StreamWorld world;

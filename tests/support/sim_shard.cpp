@@ -12,8 +12,6 @@ namespace spillway::test {
 
 namespace {
 
-constexpr std::size_t batch_bytes_max = 16 * limits::mib;
-
 BsonDoc error_reply(std::int32_t code, std::string_view name, std::string_view message) {
   BsonWriter out;
   out.append("ok", 0.0).append("errmsg", message).append("code", code).append("codeName", name);
@@ -45,12 +43,13 @@ DocView document_or_empty(ValueView value) {
 
 // Takes documents for one batch.
 BsonDoc batch_reply(std::string_view name, const std::string& ns, std::deque<BsonDoc>& rest,
-                    std::int64_t documents_max, const std::function<std::int64_t()>& id) {
+                    std::int64_t documents_max, std::size_t bytes_max,
+                    const std::function<std::int64_t()>& id) {
   BsonWriter out;
   out.begin_document("cursor").begin_array(name);
   std::size_t bytes = 0;
   for (std::int64_t taken = 0; taken < documents_max && !rest.empty(); ++taken) {
-    if (taken > 0 && bytes + rest.front().size() > batch_bytes_max) break;
+    if (taken > 0 && bytes + rest.front().size() > bytes_max) break;
     bytes += rest.front().size();
     out.append_item(rest.front());
     rest.pop_front();
@@ -311,6 +310,12 @@ BsonDoc SimShard::find(DocView body, const std::string& ns) {
 BsonDoc SimShard::aggregate(DocView body, const std::string& ns) {
   const ValueView pipeline = body["pipeline"];
   if (!pipeline.is_array()) return error_reply(9, "FailedToParse", "'pipeline' must be an array");
+  for (const Element& stage : pipeline.as_document()) {
+    if (!refused_stage.empty() && stage.is_document() &&
+        stage.as_document().first().name == refused_stage) {
+      return error_reply(40324, "Location40324", "unknown stage");
+    }
+  }
   auto found = pipeline::run_pipeline(stored_[ns], pipeline.as_document(), budget_);
   if (found.has_error()) return error_reply(found.error());
   return first_batch(ns, *std::move(found), document_or_empty(body["cursor"])["batchSize"], false);
@@ -333,7 +338,7 @@ BsonDoc SimShard::first_batch(const std::string& ns, std::vector<BsonDoc> docume
   std::deque<BsonDoc> rest(std::make_move_iterator(documents.begin()),
                            std::make_move_iterator(documents.end()));
   const std::int64_t most = number(batch_size, limits::first_batch_documents_default);
-  return batch_reply("firstBatch", ns, rest, most, [&]() -> std::int64_t {
+  return batch_reply("firstBatch", ns, rest, most, options_.batch_bytes_max, [&]() -> std::int64_t {
     // As often as not it does not know yet that a full batch was the last.
     const std::int64_t drawn = next_cursor_++;
     const bool knows_the_end = drawn % 2 == 0 && most > 0;
@@ -361,7 +366,7 @@ BsonDoc SimShard::get_more(DocView body, std::string_view db) {
   std::deque<BsonDoc> rest = std::move(at->second.rest);
   const std::int64_t most = number(body["batchSize"], std::int64_t{1} << 40);
   return batch_reply("nextBatch", ns, rest, most == 0 ? std::int64_t{1} << 40 : most,
-                     [&]() -> std::int64_t {
+                     options_.batch_bytes_max, [&]() -> std::int64_t {
                        if (rest.empty()) {
                          cursors_.erase(id);
                          ++cursor_counts_.exhausted;

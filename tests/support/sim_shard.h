@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "allocator/budget.h"
+#include "allocator/limits.h"
 #include "cursor/bson_writer.h"
 #include "proxy/wire/op_msg.h"
 #include "tests/support/sim_log.h"
@@ -28,6 +29,7 @@ struct SimShardOptions {
   std::uint16_t port = 27018;
   std::string set_name;  // empty: a standalone
   SortKeys sort_keys = SortKeys::none;
+  std::size_t batch_bytes_max = 16 * limits::mib;  // of documents; a mongod's cap, others have none
 };
 
 class SimShard {
@@ -62,6 +64,7 @@ class SimShard {
   void misbehave(Fault fault, std::string command, int times = 1);
   void clear_faults() { orders_.clear(); }
   Duration delay{};                    // before each reply, handshakes aside
+  std::string refused_stage;           // an aggregation with this stage is refused (40324)
   std::size_t cut_at_bytes = 300'000;  // cut_within: how much of the reply arrives
 
   void store(const std::string& ns, BsonDoc document) {

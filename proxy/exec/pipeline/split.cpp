@@ -15,12 +15,19 @@ namespace {
 class StageList {
  public:
   void add(DocView spec) { writer_.append(join(count_++), spec); }
+  bool empty() const noexcept { return count_ == 0; }
   BsonDoc finish() && { return std::move(writer_).finish(); }
 
  private:
   BsonWriter writer_;
   std::size_t count_ = 0;
 };
+
+BsonDoc match_nothing() {
+  BsonWriter none;
+  none.begin_document("$match").begin_document("_id").begin_array("$in").end().end().end();
+  return std::move(none).finish();
+}
 
 std::string_view top_level(std::string_view path) { return path.substr(0, path.find('.')); }
 
@@ -168,13 +175,16 @@ class Splitter {
         }
       }
     }
-    return add_here(spec);
+    return add_unseen(spec);
   }
 
   SplitPipeline finish() && {
     result_.shard_part = std::move(shard_).finish();
     result_.merge_part = std::move(text_).finish();
     result_.window_only = !here_;
+    if (!unseen_.empty()) {
+      result_.unseen = std::move(unseen_).finish();
+    }
     return std::move(result_);
   }
 
@@ -190,6 +200,18 @@ class Splitter {
     return {};
   }
 
+  // A stage of the client's that only runs here.
+  Result<void> add_unseen(DocView spec) {
+    if (auto added = add_here(spec); !added) {
+      return added;
+    }
+    if (unseen_.empty()) {
+      unseen_.add(match_nothing());
+    }
+    unseen_.add(spec);
+    return {};
+  }
+
   Result<void> add_document_stage(DocView spec, const DocumentStage& stage) {
     bool to_shards = !window_ || stage.one_to_one;
     if (result_.merge_sort) {
@@ -198,14 +220,14 @@ class Splitter {
       }
     }
     if (!to_shards) {
-      return add_here(spec);
+      return add_unseen(spec);
     }
     if (window_ && stage.computes) {
       // On the shards it would be evaluated for documents outside the window, too, where it could
       // fail: only if it cannot be evaluated here.
       std::vector<StagePtr> parsed;
       if (parse_stage(spec, scope_, parsed)) {
-        return add_here(spec);
+        return add_unseen(spec);
       }
     }
     shard_.add(spec);
@@ -264,7 +286,7 @@ class Splitter {
       return elements.error();
     }
     if (result_.merge_sort && group_needs_order(*elements)) {
-      return add_here(spec);
+      return add_unseen(spec);
     }
     auto group = split_group(id, *elements);
     if (!group) {
@@ -316,6 +338,7 @@ class Splitter {
   ParseScope scope_;
   StageList shard_;
   StageList text_;
+  StageList unseen_;
   SplitPipeline result_;
   bool window_ = false;
   bool here_ = false;
@@ -360,19 +383,6 @@ Result<SplitPipeline> split(DocView pipeline, const SplitOptions& options) {
     }
   }
   return std::move(splitter).finish();
-}
-
-BsonDoc over_nothing(DocView pipeline) {
-  StageList stages;
-  BsonWriter none;
-  none.begin_document("$match").begin_document("_id").begin_array("$in").end().end().end();
-  stages.add(std::move(none).finish());
-  for (const Element& element : pipeline) {
-    if (element.is_document()) {
-      stages.add(element.as_document());
-    }
-  }
-  return std::move(stages).finish();
 }
 
 }  // namespace spillway::pipeline

@@ -22,6 +22,10 @@ struct SplitPipeline {
   std::vector<StagePtr> merge;
   // The same stages as specifications, for explain: the bytes of a BSON array.
   BsonDoc merge_part;
+  // The client's stages that no shard part contains, behind a $match that finds nothing: run on one
+  // shard this gives the error that the shard has for them, or no document. The bytes of a BSON
+  // array; nullopt when the shards see every stage.
+  std::optional<BsonDoc> unseen;
   // The merge part does nothing but skip and limit, so that documents can be passed on as they are.
   // True of an empty merge part, too.
   bool window_only = true;
@@ -40,9 +44,5 @@ struct SplitOptions {
 // cannot be divided or evaluated here; a malformed stage of the merge part gives the server's code.
 // `pipeline` is the array.
 Result<SplitPipeline> split(DocView pipeline, const SplitOptions& options = {});
-
-// The whole pipeline, over no document at all: run on one shard it gives the error that the shard
-// has for the stages that would be merged here, or nothing. The bytes of a BSON array.
-BsonDoc over_nothing(DocView pipeline);
 
 }  // namespace spillway::pipeline

@@ -1,4 +1,8 @@
+#include <iterator>
+#include <set>
+
 #include "pipeline_support.h"
+#include "proxy/exec/pipeline/shape.h"
 #include "proxy/exec/pipeline/split.h"
 
 namespace spillway::pipeline::test {
@@ -196,13 +200,73 @@ TEST_CASE("variables of the command are constants in the merge part") {
   CHECK_FALSE(merge.next()->has_value());
 }
 
-TEST_CASE("the pipeline over nothing finds nothing") {
-  const BsonDoc spec = stages(R"([{"$group": {"_id": null}}])");
+// The stages that only run in the proxy, as text; "" without any.
+std::string unseen(const char* pipeline) {
+  const SplitPipeline parts = split_of(pipeline);
+  return parts.unseen ? array_text(parts.unseen->view()) : std::string();
+}
+
+TEST_CASE("what no shard sees stands behind a match of nothing") {
+  const auto same = [](const char* pipeline, const char* rest) {
+    const std::string all = std::string(R"([{"$match": {"_id": {"$in": []}}}, )") + rest + "]";
+    CHECK(unseen(pipeline) == text(docs(all.c_str())));
+  };
+  same(R"([{"$group": {"_id": "$a"}}, {"$replaceWith": "$_id"}, {"$sort": {"b": 1}}])",
+       R"({"$replaceWith": "$_id"}, {"$sort": {"b": 1}})");
+  same(R"([{"$count": "n"}, {"$match": {"n": 3}}])", R"({"$match": {"n": 3}})");
+  same(R"([{"$limit": 3}, {"$unwind": "$a"}])", R"({"$unwind": "$a"})");
+  same(R"([{"$limit": 3}, {"$set": {"a": {"$add": [1, "$b"]}}}])",
+       R"({"$set": {"a": {"$add": [1, "$b"]}}})");
+  same(R"([{"$sort": {"a": 1}}, {"$group": {"_id": null, "x": {"$first": "$a"}}}])",
+       R"({"$group": {"_id": null, "x": {"$first": "$a"}}})");
+  same(R"([{"$sort": {"a": 1}}, {"$unset": "a"}])", R"({"$unset": "a"})");
+}
+
+TEST_CASE("a pipeline that the shards see whole asks nothing more") {
+  for (const char* pipeline :
+       {R"([])", R"([{"$match": {"a": 1}}, {"$sort": {"a": 1}}, {"$skip": 2}, {"$limit": 3}])",
+        R"([{"$group": {"_id": "$a", "x": {"$avg": "$b"}}}])", R"([{"$count": "n"}])",
+        R"([{"$sortByCount": "$a"}])", R"([{"$limit": 5}, {"$project": {"a": 1}}])"}) {
+    INFO(pipeline);
+    CHECK(unseen(pipeline).empty());
+  }
+}
+
+TEST_CASE("what no shard sees finds nothing") {
+  const SplitPipeline parts = split_of(R"([{"$count": "n"}, {"$group": {"_id": null}}])");
   Budget budget;
   const std::vector<BsonDoc> one{json(R"({"_id": 1})")};
-  auto out = run_pipeline(one, over_nothing(spec), budget.budget);
+  auto out = run_pipeline(one, *parts.unseen, budget.budget);
   REQUIRE(out.has_value());
   CHECK(out->empty());
+}
+
+TEST_CASE("pipelines of one shape differ in values only") {
+  const auto shape = [](const char* text) { return shape_of(stages(text)); };
+  CHECK(shape(R"([{"$match": {"a": 3, "b": "x"}}])") ==
+        shape(R"([{"$match": {"a": 9, "b": ""}}])"));
+  const char* different[] = {
+      R"([])",
+      R"([{"$match": {"a": 3}}])",
+      R"([{"$match": {"b": 3}}])",
+      R"([{"$match": {"a": "3"}}])",
+      R"([{"$match": {"a": {"$gt": 3}}}])",
+      R"([{"$match": {"a": {"$lt": 3}}}])",
+      R"([{"$match": {"a": 3}}, {"$match": {"a": 3}}])",
+      R"([{"$project": {"a": 1}}])",
+      R"([{"$project": {"a": 0}}])",
+      R"([{"$project": {"a": true}}])",
+      R"([{"$project": {"a": false}}])",
+      R"([{"$project": {"a": "$b"}}])",
+      R"([{"$project": {"a": "$c"}}])",
+      R"([{"$sort": {"a": 1}}])",
+      R"([{"$sort": {"a": -1}}])",
+      R"([{"$sort": {"a": 1, "b": 1}}])",
+      R"([{"$sort": {"b": 1, "a": 1}}])",
+  };
+  std::set<std::uint64_t> shapes;
+  for (const char* text : different) shapes.insert(shape(text));
+  CHECK(shapes.size() == std::size(different));
 }
 
 }  // namespace

@@ -1,0 +1,14 @@
+// The form of a pipeline without its values, to know again what was asked before.
+#pragma once
+
+#include <cstdint>
+
+#include "cursor/bson_view.h"
+
+namespace spillway::pipeline {
+
+// A hash of names, types, field paths and the signs of numbers, at every depth. Equal for pipelines
+// that differ in other values only. Of no meaning outside the process. `pipeline` is valid BSON.
+std::uint64_t shape_of(DocView pipeline) noexcept;
+
+}  // namespace spillway::pipeline
