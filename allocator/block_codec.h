@@ -1,0 +1,77 @@
+// BlockCodec: blocks of bytes, compressed with zstd at level 1 and checked when they come back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "allocator/buffer.h"
+
+namespace spillway {
+
+// Everything that must be known of a block besides its stored bytes.
+struct BlockInfo {
+  std::uint32_t raw_bytes = 0;
+  std::uint32_t stored_bytes = 0;
+  bool compressed = false;     // false: stored as it is, for compression gained too little
+  std::uint64_t checksum = 0;  // of the stored bytes, under the seed they were encoded with
+};
+
+// Not thread-safe. Holds about 1.5 MiB of its own once it is used.
+class BlockCodec {
+ public:
+  static constexpr std::size_t block_bytes_max = 256UL * 1024;
+
+  BlockCodec();
+  ~BlockCodec();
+  BlockCodec(const BlockCodec&) = delete;
+  BlockCodec& operator=(const BlockCodec&) = delete;
+
+  struct Encoded {
+    std::span<const std::uint8_t> bytes;  // of `raw` or of the codec; valid until its next use
+    BlockInfo info;
+  };
+  // `seed` must be given again to decode(): bytes of another block do not pass for this one's.
+  // REQUIRES 1 <= raw.size() <= block_bytes_max.
+  Encoded encode(std::span<const std::uint8_t> raw, std::uint64_t seed);
+  // False: the stored bytes are not what encode() gave; `into` is then undefined.
+  // REQUIRES stored.size() == info.stored_bytes and into.size() == info.raw_bytes.
+  bool decode(const BlockInfo& info, std::span<const std::uint8_t> stored, std::uint64_t seed,
+              std::span<std::uint8_t> into);
+
+ private:
+  struct Contexts;
+  std::unique_ptr<Contexts> contexts_;
+};
+
+// Compressed bytes in memory, block by block, with the reservations that pay for them.
+class CompressedBlock {
+ public:
+  std::size_t raw_bytes() const noexcept { return raw_bytes_; }
+  std::size_t held_bytes() const noexcept;  // what is charged
+  // The bytes again, into `into`. REQUIRES into.size() == raw_bytes(). False: they are damaged.
+  bool decompress(BlockCodec& codec, std::span<std::uint8_t> into) const;
+
+ private:
+  friend std::optional<CompressedBlock> compress(BlockCodec& codec,
+                                                 std::span<const std::uint8_t> bytes,
+                                                 MemoryBudget& budget);
+  struct Part {
+    BlockInfo info;
+    Buffer bytes;
+  };
+  std::vector<Part> parts_;
+  std::size_t raw_bytes_ = 0;
+};
+
+// nullopt: less than an eighth would be gained, or the budget refused; nothing is held then.
+std::optional<CompressedBlock> compress(BlockCodec& codec, std::span<const std::uint8_t> bytes,
+                                        MemoryBudget& budget);
+
+// 64 bits over bytes; differs with the seed. Finds damage, resists nobody.
+std::uint64_t checksum64(std::span<const std::uint8_t> bytes, std::uint64_t seed) noexcept;
+
+}  // namespace spillway
