@@ -45,7 +45,7 @@ struct SpillItem {
   std::atomic<bool> interrupted{false};  // working: stop, somebody wants or drops the bytes
   bool dropped = false;
   std::int64_t given_up_ns = 0;
-  std::atomic<bool> is_empty{false};
+  std::atomic<bool> is_empty{false}, given_up{false};
   std::atomic<std::uint64_t> memory_bytes{0}, disk_bytes{0}, left_bytes{0};
 };
 
@@ -120,6 +120,10 @@ std::uint64_t SpillTicket::left_bytes() const noexcept {
   return item_ ? item_->left_bytes.load(std::memory_order_relaxed) : 0;
 }
 
+bool SpillTicket::given_up() const noexcept {
+  return item_ && item_->given_up.load(std::memory_order_relaxed);
+}
+
 // ---- callers' side
 
 SpillStore::SpillStore(const SpillOptions& options, MemoryBudget& budget,
@@ -175,6 +179,7 @@ bool SpillStore::park_again(SpillTicket& ticket, std::int64_t now_ns) {
       return false;
     if (stopping_ || parks_.size() >= options_.queue_max) return false;
     item.state = SpillItemState::waiting;
+    item.given_up = false;
     parks_.push_back({ticket.item_, now_ns});
   }
   wake_.notify_one();
@@ -185,6 +190,7 @@ bool SpillStore::park_again(SpillTicket& ticket, std::int64_t now_ns) {
 SpillFetched SpillStore::take_whole(SpillItem& item) {
   SpillFetched fetched{SpillError::none, std::move(item.raw), item.begin, item.end};
   item.state = SpillItemState::empty;
+  item.given_up = false;
   item.memory_bytes = 0;
   item.left_bytes = 0;
   item.is_empty.store(true, std::memory_order_release);
@@ -464,6 +470,7 @@ void SpillStore::settle_park(const ItemPtr& item, Stored stored, std::int64_t no
       return_extents(*item);
       pieces.swap(item->pieces);
       item->state = SpillItemState::whole;
+      item->given_up = has_file_;
       item->given_up_ns = now_ns;
       ++stats_.given_up;
     }

@@ -52,6 +52,8 @@ class [[nodiscard]] SpillTicket {
   std::uint64_t memory_bytes() const noexcept;  // held in memory at this moment, as charged
   std::uint64_t disk_bytes() const noexcept;    // in the file at this moment
   std::uint64_t left_bytes() const noexcept;    // what is to be fetched still
+  // The store left the bytes as they were, but has a file: park_again() may help.
+  bool given_up() const noexcept;
 
  private:
   friend class SpillStore;

@@ -1,4 +1,4 @@
-// Batch: one shard reply's documents, waiting to be consumed. Owns the reply's bytes.
+// Batch: documents of a shard's reply, waiting to be consumed. Owns their bytes.
 #pragma once
 
 #include <cstddef>
@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "allocator/buffer.h"
+#include "allocator/spill.h"
 #include "cursor/bson_view.h"
 
 namespace spillway {
@@ -19,6 +20,11 @@ class Batch {
       : owner_(std::move(owner)), next_(array.data() + 4), end_(array.data() + array.size() - 1) {
     read();
   }
+  // Bytes [begin, end) of `owner`: elements of an array, as park() took them.
+  Batch(Buffer owner, std::size_t begin, std::size_t end) noexcept
+      : owner_(std::move(owner)), next_(owner_.data() + begin), end_(owner_.data() + end) {
+    read();
+  }
 
   // The next document, or nullopt at the end or when the rest is malformed.
   std::optional<DocView> peek() const noexcept { return head_; }
@@ -30,6 +36,10 @@ class Batch {
   // Bytes not handed out yet: an upper bound of the documents' sizes.
   std::size_t remaining_bytes() const noexcept { return static_cast<std::size_t>(end_ - next_); }
   std::size_t held_bytes() const noexcept { return owner_.capacity(); }
+
+  // Parks what is left, cut between documents; views become invalid. Set: this batch is empty and must
+  // go. nullopt: refused, and nothing changed. REQUIRES remaining_bytes() > 0 and !malformed().
+  std::optional<SpillTicket> park(SpillStore& store, std::int64_t now_ns);
 
  private:
   void read() noexcept {

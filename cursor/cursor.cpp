@@ -2,6 +2,28 @@
 
 namespace spillway {
 
+namespace {
+
+// A piece ends where a document does. Damaged bytes stay together: they are found when they are read.
+std::size_t cut_between_documents(std::span<const std::uint8_t> rest, std::size_t wanted) noexcept {
+  std::size_t bytes = 0;
+  for (DocIterator at(rest.data(), rest.data() + rest.size()); !at.done() && bytes < wanted; ++at) {
+    bytes += at->raw.size();
+    if (at.malformed()) return rest.size();
+  }
+  return bytes == 0 ? rest.size() : bytes;
+}
+
+}  // namespace
+
+std::optional<SpillTicket> Batch::park(SpillStore& store, std::int64_t now_ns) {
+  const auto begin = static_cast<std::size_t>(next_ - owner_.data());
+  const std::size_t end = begin + remaining_bytes();
+  auto ticket = store.park(owner_, begin, end, cut_between_documents, now_ns);
+  if (ticket) head_.reset();
+  return ticket;
+}
+
 bool ClusterCursor::exhausted() const noexcept {
   if (stashed) return false;
   if (stage) return stage_finished && stage->exhausted();
@@ -16,8 +38,35 @@ std::size_t ClusterCursor::buffered_bytes() const noexcept {
   std::size_t bytes = stashed ? stashed->size() : 0;
   for (const RemoteCursor& remote : remotes) {
     for (const Batch& batch : remote.batches) bytes += batch.held_bytes();
+    for (const SpillTicket& ticket : remote.parked) bytes += ticket.memory_bytes();
   }
   return bytes;
+}
+
+std::size_t ClusterCursor::parkable_bytes() const noexcept {
+  std::size_t bytes = 0;
+  for (const RemoteCursor& remote : remotes) {
+    for (const Batch& batch : remote.batches) bytes += batch.held_bytes();
+    for (const SpillTicket& ticket : remote.parked) bytes += ticket.given_up() ? ticket.memory_bytes() : 0;
+  }
+  return bytes;
+}
+
+void ClusterCursor::park(SpillStore& store, std::int64_t now_ns) {
+  for (RemoteCursor& remote : remotes) {
+    for (SpillTicket& ticket : remote.parked) store.park_again(ticket, now_ns);
+    // From the back, so that whatever is refused leaves the order as it was.
+    while (!remote.batches.empty()) {
+      Batch& last = remote.batches.back();
+      if (last.malformed()) break;
+      if (last.peek()) {
+        auto ticket = last.park(store, now_ns);
+        if (!ticket) return;
+        remote.parked.push_front(*std::move(ticket));
+      }
+      remote.batches.pop_back();
+    }
+  }
 }
 
 std::size_t ClusterCursor::open_remotes() const noexcept {

@@ -26,12 +26,15 @@ struct RemoteCursor {
   std::uint16_t port = 0;
   std::int64_t id = 0;
   std::deque<Batch> batches;
+  std::deque<SpillTicket> parked;  // what follows the batches, in order, while it is idle
   std::string head_key;  // sorted cursors: the order key of the head document, valid if head_keyed
   bool head_keyed = false;
 
   const Batch* front() const noexcept { return batches.empty() ? nullptr : &batches.front(); }
   bool has_document() const noexcept { return front() != nullptr && front()->peek().has_value(); }
-  bool finished() const noexcept { return id == 0 && !has_document(); }
+  // Its next document is here, but not in its batches.
+  bool must_unpark() const noexcept { return !has_document() && !parked.empty(); }
+  bool finished() const noexcept { return id == 0 && !has_document() && parked.empty(); }
 };
 
 // Stages that run on the merged stream (the second half of an aggregation). Implemented by the exec layer.
@@ -91,7 +94,10 @@ struct ClusterCursor {
   double mean_document_bytes = 0;  // learnt from the batches seen
 
   bool exhausted() const noexcept;       // nothing is left to return
-  std::size_t buffered_bytes() const noexcept;
+  std::size_t buffered_bytes() const noexcept;  // in memory, parked ones as they are there
+  std::size_t parkable_bytes() const noexcept;  // what park() would move
+  // REQUIRES that it is idle. Moves the batches to the store, as far as it takes them.
+  void park(SpillStore& store, std::int64_t now_ns);
   std::size_t open_remotes() const noexcept;  // shard cursors that would have to be killed
 };
 

@@ -2,6 +2,7 @@
 
 #include <sys/random.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 
@@ -204,6 +205,34 @@ std::vector<CursorPtr> CursorRegistry::expire(SteadyNs not_after, bool with_sess
     }
   }
   return taken;
+}
+
+std::vector<std::int64_t> CursorRegistry::heaviest_idle(SteadyNs not_after, std::size_t bytes_min,
+                                                        std::size_t count_max) const {
+  std::vector<std::pair<std::size_t, std::int64_t>> found;  // bytes, id
+  for (const Stripe& stripe : stripes_) {
+    MutexLock lock(stripe.mutex);
+    for (const auto& [id, entry] : stripe.entries) {
+      if (!entry.cursor || entry.last_used > not_after) continue;
+      const std::size_t bytes = entry.cursor->parkable_bytes();
+      if (bytes >= bytes_min) found.emplace_back(bytes, id);
+    }
+  }
+  const std::size_t count = std::min(count_max, found.size());
+  std::partial_sort(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(count), found.end(),
+                    std::greater<>());
+  std::vector<std::int64_t> ids;
+  for (std::size_t i = 0; i < count; ++i) ids.push_back(found[i].second);
+  return ids;
+}
+
+bool CursorRegistry::with_idle(std::int64_t id, const std::function<void(ClusterCursor&)>& work) {
+  Stripe& stripe = stripes_[stripe_of(id)];
+  MutexLock lock(stripe.mutex);
+  const auto found = stripe.entries.find(id);
+  if (found == stripe.entries.end() || !found->second.cursor) return false;
+  work(*found->second.cursor);
+  return true;
 }
 
 CursorCounts CursorRegistry::counts() const {

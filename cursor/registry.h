@@ -85,6 +85,13 @@ class CursorRegistry {
   // `with_sessions`. Counted as timed out.
   std::vector<CursorPtr> expire(SteadyNs not_after, bool with_sessions);
 
+  // Ids of at most `count_max` idle cursors not used since `not_after` that could park at least
+  // `bytes_min`, the heaviest first.
+  std::vector<std::int64_t> heaviest_idle(SteadyNs not_after, std::size_t bytes_min,
+                                          std::size_t count_max) const;
+  // Calls `work` with an idle cursor, under its lock: it must be short. False: it is not idle any more.
+  bool with_idle(std::int64_t id, const std::function<void(ClusterCursor&)>& work);
+
   CursorCounts counts() const;
   std::vector<IdleCursor> idle() const;
 

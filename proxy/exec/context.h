@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "allocator/budget.h"
 #include "allocator/pressure.h"
+#include "allocator/spill.h"
 #include "cursor/registry.h"
 #include "proxy/base/loop.h"
 #include "proxy/base/pump.h"
@@ -33,6 +34,7 @@ struct Parameters {
   std::atomic<bool> timeout_of_session_cursors{true};
   std::atomic<std::int64_t> log_level{0};
   std::atomic<std::int64_t> slow_ms{100};
+  std::atomic<std::int64_t> spill_idle_ms{10'000};
   bool test_commands = false;  // enableTestCommands; fixed at start
 };
 
@@ -52,7 +54,6 @@ struct ProcessFacts {
 // Everything the workers share; thread-safe member by member. Owned by the server.
 struct Shared {
   std::shared_ptr<const catalog::RoutingSnapshot> routing;  // fixed at start
-  CursorRegistry cursors;
   Parameters parameters;
   ProcessFacts facts;
   Metrics metrics;
@@ -60,6 +61,9 @@ struct Shared {
   MemoryBudget request_memory{"requests", 0, &memory};
   MemoryBudget reply_memory{"replies", 0, &memory};
   MemoryBudget cursor_memory{"cursors", 0, &memory};
+  MemoryBudget spill_memory{"spill", 0, &memory};
+  std::unique_ptr<SpillStore> spill;  // null: idle cursors' documents stay as they are
+  CursorRegistry cursors;             // after what its cursors hold on to
   Pressure pressure;  // published by the server; ask level() anywhere
   std::unique_ptr<TransactionTable> transactions;
   // Every worker's context, in order; set before the first client connects. To look at another worker's clients

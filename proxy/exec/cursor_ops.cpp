@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "proxy/exec/forward.h"
+#include "proxy/exec/parking.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
@@ -116,7 +117,7 @@ Result<NextInput> next_sorted(ClusterCursor& cursor) {
   RemoteCursor* best = nullptr;
   for (RemoteCursor& remote : cursor.remotes) {
     if (!remote.has_document()) {
-      if (remote.id != 0) return NextInput{NextInput::Kind::fetch, nullptr};
+      if (remote.id != 0 || remote.must_unpark()) return NextInput{NextInput::Kind::fetch, nullptr};
       continue;
     }
     if (auto keyed = key_head(cursor, remote); keyed.has_error()) return keyed.error();
@@ -136,7 +137,7 @@ NextInput next_unsorted(ClusterCursor& cursor) {
       cursor.next_remote = at;
       return {NextInput::Kind::document, &remote};
     }
-    open = open || remote.id != 0;
+    open = open || remote.id != 0 || remote.must_unpark();
   }
   return {open ? NextInput::Kind::fetch : NextInput::Kind::end, nullptr};
 }
@@ -219,14 +220,31 @@ Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Repl
   return {};
 }
 
+namespace {
+
+Task<void> unpark_into(Context* context, RemoteCursor* remote, shard::Interrupt* interrupt,
+                       std::optional<Error>* failed) {
+  auto unparking = unpark(*context, *remote, interrupt);
+  auto unparked = co_await unparking;
+  if (unparked.has_error()) *failed = unparked.error();
+}
+
+}  // namespace
+
 Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint deadline,
                               shard::Interrupt* interrupt) {
+  TaskGroup unparking;
+  std::optional<Error> failed;
   std::vector<BsonDoc> bodies;
   std::vector<ShardCommand> commands;
   std::vector<std::size_t> remotes;
   bodies.reserve(cursor.remotes.size());
   for (std::size_t i = 0; i < cursor.remotes.size(); ++i) {
     RemoteCursor& remote = cursor.remotes[i];
+    if (remote.must_unpark()) {
+      unparking.start(unpark_into(&context, &remote, interrupt, &failed));
+      continue;
+    }
     if (remote.id == 0 || remote.has_document()) continue;
     bodies.push_back(remote_get_more(cursor, remote, remote_batch_size(context, cursor, remote.shard), {}));
     commands.push_back({remote.shard, shard::Command::of_body(bodies.back()),
@@ -240,7 +258,7 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint
   options.bulk = true;
   auto calls = call_shards(context, commands, options);
   auto outcomes = co_await calls;
-  std::optional<Error> failed;
+  co_await unparking.wait();
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     RemoteCursor& remote = cursor.remotes[remotes[i]];
     if (outcomes[i].ok()) {
@@ -293,7 +311,10 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
       if (auto finished = cursor.stage->finish(); finished.has_error()) co_return finished.error();
       cursor.stage_finished = true;
       kill_remotes(context, cursor);
-      for (RemoteCursor& remote : cursor.remotes) remote.batches.clear();
+      for (RemoteCursor& remote : cursor.remotes) {
+        remote.batches.clear();
+        remote.parked.clear();
+      }
       continue;
     }
     RemoteCursor& remote = *input->remote;

@@ -33,4 +33,32 @@ void append_pressure(BsonWriter& out, const Pressure& pressure) {
   out.end();
 }
 
+void append_spill(BsonWriter& out, const SpillStore* store) {
+  const SpillStats stats = store != nullptr ? store->stats() : SpillStats{};
+  out.begin_document("spill");
+  out.append("file", stats.has_file).append("onTmpfs", stats.on_tmpfs);
+  const auto append = [&](std::string_view name, std::uint64_t value) {
+    out.append(name, as_long(value));
+  };
+  append("limitBytes", stats.limit_bytes);
+  append("parkedBytes", stats.parked_bytes);
+  append("memoryBytes", stats.memory_bytes);
+  append("diskBytes", stats.disk_bytes);
+  append("queued", stats.queued);
+  append("parks", stats.parks);
+  append("refused", stats.refused);
+  append("givenUp", stats.given_up);
+  append("withdrawn", stats.withdrawn);
+  append("fetches", stats.fetches);
+  append("rawBytes", stats.raw_bytes);
+  append("storedBytes", stats.stored_bytes);
+  append("writtenBytes", stats.written_bytes);
+  append("readBytes", stats.read_bytes);
+  append("noRoom", stats.no_room);
+  append("writeErrors", stats.write_errors);
+  append("readErrors", stats.read_errors);
+  append("corrupt", stats.corrupt);
+  out.end();
+}
+
 }  // namespace spillway::exec

@@ -111,8 +111,10 @@ void memory(BsonWriter& out, const Context& context, const Facts& facts) {
   append_budget(out, context.shared.request_memory);
   append_budget(out, context.shared.reply_memory);
   append_budget(out, context.shared.cursor_memory);
+  append_budget(out, context.shared.spill_memory);
   out.end();
   append_pressure(out, context.shared.pressure);
+  append_spill(out, context.shared.spill.get());
 }
 
 void append_open_cursors(BsonWriter& out, const CursorCounts& counts) {

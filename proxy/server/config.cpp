@@ -281,6 +281,21 @@ std::uint64_t memory_limit_bytes(const MemoryLimit& limit, const SystemLimits& l
   return std::max(available.bytes / 100 * limit_percent(limit, available), memory_limit_bytes_min);
 }
 
+std::uint64_t spill_limit_bytes(const MemoryLimit& limit, std::uint64_t free_bytes) {
+  switch (limit.kind) {
+    case MemoryLimit::Kind::automatic:
+      return free_bytes / 2;
+    case MemoryLimit::Kind::percent:
+      return free_bytes / 100 * limit.value;
+    case MemoryLimit::Kind::bytes:
+      return limit.value;
+    case MemoryLimit::Kind::unlimited:
+      break;
+  }
+  // Offsets in a file are signed.
+  return static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+}
+
 std::string describe_memory_limit(const MemoryLimit& limit, const SystemLimits& limits) {
   const std::uint64_t bytes = memory_limit_bytes(limit, limits);
   if (bytes == std::numeric_limits<std::uint64_t>::max()) return "none";

@@ -82,6 +82,15 @@ struct MemoryLimit {
   bool operator==(const MemoryLimit&) const = default;
 };
 
+// memory.spill: where idle cursors' documents go while memory is short.
+struct SpillConfig {
+  std::string path;   // a folder; empty: they are compressed in memory only
+  MemoryLimit limit;  // automatic: half of what is free there at start
+  std::int64_t idle_ms = 10'000;
+
+  bool operator==(const SpillConfig&) const = default;
+};
+
 enum class Authorization : std::uint8_t { disabled, enabled };
 
 struct Config {
@@ -90,6 +99,7 @@ struct Config {
   SystemLogConfig system_log;
   ProcessConfig process;
   MemoryLimit memory_limit;
+  SpillConfig spill;
   std::optional<Authorization> authorization;  // unset: not written out. `enabled` is refused
   std::int64_t local_threshold_ms = 15;
   ParameterConfig parameters;
@@ -134,6 +144,8 @@ bool is_loopback(std::string_view address);
 int worker_count(const Config& config, const SystemLimits& limits);
 // UINT64_MAX: unlimited.
 std::uint64_t memory_limit_bytes(const MemoryLimit& limit, const SystemLimits& limits);
+// What memory.spill.limit means on a file system with so much free.
+std::uint64_t spill_limit_bytes(const MemoryLimit& limit, std::uint64_t free_bytes);
 // For the log: "127 MiB (50 % of the cgroup's 254 MiB)".
 std::string describe_memory_limit(const MemoryLimit& limit, const SystemLimits& limits);
 

@@ -63,6 +63,8 @@ using Log = Field<&Config::system_log, Member>;
 template <auto Member>
 using Process = Field<&Config::process, Member>;
 template <auto Member>
+using Spill = Field<&Config::spill, Member>;
+template <auto Member>
 using Parameter = Field<&Config::parameters, Member>;
 
 constexpr std::int64_t int32_max = 2'147'483'647;
@@ -148,6 +150,33 @@ constexpr std::array keys = {
              "The bytes that the proxy may hold for clients and shards. auto is half of the "
              "cgroup's limit, or a quarter of the machine's memory without one; a percentage "
              "is of the same."}),
+    row<Spill<&SpillConfig::path>>(
+        {.key = "memory.spill.path",
+         .type = text,
+         .example = "/var/lib/spillway",
+         .range = "a folder",
+         .meaning =
+             "Where the buffered documents of idle cursors are written to, compressed, in a file "
+             "without a name: it is gone with the process. On a tmpfs only compression gains. "
+             "Default: nowhere; they are compressed in memory when it is short."}),
+    row<Spill<&SpillConfig::limit>>(
+        {.key = "memory.spill.limit",
+         .type = ValueType::size,
+         .unit = "bytes",
+         .preset = "auto",
+         .range = "auto, unlimited, 1% to 100%, or at least 64MiB (units KiB, MiB, GiB, TiB)",
+         .meaning = "The bytes that this file may take. auto is half of what its file system has "
+                    "free at start; a percentage is of the same. Without room documents stay in "
+                    "memory."}),
+    row<Spill<&SpillConfig::idle_ms>>(
+        {.key = "memory.spill.idleMillis",
+         .type = integer,
+         .unit = "ms",
+         .preset = "10000",
+         .min = 0,
+         .max = year_ms,
+         .meaning = "A cursor's documents are written when nobody has asked for them so long; "
+                    "when memory is tight, after a second at most."}),
     KeySpec{.key = "routing.shards",
             .type = ValueType::routing,
             .example = "[{name: shard0, uri: \"mongodb://127.0.0.1:27018/\"}]",

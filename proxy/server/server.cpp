@@ -64,7 +64,25 @@ void fill_facts(exec::Shared& shared, const ServerOptions& options, std::size_t 
   parameters.cursor_monitor_frequency_secs = options.config.parameters.cursor_monitor_seconds;
   parameters.timeout_of_session_cursors = options.config.parameters.time_out_session_cursors;
   parameters.test_commands = options.config.parameters.test_commands;
+  parameters.spill_idle_ms = options.config.spill.idle_ms;
   parameters.log_level = options.config.system_log.verbosity;
+}
+
+// Throws std::runtime_error when memory.spill.path is of no use.
+std::unique_ptr<SpillStore> open_spill_store(const SpillConfig& config, MemoryBudget& budget) {
+  SpillOptions options;
+  if (config.path.empty()) return std::make_unique<SpillStore>(options, budget, nullptr);
+  OpenedSpillFile opened = open_spill_file(config.path);
+  if (!opened.file) throw std::runtime_error("memory.spill.path: " + opened.error);
+  options.limit_bytes = spill_limit_bytes(config.limit, opened.free_bytes);
+  if (opened.file->on_tmpfs()) {
+    log::warning("memory.spill.path: {} is a tmpfs: its bytes stay in memory, only compression gains", config.path);
+  }
+  if (options.limit_bytes > opened.free_bytes) {
+    log::warning("memory.spill.limit: {} has only {} MiB free", config.path, opened.free_bytes >> 20);
+  }
+  log::info("idle cursors' documents are spilled to {}, at most {} MiB", config.path, options.limit_bytes >> 20);
+  return std::make_unique<SpillStore>(options, budget, std::move(opened.file));
 }
 
 // Runs the start-up checks on a worker and waits for their outcome on the main thread.
@@ -135,6 +153,7 @@ int run_server(ServerOptions options) {
   Loop main_loop;
   exec::Shared shared(memory == UINT64_MAX ? 0 : memory);
   shared.routing = options.routing;
+  shared.spill = open_spill_store(options.config.spill, shared.spill_memory);
   WorkerOptions worker_options;
   worker_options.gateway = gateway_options(options.config, *options.routing);
   worker_options.compressors = wire::parse_list(options.config.net.compressors);
@@ -177,6 +196,7 @@ int run_server(ServerOptions options) {
   listener.stop();
   pressure.stop();
   stop_workers(shared, workers);
+  shared.spill->stop();  // before the loops go that it answers on
   const BudgetUsage left = shared.memory.usage();
   log::info("stopped; {} bytes are still reserved", left.used_bytes);
   if (!options.config.process.pid_file_path.empty()) ::unlink(options.config.process.pid_file_path.c_str());

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "proxy/exec/cursor_ops.h"
+#include "proxy/exec/parking.h"
 
 namespace spillway::server {
 
@@ -78,7 +79,8 @@ Task<void> Worker::housekeeping() {
     const TimePoint now = Clock::now();
     gateway_->tick(now);
     for (Session* session : sessions_) session->notice_absent_client(now);
-    // One worker reaps for all: the registry is shared.
+    // One worker parks and reaps for all: the registry is shared.
+    if (context_.worker == 0) exec::park_idle_cursors(context_, now);
     if (context_.worker == 0 && now >= next_reap) {
       next_reap = now + std::chrono::seconds(shared_.parameters.cursor_monitor_frequency_secs.load());
       const Duration timeout = std::chrono::milliseconds(shared_.parameters.cursor_timeout_ms.load());

@@ -42,6 +42,14 @@ SimWorld::SimWorld(SimWorldOptions options)
   shared_->facts.start_time = Clock::now();
   shared_->facts.workers = options.workers;
   shared_->parameters.cursor_timeout_ms = options.cursor_timeout_ms;
+  shared_->parameters.spill_idle_ms = options.spill_idle_ms;
+  if (options.spill_file) {
+    SpillOptions spill;
+    spill.limit_bytes = 64 * limits::mib;
+    spill.piece_bytes = 4 * limits::kib;
+    shared_->spill = std::make_unique<SpillStore>(spill, shared_->spill_memory, options.spill_file(),
+                                                  SpillStore::Drive::manual);
+  }
   for (std::size_t i = 0; i < options.workers; ++i) {
     auto late = std::make_unique<LateNetwork>();
     LateNetwork& binding = *late;
@@ -88,6 +96,7 @@ std::size_t SimWorld::poll() {
   for (;;) {
     std::size_t now_ran = 0;
     for (const auto& worker : workers_) now_ran += worker->loop().poll_until_idle();
+    if (shared_->spill && !disk_stuck_ && shared_->spill->run_one()) ++now_ran;
     if (now_ran == 0) return ran;
     ran += now_ran;
   }
@@ -125,7 +134,8 @@ std::vector<std::string> SimWorld::leftovers() {
   if (cursors.pinned != 0)
     found.push_back(fmt::format("{} cursors are checked out", cursors.pinned));
   for (const MemoryBudget* budget : {&shared_->request_memory, &shared_->reply_memory,
-                                     &shared_->cursor_memory, &shared_->memory}) {
+                                     &shared_->cursor_memory, &shared_->spill_memory,
+                                     &shared_->memory}) {
     const std::uint64_t used = budget->usage().used_bytes;
     if (used != 0)
       found.push_back(fmt::format("{} bytes are reserved for {}", used, budget->name()));
@@ -164,6 +174,7 @@ bool SimWorld::shut_down(Duration limit) {
   };
   if (!run_until(ended, limit)) return false;
   run_for(std::chrono::seconds(30));
+  if (shared_->spill) shared_->spill->stop();
   networks_.clear();
   workers_.clear();
   return true;

@@ -43,6 +43,9 @@ struct SimWorldOptions {
   std::uint64_t memory_limit_bytes = 0;
   std::int64_t cursor_timeout_ms = 600'000;
   shard::GatewayOptions gateway;  // its shards are filled in
+  // Set: idle cursors' documents are parked, in the file that it makes or, without one, in memory.
+  std::function<std::unique_ptr<SpillFile>()> spill_file;
+  std::int64_t spill_idle_ms = 10'000;
 };
 
 class SimWorld {
@@ -59,6 +62,8 @@ class SimWorld {
   server::Worker& worker(std::size_t index) { return *workers_[index]; }
   std::size_t worker_count() const noexcept { return workers_.size(); }
   SimLog& log() noexcept { return log_; }
+  // A disk that is stuck does nothing until it is told to go on.
+  void set_disk_stuck(bool stuck) noexcept { disk_stuck_ = stuck; }
 
   void set_faults(const FaultOptions& faults);
   // Starts a coroutine on a worker's loop.
@@ -102,6 +107,7 @@ class SimWorld {
   std::vector<std::unique_ptr<SimShard>> shards_;
   std::int64_t next_connection_ = 1;
   bool stopped_ = false;
+  bool disk_stuck_ = false;
 };
 
 }  // namespace spillway::test
