@@ -188,7 +188,7 @@ TEST_CASE("the registry names its heaviest idle cursors", "[parking]") {
   const auto light = registry.insert(cursor_with(batch_of(world.budget, 0, 10, 300)), 100);
   const auto heavy = registry.insert(cursor_with(batch_of(world.budget, 0, 90, 300)), 100);
   const auto medium = registry.insert(cursor_with(batch_of(world.budget, 0, 50, 300)), 100);
-  const auto recent = registry.insert(cursor_with(batch_of(world.budget, 0, 99, 300)), 200);
+  const auto recent = registry.insert(cursor_with(batch_of(world.budget, 0, 200, 300)), 200);
   registry.insert(std::make_unique<ClusterCursor>(), 100);
   using Ids = std::vector<std::int64_t>;
   CHECK(registry.heaviest_idle(150, 1, 10) == Ids{heavy, medium, light});
