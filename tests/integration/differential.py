@@ -51,7 +51,7 @@ def encoded(document):
 
 class Side:
     def __init__(self, uri, is_proxy, kind):
-        self.client = pymongo.MongoClient(uri, socketTimeoutMS=60000, retryReads=False,
+        self.client = pymongo.MongoClient(uri, socketTimeoutMS=300000, retryReads=False,
                                           retryWrites=False, maxPoolSize=4)
         self.is_proxy, self.kind, self.followed = is_proxy, kind, Counter()
 
