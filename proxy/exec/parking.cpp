@@ -17,7 +17,7 @@ constexpr auto tight_idle = std::chrono::seconds(1);
 constexpr auto critical_idle = std::chrono::milliseconds(250);
 constexpr auto room_retry = std::chrono::milliseconds(20);
 constexpr auto interrupt_check = std::chrono::milliseconds(100);
-// Of one round; the next comes 250 ms later.
+// Of one round; the next comes a second later, 250 ms later when memory is tight.
 constexpr std::size_t cursors_per_round = 64;
 // A cursor that holds less is not worth the work.
 constexpr std::size_t parked_bytes_min = 16 * limits::kib;

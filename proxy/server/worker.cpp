@@ -11,6 +11,8 @@ namespace {
 // First reads go here; larger messages get a buffer of their own.
 constexpr std::size_t scratch_bytes = 16 * limits::kib;
 constexpr auto tick = std::chrono::milliseconds(250);
+// While memory is not short.
+constexpr auto park_interval = std::chrono::seconds(1);
 }  // namespace
 
 Worker::Worker(std::size_t index, exec::Shared& shared, const WorkerOptions& options, Loop::Drive drive,
@@ -74,13 +76,17 @@ void Worker::close_sessions(bool drain) {
 
 Task<void> Worker::housekeeping() {
   TimePoint next_reap = Clock::now();
+  TimePoint next_park = next_reap;
   while (!stopping_) {
     co_await loop_.sleep_for(tick);
     const TimePoint now = Clock::now();
     gateway_->tick(now);
     for (Session* session : sessions_) session->notice_absent_client(now);
     // One worker parks and reaps for all: the registry is shared.
-    if (context_.worker == 0) exec::park_idle_cursors(context_, now);
+    if (context_.worker == 0 && (now >= next_park || shared_.pressure.at_least(PressureLevel::tight))) {
+      next_park = now + park_interval;
+      exec::park_idle_cursors(context_, now);
+    }
     if (context_.worker == 0 && now >= next_reap) {
       next_reap = now + std::chrono::seconds(shared_.parameters.cursor_monitor_frequency_secs.load());
       const Duration timeout = std::chrono::milliseconds(shared_.parameters.cursor_timeout_ms.load());
