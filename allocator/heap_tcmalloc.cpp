@@ -1,0 +1,249 @@
+// gperftools' tcmalloc: blocks of 1 MiB and more come from its page heap, which keeps what is freed
+// until told otherwise.
+//
+// ReleaseToSystem(1 MiB) gives back whole spans with the page heap's lock held, and free neighbours
+// are one span: it was seen to hold the lock for 34 ms over 512 MB. So pieces of 1 MiB are taken
+// out of the page heap as blocks and given to the system outside the lock. When no piece is left
+// they are freed, with aggressive decommit switched on for that moment: the page heap then books
+// them as returned, at the cost of an madvise of pages that are gone already.
+#include "allocator/heap_tcmalloc.h"
+
+#include <gperftools/malloc_extension.h>
+#include <gperftools/tcmalloc.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <new>
+
+#include "allocator/spanned_heap.h"
+
+namespace spillway {
+
+namespace {
+
+constexpr std::size_t page_bytes = 8192;  // tcmalloc's, the least it gives out and takes back
+// Pieces that turn out to be gone already, or new: so many may be set aside to get at the others.
+constexpr std::size_t missed_pieces_max = 256;
+// More than this is not left to ReleaseToSystem.
+constexpr std::uint64_t small_rest_bytes = 8 * release_slice_bytes;
+// While others keep freeing, what they freed meanwhile is fetched so many times.
+constexpr int rounds_max = 16;
+// Freed in one slice.
+constexpr std::size_t freed_pieces = 64;
+
+std::uint64_t property(const char* name) noexcept {
+  std::size_t value = 0;
+  MallocExtension::instance()->GetNumericProperty(name, &value);
+  return value;
+}
+
+std::uint64_t page_heap_free_bytes() noexcept { return property("tcmalloc.pageheap_free_bytes"); }
+
+void set_aggressive_decommit(bool on) noexcept {
+  MallocExtension::instance()->SetNumericProperty("tcmalloc.aggressive_memory_decommit",
+                                                  on ? 1 : 0);
+}
+
+std::atomic<std::uint64_t> released_bytes{0};
+
+// Free spans of a MiB and more, out of the page heap and out of memory. Held until free().
+class CarvedPieces {
+ public:
+  explicit CarvedPieces(std::size_t most) noexcept
+      : most_(most), pieces_(new (std::nothrow) void*[most]) {}
+
+  void carve(SlicePacer& pacer) noexcept {
+    std::size_t missed = 0;
+    while (pieces_ && count_ < most_ && missed < missed_pieces_max && pacer.more()) {
+      const std::uint64_t before = page_heap_free_bytes();
+      if (before < release_slice_bytes) return;
+      pacer.begin();
+      void* piece = ::tc_malloc(release_slice_bytes);
+      // Others free meanwhile; what comes of an unmapped span lets the free bytes stand.
+      const bool was_free = piece != nullptr && page_heap_free_bytes() < before;
+      if (was_free) ::madvise(piece, release_slice_bytes, MADV_DONTNEED);
+      const std::uint64_t gone = was_free ? release_slice_bytes : 0;
+      released_bytes.fetch_add(gone, std::memory_order_relaxed);
+      pacer.end(gone);
+      if (piece == nullptr) return;
+      pieces_[count_++] = piece;
+      missed += was_free ? 0 : 1;
+    }
+  }
+
+  bool full() const noexcept { return !pieces_ || count_ == most_; }
+  // A block of any size whose pages are gone. REQUIRES !full()
+  void add(void* block) noexcept { pieces_[count_++] = block; }
+
+  // Frees them as what they are: returned.
+  void free(SlicePacer& pacer) noexcept {
+    set_aggressive_decommit(true);
+    while (count_ > 0) {
+      const std::size_t last = count_ > freed_pieces ? count_ - freed_pieces : 0;
+      pacer.begin();
+      while (count_ > last) ::tc_free(pieces_[--count_]);
+      pacer.end(0);
+    }
+    set_aggressive_decommit(false);
+  }
+
+ private:
+  std::size_t most_;
+  std::size_t count_ = 0;
+  std::unique_ptr<void*[]> pieces_;
+};
+
+// Blocks that were given back while a release is under way. Freed into the page heap, they would
+// become neighbours of pieces that are freed with their pages gone, and be returned with them: at
+// once, and with the lock held. They wait here instead, resident, linked through their first bytes.
+class WaitingBlocks {
+ public:
+  struct Link {
+    Link* next;
+    std::size_t bytes;
+  };
+
+  // False: no release is under way, the block is the caller's to free.
+  bool keep(void* block, std::size_t bytes) noexcept {
+    if (!open_.load(std::memory_order_acquire)) return false;
+    const std::lock_guard lock(mutex_);
+    if (!open_.load(std::memory_order_relaxed)) return false;
+    push(new (block) Link{nullptr, bytes});
+    return true;
+  }
+  void open() noexcept { open_.store(true, std::memory_order_release); }
+  void close() noexcept {
+    const std::lock_guard lock(mutex_);
+    open_.store(false, std::memory_order_release);
+  }
+  Link* pop() noexcept {
+    const std::lock_guard lock(mutex_);
+    Link* const link = first_;
+    if (link == nullptr) return nullptr;
+    first_ = link->next;
+    bytes_.fetch_sub(link->bytes, std::memory_order_relaxed);
+    return link;
+  }
+  std::uint64_t bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
+
+ private:
+  void push(Link* link) noexcept {
+    link->next = first_;
+    first_ = link;
+    bytes_.fetch_add(link->bytes, std::memory_order_relaxed);
+  }
+
+  std::atomic<bool> open_{false};
+  std::atomic<std::uint64_t> bytes_{0};
+  std::mutex mutex_;
+  Link* first_ = nullptr;
+};
+
+void discard_pages(void* block, std::size_t bytes, SlicePacer& pacer) noexcept {
+  auto* at = static_cast<std::uint8_t*>(block);
+  for (std::size_t done = 0; done < bytes; done += release_slice_bytes) {
+    const std::size_t slice = std::min(bytes - done, release_slice_bytes);
+    pacer.begin();
+    ::madvise(at + done, slice, MADV_DONTNEED);
+    released_bytes.fetch_add(slice, std::memory_order_relaxed);
+    pacer.end(slice);
+  }
+}
+
+// Spans of less than a MiB, when little else is free: a large one would hold the lock.
+void release_small_spans(SlicePacer& pacer) noexcept {
+  std::uint64_t before = page_heap_free_bytes();
+  // A call may only work off what an earlier one gave back too much: several without effect mean
+  // the end.
+  int idle_calls = 0;
+  while (before > 0 && before <= small_rest_bytes && idle_calls < 16 && pacer.more()) {
+    pacer.begin();
+    MallocExtension::instance()->ReleaseToSystem(release_slice_bytes);
+    const std::uint64_t after = page_heap_free_bytes();
+    const std::uint64_t gone = before > after ? before - after : 0;
+    released_bytes.fetch_add(gone, std::memory_order_relaxed);
+    pacer.end(gone);
+    idle_calls = gone == 0 ? idle_calls + 1 : 0;
+    before = after;
+  }
+}
+
+class TcmallocHeap final : public SpannedHeap {
+ public:
+  TcmallocHeap() : SpannedHeap("tcmalloc", false) {
+    // Its own occasional release happens in whichever free comes next, lock held.
+    MallocExtension::instance()->SetMemoryReleaseRate(0);
+  }
+
+  bool decays() const noexcept override { return false; }
+
+ protected:
+  std::size_t pages_bytes(std::size_t bytes) const noexcept override {
+    return (bytes + page_bytes - 1) / page_bytes * page_bytes;
+  }
+  void* take_pages(std::size_t bytes) noexcept override { return ::tc_malloc(bytes); }
+  void give_back_pages(void* pages, std::size_t bytes) noexcept override {
+    if (!waiting_.keep(pages, bytes)) ::tc_free(pages);
+  }
+  void release_pages(SlicePacer& pacer) noexcept override {
+    const std::uint64_t kept = page_heap_free_bytes();
+    constexpr std::size_t room_for_others = 4096;
+    CarvedPieces pieces(static_cast<std::size_t>(kept / release_slice_bytes) + missed_pieces_max +
+                        room_for_others);
+    waiting_.open();
+    pieces.carve(pacer);
+    for (int round = 0; round < rounds_max && waiting_.bytes() > 0; ++round) {
+      discard_waiting(pieces, pacer);
+    }
+    release_small_spans(pacer);
+    pieces.free(pacer);
+    waiting_.close();
+    while (WaitingBlocks::Link* left = waiting_.pop()) ::tc_free(left);
+  }
+  PagesUsage pages_usage() const noexcept override {
+    return {page_heap_free_bytes() + waiting_.bytes(),
+            released_bytes.load(std::memory_order_relaxed)};
+  }
+
+ private:
+  // As many as wait now.
+  void discard_waiting(CarvedPieces& pieces, SlicePacer& pacer) noexcept {
+    for (std::uint64_t left = waiting_.bytes(); left > 0 && !pieces.full() && pacer.more();) {
+      WaitingBlocks::Link* const block = waiting_.pop();
+      if (block == nullptr) return;
+      const std::size_t bytes = block->bytes;
+      left -= std::min<std::uint64_t>(left, bytes);
+      discard_pages(block, bytes, pacer);
+      pieces.add(block);
+    }
+  }
+
+  WaitingBlocks waiting_;
+};
+
+}  // namespace
+
+Heap& tcmalloc_heap() {
+  static Heap* const heap = new TcmallocHeap;
+  return *heap;
+}
+
+namespace tcmalloc_plain {
+
+void flush_thread_cache() noexcept { MallocExtension::instance()->MarkThreadIdle(); }
+
+HeapUsage usage() noexcept {
+  HeapUsage usage;
+  usage.in_use_bytes = property("generic.current_allocated_bytes");
+  usage.kept_bytes = property("tcmalloc.central_cache_free_bytes") +
+                     property("tcmalloc.transfer_cache_free_bytes") +
+                     property("tcmalloc.thread_cache_free_bytes");
+  return usage;
+}
+
+}  // namespace tcmalloc_plain
+
+}  // namespace spillway
