@@ -36,6 +36,10 @@ class Batch {
   // Bytes not handed out yet: an upper bound of the documents' sizes.
   std::size_t remaining_bytes() const noexcept { return static_cast<std::size_t>(end_ - next_); }
   std::size_t held_bytes() const noexcept { return owner_.capacity(); }
+  // Moves what is left into a block of its own size, if it pins one several times larger: a single
+  // unread document must not hold a 16 MB reply. Views of documents become invalid. Does nothing if
+  // the budget refuses.
+  void compact(MemoryBudget& budget) noexcept;
 
   // Parks what is left, cut between documents; views become invalid. Set: this batch is empty and must
   // go. nullopt: refused, and nothing changed. REQUIRES remaining_bytes() > 0 and !malformed().

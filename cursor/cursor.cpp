@@ -4,6 +4,9 @@ namespace spillway {
 
 namespace {
 
+// What is copied is at most this part of what is let go.
+constexpr std::size_t compact_ratio = 4;
+
 // A piece ends where a document does. Damaged bytes stay together: they are found when they are read.
 std::size_t cut_between_documents(std::span<const std::uint8_t> rest, std::size_t wanted) noexcept {
   std::size_t bytes = 0;
@@ -15,6 +18,18 @@ std::size_t cut_between_documents(std::span<const std::uint8_t> rest, std::size_
 }
 
 }  // namespace
+
+void Batch::compact(MemoryBudget& budget) noexcept {
+  const std::size_t left = remaining_bytes();
+  if (malformed_ || left > held_bytes() / compact_ratio) return;
+  auto copy = Buffer::allocate(budget, left);
+  if (!copy || copy->capacity() > held_bytes() / compact_ratio) return;
+  copy->append(next_, left);
+  owner_ = std::move(*copy);
+  next_ = owner_.data();
+  end_ = next_ + left;
+  read();
+}
 
 std::optional<SpillTicket> Batch::park(SpillStore& store, std::int64_t now_ns) {
   const auto begin = static_cast<std::size_t>(next_ - owner_.data());
@@ -41,6 +56,12 @@ std::size_t ClusterCursor::buffered_bytes() const noexcept {
     for (const SpillTicket& ticket : remote.parked) bytes += ticket.memory_bytes();
   }
   return bytes;
+}
+
+void ClusterCursor::compact(MemoryBudget& budget) noexcept {
+  for (RemoteCursor& remote : remotes) {
+    for (Batch& batch : remote.batches) batch.compact(budget);
+  }
 }
 
 std::size_t ClusterCursor::parkable_bytes() const noexcept {

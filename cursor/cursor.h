@@ -98,6 +98,8 @@ struct ClusterCursor {
   std::size_t parkable_bytes() const noexcept;  // what park() would move
   // REQUIRES that it is idle. Moves the batches to the store, as far as it takes them.
   void park(SpillStore& store, std::int64_t now_ns);
+  // Before it becomes idle: nearly read-out batches let go of their large blocks.
+  void compact(MemoryBudget& budget) noexcept;
   std::size_t open_remotes() const noexcept;  // shard cursors that would have to be killed
 };
 

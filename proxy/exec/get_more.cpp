@@ -79,9 +79,10 @@ Task<Result<Response>> get_more_on_many(Context& context, CursorPtr cursor, std:
     context.shared.cursors.forget(id);
     end_cursor(context, std::move(cursor));
   } else {
+    cursor->compact(context.shared.cursor_memory);
     CursorPtr killed = context.shared.cursors.check_in(std::move(cursor), steady_ns());
     if (killed) {
-      end_cursor(context, std::move(killed));
+      end_cursor(context, std::move(killed), CursorEnd::killed);
       co_return Error(ErrorCode::cursor_killed, fmt::format("cursor id {} was killed", id));
     }
   }
@@ -146,7 +147,7 @@ Task<Result<Response>> kill_cursors_command(Context& context, Client&, const Req
     const bool found = outcome.outcome != CursorRegistry::KillOutcome::not_found;
     BsonWriter& list = found ? killed : not_found;
     list.append(at->name, at->as_int64());
-    end_cursor(context, std::move(outcome.cursor));
+    end_cursor(context, std::move(outcome.cursor), CursorEnd::killed);
   }
   const auto renumbered = [](BsonWriter& out, std::string_view name, BsonDoc list) {
     out.begin_array(name);
