@@ -21,6 +21,10 @@
 #include "proxy/shard/gateway.h"
 #include "proxy/shard/interrupt.h"
 
+namespace spillway {
+class MemoryLayer;  // allocator/memory_layer.h
+}
+
 namespace spillway::exec {
 
 class TransactionTable;  // transactions.h
@@ -57,6 +61,7 @@ struct Shared {
   Parameters parameters;
   ProcessFacts facts;
   Metrics metrics;
+  const std::unique_ptr<MemoryLayer> memory_layer;  // never null; started by the server
   MemoryBudget memory{"process", 0};
   MemoryBudget request_memory{"requests", 0, &memory};
   MemoryBudget reply_memory{"replies", 0, &memory};

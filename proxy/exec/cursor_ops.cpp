@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "allocator/memory_layer.h"
 #include "proxy/exec/forward.h"
 #include "proxy/exec/parking.h"
 #include "proxy/wire/cursor_reply.h"
@@ -379,9 +380,12 @@ void kill_remotes(Context& context, ClusterCursor& cursor) {
   }
 }
 
-void end_cursor(Context& context, CursorPtr cursor) {
+void end_cursor(Context& context, CursorPtr cursor, CursorEnd end) {
   if (!cursor) return;
   kill_remotes(context, *cursor);
+  cursor.reset();
+  if (end == CursorEnd::finished) return;
+  context.shared.memory_layer->releaser().request(end == CursorEnd::killed ? ReleaseReason::kill : ReleaseReason::expiry);
 }
 
 Task<void> kill_and_wait(Context& context, std::vector<CursorPtr> cursors) {
@@ -435,6 +439,7 @@ Task<Result<Response>> answer_first_batch(Context& context, CursorPtr cursor, st
   const bool partial = cursor->partial;
   const bool keep = !single_batch && (!cursor->exhausted() || (batch_size_given && batch_size == 0));
   if (keep) {
+    cursor->compact(context.shared.cursor_memory);
     id = context.shared.cursors.insert(std::move(cursor), steady_ns());
   } else {
     end_cursor(context, std::move(cursor));

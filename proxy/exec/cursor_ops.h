@@ -31,8 +31,10 @@ std::int64_t remote_batch_size(const Context& context, const ClusterCursor& curs
 // Takes a shard's cursor reply into a remote: id, host, batch. Errors: InternalError for a malformed reply.
 Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Reply reply);
 
+// Why a cursor ends: what it held goes back to the operating system at once, or when the load is over.
+enum class CursorEnd : std::uint8_t { finished, killed, expired };
 // Ends a cursor: its buffers are freed at once; its shard cursors are killed in the background.
-void end_cursor(Context& context, CursorPtr cursor);
+void end_cursor(Context& context, CursorPtr cursor, CursorEnd end = CursorEnd::finished);
 // Kills the shard cursors only, in the background, and marks them closed.
 void kill_remotes(Context& context, ClusterCursor& cursor);
 // For a shutdown: waits for the kills.

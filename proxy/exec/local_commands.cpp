@@ -14,6 +14,7 @@
 
 namespace spillway::exec {
 
+Task<Result<Response>> release_memory_command(Context& context, Client& client, const Request& request);
 Task<Result<Response>> server_status_command(Context& context, Client& client, const Request& request);
 Task<Result<Response>> current_op_command(Context& context, Client& client, const Request& request);
 Task<Result<Response>> kill_op_command(Context& context, Client& client, const Request& request);
@@ -360,6 +361,8 @@ std::span<const CommandSpec> local_commands() {
        .help = "not supported on a router"},
       {.name = "compact", .handler = compact, .help = "not supported on a router"},
       {.name = "profile", .handler = profile, .help = "slow operation threshold"},
+      {.name = "releaseMemory", .handler = release_memory_command, .admin_only = true,
+       .help = "give free memory back to the operating system"},
       {.name = "serverStatus", .handler = server_status_command, .secondary_ok = true, .help = "counters and state"},
       {.name = "currentOp", .handler = current_op_command, .admin_only = true, .help = "operations under way"},
       {.name = "killOp", .handler = kill_op_command, .admin_only = true, .help = "end an operation"},

@@ -6,6 +6,7 @@
 #include <limits>
 #include <string_view>
 
+#include "allocator/memory_layer.h"
 #include "proxy/base/log.h"
 #include "proxy/exec/request.h"
 
@@ -42,7 +43,7 @@ Result<void> store(std::atomic<std::int64_t>& into, std::string_view name, Value
 
 constexpr std::int64_t any_ms = std::numeric_limits<std::int64_t>::max() / 2'000'000;
 
-constexpr std::array<Parameter, 9> parameters = {{
+constexpr std::array<Parameter, 10> parameters = {{
     {"clientCursorMonitorFrequencySecs",
      [](BsonWriter& out, const Context& c) {
        out.append("clientCursorMonitorFrequencySecs", c.shared.parameters.cursor_monitor_frequency_secs.load());
@@ -85,6 +86,22 @@ constexpr std::array<Parameter, 9> parameters = {{
        if (level.has_error()) return level.error();
        c.shared.parameters.log_level = *level;
        log::set_verbosity(static_cast<int>(*level));
+       return {};
+     }},
+    {"memoryAllocator",
+     [](BsonWriter& out, const Context& c) {
+       out.append("memoryAllocator", allocator_choice_name(c.shared.memory_layer->choice()));
+     },
+     [](Context& c, ValueView v) -> Result<void> {
+       const auto choice = v.is_string() ? find_allocator_choice(v.as_string()) : std::nullopt;
+       if (!choice) {
+         return Error(ErrorCode::bad_value,
+                      fmt::format("memoryAllocator takes \"auto\", \"jemalloc\", \"tcmalloc\" or \"system\", not {}",
+                                  to_json(v)));
+       }
+       if (const auto missing = c.shared.memory_layer->choose(*choice)) {
+         return Error(ErrorCode::bad_value, "memoryAllocator: " + *missing);
+       }
        return {};
      }},
     {"quiet", [](BsonWriter& out, const Context&) { out.append("quiet", !log::enabled(log::Level::info)); }, nullptr},

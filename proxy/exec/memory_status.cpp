@@ -1,10 +1,109 @@
 #include "proxy/exec/memory_status.h"
 
+#include <fmt/format.h>
+
 namespace spillway::exec {
 
 namespace {
 std::int64_t as_long(std::uint64_t value) noexcept { return static_cast<std::int64_t>(value); }
+
+double as_ms(std::uint64_t us) noexcept { return static_cast<double>(us) / 1000; }
+
+void append_usage(BsonWriter& out, const HeapUsage& usage) {
+  out.append("inUseBytes", as_long(usage.in_use_bytes));
+  out.append("keptBytes", as_long(usage.kept_bytes));
+}
+
+// {"<50": n, "<100": n, …, ">=5000": n}, by microseconds.
+void append_histogram(BsonWriter& out, const SliceHistogram& histogram) {
+  out.begin_document("slicesByMicros");
+  constexpr auto& bounds = SliceHistogram::bounds_us;
+  for (std::size_t i = 0; i < bounds.size(); ++i) {
+    out.append(fmt::format("<{}", bounds[i]), as_long(histogram.counts[i]));
+  }
+  out.append(fmt::format(">={}", bounds.back()), as_long(histogram.counts.back()));
+  out.end();
+  out.append("longestSliceMicros", as_long(histogram.longest_us));
+  out.append("longestSliceCpuMicros", as_long(histogram.longest_cpu_us));
+}
+
+void append_policy(BsonWriter& out, const MemoryAccount& account) {
+  out.begin_document("allocator");
+  out.append("setting", allocator_choice_name(account.choice));
+  for (const HeapAccount& heap : account.heaps) {
+    if (heap.current) out.append("current", heap.name);
+  }
+  out.append("reason", account.policy_reason);
+  out.append("heavyScansShare", account.policy_inputs.heavy_share);
+  out.append("freeShare", account.policy_inputs.free_share);
+  out.append("faultCpuShare", account.policy_inputs.fault_cpu_share);
+  out.append("pageFaultNanos", account.fault_cost_ns);
+  out.append("evaluations", as_long(account.policy_evaluations));
+  out.append("switches", as_long(account.switches));
+  if (account.last_switch_ns) {
+    out.append("millisSinceSwitch", (steady_now_ns() - *account.last_switch_ns) / 1'000'000);
+  }
+  out.end();
+}
+
+void append_releases(BsonWriter& out, const MemoryAccount& account) {
+  const ReleaserStatistics& all = account.releases;
+  out.begin_document("release");
+  out.append("thresholdBytes", as_long(account.release_threshold_bytes));
+  out.append("releases", as_long(all.releases));
+  out.append("givenBackBytes", as_long(all.given_back_bytes));
+  out.append("totalMillis", as_ms(all.total_us));
+  out.begin_document("byReason");
+  for (std::size_t i = 0; i < release_reasons; ++i) {
+    out.append(release_reason_name(static_cast<ReleaseReason>(i)), as_long(all.by_reason[i]));
+  }
+  out.end();
+  append_histogram(out, all.slices);
+  out.begin_array("history");
+  for (const ReleaseRecord& record : all.history) {
+    out.begin_document_item();
+    append_release(out, record);
+    out.end();
+  }
+  out.end();
+  out.end();
+}
+
 }  // namespace
+
+void append_release(BsonWriter& out, const ReleaseRecord& record) {
+  out.append("number", as_long(record.number));
+  out.begin_array("reasons");
+  for (std::size_t i = 0; i < release_reasons; ++i) {
+    const auto reason = static_cast<ReleaseReason>(i);
+    if ((record.reasons & reason_bit(reason)) != 0) out.append_item(release_reason_name(reason));
+  }
+  out.end();
+  out.append("millisAgo", (steady_now_ns() - record.started_ns) / 1'000'000);
+  out.append("givenBackBytes", as_long(record.given_back_bytes));
+  out.append("residentBeforeBytes", as_long(record.resident_before_bytes));
+  out.append("residentAfterBytes", as_long(record.resident_after_bytes));
+  out.append("millis", as_ms(record.total_us)).append("flushMillis", as_ms(record.flush_us));
+  append_histogram(out, record.slices);
+}
+
+void append_memory_account(BsonWriter& out, const MemoryAccount& account) {
+  out.begin_document("malloc");
+  out.append("library", account.malloc_library).append("kind", account.malloc_kind);
+  append_usage(out, account.malloc_usage);
+  out.end();
+  out.begin_document("heaps");
+  for (const HeapAccount& heap : account.heaps) {
+    out.begin_document(heap.name);
+    append_usage(out, heap.usage);
+    out.append("givenBackBytes", as_long(heap.usage.given_back_bytes));
+    out.append("takenBytes", as_long(heap.usage.taken_bytes));
+    out.end();
+  }
+  out.end();
+  append_policy(out, account);
+  append_releases(out, account);
+}
 
 void append_pressure(BsonWriter& out, const Pressure& pressure) {
   const PressureState state = pressure.state();

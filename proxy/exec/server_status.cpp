@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "allocator/memory_layer.h"
 #include "proxy/exec/ask_workers.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/hello.h"
@@ -115,6 +116,7 @@ void memory(BsonWriter& out, const Context& context, const Facts& facts) {
   out.end();
   append_pressure(out, context.shared.pressure);
   append_spill(out, context.shared.spill.get());
+  append_memory_account(out, context.shared.memory_layer->account());
 }
 
 void append_open_cursors(BsonWriter& out, const CursorCounts& counts) {

@@ -106,7 +106,7 @@ Task<Result<Response>> repack(Context& context, CursorPtr cursor, shard::Reply r
   if (!cursor->exhausted()) {
     if (registered) {
       id = cursor->id;
-      end_cursor(context, context.shared.cursors.check_in(std::move(cursor), steady_ns()));
+      end_cursor(context, context.shared.cursors.check_in(std::move(cursor), steady_ns()), CursorEnd::killed);
     } else {
       id = context.shared.cursors.insert(std::move(cursor), steady_ns());
     }
@@ -273,7 +273,7 @@ Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& re
   std::int64_t client_id = 0;
   if (parsed->id != 0) {
     client_id = id;
-    end_cursor(context, context.shared.cursors.check_in(std::move(cursor), steady_ns()));
+    end_cursor(context, context.shared.cursors.check_in(std::move(cursor), steady_ns()), CursorEnd::killed);
   } else {
     context.shared.cursors.forget(id);
   }

@@ -157,7 +157,8 @@ void settle_cursor(Relay& relay, std::int64_t shard_id, bool keep) {
         static_cast<double>(relay.stream.batch_bytes) / static_cast<double>(documents);
   }
   if (keep && shard_id != 0) {
-    end_cursor(relay.context, relay.context.shared.cursors.check_in(std::move(cursor), steady_ns()));
+    end_cursor(relay.context, relay.context.shared.cursors.check_in(std::move(cursor), steady_ns()),
+               CursorEnd::killed);
     return;
   }
   relay.context.shared.cursors.forget(cursor->id);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "allocator/limits.h"
+#include "allocator/memory_layer.h"
 #include "proxy/catalog/static_routing.h"
 #include "proxy/server/config_yaml.h"
 #include "proxy/server/system_limits.h"
@@ -56,6 +57,7 @@ class Checker {
     check_log();
     check_process();
     check_pools();
+    check_allocator();
   }
 
  private:
@@ -135,6 +137,12 @@ class Checker {
     error("processManagement.fork",
           "processManagement.fork: true is refused: leave the background to a service manager "
           "(systemd/spillway.service), or to the shell's &");
+  }
+
+  void check_allocator() {
+    if (const auto missing = missing_heap(config_.memory.allocator)) {
+      error("memory.allocator", "memory.allocator: " + *missing);
+    }
   }
 
   void check_pools() {

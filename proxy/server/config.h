@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "allocator/policy.h"
+
 namespace spillway::catalog {
 class RoutingSnapshot;
 }
@@ -91,6 +93,15 @@ struct SpillConfig {
   bool operator==(const SpillConfig&) const = default;
 };
 
+// What `memory:` holds beside the limit.
+struct MemoryConfig {
+  AllocatorChoice allocator = AllocatorChoice::automatic;
+  std::int64_t release_threshold_bytes = 8LL << 20;
+  std::int64_t release_quiet_ms = 1'200;
+
+  bool operator==(const MemoryConfig&) const = default;
+};
+
 enum class Authorization : std::uint8_t { disabled, enabled };
 
 struct Config {
@@ -100,6 +111,7 @@ struct Config {
   ProcessConfig process;
   MemoryLimit memory_limit;
   SpillConfig spill;
+  MemoryConfig memory;
   std::optional<Authorization> authorization;  // unset: not written out. `enabled` is refused
   std::int64_t local_threshold_ms = 15;
   ParameterConfig parameters;

@@ -22,6 +22,7 @@ std::string_view type_name(ValueType type) {
       return "text";
     case ValueType::choice:
       return "word";
+    case ValueType::bytes:
     case ValueType::size:
       return "size";
     case ValueType::routing:

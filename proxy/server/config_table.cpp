@@ -65,6 +65,8 @@ using Process = Field<&Config::process, Member>;
 template <auto Member>
 using Spill = Field<&Config::spill, Member>;
 template <auto Member>
+using Memory = Field<&Config::memory, Member>;
+template <auto Member>
 using Parameter = Field<&Config::parameters, Member>;
 
 constexpr std::int64_t int32_max = 2'147'483'647;
@@ -150,6 +152,37 @@ constexpr std::array keys = {
              "The bytes that the proxy may hold for clients and shards. auto is half of the "
              "cgroup's limit, or a quarter of the machine's memory without one; a percentage "
              "is of the same."}),
+    row<Memory<&MemoryConfig::allocator>>(
+        {.key = "memory.allocator",
+         .type = choice,
+         .preset = "auto",
+         .range = "auto | jemalloc | tcmalloc | system",
+         .at_runtime = true,
+         .meaning = "The heap that buffers of 16 KiB and more come from; setParameter calls it "
+                    "memoryAllocator. jemalloc gives free memory back while the proxy is busy too, "
+                    "tcmalloc keeps it for the next scan until the load is over, system (glibc) "
+                    "keeps none. auto takes tcmalloc for heavy scans or where there is plenty of "
+                    "memory, if page faults cost at least 2 % of the CPU, and jemalloc otherwise."}),
+    row<Memory<&MemoryConfig::release_threshold_bytes>>(
+        {.key = "memory.release.threshold",
+         .type = ValueType::bytes,
+         .unit = "bytes",
+         .preset = "8MiB",
+         .range = "64KiB to 1TiB (units KiB, MiB, GiB, TiB)",
+         .min = 65'536,
+         .max = 1LL << 40,
+         .meaning = "Free memory is given back to the operating system once this much was freed "
+                    "since the last time: when cursors are killed or time out, and when the load is "
+                    "over."}),
+    row<Memory<&MemoryConfig::release_quiet_ms>>(
+        {.key = "memory.release.quietMillis",
+         .type = integer,
+         .unit = "ms",
+         .preset = "1200",
+         .min = 0,
+         .max = 3'600'000,
+         .meaning = "The load is over when buffers took less than memory.release.threshold for this "
+                    "long."}),
     row<Spill<&SpillConfig::path>>(
         {.key = "memory.spill.path",
          .type = text,

@@ -22,11 +22,12 @@ enum class ValueType : std::uint8_t {
   integer,  // between min and max
   text,
   choice,   // one of the words of `range`, separated by " | "; its value is its position
+  bytes,    // between min and max, with a unit
   size,     // bytes with a unit, a percentage, auto or unlimited
   routing,  // YAML below `routing`, read by catalog::load_static_routing
 };
 
-// boolean, integer (and choice), text, size.
+// boolean, integer (and choice, bytes), text, size.
 using ConfigValue = std::variant<bool, std::int64_t, std::string, MemoryLimit>;
 
 struct KeySpec {

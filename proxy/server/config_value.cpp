@@ -58,28 +58,39 @@ struct SizeUnit {
 constexpr std::array<SizeUnit, 5> size_units = {
     {{"", 1}, {"KiB", 1ULL << 10}, {"MiB", 1ULL << 20}, {"GiB", 1ULL << 30}, {"TiB", 1ULL << 40}}};
 
+// Digits and a unit; nullopt: something else, or more than 64 bits hold.
+std::optional<std::uint64_t> read_bytes(std::string_view text) {
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const auto number = parse_number<std::uint64_t>(text.substr(0, digits));
+  const std::string_view unit = trim(text.substr(digits));
+  for (const SizeUnit& known : size_units) {
+    if (!number || unit != known.name) continue;
+    if (*number > std::numeric_limits<std::uint64_t>::max() / known.bytes) break;
+    return *number * known.bytes;
+  }
+  return std::nullopt;
+}
+
+Result<ConfigValue> parse_bytes(const KeySpec& spec, std::string_view text) {
+  const std::optional<std::uint64_t> bytes = read_bytes(text);
+  const bool fits = bytes && *bytes >= static_cast<std::uint64_t>(spec.min) &&
+                    *bytes <= static_cast<std::uint64_t>(spec.max);
+  if (!fits) return wrong(spec, spec.range, text);
+  return ConfigValue(static_cast<std::int64_t>(*bytes));
+}
+
 Result<ConfigValue> parse_size(const KeySpec& spec, std::string_view text) {
   using Kind = MemoryLimit::Kind;
   if (text == "auto") return ConfigValue(MemoryLimit{});
   if (text == "unlimited") return ConfigValue(MemoryLimit{Kind::unlimited, 0});
-  std::size_t digits = 0;
-  while (digits < text.size() && text[digits] >= '0' && text[digits] <= '9') {
-    ++digits;
+  if (text.ends_with('%')) {
+    const auto percent = parse_number<std::uint64_t>(trim(text.substr(0, text.size() - 1)));
+    if (!percent || *percent < 1 || *percent > 100) return wrong(spec, spec.range, text);
+    return ConfigValue(MemoryLimit{Kind::percent, *percent});
   }
-  const auto number = parse_number<std::uint64_t>(text.substr(0, digits));
-  const std::string_view unit = trim(text.substr(digits));
-  if (!number) return wrong(spec, spec.range, text);
-  if (unit == "%") {
-    if (*number < 1 || *number > 100) return wrong(spec, spec.range, text);
-    return ConfigValue(MemoryLimit{Kind::percent, *number});
-  }
-  for (const SizeUnit& known : size_units) {
-    if (unit != known.name) continue;
-    const bool fits = *number <= std::numeric_limits<std::uint64_t>::max() / known.bytes;
-    if (!fits || *number * known.bytes < memory_limit_bytes_min) break;
-    return ConfigValue(MemoryLimit{Kind::bytes, *number * known.bytes});
-  }
-  return wrong(spec, spec.range, text);
+  const std::optional<std::uint64_t> bytes = read_bytes(text);
+  if (!bytes || *bytes < memory_limit_bytes_min) return wrong(spec, spec.range, text);
+  return ConfigValue(MemoryLimit{Kind::bytes, *bytes});
 }
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
@@ -141,6 +152,8 @@ Result<ConfigValue> parse_config_value(const KeySpec& spec, std::string_view tex
       return parse_integer(spec, text);
     case ValueType::choice:
       return parse_choice(spec, text);
+    case ValueType::bytes:
+      return parse_bytes(spec, text);
     case ValueType::size:
       return parse_size(spec, text);
     case ValueType::text:

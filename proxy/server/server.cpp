@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "allocator/memory_layer.h"
 #include "proxy/base/log.h"
 #include "proxy/server/guards.h"
 #include "proxy/server/pressure_monitor.h"
@@ -134,6 +135,27 @@ void print_ready(const Listener& listener) {
   std::fflush(stdout);
 }
 
+std::shared_ptr<CacheFlush> flush_workers(const exec::Shared& shared) {
+  auto round = std::make_shared<CacheFlush>(shared.workers.size());
+  for (exec::Context* worker : shared.workers) {
+    worker->loop.post([round] { round->flush_here(); });
+  }
+  return round;
+}
+
+void start_memory_layer(exec::Shared& shared, const Config& config, std::uint64_t limit_bytes) {
+  MemoryLayerSettings settings;
+  settings.choice = config.memory.allocator;
+  settings.limit_bytes = limit_bytes;
+  settings.release.threshold_bytes = static_cast<std::uint64_t>(config.memory.release_threshold_bytes);
+  settings.release.quiet_ns = config.memory.release_quiet_ms * 1'000'000;
+  const auto on_switch = [](const PolicyDecision& decision) {
+    log::info("buffers come from {} now: {}", decision.heap, decision.reason);
+  };
+  const auto error = shared.memory_layer->start(settings, on_switch, [&shared] { return flush_workers(shared); });
+  if (error) throw std::runtime_error("memory.allocator: " + *error);
+}
+
 void stop_workers(exec::Shared& shared, std::vector<std::unique_ptr<Worker>>& workers) {
   // Worker 0 goes last: it kills the shard cursors that the others' sessions may still be using.
   shared.quiescing = true;
@@ -168,6 +190,7 @@ int run_server(ServerOptions options) {
     shared.workers.push_back(&workers.back()->context());
   }
   fill_facts(shared, options, worker_total, listener.port());
+  start_memory_layer(shared, options.config, memory == UINT64_MAX ? 0 : memory);
   for (auto& worker : workers) worker->start();
   asio::signal_set signals(main_loop.io(), SIGTERM, SIGINT);
   PressureMonitor pressure(main_loop, shared.memory, shared.pressure, open_pressure_source());
@@ -178,8 +201,9 @@ int run_server(ServerOptions options) {
     main_loop.io().restart();
     pressure.start();
     listener.start(worker_list);
-    log::info("listening on port {} with {} workers, {} shards, memory limit {}", listener.port(), worker_total,
-              options.routing->shards().size(), describe_memory_limit(options.config.memory_limit, limits));
+    log::info("listening on port {} with {} workers, {} shards, memory limit {}; {}", listener.port(), worker_total,
+              options.routing->shards().size(), describe_memory_limit(options.config.memory_limit, limits),
+              shared.memory_layer->description());
     print_ready(listener);
     signals.async_wait([&](const boost::system::error_code& ec, int signal) {
       if (ec) return;
@@ -195,6 +219,7 @@ int run_server(ServerOptions options) {
   }
   listener.stop();
   pressure.stop();
+  shared.memory_layer->stop();
   stop_workers(shared, workers);
   shared.spill->stop();  // before the loops go that it answers on
   const BudgetUsage left = shared.memory.usage();

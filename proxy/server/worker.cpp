@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "allocator/memory_layer.h"
 #include "proxy/exec/cursor_ops.h"
 #include "proxy/exec/parking.h"
 
@@ -13,6 +14,7 @@ constexpr std::size_t scratch_bytes = 16 * limits::kib;
 constexpr auto tick = std::chrono::milliseconds(250);
 // While memory is not short.
 constexpr auto park_interval = std::chrono::seconds(1);
+constexpr auto pressure_release_interval = std::chrono::seconds(1);
 }  // namespace
 
 Worker::Worker(std::size_t index, exec::Shared& shared, const WorkerOptions& options, Loop::Drive drive,
@@ -82,6 +84,7 @@ Task<void> Worker::housekeeping() {
     const TimePoint now = Clock::now();
     gateway_->tick(now);
     for (Session* session : sessions_) session->notice_absent_client(now);
+    if (context_.worker == 0) tick_memory(now);
     // One worker parks and reaps for all: the registry is shared.
     if (context_.worker == 0 && (now >= next_park || shared_.pressure.at_least(PressureLevel::tight))) {
       next_park = now + park_interval;
@@ -92,11 +95,20 @@ Task<void> Worker::housekeeping() {
       const Duration timeout = std::chrono::milliseconds(shared_.parameters.cursor_timeout_ms.load());
       const bool with_sessions = shared_.parameters.timeout_of_session_cursors.load();
       for (CursorPtr& cursor : shared_.cursors.expire((now - timeout).time_since_epoch().count(), with_sessions)) {
-        exec::end_cursor(context_, std::move(cursor));
+        exec::end_cursor(context_, std::move(cursor), exec::CursorEnd::expired);
       }
     }
   }
   housekeeping_ended_ = true;
+}
+
+void Worker::tick_memory(TimePoint now) {
+  shared_.memory_layer->tick(now.time_since_epoch().count());
+  // Under pressure what a heap keeps goes first, again and again: the releaser limits the rate.
+  if (shared_.pressure.level() == PressureLevel::normal) return;
+  if (now < next_pressure_release_) return;
+  next_pressure_release_ = now + pressure_release_interval;
+  shared_.memory_layer->releaser().request(ReleaseReason::pressure);
 }
 
 Task<void> Worker::shut_down(Duration grace) {

@@ -50,6 +50,7 @@ class Worker {
  private:
   Task<void> run_session(std::unique_ptr<Session> session);
   Task<void> housekeeping();
+  void tick_memory(TimePoint now);
   Task<void> shut_down(Duration grace);
 
   exec::Shared& shared_;
@@ -65,6 +66,7 @@ class Worker {
   absl::flat_hash_set<Session*> sessions_;
   std::atomic<std::int64_t> connections_{0};
   std::thread thread_;
+  TimePoint next_pressure_release_{};
   bool stopping_ = false;
   bool housekeeping_ended_ = false;
   std::atomic<bool> done_{false};

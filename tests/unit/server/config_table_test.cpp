@@ -48,7 +48,8 @@ TEST_CASE("every_row_is_complete_and_unique") {
     CHECK_FALSE(spec.meaning.empty());
     CHECK(spec.meaning.back() == '.');
     CHECK((spec.preset.empty() != spec.example.empty()));
-    CHECK((spec.type == ValueType::integer ? spec.min < spec.max : spec.max == 0));
+    const bool numeric = spec.type == ValueType::integer || spec.type == ValueType::bytes;
+    CHECK((numeric ? spec.min < spec.max : spec.max == 0));
     if (spec.type != ValueType::integer && spec.type != ValueType::boolean) {
       CHECK_FALSE(spec.range.empty());
     }
@@ -82,6 +83,7 @@ TEST_CASE("what_is_assigned_is_read_back") {
         value = !std::get<bool>(spec.read(Config{}));
         break;
       case ValueType::integer:
+      case ValueType::bytes:
         value = spec.max;
         break;
       case ValueType::choice:
@@ -118,6 +120,21 @@ TEST_CASE("sizes_have_units") {
                            "18446744073709551616", "16777216TiB"}) {
     CAPTURE(text);
     CHECK_FALSE(parse_config_value(*find_config_key("memory.limit"), text).has_value());
+  }
+}
+
+TEST_CASE("bytes_have_units_and_bounds") {
+  const auto bytes = [](std::string_view text) {
+    return std::get<std::int64_t>(parse("memory.release.threshold", text));
+  };
+  CHECK(bytes("64KiB") == 65'536);
+  CHECK(bytes("8388608") == 8 << 20);
+  CHECK(bytes("8 MiB") == 8 << 20);
+  CHECK(bytes("1TiB") == 1LL << 40);
+  for (const char* text : {"", "auto", "unlimited", "10%", "63KiB", "1025GiB", "-1MiB", "1.5MiB", "MiB", "8mib",
+                           "18446744073709551616", "16777216TiB"}) {
+    CAPTURE(text);
+    CHECK_FALSE(parse_config_value(*find_config_key("memory.release.threshold"), text).has_value());
   }
 }
 
