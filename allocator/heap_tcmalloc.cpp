@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -25,14 +26,19 @@ namespace spillway {
 namespace {
 
 constexpr std::size_t page_bytes = 8192;  // tcmalloc's, the least it gives out and takes back
-// Pieces that turn out to be gone already, or new: so many may be set aside to get at the others.
-constexpr std::size_t missed_pieces_max = 256;
+// Pieces are taken in these sizes, so that a large span that is gone already, and fits better than
+// the one that is not, is out of the way in few steps.
+constexpr std::array<std::size_t, 3> piece_sizes = {32 * release_slice_bytes,
+                                                    4 * release_slice_bytes, release_slice_bytes};
+// No span of this size is free when the heap has grown for a piece so often: others make it grow
+// too.
+constexpr int growths_max = 3;
 // More than this is not left to ReleaseToSystem.
 constexpr std::uint64_t small_rest_bytes = 8 * release_slice_bytes;
 // While others keep freeing, what they freed meanwhile is fetched so many times.
 constexpr int rounds_max = 16;
 // Freed in one slice.
-constexpr std::size_t freed_pieces = 64;
+constexpr std::size_t freed_pieces = 16;
 
 std::uint64_t property(const char* name) noexcept {
   std::size_t value = 0;
@@ -49,6 +55,17 @@ void set_aggressive_decommit(bool on) noexcept {
 
 std::atomic<std::uint64_t> released_bytes{0};
 
+void discard_pages(void* block, std::size_t bytes, SlicePacer& pacer) noexcept {
+  auto* at = static_cast<std::uint8_t*>(block);
+  for (std::size_t done = 0; done < bytes; done += release_slice_bytes) {
+    const std::size_t slice = std::min(bytes - done, release_slice_bytes);
+    pacer.begin();
+    ::madvise(at + done, slice, MADV_DONTNEED);
+    released_bytes.fetch_add(slice, std::memory_order_relaxed);
+    pacer.end(slice);
+  }
+}
+
 // Free spans of a MiB and more, out of the page heap and out of memory. Held until free().
 class CarvedPieces {
  public:
@@ -56,21 +73,19 @@ class CarvedPieces {
       : most_(most), pieces_(new (std::nothrow) void*[most]) {}
 
   void carve(SlicePacer& pacer) noexcept {
-    std::size_t missed = 0;
-    while (pieces_ && count_ < most_ && missed < missed_pieces_max && pacer.more()) {
-      const std::uint64_t before = page_heap_free_bytes();
-      if (before < release_slice_bytes) return;
-      pacer.begin();
-      void* piece = ::tc_malloc(release_slice_bytes);
-      // Others free meanwhile; what comes of an unmapped span lets the free bytes stand.
-      const bool was_free = piece != nullptr && page_heap_free_bytes() < before;
-      if (was_free) ::madvise(piece, release_slice_bytes, MADV_DONTNEED);
-      const std::uint64_t gone = was_free ? release_slice_bytes : 0;
-      released_bytes.fetch_add(gone, std::memory_order_relaxed);
-      pacer.end(gone);
-      if (piece == nullptr) return;
-      pieces_[count_++] = piece;
-      missed += was_free ? 0 : 1;
+    for (const std::size_t bytes : piece_sizes) {
+      int growths = 0;
+      while (!full() && growths < growths_max && pacer.more()) {
+        const std::uint64_t before = page_heap_free_bytes();
+        if (before < bytes) break;
+        const std::uint64_t heap_bytes = property("generic.heap_size");
+        void* piece = ::tc_malloc(bytes);
+        if (piece == nullptr) return;
+        add(piece);
+        if (property("generic.heap_size") > heap_bytes) ++growths;
+        // Otherwise it is of an unmapped span: nothing to discard.
+        if (page_heap_free_bytes() < before) discard_pages(piece, bytes, pacer);
+      }
     }
   }
 
@@ -142,17 +157,6 @@ class WaitingBlocks {
   Link* first_ = nullptr;
 };
 
-void discard_pages(void* block, std::size_t bytes, SlicePacer& pacer) noexcept {
-  auto* at = static_cast<std::uint8_t*>(block);
-  for (std::size_t done = 0; done < bytes; done += release_slice_bytes) {
-    const std::size_t slice = std::min(bytes - done, release_slice_bytes);
-    pacer.begin();
-    ::madvise(at + done, slice, MADV_DONTNEED);
-    released_bytes.fetch_add(slice, std::memory_order_relaxed);
-    pacer.end(slice);
-  }
-}
-
 // Spans of less than a MiB, when little else is free: a large one would hold the lock.
 void release_small_spans(SlicePacer& pacer) noexcept {
   std::uint64_t before = page_heap_free_bytes();
@@ -189,9 +193,10 @@ class TcmallocHeap final : public SpannedHeap {
     if (!waiting_.keep(pages, bytes)) ::tc_free(pages);
   }
   void release_pages(SlicePacer& pacer) noexcept override {
-    const std::uint64_t kept = page_heap_free_bytes();
     constexpr std::size_t room_for_others = 4096;
-    CarvedPieces pieces(static_cast<std::size_t>(kept / release_slice_bytes) + missed_pieces_max +
+    const std::uint64_t free_bytes =
+        page_heap_free_bytes() + property("tcmalloc.pageheap_unmapped_bytes");
+    CarvedPieces pieces(static_cast<std::size_t>(free_bytes / release_slice_bytes) +
                         room_for_others);
     waiting_.open();
     pieces.carve(pacer);

@@ -29,7 +29,7 @@ constexpr ReleaseReasons urgent_reasons =
 constexpr std::chrono::milliseconds flush_wait_max{100};
 
 // How often a request that has to wait for its turn is looked at.
-constexpr std::chrono::milliseconds rate_limit_look{20};
+constexpr std::chrono::milliseconds rate_limit_look{50};
 
 std::uint64_t micros_since(Clock::time_point start) noexcept {
   return static_cast<std::uint64_t>(
@@ -80,15 +80,14 @@ ReleaseReasons ReleaseSchedule::step(std::int64_t now_ns, const Counters& counte
   const std::int64_t since_last = last_end_ns_ ? now_ns - *last_end_ns_ : settings_.decay_ns;
   if (much && now_ns >= busy_until_ns_) request(ReleaseReason::exhaustion);
   if (much && counters.decays && since_last >= settings_.decay_ns) request(ReleaseReason::decay);
-  // What ended held next to nothing here; its bookkeeping in plain malloc is worth a release now
-  // and then.
+  // What ended held next to nothing here; its bookkeeping in plain malloc can wait for its turn.
   constexpr ReleaseReasons ends = reason_bit(ReleaseReason::expiry) |
                                   reason_bit(ReleaseReason::kill) |
                                   reason_bit(ReleaseReason::orphan);
-  if (!much && since_last < settings_.decay_ns)
-    pending_ = static_cast<ReleaseReasons>(pending_ & ~ends);
+  const bool hold_ends = !much && since_last < settings_.decay_ns;
+  const ReleaseReasons ready = hold_ends ? static_cast<ReleaseReasons>(pending_ & ~ends) : pending_;
   const bool asked = (pending_ & reason_bit(ReleaseReason::command)) != 0;
-  if (pending_ == 0 || running_ || (!asked && last_end_ns_ && since_last < settings_.interval_ns)) {
+  if (ready == 0 || running_ || (!asked && last_end_ns_ && since_last < settings_.interval_ns)) {
     return 0;
   }
   running_ = true;
