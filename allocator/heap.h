@@ -90,7 +90,7 @@ class Heap {
   std::atomic<std::uint64_t> freed_{0};
 };
 
-// Payload classes: powers of two from the least to the largest, cut from spans of the largest.
+// The least block of a heap, and what the smaller ones are cut from (span_pool.h).
 inline constexpr std::size_t block_bytes_min = 16 * 1024;
 inline constexpr std::size_t span_bytes = 1024 * 1024;
 

@@ -22,8 +22,9 @@ static_assert(SpanPool::class_bytes(SpanPool::classes - 1) == span_bytes / 2);
 
 std::size_t SpanPool::class_of(std::size_t bytes) noexcept {
   assert(serves(bytes));
-  const std::size_t units = (bytes + block_bytes_min - 1) / block_bytes_min;
-  return units <= 1 ? 0 : static_cast<std::size_t>(std::bit_width(units - 1));
+  std::size_t index = 0;
+  while (class_bytes(index) < bytes) ++index;
+  return index;
 }
 
 SpanPool::~SpanPool() {

@@ -1,6 +1,6 @@
 // SpanPool: blocks of 16 KiB to 512 KiB, cut from spans of 1 MiB.
 //
-//   span   |b0|b1|b2|b3| ... |b63|     one class per span: 64 × 16, 32 × 32, … 2 × 512 KiB
+//   span   |b0|b1|b2|b3| ... |b63|     one class per span: 64 × 16 KiB, 42 × 24, … 2 × 512
 //   free    1  0  1  1  ...   0        a bit per block
 //   clean   0  0  1  0  ...   0        free, and its pages are the operating system's already
 //
@@ -50,9 +50,12 @@ class SpanPool {
       : source_(source), fresh_spans_(fresh_spans) {}
   ~SpanPool();  // REQUIRES that every block was given back
 
-  static constexpr std::size_t classes = 6;
+  // Parts of a span, in pages: each class at most half as large again as the one before.
+  static constexpr std::array<std::size_t, 12> class_kib = {16,  24,  32,  48,  64,  100,
+                                                            128, 168, 204, 256, 340, 512};
+  static constexpr std::size_t classes = class_kib.size();
   static constexpr std::size_t class_bytes(std::size_t index) noexcept {
-    return block_bytes_min << index;
+    return class_kib[index] * 1024;
   }
   static constexpr bool serves(std::size_t bytes) noexcept {
     return bytes <= class_bytes(classes - 1);

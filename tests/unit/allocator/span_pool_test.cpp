@@ -26,12 +26,18 @@ class CountedSource final : public SpanSource {
   std::size_t spans = 0, spans_max = SIZE_MAX;
 };
 
-TEST_CASE("classes are powers of two from 16 to 512 KiB", "[span_pool]") {
-  CHECK(SpanPool::class_of(1) == 0);
-  CHECK(SpanPool::class_of(16 * 1024) == 0);
-  CHECK(SpanPool::class_of(16 * 1024 + 1) == 1);
-  CHECK(SpanPool::class_of(64 * 1024) == 2);
-  CHECK(SpanPool::class_of(512 * 1024) == 5);
+TEST_CASE("classes are parts of a span, from 16 to 512 KiB", "[span_pool]") {
+  CHECK(SpanPool::class_bytes(SpanPool::class_of(1)) == 16 * 1024);
+  CHECK(SpanPool::class_bytes(SpanPool::class_of(16 * 1024)) == 16 * 1024);
+  CHECK(SpanPool::class_bytes(SpanPool::class_of(16 * 1024 + 1)) == 24 * 1024);
+  CHECK(SpanPool::class_bytes(SpanPool::class_of(64 * 1024)) == 64 * 1024);
+  CHECK(SpanPool::class_bytes(SpanPool::class_of(168'000)) == 168 * 1024);
+  CHECK(SpanPool::class_bytes(SpanPool::class_of(512 * 1024)) == 512 * 1024);
+  for (std::size_t index = 0; index < SpanPool::classes; ++index) {
+    CHECK(SpanPool::class_bytes(index) % 4096 == 0);
+    // Little of a span is left over.
+    CHECK(span_bytes % SpanPool::class_bytes(index) < span_bytes / 25);
+  }
   CHECK_FALSE(SpanPool::serves(512 * 1024 + 1));
   for (std::size_t bytes = 1; SpanPool::serves(bytes); bytes += 1111) {
     const std::size_t size_class = SpanPool::class_of(bytes);
@@ -70,12 +76,12 @@ TEST_CASE("a pool without memory says so and goes on later", "[span_pool]") {
   CountedSource source;
   source.spans_max = 1;
   SpanPool pool(source, true);
-  const auto first = pool.take(5), second = pool.take(5);
+  const auto first = pool.take(SpanPool::classes - 1), second = pool.take(SpanPool::classes - 1);
   REQUIRE((first.data && second.data));
-  CHECK(pool.take(5).data == nullptr);
+  CHECK(pool.take(SpanPool::classes - 1).data == nullptr);
   CHECK(pool.take(0).data == nullptr);
   pool.give_back(first.data, first.span);
-  const auto third = pool.take(5);
+  const auto third = pool.take(SpanPool::classes - 1);
   CHECK(third.data == first.data);
   pool.give_back(third.data, third.span);
   pool.give_back(second.data, second.span);
