@@ -1,13 +1,19 @@
 #include "proxy/base/tcp_transport.h"
 
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <array>
 #include <boost/asio/ip/basic_resolver.hpp>
 #include <cerrno>
+#include <cstring>
 
 #include <fmt/format.h>
+
+#include "proxy/base/poller.h"
 
 namespace spillway {
 
@@ -22,17 +28,28 @@ std::string endpoint_text(const asio::ip::tcp::endpoint& endpoint) {
   return fmt::format("{}:{}", endpoint.address().to_string(), endpoint.port());
 }
 
+// One end of a connection, as getpeername or getsockname tells it.
+template <class GetName>
+std::string end_text(int fd, GetName get_name) {
+  asio::ip::tcp::endpoint endpoint;
+  socklen_t length = static_cast<socklen_t>(endpoint.capacity());
+  if (get_name(fd, endpoint.data(), &length) != 0) return {};
+  endpoint.resize(length);
+  return endpoint_text(endpoint);
+}
+
 void set_option(int fd, int level, int name, int value) noexcept {
   ::setsockopt(fd, level, name, &value, sizeof value);
 }
 
-class TcpTransport final : public Transport {
+// Pieces of at most this much together leave as one: copying them costs less than a vectored send.
+constexpr std::size_t gathered_bytes_max = 4096;
+
+class TcpTransport final : public Transport, private Poller::Socket {
  public:
-  TcpTransport(Loop& loop, TcpSocket socket, const TcpOptions& options)
-      : loop_(loop), socket_(std::move(socket)) {
-    error_code ignored;
-    socket_.non_blocking(true, ignored);
-    const int fd = socket_.native_handle();
+  TcpTransport(Loop& loop, FileDescriptor socket, const TcpOptions& options)
+      : loop_(loop), poller_(Poller::of(loop.io())), socket_(std::move(socket)) {
+    const int fd = socket_.get();
     set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     if (options.send_buffer_bytes > 0) set_option(fd, SOL_SOCKET, SO_SNDBUF, options.send_buffer_bytes);
     if (options.receive_buffer_bytes > 0) {
@@ -45,67 +62,76 @@ class TcpTransport final : public Transport {
       set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
       set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 45'000);
     }
-    const auto remote = socket_.remote_endpoint(ignored);
-    if (!ignored) peer_ = endpoint_text(remote);
-    const auto here = socket_.local_endpoint(ignored);
-    if (!ignored) local_ = endpoint_text(here);
+    peer_ = end_text(fd, ::getpeername);
+    local_ = end_text(fd, ::getsockname);
+    if (!poller_.add(fd, *this)) socket_.reset();
   }
+  ~TcpTransport() override { disconnect(); }
 
   Loop& loop() noexcept override { return loop_; }
 
   bool peer_hung_up() const noexcept override {
-    pollfd one{const_cast<TcpSocket&>(socket_).native_handle(), POLLRDHUP, 0};
+    pollfd one{socket_.get(), POLLRDHUP, 0};
     return ::poll(&one, 1, 0) > 0 && (one.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0;
   }
 
   IoResult try_read(MutableBytes into) override {
     for (;;) {
-      const ssize_t n = ::recv(socket_.native_handle(), into.data(), into.size(), MSG_DONTWAIT);
-      if (n > 0) return {IoResult::Status::ok, static_cast<std::size_t>(n)};
+      const ssize_t n = ::recv(socket_.get(), into.data(), into.size(), MSG_DONTWAIT);
+      if (n > 0) {
+        // Less than there was room for: nothing is left, unless the stream's end stands behind it.
+        if (static_cast<std::size_t>(n) < into.size() && !hung_up_) ready_[of(Direction::read)] = false;
+        return {IoResult::Status::ok, static_cast<std::size_t>(n)};
+      }
       if (n == 0) return {IoResult::Status::closed, 0};
       if (errno == EINTR) continue;
-      return {errno == EAGAIN || errno == EWOULDBLOCK ? IoResult::Status::would_block
-                                                      : IoResult::Status::failed,
-              0};
+      return would_block(Direction::read);
     }
   }
 
   IoResult try_write(std::span<const iovec> pieces) override {
+    std::array<std::uint8_t, gathered_bytes_max> gathered;
+    iovec whole;
+    if (pieces.size() > 1 && gather(pieces, gathered, whole)) pieces = {&whole, 1};
     msghdr message{};
     message.msg_iov = const_cast<iovec*>(pieces.data());
     message.msg_iovlen = std::min<std::size_t>(pieces.size(), 64);
     for (;;) {
       const ssize_t n = pieces.size() == 1
-                            ? ::send(socket_.native_handle(), pieces[0].iov_base, pieces[0].iov_len,
+                            ? ::send(socket_.get(), pieces[0].iov_base, pieces[0].iov_len,
                                      MSG_DONTWAIT | MSG_NOSIGNAL)
-                            : ::sendmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+                            : ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
       if (n >= 0) return {IoResult::Status::ok, static_cast<std::size_t>(n)};
       if (errno == EINTR) continue;
-      return {errno == EAGAIN || errno == EWOULDBLOCK ? IoResult::Status::would_block
-                                                      : IoResult::Status::failed,
-              0};
+      return would_block(Direction::write);
     }
   }
 
   void wait(Direction direction, IoWaiter& waiter) override {
-    IoWaiter* const target = &waiter;
-    socket_.async_wait(direction == Direction::read ? TcpSocket::wait_read : TcpSocket::wait_write,
-                       [target](const error_code& ec) { target->on_ready(static_cast<bool>(ec)); });
+    if (socket_ && !ready_[of(direction)]) {
+      waiters_[of(direction)] = &waiter;
+    } else {
+      IoWaiter* const target = &waiter;
+      loop_.post([target] { target->on_ready(false); });
+    }
   }
 
   void cancel() override {
-    error_code ignored;
-    socket_.cancel(ignored);
+    for (IoWaiter*& waiter : waiters_) {
+      if (IoWaiter* const target = std::exchange(waiter, nullptr)) {
+        loop_.post([target] { target->on_ready(true); });
+      }
+    }
   }
 
   void close() override {
-    error_code ignored;
-    socket_.close(ignored);
+    cancel();
+    disconnect();
   }
 
   void reset() override {
     const linger now{1, 0};
-    ::setsockopt(socket_.native_handle(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    ::setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
     close();
   }
 
@@ -113,8 +139,60 @@ class TcpTransport final : public Transport {
   const std::string& local() const noexcept override { return local_; }
 
  private:
+  static constexpr std::size_t of(Direction direction) noexcept {
+    return static_cast<std::size_t>(direction);
+  }
+
+  // Whoever is called may destroy this transport.
+  void on_events(std::uint32_t events) override {
+    IoWaiter* reader = nullptr;
+    IoWaiter* writer = nullptr;
+    if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) hung_up_ = true;
+    if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
+      ready_[of(Direction::read)] = true;
+      reader = std::exchange(waiters_[of(Direction::read)], nullptr);
+    }
+    if ((events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0) {
+      ready_[of(Direction::write)] = true;
+      writer = std::exchange(waiters_[of(Direction::write)], nullptr);
+    }
+    if (reader != nullptr) reader->on_ready(false);
+    if (writer != nullptr) writer->on_ready(false);
+  }
+
+  // After a system call that failed.
+  IoResult would_block(Direction direction) noexcept {
+    if (errno != EAGAIN && errno != EWOULDBLOCK) return {IoResult::Status::failed, 0};
+    ready_[of(direction)] = false;
+    return {IoResult::Status::would_block, 0};
+  }
+
+  void disconnect() noexcept {
+    if (!socket_) return;
+    poller_.remove(socket_.get(), *this);
+    socket_.reset();
+  }
+
+  // Copies the pieces into one, if they are small enough.
+  static bool gather(std::span<const iovec> pieces, std::array<std::uint8_t, gathered_bytes_max>& into,
+                     iovec& whole) noexcept {
+    std::size_t size = 0;
+    for (const iovec& piece : pieces) {
+      if (piece.iov_len > into.size() - size) return false;
+      if (piece.iov_len > 0) std::memcpy(into.data() + size, piece.iov_base, piece.iov_len);
+      size += piece.iov_len;
+    }
+    whole = {into.data(), size};
+    return true;
+  }
+
   Loop& loop_;
-  TcpSocket socket_;
+  Poller& poller_;
+  FileDescriptor socket_;
+  // By direction. Not ready: the last call found nothing, and no change has been told since.
+  std::array<bool, 2> ready_{};
+  std::array<IoWaiter*, 2> waiters_{};
+  bool hung_up_ = false;
   std::string peer_;
   std::string local_;
 };
@@ -163,23 +241,16 @@ Error connect_error(bool timed_out, const std::string& host, std::uint16_t port,
 }  // namespace
 
 std::unique_ptr<Transport> make_tcp_transport(Loop& loop, TcpSocket socket, const TcpOptions& options) {
-  return std::make_unique<TcpTransport>(loop, std::move(socket), options);
+  error_code failed;
+  FileDescriptor connected(socket.release(failed));
+  if (failed) connected.reset();
+  return std::make_unique<TcpTransport>(loop, std::move(connected), options);
 }
 
 std::unique_ptr<Transport> adopt_tcp_transport(Loop& loop, FileDescriptor connected,
                                                const TcpOptions& options) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof address;
-  if (::getsockname(connected.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    return nullptr;
-  }
-  TcpSocket socket(loop.io().get_executor());
-  error_code failed;
-  socket.assign(address.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(),
-                connected.get(), failed);
-  if (failed) return nullptr;
-  connected.release();
-  return make_tcp_transport(loop, std::move(socket), options);
+  if (::fcntl(connected.get(), F_GETFD) < 0) return nullptr;
+  return std::make_unique<TcpTransport>(loop, std::move(connected), options);
 }
 
 Task<Result<std::unique_ptr<Transport>>> TcpNetwork::connect(std::string host, std::uint16_t port,

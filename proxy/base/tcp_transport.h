@@ -19,7 +19,7 @@ struct TcpOptions {
   bool keepalive = true;
 };
 
-// Takes a connected socket; sets non-blocking, TCP_NODELAY and the options.
+// Takes a connected socket out of Asio; sets TCP_NODELAY and the options.
 std::unique_ptr<Transport> make_tcp_transport(Loop& loop, TcpSocket socket,
                                               const TcpOptions& options = {});
 

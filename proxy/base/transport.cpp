@@ -14,19 +14,23 @@ std::span<iovec> advance_pieces(std::span<iovec> pieces, std::size_t bytes) noex
   return pieces;
 }
 
-Task<bool> write_all(Transport& transport, std::span<iovec> pieces, TimePoint deadline) {
-  pieces = advance_pieces(pieces, 0);
-  while (!pieces.empty()) {
-    const IoResult wrote = transport.try_write(pieces);
-    if (wrote.ok()) {
-      pieces = advance_pieces(pieces, wrote.bytes);
-      continue;
-    }
-    if (!wrote.would_block()) co_return false;
-    ReadyWait writable(transport, Transport::Direction::write, deadline);
-    if (!co_await writable) co_return false;
+// What was not written stays in pieces_; nothing is left when all was.
+WriteAll::Progress WriteAll::write_some() {
+  pieces_ = advance_pieces(pieces_, 0);
+  while (!pieces_.empty()) {
+    const IoResult wrote = transport_.try_write(pieces_);
+    if (!wrote.ok()) return wrote.would_block() ? Progress::blocked : Progress::failed;
+    pieces_ = advance_pieces(pieces_, wrote.bytes);
   }
-  co_return true;
+  return Progress::all;
+}
+
+Task<void> WriteAll::write_rest() {
+  do {
+    ReadyWait writable(transport_, Transport::Direction::write, deadline_);
+    const bool ready = co_await writable;
+    if (!ready) co_return;
+  } while (write_some() == Progress::blocked);
 }
 
 Task<bool> read_exactly(Transport& transport, MutableBytes into, TimePoint deadline) {

@@ -8,6 +8,7 @@
 
 #include <coroutine>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -97,9 +98,33 @@ class ReadyWait final : public IoWaiter, public Timer {
   bool timed_out_ = false;
 };
 
-// Writes all the pieces, waiting as needed. False: the connection failed or the deadline passed.
-Task<bool> write_all(Transport& transport, std::span<iovec> pieces,
-                     TimePoint deadline = time_point_never);
+// co_await WriteAll(transport, pieces, deadline): writes all the pieces, waiting as needed. False: the connection
+// failed or the deadline passed. Takes no frame where the socket takes everything at once. `pieces` are used up.
+class [[nodiscard]] WriteAll {
+ public:
+  WriteAll(Transport& transport, std::span<iovec> pieces, TimePoint deadline = time_point_never)
+      : transport_(transport), pieces_(pieces), deadline_(deadline) {}
+  bool await_ready() { return write_some() != Progress::blocked; }
+  bool await_suspend(std::coroutine_handle<> waiter) {
+    rest_.emplace(write_rest());
+    return rest_->await_suspend(waiter);
+  }
+  bool await_resume() const noexcept { return pieces_.empty(); }
+
+ private:
+  enum class Progress : std::uint8_t { all, blocked, failed };
+  Progress write_some();
+  Task<void> write_rest();
+
+  Transport& transport_;
+  std::span<iovec> pieces_;
+  TimePoint deadline_;
+  std::optional<Task<void>> rest_;
+};
+inline WriteAll write_all(Transport& transport, std::span<iovec> pieces,
+                          TimePoint deadline = time_point_never) {
+  return {transport, pieces, deadline};
+}
 // Reads exactly into.size() bytes.
 Task<bool> read_exactly(Transport& transport, MutableBytes into, TimePoint deadline = time_point_never);
 // Drops the first `bytes` of `pieces`: what was written. Returns the rest.
