@@ -29,6 +29,11 @@ Result<void> DocumentCounter::feed(Bytes piece) {
         step = on_array_length();
         break;
       case State::type:
+        hop_whole(piece);
+        if (piece.empty()) {
+          return {};
+        }
+        [[fallthrough]];
       case State::name: {
         const std::uint8_t byte = piece[0];
         piece = piece.subspan(1);
@@ -64,6 +69,30 @@ Result<void> DocumentCounter::feed(Bytes piece) {
     }
   }
   return {};
+}
+
+// Hops over elements that lie in the piece whole and right: nearly all do. What is not so is left to the states.
+void DocumentCounter::hop_whole(Bytes& piece) noexcept {
+  constexpr std::size_t head_bytes_max = 1 + name_bytes_max + 1 + sizeof(std::int32_t);
+  const std::uint8_t* at = piece.data();
+  const std::uint8_t* const end = at + piece.size();
+  std::size_t array_left = total_bytes_ - passed_bytes_;
+  while (static_cast<std::size_t>(end - at) >= head_bytes_max &&
+         *at == static_cast<std::uint8_t>(BsonType::document)) {
+    const std::uint8_t* nul = detail::find_nul(at + 1, name_bytes_max + 1);
+    if (nul == nullptr) break;
+    const std::size_t document_bytes = load_le<std::uint32_t>(nul + 1);
+    const auto room = static_cast<std::size_t>(end - (nul + 1));
+    if (document_bytes < static_cast<std::size_t>(document_size_min) || document_bytes > room) break;
+    const std::size_t element_bytes = static_cast<std::size_t>(nul + 1 - at) + document_bytes;
+    // The array's terminator follows, at least.
+    if (element_bytes >= array_left || at[element_bytes - 1] != 0) break;
+    at += element_bytes;
+    array_left -= element_bytes;
+    ++count_;
+  }
+  passed_bytes_ = total_bytes_ - array_left;
+  piece = {at, end};
 }
 
 // Takes bytes of a length from the piece's front; true when the length is complete.

@@ -31,6 +31,7 @@ class DocumentCounter {
   Result<void> on_name_byte(std::uint8_t byte);
   Result<void> on_document_length();
   bool fill_length(Bytes& piece);
+  void hop_whole(Bytes& piece) noexcept;
 
   State state_ = State::array_length;
   std::array<std::uint8_t, 4> length_{};  // a length that came in pieces
