@@ -217,11 +217,11 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
     auto running = aggregate_on_many(context, client, request, aggregate, plan->targets.shards);
     co_return co_await running;
   }
-  CursorPtr seed = make_cursor(client, request, aggregate.collection);
-  seed->batch_size = aggregate.batch_size;
+  CursorSeed seed{client, request, aggregate.collection};
+  seed.batch_size = aggregate.batch_size;
   BsonDoc scratch;
   const shard::Command command = forward_command(request, scratch);
-  auto opening = open_on_one_shard(context, request, plan->targets.shards.front(), command, std::move(seed), true);
+  auto opening = open_on_one_shard(context, seed, plan->targets.shards.front(), command, true);
   co_return co_await opening;
 }
 

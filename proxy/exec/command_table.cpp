@@ -89,9 +89,9 @@ Task<Response> run_command(Context& context, Client& client, const Request& requ
     counted.failed.add();
     co_return error_response(checked.error());
   }
-  if (request.body["help"].truthy()) co_return help_for(*spec);
+  if (request.help) co_return help_for(*spec);
   client.running = &request;
-  client.running_since = Clock::now();
+  client.running_since = request.arrived;
   client.operation_id = context.shared.next_operation_id.fetch_add(1, std::memory_order_relaxed);
   client.interrupt.clear();
   auto handling = spec->handler(context, client, request);

@@ -1,6 +1,7 @@
 // find: one shard passes through, several are merged.
 #include <fmt/format.h>
 
+#include "cursor/field_table.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/config_reads.h"
 #include "proxy/exec/cursor_ops.h"
@@ -19,74 +20,103 @@ Error negative(std::string_view field, std::int64_t value) {
   return Error(51024, fmt::format("BSON field '{}' value must be >= 0, actual value '{}'", field, value));
 }
 
-Result<std::int64_t> non_negative(DocView body, std::string_view field, bool* given = nullptr) {
-  const ValueView value = body[field];
-  if (given != nullptr) *given = value.exists() && !value.is_null();
-  if (!value.exists() || value.is_null()) return std::int64_t{0};
-  if (!value.is_number()) {
+// The arguments below leave what they set alone when the field is null.
+Result<void> take_number(std::int64_t& number, const Element& field) {
+  if (field.is_null()) return {};
+  if (!field.is_number()) {
     return Error(ErrorCode::type_mismatch,
                  fmt::format("BSON field '{}' is the wrong type '{}', expected types '[long, int, decimal, double]'",
-                             field, bson_type_name(value.type)));
+                             field.name, bson_type_name(field.type)));
   }
-  const auto number = value.to_double();
-  const std::int64_t whole = value.to_int64().value_or(static_cast<std::int64_t>(number.value_or(0)));
-  if (whole < 0) return negative(field, whole);
-  return whole;
+  const auto whole = field.to_int64();
+  number = whole ? *whole : static_cast<std::int64_t>(field.to_double().value_or(0));
+  if (number < 0) return negative(field.name, number);
+  return {};
 }
 
-Result<DocView> optional_document(DocView body, std::string_view field) {
-  const ValueView value = body[field];
-  if (!value.exists() || value.is_null()) return DocView();
-  if (!value.is_document()) {
+Result<void> take_document(DocView& document, const Element& field) {
+  if (field.is_null()) return {};
+  if (!field.is_document()) {
     return Error(ErrorCode::type_mismatch,
-                 fmt::format("BSON field '{}' is the wrong type '{}', expected type 'object'", field,
-                             bson_type_name(value.type)));
+                 fmt::format("BSON field '{}' is the wrong type '{}', expected type 'object'", field.name,
+                             bson_type_name(field.type)));
   }
-  return value.as_document();
+  document = field.as_document();
+  return {};
+}
+
+// In the order of the table's names.
+enum class FindField : std::uint8_t {
+  filter, sort, projection, limit, skip, batch_size, single_batch, tailable, await_data, no_cursor_timeout,
+  allow_partial, collation
+};
+constexpr FieldTable<12> find_fields({"filter", "sort", "projection", "limit", "skip", "batchSize", "singleBatch",
+                                      "tailable", "awaitData", "noCursorTimeout", "allowPartialResults",
+                                      "collation"});
+
+Result<void> take_field(FindArguments& find, FindField which, const Element& field) {
+  switch (which) {
+    case FindField::filter:
+      return take_document(find.filter, field);
+    case FindField::sort:
+      return take_document(find.sort, field);
+    case FindField::projection:
+      return take_document(find.projection, field);
+    case FindField::limit:
+      return take_number(find.limit, field);
+    case FindField::skip:
+      return take_number(find.skip, field);
+    case FindField::batch_size:
+      find.batch_size_given = !field.is_null();
+      return take_number(find.batch_size, field);
+    case FindField::single_batch:
+      find.single_batch = field.truthy();
+      break;
+    case FindField::tailable:
+      find.tailable = field.truthy();
+      break;
+    case FindField::await_data:
+      find.await_data = field.truthy();
+      break;
+    case FindField::no_cursor_timeout:
+      find.no_cursor_timeout = field.truthy();
+      break;
+    case FindField::allow_partial:
+      find.allow_partial = field.truthy();
+      break;
+    case FindField::collation:
+      find.simple_collation = is_simple_collation(field);
+      break;
+  }
+  return {};
 }
 
 }  // namespace
 
 Result<FindArguments> parse_find(DocView body) {
   FindArguments find;
-  const Element collection = body.first();
+  auto at = body.begin();
+  const Element collection = *at;
   if (!collection.is_string()) {
     return Error(ErrorCode::invalid_namespace,
                  fmt::format("collection name has invalid type {}", bson_type_name(collection.type)));
   }
   find.collection = collection.as_string();
   if (find.collection.empty()) return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
-  auto filter = optional_document(body, "filter");
-  if (filter.has_error()) return filter.error();
-  auto sort = optional_document(body, "sort");
-  if (sort.has_error()) return sort.error();
-  auto projection = optional_document(body, "projection");
-  if (projection.has_error()) return projection.error();
-  find.filter = *filter;
-  find.sort = *sort;
-  find.projection = *projection;
-  auto limit = non_negative(body, "limit");
-  if (limit.has_error()) return limit.error();
-  auto skip = non_negative(body, "skip");
-  if (skip.has_error()) return skip.error();
-  auto batch_size = non_negative(body, "batchSize", &find.batch_size_given);
-  if (batch_size.has_error()) return batch_size.error();
-  find.limit = *limit;
-  find.skip = *skip;
-  find.batch_size = *batch_size;
-  find.single_batch = body["singleBatch"].truthy();
-  find.tailable = body["tailable"].truthy();
-  find.await_data = body["awaitData"].truthy();
-  find.no_cursor_timeout = body["noCursorTimeout"].truthy();
-  find.allow_partial = body["allowPartialResults"].truthy();
-  find.simple_collation = is_simple_collation(body["collation"]);
+  std::uint32_t seen = 0;  // of two fields with one name the first counts, as in every other lookup
+  for (++at; !at.done(); ++at) {
+    const std::size_t which = find_fields.find(at->name);
+    if (which == find_fields.absent || (seen & 1u << which) != 0) continue;
+    seen |= 1u << which;
+    if (auto taken = take_field(find, static_cast<FindField>(which), *at); taken.has_error()) return taken.error();
+  }
   if (find.await_data && !find.tailable) {
     return Error(ErrorCode::failed_to_parse, "Cannot set 'awaitData' without also setting 'tailable'");
   }
   if (find.tailable && !find.sort.empty() && !find.sort["$natural"].exists()) {
     return Error(ErrorCode::bad_value, "error processing query: tailable cursor requested with a sort");
   }
-  if (find.projection["$sortKey"].exists()) {
+  if (!find.projection.empty() && find.projection["$sortKey"].exists()) {
     return Error(ErrorCode::bad_value, "cannot use field '$sortKey' in a projection through a router");
   }
   return find;
@@ -242,14 +272,14 @@ Task<Result<Response>> run_find(Context& context, Client& client, const Request&
     auto finding = find_on_many(context, client, request, find, targets->shards);
     co_return co_await finding;
   }
-  CursorPtr seed = make_cursor(client, request, find.collection);
-  seed->no_timeout = find.no_cursor_timeout;
-  seed->tailable = find.tailable;
-  seed->await_data = find.await_data;
-  seed->batch_size = find.batch_size;
+  CursorSeed seed{client, request, find.collection};
+  seed.batch_size = find.batch_size;
+  seed.no_timeout = find.no_cursor_timeout;
+  seed.tailable = find.tailable;
+  seed.await_data = find.await_data;
   BsonDoc scratch;
   const shard::Command command = forward_command(request, scratch);
-  auto opening = open_on_one_shard(context, request, targets->shards.front(), command, std::move(seed), true);
+  auto opening = open_on_one_shard(context, seed, targets->shards.front(), command, true);
   co_return co_await opening;
 }
 
@@ -258,7 +288,8 @@ Task<Result<Response>> run_find(Context& context, Client& client, const Request&
 Result<Targets> read_targets(Context& context, std::string_view db, std::string_view collection, DocView filter,
                              bool simple_collation) {
   Targets targets;
-  targets.routing = context.routing().collection(fmt::format("{}.{}", db, collection));
+  const NamespaceText ns(db, collection);
+  targets.routing = context.routing().collection(ns.view());
   if (targets.routing == nullptr) {
     targets.shards.insert(context.routing().primary_shard(db));
     return targets;

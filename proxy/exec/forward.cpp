@@ -74,14 +74,16 @@ shard::Command forward_command(const Request& request, BsonDoc& scratch) {
 }
 
 Response passthrough(shard::Reply reply) {
-  const DocView body = reply.body();
-  const std::size_t offset = static_cast<std::size_t>(body.data() - reply.bytes.data());
-  std::uint8_t* const document = reply.bytes.data() + offset;
-  const bool ok = wire::reply_is_ok(body);
-  strip_in_place(document);
-  Response response = Response::of_buffer(std::move(reply.bytes), DocView::trusted(document));
+  const bool ok = wire::reply_is_ok(reply.body());
+  Response response = passthrough_ok(std::move(reply));
   response.failed = !ok;
   return response;
+}
+
+Response passthrough_ok(shard::Reply reply) {
+  std::uint8_t* const document = reply.bytes.data() + (reply.body().data() - reply.bytes.data());
+  strip_in_place(document);
+  return Response::of_buffer(std::move(reply.bytes), DocView::trusted(document));
 }
 
 shard::CallOptions read_options(Context& context, const Request& request) {
@@ -144,6 +146,18 @@ Targets shards_with_chunks(Context& context, std::string_view db, std::string_vi
     targets.shards.insert(context.routing().primary_shard(db));
   }
   return targets;
+}
+
+NamespaceText::NamespaceText(std::string_view db, std::string_view collection) {
+  const std::size_t size = db.size() + 1 + collection.size();
+  char* to = short_.data();
+  if (size > short_.size()) {
+    long_.resize(size);
+    to = long_.data();
+  }
+  view_ = {to, size};
+  std::copy(collection.begin(), collection.end(), std::copy(db.begin(), db.end(), to) + 1);
+  to[db.size()] = '.';
 }
 
 bool is_simple_collation(ValueView collation) noexcept {

@@ -1,8 +1,10 @@
 // Building commands for shards from a client's request, and turning shards' replies into ours.
 #pragma once
 
+#include <array>
 #include <initializer_list>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -26,6 +28,8 @@ void append_generic_arguments(BsonWriter& out, const Request& request,
 
 // One shard's reply as the client's: stripped fields cut out, in place. ok: 0 replies too.
 Response passthrough(shard::Reply reply);
+// The same for a reply that is known to be ok.
+Response passthrough_ok(shard::Reply reply);
 
 // Options of a call made for this request: read preference, deadline, retry for reads.
 shard::CallOptions read_options(Context& context, const Request& request);
@@ -58,6 +62,20 @@ struct Targets {
   const catalog::CollectionRouting* routing = nullptr;  // null: unsharded
 };
 Targets shards_with_chunks(Context& context, std::string_view db, std::string_view ns);
+
+// "db.collection", for a lookup: takes no memory for names of a usual length.
+class NamespaceText {
+ public:
+  NamespaceText(std::string_view db, std::string_view collection);
+  NamespaceText(const NamespaceText&) = delete;
+  NamespaceText& operator=(const NamespaceText&) = delete;
+  std::string_view view() const noexcept { return view_; }
+
+ private:
+  std::array<char, 128> short_;
+  std::string long_;
+  std::string_view view_;
+};
 
 // Is a read with this collation bound to compare strings in binary order? True for a missing collation, {} and
 // {locale: "simple"}.

@@ -144,8 +144,8 @@ Task<Result<Response>> list_collections_command(Context& context, Client& client
   if (shards.size() == 1) {
     BsonDoc scratch;
     const shard::Command command = forward_command(request, scratch);
-    CursorPtr seed = make_cursor(client, request, "$cmd.listCollections");
-    auto opening = open_on_one_shard(context, request, shards.front(), command, std::move(seed), false);
+    const CursorSeed seed{client, request, "$cmd.listCollections"};
+    auto opening = open_on_one_shard(context, seed, shards.front(), command, false);
     co_return co_await opening;
   }
   auto listing = union_by_name(context, request, shards);
@@ -172,8 +172,8 @@ Task<Result<Response>> list_indexes_command(Context& context, Client& client, co
   }
   std::optional<Result<Response>> last;
   for (std::size_t i = 0; i < order.size(); ++i) {
-    CursorPtr seed = make_cursor(client, request, collection.as_string());
-    auto opening = open_on_one_shard(context, request, order[i], command, std::move(seed), false);
+    const CursorSeed seed{client, request, collection.as_string()};
+    auto opening = open_on_one_shard(context, seed, order[i], command, false);
     last = co_await opening;
     if (last->has_error() || !(*last)->failed || i + 1 == order.size()) break;
     const auto pieces = (*last)->pieces();

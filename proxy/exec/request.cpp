@@ -2,31 +2,35 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <chrono>
+#include <limits>
+
+#include "cursor/field_table.h"
 
 namespace spillway::exec {
 
 namespace {
 
-constexpr std::array<std::string_view, 17> stripped_request_fields = {
-    "$clusterTime", "$configTime", "$topologyTime", "$configServerState", "$client", "$audit",
-    "$oplogQueryData", "$replData", "tracking_info", "maxTimeMSOpOnly", "allowImplicitCollectionCreation",
-    "shardVersion", "databaseVersion", "apiVersion", "apiStrict", "apiDeprecationErrors", "help"};
+constexpr FieldTable<17> stripped_request_fields(
+    {"$clusterTime", "$configTime", "$topologyTime", "$configServerState", "$client", "$audit", "$oplogQueryData",
+     "$replData", "tracking_info", "maxTimeMSOpOnly", "allowImplicitCollectionCreation", "shardVersion",
+     "databaseVersion", "apiVersion", "apiStrict", "apiDeprecationErrors", "help"});
 
-constexpr std::array<std::string_view, 11> stripped_reply_fields = {
-    "$clusterTime", "operationTime", "$configServerState", "$configTime", "$topologyTime", "$gleStats",
-    "lastCommittedOpTime", "readOnly", "additionalParticipants", "$replData", "$oplogQueryData"};
+constexpr FieldTable<11> stripped_reply_fields(
+    {"$clusterTime", "operationTime", "$configServerState", "$configTime", "$topologyTime", "$gleStats",
+     "lastCommittedOpTime", "readOnly", "additionalParticipants", "$replData", "$oplogQueryData"});
 
-constexpr std::array<std::string_view, 14> generic_arguments = {
-    "$db", "lsid", "txnNumber", "autocommit", "startTransaction", "comment", "maxTimeMS", "readConcern",
-    "writeConcern", "$readPreference", "clientOperationKey", "$queryOptions", "stmtId", "coordinator"};
+constexpr FieldTable<14> generic_arguments(
+    {"$db", "lsid", "txnNumber", "autocommit", "startTransaction", "comment", "maxTimeMS", "readConcern",
+     "writeConcern", "$readPreference", "clientOperationKey", "$queryOptions", "stmtId", "coordinator"});
 
-template <std::size_t N>
-bool among(const std::array<std::string_view, N>& names, std::string_view name) noexcept {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
+// What take_argument() looks at, in the order of its enumerators.
+enum class Argument : std::uint8_t {
+  db, lsid, txn_number, autocommit, start_transaction, max_time_ms, read_preference, comment, read_concern,
+  api_version, old_max_time_ms, help
+};
+constexpr FieldTable<12> arguments({"$db", "lsid", "txnNumber", "autocommit", "startTransaction", "maxTimeMS",
+                                    "$readPreference", "comment", "readConcern", "apiVersion", "$maxTimeMs", "help"});
 
 Error wrong_type(std::string_view field, ValueView value, std::string_view expected) {
   return Error(ErrorCode::type_mismatch,
@@ -63,62 +67,95 @@ bool is_snapshot(ValueView read_concern) noexcept {
   return level.is_string() && level.as_string() == "snapshot";
 }
 
+Result<void> take_lsid(Request& request, const Element& field) {
+  if (!field.is_document()) return wrong_type("lsid", field, "object");
+  const ValueView id = field.as_document()["id"];
+  if (id.type != BsonType::binary || id.as_binary().data.size() != 16) {
+    return wrong_type("lsid.id", id, "binData");
+  }
+  request.lsid = {reinterpret_cast<const char*>(field.bytes.data()), field.bytes.size()};
+  return {};
+}
+
+Result<void> take_txn_number(Request& request, const Element& field) {
+  if (field.type != BsonType::int64) return wrong_type("txnNumber", field, "long");
+  if (field.as_int64() < 0) {
+    return Error(ErrorCode::invalid_options, "Transaction number cannot be negative");
+  }
+  request.txn_number = field.as_int64();
+  return {};
+}
+
+Result<void> take_max_time(Request& request, const Element& field) {
+  const auto ms = field.to_int64();
+  if (!ms) {
+    if (!field.is_number()) return wrong_type("maxTimeMS", field, "long");
+    return Error(ErrorCode::bad_value, "maxTimeMS must be an integral value");
+  }
+  if (*ms < 0 || *ms > std::numeric_limits<std::int32_t>::max()) {
+    return Error(ErrorCode::bad_value, fmt::format("{} value for maxTimeMS is out of range [0, 2147483647]", *ms));
+  }
+  if (*ms > 0) request.max_time_ms = *ms;
+  return {};
+}
+
+Result<void> take_read_preference(Request& request, const Element& field) {
+  if (!field.is_document()) return wrong_type("$readPreference", field, "object");
+  auto parsed = shard::ReadPreference::parse(field.as_document());
+  if (parsed.has_error()) return parsed.error();
+  request.read_preference = *std::move(parsed);
+  request.has_read_preference = true;
+  return {};
+}
+
+// autocommit and startTransaction: each has one value that is allowed.
+Result<void> take_flag(bool& flag, const Element& field, bool allowed) {
+  if (field.type != BsonType::boolean) return wrong_type(field.name, field, "bool");
+  if (field.as_bool() != allowed) {
+    return Error(ErrorCode::invalid_options, fmt::format("Specifying {}={} is not allowed.", field.name, !allowed));
+  }
+  flag = true;
+  return {};
+}
+
 // Reads one generic argument into the request.
 Result<void> take_argument(Request& request, const Element& field) {
-  if (field.name == "$db") {
-    if (!field.is_string()) return wrong_type("$db", field, "string");
-    request.db = field.as_string();
-  } else if (field.name == "lsid") {
-    if (!field.is_document()) return wrong_type("lsid", field, "object");
-    const ValueView id = field.as_document()["id"];
-    if (id.type != BsonType::binary || id.as_binary().data.size() != 16) {
-      return wrong_type("lsid.id", id, "binData");
-    }
-    request.lsid = {reinterpret_cast<const char*>(field.bytes.data()), field.bytes.size()};
-  } else if (field.name == "txnNumber") {
-    if (field.type != BsonType::int64) return wrong_type("txnNumber", field, "long");
-    if (field.as_int64() < 0) {
-      return Error(ErrorCode::invalid_options, "Transaction number cannot be negative");
-    }
-    request.txn_number = field.as_int64();
-  } else if (field.name == "autocommit") {
-    if (field.type != BsonType::boolean) return wrong_type("autocommit", field, "bool");
-    if (field.as_bool()) {
-      return Error(ErrorCode::invalid_options, "Specifying autocommit=true is not allowed.");
-    }
-    request.in_transaction = true;
-  } else if (field.name == "startTransaction") {
-    if (field.type != BsonType::boolean) return wrong_type("startTransaction", field, "bool");
-    if (!field.as_bool()) {
-      return Error(ErrorCode::invalid_options, "Specifying startTransaction=false is not allowed.");
-    }
-    request.start_transaction = true;
-  } else if (field.name == "maxTimeMS") {
-    const auto ms = field.to_int64();
-    if (!ms) {
-      if (!field.is_number()) return wrong_type("maxTimeMS", field, "long");
-      return Error(ErrorCode::bad_value, "maxTimeMS must be an integral value");
-    }
-    if (*ms < 0 || *ms > std::numeric_limits<std::int32_t>::max()) {
-      return Error(ErrorCode::bad_value, fmt::format("{} value for maxTimeMS is out of range [0, 2147483647]", *ms));
-    }
-    if (*ms > 0) request.max_time_ms = *ms;
-  } else if (field.name == "$readPreference") {
-    if (!field.is_document()) return wrong_type("$readPreference", field, "object");
-    auto parsed = shard::ReadPreference::parse(field.as_document());
-    if (parsed.has_error()) return parsed.error();
-    request.read_preference = *std::move(parsed);
-    request.has_read_preference = true;
-  } else if (field.name == "comment") {
-    request.comment = field;
-  } else if (field.name == "readConcern") {
-    return check_read_concern(field);
-  } else if (field.name == "apiVersion") {
-    if (!field.is_string() || field.as_string() != "1") {
-      return Error(ErrorCode::api_version_error, "API version must be \"1\"");
-    }
-  } else if (field.name == "$maxTimeMs") {
-    return Error(ErrorCode::invalid_options, "no such field: $maxTimeMs; use maxTimeMS");
+  const std::size_t known = arguments.find(field.name);
+  if (known == arguments.absent) return {};
+  switch (static_cast<Argument>(known)) {
+    case Argument::db:
+      if (!field.is_string()) return wrong_type("$db", field, "string");
+      request.db = field.as_string();
+      request.has_db = true;
+      break;
+    case Argument::lsid:
+      return take_lsid(request, field);
+    case Argument::txn_number:
+      return take_txn_number(request, field);
+    case Argument::autocommit:
+      return take_flag(request.in_transaction, field, false);
+    case Argument::start_transaction:
+      return take_flag(request.start_transaction, field, true);
+    case Argument::max_time_ms:
+      return take_max_time(request, field);
+    case Argument::read_preference:
+      return take_read_preference(request, field);
+    case Argument::comment:
+      request.comment = field;
+      break;
+    case Argument::read_concern:
+      request.read_concern = field;
+      return check_read_concern(field);
+    case Argument::api_version:
+      if (!field.is_string() || field.as_string() != "1") {
+        return Error(ErrorCode::api_version_error, "API version must be \"1\"");
+      }
+      break;
+    case Argument::old_max_time_ms:
+      return Error(ErrorCode::invalid_options, "no such field: $maxTimeMs; use maxTimeMS");
+    case Argument::help:
+      request.help = field.truthy();
+      break;
   }
   return {};
 }
@@ -139,12 +176,12 @@ Result<void> check_transaction_fields(const Request& request) {
 }  // namespace
 
 bool is_stripped_from_request(std::string_view field) noexcept {
-  return among(stripped_request_fields, field);
+  return stripped_request_fields.contains(field);
 }
 bool is_stripped_from_reply(std::string_view field) noexcept {
-  return among(stripped_reply_fields, field);
+  return stripped_reply_fields.contains(field);
 }
-bool is_generic_argument(std::string_view field) noexcept { return among(generic_arguments, field); }
+bool is_generic_argument(std::string_view field) noexcept { return generic_arguments.contains(field); }
 
 std::string Request::ns() const {
   const Element first = body.first();
@@ -160,13 +197,13 @@ Result<Request> parse_request(const wire::OpMsg& message, Bytes sections, TimePo
   const Element first = message.body.first();
   if (!first.exists()) return Error(ErrorCode::failed_to_parse, "the command document is empty");
   request.name = first.name;
-  bool is_first = true;
-  for (auto at = message.body.begin(); !at.done(); ++at) {
-    if (std::exchange(is_first, false)) continue;
+  request.arrived = now;
+  auto at = message.body.begin();
+  for (++at; !at.done(); ++at) {
     if (is_stripped_from_request(at->name)) request.strips_fields = true;
     if (auto taken = take_argument(request, *at); taken.has_error()) return taken.error();
   }
-  if (request.db.empty() && !message.body.find("$db").exists()) {
+  if (!request.has_db) {
     return Error(40571, "OP_MSG requests require a $db argument");
   }
   if (auto checked = check_database_name(request.db); checked.has_error()) return checked.error();
@@ -174,7 +211,7 @@ Result<Request> parse_request(const wire::OpMsg& message, Bytes sections, TimePo
     return Error(ErrorCode::illegal_operation, "Can't use 'local' database through mongos");
   }
   if (auto checked = check_transaction_fields(request); checked.has_error()) return checked.error();
-  if (!request.in_transaction && is_snapshot(request.body["readConcern"])) {
+  if (!request.in_transaction && is_snapshot(request.read_concern)) {
     return Error(ErrorCode::invalid_options,
                  "readConcern level snapshot is not supported outside transactions: the shards of a static table are "
                  "separate clusters, without a common time");

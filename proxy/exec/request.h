@@ -19,18 +19,22 @@ struct Request {
   Bytes sections;          // the OP_MSG sections as they arrived, checksum cut off: for forwarding
   std::string_view name;   // the command's name: the first key of the body
   std::string_view db;     // $db
+  bool has_db = false;
   DocView body;
 
   shard::ReadPreference read_preference;
   bool has_read_preference = false;
   std::optional<std::int64_t> max_time_ms;   // > 0
-  TimePoint deadline = time_point_never;     // from max_time_ms, counted from the request's arrival
+  TimePoint arrived{};
+  TimePoint deadline = time_point_never;     // from max_time_ms, counted from `arrived`
   std::string_view lsid;                     // bytes of the lsid document; empty: none
   std::optional<std::int64_t> txn_number;
   bool in_transaction = false;               // autocommit: false
   bool start_transaction = false;
   ValueView comment;
   shard::Interrupt* interrupt = nullptr;     // ends what it waits for on shards; null: nothing does
+  ValueView read_concern;
+  bool help = false;                         // asks what the command is for
   // The body holds fields that must not reach a shard ($clusterTime, apiVersion, …): forwarding must rebuild it.
   bool strips_fields = false;
 

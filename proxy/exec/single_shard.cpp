@@ -16,6 +16,7 @@ namespace {
 // shards send what they were asked for.
 constexpr std::size_t mongod_batch_bytes_max = limits::document_bytes_max + 2 * limits::mib;
 
+// At least limits::document_bytes_max.
 std::size_t passthrough_batch_bytes_max(const Context& context, std::uint16_t shard) {
   return context.gateway.states()[shard].offers_sort_key ? mongod_batch_bytes_max : limits::document_bytes_max;
 }
@@ -141,8 +142,8 @@ Response rebuilt(DocView body, std::int64_t id) {
 Response with_id(shard::Reply reply, const wire::CursorReply& parsed, std::int64_t id) {
   if (parsed.id_offset == 0) return rebuilt(reply.body(), id);
   auto* const document = const_cast<std::uint8_t*>(reply.body().data());
-  store_le(document + parsed.id_offset, id);
-  return passthrough(std::move(reply));
+  if (parsed.id != id) store_le(document + parsed.id_offset, id);
+  return passthrough_ok(std::move(reply));
 }
 
 }  // namespace
@@ -152,51 +153,61 @@ bool may_stream(const Request& request) noexcept {
          !request.message.has_flag(wire::flags::more_to_come);
 }
 
-Task<Result<Response>> open_on_one_shard(Context& context, const Request& request, std::uint16_t shard,
-                                         shard::Command command, CursorPtr seed, bool stream) {
-  shard::CallOptions options = read_options(context, request);
-  options.stream = stream && may_stream(request);
+CursorPtr CursorSeed::make() const {
+  CursorPtr cursor = make_cursor(client, request, collection);
+  cursor->batch_size = batch_size;
+  cursor->no_timeout = no_timeout;
+  cursor->tailable = tailable;
+  cursor->await_data = await_data;
+  cursor->from_one_shard = true;
+  return cursor;
+}
+
+Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std::uint16_t shard,
+                                         shard::Command command, bool stream) {
+  shard::CallOptions options = read_options(context, seed.request);
+  options.stream = stream && may_stream(seed.request);
   auto call = context.gateway.call(shard, command, options);
   auto answered = co_await call;
   if (answered.has_error()) co_return answered.error();
-  shard::Reply reply = *std::move(answered);
-  seed->from_one_shard = true;
-  const std::size_t batch_bytes_max = passthrough_batch_bytes_max(context, shard);
+  shard::Reply& reply = *answered;
   if (reply.streaming()) {
     auto streaming = std::make_unique<StreamReply>();
     std::int64_t shard_id = 0;
-    auto prepared = prepare_stream(reply, batch_bytes_max, *streaming, shard_id);
+    auto prepared = prepare_stream(reply, passthrough_batch_bytes_max(context, shard), *streaming, shard_id);
     if (prepared.has_error()) co_return prepared.error();
     if (*prepared) {
-      set_remote(*seed, shard, reply.host, shard_id);
-      const std::int64_t id = context.shared.cursors.insert_checked_out(*seed, steady_ns());
-      seed->id = id;
+      CursorPtr cursor = seed.make();
+      set_remote(*cursor, shard, reply.host, shard_id);
+      cursor->id = context.shared.cursors.insert_checked_out(*cursor, steady_ns());
       streaming->reply = std::move(reply);
-      streaming->cursor = std::move(seed);
+      streaming->cursor = std::move(cursor);
       co_return Response::of_stream(std::move(streaming));
     }
-    auto reading = read_whole(context, reply, request.deadline);
+    auto reading = read_whole(context, reply, seed.request.deadline);
     auto read = co_await reading;
     if (read.has_error()) co_return read.error();
   }
-  if (!wire::reply_is_ok(reply.body())) co_return passthrough(std::move(reply));
   auto parsed = wire::parse_cursor_reply(reply.body());
-  if (parsed.has_error()) co_return passthrough(std::move(reply));  // no cursor in it: pass it on
-  set_remote(*seed, shard, reply.host, parsed->id);
-  if (parsed->batch.size() > batch_bytes_max) {
-    auto repacking = repack(context, std::move(seed), std::move(reply), "firstBatch", false);
+  if (parsed.has_error()) co_return passthrough(std::move(reply));  // an error, or no cursor in it: pass it on
+  const std::size_t batch_bytes = parsed->batch.size();
+  if (batch_bytes > limits::document_bytes_max && batch_bytes > passthrough_batch_bytes_max(context, shard)) {
+    CursorPtr cursor = seed.make();
+    set_remote(*cursor, shard, reply.host, parsed->id);
+    auto repacking = repack(context, std::move(cursor), std::move(reply), "firstBatch", false);
     co_return co_await repacking;
   }
   std::int64_t id = 0;
   if (parsed->id != 0) {
+    CursorPtr cursor = seed.make();
+    set_remote(*cursor, shard, reply.host, parsed->id);
     const std::size_t documents = parsed->batch.count();
-    learn_mean(*seed, parsed->batch.size(), documents);
-    seed->documents_returned = documents;
-    seed->batches_returned = 1;
-    id = context.shared.cursors.insert(std::move(seed), steady_ns());
+    learn_mean(*cursor, parsed->batch.size(), documents);
+    cursor->documents_returned = documents;
+    cursor->batches_returned = 1;
+    id = context.shared.cursors.insert(std::move(cursor), steady_ns());
   }
-  const wire::CursorReply views = *parsed;
-  co_return with_id(std::move(reply), views, id);
+  co_return with_id(std::move(reply), *parsed, id);
 }
 
 Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& request, CursorPtr cursor,
@@ -277,8 +288,7 @@ Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& re
   } else {
     context.shared.cursors.forget(id);
   }
-  const wire::CursorReply views = *parsed;
-  co_return with_id(std::move(reply), views, client_id);
+  co_return with_id(std::move(reply), *parsed, client_id);
 }
 
 }  // namespace spillway::exec

@@ -7,11 +7,21 @@
 
 namespace spillway::exec {
 
+// What a client's cursor is made of, should the shard keep one open. Views, as those of the request.
+struct CursorSeed {
+  const Client& client;
+  const Request& request;
+  std::string_view collection;
+  std::int64_t batch_size = 0;
+  bool no_timeout = false, tailable = false, await_data = false;
+  CursorPtr make() const;
+};
+
 // Sends a command that answers with a cursor (find, aggregate, listCollections, listIndexes) to one shard, and
 // turns its reply into the client's. `seed` becomes the client's cursor if the shard keeps one open.
 // `stream`: the reply may be cut through.
-Task<Result<Response>> open_on_one_shard(Context& context, const Request& request, std::uint16_t shard,
-                                         shard::Command command, CursorPtr seed, bool stream);
+Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std::uint16_t shard,
+                                         shard::Command command, bool stream);
 
 // A getMore on a checked-out cursor whose only remote passes through. Checks the cursor in or ends it.
 Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& request, CursorPtr cursor,

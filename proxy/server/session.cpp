@@ -62,8 +62,8 @@ void Session::close(bool drain) {
 Task<void> Session::run() {
   for (;;) {
     auto reading = read_message();
-    const ReadOutcome outcome = co_await reading;
-    if (outcome == ReadOutcome::ended) break;
+    const bool read = co_await reading;
+    if (!read) break;
     exec::Metrics& metrics = environment_.context.shared.metrics;
     metrics.requests.add();
     metrics.bytes_in.add(static_cast<std::uint64_t>(header_.message_length));
@@ -83,66 +83,61 @@ void Session::notice_absent_client(TimePoint now) {
                                   "operation was interrupted because a client disconnected"));
 }
 
-Task<Session::ReadOutcome> Session::read_message() {
+Task<bool> Session::read_message() {
   request_compressor_.reset();
   std::vector<std::uint8_t> have = std::move(pipelined_);
   pipelined_.clear();
   for (;;) {
-    if (!have.empty()) {
-      const wire::FrameReader::Need need = wire::FrameReader::peek(have);
-      if (need.kind == wire::FrameReader::Kind::bad) {
-        log::info("connection {} from {} closed: {}", client_.connection_id, client_.peer, need.error.message);
-        co_return ReadOutcome::ended;
-      }
-      if (need.kind == wire::FrameReader::Kind::message) {
-        header_ = need.header;
-        auto resting = read_rest(need.bytes, have);
-        co_return co_await resting;
-      }
-    }
-    // One read fills the scratch; a whole small message is copied once, into a buffer of its size.
-    idle_ = have.empty();
-    ReadyWait readable(*transport_, Transport::Direction::read);
-    const bool ready = co_await readable;
-    idle_ = false;
-    if (!ready || (closing_ && have.empty())) co_return ReadOutcome::ended;
-    const IoResult got = transport_->try_read(environment_.scratch);
-    if (got.would_block()) continue;
-    if (!got.ok()) co_return ReadOutcome::ended;
-    const Bytes fresh = environment_.scratch.first(got.bytes);
-    if (have.empty()) {
-      const wire::FrameReader::Need need = wire::FrameReader::peek(fresh);
-      if (need.kind == wire::FrameReader::Kind::message) {
-        header_ = need.header;
-        auto resting = read_rest(need.bytes, fresh);
-        co_return co_await resting;
+    Bytes fresh = have;
+    if (fresh.empty() || wire::FrameReader::peek(fresh).kind == wire::FrameReader::Kind::more) {
+      // One read fills the scratch; a whole small message is copied once, into a buffer of its size.
+      idle_ = have.empty();
+      ReadyWait readable(*transport_, Transport::Direction::read);
+      const bool ready = co_await readable;
+      idle_ = false;
+      if (!ready || (closing_ && have.empty())) co_return false;
+      const IoResult got = transport_->try_read(environment_.scratch);
+      if (got.would_block()) continue;
+      if (!got.ok()) co_return false;
+      fresh = environment_.scratch.first(got.bytes);
+      if (!have.empty()) {
+        have.insert(have.end(), fresh.begin(), fresh.end());
+        fresh = have;
       }
     }
-    have.insert(have.end(), fresh.begin(), fresh.end());
+    const wire::FrameReader::Need need = wire::FrameReader::peek(fresh);
+    if (need.kind == wire::FrameReader::Kind::bad) {
+      log::info("connection {} from {} closed: {}", client_.connection_id, client_.peer, need.error.message);
+      co_return false;
+    }
+    if (need.kind == wire::FrameReader::Kind::message) {
+      header_ = need.header;
+      if (!take_message(need.bytes, fresh)) co_return false;
+      if (message_.size() < need.bytes) {
+        auto reading = read_exactly(*transport_, message_.free_space().first(need.bytes - message_.size()));
+        const bool read = co_await reading;
+        if (!read) co_return false;
+        message_.set_size(need.bytes);
+      }
+      co_return !header_.is(wire::OpCode::compressed) || decompress();
+    }
+    if (have.empty()) have.assign(fresh.begin(), fresh.end());
   }
 }
 
-// `have` starts with the message; it may be in the scratch, so everything needed of it is copied before the first
-// suspension.
-Task<Session::ReadOutcome> Session::read_rest(std::size_t message_bytes, Bytes have) {
+// `have` starts with the message and may lie in the scratch, which the next suspension overwrites: all of it is copied.
+bool Session::take_message(std::size_t message_bytes, Bytes have) {
   auto buffer = Buffer::allocate(environment_.context.shared.request_memory, message_bytes);
   if (!buffer) {
     log::warning("connection {} from {} closed: no memory is left for a message of {} bytes",
                  client_.connection_id, client_.peer, message_bytes);
-    co_return ReadOutcome::ended;
+    return false;
   }
   message_ = std::move(*buffer);
   const std::size_t now = std::min(message_bytes, have.size());
   message_.append(have.data(), now);
   if (have.size() > now) pipelined_.assign(have.begin() + static_cast<std::ptrdiff_t>(now), have.end());
-  if (now < message_bytes) {
-    auto reading = read_exactly(*transport_, message_.free_space().first(message_bytes - now));
-    const bool read = co_await reading;
-    if (!read) co_return ReadOutcome::ended;
-    message_.set_size(message_bytes);
-  }
-  if (header_.is(wire::OpCode::compressed) && !decompress()) co_return ReadOutcome::ended;
-  co_return ReadOutcome::message;
+  return true;
 }
 
 bool Session::decompress() {
@@ -175,14 +170,12 @@ bool Session::decompress() {
 }
 
 Task<bool> Session::handle_message() {
-  if (header_.is(wire::OpCode::msg)) {
-    auto handling = handle_op_msg();
-    co_return co_await handling;
-  }
-  if (header_.is(wire::OpCode::query)) {
-    auto handling = handle_op_query();
-    co_return co_await handling;
-  }
+  if (header_.is(wire::OpCode::msg)) return handle_op_msg();
+  if (header_.is(wire::OpCode::query)) return handle_op_query();
+  return handle_unknown();
+}
+
+Task<bool> Session::handle_unknown() {
   log::info("connection {} from {} closed: opcode {} is not supported", client_.connection_id, client_.peer,
             header_.op_code);
   co_return false;
@@ -231,7 +224,13 @@ Task<bool> Session::handle_op_msg() {
     auto relaying = exec::relay_stream(context, *transport_, *stream, next_request_id_++, header_.request_id);
     co_return co_await relaying;
   }
-  auto writing = write_response(response);
+  if (is_compressed_request()) {
+    auto writing = write_response(response);
+    co_return co_await writing;
+  }
+  Framed framed;
+  frame(response, framed);
+  auto writing = write_all(*transport_, framed.pieces_span());
   co_return co_await writing;
 }
 
@@ -369,23 +368,26 @@ Task<bool> Session::write_response(exec::Response& response) {
     auto writing = write_compressed(response);
     co_return co_await writing;
   }
-  const std::size_t body_bytes = response.bytes();
-  const std::size_t total = wire::op_msg_prefix_bytes + body_bytes + (checksum_ ? 4 : 0);
-  auto prefix = wire::op_msg_prefix(total, next_request_id_++, header_.request_id,
-                                    checksum_ ? wire::flags::checksum_present : 0);
-  absl::InlinedVector<iovec, 10> pieces;
-  pieces.push_back({prefix.data(), prefix.size()});
-  for (const iovec& piece : response.pieces()) pieces.push_back(piece);
-  std::uint32_t crc = 0;
+  Framed framed;
+  frame(response, framed);
+  auto writing = write_all(*transport_, framed.pieces_span());
+  co_return co_await writing;
+}
+
+// Puts header, flags and checksum around a reply, as pieces that point into both.
+void Session::frame(const exec::Response& response, Framed& framed) {
+  const std::size_t total = wire::op_msg_prefix_bytes + response.bytes() + (checksum_ ? 4 : 0);
+  framed.prefix = wire::op_msg_prefix(total, next_request_id_++, header_.request_id,
+                                      checksum_ ? wire::flags::checksum_present : 0);
+  framed.pieces.push_back({framed.prefix.data(), framed.prefix.size()});
+  for (const iovec& piece : response.pieces()) framed.pieces.push_back(piece);
   if (checksum_) {
-    for (const iovec& piece : pieces) {
-      crc = wire::crc32c({static_cast<const std::uint8_t*>(piece.iov_base), piece.iov_len}, crc);
+    for (const iovec& piece : framed.pieces) {
+      framed.crc = wire::crc32c({static_cast<const std::uint8_t*>(piece.iov_base), piece.iov_len}, framed.crc);
     }
-    pieces.push_back({&crc, sizeof crc});
+    framed.pieces.push_back({&framed.crc, sizeof framed.crc});
   }
   environment_.context.shared.metrics.bytes_out.add(total);
-  auto writing = write_all(*transport_, {pieces.data(), pieces.size()});
-  co_return co_await writing;
 }
 
 // A reply to a compressed request is compressed with the same compressor, whole; one that could grow over the

@@ -5,6 +5,7 @@
 // the message's own size once that is known and checked.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -16,6 +17,7 @@
 #include "proxy/exec/context.h"
 #include "proxy/wire/compression.h"
 #include "proxy/wire/message.h"
+#include "proxy/wire/op_msg.h"
 
 namespace spillway::server {
 
@@ -39,14 +41,22 @@ class Session {
   void notice_absent_client(TimePoint now);
 
  private:
-  enum class ReadOutcome : std::uint8_t { message, ended };
-  // Fills message_ with one whole message, decompressed.
-  Task<ReadOutcome> read_message();
-  Task<ReadOutcome> read_rest(std::size_t message_bytes, Bytes have);
+  // A reply as it leaves: stays where it is until it is written.
+  struct Framed {
+    std::array<std::uint8_t, wire::op_msg_prefix_bytes> prefix;
+    std::uint32_t crc = 0;
+    absl::InlinedVector<iovec, 6> pieces;
+    std::span<iovec> pieces_span() noexcept { return {pieces.data(), pieces.size()}; }
+  };
+  // Fills message_ with one whole message, decompressed. False: the connection is to end.
+  Task<bool> read_message();
+  bool take_message(std::size_t message_bytes, Bytes have);
   bool decompress();
   Task<bool> handle_message();
   Task<bool> handle_op_msg();
   Task<bool> handle_op_query();
+  Task<bool> handle_unknown();
+  void frame(const exec::Response& response, Framed& framed);
   Task<bool> write_response(exec::Response& response);
   Task<bool> write_compressed(const exec::Response& response);
   Task<bool> stream_hello(const exec::Request& first, bool exhaust);

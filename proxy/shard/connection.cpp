@@ -105,12 +105,54 @@ Error Connection::read_failed(IoResult got) {
 
 // --- sending
 
-Task<bool> Connection::send_pieces(std::span<iovec> pieces, TimePoint deadline) {
-  pieces = advance_pieces(pieces, 0);
-  while (!pieces.empty()) {
+bool Connection::wants_compression(const Command& command) const noexcept {
+  return compressor_ && command.bytes() >= compression_threshold_bytes &&
+         wire::may_compress(command_name(command));
+}
+
+Connection::Sending::Sending(Connection& connection, const Command& command, TimePoint deadline)
+    : connection_(connection), command_(command), deadline_(deadline) {}
+
+// A small command leaves in one call, whole, without a frame.
+bool Connection::Sending::await_ready() {
+  SPILLWAY_CHECK(connection_.clean());
+  connection_.sent_whole_ = false;
+  connection_.awaiting_reply_ = true;
+  const std::size_t total = header_and_flags_bytes + command_.bytes();
+  if (total > limits::message_bytes_max) {
+    connection_.fail(Error(ErrorCode::bson_object_too_large,
+                           fmt::format("a command of {} bytes is longer than a message may be", total)));
+    return true;
+  }
+  if (connection_.wants_compression(command_)) return false;
+  write_prefix(prefix_.data(), total, connection_.next_request_id_, command_.flags);
+  pieces_[0] = {prefix_.data(), prefix_.size()};
+  std::copy_n(command_.sections.begin(), command_.section_count, pieces_.begin() + 1);
+  left_ = std::span(pieces_).first(command_.section_count + 1);
+  const IoResult wrote = connection_.transport_->try_write(left_);
+  if (wrote.would_block()) return false;
+  if (wrote.ok()) left_ = advance_pieces(left_, wrote.bytes);
+  connection_.sent_whole_ = wrote.ok() && left_.empty();
+  if (!wrote.ok()) connection_.broken_ = true;
+  return connection_.sent_whole_ || !wrote.ok();
+}
+
+bool Connection::Sending::await_suspend(std::coroutine_handle<> waiter) {
+  rest_.emplace(left_.empty() ? connection_.send_compressed(command_, deadline_)
+                              : connection_.send_pieces(left_, deadline_));
+  return rest_->await_suspend(waiter);
+}
+
+Connection::Sending Connection::send(const Command& command, TimePoint deadline) {
+  return {*this, command, deadline};
+}
+
+Task<void> Connection::send_pieces(std::span<iovec> pieces, TimePoint deadline) {
+  for (;;) {
     const IoResult wrote = transport_->try_write(pieces);
     if (wrote.ok()) {
       pieces = advance_pieces(pieces, wrote.bytes);
+      if (pieces.empty()) break;
       continue;
     }
     if (!wrote.would_block()) break;
@@ -123,62 +165,31 @@ Task<bool> Connection::send_pieces(std::span<iovec> pieces, TimePoint deadline) 
   }
   sent_whole_ = pieces.empty();
   if (!sent_whole_) broken_ = true;
-  co_return sent_whole_;
 }
 
-bool Connection::wants_compression(const Command& command) const noexcept {
-  return compressor_ && command.bytes() >= compression_threshold_bytes &&
-         wire::may_compress(command_name(command));
-}
-
-Task<bool> Connection::send(const Command& command, TimePoint deadline) {
-  SPILLWAY_CHECK(clean());
+// Where the budget has no room for it, the command leaves as it is.
+Task<void> Connection::send_compressed(const Command& command, TimePoint deadline) {
   const std::size_t total = header_and_flags_bytes + command.bytes();
-  sent_whole_ = false;
-  awaiting_reply_ = true;
-  if (total > limits::message_bytes_max) {
-    fail(Error(ErrorCode::bson_object_too_large,
-               fmt::format("a command of {} bytes is longer than a message may be", total)));
-    co_return false;
-  }
-  if (wants_compression(command)) {
-    auto sending = send_compressed(command, deadline);
-    co_return co_await sending;
-  }
   std::array<std::uint8_t, header_and_flags_bytes> prefix;
   write_prefix(prefix.data(), total, next_request_id_, command.flags);
   std::array<iovec, 4> pieces;
   pieces[0] = {prefix.data(), prefix.size()};
   std::copy_n(command.sections.begin(), command.section_count, pieces.begin() + 1);
-  auto sending = send_pieces(std::span(pieces).first(command.section_count + 1), deadline);
-  co_return co_await sending;
-}
-
-Task<bool> Connection::send_compressed(const Command& command, TimePoint deadline) {
-  const std::size_t total = header_and_flags_bytes + command.bytes();
-  std::array<std::uint8_t, header_and_flags_bytes> prefix;
-  write_prefix(prefix.data(), total, next_request_id_, command.flags);
+  std::size_t count = command.section_count + 1;
   auto whole = Buffer::allocate(*compression_budget_, total);
   auto packed = Buffer::allocate(*compression_budget_,
                                  wire::compressed_message_size_max(*compressor_, total));
   if (whole && packed) {
-    whole->append(prefix.data(), prefix.size());
-    for (std::size_t i = 0; i < command.section_count; ++i) {
-      whole->append(command.sections[i].iov_base, command.sections[i].iov_len);
-    }
+    for (std::size_t i = 0; i < count; ++i) whole->append(pieces[i].iov_base, pieces[i].iov_len);
     const auto size = wire::compress_message(*compressor_, whole->bytes(), packed->free_space());
     whole.reset();
     if (size.has_value()) {
-      iovec piece{packed->data(), *size};
-      auto sending = send_pieces({&piece, 1}, deadline);
-      co_return co_await sending;
+      pieces[0] = {packed->data(), *size};
+      count = 1;
     }
   }
-  std::array<iovec, 4> pieces;
-  pieces[0] = {prefix.data(), prefix.size()};
-  std::copy_n(command.sections.begin(), command.section_count, pieces.begin() + 1);
-  auto sending = send_pieces(std::span(pieces).first(command.section_count + 1), deadline);
-  co_return co_await sending;
+  auto sending = send_pieces(std::span(pieces).first(count), deadline);
+  co_await sending;
 }
 
 // --- receiving
@@ -208,49 +219,23 @@ Result<Connection::Incoming> Connection::check_start(Bytes start) const {
   return incoming;
 }
 
-// Reads until the reply's length is known, takes memory for as much of it as is wanted, and copies
-// into it what has come.
-Task<Result<Buffer>> Connection::receive_start(MemoryBudget& budget, bool stream,
-                                               Incoming& incoming, TimePoint deadline) {
-  std::array<std::uint8_t, start_bytes> early;  // what came before the start was complete
-  std::size_t have = 0;
-  for (;;) {
-    ReadyWait readable(*transport_, Transport::Direction::read, deadline);
-    const bool ready = co_await readable;
-    if (!ready) co_return wait_failed(readable.timed_out());
-    const MutableBytes scratch = receive_scratch();
-    std::copy_n(early.begin(), have, scratch.begin());
-    const IoResult got = transport_->try_read(scratch.subspan(have));
-    if (got.would_block()) continue;
-    if (!got.ok()) co_return read_failed(got);
-    have += got.bytes;
-    if (have >= limits::message_header_bytes) {
-      auto checked = check_start(scratch.first(have));
-      if (checked.has_error()) co_return broken_by(checked.error());
-      incoming = *checked;
-    }
-    if (have < start_bytes) {
-      std::copy_n(scratch.begin(), have, early.begin());
-      continue;
-    }
-    const auto length = static_cast<std::size_t>(incoming.header.message_length);
-    if (have > length) co_return broken_by(protocol_error("bytes follow a reply"));
-    const bool whole = !stream || incoming.compressed ||
-                       length <= limits::reply_complete_bytes_max ||
-                       (incoming.flags & wire::flags::checksum_present) != 0;
-    auto buffer = Buffer::allocate(budget, whole ? length : limits::reply_complete_bytes_max);
-    if (!buffer) {
-      co_return broken_by(Error(ErrorCode::exceeded_memory_limit,
-                                fmt::format("no memory for a reply of {} bytes", length)));
-    }
-    buffer->append(scratch.data(), have);
-    remaining_ = length - have;
-    awaiting_reply_ = false;
-    const std::size_t want = whole ? length : limits::reply_complete_bytes_max;
-    if (have == want) co_return *std::move(buffer);
-    auto reading = receive_rest(*std::move(buffer), want, have < scratch.size(), deadline);
-    co_return co_await reading;
+// What has come of a reply: enough to take memory for as much of it as is wanted, and to copy it there.
+Result<Buffer> Connection::take_start(Bytes have, MemoryBudget& budget, bool stream,
+                                      Incoming& incoming) {
+  const auto length = static_cast<std::size_t>(incoming.header.message_length);
+  if (have.size() > length) return broken_by(protocol_error("bytes follow a reply"));
+  const bool whole = !stream || incoming.compressed || length <= limits::reply_complete_bytes_max ||
+                     (incoming.flags & wire::flags::checksum_present) != 0;
+  incoming.wanted_bytes = whole ? length : limits::reply_complete_bytes_max;
+  auto buffer = Buffer::allocate(budget, incoming.wanted_bytes);
+  if (!buffer) {
+    return broken_by(Error(ErrorCode::exceeded_memory_limit,
+                           fmt::format("no memory for a reply of {} bytes", length)));
   }
+  buffer->append(have.data(), have.size());
+  remaining_ = length - have.size();
+  awaiting_reply_ = false;
+  return *std::move(buffer);
 }
 
 // `wait_first`: the last read emptied the socket, so that another one at once would find nothing.
@@ -330,27 +315,54 @@ Result<void> Connection::check_reply(const Buffer& bytes, const Incoming& incomi
   return {};
 }
 
-Task<Result<Reply>> Connection::receive(MemoryBudget& budget, bool stream, TimePoint deadline) {
-  SPILLWAY_CHECK(awaiting_reply_);
-  Incoming incoming;
-  auto starting = receive_start(budget, stream, incoming, deadline);
-  auto received = co_await starting;
-  if (received.has_error()) co_return received.error();
-  Buffer bytes = *std::move(received);
+// The checks of a reply that is in hand, and the connection's way on to the next one.
+Result<Reply> Connection::finish_reply(Buffer bytes, const Incoming& incoming, MemoryBudget& budget) {
   if (incoming.compressed) {
     auto plain = decompressed(incoming, bytes, budget);
-    if (plain.has_error()) co_return broken_by(plain.error());
+    if (plain.has_error()) return broken_by(plain.error());
     bytes = *std::move(plain);
   }
-  auto checked = check_reply(bytes, incoming);
-  if (checked.has_error()) co_return broken_by(checked.error());
+  if (auto checked = check_reply(bytes, incoming); checked.has_error()) return broken_by(checked.error());
   ++next_request_id_;
   if (next_request_id_ == INT32_MAX) next_request_id_ = 1;
   Reply reply;
   reply.message_bytes = bytes.size() + remaining_;
   reply.bytes = std::move(bytes);
   reply.host = address_;
-  co_return std::move(reply);
+  return reply;
+}
+
+Task<Result<Reply>> Connection::receive(MemoryBudget& budget, bool stream, TimePoint deadline) {
+  SPILLWAY_CHECK(awaiting_reply_);
+  Incoming incoming;
+  std::array<std::uint8_t, start_bytes> early;  // what came before the start was complete
+  std::size_t have = 0;
+  while (have < start_bytes) {
+    ReadyWait readable(*transport_, Transport::Direction::read, deadline);
+    const bool ready = co_await readable;
+    if (!ready) co_return wait_failed(readable.timed_out());
+    const MutableBytes scratch = receive_scratch();
+    std::copy_n(early.begin(), have, scratch.begin());
+    const IoResult got = transport_->try_read(scratch.subspan(have));
+    if (got.would_block()) continue;
+    if (!got.ok()) co_return read_failed(got);
+    have += got.bytes;
+    if (have >= limits::message_header_bytes) {
+      auto checked = check_start(scratch.first(have));
+      if (checked.has_error()) co_return broken_by(checked.error());
+      incoming = *checked;
+    }
+    if (have < start_bytes) std::copy_n(scratch.begin(), have, early.begin());
+  }
+  // No suspension since the read: the bytes are still in the scratch.
+  auto started = take_start(receive_scratch().first(have), budget, stream, incoming);
+  if (started.has_error()) co_return started.error();
+  if (have == incoming.wanted_bytes) co_return finish_reply(*std::move(started), incoming, budget);
+  auto reading =
+      receive_rest(*std::move(started), incoming.wanted_bytes, have < scratch_bytes, deadline);
+  auto received = co_await reading;
+  if (received.has_error()) co_return received.error();
+  co_return finish_reply(*std::move(received), incoming, budget);
 }
 
 }  // namespace spillway::shard

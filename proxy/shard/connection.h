@@ -1,13 +1,16 @@
 // Connection: one shard connection and the message it is in the middle of. Belongs to one worker.
 #pragma once
 
+#include <array>
 #include <boost/intrusive/list.hpp>
+#include <coroutine>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 
 #include "allocator/buffer.h"
+#include "allocator/limits.h"
 #include "proxy/base/transport.h"
 #include "proxy/shard/gateway.h"
 #include "proxy/wire/compression.h"
@@ -27,9 +30,10 @@ class Connection : public boost::intrusive::list_base_hook<
   // the compressed bytes; where it refuses, the command leaves as it is.
   void use_compression(wire::Compressor compressor, MemoryBudget& budget) noexcept;
 
-  // Sends header, flags and sections. False: the connection failed; nothing or only part of the
-  // command left.
-  Task<bool> send(const Command& command, TimePoint deadline);
+  // co_await connection.send(command, deadline): sends header, flags and sections. False: the
+  // connection failed; nothing or only part of the command left. `command` outlives it.
+  class Sending;
+  Sending send(const Command& command, TimePoint deadline);
 
   // Reads a reply's header and then the whole message, or, with `stream` and a long message, its
   // first limits::reply_complete_bytes_max bytes. The size is checked before memory is taken.
@@ -72,13 +76,14 @@ class Connection : public boost::intrusive::list_base_hook<
     wire::MessageHeader header;
     std::uint32_t flags = 0;
     bool compressed = false;
+    std::size_t wanted_bytes = 0;  // of the message, before receive() returns
   };
-  Task<bool> send_pieces(std::span<iovec> pieces, TimePoint deadline);
-  Task<bool> send_compressed(const Command& command, TimePoint deadline);
+  Task<void> send_pieces(std::span<iovec> pieces, TimePoint deadline);
+  Task<void> send_compressed(const Command& command, TimePoint deadline);
   bool wants_compression(const Command& command) const noexcept;
   Result<Incoming> check_start(Bytes start) const;
-  Task<Result<Buffer>> receive_start(MemoryBudget& budget, bool stream, Incoming& incoming,
-                                     TimePoint deadline);
+  Result<Buffer> take_start(Bytes have, MemoryBudget& budget, bool stream, Incoming& incoming);
+  Result<Reply> finish_reply(Buffer bytes, const Incoming& incoming, MemoryBudget& budget);
   Task<Result<Buffer>> receive_rest(Buffer buffer, std::size_t want, bool wait_first,
                                     TimePoint deadline);
   Result<Buffer> decompressed(const Incoming& incoming, const Buffer& envelope,
@@ -99,6 +104,23 @@ class Connection : public boost::intrusive::list_base_hook<
   std::optional<wire::Compressor> compressor_;
   MemoryBudget* compression_budget_ = nullptr;
   std::unique_ptr<Error> cause_;
+};
+
+class [[nodiscard]] Connection::Sending {
+ public:
+  Sending(Connection& connection, const Command& command, TimePoint deadline);
+  bool await_ready();
+  bool await_suspend(std::coroutine_handle<> waiter);
+  bool await_resume() const noexcept { return connection_.sent_whole_; }
+
+ private:
+  Connection& connection_;
+  const Command& command_;
+  TimePoint deadline_;
+  std::array<std::uint8_t, limits::message_header_bytes + 4> prefix_;
+  std::array<iovec, 4> pieces_;
+  std::span<iovec> left_;  // empty before anything was tried
+  std::optional<Task<void>> rest_;
 };
 
 }  // namespace spillway::shard

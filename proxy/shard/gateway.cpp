@@ -60,8 +60,6 @@ class GatewayImpl final : public Gateway, public ShardListener {
   bool quiet() const noexcept;
   bool all_known() const noexcept;
   Task<Result<Lease>> lease(RemoteShard& shard, const CallOptions& options, TimePoint patience_end);
-  Task<Attempt> attempt(RemoteShard& shard, Lease lease, const Command& command,
-                        const CallOptions& options);
   Attempt broken(RemoteShard& shard, Lease lease, Error why);
   Attempt judge(RemoteShard& shard, Lease lease, Reply reply, const CallOptions& options);
 
@@ -117,6 +115,36 @@ GatewayImpl::GatewayImpl(Loop& loop, Network& network, MemoryBudget& budget, Gat
 
 // --- a call
 
+// Is this a reply with which nothing is left to be done? It takes the lease along if it streams.
+bool leaves_as_it_is(Reply& reply, Lease& lease) {
+  if (reply.streaming()) {  // errors are never this long
+    reply.lease = std::move(lease);
+    return true;
+  }
+  if (!judge_reply(reply.body()).good()) return false;
+  lease.release();
+  return true;
+}
+
+// Keeps count of the calls under way.
+class CallCount {
+ public:
+  explicit CallCount(std::size_t& calls, const bool& stopped, ShardListener& gateway)
+      : calls_(calls), stopped_(stopped), gateway_(gateway) {
+    ++calls_;
+  }
+  ~CallCount() {
+    if (--calls_ == 0 && stopped_) gateway_.shard_changed();
+  }
+  CallCount(const CallCount&) = delete;
+  CallCount& operator=(const CallCount&) = delete;
+
+ private:
+  std::size_t& calls_;
+  const bool& stopped_;
+  ShardListener& gateway_;
+};
+
 Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, CallOptions options) {
   SPILLWAY_CHECK(options.budget != nullptr);
   if (index >= shards_.size()) {
@@ -127,14 +155,7 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
         ErrorCode::bson_object_too_large,
         fmt::format("a command of {} bytes is longer than a message may be", command.bytes()));
   }
-  struct Counted {
-    explicit Counted(GatewayImpl& of) : gateway(of) { ++gateway.calls_; }
-    ~Counted() {
-      if (--gateway.calls_ == 0 && gateway.stopped_) gateway.shard_changed();
-    }
-    GatewayImpl& gateway;
-  } counted(*this);
-
+  const CallCount counted(calls_, stopped_, *this);
   RemoteShard& shard = *shards_[index];
   TimePoint patience_end = time_point_never;  // for waits; set when there is one
   for (int sends = 1;; ++sends) {
@@ -149,8 +170,20 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
     }
     Failure failure;
     if (leased.has_value()) {
-      auto attempting = attempt(shard, *std::move(leased), command, options);
-      Attempt ended = co_await attempting;
+      Connection& connection = **leased;
+      const Interruptible interruptible(options.interrupt, connection);
+      auto sending = connection.send(command, options.deadline);
+      const bool sent = co_await sending;
+      Attempt ended;
+      if (!sent) {
+        ended = broken(shard, *std::move(leased), connection.failure());
+      } else {
+        auto receiving = connection.receive(*options.budget, options.stream, options.deadline);
+        auto received = co_await receiving;
+        if (received.has_value() && leaves_as_it_is(*received, *leased)) co_return *std::move(received);
+        ended = received.has_error() ? broken(shard, *std::move(leased), std::move(received.error()))
+                                     : judge(shard, *std::move(leased), *std::move(received), options);
+      }
       if (ended.reply && !(ended.try_again && sends < sends_max && !options.host && !stopped_)) {
         co_return *std::move(ended.reply);
       }
@@ -189,22 +222,6 @@ Task<Result<Lease>> GatewayImpl::lease(RemoteShard& shard, const CallOptions& op
   co_return std::move(leased);
 }
 
-Task<GatewayImpl::Attempt> GatewayImpl::attempt(RemoteShard& shard, Lease lease,
-                                                const Command& command,
-                                                const CallOptions& options) {
-  const Interruptible interruptible(options.interrupt, *lease);
-  auto sending = lease->send(command, options.deadline);
-  const bool sent = co_await sending;
-  if (!sent) {
-    Error why = lease->failure();
-    co_return broken(shard, std::move(lease), std::move(why));
-  }
-  auto receiving = lease->receive(*options.budget, options.stream, options.deadline);
-  auto received = co_await receiving;
-  if (received.has_error()) co_return broken(shard, std::move(lease), std::move(received.error()));
-  co_return judge(shard, std::move(lease), *std::move(received), options);
-}
-
 // The connection failed under the command. It closes when the lease ends.
 GatewayImpl::Attempt GatewayImpl::broken(RemoteShard& shard, Lease lease, Error why) {
   Attempt attempt;
@@ -231,14 +248,10 @@ GatewayImpl::Attempt GatewayImpl::broken(RemoteShard& shard, Lease lease, Error 
   return attempt;
 }
 
+// A complete reply that is not simply good.
 GatewayImpl::Attempt GatewayImpl::judge(RemoteShard& shard, Lease lease, Reply reply,
                                         const CallOptions& options) {
   Attempt attempt;
-  if (reply.streaming()) {  // errors are never this long
-    reply.lease = std::move(lease);
-    attempt.reply = std::move(reply);
-    return attempt;
-  }
   const ReplyVerdict verdict = judge_reply(reply.body());
   if (!verdict.well_formed) {
     lease->mark_broken();
@@ -246,7 +259,7 @@ GatewayImpl::Attempt GatewayImpl::judge(RemoteShard& shard, Lease lease, Reply r
                   Error(ErrorCode::protocol_error, "a reply is not well-formed"));
   }
   const bool idempotent = options.retry == RetryPolicy::idempotent;
-  if (verdict.code == 0 && !(is_state_change(verdict.write_concern_code))) {
+  if (verdict.code == 0 && !is_state_change(verdict.write_concern_code)) {
     attempt.reply = std::move(reply);
     return attempt;
   }

@@ -13,6 +13,7 @@ struct ReplyVerdict {
   bool well_formed = true;              // the top level, as far as it was looked at
   std::int32_t code = 0;                // of an error; 0: ok
   std::int32_t write_concern_code = 0;  // of its writeConcernError; 0: none
+  bool good() const noexcept { return well_formed && code == 0 && write_concern_code == 0; }
 };
 ReplyVerdict judge_reply(DocView reply) noexcept;
 

@@ -34,6 +34,10 @@ constexpr std::array<std::string_view, 16> not_extra = {
     "$oplogQueryData",
 };
 
+bool is_true(ValueView ok) noexcept {
+  return (ok.is_number() || ok.type == BsonType::boolean) && ok.truthy();
+}
+
 Error no_cursor_reply(const char* what) {
   return Error(ErrorCode::failed_to_parse, std::string("not a cursor reply: ") + what);
 }
@@ -100,17 +104,18 @@ Result<void> take_cursor(CursorReply& result, DocView reply) {
 
 }  // namespace
 
-bool reply_is_ok(DocView reply) noexcept {
-  const Element ok = reply.find("ok");
-  return (ok.is_number() || ok.type == BsonType::boolean) && ok.truthy();
-}
+bool reply_is_ok(DocView reply) noexcept { return is_true(reply.find("ok")); }
 
 Result<CursorReply> parse_cursor_reply(DocView reply) {
   CursorReply result;
   bool has_cursor = false;
+  bool has_ok = false;
+  bool ok = false;
   DocIterator it = reply.begin();
   for (; !it.done(); ++it) {
-    if (it->name == "cursor" && it->is_document()) {
+    if (it->name == "ok") {
+      if (!std::exchange(has_ok, true)) ok = is_true(*it);
+    } else if (it->name == "cursor" && it->is_document()) {
       if (has_cursor) {
         return no_cursor_reply("two cursors");
       }
@@ -127,7 +132,7 @@ Result<CursorReply> parse_cursor_reply(DocView reply) {
   if (it.malformed()) {
     return Error(ErrorCode::invalid_bson, "the reply is not valid BSON");
   }
-  if (!reply_is_ok(reply)) {
+  if (!ok) {
     return error_from_reply(reply);
   }
   if (!has_cursor) {
