@@ -167,13 +167,16 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
                                      const catalog::CollectionRouting& routing,
                                      const WriteTarget& target) {
   for (int attempt = 0; attempt < choices_max; ++attempt) {
-    auto choosing = choose_document(context, request, collection, statement, target.shards);
+    auto choosing = choose_document(context, request, collection, statement, target.shards,
+                                    !target.key_kept.empty());
     auto chosen = co_await choosing;
     if (chosen.error) co_return label_failure(request, *chosen.error);
     if (!chosen.choice) {
       auto finishing = without_match(context, request, statement, routing, target);
       co_return co_await finishing;
     }
+    if (auto kept = check_key_kept(routing.key, target, chosen.choice->document); kept.has_error())
+      co_return label_failure(request, kept.error());
     const BsonDoc query = narrow_filter(statement.query, chosen.choice->document.view()["_id"]);
     const BsonDoc body = rewritten(request, {.query = query.view(), .update = {}, .upsert = false});
     auto sending = send(context, request, chosen.choice->shard, body);

@@ -48,12 +48,13 @@ std::optional<BsonDoc> projection_of(const SortPattern& sort) {
 }
 
 BsonDoc choosing_find(const Request& request, std::string_view collection,
-                      const Statement& statement, const SortPattern& sort) {
+                      const Statement& statement, const SortPattern& sort, bool whole) {
   BsonWriter out;
   out.append("find", collection);
   out.append("filter", statement.query);
   if (!statement.sort.empty()) out.append("sort", statement.sort);
-  if (const auto projection = projection_of(sort)) out.append("projection", *projection);
+  const auto projection = whole ? std::nullopt : projection_of(sort);
+  if (projection) out.append("projection", *projection);
   out.append("limit", std::int64_t{1});
   out.append("singleBatch", true);
   if (statement.collation.exists()) out.append("collation", statement.collation);
@@ -69,7 +70,7 @@ BsonDoc choosing_find(const Request& request, std::string_view collection,
 
 Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
                                     std::string_view collection, const Statement& statement,
-                                    const catalog::ShardSet& shards) {
+                                    const catalog::ShardSet& shards, bool whole) {
   ChoiceOutcome result;
   auto sort = SortPattern::parse(statement.sort);
   if (sort.has_error()) {
@@ -81,7 +82,7 @@ Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
                          "a sort with a collation cannot choose a document among several shards");
     co_return result;
   }
-  const BsonDoc body = choosing_find(request, collection, statement, *sort);
+  const BsonDoc body = choosing_find(request, collection, statement, *sort, whole);
   std::vector<ShardCommand> commands;
   for (const catalog::ShardIndex shard : shards)
     commands.push_back({shard, shard::Command::of_body(body), {}});

@@ -34,10 +34,11 @@ struct ChoiceOutcome {
   bool lost = false;  // the error is a shard's silence, not its refusal
 };
 
-// Finds the document that a write of one document with this filter and sort writes first.
+// Finds the document that a write of one document with this filter and sort writes first. It comes
+// whole if `whole`, else it holds what is needed to sort it and to find it again.
 Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
                                     std::string_view collection, const Statement& statement,
-                                    const catalog::ShardSet& shards);
+                                    const catalog::ShardSet& shards, bool whole);
 
 // The filter for the chosen document alone. Operators that refer to array positions keep working.
 BsonDoc narrow_filter(DocView filter, ValueView id);

@@ -182,11 +182,8 @@ Task<StepOutcome> write_where_found(WriteRun& run, std::uint32_t op, DocView doc
   co_return total;
 }
 
-// A find was refused: the write's own words count, so a shard is asked for them with a filter that
-// also matches nothing.
-Task<StepOutcome> refuse_as_shard(WriteRun& run, std::uint32_t op, DocView document,
-                                  const Error& why) {
-  const Statement& statement = run.statements[op];
+// The operation with a filter that also matches nothing: a shard then says only what is wrong with it.
+BsonDoc probe_of(const Statement& statement, DocView document) {
   const BsonDoc nothing = match_nothing();
   BsonWriter both;
   both.begin_array("$and");
@@ -194,7 +191,15 @@ Task<StepOutcome> refuse_as_shard(WriteRun& run, std::uint32_t op, DocView docum
   both.append_item(nothing.view());
   both.end();
   const BsonDoc query = std::move(both).finish();
-  const BsonDoc probe = rewritten(document, {.query = query.view(), .update = {}, .upsert = {}});
+  return rewritten(document, {.query = query.view(), .update = {}, .upsert = {}});
+}
+
+// A find was refused: the write's own words count, so a shard is asked for them with a filter that
+// also matches nothing.
+Task<StepOutcome> refuse_as_shard(WriteRun& run, std::uint32_t op, DocView document,
+                                  const Error& why) {
+  const Statement& statement = run.statements[op];
+  const BsonDoc probe = probe_of(statement, document);
   const catalog::ShardSet first{run.batch.op(op).target.shards.front()};
   auto stepping = step(run, op, probe, first);
   auto done = co_await stepping;
@@ -205,9 +210,11 @@ Task<StepOutcome> refuse_as_shard(WriteRun& run, std::uint32_t op, DocView docum
 Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, DocView document,
                                const catalog::ShardSet& shards) {
   const Statement& statement = run.statements[op];
+  const WriteTarget& target = run.batch.op(op).target;
   for (int attempt = 0; attempt < choices_max; ++attempt) {
     auto choosing =
-        choose_document(run.context, run.request, run.command.collection, statement, shards);
+        choose_document(run.context, run.request, run.command.collection, statement, shards,
+                        !target.key_kept.empty());
     auto chosen = co_await choosing;
     if (chosen.error && !chosen.lost) {
       auto refusing = refuse_as_shard(run, op, document, *chosen.error);
@@ -223,10 +230,18 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, DocView document
       co_return result;
     }
     if (!chosen.choice) {
-      // Nothing matches; a shard may still find the operation wrong.
+      // Nothing matches; a shard may still find the operation wrong. What came to match meanwhile
+      // would be replaced unseen.
+      const BsonDoc probe =
+          target.key_kept.empty() ? BsonDoc(document) : probe_of(statement, document);
       const catalog::ShardSet first{shards.front()};
-      auto stepping = step(run, op, document, first);
+      auto stepping = step(run, op, probe, first);
       co_return co_await stepping;
+    }
+    if (auto kept = check_key_kept(run.routing.key, target, chosen.choice->document);
+        kept.has_error()) {
+      run.results.add_error(op, kept.error());
+      co_return StepOutcome{};
     }
     const BsonDoc query = narrow_filter(statement.query, chosen.choice->document.view()["_id"]);
     const BsonDoc narrowed =

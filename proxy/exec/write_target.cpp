@@ -17,7 +17,7 @@ bool is_refused_anywhere(const Statement& statement) {
   return (operators && fields) || (!operators && statement.multi);
 }
 
-WriteTarget to_one(catalog::ShardIndex shard) { return {Route::one, {shard}, false}; }
+WriteTarget to_one(catalog::ShardIndex shard) { return {Route::one, {shard}, false, {}}; }
 
 // The fields of a document that its key is read from; its _id may be one that is still to be added.
 BsonDoc keyed_part(const catalog::ShardKeyPattern& key, DocView document, const ObjectId& new_id) {
@@ -36,6 +36,16 @@ BsonDoc keyed_part(const catalog::ShardKeyPattern& key, DocView document, const 
 }
 
 }  // namespace
+
+Result<void> check_key_kept(const catalog::ShardKeyPattern& key, const WriteTarget& target,
+                            DocView chosen) {
+  if (target.key_kept.empty()) return {};
+  auto has = key.key_of_document(chosen);
+  if (has.has_value() && *has == target.key_kept) return {};
+  return Error(ErrorCode::immutable_field,
+               "The replacement would modify the document's shard key, which is immutable; delete "
+               "the document and insert it anew");
+}
 
 Result<WriteTarget> target_insert(const catalog::CollectionRouting& routing, DocView document,
                                   const ObjectId* new_id) {
@@ -67,10 +77,15 @@ Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,
   const bool replaces =
       statement.kind == WriteKind::update && statement.style == UpdateStyle::replacement;
   if (replaces && !exact_key && !is_id_key(routing.key)) {
-    // The document that is replaced must live where its replacement belongs.
+    // The document that is replaced must live where its replacement belongs, and have its key:
+    // shards that know no chunks would change it, so the document is looked at first.
     auto key = key_of_replacement(routing.key, statement);
     if (key.has_error()) return key.error();
-    return to_one(routing.chunks.shard_for(*key));
+    target.shards = {routing.chunks.shard_for(*key)};
+    target.route = Route::choose;
+    target.upsert_after = statement.upsert;
+    target.key_kept = *std::move(key);
+    return target;
   }
   target.upsert_after = statement.upsert && !exact_key;
   if (target.shards.size() == 1) return target;

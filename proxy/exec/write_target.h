@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "proxy/catalog/routing.h"
 #include "proxy/exec/write_key.h"
@@ -24,6 +25,9 @@ struct WriteTarget {
   // The operation is an upsert whose key the query does not tell: it is sent without upsert, and if
   // nothing matched, once more as an upsert to the shard that plan_upsert() names.
   bool upsert_after = false;
+  // A replacement whose query names no full shard key: its encoded key, which the chosen document
+  // must have. Else empty.
+  std::string key_kept;
 
   bool simple() const noexcept {
     return (route == Route::one || route == Route::all) && !upsert_after;
@@ -35,6 +39,10 @@ struct WriteTarget {
 // server takes it.
 Result<WriteTarget> target_insert(const catalog::CollectionRouting& routing, DocView document,
                                   const ObjectId* new_id);
+
+// May the chosen document be replaced? ImmutableField(66) if its key would change.
+Result<void> check_key_kept(const catalog::ShardKeyPattern& key, const WriteTarget& target,
+                            DocView chosen);
 
 // Errors: those of check_key_update() and key_of_replacement(), and Location17439.
 Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,

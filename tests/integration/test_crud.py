@@ -288,3 +288,24 @@ def test_explain_names_the_shards(client, shard_set, shard_kind):
     assert "shard1" in str(one) and "shard0" not in str(one) and "shard2" not in str(one)
     assert all(shard.name in str(every) for shard in shard_set)
     ranged.drop()
+
+
+@pytest.mark.proxy_only
+def test_a_replacement_keeps_the_shard_key(client):
+    collection = client.app.orders
+    collection.delete_many({})
+    collection.insert_one({"_id": 1, "region": "a", "n": 1})
+    for replacement in ({"x": 1}, {"region": "a", "n": 2}):
+        for replace in (collection.replace_one, collection.find_one_and_replace):
+            with pytest.raises(OperationFailure) as refused:
+                replace({"_id": 1}, replacement)
+            assert refused.value.code == 66
+    assert collection.replace_one({"_id": 1}, {"region": "a", "n": 1, "x": 2}).modified_count == 1
+    before = collection.find_one_and_replace({"_id": 1}, {"region": "a", "n": 1, "x": 3})
+    assert before == {"_id": 1, "region": "a", "n": 1, "x": 2}
+    upserted = collection.replace_one({"_id": 2}, {"region": "q", "n": 1}, upsert=True)
+    assert upserted.upserted_id == 2
+    assert collection.replace_one({"_id": 3}, {"region": "q", "n": 1}).matched_count == 0
+    found = list(collection.find({}, sort=[("_id", 1)]))
+    assert found == [{"_id": 1, "region": "a", "n": 1, "x": 3}, {"_id": 2, "region": "q", "n": 1}]
+    collection.delete_many({})

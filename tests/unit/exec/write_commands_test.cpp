@@ -195,6 +195,31 @@ TEST_CASE("one document of many shards is chosen by the sort and written by its 
                                         ":1},'update':{'$set':{'b':2}},'new':true}"});
 }
 
+TEST_CASE("a replacement never changes the key of the document that it meets", "[write]") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  const std::string held = GENERATE(as<std::string>(), "{'_id': 7, 'a': 15}", "{'_id': 7}", "{'_id': 7, 'a': 15.0}");
+  router.shards.answer = [&](const Sent& sent) -> std::optional<std::string> {
+    if (sent.name() == "update") return count_all(sent);
+    if (sent.name() == "findAndModify")
+      return "{'lastErrorObject': {'n': 1, 'updatedExisting': true}, 'value': {}, 'ok': 1.0}";
+    return "{'cursor': {'firstBatch': [" + held + "], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+  };
+  const bool same = held.find("15") != std::string::npos;
+  const std::string replies[] = {
+      router.run("{'update': 'c', 'updates': [{'q': {'_id': 7}, 'u': {'a': 15, 'x': 1}}]}"),
+      router.run("{'findAndModify': 'c', 'query': {'_id': 7}, 'update': {'a': 15, 'x': 1}}")};
+  for (const std::string& reply : replies) {
+    INFO(held << " " << reply);
+    CHECK((reply.find("66") != std::string::npos) == !same);
+  }
+  std::size_t written = 0;
+  for (const Sent& sent : router.shards.sent) {
+    CHECK(sent.shard == 1);  // where the replacement belongs
+    written += sent.name() != "find";
+  }
+  CHECK(written == (same ? 2 : 0));
+}
+
 TEST_CASE("a choice is repeated when the document changed meanwhile", "[write]") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
   int writes = 0;

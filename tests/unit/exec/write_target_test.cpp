@@ -73,7 +73,8 @@ TEST_CASE("updates go where their filter points, and keep the shard key", "[writ
          {"{'q': {'b': 5}, 'u': {'$set': {'a': 6}}}", "error 72"},
          {"{'q': {'a': 5}, 'u': {'$setOnInsert': {'a': 6}}, 'upsert': true}", "error 66"},
          // A replacement shows where its document must live.
-         {"{'q': {'b': 5}, 'u': {'a': 15}}", "one 1"},
+         {"{'q': {'b': 5}, 'u': {'a': 15}}", "choose 1"},
+         {"{'q': {'b': 5}, 'u': {'a': 15}, 'upsert': true}", "choose 1 then upsert"},
          {"{'q': {'b': 5}, 'u': {'a': [1, 2]}}", "error 61"},
          // Every server refuses these: one shard's words will do.
          {"{'q': {}, 'u': {'b': 1}, 'multi': true}", "one 0"},
