@@ -70,7 +70,7 @@ struct ReleaseRecord {
 
 struct ReleaseSettings {
   std::uint64_t threshold_bytes = 8 << 20;  // freed since the last release: less is let be
-  std::int64_t quiet_ns = 1'200'000'000;    // nothing much taken for so long: the load is over
+  std::int64_t quiet_ns = 800'000'000;    // nothing much taken for so long: the load is over
   std::int64_t interval_ns = 250'000'000;   // between two releases
   std::int64_t decay_ns = 5'000'000'000;    // between two while the load goes on, or of little
 };

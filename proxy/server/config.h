@@ -97,7 +97,7 @@ struct SpillConfig {
 struct MemoryConfig {
   AllocatorChoice allocator = AllocatorChoice::automatic;
   std::int64_t release_threshold_bytes = 8LL << 20;
-  std::int64_t release_quiet_ms = 1'200;
+  std::int64_t release_quiet_ms = 800;
 
   bool operator==(const MemoryConfig&) const = default;
 };

@@ -27,10 +27,10 @@ TEST_CASE("a release is due once much was freed and the load is over", "[release
   CHECK(schedule.step(0, counters(100 * mib, 0)) == 0);
   CHECK(schedule.step(100 * ms, counters(100 * mib, 100 * mib)) == 0);   // busy a moment ago
   CHECK(schedule.step(1000 * ms, counters(109 * mib, 108 * mib)) == 0);  // still busy
-  CHECK(schedule.step(2100 * ms, counters(110 * mib, 110 * mib)) == 0);
-  CHECK(schedule.step(2300 * ms, counters(110 * mib, 110 * mib)) ==
+  CHECK(schedule.step(1700 * ms, counters(110 * mib, 110 * mib)) == 0);
+  CHECK(schedule.step(1900 * ms, counters(110 * mib, 110 * mib)) ==
         reason_bit(ReleaseReason::exhaustion));
-  CHECK(schedule.step(2400 * ms, counters(110 * mib, 110 * mib)) == 0);  // under way
+  CHECK(schedule.step(2000 * ms, counters(110 * mib, 110 * mib)) == 0);  // under way
   schedule.finished(2500 * ms);
   CHECK(schedule.step(9000 * ms, counters(110 * mib, 110 * mib)) == 0);  // nothing new was freed
 }
