@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "proxy/catalog/fingerprint.h"
+#include "proxy/catalog/nearest_name.h"
 #include "proxy/catalog/yaml_values.h"
 
 namespace spillway::catalog {
@@ -183,56 +184,113 @@ std::vector<YAML::Node> items_of(const YAML::Node& parent, const char* key) {
   return {list.begin(), list.end()};
 }
 
+// A thing that has no effect, and where it stands.
+struct Remark {
+  int line;
+  std::string message;
+};
+
 class Loader {
  public:
+  explicit Loader(const UriCheck& check_uri) : check_uri_(check_uri) {}
+
+  // Null if there are faults.
   std::shared_ptr<const RoutingSnapshot> load(const YAML::Node& routing) {
-    expect_keys(
-        routing, "routing",
-        {"shards", "defaultPrimary", "databases", "collections", "defaultShardKey", "zones"});
-    read_shards(routing);
+    attempt([&] {
+      expect_keys(
+          routing, "routing",
+          {"shards", "defaultPrimary", "databases", "collections", "defaultShardKey", "zones"});
+    });
+    for_each(routing, "shards", [&](const YAML::Node& node) { read_shard(node); });
+    if (shard_names_.empty() && faults_.empty()) {
+      attempt([&] { fail(routing, "routing.shards is empty: name at least one shard"); });
+    }
+    if (shard_names_.empty()) return nullptr;  // else each name of one is a fault
     if (const YAML::Node primary = routing["defaultPrimary"]) {
-      parts_.default_primary = shard_named(primary);
+      attempt([&] { parts_.default_primary = shard_named(primary); });
     }
-    for (const YAML::Node& node : items_of(routing, "databases")) read_database(node);
-    for (const YAML::Node& node : items_of(routing, "collections")) read_collection(node);
+    for_each(routing, "databases", [&](const YAML::Node& node) { read_database(node); });
+    for_each(routing, "collections", [&](const YAML::Node& node) { read_collection(node); });
     if (const YAML::Node key = routing["defaultShardKey"]; key && !key.IsNull()) {
-      ShardKeyPattern pattern = pattern_of(key);
-      ChunkMap chunks = default_chunks(pattern, parts_.default_primary);
-      parts_.default_collection = routing_of("", std::move(pattern), false, std::move(chunks));
+      attempt([&] {
+        ShardKeyPattern pattern = pattern_of(key, "defaultShardKey");
+        ChunkMap chunks = default_chunks(pattern, parts_.default_primary);
+        parts_.default_collection = routing_of("", std::move(pattern), false, std::move(chunks));
+      });
     }
-    for (const YAML::Node& node : items_of(routing, "zones")) read_zone(node);
+    for_each(routing, "zones", [&](const YAML::Node& node) { read_zone(node); });
+    if (!faults_.empty()) return nullptr;
     return std::make_shared<const RoutingSnapshot>(std::move(parts_));
   }
 
+  const std::vector<Fault>& faults() const { return faults_; }
+  const std::vector<Remark>& remarks() const { return remarks_; }
+
  private:
-  void read_shards(const YAML::Node& routing) {
-    for (const YAML::Node& node : items_of(routing, "shards")) {
-      expect_keys(node, "a shard", {"name", "uri"});
-      Shard shard;
-      const YAML::Node name = require(node, "name", "a shard");
-      const YAML::Node uri = require(node, "uri", "a shard");
-      shard.name = name_of(name, "a shard's name");
-      shard.uri = name_of(uri, "a shard's uri");
-      shard.index = static_cast<ShardIndex>(parts_.shards.size());
-      constexpr std::string_view scheme = "mongodb://";
-      if (!shard.uri.starts_with(scheme) || shard.uri.size() == scheme.size()) {
-        fail(uri, "uri '" + shard.uri + "' of shard '" + shard.name +
-                      "' must start with mongodb:// and name a host");
-      }
-      if (shard.name == "config") fail(name, "'config' is a reserved shard name");
-      for (const Shard& other : parts_.shards) {
-        if (other.name == shard.name) fail(name, "shard '" + shard.name + "' stands twice");
-        if (other.uri == shard.uri) {
-          fail(uri, "shards '" + other.name + "' and '" + shard.name + "' have the same uri");
-        }
-      }
-      if (parts_.shards.size() >= std::numeric_limits<ShardIndex>::max()) {
-        fail(node, "there are too many shards");
-      }
-      shard_names_.push_back(shard.name);
-      parts_.shards.push_back(std::move(shard));
+  // Does a part of the work; its fault, if it has one, ends this part only.
+  template <class Work>
+  void attempt(const Work& work) {
+    try {
+      work();
+    } catch (const Fault& fault) {
+      faults_.push_back(fault);
+    } catch (const YAML::Exception& e) {
+      faults_.push_back({e.mark.line + 1, ErrorCode::failed_to_parse, e.msg});
     }
-    if (parts_.shards.empty()) fail(routing, "routing.shards is empty: name at least one shard");
+  }
+
+  template <class Work>
+  void for_each(const YAML::Node& parent, const char* key, const Work& work) {
+    attempt([&] {
+      for (const YAML::Node& node : items_of(parent, key)) attempt([&] { work(node); });
+    });
+  }
+
+  // The shard counts as soon as its name is known: a fault in the rest makes it no unknown one.
+  void read_shard(const YAML::Node& node) {
+    const std::size_t faults = faults_.size();
+    attempt([&] { expect_keys(node, "a shard", {"name", "uri"}); });
+    if (faults_.size() > faults && (!node.IsMap() || !node["name"])) return;
+    const YAML::Node name = require(node, "name", "a shard");
+    Shard shard;
+    shard.name = name_of(name, "a shard's name");
+    shard.index = static_cast<ShardIndex>(parts_.shards.size());
+    if (shard.name == "config") fail(name, "'config' is a reserved shard name");
+    if (std::find(shard_names_.begin(), shard_names_.end(), shard.name) != shard_names_.end()) {
+      fail(name, "shard '" + shard.name + "' stands twice");
+    }
+    if (parts_.shards.size() >= std::numeric_limits<ShardIndex>::max()) {
+      fail(node, "there are too many shards");
+    }
+    shard_names_.push_back(shard.name);
+    parts_.shards.push_back(std::move(shard));
+    if (faults_.size() > faults) return;
+    const std::string what = "shard '" + shard_names_.back() + "'";
+    const YAML::Node uri = require(node, "uri", what);
+    parts_.shards.back().uri = name_of(uri, "uri of " + what);
+    check_uri(uri, parts_.shards.back());
+  }
+
+  void check_uri(const YAML::Node& node, const Shard& shard) {
+    constexpr std::string_view scheme = "mongodb://";
+    const std::string what = "uri '" + shard.uri + "' of shard '" + shard.name + "'";
+    if (shard.uri.starts_with("mongodb+srv://")) {
+      fail(node, what + ": mongodb+srv is not supported, name the hosts: mongodb://host:port");
+    }
+    if (!shard.uri.starts_with(scheme) || shard.uri.size() == scheme.size()) {
+      fail(node, what + " must start with mongodb:// and name a host");
+    }
+    for (const Shard& other : parts_.shards) {
+      if (&other != &shard && other.uri == shard.uri) {
+        fail(node, "shards '" + other.name + "' and '" + shard.name + "' have the same uri");
+      }
+    }
+    if (!check_uri_) return;
+    const auto checked = check_uri_(shard.uri);
+    if (!checked) fail(node, what + ": " + checked.error().message);
+    for (const std::string& warning : *checked) {
+      remarks_.push_back({node.Mark().line + 1, what + ": " + warning});
+    }
   }
 
   ShardIndex shard_named(const YAML::Node& node) const {
@@ -273,9 +331,10 @@ class Loader {
     }
   }
 
-  static ShardKeyPattern pattern_of(const YAML::Node& node) {
-    auto pattern = ShardKeyPattern::parse(document_of(node, "a shard key"));
-    if (!pattern) fail(node, pattern.error().message);
+  // `what` is the key's name in messages.
+  static ShardKeyPattern pattern_of(const YAML::Node& node, const std::string& what) {
+    auto pattern = ShardKeyPattern::parse(document_of(node, what));
+    if (!pattern) fail(node, what + ": " + pattern.error().message);
     return std::move(*pattern);
   }
 
@@ -307,11 +366,11 @@ class Loader {
     if (!collections_.insert(ns).second) fail(ns_node, "collection '" + ns + "' stands twice");
 
     const YAML::Node key_node = require(node, "key", "collection '" + ns + "'");
-    ShardKeyPattern key = pattern_of(key_node);
+    ShardKeyPattern key = pattern_of(key_node, "key of '" + ns + "'");
     bool unique = false;
     if (const YAML::Node flag = node["unique"]; flag && !flag.IsNull()) {
       if (!flag.IsScalar() || (flag.Scalar() != "true" && flag.Scalar() != "false")) {
-        fail(flag, "'unique' must be true or false");
+        fail(flag, "'unique' of '" + ns + "' must be true or false");
       }
       unique = flag.Scalar() == "true";
       if (unique && key.has_hashed_field()) fail(flag, "a hashed shard key cannot be unique");
@@ -391,6 +450,9 @@ class Loader {
     return bound;
   }
 
+  const UriCheck& check_uri_;
+  std::vector<Fault> faults_;
+  std::vector<Remark> remarks_;
   RoutingParts parts_;
   Names shard_names_;
   std::set<std::string> collections_;
@@ -398,28 +460,47 @@ class Loader {
 
 }  // namespace
 
-Result<std::shared_ptr<const RoutingSnapshot>> load_static_routing(
-    const std::string& yaml_text, const std::string& file_name_for_messages) {
+StaticRouting read_static_routing(const std::string& yaml_text,
+                                  const std::string& file_name_for_messages,
+                                  const UriCheck& check_uri) {
+  StaticRouting result;
+  const auto place = [&](int line, const std::string& message) {
+    return file_name_for_messages + ":" + std::to_string(line) + ": " + message;
+  };
   const auto error = [&](int line, ErrorCode code, const std::string& message) {
-    return Error(code, file_name_for_messages + ":" + std::to_string(line) + ": " + message);
+    result.errors.emplace_back(code, place(line, message));
   };
   try {
     const YAML::Node file = YAML::Load(yaml_text);
+    const YAML::Node routing = file.IsMap() ? file["routing"] : YAML::Node();
     if (!file.IsMap()) {
-      return error(1, ErrorCode::failed_to_parse, "the file must be a mapping of keys");
+      error(1, ErrorCode::failed_to_parse, "the file must be a mapping of keys");
+    } else if (!routing || routing.IsNull()) {
+      error(1, ErrorCode::bad_value, "there is no 'routing' key");
+    } else if (!routing.IsMap()) {
+      error(routing.Mark().line + 1, ErrorCode::bad_value, "routing must be a mapping");
+    } else {
+      Loader loader(check_uri);
+      result.snapshot = loader.load(routing);
+      for (const Fault& fault : loader.faults()) error(fault.line, fault.code, fault.message);
+      for (const Remark& remark : loader.remarks()) {
+        result.warnings.push_back(place(remark.line, remark.message));
+      }
     }
-    const YAML::Node routing = file["routing"];
-    if (!routing || routing.IsNull()) {
-      return error(1, ErrorCode::bad_value, "there is no 'routing' key");
-    }
-    return Loader().load(routing);
-  } catch (const Fault& fault) {
-    return error(fault.line, fault.code, fault.message);
   } catch (const YAML::Exception& e) {
-    return error(e.mark.line + 1, ErrorCode::failed_to_parse, e.msg);
+    error(e.mark.line + 1, ErrorCode::failed_to_parse, e.msg);
   } catch (const std::exception& e) {
-    return error(1, ErrorCode::failed_to_parse, e.what());
+    error(1, ErrorCode::failed_to_parse, e.what());
   }
+  if (!result.errors.empty()) result.snapshot = nullptr;
+  return result;
+}
+
+Result<std::shared_ptr<const RoutingSnapshot>> load_static_routing(
+    const std::string& yaml_text, const std::string& file_name_for_messages) {
+  StaticRouting read = read_static_routing(yaml_text, file_name_for_messages, {});
+  if (!read.errors.empty()) return std::move(read.errors.front());
+  return std::move(read.snapshot);
 }
 
 }  // namespace spillway::catalog

@@ -20,17 +20,34 @@
 // nothing else, strings.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cursor/error.h"
 #include "proxy/catalog/routing.h"
 
 namespace spillway::catalog {
 
-// Parses the text of a whole configuration file; keys beside `routing` are ignored. Errors are
-// BadValue(2) or FailedToParse(9) with a message "<file>:<line>: <what is wrong>". Used while
-// starting and on reload; it may allocate freely and does not throw.
+// What a shard's connection string is worth: warnings, or why it cannot be used.
+using UriCheck = std::function<Result<std::vector<std::string>>(const std::string& uri)>;
+
+struct StaticRouting {
+  std::shared_ptr<const RoutingSnapshot> snapshot;  // null if there are errors
+  // In the order of the file, each "<file>:<line>: <what is wrong>"; BadValue(2) or
+  // FailedToParse(9). An entry with an error is left out, and the others are still looked at.
+  std::vector<Error> errors;
+  std::vector<std::string> warnings;  // "<file>:<line>: <what has no effect>"
+};
+
+// Parses the text of a whole configuration file; keys beside `routing` are ignored. Used while
+// starting; it may allocate freely and does not throw.
+StaticRouting read_static_routing(const std::string& yaml_text,
+                                  const std::string& file_name_for_messages,
+                                  const UriCheck& check_uri);
+
+// The same without a look at the connection strings; the first error, if there is one.
 Result<std::shared_ptr<const RoutingSnapshot>> load_static_routing(
     const std::string& yaml_text, const std::string& file_name_for_messages);
 

@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <initializer_list>
 #include <limits>
-#include <numeric>
 
 namespace spillway::catalog {
 namespace {
@@ -58,20 +57,6 @@ Result<std::string> json_of_integer(std::string_view text) {
   const bool small = value >= std::numeric_limits<std::int32_t>::min() &&
                      value <= std::numeric_limits<std::int32_t>::max();
   return (small ? "{\"$numberInt\":\"" : "{\"$numberLong\":\"") + std::to_string(value) + "\"}";
-}
-
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0]++;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
 }
 
 }  // namespace
@@ -127,22 +112,6 @@ Result<std::string> json_of_uuid(std::string_view text) {
   }
   const std::string bytes = absl::HexStringToBytes(hex);
   return "{\"$binary\":{\"base64\":\"" + absl::Base64Escape(bytes) + "\",\"subType\":\"04\"}}";
-}
-
-std::string did_you_mean(std::string_view text, const std::vector<std::string>& candidates) {
-  constexpr std::size_t length_max = 100;
-  if (text.size() > length_max) return {};
-  const std::string* nearest = nullptr;
-  std::size_t least = std::max<std::size_t>(2, text.size() / 3) + 1;
-  for (const std::string& candidate : candidates) {
-    if (candidate.size() > length_max) continue;
-    const std::size_t distance = edit_distance(text, candidate);
-    if (distance < least) {
-      least = distance;
-      nearest = &candidate;
-    }
-  }
-  return nearest == nullptr ? "" : " (did you mean '" + *nearest + "'?)";
 }
 
 }  // namespace spillway::catalog

@@ -4,7 +4,6 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "cursor/error.h"
 
@@ -22,8 +21,5 @@ bool is_integer_text(std::string_view text) noexcept;
 
 // Extended JSON of {$uuid: text}, which old parsers do not know.
 Result<std::string> json_of_uuid(std::string_view text);
-
-// " (did you mean 'x'?)" with the nearest of the candidates, or "" when none is near.
-std::string did_you_mean(std::string_view text, const std::vector<std::string>& candidates);
 
 }  // namespace spillway::catalog

@@ -18,6 +18,7 @@
 #include "proxy/server/config_yaml.h"
 #include "proxy/server/system_limits.h"
 #include "proxy/server/words.h"
+#include "proxy/shard/connection_string.h"
 #include "proxy/wire/compression.h"
 
 namespace spillway::server {
@@ -160,6 +161,16 @@ class Checker {
   const Config& config_;
 };
 
+Result<std::vector<std::string>> check_shard_uri(const std::string& uri) {
+  const auto parsed = shard::parse_connection_string(uri);
+  if (!parsed) return parsed.error();
+  std::vector<std::string> warnings;
+  for (const std::string& option : parsed->ignored_options) {
+    warnings.push_back(fmt::format("the option {} has no effect here", option));
+  }
+  return warnings;
+}
+
 void load_routing(ConfigReading& reading, const LoadRequest& request) {
   LoadResult& result = reading.result;
   if (!reading.routing_text) {
@@ -172,12 +183,11 @@ void load_routing(ConfigReading& reading, const LoadRequest& request) {
         request.file_name.empty() ? message : fmt::format("{}: {}", request.file_name, message));
     return;
   }
-  auto routing = catalog::load_static_routing(*reading.routing_text, reading.routing_name);
-  if (routing) {
-    result.routing = std::move(*routing);
-  } else {
-    result.errors.push_back(routing.error().message);
-  }
+  auto routing =
+      catalog::read_static_routing(*reading.routing_text, reading.routing_name, check_shard_uri);
+  result.routing = std::move(routing.snapshot);
+  for (Error& error : routing.errors) result.errors.push_back(std::move(error.message));
+  for (std::string& warning : routing.warnings) result.warnings.push_back(std::move(warning));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "proxy/catalog/nearest_name.h"
 #include "proxy/server/config_table.h"
 #include "proxy/server/words.h"
 
@@ -93,35 +94,6 @@ Result<ConfigValue> parse_size(const KeySpec& spec, std::string_view text) {
   return ConfigValue(MemoryLimit{Kind::bytes, *bytes});
 }
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
-bool equal_without_case(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](char x, char y) { return lower(x) == lower(y); });
-}
-
-// Levenshtein's distance with transpositions of neighbours, letters compared without case.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::vector<std::size_t>> cost(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
-  const auto letter = [](std::string_view s, std::size_t i) { return lower(s[i]); };
-  for (std::size_t i = 0; i <= a.size(); ++i) {
-    for (std::size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) {
-        cost[i][j] = i + j;
-        continue;
-      }
-      const bool same = letter(a, i - 1) == letter(b, j - 1);
-      cost[i][j] =
-          std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1, cost[i - 1][j - 1] + (same ? 0 : 1)});
-      if (i > 1 && j > 1 && letter(a, i - 1) == letter(b, j - 2) &&
-          letter(a, i - 2) == letter(b, j - 1)) {
-        cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
-      }
-    }
-  }
-  return cost[a.size()][b.size()];
-}
-
 std::string_view last_word(std::string_view key) {
   const std::size_t dot = key.rfind('.');
   return dot == std::string_view::npos ? key : key.substr(dot + 1);
@@ -169,11 +141,11 @@ std::string nearest_config_key(std::string_view key) {
   constexpr std::size_t key_bytes_max = 100;
   if (key.empty() || key.size() > key_bytes_max) return {};
   std::string_view best;
-  std::size_t best_distance = std::max<std::size_t>(2, last_word(key).size() / 3) + 1;
+  std::size_t best_distance = catalog::typing_errors_max(last_word(key).size()) + 1;
   for (const std::string_view name : all_names()) {
     const bool own_section = key.starts_with(name) && key.substr(name.size()).starts_with(".");
     if (own_section) continue;  // to suggest it helps nobody
-    const std::size_t distance = edit_distance(key, name);
+    const std::size_t distance = catalog::edit_distance(key, name);
     if (distance < best_distance) {
       best = name;
       best_distance = distance;
@@ -182,7 +154,7 @@ std::string nearest_config_key(std::string_view key) {
   if (!best.empty()) return std::string(best);
   // In the wrong section: "port" alone, "net.verbosity".
   for (const std::string_view name : all_names()) {
-    if (equal_without_case(last_word(name), last_word(key))) return std::string(name);
+    if (catalog::edit_distance(last_word(name), last_word(key)) == 0) return std::string(name);
   }
   return {};
 }

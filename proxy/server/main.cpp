@@ -75,7 +75,12 @@ int serve(CommandLine line, int argc, char** argv) {
   const auto loaded = spillway::server::load_config_file(line.config_path, line.overrides, true);
   for (const std::string& warning : loaded.warnings) std::fprintf(stderr, "spillway: warning: %s\n", warning.c_str());
   for (const std::string& error : loaded.errors) std::fprintf(stderr, "spillway: %s\n", error.c_str());
-  if (!loaded.ok()) return spillway::server::exit_config;
+  if (!loaded.ok()) {
+    if (line.config_path.empty() && line.overrides.empty()) {
+      std::fputs("spillway: start it with --config FILE; --print-config prints every key, --help the options\n", stderr);
+    }
+    return spillway::server::exit_config;
+  }
   if (line.action == CommandLine::Action::check_config) {
     std::puts("the configuration is right");
     return spillway::server::exit_ok;

@@ -1,9 +1,11 @@
 #include "proxy/shard/connection_string.h"
 
+#include <absl/strings/ascii.h>
 #include <fmt/format.h>
 #include <mongoc/mongoc.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <memory>
 
@@ -18,10 +20,48 @@ struct UriDeleter {
 };
 using Uri = std::unique_ptr<mongoc_uri_t, UriDeleter>;
 
-// libmongoc reports options that it does not know as warnings on standard error: ours go to the
-// log.
-void forward_warning(mongoc_log_level_t level, const char*, const char* message, void*) {
-  if (level <= MONGOC_LOG_LEVEL_WARNING) log::warning("Connection string: {}", message);
+// libmongoc reports options that it does not know, or whose values it cannot use, as log messages
+// only: collected while a string is parsed, which happens while starting.
+thread_local std::vector<std::string>* complaints = nullptr;
+
+void collect_complaint(mongoc_log_level_t level, const char*, const char* message, void*) {
+  if (level > MONGOC_LOG_LEVEL_WARNING) return;
+  if (complaints != nullptr) {
+    complaints->emplace_back(message);
+  } else {
+    log::warning("libmongoc: {}", message);
+  }
+}
+
+class Complaints {
+ public:
+  Complaints() {
+    mongoc_log_set_handler(collect_complaint, nullptr);
+    complaints = &messages_;
+  }
+  Complaints(const Complaints&) = delete;
+  Complaints& operator=(const Complaints&) = delete;
+  ~Complaints() { complaints = nullptr; }
+
+  const std::vector<std::string>& messages() const { return messages_; }
+
+ private:
+  std::vector<std::string> messages_;
+};
+
+// Those of libmongoc's options that have no effect here.
+std::vector<std::string> ignored_options(const mongoc_uri_t* uri) {
+  constexpr std::array<std::string_view, 5> used = {"replicaset", "directconnection",
+                                                    "connecttimeoutms", "readpreference",
+                                                    "maxstalenessseconds"};
+  std::vector<std::string> names;
+  bson_iter_t option;
+  if (!bson_iter_init(&option, mongoc_uri_get_options(uri))) return names;
+  while (bson_iter_next(&option)) {
+    const std::string name = absl::AsciiStrToLower(bson_iter_key(&option));
+    if (std::find(used.begin(), used.end(), name) == used.end()) names.push_back(name);
+  }
+  return names;
 }
 
 Error unsupported(std::string_view what) {
@@ -112,7 +152,7 @@ std::optional<HostAddress> parse_host_address(std::string_view text) {
 
 Result<ConnectionString> parse_connection_string(const std::string& uri) {
   if (uri.starts_with("mongodb+srv://")) return unsupported("mongodb+srv");
-  mongoc_log_set_handler(forward_warning, nullptr);
+  const Complaints complaints;
   bson_error_t why;
   const Uri parsed(mongoc_uri_new_with_error(uri.c_str(), &why));
   if (!parsed) {
@@ -120,6 +160,10 @@ Result<ConnectionString> parse_connection_string(const std::string& uri) {
                  fmt::format("Invalid connection string: {}", why.message));
   }
   if (auto refused = refuse_unsupported(parsed.get())) return *std::move(refused);
+  if (!complaints.messages().empty()) {
+    return Error(ErrorCode::failed_to_parse,
+                 fmt::format("Invalid connection string: {}", complaints.messages().front()));
+  }
 
   ConnectionString result;
   for (const auto* host = mongoc_uri_get_hosts(parsed.get()); host != nullptr; host = host->next) {
@@ -146,6 +190,7 @@ Result<ConnectionString> parse_connection_string(const std::string& uri) {
   auto preference = read_preference_of(parsed.get());
   if (preference.has_error()) return preference.error();
   result.read_preference = *std::move(preference);
+  result.ignored_options = ignored_options(parsed.get());
   return result;
 }
 

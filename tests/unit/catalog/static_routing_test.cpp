@@ -166,7 +166,7 @@ TEST_CASE("what is wrong is named with its line") {
       {"  collections:\n    - {ns: app.c, key: {a: hashed}, unique: true}\n", 7,
        "hashed shard key cannot be unique"},
       {"  collections:\n    - {ns: app.c, key: {a: 1}, unique: maybe}\n", 7,
-       "'unique' must be true or false"},
+       "'unique' of 'app.c' must be true or false"},
       {chunks, 10, "gap: no chunk covers"},
       {chunks + "        - {min: {a: 6}, max: {a: {$maxKey: 1}}, shard: shard1}\n", 11, "gap"},
       {chunks + "        - {min: {a: 4}, max: {a: {$maxKey: 1}}, shard: shard1}\n", 11, "overlap"},
@@ -222,7 +222,7 @@ TEST_CASE("what is wrong with the shards is named") {
       {"routing: 5\n", "spillway.yml:1: routing must be a mapping"},
       {"routing: {shards: []}\n", "routing.shards is empty"},
       {"routing: {defaultPrimary: x}\n", "routing.shards is empty"},
-      {"routing:\n  shards:\n    - {name: a}\n", "spillway.yml:3: a shard needs 'uri'"},
+      {"routing:\n  shards:\n    - {name: a}\n", "spillway.yml:3: shard 'a' needs 'uri'"},
       {"routing:\n  shards:\n    - {name: a, uri: 'http://x'}\n", "must start with mongodb://"},
       {"routing:\n  shards:\n    - {name: a, uri: 'mongodb://'}\n", "name a host"},
       {"routing:\n  shards:\n    - {name: config, uri: 'mongodb://x'}\n", "reserved"},
@@ -239,6 +239,55 @@ TEST_CASE("what is wrong with the shards is named") {
     INFO(text);
     CHECK_THAT(error_of(text), Catch::Contains(message));
   }
+}
+
+TEST_CASE("every fault is reported, in the order of the file") {
+  const std::string text = R"(routing:
+  shards:
+    - {name: shard0, uri: "mongodb://127.0.0.1:27018/"}
+    - {name: shard1, uri: "http://127.0.0.1:27019/"}
+    - {nmae: shard2}
+  databases:
+    - {name: app, primary: shard1}
+    - {name: a.b, primary: shard0}
+  collections:
+    - {ns: app.users, key: {_id: hashed}}
+    - {ns: app.orders, key: {region: -1}}
+    - {ns: app.others, key: {a: 1}, shrad: shard0}
+  defaultShardKey: {_id: hash}
+  zones:
+    - {name: eu, ns: app.users, min: {_id: 3}, max: {_id: 2}, shards: [shard7]}
+)";
+  const StaticRouting read = read_static_routing(text, "f", {});
+  CHECK(read.snapshot == nullptr);
+  std::vector<std::string> messages;
+  for (const Error& error : read.errors) messages.push_back(error.message);
+  const std::vector<std::string> expected = {
+      "f:4: uri 'http://127.0.0.1:27019/' of shard 'shard1' must start with mongodb://",
+      "f:5: unknown key 'nmae' in a shard (did you mean 'name'?)",
+      "f:8: 'a.b' is no name of a database",
+      "f:11: key of 'app.orders': ",
+      "f:12: unknown key 'shrad' in a collection",
+      "f:13: defaultShardKey: ",
+      "f:15: ",
+  };
+  REQUIRE(messages.size() == expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    CHECK_THAT(messages[i], Catch::StartsWith(expected[i]));
+  }
+}
+
+TEST_CASE("connection strings are checked by who knows them, and named with their line") {
+  const UriCheck check = [](const std::string& uri) -> Result<std::vector<std::string>> {
+    if (uri.ends_with("9/")) return Error(ErrorCode::failed_to_parse, "bad port");
+    return std::vector<std::string>{"no effect"};
+  };
+  const StaticRouting read = read_static_routing(two_shards, "f", check);
+  REQUIRE(read.errors.size() == 1);
+  CHECK(read.errors[0].message ==
+        "f:5: uri 'mongodb://127.0.0.1:27019/' of shard 'shard1': bad port");
+  CHECK(read.warnings == std::vector<std::string>{
+                             "f:4: uri 'mongodb://127.0.0.1:27018/' of shard 'shard0': no effect"});
 }
 
 TEST_CASE("splitting a chunk keeps the fingerprint, moving one changes it") {

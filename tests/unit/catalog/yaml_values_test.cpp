@@ -53,13 +53,5 @@ TEST_CASE("UUIDs become binary") {
   }
 }
 
-TEST_CASE("the nearest name is suggested, a far one is not") {
-  const std::vector<std::string> names = {"shards", "databases", "collections"};
-  CHECK(did_you_mean("shard", names) == " (did you mean 'shards'?)");
-  CHECK(did_you_mean("colections", names) == " (did you mean 'collections'?)");
-  CHECK(did_you_mean("memory", names).empty());
-  CHECK(did_you_mean(std::string(10'000, 'x'), names).empty());
-}
-
 }  // namespace
 }  // namespace spillway::catalog

@@ -32,6 +32,9 @@ TEST_CASE("a connection string of a replica set") {
   CHECK(parsed->read_preference.tag_sets[1].empty());
   CHECK(parsed->read_preference.max_staleness_seconds == 120);
   CHECK(parse_connection_string("mongodb://a/?directConnection=true")->direct);
+  CHECK(parsed->ignored_options.empty());
+  CHECK(parse_connection_string("mongodb://a/?maxPoolSize=5")->ignored_options ==
+        std::vector<std::string>{"maxpoolsize"});
 }
 
 TEST_CASE("connection strings that are refused say why") {
@@ -45,6 +48,10 @@ TEST_CASE("connection strings that are refused say why") {
   CHECK(message("mongodb://a,b/").find("replicaSet") != std::string::npos);
   CHECK(message("mongodb+srv://a.example/").find("mongodb+srv") == 0);
   CHECK(message("mongodb://u:p@a/").find("not supported yet") != std::string::npos);
+  CHECK(message("mongodb://a:99999/").find("Invalid connection string") == 0);
+  CHECK(message("mongodb://a/?replicaSt=rs0").find("replicast") != std::string::npos);
+  CHECK(message("mongodb://a/?connectTimeoutMS=soon").find("connecttimeoutms") !=
+        std::string::npos);
   CHECK(message("mongodb://a/?tls=true").find("TLS") == 0);
   CHECK(message("mongodb://%2Ftmp%2Fx.sock/").find("Unix socket") != std::string::npos);
 }
