@@ -16,6 +16,9 @@
 
 namespace spillway::catalog {
 
+// Ours, on the shards: no database of the application, so listDatabases leaves it out.
+inline constexpr std::string_view fingerprint_database = "spillway";
+
 // FNV-1a with a final mix: the same on every machine and in every version.
 std::uint64_t stable_hash64(std::string_view bytes, std::uint64_t seed = 0) noexcept;
 

@@ -4,12 +4,18 @@
 #include <limits>
 #include <map>
 
+#include "proxy/catalog/fingerprint.h"
 #include "proxy/exec/request.h"
 #include "proxy/exec/response.h"
 
 namespace spillway::exec {
 
 namespace {
+
+// The shards' own, and ours.
+bool is_hidden_database(std::string_view name) {
+  return name == "local" || name == "config" || name == catalog::fingerprint_database;
+}
 
 bool tolerated(const ShardAnswer& answer, Tolerate tolerate) {
   if (!answer.error) return false;
@@ -202,7 +208,7 @@ BsonDoc merge_list_databases(const std::vector<ShardAnswer>& answers, bool name_
     for (auto at = list.as_document().begin(); !at.done(); ++at) {
       if (!at->is_document()) continue;
       const ValueView name = at->as_document()["name"];
-      if (!name.is_string() || name.as_string() == "local" || name.as_string() == "config") continue;
+      if (!name.is_string() || is_hidden_database(name.as_string())) continue;
       Row& row = rows[std::string(name.as_string())];
       const double size = number(at->as_document()["sizeOnDisk"]);
       // A shard's 1 means "empty": it adds nothing to a larger sum.

@@ -122,7 +122,7 @@ BsonDoc insert_command(DocView fingerprint) {
   BsonWriter insert;
   insert.append("insert", "routing");
   insert.begin_array("documents").append_item(fingerprint).end();
-  insert.append("$db", "spillway");
+  insert.append("$db", catalog::fingerprint_database);
   return std::move(insert).finish();
 }
 
@@ -136,7 +136,7 @@ BsonDoc replace_command(DocView stored, DocView fingerprint) {
   update.end();
   update.append("u", fingerprint);
   update.end().end();
-  update.append("$db", "spillway");
+  update.append("$db", catalog::fingerprint_database);
   return std::move(update).finish();
 }
 
@@ -150,7 +150,7 @@ Task<Result<std::optional<Skip>>> guard_collection(exec::Context& context, Shard
                                                    const CollectionRouting& collection) {
   const catalog::RoutingSnapshot& routing = context.routing();
   const BsonDoc wanted = kept_document(collection, routing);
-  const BsonDoc find = find_by_id("routing", "spillway", fingerprint_id(collection));
+  const BsonDoc find = find_by_id("routing", catalog::fingerprint_database, fingerprint_id(collection));
   std::string refusal = "somebody else keeps writing it";
   for (int attempt = 0; attempt < write_attempts_max; ++attempt) {
     auto finding = find_one(context, primary, find);
@@ -217,7 +217,7 @@ Task<void> warn_of_forgotten(exec::Context& context, ShardIndex shard) {
   find.begin_document("filter").end();
   find.begin_document("projection").append("_id", std::int32_t{1}).end();
   find.append("batchSize", std::int32_t{10'000}).append("singleBatch", true);
-  find.append("$db", "spillway");
+  find.append("$db", catalog::fingerprint_database);
   const BsonDoc body = std::move(find).finish();
   auto asking = ask(context, shard, body);
   const Answer answer = co_await asking;

@@ -180,7 +180,8 @@ TEST_CASE("a_collection_is_valid_where_every_part_is") {
 TEST_CASE("databases_of_all_shards_are_listed_once") {
   const Answers answers({
       {"{'databases': [{'name': 'both', 'sizeOnDisk': 100, 'empty': false},"
-       " {'name': 'local', 'sizeOnDisk': 5}, {'name': 'empty', 'sizeOnDisk': 1}], 'ok': 1.0}"},
+       " {'name': 'local', 'sizeOnDisk': 5}, {'name': 'spillway', 'sizeOnDisk': 7},"
+      " {'name': 'empty', 'sizeOnDisk': 1}], 'ok': 1.0}"},
       {"{'databases': [{'name': 'admin', 'sizeOnDisk': 1}, {'name': 'config', 'sizeOnDisk': 9},"
        " {'name': 'both', 'sizeOnDisk': {'$numberLong': '5000000000'}},"
        " {'name': 'empty', 'sizeOnDisk': 1}], 'ok': 1.0}"},
