@@ -54,6 +54,16 @@ MemoryBudget::MemoryBudget(std::string_view name, std::uint64_t limit_bytes, Mem
 
 MemoryBudget::~MemoryBudget() { assert(used_bytes_.load() == 0); }
 
+std::uint64_t MemoryBudget::ceiling_bytes() const noexcept {
+  std::uint64_t least = 0;
+  for (const MemoryBudget* node = this; node != nullptr; node = node->parent_) {
+    if (node->limit_bytes_ != 0 && (least == 0 || node->limit_bytes_ < least)) {
+      least = node->limit_bytes_;
+    }
+  }
+  return least;
+}
+
 std::optional<Reservation> MemoryBudget::try_reserve(std::uint64_t bytes) noexcept {
   if (!charge(bytes)) return std::nullopt;
   return Reservation(this, bytes);

@@ -11,6 +11,7 @@
 namespace spillway {
 
 class MemoryBudget;
+class MemoryQueue;
 
 // Bytes that somebody is allowed to hold. Move-only; the destructor gives them back. Not
 // thread-safe itself; may be moved to and released on another thread.
@@ -52,6 +53,14 @@ class MemoryBudget {
   MemoryBudget& operator=(const MemoryBudget&) = delete;
   ~MemoryBudget();  // checks that nothing is reserved
 
+  // Before the first charge by another thread.
+  void set_limit(std::uint64_t limit_bytes) noexcept { limit_bytes_ = limit_bytes; }
+  // Where those who are refused may wait; null: nowhere. Before the first use; outlives this node.
+  void set_queue(MemoryQueue* queue) noexcept { queue_ = queue; }
+  MemoryQueue* queue() const noexcept { return queue_; }
+  // The least of the limits that a charge must keep to; 0: none.
+  std::uint64_t ceiling_bytes() const noexcept;
+
   // Charges this node and every ancestor, or nothing. A refusal is counted at the node that refused.
   [[nodiscard]] std::optional<Reservation> try_reserve(std::uint64_t bytes) noexcept;
   BudgetUsage usage() const noexcept;
@@ -65,6 +74,7 @@ class MemoryBudget {
   std::string name_;
   std::uint64_t limit_bytes_;
   MemoryBudget* parent_;
+  MemoryQueue* queue_ = nullptr;
   std::atomic<std::uint64_t> used_bytes_{0};
   std::atomic<std::uint64_t> peak_bytes_{0};
   std::atomic<std::uint64_t> refusals_{0};

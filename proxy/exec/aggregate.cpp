@@ -11,6 +11,7 @@
 #include "proxy/exec/pipeline/shape.h"
 #include "proxy/exec/pipeline/split.h"
 #include "proxy/exec/single_shard.h"
+#include "proxy/exec/take_memory.h"
 #include "proxy/exec/transactions.h"
 
 namespace spillway::exec {
@@ -156,6 +157,7 @@ Task<std::optional<Error>> ask_about_unseen(Context& context, Client& client, co
 
 Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const Request& request,
                                          const AggregateArguments& aggregate, const catalog::ShardSet& shards) {
+  if (auto refused = refuse_new_cursor(context)) co_return *std::move(refused);
   if (auto valid = aggregate.pipeline.validate(); valid.has_error()) co_return valid.error();
   auto divided = pipeline::split(aggregate.pipeline, {aggregate.let});
   if (divided.has_error()) co_return divided.error();

@@ -6,11 +6,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "allocator/budget.h"
+#include "allocator/limits.h"
+#include "allocator/memory_queue.h"
 #include "allocator/pressure.h"
 #include "allocator/spill.h"
 #include "cursor/registry.h"
@@ -48,6 +51,7 @@ struct ProcessFacts {
   std::string host_name;                   // "host:port", as serverStatus names it
   std::vector<std::string> arguments;      // argv, passwords censored
   BsonDoc parsed_options;                  // getCmdLineOpts
+  std::uint64_t base_bytes = 0;            // resident before there are clients
   std::array<std::uint8_t, 12> process_id{};  // topologyVersion
   std::array<std::uint8_t, 12> cluster_id{};
   std::int64_t start_wall_ms = 0;
@@ -62,8 +66,13 @@ struct Shared {
   ProcessFacts facts;
   Metrics metrics;
   const std::unique_ptr<MemoryLayer> memory_layer;  // never null; started by the server
-  MemoryBudget memory{"process", 0};
+  MemoryBudget memory{"process", 0};  // without the queues' reserves, which stand beside it
+  // Those who wait for room for a request wait in one, those who hold one and need more in the other.
+  MemoryQueue request_queue{"requestReserve"};
+  MemoryQueue work_queue{"workReserve"};
+  std::uint32_t message_bytes_max = limits::message_bytes_max;  // hello's maxMessageSizeBytes
   MemoryBudget request_memory{"requests", 0, &memory};
+  MemoryBudget write_memory{"writes", 0, &memory};  // what is made of requests
   MemoryBudget reply_memory{"replies", 0, &memory};
   MemoryBudget cursor_memory{"cursors", 0, &memory};
   MemoryBudget spill_memory{"spill", 0, &memory};
@@ -80,7 +89,11 @@ struct Shared {
   std::atomic<std::int64_t> connections_current{0};
   std::atomic<std::int64_t> connections_total{0};
 
+  // The limit of `memory`; there are no reserves until divide_memory().
   explicit Shared(std::uint64_t memory_limit_bytes);
+  // Divides the bytes that clients may make the proxy hold; 0: no limit. Before there are workers. An error's text:
+  // too little for the largest messages to get through.
+  std::optional<std::string> divide_memory(std::uint64_t payload_bytes);
   ~Shared();
 };
 

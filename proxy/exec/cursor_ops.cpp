@@ -20,6 +20,8 @@ constexpr std::size_t unsized_batch_bytes_min = 256 * limits::kib;
 // What a shard is asked for at once when the client named no batch size.
 constexpr double sorted_fetch_bytes = 1.0 * limits::mib;
 constexpr double unsorted_fetch_bytes = 4.0 * limits::mib;
+// Where memory is short. (Neither changes what a client sees: its batches are filled by several.)
+constexpr double tight_fetch_bytes = 0.25 * limits::mib;
 constexpr double passthrough_fetch_bytes = 15.0 * limits::mib;
 constexpr std::int64_t fetch_documents_max = 100'000;
 
@@ -191,16 +193,17 @@ BsonDoc remote_get_more(const ClusterCursor& cursor, const RemoteCursor& remote,
 std::int64_t remote_batch_size(const Context& context, const ClusterCursor& cursor, std::uint16_t shard) {
   const bool caps_by_bytes = context.gateway.states()[shard].offers_sort_key;  // a mongod
   // A mongod fills 16 MiB by itself and stops there; other shards need a number.
-  if (caps_by_bytes && (cursor.batch_size > 0 || cursor.from_one_shard)) return cursor.batch_size;
+  if (caps_by_bytes && cursor.from_one_shard) return cursor.batch_size;
   const std::int64_t wanted = cursor.batch_size > 0 ? cursor.batch_size : fetch_documents_max;
   if (cursor.mean_document_bytes <= 0) {
     return cursor.batch_size > 0 ? cursor.batch_size : limits::first_batch_documents_default;
   }
-  const double target = cursor.from_one_shard                              ? passthrough_fetch_bytes
+  const bool tight = context.shared.pressure.at_least(PressureLevel::tight);
+  const double target = cursor.from_one_shard                     ? passthrough_fetch_bytes
+                        : tight                                   ? tight_fetch_bytes
                         : cursor.sort_keys != SortKeySource::none ? sorted_fetch_bytes
-                                                                           : unsorted_fetch_bytes;
-  const double fitting = (cursor.batch_size > 0 ? passthrough_fetch_bytes : target) /
-                         std::max(cursor.mean_document_bytes, 1.0);
+                                                                  : unsorted_fetch_bytes;
+  const double fitting = target / std::max(cursor.mean_document_bytes, 1.0);
   return std::clamp<std::int64_t>(static_cast<std::int64_t>(fitting), 1, wanted);
 }
 

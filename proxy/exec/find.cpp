@@ -7,6 +7,7 @@
 #include "proxy/exec/cursor_ops.h"
 #include "proxy/exec/find.h"
 #include "proxy/exec/forward.h"
+#include "proxy/exec/take_memory.h"
 #include "proxy/exec/single_shard.h"
 #include "proxy/exec/sort_projection.h"
 #include "proxy/exec/transactions.h"
@@ -205,6 +206,7 @@ bool all_offer_sort_key(const Context& context, const catalog::ShardSet& shards)
 
 Task<Result<Response>> find_on_many(Context& context, Client& client, const Request& request,
                                     const FindArguments& find, const catalog::ShardSet& shards) {
+  if (auto refused = refuse_new_cursor(context)) co_return *std::move(refused);
   CursorPtr cursor = make_cursor(client, request, find.collection);
   cursor->no_timeout = find.no_cursor_timeout;
   cursor->allow_partial = find.allow_partial;

@@ -53,7 +53,7 @@ BsonDoc hello_reply(const Context& context, const Client& client, const wire::He
   append_topology_version(reply, context);
   if (request.hello_ok) reply.append("helloOk", true);
   reply.append("maxBsonObjectSize", static_cast<std::int32_t>(limits::document_bytes_max));
-  reply.append("maxMessageSizeBytes", static_cast<std::int32_t>(limits::message_bytes_max));
+  reply.append("maxMessageSizeBytes", static_cast<std::int32_t>(context.shared.message_bytes_max));
   reply.append("maxWriteBatchSize", limits::write_batch_size_max);
   reply.append_date("localTime", wall_clock_ms());
   if (replica_sets) reply.append("logicalSessionTimeoutMinutes", std::int32_t{30});

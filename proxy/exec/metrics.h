@@ -39,6 +39,10 @@ struct Metrics {
   Counter cursors_more_than_one_batch;
   Counter asserts_user;
   Counter killed_due_to_client_disconnect;  // operations
+  Counter requests_refused;     // no memory, after a wait
+  Counter cursors_refused;      // not opened: memory was critical
+  Counter senders_stopped;      // connections closed in the middle of a message
+  Counter hellos_with_backpressure, hellos_without_backpressure;  // first ones of connections
 };
 
 }  // namespace spillway::exec

@@ -104,16 +104,48 @@ void append_budget(BsonWriter& out, const MemoryBudget& budget) {
   out.end();
 }
 
+void append_queue(BsonWriter& out, std::string_view name, const MemoryQueue& queue) {
+  const MemoryQueueUsage usage = queue.usage();
+  out.begin_document(name);
+  out.append("waiting", as_long(usage.waiting)).append("waits", as_long(usage.waits));
+  out.append("inVain", as_long(usage.in_vain));
+  out.append("reserveUsedBytes", as_long(usage.large.used_bytes + usage.small.used_bytes));
+  out.append("reservePeakBytes", as_long(usage.large.peak_bytes + usage.small.peak_bytes));
+  out.append("reserveLimitBytes", as_long(usage.large.limit_bytes + usage.small.limit_bytes));
+  out.end();
+}
+
+// Who had to wait for memory, and who was sent away.
+void append_queues(BsonWriter& out, const Context& context) {
+  const Metrics& all = context.shared.metrics;
+  out.begin_document("queues");
+  append_queue(out, "requests", context.shared.request_queue);
+  append_queue(out, "work", context.shared.work_queue);
+  out.end();
+  out.begin_document("refused");
+  out.append("requests", as_long(all.requests_refused.value()));
+  out.append("cursors", as_long(all.cursors_refused.value()));
+  out.append("sendersStopped", as_long(all.senders_stopped.value()));
+  out.end();
+  out.begin_document("backpressureClients");
+  out.append("yes", as_long(all.hellos_with_backpressure.value()));
+  out.append("no", as_long(all.hellos_without_backpressure.value()));
+  out.end();
+}
+
 // Ours: what the memory budgets hold, beside what the process really takes.
 void memory(BsonWriter& out, const Context& context, const Facts& facts) {
   out.append("residentBytes", facts.resident_bytes);
+  out.append("baseBytes", as_long(context.shared.facts.base_bytes));
   out.begin_document("budgets");
   append_budget(out, context.shared.memory);
   append_budget(out, context.shared.request_memory);
+  append_budget(out, context.shared.write_memory);
   append_budget(out, context.shared.reply_memory);
   append_budget(out, context.shared.cursor_memory);
   append_budget(out, context.shared.spill_memory);
   out.end();
+  append_queues(out, context);
   append_pressure(out, context.shared.pressure);
   append_spill(out, context.shared.spill.get());
   append_memory_account(out, context.shared.memory_layer->account());

@@ -1,12 +1,58 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "allocator/memory_layer.h"
 #include "proxy/exec/context.h"
 #include "proxy/exec/transactions.h"
 
 namespace spillway::exec {
 
+namespace {
+
+// hello's maxMessageSizeBytes: a document of the largest size and its command, at the least.
+constexpr std::uint64_t message_bytes_least = limits::document_bytes_max + 64 * limits::kib;
+// Shares of the payload: how many of the largest messages, and of small reserves, it is worth.
+constexpr std::uint64_t messages_in_payload = 8;
+constexpr std::uint64_t small_reserves_in_payload = 64;
+constexpr std::uint64_t small_reserve_least = limits::mib;
+constexpr std::uint64_t small_reserve_most = 16 * limits::mib;
+// What must be left for everything that is not reserved.
+constexpr std::uint64_t general_bytes_least = 4 * limits::mib;
+
+}  // namespace
+
 Shared::Shared(std::uint64_t memory_limit_bytes)
-    : memory_layer(std::make_unique<MemoryLayer>()), memory("process", memory_limit_bytes), transactions(std::make_unique<TransactionTable>()) {}
+    : memory_layer(std::make_unique<MemoryLayer>()),
+      memory("process", memory_limit_bytes),
+      transactions(std::make_unique<TransactionTable>()) {
+  request_memory.set_queue(&request_queue);
+  for (MemoryBudget* budget : {&write_memory, &reply_memory, &cursor_memory}) {
+    budget->set_queue(&work_queue);
+  }
+}
 
 Shared::~Shared() = default;
+
+std::optional<std::string> Shared::divide_memory(std::uint64_t payload_bytes) {
+  if (payload_bytes == 0) return std::nullopt;
+  const std::uint64_t message = std::clamp<std::uint64_t>(
+      payload_bytes / messages_in_payload, message_bytes_least, limits::message_bytes_max);
+  const std::uint64_t small = std::clamp(payload_bytes / small_reserves_in_payload,
+                                         small_reserve_least, small_reserve_most);
+  // A block is a little larger than what it is asked for.
+  const std::uint64_t large = message + limits::mib;
+  const std::uint64_t reserves = 2 * (large + small);
+  if (payload_bytes < reserves + general_bytes_least) {
+    return fmt::format("{} MiB for what clients send and ask for are too little: {} MiB are needed",
+                       payload_bytes / limits::mib,
+                       (reserves + general_bytes_least) / limits::mib + 1);
+  }
+  message_bytes_max = static_cast<std::uint32_t>(message);
+  request_queue.set_reserves(large, small);
+  work_queue.set_reserves(large, small);
+  memory.set_limit(payload_bytes - reserves);
+  return std::nullopt;
+}
 
 }  // namespace spillway::exec

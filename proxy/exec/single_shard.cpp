@@ -4,6 +4,7 @@
 
 #include "proxy/exec/cursor_ops.h"
 #include "proxy/exec/forward.h"
+#include "proxy/exec/take_memory.h"
 #include "proxy/shard/connection.h"
 #include "proxy/wire/cursor_reply.h"
 #include "proxy/wire/cursor_reply_scanner.h"
@@ -38,13 +39,10 @@ void set_remote(ClusterCursor& cursor, std::uint16_t shard, const shard::HostAdd
 }
 
 // Reads what is missing of a streaming reply, for those that cannot be cut through.
-Task<Result<void>> read_whole(Context& context, shard::Reply& reply, TimePoint deadline) {
-  auto whole = Buffer::allocate(context.shared.reply_memory, reply.message_bytes);
-  if (!whole) {
-    co_return Error(ErrorCode::exceeded_memory_limit,
-                    fmt::format("a shard's reply of {} bytes does not fit into the memory that is left",
-                                reply.message_bytes));
-  }
+Task<Result<void>> read_whole(Context& context, const Request& request, shard::Reply& reply, TimePoint deadline) {
+  auto taking = take_buffer(context, request, context.shared.reply_memory, reply.message_bytes, "a shard's reply");
+  auto whole = co_await taking;
+  if (whole.has_error()) co_return whole.error();
   whole->append(reply.bytes.data(), reply.bytes.size());
   shard::Connection& connection = *reply.lease;
   while (connection.remaining() > 0) {
@@ -184,7 +182,7 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std:
       streaming->cursor = std::move(cursor);
       co_return Response::of_stream(std::move(streaming));
     }
-    auto reading = read_whole(context, reply, seed.request.deadline);
+    auto reading = read_whole(context, seed.request, reply, seed.request.deadline);
     auto read = co_await reading;
     if (read.has_error()) co_return read.error();
   }
@@ -253,7 +251,7 @@ Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& re
     if (prepared.has_error()) {
       failed = prepared.error();
     } else {
-      auto reading = read_whole(context, reply, time_point_never);
+      auto reading = read_whole(context, request, reply, time_point_never);
       auto read = co_await reading;
       if (read.has_error()) failed = read.error();
     }

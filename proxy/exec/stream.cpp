@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "proxy/base/log.h"
+#include "proxy/base/memory_wait.h"
 #include "proxy/exec/batch_builder.h"
 #include "proxy/exec/cursor_ops.h"
 #include "proxy/shard/connection.h"
@@ -46,7 +47,7 @@ Task<void> send_piece(Relay& relay, Bytes bytes) {
   }
   if (done == bytes.size()) co_return;
   if (!relay.leftover) {
-    auto buffer = Buffer::allocate(relay.context.shared.reply_memory, limits::stream_piece_bytes);
+    auto buffer = allocate_now(relay.context.shared.reply_memory, limits::stream_piece_bytes);
     if (!buffer) {
       relay.client_gone = true;  // no memory to be slow with: the client's connection ends
       relay.client.reset();
@@ -169,7 +170,14 @@ Task<Step> run(Relay& relay, CursorReplyFrame& frame, std::int32_t request_id, s
   auto heading = pass_head(relay, frame, request_id, response_to);
   Step step = co_await heading;
   if (step != Step::passed) co_return step;
-  relay.stream.reply.bytes.reset();
+  // Where memory is short, what is held already stays for what the client will be slow to take.
+  Buffer head = std::move(relay.stream.reply.bytes);
+  if (relay.context.shared.pressure.at_least(PressureLevel::tight) &&
+      head.capacity() >= limits::stream_piece_bytes) {
+    relay.leftover = std::move(head);
+  } else {
+    head.reset();
+  }
   auto passing = pass_batch(relay);
   step = co_await passing;
   if (step != Step::passed) co_return step;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "proxy/exec/forward.h"
+#include "proxy/exec/take_memory.h"
 
 namespace spillway::exec {
 
@@ -77,21 +78,18 @@ std::size_t ChildMessage::bytes_of(const ChildOp& op) noexcept {
   return op.document.size() + (op.new_id != nullptr ? id_element_bytes : 0);
 }
 
-Result<ChildMessage> ChildMessage::build(Context& context, const Request& request,
-                                         const WriteCommand& command,
-                                         std::span<const ChildOp> ops) {
+Task<Result<ChildMessage>> ChildMessage::build(Context& context, const Request& request,
+                                               const WriteCommand& command,
+                                               std::span<const ChildOp> ops) {
   ChildMessage child;
   child.documents_ = neighbours(ops);
   if (child.documents_.empty()) {
     std::size_t bytes = 0;
     for (const ChildOp& op : ops) bytes += bytes_of(op);
-    auto buffer = Buffer::allocate(context.shared.request_memory, bytes);
-    if (!buffer) {
-      return Error(
-          ErrorCode::exceeded_memory_limit,
-          fmt::format("a write of {} bytes does not fit into the memory that is left", bytes));
-    }
-    child.copied_ = std::move(*buffer);
+    auto taking = take_buffer(context, request, context.shared.write_memory, bytes, "a write");
+    auto buffer = co_await taking;
+    if (buffer.has_error()) co_return buffer.error();
+    child.copied_ = *std::move(buffer);
     for (const ChildOp& op : ops) append_document(child.copied_, op);
     child.documents_ = child.copied_.bytes();
   }
@@ -107,7 +105,7 @@ Result<ChildMessage> ChildMessage::build(Context& context, const Request& reques
   head.insert(head.end(), size, size + sizeof size);
   head.insert(head.end(), name.begin(), name.end());
   head.push_back(0);
-  return child;
+  co_return std::move(child);
 }
 
 shard::Command ChildMessage::command() const noexcept {

@@ -20,13 +20,14 @@ struct ChildOp {
   std::int32_t stmt_id = 0;
 };
 
-// Documents are copied once, into memory of the request budget, or not at all if they stand back to
+// Documents are copied once, into memory of the write budget, or not at all if they stand back to
 // back in the client's message. Not thread-safe; movable, its bytes stay where they are.
 class ChildMessage {
  public:
-  // REQUIRES: ops is not empty. ExceededMemoryLimit(146) when the budget refuses.
-  static Result<ChildMessage> build(Context& context, const Request& request,
-                                    const WriteCommand& command, std::span<const ChildOp> ops);
+  // REQUIRES: ops is not empty; everything outlives the call. Waits for memory where it is short; without it the
+  // error of memory_refused() (base/memory_wait.h).
+  static Task<Result<ChildMessage>> build(Context& context, const Request& request,
+                                          const WriteCommand& command, std::span<const ChildOp> ops);
   // What one operation takes in a child.
   static std::size_t bytes_of(const ChildOp& op) noexcept;
 

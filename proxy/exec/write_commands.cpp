@@ -5,6 +5,7 @@
 #include "allocator/limits.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/forward.h"
+#include "proxy/exec/take_memory.h"
 #include "proxy/exec/transactions.h"
 #include "proxy/exec/write_commands.h"
 #include "proxy/exec/write_run.h"
@@ -129,8 +130,9 @@ Task<Result<Response>> send_with_ids(WriteRun& run, catalog::ShardIndex shard) {
     const auto& new_id = run.batch.op(i).new_id;
     ops.push_back({run.command.ops[i], new_id ? &*new_id : nullptr, run.command.stmt_id(i)});
   }
-  auto message = ChildMessage::build(run.context, run.request, run.command, ops);
-  if (message.has_error()) co_return message.error();
+  auto building = ChildMessage::build(run.context, run.request, run.command, ops);
+  auto message = co_await building;
+  if (message.has_error()) co_return without_writes(message.error());
   auto calling = call_for_write(run.context, run.request, shard, message->command());
   co_return co_await calling;
 }
@@ -161,12 +163,10 @@ Task<Result<Response>> run_sharded(Context& context, const Client& client, const
   if (command.has_error()) co_return command.error();
   constexpr std::size_t bytes_per_op = sizeof(DocView) + sizeof(PlannedWrite) + sizeof(Statement) +
                                        sizeof(std::uint32_t) + sizeof(ChildOp);
-  auto reservation = context.shared.request_memory.try_reserve(command->ops.size() * bytes_per_op);
-  if (!reservation) {
-    co_return Error(
-        ErrorCode::exceeded_memory_limit,
-        fmt::format("{} operations do not fit into the memory that is left", command->ops.size()));
-  }
+  auto reserving = take_reservation(context, request, context.shared.write_memory,
+                                    command->ops.size() * bytes_per_op, "the list of operations");
+  const auto reservation = co_await reserving;
+  if (reservation.has_error()) co_return without_writes(reservation.error());
   std::vector<Statement> statements;
   auto planned = plan(*command, routing, statements);
   if (planned.has_error()) co_return planned.error();

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "proxy/exec/take_memory.h"
 #include "proxy/exec/transactions.h"
 #include "proxy/exec/write_choose.h"
 #include "proxy/shard/connection.h"
@@ -51,9 +52,10 @@ Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> 
       const auto& new_id = run.batch.op(op).new_id;
       ops.push_back({run.command.ops[op], new_id ? &*new_id : nullptr, run.command.stmt_id(op)});
     }
-    auto built = ChildMessage::build(run.context, run.request, run.command, ops);
+    auto building = ChildMessage::build(run.context, run.request, run.command, ops);
+    auto built = co_await building;
     if (built.has_error()) {
-      if (!run.results.has_effects()) co_return built.error();
+      if (!run.results.has_effects()) co_return without_writes(built.error());
       for (const std::uint32_t op : child.ops) run.results.add_error(op, built.error());
       messages.emplace_back();
       continue;
@@ -112,7 +114,8 @@ struct StepOutcome {
 Task<std::vector<ShardOutcome>> call_with(WriteRun& run, std::uint32_t op, DocView document,
                                           const catalog::ShardSet& shards, ChildMessage& message) {
   const ChildOp child{document, nullptr, run.command.stmt_id(op)};
-  auto built = ChildMessage::build(run.context, run.request, run.command, {&child, 1});
+  auto building = ChildMessage::build(run.context, run.request, run.command, {&child, 1});
+  auto built = co_await building;
   if (built.has_error()) {
     std::vector<ShardOutcome> failed(1);
     failed.front().shard = shards.front();

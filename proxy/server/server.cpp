@@ -12,7 +12,9 @@
 #include <stdexcept>
 #include <thread>
 
+#include "allocator/limits.h"
 #include "allocator/memory_layer.h"
+#include "allocator/release.h"
 #include "proxy/base/log.h"
 #include "proxy/server/guards.h"
 #include "proxy/server/pressure_monitor.h"
@@ -156,6 +158,26 @@ void start_memory_layer(exec::Shared& shared, const Config& config, std::uint64_
   if (error) throw std::runtime_error("memory.allocator: " + *error);
 }
 
+// What clients may make the proxy hold: the limit without what it takes by itself, and a tenth for what heaps round up
+// and keep. Returns the line for the log.
+std::string divide_memory(exec::Shared& shared, std::uint64_t limit_bytes) {
+  constexpr std::uint64_t heap_share = 10;
+  const std::uint64_t base = process_resident_bytes();
+  shared.facts.base_bytes = base;
+  if (limit_bytes == 0) return "no memory limit";
+  const std::uint64_t heap = limit_bytes / heap_share;
+  const std::uint64_t payload = limit_bytes > base + heap ? limit_bytes - base - heap : 1;
+  if (const auto refusal = shared.divide_memory(payload)) {
+    throw std::runtime_error(fmt::format("memory.limit of {} MiB is too small: without {} MiB that the proxy takes by "
+                                         "itself and {} MiB for its heaps, {}",
+                                         limit_bytes / limits::mib, base / limits::mib, heap / limits::mib, *refusal));
+  }
+  return fmt::format("of memory.limit, {} MiB are for what clients send and ask for ({} MiB base, {} MiB for the heaps); "
+                     "messages may have {} MiB",
+                     payload / limits::mib, base / limits::mib, heap / limits::mib,
+                     shared.message_bytes_max / limits::mib);
+}
+
 void stop_workers(exec::Shared& shared, std::vector<std::unique_ptr<Worker>>& workers) {
   // Worker 0 goes last: it kills the shard cursors that the others' sessions may still be using.
   shared.quiescing = true;
@@ -173,7 +195,7 @@ int run_server(ServerOptions options) {
   const auto worker_total = static_cast<std::size_t>(worker_count(options.config, limits));
   const std::uint64_t memory = memory_limit_bytes(options.config.memory_limit, limits);
   Loop main_loop;
-  exec::Shared shared(memory == UINT64_MAX ? 0 : memory);
+  exec::Shared shared(0);
   shared.routing = options.routing;
   shared.spill = open_spill_store(options.config.spill, shared.spill_memory);
   WorkerOptions worker_options;
@@ -191,6 +213,7 @@ int run_server(ServerOptions options) {
   }
   fill_facts(shared, options, worker_total, listener.port());
   start_memory_layer(shared, options.config, memory == UINT64_MAX ? 0 : memory);
+  const std::string divided = divide_memory(shared, memory == UINT64_MAX ? 0 : memory);
   for (auto& worker : workers) worker->start();
   asio::signal_set signals(main_loop.io(), SIGTERM, SIGINT);
   PressureMonitor pressure(main_loop, shared.memory, shared.pressure, open_pressure_source());
@@ -204,6 +227,7 @@ int run_server(ServerOptions options) {
     log::info("listening on port {} with {} workers, {} shards, memory limit {}; {}", listener.port(), worker_total,
               options.routing->shards().size(), describe_memory_limit(options.config.memory_limit, limits),
               shared.memory_layer->description());
+    log::info("{}", divided);
     print_ready(listener);
     signals.async_wait([&](const boost::system::error_code& ec, int signal) {
       if (ec) return;

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 
 #include "proxy/base/log.h"
+#include "proxy/base/memory_wait.h"
 #include "proxy/exec/hello.h"
 #include "proxy/exec/stream.h"
+#include "proxy/exec/take_memory.h"
 #include "proxy/wire/crc32c.h"
 #include "proxy/wire/frame_reader.h"
 #include "proxy/wire/hello.h"
@@ -20,6 +23,14 @@ namespace {
 
 // Shorter operations are not worth a look at their client's socket.
 constexpr Duration absence_noticed_after = std::chrono::milliseconds(250);
+// How long a request may wait for memory before its client is asked to try again.
+constexpr Duration room_wait_max = std::chrono::seconds(5);
+// A sender that stops in the middle of a message holds its memory for so long; one that goes on pays for it with at
+// least so many bytes a second.
+constexpr Duration sender_patience = std::chrono::seconds(30);
+constexpr std::size_t sender_bytes_per_second_min = 16 * limits::kib;
+// What of a message tells whether it wants an answer: header and flags.
+constexpr std::size_t flags_end = limits::message_header_bytes + 4;
 
 bool is_hello_name(std::string_view name) noexcept {
   return name == "hello" || name == "isMaster" || name == "ismaster";
@@ -112,14 +123,24 @@ Task<bool> Session::read_message() {
     }
     if (need.kind == wire::FrameReader::Kind::message) {
       header_ = need.header;
-      if (!take_message(need.bytes, fresh)) co_return false;
+      if (!take_message(need.bytes, fresh)) {
+        auto waiting = wait_for_room(need.bytes, fresh);
+        const Admission admission = co_await waiting;
+        if (admission == Admission::gone) co_return false;
+        if (admission == Admission::refused) {
+          have = std::move(pipelined_);
+          pipelined_.clear();
+          continue;
+        }
+      }
       if (message_.size() < need.bytes) {
-        auto reading = read_exactly(*transport_, message_.free_space().first(need.bytes - message_.size()));
+        auto reading = read_rest(need.bytes);
         const bool read = co_await reading;
         if (!read) co_return false;
-        message_.set_size(need.bytes);
       }
-      co_return !header_.is(wire::OpCode::compressed) || decompress();
+      if (!header_.is(wire::OpCode::compressed)) co_return true;
+      auto decompressing = decompress();
+      co_return co_await decompressing;
     }
     if (have.empty()) have.assign(fresh.begin(), fresh.end());
   }
@@ -127,12 +148,8 @@ Task<bool> Session::read_message() {
 
 // `have` starts with the message and may lie in the scratch, which the next suspension overwrites: all of it is copied.
 bool Session::take_message(std::size_t message_bytes, Bytes have) {
-  auto buffer = Buffer::allocate(environment_.context.shared.request_memory, message_bytes);
-  if (!buffer) {
-    log::warning("connection {} from {} closed: no memory is left for a message of {} bytes",
-                 client_.connection_id, client_.peer, message_bytes);
-    return false;
-  }
+  auto buffer = allocate_now(environment_.context.shared.request_memory, message_bytes);
+  if (!buffer) return false;
   message_ = std::move(*buffer);
   const std::size_t now = std::min(message_bytes, have.size());
   message_.append(have.data(), now);
@@ -140,33 +157,122 @@ bool Session::take_message(std::size_t message_bytes, Bytes have) {
   return true;
 }
 
-bool Session::decompress() {
+// There is no memory for the message now: its rest stays in the socket until there is.
+Task<Session::Admission> Session::wait_for_room(std::size_t message_bytes, Bytes have) {
+  exec::Shared& shared = environment_.context.shared;
+  auto kept = allocate_now(shared.request_memory, have.size());
+  if (!kept) {
+    log::warning("connection {} from {} closed: no memory is left for a message of {} bytes",
+                 client_.connection_id, client_.peer, message_bytes);
+    shared.metrics.requests_refused.add();
+    co_return Admission::gone;
+  }
+  kept->append(have.data(), have.size());
+  const std::function<bool()> wanted = [this] { return !closing_ && !transport_->peer_hung_up(); };
+  auto waiting = wait_for_buffer(environment_.context.loop, shared.request_memory, message_bytes,
+                                 Clock::now() + room_wait_max, wanted);
+  auto buffer = co_await waiting;
+  if (!wanted()) co_return Admission::gone;
+  if (!buffer) {
+    shared.metrics.requests_refused.add();
+    auto refusing = refuse_message(message_bytes, kept->bytes(),
+                                   memory_refused(shared.request_memory, message_bytes, "a request"));
+    co_return co_await refusing;
+  }
+  message_ = std::move(*buffer);
+  const Bytes kept_bytes = kept->bytes();
+  const std::size_t now = std::min(message_bytes, kept_bytes.size());
+  message_.append(kept_bytes.data(), now);
+  pipelined_.assign(kept_bytes.begin() + static_cast<std::ptrdiff_t>(now), kept_bytes.end());
+  co_return Admission::taken;
+}
+
+// Reads a message that there is no room for and drops it, then says why.
+Task<Session::Admission> Session::refuse_message(std::size_t message_bytes, Bytes have, Error why) {
+  std::array<std::uint8_t, flags_end> start{};
+  std::size_t seen = std::min(message_bytes, have.size());
+  std::copy_n(have.begin(), std::min(seen, start.size()), start.begin());
+  pipelined_.assign(have.begin() + static_cast<std::ptrdiff_t>(seen), have.end());
+  while (seen < message_bytes) {
+    const MutableBytes scratch = environment_.scratch;
+    const IoResult got = transport_->try_read(scratch.first(std::min(scratch.size(), message_bytes - seen)));
+    if (got.ok()) {
+      if (seen < start.size()) {
+        std::copy_n(scratch.begin(), std::min(got.bytes, start.size() - seen), start.begin() + static_cast<std::ptrdiff_t>(seen));
+      }
+      seen += got.bytes;
+      continue;
+    }
+    if (!got.would_block()) co_return Admission::gone;
+    ReadyWait readable(*transport_, Transport::Direction::read, Clock::now() + sender_patience);
+    const bool ready = co_await readable;
+    if (!ready) co_return Admission::gone;
+  }
+  // Whether a compressed message wants an answer stands inside it: its client learns by the connection's end.
+  if (!header_.is(wire::OpCode::msg)) co_return Admission::gone;
+  if ((load_le<std::uint32_t>(start.data() + limits::message_header_bytes) & wire::flags::more_to_come) != 0) {
+    co_return Admission::refused;
+  }
+  checksum_ = false;
+  exec::Response response = exec::error_response(exec::without_writes(std::move(why)));
+  auto writing = write_response(response);
+  const bool written = co_await writing;
+  co_return written ? Admission::refused : Admission::gone;
+}
+
+Task<bool> Session::read_rest(std::size_t message_bytes) {
+  const TimePoint end = Clock::now() + sender_patience +
+                        std::chrono::seconds(message_bytes / sender_bytes_per_second_min);
+  while (message_.size() < message_bytes) {
+    const IoResult got = transport_->try_read(message_.free_space().first(message_bytes - message_.size()));
+    if (got.ok()) {
+      message_.set_size(message_.size() + got.bytes);
+      continue;
+    }
+    if (!got.would_block()) co_return false;
+    ReadyWait readable(*transport_, Transport::Direction::read, std::min(end, Clock::now() + sender_patience));
+    const bool ready = co_await readable;
+    if (ready) continue;
+    if (readable.timed_out()) {
+      log::info("connection {} from {} closed: it stopped {} bytes into a message of {}", client_.connection_id,
+                client_.peer, message_.size(), message_bytes);
+      environment_.context.shared.metrics.senders_stopped.add();
+    }
+    co_return false;
+  }
+  co_return true;
+}
+
+Task<bool> Session::decompress() {
   auto parsed = wire::parse_compressed(message_.bytes());
   std::optional<Error> failed;
   if (parsed.has_error()) {
     failed = parsed.error();
   } else {
-    const std::size_t whole = limits::message_header_bytes +
-                              parsed->uncompressed_size;
-    auto buffer = Buffer::allocate(environment_.context.shared.request_memory, whole);
+    MemoryBudget& budget = environment_.context.shared.write_memory;
+    const std::size_t whole = limits::message_header_bytes + parsed->uncompressed_size;
+    auto buffer = allocate_now(budget, whole);
     if (!buffer) {
-      failed = Error(ErrorCode::exceeded_memory_limit, "no memory is left for the decompressed message");
+      const std::function<bool()> wanted = [this] { return !closing_ && !transport_->peer_hung_up(); };
+      auto waiting = wait_for_buffer(environment_.context.loop, budget, whole, Clock::now() + room_wait_max, wanted);
+      buffer = co_await waiting;
+    }
+    if (!buffer) {
+      environment_.context.shared.metrics.requests_refused.add();
+      failed = memory_refused(budget, whole, "a compressed request");
+    } else if (auto done = wire::decompress_message(header_, *parsed, {buffer->data(), whole}); done.has_error()) {
+      failed = done.error();
     } else {
-      auto done = wire::decompress_message(header_, *parsed, {buffer->data(), whole});
-      if (done.has_error()) {
-        failed = done.error();
-      } else {
-        buffer->set_size(whole);
-        request_compressor_ = parsed->compressor;
-        message_ = std::move(*buffer);
-        header_ = *wire::parse_header(message_.bytes().first(limits::message_header_bytes));
-      }
+      buffer->set_size(whole);
+      request_compressor_ = parsed->compressor;
+      message_ = std::move(*buffer);
+      header_ = *wire::parse_header(message_.bytes().first(limits::message_header_bytes));
     }
   }
   if (failed) {
     log::info("connection {} from {} closed: {}", client_.connection_id, client_.peer, failed->message);
   }
-  return !failed;
+  co_return !failed;
 }
 
 Task<bool> Session::handle_message() {
@@ -256,7 +362,10 @@ Task<bool> Session::handle_op_query() {
       client_.metadata.assign(hello->client->data(), hello->client->data() + hello->client->size());
       client_.application_name = hello->application_name;
     }
-    first_hello_ = false;
+    if (std::exchange(first_hello_, false)) {
+    exec::Metrics& metrics = environment_.context.shared.metrics;
+    (hello->backpressure ? metrics.hellos_with_backpressure : metrics.hellos_without_backpressure).add();
+  }
     if (hello->compression) negotiated_ = wire::negotiate(environment_.compressors, *hello->compression);
     reply = environment_.context.shared.quiescing
                 ? exec::quiesce_reply(environment_.context)
@@ -290,7 +399,10 @@ Task<bool> Session::answer_hello(const exec::Request& request, bool exhaust) {
     client_.metadata.assign(hello->client->data(), hello->client->data() + hello->client->size());
     client_.application_name = hello->application_name;
   }
-  first_hello_ = false;
+  if (std::exchange(first_hello_, false)) {
+    exec::Metrics& metrics = environment_.context.shared.metrics;
+    (hello->backpressure ? metrics.hellos_with_backpressure : metrics.hellos_without_backpressure).add();
+  }
   if (hello->compression) negotiated_ = wire::negotiate(environment_.compressors, *hello->compression);
   if (hello->topology_version) {
     auto streaming = stream_hello(request, exhaust);

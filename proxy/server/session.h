@@ -51,7 +51,11 @@ class Session {
   // Fills message_ with one whole message, decompressed. False: the connection is to end.
   Task<bool> read_message();
   bool take_message(std::size_t message_bytes, Bytes have);
-  bool decompress();
+  enum class Admission : std::uint8_t { taken, refused, gone };
+  Task<Admission> wait_for_room(std::size_t message_bytes, Bytes have);
+  Task<Admission> refuse_message(std::size_t message_bytes, Bytes have, Error why);
+  Task<bool> read_rest(std::size_t message_bytes);
+  Task<bool> decompress();
   Task<bool> handle_message();
   Task<bool> handle_op_msg();
   Task<bool> handle_op_query();

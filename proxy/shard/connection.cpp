@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include "allocator/limits.h"
+#include "proxy/base/memory_wait.h"
 #include "proxy/wire/crc32c.h"
 #include "proxy/wire/op_msg.h"
 
@@ -14,6 +16,9 @@ namespace spillway::shard {
 namespace {
 
 using wire::OpCode;
+
+// How long a reply may stay in its socket because memory is short.
+constexpr Duration room_wait_max = std::chrono::seconds(30);
 
 // Where a reply is first read to: small ones are complete after one system call. Its content is
 // lost at the next suspension, so that one per thread serves all connections.
@@ -219,23 +224,32 @@ Result<Connection::Incoming> Connection::check_start(Bytes start) const {
   return incoming;
 }
 
-// What has come of a reply: enough to take memory for as much of it as is wanted, and to copy it there.
-Result<Buffer> Connection::take_start(Bytes have, MemoryBudget& budget, bool stream,
-                                      Incoming& incoming) {
+// How much of a reply of which so much has come is wanted in memory.
+Result<void> Connection::size_up(std::size_t have_bytes, bool stream, Incoming& incoming) {
   const auto length = static_cast<std::size_t>(incoming.header.message_length);
-  if (have.size() > length) return broken_by(protocol_error("bytes follow a reply"));
+  if (have_bytes > length) return broken_by(protocol_error("bytes follow a reply"));
   const bool whole = !stream || incoming.compressed || length <= limits::reply_complete_bytes_max ||
                      (incoming.flags & wire::flags::checksum_present) != 0;
   incoming.wanted_bytes = whole ? length : limits::reply_complete_bytes_max;
-  auto buffer = Buffer::allocate(budget, incoming.wanted_bytes);
-  if (!buffer) {
-    return broken_by(Error(ErrorCode::exceeded_memory_limit,
-                           fmt::format("no memory for a reply of {} bytes", length)));
-  }
-  buffer->append(have.data(), have.size());
-  remaining_ = length - have.size();
+  remaining_ = length - have_bytes;
   awaiting_reply_ = false;
-  return *std::move(buffer);
+  return {};
+}
+
+// Memory is short: the rest of the reply stays in the socket meanwhile.
+Task<Result<Buffer>> Connection::wait_for_room(Bytes have, MemoryBudget& budget, std::size_t wanted,
+                                               TimePoint deadline) {
+  auto kept = allocate_now(budget, have.size());
+  if (!kept) co_return broken_by(memory_refused(budget, wanted, "a shard's reply"));
+  kept->append(have.data(), have.size());
+  const std::function<bool()> whole = [this] { return !broken_; };
+  auto waiting = wait_for_buffer(transport_->loop(), budget, wanted,
+                                 std::min(deadline, Clock::now() + room_wait_max), whole);
+  auto buffer = co_await waiting;
+  if (!buffer && Clock::now() >= deadline) co_return wait_failed(true);
+  if (!buffer) co_return broken_by(memory_refused(budget, wanted, "a shard's reply"));
+  buffer->append(kept->data(), kept->size());
+  co_return *std::move(buffer);
 }
 
 // `wait_first`: the last read emptied the socket, so that another one at once would find nothing.
@@ -276,11 +290,8 @@ Result<Buffer> Connection::decompressed(const Incoming& incoming, const Buffer& 
   }
   const std::size_t size = limits::message_header_bytes + header->uncompressed_size;
   if (size < start_bytes) return protocol_error("a reply is too short");
-  auto buffer = Buffer::allocate(budget, size);
-  if (!buffer) {
-    return Error(ErrorCode::exceeded_memory_limit,
-                 fmt::format("no memory for a reply of {} bytes", size));
-  }
+  auto buffer = allocate_now(budget, size);
+  if (!buffer) return memory_refused(budget, size, "a shard's compressed reply");
   auto done = wire::decompress_message(incoming.header, *header, {buffer->data(), size});
   if (done.has_error()) return done.error();
   buffer->set_size(size);
@@ -354,9 +365,18 @@ Task<Result<Reply>> Connection::receive(MemoryBudget& budget, bool stream, TimeP
     }
     if (have < start_bytes) std::copy_n(scratch.begin(), have, early.begin());
   }
+  if (auto sized = size_up(have, stream, incoming); sized.has_error()) co_return sized.error();
   // No suspension since the read: the bytes are still in the scratch.
-  auto started = take_start(receive_scratch().first(have), budget, stream, incoming);
-  if (started.has_error()) co_return started.error();
+  const Bytes start = receive_scratch().first(have);
+  Result<Buffer> started = Buffer();
+  if (auto buffer = allocate_now(budget, incoming.wanted_bytes)) {
+    buffer->append(start.data(), start.size());
+    started = *std::move(buffer);
+  } else {
+    auto waiting = wait_for_room(start, budget, incoming.wanted_bytes, deadline);
+    started = co_await waiting;
+    if (started.has_error()) co_return started.error();
+  }
   if (have == incoming.wanted_bytes) co_return finish_reply(*std::move(started), incoming, budget);
   auto reading =
       receive_rest(*std::move(started), incoming.wanted_bytes, have < scratch_bytes, deadline);

@@ -38,7 +38,7 @@ class Connection : public boost::intrusive::list_base_hook<
   // Reads a reply's header and then the whole message, or, with `stream` and a long message, its
   // first limits::reply_complete_bytes_max bytes. The size is checked before memory is taken.
   // Errors: HostUnreachable(6), MaxTimeMSExpired(50) at the deadline, ProtocolError(17),
-  // ChecksumMismatch(288), ExceededMemoryLimit(146), or what fail() was given. After an error the
+  // ChecksumMismatch(288), memory_refused() (base/memory_wait.h), or what fail() was given. After an error the
   // connection is broken.
   Task<Result<Reply>> receive(MemoryBudget& budget, bool stream, TimePoint deadline);
 
@@ -82,7 +82,9 @@ class Connection : public boost::intrusive::list_base_hook<
   Task<void> send_compressed(const Command& command, TimePoint deadline);
   bool wants_compression(const Command& command) const noexcept;
   Result<Incoming> check_start(Bytes start) const;
-  Result<Buffer> take_start(Bytes have, MemoryBudget& budget, bool stream, Incoming& incoming);
+  Result<void> size_up(std::size_t have_bytes, bool stream, Incoming& incoming);
+  Task<Result<Buffer>> wait_for_room(Bytes have, MemoryBudget& budget, std::size_t wanted,
+                                     TimePoint deadline);
   Result<Reply> finish_reply(Buffer bytes, const Incoming& incoming, MemoryBudget& budget);
   Task<Result<Buffer>> receive_rest(Buffer buffer, std::size_t want, bool wait_first,
                                     TimePoint deadline);

@@ -231,6 +231,7 @@ GatewayImpl::Attempt GatewayImpl::broken(RemoteShard& shard, Lease lease, Error 
   switch (static_cast<ErrorCode>(why.code)) {
     case ErrorCode::max_time_ms_expired:
     case ErrorCode::exceeded_memory_limit:
+    case ErrorCode::ingress_request_rate_limit_exceeded:
       attempt.failure.final = true;
       break;
     case ErrorCode::network_timeout:

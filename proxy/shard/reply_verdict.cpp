@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cursor/bson_writer.h"
+#include "proxy/base/memory_wait.h"
 #include "proxy/wire/message.h"
 #include "proxy/wire/op_msg.h"
 
@@ -63,8 +64,8 @@ Result<Buffer> relabel_write_concern_error(const Reply& reply, MemoryBudget& bud
   }
   const BsonDoc document = std::move(writer).finish();
   const std::size_t total = wire::op_msg_prefix_bytes + document.size();
-  auto bytes = Buffer::allocate(budget, total);
-  if (!bytes) return Error(ErrorCode::exceeded_memory_limit, "no memory for a reply");
+  auto bytes = allocate_now(budget, total);
+  if (!bytes) return memory_refused(budget, total, "a shard's reply");
   const auto header = wire::parse_reply_header(reply.bytes.bytes());
   const auto prefix = wire::op_msg_prefix(total, header.has_value() ? header->request_id : 0,
                                           header.has_value() ? header->response_to : 0, 0);

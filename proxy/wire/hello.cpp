@@ -126,6 +126,8 @@ Result<void> take_field(HelloRequest& request, const Element& field) {
     request.hello_ok = field.truthy();
   } else if (field.name == "loadBalanced") {
     request.load_balanced = field.truthy();
+  } else if (field.name == "backpressure") {
+    request.backpressure = field.truthy();
   } else if (field.name == "internalClient") {
     request.internal_client = true;
   } else if (field.name == "client") {

@@ -27,6 +27,7 @@ struct HelloRequest {
   std::optional<TopologyVersion> topology_version;
   std::optional<std::int64_t> max_await_time_ms;  // present exactly when topology_version is
   bool load_balanced = false;
+  bool backpressure = false;  // the driver retries what is refused with SystemOverloadedError
   bool internal_client = false;  // internalClient is there
 };
 

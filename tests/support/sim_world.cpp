@@ -133,7 +133,7 @@ std::vector<std::string> SimWorld::leftovers() {
     found.push_back(fmt::format("{} cursors are registered", cursors.open_total));
   if (cursors.pinned != 0)
     found.push_back(fmt::format("{} cursors are checked out", cursors.pinned));
-  for (const MemoryBudget* budget : {&shared_->request_memory, &shared_->reply_memory,
+  for (const MemoryBudget* budget : {&shared_->request_memory, &shared_->write_memory, &shared_->reply_memory,
                                      &shared_->cursor_memory, &shared_->spill_memory,
                                      &shared_->memory}) {
     const std::uint64_t used = budget->usage().used_bytes;

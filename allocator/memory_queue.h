@@ -1,0 +1,78 @@
+// MemoryQueue: who waits for memory, first come, first served, and a reserve for the first of them,
+// so that whoever has waited longest always gets on (DESIGN.md, section 5: the slow lane).
+//
+// Two reserves stand beside the budgets, not in them:
+//   small  for pieces of up to small_bytes_max: commands, their answers. Nobody waits for them.
+//   large  for one of the largest messages: the first in the queue takes from it.
+// What a holder of one queue's memory still needs must come from the small reserve, or from a queue
+// whose holders need nothing of the first: then nobody waits in a circle. Requests and what is made
+// of them (copies for shards, decompressed bytes, replies) therefore have a queue each.
+//
+// Waiting itself is the caller's (proxy/base/memory_wait.h). Any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "allocator/budget.h"
+
+namespace spillway {
+
+struct MemoryQueueUsage {
+  std::uint64_t waiting = 0;  // now
+  std::uint64_t waits = 0;    // ever begun
+  std::uint64_t in_vain = 0;  // ended without memory
+  BudgetUsage large;
+  BudgetUsage small;
+};
+
+class MemoryQueue {
+ public:
+  static constexpr std::uint64_t small_bytes_max = 64 * 1024;
+
+  // Limits of 0: nothing is kept (a process without a limit).
+  explicit MemoryQueue(std::string_view name) : large_(name, 0), small_(name, 0) {}
+  MemoryQueue(const MemoryQueue&) = delete;
+  MemoryQueue& operator=(const MemoryQueue&) = delete;
+
+  // Before the first use.
+  void set_reserves(std::uint64_t large_bytes, std::uint64_t small_bytes) noexcept;
+
+  // Null: there is no reserve.
+  MemoryBudget* large() noexcept { return has_reserve_ ? &large_ : nullptr; }
+  MemoryBudget* small() noexcept { return has_reserve_ ? &small_ : nullptr; }
+  std::uint64_t large_bytes() const noexcept { return large_.usage().limit_bytes; }
+
+  // One who waits; leaves the queue when destroyed. The queue outlives it.
+  class [[nodiscard]] Place {
+   public:
+    explicit Place(MemoryQueue& queue);
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+    ~Place();
+    bool first() const noexcept { return queue_.first_.load(std::memory_order_acquire) == number_; }
+
+   private:
+    MemoryQueue& queue_;
+    std::uint64_t number_;
+  };
+
+  // Somebody gave up.
+  void count_in_vain() noexcept { in_vain_.fetch_add(1, std::memory_order_relaxed); }
+  MemoryQueueUsage usage() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::set<std::uint64_t> waiting_;  // numbers, rising
+  std::uint64_t next_ = 1;
+  std::atomic<std::uint64_t> first_{0};  // 0: nobody waits
+  std::atomic<std::uint64_t> in_vain_{0};
+  bool has_reserve_ = false;
+  MemoryBudget large_;
+  MemoryBudget small_;
+};
+
+}  // namespace spillway

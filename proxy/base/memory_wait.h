@@ -1,0 +1,40 @@
+// Memory for bytes that a peer sends, waited for where it is short: the socket stays unread
+// meanwhile, and the kernel slows the peer down.
+//
+//   std::optional<Buffer> buffer = allocate_now(budget, bytes);
+//   if (!buffer) { auto waiting = wait_for_buffer(loop, budget, bytes, deadline, wanted);
+//                  buffer = co_await waiting; }
+//
+// A wait ends with nothing when there is no queue, when so much could never fit, when the deadline
+// passes, or when `wanted` says no; it is asked every few milliseconds, on the loop, and outlives
+// the wait.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string_view>
+
+#include "allocator/buffer.h"
+#include "cursor/error.h"
+#include "proxy/base/loop.h"
+
+namespace spillway {
+
+// From the budget, or, if it is little, from the budget's queue's small reserve.
+std::optional<Buffer> allocate_now(MemoryBudget& budget, std::size_t bytes) noexcept;
+std::optional<Reservation> reserve_now(MemoryBudget& budget, std::size_t bytes) noexcept;
+
+Task<std::optional<Buffer>> wait_for_buffer(Loop& loop, MemoryBudget& budget, std::size_t bytes,
+                                            TimePoint deadline,
+                                            const std::function<bool()>& wanted);
+Task<std::optional<Reservation>> wait_for_reservation(Loop& loop, MemoryBudget& budget,
+                                                      std::size_t bytes, TimePoint deadline,
+                                                      const std::function<bool()>& wanted);
+
+// What a client is told: IngressRequestRateLimitExceeded(462) with the labels that have a driver
+// try again, or ExceededMemoryLimit(146) if not even an empty proxy had room. `what` is a noun
+// phrase: "a request".
+Error memory_refused(const MemoryBudget& budget, std::size_t bytes, std::string_view what);
+
+}  // namespace spillway

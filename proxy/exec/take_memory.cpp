@@ -1,0 +1,79 @@
+#include "proxy/exec/take_memory.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <utility>
+
+#include "proxy/base/memory_wait.h"
+
+namespace spillway::exec {
+
+namespace {
+
+// A client that hears nothing for longer had better try again.
+constexpr Duration wait_max = std::chrono::seconds(10);
+
+std::function<bool()> not_interrupted(const Request& request) {
+  return [interrupt = request.interrupt] {
+    return interrupt == nullptr || interrupt->requested() == nullptr;
+  };
+}
+
+Error refusal(const Request& request, const MemoryBudget& budget, std::size_t bytes,
+              std::string_view what) {
+  if (request.interrupt != nullptr && request.interrupt->requested() != nullptr) {
+    return *request.interrupt->requested();
+  }
+  if (Clock::now() >= request.deadline) {
+    return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+  }
+  return memory_refused(budget, bytes, what);
+}
+
+}  // namespace
+
+Task<Result<Buffer>> take_buffer(Context& context, const Request& request, MemoryBudget& budget,
+                                 std::size_t bytes, std::string_view what) {
+  auto taken = allocate_now(budget, bytes);
+  if (!taken) {
+    const auto wanted = not_interrupted(request);
+    auto waiting = wait_for_buffer(context.loop, budget, bytes,
+                                   std::min(request.deadline, Clock::now() + wait_max), wanted);
+    taken = co_await waiting;
+  }
+  if (!taken) co_return refusal(request, budget, bytes, what);
+  co_return *std::move(taken);
+}
+
+Task<Result<Reservation>> take_reservation(Context& context, const Request& request,
+                                           MemoryBudget& budget, std::size_t bytes,
+                                           std::string_view what) {
+  auto taken = reserve_now(budget, bytes);
+  if (!taken) {
+    const auto wanted = not_interrupted(request);
+    auto waiting = wait_for_reservation(
+        context.loop, budget, bytes, std::min(request.deadline, Clock::now() + wait_max), wanted);
+    taken = co_await waiting;
+  }
+  if (!taken) co_return refusal(request, budget, bytes, what);
+  co_return *std::move(taken);
+}
+
+std::optional<Error> refuse_new_cursor(Context& context) {
+  if (!context.shared.pressure.at_least(PressureLevel::critical)) return std::nullopt;
+  context.shared.metrics.cursors_refused.add();
+  Error error(ErrorCode::ingress_request_rate_limit_exceeded,
+              "memory is short: no cursor over several shards is opened now; try again later");
+  error.labels = {"SystemOverloadedError", "RetryableError"};
+  return error;
+}
+
+Error without_writes(Error refusal) {
+  if (refusal.is(ErrorCode::ingress_request_rate_limit_exceeded)) {
+    refusal.labels.emplace_back("NoWritesPerformed");
+  }
+  return refusal;
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,27 @@
+// Memory for the work on a request, waited for where it is short (base/memory_wait.h).
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "allocator/buffer.h"
+#include "proxy/exec/context.h"
+#include "proxy/exec/request.h"
+
+namespace spillway::exec {
+
+// The request must not hold what others wait for in the same queue. Ends with the error of
+// memory_refused(), or of the request's deadline or interrupt. `what` is static.
+Task<Result<Buffer>> take_buffer(Context& context, const Request& request, MemoryBudget& budget,
+                                 std::size_t bytes, std::string_view what);
+Task<Result<Reservation>> take_reservation(Context& context, const Request& request,
+                                           MemoryBudget& budget, std::size_t bytes,
+                                           std::string_view what);
+
+// Memory is critical: a cursor that would buffer batches of several shards is not opened.
+std::optional<Error> refuse_new_cursor(Context& context);
+
+// The same refusal of a write of which nothing was executed.
+Error without_writes(Error refusal);
+
+}  // namespace spillway::exec
