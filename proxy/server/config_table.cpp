@@ -147,11 +147,14 @@ constexpr std::array keys = {
          .type = ValueType::size,
          .unit = "bytes",
          .preset = "auto",
-         .range = "auto, unlimited, 1% to 100%, or at least 64MiB (units KiB, MiB, GiB, TiB)",
+         .range = "auto, unlimited, 1% to 100%, or at least 80MiB (units KiB, MiB, GiB, TiB)",
+         .min = memory_limit_bytes_min,
          .meaning =
-             "The bytes that the proxy may hold for clients and shards. auto is half of the "
-             "cgroup's limit, or a quarter of the machine's memory without one; a percentage "
-             "is of the same."}),
+             "What the process may take. Of it, its memory at the start and a tenth for the heaps "
+             "are set aside; the rest is for what clients send and ask for, two of the largest "
+             "messages of it for those who have waited longest. auto is half of the cgroup's "
+             "limit, or a quarter of the machine's memory without one; a percentage is of the "
+             "same."}),
     row<Memory<&MemoryConfig::allocator>>(
         {.key = "memory.allocator",
          .type = choice,
@@ -198,6 +201,7 @@ constexpr std::array keys = {
          .unit = "bytes",
          .preset = "auto",
          .range = "auto, unlimited, 1% to 100%, or at least 64MiB (units KiB, MiB, GiB, TiB)",
+         .min = 64LL * 1024 * 1024,
          .meaning = "The bytes that this file may take. auto is half of what its file system has "
                     "free at start; a percentage is of the same. Without room documents stay in "
                     "memory."}),

@@ -90,7 +90,7 @@ Result<ConfigValue> parse_size(const KeySpec& spec, std::string_view text) {
     return ConfigValue(MemoryLimit{Kind::percent, *percent});
   }
   const std::optional<std::uint64_t> bytes = read_bytes(text);
-  if (!bytes || *bytes < memory_limit_bytes_min) return wrong(spec, spec.range, text);
+  if (!bytes || *bytes < static_cast<std::uint64_t>(spec.min)) return wrong(spec, spec.range, text);
   return ConfigValue(MemoryLimit{Kind::bytes, *bytes});
 }
 

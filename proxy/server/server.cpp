@@ -160,9 +160,10 @@ void start_memory_layer(exec::Shared& shared, const Config& config, std::uint64_
 
 // What clients may make the proxy hold: the limit without what it takes by itself, and a tenth for what heaps round up
 // and keep. Returns the line for the log.
-std::string divide_memory(exec::Shared& shared, std::uint64_t limit_bytes) {
+std::string divide_memory(exec::Shared& shared, std::uint64_t limit_bytes, std::size_t workers) {
   constexpr std::uint64_t heap_share = 10;
-  const std::uint64_t base = process_resident_bytes();
+  constexpr std::uint64_t worker_bytes = 512 * limits::kib;  // stack, loop, scratch: about to be made
+  const std::uint64_t base = process_resident_bytes() + workers * worker_bytes;
   shared.facts.base_bytes = base;
   if (limit_bytes == 0) return "no memory limit";
   const std::uint64_t heap = limit_bytes / heap_share;
@@ -204,6 +205,7 @@ int run_server(ServerOptions options) {
   // Before there are workers to end: an address in use is the commonest reason not to start.
   Listener listener(main_loop, shared, listen_addresses(options.config.net), options.config.net.port,
                     options.config.net.listen_backlog, options.config.net.max_incoming_connections);
+  const std::string divided = divide_memory(shared, memory == UINT64_MAX ? 0 : memory, worker_total);
   std::vector<std::unique_ptr<Worker>> workers;
   std::vector<Worker*> worker_list;
   for (std::size_t i = 0; i < worker_total; ++i) {
@@ -213,7 +215,6 @@ int run_server(ServerOptions options) {
   }
   fill_facts(shared, options, worker_total, listener.port());
   start_memory_layer(shared, options.config, memory == UINT64_MAX ? 0 : memory);
-  const std::string divided = divide_memory(shared, memory == UINT64_MAX ? 0 : memory);
   for (auto& worker : workers) worker->start();
   asio::signal_set signals(main_loop.io(), SIGTERM, SIGINT);
   PressureMonitor pressure(main_loop, shared.memory, shared.pressure, open_pressure_source());

@@ -23,7 +23,7 @@ def payload(number):
 
 
 @contextlib.contextmanager
-def spilling_proxy(binary, shard_set, folder, limit="64MiB"):
+def spilling_proxy(binary, shard_set, folder, limit="80MiB"):
     config = {"routing": routing([shard.uri for shard in shard_set]),
               "memory": {"limit": "256MiB",
                          "spill": {"path": str(folder), "limit": limit, "idleMillis": 200}}}
