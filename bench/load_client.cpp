@@ -22,6 +22,10 @@ namespace {
 constexpr std::int64_t second_ns = 1'000'000'000;
 constexpr std::int64_t sample_interval_ns = 50'000'000;
 constexpr std::int64_t reconnect_after_ns = 20'000'000;
+// After errors in a row: up to 100 ms, 200 ms, … 3.2 s, as drivers wait under back-pressure.
+constexpr std::int64_t retry_base_ns = 100'000'000;
+constexpr int retry_doublings_max = 5;
+constexpr int refused_for_now = 462;  // IngressRequestRateLimitExceeded: the cursor may still live
 constexpr std::int64_t drain_limit_ns = 10 * second_ns;
 constexpr std::int64_t farewell_limit_ns = 2 * second_ns;
 constexpr std::int64_t greeting_limit_ns = 10 * second_ns;
@@ -72,6 +76,9 @@ struct LoadClient::Client {
   Nanoseconds due = 0;
   std::int64_t wanted = 0;  // the number asked for; documents sent by an insert
   std::int64_t cursor_id = 0;
+  int errors_in_a_row = 0;
+  int scans_done = 0;
+  bool first_batch = false;  // the last answer was a scan's first, and not its last
   DocumentCheck documents;
   std::vector<std::int64_t> numbers;  // of a point's answer
   std::unique_ptr<ScanCheck> scan;
@@ -205,6 +212,8 @@ void LoadClient::drop(Client& client, LoadReport& report, const char* why) {
   client.reader = ReplyReader(client.role == Role::scan ? scan_room_bytes : point_room_bytes);
   client.documents.discard();
   client.cursor_id = 0;
+  client.first_batch = false;
+  ++client.errors_in_a_row;
   client.numbers.clear();
   if (client.scan) client.scan->restart();
   to_reconnect_.emplace_back(now_ + reconnect_after_ns, &client);
@@ -391,7 +400,7 @@ void LoadClient::on_reply(Client& client, LoadReport& report) {
     client.greeted = true;
     if (summary.ok != 1) note_error(kind, summary);
     if (client.role == Role::scan) {
-      paced_.emplace_front(0, &client);
+      schedule(client.errors_in_a_row > 0 ? next_batch_at(client, false) : 0, client);
     } else {
       idle_.push_back(&client);
     }
@@ -406,11 +415,12 @@ void LoadClient::on_reply(Client& client, LoadReport& report) {
         static_cast<std::uint64_t>(std::max<std::int64_t>(0, client.wanted - summary.n));
   }
   if (client.role == Role::scan) {
-    client.cursor_id = good ? summary.cursor_id : 0;
+    client.first_batch = good && client.cursor_id == 0 && summary.cursor_id != 0;
+    if (good || summary.code != refused_for_now) client.cursor_id = good ? summary.cursor_id : 0;
     if (good) check_scan(client, kind);
   }
   client.numbers.clear();
-  finish_operation(client, kind);
+  finish_operation(client, kind, good);
 }
 
 void LoadClient::check_point(Client& client, OperationReport& kind) {
@@ -423,18 +433,48 @@ void LoadClient::check_point(Client& client, OperationReport& kind) {
 void LoadClient::check_scan(Client& client, OperationReport& kind) {
   if (client.cursor_id != 0) return;
   ++kind.scans;
+  ++client.scans_done;
   if (options_.check != CheckDepth::none) client.scan->finish(kind.checks);
 }
 
 void LoadClient::note_error(OperationReport& kind, const ReplySummary& summary) {
   ++kind.errors;
-  const std::string text = std::to_string(summary.code) + ": " + summary.message.substr(0, 160);
+  const std::string code = std::to_string(summary.code);
+  const std::string labels = summary.labels.empty() ? "" : " [" + summary.labels + "]";
+  ++kind.error_codes[code + labels];
+  const std::string text = code + ": " + summary.message.substr(0, 160) + labels;
   if (kind.error_texts.size() < error_texts_max || kind.error_texts.contains(text)) {
     ++kind.error_texts[text];
   }
 }
 
-void LoadClient::finish_operation(Client& client, OperationReport& kind) {
+void LoadClient::schedule(Nanoseconds at, Client& client) {
+  const auto later = [](Nanoseconds due, const auto& entry) { return due < entry.first; };
+  paced_.emplace(std::upper_bound(paced_.begin(), paced_.end(), at, later), at, &client);
+}
+
+// When a scan's next command is due: at once, but for its pace, its pause and its errors.
+LoadClient::Nanoseconds LoadClient::next_batch_at(Client& client, bool good) {
+  client.errors_in_a_row = good ? 0 : client.errors_in_a_row + 1;
+  if (!good) {
+    const int doublings = std::min(client.errors_in_a_row - 1, retry_doublings_max);
+    return now_ + static_cast<Nanoseconds>(next_random(random_) %
+                                           static_cast<std::uint64_t>(retry_base_ns << doublings));
+  }
+  if (client.first_batch && options_.hold_s > 0) return now_ + to_ns(options_.hold_s);
+  if (options_.scan_mb_per_s <= 0) return now_;
+  return start_ +
+         static_cast<Nanoseconds>(static_cast<double>(scan_bytes_) * 1e3 / options_.scan_mb_per_s);
+}
+
+bool LoadClient::all_scanned() const noexcept {
+  if (options_.scans_each == 0) return false;
+  return std::all_of(clients_.begin(), clients_.end(), [&](const auto& client) {
+    return client->role != Role::scan || client->scans_done >= options_.scans_each;
+  });
+}
+
+void LoadClient::finish_operation(Client& client, OperationReport& kind, bool good) {
   if (phase_ == Phase::window) ++kind.operations;
   // What was due by the end of the window counts even when its answer comes later.
   const bool measured =
@@ -446,15 +486,12 @@ void LoadClient::finish_operation(Client& client, OperationReport& kind) {
     idle_.push_back(&client);
     return;
   }
-  Nanoseconds at = now_;
-  if (options_.scan_mb_per_s > 0) {
-    at = start_ +
-         static_cast<Nanoseconds>(static_cast<double>(scan_bytes_) * 1e3 / options_.scan_mb_per_s);
-  }
+  if (options_.scans_each > 0 && client.scans_done >= options_.scans_each) return;
+  const Nanoseconds at = next_batch_at(client, good);
   if (at <= now_ && takes_operations()) {
     start_operation(client, now_);
   } else {
-    paced_.emplace_back(at, &client);
+    schedule(at, client);
   }
 }
 
@@ -526,10 +563,10 @@ void LoadClient::advance_phase(LoadReport& report) {
     report.fatal = "the server does not answer hello";
   }
   if (phase_ == Phase::warmup && now_ >= phase_end_) start_window(report);
-  const bool filled =
-      options_.scenario == Scenario::fill && next_insert_ >= insert_end_ && busy_ == 0;
+  const bool complete = all_scanned() || (options_.scenario == Scenario::fill &&
+                                          next_insert_ >= insert_end_ && busy_ == 0);
   const bool time_is_up = options_.scenario != Scenario::fill && now_ >= phase_end_;
-  if (phase_ == Phase::window && (time_is_up || filled)) end_window(report);
+  if (phase_ == Phase::window && (time_is_up || complete)) end_window(report);
   if (phase_ == Phase::drain && (busy_ == 0 || now_ >= phase_end_)) {
     for (const auto& client : clients_) {
       if (client->busy) ++kind_of(*client, report).unanswered;

@@ -69,7 +69,10 @@ class LoadClient {
   void check_point(Client& client, OperationReport& kind);
   void check_scan(Client& client, OperationReport& kind);
   void note_error(OperationReport& kind, const ReplySummary& summary);
-  void finish_operation(Client& client, OperationReport& kind);
+  void finish_operation(Client& client, OperationReport& kind, bool good);
+  Nanoseconds next_batch_at(Client& client, bool good);
+  void schedule(Nanoseconds at, Client& client);
+  bool all_scanned() const noexcept;
   void say_farewell();
 
   OperationReport& kind_of(const Client& client, LoadReport& report) const;
@@ -85,7 +88,7 @@ class LoadClient {
   std::vector<std::unique_ptr<Client>> clients_;
   std::vector<Client*> idle_;                          // free to take an operation that is due
   std::deque<Client*> readable_scans_;                 // one piece of one of them per turn
-  std::deque<std::pair<Nanoseconds, Client*>> paced_;  // scans that wait for their pace
+  std::deque<std::pair<Nanoseconds, Client*>> paced_;  // scans that wait for their moment, in order
   std::vector<std::pair<Nanoseconds, Client*>> to_reconnect_;
   std::vector<epoll_event> events_;
 

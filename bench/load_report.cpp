@@ -64,6 +64,18 @@ void print_kind(std::string& out, const char* name, const OperationReport& kind,
   }
 }
 
+void json_counts(std::string& out, const char* name,
+                 const std::map<std::string, std::uint64_t>& counts) {
+  out += std::string(", \"") + name + "\": {";
+  const char* comma = "";
+  for (const auto& [text, count] : counts) {
+    out += comma;
+    out += "\"" + escaped(text) + "\": " + std::to_string(count);
+    comma = ", ";
+  }
+  out += "}";
+}
+
 void json_kind(std::string& out, const char* name, const OperationReport& kind, double window_s) {
   const CheckCounts& checks = kind.checks;
   print(out,
@@ -80,15 +92,11 @@ void json_kind(std::string& out, const char* name, const OperationReport& kind, 
         checks.out_of_order);
   print(out,
         ", \"errors\": %" PRIu64 ", \"cut\": %" PRIu64 ", \"unanswered\": %" PRIu64
-        ", \"scans\": %" PRIu64 ", \"error_texts\": {",
+        ", \"scans\": %" PRIu64,
         kind.errors, kind.broken, kind.unanswered, kind.scans);
-  const char* comma = "";
-  for (const auto& [text, count] : kind.error_texts) {
-    out += comma;
-    out += "\"" + escaped(text) + "\": " + std::to_string(count);
-    comma = ", ";
-  }
-  out += "}}";
+  json_counts(out, "error_codes", kind.error_codes);
+  json_counts(out, "error_texts", kind.error_texts);
+  out += "}";
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ struct OperationReport {
   CheckCounts checks;            // over the whole run
   Histogram latency_ns;          // within the window
   std::map<std::string, std::uint64_t> error_texts;
+  std::map<std::string, std::uint64_t> error_codes;  // "462 [labels]", answers only
 };
 
 struct LoadReport {

@@ -112,6 +112,12 @@ void ReplyReader::note_top(const Field& field) {
   if (field.name == "n") summary_.n = field.integer().value_or(-1);
   if (field.name == "code") summary_.code = field.integer().value_or(0);
   if (field.name == "errmsg") summary_.message = field.text().value_or("");
+  if (field.name == "errorLabels" && field.is_array()) {
+    FieldWalk walk(field.value);
+    while (const auto label = walk.next()) {
+      summary_.labels += (summary_.labels.empty() ? "" : ",") + std::string(label->text().value_or("?"));
+    }
+  }
   if (field.name != "writeErrors" && field.name != "writeConcernError") return;
   summary_.has_write_errors = true;
   const auto first = field.is_array() ? FieldWalk(field.value).next() : std::optional(field);

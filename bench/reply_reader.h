@@ -29,6 +29,7 @@ struct ReplySummary {
   std::int64_t code = 0;
   std::string message;  // errmsg, or the first write error's
   bool has_write_errors = false;
+  std::string labels;  // errorLabels, with commas
 };
 
 class ReplyReader {
