@@ -15,6 +15,7 @@
 #include <bit>
 #include <cstdio>
 
+#include "allocator/keeping.h"
 #include "allocator/spanned_heap.h"
 
 namespace spillway {
@@ -103,7 +104,7 @@ class JemallocHeap final : public SpannedHeap {
       arena = read_value<unsigned>("arenas.create", 0);
       if (arena == 0) continue;  // no memory: the process's arena serves, purged by nobody here
       install_hooks(arena, hooks_);
-      write_value<ssize_t>(Name("arena", arena, "dirty_decay_ms").text.data(), -1);
+      write_value<ssize_t>(Name("arena", arena, "dirty_decay_ms").text.data(), never_ms);
     }
   }
 
@@ -119,11 +120,14 @@ class JemallocHeap final : public SpannedHeap {
     return ::mallocx(
         bytes, MALLOCX_ARENA(arena_of_thread()) | MALLOCX_TCACHE_NONE | MALLOCX_ALIGN(page_bytes));
   }
-  void give_back_pages(void* pages, std::size_t) noexcept override {
+  void give_back_pages(void* pages, std::size_t bytes) noexcept override {
+    // Before the arena has it: its own purge may leave it to another thread that is at it.
+    if (!Keeping::allowed()) discard_pages(pages, bytes);
     ::dallocx(pages, MALLOCX_TCACHE_NONE);
   }
   void release_pages(SlicePacer& pacer) noexcept override {
     const WithPacer paced(pacer);
+    set_decay(Keeping::allowed() ? never_ms : at_once_ms);
     for (const unsigned arena : arenas_) {
       if (arena != 0 && pacer.more()) purge(arena);
     }
@@ -139,6 +143,17 @@ class JemallocHeap final : public SpannedHeap {
   }
 
  private:
+  static constexpr ssize_t never_ms = -1, at_once_ms = 0;
+
+  // On the releasing thread. At once: what is freed counts as given back by the time it is free.
+  void set_decay(ssize_t decay_ms) noexcept {
+    if (decay_ms == decay_ms_) return;
+    decay_ms_ = decay_ms;
+    for (const unsigned arena : arenas_) {
+      if (arena != 0)
+        write_value<ssize_t>(Name("arena", arena, "dirty_decay_ms").text.data(), decay_ms);
+    }
+  }
   unsigned arena_of_thread() noexcept {
     thread_local const std::size_t mine = next_thread_.fetch_add(1, std::memory_order_relaxed);
     return arenas_[mine % own_arenas];
@@ -146,6 +161,7 @@ class JemallocHeap final : public SpannedHeap {
 
   std::array<unsigned, own_arenas> arenas_{};
   extent_hooks_t hooks_{};
+  ssize_t decay_ms_ = never_ms;
   std::atomic<std::size_t> next_thread_{0};
 };
 

@@ -19,6 +19,7 @@
 #include <mutex>
 #include <new>
 
+#include "allocator/keeping.h"
 #include "allocator/spanned_heap.h"
 
 namespace spillway {
@@ -93,7 +94,8 @@ class CarvedPieces {
   // A block of any size whose pages are gone. REQUIRES !full()
   void add(void* block) noexcept { pieces_[count_++] = block; }
 
-  // Frees them as what they are: returned.
+  // Frees them as what they are: returned. While heaps keep nothing every block is freed so, its
+  // pages gone before.
   void free(SlicePacer& pacer) noexcept {
     set_aggressive_decommit(true);
     while (count_ > 0) {
@@ -102,7 +104,7 @@ class CarvedPieces {
       while (count_ > last) ::tc_free(pieces_[--count_]);
       pacer.end(0);
     }
-    set_aggressive_decommit(false);
+    set_aggressive_decommit(!Keeping::allowed());
   }
 
  private:
@@ -119,14 +121,15 @@ class WaitingBlocks {
   struct Link {
     Link* next;
     std::size_t bytes;
+    bool gone;  // its pages, but for the first
   };
 
   // False: no release is under way, the block is the caller's to free.
-  bool keep(void* block, std::size_t bytes) noexcept {
+  bool keep(void* block, std::size_t bytes, bool gone) noexcept {
     if (!open_.load(std::memory_order_acquire)) return false;
     const std::lock_guard lock(mutex_);
     if (!open_.load(std::memory_order_relaxed)) return false;
-    push(new (block) Link{nullptr, bytes});
+    push(new (block) Link{nullptr, bytes, gone});
     return true;
   }
   void open() noexcept { open_.store(true, std::memory_order_release); }
@@ -190,7 +193,12 @@ class TcmallocHeap final : public SpannedHeap {
   }
   void* take_pages(std::size_t bytes) noexcept override { return ::tc_malloc(bytes); }
   void give_back_pages(void* pages, std::size_t bytes) noexcept override {
-    if (!waiting_.keep(pages, bytes)) ::tc_free(pages);
+    const bool gone = !Keeping::allowed();
+    if (gone) {
+      spillway::discard_pages(pages, bytes);
+      released_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    }
+    if (!waiting_.keep(pages, bytes, gone)) ::tc_free(pages);
   }
   void release_pages(SlicePacer& pacer) noexcept override {
     constexpr std::size_t room_for_others = 4096;
@@ -198,6 +206,7 @@ class TcmallocHeap final : public SpannedHeap {
         page_heap_free_bytes() + property("tcmalloc.pageheap_unmapped_bytes");
     CarvedPieces pieces(static_cast<std::size_t>(free_bytes / release_slice_bytes) +
                         room_for_others);
+    if (Keeping::allowed()) set_aggressive_decommit(false);
     waiting_.open();
     pieces.carve(pacer);
     for (int round = 0; round < rounds_max && waiting_.bytes() > 0; ++round) {
@@ -221,7 +230,7 @@ class TcmallocHeap final : public SpannedHeap {
       if (block == nullptr) return;
       const std::size_t bytes = block->bytes;
       left -= std::min<std::uint64_t>(left, bytes);
-      discard_pages(block, bytes, pacer);
+      discard_pages(block, block->gone ? page_bytes : bytes, pacer);
       pieces.add(block);
     }
   }

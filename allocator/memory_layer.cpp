@@ -7,6 +7,7 @@
 
 #include "allocator/buffer_heaps.h"
 #include "allocator/heaps.h"
+#include "allocator/keeping.h"
 
 namespace spillway {
 
@@ -85,10 +86,19 @@ std::optional<std::string> MemoryLayer::start(MemoryLayerSettings settings, OnSw
   if (decision) BufferHeaps::select(decision->heap);
   releaser_.set_settings(settings.release);
   releaser_.start(std::move(flush_caches));
+  const auto give_back = [](void* releaser) noexcept {
+    static_cast<Releaser*>(releaser)->request(ReleaseReason::pressure);
+  };
+  const std::uint64_t base = process_resident_bytes();
+  if (settings.limit_bytes > base)
+    Keeping::set_up(settings.limit_bytes - base, give_back, &releaser_);
   return std::nullopt;
 }
 
-void MemoryLayer::stop() { releaser_.stop(); }
+void MemoryLayer::stop() {
+  if (releaser_.running()) Keeping::reset();
+  releaser_.stop();
+}
 
 std::optional<PolicyDecision> MemoryLayer::sample_locked(std::int64_t now_ns) {
   if (!started_) return std::nullopt;
@@ -106,6 +116,7 @@ void MemoryLayer::apply(const std::optional<PolicyDecision>& decision) {
 
 void MemoryLayer::tick(std::int64_t now_ns) {
   releaser_.tick(now_ns);
+  Keeping::review(now_ns);
   std::optional<PolicyDecision> decision;
   {
     const std::lock_guard lock(mutex_);
@@ -151,6 +162,8 @@ MemoryAccount MemoryLayer::account() const {
     account.switches = policy_.switches();
     if (policy_.switches() > 0) account.last_switch_ns = policy_.last_switch_ns();
   }
+  account.keeps_freed = Keeping::allowed();
+  account.times_kept_nothing = Keeping::times_ended();
   account.release_threshold_bytes = releaser_.threshold();
   account.releases = releaser_.statistics();
   return account;

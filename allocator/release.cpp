@@ -11,6 +11,7 @@
 
 #include "allocator/buffer_heaps.h"
 #include "allocator/heaps.h"
+#include "allocator/keeping.h"
 
 namespace spillway {
 
@@ -86,7 +87,7 @@ ReleaseReasons ReleaseSchedule::step(std::int64_t now_ns, const Counters& counte
                                   reason_bit(ReleaseReason::orphan);
   const bool hold_ends = !much && since_last < settings_.decay_ns;
   const ReleaseReasons ready = hold_ends ? static_cast<ReleaseReasons>(pending_ & ~ends) : pending_;
-  const bool asked = (pending_ & reason_bit(ReleaseReason::command)) != 0;
+  const bool asked = (pending_ & urgent_reasons) != 0;
   if (ready == 0 || running_ || (!asked && last_end_ns_ && since_last < settings_.interval_ns)) {
     return 0;
   }
@@ -263,7 +264,10 @@ ReleaseRecord Releaser::release(ReleaseReasons reasons) {
   }
   record.flush_us = micros_since(start);
   Pacer pacer(stopping_, (reasons & urgent_reasons) != 0);
-  for (Heap* heap : linked_heaps()) heap->release(pacer);
+  {
+    const Keeping::Pass pass;
+    for (Heap* heap : linked_heaps()) heap->release(pacer);
+  }
   plain_malloc::release(pacer);
   record.total_us = micros_since(start);
   record.slices = pacer.histogram;

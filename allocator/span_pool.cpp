@@ -6,6 +6,8 @@
 #include <cassert>
 #include <new>
 
+#include "allocator/keeping.h"
+
 namespace spillway {
 
 namespace {
@@ -66,7 +68,7 @@ Span* SpanPool::make_span(std::size_t size_class) noexcept {
   }
   span->size_class = static_cast<std::uint8_t>(size_class);
   span->free = all_blocks(size_class);
-  span->clean = fresh_spans_ ? span->free : 0;
+  span->clean = fresh_spans_ || Keeping::gone() ? span->free : 0;
   spans_.fetch_add(1, std::memory_order_relaxed);
   return span;
 }
@@ -107,14 +109,23 @@ void SpanPool::give_back(std::uint8_t* data, Span* span) noexcept {
   const auto block = static_cast<std::size_t>(data - span->base) / class_bytes(index);
   const std::uint64_t bit = std::uint64_t{1} << block;
   Span* unwanted = nullptr;
+  const bool keep = Keeping::allowed();
+  if (!keep) {
+    discard_pages(data, class_bytes(index));
+    given_back_.fetch_add(class_bytes(index), std::memory_order_relaxed);
+  }
   {
     const std::lock_guard lock(size_class.mutex);
     assert((span->free & bit) == 0);
     span->free |= bit;
-    ++size_class.dirty_blocks;
+    if (keep) {
+      ++size_class.dirty_blocks;
+    } else {
+      span->clean |= bit;
+    }
     if (!span->listed) link_front(size_class, span);
     if (span->free != all_blocks(index)) return;
-    if (size_class.empty == nullptr) {
+    if (keep && size_class.empty == nullptr) {
       size_class.empty = span;  // kept: a reader of one block at a time needs it again at once
     } else {
       unlink(size_class, span);

@@ -1,5 +1,7 @@
 #include "allocator/spanned_heap.h"
 
+#include "allocator/keeping.h"
+
 namespace spillway {
 
 std::size_t SpannedHeap::block_bytes(std::size_t bytes) const noexcept {
@@ -20,6 +22,7 @@ Block SpannedHeap::take(std::size_t bytes) noexcept {
   if (block.data == nullptr) return {};
   block.heap = this;
   count_taken(block.bytes);
+  Keeping::taken(block.bytes);
   return block;
 }
 
@@ -30,6 +33,7 @@ void SpannedHeap::give_back(const Block& block) noexcept {
     give_back_pages(block.data, block.bytes);
   }
   count_freed(block.bytes);
+  Keeping::freed(block.bytes);
 }
 
 void SpannedHeap::release(SlicePacer& pacer) noexcept {

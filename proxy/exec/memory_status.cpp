@@ -38,6 +38,8 @@ void append_policy(BsonWriter& out, const MemoryAccount& account) {
   out.append("freeShare", account.policy_inputs.free_share);
   out.append("faultCpuShare", account.policy_inputs.fault_cpu_share);
   out.append("pageFaultNanos", account.fault_cost_ns);
+  out.append("keepsFreed", account.keeps_freed);
+  out.append("timesKeptNothing", as_long(account.times_kept_nothing));
   out.append("evaluations", as_long(account.policy_evaluations));
   out.append("switches", as_long(account.switches));
   if (account.last_switch_ns) {
