@@ -49,6 +49,15 @@ bool ClusterCursor::exhausted() const noexcept {
   return true;
 }
 
+bool ClusterCursor::passes_through() const noexcept {
+  if (stage || stashed || limit_remaining || skip_remaining > 0 || allow_partial) return false;
+  if (sort_keys != SortKeySource::none || !strip_fields.empty()) return false;
+  for (const RemoteCursor& remote : remotes) {
+    if (!remote.batches.empty() || !remote.parked.empty()) return false;
+  }
+  return true;
+}
+
 std::size_t ClusterCursor::buffered_bytes() const noexcept {
   std::size_t bytes = stashed ? stashed->size() : 0;
   for (const RemoteCursor& remote : remotes) {

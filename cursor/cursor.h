@@ -81,6 +81,7 @@ struct ClusterCursor {
   bool no_timeout = false;
   bool allow_partial = false;   // allowPartialResults: a lost shard ends its stream, no more
   bool partial = false;         // … and that happened
+  bool whole_documents = false;  // the collection's own, not projected
   bool from_one_shard = false;  // replies pass through: nothing is left to be applied here
   CursorSession session;
   std::string owner;            // the user that created it; empty without authentication
@@ -94,6 +95,8 @@ struct ClusterCursor {
   double mean_document_bytes = 0;  // learnt from the batches seen
 
   bool exhausted() const noexcept;       // nothing is left to return
+  // A shard's next batch may be the client's next batch: nothing is buffered, and nothing is left to be applied here.
+  bool passes_through() const noexcept;
   std::size_t buffered_bytes() const noexcept;  // in memory, parked ones as they are there
   std::size_t parkable_bytes() const noexcept;  // what park() would move
   // REQUIRES that it is idle. Moves the batches to the store, as far as it takes them.

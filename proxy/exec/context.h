@@ -20,6 +20,7 @@
 #include "proxy/base/loop.h"
 #include "proxy/base/pump.h"
 #include "proxy/catalog/routing.h"
+#include "proxy/exec/document_sizes.h"
 #include "proxy/exec/metrics.h"
 #include "proxy/shard/gateway.h"
 #include "proxy/shard/interrupt.h"
@@ -107,6 +108,7 @@ struct Context {
   std::size_t worker = 0;
   absl::flat_hash_set<Client*> clients;  // connected to this worker; its own thread only
   TaskGroup background{};                // what nobody waits for before the worker stops: kills of shard cursors
+  DocumentSizes document_sizes{};
   absl::flat_hash_set<std::uint64_t> accepted_stages{};  // what aggregate.cpp asked a shard about; own thread only
 
   const catalog::RoutingSnapshot& routing() const noexcept { return *shared.routing; }

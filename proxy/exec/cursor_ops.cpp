@@ -190,21 +190,25 @@ BsonDoc remote_get_more(const ClusterCursor& cursor, const RemoteCursor& remote,
   return std::move(command).finish();
 }
 
-std::int64_t remote_batch_size(const Context& context, const ClusterCursor& cursor, std::uint16_t shard) {
+std::int64_t documents_in_window(const Context& context, double mean_document_bytes, bool sorted) {
+  const bool tight = context.shared.pressure.at_least(PressureLevel::tight);
+  const double window = tight ? tight_fetch_bytes : sorted ? sorted_fetch_bytes : unsorted_fetch_bytes;
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(window / std::max(mean_document_bytes, 1.0)));
+}
+
+std::int64_t remote_batch_size(const Context& context, const ClusterCursor& cursor, std::uint16_t shard,
+                               bool passes) {
   const bool caps_by_bytes = context.gateway.states()[shard].offers_sort_key;  // a mongod
   // A mongod fills 16 MiB by itself and stops there; other shards need a number.
-  if (caps_by_bytes && cursor.from_one_shard) return cursor.batch_size;
+  if (caps_by_bytes && passes) return cursor.batch_size;
   const std::int64_t wanted = cursor.batch_size > 0 ? cursor.batch_size : fetch_documents_max;
   if (cursor.mean_document_bytes <= 0) {
     return cursor.batch_size > 0 ? cursor.batch_size : limits::first_batch_documents_default;
   }
-  const bool tight = context.shared.pressure.at_least(PressureLevel::tight);
-  const double target = cursor.from_one_shard                     ? passthrough_fetch_bytes
-                        : tight                                   ? tight_fetch_bytes
-                        : cursor.sort_keys != SortKeySource::none ? sorted_fetch_bytes
-                                                                  : unsorted_fetch_bytes;
-  const double fitting = target / std::max(cursor.mean_document_bytes, 1.0);
-  return std::clamp<std::int64_t>(static_cast<std::int64_t>(fitting), 1, wanted);
+  const std::int64_t fitting =
+      passes ? static_cast<std::int64_t>(passthrough_fetch_bytes / std::max(cursor.mean_document_bytes, 1.0))
+             : documents_in_window(context, cursor.mean_document_bytes, cursor.sort_keys != SortKeySource::none);
+  return std::clamp<std::int64_t>(fitting, 1, wanted);
 }
 
 Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Reply reply) {
@@ -250,7 +254,7 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint
       continue;
     }
     if (remote.id == 0 || remote.has_document()) continue;
-    bodies.push_back(remote_get_more(cursor, remote, remote_batch_size(context, cursor, remote.shard), {}));
+    bodies.push_back(remote_get_more(cursor, remote, remote_batch_size(context, cursor, remote.shard, false), {}));
     commands.push_back({remote.shard, shard::Command::of_body(bodies.back()),
                         shard::HostAddress{remote.host, remote.port}});
     remotes.push_back(i);

@@ -26,7 +26,11 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint
 BsonDoc remote_get_more(const ClusterCursor& cursor, const RemoteCursor& remote, std::int64_t batch_size,
                         std::optional<std::int64_t> max_time_ms);
 // How many documents to ask of a shard, by what the cursor has learnt; 0: let the shard decide.
-std::int64_t remote_batch_size(const Context& context, const ClusterCursor& cursor, std::uint16_t shard);
+// `passes`: the reply becomes the client's, and is not buffered.
+std::int64_t remote_batch_size(const Context& context, const ClusterCursor& cursor, std::uint16_t shard,
+                               bool passes);
+// So many documents fit into what may be asked of one of several shards at once; at least 1. Mean 0: not known.
+std::int64_t documents_in_window(const Context& context, double mean_document_bytes, bool sorted);
 
 // Takes a shard's cursor reply into a remote: id, host, batch. Errors: InternalError for a malformed reply.
 Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Reply reply);

@@ -7,9 +7,9 @@
 #include "proxy/exec/cursor_ops.h"
 #include "proxy/exec/find.h"
 #include "proxy/exec/forward.h"
-#include "proxy/exec/take_memory.h"
 #include "proxy/exec/single_shard.h"
 #include "proxy/exec/sort_projection.h"
+#include "proxy/exec/take_memory.h"
 #include "proxy/exec/transactions.h"
 #include "proxy/wire/cursor_reply.h"
 
@@ -18,16 +18,19 @@ namespace spillway::exec {
 namespace {
 
 Error negative(std::string_view field, std::int64_t value) {
-  return Error(51024, fmt::format("BSON field '{}' value must be >= 0, actual value '{}'", field, value));
+  return Error(51024,
+               fmt::format("BSON field '{}' value must be >= 0, actual value '{}'", field, value));
 }
 
 // The arguments below leave what they set alone when the field is null.
 Result<void> take_number(std::int64_t& number, const Element& field) {
   if (field.is_null()) return {};
   if (!field.is_number()) {
-    return Error(ErrorCode::type_mismatch,
-                 fmt::format("BSON field '{}' is the wrong type '{}', expected types '[long, int, decimal, double]'",
-                             field.name, bson_type_name(field.type)));
+    return Error(
+        ErrorCode::type_mismatch,
+        fmt::format(
+            "BSON field '{}' is the wrong type '{}', expected types '[long, int, decimal, double]'",
+            field.name, bson_type_name(field.type)));
   }
   const auto whole = field.to_int64();
   number = whole ? *whole : static_cast<std::int64_t>(field.to_double().value_or(0));
@@ -39,8 +42,8 @@ Result<void> take_document(DocView& document, const Element& field) {
   if (field.is_null()) return {};
   if (!field.is_document()) {
     return Error(ErrorCode::type_mismatch,
-                 fmt::format("BSON field '{}' is the wrong type '{}', expected type 'object'", field.name,
-                             bson_type_name(field.type)));
+                 fmt::format("BSON field '{}' is the wrong type '{}', expected type 'object'",
+                             field.name, bson_type_name(field.type)));
   }
   document = field.as_document();
   return {};
@@ -48,12 +51,22 @@ Result<void> take_document(DocView& document, const Element& field) {
 
 // In the order of the table's names.
 enum class FindField : std::uint8_t {
-  filter, sort, projection, limit, skip, batch_size, single_batch, tailable, await_data, no_cursor_timeout,
-  allow_partial, collation
+  filter,
+  sort,
+  projection,
+  limit,
+  skip,
+  batch_size,
+  single_batch,
+  tailable,
+  await_data,
+  no_cursor_timeout,
+  allow_partial,
+  collation
 };
-constexpr FieldTable<12> find_fields({"filter", "sort", "projection", "limit", "skip", "batchSize", "singleBatch",
-                                      "tailable", "awaitData", "noCursorTimeout", "allowPartialResults",
-                                      "collation"});
+constexpr FieldTable<12> find_fields({"filter", "sort", "projection", "limit", "skip", "batchSize",
+                                      "singleBatch", "tailable", "awaitData", "noCursorTimeout",
+                                      "allowPartialResults", "collation"});
 
 Result<void> take_field(FindArguments& find, FindField which, const Element& field) {
   switch (which) {
@@ -99,26 +112,31 @@ Result<FindArguments> parse_find(DocView body) {
   auto at = body.begin();
   const Element collection = *at;
   if (!collection.is_string()) {
-    return Error(ErrorCode::invalid_namespace,
-                 fmt::format("collection name has invalid type {}", bson_type_name(collection.type)));
+    return Error(ErrorCode::invalid_namespace, fmt::format("collection name has invalid type {}",
+                                                           bson_type_name(collection.type)));
   }
   find.collection = collection.as_string();
-  if (find.collection.empty()) return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
+  if (find.collection.empty())
+    return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
   std::uint32_t seen = 0;  // of two fields with one name the first counts, as in every other lookup
   for (++at; !at.done(); ++at) {
     const std::size_t which = find_fields.find(at->name);
     if (which == find_fields.absent || (seen & 1u << which) != 0) continue;
     seen |= 1u << which;
-    if (auto taken = take_field(find, static_cast<FindField>(which), *at); taken.has_error()) return taken.error();
+    if (auto taken = take_field(find, static_cast<FindField>(which), *at); taken.has_error())
+      return taken.error();
   }
   if (find.await_data && !find.tailable) {
-    return Error(ErrorCode::failed_to_parse, "Cannot set 'awaitData' without also setting 'tailable'");
+    return Error(ErrorCode::failed_to_parse,
+                 "Cannot set 'awaitData' without also setting 'tailable'");
   }
   if (find.tailable && !find.sort.empty() && !find.sort["$natural"].exists()) {
-    return Error(ErrorCode::bad_value, "error processing query: tailable cursor requested with a sort");
+    return Error(ErrorCode::bad_value,
+                 "error processing query: tailable cursor requested with a sort");
   }
   if (!find.projection.empty() && find.projection["$sortKey"].exists()) {
-    return Error(ErrorCode::bad_value, "cannot use field '$sortKey' in a projection through a router");
+    return Error(ErrorCode::bad_value,
+                 "cannot use field '$sortKey' in a projection through a router");
   }
   return find;
 }
@@ -126,10 +144,12 @@ Result<FindArguments> parse_find(DocView body) {
 namespace {
 
 // The command for each of several shards. (mongos behaviour reference, section 5.2)
-Result<BsonDoc> scatter_command(const Request& request, const FindArguments& find, const SortProjection& sort) {
+Result<BsonDoc> scatter_command(const Request& request, const FindArguments& find,
+                                const SortProjection& sort, std::int64_t batch_size) {
   BsonWriter out;
-  copy_command(out, request, {"limit", "skip", "singleBatch", "projection", "showRecordId", "batchSize",
-                              "allowPartialResults"});
+  copy_command(out, request,
+               {"limit", "skip", "singleBatch", "projection", "showRecordId", "batchSize",
+                "allowPartialResults"});
   if (sort.changed) {
     if (!sort.projection.view().empty()) out.append("projection", sort.projection);
   } else if (!find.projection.empty()) {
@@ -142,16 +162,15 @@ Result<BsonDoc> scatter_command(const Request& request, const FindArguments& fin
     }
     out.append("limit", limit);
   }
-  const std::int64_t batch =
-      find.batch_size_given ? find.batch_size : std::int64_t{limits::first_batch_documents_default};
-  out.append("batchSize", batch);
+  out.append("batchSize", batch_size);
   return std::move(out).finish();
 }
 
 // Errors that allowPartialResults tolerates while a shard's cursor is being opened.
 bool tolerated(const Error& error) noexcept {
   return error.is(ErrorCode::host_unreachable) || error.is(ErrorCode::host_not_found) ||
-         error.is(ErrorCode::network_timeout) || error.is(ErrorCode::failed_to_satisfy_read_preference);
+         error.is(ErrorCode::network_timeout) ||
+         error.is(ErrorCode::failed_to_satisfy_read_preference);
 }
 
 struct OpenedRemotes {
@@ -179,8 +198,9 @@ OpenedRemotes take_outcomes(Context&, ClusterCursor& cursor, std::vector<ShardOu
 
 }  // namespace
 
-Task<std::optional<Error>> open_remotes(Context& context, const Request& request, ClusterCursor& cursor,
-                                        const catalog::ShardSet& shards, DocView body) {
+Task<std::optional<Error>> open_remotes(Context& context, const Request& request,
+                                        ClusterCursor& cursor, const catalog::ShardSet& shards,
+                                        DocView body) {
   std::vector<ShardCommand> commands;
   for (const catalog::ShardIndex shard : shards) {
     commands.push_back({shard, shard::Command::of_body(body), {}});
@@ -202,6 +222,48 @@ bool all_offer_sort_key(const Context& context, const catalog::ShardSet& shards)
     if (!context.gateway.states()[shard].offers_sort_key) return false;
   }
   return true;
+}
+
+std::int64_t first_batch_size(const FindArguments& find) {
+  return find.batch_size_given ? find.batch_size
+                               : std::int64_t{limits::first_batch_documents_default};
+}
+
+// Room for the largest first batches of all shards, several times.
+bool has_plenty(const Context& context, std::size_t shards) {
+  constexpr std::uint64_t times = 4;
+  if (context.shared.pressure.at_least(PressureLevel::tight)) return false;
+  const BudgetUsage usage = context.shared.memory.usage();
+  return usage.limit_bytes == 0 ||
+         usage.used_bytes + times * shards * limits::document_bytes_max <= usage.limit_bytes;
+}
+
+// How many documents each shard is asked for at first: no more than there is room for. 0: none,
+// because the first batch will be one shard's, passed through.
+std::int64_t opening_batch_size(const Context& context, const FindArguments& find,
+                                const ClusterCursor& cursor, std::size_t shards) {
+  const std::int64_t whole = first_batch_size(find);
+  const double mean = context.document_sizes.mean(cursor.ns);
+  if (whole == 0 || (mean <= 0 && has_plenty(context, shards))) return whole;
+  const bool sorted = cursor.sort_keys != SortKeySource::none;
+  const std::int64_t fitting = mean > 0 ? documents_in_window(context, mean, sorted) : 1;
+  if (mean > 0 && fitting >= whole) return whole;
+  const bool passes = cursor.passes_through() && !find.single_batch;
+  return passes ? 0 : std::min(fitting, whole);
+}
+
+// The first batch of a cursor whose shards were asked for none yet.
+Task<Result<Response>> pass_first_batch(Context& context, const Request& request,
+                                        const FindArguments& find, CursorPtr cursor) {
+  cursor->id = context.shared.cursors.insert_checked_out(*cursor, steady_ns());
+  auto passing = pass_one_batch(context, request, cursor, first_batch_size(find), true);
+  auto passed = co_await passing;
+  if (passed.has_error()) co_return passed.error();
+  if (*passed) co_return *std::move(*passed);
+  context.shared.cursors.forget(cursor->id);
+  auto answering = answer_first_batch(context, std::move(cursor), find.batch_size,
+                                      find.batch_size_given, find.single_batch, request);
+  co_return co_await answering;
 }
 
 Task<Result<Response>> find_on_many(Context& context, Client& client, const Request& request,
@@ -226,15 +288,24 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
     cursor->strip_fields = plan.strip_fields;
   }
   if (find.tailable) {
-    co_return Error(ErrorCode::illegal_operation, "tailable cursors are not possible on a sharded collection");
+    co_return Error(ErrorCode::illegal_operation,
+                    "tailable cursors are not possible on a sharded collection");
   }
-  auto body = scatter_command(request, find, plan);
+  cursor->whole_documents = find.projection.empty();
+  const std::int64_t asked = opening_batch_size(context, find, *cursor, shards.size());
+  auto body = scatter_command(request, find, plan, asked);
   if (body.has_error()) co_return body.error();
   auto opening = open_remotes(context, request, *cursor, shards, *body);
   auto failed = co_await opening;
   if (failed) co_return *failed;
-  auto answering = answer_first_batch(context, std::move(cursor), find.batch_size, find.batch_size_given,
-                                      find.single_batch, request);
+  if (cursor->whole_documents)
+    context.document_sizes.learn(cursor->ns, cursor->mean_document_bytes);
+  if (asked == 0 && first_batch_size(find) > 0 && cursor->passes_through()) {
+    auto passing = pass_first_batch(context, request, find, std::move(cursor));
+    co_return co_await passing;
+  }
+  auto answering = answer_first_batch(context, std::move(cursor), find.batch_size,
+                                      find.batch_size_given, find.single_batch, request);
   co_return co_await answering;
 }
 
@@ -262,7 +333,8 @@ Task<Result<Response>> run_find(Context& context, Client& client, const Request&
     auto reading = config_find(context, client, request);
     co_return co_await reading;
   }
-  auto targets = read_targets(context, request.db, find.collection, find.filter, find.simple_collation);
+  auto targets =
+      read_targets(context, request.db, find.collection, find.filter, find.simple_collation);
   if (targets.has_error()) co_return targets.error();
   if (request.txn_number) {
     auto checking = check_transaction(context, request, targets->shards);
@@ -287,8 +359,8 @@ Task<Result<Response>> run_find(Context& context, Client& client, const Request&
 
 }  // namespace
 
-Result<Targets> read_targets(Context& context, std::string_view db, std::string_view collection, DocView filter,
-                             bool simple_collation) {
+Result<Targets> read_targets(Context& context, std::string_view db, std::string_view collection,
+                             DocView filter, bool simple_collation) {
   Targets targets;
   const NamespaceText ns(db, collection);
   targets.routing = context.routing().collection(ns.view());
@@ -303,15 +375,25 @@ Result<Targets> read_targets(Context& context, std::string_view db, std::string_
 }
 
 Task<Result<Response>> get_more_command(Context& context, Client& client, const Request& request);
-Task<Result<Response>> kill_cursors_command(Context& context, Client& client, const Request& request);
+Task<Result<Response>> kill_cursors_command(Context& context, Client& client,
+                                            const Request& request);
 
 std::span<const CommandSpec> read_commands() {
   static constexpr CommandSpec specs[] = {
-      {.name = "find", .handler = run_find, .in_transaction = true, .secondary_ok = true,
+      {.name = "find",
+       .handler = run_find,
+       .in_transaction = true,
+       .secondary_ok = true,
        .help = "query for documents"},
-      {.name = "getMore", .handler = get_more_command, .in_transaction = true, .secondary_ok = true,
+      {.name = "getMore",
+       .handler = get_more_command,
+       .in_transaction = true,
+       .secondary_ok = true,
        .help = "retrieve more results from an existing cursor"},
-      {.name = "killCursors", .handler = kill_cursors_command, .in_transaction = true, .secondary_ok = true,
+      {.name = "killCursors",
+       .handler = kill_cursors_command,
+       .in_transaction = true,
+       .secondary_ok = true,
        .help = "kill a list of cursor ids"},
   };
   return specs;

@@ -114,6 +114,13 @@ Task<Result<Response>> get_more_command(Context& context, Client& client, const 
                                          arguments->await_ms);
     co_return co_await getting;
   }
+  if (cursor->passes_through()) {
+    // One shard's batch is the client's, as it comes; a little is merged with what the others have.
+    auto passing = pass_one_batch(context, request, cursor, arguments->batch_size, false);
+    auto passed = co_await passing;
+    if (passed.has_error()) co_return passed.error();
+    if (*passed) co_return *std::move(*passed);
+  }
   auto getting = get_more_on_many(context, std::move(cursor), arguments->batch_size, request.interrupt);
   co_return co_await getting;
 }

@@ -25,6 +25,7 @@ struct StreamReply {
   std::size_t batch_bytes = 0;   // the whole array, length and terminator included
   std::string_view batch_name;   // "firstBatch" or "nextBatch": a literal
   CursorPtr cursor;              // registered as checked out; its remote's id is set when the tail was read
+  std::size_t remote = 0;        // whose batch it is
   bool shard_id_known = false;   // the shard's cursor id stood before the batch
 };
 

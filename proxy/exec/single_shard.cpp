@@ -82,9 +82,9 @@ Result<bool> prepare_stream(shard::Reply& reply, std::size_t batch_bytes_max, St
 }
 
 // A reply whose batch is over the cap: what fits goes out, the rest waits in the cursor.
-Task<Result<Response>> repack(Context& context, CursorPtr cursor, shard::Reply reply,
+Task<Result<Response>> repack(Context& context, CursorPtr cursor, std::size_t index, shard::Reply reply,
                               std::string_view batch_name, bool registered) {
-  RemoteCursor& remote = cursor->remotes.front();
+  RemoteCursor& remote = cursor->remotes[index];
   auto taken = take_reply(*cursor, remote, std::move(reply));
   if (taken.has_error()) co_return taken.error();
   BatchBuilder batch(context.shared.reply_memory);
@@ -192,7 +192,7 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std:
   if (batch_bytes > limits::document_bytes_max && batch_bytes > passthrough_batch_bytes_max(context, shard)) {
     CursorPtr cursor = seed.make();
     set_remote(*cursor, shard, reply.host, parsed->id);
-    auto repacking = repack(context, std::move(cursor), std::move(reply), "firstBatch", false);
+    auto repacking = repack(context, std::move(cursor), 0, std::move(reply), "firstBatch", false);
     co_return co_await repacking;
   }
   std::int64_t id = 0;
@@ -208,19 +208,85 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std:
   co_return with_id(std::move(reply), *parsed, id);
 }
 
-Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& request, CursorPtr cursor,
-                                             std::int64_t batch_size,
-                                             std::optional<std::int64_t> await_ms) {
-  RemoteCursor& remote = cursor->remotes.front();
-  std::int64_t ask = batch_size;
-  if (ask == 0 || !context.gateway.states()[remote.shard].offers_sort_key) {
-    // A mongod caps its batches by itself; other shards are asked for no more than fits.
-    const std::int64_t finds = std::exchange(cursor->batch_size, 0);  // getMore's own size counts here
-    const std::int64_t fitting = remote_batch_size(context, *cursor, remote.shard);
-    cursor->batch_size = finds;
-    ask = ask == 0 ? fitting : std::min(ask, fitting);
+namespace {
+
+// A getMore whose reply is to become the client's.
+struct PassRequest {
+  std::size_t remote = 0;
+  std::int64_t batch_size = 0;  // 0: none given
+  std::optional<std::int64_t> await_ms;
+  std::string_view batch_name = "nextBatch";
+  bool may_merge = false;  // one of several shards: a little may stay in the cursor
+};
+
+Result<std::optional<Response>> fail_pass(Context& context, CursorPtr& cursor, Error error) {
+  context.shared.cursors.forget(cursor->id);
+  end_cursor(context, std::move(cursor));
+  return error;
+}
+
+// What a complete reply is worth passing for, where it could be merged with what other shards send.
+bool worth_passing(const wire::CursorReply& parsed, const PassRequest& pass) noexcept {
+  if (pass.batch_name != "nextBatch") return false;  // the shard's name of the array stands in it
+  return parsed.id != 0 && (pass.batch_size > 0 || parsed.batch.size() >= limits::reply_complete_bytes_max / 2);
+}
+
+std::int64_t size_to_ask(Context& context, ClusterCursor& cursor, const RemoteCursor& remote, std::int64_t batch_size) {
+  if (batch_size > 0 && context.gateway.states()[remote.shard].offers_sort_key) return batch_size;
+  // A mongod caps its batches by itself; other shards are asked for no more than fits.
+  const std::int64_t finds = std::exchange(cursor.batch_size, 0);  // getMore's own size counts here
+  const std::int64_t fitting = remote_batch_size(context, cursor, remote.shard, true);
+  cursor.batch_size = finds;
+  return batch_size == 0 ? fitting : std::min(batch_size, fitting);
+}
+
+// A complete reply: passed on, repacked, or left in the cursor.
+Task<Result<std::optional<Response>>> pass_complete(Context& context, CursorPtr& cursor, const PassRequest& pass,
+                                                    shard::Reply reply) {
+  RemoteCursor& remote = cursor->remotes[pass.remote];
+  auto parsed = wire::parse_cursor_reply(reply.body());
+  if (parsed.has_error()) {
+    const Error error = parsed.error();
+    if (error.is(ErrorCode::cursor_not_found)) remote.id = 0;
+    const bool refused = !wire::reply_is_ok(reply.body());
+    auto failed = fail_pass(context, cursor, error);
+    if (refused && !pass.may_merge) co_return std::optional<Response>(passthrough(std::move(reply)));
+    co_return failed;
   }
-  const BsonDoc body = remote_get_more(*cursor, remote, ask, await_ms);
+  if (pass.may_merge && !worth_passing(*parsed, pass)) {
+    auto taken = take_reply(*cursor, remote, std::move(reply));
+    if (taken.has_error()) co_return fail_pass(context, cursor, taken.error());
+    co_return std::optional<Response>();
+  }
+  remote.id = parsed->id;
+  if (parsed->batch.size() > passthrough_batch_bytes_max(context, remote.shard)) {
+    auto repacking = repack(context, std::move(cursor), pass.remote, std::move(reply), pass.batch_name, true);
+    auto repacked = co_await repacking;
+    if (repacked.has_error()) co_return repacked.error();
+    co_return std::optional<Response>(*std::move(repacked));
+  }
+  const std::int64_t id = cursor->id;
+  const std::size_t documents = parsed->batch.count();
+  learn_mean(*cursor, parsed->batch.size(), documents);
+  if (cursor->whole_documents) context.document_sizes.learn(cursor->ns, cursor->mean_document_bytes);
+  cursor->documents_returned += documents;
+  ++cursor->batches_returned;
+  std::int64_t client_id = 0;
+  if (!cursor->exhausted()) {
+    client_id = id;
+    end_cursor(context, context.shared.cursors.check_in(std::move(cursor), steady_ns()), CursorEnd::killed);
+  } else {
+    context.shared.cursors.forget(id);
+    cursor.reset();
+  }
+  co_return std::optional<Response>(with_id(std::move(reply), *parsed, client_id));
+}
+
+Task<Result<std::optional<Response>>> pass_batch(Context& context, const Request& request, CursorPtr& cursor,
+                                                 PassRequest pass) {
+  RemoteCursor& remote = cursor->remotes[pass.remote];
+  const BsonDoc body = remote_get_more(*cursor, remote, size_to_ask(context, *cursor, remote, pass.batch_size),
+                                       pass.await_ms);
   shard::CallOptions options;
   options.budget = &context.shared.reply_memory;
   options.host = shard::HostAddress{remote.host, remote.port};
@@ -229,64 +295,62 @@ Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& re
   options.bulk = true;
   auto call = context.gateway.call(remote.shard, shard::Command::of_body(body), options);
   auto answered = co_await call;
-  const std::int64_t id = cursor->id;
-  if (answered.has_error()) {
-    context.shared.cursors.forget(id);
-    end_cursor(context, std::move(cursor));
-    co_return answered.error();
-  }
+  if (answered.has_error()) co_return fail_pass(context, cursor, answered.error());
   shard::Reply reply = *std::move(answered);
-  const std::size_t batch_bytes_max = passthrough_batch_bytes_max(context, remote.shard);
   if (reply.streaming()) {
     auto streaming = std::make_unique<StreamReply>();
     std::int64_t shard_id = 0;
-    auto prepared = prepare_stream(reply, batch_bytes_max, *streaming, shard_id);
-    if (!prepared.has_error() && *prepared) {
+    auto prepared = prepare_stream(reply, passthrough_batch_bytes_max(context, remote.shard), *streaming, shard_id);
+    if (prepared.has_error()) co_return fail_pass(context, cursor, prepared.error());
+    if (*prepared) {
+      streaming->batch_name = pass.batch_name;
       streaming->reply = std::move(reply);
+      streaming->remote = pass.remote;
+      if (streaming->shard_id_known) remote.id = shard_id;
       streaming->cursor = std::move(cursor);
-      if (streaming->shard_id_known) streaming->cursor->remotes.front().id = shard_id;
-      co_return Response::of_stream(std::move(streaming));
+      co_return std::optional<Response>(Response::of_stream(std::move(streaming)));
     }
-    std::optional<Error> failed;
-    if (prepared.has_error()) {
-      failed = prepared.error();
-    } else {
-      auto reading = read_whole(context, request, reply, time_point_never);
-      auto read = co_await reading;
-      if (read.has_error()) failed = read.error();
-    }
-    if (failed) {
-      context.shared.cursors.forget(id);
-      end_cursor(context, std::move(cursor));
-      co_return *failed;
-    }
+    auto reading = read_whole(context, request, reply, time_point_never);
+    auto read = co_await reading;
+    if (read.has_error()) co_return fail_pass(context, cursor, read.error());
   }
-  auto parsed = wire::parse_cursor_reply(reply.body());
-  if (parsed.has_error()) {
-    const Error error = parsed.error();
-    if (error.is(ErrorCode::cursor_not_found)) remote.id = 0;
-    context.shared.cursors.forget(id);
-    end_cursor(context, std::move(cursor));
-    if (!wire::reply_is_ok(reply.body())) co_return passthrough(std::move(reply));
-    co_return error;
+  auto passing = pass_complete(context, cursor, pass, std::move(reply));
+  co_return co_await passing;
+}
+
+}  // namespace
+
+Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& request, CursorPtr cursor,
+                                             std::int64_t batch_size,
+                                             std::optional<std::int64_t> await_ms) {
+  PassRequest pass;
+  pass.batch_size = batch_size;
+  pass.await_ms = await_ms;
+  auto passing = pass_batch(context, request, cursor, pass);
+  auto passed = co_await passing;
+  if (passed.has_error()) co_return passed.error();
+  co_return std::move(**passed);
+}
+
+Task<Result<std::optional<Response>>> pass_one_batch(Context& context, const Request& request, CursorPtr& cursor,
+                                                     std::int64_t batch_size, bool first) {
+  SPILLWAY_CHECK(cursor->passes_through());
+  PassRequest pass;
+  pass.batch_size = batch_size;
+  pass.batch_name = first ? "firstBatch" : "nextBatch";
+  pass.may_merge = true;
+  // In turn; cursors begin at different shards.
+  const std::size_t count = cursor->remotes.size();
+  if (first) cursor->next_remote = static_cast<std::size_t>(static_cast<std::uint64_t>(cursor->id) % count);
+  std::size_t tried = 0;
+  while (tried < count && cursor->remotes[cursor->next_remote % count].id == 0) {
+    ++cursor->next_remote;
+    ++tried;
   }
-  remote.id = parsed->id;
-  if (parsed->batch.size() > batch_bytes_max) {
-    auto repacking = repack(context, std::move(cursor), std::move(reply), "nextBatch", true);
-    co_return co_await repacking;
-  }
-  const std::size_t documents = parsed->batch.count();
-  learn_mean(*cursor, parsed->batch.size(), documents);
-  cursor->documents_returned += documents;
-  ++cursor->batches_returned;
-  std::int64_t client_id = 0;
-  if (parsed->id != 0) {
-    client_id = id;
-    end_cursor(context, context.shared.cursors.check_in(std::move(cursor), steady_ns()), CursorEnd::killed);
-  } else {
-    context.shared.cursors.forget(id);
-  }
-  co_return with_id(std::move(reply), *parsed, client_id);
+  if (tried == count) co_return std::optional<Response>();
+  pass.remote = cursor->next_remote++ % count;
+  auto passing = pass_batch(context, request, cursor, pass);
+  co_return co_await passing;
 }
 
 }  // namespace spillway::exec

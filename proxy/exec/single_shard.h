@@ -28,6 +28,12 @@ Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& re
                                              std::int64_t batch_size,
                                              std::optional<std::int64_t> await_ms);
 
+// A getMore to one shard of a checked-out cursor over several, whose reply becomes the client's next batch, or, with
+// `first`, its first one. REQUIRES cursor->passes_through(). nullopt: what came is little, or must be renamed; it lies in
+// the cursor, which is still checked out. Else the cursor was checked in or ended, and `cursor` is null.
+Task<Result<std::optional<Response>>> pass_one_batch(Context& context, const Request& request, CursorPtr& cursor,
+                                                     std::int64_t batch_size, bool first);
+
 // May this request's reply be cut through? Not with a checksum: it would have to be known before the bytes.
 bool may_stream(const Request& request) noexcept;
 

@@ -148,16 +148,16 @@ Task<Step> pass_head(Relay& relay, const CursorReplyFrame& frame, std::int32_t r
 
 void settle_cursor(Relay& relay, std::int64_t shard_id, bool keep) {
   CursorPtr cursor = std::move(relay.stream.cursor);
-  RemoteCursor& remote = cursor->remotes.front();
-  remote.id = shard_id;
+  cursor->remotes[relay.stream.remote].id = shard_id;
   const std::size_t documents = relay.counter.count();
   cursor->documents_returned += documents;
   ++cursor->batches_returned;
   if (documents > 0) {
     cursor->mean_document_bytes =
         static_cast<double>(relay.stream.batch_bytes) / static_cast<double>(documents);
+    if (cursor->whole_documents) relay.context.document_sizes.learn(cursor->ns, cursor->mean_document_bytes);
   }
-  if (keep && shard_id != 0) {
+  if (keep && !cursor->exhausted()) {
     end_cursor(relay.context, relay.context.shared.cursors.check_in(std::move(cursor), steady_ns()),
                CursorEnd::killed);
     return;
@@ -205,7 +205,7 @@ Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream
                  : step == Step::malformed ? "the shard's batch is malformed"
                                            : "the shard's connection ended");
     context.shared.metrics.stream_failures.add();
-    const std::int64_t shard_id = stream.cursor->remotes.front().id;
+    const std::int64_t shard_id = stream.cursor->remotes[stream.remote].id;
     stream.reply.lease.release();
     settle_cursor(relay, shard_id, false);
     client.reset();
@@ -213,7 +213,9 @@ Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream
   }
   const std::int64_t shard_id = relay.scanner.parts().id;
   stream.reply.lease.release();
-  store_le(frame.after.data() + frame_id_offset(false), shard_id == 0 ? std::int64_t{0} : cursor_id);
+  stream.cursor->remotes[stream.remote].id = shard_id;
+  const bool last = stream.cursor->exhausted();
+  store_le(frame.after.data() + frame_id_offset(false), last ? std::int64_t{0} : cursor_id);
   const bool keep = !relay.client_gone;
   settle_cursor(relay, shard_id, keep);
   if (relay.client_gone) co_return false;

@@ -202,12 +202,13 @@ TEST_CASE("without room in the budget a getMore waits, then says so") {
   SimWorldOptions options = parking_world(&disk);
   options.memory_limit_bytes = 4 * limits::mib;
   SimWorld world(std::move(options));
-  store_documents(world, 30, text_bytes_each);
+  store_documents(world, 30, 40'000);
   auto client = world.client();
   const std::int64_t id = cursor_id(call(world, *client, sorted_find));
   CHECK(is_ok(call(world, *client, get_more(id, 1))));  // both shards' documents wait now
   world.run_for(seconds(12));
-  auto others = world.shared().cursor_memory.try_reserve(4 * limits::mib - 4'000);
+  const std::uint64_t used = world.shared().memory.usage().used_bytes;
+  auto others = world.shared().cursor_memory.try_reserve(4 * limits::mib - used - 4'000);
   REQUIRE(others);
   const auto waiting = start(world, *client, json(get_more(id, 3)));
   world.run_for(seconds(5));

@@ -1,4 +1,6 @@
 // Replies that pass in pieces, and the peers that leave in the middle of them.
+#include <set>
+
 #include "tests/sim/sim_support.h"
 
 namespace spillway::test {
@@ -64,6 +66,43 @@ TEST_CASE("a batch of 16 MB passes in pieces") {
   CHECK(world.shared().metrics.streamed_replies.value() >= 2);
   CHECK(world.shared().reply_memory.usage().peak_bytes < limits::mib);
   CHECK(world.shared().cursor_memory.usage().peak_bytes < limits::mib);
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
+TEST_CASE("an unsorted scan over several shards holds next to nothing") {
+  const bool batch_size_given = GENERATE(false, true);
+  SimWorldOptions options = sharded_world(3, 1000);
+  options.faults.window_bytes = 256 * 1024;
+  options.memory_limit_bytes = 4 * limits::mib;
+  SimWorld world(std::move(options));
+  constexpr int stored = 100;
+  std::set<std::int64_t> left;
+  for (int id = 0; id < stored; ++id) {
+    BsonWriter out;
+    out.append("_id", std::int64_t{id}).append("text", std::string(id % 10 == 0 ? 900'000 : 90'000, 'x'));
+    world.shard(static_cast<std::size_t>(id % 3)).store("app.docs", std::move(out).finish());
+    left.insert(id);
+  }
+  auto client = world.client();
+  const std::string size = batch_size_given ? R"("batchSize": 40,)" : "";
+  BsonDoc reply = call(world, *client, fmt::format(R"({{"find": "docs", "filter": {{}}, {} "$db": "app"}})", size));
+  for (;;) {
+    INFO(to_json(reply).substr(0, 300));
+    REQUIRE(is_ok(reply));
+    for (const BsonDoc& document : batch_of(reply)) {
+      CHECK(left.erase(*document.view()["_id"].to_int64()) == 1);
+    }
+    if (cursor_id(reply) == 0) break;
+    reply = call(world, *client,
+                 fmt::format(R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", {} "$db": "app"}})",
+                             cursor_id(reply), size));
+  }
+  CHECK(left.empty());
+  CHECK(world.shared().metrics.streamed_replies.value() >= 3);
+  CHECK(world.shared().memory.usage().peak_bytes < limits::mib);
+  CHECK(world.shared().memory.usage().refusals == 0);
   client->close();
   world.run_for(seconds(1));
   require_quiet(world);

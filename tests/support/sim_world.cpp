@@ -23,6 +23,11 @@ Task<Result<std::unique_ptr<Transport>>> LateNetwork::connect(std::string host, 
 
 SimWorld::SimWorld(SimWorldOptions options)
     : shared_(std::make_unique<exec::Shared>(options.memory_limit_bytes)) {
+  if (options.memory_limit_bytes != 0) {
+    for (MemoryQueue* queue : {&shared_->request_queue, &shared_->work_queue}) {
+      queue->set_reserves(options.large_reserve_bytes, options.small_reserve_bytes);
+    }
+  }
   std::string yaml = "routing:\n  shards:\n";
   server::WorkerOptions worker_options;
   worker_options.gateway = options.gateway;
@@ -139,6 +144,13 @@ std::vector<std::string> SimWorld::leftovers() {
     const std::uint64_t used = budget->usage().used_bytes;
     if (used != 0)
       found.push_back(fmt::format("{} bytes are reserved for {}", used, budget->name()));
+  }
+  for (const MemoryQueue* queue : {&shared_->request_queue, &shared_->work_queue}) {
+    const MemoryQueueUsage usage = queue->usage();
+    if (usage.large.used_bytes + usage.small.used_bytes != 0)
+      found.push_back(fmt::format("{} bytes of {} are held", usage.large.used_bytes + usage.small.used_bytes,
+                                  usage.large.limit_bytes + usage.small.limit_bytes));
+    if (usage.waiting != 0) found.push_back("somebody waits for memory");
   }
   for (const auto& worker : workers_) {
     if (worker->connections() != 0)

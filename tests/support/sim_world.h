@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "allocator/limits.h"
 #include "proxy/exec/context.h"
 #include "proxy/server/worker.h"
 #include "tests/support/clock_manual.h"
@@ -41,6 +42,9 @@ struct SimWorldOptions {
   std::string routing;  // the YAML under "routing:", without "shards"
   FaultOptions faults;
   std::uint64_t memory_limit_bytes = 0;
+  // With a limit: what MemoryQueue keeps beside it.
+  std::uint64_t large_reserve_bytes = 4 * limits::kib;
+  std::uint64_t small_reserve_bytes = 256 * limits::kib;
   std::int64_t cursor_timeout_ms = 600'000;
   shard::GatewayOptions gateway;  // its shards are filled in
   // Set: idle cursors' documents are parked, in the file that it makes or, without one, in memory.
