@@ -9,6 +9,9 @@ namespace {
 
 constexpr std::array<std::string_view, 4> choice_names = {"auto", "jemalloc", "tcmalloc", "system"};
 
+// What a heavy second weighs beside the next one: two fifths are left after a minute.
+constexpr double fading = 0.985;
+
 std::uint64_t difference(std::uint64_t now, std::uint64_t before) noexcept {
   return now > before ? now - before : 0;
 }
@@ -58,9 +61,10 @@ void AllocatorPolicy::measure(const PolicySample& sample) noexcept {
   // With tcmalloc there are no faults to measure: what jemalloc's time has shown stands.
   if (heavy && heap_ == "jemalloc" && cpu_ns > 0) {
     const auto faults = static_cast<double>(difference(sample.page_faults, last_->page_faults));
-    const double share = std::min(1.0, faults * rule_.fault_cost_ns / cpu_ns);
-    inputs_.fault_cpu_share =
-        inputs_.fault_cpu_share > 0 ? 0.8 * inputs_.fault_cpu_share + 0.2 * share : share;
+    // Of sums: faults come in bursts, after each of jemalloc's releases.
+    heavy_fault_ns_ = fading * heavy_fault_ns_ + faults * rule_.fault_cost_ns;
+    heavy_cpu_ns_ = fading * heavy_cpu_ns_ + cpu_ns;
+    inputs_.fault_cpu_share = std::min(1.0, heavy_fault_ns_ / heavy_cpu_ns_);
   }
 }
 
@@ -77,7 +81,12 @@ std::string_view AllocatorPolicy::wanted(const PolicySample& sample, std::string
     return heap_.empty() ? "jemalloc" : heap_;
   }
   if (inputs_.free_share < rule_.tight_share) {
+    tight_ns_ = sample.now_ns;
     reason = describe("memory is tight", inputs_);
+    return "jemalloc";
+  }
+  if (tight_ns_ && sample.now_ns - *tight_ns_ < rule_.calm_ns) {
+    reason = describe("memory was tight", inputs_);
     return "jemalloc";
   }
   if (!heavy_mostly_ && !plenty_) {

@@ -39,9 +39,10 @@ struct PolicyRule {
   std::uint64_t heavy_bytes_per_s = 16 << 20;  // a second that takes more is one of heavy scans
   double heavy_share_enter = 0.5, heavy_share_leave = 0.25;   // of the last minute's seconds
   double plenty_share_enter = 0.6, plenty_share_leave = 0.4;  // of the limit, free
-  double tight_share = 0.15;    // less of the limit free: jemalloc, whatever the load
-  double benefit_least = 0.02;  // of the CPU that page faults cost
-  double fault_cost_ns = 500;   // of one page; measured at start
+  double tight_share = 0.15;              // less of the limit free: jemalloc, whatever the load,
+  std::int64_t calm_ns = 60'000'000'000;  // and for so long after
+  double benefit_least = 0.02;            // of the CPU that page faults cost
+  double fault_cost_ns = 500;             // of one page; measured at start
 };
 
 // What the last decision was made of; shares are of 1.
@@ -92,7 +93,9 @@ class AllocatorPolicy {
   std::optional<PolicySample> last_;
   std::array<bool, window> heavy_{};
   std::size_t next_ = 0;
+  double heavy_fault_ns_ = 0, heavy_cpu_ns_ = 0;  // of heavy seconds under jemalloc, fading
   std::int64_t first_ns_ = 0;
+  std::optional<std::int64_t> tight_ns_;  // the last sample that was
   std::string_view heap_;
   std::string reason_;
   bool plenty_ = false, heavy_mostly_ = false;

@@ -83,8 +83,9 @@ std::optional<LoadOptions> parse_load_options(int argc, char** argv, int& exit_c
                  "the moment at which each was due");
   app.add_flag("--closed", closed, "closed loop: the next operation follows the last one's answer");
   app.add_option("--scan-mb-per-s", options.scan_mb_per_s, "pace of all scans together");
-  app.add_option("--scans-each", options.scans_each,
-                 "complete scans of each connection; the run ends with the last, or with --duration")
+  app.add_option(
+         "--scans-each", options.scans_each,
+         "complete scans of each connection; the run ends with the last, or with --duration")
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--hold", options.hold_s, "seconds that each scan waits after its first batch")
       ->check(CLI::Range(0.0, 86'400.0));

@@ -115,7 +115,8 @@ void ReplyReader::note_top(const Field& field) {
   if (field.name == "errorLabels" && field.is_array()) {
     FieldWalk walk(field.value);
     while (const auto label = walk.next()) {
-      summary_.labels += (summary_.labels.empty() ? "" : ",") + std::string(label->text().value_or("?"));
+      summary_.labels +=
+          (summary_.labels.empty() ? "" : ",") + std::string(label->text().value_or("?"));
     }
   }
   if (field.name != "writeErrors" && field.name != "writeConcernError") return;

@@ -7,7 +7,6 @@ from bench_tools import Client, Closed, bson, op_msg, values
 
 SNAPPY, ZLIB, ZSTD = 1, 2, 3
 NAMES = {SNAPPY: "snappy", ZLIB: "zlib", ZSTD: "zstd"}
-MESSAGE_BYTES_MAX = 48_000_000
 HEADER_BYTES = 16
 
 
@@ -71,17 +70,17 @@ def packed(compressor, data):
     return {SNAPPY: snappy_literal, ZLIB: zlib.compress, ZSTD: zstd_raw}[compressor](data)
 
 
-def bombs():
-    """(name, message): none of them is a command, each asks for a lot."""
-    largest = MESSAGE_BYTES_MAX - HEADER_BYTES
+def bombs(message_bytes_max):
+    """(name, message): none of them is a command, each asks for as much as a message may have."""
+    largest = message_bytes_max - HEADER_BYTES
     for compressor, name in NAMES.items():
         small, large = zeros(compressor, 100), zeros(compressor, largest)
         yield f"{name}: declares 2 GiB", compressed(compressor, 0x7fffffff, small)
         yield f"{name}: declares less than nothing", compressed(compressor, -1, small)
         yield f"{name}: declares one byte too many", compressed(compressor, largest + 1, large)
-        yield f"{name}: inflates to 48 MB of zeros as declared", compressed(compressor, largest, large)
-        yield f"{name}: inflates to 48 MB, declares 100 bytes", compressed(compressor, 100, large)
-        yield f"{name}: inflates to 100 bytes, declares 48 MB", compressed(compressor, largest, small)
+        yield f"{name}: inflates to the largest message, of zeros, as declared", compressed(compressor, largest, large)
+        yield f"{name}: inflates to the largest message, declares 100 bytes", compressed(compressor, 100, large)
+        yield f"{name}: inflates to 100 bytes, declares the largest message", compressed(compressor, largest, small)
         yield f"{name}: ends in the middle", compressed(compressor, largest, large[:len(large) // 2])
         yield f"{name}: no payload", compressed(compressor, largest, b"")
         inner = compressed(compressor, largest, large)

@@ -1,0 +1,86 @@
+"""Line plots as SVG, written directly: panels below one another with a common time axis each."""
+
+import html
+import math
+
+WIDTH, PANEL_HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 900, 190, 56, 150, 30, 34
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#999999")
+POINTS_MAX = 1200  # of a line; more are thinned out to the least and greatest of each stretch
+
+
+class Panel:
+    """`lines`: {name: [(x, y)]}; `marks`: [(x, text)] vertical; `levels`: [(y, text)] horizontal."""
+
+    def __init__(self, title, lines, marks=(), levels=()):
+        self.title, self.lines, self.marks, self.levels = title, lines, marks, levels
+
+
+def thinned(points):
+    if len(points) <= POINTS_MAX:
+        return points
+    stretch, out = math.ceil(len(points) * 2 / POINTS_MAX), []
+    for at in range(0, len(points), stretch):
+        part = points[at:at + stretch]
+        out += sorted({min(part, key=lambda p: p[1]), max(part, key=lambda p: p[1])})
+    return out
+
+
+def step_of(span):
+    """A round distance of about a fifth of `span`."""
+    raw = max(span, 1e-9) / 5
+    unit = 10 ** math.floor(math.log10(raw))
+    return next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= raw)
+
+
+def text(x, y, what, size=11, anchor="start", color="#333"):
+    return (f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" '
+            f'fill="{color}">{html.escape(str(what))}</text>')
+
+
+def line(x1, y1, x2, y2, color, dashes=""):
+    dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{color}"{dashed}/>'
+
+
+def draw(panel, top, x_title, y_title):
+    points = [p for series in panel.lines.values() for p in series] or [(0, 0)]
+    x0, x1 = min(p[0] for p in points), max(max(p[0] for p in points), 1e-9)
+    y1 = max([p[1] for p in points] + [y for y, _ in panel.levels] + [1e-9]) * 1.05
+    left, right, up, down = LEFT, WIDTH - RIGHT, top + TOP, top + PANEL_HEIGHT - BOTTOM
+
+    def at(x, y):
+        return (left + (x - x0) / max(x1 - x0, 1e-9) * (right - left), down - y / y1 * (down - up))
+
+    out = [text(left, top + 16, panel.title, 13)]
+    for count in range(int(y1 / step_of(y1)) + 1):
+        y = count * step_of(y1)
+        out += [line(left, at(0, y)[1], right, at(0, y)[1], "#e5e5e5"),
+                text(left - 6, at(0, y)[1] + 4, f"{y:g}", 10, "end")]
+    for count in range(math.ceil(x0 / step_of(x1 - x0)), int(x1 / step_of(x1 - x0)) + 1):
+        x = count * step_of(x1 - x0)
+        out += [line(at(x, 0)[0], down, at(x, 0)[0], down + 4, "#999"),
+                text(at(x, 0)[0], down + 15, f"{x:g}", 10, "middle")]
+    out += [text(right, down + 28, x_title, 10, "end"), text(left - 50, up - 8, y_title, 10)]
+    for x, what in panel.marks:
+        out += [line(at(x, 0)[0], up, at(x, 0)[0], down, "#bbb", "3 3"),
+                text(at(x, 0)[0] + 3, up + 9, what, 9, color="#777")]
+    for y, what in panel.levels:
+        out += [line(left, at(0, y)[1], right, at(0, y)[1], "#c00", "6 3"),
+                text(right + 6, at(0, y)[1] + 4, what, 10, color="#c00")]
+    for number, (name, series) in enumerate(panel.lines.items()):
+        color = COLORS[number % len(COLORS)]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*p) for p in thinned(series)))
+        out += [f'<polyline fill="none" stroke="{color}" stroke-width="1.4" points="{path}"/>',
+                line(right + 6, up + 26 + 15 * number, right + 22, up + 26 + 15 * number, color),
+                text(right + 26, up + 30 + 15 * number, name, 10)]
+    return out
+
+
+def write_svg(path, panels, x_title="s", y_title="MiB"):
+    height = PANEL_HEIGHT * len(panels) + 6
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
+           f'viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">',
+           f'<rect width="{WIDTH}" height="{height}" fill="white"/>']
+    for number, panel in enumerate(panels):
+        out += draw(panel, number * PANEL_HEIGHT, x_title, y_title)
+    path.write_text("\n".join(out + ["</svg>"]) + "\n")
