@@ -60,6 +60,7 @@ class MemoryQueue {
     std::uint64_t number_;
   };
 
+  bool somebody_waits() const noexcept { return first_.load(std::memory_order_relaxed) != 0; }
   // Somebody gave up.
   void count_in_vain() noexcept { in_vain_.fetch_add(1, std::memory_order_relaxed); }
   MemoryQueueUsage usage() const;

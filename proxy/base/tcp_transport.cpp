@@ -70,6 +70,8 @@ class TcpTransport final : public Transport, private Poller::Socket {
 
   Loop& loop() noexcept override { return loop_; }
 
+  void set_receive_buffer(int bytes) override { set_option(socket_.get(), SOL_SOCKET, SO_RCVBUF, bytes); }
+
   bool peer_hung_up() const noexcept override {
     pollfd one{socket_.get(), POLLRDHUP, 0};
     return ::poll(&one, 1, 0) > 0 && (one.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0;

@@ -157,7 +157,6 @@ Task<std::optional<Error>> ask_about_unseen(Context& context, Client& client, co
 
 Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const Request& request,
                                          const AggregateArguments& aggregate, const catalog::ShardSet& shards) {
-  if (auto refused = refuse_new_cursor(context)) co_return *std::move(refused);
   if (auto valid = aggregate.pipeline.validate(); valid.has_error()) co_return valid.error();
   auto divided = pipeline::split(aggregate.pipeline, {aggregate.let});
   if (divided.has_error()) co_return divided.error();
@@ -183,6 +182,9 @@ Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const
     cursor->batch_size = aggregate.batch_size;
   } else {
     cursor->stage = std::make_unique<PipelineStage>(std::move(divided->merge), context.shared.cursor_memory);
+  }
+  if (!cursor->passes_through()) {
+    if (auto refused = refuse_new_cursor(context)) co_return *std::move(refused);
   }
   const BsonDoc body = scatter_command(request, aggregate, divided->shard_part, divided->window_only);
   auto opening = open_remotes(context, request, *cursor, shards, body);

@@ -268,7 +268,6 @@ Task<Result<Response>> pass_first_batch(Context& context, const Request& request
 
 Task<Result<Response>> find_on_many(Context& context, Client& client, const Request& request,
                                     const FindArguments& find, const catalog::ShardSet& shards) {
-  if (auto refused = refuse_new_cursor(context)) co_return *std::move(refused);
   CursorPtr cursor = make_cursor(client, request, find.collection);
   cursor->no_timeout = find.no_cursor_timeout;
   cursor->allow_partial = find.allow_partial;
@@ -290,6 +289,9 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
   if (find.tailable) {
     co_return Error(ErrorCode::illegal_operation,
                     "tailable cursors are not possible on a sharded collection");
+  }
+  if (!cursor->passes_through()) {
+    if (auto refused = refuse_new_cursor(context)) co_return *std::move(refused);
   }
   cursor->whole_documents = find.projection.empty();
   const std::int64_t asked = opening_batch_size(context, find, *cursor, shards.size());

@@ -293,8 +293,18 @@ Task<Result<std::optional<Response>>> pass_batch(Context& context, const Request
   options.interrupt = request.interrupt;
   options.stream = may_stream(request);
   options.bulk = true;
+  Buffer room;
+  if (is_scarce(context)) {
+    auto taking = take_buffer(context, request, context.shared.reply_memory, limits::reply_complete_bytes_max,
+                              "a shard's batch");
+    auto taken = co_await taking;
+    if (taken.has_error()) co_return fail_pass(context, cursor, taken.error());
+    room = *std::move(taken);
+    options.room = &room;
+  }
   auto call = context.gateway.call(remote.shard, shard::Command::of_body(body), options);
   auto answered = co_await call;
+  room.reset();
   if (answered.has_error()) co_return fail_pass(context, cursor, answered.error());
   shard::Reply reply = *std::move(answered);
   if (reply.streaming()) {

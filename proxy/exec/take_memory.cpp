@@ -11,8 +11,8 @@ namespace spillway::exec {
 
 namespace {
 
-// A client that hears nothing for longer had better try again.
-constexpr Duration wait_max = std::chrono::seconds(10);
+// What is under way is worth waiting for: a getMore cannot be tried again.
+constexpr Duration wait_max = std::chrono::seconds(30);
 
 std::function<bool()> not_interrupted(const Request& request) {
   return [interrupt = request.interrupt] {
@@ -60,11 +60,18 @@ Task<Result<Reservation>> take_reservation(Context& context, const Request& requ
   co_return *std::move(taken);
 }
 
+bool is_scarce(const Context& context) noexcept {
+  if (context.shared.pressure.at_least(PressureLevel::tight)) return true;
+  // The level is sampled, and a crowd is faster.
+  const BudgetUsage usage = context.shared.memory.usage();
+  return usage.limit_bytes != 0 && usage.used_bytes > usage.limit_bytes / 2;
+}
+
 std::optional<Error> refuse_new_cursor(Context& context) {
   if (!context.shared.pressure.at_least(PressureLevel::critical)) return std::nullopt;
   context.shared.metrics.cursors_refused.add();
   Error error(ErrorCode::ingress_request_rate_limit_exceeded,
-              "memory is short: no cursor over several shards is opened now; try again later");
+              "memory is short: no cursor that merges several shards is opened now; try again later");
   error.labels = {"SystemOverloadedError", "RetryableError"};
   return error;
 }

@@ -18,6 +18,10 @@ Task<Result<Reservation>> take_reservation(Context& context, const Request& requ
                                            MemoryBudget& budget, std::size_t bytes,
                                            std::string_view what);
 
+// Is memory so short that room for a reply had better be taken before it is asked for? A getMore whose reply finds none
+// has lost documents.
+bool is_scarce(const Context& context) noexcept;
+
 // Memory is critical: a cursor that would buffer batches of several shards is not opened.
 std::optional<Error> refuse_new_cursor(Context& context);
 

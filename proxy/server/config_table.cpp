@@ -147,11 +147,11 @@ constexpr std::array keys = {
          .type = ValueType::size,
          .unit = "bytes",
          .preset = "auto",
-         .range = "auto, unlimited, 1% to 100%, or at least 80MiB (units KiB, MiB, GiB, TiB)",
+         .range = "auto, unlimited, 1% to 100%, or at least 88MiB (units KiB, MiB, GiB, TiB)",
          .min = memory_limit_bytes_min,
          .meaning =
-             "What the process may take. Of it, its memory at the start and a tenth for the heaps "
-             "are set aside; the rest is for what clients send and ask for, two of the largest "
+             "What the process and its sockets may take. Of it, its memory at the start, a tenth "
+             "for the heaps and an eighth for sockets are set aside; the rest is for what clients send and ask for, two of the largest "
              "messages of it for those who have waited longest. auto is half of the cgroup's "
              "limit, or a quarter of the machine's memory without one; a percentage is of the "
              "same."}),

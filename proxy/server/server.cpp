@@ -158,24 +158,28 @@ void start_memory_layer(exec::Shared& shared, const Config& config, std::uint64_
   if (error) throw std::runtime_error("memory.allocator: " + *error);
 }
 
-// What clients may make the proxy hold: the limit without what it takes by itself, and a tenth for what heaps round up
-// and keep. Returns the line for the log.
+// What clients may make the proxy hold: the limit without what it takes by itself, a tenth for what heaps round up and
+// keep, and an eighth for the kernel's socket buffers. Returns the line for the log.
 std::string divide_memory(exec::Shared& shared, std::uint64_t limit_bytes, std::size_t workers) {
   constexpr std::uint64_t heap_share = 10;
+  constexpr std::uint64_t socket_share = 8;
   constexpr std::uint64_t worker_bytes = 512 * limits::kib;  // stack, loop, scratch: about to be made
   const std::uint64_t base = process_resident_bytes() + workers * worker_bytes;
   shared.facts.base_bytes = base;
   if (limit_bytes == 0) return "no memory limit";
   const std::uint64_t heap = limit_bytes / heap_share;
-  const std::uint64_t payload = limit_bytes > base + heap ? limit_bytes - base - heap : 1;
+  const std::uint64_t sockets = limit_bytes / socket_share;
+  const std::uint64_t aside = base + heap + sockets;
+  const std::uint64_t payload = limit_bytes > aside ? limit_bytes - aside : 1;
   if (const auto refusal = shared.divide_memory(payload)) {
     throw std::runtime_error(fmt::format("memory.limit of {} MiB is too small: without {} MiB that the proxy takes by "
-                                         "itself and {} MiB for its heaps, {}",
-                                         limit_bytes / limits::mib, base / limits::mib, heap / limits::mib, *refusal));
+                                         "itself, {} MiB for its heaps and {} MiB for sockets, {}",
+                                         limit_bytes / limits::mib, base / limits::mib, heap / limits::mib,
+                                         sockets / limits::mib, *refusal));
   }
-  return fmt::format("of memory.limit, {} MiB are for what clients send and ask for ({} MiB base, {} MiB for the heaps); "
-                     "messages may have {} MiB",
-                     payload / limits::mib, base / limits::mib, heap / limits::mib,
+  return fmt::format("of memory.limit, {} MiB are for what clients send and ask for ({} MiB base, {} MiB for the heaps, {} for "
+                     "sockets); messages may have {} MiB",
+                     payload / limits::mib, base / limits::mib, heap / limits::mib, sockets / limits::mib,
                      shared.message_bytes_max / limits::mib);
 }
 
@@ -201,6 +205,7 @@ int run_server(ServerOptions options) {
   shared.spill = open_spill_store(options.config.spill, shared.spill_memory);
   WorkerOptions worker_options;
   worker_options.gateway = gateway_options(options.config, *options.routing);
+  worker_options.socket_buffers = socket_buffers(memory == UINT64_MAX ? 0 : memory);
   worker_options.compressors = wire::parse_list(options.config.net.compressors);
   // Before there are workers to end: an address in use is the commonest reason not to start.
   Listener listener(main_loop, shared, listen_addresses(options.config.net), options.config.net.port,

@@ -29,6 +29,9 @@ constexpr Duration room_wait_max = std::chrono::seconds(5);
 // least so many bytes a second.
 constexpr Duration sender_patience = std::chrono::seconds(30);
 constexpr std::size_t sender_bytes_per_second_min = 16 * limits::kib;
+// While others wait for memory, a sender has less time: it must send this much in each such time.
+constexpr Duration contended_patience = std::chrono::seconds(2);
+constexpr std::size_t contended_bytes_min = 32 * limits::kib;
 // What of a message tells whether it wants an answer: header and flags.
 constexpr std::size_t flags_end = limits::message_header_bytes + 4;
 
@@ -221,26 +224,51 @@ Task<Session::Admission> Session::refuse_message(std::size_t message_bytes, Byte
 }
 
 Task<bool> Session::read_rest(std::size_t message_bytes) {
-  const TimePoint end = Clock::now() + sender_patience +
-                        std::chrono::seconds(message_bytes / sender_bytes_per_second_min);
+  const SocketBuffers& sockets = environment_.socket_buffers;
+  const bool large = sockets.client_receive_bytes > 0 &&
+                     message_bytes > static_cast<std::size_t>(sockets.client_receive_bytes);
+  if (large) transport_->set_receive_buffer(sockets.client_receive_large_bytes);
+  auto receiving = receive_rest(message_bytes);
+  const bool received = co_await receiving;
+  if (large && received) transport_->set_receive_buffer(sockets.client_receive_bytes);
+  co_return received;
+}
+
+Task<bool> Session::receive_rest(std::size_t message_bytes) {
+  const MemoryQueue& queue = environment_.context.shared.request_queue;
+  TimePoint now = Clock::now();
+  const TimePoint end = now + sender_patience + std::chrono::seconds(message_bytes / sender_bytes_per_second_min);
+  TimePoint last_heard = now;
+  TimePoint window_start = now;
+  std::size_t window_bytes = 0;
   while (message_.size() < message_bytes) {
     const IoResult got = transport_->try_read(message_.free_space().first(message_bytes - message_.size()));
     if (got.ok()) {
       message_.set_size(message_.size() + got.bytes);
+      window_bytes += got.bytes;
+      last_heard = time_point_never;  // now; the clock is asked when there is nothing to do
       continue;
     }
     if (!got.would_block()) co_return false;
-    ReadyWait readable(*transport_, Transport::Direction::read, std::min(end, Clock::now() + sender_patience));
-    const bool ready = co_await readable;
-    if (ready) continue;
-    if (readable.timed_out()) {
-      log::info("connection {} from {} closed: it stopped {} bytes into a message of {}", client_.connection_id,
-                client_.peer, message_.size(), message_bytes);
-      environment_.context.shared.metrics.senders_stopped.add();
+    now = Clock::now();
+    if (last_heard == time_point_never) last_heard = now;
+    if (now - window_start >= contended_patience) {
+      if (window_bytes < contended_bytes_min && queue.somebody_waits()) break;
+      window_start = now;
+      window_bytes = 0;
     }
-    co_return false;
+    const TimePoint patience_end = std::min(end, last_heard + sender_patience);
+    if (now >= patience_end) break;
+    ReadyWait readable(*transport_, Transport::Direction::read,
+                       std::min(patience_end, window_start + contended_patience));
+    const bool ready = co_await readable;
+    if (!ready && !readable.timed_out()) co_return false;
   }
-  co_return true;
+  if (message_.size() == message_bytes) co_return true;
+  log::info("connection {} from {} closed: it stopped {} bytes into a message of {}", client_.connection_id,
+            client_.peer, message_.size(), message_bytes);
+  environment_.context.shared.metrics.senders_stopped.add();
+  co_return false;
 }
 
 Task<bool> Session::decompress() {

@@ -15,6 +15,7 @@
 #include "proxy/base/transport.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/context.h"
+#include "proxy/server/socket_buffers.h"
 #include "proxy/wire/compression.h"
 #include "proxy/wire/message.h"
 #include "proxy/wire/op_msg.h"
@@ -26,6 +27,7 @@ struct SessionEnvironment {
   exec::Context& context;
   MutableBytes scratch;                        // for first reads; content is lost at the next suspension
   std::span<const wire::Compressor> compressors;  // enabled towards clients
+  SocketBuffers socket_buffers;
 };
 
 class Session {
@@ -55,6 +57,7 @@ class Session {
   Task<Admission> wait_for_room(std::size_t message_bytes, Bytes have);
   Task<Admission> refuse_message(std::size_t message_bytes, Bytes have, Error why);
   Task<bool> read_rest(std::size_t message_bytes);
+  Task<bool> receive_rest(std::size_t message_bytes);
   Task<bool> decompress();
   Task<bool> handle_message();
   Task<bool> handle_op_msg();

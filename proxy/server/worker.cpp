@@ -24,11 +24,11 @@ Worker::Worker(std::size_t index, exec::Shared& shared, const WorkerOptions& opt
       drive_(drive),
       loop_(drive),
       pump_(loop_),
-      network_(network ? std::move(network) : std::make_unique<TcpNetwork>(loop_, TcpOptions{})),
+      network_(network ? std::move(network) : std::make_unique<TcpNetwork>(loop_, options.socket_buffers.shard_socket())),
       gateway_(shard::make_gateway(loop_, *network_, shared.reply_memory, options_.gateway)),
       context_{loop_, pump_, *gateway_, shared, index, {}},
       scratch_(std::make_unique<std::uint8_t[]>(scratch_bytes)),
-      environment_{context_, {scratch_.get(), scratch_bytes}, options_.compressors} {}
+      environment_{context_, {scratch_.get(), scratch_bytes}, options_.compressors, options_.socket_buffers} {}
 
 Worker::~Worker() = default;
 
@@ -43,7 +43,7 @@ void Worker::adopt(FileDescriptor client, std::int64_t connection_id) {
   connections_.fetch_add(1, std::memory_order_relaxed);
   loop_.post([this, client = std::move(client), connection_id]() mutable {
     connections_.fetch_sub(1, std::memory_order_relaxed);  // serve() counts it from now on
-    auto transport = adopt_tcp_transport(loop_, std::move(client), options_.client_socket);
+    auto transport = adopt_tcp_transport(loop_, std::move(client), options_.socket_buffers.client_socket());
     if (transport) serve(std::move(transport), connection_id);
   });
 }

@@ -12,13 +12,14 @@
 #include "proxy/base/tcp_transport.h"
 #include "proxy/exec/context.h"
 #include "proxy/server/session.h"
+#include "proxy/server/socket_buffers.h"
 
 namespace spillway::server {
 
 struct WorkerOptions {
   shard::GatewayOptions gateway;
   std::vector<wire::Compressor> compressors;
-  TcpOptions client_socket;
+  SocketBuffers socket_buffers;
 };
 
 class Worker {

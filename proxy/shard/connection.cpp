@@ -343,7 +343,8 @@ Result<Reply> Connection::finish_reply(Buffer bytes, const Incoming& incoming, M
   return reply;
 }
 
-Task<Result<Reply>> Connection::receive(MemoryBudget& budget, bool stream, TimePoint deadline) {
+Task<Result<Reply>> Connection::receive(MemoryBudget& budget, bool stream, TimePoint deadline,
+                                        Buffer* room) {
   SPILLWAY_CHECK(awaiting_reply_);
   Incoming incoming;
   std::array<std::uint8_t, start_bytes> early;  // what came before the start was complete
@@ -369,7 +370,10 @@ Task<Result<Reply>> Connection::receive(MemoryBudget& budget, bool stream, TimeP
   // No suspension since the read: the bytes are still in the scratch.
   const Bytes start = receive_scratch().first(have);
   Result<Buffer> started = Buffer();
-  if (auto buffer = allocate_now(budget, incoming.wanted_bytes)) {
+  if (room != nullptr && *room && room->capacity() >= incoming.wanted_bytes) {
+    room->append(start.data(), start.size());
+    started = std::move(*room);
+  } else if (auto buffer = allocate_now(budget, incoming.wanted_bytes)) {
     buffer->append(start.data(), start.size());
     started = *std::move(buffer);
   } else {

@@ -40,7 +40,8 @@ class Connection : public boost::intrusive::list_base_hook<
   // Errors: HostUnreachable(6), MaxTimeMSExpired(50) at the deadline, ProtocolError(17),
   // ChecksumMismatch(288), memory_refused() (base/memory_wait.h), or what fail() was given. After an error the
   // connection is broken.
-  Task<Result<Reply>> receive(MemoryBudget& budget, bool stream, TimePoint deadline);
+  // `room`: is taken instead of asking the budget, if it is large enough.
+  Task<Result<Reply>> receive(MemoryBudget& budget, bool stream, TimePoint deadline, Buffer* room = nullptr);
 
   // The rest of a streaming reply, as the socket gives it; never reads past the message's end.
   // REQUIRES remaining() > 0.

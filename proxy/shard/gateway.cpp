@@ -178,7 +178,7 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
       if (!sent) {
         ended = broken(shard, *std::move(leased), connection.failure());
       } else {
-        auto receiving = connection.receive(*options.budget, options.stream, options.deadline);
+        auto receiving = connection.receive(*options.budget, options.stream, options.deadline, options.room);
         auto received = co_await receiving;
         if (received.has_value() && leaves_as_it_is(*received, *leased)) co_return *std::move(received);
         ended = received.has_error() ? broken(shard, *std::move(leased), std::move(received.error()))

@@ -70,6 +70,7 @@ struct CallOptions {
   RetryPolicy retry = RetryPolicy::none;
   TimePoint deadline = time_point_never;  // maxTimeMS; a long query alone is never cut
   MemoryBudget* budget = nullptr;         // pays for the reply. REQUIRED
+  Buffer* room = nullptr;                 // taken for the reply, if it is large enough; outlives the call
   Interrupt* interrupt = nullptr;  // may end the call; outlives it
   bool stream = false;  // a reply over reply_complete_bytes_max may come as a stream
   bool bulk = false;  // a getMore or scan: must not take the connections kept for point operations

@@ -23,7 +23,7 @@ def payload(number):
 
 
 @contextlib.contextmanager
-def spilling_proxy(binary, shard_set, folder, limit="80MiB"):
+def spilling_proxy(binary, shard_set, folder, limit="64MiB"):
     config = {"routing": routing([shard.uri for shard in shard_set]),
               "memory": {"limit": "256MiB",
                          "spill": {"path": str(folder), "limit": limit, "idleMillis": 200}}}
@@ -98,10 +98,13 @@ def test_nothing_is_left_behind_by_a_crash(binary, shard_set, tmp_path):
     folder.mkdir()
     free_before = os.statvfs(folder).f_bavail
     with spilling_proxy(binary, shard_set, folder) as (proxy, client):
-        cursor = fill(client).find(sort=[("_id", pymongo.ASCENDING)], batch_size=80)
-        next(cursor)
+        collection = fill(client)
+        cursors = [collection.find(sort=[("_id", pymongo.ASCENDING)], batch_size=80)
+                   for _ in range(6)]
+        for cursor in cursors:
+            next(cursor)
         spilled = wait_for(client, is_spilled, "the spilling")
-        assert spilled["spill"]["diskBytes"] > 4 << 20
+        assert spilled["spill"]["diskBytes"] > 2 << 20
         assert os.listdir(folder) == []
         process = proxy.process
         proxy.process = None  # its end is not a clean one
@@ -114,20 +117,23 @@ def test_nothing_is_left_behind_by_a_crash(binary, shard_set, tmp_path):
 def test_a_full_disk_loses_no_document(binary, shard_set, tmp_path):
     folder = tmp_path / "small"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)],
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)],
                              capture_output=True, text=True)
     if mounted.returncode != 0:
         pytest.skip(f"no small file system can be mounted: {mounted.stderr.strip()}")
     try:
         with spilling_proxy(binary, shard_set, folder) as (proxy, client):
-            cursor = fill(client).find(sort=[("_id", pymongo.DESCENDING)], batch_size=40)
-            seen = [next(cursor)["_id"]]
+            collection = fill(client)
+            cursors = [collection.find(sort=[("_id", pymongo.DESCENDING)], batch_size=40)
+                       for _ in range(6)]
+            seen = [[next(cursor)["_id"]] for cursor in cursors]
             memory = wait_for(client, lambda m: m["spill"]["writeErrors"] > 0, "the full disk")
             assert memory["spill"]["onTmpfs"]
-            for document in cursor:
-                assert document["p"] == payload(document["_id"] // 3)
-                seen.append(document["_id"])
-            assert seen == [3 * n for n in reversed(range(DOCUMENTS))]
+            for cursor, ids in zip(cursors, seen):
+                for document in cursor:
+                    assert document["p"] == payload(document["_id"] // 3)
+                    ids.append(document["_id"])
+                assert ids == [3 * n for n in reversed(range(DOCUMENTS))]
             assert "is a tmpfs" in proxy.log_path.read_text()
     finally:
         subprocess.run(["umount", str(folder)], check=True)
