@@ -8,7 +8,12 @@ void MemoryQueue::set_reserves(std::uint64_t large_bytes, std::uint64_t small_by
   has_reserve_ = large_bytes != 0 && small_bytes != 0;
 }
 
-MemoryQueue::Place::Place(MemoryQueue& queue) : queue_(queue) {
+MemoryQueue::Place::Place(MemoryQueue& queue, bool in_line) : queue_(queue) {
+  queue_.waits_.fetch_add(1, std::memory_order_relaxed);
+  if (!in_line) {
+    queue_.outside_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
   const std::lock_guard lock(queue_.mutex_);
   number_ = queue_.next_++;
   queue_.waiting_.insert(queue_.waiting_.end(), number_);
@@ -16,6 +21,10 @@ MemoryQueue::Place::Place(MemoryQueue& queue) : queue_(queue) {
 }
 
 MemoryQueue::Place::~Place() {
+  if (!in_line()) {
+    queue_.outside_.fetch_sub(1, std::memory_order_relaxed);
+    return;
+  }
   const std::lock_guard lock(queue_.mutex_);
   queue_.waiting_.erase(number_);
   queue_.first_.store(queue_.waiting_.empty() ? 0 : *queue_.waiting_.begin(),
@@ -27,8 +36,9 @@ MemoryQueueUsage MemoryQueue::usage() const {
   {
     const std::lock_guard lock(mutex_);
     usage.waiting = waiting_.size();
-    usage.waits = next_ - 1;
   }
+  usage.waiting += outside_.load(std::memory_order_relaxed);
+  usage.waits = waits_.load(std::memory_order_relaxed);
   usage.in_vain = in_vain_.load(std::memory_order_relaxed);
   usage.large = large_.usage();
   usage.small = small_.usage();

@@ -49,18 +49,25 @@ class MemoryQueue {
   // One who waits; leaves the queue when destroyed. The queue outlives it.
   class [[nodiscard]] Place {
    public:
-    explicit Place(MemoryQueue& queue);
+    // `in_line`: false for what the reserve could never hold, which is counted, but in nobody's way.
+    explicit Place(MemoryQueue& queue, bool in_line = true);
     Place(const Place&) = delete;
     Place& operator=(const Place&) = delete;
     ~Place();
-    bool first() const noexcept { return queue_.first_.load(std::memory_order_acquire) == number_; }
+    bool in_line() const noexcept { return number_ != 0; }
+    bool first() const noexcept {
+      return in_line() && queue_.first_.load(std::memory_order_acquire) == number_;
+    }
 
    private:
     MemoryQueue& queue_;
-    std::uint64_t number_;
+    std::uint64_t number_ = 0;  // 0: outside the line
   };
 
-  bool somebody_waits() const noexcept { return first_.load(std::memory_order_relaxed) != 0; }
+  bool somebody_waits() const noexcept {
+    return first_.load(std::memory_order_relaxed) != 0 ||
+           outside_.load(std::memory_order_relaxed) != 0;
+  }
   // Somebody gave up.
   void count_in_vain() noexcept { in_vain_.fetch_add(1, std::memory_order_relaxed); }
   MemoryQueueUsage usage() const;
@@ -70,6 +77,8 @@ class MemoryQueue {
   std::set<std::uint64_t> waiting_;  // numbers, rising
   std::uint64_t next_ = 1;
   std::atomic<std::uint64_t> first_{0};  // 0: nobody waits
+  std::atomic<std::uint64_t> outside_{0};
+  std::atomic<std::uint64_t> waits_{0};
   std::atomic<std::uint64_t> in_vain_{0};
   bool has_reserve_ = false;
   MemoryBudget large_;

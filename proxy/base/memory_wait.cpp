@@ -44,16 +44,15 @@ Task<std::optional<T>> wait_for(Loop& loop, MemoryBudget& budget, std::size_t by
   MemoryQueue* const queue = budget.queue();
   if (queue == nullptr || !could_ever_fit(budget, bytes)) co_return std::nullopt;
   // What the reserve could never hold does not stand in the way of what it can.
-  std::optional<MemoryQueue::Place> place;
-  if (bytes <= queue->large_bytes()) place.emplace(*queue);
+  const MemoryQueue::Place place(*queue, bytes <= queue->large_bytes());
   Duration pause = poll_first;
   while (Clock::now() < deadline) {
     co_await loop.sleep_until(std::min(deadline, Clock::now() + pause));
     pause = std::min(pause * 2, poll_longest);
     if (!wanted()) co_return std::nullopt;
-    if (place && !place->first()) continue;
+    if (place.in_line() && !place.first()) continue;
     auto taken = take_now<T>(budget, bytes);
-    if (!taken && place) taken = take(*queue->large(), bytes, static_cast<T*>(nullptr));
+    if (!taken && place.in_line()) taken = take(*queue->large(), bytes, static_cast<T*>(nullptr));
     if (taken) co_return taken;
   }
   queue->count_in_vain();

@@ -36,7 +36,13 @@ Task<std::optional<BsonDoc>> SimClient::call(BsonDoc command) {
   co_return co_await receiving;
 }
 
-Task<bool> SimClient::send(BsonDoc command) {
+Task<bool> SimClient::send(BsonDoc command) { return send_first(std::move(command), SIZE_MAX); }
+
+Task<bool> SimClient::send_part(BsonDoc command, std::size_t bytes) {
+  return send_first(std::move(command), bytes);
+}
+
+Task<bool> SimClient::send_first(BsonDoc command, std::size_t bytes) {
   if (!transport_) transport_ = dial_();
   if (!transport_) co_return false;
   const std::int32_t id = next_request_id_++;
@@ -45,7 +51,7 @@ Task<bool> SimClient::send(BsonDoc command) {
   wire::begin_op_msg(message, id, 0, 0);
   wire::append_body(message, command);
   wire::finish_op_msg(message);
-  iovec piece{message.data(), message.size()};
+  iovec piece{message.data(), std::min(bytes, message.size())};
   waiting_ = true;
   auto writing = write_all(*transport_, {&piece, 1});
   const bool written = co_await writing;

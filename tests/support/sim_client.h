@@ -27,6 +27,8 @@ class SimClient {
   // The halves, for pipelining and for leaving between them.
   Task<bool> send(BsonDoc command);
   Task<std::optional<BsonDoc>> receive();
+  // Sends the first bytes of a command and no more.
+  Task<bool> send_part(BsonDoc command, std::size_t bytes);
   // Reads so many bytes of a reply and no more.
   Task<bool> read_bytes(std::size_t bytes);
 
@@ -41,6 +43,7 @@ class SimClient {
   const std::vector<std::string>& violations() const noexcept { return violations_; }
 
  private:
+  Task<bool> send_first(BsonDoc command, std::size_t bytes);
   Task<bool> read(MutableBytes into);
   std::optional<BsonDoc> broken(std::string what);
 

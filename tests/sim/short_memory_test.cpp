@@ -1,0 +1,137 @@
+// Requests for which there is no memory: they wait, and are refused as drivers expect.
+#include "tests/sim/sim_support.h"
+
+namespace spillway::test {
+
+namespace {
+
+constexpr std::uint64_t limit_bytes = 4 * limits::mib;
+
+SimWorldOptions small_world() {
+  SimWorldOptions options = sharded_world(2, 100);
+  options.memory_limit_bytes = limit_bytes;
+  return options;
+}
+
+BsonDoc insert_of(std::size_t text_bytes) {
+  BsonWriter out;
+  out.append("insert", "docs");
+  out.begin_array("documents");
+  for (int id : {1, 101}) {
+    out.begin_document_item().append("_id", id).append("text", std::string(text_bytes / 2, 'x')).end();
+  }
+  out.end();
+  out.append("$db", "app");
+  return std::move(out).finish();
+}
+
+std::vector<std::string> labels_of(const BsonDoc& reply) {
+  std::vector<std::string> labels;
+  const ValueView list = reply.view()["errorLabels"];
+  if (!list.is_array()) return labels;
+  for (const Element& label : list.as_document()) labels.emplace_back(label.as_string());
+  return labels;
+}
+
+}  // namespace
+
+TEST_CASE("a request without room waits, then is refused, and the connection lives on") {
+  SimWorld world(small_world());
+  auto client = world.client();
+  REQUIRE(is_ok(call(world, *client, R"({"ping": 1, "$db": "admin"})")));
+  auto others = world.shared().memory.try_reserve(limit_bytes - 600'000 - world.shared().memory.usage().used_bytes);
+  REQUIRE(others);
+  const auto waiting = start(world, *client, insert_of(1'000'000));
+  world.run_for(seconds(3));
+  CHECK_FALSE(waiting->done);
+  CHECK(world.shared().request_queue.usage().waiting == 1);
+  SECTION("room comes") {
+    others->release();
+    REQUIRE(world.run_until([&] { return waiting->done; }, seconds(1)));
+    REQUIRE(waiting->reply);
+    INFO(to_json(*waiting->reply));
+    CHECK(is_ok(*waiting->reply));
+    CHECK(waiting->reply->view()["n"].to_int64() == 2);
+  }
+  SECTION("none comes") {
+    REQUIRE(world.run_until([&] { return waiting->done; }, seconds(10)));
+    REQUIRE(waiting->reply);
+    INFO(to_json(*waiting->reply));
+    CHECK(code_of(*waiting->reply) == 462);
+    CHECK(labels_of(*waiting->reply) ==
+          std::vector<std::string>{"SystemOverloadedError", "RetryableError", "NoWritesPerformed"});
+    CHECK(world.shared().metrics.requests_refused.value() == 1);
+    CHECK(world.shard(0).stored("app.docs").empty());
+    // Small commands have a reserve, and the connection is as before.
+    CHECK(is_ok(call(world, *client, R"({"ping": 1, "$db": "admin"})")));
+    others->release();
+    CHECK(is_ok(*try_call(world, *client, insert_of(1'000'000))));
+  }
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
+TEST_CASE("small commands are answered while nothing is left") {
+  SimWorld world(small_world());
+  store_documents(world, 10);
+  auto client = world.client();
+  auto others = world.shared().memory.try_reserve(limit_bytes - world.shared().memory.usage().used_bytes);
+  REQUIRE(others);
+  CHECK(is_ok(call(world, *client, R"({"ping": 1, "$db": "admin"})")));
+  CHECK(is_ok(call(world, *client, R"({"serverStatus": 1, "$db": "admin"})")));
+  const BsonDoc found = call(world, *client, R"({"find": "docs", "filter": {"_id": 3}, "$db": "app"})");
+  CHECK(batch_of(found).size() == 1);
+  CHECK(is_ok(*try_call(world, *client, insert_of(1'000))));
+  others->release();
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
+TEST_CASE("what can never fit is refused at once, as such") {
+  SimWorld world(small_world());
+  auto client = world.client();
+  const auto waiting = start(world, *client, insert_of(5'000'000));
+  REQUIRE(world.run_until([&] { return waiting->done; }, seconds(2)));
+  REQUIRE(waiting->reply);
+  CHECK(code_of(*waiting->reply) == 146);
+  CHECK(labels_of(*waiting->reply).empty());
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
+TEST_CASE("critical memory refuses cursors that merge, not those that pass through") {
+  SimWorld world(sharded_world(2, 100));
+  store_documents(world, 100);
+  auto client = world.client();
+  PressureInputs inputs;
+  world.shared().pressure.publish(inputs, LevelChange{PressureLevel::normal, PressureLevel::critical});
+  const BsonDoc sorted = call(world, *client, R"({"find": "docs", "sort": {"k": 1}, "$db": "app"})");
+  CHECK(code_of(sorted) == 462);
+  CHECK(labels_of(sorted) == std::vector<std::string>{"SystemOverloadedError", "RetryableError"});
+  CHECK(is_ok(call(world, *client, R"({"find": "docs", "$db": "app", "batchSize": 5})")));
+  CHECK(world.shared().metrics.cursors_refused.value() == 1);
+}
+
+TEST_CASE("a sender that stops in the middle of a message loses its connection") {
+  const bool others_wait = GENERATE(false, true);
+  SimWorld world(small_world());
+  auto slow = world.client();
+  REQUIRE(world.run(slow->send_part(insert_of(2'000'000), 500'000)));
+  world.run_for(seconds(1));
+  CHECK(world.shared().request_memory.usage().used_bytes > 2'000'000);
+  auto other = world.client();
+  if (others_wait) start(world, *other, insert_of(3'000'000));
+  world.run_for(seconds(others_wait ? 4 : 25));
+  CHECK(world.shared().metrics.senders_stopped.value() == (others_wait ? 1 : 0));
+  world.run_for(seconds(10));
+  CHECK(world.shared().metrics.senders_stopped.value() == 1);
+  slow->close();
+  other->close();
+  world.run_for(seconds(2));
+  require_quiet(world);
+}
+
+}  // namespace spillway::test
