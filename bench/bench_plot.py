@@ -9,7 +9,7 @@ POINTS_MAX = 1200  # of a line; more are thinned out to the least and greatest o
 
 
 class Panel:
-    """`lines`: {name: [(x, y)]}; `marks`: [(x, text)] vertical; `levels`: [(y, text)] horizontal."""
+    """`lines`: {name: [(x, y)]}; `marks`, vertical: [(x, text)]; `levels`, across: [(y, text)]."""
 
     def __init__(self, title, lines, marks=(), levels=()):
         self.title, self.lines, self.marks, self.levels = title, lines, marks, levels
@@ -39,7 +39,8 @@ def text(x, y, what, size=11, anchor="start", color="#333"):
 
 def line(x1, y1, x2, y2, color, dashes=""):
     dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{color}"{dashed}/>'
+    return (f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" '
+            f'stroke="{color}"{dashed}/>')
 
 
 def draw(panel, top, x_title, y_title):

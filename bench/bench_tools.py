@@ -53,7 +53,7 @@ def bson(fields):
 
 
 def values(data, start=0):
-    """The fields of a document as a dict; arrays become dicts, types of no interest are left out."""
+    """The fields of a document as a dict; arrays become dicts, dull types are left out."""
     at, found = start + 4, {}
     while data[at]:
         kind, end = data[at], data.index(0, at + 1)
@@ -138,7 +138,7 @@ class Process:
         while time.monotonic() < deadline and self.alive():
             for line in self.log().splitlines():
                 if line.startswith(ready_text):
-                    self.port = int(line.split("mongodb://", 1)[1].split("/", 1)[0].rsplit(":", 1)[1])
+                    self.port = int(re.search(r"mongodb://[^/]*:(\d+)/", line)[1])
                     return
             time.sleep(0.01)
         self.stop()

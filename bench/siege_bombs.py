@@ -75,21 +75,26 @@ def bombs(message_bytes_max):
     largest = message_bytes_max - HEADER_BYTES
     for compressor, name in NAMES.items():
         small, large = zeros(compressor, 100), zeros(compressor, largest)
-        yield f"{name}: declares 2 GiB", compressed(compressor, 0x7fffffff, small)
-        yield f"{name}: declares less than nothing", compressed(compressor, -1, small)
-        yield f"{name}: declares one byte too many", compressed(compressor, largest + 1, large)
-        yield f"{name}: inflates to the largest message, of zeros, as declared", compressed(compressor, largest, large)
-        yield f"{name}: inflates to the largest message, declares 100 bytes", compressed(compressor, 100, large)
-        yield f"{name}: inflates to 100 bytes, declares the largest message", compressed(compressor, largest, small)
-        yield f"{name}: ends in the middle", compressed(compressor, largest, large[:len(large) // 2])
-        yield f"{name}: no payload", compressed(compressor, largest, b"")
         inner = compressed(compressor, largest, large)
-        yield (f"{name}: an envelope in an envelope",
-               compressed(compressor, len(inner) - 16, packed(compressor, inner[16:]), 2012))
-    yield "snappy: its own size says 4 GiB", compressed(SNAPPY, largest, snappy_zeros(1000, 0xffffffff))
+        lies = {
+            "declares 2 GiB": (0x7fffffff, small),
+            "declares less than nothing": (-1, small),
+            "declares one byte too many": (largest + 1, large),
+            "inflates to the largest message, of zeros, as declared": (largest, large),
+            "inflates to the largest message, declares 100 bytes": (100, large),
+            "inflates to 100 bytes, declares the largest message": (largest, small),
+            "ends in the middle": (largest, large[:len(large) // 2]),
+            "no payload": (largest, b""),
+            "an envelope in an envelope": (len(inner) - 16, packed(compressor, inner[16:]), 2012),
+        }
+        for lie, what in lies.items():
+            yield f"{name}: {lie}", compressed(compressor, *what)
+    yield ("snappy: its own size says 4 GiB",
+           compressed(SNAPPY, largest, snappy_zeros(1000, 0xffffffff)))
     yield "zstd: a window of 2 GiB", compressed(ZSTD, 1000, zstd_zeros(1000, window_log=31))
     yield "zstd: a window of 3.75 TiB", compressed(ZSTD, 1000, zstd_zeros(1000, window_log=41))
-    yield "zstd: its own size says 2^62", compressed(ZSTD, largest, zstd_zeros(1000, content_bytes=1 << 62))
+    yield ("zstd: its own size says 2^62",
+           compressed(ZSTD, largest, zstd_zeros(1000, content_bytes=1 << 62)))
 
 
 def outcome(port, message, timeout_s=20):

@@ -14,7 +14,7 @@ class NoCgroup(Exception):
 def own_group(version):
     for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
-        if (version == 1 and "memory" in controllers.split(",")) or (version == 2 and not controllers):
+        if version == 2 and not controllers or version == 1 and "memory" in controllers.split(","):
             return path.lstrip("/")
     return ""
 
@@ -81,7 +81,9 @@ class MemoryCgroup:
         return self.number(name) if (self.folder / name).exists() else 0
 
     def limit_hits(self):
-        return self.number("memory.failcnt") if self.version == 1 else self.word("memory.events", "max")
+        if self.version == 1:
+            return self.number("memory.failcnt")
+        return self.word("memory.events", "max")
 
     def oom_kills(self):
         return self.word("memory.oom_control" if self.version == 1 else "memory.events", "oom_kill")

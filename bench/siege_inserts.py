@@ -1,7 +1,7 @@
 """A thousand clients with one large insert each, on one thread; some of them stop half way.
 
 They share one message, so that a client costs its socket alone. Whoever is refused, by an answer or
-by a closed connection, tries again after a growing, random pause, as drivers do under back-pressure.
+by a closed connection, tries again after a growing random pause, as drivers do under back-pressure.
 """
 
 import random
@@ -43,7 +43,8 @@ class Inserter:
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         self.socket.connect_ex(("127.0.0.1", self.crowd.port))
-        self.crowd.selector.register(self.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, self)
+        both = selectors.EVENT_READ | selectors.EVENT_WRITE
+        self.crowd.selector.register(self.socket, both, self)
 
     def hang_up(self):
         if self.socket is not None:
