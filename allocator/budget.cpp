@@ -1,9 +1,41 @@
 #include "allocator/budget.h"
 
+#include <atomic>
 #include <cassert>
 #include <utility>
 
+#include "allocator/budget_denial.h"
+
 namespace spillway {
+
+namespace {
+
+struct Denial {
+  std::atomic<const MemoryBudget*> node{nullptr};
+  std::atomic<std::int64_t> left{0};
+  std::atomic<bool> and_later{false};
+  std::atomic<std::uint64_t> denied{0};
+};
+constinit Denial denial;
+
+bool deny_this() noexcept {
+  const std::int64_t left = denial.left.fetch_sub(1);
+  if (left > 1 || (left < 1 && !denial.and_later)) return false;
+  denial.denied.fetch_add(1);
+  return true;
+}
+
+}  // namespace
+
+void deny_charges(const MemoryBudget* node, std::int64_t nth, bool and_later) noexcept {
+  denial.node = nullptr;
+  denial.left = nth;
+  denial.and_later = and_later;
+  denial.denied = 0;
+  denial.node = node;
+}
+
+std::uint64_t denied_charges() noexcept { return denial.denied; }
 
 Reservation::Reservation(Reservation&& other) noexcept
     : budget_(std::exchange(other.budget_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
@@ -70,10 +102,12 @@ std::optional<Reservation> MemoryBudget::try_reserve(std::uint64_t bytes) noexce
 }
 
 bool MemoryBudget::charge(std::uint64_t bytes) noexcept {
+  const MemoryBudget* const denied_node = denial.node.load(std::memory_order_relaxed);
   for (MemoryBudget* node = this; node != nullptr; node = node->parent_) {
     const std::uint64_t before = node->used_bytes_.fetch_add(bytes, std::memory_order_relaxed);
     const std::uint64_t after = before + bytes;
-    if (node->limit_bytes_ != 0 && (after > node->limit_bytes_ || after < before)) {
+    const bool over = node->limit_bytes_ != 0 && (after > node->limit_bytes_ || after < before);
+    if (over || (node == denied_node && deny_this())) [[unlikely]] {
       node->refusals_.fetch_add(1, std::memory_order_relaxed);
       // Undo this node and those below it: all or nothing.
       for (MemoryBudget* undo = this;; undo = undo->parent_) {

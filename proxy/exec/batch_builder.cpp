@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "proxy/base/memory_wait.h"
+
 namespace spillway::exec {
 
 namespace {
@@ -29,6 +31,10 @@ constexpr std::string_view partial_name = "partialResultsReturned";
 
 }  // namespace
 
+std::size_t BatchBuilder::room_for(std::size_t document_bytes) noexcept {
+  return 1 + index_name_bytes_max + 1 + document_bytes;
+}
+
 bool BatchBuilder::fits(std::size_t document_bytes) const noexcept {
   return count_ == 0 || document_bytes_ + document_bytes +
                                 (count_ + 1) * limits::batch_document_overhead_bytes <=
@@ -43,11 +49,9 @@ Result<void> BatchBuilder::append(DocView document) {
   if (chunks_.empty() || chunks_.back().room() < need) {
     const std::size_t grown =
         chunks_.empty() ? first_chunk_bytes : std::min(chunks_.back().capacity() * 4, chunk_bytes_max);
-    auto chunk = Buffer::allocate(budget_, std::max(grown, need));
-    if (!chunk) {
-      return Error(ErrorCode::exceeded_memory_limit,
-                   "the reply's batch does not fit into the memory that is left");
-    }
+    auto chunk = allocate_now(budget_, std::max(grown, need));
+    if (!chunk && need < grown) chunk = allocate_now(budget_, need);
+    if (!chunk) return memory_refused(budget_, need, "a document of the reply");
     chunks_.push_back(std::move(*chunk));
   }
   Buffer& chunk = chunks_.back();

@@ -22,8 +22,13 @@ class BatchBuilder {
 
   // May this document still join, by MongoDB's cap of 16 MiB on a batch? The first one always may.
   bool fits(std::size_t document_bytes) const noexcept;
-  // ExceededMemoryLimit(146) when the budget refuses.
+  // The error of memory_refused() (base/memory_wait.h) when the budget refuses; nothing has changed then, and it may
+  // be tried again, best after add_room().
   Result<void> append(DocView document);
+  // What a document of this size may take in the batch.
+  static std::size_t room_for(std::size_t document_bytes) noexcept;
+  // Room that was waited for: the next document goes there if it fits.
+  void add_room(Buffer chunk) { chunks_.push_back(std::move(chunk)); }
   std::size_t count() const noexcept { return count_; }
   std::size_t document_bytes() const noexcept { return document_bytes_; }
 

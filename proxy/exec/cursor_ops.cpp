@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <functional>
 
 #include "allocator/memory_layer.h"
+#include "proxy/base/memory_wait.h"
 #include "proxy/exec/forward.h"
 #include "proxy/exec/parking.h"
+#include "proxy/exec/take_memory.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
@@ -24,6 +28,9 @@ constexpr double unsorted_fetch_bytes = 4.0 * limits::mib;
 constexpr double tight_fetch_bytes = 0.25 * limits::mib;
 constexpr double passthrough_fetch_bytes = 15.0 * limits::mib;
 constexpr std::int64_t fetch_documents_max = 100'000;
+
+// How long an empty batch waits for room.
+constexpr Duration room_wait_max = std::chrono::seconds(10);
 
 Error malformed_reply(std::string_view what) {
   return Error(ErrorCode::internal_error, fmt::format("a shard's cursor reply is malformed: {}", what));
@@ -154,6 +161,30 @@ Result<NextInput> next_input(ClusterCursor& cursor) {
   return next_unsorted(cursor);
 }
 
+bool is_memory_refusal(const Error& error) noexcept {
+  return error.is(ErrorCode::ingress_request_rate_limit_exceeded);
+}
+
+// There is no room for the next document of a batch: an empty batch waits for it, a longer one ends. True: go on.
+Task<Result<bool>> room_or_end(Context& context, const FillLimits& limits, BatchBuilder& out, std::size_t bytes) {
+  if (out.count() > 0 && !limits.whole) co_return false;
+  const std::size_t room = BatchBuilder::room_for(bytes);
+  MemoryBudget& budget = context.shared.reply_memory;
+  const std::function<bool()> wanted = [interrupt = limits.interrupt] {
+    return interrupt == nullptr || interrupt->requested() == nullptr;
+  };
+  auto waiting =
+      wait_for_buffer(context.loop, budget, room, std::min(limits.deadline, Clock::now() + room_wait_max), wanted);
+  auto chunk = co_await waiting;
+  if (!wanted()) co_return *limits.interrupt->requested();
+  if (!chunk && Clock::now() >= limits.deadline) {
+    co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+  }
+  if (!chunk) co_return memory_refused(budget, room, "a document of the reply");
+  out.add_room(*std::move(chunk));
+  co_return true;
+}
+
 // Takes one document out of the cursor's stage, if it has one now.
 Result<bool> drain_stage(ClusterCursor& cursor, BatchBuilder& out, bool& full) {
   if (!cursor.stashed) {
@@ -191,7 +222,7 @@ BsonDoc remote_get_more(const ClusterCursor& cursor, const RemoteCursor& remote,
 }
 
 std::int64_t documents_in_window(const Context& context, double mean_document_bytes, bool sorted) {
-  const bool tight = context.shared.pressure.at_least(PressureLevel::tight);
+  const bool tight = is_scarce(context);
   const double window = tight ? tight_fetch_bytes : sorted ? sorted_fetch_bytes : unsorted_fetch_bytes;
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(window / std::max(mean_document_bytes, 1.0)));
 }
@@ -203,6 +234,7 @@ std::int64_t remote_batch_size(const Context& context, const ClusterCursor& curs
   if (caps_by_bytes && passes) return cursor.batch_size;
   const std::int64_t wanted = cursor.batch_size > 0 ? cursor.batch_size : fetch_documents_max;
   if (cursor.mean_document_bytes <= 0) {
+    if (!passes && is_scarce(context)) return 1;
     return cursor.batch_size > 0 ? cursor.batch_size : limits::first_batch_documents_default;
   }
   const std::int64_t fitting =
@@ -240,20 +272,27 @@ Task<void> unpark_into(Context* context, RemoteCursor* remote, shard::Interrupt*
 }  // namespace
 
 Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint deadline,
-                              shard::Interrupt* interrupt) {
+                              shard::Interrupt* interrupt, bool* broken) {
   TaskGroup unparking;
   std::optional<Error> failed;
   std::vector<BsonDoc> bodies;
   std::vector<ShardCommand> commands;
   std::vector<std::size_t> remotes;
   bodies.reserve(cursor.remotes.size());
-  for (std::size_t i = 0; i < cursor.remotes.size(); ++i) {
+  // Where memory is short, who holds one shard's documents does not wait for another's, if they need not be compared.
+  const bool one_at_a_time = cursor.sort_keys == SortKeySource::none && is_scarce(context);
+  bool asked = false;
+  for (std::size_t n = 0; n < cursor.remotes.size(); ++n) {
+    const std::size_t i = (cursor.next_remote + n) % cursor.remotes.size();
     RemoteCursor& remote = cursor.remotes[i];
+    if (one_at_a_time && asked) break;
     if (remote.must_unpark()) {
+      asked = true;
       unparking.start(unpark_into(&context, &remote, interrupt, &failed));
       continue;
     }
     if (remote.id == 0 || remote.has_document()) continue;
+    asked = true;
     bodies.push_back(remote_get_more(cursor, remote, remote_batch_size(context, cursor, remote.shard, false), {}));
     commands.push_back({remote.shard, shard::Command::of_body(bodies.back()),
                         shard::HostAddress{remote.host, remote.port}});
@@ -280,6 +319,7 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint
       continue;
     }
     if (outcomes[i].error->is(ErrorCode::cursor_not_found)) remote.id = 0;
+    if (broken != nullptr) *broken = true;
     failed = *outcomes[i].error;
   }
   if (failed) co_return *failed;
@@ -288,6 +328,8 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint
 
 Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimits limits,
                               BatchBuilder& out) {
+  bool ignored = false;
+  bool& broken = limits.broken != nullptr ? *limits.broken : ignored;
   for (;;) {
     if (limits.interrupt != nullptr && limits.interrupt->requested() != nullptr) {
       co_return *limits.interrupt->requested();
@@ -296,7 +338,17 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
     if (cursor.stage) {
       bool full = false;
       auto drained = drain_stage(cursor, out, full);
-      if (drained.has_error()) co_return drained.error();
+      if (drained.has_error() && is_memory_refusal(drained.error()) && cursor.stashed) {
+        auto finding = room_or_end(context, limits, out, cursor.stashed->size());
+        auto found = co_await finding;
+        if (found.has_error()) co_return found.error();
+        if (!*found) break;
+        continue;
+      }
+      if (drained.has_error()) {
+        broken = true;
+        co_return drained.error();
+      }
       if (full) break;
       if (*drained) continue;
       if (cursor.stage_finished) break;
@@ -308,15 +360,24 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
       // worth asking for more: then the last batch mostly says that it is the last.
       const bool enough = limits.documents_max == 0 && out.document_bytes() >= unsized_batch_bytes_min;
       if (enough && cursor.sort_keys == SortKeySource::none) break;
-      auto fetch = fetch_more(context, cursor, limits.deadline, limits.interrupt);
+      // Where memory is short, a shorter batch goes out rather than hold it and wait for more.
+      if (out.count() > 0 && !limits.whole && is_scarce(context)) break;
+      auto fetch = fetch_more(context, cursor, limits.deadline, limits.interrupt, &broken);
       auto fetched = co_await fetch;
-      if (fetched.has_error()) co_return fetched.error();
+      if (fetched.has_error()) {
+        const bool may_wait = is_memory_refusal(fetched.error()) && !broken;
+        if (may_wait && out.count() > 0 && !limits.whole) break;
+        co_return fetched.error();
+      }
       continue;
     }
     const bool stage_full = cursor.stage && !cursor.stage->wants_more();
     if (input->kind == NextInput::Kind::end || stage_full) {
       if (!cursor.stage) break;
-      if (auto finished = cursor.stage->finish(); finished.has_error()) co_return finished.error();
+      if (auto finished = cursor.stage->finish(); finished.has_error()) {
+        broken = true;
+        co_return finished.error();
+      }
       cursor.stage_finished = true;
       kill_remotes(context, cursor);
       for (RemoteCursor& remote : cursor.remotes) {
@@ -333,10 +394,20 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
       continue;
     }
     if (cursor.stage) {
-      if (auto pushed = cursor.stage->push(document); pushed.has_error()) co_return pushed.error();
+      if (auto pushed = cursor.stage->push(document); pushed.has_error()) {
+        broken = true;
+        co_return pushed.error();
+      }
     } else {
       if (!out.fits(document.size())) break;
-      if (auto added = append_document(cursor, out, document); added.has_error()) co_return added.error();
+      if (auto added = append_document(cursor, out, document); added.has_error()) {
+        if (!is_memory_refusal(added.error())) co_return added.error();
+        auto finding = room_or_end(context, limits, out, document.size());
+        auto found = co_await finding;
+        if (found.has_error()) co_return found.error();
+        if (!*found) break;
+        continue;
+      }
       if (cursor.limit_remaining) --*cursor.limit_remaining;
     }
     pop_document(remote);
@@ -431,12 +502,12 @@ Task<Result<Response>> answer_first_batch(Context& context, CursorPtr cursor, st
   BatchBuilder batch(context.shared.reply_memory);
   if (!batch_size_given || batch_size > 0) {
     const FillLimits limits{batch_size_given ? batch_size : limits::first_batch_documents_default,
-                            request.deadline, request.interrupt};
+                            request.deadline, request.interrupt, single_batch};
     auto filling = fill_batch(context, *cursor, limits, batch);
     auto filled = co_await filling;
     if (filled.has_error()) {
       end_cursor(context, std::move(cursor));
-      co_return filled.error();
+      co_return try_again(std::move(filled.error()));
     }
   }
   cursor->documents_returned += batch.count();

@@ -12,15 +12,19 @@ struct FillLimits {
   std::int64_t documents_max = 0;  // 0: as many as fit into 16 MiB
   TimePoint deadline = time_point_never;
   shard::Interrupt* interrupt = nullptr;
+  bool whole = false;  // singleBatch: what is left out now is lost
+  bool* broken = nullptr;  // set when the cursor can only end: a batch did not arrive, a stage failed
 };
 
 // Moves documents from the cursor (buffers, then its shards) into `out`: until documents_max, 16 MiB, the end, or,
-// without documents_max and sort, until what the shards have sent is used up and was not little. An error is final for the cursor.
+// without documents_max and sort, until what the shards have sent is used up and was not little. Where memory is short,
+// a batch ends early; an empty one waits. An error is final for the cursor, unless it is a refusal of memory
+// (IngressRequestRateLimitExceeded), `out` is empty and it is not `broken`: then it may be tried again.
 Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimits limits, BatchBuilder& out);
 
 // Asks every open remote that has no document for its next batch, in parallel.
 Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint deadline,
-                              shard::Interrupt* interrupt);
+                              shard::Interrupt* interrupt, bool* broken = nullptr);
 
 // The command {getMore: …} for one remote; `batch_size` 0 leaves the field out.
 BsonDoc remote_get_more(const ClusterCursor& cursor, const RemoteCursor& remote, std::int64_t batch_size,

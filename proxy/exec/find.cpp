@@ -258,7 +258,8 @@ Task<Result<Response>> pass_first_batch(Context& context, const Request& request
   cursor->id = context.shared.cursors.insert_checked_out(*cursor, steady_ns());
   auto passing = pass_one_batch(context, request, cursor, first_batch_size(find), true);
   auto passed = co_await passing;
-  if (passed.has_error()) co_return passed.error();
+  // The whole find may be tried again: its client has had nothing of it.
+  if (passed.has_error()) co_return try_again(std::move(passed.error()));
   if (*passed) co_return *std::move(*passed);
   context.shared.cursors.forget(cursor->id);
   auto answering = answer_first_batch(context, std::move(cursor), find.batch_size,

@@ -5,6 +5,7 @@
 #include "proxy/exec/cursor_ops.h"
 #include "proxy/exec/forward.h"
 #include "proxy/exec/single_shard.h"
+#include "proxy/exec/take_memory.h"
 
 namespace spillway::exec {
 
@@ -61,13 +62,22 @@ Result<GetMoreArguments> parse_get_more(const Request& request) {
 Task<Result<Response>> get_more_on_many(Context& context, CursorPtr cursor, std::int64_t batch_size,
                                         shard::Interrupt* interrupt) {
   BatchBuilder batch(context.shared.reply_memory);
-  auto filling = fill_batch(context, *cursor, {batch_size, time_point_never, interrupt}, batch);
+  bool broken = false;
+  const FillLimits limits{batch_size, time_point_never, interrupt, false, &broken};
+  auto filling = fill_batch(context, *cursor, limits, batch);
   auto filled = co_await filling;
   const std::int64_t id = cursor->id;
   if (filled.has_error()) {
+    Error error = std::move(filled.error());
+    const bool refused = error.is(ErrorCode::ingress_request_rate_limit_exceeded);
+    if (refused && batch.count() == 0 && !broken) {
+      // Nothing has happened: the client may ask again, and its driver does.
+      end_cursor(context, context.shared.cursors.check_in(std::move(cursor), steady_ns()), CursorEnd::killed);
+      co_return error;
+    }
     context.shared.cursors.forget(id);
     end_cursor(context, std::move(cursor));
-    co_return filled.error();
+    co_return do_not_try_again(std::move(error));
   }
   cursor->documents_returned += batch.count();
   if (++cursor->batches_returned == 2) context.shared.metrics.cursors_more_than_one_batch.add();
@@ -112,13 +122,15 @@ Task<Result<Response>> get_more_command(Context& context, Client& client, const 
       cursor->remotes.front().parked.empty()) {
     auto getting = get_more_on_one_shard(context, request, std::move(cursor), arguments->batch_size,
                                          arguments->await_ms);
-    co_return co_await getting;
+    auto gotten = co_await getting;
+    if (gotten.has_error()) co_return do_not_try_again(std::move(gotten.error()));  // the cursor has ended
+    co_return gotten;
   }
   if (cursor->passes_through()) {
     // One shard's batch is the client's, as it comes; a little is merged with what the others have.
     auto passing = pass_one_batch(context, request, cursor, arguments->batch_size, false);
     auto passed = co_await passing;
-    if (passed.has_error()) co_return passed.error();
+    if (passed.has_error()) co_return do_not_try_again(std::move(passed.error()));
     if (*passed) co_return *std::move(*passed);
   }
   auto getting = get_more_on_many(context, std::move(cursor), arguments->batch_size, request.interrupt);

@@ -38,9 +38,12 @@ Error read_back_failed(std::string_view why) {
 
 Error error_of(SpillError error) {
   switch (error) {
-    case SpillError::no_memory:
-      return Error(ErrorCode::ingress_request_rate_limit_exceeded,
-                   "memory is short: no room for this cursor's next documents");
+    case SpillError::no_memory: {
+      Error refusal(ErrorCode::ingress_request_rate_limit_exceeded,
+                    "memory is short: no room for this cursor's next documents; try again later");
+      refusal.labels = {"SystemOverloadedError", "RetryableError"};
+      return refusal;
+    }
     case SpillError::io:
       return read_back_failed("the file gives errors");
     case SpillError::corrupt:
@@ -106,7 +109,8 @@ Task<Result<void>> unpark(Context& context, RemoteCursor& remote, shard::Interru
       if (remote.parked.front().empty()) remote.parked.pop_front();
       co_return Result<void>();
     }
-    if (fetched->error != SpillError::no_memory || Clock::now() >= deadline) {
+    if (fetched->error == SpillError::no_memory && Clock::now() >= deadline) co_return error_of(fetched->error);
+    if (fetched->error != SpillError::no_memory) {
       log::warning("a cursor ends: its parked documents did not come back ({})",
                    error_of(fetched->error).message);
       co_return error_of(fetched->error);

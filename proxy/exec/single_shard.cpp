@@ -90,10 +90,13 @@ Task<Result<Response>> repack(Context& context, CursorPtr cursor, std::size_t in
   BatchBuilder batch(context.shared.reply_memory);
   while (remote.has_document() && batch.fits(remote.front()->peek()->size())) {
     auto appended = batch.append(*remote.front()->peek());
+    if (appended.has_error() && batch.count() > 0) break;  // no room: the rest waits in the cursor
     if (appended.has_error()) {
+      Error error = std::move(appended.error());
+      if (registered) error.labels.clear();  // the cursor ends: asking again is of no use
       if (registered) context.shared.cursors.forget(cursor->id);
       end_cursor(context, std::move(cursor));
-      co_return appended.error();
+      co_return error;
     }
     remote.batches.front().pop();
   }

@@ -76,6 +76,18 @@ std::optional<Error> refuse_new_cursor(Context& context) {
   return error;
 }
 
+Error try_again(Error refusal) {
+  if (refusal.is(ErrorCode::ingress_request_rate_limit_exceeded)) {
+    refusal.labels = {"SystemOverloadedError", "RetryableError"};
+  }
+  return refusal;
+}
+
+Error do_not_try_again(Error refusal) {
+  if (refusal.is(ErrorCode::ingress_request_rate_limit_exceeded)) refusal.labels.clear();
+  return refusal;
+}
+
 Error without_writes(Error refusal) {
   if (refusal.is(ErrorCode::ingress_request_rate_limit_exceeded)) {
     refusal.labels.emplace_back("NoWritesPerformed");

@@ -25,6 +25,10 @@ bool is_scarce(const Context& context) noexcept;
 // Memory is critical: a cursor that would buffer batches of several shards is not opened.
 std::optional<Error> refuse_new_cursor(Context& context);
 
+// A refusal for want of memory (others stay as they are), when the command may be tried again, or may not: because a
+// cursor has ended with it.
+Error try_again(Error refusal);
+Error do_not_try_again(Error refusal);
 // The same refusal of a write of which nothing was executed.
 Error without_writes(Error refusal);
 

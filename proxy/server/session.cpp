@@ -99,25 +99,22 @@ void Session::notice_absent_client(TimePoint now) {
 
 Task<bool> Session::read_message() {
   request_compressor_.reset();
-  std::vector<std::uint8_t> have = std::move(pipelined_);
-  pipelined_.clear();
+  Buffer ahead = std::move(pipelined_);  // what came behind the last message, or a piece of a header
   for (;;) {
-    Bytes fresh = have;
-    if (fresh.empty() || wire::FrameReader::peek(fresh).kind == wire::FrameReader::Kind::more) {
+    Bytes fresh = ahead.bytes();
+    if (wire::FrameReader::peek(fresh).kind == wire::FrameReader::Kind::more) {
       // One read fills the scratch; a whole small message is copied once, into a buffer of its size.
-      idle_ = have.empty();
+      idle_ = fresh.empty();
       ReadyWait readable(*transport_, Transport::Direction::read);
       const bool ready = co_await readable;
       idle_ = false;
-      if (!ready || (closing_ && have.empty())) co_return false;
-      const IoResult got = transport_->try_read(environment_.scratch);
+      if (!ready || (closing_ && fresh.empty())) co_return false;
+      const MutableBytes scratch = environment_.scratch;
+      std::copy(fresh.begin(), fresh.end(), scratch.begin());
+      const IoResult got = transport_->try_read(scratch.subspan(fresh.size()));
       if (got.would_block()) continue;
       if (!got.ok()) co_return false;
-      fresh = environment_.scratch.first(got.bytes);
-      if (!have.empty()) {
-        have.insert(have.end(), fresh.begin(), fresh.end());
-        fresh = have;
-      }
+      fresh = scratch.first(fresh.size() + got.bytes);
     }
     const wire::FrameReader::Need need = wire::FrameReader::peek(fresh);
     if (need.kind == wire::FrameReader::Kind::bad) {
@@ -126,15 +123,16 @@ Task<bool> Session::read_message() {
     }
     if (need.kind == wire::FrameReader::Kind::message) {
       header_ = need.header;
-      if (!take_message(need.bytes, fresh)) {
+      Admission admission = take_message(need.bytes, fresh);
+      if (admission == Admission::refused) {
         auto waiting = wait_for_room(need.bytes, fresh);
-        const Admission admission = co_await waiting;
-        if (admission == Admission::gone) co_return false;
-        if (admission == Admission::refused) {
-          have = std::move(pipelined_);
-          pipelined_.clear();
-          continue;
-        }
+        admission = co_await waiting;
+      }
+      if (admission == Admission::gone) co_return false;
+      ahead = Buffer();
+      if (admission == Admission::refused) {
+        ahead = std::move(pipelined_);
+        continue;
       }
       if (message_.size() < need.bytes) {
         auto reading = read_rest(need.bytes);
@@ -145,18 +143,37 @@ Task<bool> Session::read_message() {
       auto decompressing = decompress();
       co_return co_await decompressing;
     }
-    if (have.empty()) have.assign(fresh.begin(), fresh.end());
+    if (!keep_for_later(fresh)) co_return false;
+    ahead = std::move(pipelined_);
   }
 }
 
 // `have` starts with the message and may lie in the scratch, which the next suspension overwrites: all of it is copied.
-bool Session::take_message(std::size_t message_bytes, Bytes have) {
+// Refused: there is no room now.
+Session::Admission Session::take_message(std::size_t message_bytes, Bytes have) {
   auto buffer = allocate_now(environment_.context.shared.request_memory, message_bytes);
-  if (!buffer) return false;
+  if (!buffer) return Admission::refused;
   message_ = std::move(*buffer);
   const std::size_t now = std::min(message_bytes, have.size());
   message_.append(have.data(), now);
-  if (have.size() > now) pipelined_.assign(have.begin() + static_cast<std::ptrdiff_t>(now), have.end());
+  return keep_for_later(have.subspan(now)) ? Admission::taken : Admission::gone;
+}
+
+// Bytes that belong to the next message, behind those that are kept already. False: there is no room for them.
+bool Session::keep_for_later(Bytes bytes) {
+  if (bytes.empty()) return true;
+  if (pipelined_.room() < bytes.size()) {
+    auto larger = allocate_now(environment_.context.shared.request_memory, pipelined_.size() + bytes.size());
+    if (!larger) {
+      log::warning("connection {} from {} closed: no memory is left for {} bytes that it sent ahead",
+                   client_.connection_id, client_.peer, pipelined_.size() + bytes.size());
+      environment_.context.shared.metrics.requests_refused.add();
+      return false;
+    }
+    if (pipelined_) larger->append(pipelined_.data(), pipelined_.size());
+    pipelined_ = std::move(*larger);
+  }
+  pipelined_.append(bytes.data(), bytes.size());
   return true;
 }
 
@@ -186,8 +203,7 @@ Task<Session::Admission> Session::wait_for_room(std::size_t message_bytes, Bytes
   const Bytes kept_bytes = kept->bytes();
   const std::size_t now = std::min(message_bytes, kept_bytes.size());
   message_.append(kept_bytes.data(), now);
-  pipelined_.assign(kept_bytes.begin() + static_cast<std::ptrdiff_t>(now), kept_bytes.end());
-  co_return Admission::taken;
+  co_return keep_for_later(kept_bytes.subspan(now)) ? Admission::taken : Admission::gone;
 }
 
 // Reads a message that there is no room for and drops it, then says why.
@@ -195,7 +211,7 @@ Task<Session::Admission> Session::refuse_message(std::size_t message_bytes, Byte
   std::array<std::uint8_t, flags_end> start{};
   std::size_t seen = std::min(message_bytes, have.size());
   std::copy_n(have.begin(), std::min(seen, start.size()), start.begin());
-  pipelined_.assign(have.begin() + static_cast<std::ptrdiff_t>(seen), have.end());
+  if (!keep_for_later(have.subspan(seen))) co_return Admission::gone;
   while (seen < message_bytes) {
     const MutableBytes scratch = environment_.scratch;
     const IoResult got = transport_->try_read(scratch.first(std::min(scratch.size(), message_bytes - seen)));
@@ -368,6 +384,13 @@ Task<bool> Session::handle_op_msg() {
   co_return co_await writing;
 }
 
+// A connection's first hello says whether its driver retries what is refused.
+void Session::count_hello(const wire::HelloRequest& hello) {
+  if (!std::exchange(first_hello_, false)) return;
+  exec::Metrics& metrics = environment_.context.shared.metrics;
+  (hello.backpressure ? metrics.hellos_with_backpressure : metrics.hellos_without_backpressure).add();
+}
+
 Task<bool> Session::handle_op_query() {
   auto parsed = wire::parse_op_query(message_.bytes());
   if (parsed.has_error()) {
@@ -390,10 +413,7 @@ Task<bool> Session::handle_op_query() {
       client_.metadata.assign(hello->client->data(), hello->client->data() + hello->client->size());
       client_.application_name = hello->application_name;
     }
-    if (std::exchange(first_hello_, false)) {
-    exec::Metrics& metrics = environment_.context.shared.metrics;
-    (hello->backpressure ? metrics.hellos_with_backpressure : metrics.hellos_without_backpressure).add();
-  }
+    count_hello(*hello);
     if (hello->compression) negotiated_ = wire::negotiate(environment_.compressors, *hello->compression);
     reply = environment_.context.shared.quiescing
                 ? exec::quiesce_reply(environment_.context)
@@ -427,10 +447,7 @@ Task<bool> Session::answer_hello(const exec::Request& request, bool exhaust) {
     client_.metadata.assign(hello->client->data(), hello->client->data() + hello->client->size());
     client_.application_name = hello->application_name;
   }
-  if (std::exchange(first_hello_, false)) {
-    exec::Metrics& metrics = environment_.context.shared.metrics;
-    (hello->backpressure ? metrics.hellos_with_backpressure : metrics.hellos_without_backpressure).add();
-  }
+  count_hello(*hello);
   if (hello->compression) negotiated_ = wire::negotiate(environment_.compressors, *hello->compression);
   if (hello->topology_version) {
     auto streaming = stream_hello(request, exhaust);
@@ -473,8 +490,7 @@ Task<bool> Session::stream_hello(const exec::Request& first, bool exhaust) {
       if (ready) {
         const IoResult got = transport_->try_read(environment_.scratch);
         if (got.ok()) {
-          const Bytes fresh = environment_.scratch.first(got.bytes);
-          pipelined_.insert(pipelined_.end(), fresh.begin(), fresh.end());
+          if (!keep_for_later(environment_.scratch.first(got.bytes))) co_return false;
           if (pipelined_.size() > limits::mib) co_return false;
           exhaust = false;
         } else if (!got.would_block()) {

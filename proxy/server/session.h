@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "allocator/buffer.h"
 #include "proxy/base/transport.h"
@@ -17,6 +16,7 @@
 #include "proxy/exec/context.h"
 #include "proxy/server/socket_buffers.h"
 #include "proxy/wire/compression.h"
+#include "proxy/wire/hello.h"
 #include "proxy/wire/message.h"
 #include "proxy/wire/op_msg.h"
 
@@ -52,8 +52,9 @@ class Session {
   };
   // Fills message_ with one whole message, decompressed. False: the connection is to end.
   Task<bool> read_message();
-  bool take_message(std::size_t message_bytes, Bytes have);
   enum class Admission : std::uint8_t { taken, refused, gone };
+  Admission take_message(std::size_t message_bytes, Bytes have);
+  bool keep_for_later(Bytes bytes);
   Task<Admission> wait_for_room(std::size_t message_bytes, Bytes have);
   Task<Admission> refuse_message(std::size_t message_bytes, Bytes have, Error why);
   Task<bool> read_rest(std::size_t message_bytes);
@@ -63,6 +64,7 @@ class Session {
   Task<bool> handle_op_msg();
   Task<bool> handle_op_query();
   Task<bool> handle_unknown();
+  void count_hello(const wire::HelloRequest& hello);
   void frame(const exec::Response& response, Framed& framed);
   Task<bool> write_response(exec::Response& response);
   Task<bool> write_compressed(const exec::Response& response);
@@ -74,7 +76,7 @@ class Session {
   std::unique_ptr<Transport> transport_;
   exec::Client client_;
   Buffer message_;                        // the request under way
-  std::vector<std::uint8_t> pipelined_;   // bytes behind it
+  Buffer pipelined_;                      // bytes behind it
   wire::MessageHeader header_;
   std::optional<wire::Compressor> request_compressor_;
   wire::CompressorList negotiated_;

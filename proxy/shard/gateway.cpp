@@ -60,7 +60,7 @@ class GatewayImpl final : public Gateway, public ShardListener {
   bool quiet() const noexcept;
   bool all_known() const noexcept;
   Task<Result<Lease>> lease(RemoteShard& shard, const CallOptions& options, TimePoint patience_end);
-  Attempt broken(RemoteShard& shard, Lease lease, Error why);
+  Attempt broken(RemoteShard& shard, Lease lease, Error why, const CallOptions& options);
   Attempt judge(RemoteShard& shard, Lease lease, Reply reply, const CallOptions& options);
 
   Loop& loop_;
@@ -80,6 +80,13 @@ Error in_context(const RemoteShard& shard, const HostAddress* host, Error error)
                                 : fmt::format("shard {}", shard.name());
   error.message = fmt::format("{}: {}", where, error.message);
   return error;
+}
+
+// There was no room for a reply, but the command was executed: it must not be sent again.
+void lose_reply(Error& refusal, const CallOptions& options) {
+  refusal.labels.clear();
+  // Of a cursor's host nothing was changed; a write is as lost as with its connection.
+  if (!options.host) refusal.code = static_cast<std::int32_t>(ErrorCode::host_unreachable);
 }
 
 PoolSettings pool_settings(Loop& loop, Network& network, MemoryBudget& budget,
@@ -176,12 +183,12 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
       const bool sent = co_await sending;
       Attempt ended;
       if (!sent) {
-        ended = broken(shard, *std::move(leased), connection.failure());
+        ended = broken(shard, *std::move(leased), connection.failure(), options);
       } else {
         auto receiving = connection.receive(*options.budget, options.stream, options.deadline, options.room);
         auto received = co_await receiving;
         if (received.has_value() && leaves_as_it_is(*received, *leased)) co_return *std::move(received);
-        ended = received.has_error() ? broken(shard, *std::move(leased), std::move(received.error()))
+        ended = received.has_error() ? broken(shard, *std::move(leased), std::move(received.error()), options)
                                      : judge(shard, *std::move(leased), *std::move(received), options);
       }
       if (ended.reply && !(ended.try_again && sends < sends_max && !options.host && !stopped_)) {
@@ -223,7 +230,8 @@ Task<Result<Lease>> GatewayImpl::lease(RemoteShard& shard, const CallOptions& op
 }
 
 // The connection failed under the command. It closes when the lease ends.
-GatewayImpl::Attempt GatewayImpl::broken(RemoteShard& shard, Lease lease, Error why) {
+GatewayImpl::Attempt GatewayImpl::broken(RemoteShard& shard, Lease lease, Error why,
+                                         const CallOptions& options) {
   Attempt attempt;
   const HostAddress host = lease->address();
   attempt.failure.unsent = !lease->sent_whole();
@@ -233,6 +241,7 @@ GatewayImpl::Attempt GatewayImpl::broken(RemoteShard& shard, Lease lease, Error 
     case ErrorCode::exceeded_memory_limit:
     case ErrorCode::ingress_request_rate_limit_exceeded:
       attempt.failure.final = true;
+      if (options.retry != RetryPolicy::idempotent) lose_reply(attempt.failure.error, options);
       break;
     case ErrorCode::network_timeout:
       // The monitor has spoken: only another host may be better.
@@ -257,7 +266,7 @@ GatewayImpl::Attempt GatewayImpl::judge(RemoteShard& shard, Lease lease, Reply r
   if (!verdict.well_formed) {
     lease->mark_broken();
     return broken(shard, std::move(lease),
-                  Error(ErrorCode::protocol_error, "a reply is not well-formed"));
+                  Error(ErrorCode::protocol_error, "a reply is not well-formed"), options);
   }
   const bool idempotent = options.retry == RetryPolicy::idempotent;
   if (verdict.code == 0 && !is_state_change(verdict.write_concern_code)) {

@@ -9,6 +9,25 @@
 
 namespace spillway::test {
 
+namespace {
+
+std::vector<std::uint8_t> packed(wire::Compressor compressor, const std::vector<std::uint8_t>& plain) {
+  std::vector<std::uint8_t> out(wire::compressed_message_size_max(compressor, plain.size()));
+  out.resize(wire::compress_message(compressor, plain, out).value());
+  return out;
+}
+
+Result<std::vector<std::uint8_t>> unpacked(const wire::MessageHeader& outer,
+                                           const std::vector<std::uint8_t>& message) {
+  auto header = wire::parse_compressed(message);
+  if (header.has_error()) return header.error();
+  std::vector<std::uint8_t> out(limits::message_header_bytes + header->uncompressed_size);
+  if (auto done = wire::decompress_message(outer, *header, out); done.has_error()) return done.error();
+  return out;
+}
+
+}  // namespace
+
 void SimClient::close() {
   if (transport_) transport_->close();
   transport_.reset();
@@ -51,6 +70,7 @@ Task<bool> SimClient::send_first(BsonDoc command, std::size_t bytes) {
   wire::begin_op_msg(message, id, 0, 0);
   wire::append_body(message, command);
   wire::finish_op_msg(message);
+  if (compressor) message = packed(*compressor, message);
   iovec piece{message.data(), std::min(bytes, message.size())};
   waiting_ = true;
   auto writing = write_all(*transport_, {&piece, 1});
@@ -95,6 +115,11 @@ Task<std::optional<BsonDoc>> SimClient::receive() {
   auto reading = read(MutableBytes(message).subspan(limits::message_header_bytes));
   const bool complete = co_await reading;
   if (!complete) co_return broken("");
+  if (header->is(wire::OpCode::compressed)) {
+    auto plain = unpacked(*header, message);
+    if (plain.has_error()) co_return broken("a compressed reply is wrong: " + plain.error().message);
+    message = *std::move(plain);
+  }
   const auto parsed = wire::parse_op_msg_reply(message);
   if (parsed.has_error()) co_return broken("a reply does not parse: " + parsed.error().message);
   if (parsed->has_flag(wire::flags::more_to_come)) co_return broken("a reply announces more");

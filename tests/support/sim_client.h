@@ -13,6 +13,7 @@
 
 #include "cursor/bson_writer.h"
 #include "proxy/base/transport.h"
+#include "proxy/wire/compression.h"
 
 namespace spillway::test {
 
@@ -35,6 +36,8 @@ class SimClient {
   void close();
   void reset();
   bool connected() const noexcept { return transport_ != nullptr; }
+  // Set: requests leave compressed; replies are taken as they come.
+  std::optional<wire::Compressor> compressor;
   // Slow clients: pauses between two reads of this many bytes.
   std::size_t pace_bytes = 0;
   Duration pace_pause{};

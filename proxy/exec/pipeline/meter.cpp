@@ -8,6 +8,17 @@ namespace {
 
 constexpr std::uint64_t step_bytes = 16 * 1024;
 
+// What an empty proxy had room for may be asked for again.
+Error refusal(const MemoryBudget& budget, std::string_view what, std::uint64_t wanted, std::uint64_t more) {
+  const std::uint64_t ceiling = budget.ceiling_bytes();
+  const bool never = ceiling != 0 && wanted > ceiling;
+  Error error(never ? ErrorCode::exceeded_memory_limit : ErrorCode::ingress_request_rate_limit_exceeded,
+              join("not enough memory for ", what, ": the memory budget '", budget.name(), "' refused ", more,
+                   " bytes"));
+  if (!never) error.labels = {"SystemOverloadedError", "RetryableError"};
+  return error;
+}
+
 }  // namespace
 
 Result<void> Meter::charge(std::uint64_t bytes) {
@@ -27,11 +38,7 @@ Result<void> Meter::charge(std::uint64_t bytes) {
       reservation_ = std::move(*first);
       granted = true;
     }
-    if (!granted) {
-      return Error(ErrorCode::exceeded_memory_limit,
-                   join("not enough memory for ", what_, ": the memory budget '", budget_->name(),
-                        "' refused ", more, " bytes"));
-    }
+    if (!granted) return refusal(*budget_, what_, wanted, more);
   }
   used_bytes_ = wanted;
   return {};
