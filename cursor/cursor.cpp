@@ -92,7 +92,7 @@ void ClusterCursor::park(SpillStore& store, std::int64_t now_ns) {
       if (last.peek()) {
         auto ticket = last.park(store, now_ns);
         if (!ticket) return;
-        remote.parked.push_front(*std::move(ticket));
+        remote.parked.insert(remote.parked.begin(), *std::move(ticket));
       }
       remote.batches.pop_back();
     }

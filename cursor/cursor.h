@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,8 +24,9 @@ struct RemoteCursor {
   std::string host;  // getMore goes to the host that opened the cursor
   std::uint16_t port = 0;
   std::int64_t id = 0;
-  std::deque<Batch> batches;
-  std::deque<SpillTicket> parked;  // what follows the batches, in order, while it is idle
+  // Both are short, and mostly empty: an empty deque would take more than the rest of a cursor.
+  std::vector<Batch> batches;
+  std::vector<SpillTicket> parked;  // what follows the batches, in order, while it is idle
   std::string head_key;  // sorted cursors: the order key of the head document, valid if head_keyed
   bool head_keyed = false;
 
@@ -58,6 +58,21 @@ struct CursorSession {
   bool in_transaction = false;
 };
 
+// The program that a connection belongs to, as far as a router can tell. One object per connection,
+// shared by the cursors that the connection used last.
+struct CursorClient {
+  std::string address;      // without the port
+  std::string application;  // hello's application.name; may be empty
+  std::uint64_t key = 0;    // hash of address and client metadata: the same program, or its twin
+  std::int64_t connection_id = 0;
+  bool load_balanced = false;  // its cursors end with it
+
+  // Who counts as one when shares of the memory are compared.
+  bool same_holder(const CursorClient& other) const noexcept {
+    return address == other.address && application == other.application;
+  }
+};
+
 struct ClusterCursor {
   std::int64_t id = 0;
   std::string ns;             // "db.collection", as the client sees it
@@ -85,6 +100,7 @@ struct ClusterCursor {
   bool from_one_shard = false;  // replies pass through: nothing is left to be applied here
   CursorSession session;
   std::string owner;            // the user that created it; empty without authentication
+  std::shared_ptr<const CursorClient> client;  // who used it last; null: nobody outside
   std::string originating_command;  // BSON, at most limits::originating_command_bytes_max
   std::string comment;          // BSON element to repeat on getMores, or empty
   std::optional<std::int64_t> time_left_ms;  // what is left of the find's maxTimeMS
@@ -93,6 +109,20 @@ struct ClusterCursor {
   std::uint64_t documents_returned = 0;
   std::uint64_t batches_returned = 0;
   double mean_document_bytes = 0;  // learnt from the batches seen
+
+  // Reading ahead.
+  std::unique_ptr<Error> failed;      // what it met: for the getMore that asks
+  bool read_ahead = false;            // a fetch was begun that no getMore has asked for yet
+  std::uint8_t ahead_depth = 1;       // how many batches of each shard may wait
+  std::int64_t ahead_batch_size = 0;  // one shard: what it is asked for; 0: no number
+  std::int64_t last_batch_size = 0;   // … and the client's getMore that this is the size of
+  std::int64_t answered_ns = 0;       // when the last batch went out
+  std::int64_t pause_ns = 0;          // how long the client took for the one before
+
+  // The registry's own, while it is idle.
+  ClusterCursor* idle_before = nullptr;
+  ClusterCursor* idle_after = nullptr;
+  std::int64_t clientless_since_ns = 0;  // 0: its client is there, as far as is known
 
   bool exhausted() const noexcept;       // nothing is left to return
   // A shard's next batch may be the client's next batch: nothing is buffered, and nothing is left to be applied here.

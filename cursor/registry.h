@@ -17,6 +17,7 @@
 #include "allocator/limits.h"
 #include "allocator/mutex.h"
 #include "cursor/cursor.h"
+#include "cursor/idle_list.h"
 
 namespace spillway {
 
@@ -28,13 +29,38 @@ struct CursorCaller {
   std::string_view user;
 };
 
+// A getMore that waits for a cursor which is being filled. deliver() is called at most once, on any
+// thread, without locks: with the cursor, checked out, or with why there is none.
+class CursorWaiter {
+ public:
+  explicit CursorWaiter(const CursorCaller& caller)
+      : lsid_(caller.lsid), user_(caller.user), caller_(caller) {
+    caller_.lsid = lsid_;
+    caller_.user = user_;
+  }
+  CursorWaiter(const CursorWaiter&) = delete;
+  CursorWaiter& operator=(const CursorWaiter&) = delete;
+  virtual ~CursorWaiter() = default;
+  virtual void deliver(Result<CursorPtr> cursor) = 0;
+  const CursorCaller& caller() const noexcept { return caller_; }
+
+ private:
+  std::string lsid_, user_;
+  CursorCaller caller_;
+};
+
 struct CursorCounts {
   std::uint64_t open_total = 0;
   std::uint64_t open_single_target = 0;
   std::uint64_t open_multi_target = 0;
   std::uint64_t pinned = 0;
+  std::uint64_t filling = 0;  // of those pinned: nobody waits for what is being fetched
   std::uint64_t no_timeout = 0;
+  std::uint64_t clientless = 0;       // idle ones whose client is gone
   std::uint64_t timed_out = 0;        // ever
+  std::uint64_t evicted = 0;          // ever, for memory
+  std::uint64_t evicted_bytes = 0;    // ever, what they held
+  std::uint64_t orphaned = 0;         // ever
   std::uint64_t total_opened = 0;     // ever
   std::uint64_t buffered_bytes = 0;   // of idle cursors
 };
@@ -42,7 +68,7 @@ struct CursorCounts {
 // A row of currentOp's idle cursors; copies, so that no lock outlives the call.
 struct IdleCursor {
   std::int64_t id;
-  std::string ns, lsid, originating_command;
+  std::string ns, lsid, originating_command, address, application, user;
   std::int64_t created_ms, last_used_ns;
   std::uint64_t documents_returned, batches_returned, buffered_bytes;
   bool no_timeout, tailable, await_data;
@@ -50,7 +76,7 @@ struct IdleCursor {
 
 class CursorRegistry {
  public:
-  // Milliseconds on the program's steady clock, so that this layer needs no clock of its own.
+  // The program's steady clock, so that this layer needs no clock of its own.
   using SteadyNs = std::int64_t;
 
   CursorRegistry();
@@ -62,8 +88,15 @@ class CursorRegistry {
   std::int64_t insert_checked_out(const ClusterCursor& cursor, SteadyNs now);
 
   // Errors: CursorNotFound(43), CursorInUse(143), Unauthorized(13), session mismatches 50799–50804. All leave
-  // the cursor as it was. A cursor of another namespace is not found.
-  Result<CursorPtr> check_out(std::int64_t id, std::string_view ns, const CursorCaller& caller);
+  // the cursor as it was. A cursor of another namespace is not found. Null: it is being filled, and
+  // `waiter` (null: CursorInUse) will get it.
+  Result<CursorPtr> check_out(std::int64_t id, std::string_view ns, const CursorCaller& caller,
+                              std::shared_ptr<CursorWaiter> waiter = nullptr);
+  // Stops waiting. False: deliver() was called or is about to be.
+  bool stop_waiting(std::int64_t id, const CursorWaiter& waiter);
+  // A checked-out cursor goes on being worked on, but a getMore for it waits from now on. False: it
+  // was killed meanwhile.
+  bool begin_filling(std::int64_t id);
   // Gives a cursor back. Returned instead of stored when it was killed meanwhile: the caller must end it.
   CursorPtr check_in(CursorPtr cursor, SteadyNs now);
   // Forgets a checked-out cursor (exhausted or failed). True if it had been killed meanwhile.
@@ -79,18 +112,39 @@ class CursorRegistry {
   Killed kill(std::int64_t id, std::string_view ns);
   // Kills by session: every cursor whose lsid is accepted. Idle ones are returned.
   std::vector<CursorPtr> kill_sessions(const std::function<bool(std::string_view lsid)>& matches);
+  // Kills what a connection used last. Idle ones are returned.
+  std::vector<CursorPtr> kill_connection(std::int64_t connection_id);
   std::vector<CursorPtr> kill_all();
 
   // Idle cursors not used since `not_after`; no_timeout ones are left alone, those with a session too unless
   // `with_sessions`. Counted as timed out.
   std::vector<CursorPtr> expire(SteadyNs not_after, bool with_sessions);
 
-  // Ids of at most `count_max` idle cursors not used since `not_after` that could park at least
-  // `bytes_min`, the heaviest first.
+  // Ends idle cursors not used since `not_after`, the heaviest first, until they held `bytes_wanted`;
+  // never one without buffered bytes. A getMore hears of it.
+  std::vector<CursorPtr> evict(SteadyNs not_after, std::uint64_t bytes_wanted);
+  // The same with the cursors of a client (address and application) other than `asking` whose cursors
+  // hold more than `share_bytes`, until they hold no more than that.
+  std::vector<CursorPtr> evict_beyond_share(const CursorClient* asking, std::uint64_t share_bytes,
+                                            SteadyNs not_after);
+
+  // Ends idle cursors whose client `has_client` has denied since `now - grace`; those that it denies
+  // for the first time count from now on.
+  struct Orphans {
+    std::vector<CursorPtr> ended;
+    std::size_t clientless = 0;  // those that may end later
+  };
+  Orphans end_orphans(const std::function<bool(const ClusterCursor&)>& has_client, SteadyNs now,
+                      SteadyNs grace);
+
+  // Ids of at most `count_max` idle cursors not used since `not_after`, or without a client, that could
+  // park at least `bytes_min`: first those without a client, of each kind the heaviest.
   std::vector<std::int64_t> heaviest_idle(SteadyNs not_after, std::size_t bytes_min,
                                           std::size_t count_max) const;
   // Calls `work` with an idle cursor, under its lock: it must be short. False: it is not idle any more.
   bool with_idle(std::int64_t id, const std::function<void(ClusterCursor&)>& work);
+  // Calls `look` with each idle cursor, under its lock: it must be short.
+  void for_each_idle(const std::function<void(const ClusterCursor&, SteadyNs last_used)>& look) const;
 
   CursorCounts counts() const;
   std::vector<IdleCursor> idle() const;
@@ -99,21 +153,56 @@ class CursorRegistry {
   struct Entry {
     CursorPtr cursor;  // null while checked out
     SteadyNs last_used = 0;
-    bool killed = false;
+    std::shared_ptr<CursorWaiter> waiter;  // only while filling
+    bool killed = false, filling = false;
     // Copies that are needed while the cursor is out.
-    std::string ns, lsid;
     bool multi_target = false, no_timeout = false;
+    std::int64_t connection_id = 0;
+    std::string ns, lsid;
   };
+  using Entries = absl::flat_hash_map<std::int64_t, Entry>;
+
+  // Why a cursor is not found: of the last that ended otherwise than a client expects.
+  enum class EndedBy : std::uint8_t { eviction, orphanage };
+  struct Ended {
+    std::int64_t id = 0;
+    EndedBy by = EndedBy::eviction;
+  };
+
   struct alignas(64) Stripe {
     mutable Mutex mutex;
-    absl::flat_hash_map<std::int64_t, Entry> entries ABSL_GUARDED_BY(mutex);
+    Entries entries ABSL_GUARDED_BY(mutex);
+    IdleList idle ABSL_GUARDED_BY(mutex);          // with neither a session nor no_timeout
+    IdleList idle_session ABSL_GUARDED_BY(mutex);  // with a session
+    std::array<Ended, 32> ended ABSL_GUARDED_BY(mutex);
+    std::size_t next_ended ABSL_GUARDED_BY(mutex) = 0;
     std::uint64_t timed_out ABSL_GUARDED_BY(mutex) = 0;
+    std::uint64_t evicted ABSL_GUARDED_BY(mutex) = 0;
+    std::uint64_t evicted_bytes ABSL_GUARDED_BY(mutex) = 0;
+    std::uint64_t orphaned ABSL_GUARDED_BY(mutex) = 0;
     std::uint64_t opened ABSL_GUARDED_BY(mutex) = 0;
+
+    void put_idle(Entry& entry, CursorPtr cursor, SteadyNs now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+    CursorPtr take_idle(Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+    void remember(std::int64_t id, EndedBy by) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+    Error not_found(std::int64_t id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+    // Takes an idle cursor out of the table and counts it as evicted.
+    CursorPtr evict(Entries::iterator at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+    void expire(IdleList Stripe::* list, SteadyNs not_after, std::vector<CursorPtr>& taken)
+        ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   };
   static std::size_t stripe_of(std::int64_t id) noexcept {
     return static_cast<std::size_t>(id) % limits::cursor_stripes;
   }
+  struct Weight {
+    std::uint64_t bytes;
+    std::int64_t id;
+    SteadyNs last_used;
+    bool operator>(const Weight& other) const noexcept { return bytes > other.bytes; }
+  };
   std::int64_t emplace(Entry entry, SteadyNs now, CursorPtr cursor);
+  CursorPtr evict_one(const Weight& chosen);
+  std::vector<CursorPtr> kill_matching(const std::function<bool(const Entry&)>& matches);
 
   std::array<Stripe, limits::cursor_stripes> stripes_;
 };

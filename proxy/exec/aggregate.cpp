@@ -184,7 +184,7 @@ Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const
     cursor->stage = std::make_unique<PipelineStage>(std::move(divided->merge), context.shared.cursor_memory);
   }
   if (!cursor->passes_through()) {
-    if (auto refused = refuse_new_cursor(context)) co_return *std::move(refused);
+    if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);
   }
   const BsonDoc body = scatter_command(request, aggregate, divided->shard_part, divided->window_only);
   auto opening = open_remotes(context, request, *cursor, shards, body);

@@ -22,6 +22,7 @@
 #include "proxy/catalog/routing.h"
 #include "proxy/exec/document_sizes.h"
 #include "proxy/exec/metrics.h"
+#include "proxy/exec/open_clients.h"
 #include "proxy/shard/gateway.h"
 #include "proxy/shard/interrupt.h"
 
@@ -43,6 +44,9 @@ struct Parameters {
   std::atomic<std::int64_t> log_level{0};
   std::atomic<std::int64_t> slow_ms{100};
   std::atomic<std::int64_t> spill_idle_ms{10'000};
+  std::atomic<std::int64_t> evict_idle_ms{30'000};
+  std::atomic<std::int64_t> orphan_grace_ms{30'000};  // below 0: orphans live as long as others
+  std::atomic<bool> read_ahead{true};
   bool test_commands = false;  // enableTestCommands; fixed at start
 };
 
@@ -79,6 +83,8 @@ struct Shared {
   MemoryBudget spill_memory{"spill", 0, &memory};
   std::unique_ptr<SpillStore> spill;  // null: idle cursors' documents stay as they are
   CursorRegistry cursors;             // after what its cursors hold on to
+  OpenClients open_clients;
+  std::atomic<std::int64_t> next_share_check_ns{0};
   Pressure pressure;  // published by the server; ask level() anywhere
   std::unique_ptr<TransactionTable> transactions;
   // Every worker's context, in order; set before the first client connects. To look at another worker's clients
@@ -109,6 +115,7 @@ struct Context {
   absl::flat_hash_set<Client*> clients;  // connected to this worker; its own thread only
   TaskGroup background{};                // what nobody waits for before the worker stops: kills of shard cursors
   DocumentSizes document_sizes{};
+  shard::Interrupt read_ahead{};         // ends fetches that no client has asked for: for the shutdown
   absl::flat_hash_set<std::uint64_t> accepted_stages{};  // what aggregate.cpp asked a shard about; own thread only
 
   const catalog::RoutingSnapshot& routing() const noexcept { return *shared.routing; }
@@ -122,6 +129,7 @@ struct Client {
   std::string application_name;
   std::vector<std::uint8_t> metadata;  // hello's client document, BSON; empty: none
   std::string user;                    // empty without authentication
+  ClientPresence presence;
 
   // The operation under way, for currentOp and killOp: read and written on the session's worker only.
   const Request* running = nullptr;

@@ -102,6 +102,11 @@ BsonDoc idle_cursor_document(const Context& context, const IdleCursor& idle) {
   out.append("type", "idleCursor")
       .append("host", context.shared.facts.host_name)
       .append("ns", idle.ns);
+  if (!idle.address.empty()) out.append("client", idle.address);
+  if (!idle.application.empty()) out.append("appName", idle.application);
+  if (!idle.user.empty()) {
+    out.begin_array("effectiveUsers").begin_document_item().append("user", idle.user).end().end();
+  }
   if (!idle.lsid.empty()) out.append("lsid", DocView::trusted(idle.lsid.data()));
   out.begin_document("cursor");
   out.append("cursorId", idle.id);

@@ -94,7 +94,7 @@ void pop_document(RemoteCursor& remote) {
   remote.batches.front().pop();
   remote.head_keyed = false;
   while (!remote.batches.empty() && !remote.batches.front().peek() && !remote.batches.front().malformed()) {
-    remote.batches.pop_front();
+    remote.batches.erase(remote.batches.begin());
   }
 }
 
@@ -271,8 +271,11 @@ Task<void> unpark_into(Context* context, RemoteCursor* remote, shard::Interrupt*
 
 }  // namespace
 
-Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint deadline,
-                              shard::Interrupt* interrupt, bool* broken) {
+namespace {
+
+// `ahead`: more may come behind what is there already.
+Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint deadline,
+                         shard::Interrupt* interrupt, bool* broken, bool ahead) {
   TaskGroup unparking;
   std::optional<Error> failed;
   std::vector<BsonDoc> bodies;
@@ -286,14 +289,17 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint
     const std::size_t i = (cursor.next_remote + n) % cursor.remotes.size();
     RemoteCursor& remote = cursor.remotes[i];
     if (one_at_a_time && asked) break;
-    if (remote.must_unpark()) {
+    if (remote.must_unpark() && !ahead) {
       asked = true;
       unparking.start(unpark_into(&context, &remote, interrupt, &failed));
       continue;
     }
-    if (remote.id == 0 || remote.has_document()) continue;
+    if (remote.id == 0 || !remote.parked.empty()) continue;
+    if (ahead ? remote.batches.size() >= cursor.ahead_depth : remote.has_document()) continue;
     asked = true;
-    bodies.push_back(remote_get_more(cursor, remote, remote_batch_size(context, cursor, remote.shard, false), {}));
+    const bool as_before = ahead && cursor.from_one_shard;
+    const std::int64_t size = as_before ? cursor.ahead_batch_size : remote_batch_size(context, cursor, remote.shard, false);
+    bodies.push_back(remote_get_more(cursor, remote, size, {}));
     commands.push_back({remote.shard, shard::Command::of_body(bodies.back()),
                         shard::HostAddress{remote.host, remote.port}});
     remotes.push_back(i);
@@ -326,11 +332,24 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint
   co_return Result<void>();
 }
 
+}  // namespace
+
+Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint deadline,
+                              shard::Interrupt* interrupt, bool* broken) {
+  return fetch(context, cursor, deadline, interrupt, broken, false);
+}
+
+Task<Result<void>> fetch_ahead(Context& context, ClusterCursor& cursor, shard::Interrupt* interrupt) {
+  return fetch(context, cursor, time_point_never, interrupt, nullptr, true);
+}
+
 Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimits limits,
                               BatchBuilder& out) {
   bool ignored = false;
   bool& broken = limits.broken != nullptr ? *limits.broken : ignored;
+  const std::size_t batches_before = cursor.remotes.empty() ? 0 : cursor.remotes.front().batches.size();
   for (;;) {
+    if (limits.one_batch && out.count() > 0 && cursor.remotes.front().batches.size() != batches_before) break;
     if (limits.interrupt != nullptr && limits.interrupt->requested() != nullptr) {
       co_return *limits.interrupt->requested();
     }
@@ -415,64 +434,7 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
   co_return Result<void>();
 }
 
-namespace {
-
-Task<void> kill_on_host(Context* context, std::uint16_t shard, shard::HostAddress host, BsonDoc body) {
-  shard::CallOptions options;
-  options.budget = &context->shared.reply_memory;
-  options.host = host;
-  options.deadline = Clock::now() + std::chrono::seconds(10);
-  auto call = context->gateway.call(shard, shard::Command::of_body(body), options);
-  auto ignored = co_await call;  // a shard that did not hear it times its cursor out
-}
-
-BsonDoc kill_command(const ClusterCursor& cursor, std::int64_t id) {
-  BsonWriter command;
-  command.append("killCursors", cursor.collection);
-  command.begin_array("cursors");
-  command.append_item(id);
-  command.end();
-  command.append("$db", cursor.database);
-  return std::move(command).finish();
-}
-
-Task<void> kill_all_of(Context* context, CursorPtr cursor) {
-  TaskGroup group;
-  for (RemoteCursor& remote : cursor->remotes) {
-    if (remote.id == 0) continue;
-    group.start(kill_on_host(context, remote.shard, shard::HostAddress{remote.host, remote.port},
-                             kill_command(*cursor, remote.id)));
-    remote.id = 0;
-  }
-  co_await group.wait();
-}
-
-}  // namespace
-
-void kill_remotes(Context& context, ClusterCursor& cursor) {
-  for (RemoteCursor& remote : cursor.remotes) {
-    if (remote.id == 0) continue;
-    context.background.start(kill_on_host(&context, remote.shard, shard::HostAddress{remote.host, remote.port},
-                                          kill_command(cursor, remote.id)));
-    remote.id = 0;
-  }
-}
-
-void end_cursor(Context& context, CursorPtr cursor, CursorEnd end) {
-  if (!cursor) return;
-  kill_remotes(context, *cursor);
-  cursor.reset();
-  if (end == CursorEnd::finished) return;
-  context.shared.memory_layer->releaser().request(end == CursorEnd::killed ? ReleaseReason::kill : ReleaseReason::expiry);
-}
-
-Task<void> kill_and_wait(Context& context, std::vector<CursorPtr> cursors) {
-  TaskGroup group;
-  for (CursorPtr& cursor : cursors) group.start(kill_all_of(&context, std::move(cursor)));
-  co_await group.wait();
-}
-
-CursorPtr make_cursor(const Client& client, const Request& request, std::string_view collection) {
+CursorPtr make_cursor(Client& client, const Request& request, std::string_view collection) {
   auto cursor = std::make_unique<ClusterCursor>();
   cursor->database = request.db;
   cursor->collection = collection;
@@ -483,6 +445,7 @@ CursorPtr make_cursor(const Client& client, const Request& request, std::string_
     cursor->session.in_transaction = true;
   }
   cursor->owner = client.user;
+  cursor->client = client.presence.facts();
   cursor->created_ms = wall_clock_ms();
   if (request.body.size() <= limits::originating_command_bytes_max) {
     cursor->originating_command.assign(reinterpret_cast<const char*>(request.body.data()),

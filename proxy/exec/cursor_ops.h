@@ -14,6 +14,8 @@ struct FillLimits {
   shard::Interrupt* interrupt = nullptr;
   bool whole = false;  // singleBatch: what is left out now is lost
   bool* broken = nullptr;  // set when the cursor can only end: a batch did not arrive, a stage failed
+  // What one shard sent at once is a batch, as if it had passed through.
+  bool one_batch = false;
 };
 
 // Moves documents from the cursor (buffers, then its shards) into `out`: until documents_max, 16 MiB, the end, or,
@@ -25,6 +27,9 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
 // Asks every open remote that has no document for its next batch, in parallel.
 Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint deadline,
                               shard::Interrupt* interrupt, bool* broken = nullptr);
+
+// The same ahead of the client, up to cursor.ahead_depth batches of each; what is parked stays so.
+Task<Result<void>> fetch_ahead(Context& context, ClusterCursor& cursor, shard::Interrupt* interrupt);
 
 // The command {getMore: …} for one remote; `batch_size` 0 leaves the field out.
 BsonDoc remote_get_more(const ClusterCursor& cursor, const RemoteCursor& remote, std::int64_t batch_size,
@@ -40,9 +45,11 @@ std::int64_t documents_in_window(const Context& context, double mean_document_by
 Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Reply reply);
 
 // Why a cursor ends: what it held goes back to the operating system at once, or when the load is over.
-enum class CursorEnd : std::uint8_t { finished, killed, expired };
+enum class CursorEnd : std::uint8_t { finished, killed, expired, orphaned, evicted };
 // Ends a cursor: its buffers are freed at once; its shard cursors are killed in the background.
 void end_cursor(Context& context, CursorPtr cursor, CursorEnd end = CursorEnd::finished);
+// Ends many: their shard cursors are killed with one command for each host and namespace.
+void end_cursors(Context& context, std::vector<CursorPtr> cursors, CursorEnd end);
 // Kills the shard cursors only, in the background, and marks them closed.
 void kill_remotes(Context& context, ClusterCursor& cursor);
 // For a shutdown: waits for the kills.
@@ -57,6 +64,6 @@ Task<Result<Response>> answer_first_batch(Context& context, CursorPtr cursor, st
                                           bool batch_size_given, bool single_batch, const Request& request);
 
 // A cursor for this request, without remotes: namespace, session, owner, originating command.
-CursorPtr make_cursor(const Client& client, const Request& request, std::string_view collection);
+CursorPtr make_cursor(Client& client, const Request& request, std::string_view collection);
 
 }  // namespace spillway::exec

@@ -292,7 +292,7 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
                     "tailable cursors are not possible on a sharded collection");
   }
   if (!cursor->passes_through()) {
-    if (auto refused = refuse_new_cursor(context)) co_return *std::move(refused);
+    if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);
   }
   cursor->whole_documents = find.projection.empty();
   const std::int64_t asked = opening_batch_size(context, find, *cursor, shards.size());

@@ -4,6 +4,7 @@
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/cursor_ops.h"
 #include "proxy/exec/forward.h"
+#include "proxy/exec/read_ahead.h"
 #include "proxy/exec/single_shard.h"
 #include "proxy/exec/take_memory.h"
 
@@ -62,8 +63,11 @@ Result<GetMoreArguments> parse_get_more(const Request& request) {
 Task<Result<Response>> get_more_on_many(Context& context, CursorPtr cursor, std::int64_t batch_size,
                                         shard::Interrupt* interrupt) {
   BatchBuilder batch(context.shared.reply_memory);
+  if (cursor->from_one_shard) cursor->batch_size = batch_size;  // of what is missing
+  // What was read ahead with another size in mind is cut or added to.
+  const bool one_batch = cursor->from_one_shard && batch_size == cursor->last_batch_size;
   bool broken = false;
-  const FillLimits limits{batch_size, time_point_never, interrupt, false, &broken};
+  const FillLimits limits{batch_size, time_point_never, interrupt, false, &broken, one_batch};
   auto filling = fill_batch(context, *cursor, limits, batch);
   auto filled = co_await filling;
   const std::int64_t id = cursor->id;
@@ -90,7 +94,7 @@ Task<Result<Response>> get_more_on_many(Context& context, CursorPtr cursor, std:
     end_cursor(context, std::move(cursor));
   } else {
     cursor->compact(context.shared.cursor_memory);
-    CursorPtr killed = context.shared.cursors.check_in(std::move(cursor), steady_ns());
+    CursorPtr killed = give_back(context, std::move(cursor));
     if (killed) {
       end_cursor(context, std::move(killed), CursorEnd::killed);
       co_return Error(ErrorCode::cursor_killed, fmt::format("cursor id {} was killed", id));
@@ -99,19 +103,16 @@ Task<Result<Response>> get_more_on_many(Context& context, CursorPtr cursor, std:
   co_return std::move(batch).finish("nextBatch", client_id, ns, partial);
 }
 
-CursorCaller caller_of(const Client& client, const Request& request) {
-  return {request.lsid, request.txn_number, request.in_transaction, client.user};
-}
-
 }  // namespace
 
 Task<Result<Response>> get_more_command(Context& context, Client& client, const Request& request) {
   auto arguments = parse_get_more(request);
   if (arguments.has_error()) co_return arguments.error();
   const std::string ns = fmt::format("{}.{}", request.db, arguments->collection);
-  auto checked_out = context.shared.cursors.check_out(arguments->id, ns, caller_of(client, request));
-  if (checked_out.has_error()) co_return checked_out.error();
-  CursorPtr cursor = *std::move(checked_out);
+  auto taking = take_cursor(context, client, request, arguments->id, ns);
+  auto taken = co_await taking;
+  if (taken.has_error()) co_return taken.error();
+  CursorPtr cursor = *std::move(taken);
   if (arguments->await_ms && !cursor->await_data) {
     context.shared.cursors.forget(cursor->id);
     end_cursor(context, std::move(cursor));
@@ -161,13 +162,15 @@ Task<Result<Response>> kill_cursors_command(Context& context, Client&, const Req
     }
   }
   BsonWriter killed, not_found;
+  std::vector<CursorPtr> taken;
   for (auto at = cursors.as_document().begin(); !at.done(); ++at) {
     auto outcome = context.shared.cursors.kill(at->as_int64(), ns);
     const bool found = outcome.outcome != CursorRegistry::KillOutcome::not_found;
     BsonWriter& list = found ? killed : not_found;
     list.append(at->name, at->as_int64());
-    end_cursor(context, std::move(outcome.cursor), CursorEnd::killed);
+    if (outcome.cursor) taken.push_back(std::move(outcome.cursor));
   }
+  end_cursors(context, std::move(taken), CursorEnd::killed);
   const auto renumbered = [](BsonWriter& out, std::string_view name, BsonDoc list) {
     out.begin_array(name);
     for (auto at = list.view().begin(); !at.done(); ++at) out.append_item(at->as_int64());

@@ -43,7 +43,7 @@ Result<void> store(std::atomic<std::int64_t>& into, std::string_view name, Value
 
 constexpr std::int64_t any_ms = std::numeric_limits<std::int64_t>::max() / 2'000'000;
 
-constexpr std::array<Parameter, 10> parameters = {{
+constexpr std::array<Parameter, 12> parameters = {{
     {"clientCursorMonitorFrequencySecs",
      [](BsonWriter& out, const Context& c) {
        out.append("clientCursorMonitorFrequencySecs", c.shared.parameters.cursor_monitor_frequency_secs.load());
@@ -51,6 +51,21 @@ constexpr std::array<Parameter, 10> parameters = {{
      [](Context& c, ValueView v) {
        return store(c.shared.parameters.cursor_monitor_frequency_secs, "clientCursorMonitorFrequencySecs", v, 1,
                     86'400);
+     }},
+    {"cursorOrphanGraceMillis",
+     [](BsonWriter& out, const Context& c) {
+       out.append("cursorOrphanGraceMillis", c.shared.parameters.orphan_grace_ms.load());
+     },
+     [](Context& c, ValueView v) {
+       return store(c.shared.parameters.orphan_grace_ms, "cursorOrphanGraceMillis", v, -1, any_ms);
+     }},
+    {"cursorReadAhead",
+     [](BsonWriter& out, const Context& c) {
+       out.append("cursorReadAhead", c.shared.parameters.read_ahead.load());
+     },
+     [](Context& c, ValueView v) -> Result<void> {
+       c.shared.parameters.read_ahead = v.truthy();
+       return {};
      }},
     {"cursorTimeoutMillis",
      [](BsonWriter& out, const Context& c) {

@@ -2,6 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+
 namespace spillway::exec {
 
 namespace {
@@ -71,7 +78,53 @@ void append_releases(BsonWriter& out, const MemoryAccount& account) {
   out.end();
 }
 
+// Of each kind, so many names are shown.
+constexpr std::size_t holders_max = 10;
+
+struct Held {
+  std::uint64_t cursors = 0;
+  std::uint64_t bytes = 0;
+};
+using Holders = absl::flat_hash_map<std::string, Held>;
+
+void append_holders(BsonWriter& out, std::string_view name, const Holders& holders) {
+  std::vector<std::pair<std::string, Held>> rows(holders.begin(), holders.end());
+  const std::size_t count = std::min(holders_max, rows.size());
+  std::partial_sort(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(count), rows.end(),
+                    [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
+  out.begin_array(name);
+  for (std::size_t i = 0; i < count; ++i) {
+    out.begin_document_item();
+    out.append("name", std::string_view(rows[i].first));
+    out.append("cursors", as_long(rows[i].second.cursors));
+    out.append("bytes", as_long(rows[i].second.bytes));
+    out.end();
+  }
+  out.end();
+}
+
 }  // namespace
+
+void append_cursor_memory(BsonWriter& out, const CursorRegistry& cursors) {
+  Holders by_namespace, by_application, by_user;
+  const auto add = [](Holders& holders, std::string_view name, std::uint64_t bytes) {
+    Held& held = holders[std::string(name)];
+    ++held.cursors;
+    held.bytes += bytes;
+  };
+  cursors.for_each_idle([&](const ClusterCursor& cursor, std::int64_t) {
+    const std::uint64_t bytes = cursor.buffered_bytes();
+    if (bytes == 0) return;
+    add(by_namespace, cursor.ns, bytes);
+    add(by_application, cursor.client ? std::string_view(cursor.client->application) : "", bytes);
+    add(by_user, cursor.owner, bytes);
+  });
+  out.begin_document("idleCursors");
+  append_holders(out, "byNamespace", by_namespace);
+  append_holders(out, "byApplication", by_application);
+  append_holders(out, "byUser", by_user);
+  out.end();
+}
 
 void append_release(BsonWriter& out, const ReleaseRecord& record) {
   out.append("number", as_long(record.number));

@@ -10,6 +10,8 @@ namespace spillway::exec {
 // memory.pressure: the level, why, and what it was read from.
 void append_pressure(BsonWriter& out, const Pressure& pressure);
 // memory.spill: what idle cursors' documents became, and what went wrong with it.
+// What idle cursors hold, by namespace, application and user: the heaviest of each.
+void append_cursor_memory(BsonWriter& out, const CursorRegistry& cursors);
 void append_spill(BsonWriter& out, const SpillStore* store);
 // memory.malloc, .heaps, .allocator, .release: what the heaps hold, which serves and why, what was
 // given back.

@@ -41,6 +41,10 @@ struct Metrics {
   Counter killed_due_to_client_disconnect;  // operations
   Counter requests_refused;     // no memory, after a wait
   Counter cursors_refused;      // not opened: memory was critical
+  Counter cursors_beyond_share;  // ended: one client's held over half of the memory
+  // Batches fetched before a client asked for them: begun; taken by a getMore that did not wait for them,
+  // or that did; ended without being taken.
+  Counter read_ahead_started, read_ahead_hits, read_ahead_waits, read_ahead_wasted;
   Counter senders_stopped;      // connections closed in the middle of a message
   Counter hellos_with_backpressure, hellos_without_backpressure;  // first ones of connections
 };

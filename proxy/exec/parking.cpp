@@ -106,7 +106,7 @@ Task<Result<void>> unpark(Context& context, RemoteCursor& remote, shard::Interru
     if (!fetched) co_return read_back_failed("the file does not answer");
     if (fetched->error == SpillError::none) {
       remote.batches.emplace_back(std::move(fetched->buffer), fetched->begin, fetched->end);
-      if (remote.parked.front().empty()) remote.parked.pop_front();
+      if (remote.parked.front().empty()) remote.parked.erase(remote.parked.begin());
       co_return Result<void>();
     }
     if (fetched->error == SpillError::no_memory && Clock::now() >= deadline) co_return error_of(fetched->error);

@@ -148,6 +148,7 @@ void memory(BsonWriter& out, const Context& context, const Facts& facts) {
   append_queues(out, context);
   append_pressure(out, context.shared.pressure);
   append_spill(out, context.shared.spill.get());
+  append_cursor_memory(out, context.shared.cursors);
   append_memory_account(out, context.shared.memory_layer->account());
 }
 
@@ -181,6 +182,16 @@ void metrics(BsonWriter& out, const Context& context, const Facts&) {
       .append("totalOpened", as_long(counts.total_opened));
   append_open_cursors(out, counts);
   out.append("bufferedBytes", as_long(counts.buffered_bytes));
+  out.append("filling", as_long(counts.filling)).append("clientless", as_long(counts.clientless));
+  out.append("orphaned", as_long(counts.orphaned)).append("evicted", as_long(counts.evicted));
+  out.append("evictedBytes", as_long(counts.evicted_bytes));
+  out.append("evictedBeyondShare", as_long(all.cursors_beyond_share.value()));
+  out.begin_document("readAhead");
+  out.append("started", as_long(all.read_ahead_started.value()));
+  out.append("hits", as_long(all.read_ahead_hits.value()));
+  out.append("waits", as_long(all.read_ahead_waits.value()));
+  out.append("wasted", as_long(all.read_ahead_wasted.value()));
+  out.end();
   out.end();
   out.begin_document("operation");
   out.append("killedDueToClientDisconnect",

@@ -114,8 +114,7 @@ Task<void> tell_shards(Context& context, const Request& request) {
 
 Task<void> end_everything_of(Context& context,
                              const std::function<bool(std::string_view)>& matches) {
-  for (CursorPtr& cursor : context.shared.cursors.kill_sessions(matches))
-    end_cursor(context, std::move(cursor), CursorEnd::killed);
+  end_cursors(context, context.shared.cursors.kill_sessions(matches), CursorEnd::killed);
   TaskGroup aborts;
   for (OpenTransaction& open : context.shared.transactions->end_sessions(matches)) {
     aborts.start(abort_on_shard(context, std::move(open)));

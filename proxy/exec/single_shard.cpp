@@ -4,6 +4,7 @@
 
 #include "proxy/exec/cursor_ops.h"
 #include "proxy/exec/forward.h"
+#include "proxy/exec/read_ahead.h"
 #include "proxy/exec/take_memory.h"
 #include "proxy/shard/connection.h"
 #include "proxy/wire/cursor_reply.h"
@@ -86,7 +87,11 @@ Task<Result<Response>> repack(Context& context, CursorPtr cursor, std::size_t in
                               std::string_view batch_name, bool registered) {
   RemoteCursor& remote = cursor->remotes[index];
   auto taken = take_reply(*cursor, remote, std::move(reply));
-  if (taken.has_error()) co_return taken.error();
+  if (taken.has_error()) {
+    if (registered) context.shared.cursors.forget(cursor->id);
+    end_cursor(context, std::move(cursor));
+    co_return taken.error();
+  }
   BatchBuilder batch(context.shared.reply_memory);
   while (remote.has_document() && batch.fits(remote.front()->peek()->size())) {
     auto appended = batch.append(*remote.front()->peek());
@@ -277,7 +282,7 @@ Task<Result<std::optional<Response>>> pass_complete(Context& context, CursorPtr&
   std::int64_t client_id = 0;
   if (!cursor->exhausted()) {
     client_id = id;
-    end_cursor(context, context.shared.cursors.check_in(std::move(cursor), steady_ns()), CursorEnd::killed);
+    end_cursor(context, give_back(context, std::move(cursor)), CursorEnd::killed);
   } else {
     context.shared.cursors.forget(id);
     cursor.reset();
@@ -288,8 +293,12 @@ Task<Result<std::optional<Response>>> pass_complete(Context& context, CursorPtr&
 Task<Result<std::optional<Response>>> pass_batch(Context& context, const Request& request, CursorPtr& cursor,
                                                  PassRequest pass) {
   RemoteCursor& remote = cursor->remotes[pass.remote];
-  const BsonDoc body = remote_get_more(*cursor, remote, size_to_ask(context, *cursor, remote, pass.batch_size),
-                                       pass.await_ms);
+  const std::int64_t asked = size_to_ask(context, *cursor, remote, pass.batch_size);
+  if (cursor->from_one_shard) {
+    cursor->last_batch_size = pass.batch_size;
+    cursor->ahead_batch_size = asked;
+  }
+  const BsonDoc body = remote_get_more(*cursor, remote, asked, pass.await_ms);
   shard::CallOptions options;
   options.budget = &context.shared.reply_memory;
   options.host = shard::HostAddress{remote.host, remote.port};

@@ -9,7 +9,7 @@ namespace spillway::exec {
 
 // What a client's cursor is made of, should the shard keep one open. Views, as those of the request.
 struct CursorSeed {
-  const Client& client;
+  Client& client;
   const Request& request;
   std::string_view collection;
   std::int64_t batch_size = 0;

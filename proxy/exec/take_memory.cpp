@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "proxy/base/memory_wait.h"
+#include "proxy/exec/cursor_keeper.h"
 
 namespace spillway::exec {
 
@@ -67,8 +68,9 @@ bool is_scarce(const Context& context) noexcept {
   return usage.limit_bytes != 0 && usage.used_bytes > usage.limit_bytes / 2;
 }
 
-std::optional<Error> refuse_new_cursor(Context& context) {
+std::optional<Error> refuse_new_cursor(Context& context, Client& client) {
   if (!context.shared.pressure.at_least(PressureLevel::critical)) return std::nullopt;
+  if (take_from_large_holders(context, client)) return std::nullopt;
   context.shared.metrics.cursors_refused.add();
   Error error(ErrorCode::ingress_request_rate_limit_exceeded,
               "memory is short: no cursor that merges several shards is opened now; try again later");

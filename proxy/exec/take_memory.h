@@ -23,7 +23,8 @@ Task<Result<Reservation>> take_reservation(Context& context, const Request& requ
 bool is_scarce(const Context& context) noexcept;
 
 // Memory is critical: a cursor that would buffer batches of several shards is not opened.
-std::optional<Error> refuse_new_cursor(Context& context);
+// One client's idle cursors do not lock the others out: those of a large holder give way first.
+std::optional<Error> refuse_new_cursor(Context& context, Client& client);
 
 // A refusal for want of memory (others stay as they are), when the command may be tried again, or may not: because a
 // cursor has ended with it.

@@ -66,6 +66,8 @@ struct ParameterConfig {
   std::int64_t pool_max = 1'000;
   std::int64_t pool_connecting_max = 2;
   std::int64_t pool_idle_ms = 300'000;
+  std::int64_t orphan_grace_ms = 30'000;  // -1: off
+  bool read_ahead = true;
 
   bool operator==(const ParameterConfig&) const = default;
 };
@@ -98,6 +100,7 @@ struct MemoryConfig {
   AllocatorChoice allocator = AllocatorChoice::automatic;
   std::int64_t release_threshold_bytes = 8LL << 20;
   std::int64_t release_quiet_ms = 800;
+  std::int64_t evict_idle_ms = 30'000;
 
   bool operator==(const MemoryConfig&) const = default;
 };

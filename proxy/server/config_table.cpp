@@ -186,6 +186,16 @@ constexpr std::array keys = {
          .max = 3'600'000,
          .meaning = "The load is over when buffers took less than memory.release.threshold for this "
                     "long."}),
+    row<Memory<&MemoryConfig::evict_idle_ms>>(
+        {.key = "memory.evictIdleMillis",
+         .type = integer,
+         .unit = "ms",
+         .preset = "30000",
+         .min = 100,
+         .max = year_ms,
+         .meaning = "While memory is short, cursors that nobody has asked for so long and that hold "
+                    "documents are ended, the heaviest first; their next getMore answers "
+                    "CursorNotFound."}),
     row<Spill<&SpillConfig::path>>(
         {.key = "memory.spill.path",
          .type = text,
@@ -332,6 +342,25 @@ constexpr std::array keys = {
          .at_runtime = true,
          .meaning = "Cursors opened in a session (every driver's) are timed out as others are. A "
                     "mongos since 4.4.8 spares them by default."}),
+    row<Parameter<&ParameterConfig::orphan_grace_ms>>(
+        {.key = "setParameter.cursorOrphanGraceMillis",
+         .type = integer,
+         .unit = "ms",
+         .preset = "30000",
+         .min = -1,
+         .max = year_ms,
+         .at_runtime = true,
+         .meaning = "A cursor whose client has closed its last connection ends after this time. A "
+                    "client is there while a connection with the same address and client metadata "
+                    "is open, or one that has used the cursor's session. -1: such cursors live as "
+                    "long as others."}),
+    row<Parameter<&ParameterConfig::read_ahead>>(
+        {.key = "setParameter.cursorReadAhead",
+         .type = boolean,
+         .preset = "true",
+         .at_runtime = true,
+         .meaning = "Fetch a cursor's next batch from its shards while the client works on the last "
+                    "one, as long as memory is plenty."}),
     row<Parameter<&ParameterConfig::test_commands>>(
         {.key = "setParameter.enableTestCommands",
          .type = boolean,

@@ -68,6 +68,9 @@ void fill_facts(exec::Shared& shared, const ServerOptions& options, std::size_t 
   parameters.timeout_of_session_cursors = options.config.parameters.time_out_session_cursors;
   parameters.test_commands = options.config.parameters.test_commands;
   parameters.spill_idle_ms = options.config.spill.idle_ms;
+  parameters.evict_idle_ms = options.config.memory.evict_idle_ms;
+  parameters.orphan_grace_ms = options.config.parameters.orphan_grace_ms;
+  parameters.read_ahead = options.config.parameters.read_ahead;
   parameters.log_level = options.config.system_log.verbosity;
 }
 

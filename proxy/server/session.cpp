@@ -59,6 +59,7 @@ Session::Session(SessionEnvironment& environment, std::unique_ptr<Transport> tra
   client_.connection_id = connection_id;
   client_.peer = transport_->peer();
   client_.local = transport_->local();
+  client_.presence.attach(environment_.context.shared.open_clients, client_.peer, connection_id, false);
   environment_.context.clients.insert(&client_);
 }
 
@@ -363,6 +364,7 @@ Task<bool> Session::handle_op_msg() {
     co_return co_await writing;
   }
   request->interrupt = &client_.interrupt;
+  if (!request->lsid.empty()) client_.presence.note_session(request->lsid);
   if (is_hello_name(request->name)) {
     auto answering = answer_hello(*request, parsed->has_flag(wire::flags::exhaust_allowed));
     co_return co_await answering;
@@ -412,6 +414,7 @@ Task<bool> Session::handle_op_query() {
     if (hello->client) {
       client_.metadata.assign(hello->client->data(), hello->client->data() + hello->client->size());
       client_.application_name = hello->application_name;
+      client_.presence.identify(client_.application_name, client_.metadata);
     }
     count_hello(*hello);
     if (hello->compression) negotiated_ = wire::negotiate(environment_.compressors, *hello->compression);
@@ -446,6 +449,7 @@ Task<bool> Session::answer_hello(const exec::Request& request, bool exhaust) {
   if (hello->client) {
     client_.metadata.assign(hello->client->data(), hello->client->data() + hello->client->size());
     client_.application_name = hello->application_name;
+    client_.presence.identify(client_.application_name, client_.metadata);
   }
   count_hello(*hello);
   if (hello->compression) negotiated_ = wire::negotiate(environment_.compressors, *hello->compression);

@@ -4,7 +4,6 @@
 
 #include "allocator/memory_layer.h"
 #include "proxy/exec/cursor_ops.h"
-#include "proxy/exec/parking.h"
 
 namespace spillway::server {
 
@@ -12,8 +11,6 @@ namespace {
 // First reads go here; larger messages get a buffer of their own.
 constexpr std::size_t scratch_bytes = 16 * limits::kib;
 constexpr auto tick = std::chrono::milliseconds(250);
-// While memory is not short.
-constexpr auto park_interval = std::chrono::seconds(1);
 constexpr auto pressure_release_interval = std::chrono::seconds(1);
 }  // namespace
 
@@ -77,27 +74,13 @@ void Worker::close_sessions(bool drain) {
 }
 
 Task<void> Worker::housekeeping() {
-  TimePoint next_reap = Clock::now();
-  TimePoint next_park = next_reap;
   while (!stopping_) {
     co_await loop_.sleep_for(tick);
     const TimePoint now = Clock::now();
     gateway_->tick(now);
     for (Session* session : sessions_) session->notice_absent_client(now);
     if (context_.worker == 0) tick_memory(now);
-    // One worker parks and reaps for all: the registry is shared.
-    if (context_.worker == 0 && (now >= next_park || shared_.pressure.at_least(PressureLevel::tight))) {
-      next_park = now + park_interval;
-      exec::park_idle_cursors(context_, now);
-    }
-    if (context_.worker == 0 && now >= next_reap) {
-      next_reap = now + std::chrono::seconds(shared_.parameters.cursor_monitor_frequency_secs.load());
-      const Duration timeout = std::chrono::milliseconds(shared_.parameters.cursor_timeout_ms.load());
-      const bool with_sessions = shared_.parameters.timeout_of_session_cursors.load();
-      for (CursorPtr& cursor : shared_.cursors.expire((now - timeout).time_since_epoch().count(), with_sessions)) {
-        exec::end_cursor(context_, std::move(cursor), exec::CursorEnd::expired);
-      }
-    }
+    if (context_.worker == 0) cursor_keeper_.tick(context_, now);
   }
   housekeeping_ended_ = true;
 }
@@ -129,6 +112,9 @@ Task<void> Worker::shut_down(Duration grace) {
     co_await killing;
   }
   while (!housekeeping_ended_) co_await loop_.sleep_for(std::chrono::milliseconds(10));
+  // What is being fetched ahead may be what another worker's client waits for.
+  while (context_.background.running() > 0 && Clock::now() < cut) co_await loop_.sleep_for(std::chrono::milliseconds(10));
+  context_.read_ahead.request(Error(ErrorCode::host_unreachable, "the router is shutting down"));
   co_await context_.background.wait();
   auto closing = gateway_->shut_down();
   co_await closing;

@@ -11,6 +11,7 @@
 #include "proxy/base/file_descriptor.h"
 #include "proxy/base/tcp_transport.h"
 #include "proxy/exec/context.h"
+#include "proxy/exec/cursor_keeper.h"
 #include "proxy/server/session.h"
 #include "proxy/server/socket_buffers.h"
 
@@ -68,6 +69,7 @@ class Worker {
   std::atomic<std::int64_t> connections_{0};
   std::thread thread_;
   TimePoint next_pressure_release_{};
+  exec::CursorKeeper cursor_keeper_;
   bool stopping_ = false;
   bool housekeeping_ended_ = false;
   std::atomic<bool> done_{false};

@@ -48,6 +48,7 @@ SimWorld::SimWorld(SimWorldOptions options)
   shared_->facts.workers = options.workers;
   shared_->parameters.cursor_timeout_ms = options.cursor_timeout_ms;
   shared_->parameters.spill_idle_ms = options.spill_idle_ms;
+  shared_->parameters.orphan_grace_ms = options.orphan_grace_ms;
   if (options.spill_file) {
     SpillOptions spill;
     spill.limit_bytes = 64 * limits::mib;

@@ -50,6 +50,7 @@ struct SimWorldOptions {
   // Set: idle cursors' documents are parked, in the file that it makes or, without one, in memory.
   std::function<std::unique_ptr<SpillFile>()> spill_file;
   std::int64_t spill_idle_ms = 10'000;
+  std::int64_t orphan_grace_ms = 30'000;
 };
 
 class SimWorld {

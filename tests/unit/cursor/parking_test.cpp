@@ -52,7 +52,7 @@ struct World {
     REQUIRE(got);
     REQUIRE(got->error == SpillError::none);
     remote.batches.emplace_back(std::move(got->buffer), got->begin, got->end);
-    if (ticket.empty()) remote.parked.pop_front();
+    if (ticket.empty()) remote.parked.erase(remote.parked.begin());
   }
   // Takes up to `most` documents; -1 marks damage.
   std::vector<int> take(RemoteCursor& remote, std::size_t most) {
@@ -65,7 +65,7 @@ struct World {
       }
       seen.push_back((*remote.front()->peek())["n"].as_int32());
       remote.batches.front().pop();
-      if (!remote.batches.front().peek()) remote.batches.pop_front();
+      if (!remote.batches.front().peek()) remote.batches.erase(remote.batches.begin());
     }
     return seen;
   }

@@ -1,0 +1,79 @@
+// OpenClients: which programs have a connection open, so that a cursor whose program is gone can end
+// early (DESIGN.md, section 4: orphans).
+//
+// A cursor has a client as long as a connection is open from the same address with the same client
+// metadata, or one that has used the cursor's session: drivers share sessions between the
+// connections of a pool, and a pool may shrink.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/container/inlined_vector.h"
+#include "allocator/mutex.h"
+#include "cursor/bson_view.h"
+#include "cursor/cursor.h"
+
+namespace spillway::exec {
+
+// Thread-safe: shared by the workers. Holds only counts.
+class OpenClients {
+ public:
+  void join(std::uint64_t key);
+  void leave(std::uint64_t key);
+  bool has_client(const ClusterCursor& cursor) const;
+  // Rises when the last connection of a program or a session has gone: cursors may have lost theirs.
+  std::uint64_t departures() const noexcept { return departures_.load(std::memory_order_acquire); }
+
+ private:
+  mutable Mutex mutex_;
+  // How many connections share a key: of a program, of a session.
+  absl::flat_hash_map<std::uint64_t, std::uint32_t> counts_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<std::uint64_t> departures_{0};
+};
+
+// One connection's part in it. Belongs to the connection's worker; leaves when destroyed.
+class ClientPresence {
+ public:
+  ClientPresence() = default;
+  ClientPresence(const ClientPresence&) = delete;
+  ClientPresence& operator=(const ClientPresence&) = delete;
+  ~ClientPresence();
+
+  // Once, before anything else. `peer` is "address:port".
+  void attach(OpenClients& all, std::string_view peer, std::int64_t connection_id, bool load_balanced);
+  // With hello's client document.
+  void identify(std::string_view application, Bytes metadata);
+  // This connection used a session: of each command that has one. The lsid document's bytes.
+  void note_session(std::string_view lsid) {
+    const std::uint64_t key = session_key(lsid);
+    if (key == last_session_ || all_ == nullptr) return;
+    last_session_ = key;
+    if (!sessions_.contains(key)) add_session(key);
+  }
+  // For cursors. Null before attach().
+  const std::shared_ptr<const CursorClient>& facts();
+  bool load_balanced() const noexcept { return load_balanced_; }
+
+  static std::uint64_t session_key(std::string_view lsid) noexcept;
+
+ private:
+  void add_session(std::uint64_t key);
+  void set_facts(std::string_view application, Bytes metadata);
+
+  OpenClients* all_ = nullptr;
+  std::string address_;
+  std::int64_t connection_id_ = 0;
+  bool load_balanced_ = false;
+  std::uint64_t last_session_ = 0;
+  std::shared_ptr<const CursorClient> facts_;
+  absl::InlinedVector<std::uint64_t, 2> programs_;
+  absl::flat_hash_set<std::uint64_t> sessions_;
+};
+
+}  // namespace spillway::exec

@@ -1,0 +1,239 @@
+// Cursors that nobody is working on: they give way when memory is short, and end when their clients
+// are gone.
+#include <fmt/format.h>
+
+#include "tests/sim/sim_support.h"
+
+namespace spillway::test {
+
+namespace {
+
+constexpr std::size_t text_bytes_each = 9'000;
+
+// Each shard has sent four documents, of which the client has taken four in all.
+constexpr std::string_view sorted_find =
+    R"({"find": "docs", "filter": {}, "sort": {"_id": -1}, "batchSize": 4, "$db": "app"})";
+
+std::string get_more(std::int64_t id, int batch_size = 3) {
+  return fmt::format(
+      R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "batchSize": {}, "$db": "app"}})",
+      id, batch_size);
+}
+
+std::string hello_of(std::string_view application) {
+  return fmt::format(
+      R"({{"hello": 1, "client": {{"application": {{"name": "{}"}},
+         "driver": {{"name": "sim", "version": "1"}}, "os": {{"type": "Linux"}}}}, "$db": "admin"}})",
+      application);
+}
+
+void set_level(SimWorld& world, PressureLevel level) {
+  const LevelChange change{world.shared().pressure.level(), level, PressureCause::budget, 0.9};
+  world.shared().pressure.publish({}, change);
+}
+
+std::int64_t status_of(SimWorld& world, SimClient& client, std::string_view path) {
+  const BsonDoc status = call(world, client, R"({"serverStatus": 1, "$db": "admin"})");
+  return status.view().find_path(path).to_int64().value_or(-1);
+}
+
+std::uint64_t open_shard_cursors(SimWorld& world) {
+  std::uint64_t open = 0;
+  for (std::size_t i = 0; i < world.shard_count(); ++i) open += world.shard(i).cursors().open();
+  return open;
+}
+
+}  // namespace
+
+TEST_CASE("when memory is critical, what is idle for long and holds much ends, and says so") {
+  SimWorld world(sharded_world(2, 30));
+  store_documents(world, 30, text_bytes_each);
+  auto client = world.client();
+  const std::int64_t heavy = cursor_id(call(world, *client, sorted_find));
+  const std::int64_t empty = cursor_id(call(
+      world, *client, R"({"find": "docs", "filter": {}, "batchSize": 0, "$db": "app"})"));
+  world.run_for(minutes(2));
+  CHECK(world.shared().cursors.counts().open_total == 2);  // there is memory enough
+  const std::int64_t fresh = cursor_id(call(world, *client, sorted_find));
+  set_level(world, PressureLevel::tight);
+  world.run_for(seconds(2));
+  CHECK(world.shared().cursors.counts().open_total == 3);  // nobody was refused anything
+  set_level(world, PressureLevel::critical);
+  world.run_for(seconds(1));
+  CHECK(world.shared().cursors.counts().open_total == 2);
+  CHECK(world.shared().cursors.counts().evicted == 1);
+  const BsonDoc ended = call(world, *client, get_more(heavy));
+  CHECK(code_of(ended) == 43);
+  CHECK(ended.view()["errmsg"].as_string().find("memory was short") != std::string_view::npos);
+  CHECK(is_ok(call(world, *client, get_more(empty))));
+  CHECK(is_ok(call(world, *client, get_more(fresh))));
+  CHECK(status_of(world, *client, "metrics.cursor.evicted") == 1);
+  CHECK(status_of(world, *client, "metrics.cursor.evictedBytes") > 9'000);
+  set_level(world, PressureLevel::normal);
+  world.run_for(seconds(1));
+  client->close();
+  world.run_for(seconds(60));
+  CHECK(open_shard_cursors(world) == 0);
+  require_quiet(world);
+}
+
+TEST_CASE("one client's idle cursors do not lock the others out") {
+  SimWorldOptions options = sharded_world(2, 30);
+  options.memory_limit_bytes = 4 * limits::mib;
+  SimWorld world(std::move(options));
+  store_documents(world, 30, text_bytes_each);
+  auto greedy = world.client(), other = world.client();
+  REQUIRE(is_ok(call(world, *greedy, hello_of("export"))));
+  REQUIRE(is_ok(call(world, *other, hello_of("web"))));
+  while (world.shared().memory.usage().used_bytes < 3 * limits::mib) {
+    REQUIRE(is_ok(call(world, *greedy, sorted_find)));
+  }
+  const std::uint64_t before = world.shared().cursors.counts().open_total;
+  world.run_for(seconds(2));
+  set_level(world, PressureLevel::critical);
+  CHECK(code_of(call(world, *greedy, sorted_find)) == 462);  // not at its own cost
+  CHECK(world.shared().cursors.counts().open_total == before);
+  world.run_for(seconds(1));
+  CHECK(is_ok(call(world, *other, sorted_find)));
+  const CursorCounts counts = world.shared().cursors.counts();
+  CHECK(counts.evicted > 0);
+  CHECK(counts.open_total > before / 3);  // down to its share, no further
+  CHECK(world.shared().cursor_memory.usage().used_bytes < 5 * limits::mib / 2);
+  world.run_for(seconds(1));
+  CHECK(code_of(call(world, *other, sorted_find)) == 462);  // nobody holds over half any more
+  CHECK(status_of(world, *other, "metrics.cursor.evictedBeyondShare") ==
+        static_cast<std::int64_t>(counts.evicted));
+  set_level(world, PressureLevel::normal);
+}
+
+TEST_CASE("bytes are told by cursor, namespace and application") {
+  SimWorld world(sharded_world(2, 30));
+  store_documents(world, 30, text_bytes_each);
+  auto client = world.client();
+  REQUIRE(is_ok(call(world, *client, hello_of("export"))));
+  REQUIRE(is_ok(call(world, *client, sorted_find)));
+  const BsonDoc listed = call(world, *client, R"({"aggregate": 1, "pipeline": [
+      {"$currentOp": {"idleCursors": true, "localOps": true}}, {"$match": {"type": "idleCursor"}}],
+      "cursor": {}, "$db": "admin"})");
+  const std::vector<BsonDoc> rows = batch_of(listed);
+  REQUIRE(rows.size() == 1);
+  const std::int64_t bytes = rows[0].view().find_path("cursor.bufferedBytes").to_int64().value_or(0);
+  CHECK(bytes > 0);
+  CHECK(rows[0].view()["appName"].as_string() == "export");
+  const BsonDoc status = call(world, *client, R"({"serverStatus": 1, "$db": "admin"})");
+  for (const auto& [path, name] : {std::pair("memory.idleCursors.byNamespace", "app.docs"),
+                                   std::pair("memory.idleCursors.byApplication", "export"),
+                                   std::pair("memory.idleCursors.byUser", "")}) {
+    const ValueView rows_of = status.view().find_path(path);
+    REQUIRE(rows_of.is_array());
+    const Element row = rows_of.as_document().first();
+    REQUIRE(row.is_document());
+    CHECK(row.as_document()["name"].as_string() == name);
+    CHECK(row.as_document()["bytes"].to_int64() == bytes);
+    CHECK(row.as_document()["cursors"].to_int64() == 1);
+  }
+}
+
+TEST_CASE("a cursor ends some time after its client's last connection closed") {
+  const bool reset = GENERATE(false, true);  // a clean end, or a process that was killed
+  SimWorld world(sharded_world(2, 30));
+  store_documents(world, 30, text_bytes_each);
+  auto client = world.client(), pooled = world.client(), other = world.client();
+  REQUIRE(is_ok(call(world, *client, hello_of("export"))));
+  REQUIRE(is_ok(call(world, *pooled, hello_of("export"))));
+  REQUIRE(is_ok(call(world, *other, hello_of("web"))));
+  const std::int64_t id = cursor_id(call(world, *client, sorted_find));
+  const std::int64_t others = cursor_id(call(world, *other, sorted_find));
+  client->close();
+  world.run_for(minutes(2));  // its pool has shrunk, that is all
+  CHECK(is_ok(call(world, *pooled, get_more(id))));
+  CHECK(world.shared().cursors.counts().clientless == 0);
+  reset ? pooled->reset() : pooled->close();
+  world.run_for(seconds(25));
+  CHECK(world.shared().cursors.counts().open_total == 2);
+  CHECK(world.shared().cursors.counts().clientless == 1);
+  world.run_for(seconds(10));
+  CHECK(world.shared().cursors.counts().open_total == 1);
+  CHECK(world.shared().cursors.counts().orphaned == 1);
+  CHECK(open_shard_cursors(world) == 2);
+  const BsonDoc ended = call(world, *other, get_more(id));
+  CHECK(code_of(ended) == 43);
+  CHECK(ended.view()["errmsg"].as_string().find("had gone") != std::string_view::npos);
+  CHECK(is_ok(call(world, *other, get_more(others))));
+  CHECK(status_of(world, *other, "metrics.cursor.orphaned") == 1);
+}
+
+TEST_CASE("a client that comes back within the grace keeps its cursor") {
+  SimWorld world(sharded_world(2, 30));
+  store_documents(world, 30, text_bytes_each);
+  auto client = world.client();
+  REQUIRE(is_ok(call(world, *client, hello_of("export"))));
+  const std::int64_t id = cursor_id(call(world, *client, sorted_find));
+  client->close();
+  world.run_for(seconds(20));
+  auto again = world.client();
+  REQUIRE(is_ok(call(world, *again, hello_of("export"))));
+  world.run_for(minutes(2));
+  CHECK(is_ok(call(world, *again, get_more(id))));
+}
+
+TEST_CASE("a connection of the cursor's session keeps it, whatever it calls itself") {
+  SimWorld world(sharded_world(2, 30));
+  store_documents(world, 30, text_bytes_each);
+  auto client = world.client(), tied = world.client();
+  REQUIRE(is_ok(call(world, *client, hello_of("export"))));
+  REQUIRE(is_ok(call(world, *tied, hello_of("export, from elsewhere"))));
+  const std::string lsid =
+      R"("lsid": {"id": {"$binary": {"base64": "AAECAwQFBgcICQoLDA0ODw==", "subType": "04"}}})";
+  const std::int64_t id = cursor_id(
+      call(world, *client, fmt::format(R"({{"find": "docs", "filter": {{}}, "batchSize": 4, {},
+                                           "$db": "app"}})", lsid)));
+  REQUIRE(is_ok(call(world, *tied, fmt::format(R"({{"ping": 1, {}, "$db": "app"}})", lsid))));
+  client->close();
+  world.run_for(minutes(2));
+  CHECK(world.shared().cursors.counts().open_total == 1);
+  CHECK(is_ok(call(world, *tied, fmt::format(R"({{"getMore": {{"$numberLong": "{}"}}, {},
+                                                  "collection": "docs", "batchSize": 2, "$db": "app"}})", id, lsid))));
+  tied->close();
+  world.run_for(seconds(40));
+  CHECK(world.shared().cursors.counts().open_total == 0);
+  CHECK(open_shard_cursors(world) == 0);
+}
+
+TEST_CASE("orphans can be left to time out, and end at once where that is wanted") {
+  SimWorldOptions options = sharded_world(2, 30);
+  options.orphan_grace_ms = GENERATE(-1, 0);
+  const bool off = options.orphan_grace_ms < 0;
+  options.cursor_timeout_ms = 300'000;
+  SimWorld world(std::move(options));
+  store_documents(world, 30, text_bytes_each);
+  auto client = world.client();
+  cursor_id(call(world, *client, sorted_find));
+  client->close();
+  world.run_for(seconds(3));
+  CHECK(world.shared().cursors.counts().open_total == (off ? 1 : 0));
+  world.run_for(seconds(240));
+  CHECK(world.shared().cursors.counts().open_total == (off ? 1 : 0));
+  world.run_for(seconds(120));
+  CHECK(world.shared().cursors.counts().open_total == 0);
+  CHECK(world.shared().cursors.counts().timed_out == (off ? 1 : 0));
+}
+
+TEST_CASE("many cursors that end together are killed with a command for each host") {
+  SimWorldOptions options = sharded_world(2, 30);
+  options.cursor_timeout_ms = 30'000;
+  SimWorld world(std::move(options));
+  store_documents(world, 30);
+  auto client = world.client();
+  for (int i = 0; i < 50; ++i) REQUIRE(cursor_id(call(world, *client, sorted_find)) > 0);
+  const std::uint64_t before = world.shard(0).seen("killCursors");
+  world.run_for(seconds(40));
+  CHECK(open_shard_cursors(world) == 0);
+  CHECK(world.shard(0).seen("killCursors") - before <= 2);
+  CHECK(world.shard(0).cursors().killed == 50);
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
+}  // namespace spillway::test
