@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "allocator/memory_layer.h"
 #include "proxy/exec/context.h"
@@ -40,8 +41,9 @@ std::optional<std::string> Shared::divide_memory(std::uint64_t payload_bytes) {
       payload_bytes / messages_in_payload, message_bytes_least, limits::message_bytes_max);
   const std::uint64_t small = std::clamp(payload_bytes / small_reserves_in_payload,
                                          small_reserve_least, small_reserve_most);
-  // A block is a little larger than what it is asked for.
-  const std::uint64_t large = message + limits::mib;
+  // Heaps have four block sizes to a doubling, and a block is what is charged.
+  const std::uint64_t step = std::bit_ceil(message) / 8;
+  const std::uint64_t large = (message + step - 1) / step * step;
   const std::uint64_t reserves = 2 * (large + small);
   if (payload_bytes < reserves + general_bytes_least) {
     return fmt::format("{} MiB for what clients send and ask for are too little: {} MiB are needed",
