@@ -24,7 +24,10 @@ namespace {
 // Shorter operations are not worth a look at their client's socket.
 constexpr Duration absence_noticed_after = std::chrono::milliseconds(250);
 // How long a request may wait for memory before its client is asked to try again.
-constexpr Duration room_wait_max = std::chrono::seconds(5);
+// (Long: what is refused is sent once more, and large.)
+constexpr Duration room_wait_max = std::chrono::seconds(15);
+// What is read of a message at first while others wait for memory: who joins them keeps it meanwhile.
+constexpr std::size_t first_read_bytes_scarce = 512;
 // A sender that stops in the middle of a message holds its memory for so long; one that goes on pays for it with at
 // least so many bytes a second.
 constexpr Duration sender_patience = std::chrono::seconds(30);
@@ -112,7 +115,11 @@ Task<bool> Session::read_message() {
       if (!ready || (closing_ && fresh.empty())) co_return false;
       const MutableBytes scratch = environment_.scratch;
       std::copy(fresh.begin(), fresh.end(), scratch.begin());
-      const IoResult got = transport_->try_read(scratch.subspan(fresh.size()));
+      MutableBytes room = scratch.subspan(fresh.size());
+      if (environment_.context.shared.request_queue.somebody_waits()) {
+        room = room.first(std::min(room.size(), first_read_bytes_scarce));
+      }
+      const IoResult got = transport_->try_read(room);
       if (got.would_block()) continue;
       if (!got.ok()) co_return false;
       fresh = scratch.first(fresh.size() + got.bytes);

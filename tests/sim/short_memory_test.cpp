@@ -54,7 +54,7 @@ TEST_CASE("a request without room waits, then is refused, and the connection liv
     CHECK(waiting->reply->view()["n"].to_int64() == 2);
   }
   SECTION("none comes") {
-    REQUIRE(world.run_until([&] { return waiting->done; }, seconds(10)));
+    REQUIRE(world.run_until([&] { return waiting->done; }, seconds(20)));
     REQUIRE(waiting->reply);
     INFO(to_json(*waiting->reply));
     CHECK(code_of(*waiting->reply) == 462);
@@ -68,6 +68,31 @@ TEST_CASE("a request without room waits, then is refused, and the connection liv
     CHECK(is_ok(*try_call(world, *client, insert_of(1'000'000))));
   }
   client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
+TEST_CASE("a crowd that waits for room keeps little of what it sent, and is not cut") {
+  SimWorldOptions options = small_world();
+  options.small_reserve_bytes = 64 * limits::kib;
+  SimWorld world(std::move(options));
+  auto others = world.shared().memory.try_reserve(limit_bytes - 600'000);
+  REQUIRE(others);
+  std::vector<std::unique_ptr<SimClient>> clients;
+  std::vector<std::shared_ptr<Pending>> waiting;
+  for (int i = 0; i < 50; ++i) {
+    clients.push_back(world.client());
+    waiting.push_back(start(world, *clients.back(), insert_of(1'000'000)));
+    world.run_for(milliseconds(20));
+  }
+  CHECK(world.shared().request_queue.usage().waiting == 50);
+  CHECK(world.shared().metrics.requests_refused.value() == 0);
+  others->release();
+  for (const auto& each : waiting) {
+    REQUIRE(world.run_until([&] { return each->done; }, seconds(10)));
+    CHECK(each->reply.has_value());
+  }
+  for (auto& client : clients) client->close();
   world.run_for(seconds(1));
   require_quiet(world);
 }
