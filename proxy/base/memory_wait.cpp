@@ -40,18 +40,20 @@ bool could_ever_fit(const MemoryBudget& budget, std::size_t bytes) noexcept {
 
 template <class T>
 Task<std::optional<T>> wait_for(Loop& loop, MemoryBudget& budget, std::size_t bytes,
-                                TimePoint deadline, const std::function<bool()>& wanted) {
+                                TimePoint deadline, const std::function<bool()>& wanted,
+                                bool in_line) {
   MemoryQueue* const queue = budget.queue();
   if (queue == nullptr || !could_ever_fit(budget, bytes)) co_return std::nullopt;
   // What the reserve could never hold does not stand in the way of what it can.
-  const MemoryQueue::Place place(*queue, bytes <= queue->large_bytes());
+  const MemoryQueue::Place place(*queue, in_line && bytes <= queue->large_bytes());
   Duration pause = poll_first;
   while (Clock::now() < deadline) {
     co_await loop.sleep_until(std::min(deadline, Clock::now() + pause));
     pause = std::min(pause * 2, poll_longest);
     if (!wanted()) co_return std::nullopt;
     if (place.in_line() && !place.first()) continue;
-    auto taken = take_now<T>(budget, bytes);
+    auto taken = in_line ? take_now<T>(budget, bytes)
+                         : take(budget, bytes, static_cast<T*>(nullptr));
     if (!taken && place.in_line()) taken = take(*queue->large(), bytes, static_cast<T*>(nullptr));
     if (taken) co_return taken;
   }
@@ -72,13 +74,14 @@ std::optional<Reservation> reserve_now(MemoryBudget& budget, std::size_t bytes) 
 Task<std::optional<Buffer>> wait_for_buffer(Loop& loop, MemoryBudget& budget, std::size_t bytes,
                                             TimePoint deadline,
                                             const std::function<bool()>& wanted) {
-  return wait_for<Buffer>(loop, budget, bytes, deadline, wanted);
+  return wait_for<Buffer>(loop, budget, bytes, deadline, wanted, true);
 }
 
 Task<std::optional<Reservation>> wait_for_reservation(Loop& loop, MemoryBudget& budget,
                                                       std::size_t bytes, TimePoint deadline,
-                                                      const std::function<bool()>& wanted) {
-  return wait_for<Reservation>(loop, budget, bytes, deadline, wanted);
+                                                      const std::function<bool()>& wanted,
+                                                      bool in_line) {
+  return wait_for<Reservation>(loop, budget, bytes, deadline, wanted, in_line);
 }
 
 Error memory_refused(const MemoryBudget& budget, std::size_t bytes, std::string_view what) {

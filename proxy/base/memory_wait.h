@@ -28,9 +28,11 @@ std::optional<Reservation> reserve_now(MemoryBudget& budget, std::size_t bytes) 
 Task<std::optional<Buffer>> wait_for_buffer(Loop& loop, MemoryBudget& budget, std::size_t bytes,
                                             TimePoint deadline,
                                             const std::function<bool()>& wanted);
+// `in_line`: false for work that may as well not begin: it takes no reserve, and stands in nobody's way.
 Task<std::optional<Reservation>> wait_for_reservation(Loop& loop, MemoryBudget& budget,
                                                       std::size_t bytes, TimePoint deadline,
-                                                      const std::function<bool()>& wanted);
+                                                      const std::function<bool()>& wanted,
+                                                      bool in_line = true);
 
 // What a client is told: IngressRequestRateLimitExceeded(462) with the labels that have a driver
 // try again, or ExceededMemoryLimit(146) if not even an empty proxy had room. `what` is a noun

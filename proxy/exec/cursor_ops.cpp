@@ -24,8 +24,9 @@ constexpr std::size_t unsized_batch_bytes_min = 256 * limits::kib;
 // What a shard is asked for at once when the client named no batch size.
 constexpr double sorted_fetch_bytes = 1.0 * limits::mib;
 constexpr double unsorted_fetch_bytes = 4.0 * limits::mib;
-// Where memory is short. (Neither changes what a client sees: its batches are filled by several.)
-constexpr double tight_fetch_bytes = 0.25 * limits::mib;
+// Where memory is short. (None changes what a client sees: its batches are filled by several.)
+constexpr double scarce_fetch_bytes = 0.25 * limits::mib;
+constexpr double fetch_bytes_least = 32.0 * limits::kib;
 constexpr double passthrough_fetch_bytes = 15.0 * limits::mib;
 constexpr std::int64_t fetch_documents_max = 100'000;
 
@@ -222,8 +223,11 @@ BsonDoc remote_get_more(const ClusterCursor& cursor, const RemoteCursor& remote,
 }
 
 std::int64_t documents_in_window(const Context& context, double mean_document_bytes, bool sorted) {
-  const bool tight = is_scarce(context);
-  const double window = tight ? tight_fetch_bytes : sorted ? sorted_fetch_bytes : unsorted_fetch_bytes;
+  const bool scarce = is_scarce(context);
+  double window = scarce ? scarce_fetch_bytes : sorted ? sorted_fetch_bytes : unsorted_fetch_bytes;
+  // A few dozen cursors over a few shards are to fit into what there is.
+  const auto limit = static_cast<double>(context.shared.memory.usage().limit_bytes);
+  if (limit > 0) window = std::min(window, std::max(limit / (scarce ? 256 : 64), fetch_bytes_least));
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(window / std::max(mean_document_bytes, 1.0)));
 }
 
@@ -282,8 +286,10 @@ Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint dead
   std::vector<ShardCommand> commands;
   std::vector<std::size_t> remotes;
   bodies.reserve(cursor.remotes.size());
-  // Where memory is short, who holds one shard's documents does not wait for another's, if they need not be compared.
-  const bool one_at_a_time = cursor.sort_keys == SortKeySource::none && is_scarce(context);
+  // Where memory is short, nobody waits for room while he holds what another has waited for; and room is taken before
+  // a batch is asked for, which is lost if it finds none.
+  const bool one_at_a_time = !ahead && is_scarce(context);
+  Buffer room;
   bool asked = false;
   for (std::size_t n = 0; n < cursor.remotes.size(); ++n) {
     const std::size_t i = (cursor.next_remote + n) % cursor.remotes.size();
@@ -303,6 +309,17 @@ Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint dead
     commands.push_back({remote.shard, shard::Command::of_body(bodies.back()),
                         shard::HostAddress{remote.host, remote.port}});
     remotes.push_back(i);
+    if (one_at_a_time) {
+      const double expected = 1.1 * cursor.mean_document_bytes * static_cast<double>(std::max<std::int64_t>(size, 1));
+      auto taking = take_buffer_for(context, interrupt, deadline, context.shared.cursor_memory,
+                                    cursor.mean_document_bytes > 0 ? static_cast<std::size_t>(expected) + 4096
+                                                                   : limits::reply_complete_bytes_max,
+                                    "a shard's batch");
+      auto taken = co_await taking;
+      if (taken.has_error()) co_return taken.error();
+      room = *std::move(taken);
+      commands.back().room = &room;
+    }
   }
   shard::CallOptions options;
   options.budget = &context.shared.cursor_memory;
@@ -311,6 +328,7 @@ Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint dead
   options.bulk = true;
   auto calls = call_shards(context, commands, options);
   auto outcomes = co_await calls;
+  room.reset();
   co_await unparking.wait();
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     RemoteCursor& remote = cursor.remotes[remotes[i]];

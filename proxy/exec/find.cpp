@@ -200,15 +200,24 @@ OpenedRemotes take_outcomes(Context&, ClusterCursor& cursor, std::vector<ShardOu
 
 Task<std::optional<Error>> open_remotes(Context& context, const Request& request,
                                         ClusterCursor& cursor, const catalog::ShardSet& shards,
-                                        DocView body) {
+                                        DocView body, std::size_t expected_bytes) {
   std::vector<ShardCommand> commands;
   for (const catalog::ShardIndex shard : shards) {
     commands.push_back({shard, shard::Command::of_body(body), {}});
+  }
+  std::vector<Buffer> rooms;
+  if (is_scarce(context)) {
+    auto taking = take_rooms(context, request, commands.size(), expected_bytes);
+    auto taken = co_await taking;
+    if (taken.has_error()) co_return try_again(taken.error());
+    rooms = *std::move(taken);
+    for (std::size_t i = 0; i < commands.size(); ++i) commands[i].room = &rooms[i];
   }
   shard::CallOptions options = read_options(context, request);
   options.budget = &context.shared.cursor_memory;
   auto calls = call_shards(context, commands, options);
   auto outcomes = co_await calls;
+  rooms.clear();
   cursor.remotes.reserve(outcomes.size());
   OpenedRemotes opened = take_outcomes(context, cursor, outcomes);
   if (opened.failed) kill_remotes(context, cursor);
@@ -250,6 +259,17 @@ std::int64_t opening_batch_size(const Context& context, const FindArguments& fin
   if (mean > 0 && fitting >= whole) return whole;
   const bool passes = cursor.passes_through() && !find.single_batch;
   return passes ? 0 : std::min(fitting, whole);
+}
+
+// About so much one shard will answer when it is asked for so many documents.
+std::size_t expected_reply_bytes(const Context& context, const ClusterCursor& cursor,
+                                 std::int64_t documents) {
+  constexpr double envelope_bytes = 4096;
+  constexpr double slack = 1.1;
+  if (documents == 0) return static_cast<std::size_t>(envelope_bytes);
+  const double mean = context.document_sizes.mean(cursor.ns);
+  if (mean <= 0) return limits::reply_complete_bytes_max;
+  return static_cast<std::size_t>(mean * slack * static_cast<double>(documents) + envelope_bytes);
 }
 
 // The first batch of a cursor whose shards were asked for none yet.
@@ -298,7 +318,8 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
   const std::int64_t asked = opening_batch_size(context, find, *cursor, shards.size());
   auto body = scatter_command(request, find, plan, asked);
   if (body.has_error()) co_return body.error();
-  auto opening = open_remotes(context, request, *cursor, shards, *body);
+  const std::size_t expected = expected_reply_bytes(context, *cursor, asked);
+  auto opening = open_remotes(context, request, *cursor, shards, *body, expected);
   auto failed = co_await opening;
   if (failed) co_return *failed;
   if (cursor->whole_documents)

@@ -112,6 +112,7 @@ Task<void> call_one(Context* context, ShardCommand command, shard::CallOptions o
                     ShardOutcome* outcome) {
   outcome->shard = command.shard;
   options.host = command.host;
+  options.room = command.room;
   auto call = context->gateway.call(command.shard, command.command, options);
   auto reply = co_await call;
   if (reply.has_error()) {

@@ -49,6 +49,7 @@ struct ShardCommand {
   catalog::ShardIndex shard = 0;
   shard::Command command;
   std::optional<shard::HostAddress> host;
+  Buffer* room = nullptr;  // for its reply (CallOptions::room)
 };
 
 // Sends in parallel, waits for all. Outcomes stand in the order of `commands`. ok: 0 replies are errors

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "allocator/buffer.h"
 #include "proxy/exec/context.h"
@@ -14,9 +15,16 @@ namespace spillway::exec {
 // memory_refused(), or of the request's deadline or interrupt. `what` is static.
 Task<Result<Buffer>> take_buffer(Context& context, const Request& request, MemoryBudget& budget,
                                  std::size_t bytes, std::string_view what);
+Task<Result<Buffer>> take_buffer_for(Context& context, const shard::Interrupt* interrupt, TimePoint deadline,
+                                     MemoryBudget& budget, std::size_t bytes, std::string_view what);
 Task<Result<Reservation>> take_reservation(Context& context, const Request& request,
                                            MemoryBudget& budget, std::size_t bytes,
                                            std::string_view what);
+
+// Room for the first replies of `count` shards, all of it or none: a cursor that is being opened waits outside the line,
+// and takes no reserve from those that are open already.
+Task<Result<std::vector<Buffer>>> take_rooms(Context& context, const Request& request, std::size_t count,
+                                             std::size_t bytes_each);
 
 // Is memory so short that room for a reply had better be taken before it is asked for? A getMore whose reply finds none
 // has lost documents.
