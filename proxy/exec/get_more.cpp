@@ -119,7 +119,8 @@ Task<Result<Response>> get_more_command(Context& context, Client& client, const 
     co_return Error(ErrorCode::bad_value,
                     "cannot set maxTimeMS on getMore command for a non-awaitData cursor");
   }
-  if (cursor->from_one_shard && cursor->remotes.front().batches.empty() &&
+  // A shard's last batch may be empty, and read ahead: then there is nobody left to ask.
+  if (cursor->from_one_shard && cursor->remotes.front().id != 0 && cursor->remotes.front().batches.empty() &&
       cursor->remotes.front().parked.empty()) {
     auto getting = get_more_on_one_shard(context, request, std::move(cursor), arguments->batch_size,
                                          arguments->await_ms);

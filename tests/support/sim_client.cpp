@@ -30,12 +30,14 @@ Result<std::vector<std::uint8_t>> unpacked(const wire::MessageHeader& outer,
 
 void SimClient::close() {
   if (transport_) transport_->close();
+  if (waiting_) return;  // who waits on it notices, and lets go of it
   transport_.reset();
   expected_.clear();
 }
 
 void SimClient::reset() {
   if (transport_) transport_->reset();
+  if (waiting_) return;
   transport_.reset();
   expected_.clear();
 }
