@@ -13,6 +13,8 @@ constexpr std::uint64_t streaming_connections = 3072;
 constexpr std::uint64_t waiting_connections = 4096;
 constexpr std::uint64_t stream_least = 32 * limits::kib;
 constexpr std::uint64_t stream_most = 256 * limits::kib;
+// From here on the kernel sizes the buffers of streams by itself: up to a few MiB each.
+constexpr std::uint64_t kernel_choice_least = 4096 * limits::mib;
 constexpr std::uint64_t waiting_least = 16 * limits::kib;
 constexpr std::uint64_t waiting_most = 128 * limits::kib;
 
@@ -22,8 +24,10 @@ SocketBuffers socket_buffers(std::uint64_t memory_limit_bytes) noexcept {
   SocketBuffers buffers;
   const std::uint64_t limit = memory_limit_bytes == 0 ? UINT64_MAX : memory_limit_bytes;
   const auto stream = static_cast<int>(std::clamp(limit / streaming_connections, stream_least, stream_most));
-  buffers.client_send_bytes = stream;
-  buffers.shard_receive_bytes = stream;
+  if (limit < kernel_choice_least) {
+    buffers.client_send_bytes = stream;
+    buffers.shard_receive_bytes = stream;
+  }
   if (memory_limit_bytes == 0) return buffers;  // what clients send may wait in the kernel
   buffers.client_receive_bytes =
       static_cast<int>(std::clamp(limit / waiting_connections, waiting_least, waiting_most));
