@@ -104,6 +104,8 @@ class JemallocHeap final : public SpannedHeap {
       arena = read_value<unsigned>("arenas.create", 0);
       if (arena == 0) continue;  // no memory: the process's arena serves, purged by nobody here
       install_hooks(arena, hooks_);
+      // No sbrk() when the kernel has no mapping left: it is glibc's malloc's, under another lock.
+      write_value<const char*>(Name("arena", arena, "dss").text.data(), "disabled");
       write_value<ssize_t>(Name("arena", arena, "dirty_decay_ms").text.data(), never_ms);
     }
   }

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -48,6 +49,47 @@ std::uint64_t property(const char* name) noexcept {
 }
 
 std::uint64_t page_heap_free_bytes() noexcept { return property("tcmalloc.pageheap_free_bytes"); }
+
+// tcmalloc grows by sbrk() unless told otherwise. So does glibc's malloc, each under a lock of its
+// own, and sbrk() is not thread-safe: one of them could set the break back below what the other had
+// just been given. Here it grows through addresses that are reserved ahead, so that what it gets in
+// turn is one free span once it is freed. It calls with a lock held.
+class MappedMemory final : public SysAllocator {
+ public:
+  void* Alloc(std::size_t size, std::size_t* actual_size, std::size_t alignment) override {
+    alignment = std::max(alignment, page_bytes);
+    if (size > static_cast<std::size_t>(PTRDIFF_MAX) - ahead_bytes - alignment) return nullptr;
+    const std::size_t bytes = round_up(size, page_bytes);
+    std::uintptr_t begin = round_up(next_, alignment);
+    if (next_ == 0 || begin > end_ || end_ - begin < bytes) {
+      if (!reserve(std::max(bytes, ahead_bytes) + alignment) && !reserve(bytes + alignment)) {
+        return nullptr;
+      }
+      begin = round_up(next_, alignment);
+    }
+    next_ = begin + bytes;
+    if (actual_size != nullptr) *actual_size = bytes;
+    return reinterpret_cast<void*>(begin);
+  }
+
+ private:
+  static constexpr std::size_t ahead_bytes = std::size_t{256} << 20;
+
+  static std::uintptr_t round_up(std::uintptr_t value, std::size_t to) noexcept {
+    return (value + to - 1) / to * to;
+  }
+  // What is left of the range before is addresses, not memory.
+  bool reserve(std::size_t bytes) noexcept {
+    void* const range = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (range == MAP_FAILED) return false;
+    next_ = reinterpret_cast<std::uintptr_t>(range);
+    end_ = next_ + bytes;
+    return true;
+  }
+
+  std::uintptr_t next_ = 0, end_ = 0;
+};
 
 void set_aggressive_decommit(bool on) noexcept {
   MallocExtension::instance()->SetNumericProperty("tcmalloc.aggressive_memory_decommit",
@@ -181,6 +223,7 @@ void release_small_spans(SlicePacer& pacer) noexcept {
 class TcmallocHeap final : public SpannedHeap {
  public:
   TcmallocHeap() : SpannedHeap("tcmalloc", false) {
+    MallocExtension::instance()->SetSystemAllocator(new MappedMemory);
     // Its own occasional release happens in whichever free comes next, lock held.
     MallocExtension::instance()->SetMemoryReleaseRate(0);
   }
