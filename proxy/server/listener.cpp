@@ -1,6 +1,7 @@
 #include "proxy/server/listener.h"
 
 #include <fmt/format.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <boost/asio/ip/v6_only.hpp>
@@ -35,7 +36,7 @@ asio::ip::tcp::endpoint resolve(Loop& loop, const std::string& address, std::uin
 }  // namespace
 
 Listener::Listener(Loop& loop, exec::Shared& shared, const std::vector<std::string>& addresses, std::uint16_t port,
-                   int backlog, std::int64_t connections_max)
+                   int backlog, std::int64_t connections_max, int segment_bytes_max)
     : loop_(loop), shared_(shared), connections_max_(connections_max), port_(port) {
   for (const std::string& address : addresses) {
     const auto endpoint = resolve(loop, address, port_);
@@ -44,6 +45,9 @@ Listener::Listener(Loop& loop, exec::Shared& shared, const std::vector<std::stri
     acceptor->open(endpoint.protocol(), ec);
     if (!ec) acceptor->set_option(asio::socket_base::reuse_address(true), ec);
     if (!ec && endpoint.address().is_v6()) acceptor->set_option(asio::ip::v6_only(true), ec);
+    if (segment_bytes_max > 0) {  // clients' sockets have it from the first packet on
+      ::setsockopt(acceptor->native_handle(), IPPROTO_TCP, TCP_MAXSEG, &segment_bytes_max, sizeof segment_bytes_max);
+    }
     if (!ec) acceptor->bind(endpoint, ec);
     if (!ec) acceptor->listen(backlog, ec);
     if (!ec) acceptor->non_blocking(true, ec);

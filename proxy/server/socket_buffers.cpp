@@ -15,6 +15,7 @@ constexpr std::uint64_t stream_least = 32 * limits::kib;
 constexpr std::uint64_t stream_most = 256 * limits::kib;
 // From here on the kernel sizes the buffers of streams by itself: up to a few MiB each.
 constexpr std::uint64_t kernel_choice_least = 4096 * limits::mib;
+constexpr int segment_most = 32767;  // what TCP_MAXSEG takes
 constexpr std::uint64_t waiting_least = 16 * limits::kib;
 constexpr std::uint64_t waiting_most = 128 * limits::kib;
 
@@ -26,6 +27,7 @@ SocketBuffers socket_buffers(std::uint64_t memory_limit_bytes) noexcept {
   const auto stream = static_cast<int>(std::clamp(limit / streaming_connections, stream_least, stream_most));
   if (limit < kernel_choice_least) {
     buffers.client_send_bytes = stream;
+    buffers.client_segment_bytes_max = std::min(stream / 2, segment_most);  // the kernel doubles the buffer
     buffers.shard_receive_bytes = stream;
   }
   if (memory_limit_bytes == 0) return buffers;  // what clients send may wait in the kernel
