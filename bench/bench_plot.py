@@ -1,10 +1,15 @@
-"""Line plots as SVG, written directly: panels below one another with a common time axis each."""
+"""Line plots as SVG, written directly: panels below one another, each with its own axes, and a
+caption below them. A PNG beside it where rsvg-convert is installed."""
 
 import html
 import math
+import shutil
+import subprocess
+import textwrap
 
 WIDTH, PANEL_HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 900, 190, 56, 150, 30, 34
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#999999")
+CAPTION_LINE, CAPTION_COLUMNS = 15, 140
 POINTS_MAX = 1200  # of a line; more are thinned out to the least and greatest of each stretch
 
 
@@ -77,11 +82,18 @@ def draw(panel, top, x_title, y_title):
     return out
 
 
-def write_svg(path, panels, x_title="s", y_title="MiB"):
-    height = PANEL_HEIGHT * len(panels) + 6
+def write_svg(path, panels, x_title="s", y_title="MiB", caption=""):
+    """`path` is a pathlib.Path; the PNG has the same name."""
+    below = textwrap.wrap(caption, CAPTION_COLUMNS)
+    bottom = PANEL_HEIGHT * len(panels) + 6
+    height = bottom + CAPTION_LINE * len(below)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
            f'viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">',
            f'<rect width="{WIDTH}" height="{height}" fill="white"/>']
     for number, panel in enumerate(panels):
         out += draw(panel, number * PANEL_HEIGHT, x_title, y_title)
+    out += [text(LEFT, bottom + CAPTION_LINE * number + 6, words, 11, color="#555")
+            for number, words in enumerate(below)]
     path.write_text("\n".join(out + ["</svg>"]) + "\n")
+    if shutil.which("rsvg-convert"):
+        subprocess.run(["rsvg-convert", "-o", path.with_suffix(".png"), path], check=True)

@@ -1,8 +1,11 @@
 """What the benches written in Python share: a small client of the wire protocol, programs that say
-when they are ready, a proxy's configuration, its memory as the kernel counts it, and plots."""
+when they are ready, a proxy's configuration, its memory as the kernel counts it, and what a result
+is to be read with: machine and commit."""
 
 import json
+import os
 import pathlib
+import platform
 import re
 import signal
 import socket
@@ -224,3 +227,25 @@ def load_json(done):
     if not done.stdout.startswith("{"):
         raise SystemExit(f"load failed: {done.stderr or done.returncode}")
     return json.loads(done.stdout)
+
+
+def machine():
+    model = next((line.split(":", 1)[1].strip()
+                  for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+                  if line.startswith("model name")), platform.machine())
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    return (f"{model}, {os.cpu_count()} cores, Linux {platform.release()}, "
+            f"load average at the start {load}")
+
+
+def commit():
+    def git(*arguments):
+        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True)
+        return done.stdout.strip() if done.returncode == 0 else ""
+    head = git("rev-parse", "--short", "HEAD") or "unknown"
+    return head + (" with local changes" if git("status", "--porcelain", "-uno") else "")
+
+
+def version_of(command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.stdout.splitlines()[0] if done.stdout else "unknown"
