@@ -40,6 +40,8 @@ inline constexpr std::size_t stream_piece_bytes = 128 * kib;
 // A shard's reply. A mongod stays below message_bytes_max; FerretDB does not cap batches by bytes, and what it sends
 // is repacked under the cap of document_bytes_max. The budget is asked before memory is taken.
 inline constexpr std::size_t shard_reply_bytes_max = 512 * mib;
+// A shard's answer to hello or buildInfo has so much room of its own: theirs have 4 KiB at most.
+inline constexpr std::size_t handshake_reply_bytes = 8 * kib;
 // The fields of a shard's cursor reply other than its batch.
 inline constexpr std::size_t reply_tail_bytes_max = 64 * kib;
 // Documents in a first batch for which the client named no size.

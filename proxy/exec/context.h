@@ -81,6 +81,7 @@ struct Shared {
   MemoryBudget reply_memory{"replies", 0, &memory};
   MemoryBudget cursor_memory{"cursors", 0, &memory};
   MemoryBudget spill_memory{"spill", 0, &memory};
+  MemoryBudget link_memory{"links", 0};  // beside them: monitors' and handshakes' replies
   std::unique_ptr<SpillStore> spill;  // null: idle cursors' documents stay as they are
   CursorRegistry cursors;             // after what its cursors hold on to
   OpenClients open_clients;
@@ -98,9 +99,10 @@ struct Shared {
 
   // The limit of `memory`; there are no reserves until divide_memory().
   explicit Shared(std::uint64_t memory_limit_bytes);
-  // Divides the bytes that clients may make the proxy hold; 0: no limit. Before there are workers. An error's text:
+  // Divides the bytes that clients may make the proxy hold; 0: no limit. Before there are workers: how many there will
+  // be, and the shards, say how much monitors and handshakes need. An error's text:
   // too little for the largest messages to get through.
-  std::optional<std::string> divide_memory(std::uint64_t payload_bytes);
+  std::optional<std::string> divide_memory(std::uint64_t payload_bytes, std::size_t worker_total = 1);
   ~Shared();
 };
 

@@ -18,6 +18,9 @@ constexpr std::uint64_t messages_in_payload = 8;
 constexpr std::uint64_t small_reserves_in_payload = 64;
 constexpr std::uint64_t small_reserve_least = limits::mib;
 constexpr std::uint64_t small_reserve_most = 16 * limits::mib;
+// Monitors' and handshakes' replies: three members of a set, two connections being opened to each, for every worker.
+constexpr std::uint64_t link_bytes_per_shard = 9 * limits::handshake_reply_bytes;
+constexpr std::uint64_t link_bytes_least = limits::mib / 4;
 // What must be left for everything that is not reserved.
 constexpr std::uint64_t general_bytes_least = 4 * limits::mib;
 
@@ -35,7 +38,7 @@ Shared::Shared(std::uint64_t memory_limit_bytes)
 
 Shared::~Shared() = default;
 
-std::optional<std::string> Shared::divide_memory(std::uint64_t payload_bytes) {
+std::optional<std::string> Shared::divide_memory(std::uint64_t payload_bytes, std::size_t worker_total) {
   if (payload_bytes == 0) return std::nullopt;
   const std::uint64_t message = std::clamp<std::uint64_t>(
       payload_bytes / messages_in_payload, message_bytes_least, limits::message_bytes_max);
@@ -44,7 +47,10 @@ std::optional<std::string> Shared::divide_memory(std::uint64_t payload_bytes) {
   // Heaps have four block sizes to a doubling, and a block is what is charged.
   const std::uint64_t step = std::bit_ceil(message) / 8;
   const std::uint64_t large = (message + step - 1) / step * step;
-  const std::uint64_t reserves = 2 * (large + small);
+  const std::size_t shard_total = routing ? routing->shards().size() : 1;
+  const std::uint64_t links =
+      std::clamp(worker_total * shard_total * link_bytes_per_shard, link_bytes_least, payload_bytes / 32);
+  const std::uint64_t reserves = 2 * (large + small) + links;
   if (payload_bytes < reserves + general_bytes_least) {
     return fmt::format("{} MiB for what clients send and ask for are too little: {} MiB are needed",
                        payload_bytes / limits::mib,
@@ -53,6 +59,7 @@ std::optional<std::string> Shared::divide_memory(std::uint64_t payload_bytes) {
   message_bytes_max = static_cast<std::uint32_t>(message);
   request_queue.set_reserves(large, small);
   work_queue.set_reserves(large, small);
+  link_memory.set_limit(links);
   memory.set_limit(payload_bytes - reserves);
   return std::nullopt;
 }

@@ -174,7 +174,7 @@ std::string divide_memory(exec::Shared& shared, std::uint64_t limit_bytes, std::
   const std::uint64_t sockets = limit_bytes / socket_share;
   const std::uint64_t aside = base + heap + sockets;
   const std::uint64_t payload = limit_bytes > aside ? limit_bytes - aside : 1;
-  if (const auto refusal = shared.divide_memory(payload)) {
+  if (const auto refusal = shared.divide_memory(payload, workers)) {
     throw std::runtime_error(fmt::format("memory.limit of {} MiB is too small: without {} MiB that the proxy takes by "
                                          "itself, {} MiB for its heaps and {} MiB for sockets, {}",
                                          limit_bytes / limits::mib, base / limits::mib, heap / limits::mib,

@@ -39,7 +39,8 @@ struct Failure {
 
 class GatewayImpl final : public Gateway, public ShardListener {
  public:
-  GatewayImpl(Loop& loop, Network& network, MemoryBudget& budget, GatewayOptions options);
+  GatewayImpl(Loop& loop, Network& network, MemoryBudget& budget, MemoryBudget& link_budget,
+              GatewayOptions options);
   ~GatewayImpl() override { SPILLWAY_CHECK(quiet()); }
 
   Task<Result<Reply>> call(std::uint16_t shard, Command command, CallOptions options) override;
@@ -90,12 +91,13 @@ void lose_reply(Error& refusal, const CallOptions& options) {
 }
 
 PoolSettings pool_settings(Loop& loop, Network& network, MemoryBudget& budget,
-                           const GatewayOptions& options) {
+                           MemoryBudget& link_budget, const GatewayOptions& options) {
   Introduction introduction{options.application_name, wire::parse_list(options.compressors)};
   return PoolSettings{
       .loop = loop,
       .network = network,
       .budget = budget,
+      .link_budget = link_budget,
       .introduction = std::move(introduction),
       .limits = {.min = options.pool_min,
                  .max = std::max<std::size_t>(1, options.pool_max),
@@ -104,10 +106,11 @@ PoolSettings pool_settings(Loop& loop, Network& network, MemoryBudget& budget,
       .idle_ms = options.pool_idle_ms};
 }
 
-GatewayImpl::GatewayImpl(Loop& loop, Network& network, MemoryBudget& budget, GatewayOptions options)
+GatewayImpl::GatewayImpl(Loop& loop, Network& network, MemoryBudget& budget,
+                         MemoryBudget& link_budget, GatewayOptions options)
     : loop_(loop),
       options_(std::move(options)),
-      settings_(pool_settings(loop, network, budget, options_)) {
+      settings_(pool_settings(loop, network, budget, link_budget, options_)) {
   for (const ShardAddress& shard : options_.shards) {
     ConnectionString parsed = parse_connection_string(shard.uri).value();
     if (parsed.read_preference.mode != ReadMode::primary) {
@@ -363,8 +366,8 @@ Task<void> GatewayImpl::shut_down() {
 }  // namespace
 
 std::unique_ptr<Gateway> make_gateway(Loop& loop, Network& network, MemoryBudget& budget,
-                                      GatewayOptions options) {
-  return std::make_unique<GatewayImpl>(loop, network, budget, std::move(options));
+                                      MemoryBudget& link_budget, GatewayOptions options) {
+  return std::make_unique<GatewayImpl>(loop, network, budget, link_budget, std::move(options));
 }
 
 }  // namespace spillway::shard

@@ -167,7 +167,9 @@ class Gateway {
   virtual Task<void> shut_down() = 0;
 };
 
+// `link_budget` pays for handshakes and the monitors' questions (handshake.h), `budget` for what does not fit there and
+// for commands that are compressed. Both outlive the gateway.
 std::unique_ptr<Gateway> make_gateway(Loop& loop, Network& network, MemoryBudget& budget,
-                                      GatewayOptions options);
+                                      MemoryBudget& link_budget, GatewayOptions options);
 
 }  // namespace spillway::shard

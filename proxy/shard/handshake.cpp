@@ -72,14 +72,15 @@ BsonDoc build_info_command() {
   return std::move(writer).finish();
 }
 
-Task<Result<Reply>> exchange(Connection& connection, DocView command, MemoryBudget& budget,
+Task<Result<Reply>> exchange(Connection& connection, DocView command, LinkBudgets budgets,
                              TimePoint deadline) {
   const Command outgoing = Command::of_body(command);
   auto sending = connection.send(outgoing, deadline);
   const bool sent = co_await sending;
   std::optional<Error> failed;
   if (sent) {
-    auto receiving = connection.receive(budget, false, deadline);
+    auto room = Buffer::allocate(budgets.own, limits::handshake_reply_bytes);
+    auto receiving = connection.receive(budgets.common, false, deadline, room ? &*room : nullptr);
     auto received = co_await receiving;
     if (received.has_value()) co_return *std::move(received);
     failed = received.error();
@@ -93,14 +94,14 @@ Task<Result<Reply>> exchange(Connection& connection, DocView command, MemoryBudg
 }
 
 Task<Result<ServerDescription>> introduce(Connection& connection, const Introduction& introduction,
-                                          MemoryBudget& budget, TimePoint deadline) {
+                                          LinkBudgets budgets, TimePoint deadline) {
   const BsonDoc hello = first_hello(introduction);
-  auto exchanging = exchange(connection, hello.view(), budget, deadline);
+  auto exchanging = exchange(connection, hello.view(), budgets, deadline);
   auto answered = co_await exchanging;
   if (answered.has_error()) co_return answered.error();
   const DocView reply = answered->body();
   if (const auto compressor = agreed(introduction.compressors, reply)) {
-    connection.use_compression(*compressor, budget);
+    connection.use_compression(*compressor, budgets.common);
   }
   co_return describe_server(reply, Clock::now());
 }

@@ -24,12 +24,19 @@ BsonDoc first_hello(const Introduction& introduction);
 BsonDoc later_hello(bool hello_ok);
 BsonDoc build_info_command();
 
+// Who pays for the reply. `own` is for these replies only, so that a host never looks lost because
+// memory is short; `common` pays where `own` has no room left, or a reply is longer than any should be.
+struct LinkBudgets {
+  MemoryBudget& own;
+  MemoryBudget& common;
+};
+
 // Sends one command and reads its whole reply. The deadline's error here is NetworkTimeout(89).
-Task<Result<Reply>> exchange(Connection& connection, DocView command, MemoryBudget& budget,
+Task<Result<Reply>> exchange(Connection& connection, DocView command, LinkBudgets budgets,
                              TimePoint deadline);
 
 // Introduces us, checks that the host may be a shard, agrees on a compressor.
 Task<Result<ServerDescription>> introduce(Connection& connection, const Introduction& introduction,
-                                          MemoryBudget& budget, TimePoint deadline);
+                                          LinkBudgets budgets, TimePoint deadline);
 
 }  // namespace spillway::shard

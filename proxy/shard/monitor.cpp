@@ -81,7 +81,7 @@ Task<Result<Monitor::Answer>> Monitor::ask() {
   }
   const TimePoint start = Clock::now();
   const BsonDoc hello = later_hello(hello_ok_);
-  auto exchanging = exchange(*connection_, hello.view(), settings_.budget,
+  auto exchanging = exchange(*connection_, hello.view(), settings_.budgets(),
                              start + std::chrono::milliseconds(settings_.connect_timeout_ms));
   auto reply = co_await exchanging;
   std::optional<Error> failed;
@@ -115,7 +115,7 @@ Task<Result<Monitor::Answer>> Monitor::connect() {
   const Introduction introduction{settings_.introduction.application_name, {}};
   const TimePoint connected_at = Clock::now();
   auto introducing =
-      introduce(*connection_, introduction, settings_.budget,
+      introduce(*connection_, introduction, settings_.budgets(),
                 connected_at + std::chrono::milliseconds(settings_.connect_timeout_ms));
   auto server = co_await introducing;
   if (server.has_error()) {
@@ -137,7 +137,7 @@ Task<Result<Monitor::Answer>> Monitor::connect() {
 Task<Result<BuildInfo>> Monitor::ask_build() {
   const BsonDoc command = build_info_command();
   auto exchanging =
-      exchange(*connection_, command.view(), settings_.budget,
+      exchange(*connection_, command.view(), settings_.budgets(),
                Clock::now() + std::chrono::milliseconds(settings_.connect_timeout_ms));
   auto reply = co_await exchanging;
   if (reply.has_error()) co_return reply.error();

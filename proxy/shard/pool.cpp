@@ -174,7 +174,7 @@ Task<void> Pool::open_one() {
   } else {
     connection = std::make_unique<Connection>(*std::move(connected), address_);
     opening_.push_back(*connection);
-    auto introducing = introduce(*connection, settings_.introduction, settings_.budget, deadline);
+    auto introducing = introduce(*connection, settings_.introduction, settings_.budgets(), deadline);
     auto described = co_await introducing;
     connection->unlink();
     if (described.has_error()) failed = described.error();

@@ -43,11 +43,14 @@ std::size_t bulk_connections_max(std::size_t pool_max) noexcept;
 struct PoolSettings {
   Loop& loop;
   Network& network;
-  MemoryBudget& budget;  // pays for handshakes
+  MemoryBudget& budget;       // pays for commands that are compressed
+  MemoryBudget& link_budget;  // pays for handshakes and monitors; `budget` where it has no room
   Introduction introduction;
   PoolLimits limits;
   std::int64_t connect_timeout_ms = 10'000;
   std::int64_t idle_ms = 300'000;
+
+  LinkBudgets budgets() const noexcept { return {link_budget, budget}; }
 };
 
 class PoolOwner {

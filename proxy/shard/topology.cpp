@@ -20,6 +20,12 @@ constexpr auto no_progress_interval = std::chrono::seconds(1);
 // Servers from 6.0 on order primaries by election first, older ones by configuration first.
 constexpr std::int32_t election_first_wire_version = 17;
 
+// It was us who had no room for an answer, which says nothing of the host.
+bool lacked_memory(const Error& why) noexcept {
+  return why.is(ErrorCode::ingress_request_rate_limit_exceeded) ||
+         why.is(ErrorCode::exceeded_memory_limit);
+}
+
 }  // namespace
 
 Topology::Topology(TopologyOptions options)
@@ -89,6 +95,7 @@ TopologyActions Topology::check_failed(const HostAddress& address, Error why, bo
   host->checking = false;
   host->last_check = now;
   host->discard_answer = false;
+  if (lacked_memory(why)) return actions;
   host->measured = false;
   const bool refused = why.is(ErrorCode::illegal_operation) || why.is(ErrorCode::protocol_error);
   host->server = unknown_server(std::move(why), now, refused);
@@ -116,7 +123,7 @@ TopologyActions Topology::state_change_error(const HostAddress& address, std::in
 TopologyActions Topology::network_error(const HostAddress& address, Error why, TimePoint now) {
   TopologyActions actions;
   Host* host = find(address);
-  if (host == nullptr) return actions;
+  if (host == nullptr || lacked_memory(why)) return actions;
   const bool was_known = host->server.known();
   host->discard_answer = host->checking;
   host->server = unknown_server(std::move(why), now);

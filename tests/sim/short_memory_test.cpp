@@ -114,6 +114,39 @@ TEST_CASE("small commands are answered while nothing is left") {
   require_quiet(world);
 }
 
+TEST_CASE("shards are known and can be connected to while nothing at all is left") {
+  SimWorldOptions options = small_world();
+  options.gateway.pool_idle_ms = 5'000;
+  options.gateway.pool_min = 0;
+  SimWorld world(std::move(options));
+  store_documents(world, 10);
+  world.run_for(seconds(10));  // the pools are empty
+  exec::Shared& shared = world.shared();
+  auto others = shared.memory.try_reserve(limit_bytes - shared.memory.usage().used_bytes);
+  auto small = shared.work_queue.small()->try_reserve(shared.work_queue.small()->usage().limit_bytes);
+  auto large = shared.work_queue.large()->try_reserve(shared.work_queue.large()->usage().limit_bytes);
+  REQUIRE((others && small && large));
+  auto client = world.client();
+  const auto found = start(world, *client, json(R"({"find": "docs", "filter": {"_id": 3}, "$db": "app"})"));
+  for (int i = 0; i < 60; ++i) {
+    world.run_for(seconds(1));
+    for (const shard::ShardState& shard : world.worker(0).context().gateway.states()) {
+      CHECK(shard.hosts.at(0).known);
+      if (shard.name == "shard0") CHECK(shard.hosts.at(0).created > 0);
+    }
+    if (i == 20) small->release();  // for the answer alone
+  }
+  REQUIRE(found->done);
+  REQUIRE(found->reply);
+  INFO(to_json(*found->reply));
+  others->release();
+  large->release();
+  CHECK(is_ok(call(world, *client, R"({"find": "docs", "filter": {"_id": 3}, "$db": "app"})")));
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
 TEST_CASE("what can never fit is refused at once, as such") {
   SimWorld world(small_world());
   auto client = world.client();

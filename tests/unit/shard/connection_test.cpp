@@ -257,7 +257,7 @@ TEST_CASE("compression, where both sides agreed") {
       static Task<void> run(Connection* connection, MemoryBudget* budget, bool* done) {
         const Introduction introduction{
             "test", {wire::Compressor::zstd, wire::Compressor::snappy, wire::Compressor::zlib}};
-        auto introducing = introduce(*connection, introduction, *budget, time_point_never);
+        auto introducing = introduce(*connection, introduction, LinkBudgets{*budget, *budget}, time_point_never);
         *done = (co_await introducing).has_value();
       }
     };

@@ -1,6 +1,7 @@
 // Shards that refuse, break, stay silent and come back; networks that misbehave.
 #include <catch2/catch.hpp>
 
+#include "allocator/budget_denial.h"
 #include "tests/unit/shard/shard_support.h"
 
 using namespace spillway;
@@ -61,6 +62,23 @@ TEST_CASE("a vanished machine: the error comes within the connect timeout") {
   world.network.reappear("a", 1);
   world.run(1s);
   CHECK(world.gateway->states()[0].hosts[0].known);
+}
+
+TEST_CASE("memory that is short here says nothing of a host") {
+  const bool own_room = GENERATE(true, false);
+  Standalone world;
+  REQUIRE(world.call(ping)->ok());
+  const MemoryBudget& left = own_room ? world.budget : world.everything;
+  deny_charges(&left, 1, true);
+  const int asked = world.server.hellos;
+  for (int i = 0; i < 120; ++i) {
+    world.run(500ms);
+    CHECK(world.gateway->states()[0].hosts[0].known);
+  }
+  CHECK(world.server.hellos > asked);
+  if (!own_room) CHECK(denied_charges() > 0);
+  deny_charges(nullptr, 0, false);
+  CHECK(world.call(ping)->ok());
 }
 
 TEST_CASE("a router is refused as a shard") {

@@ -48,6 +48,7 @@ struct Bench final : PoolOwner {
         settings{.loop = loop,
                  .network = network,
                  .budget = budget,
+                 .link_budget = budget,
                  .introduction = {},
                  .limits = limits},
         pool(std::make_unique<Pool>(settings, HostAddress{"a", 1}, *this)) {}

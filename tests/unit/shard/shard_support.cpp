@@ -29,7 +29,7 @@ World::~World() {
 
 void World::connect(const std::string& uri, shard::GatewayOptions options) {
   options.shards = {{"shard0", uri}};
-  gateway = shard::make_gateway(loop, network, budget, options);
+  gateway = shard::make_gateway(loop, network, budget, link_budget, options);
   stop_ticking_ = false;
   ticking_ = true;
   loop.spawn(housekeeping());

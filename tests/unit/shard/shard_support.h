@@ -49,7 +49,9 @@ struct World {
   void run(Duration time);
   bool run_until(const std::function<bool()>& done, Duration limit);
 
-  MemoryBudget budget{"test", 0};
+  MemoryBudget everything{"everything", 0};
+  MemoryBudget budget{"test", 0, &everything};
+  MemoryBudget link_budget{"links", 0, &everything};
   Loop loop{Loop::Drive::manual};
   SimNetwork network;
   std::unique_ptr<shard::Gateway> gateway;
