@@ -14,10 +14,12 @@ POINTS_MAX = 1200  # of a line; more are thinned out to the least and greatest o
 
 
 class Panel:
-    """`lines`: {name: [(x, y)]}; `marks`, vertical: [(x, text)]; `levels`, across: [(y, text)]."""
+    """`lines`: {name: [(x, y)]}; `marks`, vertical: [(x, text)]; `levels`, across: [(y, text)];
+    `y_title`: unless the plot's; `log`: y on a logarithmic scale."""
 
-    def __init__(self, title, lines, marks=(), levels=()):
+    def __init__(self, title, lines, marks=(), levels=(), y_title=None, log=False):
         self.title, self.lines, self.marks, self.levels = title, lines, marks, levels
+        self.y_title, self.log = y_title, log
 
 
 def thinned(points):
@@ -48,25 +50,36 @@ def line(x1, y1, x2, y2, color, dashes=""):
             f'stroke="{color}"{dashed}/>')
 
 
-def draw(panel, top, x_title, y_title):
+def y_axis(panel, points):
+    """(where to draw lines across, a function from y to the share of the panel's height)"""
+    values = [p[1] for p in points] + [y for y, _ in panel.levels]
+    if panel.log:
+        low = math.floor(math.log10(min((y for y in values if y > 0), default=1)))
+        high = max(low + 1, math.ceil(math.log10(max([*values, 1e-9]))))
+        return ([10.0 ** n for n in range(low, high + 1)],
+                lambda y: (math.log10(max(y, 10.0 ** low)) - low) / (high - low))
+    most = max([*values, 1e-9]) * 1.05
+    return [n * step_of(most) for n in range(int(most / step_of(most)) + 1)], lambda y: y / most
+
+
+def draw(panel, top, x_title, y_title, colors):
     points = [p for series in panel.lines.values() for p in series] or [(0, 0)]
     x0, x1 = min(p[0] for p in points), max(max(p[0] for p in points), 1e-9)
-    y1 = max([p[1] for p in points] + [y for y, _ in panel.levels] + [1e-9]) * 1.05
+    grid, share = y_axis(panel, points)
     left, right, up, down = LEFT, WIDTH - RIGHT, top + TOP, top + PANEL_HEIGHT - BOTTOM
 
     def at(x, y):
-        return (left + (x - x0) / max(x1 - x0, 1e-9) * (right - left), down - y / y1 * (down - up))
+        return left + (x - x0) / max(x1 - x0, 1e-9) * (right - left), down - share(y) * (down - up)
 
     out = [text(left, top + 16, panel.title, 13)]
-    for count in range(int(y1 / step_of(y1)) + 1):
-        y = count * step_of(y1)
+    for y in grid:
         out += [line(left, at(0, y)[1], right, at(0, y)[1], "#e5e5e5"),
                 text(left - 6, at(0, y)[1] + 4, f"{y:g}", 10, "end")]
     for count in range(math.ceil(x0 / step_of(x1 - x0)), int(x1 / step_of(x1 - x0)) + 1):
         x = count * step_of(x1 - x0)
         out += [line(at(x, 0)[0], down, at(x, 0)[0], down + 4, "#999"),
                 text(at(x, 0)[0], down + 15, f"{x:g}", 10, "middle")]
-    out += [text(right, down + 28, x_title, 10, "end"), text(left - 50, up - 8, y_title, 10)]
+    out += [text(right, down + 28, x_title, 10, "end"), text(left - 50, up - 8, panel.y_title or y_title, 10)]
     for x, what in panel.marks:
         out += [line(at(x, 0)[0], up, at(x, 0)[0], down, "#bbb", "3 3"),
                 text(at(x, 0)[0] + 3, up + 9, what, 9, color="#777")]
@@ -74,7 +87,7 @@ def draw(panel, top, x_title, y_title):
         out += [line(left, at(0, y)[1], right, at(0, y)[1], "#c00", "6 3"),
                 text(right + 6, at(0, y)[1] + 4, what, 10, color="#c00")]
     for number, (name, series) in enumerate(panel.lines.items()):
-        color = COLORS[number % len(COLORS)]
+        color = colors[name]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*p) for p in thinned(series)))
         out += [f'<polyline fill="none" stroke="{color}" stroke-width="1.4" points="{path}"/>',
                 line(right + 6, up + 26 + 15 * number, right + 22, up + 26 + 15 * number, color),
@@ -87,11 +100,13 @@ def write_svg(path, panels, x_title="s", y_title="MiB", caption=""):
     below = textwrap.wrap(caption, CAPTION_COLUMNS)
     bottom = PANEL_HEIGHT * len(panels) + 6
     height = bottom + CAPTION_LINE * len(below)
+    names = dict.fromkeys(name for panel in panels for name in panel.lines)
+    colors = {name: COLORS[number % len(COLORS)] for number, name in enumerate(names)}
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
            f'viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">',
            f'<rect width="{WIDTH}" height="{height}" fill="white"/>']
     for number, panel in enumerate(panels):
-        out += draw(panel, number * PANEL_HEIGHT, x_title, y_title)
+        out += draw(panel, number * PANEL_HEIGHT, x_title, y_title, colors)
     out += [text(LEFT, bottom + CAPTION_LINE * number + 6, words, 11, color="#555")
             for number, words in enumerate(below)]
     path.write_text("\n".join(out + ["</svg>"]) + "\n")

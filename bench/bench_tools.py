@@ -16,6 +16,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HEAPS = ("jemalloc", "tcmalloc", "system")
+HAPROXY_PEERS = ("haproxy", "haproxy-splice")
 MIB = 1 << 20
 READY_TIMEOUT_S = 20
 
@@ -128,15 +129,18 @@ class Client:
 
 
 class Process:
-    """A child that prints a line when it is ready; ended by its pid, and only that."""
+    """A child that prints a line when it is ready (without `ready_text`: is not waited for, and has
+    no port); ended by its pid, and only that."""
 
-    def __init__(self, arguments, ready_text, log_path, preexec=None):
+    def __init__(self, arguments, ready_text, log_path, preexec=None, pass_fds=()):
         self.log_path = pathlib.Path(log_path)
         with open(log_path, "wb") as log:
             self.child = subprocess.Popen([str(argument) for argument in arguments], stdout=log,
                                           stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                                          preexec_fn=preexec)
+                                          preexec_fn=preexec, pass_fds=pass_fds)
         self.pid = self.child.pid
+        if not ready_text:
+            return
         deadline = time.monotonic() + READY_TIMEOUT_S
         while time.monotonic() < deadline and self.alive():
             for line in self.log().splitlines():
@@ -184,13 +188,28 @@ def start_proxy(spillway, folder, shards, name, memory, collections, extra=(), p
              "  shards:"]
     lines += [f'    - {{name: shard{i}, uri: "mongodb://127.0.0.1:{shard.port}/"}}'
               for i, shard in enumerate(shards)]
-    lines.append("  collections:")
+    if collections:
+        lines.append("  collections:")
     lines += [f"    - {{ns: bench.{collection}, key: {{_id: hashed}}}}"
               for collection in collections]
     path = folder / f"{name}.yaml"
     path.write_text("\n".join(lines) + "\n")
     return Process([spillway, "--config", path, *extra], "spillway ready:",
                    folder / f"spillway-{name}.log", preexec)
+
+
+def haproxy_config(folder, peer, shard_port):
+    """(configuration file, socket that it listens on): HAProxy inherits the socket."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    listener.set_inheritable(True)
+    text = (ROOT / "bench" / "haproxy.cfg.in").read_text()
+    splice = "option splice-response" if peer == "haproxy-splice" else "# no splice"
+    for name, value in (("@SPLICE_OPTION@", splice), ("@LISTEN_FD@", listener.fileno()),
+                        ("@SHARD_PORT@", shard_port)):
+        text = text.replace(name, str(value))
+    path = folder / f"{peer}.cfg"
+    path.write_text(text)
+    return path, listener
 
 
 def read_points(clients, total):

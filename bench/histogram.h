@@ -53,6 +53,15 @@ class Histogram {
     return max_;
   }
 
+  // Calls `visit(value, count)` for each slot that holds something, in ascending order; `value` as
+  // percentile() reports it.
+  template <class Visit>
+  void for_each(const Visit& visit) const {
+    for (std::size_t at = 0; at < slots; ++at) {
+      if (counts_[at] > 0) visit(upper_end(at) < max_ ? upper_end(at) : max_, counts_[at]);
+    }
+  }
+
   // The slot of a value, and the greatest value that falls into a slot.
   static constexpr std::size_t index_of(std::uint64_t value) noexcept {
     if (value < exact_values) return static_cast<std::size_t>(value);

@@ -65,4 +65,13 @@ TEST_CASE("an empty histogram reports zeros, and adding up equals recording toge
   REQUIRE(a->min() == both->min());
   REQUIRE(a->mean() == both->mean());
   REQUIRE(a->percentile(50) == both->percentile(50));
+  std::uint64_t visited = 0;
+  std::uint64_t last = 0;
+  both->for_each([&](std::uint64_t value, std::uint64_t count) {
+    REQUIRE(value > last);
+    last = value;
+    visited += count;
+  });
+  REQUIRE(visited == both->count());
+  REQUIRE(last == both->max());
 }

@@ -112,8 +112,7 @@ LoadClient::LoadClient(const LoadOptions& options)
       const Shape& shape = role == Role::scan ? scan_shape_ : point_shape_;
       clients_.push_back(std::make_unique<Client>(role, options_.check, shape.doc_bytes));
       if (role == Role::scan) {
-        clients_.back()->scan =
-            std::make_unique<ScanCheck>(scan_shape_.count, options_.scenario == Scenario::sorted);
+        clients_.back()->scan = std::make_unique<ScanCheck>(scan_shape_.count, options_.sorted());
       }
     }
   };
@@ -270,7 +269,7 @@ void LoadClient::send_scan(Client& client) {
     client.scan->restart();
     command.add_text("find", options_.scan_collection);
     command.open_document("filter").close();
-    if (options_.scenario == Scenario::sorted) {
+    if (options_.sorted()) {
       command.open_document("sort").add_int32("_id", 1).close();
     }
   } else {
@@ -480,7 +479,14 @@ void LoadClient::finish_operation(Client& client, OperationReport& kind, bool go
   const bool measured =
       phase_ == Phase::window || (phase_ == Phase::drain && client.due < window_end_);
   if (measured) {
-    kind.latency_ns.record(static_cast<std::uint64_t>(std::max<Nanoseconds>(0, now_ - client.due)));
+    const auto latency = static_cast<std::uint64_t>(std::max<Nanoseconds>(0, now_ - client.due));
+    kind.latency_ns.record(latency);
+    if (client.role == Role::point && options_.series_s > 0) {
+      const auto stretch = static_cast<std::size_t>(
+          std::max<Nanoseconds>(0, client.due - window_start_) / to_ns(options_.series_s));
+      if (stretch >= kind.series_ns.size()) kind.series_ns.resize(stretch + 1);
+      kind.series_ns[stretch].record(latency);
+    }
   }
   if (client.role != Role::scan) {
     idle_.push_back(&client);

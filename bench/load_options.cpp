@@ -26,6 +26,8 @@ bool parse_endpoint(std::string text, LoadOptions& options) {
   return value >= 1 && value <= 65535;
 }
 
+constexpr double series_max = 10'000;  // a histogram each
+
 // A complaint about options that do not go together, or nothing.
 std::string mistake_in(const LoadOptions& options, bool closed_given) {
   const bool needs_pace = options.scenario == Scenario::point ||
@@ -42,6 +44,9 @@ std::string mistake_in(const LoadOptions& options, bool closed_given) {
                      options.scenario == Scenario::mixed;
   if (scans && parse_shape(options.scan_collection)->count > (std::int64_t{1} << 30)) {
     return "a scan of more than 2^30 documents cannot be checked";
+  }
+  if (options.series_s > 0 && options.duration_s / options.series_s > series_max) {
+    return "--series would cut --duration into more than 10,000 stretches";
   }
   if (static_cast<double>(options.insert_batch) * static_cast<double>(options.insert_doc_bytes) >
       40e6) {
@@ -103,6 +108,12 @@ std::optional<LoadOptions> parse_load_options(int argc, char** argv, int& exit_c
       ->capture_default_str();
   app.add_option("--check", options.check, "none, numbers or full (and CRC)")
       ->transform(CLI::CheckedTransformer(depths));
+  app.add_flag("--sort-scans", options.sort_scans, "scans of --scenario mixed are sorted by _id");
+  app.add_option(
+         "--series", options.series_s,
+         "with --json: latencies of points also for each stretch of so many seconds, by the "
+         "moment at which they were due")
+      ->check(CLI::Range(0.01, 3'600.0));
   app.add_flag("--sessions", options.sessions, "send an lsid with each command");
   app.add_option("--seed", options.seed)->capture_default_str();
   app.add_flag("--json", options.json, "one JSON object instead of text");

@@ -41,12 +41,15 @@ struct LoadOptions {
       0;  // complete scans of each connection, then the run ends; 0: until the time is up
   double hold_s = 0;  // each scan waits so long after its first batch, its cursor open
   CheckDepth check = CheckDepth::full;
-  bool sessions = false;  // send an lsid, as drivers do
+  bool sort_scans = false;  // of mixed, as those of `sorted` are
+  double series_s = 0;      // points are also reported for each stretch of so many seconds; 0: not
+  bool sessions = false;    // send an lsid, as drivers do
   std::uint64_t seed = 1;
   bool json = false;
   std::optional<pid_t> peer_pid;  // whose CPU and RSS are measured over the same window
 
   bool closed() const noexcept { return rate <= 0; }
+  bool sorted() const noexcept { return scenario == Scenario::sorted || sort_scans; }
 };
 
 // Reads the command line. On --help or a mistake prints to stdout or stderr and returns nullopt,

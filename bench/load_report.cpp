@@ -76,6 +76,25 @@ void json_counts(std::string& out, const char* name,
   out += "}";
 }
 
+// For each stretch its latencies as [microseconds, how many].
+void json_series(std::string& out, const OperationReport& kind) {
+  if (kind.series_ns.empty()) return;
+  out += ", \"series_us\": [";
+  const char* between = "";
+  for (const Histogram& stretch : kind.series_ns) {
+    out += between;
+    out += "[";
+    const char* comma = "";
+    stretch.for_each([&](std::uint64_t value, std::uint64_t count) {
+      print(out, "%s[%.1f, %" PRIu64 "]", comma, static_cast<double>(value) / 1e3, count);
+      comma = ", ";
+    });
+    out += "]";
+    between = ", ";
+  }
+  out += "]";
+}
+
 void json_kind(std::string& out, const char* name, const OperationReport& kind, double window_s) {
   const CheckCounts& checks = kind.checks;
   print(out,
@@ -94,6 +113,7 @@ void json_kind(std::string& out, const char* name, const OperationReport& kind, 
         ", \"errors\": %" PRIu64 ", \"cut\": %" PRIu64 ", \"unanswered\": %" PRIu64
         ", \"scans\": %" PRIu64,
         kind.errors, kind.broken, kind.unanswered, kind.scans);
+  json_series(out, kind);
   json_counts(out, "error_codes", kind.error_codes);
   json_counts(out, "error_texts", kind.error_texts);
   out += "}";

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "bench/histogram.h"
 #include "bench/load_checks.h"
@@ -14,14 +15,15 @@ namespace spillway::bench {
 
 // One kind of operation: point finds, batches of scans, inserts.
 struct OperationReport {
-  std::uint64_t operations = 0;  // answered within the window
-  std::uint64_t bytes = 0;       // received within the window (inserts: sent)
-  std::uint64_t scans = 0;       // completed, over the whole run
-  std::uint64_t errors = 0;      // answers that were errors, over the whole run
-  std::uint64_t broken = 0;      // operations whose connection ended under them
-  std::uint64_t unanswered = 0;  // still waiting when the run was given up
-  CheckCounts checks;            // over the whole run
-  Histogram latency_ns;          // within the window
+  std::uint64_t operations = 0;      // answered within the window
+  std::uint64_t bytes = 0;           // received within the window (inserts: sent)
+  std::uint64_t scans = 0;           // completed, over the whole run
+  std::uint64_t errors = 0;          // answers that were errors, over the whole run
+  std::uint64_t broken = 0;          // operations whose connection ended under them
+  std::uint64_t unanswered = 0;      // still waiting when the run was given up
+  CheckCounts checks;                // over the whole run
+  Histogram latency_ns;              // within the window
+  std::vector<Histogram> series_ns;  // the same by when each was due, for --series: points only
   std::map<std::string, std::uint64_t> error_texts;
   std::map<std::string, std::uint64_t> error_codes;  // "462 [labels]", answers only
 };

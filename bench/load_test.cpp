@@ -136,6 +136,29 @@ TEST_CASE("an open loop keeps its rate, and says what it could not send", "[load
   REQUIRE(late->point.latency_ns.percentile(50) > 1'000'000);
 }
 
+TEST_CASE("a series tells when points were slow, and adds up to the whole", "[load]") {
+  const auto shard = start_shard();
+  LoadOptions options;
+  options.scenario = Scenario::mixed;
+  options.scan_connections = 2;
+  options.scan_collection = "docs_500x5000";
+  options.sort_scans = true;
+  options.rate = 500;
+  options.series_s = 0.05;
+  const auto report = run_against(*shard, options);
+  REQUIRE(report->clean());
+  REQUIRE(report->point.series_ns.size() >= 3);
+  Histogram whole;
+  for (const Histogram& stretch : report->point.series_ns) whole.add(stretch);
+  REQUIRE(whole.count() == report->point.latency_ns.count());
+  REQUIRE(whole.max() == report->point.latency_ns.max());
+  REQUIRE(report->scan.series_ns.empty());
+  const std::string json = json_report(options, *report);
+  const std::size_t first = json.find("\"series_us\": [");
+  REQUIRE(first != std::string::npos);
+  REQUIRE(json.find("series_us", first + 5) == std::string::npos);
+}
+
 TEST_CASE("a shard that lacks documents is found out", "[load]") {
   const auto shard = start_shard(0, 2);  // holds the even numbers only
   LoadOptions options;
