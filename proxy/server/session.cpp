@@ -35,11 +35,19 @@ constexpr std::size_t sender_bytes_per_second_min = 16 * limits::kib;
 // While others wait for memory, a sender has less time: it must send this much in each such time.
 constexpr Duration contended_patience = std::chrono::seconds(2);
 constexpr std::size_t contended_bytes_min = 32 * limits::kib;
-// What of a message tells whether it wants an answer: header and flags.
+// What of a message tells whether it wants an answer.
 constexpr std::size_t flags_end = limits::message_header_bytes + 4;
+constexpr std::size_t answer_told_by = std::max(flags_end, wire::compressed_flags_bytes);
 
 bool is_hello_name(std::string_view name) noexcept {
   return name == "hello" || name == "isMaster" || name == "ismaster";
+}
+
+// The flags of a message of which the start is there; nullopt: they cannot be told.
+std::optional<std::uint32_t> flags_of(const wire::MessageHeader& header, Bytes start) {
+  if (header.is(wire::OpCode::compressed)) return wire::peek_compressed_flags(start);
+  if (!header.is(wire::OpCode::msg) || start.size() < flags_end) return std::nullopt;
+  return load_le<std::uint32_t>(start.data() + limits::message_header_bytes);
 }
 
 // Every document of the request is well-formed to its last element: what is routed is never looked into again, and
@@ -149,7 +157,11 @@ Task<bool> Session::read_message() {
       }
       if (!header_.is(wire::OpCode::compressed)) co_return true;
       auto decompressing = decompress();
-      co_return co_await decompressing;
+      const Admission inflated = co_await decompressing;
+      if (inflated != Admission::refused) co_return inflated == Admission::taken;
+      message_.reset();
+      ahead = std::move(pipelined_);
+      continue;
     }
     if (!keep_for_later(fresh)) co_return false;
     ahead = std::move(pipelined_);
@@ -216,7 +228,7 @@ Task<Session::Admission> Session::wait_for_room(std::size_t message_bytes, Bytes
 
 // Reads a message that there is no room for and drops it, then says why.
 Task<Session::Admission> Session::refuse_message(std::size_t message_bytes, Bytes have, Error why) {
-  std::array<std::uint8_t, flags_end> start{};
+  std::array<std::uint8_t, answer_told_by> start{};
   std::size_t seen = std::min(message_bytes, have.size());
   std::copy_n(have.begin(), std::min(seen, start.size()), start.begin());
   if (!keep_for_later(have.subspan(seen))) co_return Admission::gone;
@@ -235,16 +247,24 @@ Task<Session::Admission> Session::refuse_message(std::size_t message_bytes, Byte
     const bool ready = co_await readable;
     if (!ready) co_return Admission::gone;
   }
-  // Whether a compressed message wants an answer stands inside it: its client learns by the connection's end.
-  if (!header_.is(wire::OpCode::msg)) co_return Admission::gone;
-  if ((load_le<std::uint32_t>(start.data() + limits::message_header_bytes) & wire::flags::more_to_come) != 0) {
-    co_return Admission::refused;
+  auto answering = answer_refusal(Bytes(start).first(std::min(message_bytes, start.size())), std::move(why));
+  const bool go_on = co_await answering;
+  co_return go_on ? Admission::refused : Admission::gone;
+}
+
+// Tells a client why its message, which starts so, was dropped, if it waits for an answer. False: the connection ends.
+Task<bool> Session::answer_refusal(Bytes start, Error why) {
+  const auto flags = flags_of(header_, start);
+  if (!flags) {
+    // Whether it wants an answer cannot be told: its client learns by the connection's end.
+    log::info("connection {} from {} closed: {}", client_.connection_id, client_.peer, why.message);
+    co_return false;
   }
+  if ((*flags & wire::flags::more_to_come) != 0) co_return true;
   checksum_ = false;
   exec::Response response = exec::error_response(exec::without_writes(std::move(why)));
   auto writing = write_response(response);
-  const bool written = co_await writing;
-  co_return written ? Admission::refused : Admission::gone;
+  co_return co_await writing;
 }
 
 Task<bool> Session::read_rest(std::size_t message_bytes) {
@@ -295,7 +315,7 @@ Task<bool> Session::receive_rest(std::size_t message_bytes) {
   co_return false;
 }
 
-Task<bool> Session::decompress() {
+Task<Session::Admission> Session::decompress() {
   auto parsed = wire::parse_compressed(message_.bytes());
   std::optional<Error> failed;
   if (parsed.has_error()) {
@@ -311,8 +331,12 @@ Task<bool> Session::decompress() {
     }
     if (!buffer) {
       environment_.context.shared.metrics.requests_refused.add();
-      failed = memory_refused(budget, whole, "a compressed request");
-    } else if (auto done = wire::decompress_message(header_, *parsed, {buffer->data(), whole}); done.has_error()) {
+      const Bytes start = message_.bytes().first(std::min(message_.size(), answer_told_by));
+      auto answering = answer_refusal(start, memory_refused(budget, whole, "a compressed request"));
+      const bool go_on = co_await answering;
+      co_return go_on ? Admission::refused : Admission::gone;
+    }
+    if (auto done = wire::decompress_message(header_, *parsed, {buffer->data(), whole}); done.has_error()) {
       failed = done.error();
     } else {
       buffer->set_size(whole);
@@ -324,7 +348,7 @@ Task<bool> Session::decompress() {
   if (failed) {
     log::info("connection {} from {} closed: {}", client_.connection_id, client_.peer, failed->message);
   }
-  co_return !failed;
+  co_return failed ? Admission::gone : Admission::taken;
 }
 
 Task<bool> Session::handle_message() {

@@ -57,9 +57,10 @@ class Session {
   bool keep_for_later(Bytes bytes);
   Task<Admission> wait_for_room(std::size_t message_bytes, Bytes have);
   Task<Admission> refuse_message(std::size_t message_bytes, Bytes have, Error why);
+  Task<bool> answer_refusal(Bytes start, Error why);
   Task<bool> read_rest(std::size_t message_bytes);
   Task<bool> receive_rest(std::size_t message_bytes);
-  Task<bool> decompress();
+  Task<Admission> decompress();
   Task<bool> handle_message();
   Task<bool> handle_op_msg();
   Task<bool> handle_op_query();

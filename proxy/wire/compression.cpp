@@ -51,6 +51,18 @@ class Inflater {
       inflateEnd(&stream_);
     }
   }
+  // True when the stream that begins with `in` begins with out.size() bytes, which are in `out` then.
+  bool begin(Bytes in, MutableBytes out) noexcept {
+    if (!ready_ || in.empty() || inflateReset(&stream_) != Z_OK) {
+      return false;
+    }
+    stream_.next_in = const_cast<Bytef*>(in.data());
+    stream_.avail_in = static_cast<uInt>(in.size());
+    stream_.next_out = out.data();
+    stream_.avail_out = static_cast<uInt>(out.size());
+    const int result = inflate(&stream_, Z_SYNC_FLUSH);
+    return (result == Z_OK || result == Z_STREAM_END) && stream_.avail_out == 0;
+  }
   // True when `in` is one whole stream of exactly out.size() bytes.
   bool run(Bytes in, MutableBytes out) noexcept {
     if (!ready_ || inflateReset(&stream_) != Z_OK) {
@@ -69,6 +81,85 @@ class Inflater {
   z_stream stream_{};
   bool ready_ = false;
 };
+
+Inflater& inflater_of_thread() noexcept {
+  thread_local Inflater inflater;
+  return inflater;
+}
+
+// Cuts `count` bytes off, as a little-endian number; nullopt: there are fewer.
+std::optional<std::uint32_t> take_number(Bytes& in, std::size_t count) noexcept {
+  if (in.size() < count) {
+    return std::nullopt;
+  }
+  std::uint32_t number = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    number |= std::uint32_t{in[i]} << (8 * i);
+  }
+  in = in.subspan(count);
+  return number;
+}
+
+// One element of a snappy stream, as far as it fits; false: damaged, or not all there.
+// Source: snappy's format_description.txt, section 2.
+bool take_snappy_element(Bytes& in, MutableBytes out, std::size_t& filled) noexcept {
+  const auto tag = take_number(in, 1);
+  if (!tag) {
+    return false;
+  }
+  const std::uint32_t kind = *tag & 3;
+  const std::uint32_t upper = *tag >> 2;
+  if (kind == 0) {
+    std::size_t length = std::size_t{upper} + 1;
+    if (upper >= 60) {
+      const auto more = take_number(in, upper - 59);
+      if (!more) {
+        return false;
+      }
+      length = std::size_t{*more} + 1;
+    }
+    length = std::min(length, out.size() - filled);
+    if (in.size() < length) {
+      return false;
+    }
+    std::copy_n(in.begin(), length, out.begin() + static_cast<std::ptrdiff_t>(filled));
+    in = in.subspan(length);
+    filled += length;
+    return true;
+  }
+  const auto number = take_number(in, kind == 1 ? 1 : kind == 2 ? 2 : 4);
+  if (!number) {
+    return false;
+  }
+  const std::size_t offset = kind == 1 ? (upper >> 3 << 8 | *number) : *number;
+  if (offset == 0 || offset > filled) {
+    return false;
+  }
+  const std::size_t length = kind == 1 ? (upper & 7) + 4 : upper + 1;
+  const std::size_t end = filled + std::min(length, out.size() - filled);
+  for (; filled < end; ++filled) {
+    out[filled] = out[filled - offset];
+  }
+  return true;
+}
+
+bool begin_snappy(Bytes in, MutableBytes out) noexcept {
+  for (int i = 0;; ++i) {  // the length
+    const auto byte = take_number(in, 1);
+    if (!byte || i == 5) {
+      return false;
+    }
+    if ((*byte & 0x80) == 0) {
+      break;
+    }
+  }
+  for (std::size_t filled = 0; filled < out.size();) {
+    if (!take_snappy_element(in, out, filled)) {
+      return false;
+    }
+  }
+  return true;
+}
 
 class Deflater {
  public:
@@ -228,6 +319,33 @@ Result<std::vector<Compressor>> check_list(std::string_view text) {
   return list;
 }
 
+std::optional<std::uint32_t> peek_compressed_flags(Bytes start) {
+  if (start.size() < compressed_prefix_bytes ||
+      load_le<std::int32_t>(start.data() + 16) != static_cast<std::int32_t>(OpCode::msg)) {
+    return std::nullopt;
+  }
+  const Bytes payload = start.subspan(compressed_prefix_bytes);
+  std::array<std::uint8_t, 4> flags{};
+  bool begun = false;
+  switch (static_cast<Compressor>(start[24])) {
+    case Compressor::noop:
+      begun = payload.size() >= flags.size();
+      if (begun) {
+        std::copy_n(payload.begin(), flags.size(), flags.begin());
+      }
+      break;
+    case Compressor::snappy:
+      begun = begin_snappy(payload, flags);
+      break;
+    case Compressor::zlib:
+      begun = inflater_of_thread().begin(payload, flags);
+      break;
+    case Compressor::zstd:
+      break;
+  }
+  return begun ? std::optional(load_le<std::uint32_t>(flags.data())) : std::nullopt;
+}
+
 CompressorList negotiate(std::span<const Compressor> enabled, DocView client) {
   CompressorList agreed;
   for (const Element& element : client) {
@@ -277,8 +395,7 @@ Result<void> decompress(const CompressedHeader& header, MutableBytes out) {
     case Compressor::snappy:
       return decompress_snappy(header, out);
     case Compressor::zlib: {
-      thread_local Inflater inflater;
-      if (!inflater.run(header.payload, out)) {
+      if (!inflater_of_thread().run(header.payload, out)) {
         return size_differs(out.size());
       }
       return {};

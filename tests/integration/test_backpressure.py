@@ -1,5 +1,6 @@
 """A driver with back-pressure support gets through when memory is short, and applies nothing twice."""
 
+import os
 import threading
 
 import pymongo
@@ -10,7 +11,7 @@ from stalled_senders import StalledSenders
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.proxy_only]
 MIB = 1 << 20
-PAD = b"x" * (2 * MIB)
+PAD = os.urandom(2 * MIB)
 READ_LABELS = {"SystemOverloadedError", "RetryableError"}
 WRITE_LABELS = READ_LABELS | {"NoWritesPerformed"}
 UPDATE = {"$inc": {"v": 1}, "$set": {"pad": PAD}}
@@ -77,8 +78,10 @@ def in_threads(jobs):
         assert not thread.is_alive(), "a client hangs"
 
 
-def test_writes_are_refused_once_then_get_through(small):
+@pytest.mark.parametrize("compressor", [None, "snappy"])
+def test_writes_are_refused_once_then_get_through(small, compressor):
     kinds = [(name, write) for name in ("users", "plain") for write in sorted(WRITES)]
+    options = {"compressors": compressor} if compressor else {}
     errors, watches = {}, {}
     with StalledSenders(small.port) as senders:
         missing = set(kinds)
@@ -91,7 +94,7 @@ def test_writes_are_refused_once_then_get_through(small):
         def write(kind):
             watches[kind] = Watch(lambda: refused(kind))
             try:
-                with open_client(small, watches[kind]) as client:
+                with open_client(small, watches[kind], **options) as client:
                     WRITES[kind[1]](client.app[kind[0]])
             except Exception as error:
                 errors[kind] = error

@@ -4,6 +4,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <random>
 #include <string>
 
@@ -47,6 +48,55 @@ ByteVector envelope(std::int32_t opcode, std::int32_t size, std::uint8_t id, Byt
 }
 
 }  // namespace
+
+TEST_CASE("flags_are_told_from_a_compressed_message_without_decompressing_it") {
+  for (const Compressor compressor : all) {
+    for (const std::uint32_t flags : {0u, 1u, 2u, 3u, 0x10000u, 0x01010101u, 0x00ff00ffu, 0xffffffffu}) {
+      for (const std::size_t size : {0u, 1u, 5u, 1000u, 300'000u}) {
+        for (const bool compressible : {true, false}) {
+          ByteVector inner = sample(size + 4, compressible);
+          store_le(inner.data(), flags);
+          const ByteVector message = envelope(2013, static_cast<std::int32_t>(inner.size()),
+                                              static_cast<std::uint8_t>(compressor), compressed(compressor, inner));
+          const std::size_t most = std::min(message.size(), compressed_flags_bytes);
+          const auto told = peek_compressed_flags(Bytes(message).first(most));
+          if (compressor == Compressor::zstd) {
+            CHECK_FALSE(told);
+            continue;
+          }
+          CHECK(told == flags);
+          // A piece tells the same or nothing.
+          for (std::size_t length = 0; length < most; length += 1 + length / 40) {
+            const ByteVector piece(message.begin(), message.begin() + static_cast<std::ptrdiff_t>(length));
+            const auto early = peek_compressed_flags(piece);
+            CHECK((!early || *early == flags));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("flags_of_what_is_damaged_or_no_op_msg_are_not_told") {
+  const ByteVector inner(100, 0);
+  for (const int id : {0, 1, 2, 3, 4, 255}) {
+    CHECK_FALSE(peek_compressed_flags(envelope(2004, 100, static_cast<std::uint8_t>(id), inner)));
+  }
+  CHECK_FALSE(peek_compressed_flags(envelope(2013, 100, 4, inner)));
+  // snappy: a copy from before the beginning, one from nowhere, a length that does not end, a literal cut off.
+  for (const ByteVector& bad : {ByteVector{100, 0x05, 4}, ByteVector{100, 0x00, 7, 0x05, 0}, ByteVector(20, 0xff),
+                                ByteVector{100, 0x0c, 1, 2, 3}, ByteVector{100}, ByteVector{}}) {
+    CHECK_FALSE(peek_compressed_flags(envelope(2013, 100, 1, bad)));
+  }
+  CHECK(peek_compressed_flags(envelope(2013, 100, 1, ByteVector{100, 0x00, 7, 0x01, 1})) == 0x07070707u);
+  CHECK_FALSE(peek_compressed_flags(envelope(2013, 100, 2, ByteVector(50, 0x55))));
+  std::mt19937 random(7);
+  for (int i = 0; i < 20'000; ++i) {
+    ByteVector noise(random() % 40);
+    for (std::uint8_t& byte : noise) byte = static_cast<std::uint8_t>(random());
+    (void)peek_compressed_flags(envelope(2013, 100, static_cast<std::uint8_t>(random() % 4), noise));
+  }
+}
 
 TEST_CASE("every_compressor_gives_back_what_it_was_given") {
   for (Compressor compressor : all) {
