@@ -39,6 +39,12 @@ std::optional<SpillTicket> Batch::park(SpillStore& store, std::int64_t now_ns) {
   return ticket;
 }
 
+void RemoteCursor::drop_key() noexcept {
+  head_keyed = false;
+  std::string().swap(head_key);
+  key_room.release();
+}
+
 bool ClusterCursor::exhausted() const noexcept {
   if (stashed) return false;
   if (stage) return stage_finished && stage->exhausted();
@@ -63,12 +69,14 @@ std::size_t ClusterCursor::buffered_bytes() const noexcept {
   for (const RemoteCursor& remote : remotes) {
     for (const Batch& batch : remote.batches) bytes += batch.held_bytes();
     for (const SpillTicket& ticket : remote.parked) bytes += ticket.memory_bytes();
+    bytes += remote.key_room.bytes();
   }
   return bytes;
 }
 
 void ClusterCursor::compact(MemoryBudget& budget) noexcept {
   for (RemoteCursor& remote : remotes) {
+    remote.drop_key();
     for (Batch& batch : remote.batches) batch.compact(budget);
   }
 }

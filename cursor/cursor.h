@@ -29,12 +29,20 @@ struct RemoteCursor {
   std::vector<SpillTicket> parked;  // what follows the batches, in order, while it is idle
   std::string head_key;  // sorted cursors: the order key of the head document, valid if head_keyed
   bool head_keyed = false;
+  Reservation key_room;  // pays for what head_key takes beside itself
 
   const Batch* front() const noexcept { return batches.empty() ? nullptr : &batches.front(); }
   bool has_document() const noexcept { return front() != nullptr && front()->peek().has_value(); }
   // Its next document is here, but not in its batches.
   bool must_unpark() const noexcept { return !has_document() && !parked.empty(); }
   bool finished() const noexcept { return id == 0 && !has_document() && parked.empty(); }
+
+  // What head_key takes beside itself: short keys nothing.
+  std::size_t key_bytes() const noexcept {
+    return head_key.capacity() > std::string().capacity() ? head_key.capacity() + 1 : 0;
+  }
+  // The key is made anew when it is needed.
+  void drop_key() noexcept;
 };
 
 // Stages that run on the merged stream (the second half of an aggregation). Implemented by the exec layer.
@@ -131,7 +139,7 @@ struct ClusterCursor {
   std::size_t parkable_bytes() const noexcept;  // what park() would move
   // REQUIRES that it is idle. Moves the batches to the store, as far as it takes them.
   void park(SpillStore& store, std::int64_t now_ns);
-  // Before it becomes idle: nearly read-out batches let go of their large blocks.
+  // Before it becomes idle: nearly read-out batches let go of their large blocks, and keys go.
   void compact(MemoryBudget& budget) noexcept;
   std::size_t open_remotes() const noexcept;  // shard cursors that would have to be killed
 };

@@ -99,6 +99,21 @@ void pop_document(RemoteCursor& remote) {
   }
 }
 
+// Pays for the key that was just made. False: there is no room, and the key is gone.
+bool pay_for_key(RemoteCursor& remote, MemoryBudget& budget, std::size_t& needed) {
+  needed = remote.key_bytes();
+  const std::uint64_t paid = remote.key_room.bytes();
+  if (needed <= paid) return true;
+  if (paid > 0 && remote.key_room.try_grow(needed - paid)) return true;
+  remote.key_room.release();
+  if (auto room = reserve_now(budget, needed)) {
+    remote.key_room = *std::move(room);
+    return true;
+  }
+  remote.drop_key();
+  return false;
+}
+
 Result<void> key_head(const ClusterCursor& cursor, RemoteCursor& remote) {
   if (remote.head_keyed) return {};
   remote.head_key.clear();
@@ -120,22 +135,25 @@ Result<void> key_head(const ClusterCursor& cursor, RemoteCursor& remote) {
 
 // What the cursor's remotes offer now.
 struct NextInput {
-  enum class Kind { document, fetch, end } kind = Kind::end;
+  enum class Kind { document, fetch, key_room, end } kind = Kind::end;
   RemoteCursor* remote = nullptr;
+  std::size_t bytes = 0;  // key_room: what its next document's key needs, and is not there
 };
 
-Result<NextInput> next_sorted(ClusterCursor& cursor) {
+Result<NextInput> next_sorted(ClusterCursor& cursor, MemoryBudget& budget) {
   RemoteCursor* best = nullptr;
   for (RemoteCursor& remote : cursor.remotes) {
     if (!remote.has_document()) {
-      if (remote.id != 0 || remote.must_unpark()) return NextInput{NextInput::Kind::fetch, nullptr};
+      if (remote.id != 0 || remote.must_unpark()) return NextInput{.kind = NextInput::Kind::fetch};
       continue;
     }
     if (auto keyed = key_head(cursor, remote); keyed.has_error()) return keyed.error();
+    std::size_t needed = 0;
+    if (!pay_for_key(remote, budget, needed)) return NextInput{NextInput::Kind::key_room, &remote, needed};
     if (best == nullptr || remote.head_key < best->head_key) best = &remote;
   }
   if (best == nullptr) return NextInput{};
-  return NextInput{NextInput::Kind::document, best};
+  return NextInput{.kind = NextInput::Kind::document, .remote = best};
 }
 
 NextInput next_unsorted(ClusterCursor& cursor) {
@@ -146,19 +164,19 @@ NextInput next_unsorted(ClusterCursor& cursor) {
     RemoteCursor& remote = cursor.remotes[at];
     if (remote.has_document()) {
       cursor.next_remote = at;
-      return {NextInput::Kind::document, &remote};
+      return {.kind = NextInput::Kind::document, .remote = &remote};
     }
     open = open || remote.id != 0 || remote.must_unpark();
   }
-  return {open ? NextInput::Kind::fetch : NextInput::Kind::end, nullptr};
+  return {.kind = open ? NextInput::Kind::fetch : NextInput::Kind::end};
 }
 
-Result<NextInput> next_input(ClusterCursor& cursor) {
+Result<NextInput> next_input(ClusterCursor& cursor, MemoryBudget& budget) {
   for (const RemoteCursor& remote : cursor.remotes) {
     if (remote.front() != nullptr && remote.front()->malformed()) return malformed_reply("the batch");
   }
   if (cursor.limit_remaining && *cursor.limit_remaining <= 0) return NextInput{};
-  if (cursor.sort_keys != SortKeySource::none) return next_sorted(cursor);
+  if (cursor.sort_keys != SortKeySource::none) return next_sorted(cursor, budget);
   return next_unsorted(cursor);
 }
 
@@ -166,23 +184,43 @@ bool is_memory_refusal(const Error& error) noexcept {
   return error.is(ErrorCode::ingress_request_rate_limit_exceeded);
 }
 
+std::function<bool()> not_interrupted(const FillLimits& limits) {
+  return [interrupt = limits.interrupt] { return interrupt == nullptr || interrupt->requested() == nullptr; };
+}
+
+Error refusal(const FillLimits& limits, const MemoryBudget& budget, std::size_t bytes, std::string_view what) {
+  if (limits.interrupt != nullptr && limits.interrupt->requested() != nullptr) return *limits.interrupt->requested();
+  if (Clock::now() >= limits.deadline) {
+    return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+  }
+  return memory_refused(budget, bytes, what);
+}
+
 // There is no room for the next document of a batch: an empty batch waits for it, a longer one ends. True: go on.
 Task<Result<bool>> room_or_end(Context& context, const FillLimits& limits, BatchBuilder& out, std::size_t bytes) {
   if (out.count() > 0 && !limits.whole) co_return false;
   const std::size_t room = BatchBuilder::room_for(bytes);
   MemoryBudget& budget = context.shared.reply_memory;
-  const std::function<bool()> wanted = [interrupt = limits.interrupt] {
-    return interrupt == nullptr || interrupt->requested() == nullptr;
-  };
+  const std::function<bool()> wanted = not_interrupted(limits);
   auto waiting =
       wait_for_buffer(context.loop, budget, room, std::min(limits.deadline, Clock::now() + room_wait_max), wanted);
   auto chunk = co_await waiting;
-  if (!wanted()) co_return *limits.interrupt->requested();
-  if (!chunk && Clock::now() >= limits.deadline) {
-    co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
-  }
-  if (!chunk) co_return memory_refused(budget, room, "a document of the reply");
+  if (!chunk || !wanted()) co_return refusal(limits, budget, room, "a document of the reply");
   out.add_room(*std::move(chunk));
+  co_return true;
+}
+
+// The same for a document's sort key.
+Task<Result<bool>> key_room_or_end(Context& context, const FillLimits& limits, const BatchBuilder& out,
+                                   const NextInput& input) {
+  if (out.count() > 0 && !limits.whole) co_return false;
+  MemoryBudget& budget = context.shared.cursor_memory;
+  const std::function<bool()> wanted = not_interrupted(limits);
+  auto waiting = wait_for_reservation(context.loop, budget, input.bytes,
+                                      std::min(limits.deadline, Clock::now() + room_wait_max), wanted);
+  auto room = co_await waiting;
+  if (!room || !wanted()) co_return refusal(limits, budget, input.bytes, "a document's sort key");
+  input.remote->key_room = *std::move(room);
   co_return true;
 }
 
@@ -390,7 +428,7 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
       if (*drained) continue;
       if (cursor.stage_finished) break;
     }
-    auto input = next_input(cursor);
+    auto input = next_input(cursor, context.shared.cursor_memory);
     if (input.has_error()) co_return input.error();
     if (input->kind == NextInput::Kind::fetch) {
       // Without a size to reach, what the shards have sent so far is a batch, if there is much of it. A little is
@@ -406,6 +444,13 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
         if (may_wait && out.count() > 0 && !limits.whole) break;
         co_return fetched.error();
       }
+      continue;
+    }
+    if (input->kind == NextInput::Kind::key_room) {
+      auto finding = key_room_or_end(context, limits, out, *input);
+      auto found = co_await finding;
+      if (found.has_error()) co_return found.error();
+      if (!*found) break;
       continue;
     }
     const bool stage_full = cursor.stage && !cursor.stage->wants_more();

@@ -143,6 +143,10 @@ void find_sorted(Run& run) {
                      "$db": "app"})"));
 }
 
+void find_sorted_by_text(Run& run) {
+  scan(run, json(R"({"find": "docs", "filter": {}, "sort": {"text": 1, "_id": 1}, "batchSize": 7, "$db": "app"})"));
+}
+
 void group(Run& run) {
   const BsonDoc command = json(
       R"({"aggregate": "docs", "pipeline": [{"$group": {"_id": "$k", "n": {"$sum": 1}}}],
@@ -242,6 +246,10 @@ TEST_CASE("each reservation denied: a find over three shards") { deny_in_all_way
 
 TEST_CASE("each reservation denied: a sorted find over three shards") {
   deny_in_all_ways(find_sorted, 20);
+}
+
+TEST_CASE("each reservation denied: a find over three shards, sorted by long keys") {
+  deny_in_all_ways(find_sorted_by_text, 23);
 }
 
 TEST_CASE("each reservation denied: a group over three shards") { deny_in_all_ways(group, 6); }

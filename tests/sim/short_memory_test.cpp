@@ -1,4 +1,6 @@
 // Requests for which there is no memory: they wait, and are refused as drivers expect.
+#include <random>
+
 #include "tests/sim/sim_support.h"
 
 namespace spillway::test {
@@ -13,12 +15,17 @@ SimWorldOptions small_world() {
   return options;
 }
 
-BsonDoc insert_of(std::size_t text_bytes) {
+BsonDoc insert_of(std::size_t text_bytes, bool random = false) {
+  std::string text(text_bytes / 2, 'x');
+  if (random) {
+    std::mt19937 engine(5);
+    for (char& letter : text) letter = static_cast<char>(' ' + engine() % 90);
+  }
   BsonWriter out;
   out.append("insert", "docs");
   out.begin_array("documents");
   for (int id : {1, 101}) {
-    out.begin_document_item().append("_id", id).append("text", std::string(text_bytes / 2, 'x')).end();
+    out.begin_document_item().append("_id", id).append("text", text).end();
   }
   out.end();
   out.append("$db", "app");
@@ -65,7 +72,35 @@ TEST_CASE("a request without room waits, then is refused, and the connection liv
     // Small commands have a reserve, and the connection is as before.
     CHECK(is_ok(call(world, *client, R"({"ping": 1, "$db": "admin"})")));
     others->release();
-    CHECK(is_ok(*try_call(world, *client, insert_of(1'000'000))));
+    CHECK(is_ok(*try_call(world, *client, insert_of(1'000'000, random))));
+  }
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
+TEST_CASE("a compressed request without room is refused as any other, unless zstd hides what it is") {
+  const auto compressor = GENERATE(wire::Compressor::noop, wire::Compressor::snappy, wire::Compressor::zlib,
+                                   wire::Compressor::zstd);
+  const bool random = GENERATE(false, true);  // only what is inside finds no room, or the envelope does not either
+  SimWorld world(small_world());
+  auto client = world.client();
+  client->compressor = compressor;
+  REQUIRE(is_ok(call(world, *client, R"({"ping": 1, "$db": "admin"})")));
+  auto others = world.shared().memory.try_reserve(limit_bytes - 600'000 - world.shared().memory.usage().used_bytes);
+  REQUIRE(others);
+  const auto waiting = start(world, *client, insert_of(1'000'000, random));
+  REQUIRE(world.run_until([&] { return waiting->done; }, seconds(20)));
+  others->release();
+  CHECK(world.shared().metrics.requests_refused.value() == 1);
+  if (compressor == wire::Compressor::zstd) {
+    CHECK_FALSE(waiting->reply);
+  } else {
+    REQUIRE(waiting->reply);
+    CHECK(code_of(*waiting->reply) == 462);
+    CHECK(labels_of(*waiting->reply) ==
+          std::vector<std::string>{"SystemOverloadedError", "RetryableError", "NoWritesPerformed"});
+    CHECK(is_ok(*try_call(world, *client, insert_of(1'000'000, random))));
   }
   client->close();
   world.run_for(seconds(1));
@@ -171,6 +206,55 @@ TEST_CASE("critical memory refuses cursors that merge, not those that pass throu
   CHECK(labels_of(sorted) == std::vector<std::string>{"SystemOverloadedError", "RetryableError"});
   CHECK(is_ok(call(world, *client, R"({"find": "docs", "$db": "app", "batchSize": 5})")));
   CHECK(world.shared().metrics.cursors_refused.value() == 1);
+}
+
+TEST_CASE("long sort keys are paid for while a batch is filled, and go when the cursor waits for its client") {
+  struct Held {
+    std::uint64_t peak = 0;
+    std::uint64_t idle = 0;
+  };
+  const auto held = [](const char* sort) {
+    SimWorld world(sharded_world(2, 100));
+    store_documents(world, 5, 200'000);
+    auto client = world.client();
+    const BsonDoc first = call(
+        world, *client, fmt::format(R"({{"find": "docs", "sort": {}, "batchSize": 2, "$db": "app"}})", sort));
+    CHECK(batch_of(first).size() == 2);
+    const BudgetUsage usage = world.shared().cursor_memory.usage();
+    client->close();
+    return Held{usage.peak_bytes, usage.used_bytes};
+  };
+  const Held by_number = held(R"({"k": 1})");
+  const Held by_text = held(R"({"text": 1, "k": 1})");
+  CHECK(by_text.peak >= by_number.peak + 2 * 200'000);
+  CHECK(by_text.idle == by_number.idle);
+  CHECK(by_number.idle > 0);
+}
+
+TEST_CASE("a long sort key without room waits for it") {
+  SimWorldOptions options = sharded_world(2, 100);
+  options.memory_limit_bytes = limit_bytes;
+  options.large_reserve_bytes = 64 * limits::kib;  // holds no such key
+  SimWorld world(std::move(options));
+  store_documents(world, 2, 200'000);
+  auto client = world.client();
+  exec::Shared& shared = world.shared();
+  // Room for what the shards send and for the reply, not for two keys.
+  const BsonDoc find = json(R"({"find": "docs", "sort": {"text": 1}, "batchSize": 1, "$db": "app"})");
+  auto others = shared.memory.try_reserve(limit_bytes - shared.memory.usage().used_bytes - 1'400'000);
+  REQUIRE(others);
+  const auto waiting = start(world, *client, find);
+  world.run_for(seconds(3));
+  CHECK_FALSE(waiting->done);
+  CHECK(shared.work_queue.usage().waiting == 1);
+  others->release();
+  REQUIRE(world.run_until([&] { return waiting->done; }, seconds(2)));
+  REQUIRE(waiting->reply);
+  INFO(to_json(*waiting->reply));
+  CHECK(batch_of(*waiting->reply).size() == 1);
+  client->close();
+  world.run_for(minutes(20));
+  require_quiet(world);
 }
 
 TEST_CASE("a sender that stops in the middle of a message loses its connection") {
