@@ -35,7 +35,7 @@ struct Metrics {
   Counter unknown_commands;
   Counter bytes_in, bytes_out, requests;
   HostsTargeted find, insert, update, delete_, aggregate;
-  Counter streamed_replies, streamed_bytes, stream_failures;
+  Counter streamed_replies, streamed_bytes, stream_failures, stream_refusals;
   Counter cursors_more_than_one_batch;
   Counter asserts_user;
   Counter killed_due_to_client_disconnect;  // operations

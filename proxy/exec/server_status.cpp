@@ -203,6 +203,7 @@ void metrics(BsonWriter& out, const Context& context, const Facts&) {
   out.append("replies", as_long(all.streamed_replies.value()));
   out.append("bytes", as_long(all.streamed_bytes.value()));
   out.append("failures", as_long(all.stream_failures.value()));
+  out.append("withoutMemory", as_long(all.stream_refusals.value()));
   out.end();
 }
 

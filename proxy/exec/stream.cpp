@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "proxy/base/log.h"
 #include "proxy/base/memory_wait.h"
 #include "proxy/exec/batch_builder.h"
 #include "proxy/exec/cursor_ops.h"
+#include "proxy/exec/take_memory.h"
 #include "proxy/shard/connection.h"
 #include "proxy/wire/cursor_reply_scanner.h"
 #include "proxy/wire/document_counter.h"
@@ -18,6 +20,9 @@ namespace spillway::exec {
 namespace {
 
 constexpr auto drain_time_max = std::chrono::seconds(5);
+// Where memory is short: so much is read of the shard at a time, into what is taken before.
+constexpr std::size_t scarce_piece_bytes = 32 * limits::kib;
+constexpr auto scarce_wait_max = std::chrono::seconds(30);
 
 // One relay under way. The scanner has seen the head; `left` counts the batch bytes that are still to pass.
 struct Relay {
@@ -28,10 +33,35 @@ struct Relay {
   wire::DocumentCounter counter;
   std::size_t left = 0;
   bool client_gone = false;
-  Buffer leftover;  // what the client's socket did not take, taken when first needed
+  // What the client's socket did not take. Taken when first needed; where memory is short, before anything is read.
+  Buffer leftover;
 };
 
 enum class Step { passed, shard_lost, malformed };
+
+// No memory to be slow with: the client's connection ends, in the middle of a reply.
+void end_client(Relay& relay) {
+  relay.client_gone = true;
+  relay.context.shared.metrics.stream_refusals.add();
+  relay.client.reset();
+}
+
+// Room for what the client's socket may not take of the next piece.
+Task<void> take_leftover(Relay& relay) {
+  MemoryBudget& budget = relay.context.shared.reply_memory;
+  auto buffer = allocate_now(budget, scarce_piece_bytes);
+  if (!buffer) {
+    const std::function<bool()> wanted = [&relay] { return !relay.client.peer_hung_up(); };
+    auto waiting =
+        wait_for_buffer(relay.context.loop, budget, scarce_piece_bytes, Clock::now() + scarce_wait_max, wanted);
+    buffer = co_await waiting;
+  }
+  if (!buffer) {
+    end_client(relay);
+    co_return;
+  }
+  relay.leftover = *std::move(buffer);
+}
 
 // Sends `bytes`, which lie in memory that others will overwrite: what does not leave at once is copied.
 Task<void> send_piece(Relay& relay, Bytes bytes) {
@@ -49,8 +79,7 @@ Task<void> send_piece(Relay& relay, Bytes bytes) {
   if (!relay.leftover) {
     auto buffer = allocate_now(relay.context.shared.reply_memory, limits::stream_piece_bytes);
     if (!buffer) {
-      relay.client_gone = true;  // no memory to be slow with: the client's connection ends
-      relay.client.reset();
+      end_client(relay);
       co_return;
     }
     relay.leftover = std::move(*buffer);
@@ -83,8 +112,14 @@ Task<Step> pass_batch(Relay& relay) {
   std::size_t drained = 0;
   while (relay.left > 0) {
     shard::Connection& connection = *relay.stream.reply.lease;
+    if (!relay.leftover && !relay.client_gone && is_scarce(relay.context)) {
+      auto taking = take_leftover(relay);
+      co_await taking;
+    }
     co_await pump.turn();
-    const MutableBytes piece = pump.piece().first(std::min(limits::stream_piece_bytes, relay.left));
+    const std::size_t piece_bytes = relay.leftover ? relay.leftover.capacity() : limits::stream_piece_bytes;
+    const MutableBytes piece =
+        pump.piece().first(std::min({limits::stream_piece_bytes, piece_bytes, relay.left}));
     const IoResult got = connection.try_read_rest(piece);
     if (got.would_block()) {
       ReadyWait readable(connection.transport(), Transport::Direction::read, deadline);
@@ -170,14 +205,7 @@ Task<Step> run(Relay& relay, CursorReplyFrame& frame, std::int32_t request_id, s
   auto heading = pass_head(relay, frame, request_id, response_to);
   Step step = co_await heading;
   if (step != Step::passed) co_return step;
-  // Where memory is short, what is held already stays for what the client will be slow to take.
-  Buffer head = std::move(relay.stream.reply.bytes);
-  if (relay.context.shared.pressure.at_least(PressureLevel::tight) &&
-      head.capacity() >= limits::stream_piece_bytes) {
-    relay.leftover = std::move(head);
-  } else {
-    head.reset();
-  }
+  relay.stream.reply.bytes.reset();
   auto passing = pass_batch(relay);
   step = co_await passing;
   if (step != Step::passed) co_return step;
