@@ -206,7 +206,10 @@ Task<std::optional<Error>> open_remotes(Context& context, const Request& request
     commands.push_back({shard, shard::Command::of_body(body), {}});
   }
   std::vector<Buffer> rooms;
-  if (is_scarce(context)) {
+  // As much as a reply may have in one piece: a guess, since no document was seen yet.
+  const bool known = expected_bytes != limits::reply_complete_bytes_max;
+  const OpeningShare share(context, known ? commands.size() * expected_bytes : 0);
+  if (share.is_scarce()) {
     auto taking = take_rooms(context, request, commands.size(), expected_bytes);
     auto taken = co_await taking;
     if (taken.has_error()) co_return try_again(taken.error());

@@ -99,6 +99,19 @@ bool is_scarce(const Context& context) noexcept {
   return usage.limit_bytes != 0 && usage.used_bytes > usage.limit_bytes / 2;
 }
 
+OpeningShare::OpeningShare(Context& context, std::uint64_t bytes) noexcept : context_(context), bytes_(bytes) {
+  context_.shared.opening_bytes.fetch_add(bytes_, std::memory_order_relaxed);
+}
+
+OpeningShare::~OpeningShare() { context_.shared.opening_bytes.fetch_sub(bytes_, std::memory_order_relaxed); }
+
+bool OpeningShare::is_scarce() const noexcept {
+  if (exec::is_scarce(context_)) return true;
+  const BudgetUsage usage = context_.shared.memory.usage();
+  const std::uint64_t opening = context_.shared.opening_bytes.load(std::memory_order_relaxed);
+  return usage.limit_bytes != 0 && usage.used_bytes + opening > usage.limit_bytes / 2;
+}
+
 std::optional<Error> refuse_new_cursor(Context& context, Client& client) {
   if (!context.shared.pressure.at_least(PressureLevel::critical)) return std::nullopt;
   if (take_from_large_holders(context, client)) return std::nullopt;

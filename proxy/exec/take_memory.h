@@ -1,6 +1,7 @@
 // Memory for the work on a request, waited for where it is short (base/memory_wait.h).
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,22 @@ Task<Result<std::vector<Buffer>>> take_rooms(Context& context, const Request& re
 // Is memory so short that room for a reply had better be taken before it is asked for? A getMore whose reply finds none
 // has lost documents.
 bool is_scarce(const Context& context) noexcept;
+
+// What cursors that are being opened without room will get of their shards: a crowd of them is under way before the first
+// answer is counted. Lives while its cursor waits for answers.
+class OpeningShare {
+ public:
+  OpeningShare(Context& context, std::uint64_t bytes) noexcept;
+  OpeningShare(const OpeningShare&) = delete;
+  OpeningShare& operator=(const OpeningShare&) = delete;
+  ~OpeningShare();
+  // Is memory scarce once all of them have it? Then room is to be taken first.
+  bool is_scarce() const noexcept;
+
+ private:
+  Context& context_;
+  std::uint64_t bytes_;
+};
 
 // Memory is critical: a cursor that would buffer batches of several shards is not opened.
 // One client's idle cursors do not lock the others out: those of a large holder give way first.
