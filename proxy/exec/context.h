@@ -75,6 +75,7 @@ struct Shared {
   // Those who wait for room for a request wait in one, those who hold one and need more in the other.
   MemoryQueue request_queue{"requestReserve"};
   MemoryQueue work_queue{"workReserve"};
+  std::atomic<int> refusals_under_way{0};       // large messages that are read to be dropped
   std::atomic<std::uint64_t> opening_bytes{0};  // expected, not reserved: OpeningShare
   std::uint32_t message_bytes_max = limits::message_bytes_max;  // hello's maxMessageSizeBytes
   MemoryBudget request_memory{"requests", 0, &memory};

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <functional>
 
@@ -26,6 +27,27 @@ constexpr Duration absence_noticed_after = std::chrono::milliseconds(250);
 // How long a request may wait for memory before its client is asked to try again.
 // (Long: what is refused is sent once more, and large.)
 constexpr Duration room_wait_max = std::chrono::seconds(15);
+// So many large messages are read to be dropped at a time; who else has waited in vain waits on. A crowd that is refused
+// sends all of it again, and would leave no time for what is taken.
+constexpr int refusals_under_way_max = 4;
+constexpr std::size_t refusal_large_bytes = 1 * limits::mib;
+
+class RefusalSlot {
+ public:
+  RefusalSlot(std::atomic<int>& taken, std::size_t message_bytes) noexcept
+      : taken_(message_bytes >= refusal_large_bytes ? &taken : nullptr),
+        free_(taken_ == nullptr || taken_->fetch_add(1, std::memory_order_relaxed) < refusals_under_way_max) {}
+  RefusalSlot(const RefusalSlot&) = delete;
+  RefusalSlot& operator=(const RefusalSlot&) = delete;
+  ~RefusalSlot() {
+    if (taken_ != nullptr) taken_->fetch_sub(1, std::memory_order_relaxed);
+  }
+  bool free() const noexcept { return free_; }
+
+ private:
+  std::atomic<int>* taken_;
+  bool free_;
+};
 // What is read of a message at first while others wait for memory: who joins them keeps it meanwhile.
 constexpr std::size_t first_read_bytes_scarce = 512;
 // A sender that stops in the middle of a message holds its memory for so long; one that goes on pays for it with at
@@ -209,11 +231,15 @@ Task<Session::Admission> Session::wait_for_room(std::size_t message_bytes, Bytes
   }
   kept->append(have.data(), have.size());
   const std::function<bool()> wanted = [this] { return !closing_ && !transport_->peer_hung_up(); };
-  auto waiting = wait_for_buffer(environment_.context.loop, shared.request_memory, message_bytes,
-                                 Clock::now() + room_wait_max, wanted);
-  auto buffer = co_await waiting;
-  if (!wanted()) co_return Admission::gone;
-  if (!buffer) {
+  std::optional<Buffer> buffer;
+  while (!buffer) {
+    const TimePoint deadline = Clock::now() + room_wait_max;
+    auto waiting = wait_for_buffer(environment_.context.loop, shared.request_memory, message_bytes, deadline, wanted);
+    buffer = co_await waiting;
+    if (!wanted()) co_return Admission::gone;
+    if (buffer) break;
+    const RefusalSlot slot(shared.refusals_under_way, message_bytes);
+    if (!slot.free() && Clock::now() >= deadline) continue;
     shared.metrics.requests_refused.add();
     auto refusing = refuse_message(message_bytes, kept->bytes(),
                                    memory_refused(shared.request_memory, message_bytes, "a request"));

@@ -10,13 +10,13 @@ namespace {
 
 // So many connections with full buffers fit into the limit.
 constexpr std::uint64_t streaming_connections = 3072;
-constexpr std::uint64_t waiting_connections = 12288;
+constexpr std::uint64_t waiting_connections = 4096;
 constexpr std::uint64_t stream_least = 32 * limits::kib;
 constexpr std::uint64_t stream_most = 256 * limits::kib;
 // From here on the kernel sizes the buffers of streams by itself: up to a few MiB each.
 constexpr std::uint64_t kernel_choice_least = 4096 * limits::mib;
 constexpr int segment_most = 32767;  // what TCP_MAXSEG takes
-constexpr std::uint64_t waiting_least = 8 * limits::kib;
+constexpr std::uint64_t waiting_least = 16 * limits::kib;
 constexpr std::uint64_t waiting_most = 128 * limits::kib;
 
 }  // namespace
