@@ -73,6 +73,7 @@ struct LoadClient::Client {
   bool greeted = false;
   bool busy = false;
   bool queued = false;  // in readable_scans_
+  bool hung_up = false;  // its peer has ended the connection; bytes may be there still
   Nanoseconds due = 0;
   std::int64_t wanted = 0;  // the number asked for; documents sent by an insert
   std::int64_t cursor_id = 0;
@@ -206,6 +207,7 @@ void LoadClient::drop(Client& client, LoadReport& report, const char* why) {
   std::erase(readable_scans_, &client);
   std::erase_if(paced_, [&](const auto& entry) { return entry.second == &client; });
   client.queued = false;
+  client.hung_up = false;
   client.out.clear();
   client.out_sent_bytes = 0;
   client.reader = ReplyReader(client.role == Role::scan ? scan_room_bytes : point_room_bytes);
@@ -353,8 +355,8 @@ void LoadClient::receive(Client& client, LoadReport& report) {
   now_ = clock_ns();
   if (phase_ == Phase::window) kind_of(client, report).bytes += bytes;
   if (client.role == Role::scan) scan_bytes_ += bytes;
-  // Edge-triggered: a full read may have left something behind.
-  client.queued = bytes == room.size();
+  // Edge-triggered: a full read may have left something behind, and the end comes after the last bytes.
+  client.queued = bytes == room.size() || client.hung_up;
   read_replies(client, report);
   if (client.fd >= 0 && client.queued) readable_scans_.push_back(&client);
 }
@@ -611,6 +613,7 @@ void LoadClient::turn(LoadReport& report) {
     const epoll_event& event = events_[static_cast<std::size_t>(at)];
     Client& client = *static_cast<Client*>(event.data.ptr);
     if (client.fd < 0) continue;
+    if ((event.events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) client.hung_up = true;
     if ((event.events & EPOLLOUT) != 0) flush(client);
     if ((event.events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) == 0) continue;
     if (client.role != Role::scan) {
