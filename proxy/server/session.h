@@ -1,8 +1,9 @@
-// Session: one client connection. A coroutine reads a message, runs it, writes the reply, and so on, on one worker
-// for the connection's whole life. Requests are answered strictly in order; bytes that a client pipelines wait.
+// Session: one client connection. A coroutine reads a message, runs it, writes the reply, and so
+// on, on one worker for the connection's whole life. Requests are answered strictly in order; bytes
+// that a client pipelines wait.
 //
-// An idle session holds no buffer: it waits for the socket, reads into the worker's scratch, and takes a buffer of
-// the message's own size once that is known and checked.
+// An idle session holds no buffer: it waits for the socket, reads into the worker's scratch, and
+// takes a buffer of the message's own size once that is known and checked.
 #pragma once
 
 #include <array>
@@ -25,21 +26,23 @@ namespace spillway::server {
 // What sessions of one worker share.
 struct SessionEnvironment {
   exec::Context& context;
-  MutableBytes scratch;                        // for first reads; content is lost at the next suspension
+  MutableBytes scratch;  // for first reads; content is lost at the next suspension
   std::span<const wire::Compressor> compressors;  // enabled towards clients
   SocketBuffers socket_buffers;
 };
 
 class Session {
  public:
-  Session(SessionEnvironment& environment, std::unique_ptr<Transport> transport, std::int64_t connection_id);
+  Session(SessionEnvironment& environment, std::unique_ptr<Transport> transport,
+          std::int64_t connection_id);
   ~Session();
 
   // Serves until the client leaves, breaks the protocol, or close() is called.
   Task<void> run();
   // Wakes run() up to end: for a shutdown. The request under way is finished first if `drain`.
   void close(bool drain);
-  // Ends the reads of an operation that has run for a while if its client has left. Called now and then.
+  // Ends the reads of an operation that has run for a while if its client has left. Called now and
+  // then.
   void notice_absent_client(TimePoint now);
 
  private:
@@ -50,7 +53,9 @@ class Session {
     absl::InlinedVector<iovec, 6> pieces;
     std::span<iovec> pieces_span() noexcept { return {pieces.data(), pieces.size()}; }
   };
-  // Fills message_ with one whole message, decompressed. False: the connection is to end.
+
+  // session_read.cpp. Fills message_ with one whole message, decompressed. False: the connection is
+  // to end.
   Task<bool> read_message();
   enum class Admission : std::uint8_t { taken, refused, gone };
   Admission take_message(std::size_t message_bytes, Bytes have);
@@ -61,23 +66,31 @@ class Session {
   Task<bool> read_rest(std::size_t message_bytes);
   Task<bool> receive_rest(std::size_t message_bytes);
   Task<Admission> decompress();
+
+  // session.cpp
   Task<bool> handle_message();
   Task<bool> handle_op_msg();
-  Task<bool> handle_op_query();
   Task<bool> handle_unknown();
-  void count_hello(const wire::HelloRequest& hello);
+
+  // session_hello.cpp
+  Task<bool> handle_op_query();
+  Task<bool> answer_hello(const exec::Request& request, bool exhaust);
+  Result<wire::HelloRequest> take_hello(DocView command, bool exhaust);
+  BsonDoc hello_reply(const wire::HelloRequest& hello);
+  Task<bool> stream_hello(const wire::HelloRequest& hello, bool exhaust);
+  Task<bool> wait_for_topology(std::int64_t seen, TimePoint until, bool& exhaust);
+
+  // session_reply.cpp
   void frame(const exec::Response& response, Framed& framed);
   Task<bool> write_response(exec::Response& response);
   Task<bool> write_compressed(const exec::Response& response);
-  Task<bool> stream_hello(const exec::Request& first, bool exhaust);
-  Task<bool> answer_hello(const exec::Request& request, bool exhaust);
   bool is_compressed_request() const noexcept { return request_compressor_.has_value(); }
 
   SessionEnvironment& environment_;
   std::unique_ptr<Transport> transport_;
   exec::Client client_;
-  Buffer message_;                        // the request under way
-  Buffer pipelined_;                      // bytes behind it
+  Buffer message_;    // the request under way
+  Buffer pipelined_;  // bytes behind it
   wire::MessageHeader header_;
   std::optional<wire::Compressor> request_compressor_;
   wire::CompressorList negotiated_;

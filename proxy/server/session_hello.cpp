@@ -1,0 +1,157 @@
+// How a session answers hello, in OP_MSG and OP_QUERY, once or again and again.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "proxy/base/log.h"
+#include "proxy/exec/hello.h"
+#include "proxy/server/session.h"
+#include "proxy/wire/hello.h"
+#include "proxy/wire/op_msg.h"
+#include "proxy/wire/op_query.h"
+
+namespace spillway::server {
+
+namespace {
+
+constexpr Duration topology_poll_interval = std::chrono::milliseconds(250);
+
+}  // namespace
+
+// Takes what a hello tells of its connection; an error is the answer to it. (A connection's first
+// hello says whether its driver retries what is refused.)
+Result<wire::HelloRequest> Session::take_hello(DocView command, bool exhaust) {
+  auto hello = wire::parse_hello(command);
+  if (hello.has_error()) return hello.error();
+  if (auto repeated = wire::check_metadata_not_repeated(*hello, first_hello_);
+      repeated.has_error()) {
+    return repeated.error();
+  }
+  if (exhaust) {
+    if (auto checked = wire::check_exhaust_hello(*hello); checked.has_error())
+      return checked.error();
+  }
+  if (hello->client) {
+    client_.metadata.assign(hello->client->data(), hello->client->data() + hello->client->size());
+    client_.application_name = hello->application_name;
+    client_.presence.identify(client_.application_name, client_.metadata);
+  }
+  if (std::exchange(first_hello_, false)) {
+    exec::Metrics& metrics = environment_.context.shared.metrics;
+    (hello->backpressure ? metrics.hellos_with_backpressure : metrics.hellos_without_backpressure)
+        .add();
+  }
+  if (hello->compression)
+    negotiated_ = wire::negotiate(environment_.compressors, *hello->compression);
+  return hello;
+}
+
+BsonDoc Session::hello_reply(const wire::HelloRequest& hello) {
+  exec::Context& context = environment_.context;
+  return context.shared.quiescing ? exec::quiesce_reply(context)
+                                  : exec::hello_reply(context, client_, hello, negotiated_);
+}
+
+Task<bool> Session::handle_op_query() {
+  auto parsed = wire::parse_op_query(message_.bytes());
+  if (parsed.has_error()) {
+    log::info("connection {} from {} closed: {}", client_.connection_id, client_.peer,
+              parsed.error().message);
+    co_return false;
+  }
+  const DocView command = wire::unwrap_query(parsed->query);
+  BsonDoc reply;
+  if (!parsed->is_command() || !wire::is_hello_command(command)) {
+    reply = exec::error_document(Error(
+        ErrorCode::unsupported_op_query_command,
+        fmt::format("Unsupported OP_QUERY command: {}. The client driver may require an upgrade.",
+                    command.first().name)));
+  } else if (auto hello = take_hello(command, false); hello.has_error()) {
+    reply = exec::error_document(hello.error());
+  } else {
+    reply = hello_reply(*hello);
+  }
+  std::vector<std::uint8_t> out;
+  wire::encode_op_reply(out, next_request_id_++, header_.request_id, reply);
+  environment_.context.shared.metrics.bytes_out.add(out.size());
+  iovec piece{out.data(), out.size()};
+  auto writing = write_all(*transport_, {&piece, 1});
+  co_return co_await writing;
+}
+
+Task<bool> Session::answer_hello(const exec::Request& request, bool exhaust) {
+  auto hello = take_hello(request.body, exhaust);
+  if (hello.has_value() && hello->topology_version) {
+    auto streaming = stream_hello(*hello, exhaust);
+    co_return co_await streaming;
+  }
+  exec::Response response =
+      hello.has_error() ? exec::error_response(hello.error()) : exec::Response(hello_reply(*hello));
+  auto writing = write_response(response);
+  co_return co_await writing;
+}
+
+// Awaitable hello: waits for the topology version to change, at most maxAwaitTimeMS; with exhaust,
+// again and again. The version changes once, when the router quiesces: a coarse poll is enough and
+// costs nothing.
+Task<bool> Session::stream_hello(const wire::HelloRequest& hello, bool exhaust) {
+  exec::Context& context = environment_.context;
+  const wire::TopologyVersion current{Bytes(context.shared.facts.process_id),
+                                      context.shared.topology_counter.load()};
+  // The first reply obeys the client's version; later ones the last one sent.
+  auto waits = wire::hello_waits(hello, current);
+  if (waits.has_error()) {
+    exec::Response response = exec::error_response(waits.error());
+    auto writing = write_response(response);
+    co_return co_await writing;
+  }
+  std::int32_t response_to = header_.request_id;
+  std::int64_t seen = current.counter;
+  const auto await_time = std::chrono::milliseconds(*hello.max_await_time_ms);
+  for (bool wait = *waits;; wait = context.shared.topology_counter.load() == seen) {
+    if (wait) {
+      auto waiting = wait_for_topology(seen, Clock::now() + await_time, exhaust);
+      const bool go_on = co_await waiting;
+      if (!go_on) co_return false;
+    }
+    const BsonDoc reply = hello_reply(hello);
+    const bool more = exhaust && !context.shared.quiescing && !closing_;
+    std::vector<std::uint8_t> out;
+    const std::int32_t request_id = next_request_id_++;
+    wire::begin_op_msg(out, request_id, response_to, more ? wire::flags::more_to_come : 0);
+    wire::append_body(out, reply);
+    wire::finish_op_msg(out, checksum_);
+    iovec piece{out.data(), out.size()};
+    auto writing = write_all(*transport_, {&piece, 1});
+    const bool written = co_await writing;
+    if (!written) co_return false;
+    if (!more) co_return true;
+    response_to = request_id;
+    seen = context.shared.topology_counter.load();
+  }
+}
+
+// Until the version is not `seen` any more, or `until`. A client that sends meanwhile ends the
+// stream (`exhaust`). False: the connection is to end.
+Task<bool> Session::wait_for_topology(std::int64_t seen, TimePoint until, bool& exhaust) {
+  exec::Shared& shared = environment_.context.shared;
+  while (!closing_ && Clock::now() < until && shared.topology_counter.load() == seen) {
+    // Waiting for the socket tells when the client leaves.
+    ReadyWait readable(*transport_, Transport::Direction::read,
+                       std::min(until, Clock::now() + topology_poll_interval));
+    const bool ready = co_await readable;
+    if (!ready && !readable.timed_out()) co_return false;
+    if (!ready) continue;
+    const IoResult got = transport_->try_read(environment_.scratch);
+    if (!got.ok() && !got.would_block()) co_return false;
+    if (!got.ok()) continue;
+    if (!keep_for_later(environment_.scratch.first(got.bytes))) co_return false;
+    if (pipelined_.size() > limits::mib) co_return false;
+    exhaust = false;
+  }
+  co_return true;
+}
+
+}  // namespace spillway::server

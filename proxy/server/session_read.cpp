@@ -1,0 +1,309 @@
+// How a session reads: a message's header, then its room, then the rest; where there is no room,
+// the refusal.
+#include <algorithm>
+#include <chrono>
+#include <functional>
+
+#include "proxy/base/log.h"
+#include "proxy/base/memory_wait.h"
+#include "proxy/exec/take_memory.h"
+#include "proxy/server/refusal_slot.h"
+#include "proxy/server/session.h"
+#include "proxy/wire/frame_reader.h"
+
+namespace spillway::server {
+
+namespace {
+
+// How long a request may wait for memory before its client is asked to try again.
+// (Long: what is refused is sent once more, and large.)
+constexpr Duration room_wait_max = std::chrono::seconds(15);
+// What is read of a message at first while others wait for memory: who joins them keeps it
+// meanwhile.
+constexpr std::size_t first_read_bytes_scarce = 512;
+// A sender that stops in the middle of a message holds its memory for so long; one that goes on
+// pays for it with at least so many bytes a second.
+constexpr Duration sender_patience = std::chrono::seconds(30);
+constexpr std::size_t sender_bytes_per_second_min = 16 * limits::kib;
+// While others wait for memory, a sender has less time: it must send this much in each such time.
+constexpr Duration contended_patience = std::chrono::seconds(2);
+constexpr std::size_t contended_bytes_min = 32 * limits::kib;
+// What of a message tells whether it wants an answer.
+constexpr std::size_t flags_end = limits::message_header_bytes + 4;
+constexpr std::size_t answer_told_by = std::max(flags_end, wire::compressed_flags_bytes);
+
+// The flags of a message of which the start is there; nullopt: they cannot be told.
+std::optional<std::uint32_t> flags_of(const wire::MessageHeader& header, Bytes start) {
+  if (header.is(wire::OpCode::compressed)) return wire::peek_compressed_flags(start);
+  if (!header.is(wire::OpCode::msg) || start.size() < flags_end) return std::nullopt;
+  return load_le<std::uint32_t>(start.data() + limits::message_header_bytes);
+}
+
+}  // namespace
+
+Task<bool> Session::read_message() {
+  request_compressor_.reset();
+  Buffer ahead =
+      std::move(pipelined_);  // what came behind the last message, or a piece of a header
+  for (;;) {
+    Bytes fresh = ahead.bytes();
+    if (wire::FrameReader::peek(fresh).kind == wire::FrameReader::Kind::more) {
+      // One read fills the scratch; a whole small message is copied once, into a buffer of its
+      // size.
+      idle_ = fresh.empty();
+      ReadyWait readable(*transport_, Transport::Direction::read);
+      const bool ready = co_await readable;
+      idle_ = false;
+      if (!ready || (closing_ && fresh.empty())) co_return false;
+      const MutableBytes scratch = environment_.scratch;
+      std::copy(fresh.begin(), fresh.end(), scratch.begin());
+      MutableBytes room = scratch.subspan(fresh.size());
+      if (environment_.context.shared.request_queue.somebody_waits()) {
+        room = room.first(std::min(room.size(), first_read_bytes_scarce));
+      }
+      const IoResult got = transport_->try_read(room);
+      if (got.would_block()) continue;
+      if (!got.ok()) co_return false;
+      fresh = scratch.first(fresh.size() + got.bytes);
+    }
+    const wire::FrameReader::Need need = wire::FrameReader::peek(fresh);
+    if (need.kind == wire::FrameReader::Kind::bad) {
+      log::info("connection {} from {} closed: {}", client_.connection_id, client_.peer,
+                need.error.message);
+      co_return false;
+    }
+    if (need.kind == wire::FrameReader::Kind::message) {
+      header_ = need.header;
+      Admission admission = take_message(need.bytes, fresh);
+      if (admission == Admission::refused) {
+        auto waiting = wait_for_room(need.bytes, fresh);
+        admission = co_await waiting;
+      }
+      if (admission == Admission::gone) co_return false;
+      ahead = Buffer();
+      if (admission == Admission::refused) {
+        ahead = std::move(pipelined_);
+        continue;
+      }
+      if (message_.size() < need.bytes) {
+        auto reading = read_rest(need.bytes);
+        const bool read = co_await reading;
+        if (!read) co_return false;
+      }
+      if (!header_.is(wire::OpCode::compressed)) co_return true;
+      auto decompressing = decompress();
+      const Admission inflated = co_await decompressing;
+      if (inflated != Admission::refused) co_return inflated == Admission::taken;
+      message_.reset();
+      ahead = std::move(pipelined_);
+      continue;
+    }
+    if (!keep_for_later(fresh)) co_return false;
+    ahead = std::move(pipelined_);
+  }
+}
+
+// `have` starts with the message and may lie in the scratch, which the next suspension overwrites:
+// all of it is copied. Refused: there is no room now.
+Session::Admission Session::take_message(std::size_t message_bytes, Bytes have) {
+  auto buffer = allocate_now(environment_.context.shared.request_memory, message_bytes);
+  if (!buffer) return Admission::refused;
+  message_ = std::move(*buffer);
+  const std::size_t now = std::min(message_bytes, have.size());
+  message_.append(have.data(), now);
+  return keep_for_later(have.subspan(now)) ? Admission::taken : Admission::gone;
+}
+
+// Bytes that belong to the next message, behind those that are kept already. False: there is no
+// room for them.
+bool Session::keep_for_later(Bytes bytes) {
+  if (bytes.empty()) return true;
+  if (pipelined_.room() < bytes.size()) {
+    auto larger =
+        allocate_now(environment_.context.shared.request_memory, pipelined_.size() + bytes.size());
+    if (!larger) {
+      log::warning(
+          "connection {} from {} closed: no memory is left for {} bytes that it sent ahead",
+          client_.connection_id, client_.peer, pipelined_.size() + bytes.size());
+      environment_.context.shared.metrics.requests_refused.add();
+      return false;
+    }
+    if (pipelined_) larger->append(pipelined_.data(), pipelined_.size());
+    pipelined_ = std::move(*larger);
+  }
+  pipelined_.append(bytes.data(), bytes.size());
+  return true;
+}
+
+// There is no memory for the message now: its rest stays in the socket until there is.
+Task<Session::Admission> Session::wait_for_room(std::size_t message_bytes, Bytes have) {
+  exec::Shared& shared = environment_.context.shared;
+  auto kept = allocate_now(shared.request_memory, have.size());
+  if (!kept) {
+    log::warning("connection {} from {} closed: no memory is left for a message of {} bytes",
+                 client_.connection_id, client_.peer, message_bytes);
+    shared.metrics.requests_refused.add();
+    co_return Admission::gone;
+  }
+  kept->append(have.data(), have.size());
+  const std::function<bool()> wanted = [this] { return !closing_ && !transport_->peer_hung_up(); };
+  std::optional<Buffer> buffer;
+  while (!buffer) {
+    const TimePoint deadline = Clock::now() + room_wait_max;
+    auto waiting = wait_for_buffer(environment_.context.loop, shared.request_memory, message_bytes,
+                                   deadline, wanted);
+    buffer = co_await waiting;
+    if (!wanted()) co_return Admission::gone;
+    if (buffer) break;
+    const RefusalSlot slot(shared.refusals_under_way, message_bytes);
+    if (!slot.free() && Clock::now() >= deadline) continue;
+    shared.metrics.requests_refused.add();
+    auto refusing =
+        refuse_message(message_bytes, kept->bytes(),
+                       memory_refused(shared.request_memory, message_bytes, "a request"));
+    co_return co_await refusing;
+  }
+  message_ = std::move(*buffer);
+  const Bytes kept_bytes = kept->bytes();
+  const std::size_t now = std::min(message_bytes, kept_bytes.size());
+  message_.append(kept_bytes.data(), now);
+  co_return keep_for_later(kept_bytes.subspan(now)) ? Admission::taken : Admission::gone;
+}
+
+// Reads a message that there is no room for and drops it, then says why.
+Task<Session::Admission> Session::refuse_message(std::size_t message_bytes, Bytes have, Error why) {
+  std::array<std::uint8_t, answer_told_by> start{};
+  std::size_t seen = std::min(message_bytes, have.size());
+  std::copy_n(have.begin(), std::min(seen, start.size()), start.begin());
+  if (!keep_for_later(have.subspan(seen))) co_return Admission::gone;
+  while (seen < message_bytes) {
+    const MutableBytes scratch = environment_.scratch;
+    const IoResult got =
+        transport_->try_read(scratch.first(std::min(scratch.size(), message_bytes - seen)));
+    if (got.ok()) {
+      if (seen < start.size()) {
+        std::copy_n(scratch.begin(), std::min(got.bytes, start.size() - seen),
+                    start.begin() + static_cast<std::ptrdiff_t>(seen));
+      }
+      seen += got.bytes;
+      continue;
+    }
+    if (!got.would_block()) co_return Admission::gone;
+    ReadyWait readable(*transport_, Transport::Direction::read, Clock::now() + sender_patience);
+    const bool ready = co_await readable;
+    if (!ready) co_return Admission::gone;
+  }
+  auto answering =
+      answer_refusal(Bytes(start).first(std::min(message_bytes, start.size())), std::move(why));
+  const bool go_on = co_await answering;
+  co_return go_on ? Admission::refused : Admission::gone;
+}
+
+// Tells a client why its message, which starts so, was dropped, if it waits for an answer. False:
+// the connection ends.
+Task<bool> Session::answer_refusal(Bytes start, Error why) {
+  const auto flags = flags_of(header_, start);
+  if (!flags) {
+    // Whether it wants an answer cannot be told: its client learns by the connection's end.
+    log::info("connection {} from {} closed: {}", client_.connection_id, client_.peer, why.message);
+    co_return false;
+  }
+  if ((*flags & wire::flags::more_to_come) != 0) co_return true;
+  checksum_ = false;
+  exec::Response response = exec::error_response(exec::without_writes(std::move(why)));
+  auto writing = write_response(response);
+  co_return co_await writing;
+}
+
+Task<bool> Session::read_rest(std::size_t message_bytes) {
+  const SocketBuffers& sockets = environment_.socket_buffers;
+  const bool large = sockets.client_receive_bytes > 0 &&
+                     message_bytes > static_cast<std::size_t>(sockets.client_receive_bytes);
+  if (large) transport_->set_receive_buffer(sockets.client_receive_large_bytes);
+  auto receiving = receive_rest(message_bytes);
+  const bool received = co_await receiving;
+  if (large && received) transport_->set_receive_buffer(sockets.client_receive_bytes);
+  co_return received;
+}
+
+Task<bool> Session::receive_rest(std::size_t message_bytes) {
+  const MemoryQueue& queue = environment_.context.shared.request_queue;
+  TimePoint now = Clock::now();
+  const TimePoint end =
+      now + sender_patience + std::chrono::seconds(message_bytes / sender_bytes_per_second_min);
+  TimePoint last_heard = now;
+  TimePoint window_start = now;
+  std::size_t window_bytes = 0;
+  while (message_.size() < message_bytes) {
+    const IoResult got =
+        transport_->try_read(message_.free_space().first(message_bytes - message_.size()));
+    if (got.ok()) {
+      message_.set_size(message_.size() + got.bytes);
+      window_bytes += got.bytes;
+      last_heard = time_point_never;  // now; the clock is asked when there is nothing to do
+      continue;
+    }
+    if (!got.would_block()) co_return false;
+    now = Clock::now();
+    if (last_heard == time_point_never) last_heard = now;
+    if (now - window_start >= contended_patience) {
+      if (window_bytes < contended_bytes_min && queue.somebody_waits()) break;
+      window_start = now;
+      window_bytes = 0;
+    }
+    const TimePoint patience_end = std::min(end, last_heard + sender_patience);
+    if (now >= patience_end) break;
+    ReadyWait readable(*transport_, Transport::Direction::read,
+                       std::min(patience_end, window_start + contended_patience));
+    const bool ready = co_await readable;
+    if (!ready && !readable.timed_out()) co_return false;
+  }
+  if (message_.size() == message_bytes) co_return true;
+  log::info("connection {} from {} closed: it stopped {} bytes into a message of {}",
+            client_.connection_id, client_.peer, message_.size(), message_bytes);
+  environment_.context.shared.metrics.senders_stopped.add();
+  co_return false;
+}
+
+Task<Session::Admission> Session::decompress() {
+  auto parsed = wire::parse_compressed(message_.bytes());
+  std::optional<Error> failed;
+  if (parsed.has_error()) {
+    failed = parsed.error();
+  } else {
+    MemoryBudget& budget = environment_.context.shared.write_memory;
+    const std::size_t whole = limits::message_header_bytes + parsed->uncompressed_size;
+    auto buffer = allocate_now(budget, whole);
+    if (!buffer) {
+      const std::function<bool()> wanted = [this] {
+        return !closing_ && !transport_->peer_hung_up();
+      };
+      auto waiting = wait_for_buffer(environment_.context.loop, budget, whole,
+                                     Clock::now() + room_wait_max, wanted);
+      buffer = co_await waiting;
+    }
+    if (!buffer) {
+      environment_.context.shared.metrics.requests_refused.add();
+      const Bytes start = message_.bytes().first(std::min(message_.size(), answer_told_by));
+      auto answering = answer_refusal(start, memory_refused(budget, whole, "a compressed request"));
+      const bool go_on = co_await answering;
+      co_return go_on ? Admission::refused : Admission::gone;
+    }
+    if (auto done = wire::decompress_message(header_, *parsed, {buffer->data(), whole});
+        done.has_error()) {
+      failed = done.error();
+    } else {
+      buffer->set_size(whole);
+      request_compressor_ = parsed->compressor;
+      message_ = std::move(*buffer);
+      header_ = *wire::parse_header(message_.bytes().first(limits::message_header_bytes));
+    }
+  }
+  if (failed) {
+    log::info("connection {} from {} closed: {}", client_.connection_id, client_.peer,
+              failed->message);
+  }
+  co_return failed ? Admission::gone : Admission::taken;
+}
+
+}  // namespace spillway::server

@@ -1,0 +1,67 @@
+// How a session writes complete replies.
+#include <algorithm>
+
+#include "proxy/server/session.h"
+#include "proxy/wire/crc32c.h"
+#include "proxy/wire/op_msg.h"
+
+namespace spillway::server {
+
+Task<bool> Session::write_response(exec::Response& response) {
+  if (is_compressed_request() && *request_compressor_ != wire::Compressor::noop) {
+    auto writing = write_compressed(response);
+    co_return co_await writing;
+  }
+  Framed framed;
+  frame(response, framed);
+  auto writing = write_all(*transport_, framed.pieces_span());
+  co_return co_await writing;
+}
+
+// Puts header, flags and checksum around a reply, as pieces that point into both.
+void Session::frame(const exec::Response& response, Framed& framed) {
+  const std::size_t total = wire::op_msg_prefix_bytes + response.bytes() + (checksum_ ? 4 : 0);
+  framed.prefix = wire::op_msg_prefix(total, next_request_id_++, header_.request_id,
+                                      checksum_ ? wire::flags::checksum_present : 0);
+  framed.pieces.push_back({framed.prefix.data(), framed.prefix.size()});
+  for (const iovec& piece : response.pieces()) framed.pieces.push_back(piece);
+  if (checksum_) {
+    for (const iovec& piece : framed.pieces) {
+      framed.crc = wire::crc32c({static_cast<const std::uint8_t*>(piece.iov_base), piece.iov_len},
+                                framed.crc);
+    }
+    framed.pieces.push_back({&framed.crc, sizeof framed.crc});
+  }
+  environment_.context.shared.metrics.bytes_out.add(total);
+}
+
+// A reply to a compressed request is compressed with the same compressor, whole; one that could
+// grow over the largest message is sent as it is.
+Task<bool> Session::write_compressed(const exec::Response& response) {
+  const wire::Compressor compressor = *request_compressor_;
+  const std::size_t plain_bytes = wire::op_msg_prefix_bytes + response.bytes();
+  const std::size_t packed_max = wire::compressed_message_size_max(compressor, plain_bytes);
+  MemoryBudget& budget = environment_.context.shared.reply_memory;
+  auto plain = Buffer::allocate(budget, plain_bytes);
+  auto packed =
+      packed_max <= limits::message_bytes_max ? Buffer::allocate(budget, packed_max) : std::nullopt;
+  const auto prefix = wire::op_msg_prefix(plain_bytes, next_request_id_++, header_.request_id, 0);
+  absl::InlinedVector<iovec, 10> pieces;
+  if (plain && packed) {
+    plain->append(prefix.data(), prefix.size());
+    for (const iovec& piece : response.pieces()) plain->append(piece.iov_base, piece.iov_len);
+    auto done = wire::compress_message(compressor, plain->bytes(), {packed->data(), packed_max});
+    if (done.has_value()) pieces.push_back({packed->data(), *done});
+  }
+  if (pieces.empty()) {
+    pieces.push_back({const_cast<std::uint8_t*>(prefix.data()), prefix.size()});
+    for (const iovec& piece : response.pieces()) pieces.push_back(piece);
+  }
+  std::size_t total = 0;
+  for (const iovec& piece : pieces) total += piece.iov_len;
+  environment_.context.shared.metrics.bytes_out.add(total);
+  auto writing = write_all(*transport_, {pieces.data(), pieces.size()});
+  co_return co_await writing;
+}
+
+}  // namespace spillway::server
