@@ -130,15 +130,18 @@ class Client:
 
 class Process:
     """A child that prints a line when it is ready (without `ready_text`: is not waited for, and has
-    no port); ended by its pid, and only that."""
+    no port), on one core if that is named; ended by its pid, and only that."""
 
-    def __init__(self, arguments, ready_text, log_path, preexec=None, pass_fds=()):
+    def __init__(self, arguments, ready_text, log_path, preexec=None, pass_fds=(), core=None):
         self.log_path = pathlib.Path(log_path)
+        command = [str(argument) for argument in arguments]
+        if core is not None:
+            command = ["taskset", "-c", str(core)] + command
         with open(log_path, "wb") as log:
-            self.child = subprocess.Popen([str(argument) for argument in arguments], stdout=log,
-                                          stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                                          preexec_fn=preexec, pass_fds=pass_fds)
-        self.pid = self.child.pid
+            self.child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT,
+                                          stdin=subprocess.DEVNULL, preexec_fn=preexec,
+                                          pass_fds=pass_fds)
+        self.pid = self.child.pid  # taskset replaces itself
         if not ready_text:
             return
         deadline = time.monotonic() + READY_TIMEOUT_S
@@ -149,7 +152,7 @@ class Process:
                     return
             time.sleep(0.01)
         self.stop()
-        raise SystemExit(f"not ready:\n{self.log()}")
+        raise SystemExit(f"{pathlib.Path(arguments[0]).name} did not become ready:\n{self.log()}")
 
     def log(self):
         return self.log_path.read_text(errors="replace")
@@ -176,16 +179,29 @@ class Process:
         return self.child.returncode
 
 
-def start_shards(build, folder, count=3):
-    return [Process([build / "null_shard", "--index", index, "--of", count], "null_shard ready:",
-                    folder / f"shard-{index}.log") for index in range(count)]
+def start_shards(build, folder, count=3, core=None):
+    shards = []
+    try:
+        for index in range(count):
+            shards.append(Process([build / "null_shard", "--index", index, "--of", count],
+                                  "null_shard ready:", folder / f"shard-{index}-of-{count}.log",
+                                  core=core))
+    except SystemExit:
+        for shard in shards:
+            shard.stop()
+        raise
+    return shards
 
 
-def start_proxy(spillway, folder, shards, name, memory, collections, extra=(), preexec=None):
-    """`memory` is the configuration's memory section as YAML; `collections` are sharded by hash."""
+def start_proxy(spillway, folder, shards, name, memory, collections, extra=(), preexec=None,
+                workers=2, core=None):
+    """`memory` is the configuration's memory section as YAML, or None for the defaults; `collections`
+    are sharded by hash."""
     lines = ["net: {port: 0, bindIp: 127.0.0.1, compression: {compressors: 'snappy,zstd,zlib'}}",
-             "workers: 2", "security: {authorization: disabled}", f"memory: {memory}", "routing:",
-             "  shards:"]
+             f"workers: {workers}", "security: {authorization: disabled}"]
+    if memory:
+        lines.append(f"memory: {memory}")
+    lines += ["routing:", "  shards:"]
     lines += [f'    - {{name: shard{i}, uri: "mongodb://127.0.0.1:{shard.port}/"}}'
               for i, shard in enumerate(shards)]
     if collections:
@@ -195,7 +211,7 @@ def start_proxy(spillway, folder, shards, name, memory, collections, extra=(), p
     path = folder / f"{name}.yaml"
     path.write_text("\n".join(lines) + "\n")
     return Process([spillway, "--config", path, *extra], "spillway ready:",
-                   folder / f"spillway-{name}.log", preexec)
+                   folder / f"spillway-{name}.log", preexec, core=core)
 
 
 def haproxy_config(folder, peer, shard_port):
