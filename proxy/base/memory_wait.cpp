@@ -61,6 +61,15 @@ Task<std::optional<T>> wait_for(Loop& loop, MemoryBudget& budget, std::size_t by
   co_return std::nullopt;
 }
 
+template <class T>
+Task<std::optional<T>> take_or_wait(Loop& loop, MemoryBudget& budget, std::size_t bytes,
+                                    TimePoint deadline, const std::function<bool()>& wanted) {
+  auto taken = take_now<T>(budget, bytes);
+  if (taken) co_return taken;
+  auto waiting = wait_for<T>(loop, budget, bytes, deadline, wanted, true);
+  co_return co_await waiting;
+}
+
 }  // namespace
 
 std::optional<Buffer> allocate_now(MemoryBudget& budget, std::size_t bytes) noexcept {
@@ -82,6 +91,18 @@ Task<std::optional<Reservation>> wait_for_reservation(Loop& loop, MemoryBudget& 
                                                       const std::function<bool()>& wanted,
                                                       bool in_line) {
   return wait_for<Reservation>(loop, budget, bytes, deadline, wanted, in_line);
+}
+
+Task<std::optional<Buffer>> allocate_or_wait(Loop& loop, MemoryBudget& budget, std::size_t bytes,
+                                             TimePoint deadline,
+                                             const std::function<bool()>& wanted) {
+  return take_or_wait<Buffer>(loop, budget, bytes, deadline, wanted);
+}
+
+Task<std::optional<Reservation>> reserve_or_wait(Loop& loop, MemoryBudget& budget,
+                                                 std::size_t bytes, TimePoint deadline,
+                                                 const std::function<bool()>& wanted) {
+  return take_or_wait<Reservation>(loop, budget, bytes, deadline, wanted);
 }
 
 Error memory_refused(const MemoryBudget& budget, std::size_t bytes, std::string_view what) {

@@ -1,9 +1,8 @@
 // Memory for bytes that a peer sends, waited for where it is short: the socket stays unread
 // meanwhile, and the kernel slows the peer down.
 //
-//   std::optional<Buffer> buffer = allocate_now(budget, bytes);
-//   if (!buffer) { auto waiting = wait_for_buffer(loop, budget, bytes, deadline, wanted);
-//                  buffer = co_await waiting; }
+//   auto taking = allocate_or_wait(loop, budget, bytes, deadline, wanted);
+//   std::optional<Buffer> buffer = co_await taking;
 //
 // A wait ends with nothing when there is no queue, when so much could never fit, when the deadline
 // passes, or when `wanted` says no; it is asked every few milliseconds, on the loop, and outlives
@@ -33,6 +32,14 @@ Task<std::optional<Reservation>> wait_for_reservation(Loop& loop, MemoryBudget& 
                                                       std::size_t bytes, TimePoint deadline,
                                                       const std::function<bool()>& wanted,
                                                       bool in_line = true);
+
+// At once if there is room, else by waiting, in line.
+Task<std::optional<Buffer>> allocate_or_wait(Loop& loop, MemoryBudget& budget, std::size_t bytes,
+                                             TimePoint deadline,
+                                             const std::function<bool()>& wanted);
+Task<std::optional<Reservation>> reserve_or_wait(Loop& loop, MemoryBudget& budget,
+                                                 std::size_t bytes, TimePoint deadline,
+                                                 const std::function<bool()>& wanted);
 
 // What a client is told: IngressRequestRateLimitExceeded(462) with the labels that have a driver
 // try again, or ExceededMemoryLimit(146) if not even an empty proxy had room. `what` is a noun

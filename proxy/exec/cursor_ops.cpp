@@ -5,14 +5,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <functional>
 
 #include "allocator/memory_layer.h"
 #include "proxy/base/memory_wait.h"
-#include "proxy/exec/forward.h"
-#include "proxy/exec/parking.h"
 #include "proxy/exec/take_memory.h"
-#include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
 
@@ -20,15 +16,6 @@ namespace {
 
 // A batch that no size was asked for and that is this large goes out without waiting for more.
 constexpr std::size_t unsized_batch_bytes_min = 256 * limits::kib;
-
-// What a shard is asked for at once when the client named no batch size.
-constexpr double sorted_fetch_bytes = 1.0 * limits::mib;
-constexpr double unsorted_fetch_bytes = 4.0 * limits::mib;
-// Where memory is short. (None changes what a client sees: its batches are filled by several.)
-constexpr double scarce_fetch_bytes = 0.25 * limits::mib;
-constexpr double fetch_bytes_least = 32.0 * limits::kib;
-constexpr double passthrough_fetch_bytes = 15.0 * limits::mib;
-constexpr std::int64_t fetch_documents_max = 100'000;
 
 // How long an empty batch waits for room.
 constexpr Duration room_wait_max = std::chrono::seconds(10);
@@ -184,28 +171,22 @@ bool is_memory_refusal(const Error& error) noexcept {
   return error.is(ErrorCode::ingress_request_rate_limit_exceeded);
 }
 
-std::function<bool()> not_interrupted(const FillLimits& limits) {
-  return [interrupt = limits.interrupt] { return interrupt == nullptr || interrupt->requested() == nullptr; };
+Patience patience_of(const FillLimits& limits) noexcept {
+  return {limits.interrupt, limits.deadline, room_wait_max};
 }
 
-Error refusal(const FillLimits& limits, const MemoryBudget& budget, std::size_t bytes, std::string_view what) {
-  if (limits.interrupt != nullptr && limits.interrupt->requested() != nullptr) return *limits.interrupt->requested();
-  if (Clock::now() >= limits.deadline) {
-    return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
-  }
-  return memory_refused(budget, bytes, what);
+// What is in the batch may go out without the next document: it need not wait for room.
+bool may_end(const FillLimits& limits, const BatchBuilder& out) noexcept {
+  return out.count() > 0 && !limits.whole;
 }
 
-// There is no room for the next document of a batch: an empty batch waits for it, a longer one ends. True: go on.
+// There is no room for the next document of a batch. True: now there is, go on; false: the batch ends.
 Task<Result<bool>> room_or_end(Context& context, const FillLimits& limits, BatchBuilder& out, std::size_t bytes) {
-  if (out.count() > 0 && !limits.whole) co_return false;
-  const std::size_t room = BatchBuilder::room_for(bytes);
-  MemoryBudget& budget = context.shared.reply_memory;
-  const std::function<bool()> wanted = not_interrupted(limits);
-  auto waiting =
-      wait_for_buffer(context.loop, budget, room, std::min(limits.deadline, Clock::now() + room_wait_max), wanted);
-  auto chunk = co_await waiting;
-  if (!chunk || !wanted()) co_return refusal(limits, budget, room, "a document of the reply");
+  if (may_end(limits, out)) co_return false;
+  auto taking = take_buffer(context, patience_of(limits), context.shared.reply_memory, BatchBuilder::room_for(bytes),
+                            "a document of the reply");
+  auto chunk = co_await taking;
+  if (chunk.has_error()) co_return chunk.error();
   out.add_room(*std::move(chunk));
   co_return true;
 }
@@ -213,13 +194,11 @@ Task<Result<bool>> room_or_end(Context& context, const FillLimits& limits, Batch
 // The same for a document's sort key.
 Task<Result<bool>> key_room_or_end(Context& context, const FillLimits& limits, const BatchBuilder& out,
                                    const NextInput& input) {
-  if (out.count() > 0 && !limits.whole) co_return false;
-  MemoryBudget& budget = context.shared.cursor_memory;
-  const std::function<bool()> wanted = not_interrupted(limits);
-  auto waiting = wait_for_reservation(context.loop, budget, input.bytes,
-                                      std::min(limits.deadline, Clock::now() + room_wait_max), wanted);
-  auto room = co_await waiting;
-  if (!room || !wanted()) co_return refusal(limits, budget, input.bytes, "a document's sort key");
+  if (may_end(limits, out)) co_return false;
+  auto taking = take_reservation(context, patience_of(limits), context.shared.cursor_memory, input.bytes,
+                                 "a document's sort key");
+  auto room = co_await taking;
+  if (room.has_error()) co_return room.error();
   input.remote->key_room = *std::move(room);
   co_return true;
 }
@@ -244,160 +223,6 @@ Result<bool> drain_stage(ClusterCursor& cursor, BatchBuilder& out, bool& full) {
 }  // namespace
 
 std::int64_t steady_ns() noexcept { return Clock::now().time_since_epoch().count(); }
-
-BsonDoc remote_get_more(const ClusterCursor& cursor, const RemoteCursor& remote, std::int64_t batch_size,
-                        std::optional<std::int64_t> max_time_ms) {
-  BsonWriter command;
-  command.append("getMore", remote.id);
-  command.append("collection", cursor.collection);
-  if (batch_size > 0) command.append("batchSize", batch_size);
-  if (max_time_ms) command.append("maxTimeMS", *max_time_ms);
-  if (!cursor.session.lsid.empty()) command.append("lsid", DocView::trusted(cursor.session.lsid.data()));
-  if (cursor.session.txn_number) command.append("txnNumber", *cursor.session.txn_number);
-  if (cursor.session.in_transaction) command.append("autocommit", false);
-  if (!cursor.comment.empty()) command.append_elements(DocView::trusted(cursor.comment.data()));
-  command.append("$db", cursor.database);
-  return std::move(command).finish();
-}
-
-std::int64_t documents_in_window(const Context& context, double mean_document_bytes, bool sorted) {
-  const bool scarce = is_scarce(context);
-  double window = scarce ? scarce_fetch_bytes : sorted ? sorted_fetch_bytes : unsorted_fetch_bytes;
-  // A few dozen cursors over a few shards are to fit into what there is.
-  const auto limit = static_cast<double>(context.shared.memory.usage().limit_bytes);
-  if (limit > 0) window = std::min(window, std::max(limit / (scarce ? 256 : 64), fetch_bytes_least));
-  return std::max<std::int64_t>(1, static_cast<std::int64_t>(window / std::max(mean_document_bytes, 1.0)));
-}
-
-std::int64_t remote_batch_size(const Context& context, const ClusterCursor& cursor, std::uint16_t shard,
-                               bool passes) {
-  const bool caps_by_bytes = context.gateway.states()[shard].offers_sort_key;  // a mongod
-  // A mongod fills 16 MiB by itself and stops there; other shards need a number.
-  if (caps_by_bytes && passes) return cursor.batch_size;
-  const std::int64_t wanted = cursor.batch_size > 0 ? cursor.batch_size : fetch_documents_max;
-  if (cursor.mean_document_bytes <= 0) {
-    if (!passes && is_scarce(context)) return 1;
-    return cursor.batch_size > 0 ? cursor.batch_size : limits::first_batch_documents_default;
-  }
-  const std::int64_t fitting =
-      passes ? static_cast<std::int64_t>(passthrough_fetch_bytes / std::max(cursor.mean_document_bytes, 1.0))
-             : documents_in_window(context, cursor.mean_document_bytes, cursor.sort_keys != SortKeySource::none);
-  return std::clamp<std::int64_t>(fitting, 1, wanted);
-}
-
-Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Reply reply) {
-  auto parsed = wire::parse_cursor_reply(reply.body());
-  if (parsed.has_error()) return parsed.error();
-  remote.id = parsed->id;
-  remote.host = reply.host.host;
-  remote.port = reply.host.port;
-  const std::size_t documents = parsed->batch.count();
-  if (documents > 0) {
-    const double mean = static_cast<double>(parsed->batch.size()) / static_cast<double>(documents);
-    cursor.mean_document_bytes =
-        cursor.mean_document_bytes > 0 ? (cursor.mean_document_bytes + mean) / 2 : mean;
-    const DocView batch = parsed->batch;
-    remote.batches.emplace_back(std::move(reply.bytes), batch);
-  }
-  return {};
-}
-
-namespace {
-
-Task<void> unpark_into(Context* context, RemoteCursor* remote, shard::Interrupt* interrupt,
-                       std::optional<Error>* failed) {
-  auto unparking = unpark(*context, *remote, interrupt);
-  auto unparked = co_await unparking;
-  if (unparked.has_error()) *failed = unparked.error();
-}
-
-}  // namespace
-
-namespace {
-
-// `ahead`: more may come behind what is there already.
-Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint deadline,
-                         shard::Interrupt* interrupt, bool* broken, bool ahead) {
-  TaskGroup unparking;
-  std::optional<Error> failed;
-  std::vector<BsonDoc> bodies;
-  std::vector<ShardCommand> commands;
-  std::vector<std::size_t> remotes;
-  bodies.reserve(cursor.remotes.size());
-  // Where memory is short, nobody waits for room while he holds what another has waited for; and room is taken before
-  // a batch is asked for, which is lost if it finds none.
-  const bool one_at_a_time = !ahead && is_scarce(context);
-  Buffer room;
-  bool asked = false;
-  for (std::size_t n = 0; n < cursor.remotes.size(); ++n) {
-    const std::size_t i = (cursor.next_remote + n) % cursor.remotes.size();
-    RemoteCursor& remote = cursor.remotes[i];
-    if (one_at_a_time && asked) break;
-    if (remote.must_unpark() && !ahead) {
-      asked = true;
-      unparking.start(unpark_into(&context, &remote, interrupt, &failed));
-      continue;
-    }
-    if (remote.id == 0 || !remote.parked.empty()) continue;
-    if (ahead ? remote.batches.size() >= cursor.ahead_depth : remote.has_document()) continue;
-    asked = true;
-    const bool as_before = ahead && cursor.from_one_shard;
-    const std::int64_t size = as_before ? cursor.ahead_batch_size : remote_batch_size(context, cursor, remote.shard, false);
-    bodies.push_back(remote_get_more(cursor, remote, size, {}));
-    commands.push_back({remote.shard, shard::Command::of_body(bodies.back()),
-                        shard::HostAddress{remote.host, remote.port}});
-    remotes.push_back(i);
-    if (one_at_a_time) {
-      const double expected = 1.1 * cursor.mean_document_bytes * static_cast<double>(std::max<std::int64_t>(size, 1));
-      auto taking = take_buffer_for(context, interrupt, deadline, context.shared.cursor_memory,
-                                    cursor.mean_document_bytes > 0 ? static_cast<std::size_t>(expected) + 4096
-                                                                   : limits::reply_complete_bytes_max,
-                                    "a shard's batch");
-      auto taken = co_await taking;
-      if (taken.has_error()) co_return taken.error();
-      room = *std::move(taken);
-      commands.back().room = &room;
-    }
-  }
-  shard::CallOptions options;
-  options.budget = &context.shared.cursor_memory;
-  options.deadline = deadline;
-  options.interrupt = interrupt;
-  options.bulk = true;
-  auto calls = call_shards(context, commands, options);
-  auto outcomes = co_await calls;
-  room.reset();
-  co_await unparking.wait();
-  for (std::size_t i = 0; i < outcomes.size(); ++i) {
-    RemoteCursor& remote = cursor.remotes[remotes[i]];
-    if (outcomes[i].ok()) {
-      auto taken = take_reply(cursor, remote, std::move(outcomes[i].reply));
-      if (taken.has_error()) failed = taken.error();
-      continue;
-    }
-    if (cursor.allow_partial) {
-      remote.id = 0;
-      cursor.partial = true;
-      continue;
-    }
-    if (outcomes[i].error->is(ErrorCode::cursor_not_found)) remote.id = 0;
-    if (broken != nullptr) *broken = true;
-    failed = *outcomes[i].error;
-  }
-  if (failed) co_return *failed;
-  co_return Result<void>();
-}
-
-}  // namespace
-
-Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint deadline,
-                              shard::Interrupt* interrupt, bool* broken) {
-  return fetch(context, cursor, deadline, interrupt, broken, false);
-}
-
-Task<Result<void>> fetch_ahead(Context& context, ClusterCursor& cursor, shard::Interrupt* interrupt) {
-  return fetch(context, cursor, time_point_never, interrupt, nullptr, true);
-}
 
 Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimits limits,
                               BatchBuilder& out) {

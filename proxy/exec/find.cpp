@@ -200,17 +200,18 @@ OpenedRemotes take_outcomes(Context&, ClusterCursor& cursor, std::vector<ShardOu
 
 Task<std::optional<Error>> open_remotes(Context& context, const Request& request,
                                         ClusterCursor& cursor, const catalog::ShardSet& shards,
-                                        DocView body, std::size_t expected_bytes) {
+                                        DocView body, std::optional<std::size_t> expected_bytes) {
   std::vector<ShardCommand> commands;
   for (const catalog::ShardIndex shard : shards) {
     commands.push_back({shard, shard::Command::of_body(body), {}});
   }
   std::vector<Buffer> rooms;
-  // As much as a reply may have in one piece: a guess, since no document was seen yet.
-  const bool known = expected_bytes != limits::reply_complete_bytes_max;
-  const OpeningShare share(context, known ? commands.size() * expected_bytes : 0);
+  OpeningShare share(context, commands.size() * expected_bytes.value_or(0));
   if (share.is_scarce()) {
-    auto taking = take_rooms(context, request, commands.size(), expected_bytes);
+    share.release();
+    // As much as a reply may have in one piece is a guess where nothing is known.
+    auto taking = take_rooms(context, request, commands.size(),
+                             expected_bytes.value_or(limits::reply_complete_bytes_max));
     auto taken = co_await taking;
     if (taken.has_error()) co_return try_again(taken.error());
     rooms = *std::move(taken);
@@ -264,14 +265,15 @@ std::int64_t opening_batch_size(const Context& context, const FindArguments& fin
   return passes ? 0 : std::min(fitting, whole);
 }
 
-// About so much one shard will answer when it is asked for so many documents.
-std::size_t expected_reply_bytes(const Context& context, const ClusterCursor& cursor,
-                                 std::int64_t documents) {
+// About so much one shard will answer when it is asked for so many documents; nullopt: none was seen.
+std::optional<std::size_t> expected_reply_bytes(const Context& context,
+                                                const ClusterCursor& cursor,
+                                                std::int64_t documents) {
   constexpr double envelope_bytes = 4096;
   constexpr double slack = 1.1;
   if (documents == 0) return static_cast<std::size_t>(envelope_bytes);
   const double mean = context.document_sizes.mean(cursor.ns);
-  if (mean <= 0) return limits::reply_complete_bytes_max;
+  if (mean <= 0) return std::nullopt;
   return static_cast<std::size_t>(mean * slack * static_cast<double>(documents) + envelope_bytes);
 }
 
@@ -321,7 +323,7 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
   const std::int64_t asked = opening_batch_size(context, find, *cursor, shards.size());
   auto body = scatter_command(request, find, plan, asked);
   if (body.has_error()) co_return body.error();
-  const std::size_t expected = expected_reply_bytes(context, *cursor, asked);
+  const auto expected = expected_reply_bytes(context, *cursor, asked);
   auto opening = open_remotes(context, request, *cursor, shards, *body, expected);
   auto failed = co_await opening;
   if (failed) co_return *failed;

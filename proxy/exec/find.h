@@ -29,9 +29,10 @@ Result<Targets> read_targets(Context& context, std::string_view db, std::string_
                              bool simple_collation);
 
 // Opens the cursor on these shards in parallel with the command `body`. On an error every shard cursor that did open
-// is killed. Where memory is scarce, room for the replies, of about so many bytes each, is taken before.
+// is killed. Where memory is scarce, room for the replies, of about so many bytes each, is taken before; nullopt: it is
+// not known what they will be, for no document was seen yet.
 Task<std::optional<Error>> open_remotes(Context& context, const Request& request, ClusterCursor& cursor,
                                         const catalog::ShardSet& shards, DocView body,
-                                        std::size_t expected_bytes = limits::reply_complete_bytes_max);
+                                        std::optional<std::size_t> expected_bytes = std::nullopt);
 
 }  // namespace spillway::exec

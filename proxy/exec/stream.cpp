@@ -48,14 +48,10 @@ void end_client(Relay& relay) {
 
 // Room for what the client's socket may not take of the next piece.
 Task<void> take_leftover(Relay& relay) {
-  MemoryBudget& budget = relay.context.shared.reply_memory;
-  auto buffer = allocate_now(budget, scarce_piece_bytes);
-  if (!buffer) {
-    const std::function<bool()> wanted = [&relay] { return !relay.client.peer_hung_up(); };
-    auto waiting =
-        wait_for_buffer(relay.context.loop, budget, scarce_piece_bytes, Clock::now() + scarce_wait_max, wanted);
-    buffer = co_await waiting;
-  }
+  const std::function<bool()> wanted = [&relay] { return !relay.client.peer_hung_up(); };
+  auto taking = allocate_or_wait(relay.context.loop, relay.context.shared.reply_memory, scarce_piece_bytes,
+                                 Clock::now() + scarce_wait_max, wanted);
+  auto buffer = co_await taking;
   if (!buffer) {
     end_client(relay);
     co_return;

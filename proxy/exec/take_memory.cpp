@@ -12,8 +12,6 @@ namespace spillway::exec {
 
 namespace {
 
-// What is under way is worth waiting for: a getMore cannot be tried again.
-constexpr Duration wait_max = std::chrono::seconds(30);
 // What has not begun may be tried again.
 constexpr Duration open_wait_max = std::chrono::seconds(5);
 
@@ -21,10 +19,15 @@ std::function<bool()> not_interrupted(const shard::Interrupt* interrupt) {
   return [interrupt] { return interrupt == nullptr || interrupt->requested() == nullptr; };
 }
 
-Error refusal(const shard::Interrupt* interrupt, TimePoint deadline, const MemoryBudget& budget, std::size_t bytes,
+TimePoint end_of(const Patience& patience) noexcept {
+  return std::min(patience.deadline, Clock::now() + patience.longest);
+}
+
+Error refusal(const Patience& patience, const MemoryBudget& budget, std::size_t bytes,
               std::string_view what) {
+  const shard::Interrupt* const interrupt = patience.interrupt;
   if (interrupt != nullptr && interrupt->requested() != nullptr) return *interrupt->requested();
-  if (Clock::now() >= deadline) {
+  if (Clock::now() >= patience.deadline) {
     return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
   }
   return memory_refused(budget, bytes, what);
@@ -32,45 +35,47 @@ Error refusal(const shard::Interrupt* interrupt, TimePoint deadline, const Memor
 
 }  // namespace
 
-Task<Result<Buffer>> take_buffer_for(Context& context, const shard::Interrupt* interrupt, TimePoint deadline,
-                                     MemoryBudget& budget, std::size_t bytes, std::string_view what) {
-  auto taken = allocate_now(budget, bytes);
-  if (!taken) {
-    const auto wanted = not_interrupted(interrupt);
-    auto waiting = wait_for_buffer(context.loop, budget, bytes, std::min(deadline, Clock::now() + wait_max), wanted);
-    taken = co_await waiting;
-  }
-  if (!taken) co_return refusal(interrupt, deadline, budget, bytes, what);
+Task<Result<Buffer>> take_buffer(Context& context, Patience patience, MemoryBudget& budget,
+                                 std::size_t bytes, std::string_view what) {
+  const auto wanted = not_interrupted(patience.interrupt);
+  auto taking = allocate_or_wait(context.loop, budget, bytes, end_of(patience), wanted);
+  auto taken = co_await taking;
+  if (!taken) co_return refusal(patience, budget, bytes, what);
   co_return *std::move(taken);
 }
 
 Task<Result<Buffer>> take_buffer(Context& context, const Request& request, MemoryBudget& budget,
                                  std::size_t bytes, std::string_view what) {
-  return take_buffer_for(context, request.interrupt, request.deadline, budget, bytes, what);
+  return take_buffer(context, Patience{request.interrupt, request.deadline}, budget, bytes, what);
+}
+
+Task<Result<Reservation>> take_reservation(Context& context, Patience patience,
+                                           MemoryBudget& budget, std::size_t bytes,
+                                           std::string_view what) {
+  const auto wanted = not_interrupted(patience.interrupt);
+  auto taking = reserve_or_wait(context.loop, budget, bytes, end_of(patience), wanted);
+  auto taken = co_await taking;
+  if (!taken) co_return refusal(patience, budget, bytes, what);
+  co_return *std::move(taken);
 }
 
 Task<Result<Reservation>> take_reservation(Context& context, const Request& request,
                                            MemoryBudget& budget, std::size_t bytes,
                                            std::string_view what) {
-  auto taken = reserve_now(budget, bytes);
-  if (!taken) {
-    const auto wanted = not_interrupted(request.interrupt);
-    auto waiting = wait_for_reservation(
-        context.loop, budget, bytes, std::min(request.deadline, Clock::now() + wait_max), wanted);
-    taken = co_await waiting;
-  }
-  if (!taken) co_return refusal(request.interrupt, request.deadline, budget, bytes, what);
-  co_return *std::move(taken);
+  return take_reservation(context, Patience{request.interrupt, request.deadline}, budget, bytes,
+                          what);
 }
 
-Task<Result<std::vector<Buffer>>> take_rooms(Context& context, const Request& request, std::size_t count,
-                                             std::size_t bytes_each) {
+Task<Result<std::vector<Buffer>>> take_rooms(Context& context, const Request& request,
+                                             std::size_t count, std::size_t bytes_each) {
   MemoryBudget& budget = context.shared.cursor_memory;
-  const TimePoint deadline = std::min(request.deadline, Clock::now() + open_wait_max);
+  const Patience patience{request.interrupt, request.deadline, open_wait_max};
+  const TimePoint deadline = end_of(patience);
   const auto wanted = not_interrupted(request.interrupt);
   std::vector<Buffer> rooms;
   for (;;) {
-    // What open cursors have taken from the reserve is theirs in turn: without it they could not go on.
+    // What open cursors have taken from the reserve is theirs in turn: without it they could not go
+    // on.
     const std::uint64_t lent = context.shared.work_queue.usage().large.used_bytes;
     const std::uint64_t wanted_bytes = count * bytes_each + lent;
     if (auto there = budget.try_reserve(wanted_bytes)) {
@@ -83,41 +88,44 @@ Task<Result<std::vector<Buffer>>> take_rooms(Context& context, const Request& re
       if (rooms.size() == count) co_return std::move(rooms);
       rooms.clear();
     }
-    auto waiting = wait_for_reservation(context.loop, budget, wanted_bytes, deadline, wanted, false);
+    auto waiting =
+        wait_for_reservation(context.loop, budget, wanted_bytes, deadline, wanted, false);
     const auto there = co_await waiting;
     if (!there) {
-      co_return refusal(request.interrupt, request.deadline, budget, count * bytes_each,
-                        "a cursor over several shards");
+      co_return refusal(patience, budget, count * bytes_each, "a cursor over several shards");
     }
   }
 }
 
-bool is_scarce(const Context& context) noexcept {
+bool is_scarce(const Context& context, std::uint64_t coming_bytes) noexcept {
   if (context.shared.pressure.at_least(PressureLevel::tight)) return true;
   // The level is sampled, and a crowd is faster.
   const BudgetUsage usage = context.shared.memory.usage();
-  return usage.limit_bytes != 0 && usage.used_bytes > usage.limit_bytes / 2;
+  return usage.limit_bytes != 0 && usage.used_bytes + coming_bytes > usage.limit_bytes / 2;
 }
 
-OpeningShare::OpeningShare(Context& context, std::uint64_t bytes) noexcept : context_(context), bytes_(bytes) {
+OpeningShare::OpeningShare(Context& context, std::uint64_t bytes) noexcept
+    : context_(context), bytes_(bytes) {
   context_.shared.opening_bytes.fetch_add(bytes_, std::memory_order_relaxed);
 }
 
-OpeningShare::~OpeningShare() { context_.shared.opening_bytes.fetch_sub(bytes_, std::memory_order_relaxed); }
+OpeningShare::~OpeningShare() { release(); }
+
+void OpeningShare::release() noexcept {
+  context_.shared.opening_bytes.fetch_sub(std::exchange(bytes_, 0), std::memory_order_relaxed);
+}
 
 bool OpeningShare::is_scarce() const noexcept {
-  if (exec::is_scarce(context_)) return true;
-  const BudgetUsage usage = context_.shared.memory.usage();
-  const std::uint64_t opening = context_.shared.opening_bytes.load(std::memory_order_relaxed);
-  return usage.limit_bytes != 0 && usage.used_bytes + opening > usage.limit_bytes / 2;
+  return exec::is_scarce(context_, context_.shared.opening_bytes.load(std::memory_order_relaxed));
 }
 
 std::optional<Error> refuse_new_cursor(Context& context, Client& client) {
   if (!context.shared.pressure.at_least(PressureLevel::critical)) return std::nullopt;
   if (take_from_large_holders(context, client)) return std::nullopt;
   context.shared.metrics.cursors_refused.add();
-  Error error(ErrorCode::ingress_request_rate_limit_exceeded,
-              "memory is short: no cursor that merges several shards is opened now; try again later");
+  Error error(
+      ErrorCode::ingress_request_rate_limit_exceeded,
+      "memory is short: no cursor that merges several shards is opened now; try again later");
   error.labels = {"SystemOverloadedError", "RetryableError"};
   return error;
 }

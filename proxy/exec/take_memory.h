@@ -1,6 +1,7 @@
 // Memory for the work on a request, waited for where it is short (base/memory_wait.h).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -12,12 +13,22 @@
 
 namespace spillway::exec {
 
-// The request must not hold what others wait for in the same queue. Ends with the error of
-// memory_refused(), or of the request's deadline or interrupt. `what` is static.
+// What a wait for memory heeds.
+struct Patience {
+  const shard::Interrupt* interrupt = nullptr;
+  TimePoint deadline = time_point_never;  // the operation's
+  // What is under way is worth waiting for: a getMore cannot be tried again.
+  Duration longest = std::chrono::seconds(30);
+};
+
+// Who waits must not hold what others wait for in the same queue. Ends with the error of memory_refused(), or of the
+// operation's deadline or interrupt. `what` is static.
+Task<Result<Buffer>> take_buffer(Context& context, Patience patience, MemoryBudget& budget,
+                                 std::size_t bytes, std::string_view what);
 Task<Result<Buffer>> take_buffer(Context& context, const Request& request, MemoryBudget& budget,
                                  std::size_t bytes, std::string_view what);
-Task<Result<Buffer>> take_buffer_for(Context& context, const shard::Interrupt* interrupt, TimePoint deadline,
-                                     MemoryBudget& budget, std::size_t bytes, std::string_view what);
+Task<Result<Reservation>> take_reservation(Context& context, Patience patience, MemoryBudget& budget,
+                                           std::size_t bytes, std::string_view what);
 Task<Result<Reservation>> take_reservation(Context& context, const Request& request,
                                            MemoryBudget& budget, std::size_t bytes,
                                            std::string_view what);
@@ -28,8 +39,8 @@ Task<Result<std::vector<Buffer>>> take_rooms(Context& context, const Request& re
                                              std::size_t bytes_each);
 
 // Is memory so short that room for a reply had better be taken before it is asked for? A getMore whose reply finds none
-// has lost documents.
-bool is_scarce(const Context& context) noexcept;
+// has lost documents. `coming_bytes`: what will be taken soon, too.
+bool is_scarce(const Context& context, std::uint64_t coming_bytes = 0) noexcept;
 
 // What cursors that are being opened without room will get of their shards: a crowd of them is under way before the first
 // answer is counted. Lives while its cursor waits for answers.
@@ -39,8 +50,9 @@ class OpeningShare {
   OpeningShare(const OpeningShare&) = delete;
   OpeningShare& operator=(const OpeningShare&) = delete;
   ~OpeningShare();
-  // Is memory scarce once all of them have it? Then room is to be taken first.
+  // Is memory scarce once all of them have it? Then room is to be taken first, and counts by itself.
   bool is_scarce() const noexcept;
+  void release() noexcept;
 
  private:
   Context& context_;

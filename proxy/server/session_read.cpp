@@ -273,15 +273,12 @@ Task<Session::Admission> Session::decompress() {
   } else {
     MemoryBudget& budget = environment_.context.shared.write_memory;
     const std::size_t whole = limits::message_header_bytes + parsed->uncompressed_size;
-    auto buffer = allocate_now(budget, whole);
-    if (!buffer) {
-      const std::function<bool()> wanted = [this] {
-        return !closing_ && !transport_->peer_hung_up();
-      };
-      auto waiting = wait_for_buffer(environment_.context.loop, budget, whole,
-                                     Clock::now() + room_wait_max, wanted);
-      buffer = co_await waiting;
-    }
+    const std::function<bool()> wanted = [this] {
+      return !closing_ && !transport_->peer_hung_up();
+    };
+    auto taking = allocate_or_wait(environment_.context.loop, budget, whole,
+                                   Clock::now() + room_wait_max, wanted);
+    auto buffer = co_await taking;
     if (!buffer) {
       environment_.context.shared.metrics.requests_refused.add();
       const Bytes start = message_.bytes().first(std::min(message_.size(), answer_told_by));

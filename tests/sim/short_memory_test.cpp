@@ -208,6 +208,30 @@ TEST_CASE("critical memory refuses cursors that merge, not those that pass throu
   CHECK(world.shared().metrics.cursors_refused.value() == 1);
 }
 
+TEST_CASE("a cursor that waits for room to be opened counts by that room alone") {
+  SimWorld world(small_world());
+  store_documents(world, 100, 10'000);
+  auto client = world.client();
+  exec::Shared& shared = world.shared();
+  // From now on it is known what a document has.
+  CHECK(is_ok(call(world, *client, R"({"find": "docs", "batchSize": 2, "singleBatch": true, "$db": "app"})")));
+  auto others = shared.memory.try_reserve(limit_bytes - shared.memory.usage().used_bytes - 30'000);
+  REQUIRE(others);
+  const auto waiting = start(world, *client, json(R"({"find": "docs", "sort": {"k": 1}, "$db": "app"})"));
+  world.run_for(seconds(1));
+  CHECK_FALSE(waiting->done);
+  CHECK(shared.opening_bytes.load() == 0);
+  others->release();
+  REQUIRE(world.run_until([&] { return waiting->done; }, seconds(2)));
+  REQUIRE(waiting->reply);
+  INFO(to_json(*waiting->reply));
+  CHECK(batch_of(*waiting->reply).size() == 101);
+  CHECK(shared.opening_bytes.load() == 0);
+  client->close();
+  world.run_for(minutes(20));
+  require_quiet(world);
+}
+
 TEST_CASE("long sort keys are paid for while a batch is filled, and go when the cursor waits for its client") {
   struct Held {
     std::uint64_t peak = 0;
