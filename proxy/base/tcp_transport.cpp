@@ -52,9 +52,6 @@ class TcpTransport final : public Transport, private Poller::Socket {
     const int fd = socket_.get();
     set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     if (options.send_buffer_bytes > 0) set_option(fd, SOL_SOCKET, SO_SNDBUF, options.send_buffer_bytes);
-    if (options.receive_buffer_bytes > 0) {
-      set_option(fd, SOL_SOCKET, SO_RCVBUF, options.receive_buffer_bytes);
-    }
     if (options.keepalive) {
       set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
       set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 30);
@@ -70,7 +67,7 @@ class TcpTransport final : public Transport, private Poller::Socket {
 
   Loop& loop() noexcept override { return loop_; }
 
-  void set_receive_buffer(int bytes) override { set_option(socket_.get(), SOL_SOCKET, SO_RCVBUF, bytes); }
+  void grow_receive_buffer(int bytes) override { set_option(socket_.get(), SOL_SOCKET, SO_RCVBUF, bytes); }
 
   bool peer_hung_up() const noexcept override {
     pollfd one{socket_.get(), POLLRDHUP, 0};
@@ -284,6 +281,11 @@ Task<Result<std::unique_ptr<Transport>>> TcpNetwork::connect(std::string host, s
   Error last(ErrorCode::host_unreachable, "no address");
   for (const auto& endpoint : endpoints) {
     TcpSocket socket(loop_.io().get_executor());
+    error_code not_opened;
+    socket.open(endpoint.protocol(), not_opened);
+    if (!not_opened && options_.receive_buffer_bytes > 0) {
+      set_option(socket.native_handle(), SOL_SOCKET, SO_RCVBUF, options_.receive_buffer_bytes);
+    }
     auto start = [&](auto done) { socket.async_connect(endpoint, done); };
     auto cancel = [&] {
       error_code ignored;

@@ -14,7 +14,9 @@ using TcpSocket = asio::basic_stream_socket<asio::ip::tcp, asio::io_context::exe
 
 struct TcpOptions {
   int send_buffer_bytes = 0;     // 0: the kernel's choice
-  int receive_buffer_bytes = 0;  // 0: the kernel's choice
+  // 0: the kernel's choice. Set before connecting: afterwards the kernel would drop what its first,
+  // larger offer lets the peer send. An accepted connection has its listener's.
+  int receive_buffer_bytes = 0;
   // A peer that was powered off is noticed: keepalive 30 s + 3 × 5 s, TCP_USER_TIMEOUT 45 s.
   bool keepalive = true;
 };

@@ -55,8 +55,9 @@ class Transport {
   virtual void cancel() = 0;
   // Aborts waits, ends the stream. Idempotent. After it, reads and writes fail.
   virtual void close() = 0;
-  // How much the kernel may hold of what was not read yet, as SO_RCVBUF takes it. Where there is no kernel, nothing.
-  virtual void set_receive_buffer(int bytes) { static_cast<void>(bytes); }
+  // The kernel may hold so much of what was not read yet, as SO_RCVBUF takes it; more than before. Where there is no
+  // kernel, nothing.
+  virtual void grow_receive_buffer(int bytes) { static_cast<void>(bytes); }
   // Closes with a reset, so that the peer cannot take what it has for the whole.
   virtual void reset() = 0;
   // Has the peer ended its stream, or the connection broken? What it sent before may still be unread.

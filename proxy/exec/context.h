@@ -84,6 +84,8 @@ struct Shared {
   MemoryBudget cursor_memory{"cursors", 0, &memory};
   MemoryBudget spill_memory{"spill", 0, &memory};
   MemoryBudget link_memory{"links", 0};  // beside them: monitors' and handshakes' replies
+  // Beside them too: kernel buffers of clients that send large messages, until they leave.
+  MemoryBudget socket_growth{"socketGrowth", 0};
   std::unique_ptr<SpillStore> spill;  // null: idle cursors' documents stay as they are
   CursorRegistry cursors;             // after what its cursors hold on to
   OpenClients open_clients;

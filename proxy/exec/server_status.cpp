@@ -146,6 +146,7 @@ void memory(BsonWriter& out, const Context& context, const Facts& facts) {
   append_budget(out, context.shared.spill_memory);
   out.end();
   append_budget(out, context.shared.link_memory);
+  append_budget(out, context.shared.socket_growth);
   append_queues(out, context);
   append_pressure(out, context.shared.pressure);
   append_spill(out, context.shared.spill.get());

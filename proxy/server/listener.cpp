@@ -33,10 +33,18 @@ asio::ip::tcp::endpoint resolve(Loop& loop, const std::string& address, std::uin
   }
   return found.begin()->endpoint();
 }
+
+// Clients' sockets have them from the first packet on.
+void set_before_connections(int fd, const SocketBuffers& buffers) noexcept {
+  const int segment = buffers.client_segment_bytes_max;
+  if (segment > 0) ::setsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &segment, sizeof segment);
+  const int receive = buffers.client_receive_bytes;
+  if (receive > 0) ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive, sizeof receive);
+}
 }  // namespace
 
 Listener::Listener(Loop& loop, exec::Shared& shared, const std::vector<std::string>& addresses, std::uint16_t port,
-                   int backlog, std::int64_t connections_max, int segment_bytes_max)
+                   int backlog, std::int64_t connections_max, const SocketBuffers& buffers)
     : loop_(loop), shared_(shared), connections_max_(connections_max), port_(port) {
   for (const std::string& address : addresses) {
     const auto endpoint = resolve(loop, address, port_);
@@ -45,9 +53,7 @@ Listener::Listener(Loop& loop, exec::Shared& shared, const std::vector<std::stri
     acceptor->open(endpoint.protocol(), ec);
     if (!ec) acceptor->set_option(asio::socket_base::reuse_address(true), ec);
     if (!ec && endpoint.address().is_v6()) acceptor->set_option(asio::ip::v6_only(true), ec);
-    if (segment_bytes_max > 0) {  // clients' sockets have it from the first packet on
-      ::setsockopt(acceptor->native_handle(), IPPROTO_TCP, TCP_MAXSEG, &segment_bytes_max, sizeof segment_bytes_max);
-    }
+    if (!ec) set_before_connections(acceptor->native_handle(), buffers);
     if (!ec) acceptor->bind(endpoint, ec);
     if (!ec) acceptor->listen(backlog, ec);
     if (!ec) acceptor->non_blocking(true, ec);

@@ -8,6 +8,7 @@
 
 #include "proxy/base/tcp_transport.h"
 #include "proxy/exec/context.h"
+#include "proxy/server/socket_buffers.h"
 #include "proxy/server/worker.h"
 
 namespace spillway::server {
@@ -15,9 +16,10 @@ namespace spillway::server {
 class Listener {
  public:
   // Binds and listens; clients wait in the backlog until start(). Throws std::runtime_error naming the address that
-  // cannot be listened on. `loop` is the main thread's. `segment_bytes_max`: see SocketBuffers; 0: the route's.
+  // cannot be listened on. `loop` is the main thread's.
   Listener(Loop& loop, exec::Shared& shared, const std::vector<std::string>& addresses,
-           std::uint16_t port, int backlog, std::int64_t connections_max, int segment_bytes_max);
+           std::uint16_t port, int backlog, std::int64_t connections_max,
+           const SocketBuffers& buffers);
 
   void start(std::vector<Worker*> workers);
   void stop();

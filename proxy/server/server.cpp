@@ -209,11 +209,12 @@ int run_server(ServerOptions options) {
   WorkerOptions worker_options;
   worker_options.gateway = gateway_options(options.config, *options.routing);
   worker_options.socket_buffers = socket_buffers(memory == UINT64_MAX ? 0 : memory);
+  shared.socket_growth.set_limit(worker_options.socket_buffers.client_growth_bytes_max);
   worker_options.compressors = wire::parse_list(options.config.net.compressors);
   // Before there are workers to end: an address in use is the commonest reason not to start.
   Listener listener(main_loop, shared, listen_addresses(options.config.net), options.config.net.port,
                     options.config.net.listen_backlog, options.config.net.max_incoming_connections,
-                    worker_options.socket_buffers.client_segment_bytes_max);
+                    worker_options.socket_buffers);
   const std::string divided = divide_memory(shared, memory == UINT64_MAX ? 0 : memory, worker_total);
   std::vector<std::unique_ptr<Worker>> workers;
   std::vector<Worker*> worker_list;

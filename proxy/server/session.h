@@ -64,7 +64,7 @@ class Session {
   Task<Admission> refuse_message(std::size_t message_bytes, Bytes have, Error why);
   Task<bool> answer_refusal(Bytes start, Error why);
   Task<bool> read_rest(std::size_t message_bytes);
-  Task<bool> receive_rest(std::size_t message_bytes);
+  void grow_receive_buffer(std::size_t message_bytes);
   Task<Admission> decompress();
 
   // session.cpp
@@ -91,6 +91,7 @@ class Session {
   exec::Client client_;
   Buffer message_;    // the request under way
   Buffer pipelined_;  // bytes behind it
+  Reservation receive_growth_;  // of the socket's buffer, for good: it cannot shrink
   wire::MessageHeader header_;
   std::optional<wire::Compressor> request_compressor_;
   wire::CompressorList negotiated_;

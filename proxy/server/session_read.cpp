@@ -215,18 +215,22 @@ Task<bool> Session::answer_refusal(Bytes start, Error why) {
   co_return co_await writing;
 }
 
-Task<bool> Session::read_rest(std::size_t message_bytes) {
+// A large message through a small buffer costs the kernel several times as much.
+void Session::grow_receive_buffer(std::size_t message_bytes) {
   const SocketBuffers& sockets = environment_.socket_buffers;
-  const bool large = sockets.client_receive_bytes > 0 &&
-                     message_bytes > static_cast<std::size_t>(sockets.client_receive_bytes);
-  if (large) transport_->set_receive_buffer(sockets.client_receive_large_bytes);
-  auto receiving = receive_rest(message_bytes);
-  const bool received = co_await receiving;
-  if (large && received) transport_->set_receive_buffer(sockets.client_receive_bytes);
-  co_return received;
+  if (sockets.client_receive_bytes == 0 || receive_growth_.bytes() > 0 ||
+      message_bytes <= static_cast<std::size_t>(sockets.client_receive_bytes)) {
+    return;
+  }
+  const auto doubled = 2 * static_cast<std::uint64_t>(sockets.client_receive_large_bytes);
+  auto room = environment_.context.shared.socket_growth.try_reserve(doubled);
+  if (!room) return;
+  receive_growth_ = std::move(*room);
+  transport_->grow_receive_buffer(sockets.client_receive_large_bytes);
 }
 
-Task<bool> Session::receive_rest(std::size_t message_bytes) {
+Task<bool> Session::read_rest(std::size_t message_bytes) {
+  grow_receive_buffer(message_bytes);
   const MemoryQueue& queue = environment_.context.shared.request_queue;
   TimePoint now = Clock::now();
   const TimePoint end =

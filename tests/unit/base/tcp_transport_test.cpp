@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "proxy/base/tcp_transport.h"
+#include "tests/support/tcp_promise.h"
 
 namespace spillway {
 namespace {
@@ -248,6 +249,33 @@ TEST_CASE("a full socket is writable again when its peer has read", "[tcp]") {
   bool ready = false;
   CHECK(pair.run(both(wait_writable(pair.near.get(), &ready), read_count(pair.far.get(), written))));
   CHECK(ready);
+}
+
+Task<void> connect_to(Network* network, std::uint16_t port, std::unique_ptr<Transport>* into) {
+  auto connecting = network->connect("127.0.0.1", port, Clock::now() + patience);
+  auto connected = co_await connecting;
+  REQUIRE(connected.has_value());
+  *into = std::move(*connected);
+}
+
+std::uint32_t promised_by_a_connection(int receive_buffer_bytes) {
+  Pair pair;  // for its loop
+  asio::basic_socket_acceptor<asio::ip::tcp, asio::io_context::executor_type> acceptor(
+      pair.loop.io().get_executor(), asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), 0));
+  TcpOptions options;
+  options.receive_buffer_bytes = receive_buffer_bytes;
+  TcpNetwork network(pair.loop, options);
+  REQUIRE(pair.run(connect_to(&network, acceptor.local_endpoint().port(), &pair.near)));
+  TcpSocket shard(pair.loop.io().get_executor());
+  acceptor.accept(shard);
+  const auto promised = promised_bytes(shard.native_handle());
+  REQUIRE(promised.has_value());
+  return *promised;
+}
+
+TEST_CASE("a shard is promised no more than the connection's receive buffer holds", "[tcp]") {
+  CHECK(promised_by_a_connection(8192) <= 2 * 8192);
+  CHECK(promised_by_a_connection(0) > 2 * 8192);  // what the kernel promises by itself
 }
 
 }  // namespace
