@@ -64,6 +64,12 @@ BsonDoc hello_reply(const Context& context, const Client& client, const wire::He
   }
   reply.append("maxWireVersion", advertised_wire_version(context));
   reply.append("minWireVersion", std::int32_t{0});
+  if (client.presence.load_balanced()) {
+    // Behind one address drivers tell processes apart by it.
+    std::uint8_t service_id[12];
+    std::copy(context.shared.facts.process_id.begin(), context.shared.facts.process_id.end(), service_id);
+    reply.append_object_id("serviceId", service_id);
+  }
   if (!negotiated.empty()) {
     reply.begin_array("compression");
     for (const wire::Compressor compressor : negotiated) reply.append_item(wire::compressor_name(compressor));

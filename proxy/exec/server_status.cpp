@@ -23,8 +23,13 @@ namespace {
 std::int64_t as_long(std::uint64_t value) noexcept { return static_cast<std::int64_t>(value); }
 
 // What the sections are made of, besides the shared counters.
+struct ClientCounts {
+  std::int64_t active = 0;  // with an operation under way
+  std::int64_t load_balanced = 0;
+};
+
 struct Facts {
-  std::int64_t active_clients = 0;  // with an operation under way, of all workers
+  ClientCounts clients;  // of all workers
   std::int64_t resident_bytes = 0;
   std::int64_t virtual_bytes = 0;
 };
@@ -62,8 +67,9 @@ void connections(BsonWriter& out, const Context& context, const Facts& facts) {
   out.append("current", current);
   out.append("available", std::max<std::int64_t>(connections_allowed() - current, 0));
   out.append("totalCreated", context.shared.connections_total.load());
-  out.append("active", facts.active_clients);
+  out.append("active", facts.clients.active);
   out.append("threaded", std::int64_t{0});
+  out.append("loadBalanced", facts.clients.load_balanced);
   for (const std::string_view name :
        {"exhaustIsMaster", "exhaustHello", "awaitingTopologyChanges"}) {
     out.append(name, std::int64_t{0});
@@ -305,10 +311,13 @@ constexpr Section sections[] = {
     {"transactions", transactions},
 };
 
-std::int64_t active_clients(const Context& context) {
-  std::int64_t active = 0;
-  for (const Client* client : context.clients) active += client->running != nullptr;
-  return active;
+ClientCounts count_clients(const Context& context) {
+  ClientCounts counts;
+  for (const Client* client : context.clients) {
+    counts.active += client->running != nullptr;
+    counts.load_balanced += client->presence.load_balanced();
+  }
+  return counts;
 }
 
 void append_head(BsonWriter& out, const Context& context) {
@@ -328,10 +337,13 @@ void append_head(BsonWriter& out, const Context& context) {
 }  // namespace
 
 Task<Result<Response>> server_status_command(Context& context, Client&, const Request& request) {
-  auto asking = ask_workers<std::int64_t>(context, active_clients);
-  const std::vector<std::int64_t> active = co_await asking;
+  auto asking = ask_workers<ClientCounts>(context, count_clients);
+  const std::vector<ClientCounts> counted = co_await asking;
   Facts facts;
-  for (const std::int64_t count : active) facts.active_clients += count;
+  for (const ClientCounts& counts : counted) {
+    facts.clients.active += counts.active;
+    facts.clients.load_balanced += counts.load_balanced;
+  }
   read_memory(facts);
   BsonWriter reply;
   append_head(reply, context);

@@ -73,6 +73,9 @@ class Checker {
     if (net.bind_ip_all && reading_.written("net.bindIp")) {
       error("net.bindIpAll", "net.bindIpAll and net.bindIp exclude each other");
     }
+    if (net.load_balancer_port && *net.load_balancer_port != 0 && *net.load_balancer_port == net.port) {
+      error("net.loadBalancerPort", "net.loadBalancerPort and net.port are the same port");
+    }
     const std::vector<std::string> words = split_list(net.bind_ip);
     if (words.size() > bind_addresses_max) {
       error("net.bindIp", fmt::format("net.bindIp has {} addresses; at most {} are possible",

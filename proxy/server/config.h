@@ -24,6 +24,7 @@ struct SystemLimits;
 
 struct NetConfig {
   std::uint16_t port = 27017;         // 0: a free one
+  std::optional<std::uint16_t> load_balancer_port;  // the same; none: no such port
   std::string bind_ip = "127.0.0.1";  // comma-separated; listen_addresses() splits it
   bool bind_ip_all = false;
   bool ipv6 = false;

@@ -87,6 +87,18 @@ constexpr std::array keys = {
          .meaning =
              "The TCP port to listen on. 0 takes a free one, which the line \"spillway ready\" "
              "on standard output names."}),
+    row<Net<&NetConfig::load_balancer_port>>(
+        {.key = "net.loadBalancerPort",
+         .type = integer,
+         .example = "27016",
+         .min = 0,
+         .max = 65'535,
+         .meaning =
+             "A second TCP port on the same addresses, for drivers with loadBalanced=true: a "
+             "connection's cursors and transactions end with it, at once. A load balancer may say "
+             "who the client is by the PROXY protocol, version 1 or 2, and whoever reaches the "
+             "port is believed. 0 takes a free one, which a line \"spillway ready for load "
+             "balancers\" names. Default: no such port."}),
     row<Net<&NetConfig::bind_ip>>(
         {.key = "net.bindIp",
          .type = text,

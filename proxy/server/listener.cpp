@@ -43,39 +43,52 @@ void set_before_connections(int fd, const SocketBuffers& buffers) noexcept {
 }
 }  // namespace
 
-Listener::Listener(Loop& loop, exec::Shared& shared, const std::vector<std::string>& addresses, std::uint16_t port,
-                   int backlog, std::int64_t connections_max, const SocketBuffers& buffers)
-    : loop_(loop), shared_(shared), connections_max_(connections_max), port_(port) {
-  for (const std::string& address : addresses) {
-    const auto endpoint = resolve(loop, address, port_);
-    auto acceptor = std::make_unique<Acceptor>(loop.io().get_executor());
-    error_code ec;
-    acceptor->open(endpoint.protocol(), ec);
-    if (!ec) acceptor->set_option(asio::socket_base::reuse_address(true), ec);
-    if (!ec && endpoint.address().is_v6()) acceptor->set_option(asio::ip::v6_only(true), ec);
-    if (!ec) set_before_connections(acceptor->native_handle(), buffers);
-    if (!ec) acceptor->bind(endpoint, ec);
-    if (!ec) acceptor->listen(backlog, ec);
-    if (!ec) acceptor->non_blocking(true, ec);
-    if (ec) {
-      throw std::runtime_error(fmt::format("cannot listen on {}:{}: {}", address, port_, ec.message()));
-    }
-    port_ = acceptor->local_endpoint().port();  // every further address uses the same
-    acceptors_.push_back(std::move(acceptor));
-    addresses_.push_back(address);
+Listener::Listener(Loop& loop, exec::Shared& shared, const ListenerOptions& options)
+    : loop_(loop),
+      shared_(shared),
+      addresses_(options.addresses),
+      connections_max_(options.connections_max),
+      port_(open_doors(options, options.port, Entrance::clients)) {
+  if (options.load_balancer_port) {
+    load_balancer_port_ =
+        open_doors(options, *options.load_balancer_port, Entrance::load_balancers);
   }
+}
+
+std::uint16_t Listener::open_doors(const ListenerOptions& options, std::uint16_t port,
+                                   Entrance entrance) {
+  for (const std::string& address : options.addresses) {
+    const auto endpoint = resolve(loop_, address, port);
+    auto door = std::make_unique<Door>(Door{Acceptor(loop_.io().get_executor()), entrance});
+    Acceptor& acceptor = door->acceptor;
+    error_code ec;
+    acceptor.open(endpoint.protocol(), ec);
+    if (!ec) acceptor.set_option(asio::socket_base::reuse_address(true), ec);
+    if (!ec && endpoint.address().is_v6()) acceptor.set_option(asio::ip::v6_only(true), ec);
+    if (!ec) set_before_connections(acceptor.native_handle(), options.sockets);
+    if (!ec) acceptor.bind(endpoint, ec);
+    if (!ec) acceptor.listen(options.backlog, ec);
+    if (!ec) acceptor.non_blocking(true, ec);
+    if (ec) {
+      throw std::runtime_error(
+          fmt::format("cannot listen on {}:{}: {}", address, port, ec.message()));
+    }
+    port = acceptor.local_endpoint().port();  // every further address uses the same
+    doors_.push_back(std::move(door));
+  }
+  return port;
 }
 
 void Listener::start(std::vector<Worker*> workers) {
   workers_ = std::move(workers);
-  for (std::size_t i = 0; i < acceptors_.size(); ++i) await_clients(i);
+  for (auto& door : doors_) await_clients(*door);
 }
 
 void Listener::stop() {
   stopped_ = true;
-  for (auto& acceptor : acceptors_) {
+  for (auto& door : doors_) {
     error_code ignored;
-    acceptor->close(ignored);
+    door->acceptor.close(ignored);
   }
 }
 
@@ -85,26 +98,26 @@ Worker& Listener::least_loaded() const {
   });
 }
 
-void Listener::await_clients(std::size_t index) {
-  acceptors_[index]->async_wait(Acceptor::wait_read, [this, index](const error_code& ec) {
+void Listener::await_clients(Door& door) {
+  door.acceptor.async_wait(Acceptor::wait_read, [this, &door](const error_code& ec) {
     if (stopped_) return;
-    const bool more = !ec && accept_clients(*acceptors_[index]);
+    const bool more = !ec && accept_clients(door);
     if (more) {
-      await_clients(index);
+      await_clients(door);
       return;
     }
     // Out of file descriptors, most likely: try again when some may have been closed.
     auto timer = std::make_shared<asio::steady_timer>(loop_.io(), std::chrono::milliseconds(100));
-    timer->async_wait([this, index, timer](const error_code&) {
-      if (!stopped_) await_clients(index);
+    timer->async_wait([this, &door, timer](const error_code&) {
+      if (!stopped_) await_clients(door);
     });
   });
 }
 
 // The descriptor alone crosses threads: a socket object belongs to the loop that it was made for.
-bool Listener::accept_clients(Acceptor& acceptor) {
+bool Listener::accept_clients(Door& door) {
   for (int turn = 0; turn < accepts_per_turn; ++turn) {
-    FileDescriptor client(::accept4(acceptor.native_handle(), nullptr, nullptr,
+    FileDescriptor client(::accept4(door.acceptor.native_handle(), nullptr, nullptr,
                                     SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!client) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
@@ -118,7 +131,7 @@ bool Listener::accept_clients(Acceptor& acceptor) {
       continue;
     }
     shared_.connections_total.fetch_add(1, std::memory_order_relaxed);
-    least_loaded().adopt(std::move(client), next_connection_id_++);
+    least_loaded().adopt(std::move(client), next_connection_id_++, door.entrance);
   }
   return true;
 }

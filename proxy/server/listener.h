@@ -1,8 +1,9 @@
-// Listener: accepts clients on the configured addresses and places each on the worker with the fewest connections.
-// (SO_REUSEPORT's hash would leave a worker idle when there are few clients.)
+// Listener: accepts clients on the configured addresses and places each on the worker with the
+// fewest connections. (SO_REUSEPORT's hash would leave a worker idle when there are few clients.)
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,34 +14,51 @@
 
 namespace spillway::server {
 
+struct ListenerOptions {
+  std::vector<std::string> addresses;
+  std::uint16_t port = 0;  // 0: a free one
+  std::optional<std::uint16_t> load_balancer_port;  // the same; none: no such port
+  int backlog = 0;
+  std::int64_t connections_max = 0;  // over all ports
+  SocketBuffers sockets;
+};
+
 class Listener {
  public:
-  // Binds and listens; clients wait in the backlog until start(). Throws std::runtime_error naming the address that
-  // cannot be listened on. `loop` is the main thread's.
-  Listener(Loop& loop, exec::Shared& shared, const std::vector<std::string>& addresses,
-           std::uint16_t port, int backlog, std::int64_t connections_max,
-           const SocketBuffers& buffers);
+  // Binds and listens; clients wait in the backlog until start(). Throws std::runtime_error naming
+  // the address that cannot be listened on. `loop` is the main thread's.
+  Listener(Loop& loop, exec::Shared& shared, const ListenerOptions& options);
 
   void start(std::vector<Worker*> workers);
   void stop();
-  std::uint16_t port() const noexcept { return port_; }  // the one in use, also when 0 was asked for
+  std::uint16_t port() const noexcept {
+    return port_;
+  }  // the one in use, also when 0 was asked for
+  std::optional<std::uint16_t> load_balancer_port() const noexcept { return load_balancer_port_; }
   const std::vector<std::string>& addresses() const noexcept { return addresses_; }
 
  private:
   using Acceptor = asio::basic_socket_acceptor<asio::ip::tcp, asio::io_context::executor_type>;
-  void await_clients(std::size_t index);
+  struct Door {
+    Acceptor acceptor;
+    Entrance entrance;
+  };
+  // Listens on all addresses with one port, which is returned.
+  std::uint16_t open_doors(const ListenerOptions& options, std::uint16_t port, Entrance entrance);
+  void await_clients(Door& door);
   // Takes the clients that wait. False: it failed, and would again at once.
-  bool accept_clients(Acceptor& acceptor);
+  bool accept_clients(Door& door);
   Worker& least_loaded() const;
 
   Loop& loop_;
   exec::Shared& shared_;
   std::vector<Worker*> workers_;
-  std::vector<std::unique_ptr<Acceptor>> acceptors_;
+  std::vector<std::unique_ptr<Door>> doors_;
   std::vector<std::string> addresses_;
   std::int64_t connections_max_;
   std::int64_t next_connection_id_ = 1;
   std::uint16_t port_ = 0;
+  std::optional<std::uint16_t> load_balancer_port_;
   bool stopped_ = false;
 };
 

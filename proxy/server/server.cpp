@@ -42,17 +42,28 @@ shard::GatewayOptions gateway_options(const Config& config, const catalog::Routi
   return options;
 }
 
+ListenerOptions listener_options(const NetConfig& net, const SocketBuffers& sockets) {
+  ListenerOptions options;
+  options.addresses = listen_addresses(net);
+  options.port = net.port;
+  options.load_balancer_port = net.load_balancer_port;
+  options.backlog = net.listen_backlog;
+  options.connections_max = net.max_incoming_connections;
+  options.sockets = sockets;
+  return options;
+}
+
 void fill_random(void* to, std::size_t bytes) {
   if (::getrandom(to, bytes, 0) != static_cast<ssize_t>(bytes)) {
     throw std::runtime_error("the system gave no random bytes");
   }
 }
 
-void fill_facts(exec::Shared& shared, const ServerOptions& options, std::size_t workers, std::uint16_t port) {
+void fill_facts(exec::Shared& shared, const ServerOptions& options, std::size_t workers, const Listener& listener) {
   exec::ProcessFacts& facts = shared.facts;
   char host[256] = "localhost";
   ::gethostname(host, sizeof host - 1);
-  facts.host_name = fmt::format("{}:{}", host, port);
+  facts.host_name = fmt::format("{}:{}", host, listener.port());
   facts.arguments = options.arguments;
   fill_random(facts.process_id.data(), facts.process_id.size());
   fill_random(facts.cluster_id.data(), facts.cluster_id.size());
@@ -60,7 +71,12 @@ void fill_facts(exec::Shared& shared, const ServerOptions& options, std::size_t 
   facts.start_time = Clock::now();
   facts.workers = workers;
   BsonWriter parsed;
-  parsed.begin_document("net").append("bindIp", options.config.net.bind_ip).append("port", std::int32_t{port}).end();
+  parsed.begin_document("net").append("bindIp", options.config.net.bind_ip);
+  parsed.append("port", std::int32_t{listener.port()});
+  if (const auto port = listener.load_balancer_port()) {
+    parsed.append("loadBalancerPort", std::int32_t{*port});
+  }
+  parsed.end();
   facts.parsed_options = std::move(parsed).finish();
   exec::Parameters& parameters = shared.parameters;
   parameters.cursor_timeout_ms = options.config.parameters.cursor_timeout_ms;
@@ -136,6 +152,9 @@ void print_ready(const Listener& listener) {
   const std::string& address = listener.addresses().front();
   const bool any = address == "0.0.0.0" || address == "::";
   const std::string host = any ? "127.0.0.1" : address.find(':') != std::string::npos ? "[" + address + "]" : address;
+  if (const auto port = listener.load_balancer_port()) {
+    std::printf("spillway ready for load balancers: mongodb://%s:%u/?loadBalanced=true\n", host.c_str(), unsigned{*port});
+  }
   std::printf("spillway ready: mongodb://%s:%u/\n", host.c_str(), unsigned{listener.port()});
   std::fflush(stdout);
 }
@@ -212,9 +231,7 @@ int run_server(ServerOptions options) {
   shared.socket_growth.set_limit(worker_options.socket_buffers.client_growth_bytes_max);
   worker_options.compressors = wire::parse_list(options.config.net.compressors);
   // Before there are workers to end: an address in use is the commonest reason not to start.
-  Listener listener(main_loop, shared, listen_addresses(options.config.net), options.config.net.port,
-                    options.config.net.listen_backlog, options.config.net.max_incoming_connections,
-                    worker_options.socket_buffers);
+  Listener listener(main_loop, shared, listener_options(options.config.net, worker_options.socket_buffers));
   const std::string divided = divide_memory(shared, memory == UINT64_MAX ? 0 : memory, worker_total);
   std::vector<std::unique_ptr<Worker>> workers;
   std::vector<Worker*> worker_list;
@@ -223,7 +240,7 @@ int run_server(ServerOptions options) {
     worker_list.push_back(workers.back().get());
     shared.workers.push_back(&workers.back()->context());
   }
-  fill_facts(shared, options, worker_total, listener.port());
+  fill_facts(shared, options, worker_total, listener);
   start_memory_layer(shared, options.config, memory == UINT64_MAX ? 0 : memory);
   for (auto& worker : workers) worker->start();
   asio::signal_set signals(main_loop.io(), SIGTERM, SIGINT);

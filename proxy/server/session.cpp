@@ -32,13 +32,13 @@ Result<void> check_documents(const wire::OpMsg& message) {
 }  // namespace
 
 Session::Session(SessionEnvironment& environment, std::unique_ptr<Transport> transport,
-                 std::int64_t connection_id)
-    : environment_(environment), transport_(std::move(transport)) {
+                 std::int64_t connection_id, Entrance entrance)
+    : environment_(environment), transport_(std::move(transport)), entrance_(entrance) {
   client_.connection_id = connection_id;
   client_.peer = transport_->peer();
   client_.local = transport_->local();
-  client_.presence.attach(environment_.context.shared.open_clients, client_.peer, connection_id,
-                          false);
+  // Behind a load balancer the address is not known yet.
+  if (!balanced()) attach_presence();
   environment_.context.clients.insert(&client_);
 }
 
@@ -53,8 +53,18 @@ void Session::close(bool drain) {
   }
 }
 
+void Session::attach_presence() {
+  client_.presence.attach(environment_.context.shared.open_clients, client_.peer,
+                          client_.connection_id, balanced());
+}
+
 Task<void> Session::run() {
-  for (;;) {
+  bool go_on = true;
+  if (balanced()) {
+    auto heading = read_proxy_header();
+    go_on = co_await heading;
+  }
+  while (go_on) {
     auto reading = read_message();
     const bool read = co_await reading;
     if (!read) break;
@@ -62,11 +72,14 @@ Task<void> Session::run() {
     metrics.requests.add();
     metrics.bytes_in.add(static_cast<std::uint64_t>(header_.message_length));
     auto handling = handle_message();
-    const bool go_on = co_await handling;
+    const bool handled = co_await handling;
+    go_on = handled && !closing_;
     message_.reset();
-    if (!go_on || closing_) break;
   }
   transport_->close();
+  if (balanced()) {
+    exec::end_with_connection(environment_.context, client_.connection_id, transactions_);
+  }
 }
 
 void Session::notice_absent_client(TimePoint now) {
@@ -122,6 +135,9 @@ Task<bool> Session::handle_op_msg() {
     co_return co_await writing;
   }
   request->interrupt = &client_.interrupt;
+  if (balanced() && request->start_transaction && request->txn_number) {
+    transactions_.note(*context.shared.transactions, *request);
+  }
   if (!request->lsid.empty()) client_.presence.note_session(request->lsid);
   if (is_hello_name(request->name)) {
     auto answering = answer_hello(*request, parsed->has_flag(wire::flags::exhaust_allowed));

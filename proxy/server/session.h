@@ -14,12 +14,14 @@
 #include "allocator/buffer.h"
 #include "proxy/base/transport.h"
 #include "proxy/exec/command_table.h"
+#include "proxy/exec/connection_end.h"
 #include "proxy/exec/context.h"
 #include "proxy/server/socket_buffers.h"
 #include "proxy/wire/compression.h"
 #include "proxy/wire/hello.h"
 #include "proxy/wire/message.h"
 #include "proxy/wire/op_msg.h"
+#include "proxy/wire/proxy_header.h"
 
 namespace spillway::server {
 
@@ -31,10 +33,13 @@ struct SessionEnvironment {
   SocketBuffers socket_buffers;
 };
 
+// Which port a connection came through.
+enum class Entrance : std::uint8_t { clients, load_balancers };
+
 class Session {
  public:
   Session(SessionEnvironment& environment, std::unique_ptr<Transport> transport,
-          std::int64_t connection_id);
+          std::int64_t connection_id, Entrance entrance = Entrance::clients);
   ~Session();
 
   // Serves until the client leaves, breaks the protocol, or close() is called.
@@ -53,6 +58,13 @@ class Session {
     absl::InlinedVector<iovec, 6> pieces;
     std::span<iovec> pieces_span() noexcept { return {pieces.data(), pieces.size()}; }
   };
+
+  bool balanced() const noexcept { return entrance_ == Entrance::load_balancers; }
+  void attach_presence();
+
+  // session_balanced.cpp. What a load balancer says before the client's first byte, if it says
+  // anything. False: the connection is to end.
+  Task<bool> read_proxy_header();
 
   // session_read.cpp. Fills message_ with one whole message, decompressed. False: the connection is
   // to end.
@@ -76,6 +88,7 @@ class Session {
   Task<bool> handle_op_query();
   Task<bool> answer_hello(const exec::Request& request, bool exhaust);
   Result<wire::HelloRequest> take_hello(DocView command, bool exhaust);
+  bool ends_connection(const Error& refused) const noexcept;
   BsonDoc hello_reply(const wire::HelloRequest& hello);
   Task<bool> stream_hello(const wire::HelloRequest& hello, bool exhaust);
   Task<bool> wait_for_topology(std::int64_t seen, TimePoint until, bool& exhaust);
@@ -95,7 +108,9 @@ class Session {
   wire::MessageHeader header_;
   std::optional<wire::Compressor> request_compressor_;
   wire::CompressorList negotiated_;
+  Entrance entrance_;
   bool first_hello_ = true;
+  exec::BegunTransactions transactions_;
   bool checksum_ = false;
   bool closing_ = false;
   bool idle_ = false;

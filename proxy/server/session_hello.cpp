@@ -29,6 +29,11 @@ Result<wire::HelloRequest> Session::take_hello(DocView command, bool exhaust) {
       repeated.has_error()) {
     return repeated.error();
   }
+  if (first_hello_ || !balanced()) {
+    if (auto checked = wire::check_load_balanced(*hello, balanced()); checked.has_error()) {
+      return checked.error();
+    }
+  }
   if (exhaust) {
     if (auto checked = wire::check_exhaust_hello(*hello); checked.has_error())
       return checked.error();
@@ -48,6 +53,11 @@ Result<wire::HelloRequest> Session::take_hello(DocView command, bool exhaust) {
   return hello;
 }
 
+// A driver that does not know of the load balancer would take its connections for interchangeable.
+bool Session::ends_connection(const Error& refused) const noexcept {
+  return balanced() && refused.is(ErrorCode::load_balancer_support_mismatch);
+}
+
 BsonDoc Session::hello_reply(const wire::HelloRequest& hello) {
   exec::Context& context = environment_.context;
   return context.shared.quiescing ? exec::quiesce_reply(context)
@@ -63,6 +73,7 @@ Task<bool> Session::handle_op_query() {
   }
   const DocView command = wire::unwrap_query(parsed->query);
   BsonDoc reply;
+  bool go_on = true;
   if (!parsed->is_command() || !wire::is_hello_command(command)) {
     reply = exec::error_document(Error(
         ErrorCode::unsupported_op_query_command,
@@ -70,6 +81,7 @@ Task<bool> Session::handle_op_query() {
                     command.first().name)));
   } else if (auto hello = take_hello(command, false); hello.has_error()) {
     reply = exec::error_document(hello.error());
+    go_on = !ends_connection(hello.error());
   } else {
     reply = hello_reply(*hello);
   }
@@ -78,7 +90,8 @@ Task<bool> Session::handle_op_query() {
   environment_.context.shared.metrics.bytes_out.add(out.size());
   iovec piece{out.data(), out.size()};
   auto writing = write_all(*transport_, {&piece, 1});
-  co_return co_await writing;
+  const bool written = co_await writing;
+  co_return written&& go_on;
 }
 
 Task<bool> Session::answer_hello(const exec::Request& request, bool exhaust) {
@@ -87,10 +100,12 @@ Task<bool> Session::answer_hello(const exec::Request& request, bool exhaust) {
     auto streaming = stream_hello(*hello, exhaust);
     co_return co_await streaming;
   }
+  const bool go_on = hello.has_value() || !ends_connection(hello.error());
   exec::Response response =
       hello.has_error() ? exec::error_response(hello.error()) : exec::Response(hello_reply(*hello));
   auto writing = write_response(response);
-  co_return co_await writing;
+  const bool written = co_await writing;
+  co_return written&& go_on;
 }
 
 // Awaitable hello: waits for the topology version to change, at most maxAwaitTimeMS; with exhaust,

@@ -36,23 +36,24 @@ void Worker::start() {
   }
 }
 
-void Worker::adopt(FileDescriptor client, std::int64_t connection_id) {
+void Worker::adopt(FileDescriptor client, std::int64_t connection_id, Entrance entrance) {
   connections_.fetch_add(1, std::memory_order_relaxed);
-  loop_.post([this, client = std::move(client), connection_id]() mutable {
+  loop_.post([this, client = std::move(client), connection_id, entrance]() mutable {
     connections_.fetch_sub(1, std::memory_order_relaxed);  // serve() counts it from now on
     auto transport = adopt_tcp_transport(loop_, std::move(client), options_.socket_buffers.client_socket());
-    if (transport) serve(std::move(transport), connection_id);
+    if (transport) serve(std::move(transport), connection_id, entrance);
   });
 }
 
-void Worker::serve(std::unique_ptr<Transport> transport, std::int64_t connection_id) {
+void Worker::serve(std::unique_ptr<Transport> transport, std::int64_t connection_id, Entrance entrance) {
   if (stopping_) {
     transport->close();
     return;
   }
   connections_.fetch_add(1, std::memory_order_relaxed);
   shared_.connections_current.fetch_add(1, std::memory_order_relaxed);
-  auto session = std::make_unique<Session>(environment_, std::move(transport), connection_id);
+  auto session =
+      std::make_unique<Session>(environment_, std::move(transport), connection_id, entrance);
   sessions_.insert(session.get());
   loop_.spawn(run_session(std::move(session)));
 }

@@ -33,9 +33,10 @@ class Worker {
   // Starts housekeeping; with a thread of its own unless the drive is manual.
   void start();
   // Any thread: serves this client from now on.
-  void adopt(FileDescriptor socket, std::int64_t connection_id);
+  void adopt(FileDescriptor socket, std::int64_t connection_id, Entrance entrance);
   // The worker's thread.
-  void serve(std::unique_ptr<Transport> transport, std::int64_t connection_id);
+  void serve(std::unique_ptr<Transport> transport, std::int64_t connection_id,
+             Entrance entrance = Entrance::clients);
 
   // The worker's thread: asks sessions to end. `drain`: after the request under way.
   void close_sessions(bool drain);

@@ -223,6 +223,16 @@ Result<void> check_metadata_not_repeated(const HelloRequest& request, bool first
   return {};
 }
 
+Result<void> check_load_balanced(const HelloRequest& request, bool through_balancer) {
+  if (request.load_balanced == through_balancer) return {};
+  return Error(ErrorCode::load_balancer_support_mismatch,
+               through_balancer
+                   ? "The server is being accessed through a load balancer, but this driver does "
+                     "not have load balancing enabled (loadBalanced=true)"
+                   : "The driver expects a load balancer, but this port is not the one for load "
+                     "balancers (net.loadBalancerPort)");
+}
+
 Result<bool> hello_waits(const HelloRequest& request, TopologyVersion current) {
   if (!request.topology_version) {
     return false;

@@ -42,6 +42,10 @@ Result<void> check_client_metadata(DocView client);
 // 186 when `client` comes again after the connection's first hello.
 Result<void> check_metadata_not_repeated(const HelloRequest& request, bool first_hello);
 
+// LoadBalancerSupportMismatch(354): a connection's first hello must say loadBalanced exactly if it came through the
+// port for load balancers. (mongos behaviour reference, section 1.9)
+Result<void> check_load_balanced(const HelloRequest& request, bool through_balancer);
+
 // Must the answer wait for a change (up to maxAwaitTimeMS)? Compares with this process's version;
 // 51761 when the client's counter is ahead of it.
 Result<bool> hello_waits(const HelloRequest& request, TopologyVersion current);

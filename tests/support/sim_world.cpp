@@ -87,10 +87,21 @@ void SimWorld::set_faults(const FaultOptions& faults) {
   for (const auto& network : networks_) network->set_faults(faults);
 }
 
-std::unique_ptr<Transport> SimWorld::dial(std::size_t worker) {
+std::unique_ptr<Transport> SimWorld::dial(std::size_t worker, server::Entrance entrance) {
   auto [near, far] = networks_[worker]->pair();
-  workers_[worker]->serve(std::move(far), next_connection_++);
+  workers_[worker]->serve(std::move(far), next_connection_++, entrance);
   return std::move(near);
+}
+
+std::unique_ptr<SimClient> SimWorld::balanced_client(std::string header, std::size_t worker) {
+  return std::make_unique<SimClient>([this, header = std::move(header), worker] {
+    auto transport = dial(worker, server::Entrance::load_balancers);
+    if (!header.empty()) {
+      const iovec piece{const_cast<char*>(header.data()), header.size()};
+      SPILLWAY_CHECK(transport->try_write({&piece, 1}).bytes == header.size());
+    }
+    return transport;
+  });
 }
 
 std::unique_ptr<SimClient> SimWorld::client(std::size_t worker) {

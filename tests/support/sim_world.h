@@ -61,6 +61,8 @@ class SimWorld {
 
   // `worker`: the one that the client's connections land on.
   std::unique_ptr<SimClient> client(std::size_t worker = 0);
+  // Through the port for load balancers, with these bytes before the client's own.
+  std::unique_ptr<SimClient> balanced_client(std::string header, std::size_t worker = 0);
   SimShard& shard(std::size_t index) { return *shards_[index]; }
   std::size_t shard_count() const noexcept { return shards_.size(); }
   exec::Shared& shared() noexcept { return *shared_; }
@@ -103,7 +105,8 @@ class SimWorld {
   }
   std::size_t poll();
   std::optional<TimePoint> next_timer() const;
-  std::unique_ptr<Transport> dial(std::size_t worker);
+  std::unique_ptr<Transport> dial(std::size_t worker,
+                                  server::Entrance entrance = server::Entrance::clients);
 
   SimLog log_;
   std::unique_ptr<exec::Shared> shared_;

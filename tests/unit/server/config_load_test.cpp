@@ -57,6 +57,7 @@ TEST_CASE("a_mongos_conf_with_our_keys_is_read") {
   const LoadResult result = load(R"(
 net:
   port: 0
+  loadBalancerPort: 27016
   bindIp: "localhost,::1 , 10.0.0.1"
   ipv6: true
   maxIncomingConnections: 100
@@ -85,6 +86,7 @@ setParameter:
   check_messages(result.warnings, {});
   Config expected;
   expected.net = {.port = 0,
+                  .load_balancer_port = 27016,
                   .bind_ip = "localhost,::1 , 10.0.0.1",
                   .bind_ip_all = false,
                   .ipv6 = true,
@@ -165,6 +167,10 @@ TEST_CASE("bad_files_say_what_is_wrong_and_where") {
       {"net: {bindIpAll: true}\n", {"f.yaml:1: 0.0.0.0 is not a loopback address"}},
       {"net: {bindIpAll: true, bindIp: 127.0.0.1}\nsecurity: {authorization: disabled}\n",
        {"f.yaml:1: net.bindIpAll and net.bindIp exclude each other"}},
+      {"net: {port: 27016, loadBalancerPort: 27016}\n",
+       {"f.yaml:1: net.loadBalancerPort and net.port are the same port"}},
+      {"net: {loadBalancerPort: 65536}\n",
+       {"f.yaml:1: net.loadBalancerPort must be an integer from 0 to 65535, not \"65536\""}},
       {"net: {bindIp: '::1'}\n", {"f.yaml:1: net.bindIp: ::1 needs net.ipv6: true"}},
       {"net: {bindIp: '127.0.0.1,'}\n", {"f.yaml:1: net.bindIp has an empty address"}},
       {"net: {bindIp: '127.0.0.1:27017'}\nsecurity: {authorization: disabled}\n",

@@ -12,7 +12,12 @@ namespace {
 std::uint32_t promised_by_a_listener(const SocketBuffers& buffers) {
   Loop loop;
   exec::Shared shared(0);
-  Listener listener(loop, shared, {"127.0.0.1"}, 0, 16, 16, buffers);
+  ListenerOptions options;
+  options.addresses = {"127.0.0.1"};
+  options.backlog = 16;
+  options.connections_max = 16;
+  options.sockets = buffers;
+  Listener listener(loop, shared, options);
   TcpSocket client(loop.io().get_executor());
   client.connect({asio::ip::address_v4::loopback(), listener.port()});
   const auto promised = promised_bytes(client.native_handle());

@@ -73,6 +73,15 @@ TEST_CASE("a_bare_is_master_has_none_of_them") {
   CHECK(code_of(check_exhaust_hello(*hello)) == 51763);
 }
 
+TEST_CASE("load_balanced_must_be_said_where_it_is_true") {
+  for (const bool said : {false, true}) {
+    HelloRequest hello;
+    hello.load_balanced = said;
+    CHECK(code_of(check_load_balanced(hello, true)) == (said ? 0 : 354));
+    CHECK(code_of(check_load_balanced(hello, false)) == (said ? 354 : 0));
+  }
+}
+
 TEST_CASE("client_metadata_must_name_driver_and_system") {
   CHECK(code_of_hello(with_client(client_with(""))) == 0);
   CHECK(code_of_hello(with_client("{}")) == 183);

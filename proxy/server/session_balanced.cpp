@@ -1,0 +1,58 @@
+// How a session through a load balancer begins: the PROXY protocol's header, if there is one, tells
+// who the client is.
+#include <algorithm>
+#include <chrono>
+
+#include "proxy/base/log.h"
+#include "proxy/server/session.h"
+
+namespace spillway::server {
+
+namespace {
+
+// From the connection's start to the end of the header, or to the client's first byte: a driver
+// sends hello at once.
+constexpr auto header_patience = std::chrono::seconds(30);
+
+}  // namespace
+
+Task<bool> Session::read_proxy_header() {
+  const TimePoint deadline = Clock::now() + header_patience;
+  wire::ProxyHeader header;
+  while (header.kind == wire::ProxyHeader::Kind::more) {
+    idle_ = true;
+    ReadyWait readable(*transport_, Transport::Direction::read, deadline);
+    const bool ready = co_await readable;
+    idle_ = false;
+    if (readable.timed_out()) {
+      log::info(
+          "connection {} from {} closed: it said nothing, or only part of a PROXY header, for {} s",
+          client_.connection_id, client_.peer, header_patience.count());
+    }
+    if (!ready || closing_) co_return false;
+    const Bytes ahead =
+        pipelined_.bytes();  // less than the longest header: it fits into the scratch
+    const MutableBytes scratch = environment_.scratch;
+    std::copy(ahead.begin(), ahead.end(), scratch.begin());
+    const IoResult got = transport_->try_read(scratch.subspan(ahead.size()));
+    if (got.would_block()) continue;
+    if (!got.ok()) co_return false;
+    const Bytes have = scratch.first(ahead.size() + got.bytes);
+    header = wire::read_proxy_header(have);
+    pipelined_.reset();
+    if (!keep_for_later(have.subspan(header.bytes))) co_return false;
+  }
+  if (header.kind == wire::ProxyHeader::Kind::bad) {
+    log::info("connection {} from {} closed: it begins like a PROXY header, but {}",
+              client_.connection_id, client_.peer, header.why);
+    co_return false;
+  }
+  if (!header.source.empty()) {
+    client_.peer = std::move(header.source);
+    client_.local = std::move(header.destination);
+  }
+  attach_presence();
+  co_return true;
+}
+
+}  // namespace spillway::server
