@@ -53,6 +53,8 @@ enum class ErrorCode : std::int32_t {
   conflicting_operation_in_progress = 117,
   namespace_not_sharded = 118,
   failed_to_satisfy_read_preference = 133,
+  invalid_ssl_configuration = 140,
+  ssl_handshake_failed = 141,
   cursor_in_use = 143,
   exceeded_memory_limit = 146,
   max_staleness_out_of_range = 160,

@@ -9,7 +9,7 @@ spillway_packages=(
   libsnappy-dev zlib1g-dev libpcre2-dev
   # tests and benches
   catch2 libbenchmark-dev haproxy clang libclang-rt-14-dev
-  python3 python3-venv ca-certificates procps
+  python3 python3-venv ca-certificates openssl procps
 )
 
 # The directory's Go is new enough for FerretDB (1.22): true or false.

@@ -2,6 +2,8 @@
 
 namespace spillway {
 
+Task<Result<void>> Transport::establish(TimePoint) { co_return Result<void>(); }
+
 std::span<iovec> advance_pieces(std::span<iovec> pieces, std::size_t bytes) noexcept {
   while (!pieces.empty() && bytes >= pieces.front().iov_len) {
     bytes -= pieces.front().iov_len;

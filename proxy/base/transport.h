@@ -13,7 +13,9 @@
 #include <string>
 
 #include "cursor/bson_view.h"
+#include "cursor/error.h"
 #include "proxy/base/loop.h"
+#include "proxy/base/task.h"
 
 namespace spillway {
 
@@ -46,6 +48,9 @@ class Transport {
 
   virtual ~Transport() = default;
   virtual Loop& loop() noexcept = 0;
+  // Before the first read or write: what must be agreed with the peer first, as TLS must. Nothing for most.
+  // SSLHandshakeFailed(141), NetworkTimeout(89).
+  virtual Task<Result<void>> establish(TimePoint deadline);
   virtual IoResult try_read(MutableBytes into) = 0;
   // May move fewer bytes than given. At most 64 pieces are looked at.
   virtual IoResult try_write(std::span<const iovec> pieces) = 0;

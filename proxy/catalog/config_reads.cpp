@@ -30,32 +30,6 @@ void append_derived_object_id(BsonWriter& out, std::string_view name, std::strin
   out.append_object_id(name, id);
 }
 
-// "<set>/<host:port>,…" or "<host:port>,…" of a mongodb:// URI, as config.shards shows hosts.
-std::string host_of_uri(std::string_view uri) {
-  const std::size_t scheme = uri.find("://");
-  if (scheme != std::string_view::npos) uri.remove_prefix(scheme + 3);
-  const std::size_t slash = uri.find_first_of("/?");
-  std::string_view hosts = uri.substr(0, slash);
-  if (const auto at = hosts.rfind('@'); at != std::string_view::npos) hosts.remove_prefix(at + 1);
-  std::string out;
-  const std::size_t query = uri.find('?');
-  std::string_view options = query == std::string_view::npos ? "" : uri.substr(query + 1);
-  while (!options.empty()) {
-    const std::string_view option = options.substr(0, options.find('&'));
-    options.remove_prefix(std::min(options.size(), option.size() + 1));
-    constexpr std::string_view set = "replicaSet=";
-    if (option.starts_with(set)) out = std::string(option.substr(set.size())) + "/";
-  }
-  while (!hosts.empty()) {
-    const std::string_view host = hosts.substr(0, hosts.find(','));
-    hosts.remove_prefix(std::min(hosts.size(), host.size() + 1));
-    if (!out.empty() && out.back() != '/') out += ',';
-    out += host;
-    if (host.substr(host.rfind(']') + 1).find(':') == std::string_view::npos) out += ":27017";
-  }
-  return out;
-}
-
 bool visit_shards(const RoutingSnapshot& snapshot, Visit visit) {
   for (const Shard& shard : snapshot.shards()) {
     BsonWriter out;
@@ -242,6 +216,31 @@ std::array<std::uint8_t, 12> derived_cluster_id(const RoutingSnapshot& snapshot)
   store_le(id.data(), hash);
   store_le(id.data() + 8, static_cast<std::uint32_t>(stable_hash64("cluster", hash)));
   return id;
+}
+
+std::string host_of_uri(std::string_view uri) {
+  const std::size_t scheme = uri.find("://");
+  if (scheme != std::string_view::npos) uri.remove_prefix(scheme + 3);
+  const std::size_t slash = uri.find_first_of("/?");
+  std::string_view hosts = uri.substr(0, slash);
+  if (const auto at = hosts.rfind('@'); at != std::string_view::npos) hosts.remove_prefix(at + 1);
+  std::string out;
+  const std::size_t query = uri.find('?');
+  std::string_view options = query == std::string_view::npos ? "" : uri.substr(query + 1);
+  while (!options.empty()) {
+    const std::string_view option = options.substr(0, options.find('&'));
+    options.remove_prefix(std::min(options.size(), option.size() + 1));
+    constexpr std::string_view set = "replicaSet=";
+    if (option.starts_with(set)) out = std::string(option.substr(set.size())) + "/";
+  }
+  while (!hosts.empty()) {
+    const std::string_view host = hosts.substr(0, hosts.find(','));
+    hosts.remove_prefix(std::min(hosts.size(), host.size() + 1));
+    if (!out.empty() && out.back() != '/') out += ',';
+    out += host;
+    if (host.substr(host.rfind(']') + 1).find(':') == std::string_view::npos) out += ":27017";
+  }
+  return out;
 }
 
 }  // namespace spillway::catalog

@@ -273,7 +273,9 @@ class Loader {
 
   void check_uri(const YAML::Node& node, const Shard& shard) {
     constexpr std::string_view scheme = "mongodb://";
-    const std::string what = "uri '" + shard.uri + "' of shard '" + shard.name + "'";
+    // Its options may hold secrets.
+    const std::string what =
+        "uri '" + shard.uri.substr(0, shard.uri.find('?')) + "' of shard '" + shard.name + "'";
     if (shard.uri.starts_with("mongodb+srv://")) {
       fail(node, what + ": mongodb+srv is not supported, name the hosts: mongodb://host:port");
     }

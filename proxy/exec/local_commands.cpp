@@ -7,6 +7,7 @@
 #include <boost/version.hpp>
 
 #include "proxy/base/log.h"
+#include "proxy/catalog/config_reads.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/hello.h"
 #include "proxy/exec/local_parameters.h"
@@ -124,10 +125,16 @@ Answer list_commands(Context&, Client&, const Request&) {
   co_return finish(std::move(reply));
 }
 
+// --set may have carried a key's password, or a connection string with one.
+std::string without_secret(const std::string& argument) {
+  if (argument.find("assword") == std::string::npos) return argument;
+  return argument.substr(0, argument.find('=') + 1) + "<hidden>";
+}
+
 Answer get_cmd_line_opts(Context& context, Client&, const Request&) {
   BsonWriter reply;
   reply.begin_array("argv");
-  for (const std::string& argument : context.shared.facts.arguments) reply.append_item(std::string_view(argument));
+  for (const std::string& argument : context.shared.facts.arguments) reply.append_item(std::string_view(without_secret(argument)));
   reply.end();
   reply.append("parsed", context.shared.facts.parsed_options);
   co_return finish(std::move(reply));
@@ -238,8 +245,9 @@ Answer flush_router_config(Context&, Client&, const Request&) {
 Answer get_shard_map(Context& context, Client&, const Request&) {
   BsonWriter map, hosts, strings;
   for (const catalog::Shard& shard : context.routing().shards()) {
-    map.append(shard.name, shard.uri);
-    strings.append(shard.uri, shard.name);
+    const std::string host = catalog::host_of_uri(shard.uri);
+    map.append(shard.name, std::string_view(host));
+    strings.append(host, std::string_view(shard.name));
   }
   for (const shard::ShardState& shard : context.gateway.states()) {
     for (const shard::HostState& host : shard.hosts) hosts.append(host.address.text(), shard.name);

@@ -18,6 +18,7 @@
 #include "proxy/server/config_yaml.h"
 #include "proxy/server/system_limits.h"
 #include "proxy/server/words.h"
+#include "proxy/server/tls_config.h"
 #include "proxy/shard/connection_string.h"
 #include "proxy/wire/compression.h"
 
@@ -55,6 +56,7 @@ class Checker {
     check_exposure();
     check_compressors("net.compression.compressors", config_.net.compressors);
     check_compressors("net.shardCompression", config_.net.shard_compression);
+    for (const TlsConfigError& wrong : check_tls(config_.net.tls)) error(wrong.key, wrong.message);
     check_log();
     check_process();
     check_pools();
@@ -167,6 +169,9 @@ class Checker {
 Result<std::vector<std::string>> check_shard_uri(const std::string& uri) {
   const auto parsed = shard::parse_connection_string(uri);
   if (!parsed) return parsed.error();
+  if (parsed->tls) {
+    if (const auto made = TlsContext::make_client(*parsed->tls); made.has_error()) return made.error();
+  }
   std::vector<std::string> warnings;
   for (const std::string& option : parsed->ignored_options) {
     warnings.push_back(fmt::format("the option {} has no effect here", option));

@@ -22,6 +22,22 @@ namespace spillway::server {
 
 struct SystemLimits;
 
+enum class TlsMode : std::uint8_t { disabled, allow, prefer, require };
+
+// net.tls: towards clients. Shards have theirs in their connection strings.
+struct TlsConfig {
+  TlsMode mode = TlsMode::disabled;
+  std::string certificate_key_file;
+  std::string certificate_key_password;
+  std::string ca_file;
+  std::string crl_file;
+  bool allow_connections_without_certificates = false;
+  bool allow_invalid_certificates = false;
+  std::string disabled_protocols = "TLS1_0,TLS1_1";
+
+  bool operator==(const TlsConfig&) const = default;
+};
+
 struct NetConfig {
   std::uint16_t port = 27017;         // 0: a free one
   std::optional<std::uint16_t> load_balancer_port;  // the same; none: no such port
@@ -33,6 +49,7 @@ struct NetConfig {
   // Names separated by commas, checked; "disabled": none.
   std::string compressors = "snappy,zstd,zlib";
   std::string shard_compression = "disabled";
+  TlsConfig tls;
 
   bool operator==(const NetConfig&) const = default;
 };

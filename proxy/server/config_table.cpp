@@ -59,6 +59,8 @@ constexpr KeySpec row(KeySpec spec) {
 template <auto Member>
 using Net = Field<&Config::net, Member>;
 template <auto Member>
+using Tls = Field<&Config::net, &NetConfig::tls, Member>;
+template <auto Member>
 using Log = Field<&Config::system_log, Member>;
 template <auto Member>
 using Process = Field<&Config::process, Member>;
@@ -118,6 +120,57 @@ constexpr std::array keys = {
          .preset = "false",
          .meaning =
              "Allow IPv6 addresses in net.bindIp; `*` and net.bindIpAll then mean both kinds."}),
+    row<Tls<&TlsConfig::mode>>(
+        {.key = "net.tls.mode",
+         .type = choice,
+         .preset = "disabled",
+         .range = "disabled | allowTLS | preferTLS | requireTLS",
+         .meaning = "TLS towards clients. requireTLS serves no client without it; allowTLS and "
+                    "preferTLS serve both kinds. Shards are spoken to as their connection strings "
+                    "say (tls=true, tlsCAFile, tlsCertificateKeyFile, …)."}),
+    row<Tls<&TlsConfig::certificate_key_file>>(
+        {.key = "net.tls.certificateKeyFile",
+         .type = text,
+         .example = "/etc/spillway/server.pem",
+         .range = "a PEM file",
+         .meaning = "The certificate shown to clients, those that vouch for it, and its private "
+                    "key. Needed unless net.tls.mode is disabled."}),
+    row<Tls<&TlsConfig::certificate_key_password>>(
+        {.key = "net.tls.certificateKeyFilePassword",
+         .type = text,
+         .example = "secret",
+         .range = "a password",
+         .meaning = "Of the private key in net.tls.certificateKeyFile, if it is encrypted."}),
+    row<Tls<&TlsConfig::ca_file>>(
+        {.key = "net.tls.CAFile",
+         .type = text,
+         .example = "/etc/spillway/ca.pem",
+         .range = "a PEM file",
+         .meaning = "Who vouches for clients' certificates. With it clients need one, without it "
+                    "none is asked for."}),
+    row<Tls<&TlsConfig::crl_file>>(
+        {.key = "net.tls.CRLFile",
+         .type = text,
+         .example = "/etc/spillway/crl.pem",
+         .range = "a PEM file",
+         .meaning = "Certificates of clients that were revoked."}),
+    row<Tls<&TlsConfig::allow_connections_without_certificates>>(
+        {.key = "net.tls.allowConnectionsWithoutCertificates",
+         .type = boolean,
+         .preset = "false",
+         .meaning = "With net.tls.CAFile: clients may come without a certificate; one that they "
+                    "show must be valid all the same."}),
+    row<Tls<&TlsConfig::allow_invalid_certificates>>(
+        {.key = "net.tls.allowInvalidCertificates",
+         .type = boolean,
+         .preset = "false",
+         .meaning = "Clients' certificates are not checked."}),
+    row<Tls<&TlsConfig::disabled_protocols>>(
+        {.key = "net.tls.disabledProtocols",
+         .type = text,
+         .preset = "TLS1_0,TLS1_1",
+         .range = "of TLS1_0, TLS1_1, TLS1_2, TLS1_3, separated by commas",
+         .meaning = "TLS versions not to speak. The first two are never spoken."}),
     row<Net<&NetConfig::max_incoming_connections>>(
         {.key = "net.maxIncomingConnections",
          .type = integer,

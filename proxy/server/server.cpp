@@ -19,6 +19,7 @@
 #include "proxy/server/guards.h"
 #include "proxy/server/pressure_monitor.h"
 #include "proxy/server/system_limits.h"
+#include "proxy/server/tls_config.h"
 
 namespace spillway::server {
 
@@ -229,6 +230,10 @@ int run_server(ServerOptions options) {
   worker_options.gateway = gateway_options(options.config, *options.routing);
   worker_options.socket_buffers = socket_buffers(memory == UINT64_MAX ? 0 : memory);
   shared.socket_growth.set_limit(worker_options.socket_buffers.client_growth_bytes_max);
+  worker_options.tls = make_server_tls(options.config.net.tls).value();
+  worker_options.plain_text = options.config.net.tls.mode == TlsMode::require
+                                  ? PlainText::refused
+                                  : PlainText::allowed;
   worker_options.compressors = wire::parse_list(options.config.net.compressors);
   // Before there are workers to end: an address in use is the commonest reason not to start.
   Listener listener(main_loop, shared, listener_options(options.config.net, worker_options.socket_buffers));

@@ -10,6 +10,7 @@ namespace spillway::server {
 
 namespace {
 
+constexpr Duration handshake_patience = std::chrono::seconds(30);
 // Shorter operations are not worth a look at their client's socket.
 constexpr Duration absence_noticed_after = std::chrono::milliseconds(250);
 
@@ -58,12 +59,30 @@ void Session::attach_presence() {
                           client_.connection_id, balanced());
 }
 
-Task<void> Session::run() {
-  bool go_on = true;
+// What a load balancer says of its client comes first, in plain text.
+Task<bool> Session::begin() {
   if (balanced()) {
     auto heading = read_proxy_header();
-    go_on = co_await heading;
+    const bool read = co_await heading;
+    if (!read) co_return false;
   }
+  if (!environment_.tls) co_return true;
+  transport_ = make_tls_server(std::move(transport_), environment_.tls, environment_.plain_text,
+                               pipelined_.bytes());
+  pipelined_.reset();
+  idle_ = true;
+  auto establishing = transport_->establish(Clock::now() + handshake_patience);
+  const Result<void> established = co_await establishing;
+  idle_ = false;
+  if (!established.has_error()) co_return !closing_;
+  log::info("connection {} from {} closed: TLS handshake: {}", client_.connection_id, client_.peer,
+            established.error().message);
+  co_return false;
+}
+
+Task<void> Session::run() {
+  auto beginning = begin();
+  bool go_on = co_await beginning;
   while (go_on) {
     auto reading = read_message();
     const bool read = co_await reading;

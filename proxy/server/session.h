@@ -12,6 +12,7 @@
 #include <string>
 
 #include "allocator/buffer.h"
+#include "proxy/base/tls_transport.h"
 #include "proxy/base/transport.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/connection_end.h"
@@ -31,6 +32,8 @@ struct SessionEnvironment {
   MutableBytes scratch;  // for first reads; content is lost at the next suspension
   std::span<const wire::Compressor> compressors;  // enabled towards clients
   SocketBuffers socket_buffers;
+  TlsContext::Ptr tls;  // towards clients; null: none
+  PlainText plain_text = PlainText::allowed;
 };
 
 // Which port a connection came through.
@@ -80,6 +83,7 @@ class Session {
   Task<Admission> decompress();
 
   // session.cpp
+  Task<bool> begin();
   Task<bool> handle_message();
   Task<bool> handle_op_msg();
   Task<bool> handle_unknown();

@@ -25,7 +25,7 @@ Worker::Worker(std::size_t index, exec::Shared& shared, const WorkerOptions& opt
       gateway_(shard::make_gateway(loop_, *network_, shared.reply_memory, shared.link_memory, options_.gateway)),
       context_{loop_, pump_, *gateway_, shared, index, {}},
       scratch_(std::make_unique<std::uint8_t[]>(scratch_bytes)),
-      environment_{context_, {scratch_.get(), scratch_bytes}, options_.compressors, options_.socket_buffers} {}
+      environment_{context_, {scratch_.get(), scratch_bytes}, options_.compressors, options_.socket_buffers, options_.tls, options_.plain_text} {}
 
 Worker::~Worker() = default;
 

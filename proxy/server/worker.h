@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "proxy/base/file_descriptor.h"
 #include "proxy/base/tcp_transport.h"
+#include "proxy/base/tls_transport.h"
 #include "proxy/exec/context.h"
 #include "proxy/exec/cursor_keeper.h"
 #include "proxy/server/session.h"
@@ -21,6 +22,8 @@ struct WorkerOptions {
   shard::GatewayOptions gateway;
   std::vector<wire::Compressor> compressors;
   SocketBuffers socket_buffers;
+  TlsContext::Ptr tls;  // towards clients; null: none
+  PlainText plain_text = PlainText::allowed;
 };
 
 class Worker {

@@ -51,9 +51,19 @@ class Complaints {
 
 // Those of libmongoc's options that have no effect here.
 std::vector<std::string> ignored_options(const mongoc_uri_t* uri) {
-  constexpr std::array<std::string_view, 5> used = {"replicaset", "directconnection",
-                                                    "connecttimeoutms", "readpreference",
-                                                    "maxstalenessseconds"};
+  constexpr std::array<std::string_view, 13> used = {"replicaset",
+                                                     "directconnection",
+                                                     "connecttimeoutms",
+                                                     "readpreference",
+                                                     "maxstalenessseconds",
+                                                     "tls",
+                                                     "ssl",
+                                                     "tlscafile",
+                                                     "tlscertificatekeyfile",
+                                                     "tlscertificatekeyfilepassword",
+                                                     "tlsinsecure",
+                                                     "tlsallowinvalidcertificates",
+                                                     "tlsallowinvalidhostnames"};
   std::vector<std::string> names;
   bson_iter_t option;
   if (!bson_iter_init(&option, mongoc_uri_get_options(uri))) return names;
@@ -70,7 +80,6 @@ Error unsupported(std::string_view what) {
 }
 
 std::optional<Error> refuse_unsupported(const mongoc_uri_t* uri) {
-  if (mongoc_uri_get_tls(uri)) return unsupported("TLS");
   if (mongoc_uri_get_username(uri) != nullptr || mongoc_uri_get_auth_mechanism(uri) != nullptr) {
     return unsupported("Authentication");
   }
@@ -78,6 +87,23 @@ std::optional<Error> refuse_unsupported(const mongoc_uri_t* uri) {
     return unsupported("loadBalanced");
   }
   return std::nullopt;
+}
+
+std::string text_option(const mongoc_uri_t* uri, const char* name) {
+  return mongoc_uri_get_option_as_utf8(uri, name, "");
+}
+
+std::optional<TlsClientSettings> tls_of(const mongoc_uri_t* uri) {
+  if (!mongoc_uri_get_tls(uri)) return std::nullopt;
+  const auto flag = [&](const char* name) { return mongoc_uri_get_option_as_bool(uri, name, false); };
+  TlsClientSettings settings;
+  settings.files.certificate_key = text_option(uri, MONGOC_URI_TLSCERTIFICATEKEYFILE);
+  settings.files.key_password = text_option(uri, MONGOC_URI_TLSCERTIFICATEKEYFILEPASSWORD);
+  settings.files.ca = text_option(uri, MONGOC_URI_TLSCAFILE);
+  const bool insecure = flag(MONGOC_URI_TLSINSECURE);
+  settings.invalid_certificates = insecure || flag(MONGOC_URI_TLSALLOWINVALIDCERTIFICATES);
+  settings.invalid_hostnames = insecure || flag(MONGOC_URI_TLSALLOWINVALIDHOSTNAMES);
+  return settings;
 }
 
 Result<ReadPreference> read_preference_of(const mongoc_uri_t* uri) {
@@ -179,6 +205,7 @@ Result<ConnectionString> parse_connection_string(const std::string& uri) {
     return Error(ErrorCode::failed_to_parse, "Invalid connection string: it names no host");
   }
   if (const char* name = mongoc_uri_get_replica_set(parsed.get())) result.set_name = name;
+  result.tls = tls_of(parsed.get());
   result.direct = mongoc_uri_get_option_as_bool(parsed.get(), MONGOC_URI_DIRECTCONNECTION, false);
   if (result.hosts.size() > 1 && result.set_name.empty()) {
     return Error(ErrorCode::failed_to_parse,

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "proxy/base/tls_context.h"
 #include "proxy/shard/gateway.h"
 
 namespace spillway::shard {
@@ -15,14 +16,15 @@ struct ConnectionString {
   std::string set_name;            // replicaSet; empty: not given
   bool direct = false;             // directConnection=true: this host and no other
   std::optional<std::int64_t> connect_timeout_ms;
+  std::optional<TlsClientSettings> tls;  // tls=true and its options
   ReadPreference read_preference;  // primary unless the string says otherwise
   // Options that a driver knows and that mean nothing here, as written; for a warning.
   std::vector<std::string> ignored_options;
 };
 
 // Errors, all FailedToParse(9) or CommandNotSupported(115) with the reason: not a mongodb://
-// string, no host, several hosts without replicaSet, mongodb+srv, Unix sockets, TLS, credentials,
-// an option that no driver knows.
+// string, no host, several hosts without replicaSet, mongodb+srv, Unix sockets, credentials, an
+// option that no driver knows.
 // For start-up: any thread.
 Result<ConnectionString> parse_connection_string(const std::string& uri);
 

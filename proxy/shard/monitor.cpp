@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "proxy/shard/connect.h"
+
 namespace spillway::shard {
 
 namespace {
@@ -105,12 +107,11 @@ Task<Result<Monitor::Answer>> Monitor::connect() {
   const std::int64_t attempt_ms = down_
                                       ? std::min(reconnect_attempt_ms, settings_.connect_timeout_ms)
                                       : settings_.connect_timeout_ms;
-  auto connecting = settings_.network.connect(address_.host, address_.port,
-                                              start + std::chrono::milliseconds(attempt_ms));
+  auto connecting = shard::connect(settings_, address_, start + std::chrono::milliseconds(attempt_ms));
   auto connected = co_await connecting;
   if (connected.has_error()) co_return connected.error();
   if (stopped_) co_return Error(ErrorCode::host_unreachable, "its monitor has ended");
-  connection_ = std::make_unique<Connection>(*std::move(connected), address_);
+  connection_ = *std::move(connected);
   // Without compressors: a hello is small, and compressed ones are not allowed.
   const Introduction introduction{settings_.introduction.application_name, {}};
   const TimePoint connected_at = Clock::now();

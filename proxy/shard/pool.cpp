@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "allocator/limits.h"
+#include "proxy/shard/connect.h"
 
 namespace spillway::shard {
 
@@ -167,12 +168,12 @@ Task<void> Pool::open_one() {
   const TimePoint deadline = Clock::now() + std::chrono::milliseconds(settings_.connect_timeout_ms);
   std::optional<Error> failed;
   std::unique_ptr<Connection> connection;
-  auto connecting = settings_.network.connect(address_.host, address_.port, deadline);
+  auto connecting = connect(settings_, address_, deadline);
   auto connected = co_await connecting;
   if (connected.has_error()) {
     failed = connected.error();
   } else {
-    connection = std::make_unique<Connection>(*std::move(connected), address_);
+    connection = *std::move(connected);
     opening_.push_back(*connection);
     auto introducing = introduce(*connection, settings_.introduction, settings_.budgets(), deadline);
     auto described = co_await introducing;

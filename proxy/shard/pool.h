@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 
+#include "proxy/base/tls_context.h"
 #include "proxy/shard/connection.h"
 #include "proxy/shard/gateway.h"
 #include "proxy/shard/handshake.h"
@@ -47,6 +48,7 @@ struct PoolSettings {
   MemoryBudget& link_budget;  // pays for handshakes and monitors; `budget` where it has no room
   Introduction introduction;
   PoolLimits limits;
+  TlsContext::Ptr tls = nullptr;  // null: plain text
   std::int64_t connect_timeout_ms = 10'000;
   std::int64_t idle_ms = 300'000;
 

@@ -32,7 +32,8 @@ std::string_view mode_name(ReadMode mode) noexcept {
   return "primary";
 }
 
-PoolSettings with_timeout(PoolSettings settings, const ConnectionString& connection_string) {
+PoolSettings settings_of(PoolSettings settings, const ConnectionString& connection_string) {
+  if (connection_string.tls) settings.tls = TlsContext::make_client(*connection_string.tls).value();
   if (connection_string.connect_timeout_ms) {
     settings.connect_timeout_ms = *connection_string.connect_timeout_ms;
   }
@@ -57,7 +58,7 @@ TopologyOptions topology_options(const GatewayOptions& options, const std::strin
 RemoteShard::RemoteShard(const PoolSettings& settings, const GatewayOptions& options,
                          std::string name, ConnectionString connection_string,
                          ShardListener& listener)
-    : settings_(with_timeout(settings, connection_string)),
+    : settings_(settings_of(settings, connection_string)),
       name_(std::move(name)),
       listener_(listener),
       topology_(topology_options(options, name_, std::move(connection_string))),
@@ -173,8 +174,18 @@ void RemoteShard::check_succeeded(const HostAddress& host, ServerDescription ser
   changed();
 }
 
+// A host that never answered is reported once, and again when it fails in another way.
+void RemoteShard::log_unreachable(const HostAddress& address, const Error& why) const {
+  for (const Topology::Host& host : topology_.hosts()) {
+    if (!(host.address == address) || host.server.type != ServerType::unknown) continue;
+    if (host.server.error && host.server.error->message == why.message) return;
+    log::warning("Shard {}: {} cannot be used: {}", name_, address.text(), why.message);
+  }
+}
+
 void RemoteShard::check_failed(const HostAddress& host, Error why, bool silent) {
   const ServerType before = type_of(host);
+  log_unreachable(host, why);
   perform(topology_.check_failed(host, std::move(why), silent, Clock::now()));
   log_change(host, before);
   changed();

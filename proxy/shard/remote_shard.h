@@ -86,6 +86,7 @@ class RemoteShard final : private PoolOwner, private MonitorSink {
   void retire_member(const HostAddress& host);
   void perform(const TopologyActions& actions);
   void changed();
+  void log_unreachable(const HostAddress& address, const Error& why) const;
   void log_change(const HostAddress& host, ServerType before) const;
   ServerType type_of(const HostAddress& host) const noexcept;
   void wake_monitors();

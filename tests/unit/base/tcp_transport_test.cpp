@@ -10,98 +10,10 @@
 
 #include "proxy/base/tcp_transport.h"
 #include "tests/support/tcp_promise.h"
+#include "tests/unit/base/tcp_pair.h"
 
 namespace spillway {
 namespace {
-
-constexpr auto patience = std::chrono::seconds(20);
-
-struct Pair {
-  Loop loop;
-  std::unique_ptr<Transport> near, far;
-
-  Pair() {
-    asio::basic_socket_acceptor<asio::ip::tcp, asio::io_context::executor_type> acceptor(
-        loop.io().get_executor(), asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), 0));
-    TcpSocket one(loop.io().get_executor());
-    one.connect(acceptor.local_endpoint());
-    TcpSocket other(loop.io().get_executor());
-    acceptor.accept(other);
-    near = make_tcp_transport(loop, std::move(one));
-    far = make_tcp_transport(loop, std::move(other));
-  }
-  ~Pair() {
-    near.reset();
-    far.reset();
-    loop.io().restart();
-    loop.io().poll();
-  }
-  // Runs the loop until the task has ended. False: it did not within the patience.
-  bool run(Task<void> task) {
-    bool ended = false;
-    loop.spawn(mark(std::move(task), &ended));
-    const auto until = std::chrono::steady_clock::now() + patience;
-    while (!ended && std::chrono::steady_clock::now() < until) {
-      loop.io().restart();
-      loop.io().run_one_for(std::chrono::milliseconds(50));
-    }
-    return ended;
-  }
-  static Task<void> mark(Task<void> task, bool* ended) {
-    co_await task;
-    *ended = true;
-  }
-};
-
-std::string pattern(std::size_t size) {
-  std::string text(size, '\0');
-  for (std::size_t i = 0; i < size; ++i) text[i] = static_cast<char>(i * 31 + i / 251);
-  return text;
-}
-
-Task<void> send_all(Transport* transport, const std::string* text) {
-  iovec piece{const_cast<char*>(text->data()), text->size()};
-  auto writing = write_all(*transport, {&piece, 1});
-  const bool written = co_await writing;
-  CHECK(written);
-}
-
-// Reads until the stream ends, at most `step` bytes at a time, waiting only when a read finds nothing.
-Task<void> read_to_end(Transport* transport, std::size_t step, bool wait_each_time, std::string* into) {
-  std::vector<std::uint8_t> room(step);
-  for (;;) {
-    if (wait_each_time) {
-      ReadyWait readable(*transport, Transport::Direction::read, Clock::now() + patience);
-      const bool ready = co_await readable;
-      if (!ready) co_return;
-    }
-    const IoResult got = transport->try_read(room);
-    if (got.ok()) {
-      into->append(reinterpret_cast<const char*>(room.data()), got.bytes);
-      continue;
-    }
-    if (!got.would_block()) {
-      CHECK(got.status == IoResult::Status::closed);
-      co_return;
-    }
-    ReadyWait readable(*transport, Transport::Direction::read, Clock::now() + patience);
-    const bool ready = co_await readable;
-    if (!ready) co_return;
-  }
-}
-
-Task<void> send_then_close(Transport* transport, const std::string* text) {
-  auto sending = send_all(transport, text);
-  co_await sending;
-  transport->close();
-}
-
-Task<void> both(Task<void> one, Task<void> other) {
-  TaskGroup group;
-  group.start(std::move(one));
-  group.start(std::move(other));
-  co_await group.wait();
-}
 
 TEST_CASE("a stream arrives whole, however it is read", "[tcp]") {
   const std::size_t size = GENERATE(1, 63, 64, 65, 128, 5000, 300'000);
@@ -110,7 +22,7 @@ TEST_CASE("a stream arrives whole, however it is read", "[tcp]") {
   if (size > 5000 && step < 64) return;  // says nothing new, and takes long
   const std::string text = pattern(size);
   std::string read;
-  Pair pair;
+  TcpPair pair;
   const bool ended = pair.run(both(send_then_close(pair.near.get(), &text),
                                    read_to_end(pair.far.get(), step, wait_each_time, &read)));
   INFO("size " << size << ", step " << step << ", waiting each time " << wait_each_time);
@@ -134,7 +46,7 @@ TEST_CASE("pieces leave in order, gathered or not", "[tcp]") {
   std::string expected;
   for (const std::string& text : texts) expected += text;
   std::string read;
-  Pair pair;
+  TcpPair pair;
   const bool ended = pair.run(
       both(send_pieces(pair.near.get(), &texts), read_to_end(pair.far.get(), 4096, false, &read)));
   CHECK(ended);
@@ -148,7 +60,7 @@ Task<void> wait_until(Transport* transport, TimePoint deadline, bool* ready, boo
 }
 
 TEST_CASE("a wait that timed out loses nothing", "[tcp]") {
-  Pair pair;
+  TcpPair pair;
   bool ready = true, timed_out = false;
   REQUIRE(pair.run(wait_until(pair.far.get(), Clock::now(), &ready, &timed_out)));
   CHECK_FALSE(ready);
@@ -160,7 +72,7 @@ TEST_CASE("a wait that timed out loses nothing", "[tcp]") {
 }
 
 TEST_CASE("bytes that were left in the socket make the next wait ready at once", "[tcp]") {
-  Pair pair;
+  TcpPair pair;
   const std::string text = pattern(40);
   REQUIRE(pair.run(send_all(pair.near.get(), &text)));
   bool ready = false, timed_out = true;
@@ -177,7 +89,7 @@ TEST_CASE("bytes that were left in the socket make the next wait ready at once",
 }
 
 TEST_CASE("a closed transport fails, whatever had arrived", "[tcp]") {
-  Pair pair;
+  TcpPair pair;
   const std::string text = pattern(40);
   REQUIRE(pair.run(send_all(pair.near.get(), &text)));
   bool ready = false, timed_out = false;
@@ -188,29 +100,29 @@ TEST_CASE("a closed transport fails, whatever had arrived", "[tcp]") {
 }
 
 TEST_CASE("the end of a stream right behind its bytes is noticed", "[tcp]") {
-  Pair pair;
+  TcpPair pair;
   const std::string text = pattern(40);
   REQUIRE(pair.run(send_then_close(pair.near.get(), &text)));
   while (!pair.far->peer_hung_up()) std::this_thread::yield();
   bool ready = false, timed_out = false;
-  REQUIRE(pair.run(wait_until(pair.far.get(), Clock::now() + patience, &ready, &timed_out)));
+  REQUIRE(pair.run(wait_until(pair.far.get(), Clock::now() + tcp_patience, &ready, &timed_out)));
   std::vector<std::uint8_t> some(100);
   CHECK(pair.far->try_read(some).bytes == 40);
   ready = false;
-  REQUIRE(pair.run(wait_until(pair.far.get(), Clock::now() + patience, &ready, &timed_out)));
+  REQUIRE(pair.run(wait_until(pair.far.get(), Clock::now() + tcp_patience, &ready, &timed_out)));
   CHECK(ready);
   CHECK(pair.far->try_read(some).status == IoResult::Status::closed);
 }
 
 Task<void> close_when_ready(Transport* transport, std::unique_ptr<Transport>* victim) {
-  ReadyWait readable(*transport, Transport::Direction::read, Clock::now() + patience);
+  ReadyWait readable(*transport, Transport::Direction::read, Clock::now() + tcp_patience);
   const bool ready = co_await readable;
   CHECK(ready);
   victim->reset();
 }
 
 TEST_CASE("a transport may be destroyed by another one's reader in the same turn", "[tcp]") {
-  Pair pair;
+  TcpPair pair;
   const std::string text = pattern(10);
   REQUIRE(pair.run(send_all(pair.near.get(), &text)));
   REQUIRE(pair.run(send_all(pair.far.get(), &text)));
@@ -231,19 +143,12 @@ Task<void> fill(Transport* transport, std::size_t* written) {
 }
 
 Task<void> wait_writable(Transport* transport, bool* ready) {
-  ReadyWait writable(*transport, Transport::Direction::write, Clock::now() + patience);
+  ReadyWait writable(*transport, Transport::Direction::write, Clock::now() + tcp_patience);
   *ready = co_await writable;
 }
 
-Task<void> read_count(Transport* transport, std::size_t count) {
-  std::vector<std::uint8_t> room(count);
-  auto reading = read_exactly(*transport, room, Clock::now() + patience);
-  const bool read = co_await reading;
-  CHECK(read);
-}
-
 TEST_CASE("a full socket is writable again when its peer has read", "[tcp]") {
-  Pair pair;
+  TcpPair pair;
   std::size_t written = 0;
   REQUIRE(pair.run(fill(pair.near.get(), &written)));
   bool ready = false;
@@ -252,14 +157,14 @@ TEST_CASE("a full socket is writable again when its peer has read", "[tcp]") {
 }
 
 Task<void> connect_to(Network* network, std::uint16_t port, std::unique_ptr<Transport>* into) {
-  auto connecting = network->connect("127.0.0.1", port, Clock::now() + patience);
+  auto connecting = network->connect("127.0.0.1", port, Clock::now() + tcp_patience);
   auto connected = co_await connecting;
   REQUIRE(connected.has_value());
   *into = std::move(*connected);
 }
 
 std::uint32_t promised_by_a_connection(int receive_buffer_bytes) {
-  Pair pair;  // for its loop
+  TcpPair pair;  // for its loop
   asio::basic_socket_acceptor<asio::ip::tcp, asio::io_context::executor_type> acceptor(
       pair.loop.io().get_executor(), asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), 0));
   TcpOptions options;

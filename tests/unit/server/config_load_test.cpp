@@ -64,6 +64,8 @@ net:
   listenBacklog: 17
   compression: {compressors: "zlib, snappy"}
   shardCompression: zstd
+  tls: {mode: disabled, certificateKeyFilePassword: secret, allowInvalidCertificates: true,
+        allowConnectionsWithoutCertificates: true, disabledProtocols: TLS1_0}
 workers: 3
 memory: {limit: 512MiB}
 systemLog: {destination: file, path: /tmp/x.log, logAppend: false, verbosity: 2, quiet: true}
@@ -93,7 +95,15 @@ setParameter:
                   .max_incoming_connections = 100,
                   .listen_backlog = 17,
                   .compressors = "zlib, snappy",
-                  .shard_compression = "zstd"};
+                  .shard_compression = "zstd",
+                  .tls = {.mode = TlsMode::disabled,
+                          .certificate_key_file = "",
+                          .certificate_key_password = "secret",
+                          .ca_file = "",
+                          .crl_file = "",
+                          .allow_connections_without_certificates = true,
+                          .allow_invalid_certificates = true,
+                          .disabled_protocols = "TLS1_0"}};
   expected.workers = 3;
   expected.memory_limit = {MemoryLimit::Kind::bytes, 512ULL << 20};
   expected.system_log = {LogDestination::file, "/tmp/x.log", false, 2, true};
@@ -159,7 +169,18 @@ TEST_CASE("bad_files_say_what_is_wrong_and_where") {
       {"security: {keyFile: /k}\n", {"f.yaml:1: security.keyFile is refused: clients are not"}},
       {"sharding: {configDB: rs/a:1}\n",
        {"f.yaml:1: sharding.configDB is refused: config servers"}},
-      {"net: {tls: {mode: requireTLS}}\n", {"f.yaml:1: net.tls.mode is refused: TLS is not"}},
+      {"net: {tls: {mode: requireTLS}}\n",
+       {"f.yaml:1: net.tls.mode needs net.tls.certificateKeyFile"}},
+      {"net:\n  tls: {mode: allowTLS, certificateKeyFile: /nonexistent}\n",
+       {"f.yaml:2: net.tls: cannot use the certificate in /nonexistent: No such file"}},
+      {"net: {tls: {certificateKeyFile: /x}}\n",
+       {"f.yaml:1: net.tls has files, but net.tls.mode is disabled"}},
+      {"net: {tls: {mode: requireTLS, certificateKeyFile: /x, disabledProtocols: TLS9}}\n",
+       {"f.yaml:1: net.tls.disabledProtocols: \"TLS9\" is none of"}},
+      {"net: {tls: {mode: requireTLS, certificateKeyFile: /x, CRLFile: /y}}\n",
+       {"f.yaml:1: net.tls.CRLFile needs net.tls.CAFile"}},
+      {"net: {ssl: {mode: requireSSL}}\n",
+       {"f.yaml:1: net.ssl.mode is refused: its name is net.tls"}},
       {"net: {bindIp: 0.0.0.0}\n",
        {"f.yaml:1: 0.0.0.0 is not a loopback address, and clients are not authenticated"}},
       {"net: {bindIp: 'localhost,myhost'}\n", {"f.yaml:1: myhost is not a loopback address"}},
@@ -222,7 +243,7 @@ systemLog:
 processManagement: {timeZoneInfo: /usr/share/zoneinfo}
 net:
   wireObjectCheck: true
-  tls: {mode: disabled, CAFile: /x}
+  tls: {mode: disabled, clusterFile: /x}
 setParameter: {ShardingTaskExecutorPoolRefreshTimeoutMS: 1, maxLogSizeKB: 10}
 )");
   check_messages(result.errors, {});
@@ -231,7 +252,7 @@ setParameter: {ShardingTaskExecutorPoolRefreshTimeoutMS: 1, maxLogSizeKB: 10}
       {"f.yaml:3: systemLog.logRotate has no effect: ",
        "f.yaml:4: systemLog.component has no effect: see systemLog.verbosity",
        "f.yaml:5: processManagement.timeZoneInfo has no effect: ",
-       "f.yaml:7: net.wireObjectCheck has no effect: ", "f.yaml:8: net.tls.CAFile has no effect: ",
+       "f.yaml:7: net.wireObjectCheck has no effect: ", "f.yaml:8: net.tls.clusterFile has no effect: ",
        "f.yaml:9: setParameter.ShardingTaskExecutorPoolRefreshTimeoutMS has no effect: ",
        "f.yaml:9: setParameter.maxLogSizeKB has no effect"});
 }

@@ -1,0 +1,191 @@
+#include "proxy/base/tls_context.h"
+
+#include <fmt/format.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509_vfy.h>
+
+#include <algorithm>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+#include "proxy/base/tls_errors.h"
+
+namespace spillway {
+
+namespace {
+
+using ContextPtr = std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)>;
+
+// Of TLS 1.2; all of 1.3's are fine.
+constexpr const char* ciphers =
+    "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:"
+    "ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305";
+constexpr std::string_view session_id_context = "spillway";
+
+Error invalid(std::string_view what, const std::string& file) {
+  return Error(ErrorCode::invalid_ssl_configuration,
+               fmt::format("{} {}: {}", what, file, tls_error_text()));
+}
+
+// Never asks at a terminal.
+int give_password(char* into, int size, int, void* password) {
+  const auto& text = *static_cast<const std::string*>(password);
+  if (size < 0 || text.size() > static_cast<std::size_t>(size)) return 0;
+  std::copy(text.begin(), text.end(), into);
+  return static_cast<int>(text.size());
+}
+
+Result<void> load_certificate(SSL_CTX* context, const TlsFiles& files) {
+  const std::string& file = files.certificate_key;
+  if (file.empty()) return {};
+  std::string password = files.key_password;
+  SSL_CTX_set_default_passwd_cb(context, give_password);
+  SSL_CTX_set_default_passwd_cb_userdata(context, &password);
+  const bool certificate = SSL_CTX_use_certificate_chain_file(context, file.c_str()) == 1;
+  const bool key =
+      certificate && SSL_CTX_use_PrivateKey_file(context, file.c_str(), SSL_FILETYPE_PEM) == 1;
+  SSL_CTX_set_default_passwd_cb_userdata(context, nullptr);
+  SSL_CTX_set_default_passwd_cb(context, nullptr);
+  OPENSSL_cleanse(password.data(), password.size());
+  if (!certificate) return invalid("cannot use the certificate in", file);
+  if (!key) return invalid("cannot use the private key in", file);
+  if (SSL_CTX_check_private_key(context) != 1) return invalid("certificate and key differ in", file);
+  return {};
+}
+
+Result<void> load_authorities(SSL_CTX* context, const TlsFiles& files) {
+  if (!files.ca.empty() && SSL_CTX_load_verify_file(context, files.ca.c_str()) != 1) {
+    return invalid("cannot use the CA file", files.ca);
+  }
+  if (files.crl.empty()) return {};
+  X509_STORE* const store = SSL_CTX_get_cert_store(context);
+  X509_LOOKUP* const lookup = X509_STORE_add_lookup(store, X509_LOOKUP_file());
+  if (lookup == nullptr || X509_load_crl_file(lookup, files.crl.c_str(), X509_FILETYPE_PEM) < 1) {
+    return invalid("cannot use the CRL file", files.crl);
+  }
+  X509_STORE_set_flags(store, X509_V_FLAG_CRL_CHECK);
+  return {};
+}
+
+// An encrypted connection is worth having even with a peer that cannot prove who it is.
+int accept_any(int, X509_STORE_CTX*) { return 1; }
+
+int keep(SSL* ssl, SSL_SESSION* session) {
+  auto* const context = static_cast<TlsContext*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)));
+  context->keep_session(*static_cast<const std::string*>(SSL_get_app_data(ssl)), session);
+  return 1;  // the reference was taken
+}
+
+int native_version(TlsVersion version) noexcept {
+  return version == TlsVersion::tls_1_2 ? TLS1_2_VERSION : TLS1_3_VERSION;
+}
+
+Result<ContextPtr> make(const SSL_METHOD* method, const TlsFiles& files) {
+  ERR_clear_error();
+  ContextPtr context(SSL_CTX_new(method), SSL_CTX_free);
+  if (!context) return Error(ErrorCode::invalid_ssl_configuration, tls_error_text());
+  SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
+  SSL_CTX_set_cipher_list(context.get(), ciphers);
+  // Peers that close without saying so are common; messages carry their own length.
+  SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
+                                         SSL_OP_IGNORE_UNEXPECTED_EOF);
+  // An idle connection keeps no buffer.
+  SSL_CTX_set_mode(context.get(), SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
+                                      SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  SSL_CTX_set_read_ahead(context.get(), 1);
+  if (auto loaded = load_certificate(context.get(), files); loaded.has_error()) {
+    return loaded.error();
+  }
+  if (auto loaded = load_authorities(context.get(), files); loaded.has_error()) {
+    return loaded.error();
+  }
+  return context;
+}
+
+}  // namespace
+
+// By peer; a few thousand hosts are more than a cluster has.
+class TlsContext::Sessions {
+ public:
+  ~Sessions() {
+    for (auto& [peer, session] : by_peer_) SSL_SESSION_free(session);
+  }
+  SSL_SESSION* take(const std::string& peer) {
+    const std::lock_guard lock(mutex_);
+    const auto found = by_peer_.find(peer);
+    if (found == by_peer_.end()) return nullptr;
+    SSL_SESSION_up_ref(found->second);
+    return found->second;
+  }
+  void keep(const std::string& peer, SSL_SESSION* session) {
+    const std::lock_guard lock(mutex_);
+    if (by_peer_.size() >= peers_max && !by_peer_.contains(peer)) {
+      SSL_SESSION_free(by_peer_.begin()->second);
+      by_peer_.erase(by_peer_.begin());
+    }
+    SSL_SESSION*& slot = by_peer_[peer];
+    SSL_SESSION_free(std::exchange(slot, session));
+  }
+
+ private:
+  static constexpr std::size_t peers_max = 4096;
+  std::mutex mutex_;
+  std::unordered_map<std::string, SSL_SESSION*> by_peer_;
+};
+
+TlsContext::TlsContext(Role role, ssl_ctx_st* context, bool checks_hostnames)
+    : role_(role),
+      context_(context),
+      checks_hostnames_(checks_hostnames),
+      sessions_(std::make_unique<Sessions>()) {}
+
+TlsContext::~TlsContext() { SSL_CTX_free(context_); }
+
+Result<TlsContext::Ptr> TlsContext::make_server(const TlsServerSettings& settings) {
+  auto made = make(TLS_server_method(), settings.files);
+  if (made.has_error()) return made.error();
+  SSL_CTX* const context = made->get();
+  SSL_CTX_set_min_proto_version(context, native_version(settings.version_min));
+  SSL_CTX_set_max_proto_version(context, native_version(settings.version_max));
+  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_num_tickets(context, 1);
+  SSL_CTX_set_session_id_context(
+      context, reinterpret_cast<const unsigned char*>(session_id_context.data()),
+      static_cast<unsigned>(session_id_context.size()));
+  if (!settings.files.ca.empty()) {
+    STACK_OF(X509_NAME)* const names = SSL_load_client_CA_file(settings.files.ca.c_str());
+    if (names != nullptr) SSL_CTX_set_client_CA_list(context, names);
+    const int mode = SSL_VERIFY_PEER | (settings.clients_without_certificate
+                                            ? 0
+                                            : SSL_VERIFY_FAIL_IF_NO_PEER_CERT);
+    SSL_CTX_set_verify(context, mode, settings.invalid_client_certificates ? accept_any : nullptr);
+  }
+  return Ptr(new TlsContext(Role::server, made->release(), false));
+}
+
+Result<TlsContext::Ptr> TlsContext::make_client(const TlsClientSettings& settings) {
+  auto made = make(TLS_client_method(), settings.files);
+  if (made.has_error()) return made.error();
+  SSL_CTX* const context = made->get();
+  if (settings.files.ca.empty() && SSL_CTX_set_default_verify_paths(context) != 1) {
+    return Error(ErrorCode::invalid_ssl_configuration, tls_error_text());
+  }
+  SSL_CTX_set_verify(context, settings.invalid_certificates ? SSL_VERIFY_NONE : SSL_VERIFY_PEER,
+                     nullptr);
+  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
+  SSL_CTX_sess_set_new_cb(context, keep);
+  const bool checks_hostnames = !settings.invalid_certificates && !settings.invalid_hostnames;
+  Ptr result(new TlsContext(Role::client, made->release(), checks_hostnames));
+  SSL_CTX_set_app_data(context, result.get());
+  return result;
+}
+
+ssl_session_st* TlsContext::take_session(const std::string& peer) { return sessions_->take(peer); }
+
+void TlsContext::keep_session(const std::string& peer, ssl_session_st* session) {
+  sessions_->keep(peer, session);
+}
+
+}  // namespace spillway

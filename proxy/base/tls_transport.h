@@ -1,0 +1,27 @@
+// TLS over another transport. (MongoDB's own: no protocol of its own, the first byte is TLS's.)
+//
+// establish() shakes hands; before it nothing can be read or written. A record is encrypted when
+// there is room for it to leave; what the kernel does not take at once is kept, 17 KiB at most, and
+// counts as written when it has left.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "proxy/base/tls_context.h"
+#include "proxy/base/transport.h"
+
+namespace spillway {
+
+enum class PlainText : std::uint8_t { refused, allowed };
+
+// The server's end. `plain_text` allowed: a client that does not begin with TLS is served without.
+// `ahead`: what was read of the stream already; copied.
+std::unique_ptr<Transport> make_tls_server(std::unique_ptr<Transport> stream,
+                                           TlsContext::Ptr context, PlainText plain_text,
+                                           Bytes ahead = {});
+// The client's end. `host`: whose name the certificate has to bear.
+std::unique_ptr<Transport> make_tls_client(std::unique_ptr<Transport> stream,
+                                           TlsContext::Ptr context, const std::string& host);
+
+}  // namespace spillway

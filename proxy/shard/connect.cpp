@@ -1,0 +1,29 @@
+#include "proxy/shard/connect.h"
+
+#include <fmt/format.h>
+
+#include "proxy/base/tls_transport.h"
+
+namespace spillway::shard {
+
+Task<Result<std::unique_ptr<Connection>>> connect(const PoolSettings& settings, HostAddress address,
+                                                  TimePoint deadline) {
+  auto connecting = settings.network.connect(address.host, address.port, deadline);
+  auto connected = co_await connecting;
+  if (connected.has_error()) co_return connected.error();
+  std::unique_ptr<Transport> transport = *std::move(connected);
+  if (settings.tls) {
+    transport = make_tls_client(std::move(transport), settings.tls, address.host);
+    auto shaking = transport->establish(deadline);
+    const Result<void> established = co_await shaking;
+    if (established.has_error()) {
+      transport->close();
+      co_return Error(ErrorCode::host_unreachable,
+                      fmt::format("TLS handshake with {} failed :: caused by :: {}", address.text(),
+                                  established.error().message));
+    }
+  }
+  co_return std::make_unique<Connection>(std::move(transport), address);
+}
+
+}  // namespace spillway::shard

@@ -1,0 +1,16 @@
+// Opens a connection to a host of a shard, with TLS where its connection string asks for it.
+#pragma once
+
+#include <memory>
+
+#include "proxy/shard/connection.h"
+#include "proxy/shard/pool.h"
+
+namespace spillway::shard {
+
+// HostNotFound(7), HostUnreachable(6), NetworkTimeout(89); a failed TLS handshake is HostUnreachable
+// too, and says what failed. `settings` outlives the task.
+Task<Result<std::unique_ptr<Connection>>> connect(const PoolSettings& settings, HostAddress address,
+                                                  TimePoint deadline);
+
+}  // namespace spillway::shard
