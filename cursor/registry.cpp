@@ -172,12 +172,13 @@ bool CursorRegistry::stop_waiting(std::int64_t id, const CursorWaiter& waiter) {
   return true;
 }
 
-bool CursorRegistry::begin_filling(std::int64_t id) {
-  Stripe& stripe = stripes_[stripe_of(id)];
+bool CursorRegistry::begin_filling(const ClusterCursor& cursor) {
+  Stripe& stripe = stripes_[stripe_of(cursor.id)];
   MutexLock lock(stripe.mutex);
-  const auto found = stripe.entries.find(id);
+  const auto found = stripe.entries.find(cursor.id);
   if (found == stripe.entries.end() || found->second.killed) return false;
   found->second.filling = true;
+  found->second.connection_id = cursor.client ? cursor.client->connection_id : 0;
   return true;
 }
 
@@ -262,7 +263,7 @@ CursorRegistry::Killed CursorRegistry::kill(std::int64_t id, std::string_view ns
 }
 
 std::vector<CursorPtr> CursorRegistry::kill_matching(
-    const std::function<bool(const Entry&)>& matches) {
+    const std::function<bool(const Entry&)>& matches, bool orphaned) {
   std::vector<CursorPtr> taken;
   std::vector<std::pair<std::int64_t, std::shared_ptr<CursorWaiter>>> waiters;
   for (Stripe& stripe : stripes_) {
@@ -270,6 +271,10 @@ std::vector<CursorPtr> CursorRegistry::kill_matching(
     for (auto at = stripe.entries.begin(); at != stripe.entries.end();) {
       auto here = at++;
       if (!matches(here->second)) continue;
+      if (orphaned) {
+        stripe.remember(here->first, EndedBy::orphanage);
+        ++stripe.orphaned;
+      }
       if (!here->second.cursor) {
         here->second.killed = true;
         if (here->second.waiter) waiters.emplace_back(here->first, std::move(here->second.waiter));
@@ -289,7 +294,9 @@ std::vector<CursorPtr> CursorRegistry::kill_sessions(
 }
 
 std::vector<CursorPtr> CursorRegistry::kill_connection(std::int64_t connection_id) {
-  return kill_matching([&](const Entry& entry) { return entry.connection_id == connection_id; });
+  return kill_matching(
+      [&](const Entry& entry) { return entry.connection_id == connection_id && !entry.killed; },
+      true);
 }
 
 std::vector<CursorPtr> CursorRegistry::kill_all() {

@@ -96,7 +96,7 @@ class CursorRegistry {
   bool stop_waiting(std::int64_t id, const CursorWaiter& waiter);
   // A checked-out cursor goes on being worked on, but a getMore for it waits from now on. False: it
   // was killed meanwhile.
-  bool begin_filling(std::int64_t id);
+  bool begin_filling(const ClusterCursor& cursor);
   // Gives a cursor back. Returned instead of stored when it was killed meanwhile: the caller must end it.
   CursorPtr check_in(CursorPtr cursor, SteadyNs now);
   // Forgets a checked-out cursor (exhausted or failed). True if it had been killed meanwhile.
@@ -112,7 +112,7 @@ class CursorRegistry {
   Killed kill(std::int64_t id, std::string_view ns);
   // Kills by session: every cursor whose lsid is accepted. Idle ones are returned.
   std::vector<CursorPtr> kill_sessions(const std::function<bool(std::string_view lsid)>& matches);
-  // Kills what a connection used last. Idle ones are returned.
+  // Kills what a connection used last, counted as orphaned. Idle ones are returned.
   std::vector<CursorPtr> kill_connection(std::int64_t connection_id);
   std::vector<CursorPtr> kill_all();
 
@@ -202,7 +202,8 @@ class CursorRegistry {
   };
   std::int64_t emplace(Entry entry, SteadyNs now, CursorPtr cursor);
   CursorPtr evict_one(const Weight& chosen);
-  std::vector<CursorPtr> kill_matching(const std::function<bool(const Entry&)>& matches);
+  std::vector<CursorPtr> kill_matching(const std::function<bool(const Entry&)>& matches,
+                                       bool orphaned = false);
 
   std::array<Stripe, limits::cursor_stripes> stripes_;
 };

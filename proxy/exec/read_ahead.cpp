@@ -162,7 +162,7 @@ CursorPtr give_back(Context& context, CursorPtr cursor) {
   CursorRegistry& cursors = context.shared.cursors;
   cursor->answered_ns = steady_ns();
   if (!is_worth_reading_ahead(context, *cursor)) return cursors.check_in(std::move(cursor), steady_ns());
-  if (!cursors.begin_filling(cursor->id)) {
+  if (!cursors.begin_filling(*cursor)) {
     cursors.forget(cursor->id);
     return cursor;
   }

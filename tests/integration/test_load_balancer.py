@@ -118,6 +118,7 @@ def test_cursors_end_with_their_connections(watcher, port):
         program.communicate()
         wait_for(lambda: status(watcher)["metrics"]["cursor"]["open"]["total"] == before,
                  "the cursors' end", 5)
+        assert status(watcher)["metrics"]["cursor"]["orphaned"] == 3
         assert [d["_id"] for d in kept] == list(range(1, 900))
 
 

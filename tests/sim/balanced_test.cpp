@@ -177,6 +177,7 @@ TEST_CASE("a cursor ends with its connection, though its client has others") {
   reset ? client->reset() : client->close();
   world.run_for(seconds(1));
   CHECK(world.shared().cursors.counts().open_total == (balanced ? 1 : 3));
+  CHECK(world.shared().cursors.counts().orphaned == (balanced ? 2 : 0));
   CHECK(open_shard_cursors(world) == (balanced ? 2 : 5));
   const BsonDoc next = call(world, *twin, get_more(read));
   CHECK(code_of(next) == (balanced ? 43 : 0));

@@ -274,8 +274,19 @@ TEST_CASE("the cursors that a connection used last end with it") {
   auto taken = registry.check_out(out, "app.users", caller());
   REQUIRE(taken.has_value());
   CHECK(ids_of(registry.kill_connection(7)) == std::set{id});
+  CHECK(registry.kill_connection(7).empty());
   CHECK(registry.check_in(std::move(taken.value()), 0));
   CHECK(registry.counts().open_total == 1);
+  CHECK(registry.counts().orphaned == 2);
+  // What is being fetched for it, too, whoever opened the cursor.
+  const auto opened = registry.insert(make(), 0);
+  auto fetching = registry.check_out(opened, "app.users", caller());
+  REQUIRE(fetching.has_value());
+  fetching.value()->client = client;
+  REQUIRE(registry.begin_filling(**fetching));
+  CHECK(registry.kill_connection(7).empty());
+  CHECK(registry.killed(opened));
+  CHECK(registry.counts().orphaned == 3);
 }
 
 struct TestWaiter final : CursorWaiter {
@@ -298,7 +309,7 @@ TEST_CASE("a getMore waits for a cursor that is being filled") {
   const auto id = registry.insert(make("app.users", "L1"), 0);
   auto filling = registry.check_out(id, "app.users", caller("L1"));
   REQUIRE(filling.has_value());
-  REQUIRE(registry.begin_filling(id));
+  REQUIRE(registry.begin_filling(**filling));
   CHECK(registry.counts().filling == 1);
   const std::string_view lsid = GENERATE("L1", "L2");
   auto waiter = std::make_shared<TestWaiter>(caller(lsid));
