@@ -45,6 +45,16 @@ void RemoteCursor::drop_key() noexcept {
   key_room.release();
 }
 
+// A database's name has no dot in it.
+std::string_view ClusterCursor::database() const noexcept {
+  return std::string_view(ns).substr(0, ns.find('.'));
+}
+
+std::string_view ClusterCursor::collection() const noexcept {
+  const std::size_t dot = ns.find('.');
+  return dot == std::string::npos ? std::string_view() : std::string_view(ns).substr(dot + 1);
+}
+
 bool ClusterCursor::exhausted() const noexcept {
   if (stashed) return false;
   if (stage) return stage_finished && stage->exhausted();

@@ -21,14 +21,14 @@ struct RemoteCursor {
   RemoteCursor& operator=(RemoteCursor&&) = default;
 
   std::uint16_t shard = 0;
-  std::string host;  // getMore goes to the host that opened the cursor
   std::uint16_t port = 0;
+  bool head_keyed = false;  // head_key is the head document's
+  std::string host;         // getMore goes to the host that opened the cursor
   std::int64_t id = 0;
   // Both are short, and mostly empty: an empty deque would take more than the rest of a cursor.
   std::vector<Batch> batches;
   std::vector<SpillTicket> parked;  // what follows the batches, in order, while it is idle
   std::string head_key;  // sorted cursors: the order key of the head document, valid if head_keyed
-  bool head_keyed = false;
   Reservation key_room;  // pays for what head_key takes beside itself
 
   const Batch* front() const noexcept { return batches.empty() ? nullptr : &batches.front(); }
@@ -83,22 +83,21 @@ struct CursorClient {
 
 struct ClusterCursor {
   std::int64_t id = 0;
-  std::string ns;             // "db.collection", as the client sees it
-  std::string database;
-  std::string collection;     // what getMore names towards shards
+  std::string ns;  // "db.collection", as the client sees it and getMore names it towards shards
   std::vector<RemoteCursor> remotes;
   std::size_t next_remote = 0;  // unsorted: where the round robin stands
 
-  SortKeySource sort_keys = SortKeySource::none;
   std::optional<SortPattern> sort;
   std::vector<std::string> strip_fields;  // added for the sort; taken out of each document again
   std::optional<std::int64_t> limit_remaining;
   std::int64_t skip_remaining = 0;
   std::unique_ptr<DocumentStage> stage;
-  bool stage_finished = false;
   std::optional<BsonDoc> stashed;  // a stage's document that did not fit into the last batch
 
   std::int64_t batch_size = 0;  // the find's; 0: none was given
+  // Flags and small numbers stand together: there may be 100,000 cursors.
+  SortKeySource sort_keys = SortKeySource::none;
+  bool stage_finished = false;
   bool tailable = false;
   bool await_data = false;
   bool no_timeout = false;
@@ -106,6 +105,8 @@ struct ClusterCursor {
   bool partial = false;         // … and that happened
   bool whole_documents = false;  // the collection's own, not projected
   bool from_one_shard = false;  // replies pass through: nothing is left to be applied here
+  bool read_ahead = false;      // a fetch was begun that no getMore has asked for yet
+  std::uint8_t ahead_depth = 1;  // how many batches of each shard may wait
   CursorSession session;
   std::string owner;            // the user that created it; empty without authentication
   std::shared_ptr<const CursorClient> client;  // who used it last; null: nobody outside
@@ -120,8 +121,6 @@ struct ClusterCursor {
 
   // Reading ahead.
   std::unique_ptr<Error> failed;      // what it met: for the getMore that asks
-  bool read_ahead = false;            // a fetch was begun that no getMore has asked for yet
-  std::uint8_t ahead_depth = 1;       // how many batches of each shard may wait
   std::int64_t ahead_batch_size = 0;  // one shard: what it is asked for; 0: no number
   std::int64_t last_batch_size = 0;   // … and the client's getMore that this is the size of
   std::int64_t answered_ns = 0;       // when the last batch went out
@@ -132,6 +131,9 @@ struct ClusterCursor {
   ClusterCursor* idle_after = nullptr;
   std::int64_t clientless_since_ns = 0;  // 0: its client is there, as far as is known
 
+  // The two halves of `ns`; valid while it stays.
+  std::string_view database() const noexcept;
+  std::string_view collection() const noexcept;
   bool exhausted() const noexcept;       // nothing is left to return
   // A shard's next batch may be the client's next batch: nothing is buffered, and nothing is left to be applied here.
   bool passes_through() const noexcept;

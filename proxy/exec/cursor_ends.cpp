@@ -46,7 +46,8 @@ BsonDoc kill_command(const KillTarget& target, std::span<const std::int64_t> ids
 void collect_kills(Kills& kills, ClusterCursor& cursor) {
   for (RemoteCursor& remote : cursor.remotes) {
     if (remote.id == 0) continue;
-    kills[{remote.shard, remote.port, remote.host, cursor.database, cursor.collection}].push_back(
+    kills[{remote.shard, remote.port, remote.host, std::string(cursor.database()),
+           std::string(cursor.collection())}].push_back(
         std::exchange(remote.id, 0));
   }
 }

@@ -26,7 +26,7 @@ BsonDoc remote_get_more(const ClusterCursor& cursor, const RemoteCursor& remote,
                         std::int64_t batch_size, std::optional<std::int64_t> max_time_ms) {
   BsonWriter command;
   command.append("getMore", remote.id);
-  command.append("collection", cursor.collection);
+  command.append("collection", cursor.collection());
   if (batch_size > 0) command.append("batchSize", batch_size);
   if (max_time_ms) command.append("maxTimeMS", *max_time_ms);
   if (!cursor.session.lsid.empty())
@@ -34,7 +34,7 @@ BsonDoc remote_get_more(const ClusterCursor& cursor, const RemoteCursor& remote,
   if (cursor.session.txn_number) command.append("txnNumber", *cursor.session.txn_number);
   if (cursor.session.in_transaction) command.append("autocommit", false);
   if (!cursor.comment.empty()) command.append_elements(DocView::trusted(cursor.comment.data()));
-  command.append("$db", cursor.database);
+  command.append("$db", cursor.database());
   return std::move(command).finish();
 }
 

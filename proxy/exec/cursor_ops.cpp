@@ -324,8 +324,6 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
 
 CursorPtr make_cursor(Client& client, const Request& request, std::string_view collection) {
   auto cursor = std::make_unique<ClusterCursor>();
-  cursor->database = request.db;
-  cursor->collection = collection;
   cursor->ns = fmt::format("{}.{}", request.db, collection);
   cursor->session.lsid = request.lsid;
   if (request.in_transaction) {

@@ -48,7 +48,6 @@ CursorBatch batch_of(DocView body) {
 Task<std::optional<Error>> drain_shard(Context& context, const Request& request, catalog::ShardIndex shard,
                                        DocView body, std::vector<BsonDoc>& into) {
   CursorPtr cursor = std::make_unique<ClusterCursor>();
-  cursor->database = request.db;
   catalog::ShardSet one{shard};
   const shard::Command command = shard::Command::of_body(body);
   shard::CallOptions options = read_options(context, request);
@@ -58,7 +57,7 @@ Task<std::optional<Error>> drain_shard(Context& context, const Request& request,
   if (reply.has_error()) co_return reply.error();
   auto parsed = wire::parse_cursor_reply(reply->body());
   if (parsed.has_error()) co_return parsed.error();
-  cursor->collection = catalog::split_namespace(parsed->ns).collection;
+  cursor->ns = fmt::format("{}.{}", request.db, catalog::split_namespace(parsed->ns).collection);
   RemoteCursor& remote = cursor->remotes.emplace_back();
   remote.shard = shard;
   if (auto taken = take_reply(*cursor, remote, *std::move(reply)); taken.has_error()) co_return taken.error();

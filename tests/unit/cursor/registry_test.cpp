@@ -390,8 +390,6 @@ TEST_CASE("100,000 idle cursors over three shards take at most 2 KiB each") {
   const std::size_t before = resident();
   for (std::size_t i = 0; i < count; ++i) {
     auto cursor = std::make_unique<ClusterCursor>();
-    cursor->database = "app";
-    cursor->collection = "orders";
     cursor->ns = "app.orders";
     cursor->session.lsid = std::string(46, 'l');
     cursor->originating_command = std::string(512, 'c');
