@@ -5,10 +5,17 @@
 #include <spdlog/sinks/syslog_sink.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
+#include <system_error>
 
 #include "proxy/base/clock.h"
 
@@ -21,6 +28,7 @@ constexpr std::size_t recent_lines_max = 1024;
 struct State {
   std::mutex mutex;
   std::shared_ptr<spdlog::logger> logger;
+  Options options;
   std::deque<std::string> recent;
   std::uint64_t total = 0;
   std::atomic<bool> debug_on{false};
@@ -42,7 +50,7 @@ std::shared_ptr<spdlog::logger> make_logger(const Options& options) {
     sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.path, !options.append);
   }
   auto logger = std::make_shared<spdlog::logger>("spillway", sink);
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %L %v");
+  logger->set_pattern(options.json ? "%v" : "%Y-%m-%dT%H:%M:%S.%e%z %L %v");
   logger->set_level(spdlog::level::debug);
   logger->flush_on(spdlog::level::info);
   return logger;
@@ -62,6 +70,91 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::err;
 }
 
+thread_local std::string thread_name = "main";
+
+// The time as MongoDB writes it, in the local time zone.
+std::string timestamp(std::int64_t wall_ms) {
+  const std::time_t seconds = wall_ms / 1000;
+  std::tm local{};
+  ::localtime_r(&seconds, &local);
+  char text[40];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &local);
+  const long zone_minutes = std::labs(local.tm_gmtoff) / 60;
+  return fmt::format("{}.{:03}{}{:02}:{:02}", text, wall_ms % 1000, local.tm_gmtoff < 0 ? '-' : '+', zone_minutes / 60,
+                     zone_minutes % 60);
+}
+
+char letter(Level level) noexcept {
+  switch (level) {
+    case Level::debug:
+      return 'D';
+    case Level::info:
+      return 'I';
+    case Level::warning:
+      return 'W';
+    case Level::error:
+      break;
+  }
+  return 'E';
+}
+
+void append_json_text(std::string& out, std::string_view text) {
+  out += '"';
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    } else {
+      out += c;
+    }
+  }
+  out += '"';
+}
+
+std::string json_line(Level level, std::string_view component, int id, std::string_view message,
+                      std::string_view attributes) {
+  std::string line = fmt::format(R"({{"t":{{"$date":"{}"}},"s":"{}","c":"{}","id":{},"ctx":)",
+                                 timestamp(wall_clock_ms()), letter(level), component, id);
+  append_json_text(line, thread_name);
+  line += R"(,"msg":)";
+  append_json_text(line, message);
+  if (!attributes.empty()) line.append(R"(,"attr":)").append(attributes);
+  line += '}';
+  return line;
+}
+
+// Above MongoDB's own, the same for every line of a kind.
+int id_of(std::string_view format) noexcept {
+  constexpr std::uint32_t offset = 2'166'136'261, prime = 16'777'619;  // FNV-1a
+  std::uint32_t hash = offset;
+  for (const char c : format) hash = (hash ^ static_cast<unsigned char>(c)) * prime;
+  return static_cast<int>(100'000'000 + hash % 1'000'000);
+}
+
+void emit(Level level, std::string_view line) {
+  State& s = state();
+  std::shared_ptr<spdlog::logger> logger;
+  {
+    std::lock_guard lock(s.mutex);
+    if (!s.logger) s.logger = make_logger({});
+    logger = s.logger;
+    ++s.total;
+    s.recent.emplace_back(line);
+    if (s.recent.size() > recent_lines_max) s.recent.pop_front();
+  }
+  logger->log(to_spdlog(level), spdlog::string_view_t(line.data(), line.size()));
+}
+
+bool writes_json() {
+  State& s = state();
+  std::lock_guard lock(s.mutex);
+  return s.options.json;
+}
+
 }  // namespace
 
 void open(const Options& options) {
@@ -74,9 +167,40 @@ void open(const Options& options) {
   State& s = state();
   std::lock_guard lock(s.mutex);
   s.logger = std::move(logger);
+  s.options = options;
   s.debug_on = options.verbosity > 0;
   s.quiet = options.quiet;
 }
+
+void rotate() {
+  State& s = state();
+  Options options;
+  {
+    std::lock_guard lock(s.mutex);
+    options = s.options;
+  }
+  if (options.path.empty()) return;
+  // setParameter may have changed these since.
+  options.append = true;
+  if (options.rename_to_rotate) {
+    std::string old_path = fmt::format("{}.{}", options.path, timestamp(wall_clock_ms()).substr(0, 23));
+    std::replace(old_path.end() - 12, old_path.end(), ':', '-');
+    if (std::rename(options.path.c_str(), old_path.c_str()) != 0 && errno != ENOENT) {
+      throw std::runtime_error(
+          fmt::format("cannot rename {} to {}: {}", options.path, old_path, std::generic_category().message(errno)));
+    }
+  }
+  std::shared_ptr<spdlog::logger> logger;
+  try {
+    logger = make_logger(options);
+  } catch (const spdlog::spdlog_ex& error) {
+    throw std::runtime_error(error.what());
+  }
+  std::lock_guard lock(s.mutex);
+  s.logger = std::move(logger);
+}
+
+void name_thread(std::string name) { thread_name = std::move(name); }
 
 void set_verbosity(int verbosity) { state().debug_on = verbosity > 0; }
 
@@ -86,18 +210,14 @@ bool enabled(Level level) noexcept {
   return true;
 }
 
-void write(Level level, std::string_view line) {
-  State& s = state();
-  std::shared_ptr<spdlog::logger> logger;
-  {
-    std::lock_guard lock(s.mutex);
-    if (!s.logger) s.logger = make_logger({});
-    logger = s.logger;
-    ++s.total;
-    s.recent.emplace_back(line);
-    if (s.recent.size() > recent_lines_max) s.recent.pop_front();
-  }
-  logger->log(to_spdlog(level), line);
+void write(Level level, std::string_view format, std::string_view line) {
+  emit(level, writes_json() ? json_line(level, "-", id_of(format), line, {}) : std::string(line));
+}
+
+void write_event(Level level, std::string_view component, int id, std::string_view message,
+                 std::string_view attributes) {
+  emit(level, writes_json() ? json_line(level, component, id, message, attributes)
+                            : fmt::format("{} {}", message, attributes));
 }
 
 Recent recent() {

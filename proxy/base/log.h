@@ -19,14 +19,28 @@ struct Options {
   bool syslog = false;
   int verbosity = 0;  // > 0 logs debug lines too
   bool quiet = false;
+  bool json = false;  // a line is a document, in the format of MongoDB 4.4's log
+  bool rename_to_rotate = true;  // rotate() renames the file; else somebody else has
 };
 
-// Called once by main, and again to reopen the file. Before the first call lines go to standard error.
-// Throws std::runtime_error when the file cannot be opened.
+// Called by main, and again with other options. Before the first call lines go to standard error.
+// Throws std::runtime_error when the file cannot be opened; all stays as it was then.
 void open(const Options& options);
+// Goes on in a new file of the same name; the old one is renamed <path>.<time> before, as
+// rename_to_rotate says. Without a file nothing happens. Throws as open() does.
+void rotate();
 void set_verbosity(int verbosity);
 bool enabled(Level level) noexcept;
-void write(Level level, std::string_view line);
+// Names the calling thread in JSON lines; else it is "main".
+void name_thread(std::string name);
+
+// One line. `format`: what it was made from, the same for every line of its kind; a JSON line's id
+// is computed from it.
+void write(Level level, std::string_view format, std::string_view line);
+// One line with fields for programs. `attributes`: a JSON object; `component` and `id` are
+// MongoDB's.
+void write_event(Level level, std::string_view component, int id, std::string_view message,
+                 std::string_view attributes);
 
 // The last lines written (at most 1,024), oldest first, and how many were written in all: getLog.
 struct Recent {
@@ -35,21 +49,31 @@ struct Recent {
 };
 Recent recent();
 
+namespace detail {
+inline std::string_view text_of(fmt::string_view format) noexcept {
+  return {format.data(), format.size()};
+}
+}  // namespace detail
+
 template <class... Args>
 void debug(fmt::format_string<Args...> format, Args&&... args) {
-  if (enabled(Level::debug)) write(Level::debug, fmt::format(format, std::forward<Args>(args)...));
+  if (enabled(Level::debug)) 
+    write(Level::debug, detail::text_of(format), fmt::format(format, std::forward<Args>(args)...));
 }
 template <class... Args>
 void info(fmt::format_string<Args...> format, Args&&... args) {
-  if (enabled(Level::info)) write(Level::info, fmt::format(format, std::forward<Args>(args)...));
+  if (enabled(Level::info)) 
+    write(Level::info, detail::text_of(format), fmt::format(format, std::forward<Args>(args)...));
 }
 template <class... Args>
 void warning(fmt::format_string<Args...> format, Args&&... args) {
-  write(Level::warning, fmt::format(format, std::forward<Args>(args)...));
+  
+    write(Level::warning, detail::text_of(format), fmt::format(format, std::forward<Args>(args)...));
 }
 template <class... Args>
 void error(fmt::format_string<Args...> format, Args&&... args) {
-  write(Level::error, fmt::format(format, std::forward<Args>(args)...));
+  
+    write(Level::error, detail::text_of(format), fmt::format(format, std::forward<Args>(args)...));
 }
 
 }  // namespace spillway::log

@@ -8,6 +8,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "proxy/base/check.h"
 #include "proxy/base/log.h"
+#include "proxy/exec/hello.h"
+#include "proxy/exec/slow_log.h"
 
 namespace spillway::exec {
 
@@ -94,14 +96,19 @@ Task<Response> run_command(Context& context, Client& client, const Request& requ
   client.running_since = request.arrived;
   client.operation_id = context.shared.next_operation_id.fetch_add(1, std::memory_order_relaxed);
   client.interrupt.clear();
+  client.busy.enter(context.shared.busy_clients);
+  const auto held = context.table;  // a reload must not take it away
   auto handling = spec->handler(context, client, request);
   auto result = co_await handling;
   client.running = nullptr;
   if (result.has_error()) {
+    const Error error = with_topology_version(context, result.error());
+    log_if_slow(context, client, request, nullptr, &error);
     counted.failed.add();
     metrics.asserts_user.add();
-    co_return error_response(result.error());
+    co_return error_response(error);
   }
+  log_if_slow(context, client, request, &*result, nullptr);
   if (result->failed) counted.failed.add();
   co_return std::move(*result);
 }

@@ -3,11 +3,13 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -47,6 +49,8 @@ struct Parameters {
   std::atomic<std::int64_t> evict_idle_ms{30'000};
   std::atomic<std::int64_t> orphan_grace_ms{30'000};  // below 0: orphans live as long as others
   std::atomic<bool> read_ahead{true};
+  // How long clients are told of a shutdown before it begins.
+  std::atomic<std::int64_t> shutdown_timeout_ms{15'000};
   bool test_commands = false;  // enableTestCommands; fixed at start
 };
 
@@ -66,7 +70,7 @@ struct ProcessFacts {
 
 // Everything the workers share; thread-safe member by member. Owned by the server.
 struct Shared {
-  std::shared_ptr<const catalog::RoutingSnapshot> routing;  // fixed at start
+  std::shared_ptr<const catalog::RoutingSnapshot> routing;  // the start's; later ones: Context::table
   Parameters parameters;
   ProcessFacts facts;
   Metrics metrics;
@@ -97,7 +101,13 @@ struct Shared {
   std::vector<Context*> workers;
   std::atomic<std::int64_t> next_operation_id{1};
   std::atomic<std::int64_t> topology_counter{0};  // hello's topologyVersion.counter
+  // A shutdown was announced: hello fails, the rest goes on until `stopping`. (mongos behaviour reference, section 1.8)
   std::atomic<bool> quiescing{false};
+  std::atomic<std::int64_t> quiesce_end_ns{0};  // steady clock; set before `quiescing`
+  std::atomic<bool> stopping{false};            // only requests under way go on
+  std::atomic<std::int64_t> busy_clients{0};    // connections that have sent more than hello
+  // The shutdown command: asks the process to end. Any thread; empty: nobody can.
+  std::function<void(std::chrono::milliseconds announce)> request_shutdown;
   std::atomic<std::int64_t> connections_current{0};
   std::atomic<std::int64_t> connections_total{0};
 
@@ -112,6 +122,13 @@ struct Shared {
 
 struct Client;
 
+// The table under a reference count of its own: workers do not meet at a shared one.
+inline std::shared_ptr<const catalog::RoutingSnapshot> own_reference(
+    std::shared_ptr<const catalog::RoutingSnapshot> table) {
+  const catalog::RoutingSnapshot* const plain = table.get();
+  return {plain, [held = std::move(table)](const catalog::RoutingSnapshot*) {}};
+}
+
 struct Context {
   Loop& loop;
   Pump& pump;
@@ -124,7 +141,31 @@ struct Context {
   shard::Interrupt read_ahead{};         // ends fetches that no client has asked for: for the shutdown
   absl::flat_hash_set<std::uint64_t> accepted_stages{};  // what aggregate.cpp asked a shard about; own thread only
 
-  const catalog::RoutingSnapshot& routing() const noexcept { return *shared.routing; }
+  // Replaced by a reload, on the worker's thread. Whoever uses it across a suspension holds a reference: run_command
+  // does for the command that it runs.
+  std::shared_ptr<const catalog::RoutingSnapshot> table{own_reference(shared.routing)};
+
+  const catalog::RoutingSnapshot& routing() const noexcept { return *table; }
+};
+
+// Counts something in a counter while it lives.
+class Counted {
+ public:
+  Counted() = default;
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+  ~Counted() { leave(); }
+  void enter(std::atomic<std::int64_t>& counter) noexcept {
+    if (counter_ != nullptr) return;
+    counter_ = &counter;
+    counter.fetch_add(1, std::memory_order_relaxed);
+  }
+  void leave() noexcept {
+    if (counter_ != nullptr) std::exchange(counter_, nullptr)->fetch_sub(1, std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<std::int64_t>* counter_ = nullptr;
 };
 
 // One client connection, as commands see it. Belongs to its session's worker.
@@ -136,6 +177,7 @@ struct Client {
   std::vector<std::uint8_t> metadata;  // hello's client document, BSON; empty: none
   std::string user;                    // empty without authentication
   ClientPresence presence;
+  Counted busy;  // in Shared::busy_clients
 
   // The operation under way, for currentOp and killOp: read and written on the session's worker only.
   const Request* running = nullptr;

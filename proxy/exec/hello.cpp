@@ -1,6 +1,7 @@
 #include "proxy/exec/hello.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 
 #include "proxy/exec/response.h"
@@ -84,8 +85,20 @@ BsonDoc quiesce_reply(const Context& context) {
   reply.append_elements(error_document(Error(
       ErrorCode::shutdown_in_progress, "the router is in quiesce mode and will shut down")));
   append_topology_version(reply, context);
-  reply.append("remainingQuiesceTimeMillis", std::int64_t{0});
+  const Duration left = TimePoint(Duration(context.shared.quiesce_end_ns.load())) - Clock::now();
+  reply.append("remainingQuiesceTimeMillis",
+               std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::milliseconds>(left).count()));
   return std::move(reply).finish();
+}
+
+Error with_topology_version(const Context& context, Error error) {
+  const bool shutdown = error.is(ErrorCode::shutdown_in_progress) || error.is(ErrorCode::interrupted_at_shutdown);
+  if (!shutdown || !context.shared.quiescing || !error.extra.empty()) return error;
+  BsonWriter extra;
+  append_topology_version(extra, context);
+  const BsonDoc document = std::move(extra).finish();
+  error.extra.assign(reinterpret_cast<const char*>(document.view().data()), document.size());
+  return error;
 }
 
 }  // namespace spillway::exec

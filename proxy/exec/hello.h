@@ -23,4 +23,7 @@ BsonDoc hello_reply(const Context& context, const Client& client, const wire::He
 // ShutdownInProgress(91) with remainingQuiesceTimeMillis and topologyVersion, while quiescing.
 BsonDoc quiesce_reply(const Context& context);
 
+// While quiescing, an error of the shutdown class carries topologyVersion, too: a driver then knows whose it is.
+Error with_topology_version(const Context& context, Error error);
+
 }  // namespace spillway::exec

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <boost/version.hpp>
+#include <exception>
 
 #include "proxy/base/log.h"
 #include "proxy/catalog/config_reads.h"
@@ -19,10 +20,13 @@ Task<Result<Response>> release_memory_command(Context& context, Client& client, 
 Task<Result<Response>> server_status_command(Context& context, Client& client, const Request& request);
 Task<Result<Response>> current_op_command(Context& context, Client& client, const Request& request);
 Task<Result<Response>> kill_op_command(Context& context, Client& client, const Request& request);
+Task<Result<Response>> shutdown_command(Context& context, Client& client, const Request& request);
 
 namespace {
 
 using Answer = Task<Result<Response>>;
+
+constexpr std::int32_t file_rename_failed = 37;
 
 Response finish(BsonWriter&& reply) {
   reply.append("ok", 1.0);
@@ -166,6 +170,15 @@ Answer get_log(Context&, Client&, const Request& request) {
   for (const std::string& line : recent.lines) reply.append_item(std::string_view(line));
   reply.end();
   co_return finish(std::move(reply));
+}
+
+Answer log_rotate(Context&, Client&, const Request&) {
+  try {
+    log::rotate();
+  } catch (const std::exception& error) {
+    co_return Error(file_rename_failed, error.what());
+  }
+  co_return finish(BsonWriter());
 }
 
 Answer list_shards(Context& context, Client&, const Request&) {
@@ -353,6 +366,7 @@ std::span<const CommandSpec> local_commands() {
        .help = "read settings"},
       {.name = "setParameter", .handler = set_parameter, .admin_only = true, .secondary_ok = true,
        .help = "change settings"},
+      {.name = "logRotate", .handler = log_rotate, .admin_only = true, .help = "go on in a new log file"},
       {.name = "listShards", .handler = list_shards, .admin_only = true, .secondary_ok = true,
        .help = "the shards of the table"},
       {.name = "connPoolStats", .handler = conn_pool_stats, .secondary_ok = true,
@@ -374,6 +388,7 @@ std::span<const CommandSpec> local_commands() {
       {.name = "serverStatus", .handler = server_status_command, .secondary_ok = true, .help = "counters and state"},
       {.name = "currentOp", .handler = current_op_command, .admin_only = true, .help = "operations under way"},
       {.name = "killOp", .handler = kill_op_command, .admin_only = true, .help = "end an operation"},
+      {.name = "shutdown", .handler = shutdown_command, .admin_only = true, .help = "announce and end the router"},
   };
   return specs;
 }

@@ -43,7 +43,7 @@ Result<void> store(std::atomic<std::int64_t>& into, std::string_view name, Value
 
 constexpr std::int64_t any_ms = std::numeric_limits<std::int64_t>::max() / 2'000'000;
 
-constexpr std::array<Parameter, 12> parameters = {{
+constexpr std::array<Parameter, 13> parameters = {{
     {"clientCursorMonitorFrequencySecs",
      [](BsonWriter& out, const Context& c) {
        out.append("clientCursorMonitorFrequencySecs", c.shared.parameters.cursor_monitor_frequency_secs.load());
@@ -118,6 +118,14 @@ constexpr std::array<Parameter, 12> parameters = {{
          return Error(ErrorCode::bad_value, "memoryAllocator: " + *missing);
        }
        return {};
+     }},
+    {"mongosShutdownTimeoutMillisForSignaledShutdown",
+     [](BsonWriter& out, const Context& c) {
+       out.append("mongosShutdownTimeoutMillisForSignaledShutdown", c.shared.parameters.shutdown_timeout_ms.load());
+     },
+     [](Context& c, ValueView v) {
+       return store(c.shared.parameters.shutdown_timeout_ms, "mongosShutdownTimeoutMillisForSignaledShutdown", v, 0,
+                    3'600'000);
      }},
     {"quiet", [](BsonWriter& out, const Context&) { out.append("quiet", !log::enabled(log::Level::info)); }, nullptr},
     {"requireApiVersion", [](BsonWriter& out, const Context&) { out.append("requireApiVersion", false); }, nullptr},

@@ -54,6 +54,8 @@ class Response {
   StreamReply* stream() const noexcept { return stream_.get(); }
   // ok: 0 replies are counted as failed commands.
   bool failed = false;
+  // The connection ends without an answer.
+  bool closes = false;
 
  private:
   std::vector<std::uint8_t> head_;

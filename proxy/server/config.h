@@ -55,11 +55,15 @@ struct NetConfig {
 };
 
 enum class LogDestination : std::uint8_t { console, file, syslog };
+enum class LogRotation : std::uint8_t { rename, reopen };
+enum class LogFormat : std::uint8_t { text, json };
 
 struct SystemLogConfig {
   LogDestination destination = LogDestination::console;
   std::string path;
   bool append = true;
+  LogRotation rotation = LogRotation::rename;
+  LogFormat format = LogFormat::text;
   std::int32_t verbosity = 0;
   bool quiet = false;
 
@@ -86,6 +90,7 @@ struct ParameterConfig {
   std::int64_t pool_idle_ms = 300'000;
   std::int64_t orphan_grace_ms = 30'000;  // -1: off
   bool read_ahead = true;
+  std::int64_t shutdown_timeout_ms = 15'000;
 
   bool operator==(const ParameterConfig&) const = default;
 };
@@ -128,6 +133,8 @@ enum class Authorization : std::uint8_t { disabled, enabled };
 struct Config {
   NetConfig net;
   std::int32_t workers = 0;  // 0: by the CPU quota; worker_count() decides
+  std::int32_t drain_seconds = 10;
+  std::int64_t slow_ms = 100;
   SystemLogConfig system_log;
   ProcessConfig process;
   MemoryLimit memory_limit;

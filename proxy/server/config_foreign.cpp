@@ -30,7 +30,6 @@ constexpr std::string_view nothing = "";
 constexpr std::array keys_of_mongos = {
     ForeignKey{"systemLog.traceAllExceptions", always, "see systemLog.verbosity"},
     ForeignKey{"systemLog.syslogFacility", always, "lines go to the facility daemon"},
-    ForeignKey{"systemLog.logRotate", always, "a rotated file is left to logrotate's copytruncate"},
     ForeignKey{"systemLog.timeStampFormat", always, "times are ISO 8601 in local time"},
     ForeignKey{"systemLog.component", always, "see systemLog.verbosity"},
     ForeignKey{"processManagement.timeZoneInfo", always, "the router computes with no time zones"},
@@ -79,7 +78,9 @@ constexpr std::array keys_of_mongos = {
     ForeignKey{"sharding.configDB", refused,
                "config servers are not supported: write the table down, see routing"},
     ForeignKey{"auditLog", always, no_audit},
-    ForeignKey{"operationProfiling", always, "slow operations are logged by the shards"},
+    ForeignKey{"operationProfiling.mode", "off", "a router does not profile; see operationProfiling.slowOpThresholdMs"},
+    ForeignKey{"operationProfiling.slowOpSampleRate", always, "every slow operation is logged"},
+    ForeignKey{"operationProfiling.filter", always, "every slow operation is logged"},
     ForeignKey{"setParameter.authenticationMechanisms", refused, no_authentication},
     ForeignKey{"setParameter.enableLocalhostAuthBypass", always, "clients are not authenticated"},
     ForeignKey{"setParameter.saslauthdPath", always, "clients are not authenticated"},
@@ -160,7 +161,6 @@ constexpr std::array keys_of_mongos = {
     ForeignKey{"setParameter.tcpFastOpenClient", always, nothing},
     ForeignKey{"setParameter.tcpFastOpenQueueSize", always, nothing},
     ForeignKey{"setParameter.disableJavaScriptJIT", always, no_javascript},
-    ForeignKey{"setParameter.mongosShutdownTimeoutMillisForSignaledShutdown", always, nothing},
     ForeignKey{"setParameter.automationServiceDescriptor", always, nothing},
 };
 

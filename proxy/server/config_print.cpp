@@ -52,7 +52,8 @@ std::string facts(const KeySpec& spec) {
   if (!spec.unit.empty()) text += fmt::format(" Unit: {}.", spec.unit);
   text +=
       fmt::format(" Range: {}. Default: {}.", range, spec.preset.empty() ? "none" : spec.preset);
-  text += spec.at_runtime ? " Changed by: setParameter, restart." : " Changed by: restart.";
+  text += fmt::format(" Changed by: {}{}restart.", spec.at_runtime ? "setParameter, " : "",
+                      spec.at_reload ? "reload, " : "");
   return text;
 }
 

@@ -177,6 +177,7 @@ constexpr std::array keys = {
          .preset = "65536",
          .min = 1,
          .max = 1'000'000,
+         .at_reload = true,
          .meaning = "Client connections open at once; further ones are closed as they come."}),
     row<Net<&NetConfig::listen_backlog>>(
         {.key = "net.listenBacklog",
@@ -207,6 +208,17 @@ constexpr std::array keys = {
          .max = 256,
          .meaning = "Worker threads. 0: the CPU quota of the cgroup, or the CPUs of the machine, "
                     "rounded up."}),
+    row<Field<&Config::drain_seconds>>(
+        {.key = "drainTimeoutSecs",
+         .type = integer,
+         .unit = "s",
+         .preset = "10",
+         .min = 0,
+         .max = 3'600,
+         .at_reload = true,
+         .meaning = "When a shutdown has been announced (setParameter."
+                    "mongosShutdownTimeoutMillisForSignaledShutdown), requests under way may take "
+                    "so long to finish; idle connections are closed at once."}),
     row<Field<&Config::memory_limit>>(
         {.key = "memory.limit",
          .type = ValueType::size,
@@ -226,6 +238,7 @@ constexpr std::array keys = {
          .preset = "auto",
          .range = "auto | jemalloc | tcmalloc | system",
          .at_runtime = true,
+         .at_reload = true,
          .meaning = "The heap that buffers of 16 KiB and more come from; setParameter calls it "
                     "memoryAllocator. jemalloc gives free memory back while the proxy is busy too, "
                     "tcmalloc keeps it for the next scan until the load is over, system (glibc) "
@@ -258,6 +271,7 @@ constexpr std::array keys = {
          .preset = "30000",
          .min = 100,
          .max = year_ms,
+         .at_reload = true,
          .meaning = "While memory is short, cursors that nobody has asked for so long and that hold "
                     "documents are ended, the heaviest first; their next getMore answers "
                     "CursorNotFound."}),
@@ -287,6 +301,7 @@ constexpr std::array keys = {
          .preset = "10000",
          .min = 0,
          .max = year_ms,
+         .at_reload = true,
          .meaning = "A cursor's documents are written when nobody has asked for them so long; "
                     "when memory is tight, after a second at most."}),
     KeySpec{.key = "routing.shards",
@@ -305,12 +320,14 @@ constexpr std::array keys = {
         .type = ValueType::routing,
         .example = "[{name: app, primary: shard0}]",
         .range = "a list of {name, primary}",
-        .meaning = "Databases whose unsharded collections live on a shard of their own choice."},
+        .at_reload = true,
+         .meaning = "Databases whose unsharded collections live on a shard of their own choice."},
     KeySpec{.key = "routing.collections",
             .type = ValueType::routing,
             .example = "[{ns: app.users, key: {_id: hashed}}]",
             .range = "a list of {ns, key, unique, chunks: [{min, max, shard}]}",
-            .meaning = "Sharded collections. Bounds are Extended JSON; chunks cover the whole key "
+            .at_reload = true,
+         .meaning = "Sharded collections. Bounds are Extended JSON; chunks cover the whole key "
                        "space without gap or overlap. Without chunks a hashed key is split evenly "
                        "over all shards."},
     KeySpec{.key = "routing.defaultShardKey",
@@ -324,7 +341,8 @@ constexpr std::array keys = {
             .example = "[{name: eu, ns: app.orders, min: {region: a}, max: {region: m}, "
                        "shards: [shard0]}]",
             .range = "a list of {name, ns, min, max, shards}",
-            .meaning =
+            .at_reload = true,
+         .meaning =
                 "Zones, as config.tags lists them. Listed only: the chunks above decide where "
                 "documents go."},
     row<Log<&SystemLogConfig::destination>>(
@@ -332,29 +350,60 @@ constexpr std::array keys = {
          .type = choice,
          .preset = "console",
          .range = "console | file | syslog",
+         .at_reload = true,
          .meaning = "Where log lines go. console is standard error."}),
     row<Log<&SystemLogConfig::path>>(
         {.key = "systemLog.path",
          .type = text,
          .example = "/var/log/spillway/spillway.log",
          .range = "a file",
+         .at_reload = true,
          .meaning = "The log file; with systemLog.destination: file, which requires it."}),
     row<Log<&SystemLogConfig::append>>(
         {.key = "systemLog.logAppend",
          .type = boolean,
          .preset = "true",
+         .at_reload = true,
          .meaning = "Append to the log file at start; false empties it."}),
+    row<Log<&SystemLogConfig::rotation>>(
+        {.key = "systemLog.logRotate",
+         .type = choice,
+         .preset = "rename",
+         .range = "rename | reopen",
+         .at_reload = true,
+         .meaning = "What SIGUSR1 and the command logRotate do before they open the log file anew: "
+                    "rename it, its name followed by the time, or nothing, for who has renamed it "
+                    "already (logrotate)."}),
+    row<Log<&SystemLogConfig::format>>(
+        {.key = "systemLog.format",
+         .type = choice,
+         .preset = "text",
+         .range = "text | json",
+         .at_reload = true,
+         .meaning = "json: each line is a document in the format of MongoDB's log since 4.4."}),
     row<Log<&SystemLogConfig::verbosity>>(
         {.key = "systemLog.verbosity",
          .type = integer,
          .preset = "0",
          .min = 0,
          .max = 5,
+         .at_reload = true,
          .meaning = "0 logs events, 1 and more debug lines too."}),
     row<Log<&SystemLogConfig::quiet>>({.key = "systemLog.quiet",
                                        .type = boolean,
                                        .preset = "false",
-                                       .meaning = "Leave out informational lines."}),
+                                       .at_reload = true,
+         .meaning = "Leave out informational lines."}),
+    row<Field<&Config::slow_ms>>(
+        {.key = "operationProfiling.slowOpThresholdMs",
+         .type = integer,
+         .unit = "ms",
+         .preset = "100",
+         .min = -1,
+         .max = 31'622'400'000,
+         .at_reload = true,
+         .meaning = "Operations that take longer are logged, as \"Slow query\". The profile command's "
+                    "slowms changes it, too. -1: all are."}),
     row<Process<&ProcessConfig::pid_file_path>>(
         {.key = "processManagement.pidFilePath",
          .type = text,
@@ -391,6 +440,7 @@ constexpr std::array keys = {
          .min = 0,
          .max = year_ms,
          .at_runtime = true,
+         .at_reload = true,
          .meaning = "A cursor idle for longer is killed, on its shards too."}),
     row<Parameter<&ParameterConfig::cursor_monitor_seconds>>(
         {.key = "setParameter.clientCursorMonitorFrequencySecs",
@@ -399,12 +449,14 @@ constexpr std::array keys = {
          .preset = "4",
          .min = 1,
          .max = 86'400,
+         .at_reload = true,
          .meaning = "How often idle cursors are looked for."}),
     row<Parameter<&ParameterConfig::time_out_session_cursors>>(
         {.key = "setParameter.enableTimeoutOfInactiveSessionCursors",
          .type = boolean,
          .preset = "true",
          .at_runtime = true,
+         .at_reload = true,
          .meaning = "Cursors opened in a session (every driver's) are timed out as others are. A "
                     "mongos since 4.4.8 spares them by default."}),
     row<Parameter<&ParameterConfig::orphan_grace_ms>>(
@@ -415,6 +467,7 @@ constexpr std::array keys = {
          .min = -1,
          .max = year_ms,
          .at_runtime = true,
+         .at_reload = true,
          .meaning = "A cursor whose client has closed its last connection ends after this time. A "
                     "client is there while a connection with the same address and client metadata "
                     "is open, or one that has used the cursor's session. -1: such cursors live as "
@@ -424,8 +477,20 @@ constexpr std::array keys = {
          .type = boolean,
          .preset = "true",
          .at_runtime = true,
+         .at_reload = true,
          .meaning = "Fetch a cursor's next batch from its shards while the client works on the last "
                     "one, as long as memory is plenty."}),
+    row<Parameter<&ParameterConfig::shutdown_timeout_ms>>(
+        {.key = "setParameter.mongosShutdownTimeoutMillisForSignaledShutdown",
+         .type = integer,
+         .unit = "ms",
+         .preset = "15000",
+         .min = 0,
+         .max = 3'600'000,
+         .at_runtime = true,
+         .at_reload = true,
+         .meaning = "After SIGTERM clients are told for so long that this router goes, while it "
+                    "serves them; less if all of them have left before."}),
     row<Parameter<&ParameterConfig::test_commands>>(
         {.key = "setParameter.enableTestCommands",
          .type = boolean,

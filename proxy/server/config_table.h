@@ -39,7 +39,8 @@ struct KeySpec {
   std::string_view range = {};    // in words; for integers empty: min and max say it
   std::int64_t min = 0;
   std::int64_t max = 0;
-  bool at_runtime = false;        // setParameter changes it while running; else a restart does
+  bool at_runtime = false;        // setParameter changes it while running
+  bool at_reload = false;         // a reload does; else a restart
   std::string_view meaning = {};  // sentences
   // Null for ValueType::routing. `assign` takes the alternative that `type` names.
   void (*assign)(Config&, const ConfigValue&) = nullptr;

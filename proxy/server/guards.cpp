@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,7 +10,7 @@
 
 #include "proxy/base/log.h"
 #include "proxy/catalog/fingerprint.h"
-#include "proxy/shard/connection.h"
+#include "proxy/server/shard_question.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::server {
@@ -21,40 +20,8 @@ namespace {
 using catalog::CollectionRouting;
 using catalog::ShardIndex;
 
-// For each command: a shard that is slower counts as one that cannot be reached.
-constexpr auto command_time_max = std::chrono::seconds(10);
 // Another process may write the same fingerprint between our read and our write.
 constexpr int write_attempts_max = 3;
-
-// Why a shard is left out from now on; no error of the start.
-struct Skip {
-  std::string reason;
-  bool unreachable = false;  // no answer at all: asking more is a waste of time
-};
-
-// A command's reply. `skip`: there is none, or it is ok: 0.
-struct Answer {
-  shard::Reply reply;
-  std::optional<Skip> skip;
-};
-
-Task<Answer> ask(exec::Context& context, ShardIndex shard, DocView body) {
-  shard::CallOptions options;
-  options.deadline = Clock::now() + command_time_max;
-  options.budget = &context.shared.reply_memory;
-  auto call = context.gateway.call(shard, shard::Command::of_body(body), options);
-  auto reply = co_await call;
-  Answer answer;
-  if (reply.has_error()) {
-    answer.skip = Skip{reply.error().message, true};
-    co_return answer;
-  }
-  answer.reply = *std::move(reply);
-  if (!wire::reply_is_ok(answer.reply.body())) {
-    answer.skip = Skip{wire::error_from_reply(answer.reply.body()).message};
-  }
-  co_return answer;
-}
 
 BsonDoc find_by_id(std::string_view collection, std::string_view db, std::string_view id) {
   BsonWriter find;
@@ -63,28 +30,6 @@ BsonDoc find_by_id(std::string_view collection, std::string_view db, std::string
   find.append("limit", std::int64_t{1}).append("singleBatch", true);
   find.append("$db", db);
   return std::move(find).finish();
-}
-
-// The document of that _id; nullopt when there is none.
-struct Found {
-  std::optional<BsonDoc> document;
-  std::optional<Skip> skip;
-};
-
-Task<Found> find_one(exec::Context& context, ShardIndex shard, DocView find) {
-  auto asking = ask(context, shard, find);
-  const Answer answer = co_await asking;
-  Found found;
-  found.skip = answer.skip;
-  if (found.skip) co_return found;
-  const auto cursor = wire::parse_cursor_reply(answer.reply.body());
-  if (cursor.has_error()) {
-    found.skip = Skip{cursor.error().message};
-    co_return found;
-  }
-  const Element first = cursor->batch.first();
-  if (first.is_document()) found.document = BsonDoc(first.as_document());
-  co_return found;
 }
 
 // The default key's collections have no name of their own.
@@ -146,9 +91,10 @@ bool wrote_one(DocView reply) {
 }
 
 // One collection's fingerprint. A Skip means that its shard cannot say.
-Task<Result<std::optional<Skip>>> guard_collection(exec::Context& context, ShardIndex primary,
-                                                   const CollectionRouting& collection) {
-  const catalog::RoutingSnapshot& routing = context.routing();
+Task<Result<std::optional<Skip>>> guard_collection(exec::Context& context,
+                                                   const catalog::RoutingSnapshot& routing,
+                                                   ShardIndex primary,
+                                                   const CollectionRouting& collection, bool keep) {
   const BsonDoc wanted = kept_document(collection, routing);
   const BsonDoc find = find_by_id("routing", catalog::fingerprint_database, fingerprint_id(collection));
   std::string refusal = "somebody else keeps writing it";
@@ -165,6 +111,7 @@ Task<Result<std::optional<Skip>>> guard_collection(exec::Context& context, Shard
       if (same) co_return std::optional<Skip>();
       write = replace_command(stored, wanted);
     }
+    if (!keep) co_return std::optional<Skip>();
     auto writing = ask(context, primary, write);
     const Answer written = co_await writing;
     if (written.skip) co_return written.skip;
@@ -180,7 +127,9 @@ Task<Result<std::optional<Skip>>> guard_collection(exec::Context& context, Shard
                                            fingerprint_id(collection), refusal)});
 }
 
-Task<Result<std::optional<Skip>>> guard_identity(exec::Context& context, ShardIndex shard) {
+Task<Result<std::optional<Skip>>> guard_identity(exec::Context& context,
+                                                 const catalog::RoutingSnapshot& routing,
+                                                 ShardIndex shard) {
   const BsonDoc find = find_by_id("system.version", "admin", "shardIdentity");
   auto finding = find_one(context, shard, find);
   const Found found = co_await finding;
@@ -191,7 +140,7 @@ Task<Result<std::optional<Skip>>> guard_identity(exec::Context& context, ShardIn
         fmt::format(
             "Shard '{}' belongs to the MongoDB cluster {} already (admin.system.version has a "
             "shardIdentity): its balancer would move documents unseen",
-            context.routing().shard(shard).name, to_json(found.document->view()["clusterId"])));
+            routing.shard(shard).name, to_json(found.document->view()["clusterId"])));
   }
   co_return std::optional<Skip>();
 }
@@ -211,7 +160,8 @@ std::vector<const CollectionRouting*> kept_on(const catalog::RoutingSnapshot& ro
 
 // A fingerprint that the table has no collection for: its documents may lie on shards that nobody
 // asks any more.
-Task<void> warn_of_forgotten(exec::Context& context, ShardIndex shard) {
+Task<void> warn_of_forgotten(exec::Context& context, const catalog::RoutingSnapshot& routing,
+                             ShardIndex shard) {
   BsonWriter find;
   find.append("find", "routing");
   find.begin_document("filter").end();
@@ -224,7 +174,6 @@ Task<void> warn_of_forgotten(exec::Context& context, ShardIndex shard) {
   if (answer.skip) co_return;
   const auto cursor = wire::parse_cursor_reply(answer.reply.body());
   if (cursor.has_error()) co_return;
-  const catalog::RoutingSnapshot& routing = context.routing();
   for (const Element& row : cursor->batch) {
     if (!row.is_document()) continue;
     const ValueView id = row.as_document()["_id"];
@@ -243,44 +192,57 @@ Task<void> warn_of_forgotten(exec::Context& context, ShardIndex shard) {
   }
 }
 
-Task<Result<std::optional<Skip>>> guard_shard(exec::Context& context, ShardIndex shard) {
+Task<Result<std::optional<Skip>>> guard_shard(exec::Context& context,
+                                              const catalog::RoutingSnapshot& routing,
+                                              ShardIndex shard, bool keep) {
   const auto& hosts = context.gateway.states()[shard].hosts;
   const auto writable = [](const shard::HostState& host) { return host.primary; };
   if (std::none_of(hosts.begin(), hosts.end(), writable)) {
     co_return std::optional(Skip{"no primary has been found"});
   }
-  auto identifying = guard_identity(context, shard);
+  auto identifying = guard_identity(context, routing, shard);
   auto identified = co_await identifying;
   if (identified.has_error()) co_return identified.error();
   if (*identified && (*identified)->unreachable) co_return identified;
   // Somebody who may not read admin may still be allowed to read and write elsewhere.
   if (*identified) {
     log::warning("shard {} does not say whether it belongs to a cluster: {}",
-                 context.routing().shard(shard).name, (*identified)->reason);
+                 routing.shard(shard).name, (*identified)->reason);
   }
-  for (const CollectionRouting* collection : kept_on(context.routing(), shard)) {
-    auto guarding = guard_collection(context, shard, *collection);
+  for (const CollectionRouting* collection : kept_on(routing, shard)) {
+    auto guarding = guard_collection(context, routing, shard, *collection, keep);
     auto guarded = co_await guarding;
     if (guarded.has_error() || *guarded) co_return guarded;
   }
-  auto warning = warn_of_forgotten(context, shard);
-  co_await warning;
+  if (keep) {
+    auto warning = warn_of_forgotten(context, routing, shard);
+    co_await warning;
+  }
   co_return std::optional<Skip>();
 }
 
 }  // namespace
 
-Task<Result<void>> run_start_guards(exec::Context& context) {
-  for (const catalog::Shard& shard : context.routing().shards()) {
-    auto guarding = guard_shard(context, shard.index);
+Task<Result<void>> run_guards(exec::Context& context,
+                              std::shared_ptr<const catalog::RoutingSnapshot> routing,
+                              GuardRules rules) {
+  for (const catalog::Shard& shard : routing->shards()) {
+    auto guarding = guard_shard(context, *routing, shard.index, rules.keep);
     auto guarded = co_await guarding;
     if (guarded.has_error()) co_return guarded.error();
-    if (*guarded) {
-      log::warning("the start-up checks of shard {} are incomplete: {}", shard.name,
-                   (*guarded)->reason);
+    if (!*guarded) continue;
+    if (rules.complete) {
+      co_return Error(ErrorCode::host_unreachable, fmt::format("the checks of shard {} are incomplete: {}", shard.name,
+                                                               (*guarded)->reason));
     }
+    log::warning("the start-up checks of shard {} are incomplete: {}", shard.name,
+                 (*guarded)->reason);
   }
   co_return Result<void>();
+}
+
+Task<Result<void>> run_start_guards(exec::Context& context) {
+  return run_guards(context, context.table, {});
 }
 
 }  // namespace spillway::server

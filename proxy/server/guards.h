@@ -1,4 +1,4 @@
-// Guards at the start: a routing table that does not fit the data must not be used.
+// Guards at the start and at a reload: a routing table that does not fit the data must not be used.
 //
 // - A shard with a shardIdentity belongs to a MongoDB cluster, whose balancer moves documents
 // unseen:
@@ -10,11 +10,21 @@
 //   writes what it finds, and two that start at the same time compare with each other.
 #pragma once
 
+#include <memory>
+
 #include "proxy/exec/context.h"
 
 namespace spillway::server {
 
-// Runs on a worker's loop, after its gateway has spoken to the shards. Shards that cannot be
+struct GuardRules {
+  bool keep = true;       // false: fingerprints are compared, none is written
+  bool complete = false;  // a shard that cannot be asked is an error, HostUnreachable(6)
+};
+Task<Result<void>> run_guards(exec::Context& context,
+                              std::shared_ptr<const catalog::RoutingSnapshot> routing,
+                              GuardRules rules);
+
+// With the worker's table. Runs on a worker's loop, after its gateway has spoken to the shards. Shards that cannot be
 // reached, or that refuse the reads, are named in the log and skipped. Errors: IllegalOperation(20)
 // for what is refused, FailedToParse(9) for a fingerprint that cannot be read.
 Task<Result<void>> run_start_guards(exec::Context& context);

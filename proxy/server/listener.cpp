@@ -46,9 +46,10 @@ void set_before_connections(int fd, const SocketBuffers& buffers) noexcept {
 Listener::Listener(Loop& loop, exec::Shared& shared, const ListenerOptions& options)
     : loop_(loop),
       shared_(shared),
-      addresses_(options.addresses),
+      addresses_(options.clients ? options.addresses : std::vector<std::string>()),
       connections_max_(options.connections_max),
-      port_(open_doors(options, options.port, Entrance::clients)) {
+      port_(options.clients ? open_doors(options, options.port, Entrance::clients)
+                            : std::uint16_t{0}) {
   if (options.load_balancer_port) {
     load_balancer_port_ =
         open_doors(options, *options.load_balancer_port, Entrance::load_balancers);
@@ -77,6 +78,31 @@ std::uint16_t Listener::open_doors(const ListenerOptions& options, std::uint16_t
     doors_.push_back(std::move(door));
   }
   return port;
+}
+
+std::string Listener::adopt(FileDescriptor socket, const SocketBuffers& buffers) {
+  const auto option = [&](int name) {
+    int value = 0;
+    socklen_t length = sizeof value;
+    return ::getsockopt(socket.get(), SOL_SOCKET, name, &value, &length) == 0 ? value : -1;
+  };
+  const int family = option(SO_DOMAIN);
+  if ((family != AF_INET && family != AF_INET6) || option(SO_TYPE) != SOCK_STREAM || option(SO_ACCEPTCONN) != 1) {
+    throw std::runtime_error("the service manager passed a socket that is no listening TCP socket");
+  }
+  set_before_connections(socket.get(), buffers);
+  auto door = std::make_unique<Door>(Door{Acceptor(loop_.io().get_executor()), Entrance::clients});
+  Acceptor& acceptor = door->acceptor;
+  error_code ec;
+  acceptor.assign(family == AF_INET ? asio::ip::tcp::v4() : asio::ip::tcp::v6(), socket.get(), ec);
+  if (!ec) static_cast<void>(socket.release());
+  if (!ec) acceptor.non_blocking(true, ec);
+  const asio::ip::tcp::endpoint endpoint = ec ? asio::ip::tcp::endpoint() : acceptor.local_endpoint(ec);
+  if (ec) throw std::runtime_error(fmt::format("cannot use the service manager's socket: {}", ec.message()));
+  if (addresses_.empty()) port_ = endpoint.port();
+  doors_.push_back(std::move(door));
+  addresses_.push_back(endpoint.address().to_string());
+  return addresses_.back();
 }
 
 void Listener::start(std::vector<Worker*> workers) {

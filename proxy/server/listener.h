@@ -18,6 +18,7 @@ struct ListenerOptions {
   std::vector<std::string> addresses;
   std::uint16_t port = 0;  // 0: a free one
   std::optional<std::uint16_t> load_balancer_port;  // the same; none: no such port
+  bool clients = true;  // false: clients' sockets come by adopt()
   int backlog = 0;
   std::int64_t connections_max = 0;  // over all ports
   SocketBuffers sockets;
@@ -29,8 +30,14 @@ class Listener {
   // the address that cannot be listened on. `loop` is the main thread's.
   Listener(Loop& loop, exec::Shared& shared, const ListenerOptions& options);
 
+  // Takes a socket that listens already. Returns its address. Throws std::runtime_error for any other kind.
+  std::string adopt(FileDescriptor socket, const SocketBuffers& buffers);
+
   void start(std::vector<Worker*> workers);
   void stop();
+  void set_connections_max(std::int64_t connections_max) noexcept {
+    connections_max_ = connections_max;
+  }
   std::uint16_t port() const noexcept {
     return port_;
   }  // the one in use, also when 0 was asked for

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "proxy/base/log.h"
 #include "proxy/server/command_line.h"
 #include "proxy/server/config.h"
+#include "proxy/server/reload.h"
 #include "proxy/server/server.h"
 
 #ifdef SPILLWAY_CANNED
@@ -21,16 +21,6 @@
 namespace {
 
 using spillway::server::CommandLine;
-
-void open_log(const spillway::server::SystemLogConfig& config) {
-  spillway::log::Options options;
-  if (config.destination == spillway::server::LogDestination::file) options.path = config.path;
-  options.syslog = config.destination == spillway::server::LogDestination::syslog;
-  options.append = config.append;
-  options.verbosity = config.verbosity;
-  options.quiet = config.quiet;
-  spillway::log::open(options);
-}
 
 #ifdef SPILLWAY_CANNED
 // Canned shards of this process, and the routing over them as configuration text.
@@ -85,12 +75,15 @@ int serve(CommandLine line, int argc, char** argv) {
     std::puts("the configuration is right");
     return spillway::server::exit_ok;
   }
-  open_log(loaded.config.system_log);
+  spillway::server::open_log(loaded.config.system_log);
   spillway::server::ServerOptions options;
   options.config = loaded.config;
   options.routing = loaded.routing;
   options.arguments.assign(argv, argv + argc);
   options.check_shards = !line.canned_shards;
+  options.load = [path = line.config_path, overrides = line.overrides] {
+    return spillway::server::load_config_file(path, overrides, true);
+  };
   return spillway::server::run_server(std::move(options));
 }
 

@@ -4,11 +4,10 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include <boost/asio/signal_set.hpp>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <fstream>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 
@@ -18,8 +17,13 @@
 #include "proxy/base/log.h"
 #include "proxy/server/guards.h"
 #include "proxy/server/pressure_monitor.h"
+#include "proxy/server/reload.h"
+#include "proxy/server/service_manager.h"
+#include "proxy/server/shutdown.h"
+#include "proxy/server/signals.h"
 #include "proxy/server/system_limits.h"
 #include "proxy/server/tls_config.h"
+#include "proxy/server/watchdog.h"
 
 namespace spillway::server {
 
@@ -27,8 +31,6 @@ namespace {
 
 // How long start-up waits for shards that do not answer before it serves without them.
 constexpr auto start_wait_max = std::chrono::seconds(5);
-// How long requests under way may take after SIGTERM.
-constexpr auto stop_grace = std::chrono::seconds(10);
 
 shard::GatewayOptions gateway_options(const Config& config, const catalog::RoutingSnapshot& routing) {
   shard::GatewayOptions options;
@@ -89,6 +91,8 @@ void fill_facts(exec::Shared& shared, const ServerOptions& options, std::size_t 
   parameters.orphan_grace_ms = options.config.parameters.orphan_grace_ms;
   parameters.read_ahead = options.config.parameters.read_ahead;
   parameters.log_level = options.config.system_log.verbosity;
+  parameters.slow_ms = options.config.slow_ms;
+  parameters.shutdown_timeout_ms = options.config.parameters.shutdown_timeout_ms;
 }
 
 // Throws std::runtime_error when memory.spill.path is of no use.
@@ -206,83 +210,179 @@ std::string divide_memory(exec::Shared& shared, std::uint64_t limit_bytes, std::
                      shared.message_bytes_max / limits::mib);
 }
 
-void stop_workers(exec::Shared& shared, std::vector<std::unique_ptr<Worker>>& workers) {
-  // Worker 0 goes last: it kills the shard cursors that the others' sessions may still be using.
-  shared.quiescing = true;
-  shared.topology_counter = 1;
-  for (std::size_t i = workers.size(); i-- > 0;) {
-    workers[i]->begin_stop(stop_grace);
-    workers[i]->join();
+// Everything that a process which serves is made of, in the order in which it begins.
+class Server {
+ public:
+  // Listens, and starts workers; no client is served yet. Throws std::runtime_error.
+  explicit Server(ServerOptions options);
+  // Serves until the shutdown's end. Returns the exit code.
+  int run();
+
+ private:
+  void make_workers();
+  void listen();
+  void start();
+  void finish();
+  void begin_reload_hooks(Reload::Options& hooks);
+  void begin_shutdown(std::chrono::milliseconds announce);
+  void stop_listening();
+
+  ServerOptions options_;
+  const SystemLimits limits_ = read_system_limits();
+  const std::size_t worker_total_;
+  const std::uint64_t memory_bytes_;  // 0: no limit
+  ServiceManager manager_ = ServiceManager::from_environment();
+  Loop loop_;
+  exec::Shared shared_{0};
+  WorkerOptions worker_options_;
+  std::optional<Listener> listener_;
+  std::string divided_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<Worker*> worker_list_;
+  std::optional<PressureMonitor> pressure_;
+  std::optional<Watchdog> watchdog_;
+  std::optional<Shutdown> shutdown_;
+  std::optional<Reload> reload_;
+  std::optional<Signals> signals_;
+};
+
+std::uint64_t memory_of(const Config& config, const SystemLimits& limits) {
+  const std::uint64_t bytes = memory_limit_bytes(config.memory_limit, limits);
+  return bytes == UINT64_MAX ? 0 : bytes;
+}
+
+Server::Server(ServerOptions options)
+    : options_(std::move(options)),
+      worker_total_(static_cast<std::size_t>(worker_count(options_.config, limits_))),
+      memory_bytes_(memory_of(options_.config, limits_)) {
+  shared_.routing = options_.routing;
+  shared_.spill = open_spill_store(options_.config.spill, shared_.spill_memory);
+  worker_options_.gateway = gateway_options(options_.config, *options_.routing);
+  worker_options_.socket_buffers = socket_buffers(memory_bytes_);
+  shared_.socket_growth.set_limit(worker_options_.socket_buffers.client_growth_bytes_max);
+  const TlsConfig& tls = options_.config.net.tls;
+  worker_options_.tls = make_server_tls(tls).value();
+  worker_options_.plain_text = tls.mode == TlsMode::require ? PlainText::refused : PlainText::allowed;
+  worker_options_.compressors = wire::parse_list(options_.config.net.compressors);
+  listen();
+  divided_ = divide_memory(shared_, memory_bytes_, worker_total_);
+  make_workers();
+  pressure_.emplace(loop_, shared_.memory, shared_.pressure, open_pressure_source());
+  shutdown_.emplace(loop_, shared_, worker_list_,
+                    Shutdown::Options{.drain = std::chrono::seconds(options_.config.drain_seconds),
+                                      .began = [this](std::chrono::seconds at_most) { manager_.stopping(at_most); },
+                                      .stop_listening = [this] { stop_listening(); },
+                                      .ended = [this] { loop_.stop(); }});
+  Reload::Options reload{.load = options_.load, .check_shards = options_.check_shards};
+  begin_reload_hooks(reload);
+  reload_.emplace(loop_, shared_, worker_list_, options_.config, options_.routing, std::move(reload));
+  signals_.emplace(loop_, shared_, *shutdown_, *reload_);
+  shared_.request_shutdown = [this](std::chrono::milliseconds announce) {
+    loop_.post([this, announce] { begin_shutdown(announce); });
+  };
+}
+
+// Before there are workers to end: an address in use is the commonest reason not to start.
+void Server::listen() {
+  const NetConfig& net = options_.config.net;
+  std::vector<FileDescriptor> sockets = manager_.take_sockets();
+  ListenerOptions listening = listener_options(net, worker_options_.socket_buffers);
+  listening.clients = sockets.empty();
+  listener_.emplace(loop_, shared_, listening);
+  for (FileDescriptor& socket : sockets) {
+    const std::string address = listener_->adopt(std::move(socket), worker_options_.socket_buffers);
+    if (is_loopback(address) || options_.config.authorization.has_value()) continue;
+    throw std::runtime_error(fmt::format("the service manager's socket listens on {}, which is not loopback, and "
+                                         "clients are not authenticated: if that is meant, write "
+                                         "security.authorization: disabled",
+                                         address));
   }
 }
 
-}  // namespace
-
-int run_server(ServerOptions options) {
-  const SystemLimits limits = read_system_limits();
-  const auto worker_total = static_cast<std::size_t>(worker_count(options.config, limits));
-  const std::uint64_t memory = memory_limit_bytes(options.config.memory_limit, limits);
-  Loop main_loop;
-  exec::Shared shared(0);
-  shared.routing = options.routing;
-  shared.spill = open_spill_store(options.config.spill, shared.spill_memory);
-  WorkerOptions worker_options;
-  worker_options.gateway = gateway_options(options.config, *options.routing);
-  worker_options.socket_buffers = socket_buffers(memory == UINT64_MAX ? 0 : memory);
-  shared.socket_growth.set_limit(worker_options.socket_buffers.client_growth_bytes_max);
-  worker_options.tls = make_server_tls(options.config.net.tls).value();
-  worker_options.plain_text = options.config.net.tls.mode == TlsMode::require
-                                  ? PlainText::refused
-                                  : PlainText::allowed;
-  worker_options.compressors = wire::parse_list(options.config.net.compressors);
-  // Before there are workers to end: an address in use is the commonest reason not to start.
-  Listener listener(main_loop, shared, listener_options(options.config.net, worker_options.socket_buffers));
-  const std::string divided = divide_memory(shared, memory == UINT64_MAX ? 0 : memory, worker_total);
-  std::vector<std::unique_ptr<Worker>> workers;
-  std::vector<Worker*> worker_list;
-  for (std::size_t i = 0; i < worker_total; ++i) {
-    workers.push_back(std::make_unique<Worker>(i, shared, worker_options));
-    worker_list.push_back(workers.back().get());
-    shared.workers.push_back(&workers.back()->context());
+void Server::make_workers() {
+  std::vector<Loop*> loops;
+  for (std::size_t i = 0; i < worker_total_; ++i) {
+    workers_.push_back(std::make_unique<Worker>(i, shared_, worker_options_));
+    worker_list_.push_back(workers_.back().get());
+    shared_.workers.push_back(&workers_.back()->context());
+    loops.push_back(&workers_.back()->loop());
   }
-  fill_facts(shared, options, worker_total, listener);
-  start_memory_layer(shared, options.config, memory == UINT64_MAX ? 0 : memory);
-  for (auto& worker : workers) worker->start();
-  asio::signal_set signals(main_loop.io(), SIGTERM, SIGINT);
-  PressureMonitor pressure(main_loop, shared.memory, shared.pressure, open_pressure_source());
+  if (const auto interval = manager_.watchdog()) {
+    watchdog_.emplace(loop_, std::move(loops), *interval, [this] { manager_.notify("WATCHDOG=1"); });
+  }
+  fill_facts(shared_, options_, worker_total_, *listener_);
+  start_memory_layer(shared_, options_.config, memory_bytes_);
+  for (auto& worker : workers_) worker->start();
+}
+
+void Server::begin_reload_hooks(Reload::Options& hooks) {
+  hooks.apply = [this](const Config& config) {
+    listener_->set_connections_max(config.net.max_incoming_connections);
+    shutdown_->set_drain(std::chrono::seconds(config.drain_seconds));
+  };
+  hooks.began = [this] { manager_.reloading(); };
+  hooks.ended = [this](const std::string& outcome) { manager_.ready(outcome); };
+}
+
+void Server::begin_shutdown(std::chrono::milliseconds announce) {
+  reload_->stop();
+  shutdown_->begin(announce);
+}
+
+void Server::stop_listening() {
+  listener_->stop();
+  pressure_->stop();
+  if (watchdog_) watchdog_->forget_loops();
+  shared_.memory_layer->stop();
+}
+
+void Server::start() {
+  if (watchdog_) watchdog_->start();
+  StartCheck(*workers_.front(), options_.check_shards).run_and_wait(loop_);
+  write_pid_file(options_.config.process.pid_file_path);
+  loop_.io().restart();
+  pressure_->start();
+  listener_->start(worker_list_);
+  log::info("listening on port {} with {} workers, {} shards, memory limit {}; {}", listener_->port(), worker_total_,
+            options_.routing->shards().size(), describe_memory_limit(options_.config.memory_limit, limits_),
+            shared_.memory_layer->description());
+  log::info("{}", divided_);
+  print_ready(*listener_);
+  manager_.ready(fmt::format("Serving on port {}", listener_->port()));
+  signals_->start();
+}
+
+// Also after a start that failed: workers are there.
+void Server::finish() {
+  if (!shutdown_->done()) {
+    begin_shutdown(std::chrono::milliseconds(0));
+    loop_.io().restart();
+    loop_.run();
+  }
+  if (watchdog_) watchdog_->stop();
+  for (auto& worker : workers_) worker->join();
+  shared_.spill->stop();  // before the loops go that it answers on
+  log::info("stopped; {} bytes are still reserved", shared_.memory.usage().used_bytes);
+  const std::string& pid_file = options_.config.process.pid_file_path;
+  if (!pid_file.empty()) ::unlink(pid_file.c_str());
+}
+
+int Server::run() {
   int exit_code = 0;
   try {
-    StartCheck(*workers.front(), options.check_shards).run_and_wait(main_loop);
-    write_pid_file(options.config.process.pid_file_path);
-    main_loop.io().restart();
-    pressure.start();
-    listener.start(worker_list);
-    log::info("listening on port {} with {} workers, {} shards, memory limit {}; {}", listener.port(), worker_total,
-              options.routing->shards().size(), describe_memory_limit(options.config.memory_limit, limits),
-              shared.memory_layer->description());
-    log::info("{}", divided);
-    print_ready(listener);
-    signals.async_wait([&](const boost::system::error_code& ec, int signal) {
-      if (ec) return;
-      log::info("received signal {}: no new connections, requests under way may take {} s", signal,
-                std::chrono::seconds(stop_grace).count());
-      main_loop.stop();
-    });
-    main_loop.run();
+    start();
+    loop_.run();
   } catch (const std::runtime_error& error) {
     log::error("{}", error.what());
     std::fprintf(stderr, "spillway: %s\n", error.what());
     exit_code = 1;
   }
-  listener.stop();
-  pressure.stop();
-  shared.memory_layer->stop();
-  stop_workers(shared, workers);
-  shared.spill->stop();  // before the loops go that it answers on
-  const BudgetUsage left = shared.memory.usage();
-  log::info("stopped; {} bytes are still reserved", left.used_bytes);
-  if (!options.config.process.pid_file_path.empty()) ::unlink(options.config.process.pid_file_path.c_str());
+  finish();
   return exit_code;
 }
+
+}  // namespace
+
+int run_server(ServerOptions options) { return Server(std::move(options)).run(); }
 
 }  // namespace spillway::server

@@ -2,6 +2,7 @@
 // thread, whose loop accepts clients and receives signals.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@ struct ServerOptions {
   std::shared_ptr<const catalog::RoutingSnapshot> routing;
   std::vector<std::string> arguments;  // argv, as getCmdLineOpts shows it
   bool check_shards = true;            // shardIdentity and fingerprint guards; false for canned shards
+  std::function<LoadResult()> load;    // reads the configuration again, for a reload
 };
 
 // Serves until SIGTERM or SIGINT, then ends cleanly. Returns the process's exit code. Prints the ready line to

@@ -59,6 +59,10 @@ void Session::attach_presence() {
                           client_.connection_id, balanced());
 }
 
+void Session::wake_hello() {
+  if (awaiting_hello_) transport_->cancel();
+}
+
 // What a load balancer says of its client comes first, in plain text.
 Task<bool> Session::begin() {
   if (balanced()) {
@@ -164,6 +168,7 @@ Task<bool> Session::handle_op_msg() {
   }
   auto running = exec::run_command(context, client_, *request);
   exec::Response response = co_await running;
+  if (response.closes) co_return false;
   if (silent) co_return true;
   if (exec::StreamReply* stream = response.stream()) {
     auto relaying =

@@ -49,6 +49,10 @@ class Session {
   Task<void> run();
   // Wakes run() up to end: for a shutdown. The request under way is finished first if `drain`.
   void close(bool drain);
+  // Answers a hello that waits for a change: there was one.
+  void wake_hello();
+  // For a shutdown whose patience has ended: reads end at once, writes before their next statement.
+  void interrupt(Error why) { client_.interrupt.request(std::move(why)); }
   // Ends the reads of an operation that has run for a while if its client has left. Called now and
   // then.
   void notice_absent_client(TimePoint now);
@@ -118,6 +122,7 @@ class Session {
   bool checksum_ = false;
   bool closing_ = false;
   bool idle_ = false;
+  bool awaiting_hello_ = false;
   std::int32_t next_request_id_ = 1;
 };
 

@@ -14,12 +14,6 @@
 
 namespace spillway::server {
 
-namespace {
-
-constexpr Duration topology_poll_interval = std::chrono::milliseconds(250);
-
-}  // namespace
-
 // Takes what a hello tells of its connection; an error is the answer to it. (A connection's first
 // hello says whether its driver retries what is refused.)
 Result<wire::HelloRequest> Session::take_hello(DocView command, bool exhaust) {
@@ -109,8 +103,7 @@ Task<bool> Session::answer_hello(const exec::Request& request, bool exhaust) {
 }
 
 // Awaitable hello: waits for the topology version to change, at most maxAwaitTimeMS; with exhaust,
-// again and again. The version changes once, when the router quiesces: a coarse poll is enough and
-// costs nothing.
+// again and again. The version changes once, when the router quiesces: wake_hello() tells.
 Task<bool> Session::stream_hello(const wire::HelloRequest& hello, bool exhaust) {
   exec::Context& context = environment_.context;
   const wire::TopologyVersion current{Bytes(context.shared.facts.process_id),
@@ -154,10 +147,11 @@ Task<bool> Session::wait_for_topology(std::int64_t seen, TimePoint until, bool& 
   exec::Shared& shared = environment_.context.shared;
   while (!closing_ && Clock::now() < until && shared.topology_counter.load() == seen) {
     // Waiting for the socket tells when the client leaves.
-    ReadyWait readable(*transport_, Transport::Direction::read,
-                       std::min(until, Clock::now() + topology_poll_interval));
+    ReadyWait readable(*transport_, Transport::Direction::read, until);
+    awaiting_hello_ = true;
     const bool ready = co_await readable;
-    if (!ready && !readable.timed_out()) co_return false;
+    awaiting_hello_ = false;
+    if (!ready && !readable.timed_out() && shared.topology_counter.load() == seen) co_return false;
     if (!ready) continue;
     const IoResult got = transport_->try_read(environment_.scratch);
     if (!got.ok() && !got.would_block()) co_return false;

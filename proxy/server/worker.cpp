@@ -1,9 +1,13 @@
 #include "proxy/server/worker.h"
 
 #include <chrono>
+#include <string>
+#include <utility>
 
 #include "allocator/memory_layer.h"
+#include "proxy/base/log.h"
 #include "proxy/exec/cursor_ops.h"
+#include "proxy/exec/transactions.h"
 
 namespace spillway::server {
 
@@ -11,6 +15,9 @@ namespace {
 // First reads go here; larger messages get a buffer of their own.
 constexpr std::size_t scratch_bytes = 16 * limits::kib;
 constexpr auto tick = std::chrono::milliseconds(250);
+constexpr auto look_interval = std::chrono::milliseconds(10);
+// For the answers of operations that a shutdown interrupted.
+constexpr auto answer_time_max = std::chrono::milliseconds(500);
 constexpr auto pressure_release_interval = std::chrono::seconds(1);
 }  // namespace
 
@@ -32,7 +39,10 @@ Worker::~Worker() = default;
 void Worker::start() {
   loop_.post([this] { loop_.spawn(housekeeping()); });
   if (drive_ == Loop::Drive::real_time) {
-    thread_ = std::thread([this] { loop_.run(); });
+    thread_ = std::thread([this] {
+      log::name_thread("worker" + std::to_string(context_.worker));
+      loop_.run();
+    });
   }
 }
 
@@ -95,26 +105,69 @@ void Worker::tick_memory(TimePoint now) {
   shared_.memory_layer->releaser().request(ReleaseReason::pressure);
 }
 
-Task<void> Worker::shut_down(Duration grace) {
+void Worker::use_table(std::shared_ptr<const catalog::RoutingSnapshot> table) {
+  loop_.post([this, table = std::move(table)]() mutable { context_.table = exec::own_reference(std::move(table)); });
+}
+
+void Worker::wake_hellos() {
+  loop_.post([this] {
+    for (Session* session : sessions_) session->wake_hello();
+  });
+}
+
+void Worker::begin_drain() {
+  loop_.post([this] {
+    stopping_ = true;
+    close_sessions(true);
+  });
+}
+
+// What is still running learns why; then cursors go, for a shard may be waiting for their end, then the calls.
+Task<void> Worker::cut_sessions() {
+  log::info("{} requests that are still running are cut", sessions_.size());
+  const std::vector<Session*> all(sessions_.begin(), sessions_.end());
+  for (Session* session : all) {
+    if (!sessions_.contains(session)) continue;  // the last one's end took it along
+    session->interrupt(Error(ErrorCode::interrupted_at_shutdown, "operation was interrupted: the router shuts down"));
+  }
+  const TimePoint answered_by = Clock::now() + answer_time_max;
+  while (!sessions_.empty() && Clock::now() < answered_by) co_await loop_.sleep_for(look_interval);
+  if (sessions_.empty()) co_return;
+  auto killing = exec::kill_and_wait(context_, shared_.cursors.kill_all());
+  co_await killing;
+  gateway_->abort_calls();
+}
+
+// What clients leave behind on shards: open transactions and cursors, of all workers.
+Task<void> Worker::end_on_shards() {
+  const auto all = [](std::string_view) { return true; };
+  TaskGroup aborts;
+  for (exec::OpenTransaction& open : shared_.transactions->end_sessions(all)) {
+    aborts.start(exec::abort_on_shard(context_, std::move(open)));
+  }
+  auto killing = exec::kill_and_wait(context_, shared_.cursors.kill_all());
+  co_await killing;
+  co_await aborts.wait();
+}
+
+Task<void> Worker::shut_down(TimePoint cut) {
   stopping_ = true;
   close_sessions(true);
-  const TimePoint cut = Clock::now() + grace;
-  while (!sessions_.empty() && Clock::now() < cut) co_await loop_.sleep_for(std::chrono::milliseconds(10));
-  // What is still running is cut: cursors first, for a shard may be waiting for their end, then the calls themselves.
+  const auto patient = [this, cut] { return Clock::now() < cut && !hurried_; };
+  while (!sessions_.empty() && patient()) co_await loop_.sleep_for(look_interval);
   if (!sessions_.empty()) {
-    auto killing = exec::kill_and_wait(context_, shared_.cursors.kill_all());
-    co_await killing;
-    gateway_->abort_calls();
+    auto cutting = cut_sessions();
+    co_await cutting;
   }
   close_sessions(false);
-  while (!sessions_.empty()) co_await loop_.sleep_for(std::chrono::milliseconds(10));
+  while (!sessions_.empty()) co_await loop_.sleep_for(look_interval);
   if (context_.worker == 0) {
-    auto killing = exec::kill_and_wait(context_, shared_.cursors.kill_all());
-    co_await killing;
+    auto ending = end_on_shards();
+    co_await ending;
   }
-  while (!housekeeping_ended_) co_await loop_.sleep_for(std::chrono::milliseconds(10));
+  while (!housekeeping_ended_) co_await loop_.sleep_for(look_interval);
   // What is being fetched ahead may be what another worker's client waits for.
-  while (context_.background.running() > 0 && Clock::now() < cut) co_await loop_.sleep_for(std::chrono::milliseconds(10));
+  while (context_.background.running() > 0 && patient()) co_await loop_.sleep_for(look_interval);
   context_.read_ahead.request(Error(ErrorCode::host_unreachable, "the router is shutting down"));
   co_await context_.background.wait();
   auto closing = gateway_->shut_down();
@@ -123,8 +176,8 @@ Task<void> Worker::shut_down(Duration grace) {
   loop_.stop();
 }
 
-void Worker::begin_stop(Duration grace) {
-  loop_.post([this, grace] { loop_.spawn(shut_down(grace)); });
+void Worker::begin_stop(TimePoint cut) {
+  loop_.post([this, cut] { loop_.spawn(shut_down(cut)); });
 }
 
 void Worker::join() {

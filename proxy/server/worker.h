@@ -43,9 +43,20 @@ class Worker {
 
   // The worker's thread: asks sessions to end. `drain`: after the request under way.
   void close_sessions(bool drain);
-  // Ends sessions (those that run longer than `grace` are cut), shard connections and housekeeping; the manual
-  // drive polls until done() afterwards.
-  void begin_stop(Duration grace);
+  // Any thread: commands that begin from now on use this routing table. REQUIRES the same shards.
+  void use_table(std::shared_ptr<const catalog::RoutingSnapshot> table);
+
+  // The following: any thread, in this order, as Shutdown calls them.
+  // Answers every hello that waits for a change of the topology version.
+  void wake_hellos();
+  // Ends each session after the request under way; no new ones are served.
+  void begin_drain();
+  // Ends sessions (those that still run at `cut` are interrupted, then cut), shard connections and housekeeping. The
+  // first worker aborts transactions and kills cursors of all: it goes last. The manual drive polls until done()
+  // afterwards.
+  void begin_stop(TimePoint cut);
+  // Brings `cut` forward to now.
+  void hurry() noexcept { hurried_ = true; }
   bool done() const noexcept { return done_; }
   void join();
 
@@ -57,7 +68,9 @@ class Worker {
   Task<void> run_session(std::unique_ptr<Session> session);
   Task<void> housekeeping();
   void tick_memory(TimePoint now);
-  Task<void> shut_down(Duration grace);
+  Task<void> shut_down(TimePoint cut);
+  Task<void> cut_sessions();
+  Task<void> end_on_shards();
 
   exec::Shared& shared_;
   WorkerOptions options_;
@@ -76,6 +89,7 @@ class Worker {
   exec::CursorKeeper cursor_keeper_;
   bool stopping_ = false;
   bool housekeeping_ended_ = false;
+  std::atomic<bool> hurried_{false};
   std::atomic<bool> done_{false};
 };
 

@@ -94,6 +94,7 @@ struct FakeWorker {
   FakeWorker(std::shared_ptr<const catalog::RoutingSnapshot> routing, FakeGateway::Answer answer)
       : gateway(*routing, std::move(answer)) {
     shared.routing = std::move(routing);
+    context.table = shared.routing;
     shared.workers.push_back(&context);
     shared.facts.host_name = "router:27017";
     shared.facts.start_time = Clock::now();

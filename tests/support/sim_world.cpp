@@ -68,6 +68,11 @@ SimWorld::SimWorld(SimWorldOptions options)
     binding.bind(*networks_.back());
     shared_->workers.push_back(&workers_.back()->context());
   }
+  std::vector<server::Worker*> workers;
+  for (const auto& worker : workers_) workers.push_back(worker.get());
+  shutdown_ = std::make_unique<server::Shutdown>(
+      main_loop_, *shared_, std::move(workers),
+      server::Shutdown::Options{.drain = std::chrono::seconds(10), .stop_listening = [this] { listening_ = false; }});
   for (const auto& worker : workers_) worker->start();
   const auto known = [this] {
     return std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) {
@@ -112,6 +117,7 @@ std::size_t SimWorld::poll() {
   std::size_t ran = 0;
   for (;;) {
     std::size_t now_ran = 0;
+    now_ran += main_loop_.poll_until_idle();
     for (const auto& worker : workers_) now_ran += worker->loop().poll_until_idle();
     if (shared_->spill && !disk_stuck_ && shared_->spill->run_one()) ++now_ran;
     if (now_ran == 0) return ran;
@@ -120,7 +126,7 @@ std::size_t SimWorld::poll() {
 }
 
 std::optional<TimePoint> SimWorld::next_timer() const {
-  std::optional<TimePoint> next;
+  std::optional<TimePoint> next = main_loop_.next_timer();
   for (const auto& worker : workers_) {
     const auto of_worker = worker->loop().next_timer();
     if (of_worker && (!next || *of_worker < *next)) next = of_worker;
@@ -181,11 +187,8 @@ std::vector<std::string> SimWorld::leftovers() {
 
 bool SimWorld::shut_down(Duration limit) {
   stopped_ = true;
-  for (std::size_t i = workers_.size(); i-- > 0;) {
-    server::Worker& worker = *workers_[i];
-    worker.begin_stop(std::chrono::seconds(10));
-    if (!run_until([&] { return worker.done(); }, limit)) return false;
-  }
+  shutdown_->begin(Duration::zero());
+  if (!run_until([&] { return shutdown_->done(); }, limit)) return false;
   // The workers' loops have stopped; shards and clients end on them.
   for (const auto& worker : workers_) worker->loop().io().restart();
   for (const auto& shard : shards_) {
@@ -200,6 +203,7 @@ bool SimWorld::shut_down(Duration limit) {
   run_for(std::chrono::seconds(30));
   if (shared_->spill) shared_->spill->stop();
   networks_.clear();
+  shutdown_.reset();
   workers_.clear();
   return true;
 }

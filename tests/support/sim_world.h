@@ -10,6 +10,7 @@
 
 #include "allocator/limits.h"
 #include "proxy/exec/context.h"
+#include "proxy/server/shutdown.h"
 #include "proxy/server/worker.h"
 #include "tests/support/clock_manual.h"
 #include "tests/support/sim_client.h"
@@ -67,6 +68,7 @@ class SimWorld {
   std::size_t shard_count() const noexcept { return shards_.size(); }
   exec::Shared& shared() noexcept { return *shared_; }
   server::Worker& worker(std::size_t index) { return *workers_[index]; }
+  bool listening() const noexcept { return listening_; }
   std::size_t worker_count() const noexcept { return workers_.size(); }
   SimLog& log() noexcept { return log_; }
   // A disk that is stuck does nothing until it is told to go on.
@@ -93,8 +95,9 @@ class SimWorld {
   // What is still held though nobody uses the proxy: one line each; empty when all is well.
   std::vector<std::string> leftovers();
   // REQUIRES that clients have closed their connections, or wait on them.
-  // Ends the workers in the server's order, then the shards. False: they did not end within
-  // `limit`.
+  // The server's shutdown; shut_down() begins it unless it was.
+  server::Shutdown& shutdown() noexcept { return *shutdown_; }
+  // Ends the workers, without an announcement, then the shards. False: they did not end within `limit`.
   bool shut_down(Duration limit = std::chrono::minutes(2));
 
  private:
@@ -109,11 +112,14 @@ class SimWorld {
                                   server::Entrance entrance = server::Entrance::clients);
 
   SimLog log_;
+  Loop main_loop_{Loop::Drive::manual};
   std::unique_ptr<exec::Shared> shared_;
   std::vector<std::unique_ptr<server::Worker>> workers_;
+  std::unique_ptr<server::Shutdown> shutdown_;
   std::vector<std::unique_ptr<SimNetwork>> networks_;
   std::vector<std::unique_ptr<SimShard>> shards_;
   std::int64_t next_connection_ = 1;
+  bool listening_ = true;
   bool stopped_ = false;
   bool disk_stuck_ = false;
 };

@@ -68,7 +68,9 @@ net:
         allowConnectionsWithoutCertificates: true, disabledProtocols: TLS1_0}
 workers: 3
 memory: {limit: 512MiB}
-systemLog: {destination: file, path: /tmp/x.log, logAppend: false, verbosity: 2, quiet: true}
+drainTimeoutSecs: 4
+systemLog: {destination: file, path: /tmp/x.log, logAppend: false, logRotate: reopen, format: json, verbosity: 2, quiet: true}
+operationProfiling: {slowOpThresholdMs: 20}
 processManagement: {pidFilePath: /tmp/x.pid, fork: false}
 security: {authorization: disabled}
 replication: {localPingThresholdMs: 7}
@@ -106,7 +108,15 @@ setParameter:
                           .disabled_protocols = "TLS1_0"}};
   expected.workers = 3;
   expected.memory_limit = {MemoryLimit::Kind::bytes, 512ULL << 20};
-  expected.system_log = {LogDestination::file, "/tmp/x.log", false, 2, true};
+  expected.drain_seconds = 4;
+  expected.slow_ms = 20;
+  expected.system_log = {.destination = LogDestination::file,
+                         .path = "/tmp/x.log",
+                         .append = false,
+                         .rotation = LogRotation::reopen,
+                         .format = LogFormat::json,
+                         .verbosity = 2,
+                         .quiet = true};
   expected.process = {"/tmp/x.pid", false};
   expected.authorization = Authorization::disabled;
   expected.local_threshold_ms = 7;
@@ -249,8 +259,7 @@ setParameter: {ShardingTaskExecutorPoolRefreshTimeoutMS: 1, maxLogSizeKB: 10}
   check_messages(result.errors, {});
   check_messages(
       result.warnings,
-      {"f.yaml:3: systemLog.logRotate has no effect: ",
-       "f.yaml:4: systemLog.component has no effect: see systemLog.verbosity",
+      {"f.yaml:4: systemLog.component has no effect: see systemLog.verbosity",
        "f.yaml:5: processManagement.timeZoneInfo has no effect: ",
        "f.yaml:7: net.wireObjectCheck has no effect: ", "f.yaml:8: net.tls.clusterFile has no effect: ",
        "f.yaml:9: setParameter.ShardingTaskExecutorPoolRefreshTimeoutMS has no effect: ",

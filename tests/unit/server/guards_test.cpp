@@ -1,14 +1,13 @@
 #include "proxy/server/guards.h"
 
-#include <map>
-
-#include "tests/support/fake_gateway.h"
+#include "tests/unit/server/guarded_shards.h"
 
 namespace spillway::server {
 namespace {
 
 using test::doc;
 using test::FakeWorker;
+using test::Shards;
 
 constexpr const char* head = R"(
 routing:
@@ -30,59 +29,6 @@ std::string split_at_m(const std::string& low, const std::string& high) {
         - {min: {k: "m"}, max: {k: {$maxKey: 1}}, shard: )" +
          high + "}\n";
 }
-
-// The documents of both shards, by shard and "db.collection"; answers what the guards send.
-struct Shards {
-  using Place = std::pair<std::uint16_t, std::string>;
-  std::map<Place, std::vector<BsonDoc>> documents;
-  std::size_t writes = 0;
-  std::function<void()> before_write;
-
-  Result<BsonDoc> answer(std::uint16_t shard, DocView command) {
-    const Element first = command.first();
-    const std::string ns =
-        std::string(command["$db"].as_string()) + "." + std::string(first.as_string());
-    if (first.name == "find")
-      return find(documents[{shard, ns}], command["filter"].as_document(), ns);
-    if (before_write) std::exchange(before_write, nullptr)();
-    ++writes;
-    std::vector<BsonDoc>& all = documents[{shard, ns}];
-    if (first.name == "insert") {
-      const DocView added = command["documents"].as_document().first().as_document();
-      for (const BsonDoc& old : all) {
-        if (old.view()["_id"] == added["_id"]) {
-          return doc("{'n': 0, 'writeErrors': [{'index': 0, 'code': 11000}], 'ok': 1.0}");
-        }
-      }
-      all.emplace_back(added);
-      return doc("{'n': 1, 'ok': 1.0}");
-    }
-    const DocView update = command["updates"].as_document().first().as_document();
-    for (BsonDoc& old : all) {
-      if (!matches(old, update["q"].as_document())) continue;
-      old = BsonDoc(update["u"].as_document());
-      return doc("{'n': 1, 'nModified': 1, 'ok': 1.0}");
-    }
-    return doc("{'n': 0, 'nModified': 0, 'ok': 1.0}");
-  }
-
-  static bool matches(DocView document, DocView filter) {
-    for (const Element& field : filter) {
-      if (!(document[field.name] == static_cast<const ValueView&>(field))) return false;
-    }
-    return true;
-  }
-  static BsonDoc find(const std::vector<BsonDoc>& all, DocView filter, const std::string& ns) {
-    BsonWriter reply;
-    reply.begin_document("cursor").begin_array("firstBatch");
-    for (const BsonDoc& document : all) {
-      if (matches(document, filter)) reply.append_item(document);
-    }
-    reply.end().append("id", std::int64_t{0}).append("ns", ns).end();
-    reply.append("ok", 1.0);
-    return std::move(reply).finish();
-  }
-};
 
 Result<void> start(Shards& shards, const std::string& yaml) {
   FakeWorker worker(test::routing_of(yaml), [&shards](std::uint16_t shard, DocView command) {

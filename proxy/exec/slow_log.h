@@ -1,0 +1,15 @@
+// Slow operations: one log line for each that took longer than operationProfiling.slowOpThresholdMs (setParameter
+// knows it as slowMS; the profile command changes it), in the shape of MongoDB's "Slow query".
+#pragma once
+
+#include "proxy/exec/context.h"
+#include "proxy/exec/request.h"
+#include "proxy/exec/response.h"
+
+namespace spillway::exec {
+
+// `error`: null when the command did not fail here. A reply that streams is counted up to its first bytes.
+void log_if_slow(const Context& context, const Client& client, const Request& request, const Response* response,
+                 const Error* error);
+
+}  // namespace spillway::exec

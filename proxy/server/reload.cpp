@@ -1,0 +1,146 @@
+#include "proxy/server/reload.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <utility>
+
+#include "allocator/memory_layer.h"
+#include "proxy/base/log.h"
+
+namespace spillway::server {
+
+void open_log(const SystemLogConfig& config, bool reload) {
+  log::Options options;
+  if (config.destination == LogDestination::file) options.path = config.path;
+  options.syslog = config.destination == LogDestination::syslog;
+  options.append = config.append || reload;
+  options.verbosity = config.verbosity;
+  options.quiet = config.quiet;
+  options.json = config.format == LogFormat::json;
+  options.rename_to_rotate = config.rotation == LogRotation::rename;
+  log::open(options);
+}
+
+Reload::Reload(Loop& loop, exec::Shared& shared, std::vector<Worker*> workers, Config config, Table table,
+               Options options)
+    : loop_(loop),
+      shared_(shared),
+      workers_(std::move(workers)),
+      config_(std::move(config)),
+      table_(std::move(table)),
+      options_(std::move(options)) {}
+
+Reload::~Reload() {
+  if (reader_.joinable()) reader_.join();
+}
+
+void Reload::request() {
+  if (stopped_) return;
+  if (running_) {
+    again_ = true;
+  } else {
+    begin();
+  }
+}
+
+void Reload::begin() {
+  running_ = true;
+  if (options_.began) options_.began();
+  log::info("reload: reading the configuration");
+  if (reader_.joinable()) reader_.join();
+  reader_ = std::thread([this] {
+    auto loaded = std::make_shared<LoadResult>(options_.load());
+    loop_.post([this, loaded] { take(std::move(*loaded)); });
+  });
+}
+
+void Reload::take(LoadResult loaded) {
+  loaded_ = std::move(loaded);
+  if (stopped_) return;
+  for (const std::string& warning : loaded_.warnings) log::warning("reload: {}", warning);
+  plan_ = plan_reload(config_, table_.get(), loaded_);
+  if (!plan_.refusals.empty()) {
+    refuse(plan_.refusals);
+  } else if (plan_.routing && options_.check_shards) {
+    Worker& worker = *workers_.front();
+    worker.loop().post([this, &worker, after = loaded_.routing] { worker.loop().spawn(check_table(after)); });
+  } else {
+    apply(plan_.routing ? loaded_.routing : nullptr);
+  }
+}
+
+// On the first worker.
+Task<void> Reload::check_table(Table after) {
+  auto checking = check_new_table(workers_.front()->context(), table_, after);
+  auto checked = co_await checking;
+  std::string refusal = checked.has_error() ? "routing: " + checked.error().message : "";
+  loop_.post([this, after, refusal = std::move(refusal)] {
+    if (stopped_) return;
+    if (refusal.empty()) {
+      apply(after);
+    } else {
+      refuse({refusal});
+    }
+  });
+}
+
+// `table`: the new one; null: it does not change. Only the log may refuse, and it comes first.
+void Reload::apply(Table table) {
+  const Config& next = loaded_.config;
+  try {
+    if (plan_.changes("systemLog")) open_log(next.system_log, true);
+  } catch (const std::exception& error) {
+    refuse({fmt::format("systemLog: {}", error.what())});
+    return;
+  }
+  apply_parameters(next);
+  if (options_.apply) options_.apply(next);
+  if (table) {
+    table_ = table;
+    for (Worker* worker : workers_) worker->use_table(table);
+  }
+  config_ = next;
+  std::string what;
+  for (const std::string_view key : plan_.changed) what += fmt::format("{}{}", what.empty() ? "" : ", ", key);
+  if (table) what += fmt::format("{}routing of {} collections", what.empty() ? "" : ", ", table->collections().size());
+  end(fmt::format("reloaded: {}", what.empty() ? "nothing has changed" : what));
+}
+
+void Reload::apply_parameters(const Config& next) {
+  exec::Parameters& now = shared_.parameters;
+  const ParameterConfig& before = config_.parameters;
+  const ParameterConfig& after = next.parameters;
+  const auto take = [](auto& into, const auto& old_value, const auto& new_value) {
+    if (old_value != new_value) into = new_value;
+  };
+  take(now.cursor_timeout_ms, before.cursor_timeout_ms, after.cursor_timeout_ms);
+  take(now.cursor_monitor_frequency_secs, before.cursor_monitor_seconds, after.cursor_monitor_seconds);
+  take(now.timeout_of_session_cursors, before.time_out_session_cursors, after.time_out_session_cursors);
+  take(now.orphan_grace_ms, before.orphan_grace_ms, after.orphan_grace_ms);
+  take(now.read_ahead, before.read_ahead, after.read_ahead);
+  take(now.shutdown_timeout_ms, before.shutdown_timeout_ms, after.shutdown_timeout_ms);
+  take(now.spill_idle_ms, config_.spill.idle_ms, next.spill.idle_ms);
+  take(now.evict_idle_ms, config_.memory.evict_idle_ms, next.memory.evict_idle_ms);
+  take(now.slow_ms, config_.slow_ms, next.slow_ms);
+  take(now.log_level, config_.system_log.verbosity, next.system_log.verbosity);
+  if (config_.memory.allocator != next.memory.allocator) {
+    // The configuration's check has seen that it is there.
+    if (const auto missing = shared_.memory_layer->choose(next.memory.allocator)) log::error("{}", *missing);
+  }
+}
+
+void Reload::refuse(const std::vector<std::string>& reasons) {
+  for (const std::string& reason : reasons) log::error("reload refused: {}", reason);
+  end(fmt::format("reload refused, the old configuration stays: {}", reasons.front()));
+}
+
+void Reload::end(const std::string& outcome) {
+  log::info("{}", outcome);
+  loaded_ = {};
+  running_ = false;
+  if (options_.ended) options_.ended(outcome);
+  if (std::exchange(again_, false)) request();
+}
+
+}  // namespace spillway::server

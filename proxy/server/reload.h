@@ -1,0 +1,71 @@
+// Reload: takes a new configuration while serving, all of it or nothing.
+//
+// The file is read and checked on a thread of its own, its routing table on a worker against the shards; what cannot
+// be applied is refused with the reasons in the log, and the old configuration stays. What is applied is what has
+// changed since the last reload: a setting that setParameter changed stays if its key did not.
+//
+// Lives on the main thread's loop.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "proxy/exec/context.h"
+#include "proxy/server/config.h"
+#include "proxy/server/reload_plan.h"
+#include "proxy/server/table_check.h"
+#include "proxy/server/worker.h"
+
+namespace spillway::server {
+
+class Reload {
+ public:
+  struct Options {
+    std::function<LoadResult()> load;  // called on a thread of its own
+    bool check_shards = true;
+    // For what neither Shared nor the log holds. May be empty.
+    std::function<void(const Config& config)> apply{};
+    std::function<void()> began{};
+    std::function<void(const std::string& outcome)> ended{};
+  };
+  // `loop`, `shared` and the workers outlive it.
+  Reload(Loop& loop, exec::Shared& shared, std::vector<Worker*> workers, Config config, Table table, Options options);
+  // REQUIRES that the loop does not run any more, or that none is under way.
+  ~Reload();
+
+  // One that is asked for while another is under way follows it.
+  void request();
+  // From now on none begins, and none is applied.
+  void stop() noexcept { stopped_ = true; }
+
+ private:
+  void begin();
+  void take(LoadResult loaded);
+  Task<void> check_table(Table after);
+  void apply(Table table);
+  void apply_parameters(const Config& next);
+  void refuse(const std::vector<std::string>& reasons);
+  void end(const std::string& outcome);
+
+  Loop& loop_;
+  exec::Shared& shared_;
+  std::vector<Worker*> workers_;
+  Config config_;
+  Table table_;
+  Options options_;
+  std::thread reader_;
+  LoadResult loaded_;
+  ReloadPlan plan_;
+  bool running_ = false;
+  bool again_ = false;
+  bool stopped_ = false;
+};
+
+// How the log is opened; `reload`: what is in its file already stays.
+void open_log(const SystemLogConfig& config, bool reload = false);
+
+}  // namespace spillway::server

@@ -1,0 +1,76 @@
+#include "proxy/server/shutdown.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "proxy/base/log.h"
+
+namespace spillway::server {
+
+namespace {
+constexpr auto look_interval = std::chrono::milliseconds(10);
+// For what shards have to be told at the end: one that does not answer takes so long.
+constexpr auto shard_time_max = std::chrono::seconds(20);
+
+std::int64_t whole_ms(Duration time) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
+}
+}  // namespace
+
+Shutdown::Shutdown(Loop& loop, exec::Shared& shared, std::vector<Worker*> workers, Options options)
+    : loop_(loop), shared_(shared), workers_(std::move(workers)), options_(std::move(options)) {}
+
+void Shutdown::begin(Duration announce) {
+  const TimePoint until = Clock::now() + announce;
+  if (begun_ && until >= announced_until_) return;
+  announced_until_ = until;
+  shared_.quiesce_end_ns = until.time_since_epoch().count();
+  if (std::exchange(begun_, true)) return;
+  log::info("shutdown: clients are told for {} ms at most; requests under way may take {} ms more", whole_ms(announce),
+            whole_ms(options_.drain));
+  if (options_.began) {
+    options_.began(std::chrono::ceil<std::chrono::seconds>(announce + options_.drain + shard_time_max));
+  }
+  loop_.spawn(run());
+}
+
+void Shutdown::hurry() {
+  if (hurried_) return;
+  hurried_ = true;
+  log::info("shutdown: nobody is waited for any longer");
+  for (Worker* worker : workers_) worker->hurry();
+}
+
+Task<void> Shutdown::announce() {
+  shared_.quiescing = true;
+  shared_.topology_counter = 1;
+  for (Worker* worker : workers_) worker->wake_hellos();
+  do {
+    co_await loop_.sleep_for(look_interval);
+  } while (Clock::now() < announced_until_ && shared_.busy_clients > 0 && !hurried_);
+}
+
+// One after the other, the first one last: it ends what the others' sessions may still be using.
+Task<void> Shutdown::stop_workers() {
+  const TimePoint cut = Clock::now() + options_.drain;
+  for (Worker* worker : workers_) worker->begin_drain();
+  for (auto at = workers_.rbegin(); at != workers_.rend(); ++at) {
+    (*at)->begin_stop(cut);
+    while (!(*at)->done()) co_await loop_.sleep_for(look_interval);
+  }
+}
+
+Task<void> Shutdown::run() {
+  auto announcing = announce();
+  co_await announcing;
+  log::info("shutdown: no new connections; {} that have sent requests are open", shared_.busy_clients.load());
+  if (options_.stop_listening) options_.stop_listening();
+  shared_.stopping = true;
+  auto stopping = stop_workers();
+  co_await stopping;
+  done_ = true;
+  if (options_.ended) options_.ended();
+}
+
+}  // namespace spillway::server

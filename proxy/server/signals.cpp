@@ -1,0 +1,84 @@
+#include "proxy/server/signals.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <exception>
+
+#include "proxy/base/log.h"
+
+namespace spillway::server {
+
+namespace {
+// After the second signal.
+constexpr auto hurried_stop_max = std::chrono::seconds(2);
+
+void rotate_log() {
+  try {
+    log::rotate();
+    log::info("the log file was opened anew");
+  } catch (const std::exception& error) {
+    log::error("the log cannot be rotated: {}", error.what());
+  }
+}
+
+[[noreturn]] void end_process() {
+  log::error("shutdown: the process ends now; its shards learn by their time-outs");
+  ::_exit(1);
+}
+}  // namespace
+
+Signals::Signals(Loop& loop, exec::Shared& shared, Shutdown& shutdown, Reload& reload)
+    : loop_(loop),
+      shared_(shared),
+      shutdown_(shutdown),
+      reload_(reload),
+      signals_(loop.io(), SIGTERM, SIGINT),
+      last_resort_(loop.io()) {
+  signals_.add(SIGHUP);
+  signals_.add(SIGUSR1);
+}
+
+void Signals::start() { wait(); }
+
+void Signals::wait() {
+  signals_.async_wait([this](const boost::system::error_code& ec, int signal) {
+    if (ec) return;
+    handle(signal);
+    wait();
+  });
+}
+
+void Signals::handle(int signal) {
+  log::info("received signal {}", signal);
+  if (signal == SIGHUP) {
+    reload_.request();
+  } else if (signal == SIGUSR1) {
+    rotate_log();
+  } else {
+    stop();
+  }
+}
+
+void Signals::stop() {
+  reload_.stop();
+  ++stops_;
+  if (stops_ == 1) {
+    shutdown_.begin(std::chrono::milliseconds(shared_.parameters.shutdown_timeout_ms.load()));
+  } else if (stops_ == 2) {
+    shutdown_.hurry();
+    end_process_later();
+  } else {
+    end_process();
+  }
+}
+
+void Signals::end_process_later() {
+  last_resort_.expires_after(hurried_stop_max);
+  last_resort_.async_wait([](const boost::system::error_code& ec) {
+    if (!ec) end_process();
+  });
+}
+
+}  // namespace spillway::server

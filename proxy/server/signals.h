@@ -1,0 +1,37 @@
+// Signals: what the process does on SIGTERM, SIGINT, SIGHUP and SIGUSR1. Lives on the main thread's loop.
+#pragma once
+
+#include <boost/asio/signal_set.hpp>
+#include <cstdint>
+
+#include "proxy/base/loop.h"
+#include "proxy/exec/context.h"
+#include "proxy/server/reload.h"
+#include "proxy/server/shutdown.h"
+
+namespace spillway::server {
+
+class Signals {
+ public:
+  // From now on the signals no longer end the process; they wait until start(). Everything outlives it.
+  Signals(Loop& loop, exec::Shared& shared, Shutdown& shutdown, Reload& reload);
+  // The first SIGTERM or SIGINT begins a shutdown, the second one ends its waits, and the third one, or two more
+  // seconds, the process (exit code 1). SIGHUP reloads the configuration, SIGUSR1 rotates the log.
+  void start();
+
+ private:
+  void wait();
+  void handle(int signal);
+  void stop();
+  void end_process_later();
+
+  Loop& loop_;
+  exec::Shared& shared_;
+  Shutdown& shutdown_;
+  Reload& reload_;
+  asio::signal_set signals_;
+  asio::steady_timer last_resort_;
+  int stops_ = 0;
+};
+
+}  // namespace spillway::server

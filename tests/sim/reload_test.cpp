@@ -1,0 +1,80 @@
+// A routing table that is replaced while clients work.
+#include "proxy/catalog/static_routing.h"
+#include "tests/sim/sim_support.h"
+
+namespace spillway::test {
+
+namespace {
+
+constexpr std::string_view insert =
+    R"({"insert": "fresh", "documents": [{"_id": 5}, {"_id": 15}, {"_id": 25}], "$db": "app"})";
+
+std::shared_ptr<const catalog::RoutingSnapshot> table_with(SimWorld& world, const std::string& collections) {
+  std::string yaml = "routing:\n  shards:\n";
+  for (const catalog::Shard& shard : world.shared().routing->shards()) {
+    yaml += fmt::format("    - {{name: {}, uri: \"{}\"}}\n", shard.name, shard.uri);
+  }
+  auto table = catalog::load_static_routing(yaml + "  collections:\n" + collections, "reload");
+  REQUIRE(table.has_value());
+  return *table;
+}
+
+void use(SimWorld& world, const std::shared_ptr<const catalog::RoutingSnapshot>& table) {
+  for (std::size_t i = 0; i < world.worker_count(); ++i) world.worker(i).use_table(table);
+}
+
+}  // namespace
+
+TEST_CASE("commands use the table that was there when they began") {
+  SimWorldOptions options = sharded_world(3, 20);
+  options.workers = 2;
+  SimWorld world(std::move(options));
+  store_documents(world, 20);
+  auto client = world.client(0);
+  for (std::size_t i = 0; i < 3; ++i) world.shard(i).delay = seconds(2);
+  // Under way while the table goes: one that merges, one that writes to several shards in turn.
+  const auto scan = start(world, *client, json(R"({"find": "docs", "sort": {"k": 1}, "batchSize": 1000, "$db": "app"})"));
+  auto writer = world.client(1);
+  const auto write = start(world, *writer, json(
+      R"({"insert": "docs", "documents": [{"_id": 1000}, {"_id": -1000}, {"_id": 1001}], "$db": "app"})"));
+  world.run_for(milliseconds(500));
+  CHECK_FALSE(scan->done);
+  {
+    const auto fresh = table_with(world, ranged_collection("app.docs", 3, 20) + ranged_collection("app.fresh", 3, 10));
+    use(world, fresh);
+  }
+  world.run_for(seconds(20));
+  for (std::size_t i = 0; i < 3; ++i) world.shard(i).delay = {};
+  REQUIRE(scan->done);
+  CHECK(batch_of(*scan->reply).size() >= 60);
+  REQUIRE(write->done);
+  CHECK(is_ok(*write->reply));
+  CHECK(write->reply->view()["n"].to_int64() == 3);
+  // Those that follow use the new one, on either worker.
+  CHECK(is_ok(call(world, *client, insert)));
+  for (std::size_t i = 0; i < 3; ++i) CHECK(world.shard(i).stored("app.fresh").size() == 1);
+  CHECK(batch_of(call(world, *writer, R"({"find": "fresh", "filter": {"_id": 15}, "$db": "app"})")).size() == 1);
+  CHECK(world.shard(2).seen("find") == 1);  // the scan's
+  client->close();
+  writer->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
+TEST_CASE("a cursor outlives the table that it was opened with") {
+  SimWorld world(sharded_world(3, 20));
+  store_documents(world, 20);
+  auto client = world.client();
+  BsonDoc reply = call(world, *client, R"({"find": "docs", "batchSize": 5, "$db": "app"})");
+  std::size_t documents = batch_of(reply).size();
+  while (cursor_id(reply) != 0) {
+    use(world, table_with(world, ranged_collection("app.docs", 3, 20)));
+    reply = call(world, *client, fmt::format(R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs",
+                                                  "batchSize": 7, "$db": "app"}})", cursor_id(reply)));
+    REQUIRE(is_ok(reply));
+    documents += batch_of(reply).size();
+  }
+  CHECK(documents == 60);
+}
+
+}  // namespace spillway::test

@@ -1,0 +1,139 @@
+#include "proxy/base/log.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cursor/bson_writer.h"
+
+namespace spillway {
+namespace {
+
+// A folder with a log file in it; the log goes back to standard error at the end.
+struct Folder {
+  Folder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "spillway-log-XXXXXX").string();
+    REQUIRE(::mkdtemp(pattern.data()) != nullptr);
+    path = pattern;
+  }
+  ~Folder() {
+    log::open({});
+    std::filesystem::remove_all(path);
+  }
+  std::string file() const { return (path / "log").string(); }
+  std::vector<std::string> files() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(path)) {
+      names.push_back(entry.path().filename().string());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+  std::filesystem::path path;
+};
+
+std::vector<std::string> lines_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+}  // namespace
+
+TEST_CASE("a JSON line is a document with MongoDB's fields") {
+  Folder folder;
+  log::Options options;
+  options.path = folder.file();
+  options.json = true;
+  log::open(options);
+  log::info("a \"quoted\" {} \\ line\nof {}", 7, "two\ttabs");
+  log::info("a \"quoted\" {} \\ line\nof {}", 8, "others");
+  log::warning("something else");
+  std::thread([] {
+    log::name_thread("worker7");
+    log::write_event(log::Level::info, "COMMAND", 51803, "Slow query", R"({"durationMillis":5})");
+  }).join();
+  const auto lines = lines_of(folder.file());
+  REQUIRE(lines.size() == 4);
+  std::vector<BsonDoc> documents;
+  for (const std::string& line : lines) {
+    INFO(line);
+    // The zone is written as MongoDB does, "+00:00"; BSON's own JSON knows Z alone.
+    constexpr std::string_view start = R"({"t":{"$date":"2026-11-21T16:00:00.123)";
+    REQUIRE(line.size() > start.size() + 6);
+    CHECK((line[start.size()] == '+' || line[start.size()] == '-'));
+    CHECK(line[start.size() + 3] == ':');
+    auto document = BsonDoc::from_json(std::string(line).replace(start.size(), 6, "Z"));
+    REQUIRE(document.has_value());
+    CHECK(document->view()["t"].type == BsonType::date);
+    documents.push_back(*std::move(document));
+  }
+  const DocView first = documents[0];
+  CHECK(first["s"].as_string() == "I");
+  CHECK(first["c"].as_string() == "-");
+  CHECK(first["ctx"].as_string() == "main");
+  CHECK(first["msg"].as_string() == "a \"quoted\" 7 \\ line\nof two\ttabs");
+  CHECK_FALSE(first["attr"].exists());
+  // A kind of line has an id.
+  CHECK(documents[1].view()["id"].to_int64() == first["id"].to_int64());
+  CHECK(documents[2].view()["id"].to_int64() != first["id"].to_int64());
+  CHECK(documents[2].view()["s"].as_string() == "W");
+  const DocView slow = documents[3];
+  CHECK(slow["c"].as_string() == "COMMAND");
+  CHECK(slow["id"].to_int64() == 51803);
+  CHECK(slow["ctx"].as_string() == "worker7");
+  CHECK(slow.find_path("attr.durationMillis").to_int64() == 5);
+}
+
+TEST_CASE("a log is rotated by renaming its file, or by somebody else") {
+  Folder folder;
+  log::Options options;
+  options.path = folder.file();
+  log::open(options);
+  log::info("one");
+  log::rotate();
+  log::info("two");
+  CHECK(lines_of(folder.file()).size() == 1);
+  auto files = folder.files();
+  REQUIRE(files.size() == 2);
+  CHECK(files[0] == "log");
+  CHECK(files[1].starts_with("log.2"));
+  CHECK(files[1].find(':') == std::string::npos);
+  CHECK(lines_of(folder.path / files[1]).size() == 1);
+
+  options.rename_to_rotate = false;
+  log::open(options);
+  log::rotate();
+  log::info("three");
+  CHECK(lines_of(folder.file()).size() == 2);
+  std::filesystem::rename(folder.file(), folder.path / "moved");
+  log::info("four");
+  log::rotate();
+  log::info("five");
+  CHECK(lines_of(folder.path / "moved").size() == 3);
+  CHECK(lines_of(folder.file()).size() == 1);
+}
+
+TEST_CASE("a log that cannot be opened leaves the old one") {
+  Folder folder;
+  log::Options options;
+  options.path = folder.file();
+  log::open(options);
+  log::Options bad;
+  bad.path = folder.path.string();
+  CHECK_THROWS_AS(log::open(bad), std::runtime_error);
+  log::info("still here");
+  CHECK(lines_of(folder.file()).size() == 1);
+  log::open({});
+  log::rotate();  // standard error: nothing to do
+}
+
+}  // namespace spillway

@@ -1,0 +1,93 @@
+#include "proxy/server/reload_plan.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "proxy/server/config_table.h"
+
+namespace spillway::server {
+namespace {
+
+const std::string shards =
+    "routing: {shards: [{name: s0, uri: \"mongodb://127.0.0.1:1/\"}, {name: s1, uri: "
+    "\"mongodb://127.0.0.1:2/\"}]";
+
+LoadResult load(const std::string& text, const std::string& routing_rest = "") {
+  LoadRequest request;
+  request.text = text + shards + routing_rest + "}\n";
+  request.file_name = "f.yaml";
+  return load_config(request);
+}
+
+ReloadPlan plan(const LoadResult& before, const LoadResult& after) {
+  REQUIRE(before.errors.empty());
+  return plan_reload(before.config, before.routing.get(), after);
+}
+
+using Words = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("a configuration that has not changed changes nothing") {
+  const LoadResult now = load("workers: 3\n");
+  const ReloadPlan same = plan(now, load("workers: 3\n"));
+  CHECK(same.refusals.empty());
+  CHECK(same.changed.empty());
+  CHECK_FALSE(same.routing);
+}
+
+TEST_CASE("every key that needs a restart is named") {
+  const ReloadPlan refused =
+      plan(load(""), load("workers: 3\nnet: {port: 1, maxIncomingConnections: 7}\n"));
+  CHECK(refused.refusals == Words{"net.port cannot be changed without a restart",
+                                  "workers cannot be changed without a restart"});
+}
+
+TEST_CASE("a bad file is refused with its errors") {
+  const LoadResult bad = load("wrokers: 3\nnet: {port: 70000}\n");
+  CHECK(bad.errors.size() == 2);
+  CHECK(plan(load(""), bad).refusals == bad.errors);
+}
+
+TEST_CASE("what a reload may change is changed") {
+  const ReloadPlan taken = plan(load(""), load(R"(
+net: {maxIncomingConnections: 7}
+drainTimeoutSecs: 1
+systemLog: {verbosity: 1}
+setParameter: {cursorTimeoutMillis: 5}
+)"));
+  CHECK(taken.refusals.empty());
+  CHECK(taken.changed.size() == 4);
+  CHECK(taken.changes("systemLog"));
+  CHECK(taken.changes("systemLog.verbosity"));
+  CHECK_FALSE(taken.changes("systemLog.verb"));
+  CHECK_FALSE(taken.changes("system"));
+  CHECK_FALSE(taken.routing);
+}
+
+TEST_CASE("of the routing, shards and defaults need a restart") {
+  const LoadResult now = load("");
+  const ReloadPlan added = plan(now, load("", ", collections: [{ns: a.b, key: {_id: hashed}}]"));
+  CHECK(added.refusals.empty());
+  CHECK(added.routing);
+  CHECK(plan(now, load("", ", databases: [{name: a, primary: s1}]")).routing);
+  CHECK(plan(now, load("", ", defaultPrimary: s1")).refusals ==
+        Words{"routing.defaultPrimary cannot be changed without a restart"});
+  CHECK(plan(now, load("", ", defaultShardKey: {_id: hashed}")).refusals ==
+        Words{"routing.defaultShardKey cannot be changed without a restart"});
+  LoadRequest one_shard;
+  one_shard.text = "routing: {shards: [{name: s0, uri: \"mongodb://127.0.0.1:1/\"}]}\n";
+  CHECK(plan(now, load_config(one_shard)).refusals ==
+        Words{"routing.shards cannot be changed without a restart"});
+}
+
+TEST_CASE("settings that are shared are reloaded exactly where the table says so") {
+  // setParameter reaches the same settings: whatever it may change, a reload may.
+  for (const KeySpec& spec : config_keys()) {
+    INFO(spec.key);
+    if (spec.at_runtime) CHECK(spec.at_reload);
+  }
+}
+
+}  // namespace spillway::server
