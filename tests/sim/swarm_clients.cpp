@@ -8,18 +8,25 @@
 
 namespace spillway::test {
 
-Task<std::optional<BsonDoc>> Swarm::ask(Member& member, SimClient& client, BsonDoc command) {
+bool Swarm::may_be_refused(DocView reply, const std::set<std::int64_t>& may_meet) const {
+  const std::int64_t code = code_of(reply);
+  // What a client may hear when connections break (its own by half: 279), and shards end or forget.
+  static const std::set<std::int64_t> of_losses = {6, 7, 43, 89, 133, 143, 202, 237, 279};
+  if (setting_.lossy && of_losses.contains(code)) return true;
+  if (setting_.memory_limit_bytes != 0 && code == 462) return true;
+  return may_meet.contains(code);
+}
+
+Task<std::optional<BsonDoc>> Swarm::ask(Member& member, SimClient& client, BsonDoc command,
+                                        std::set<std::int64_t> may_meet) {
   const std::string name(command.view().first().name);
   auto calling = client.call(std::move(command));
   auto reply = co_await calling;
   std::string outcome = "lost";
   if (reply) {
-    const std::int64_t code = code_of(*reply);
-    outcome = is_ok(*reply) ? "ok" : fmt::format("error {}", code);
+    outcome = is_ok(*reply) ? "ok" : fmt::format("error {}", code_of(*reply));
     ++(is_ok(*reply) ? result_.answered : result_.refused);
-    // What a client may hear when connections break, and shards end or forget.
-    static const std::set<std::int64_t> allowed = {6, 7, 43, 89, 133, 143, 202, 237};
-    if (!is_ok(*reply) && (!setting_.lossy || code == 0 || !allowed.contains(code))) {
+    if (!is_ok(*reply) && !may_be_refused(*reply, may_meet)) {
       fail(fmt::format("client {}: {} was answered {}", member.index, name, to_json(*reply)));
     }
   } else {
@@ -27,7 +34,6 @@ Task<std::optional<BsonDoc>> Swarm::ask(Member& member, SimClient& client, BsonD
     if (!setting_.lossy) fail(fmt::format("client {}: {} was not answered", member.index, name));
   }
   world_.log().add(fmt::format("client {} {} {}", member.index, name, outcome));
-  if (reply && !is_ok(*reply)) co_return std::nullopt;
   co_return reply;
 }
 
@@ -37,7 +43,7 @@ Task<void> Swarm::point_find(Member& member) {
       fmt::format(R"({{"find": "docs", "filter": {{"_id": {}}}, "$db": "app"}})", id);
   auto asking = ask(member, *member.first, json(command));
   auto reply = co_await asking;
-  if (!reply) co_return;
+  if (!reply || !is_ok(*reply)) co_return;
   const auto batch = batch_of(*reply);
   const bool exists = id >= 0 && id < static_cast<std::int64_t>(docs_.size());
   if (batch.size() != (exists ? 1u : 0u))
@@ -108,7 +114,8 @@ const BsonDoc* Swarm::known(const std::string& collection, DocView document) con
   return std::equal(a.begin(), a.end(), b.begin(), b.end()) ? &stored : nullptr;
 }
 
-void Swarm::check_documents(const Query& query, const std::vector<BsonDoc>& returned, bool whole) {
+void Swarm::check_documents(const Query& query, const std::vector<BsonDoc>& returned, bool whole,
+                            bool in_order) {
   const auto wrong = [&](const std::string& what) {
     fail(fmt::format("{}: {}", to_json(query.command), what));
   };
@@ -128,7 +135,7 @@ void Swarm::check_documents(const Query& query, const std::vector<BsonDoc>& retu
       return wrong("a document came twice: " + to_json(document, 300));
     if (!matching.contains(document["_id"].as_int32()))
       return wrong("no match: " + to_json(document, 300));
-    if (!query.sorted) continue;
+    if (!query.sorted || !in_order) continue;
     const DocView in_place = query.expected[static_cast<std::size_t>(query.skip) + i];
     const std::string_view field = query.total_order ? "_id" : "k";
     if (!(in_place[field] == document[field])) {
@@ -159,7 +166,7 @@ Task<bool> Swarm::leave_scan(Member& member, const Query& query, std::int64_t id
                   query.collection, id);
   auto asking = ask(member, client, json(command));
   auto reply = co_await asking;
-  if (reply && !setting_.lossy && reply->view()["cursorsKilled"].as_document().count() != 1) {
+  if (reply && is_ok(*reply) && !setting_.lossy && reply->view()["cursorsKilled"].as_document().count() != 1) {
     fail("an open cursor was not killed: " + to_json(*reply));
   }
   co_return true;
@@ -171,7 +178,7 @@ Task<void> Swarm::scan(Member& member) {
   auto reply = co_await asking;
   std::vector<BsonDoc> returned;
   bool whole = false;
-  while (reply) {
+  while (reply && is_ok(*reply)) {
     for (BsonDoc& document : batch_of(*reply)) returned.push_back(std::move(document));
     const std::int64_t id = cursor_id(*reply);
     if (id < 0) fail("a cursor's reply has no id: " + to_json(*reply, 300));
@@ -189,6 +196,122 @@ Task<void> Swarm::scan(Member& member) {
     reply = co_await asking_more;
   }
   check_documents(query, returned, whole);
+}
+
+void Swarm::note_unwritten(DocView reply, const std::vector<std::string>& ids) {
+  const ValueView labels = reply["errorLabels"];
+  if (!labels.is_array()) return;
+  for (const Element& label : labels.as_document()) {
+    if (label.as_string() == "NoWritesPerformed") unwritten_.insert(ids.begin(), ids.end());
+  }
+}
+
+// A write that nobody is told of; nothing may come back.
+Task<void> Swarm::tell(Member& member) {
+  const std::string id = fmt::format("{}-{}", member.index, member.next_id++);
+  sent_.insert(id);
+  SimClient& client = *member.second;
+  const std::string command = fmt::format(
+      R"({{"insert": "log", "documents": [{{"_id": "{}"}}], "writeConcern": {{"w": 0}}, "$db": "app"}})", id);
+  auto telling = client.tell(json(command));
+  co_await telling;
+  world_.log().add(fmt::format("client {} tells", member.index));
+  auto asking = ask(member, client, json(R"({"ping": 1, "$db": "admin"})"));
+  co_await asking;
+}
+
+Task<void> Swarm::rival(Member* member, SimClient* client, BsonDoc command, Duration after,
+                        Rival* rival) {
+  if (after > Duration::zero()) co_await world_.worker(0).loop().sleep_for(after);
+  // The cursor is in use, gone, or killed: by the other.
+  static const std::set<std::int64_t> of_races = {43, 143, 237};
+  auto asking = ask(*member, *client, std::move(command), of_races);
+  rival->reply = co_await asking;
+  rival->done = true;
+}
+
+// Two connections, mostly on two workers, use one cursor at the same time.
+Task<void> Swarm::race(Member& member) {
+  const Query query = draw_query(member.dice);
+  auto opening = ask(member, *member.first, query.command);
+  auto reply = co_await opening;
+  std::vector<BsonDoc> returned;
+  bool whole = false, torn = false;
+  while (reply && is_ok(*reply)) {
+    for (BsonDoc& document : batch_of(*reply)) returned.push_back(std::move(document));
+    const std::int64_t id = cursor_id(*reply);
+    whole = id == 0;
+    if (whole || ending_) break;
+    const bool kills = member.dice.percent(25);
+    BsonWriter more;
+    more.append("getMore", id).append("collection", query.collection);
+    more.append("batchSize", member.dice.between(1, 20)).append("$db", "app");
+    const BsonDoc get_more = std::move(more).finish();
+    BsonWriter kill;
+    kill.append("killCursors", query.collection).begin_array("cursors").append_item(id).end();
+    kill.append("$db", "app");
+    Rival rivals[2];
+    TaskGroup group;
+    const milliseconds gap(member.dice.percent(40) ? 0 : member.dice.between(0, 12));
+    const bool second_first = member.dice.percent(50);
+    group.start(rival(&member, member.first.get(), get_more, second_first ? gap : milliseconds(0), &rivals[0]));
+    group.start(rival(&member, member.second.get(), kills ? std::move(kill).finish() : get_more,
+                      second_first ? milliseconds(0) : gap, &rivals[1]));
+    co_await group.wait();
+    reply = std::move(rivals[0].reply);
+    const std::optional<BsonDoc>& other = rivals[1].reply;
+    torn = torn || !reply || !other;  // a batch may have got lost
+    if (kills) {
+      const bool killed = other && is_ok(*other) &&
+                          other->view()["cursorsKilled"].as_document().count() == 1;
+      const bool ended = reply && is_ok(*reply) && cursor_id(*reply) == 0;
+      const bool refused = reply && !is_ok(*reply);
+      if (other && is_ok(*other) && reply && !killed && !ended && !refused) {
+        fail("a cursor lives on that killCursors did not find: " + to_json(*other));
+      }
+      if (!killed) continue;
+      // Whatever the getMore gave, the next hears that it is gone.
+      if (reply && is_ok(*reply)) {
+        for (BsonDoc& document : batch_of(*reply)) returned.push_back(std::move(document));
+        whole = cursor_id(*reply) == 0;
+      }
+      static const std::set<std::int64_t> of_kills = {43, 237};
+      auto asking = ask(member, *member.first, get_more, of_kills);
+      auto after = co_await asking;
+      if (after && is_ok(*after)) fail("a killed cursor was read: " + to_json(*after, 300));
+      break;
+    }
+    const bool both = reply && is_ok(*reply) && other && is_ok(*other);
+    if (both && cursor_id(*reply) == 0) whole = true;
+    if (other && is_ok(*other)) {
+      if (both) {
+        for (BsonDoc& document : batch_of(*reply)) returned.push_back(std::move(document));
+        if (cursor_id(*reply) == 0) {
+          for (BsonDoc& document : batch_of(*other)) returned.push_back(std::move(document));
+          break;
+        }
+      }
+      reply = other;
+      continue;
+    }
+    // Refused because the other has it: but if both are, nobody does.
+    if (!setting_.lossy && setting_.memory_limit_bytes == 0 && reply && !is_ok(*reply) && other && !is_ok(*other)) {
+      fail(fmt::format("both getMores of a race were refused: {}, {}", to_json(*reply), to_json(*other)));
+    }
+  }
+  check_documents(query, returned, whole && !torn, false);
+}
+
+// A client that leaves while it waits.
+Task<void> Swarm::abandon(Member& member) {
+  const Query query = draw_query(member.dice);
+  SimClient& client = *member.second;
+  auto sending = client.send(query.command);
+  const bool sent = co_await sending;
+  co_await world_.worker(0).loop().sleep_for(milliseconds(member.dice.between(0, 600)));
+  abandoned_ = true;
+  member.dice.percent(50) ? client.close() : client.reset();
+  world_.log().add(fmt::format("client {} leaves {}", member.index, sent));
 }
 
 Task<void> Swarm::insert(Member& member) {
@@ -214,7 +337,8 @@ Task<void> Swarm::insert(Member& member) {
   out.append("$db", "app");
   auto asking = ask(member, *member.first, std::move(out).finish());
   auto reply = co_await asking;
-  if (!reply) co_return;
+  if (reply) note_unwritten(*reply, ids);
+  if (!reply || !is_ok(*reply)) co_return;
   const ValueView errors = reply->view()["writeErrors"];
   if (!errors.exists()) {
     if (reply->view()["n"].to_int64() != documents)
@@ -225,7 +349,8 @@ Task<void> Swarm::insert(Member& member) {
   for (const Element& error : errors.as_document()) {
     const std::int64_t code = code_of(error.as_document());
     static const std::set<std::int64_t> allowed = {6, 7, 89, 133, 202};
-    if (!setting_.lossy || !allowed.contains(code)) fail("an insert failed: " + to_json(*reply));
+    const bool short_of_memory = setting_.memory_limit_bytes != 0 && code == 462;
+    if (!short_of_memory && (!setting_.lossy || !allowed.contains(code))) fail("an insert failed: " + to_json(*reply));
   }
 }
 
@@ -235,7 +360,7 @@ Task<void> Swarm::count(Member& member) {
       ask(member, *member.first,
           json(fmt::format(R"({{"count": "docs", "query": {{"k": {}}}, "$db": "app"}})", k)));
   auto reply = co_await asking;
-  if (!reply) co_return;
+  if (!reply || !is_ok(*reply)) co_return;
   const auto expected = std::count_if(docs_.begin(), docs_.end(), [k](const BsonDoc& each) {
     return each.view()["k"].as_int32() == k;
   });
@@ -248,7 +373,7 @@ Task<void> Swarm::group(Member& member) {
   auto asking = ask(member, *member.first, json(R"({"aggregate": "docs", "pipeline":
     [{"$group": {"_id": "$k", "n": {"$sum": 1}}}], "cursor": {}, "$db": "app"})"));
   auto reply = co_await asking;
-  if (!reply) co_return;
+  if (!reply || !is_ok(*reply)) co_return;
   std::map<std::int32_t, std::int64_t> expected, found;
   for (const BsonDoc& each : docs_) ++expected[each.view()["k"].as_int32()];
   for (const BsonDoc& each : batch_of(*reply)) {
@@ -279,9 +404,12 @@ Task<void> Swarm::pipelined(Member& member) {
 
 Task<void> Swarm::something(Member& member) {
   const std::int64_t what = member.dice.between(0, 99);
-  if (what < 25) return point_find(member);
-  if (what < 65) return scan(member);
-  if (what < 80) return insert(member);
+  if (what < 20) return point_find(member);
+  if (what < 48) return scan(member);
+  if (what < 62) return race(member);
+  if (what < 67) return abandon(member);
+  if (what < 77) return insert(member);
+  if (what < 81) return tell(member);
   if (what < 87) return count(member);
   if (what < 93) return group(member);
   return pipelined(member);
@@ -294,6 +422,7 @@ Task<void> Swarm::live(Member* member) {
     auto doing = something(*member);
     co_await doing;
   }
+  co_await loop.sleep_for(milliseconds(100));  // for what should not come
   member->first->close();
   member->second->close();
   member->done = true;

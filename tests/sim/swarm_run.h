@@ -44,12 +44,25 @@ class Swarm {
     int next_id = 0;
     bool done = false;
   };
+  // One of two requests that are under way together.
+  struct Rival {
+    std::optional<BsonDoc> reply;
+    bool done = false;
+  };
 
   void store();
   Task<void> live(Member* member);
   Task<void> something(Member& member);
   Task<void> chaos();
-  Task<std::optional<BsonDoc>> ask(Member& member, SimClient& client, BsonDoc command);
+  // nullopt: an error, which is in `error` then, or no answer at all. `may_meet`: codes that are no failure.
+  Task<std::optional<BsonDoc>> ask(Member& member, SimClient& client, BsonDoc command,
+                                   std::set<std::int64_t> may_meet = {});
+  bool may_be_refused(DocView reply, const std::set<std::int64_t>& may_meet) const;
+  Task<void> rival(Member* member, SimClient* client, BsonDoc command, Duration after, Rival* rival);
+  Task<void> race(Member& member);
+  Task<void> abandon(Member& member);
+  Task<void> tell(Member& member);
+  void note_unwritten(DocView reply, const std::vector<std::string>& ids);
   Task<void> point_find(Member& member);
   Task<void> scan(Member& member);
   Task<bool> leave_scan(Member& member, const Query& query, std::int64_t id);
@@ -58,7 +71,8 @@ class Swarm {
   Task<void> group(Member& member);
   Task<void> pipelined(Member& member);
   Query draw_query(Dice& dice);
-  void check_documents(const Query& query, const std::vector<BsonDoc>& returned, bool whole);
+  void check_documents(const Query& query, const std::vector<BsonDoc>& returned, bool whole,
+                       bool in_order = true);
   void check_inserted();
   void check_cursors();
   void settle();
@@ -70,7 +84,9 @@ class Swarm {
   SwarmResult result_;
   std::vector<BsonDoc> docs_, plain_;
   std::vector<std::unique_ptr<Member>> members_;
-  std::set<std::string> acknowledged_, sent_;
+  std::set<std::string> acknowledged_, sent_, unwritten_;
+  std::set<std::string> exceeded_;
+  bool abandoned_ = false;  // a client left while it waited
   MemoryBudget budget_{"expectations", 0};
   bool ending_ = false;
   bool chaos_done_ = false;

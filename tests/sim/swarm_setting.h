@@ -36,6 +36,10 @@ struct Setting {
   int span;        // documents on each shard
   int operations;  // of each client
   std::size_t text_bytes;
+  std::uint64_t memory_limit_bytes;  // 0: none
+  bool parks;                        // idle cursors' documents are compressed
+  bool slow_clients;                 // some of them stall
+  bool compresses;                   // some clients do
   FaultOptions faults;
 };
 

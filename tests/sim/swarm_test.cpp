@@ -1,5 +1,6 @@
 // The seeded simulation. SPILLWAY_SIM_SEEDS=n runs n seeds, SPILLWAY_SIM_SEED=s starts at s and,
-// without the former, runs that one alone.
+// without the former, runs that one alone: a failure names its seed, and needs nothing else to come
+// back.
 #include <cstdlib>
 #include <optional>
 
@@ -10,7 +11,13 @@ namespace spillway::test {
 
 namespace {
 
-constexpr std::uint64_t seeds_default = 50;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::uint64_t seeds_default = 40;
+#else
+constexpr std::uint64_t seeds_default = 200;
+#endif
+// So many seeds run a second time, and must do the same.
+constexpr std::uint64_t one_twice_in = 8;
 
 std::optional<std::uint64_t> from_environment(const char* name) {
   const char* const text = std::getenv(name);
@@ -25,7 +32,7 @@ TEST_CASE("seeded runs of the whole proxy keep every promise", "[swarm]") {
   const std::uint64_t first = seed.value_or(1);
   const std::uint64_t count =
       from_environment("SPILLWAY_SIM_SEEDS").value_or(seed ? 1 : seeds_default);
-  std::size_t answered = 0, refused = 0, lost = 0;
+  std::size_t answered = 0, refused = 0, lost = 0, twice = 0;
   for (std::uint64_t at = first; at < first + count; ++at) {
     const SwarmResult result = run_swarm(at);
     INFO("SPILLWAY_SIM_SEED=" << at << ": " << result.setting << "\n" << result.log_tail);
@@ -34,25 +41,18 @@ TEST_CASE("seeded runs of the whole proxy keep every promise", "[swarm]") {
     answered += result.answered;
     refused += result.refused;
     lost += result.lost;
+    if (at % one_twice_in != 0 && count > 1) continue;
+    const SwarmResult again = run_swarm(at);
+    INFO("again:\n" << again.log_tail);
+    CHECK(result.log_lines == again.log_lines);
+    CHECK(result.log_hash == again.log_hash);
+    ++twice;
   }
-  WARN(count << " seeds: " << answered << " requests answered, " << refused << " refused, " << lost
+  WARN(count << " seeds, " << twice << " of them twice: " << answered << " requests answered, " << refused << " refused, " << lost
              << " lost");
   if (count >= seeds_default) {  // the faults are there
     CHECK(refused > 0);
     CHECK(lost > 0);
-  }
-}
-
-TEST_CASE("a seed gives the same run every time", "[swarm]") {
-  const std::uint64_t first = from_environment("SPILLWAY_SIM_SEED").value_or(1);
-  for (std::uint64_t seed = first; seed < first + 6; ++seed) {
-    const SwarmResult once = run_swarm(seed);
-    const SwarmResult again = run_swarm(seed);
-    INFO("SPILLWAY_SIM_SEED=" << seed << ": " << once.setting << "\n"
-                              << once.log_tail << "\n---\n"
-                              << again.log_tail);
-    CHECK(once.log_lines == again.log_lines);
-    CHECK(once.log_hash == again.log_hash);
   }
 }
 

@@ -28,7 +28,16 @@ Result<std::vector<std::uint8_t>> unpacked(const wire::MessageHeader& outer,
 
 }  // namespace
 
+// Whatever arrives while no request is under way was never asked for.
+void SimClient::check_nothing_came() {
+  if (!transport_ || waiting_ || !expected_.empty()) return;
+  std::uint8_t byte = 0;
+  if (transport_->try_read(MutableBytes(&byte, 1)).ok()) violations_.push_back("a reply came that nobody waits for");
+}
+
 void SimClient::close() {
+  check_nothing_came();
+  holds = false;
   if (transport_) transport_->close();
   if (waiting_) return;  // who waits on it notices, and lets go of it
   transport_.reset();
@@ -36,6 +45,7 @@ void SimClient::close() {
 }
 
 void SimClient::reset() {
+  holds = false;
   if (transport_) transport_->reset();
   if (waiting_) return;
   transport_.reset();
@@ -59,17 +69,22 @@ Task<std::optional<BsonDoc>> SimClient::call(BsonDoc command) {
 
 Task<bool> SimClient::send(BsonDoc command) { return send_first(std::move(command), SIZE_MAX); }
 
+Task<bool> SimClient::tell(BsonDoc command) {
+  return send_first(std::move(command), SIZE_MAX, wire::flags::more_to_come);
+}
+
 Task<bool> SimClient::send_part(BsonDoc command, std::size_t bytes) {
   return send_first(std::move(command), bytes);
 }
 
-Task<bool> SimClient::send_first(BsonDoc command, std::size_t bytes) {
+Task<bool> SimClient::send_first(BsonDoc command, std::size_t bytes, std::uint32_t flags) {
+  check_nothing_came();
   if (!transport_) transport_ = dial_();
   if (!transport_) co_return false;
   const std::int32_t id = next_request_id_++;
-  expected_.push_back(id);
+  if ((flags & wire::flags::more_to_come) == 0) expected_.push_back(id);
   std::vector<std::uint8_t> message;
-  wire::begin_op_msg(message, id, 0, 0);
+  wire::begin_op_msg(message, id, 0, flags);
   wire::append_body(message, command);
   wire::finish_op_msg(message);
   if (compressor) message = packed(*compressor, message);
@@ -90,6 +105,7 @@ Task<bool> SimClient::read(MutableBytes into) {
     if (!complete) co_return false;
     into = into.subspan(size);
     if (pace_bytes > 0) co_await transport_->loop().sleep_for(pace_pause);
+    while (holds) co_await transport_->loop().sleep_for(std::chrono::milliseconds(10));
   }
   co_return true;
 }

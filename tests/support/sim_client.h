@@ -30,6 +30,8 @@ class SimClient {
   Task<std::optional<BsonDoc>> receive();
   // Sends the first bytes of a command and no more.
   Task<bool> send_part(BsonDoc command, std::size_t bytes);
+  // Sends a command that nobody answers (moreToCome).
+  Task<bool> tell(BsonDoc command);
   // Reads so many bytes of a reply and no more.
   Task<bool> read_bytes(std::size_t bytes);
 
@@ -41,12 +43,14 @@ class SimClient {
   // Slow clients: pauses between two reads of this many bytes.
   std::size_t pace_bytes = 0;
   Duration pace_pause{};
+  bool holds = false;  // reads nothing meanwhile; only with pace_bytes
 
   bool waiting() const noexcept { return waiting_; }  // for a reply
   const std::vector<std::string>& violations() const noexcept { return violations_; }
 
  private:
-  Task<bool> send_first(BsonDoc command, std::size_t bytes);
+  Task<bool> send_first(BsonDoc command, std::size_t bytes, std::uint32_t flags = 0);
+  void check_nothing_came();
   Task<bool> read(MutableBytes into);
   std::optional<BsonDoc> broken(std::string what);
 

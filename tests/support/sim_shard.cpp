@@ -67,6 +67,7 @@ SimShard::~SimShard() { SPILLWAY_CHECK(serving_ == 0); }
 
 void SimShard::attach(SimNetwork& network) {
   networks_.push_back(&network);
+  network.tell_losses(options_.host, options_.port, [this] { excuse_cursors(); });
   network.listen(options_.host, options_.port, [this](std::unique_ptr<Transport> transport) {
     return serve(std::move(transport));
   });
@@ -104,6 +105,16 @@ void SimShard::forget_cursors() {
   log_.add(options_.host + " forgets its cursors");
   cursor_counts_.lost += cursors_.size();
   cursors_.clear();
+}
+
+void SimShard::excuse_cursors() {
+  for (auto& [id, cursor] : cursors_) cursor.excused = true;
+}
+
+SimShard::CursorCounts SimShard::cursors() const {
+  CursorCounts counts = cursor_counts_;
+  for (const auto& [id, cursor] : cursors_) counts.excused += cursor.excused ? 1 : 0;
+  return counts;
 }
 
 std::uint64_t SimShard::seen(const std::string& command) const {
@@ -168,6 +179,7 @@ Task<bool> SimShard::answer(Transport& transport, Bytes message) {
     }
     reply = execute(*request, name);
   }
+  if (fault && *fault != Fault::cursor_not_found) excuse_cursors();
   if (!handshake)
     log_.add(fmt::format("{} {} {}", options_.host, name, reply.view()["ok"].truthy()));
   std::vector<std::uint8_t> out;
@@ -178,9 +190,26 @@ Task<bool> SimShard::answer(Transport& transport, Bytes message) {
     auto failing = answer_badly(transport, *fault, std::move(out));
     co_return co_await failing;
   }
-  iovec piece{out.data(), out.size()};
-  auto writing = write_all(transport, {&piece, 1});
+  auto writing = write_reply(transport, std::move(out));
   co_return co_await writing;
+}
+
+Task<bool> SimShard::write_reply(Transport& transport, std::vector<std::uint8_t> reply) {
+  std::size_t written_bytes = 0;
+  while (written_bytes < reply.size()) {
+    const std::size_t end = std::min(reply.size(), std::max(pause_at_bytes, written_bytes));
+    if (end == written_bytes) {
+      if (!alive_) co_return false;
+      co_await transport.loop().sleep_for(std::chrono::milliseconds(10));
+      continue;
+    }
+    iovec piece{reply.data() + written_bytes, end - written_bytes};
+    auto writing = write_all(transport, {&piece, 1});
+    const bool written = co_await writing;
+    if (!written) co_return false;
+    written_bytes = end;
+  }
+  co_return true;
 }
 
 Task<bool> SimShard::answer_badly(Transport& transport, Fault fault,
@@ -341,14 +370,15 @@ BsonDoc SimShard::first_batch(const std::string& ns, std::vector<BsonDoc> docume
   return batch_reply("firstBatch", ns, rest, most, options_.batch_bytes_max, [&]() -> std::int64_t {
     // As often as not it does not know yet that a full batch was the last.
     const std::int64_t drawn = next_cursor_++;
-    const bool knows_the_end = drawn % 2 == 0 && most > 0;
+    const bool knows_the_end = drawn % 2 == 0 && most > 0 && !options_.ends_with_empty_batch;
+    const bool none_left = rest.empty() && !(options_.ends_with_empty_batch && !documents.empty());
     if (single_batch ||
-        (rest.empty() && (knows_the_end || most > static_cast<std::int64_t>(documents.size())))) {
+        (none_left && (knows_the_end || most > static_cast<std::int64_t>(documents.size())))) {
       return 0;
     }
     const std::int64_t id = (std::int64_t{options_.port} << 40) + drawn;
     ++cursor_counts_.opened;
-    cursors_[id] = {ns, std::move(rest)};
+    cursors_[id] = {ns, std::move(rest), false};
     return id;
   });
 }
@@ -364,10 +394,11 @@ BsonDoc SimShard::get_more(DocView body, std::string_view db) {
   if (at->second.ns != ns)
     return error_reply(13, "Unauthorized", "the cursor is another namespace's");
   std::deque<BsonDoc> rest = std::move(at->second.rest);
+  const bool any = !rest.empty();
   const std::int64_t most = number(body["batchSize"], std::int64_t{1} << 40);
   return batch_reply("nextBatch", ns, rest, most == 0 ? std::int64_t{1} << 40 : most,
                      options_.batch_bytes_max, [&]() -> std::int64_t {
-                       if (rest.empty()) {
+                       if (rest.empty() && !(options_.ends_with_empty_batch && any)) {
                          cursors_.erase(id);
                          ++cursor_counts_.exhausted;
                          return 0;

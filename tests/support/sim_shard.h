@@ -30,6 +30,8 @@ struct SimShardOptions {
   std::string set_name;  // empty: a standalone
   SortKeys sort_keys = SortKeys::none;
   std::size_t batch_bytes_max = 16 * limits::mib;  // of documents; a mongod's cap, others have none
+  // No batch with documents is the last: an empty one with id 0 says that it was (FerretDB).
+  bool ends_with_empty_batch = false;
 };
 
 class SimShard {
@@ -46,7 +48,10 @@ class SimShard {
   // What became of the cursors it opened.
   struct CursorCounts {
     std::uint64_t opened = 0, exhausted = 0, killed = 0, lost = 0;
+    // Open ones whose id, or whose killCursors, may have got lost on the way.
+    std::uint64_t excused = 0;
     std::uint64_t open() const noexcept { return opened - exhausted - killed - lost; }
+    std::uint64_t forgotten() const noexcept { return open() - excused; }
   };
 
   SimShard(SimShardOptions options, SimLog& log);
@@ -66,6 +71,7 @@ class SimShard {
   Duration delay{};                    // before each reply, handshakes aside
   std::string refused_stage;           // an aggregation with this stage is refused (40324)
   std::size_t cut_at_bytes = 300'000;  // cut_within: how much of the reply arrives
+  std::size_t pause_at_bytes = SIZE_MAX;  // longer replies stop there, until this is raised
 
   void store(const std::string& ns, BsonDoc document) {
     stored_[ns].push_back(std::move(document));
@@ -74,7 +80,7 @@ class SimShard {
   // Its cursors die, as by a timeout of its own.
   void forget_cursors();
 
-  const CursorCounts& cursors() const noexcept { return cursor_counts_; }
+  CursorCounts cursors() const;
   std::uint64_t seen(const std::string& command) const;        // commands of that name so far
   std::uint64_t applied() const noexcept { return applied_; }  // write statements executed, ever
   int serving() const noexcept { return serving_; }            // connections
@@ -85,7 +91,9 @@ class SimShard {
   struct Cursor {
     std::string ns;
     std::deque<BsonDoc> rest;
+    bool excused = false;
   };
+  void excuse_cursors();  // a message got lost
   struct Order {
     Fault fault;
     std::string command;
@@ -93,6 +101,7 @@ class SimShard {
   };
   Task<void> serve(std::unique_ptr<Transport> transport);
   Task<bool> answer(Transport& transport, Bytes message);
+  Task<bool> write_reply(Transport& transport, std::vector<std::uint8_t> reply);
   Task<bool> answer_badly(Transport& transport, Fault fault, std::vector<std::uint8_t> reply);
   std::optional<Fault> next_fault(std::string_view command);
   BsonDoc execute(const wire::OpMsg& request, std::string_view name);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <deque>
+#include <optional>
 
 #include "tests/support/clock_manual.h"
 
@@ -64,6 +65,12 @@ struct SimHost {
   bool vanished = false;
   std::vector<std::weak_ptr<SimLink>> links;
   std::vector<std::unique_ptr<Transport>> unaccepted;  // while it is frozen
+  std::function<void()> told_losses;
+  std::optional<ByteFault> byte_fault;
+  std::uint64_t passed_bytes[2] = {};  // from end 0, from end 1
+  void lost() const {
+    if (told_losses) told_losses();
+  }
   bool silent() const noexcept { return frozen || vanished; }
 };
 
@@ -72,14 +79,16 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
  public:
   SimLink(std::shared_ptr<SimNetwork::World> world, std::shared_ptr<SimHost> host)
       : world_(std::move(world)), host_(std::move(host)) {
-    for (int end : {0, 1}) pipes_[index(end)].link = this;
+    for (Pipe& pipe : pipes_) {
+      pipe.link = this;
+      pipe.resuming.pipe = &pipe;
+    }
   }
-  ~SimLink() {
-    for (Pipe& pipe : pipes_) world_->loop.disarm(pipe);
-  }
+  ~SimLink() { disarm(); }
 
   Loop& loop() const noexcept { return world_->loop; }
   bool open() const noexcept { return !reset_ && !(closed_[0] && closed_[1]); }
+  bool dialled() const noexcept { return !reset_ && !closed_[0]; }
 
   IoResult read(int end, MutableBytes into) {
     if (closed_[index(end)] || reset_) return {IoResult::Status::failed, 0};
@@ -101,10 +110,13 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
   }
 
   IoResult write(int end, std::span<const iovec> pieces) {
-    if (closed_[index(end)] || reset_ || closed_[index(1 - end)])
+    if (closed_[index(end)] || reset_ || closed_[index(1 - end)]) {
+      host_->lost();
       return {IoResult::Status::failed, 0};
+    }
     Pipe& pipe = pipes_[index(end)];
     const FaultOptions& faults = world_->faults;
+    if (pipe.paused_until > Clock::now()) return {IoResult::Status::would_block, 0};
     const std::size_t room = faults.window_bytes - std::min(faults.window_bytes, pipe.load);
     if (room == 0) return {IoResult::Status::would_block, 0};
     if (world_->percent(faults.would_block_percent)) return {IoResult::Status::would_block, 0};
@@ -115,7 +127,11 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
     if (faults.write_bytes_max > 0) size = std::min(size, faults.write_bytes_max);
     if (size == 0) return {IoResult::Status::ok, 0};
     if (world_->percent(faults.partial_write_percent)) size = world_->up_to(size);
-    send(pipe, gather(pieces, size));
+    const std::optional<ByteFault> fault = due_fault(end, size);
+    if (size > 0) send(pipe, gather(pieces, size));
+    host_->passed_bytes[index(end)] += size;
+    if (fault) happen(pipe, *fault);
+    if (size == 0) return {IoResult::Status::would_block, 0};  // it happened before the first byte
     if (world_->permille(faults.half_close_permille)) send_end(pipe);
     if (world_->permille(faults.reset_permille)) reset();
     return {IoResult::Status::ok, size};
@@ -157,8 +173,9 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
 
   void reset() {
     if (std::exchange(reset_, true)) return;
+    if (pipes_[0].load + pipes_[1].load > 0) host_->lost();
+    disarm();
     for (Pipe& pipe : pipes_) {
-      world_->loop.disarm(pipe);
       notify(pipe.reader);
       notify(pipe.writer);
     }
@@ -178,32 +195,70 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
     std::vector<std::uint8_t> bytes;
     bool end = false;
   };
+  struct Pipe;
+  struct Resuming final : Timer {
+    Pipe* pipe = nullptr;
+    bool breaks = false;
+    void on_timer() override { pipe->link->resume_writer(*pipe); }
+  };
   struct Pipe final : Timer {
     SimLink* link = nullptr;
+    Resuming resuming;
     std::deque<Segment> under_way;
     std::deque<std::uint8_t> readable;
     std::size_t load = 0;  // bytes under way and readable
     bool end_sent = false;
     bool ended = false;
     bool held = false;
+    TimePoint paused_until = TimePoint::min();  // for its writer
     TimePoint last_arrival = TimePoint::min();
     IoWaiter* reader = nullptr;
     IoWaiter* writer = nullptr;
     void on_timer() override { link->deliver(*this); }
   };
 
+  void disarm() noexcept {
+    for (Pipe& pipe : pipes_) {
+      world_->loop.disarm(pipe);
+      world_->loop.disarm(pipe.resuming);
+    }
+  }
+
   static std::size_t index(int end) noexcept { return static_cast<std::size_t>(end); }
   // A stopped process does not read; nothing passes to and from a machine that is gone.
   bool held(int end) const noexcept {
-    return host_ && ((host_->frozen && end == 1) || host_->vanished);
+    return (host_->frozen && end == 1) || host_->vanished;
   }
   bool can_read(int end) const noexcept {
     const Pipe& pipe = pipes_[index(1 - end)];
     return reset_ || (!held(end) && (!pipe.readable.empty() || pipe.ended));
   }
   bool can_write(int end) const noexcept {
+    const Pipe& pipe = pipes_[index(end)];
     return reset_ || closed_[index(1 - end)] ||
-           pipes_[index(end)].load < world_->faults.window_bytes;
+           (pipe.load < world_->faults.window_bytes && pipe.paused_until <= Clock::now());
+  }
+
+  // Is the host's fault within the next `size` bytes? Then `size` becomes what is before it.
+  std::optional<ByteFault> due_fault(int end, std::size_t& size) {
+    std::optional<ByteFault>& fault = host_->byte_fault;
+    if (!fault || fault->to_host != (end == 0)) return std::nullopt;
+    const std::uint64_t passed = host_->passed_bytes[index(end)];
+    if (passed + size < fault->at_bytes) return std::nullopt;
+    size = static_cast<std::size_t>(fault->at_bytes - passed);
+    return std::exchange(fault, std::nullopt);
+  }
+
+  void happen(Pipe& pipe, const ByteFault& fault) {
+    if (fault.kind == ByteFault::Kind::half_close) return send_end(pipe);
+    pipe.paused_until = Clock::now() + fault.pause;
+    pipe.resuming.breaks = fault.kind == ByteFault::Kind::reset;
+    world_->loop.arm(pipe.resuming, pipe.paused_until);
+  }
+
+  void resume_writer(Pipe& pipe) {
+    if (pipe.resuming.breaks) return reset();
+    notify(pipe.writer);
   }
 
   std::vector<std::uint8_t> gather(std::span<const iovec> pieces, std::size_t size) {
@@ -223,7 +278,7 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
   }
 
   void send(Pipe& pipe, std::vector<std::uint8_t> bytes) {
-    if (pipe.end_sent) return;  // lost
+    if (pipe.end_sent) return host_->lost();
     pipe.load += bytes.size();
     Duration latency = world_->latency();
     if (world_->permille(world_->faults.stall_permille)) latency += world_->faults.stall;
@@ -241,7 +296,7 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
   }
 
   void deliver(Pipe& pipe) {
-    pipe.held = host_ && host_->silent();
+    pipe.held = host_->silent();
     if (pipe.held) return;
     const TimePoint now = Clock::now();
     while (!pipe.under_way.empty() && pipe.under_way.front().arrives <= now) {
@@ -408,6 +463,7 @@ Task<Result<std::unique_ptr<Transport>>> SimNetwork::connect(std::string name, s
     }
   }
   if (!entry->listening || world_->percent(world_->faults.refuse_percent)) {
+    entry->lost();
     co_return Error(ErrorCode::host_unreachable,
                     "Error connecting to " + entry->name + " :: caused by :: Connection refused");
   }
@@ -416,10 +472,39 @@ Task<Result<std::unique_ptr<Transport>>> SimNetwork::connect(std::string name, s
 
 std::pair<std::unique_ptr<Transport>, std::unique_ptr<Transport>> SimNetwork::pair() {
   ++connections_made_;
-  auto link = std::make_shared<SimLink>(world_, nullptr);
+  auto link = std::make_shared<SimLink>(world_, host("", 0));
   auto first = std::make_unique<SimTransport>(link, 0, "pair:1", "pair:0");
   auto second = std::make_unique<SimTransport>(link, 1, "pair:0", "pair:1");
   return {std::move(first), std::move(second)};
+}
+
+void SimNetwork::set_byte_fault(const std::string& name, std::uint16_t port,
+                                const ByteFault& fault) {
+  SimHost& entry = *host(name, port);
+  entry.byte_fault = fault;
+  for (std::uint64_t& bytes : entry.passed_bytes) bytes = 0;
+}
+
+bool SimNetwork::byte_fault_happened(const std::string& name, std::uint16_t port) {
+  return !host(name, port)->byte_fault.has_value();
+}
+
+std::uint64_t SimNetwork::bytes_passed(const std::string& name, std::uint16_t port, bool to_host) {
+  return host(name, port)->passed_bytes[to_host ? 0 : 1];
+}
+
+void SimNetwork::tell_losses(const std::string& name, std::uint16_t port,
+                             std::function<void()> told) {
+  host(name, port)->told_losses = std::move(told);
+}
+
+std::size_t SimNetwork::dialled_connections(const std::string& name, std::uint16_t port) {
+  const auto entry = host(name, port);
+  return static_cast<std::size_t>(
+      std::count_if(entry->links.begin(), entry->links.end(), [](const auto& weak) {
+        const auto link = weak.lock();
+        return link && link->dialled();
+      }));
 }
 
 std::size_t SimNetwork::open_connections(const std::string& name, std::uint16_t port) {

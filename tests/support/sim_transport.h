@@ -40,6 +40,19 @@ struct FaultOptions {
   static FaultOptions swarm(std::uint64_t seed);
 };
 
+// Something that happens once, when so many bytes have passed one way: every byte offset of a conversation can be tried.
+struct ByteFault {
+  enum class Kind {
+    split,       // what is before it arrives, the rest has to wait
+    reset,       // what is before it arrives, then the connection breaks
+    half_close,  // what is before it arrives, then the stream's end; the rest gets lost
+  };
+  Kind kind = Kind::split;
+  bool to_host = true;         // which way: towards who listened, or from it
+  std::uint64_t at_bytes = 0;  // counted over all of a host's connections, from when this was given
+  Duration pause = std::chrono::milliseconds(20);  // split: until the rest may leave
+};
+
 struct SimHost;
 class SimLink;
 
@@ -74,6 +87,16 @@ class SimNetwork final : public Network {
   std::pair<std::unique_ptr<Transport>, std::unique_ptr<Transport>> pair();
 
   void set_faults(const FaultOptions& faults);
+  // For the connections of one host, or, with an empty name, for those of pair(). False as an answer: it has not
+  // happened yet.
+  void set_byte_fault(const std::string& host, std::uint16_t port, const ByteFault& fault);
+  bool byte_fault_happened(const std::string& host, std::uint16_t port);
+  // How many bytes passed since set_byte_fault().
+  std::uint64_t bytes_passed(const std::string& host, std::uint16_t port, bool to_host);
+  // Calls `told` whenever bytes to or from a host got lost, or a connection to it was refused.
+  void tell_losses(const std::string& host, std::uint16_t port, std::function<void()> told);
+  // Connections to a host that their caller has not closed.
+  std::size_t dialled_connections(const std::string& host, std::uint16_t port);
   std::size_t open_connections(const std::string& host, std::uint16_t port);
   std::uint64_t connections_made() const noexcept { return connections_made_; }
   std::uint64_t bytes_written() const noexcept;

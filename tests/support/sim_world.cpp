@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "proxy/catalog/static_routing.h"
+#include "tests/support/seeded_ids.h"
 
 namespace spillway::test {
 
@@ -22,7 +23,11 @@ Task<Result<std::unique_ptr<Transport>>> LateNetwork::connect(std::string host, 
 }
 
 SimWorld::SimWorld(SimWorldOptions options)
-    : shared_(std::make_unique<exec::Shared>(options.memory_limit_bytes)) {
+    : shared_(std::make_unique<exec::Shared>(options.memory_limit_bytes)),
+      pool_max_(options.gateway.pool_max),
+      order_(options.order_seed),
+      shuffles_(options.order_seed != 0) {
+  seed_cursor_ids(options.order_seed);
   if (options.memory_limit_bytes != 0) {
     for (MemoryQueue* queue : {&shared_->request_queue, &shared_->work_queue}) {
       queue->set_reserves(options.large_reserve_bytes, options.small_reserve_bytes);
@@ -118,7 +123,11 @@ std::size_t SimWorld::poll() {
   for (;;) {
     std::size_t now_ran = 0;
     now_ran += main_loop_.poll_until_idle();
-    for (const auto& worker : workers_) now_ran += worker->loop().poll_until_idle();
+    const std::size_t first = shuffles_ ? order_() % workers_.size() : 0;
+    for (std::size_t i = 0; i < workers_.size(); ++i) {
+      now_ran += workers_[(first + i) % workers_.size()]->loop().poll_until_idle();
+      if (on_step) on_step();
+    }
     if (shared_->spill && !disk_stuck_ && shared_->spill->run_one()) ++now_ran;
     if (now_ran == 0) return ran;
     ran += now_ran;
@@ -147,6 +156,49 @@ bool SimWorld::run_until(const std::function<bool()>& done, Duration limit) {
 
 void SimWorld::run_for(Duration time) {
   run_until([] { return false; }, time);
+}
+
+std::vector<std::string> SimWorld::exceeded() {
+  std::vector<std::string> found;
+  for (const MemoryBudget* budget :
+       {&shared_->request_memory, &shared_->write_memory, &shared_->reply_memory,
+        &shared_->cursor_memory, &shared_->spill_memory, &shared_->memory}) {
+    const BudgetUsage usage = budget->usage();
+    const std::uint64_t limit = budget->ceiling_bytes();
+    if (limit != 0 && usage.used_bytes > limit) {
+      found.push_back(fmt::format("{} bytes of {} are reserved for {}", usage.used_bytes, limit, budget->name()));
+    }
+  }
+  for (const MemoryQueue* queue : {&shared_->request_queue, &shared_->work_queue}) {
+    const MemoryQueueUsage usage = queue->usage();
+    if (usage.large.used_bytes > usage.large.limit_bytes || usage.small.used_bytes > usage.small.limit_bytes) {
+      found.push_back("a reserve is overdrawn");
+    }
+  }
+  std::size_t idle = 0;
+  shared_->cursors.for_each_idle([&](const ClusterCursor&, std::int64_t) { ++idle; });
+  const CursorCounts cursors = shared_->cursors.counts();
+  if (idle + cursors.pinned > cursors.open_total) found.push_back("a killed cursor is kept");
+  constexpr std::size_t monitors = 2;
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    for (const auto& shard : shards_) {
+      const SimShardOptions& options = shard->options();
+      const std::size_t dialled = networks_[i]->dialled_connections(options.host, options.port);
+      if (dialled > pool_max_ + monitors) {
+        found.push_back(fmt::format("worker {} has {} connections to {}, and may have {}", i, dialled,
+                                    options.host, pool_max_));
+      }
+    }
+    for (const shard::ShardState& shard : workers_[i]->context().gateway.states()) {
+      for (const shard::HostState& host : shard.hosts) {
+        if (host.in_use + host.available > pool_max_) {
+          found.push_back(fmt::format("{} of {} connections to {} are lent or idle",
+                                      host.in_use + host.available, pool_max_, shard.name));
+        }
+      }
+    }
+  }
+  return found;
 }
 
 std::vector<std::string> SimWorld::leftovers() {

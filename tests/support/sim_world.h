@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,8 @@ struct SimWorldOptions {
   std::function<std::unique_ptr<SpillFile>()> spill_file;
   std::int64_t spill_idle_ms = 10'000;
   std::int64_t orphan_grace_ms = 30'000;
+  // Set: the workers run in an order that follows from it, as threads do that nobody schedules.
+  std::uint64_t order_seed = 0;
 };
 
 class SimWorld {
@@ -75,6 +78,11 @@ class SimWorld {
   void set_disk_stuck(bool stuck) noexcept { disk_stuck_ = stuck; }
 
   void set_faults(const FaultOptions& faults);
+  SimNetwork& network(std::size_t worker) { return *networks_[worker]; }
+  // Called after every step of a worker.
+  std::function<void()> on_step;
+  // Limits that do not hold at this moment: one line each.
+  std::vector<std::string> exceeded();
   // Starts a coroutine on a worker's loop.
   void spawn(Task<void> task, std::size_t worker = 0) {
     workers_[worker]->loop().spawn(std::move(task));
@@ -122,6 +130,9 @@ class SimWorld {
   bool listening_ = true;
   bool stopped_ = false;
   bool disk_stuck_ = false;
+  std::size_t pool_max_;
+  std::mt19937_64 order_;
+  bool shuffles_ = false;
 };
 
 }  // namespace spillway::test
