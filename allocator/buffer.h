@@ -1,6 +1,6 @@
 // Buffer: a block of payload memory together with the reservation that pays for it. The only way to
 // get memory for bytes that a peer sends. Blocks of 16 KiB and more come from the current buffer
-// heap (buffer_heaps.h), smaller ones from malloc.
+// heap (buffer_heaps.h), smaller ones from the thread's lists (small_blocks.h).
 #pragma once
 
 #include <cstddef>

@@ -1,12 +1,12 @@
 #include "cursor/bson_hash.h"
 
-#include <openssl/evp.h>
+// The digest objects of OpenSSL 3 allocate anew for every message; MD5 on the stack does not.
+#define OPENSSL_SUPPRESS_DEPRECATED
+#include <openssl/md5.h>
 
 #include <array>
 #include <cmath>
 #include <limits>
-#include <memory>
-#include <stdexcept>
 
 #include "cursor/bson_decimal.h"
 #include "cursor/bson_order.h"
@@ -18,34 +18,16 @@ namespace {
 // Documents nested deeper are refused long before they are hashed; this only bounds the recursion.
 constexpr int depth_max = 256;
 
-const EVP_MD* md5() {
-  static const EVP_MD* const algorithm = [] {
-    const EVP_MD* found = EVP_MD_fetch(nullptr, "MD5", nullptr);
-    if (found == nullptr) throw std::runtime_error("OpenSSL offers no MD5, which hashed keys need");
-    return found;
-  }();
-  return algorithm;
-}
-
-EVP_MD_CTX* context() {
-  struct Deleter {
-    void operator()(EVP_MD_CTX* ctx) const noexcept { EVP_MD_CTX_free(ctx); }
-  };
-  thread_local const std::unique_ptr<EVP_MD_CTX, Deleter> ctx(EVP_MD_CTX_new());
-  if (ctx == nullptr) throw std::bad_alloc();
-  return ctx.get();
-}
-
 // Collects small pieces, so that a scalar costs one update of the digest.
 class Stream {
  public:
-  Stream() : ctx_(context()) { EVP_DigestInit_ex2(ctx_, md5(), nullptr); }
+  Stream() { MD5_Init(&md5_); }
 
   void put(const void* data, std::size_t size) {
     if (size > buffer_.size() - used_) {
       flush();
       if (size > buffer_.size()) {
-        EVP_DigestUpdate(ctx_, data, size);
+        MD5_Update(&md5_, data, size);
         return;
       }
     }
@@ -60,17 +42,17 @@ class Stream {
 
   std::int64_t finish() {
     flush();
-    std::array<std::uint8_t, EVP_MAX_MD_SIZE> digest;
-    EVP_DigestFinal_ex(ctx_, digest.data(), nullptr);
+    std::array<std::uint8_t, MD5_DIGEST_LENGTH> digest;
+    MD5_Final(digest.data(), &md5_);
     return load_le<std::int64_t>(digest.data());
   }
 
  private:
   void flush() {
-    EVP_DigestUpdate(ctx_, buffer_.data(), used_);
+    MD5_Update(&md5_, buffer_.data(), used_);
     used_ = 0;
   }
-  EVP_MD_CTX* ctx_;
+  MD5_CTX md5_;
   std::array<std::uint8_t, 256> buffer_;
   std::size_t used_ = 0;
 };

@@ -62,7 +62,7 @@ Result<BsonDoc> BsonDoc::from_json(std::string_view json) {
   bson_destroy(&rest);
   if (more != 0) return failed("there is text after its end");
   const std::uint8_t* data = bson_get_data(&bson);
-  BsonDoc doc(std::vector<std::uint8_t>(data, data + bson.len));
+  BsonDoc doc(RecycledBytes(data, data + bson.len));
   bson_destroy(&bson);
   return doc;
 }

@@ -5,8 +5,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "absl/container/inlined_vector.h"
+#include "allocator/small_blocks.h"
 #include "cursor/bson_view.h"
 
 namespace spillway {
@@ -14,19 +15,24 @@ namespace spillway {
 // A document that owns its bytes. Never empty: a default one is {}. Movable and copyable.
 class BsonDoc {
  public:
-  BsonDoc() : bytes_{5, 0, 0, 0, 0} {}
-  explicit BsonDoc(std::vector<std::uint8_t> bytes) : bytes_(std::move(bytes)) {}
+  BsonDoc() = default;
+  explicit BsonDoc(RecycledBytes bytes) : bytes_(std::move(bytes)) {}
   explicit BsonDoc(DocView view) : bytes_(view.data(), view.data() + view.size()) {}
-  DocView view() const noexcept { return DocView::trusted(bytes_.data()); }
+  DocView view() const noexcept {
+    return bytes_.empty() ? DocView() : DocView::trusted(bytes_.data());
+  }
   operator DocView() const noexcept { return view(); }  // NOLINT: an owner reads as its view
-  std::size_t size() const noexcept { return bytes_.size(); }
-  std::vector<std::uint8_t> take() && { return std::move(bytes_); }
+  std::size_t size() const noexcept { return bytes_.empty() ? DocView().size() : bytes_.size(); }
+  RecycledBytes take() && {
+    if (bytes_.empty()) bytes_ = {5, 0, 0, 0, 0};
+    return std::move(bytes_);
+  }
 
   // Parses Extended JSON v2, relaxed or canonical.
   static Result<BsonDoc> from_json(std::string_view json);
 
  private:
-  std::vector<std::uint8_t> bytes_;
+  RecycledBytes bytes_;  // none: {}, which takes no memory
 };
 
 // Appends elements to a growing document. Sub-documents and arrays are opened and closed in order:
@@ -86,8 +92,8 @@ class BsonWriter {
   std::string_view next_index(char (&name)[16]);
   void raw(const void* data, std::size_t size);
 
-  std::vector<std::uint8_t> bytes_;
-  std::vector<Open> open_;
+  RecycledBytes bytes_;
+  absl::InlinedVector<Open, 4> open_;
 };
 
 }  // namespace spillway

@@ -12,24 +12,26 @@ Error killed_error(std::int64_t id) {
 
 // The session rules of a getMore. (mongos behaviour reference, section 5.4, step 6)
 Result<void> check_session(const CursorSession& cursor, const CursorCaller& caller, std::int64_t id) {
-  const std::string name = "cursor " + std::to_string(id);
+  const auto refused = [id](std::int32_t code, const char* why) {
+    return Error(code, "Cannot run getMore on cursor " + std::to_string(id) + ", which was " + why);
+  };
   if (cursor.lsid.empty() && !caller.lsid.empty()) {
-    return Error(50799, "Cannot run getMore on " + name + ", which was not created in a session, in a session");
+    return refused(50799, "not created in a session, in a session");
   }
   if (!cursor.lsid.empty() && caller.lsid.empty()) {
-    return Error(50800, "Cannot run getMore on " + name + ", which was created in a session, without an lsid");
+    return refused(50800, "created in a session, without an lsid");
   }
   if (cursor.lsid != caller.lsid) {
-    return Error(50801, "Cannot run getMore on " + name + ", which was created in another session");
+    return refused(50801, "created in another session");
   }
   if (!cursor.in_transaction && caller.in_transaction) {
-    return Error(50802, "Cannot run getMore on " + name + ", which was not created in a transaction, in a transaction");
+    return refused(50802, "not created in a transaction, in a transaction");
   }
   if (cursor.in_transaction && !caller.in_transaction) {
-    return Error(50803, "Cannot run getMore on " + name + ", which was created in a transaction, without a txnNumber");
+    return refused(50803, "created in a transaction, without a txnNumber");
   }
   if (cursor.in_transaction && cursor.txn_number != caller.txn_number) {
-    return Error(50804, "Cannot run getMore on " + name + ", which was created in another transaction");
+    return refused(50804, "created in another transaction");
   }
   return {};
 }

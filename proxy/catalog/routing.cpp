@@ -10,20 +10,31 @@ namespace {
 // Abseil of Debian is built for C++14, where its string_view is a type of its own.
 absl::string_view lookup(std::string_view text) noexcept { return {text.data(), text.size()}; }
 
+// Empty, for one lookup: a key of a usual length takes no memory.
+std::string& key_scratch() {
+  constexpr std::size_t kept_bytes_max = 4096;
+  thread_local std::string key;
+  if (key.capacity() > kept_bytes_max) key = std::string();
+  key.clear();
+  return key;
+}
+
 }  // namespace
 
 Result<ShardIndex> CollectionRouting::target_document(DocView doc) const {
-  auto found = key.key_of_document(doc);
-  if (!found) return found.error();
-  return chunks.shard_for(*found);
+  std::string& encoded = key_scratch();
+  auto found = key.append_key_of_document(encoded, doc);
+  if (found.has_error()) return found.error();
+  return chunks.shard_for(encoded);
 }
 
 std::optional<ShardIndex> CollectionRouting::target_exact(DocView filter,
                                                           bool simple_collation) const {
   bool collatable = false;
-  const auto found = key.key_of_query(filter, &collatable);
+  std::string& encoded = key_scratch();
+  const bool found = key.append_key_of_query(encoded, filter, &collatable);
   if (!found || (!simple_collation && collatable)) return std::nullopt;
-  return chunks.shard_for(*found);
+  return chunks.shard_for(encoded);
 }
 
 Result<ShardSet> CollectionRouting::target_filter(DocView filter, bool simple_collation) const {

@@ -228,12 +228,19 @@ bool ShardKeyPattern::operator==(const ShardKeyPattern& other) const noexcept {
 
 Result<std::string> ShardKeyPattern::key_of_document(DocView doc) const {
   std::string key;
+  if (auto appended = append_key_of_document(key, doc); appended.has_error()) {
+    return appended.error();
+  }
+  return key;
+}
+
+Result<void> ShardKeyPattern::append_key_of_document(std::string& key, DocView doc) const {
   for (const Field& field : fields_) {
     const Walked found = walk(doc, field.path);
     if (found.array) return array_in_key();
     append_field_key(key, field, found.value);
   }
-  return key;
+  return {};
 }
 
 Result<BsonDoc> ShardKeyPattern::key_values_of_document(DocView doc) const {
@@ -265,14 +272,19 @@ bool ShardKeyPattern::take_query_values(DocView filter, Take&& take) const {
 
 std::optional<std::string> ShardKeyPattern::key_of_query(DocView filter, bool* collatable) const {
   std::string key;
+  if (!append_key_of_query(key, filter, collatable)) return std::nullopt;
+  return key;
+}
+
+bool ShardKeyPattern::append_key_of_query(std::string& key, DocView filter,
+                                          bool* collatable) const {
   bool any_collatable = false;
   const bool whole = take_query_values(filter, [&](const Field& field, ValueView value) {
     append_field_key(key, field, value);
     any_collatable = any_collatable || is_collatable(value);
   });
-  if (!whole) return std::nullopt;
-  if (collatable != nullptr) *collatable = any_collatable;
-  return key;
+  if (whole && collatable != nullptr) *collatable = any_collatable;
+  return whole;
 }
 
 std::optional<QueryKey> ShardKeyPattern::query_key(DocView filter) const {

@@ -49,12 +49,16 @@ class ShardKeyPattern {
 
   // A missing field is null. ShardKeyNotFound(61) when an array stands at or above a field.
   Result<std::string> key_of_document(DocView doc) const;
+  // The same, appended to `key`; after an error `key` is of no use.
+  Result<void> append_key_of_document(std::string& key, DocView doc) const;
   // The same values as a document {<path>: value}; hashed fields are hashed.
   Result<BsonDoc> key_values_of_document(DocView doc) const;
 
   // Full equality on every field, else nullopt. Never defaults a missing field. `collatable`, when
   // given, tells whether one of the values is (is_collatable); unchanged without a key.
   std::optional<std::string> key_of_query(DocView filter, bool* collatable = nullptr) const;
+  // The same, appended to `key`; false, and `key` is of no use: no whole key.
+  bool append_key_of_query(std::string& key, DocView filter, bool* collatable) const;
   // The key's values: {<path>: value}, hashed fields hashed.
   std::optional<BsonDoc> key_values_of_query(DocView filter) const;
   // Everything at once.

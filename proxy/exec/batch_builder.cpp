@@ -12,18 +12,19 @@ namespace {
 constexpr std::size_t first_chunk_bytes = 16 * limits::kib;
 constexpr std::size_t chunk_bytes_max = limits::mib;
 constexpr std::size_t index_name_bytes_max = 12;
+constexpr std::size_t frame_bytes_usual = 128;
 
-void put(std::vector<std::uint8_t>& out, const void* data, std::size_t bytes) {
+void put(RecycledBytes& out, const void* data, std::size_t bytes) {
   const auto* from = static_cast<const std::uint8_t*>(data);
   out.insert(out.end(), from, from + bytes);
 }
-void put_name(std::vector<std::uint8_t>& out, BsonType type, std::string_view name) {
+void put_name(RecycledBytes& out, BsonType type, std::string_view name) {
   out.push_back(static_cast<std::uint8_t>(type));
   put(out, name.data(), name.size());
   out.push_back(0);
 }
 template <class T>
-void put_le(std::vector<std::uint8_t>& out, T value) {
+void put_le(RecycledBytes& out, T value) {
   put(out, &value, sizeof value);
 }
 
@@ -69,6 +70,8 @@ Result<void> BatchBuilder::append(DocView document) {
 CursorReplyFrame frame_cursor_reply(std::string_view batch_name, std::size_t array_bytes, std::int64_t id,
                                     std::string_view ns, bool partial) {
   CursorReplyFrame frame;
+  frame.before.reserve(frame_bytes_usual);
+  frame.after.reserve(frame_bytes_usual);
   if (partial) {
     put_name(frame.after, BsonType::boolean, partial_name);
     frame.after.push_back(1);
@@ -103,7 +106,7 @@ Response BatchBuilder::finish(std::string_view batch_name, std::int64_t id, std:
                               bool partial) && {
   const std::size_t array_bytes = 4 + array_bytes_ + 1;
   CursorReplyFrame frame = frame_cursor_reply(batch_name, array_bytes, id, ns, partial);
-  std::vector<std::uint8_t> head = std::move(frame.before);
+  RecycledBytes head = std::move(frame.before);
   put_le(head, static_cast<std::int32_t>(array_bytes));
   const std::size_t before_bytes = head.size();
   head.push_back(0);  // end of the array

@@ -46,8 +46,8 @@ class BatchBuilder {
 // The bytes around a batch array in a cursor reply: before it, from the document's length to the array's name,
 // and after it. `array_bytes` counts the array from its length to its terminator.
 struct CursorReplyFrame {
-  std::vector<std::uint8_t> before;
-  std::vector<std::uint8_t> after;
+  RecycledBytes before;
+  RecycledBytes after;
 };
 CursorReplyFrame frame_cursor_reply(std::string_view batch_name, std::size_t array_bytes, std::int64_t id,
                                     std::string_view ns, bool partial);

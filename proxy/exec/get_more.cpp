@@ -108,8 +108,8 @@ Task<Result<Response>> get_more_on_many(Context& context, CursorPtr cursor, std:
 Task<Result<Response>> get_more_command(Context& context, Client& client, const Request& request) {
   auto arguments = parse_get_more(request);
   if (arguments.has_error()) co_return arguments.error();
-  const std::string ns = fmt::format("{}.{}", request.db, arguments->collection);
-  auto taking = take_cursor(context, client, request, arguments->id, ns);
+  const NamespaceText ns(request.db, arguments->collection);
+  auto taking = take_cursor(context, client, request, arguments->id, ns.view());
   auto taken = co_await taking;
   if (taken.has_error()) co_return taken.error();
   CursorPtr cursor = *std::move(taken);

@@ -42,7 +42,7 @@ class Response {
   static Response of_stream(std::unique_ptr<StreamReply> stream);
 
   // Pieces: bytes of `head` or of a held buffer, appended in the document's order.
-  void set_head(std::vector<std::uint8_t> head) { head_ = std::move(head); }
+  void set_head(RecycledBytes head) { head_ = std::move(head); }
   void hold(Buffer buffer) { held_.push_back(std::move(buffer)); }
   void add_piece(const void* data, std::size_t bytes) {
     if (bytes > 0) pieces_.push_back({const_cast<void*>(data), bytes});
@@ -58,7 +58,7 @@ class Response {
   bool closes = false;
 
  private:
-  std::vector<std::uint8_t> head_;
+  RecycledBytes head_;
   absl::InlinedVector<iovec, 4> pieces_;
   absl::InlinedVector<Buffer, 2> held_;
   std::unique_ptr<StreamReply> stream_;

@@ -40,7 +40,7 @@ class WriteBatch {
   static constexpr std::size_t child_bytes_max = 47'000'000;
 
   // `child_ops_max`: how many operations a child takes at most.
-  WriteBatch(std::vector<PlannedWrite> ops, bool ordered,
+  WriteBatch(RecycledVector<PlannedWrite> ops, bool ordered,
              std::size_t child_ops_max = static_cast<std::size_t>(limits::write_batch_size_max))
       : ops_(std::move(ops)), ordered_(ordered), child_ops_max_(child_ops_max) {}
 
@@ -64,7 +64,7 @@ class WriteBatch {
   void gather(WriteRound& round);
   bool fits(const ChildBatch& child, const PlannedWrite& op) const noexcept;
 
-  std::vector<PlannedWrite> ops_;
+  RecycledVector<PlannedWrite> ops_;
   bool ordered_;
   std::size_t child_ops_max_;
   bool stopped_ = false;

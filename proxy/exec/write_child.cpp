@@ -95,7 +95,7 @@ Task<Result<ChildMessage>> ChildMessage::build(Context& context, const Request& 
   }
   const BsonDoc body = child_body(request, command, ops);
   const std::string_view name = command.list_name;
-  std::vector<std::uint8_t>& head = child.head_;
+  RecycledBytes& head = child.head_;
   head.reserve(1 + body.size() + 1 + 4 + name.size() + 1);
   head.push_back(body_kind);
   head.insert(head.end(), body.view().data(), body.view().data() + body.size());

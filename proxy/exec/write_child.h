@@ -36,7 +36,7 @@ class ChildMessage {
   bool empty() const noexcept { return head_.empty(); }
 
  private:
-  std::vector<std::uint8_t> head_;  // the body's section, and the sequence's first bytes
+  RecycledBytes head_;  // the body's section, and the sequence's first bytes
   Buffer copied_;
   Bytes documents_;
 };

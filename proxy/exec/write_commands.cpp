@@ -67,10 +67,10 @@ void count_hosts(Context& context, const WriteRun& run) {
 }
 
 // Targets every operation. Fails as a whole only for operations that are no operations at all.
-Result<std::vector<PlannedWrite>> plan(const WriteCommand& command,
+Result<RecycledVector<PlannedWrite>> plan(const WriteCommand& command,
                                        const catalog::CollectionRouting& routing,
-                                       std::vector<Statement>& statements) {
-  std::vector<PlannedWrite> planned(command.ops.size());
+                                       RecycledVector<Statement>& statements) {
+  RecycledVector<PlannedWrite> planned(command.ops.size());
   if (command.kind != WriteKind::insert) statements.reserve(command.ops.size());
   for (std::size_t i = 0; i < command.ops.size(); ++i) {
     const DocView document = command.ops[i];
@@ -167,7 +167,7 @@ Task<Result<Response>> run_sharded(Context& context, const Client& client, const
                                     command->ops.size() * bytes_per_op, "the list of operations");
   const auto reservation = co_await reserving;
   if (reservation.has_error()) co_return without_writes(reservation.error());
-  std::vector<Statement> statements;
+  RecycledVector<Statement> statements;
   auto planned = plan(*command, routing, statements);
   if (planned.has_error()) co_return planned.error();
   const std::size_t child_ops_max = child_operations_max(context, kind, routing);
@@ -214,7 +214,8 @@ Task<Result<Response>> run_write(Context& context, Client& client, const Request
   auto count = count_operations(request, list_name_of(kind));
   if (count.has_error()) co_return count.error();
   count_operations_of(context.shared.metrics, kind, *count);
-  const catalog::CollectionRouting* routing = context.routing().collection(request.ns());
+  const NamespaceText ns(request.db, *collection);
+  const catalog::CollectionRouting* routing = context.routing().collection(ns.view());
   if (routing != nullptr && routing->all_shards().size() > 1) {
     auto running = run_sharded(context, client, request, kind, *routing);
     co_return co_await running;

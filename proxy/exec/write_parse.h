@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "allocator/small_blocks.h"
 #include "cursor/bson_view.h"
 #include "proxy/exec/request.h"
 
@@ -20,7 +21,7 @@ struct WriteCommand {
   std::string_view list_name;  // "documents", "updates" or "deletes"
   bool ordered = true;
   bool retryable = false;  // statement ids are sent along
-  std::vector<DocView> ops;
+  RecycledVector<DocView> ops;
   bool contiguous = false;  // the operations stand back to back: they came as a document sequence
   std::vector<std::int32_t> stmt_ids;  // the client's own; empty: each operation's index
 

@@ -139,7 +139,7 @@ struct FakeRequest {
 
 // The whole reply document.
 inline BsonDoc reply_of(const exec::Response& response) {
-  std::vector<std::uint8_t> bytes;
+  RecycledBytes bytes;
   for (const iovec& piece : response.pieces()) {
     const auto* from = static_cast<const std::uint8_t*>(piece.iov_base);
     bytes.insert(bytes.end(), from, from + piece.iov_len);

@@ -56,7 +56,7 @@ Value Value::integer(std::int64_t value) noexcept {
 }
 
 Value Value::string(std::string_view text) {
-  std::vector<std::uint8_t> bytes(text.size() + 5);
+  RecycledBytes bytes(text.size() + 5);
   store_le(bytes.data(), static_cast<std::uint32_t>(text.size() + 1));
   if (!text.empty()) {
     std::memcpy(bytes.data() + 4, text.data(), text.size());
@@ -64,7 +64,7 @@ Value Value::string(std::string_view text) {
   Value value;
   value.type_ = BsonType::string;
   value.inline_size_ = -1;
-  value.owner_ = std::make_shared<const std::vector<std::uint8_t>>(std::move(bytes));
+  value.owner_ = std::make_shared<const RecycledBytes>(std::move(bytes));
   value.bytes_ = *value.owner_;
   return value;
 }
@@ -73,7 +73,7 @@ Value Value::document(BsonDoc doc) {
   Value value;
   value.type_ = BsonType::document;
   value.inline_size_ = -1;
-  value.owner_ = std::make_shared<const std::vector<std::uint8_t>>(std::move(doc).take());
+  value.owner_ = std::make_shared<const RecycledBytes>(std::move(doc).take());
   value.bytes_ = *value.owner_;
   return value;
 }
@@ -97,7 +97,7 @@ Value Value::retained() const {
     return *this;
   }
   Value value = *this;
-  value.owner_ = std::make_shared<const std::vector<std::uint8_t>>(bytes_.begin(), bytes_.end());
+  value.owner_ = std::make_shared<const RecycledBytes>(bytes_.begin(), bytes_.end());
   value.bytes_ = *value.owner_;
   return value;
 }

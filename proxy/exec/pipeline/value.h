@@ -70,7 +70,7 @@ class Value {
   std::int8_t inline_size_ = 0;  // -1: the bytes are elsewhere
   std::array<std::uint8_t, 16> inline_{};
   Bytes bytes_;
-  std::shared_ptr<const std::vector<std::uint8_t>> owner_;
+  std::shared_ptr<const RecycledBytes> owner_;
 };
 
 // MongoDB's order, a missing value below all others but undefined.

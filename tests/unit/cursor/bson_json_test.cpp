@@ -72,7 +72,7 @@ TEST_CASE("long output is cut between characters", "[json]") {
 }
 
 TEST_CASE("a malformed document is named, not read", "[json]") {
-  BsonDoc broken(std::vector<std::uint8_t>{12, 0, 0, 0, 0x77, 'a', 0, 1, 2, 3, 4, 0});
+  BsonDoc broken(RecycledBytes{12, 0, 0, 0, 0x77, 'a', 0, 1, 2, 3, 4, 0});
   CHECK(to_json(broken.view()) == "<malformed document of 12 bytes>");
 }
 

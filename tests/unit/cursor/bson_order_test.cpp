@@ -306,7 +306,7 @@ TEST_CASE("the deepest documents compare without end of stack", "[order]") {
     if (leaf != 0) bytes = {12, 0, 0, 0, 0x10, 'a', 0, static_cast<std::uint8_t>(leaf), 0, 0, 0, 0};
     // Inside out would be quadratic: the headers first, then the ends.
     const std::size_t size = bytes.size() + static_cast<std::size_t>(depth) * 8;
-    std::vector<std::uint8_t> all(size, 0);
+    RecycledBytes all(size, 0);
     std::size_t at = 0;
     for (int level = 0; level < depth; ++level, at += 7) {
       const auto rest = static_cast<std::uint32_t>(size - static_cast<std::size_t>(level) * 8);

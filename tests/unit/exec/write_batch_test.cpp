@@ -8,7 +8,7 @@ namespace {
 // "0" one shard, "01" all of two, "?01" chosen, "!" an error.
 WriteBatch batch_of(const std::vector<std::string>& ops, bool ordered, std::uint32_t bytes = 100,
                     std::size_t child_ops_max = 1000) {
-  std::vector<PlannedWrite> planned;
+  RecycledVector<PlannedWrite> planned;
   for (const std::string& op : ops) {
     PlannedWrite& write = planned.emplace_back();
     write.bytes = bytes;

@@ -162,7 +162,7 @@ TEST_CASE("other_fields_have_their_types") {
 
 TEST_CASE("malformed_metadata_inside_a_good_frame_is_an_error") {
   BsonDoc good = doc(with_client(client_with("")));
-  ByteVector bytes = std::move(good).take();
+  RecycledBytes bytes = std::move(good).take();
   std::size_t errors = 0;
   for (std::size_t at = 4; at + 1 < bytes.size(); ++at) {
     ByteVector corrupt = bytes;

@@ -1,0 +1,60 @@
+// Small blocks: memory below 16 KiB for bytes that come and go with every operation, recycled in
+// lists of the calling thread, so that a worker in steady state asks malloc for nothing. A block may
+// be given back on another thread than it was taken on. What a list keeps is bounded, and belongs
+// to nobody's budget.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <vector>
+
+namespace spillway {
+
+namespace small_blocks {
+
+// Larger ones are not recycled.
+inline constexpr std::size_t block_bytes_max = 16 * 1024;
+
+// What a block for so many bytes has: the classes of jemalloc's malloc, four to a doubling, so that
+// it is also what malloc takes. (Another malloc's classes are at most an eighth larger.)
+std::size_t rounded(std::size_t bytes) noexcept;
+
+// rounded(bytes) bytes, or null: there is no memory.
+void* take(std::size_t bytes) noexcept;
+// `bytes`: what the block was taken for, or that rounded.
+void give_back(void* block, std::size_t bytes) noexcept;
+// Bytes that this thread's lists keep.
+std::size_t kept_bytes() noexcept;
+
+}  // namespace small_blocks
+
+// An allocator over them, for containers that live as long as an operation.
+template <class T>
+struct RecyclingAllocator {
+  using value_type = T;
+  RecyclingAllocator() noexcept = default;
+  template <class U>
+  RecyclingAllocator(const RecyclingAllocator<U>&) noexcept {}  // NOLINT: as allocators convert
+  T* allocate(std::size_t count) {
+    static_assert(alignof(T) <= alignof(std::max_align_t));
+    if (count > SIZE_MAX / sizeof(T)) throw std::bad_array_new_length();
+    void* const block = small_blocks::take(count * sizeof(T));
+    if (block == nullptr) throw std::bad_alloc();
+    return static_cast<T*>(block);
+  }
+  void deallocate(T* block, std::size_t count) noexcept {
+    small_blocks::give_back(block, count * sizeof(T));
+  }
+  template <class U>
+  bool operator==(const RecyclingAllocator<U>&) const noexcept {
+    return true;
+  }
+};
+
+template <class T>
+using RecycledVector = std::vector<T, RecyclingAllocator<T>>;
+// Bytes of ours that a message is made of.
+using RecycledBytes = RecycledVector<std::uint8_t>;
+
+}  // namespace spillway

@@ -1,0 +1,198 @@
+// Once it is warm, a worker answers the operations that clients send most without asking the heap
+// for anything: a real worker on a thread of its own, real sockets, a canned shard behind it.
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <catch2/catch.hpp>
+
+#include <functional>
+#include <future>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "allocator/buffer_heaps.h"
+#include "bench/canned.h"
+#include "cursor/bson_writer.h"
+#include "proxy/base/file_descriptor.h"
+#include "proxy/catalog/static_routing.h"
+#include "proxy/exec/context.h"
+#include "proxy/server/worker.h"
+#include "proxy/wire/message.h"
+#include "proxy/wire/op_msg.h"
+#include "tests/hot_path/counting_heap.h"
+
+namespace spillway::test {
+namespace {
+
+constexpr int warm_up = 300;
+constexpr int counted_operations = 1000;
+
+struct Loopback {
+  FileDescriptor near, far;
+};
+
+// A connected pair: Unix sockets have no addresses that a session could name.
+Loopback connect_loopback() {
+  const FileDescriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof address;
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  REQUIRE(::bind(listener.get(), any, bytes) == 0);
+  REQUIRE(::listen(listener.get(), 1) == 0);
+  REQUIRE(::getsockname(listener.get(), any, &bytes) == 0);
+  Loopback pair;
+  pair.near = FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(::connect(pair.near.get(), any, bytes) == 0);
+  pair.far = FileDescriptor(::accept(listener.get(), nullptr, nullptr));
+  REQUIRE(pair.far.get() >= 0);
+  return pair;
+}
+
+// One worker before one canned shard, and a client that waits for its replies.
+class World {
+ public:
+  explicit World(const std::string& routing, std::size_t shards = 1) : shared_(0) {
+    std::string yaml = "routing:\n  shards:\n";
+    server::WorkerOptions options;
+    options.gateway.pool_min = 0;  // or housekeeping opens connections while operations are counted
+    for (std::size_t i = 0; i < shards; ++i) {
+      bench::CannedOptions canned;
+      canned.index = static_cast<int>(i);
+      canned.shard_count = static_cast<int>(shards);
+      std::string error;
+      shards_.push_back(bench::CannedShard::start(canned, error));
+      REQUIRE(shards_.back() != nullptr);
+      yaml += fmt::format("    - {{name: shard{}, uri: \"{}\"}}\n", i, shards_.back()->uri());
+      options.gateway.shards.push_back({fmt::format("shard{}", i), shards_.back()->uri()});
+    }
+    shared_.routing = catalog::load_static_routing(yaml + routing, "test").value();
+    worker_ = std::make_unique<server::Worker>(0, shared_, options);
+    shared_.workers.push_back(&worker_->context());
+    shared_.parameters.read_ahead = false;  // a batch that is kept is no pass-through
+    worker_->start();
+    Loopback pair = connect_loopback();
+    client_ = std::move(pair.near);
+    worker_->adopt(std::move(pair.far), 1);
+  }
+  ~World() {
+    client_.reset();
+    worker_->begin_stop(std::chrono::seconds(5));
+    worker_->join();
+  }
+
+  // The reply's body; good until the next call.
+  DocView call(const BsonDoc& command) {
+    request_.clear();
+    wire::begin_op_msg(request_, ++request_id_, 0, 0);
+    wire::append_body(request_, command);
+    wire::finish_op_msg(request_, false);
+    return exchange();
+  }
+  // Sends the last command once more.
+  DocView exchange() {
+    REQUIRE(::send(client_.get(), request_.data(), request_.size(), 0) ==
+            static_cast<ssize_t>(request_.size()));
+    reply_.resize(limits::message_header_bytes);
+    receive(0);
+    reply_.resize(static_cast<std::size_t>(wire::parse_header(reply_)->message_length));
+    receive(limits::message_header_bytes);
+    const DocView body = DocView::trusted(reply_.data() + wire::op_msg_prefix_bytes);
+    INFO(to_json(BsonDoc(body)));
+    REQUIRE(body["ok"].truthy());
+    return body;
+  }
+
+  // On the worker's thread.
+  void run_there(const std::function<void()>& what) {
+    std::promise<void> done;
+    worker_->loop().post([&] {
+      what();
+      done.set_value();
+    });
+    done.get_future().wait();
+  }
+
+  // How many blocks the worker asks for while the warm operation is repeated; what it asked for
+  // goes into the test's report.
+  std::uint64_t count(const std::function<void()>& operation) {
+    for (int i = 0; i < warm_up; ++i) operation();
+    std::uint64_t blocks = 0;
+    const std::uint64_t large_before = BufferHeaps::current().taken_bytes();
+    run_there([] { start_counting(); });
+    for (int i = 0; i < counted_operations; ++i) operation();
+    run_there([&blocks] { blocks = stop_counting(); });
+    CHECK(BufferHeaps::current().taken_bytes() == large_before);
+    for (const std::string& stack : counted_stacks()) UNSCOPED_INFO(stack);
+    return blocks;
+  }
+
+ private:
+  void receive(std::size_t from) {
+    REQUIRE(::recv(client_.get(), reply_.data() + from, reply_.size() - from, MSG_WAITALL) ==
+            static_cast<ssize_t>(reply_.size() - from));
+  }
+
+  std::vector<std::unique_ptr<bench::CannedShard>> shards_;
+  exec::Shared shared_;
+  std::unique_ptr<server::Worker> worker_;
+  FileDescriptor client_;
+  std::vector<std::uint8_t> request_, reply_;
+  std::int32_t request_id_ = 0;
+};
+
+BsonDoc json(std::string_view text) { return BsonDoc::from_json(text).value(); }
+
+// As drivers send it: a session, a read preference's absence, a cluster time's absence.
+constexpr std::string_view session =
+    R"("lsid": {"id": {"$binary": {"base64": "AAECAwQFBgcICQoLDA0ODw==", "subType": "04"}}},
+       "$db": "app"})";
+
+BsonDoc command(std::string_view start) { return json(fmt::format("{{{}, {}", start, session)); }
+
+constexpr std::string_view sharded =
+    "  collections:\n    - {ns: app.point_200, key: {_id: hashed}}\n"
+    "    - {ns: app.docs_200x100000, key: {_id: hashed}}\n";
+
+}  // namespace
+
+TEST_CASE("a point find of a collection on one shard asks the heap for nothing") {
+  World world("");
+  world.call(command(R"("find": "point_200", "filter": {"_id": 7}, "limit": 1, "singleBatch": true)"));
+  CHECK(world.count([&] { world.exchange(); }) == 0);
+}
+
+TEST_CASE("a point find of a sharded collection asks the heap for nothing") {
+  World world(std::string(sharded), 2);
+  world.call(command(R"("find": "point_200", "filter": {"_id": 7}, "limit": 1, "singleBatch": true)"));
+  CHECK(world.count([&] { world.exchange(); }) == 0);
+}
+
+TEST_CASE("an insert of one document into a collection on one shard asks the heap for nothing") {
+  World world("");
+  world.call(command(R"("insert": "point_200", "documents": [{"_id": 7, "text": "seven"}])"));
+  CHECK(world.count([&] { world.exchange(); }) == 0);
+}
+
+TEST_CASE("an insert of one document into a sharded collection asks the heap for nothing") {
+  World world(std::string(sharded), 2);
+  world.call(command(R"("insert": "point_200", "documents": [{"_id": 7, "text": "seven"}])"));
+  CHECK(world.count([&] { world.exchange(); }) == 0);
+}
+
+TEST_CASE("a getMore that passes one shard's batch through asks the heap for nothing") {
+  World world("");
+  const DocView opened = world.call(command(R"("find": "docs_200x100000", "batchSize": 2)"));
+  const std::int64_t id = opened.find_path("cursor.id").to_int64().value();
+  REQUIRE(id != 0);
+  BsonWriter out;
+  out.append("getMore", id).append("collection", "docs_200x100000").append("batchSize", 10);
+  out.append_elements(command(R"("filter": {})").view());
+  world.call(std::move(out).finish());
+  CHECK(world.count([&] { world.exchange(); }) == 0);
+}
+
+}  // namespace spillway::test
