@@ -52,9 +52,33 @@ void Loop::fire_due() {
   }
 }
 
-void Loop::run() { io_.run(); }
+void Loop::run() {
+  running_ = true;
+  io_.run();
+  running_ = false;
+}
 
-void Loop::stop() { io_.stop(); }
+void Loop::stop() {
+  io_.stop();
+  if (asleep_.load()) sleeper_->wake();
+}
+
+// Whoever posts counts first and looks for a sleeper then; here it is the other way round, so that one of the two
+// sees the other.
+bool Loop::begin_sleep(Sleeper& sleeper) noexcept {
+  if (!running_ || asio_operations_ > 0) return false;
+  sleeper_ = &sleeper;
+  asleep_.store(true);
+  if (posted_.load() == 0 && !io_.stopped()) return true;
+  asleep_.store(false);
+  return false;
+}
+
+void Loop::end_sleep() {
+  asleep_.store(false);
+  // Asio's alarm may lie behind us now: it will fire for nothing, and be set anew.
+  if (!timers_.empty()) fire_due();
+}
 
 std::size_t Loop::poll_until_idle() {
   SPILLWAY_CHECK(drive_ == Drive::manual);

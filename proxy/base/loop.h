@@ -8,6 +8,7 @@
 #include <boost/asio/basic_waitable_timer.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
+#include <atomic>
 #include <chrono>
 #include <coroutine>
 #include <cstdint>
@@ -50,7 +51,12 @@ class Loop {
   // Any thread: runs `handler` on the loop's thread, later.
   template <class Handler>
   void post(Handler&& handler) {
-    asio::post(io_, std::forward<Handler>(handler));
+    posted_.fetch_add(1);
+    asio::post(io_, [this, run = std::forward<Handler>(handler)]() mutable {
+      posted_.fetch_sub(1, std::memory_order_relaxed);
+      run();
+    });
+    if (asleep_.load()) sleeper_->wake();
   }
   // Starts a coroutine that nobody awaits; runs until its first suspension before it returns.
   void spawn(Task<void> task);
@@ -98,6 +104,31 @@ class Loop {
   std::size_t poll_until_idle();
   std::optional<TimePoint> next_timer() const;
 
+  // Blocking elsewhere than in Asio (poller.h). While begin_sleep() was true, wake() is called, on any thread,
+  // for whatever is posted, and for stop(); the sleeper wakes by itself for next_timer(). False: something is
+  // posted, Asio has an operation of its own under way, or run() is not what runs.
+  class Sleeper {
+   public:
+    virtual void wake() noexcept = 0;
+
+   protected:
+    ~Sleeper() = default;
+  };
+  bool begin_sleep(Sleeper& sleeper) noexcept;
+  void end_sleep();  // runs the timers that are due
+
+  // Held during an operation that Asio's own reactor ends.
+  class AsioOperation {
+   public:
+    explicit AsioOperation(Loop& loop) noexcept : loop_(loop) { ++loop_.asio_operations_; }
+    AsioOperation(const AsioOperation&) = delete;
+    AsioOperation& operator=(const AsioOperation&) = delete;
+    ~AsioOperation() { --loop_.asio_operations_; }
+
+   private:
+    Loop& loop_;
+  };
+
  private:
   void schedule();
   void fire_due();
@@ -113,6 +144,11 @@ class Loop {
   absl::btree_map<std::pair<TimePoint, std::uint64_t>, Timer*> timers_;
   std::uint64_t next_sequence_ = 0;
   std::size_t spawned_ = 0;
+  bool running_ = false;
+  std::size_t asio_operations_ = 0;
+  std::atomic<std::size_t> posted_{0};  // and not run yet
+  std::atomic<bool> asleep_{false};
+  Sleeper* sleeper_ = nullptr;  // set before asleep_ is
 };
 
 }  // namespace spillway

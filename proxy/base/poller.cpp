@@ -1,21 +1,45 @@
 #include "proxy/base/poller.h"
 
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <system_error>
 
 namespace spillway {
 
-namespace asio = boost::asio;
+namespace {
+
+// Rounded up: a timer does not fire early.
+int milliseconds_until(std::optional<TimePoint> timer) {
+  constexpr auto longest = std::chrono::milliseconds(60'000);
+  if (!timer) return -1;
+  const Duration left = *timer - Clock::now();
+  if (left <= Duration::zero()) return 0;
+  return static_cast<int>(std::min(std::chrono::ceil<std::chrono::milliseconds>(left), longest).count());
+}
+
+}  // namespace
 
 const asio::execution_context::id Poller::id;
 
-Poller& Poller::of(asio::io_context& io) { return asio::use_service<Poller>(io); }
+Poller& Poller::of(Loop& loop) {
+  Poller& poller = asio::use_service<Poller>(loop.io());
+  poller.loop_ = &loop;
+  return poller;
+}
 
 Poller::Poller(asio::execution_context& owner)
     : service(owner), set_(static_cast<asio::io_context&>(owner).get_executor()) {
   const int set = ::epoll_create1(EPOLL_CLOEXEC);
   if (set < 0) throw std::system_error(errno, std::generic_category(), "epoll_create1");
   set_.assign(set);
+  wake_up_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (wake_up_.get() < 0 || !add(wake_up_.get(), woken_)) {
+    throw std::system_error(errno, std::generic_category(), "eventfd");
+  }
   wait();
 }
 
@@ -43,14 +67,34 @@ void Poller::remove(int descriptor, Socket& socket) noexcept {
 void Poller::wait() {
   set_.async_wait(Set::wait_read, [this](const boost::system::error_code& failed) {
     if (failed) return;  // the io_context is going
+    collect(0);
     dispatch();
+    serve();
     wait();
   });
 }
 
-void Poller::dispatch() {
+void Poller::wake() noexcept {
+  constexpr std::uint64_t one = 1;
+  // Cannot fail: the counter has room for ever.
+  [[maybe_unused]] const ssize_t written = ::write(wake_up_.get(), &one, sizeof one);
+}
+
+// Until something is to be done that Asio knows of.
+void Poller::serve() {
+  while (loop_ != nullptr && loop_->begin_sleep(*this)) {
+    collect(milliseconds_until(loop_->next_timer()));
+    loop_->end_sleep();
+    dispatch();
+  }
+}
+
+void Poller::collect(int timeout_ms) noexcept {
   next_ = 0;
-  count_ = ::epoll_wait(set_.native_handle(), events_.data(), static_cast<int>(events_.size()), 0);
+  count_ = ::epoll_wait(set_.native_handle(), events_.data(), static_cast<int>(events_.size()), timeout_ms);
+}
+
+void Poller::dispatch() {
   while (next_ < count_) {
     const epoll_event event = events_[static_cast<std::size_t>(next_++)];
     if (event.data.ptr != nullptr) static_cast<Socket*>(event.data.ptr)->on_events(event.events);

@@ -3,7 +3,8 @@
 // Edge-triggered: a socket is registered once, and is told of every change after that, whether somebody waits or
 // not. That makes waiting free of system calls; Asio's own waits cost an epoll_ctl, its reads one recv that finds
 // nothing. Waits inside Asio's loop, as one descriptor among others: an epoll set is readable when a socket in it is.
-// Belongs to the loop's thread.
+// While sockets and timers are all there is to wait for, it blocks in its own set instead, which takes one system call
+// rather than three. Belongs to the loop's thread.
 #pragma once
 
 #include <sys/epoll.h>
@@ -14,9 +15,12 @@
 #include <boost/asio/posix/basic_stream_descriptor.hpp>
 #include <cstdint>
 
+#include "proxy/base/file_descriptor.h"
+#include "proxy/base/loop.h"
+
 namespace spillway {
 
-class Poller final : public boost::asio::execution_context::service {
+class Poller final : public boost::asio::execution_context::service, private Loop::Sleeper {
  public:
   class Socket {
    public:
@@ -27,8 +31,8 @@ class Poller final : public boost::asio::execution_context::service {
     ~Socket() = default;
   };
 
-  // The poller of this io_context.
-  static Poller& of(boost::asio::io_context& io);
+  // The poller of this loop.
+  static Poller& of(Loop& loop);
 
   static const boost::asio::execution_context::id id;  // of the service, for Asio
   explicit Poller(boost::asio::execution_context& owner);
@@ -41,11 +45,23 @@ class Poller final : public boost::asio::execution_context::service {
  private:
   using Set = boost::asio::posix::basic_stream_descriptor<boost::asio::io_context::executor_type>;
 
+  // What ends a wait in the set.
+  class WakeUp final : public Socket {
+   public:
+    void on_events(std::uint32_t) override {}
+  };
+
   void shutdown() override;
+  void wake() noexcept override;
   void wait();
+  void serve();
+  void collect(int timeout_ms) noexcept;
   void dispatch();
 
+  Loop* loop_ = nullptr;
   Set set_;
+  FileDescriptor wake_up_;  // an eventfd; edge-triggered, hence never read
+  WakeUp woken_;
   // The events of the turn under way; those of removed sockets are blanked.
   std::array<epoll_event, 64> events_;
   int next_ = 0;

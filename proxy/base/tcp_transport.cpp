@@ -48,7 +48,7 @@ constexpr std::size_t gathered_bytes_max = 4096;
 class TcpTransport final : public Transport, private Poller::Socket {
  public:
   TcpTransport(Loop& loop, FileDescriptor socket, const TcpOptions& options)
-      : loop_(loop), poller_(Poller::of(loop.io())), socket_(std::move(socket)) {
+      : loop_(loop), poller_(Poller::of(loop)), socket_(std::move(socket)) {
     const int fd = socket_.get();
     set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     if (options.send_buffer_bytes > 0) set_option(fd, SOL_SOCKET, SO_SNDBUF, options.send_buffer_bytes);
@@ -201,7 +201,7 @@ template <class Start, class Cancel>
 class OperationWait final : public Timer {
  public:
   OperationWait(Loop& loop, TimePoint deadline, Start start, Cancel cancel)
-      : loop_(loop), deadline_(deadline), start_(std::move(start)), cancel_(std::move(cancel)) {}
+      : loop_(loop), operation_(loop), deadline_(deadline), start_(std::move(start)), cancel_(std::move(cancel)) {}
   bool await_ready() const noexcept { return false; }
   void await_suspend(std::coroutine_handle<> waiter) {
     waiter_ = waiter;
@@ -221,6 +221,7 @@ class OperationWait final : public Timer {
 
  private:
   Loop& loop_;
+  Loop::AsioOperation operation_;
   TimePoint deadline_;
   Start start_;
   Cancel cancel_;
