@@ -76,11 +76,11 @@ class World {
     worker_->start();
     Loopback pair = connect_loopback();
     client_ = std::move(pair.near);
-    worker_->adopt(std::move(pair.far), 1);
+    worker_->adopt(std::move(pair.far), 1, server::Entrance::clients);
   }
   ~World() {
     client_.reset();
-    worker_->begin_stop(std::chrono::seconds(5));
+    worker_->begin_stop(Clock::now() + std::chrono::seconds(5));
     worker_->join();
   }
 

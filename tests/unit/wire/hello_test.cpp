@@ -165,7 +165,7 @@ TEST_CASE("malformed_metadata_inside_a_good_frame_is_an_error") {
   RecycledBytes bytes = std::move(good).take();
   std::size_t errors = 0;
   for (std::size_t at = 4; at + 1 < bytes.size(); ++at) {
-    ByteVector corrupt = bytes;
+    RecycledBytes corrupt = bytes;
     corrupt[at] = 0x7e;
     errors += parse_hello(DocView::trusted(corrupt.data())).has_value() ? 0 : 1;
   }
