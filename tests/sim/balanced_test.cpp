@@ -122,13 +122,22 @@ TEST_CASE("a header that is wrong, cut or missing ends its connection in time") 
   require_quiet(world);
 }
 
+// While the world is there: its network goes with it.
+Task<void> leave_at_end(SimClient* client, std::shared_ptr<Pending> ended) {
+  auto waiting = await_end(client, ended);
+  co_await waiting;
+  client->close();
+}
+
 TEST_CASE("a shutdown does not wait for a header that does not come") {
   SimWorld world(sharded_world(1, 10));
   auto client = world.balanced_client("PROXY ");
   REQUIRE(world.run(client->send_part(json(R"({"ping": 1, "$db": "admin"})"), 0)));
   world.run_for(seconds(1));
+  const auto ended = std::make_shared<Pending>();
+  world.spawn(leave_at_end(client.get(), ended));
   CHECK(world.shut_down(seconds(1)));
-  client->close();
+  CHECK(ended->done);
 }
 
 TEST_CASE("hello must say loadBalanced on the load balancers' port, and nowhere else") {
