@@ -200,9 +200,8 @@ Task<Result<void>> TlsTransport::establish(TimePoint deadline) {
     auto looking = begins_with_tls(deadline);
     const Result<bool> tls = co_await looking;
     if (tls.has_error()) co_return tls.error();
-    established_ = true;
-    if (!*tls) co_return Result<void>();
-    established_ = false;
+    established_ = !*tls;
+    if (established_) co_return Result<void>();
   }
   if (!start_tls()) co_return Error(ErrorCode::ssl_handshake_failed, tls_error_text());
   for (;;) {
