@@ -7,6 +7,7 @@
 
 #include "allocator/memory_layer.h"
 #include "proxy/base/log.h"
+#include "proxy/server/parameters.h"
 
 namespace spillway::server {
 
@@ -108,22 +109,7 @@ void Reload::apply(Table table) {
 }
 
 void Reload::apply_parameters(const Config& next) {
-  exec::Parameters& now = shared_.parameters;
-  const ParameterConfig& before = config_.parameters;
-  const ParameterConfig& after = next.parameters;
-  const auto take = [](auto& into, const auto& old_value, const auto& new_value) {
-    if (old_value != new_value) into = new_value;
-  };
-  take(now.cursor_timeout_ms, before.cursor_timeout_ms, after.cursor_timeout_ms);
-  take(now.cursor_monitor_frequency_secs, before.cursor_monitor_seconds, after.cursor_monitor_seconds);
-  take(now.timeout_of_session_cursors, before.time_out_session_cursors, after.time_out_session_cursors);
-  take(now.orphan_grace_ms, before.orphan_grace_ms, after.orphan_grace_ms);
-  take(now.read_ahead, before.read_ahead, after.read_ahead);
-  take(now.shutdown_timeout_ms, before.shutdown_timeout_ms, after.shutdown_timeout_ms);
-  take(now.spill_idle_ms, config_.spill.idle_ms, next.spill.idle_ms);
-  take(now.evict_idle_ms, config_.memory.evict_idle_ms, next.memory.evict_idle_ms);
-  take(now.slow_ms, config_.slow_ms, next.slow_ms);
-  take(now.log_level, config_.system_log.verbosity, next.system_log.verbosity);
+  take_parameters(shared_.parameters, &config_, next);
   if (config_.memory.allocator != next.memory.allocator) {
     // The configuration's check has seen that it is there.
     if (const auto missing = shared_.memory_layer->choose(next.memory.allocator)) log::error("{}", *missing);

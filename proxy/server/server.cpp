@@ -16,6 +16,7 @@
 #include "allocator/release.h"
 #include "proxy/base/log.h"
 #include "proxy/server/guards.h"
+#include "proxy/server/parameters.h"
 #include "proxy/server/pressure_monitor.h"
 #include "proxy/server/reload.h"
 #include "proxy/server/service_manager.h"
@@ -81,18 +82,8 @@ void fill_facts(exec::Shared& shared, const ServerOptions& options, std::size_t 
   }
   parsed.end();
   facts.parsed_options = std::move(parsed).finish();
-  exec::Parameters& parameters = shared.parameters;
-  parameters.cursor_timeout_ms = options.config.parameters.cursor_timeout_ms;
-  parameters.cursor_monitor_frequency_secs = options.config.parameters.cursor_monitor_seconds;
-  parameters.timeout_of_session_cursors = options.config.parameters.time_out_session_cursors;
-  parameters.test_commands = options.config.parameters.test_commands;
-  parameters.spill_idle_ms = options.config.spill.idle_ms;
-  parameters.evict_idle_ms = options.config.memory.evict_idle_ms;
-  parameters.orphan_grace_ms = options.config.parameters.orphan_grace_ms;
-  parameters.read_ahead = options.config.parameters.read_ahead;
-  parameters.log_level = options.config.system_log.verbosity;
-  parameters.slow_ms = options.config.slow_ms;
-  parameters.shutdown_timeout_ms = options.config.parameters.shutdown_timeout_ms;
+  take_parameters(shared.parameters, nullptr, options.config);
+  shared.parameters.test_commands = options.config.parameters.test_commands;
 }
 
 // Throws std::runtime_error when memory.spill.path is of no use.
