@@ -191,3 +191,15 @@ def background():
     yield start
     for one in made:
         one.stopping.set()
+
+
+@pytest.fixture
+def watcher(proxy):
+    """A client of the module's own proxy, with documents; of another kind than those whose cursors
+    are looked at, so that it keeps none of them."""
+    client = pymongo.MongoClient(proxy.uri, appname="watcher")
+    collection = client.app.ranged
+    collection.drop()
+    collection.insert_many([{"_id": i} for i in range(900)])
+    yield client
+    client.close()

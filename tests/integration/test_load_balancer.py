@@ -4,13 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pymongo
 import pytest
 from balancer import HAPROXY, HaProxy, Relay, header_v1, header_v2
 from proxy import Proxy, routing
 from pymongo.errors import (ConfigurationError, ConnectionFailure, OperationFailure)
+from waiting import wait_for
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.proxy_only]
 
@@ -30,13 +30,6 @@ def balanced(port):
     return f"mongodb://127.0.0.1:{port}/?loadBalanced=true"
 
 
-def wait_for(done, what, seconds=30):
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end, f"{what} did not come"
-        time.sleep(0.05)
-
-
 @pytest.fixture
 def proxy(binary, shard_set):
     """Orphans are left alone: what ends here ends with its connection."""
@@ -45,16 +38,6 @@ def proxy(binary, shard_set):
               "setParameter": {"enableTestCommands": 1, "cursorOrphanGraceMillis": -1}}
     with Proxy(binary, config) as proxy:
         yield proxy
-
-
-@pytest.fixture
-def watcher(proxy):
-    client = pymongo.MongoClient(proxy.uri, appname="watcher")
-    collection = client.app.ranged
-    collection.drop()
-    collection.insert_many([{"_id": i} for i in range(900)])
-    yield client
-    client.close()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pymongo
 import pytest
 from proxy import Proxy, routing
 from pymongo.errors import CursorNotFound
+from waiting import wait_for
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.proxy_only]
 GRACE_MS = 1500
@@ -26,13 +27,6 @@ sys.stdin.read()
 """
 
 
-def wait_for(done, what, seconds=30):
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end, f"{what} did not come"
-        time.sleep(0.05)
-
-
 def cursors_of(client):
     return client.admin.command("serverStatus")["metrics"]["cursor"]
 
@@ -43,17 +37,6 @@ def proxy(binary, shard_set):
               "setParameter": {"enableTestCommands": 1, "cursorOrphanGraceMillis": GRACE_MS}}
     with Proxy(binary, config) as proxy:
         yield proxy
-
-
-@pytest.fixture
-def watcher(proxy):
-    """A client of another kind, so that it keeps nobody's cursors."""
-    client = pymongo.MongoClient(proxy.uri, appname="watcher")
-    collection = client.app.ranged
-    collection.drop()
-    collection.insert_many([{"_id": i} for i in range(900)])
-    yield client
-    client.close()
 
 
 def start_program(proxy, name, cursors):

@@ -13,6 +13,7 @@ import bson
 import pymongo
 import pytest
 from proxy import Proxy, routing
+from waiting import wait_for
 from wire import WireClient
 
 SO_ATTACH_FILTER = 26
@@ -29,13 +30,6 @@ def lose_power(sock):
     drop_all = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))  # BPF_RET, 0 bytes
     program = struct.pack("HP", 1, ctypes.addressof(drop_all))
     sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
-
-
-def wait_for(done, what, seconds):
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end, f"{what} did not come"
-        time.sleep(0.1)
 
 
 def test_cursors_of_machines_that_lost_power_end(binary, shard_set):

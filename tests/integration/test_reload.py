@@ -2,21 +2,14 @@
 
 import json
 import signal
-import time
 
 import pymongo
 import pytest
 from proxy import Proxy, routing
+from waiting import wait_for
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.proxy_only]
 FRESH = {"ns": "app.fresh", "key": {"_id": "hashed"}}
-
-
-def wait_for(done, what, seconds=30):
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end, f"{what} did not come"
-        time.sleep(0.02)
 
 
 class Reloaded(Proxy):

@@ -10,17 +10,11 @@ import pytest
 from proxy import Proxy, routing
 from pymongo import monitoring
 from pymongo.errors import AutoReconnect
+from waiting import wait_for
 from wire import EXHAUST_ALLOWED, WireClient
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.proxy_only]
 HELLO = {"hello": 1, "$db": "admin"}
-
-
-def wait_for(done, what, seconds=30):
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end, f"{what} did not come"
-        time.sleep(0.02)
 
 
 def shard_metrics(shard_set):
