@@ -8,8 +8,10 @@ import subprocess
 import textwrap
 
 WIDTH, PANEL_HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 900, 190, 56, 150, 30, 34
-COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#999999")
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#999999", "#56b4e9", "#e69f00", "#6a3d9a",
+          "#000000", "#b15928")
 CAPTION_LINE, CAPTION_COLUMNS = 15, 140
+DOTS_MAX = 40  # a line of no more points shows each of them
 POINTS_MAX = 1200  # of a line; more are thinned out to the least and greatest of each stretch
 
 
@@ -90,6 +92,8 @@ def draw(panel, top, x_title, y_title, colors):
         color = colors[name]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*p) for p in thinned(series)))
         out += [f'<polyline fill="none" stroke="{color}" stroke-width="1.4" points="{path}"/>',
+                *(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.2" fill="{color}"/>'
+                  for x, y in (at(*p) for p in series if len(series) <= DOTS_MAX)),
                 line(right + 6, up + 26 + 15 * number, right + 22, up + 26 + 15 * number, color),
                 text(right + 26, up + 30 + 15 * number, name, 10)]
     return out
