@@ -5,7 +5,7 @@ spillway_packages=(
   # build
   cmake ninja-build g++ pkg-config ccache
   libboost1.81-dev libmongoc-dev libbson-dev libabsl-dev libjemalloc-dev libgoogle-perftools-dev
-  libspdlog-dev libfmt-dev libyaml-cpp-dev libcli11-dev libssl-dev libgsasl-dev libzstd-dev
+  libspdlog-dev libfmt-dev libyaml-cpp-dev libcli11-dev libssl-dev libidn-dev libgsasl-dev libzstd-dev
   libsnappy-dev zlib1g-dev libpcre2-dev
   # tests and benches
   catch2 libbenchmark-dev haproxy clang libclang-rt-14-dev

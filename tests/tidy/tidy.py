@@ -17,10 +17,12 @@ LAYERS = {
     "cursor": ("allocator",),
     "proxy/base": ("allocator", "cursor"),
     "proxy/wire": _BELOW_WIRE,
-    "proxy/catalog": _BELOW_WIRE + ("proxy/wire",),
-    "proxy/shard": _BELOW_WIRE + ("proxy/wire",),
-    "proxy/exec": _BELOW_WIRE + ("proxy/wire", "proxy/catalog", "proxy/shard"),
-    "proxy/server": _BELOW_WIRE + ("proxy/wire", "proxy/catalog", "proxy/shard", "proxy/exec"),
+    "proxy/auth": _BELOW_WIRE + ("proxy/wire",),
+    "proxy/catalog": _BELOW_WIRE + ("proxy/wire", "proxy/auth"),
+    "proxy/shard": _BELOW_WIRE + ("proxy/wire", "proxy/auth"),
+    "proxy/exec": _BELOW_WIRE + ("proxy/wire", "proxy/auth", "proxy/catalog", "proxy/shard"),
+    "proxy/server": _BELOW_WIRE + (
+        "proxy/wire", "proxy/auth", "proxy/catalog", "proxy/shard", "proxy/exec"),
 }
 
 # The one file that knows everything; it takes the canned shards of --canned from bench/.
@@ -32,6 +34,8 @@ DOORS = {
     "CLI/": ("proxy/server/command_line",),
     "yaml-cpp/": ("proxy/catalog/", "proxy/server/config_yaml"),
     "bson/": ("cursor/",),
+    "openssl/": ("proxy/auth/crypto", "proxy/base/tls_", "cursor/"),
+    "stringprep": ("proxy/auth/saslprep",),
     "boost/asio": ("proxy/base/", "proxy/server/"),
 }
 

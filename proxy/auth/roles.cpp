@@ -1,0 +1,141 @@
+#include "proxy/auth/roles.h"
+
+#include <algorithm>
+#include <array>
+
+#include "proxy/auth/concat.h"
+
+namespace spillway::auth {
+
+namespace {
+
+using enum Action;
+
+constexpr ActionSet read_actions{find,       change_stream,    coll_stats,   db_stats,
+                                 list_collections, list_indexes, plan_cache_read};
+constexpr ActionSet write_actions =
+    read_actions | ActionSet{insert,          update,     remove,
+                             create_collection, create_index, drop_collection,
+                             drop_index,      rename_collection_same_db, convert_to_capped};
+constexpr ActionSet admin_actions{coll_stats,        db_stats,     list_collections, list_indexes,
+                                  plan_cache_read,   index_stats,  create_collection, create_index,
+                                  drop_collection,   drop_index,   rename_collection_same_db,
+                                  convert_to_capped, coll_mod,     validate,
+                                  compact,           drop_database, bypass_document_validation,
+                                  enable_profiler};
+constexpr ActionSet statistics{coll_stats, db_stats, index_stats};
+
+constexpr ActionSet monitor_cluster{server_status, conn_pool_stats,   get_cmd_line_opts, get_log,
+                                    get_parameter, get_shard_map,     get_shard_version, host_info,
+                                    inprog,        list_databases,    list_sessions,     list_shards,
+                                    netstat,       repl_set_get_status, top};
+constexpr ActionSet manage_cluster{set_parameter,   flush_router_config, kill_op, kill_any_cursor,
+                                   kill_any_session, log_rotate,         shutdown};
+
+constexpr Privileges::Reach reach_read{read_actions, read_actions, {}, {}};
+constexpr Privileges::Reach reach_write{write_actions, write_actions, {}, {}};
+// The profile is an administrator's to read and to drop.
+constexpr Privileges::Reach reach_admin{
+    admin_actions, admin_actions, read_actions | ActionSet{drop_collection, create_collection, convert_to_capped},
+    ActionSet{coll_stats, list_indexes}};
+constexpr ActionSet everything = write_actions | admin_actions;
+constexpr Privileges::Reach reach_all{everything, everything, everything, everything};
+constexpr Privileges::Reach reach_monitor{statistics, statistics, read_actions | statistics, statistics};
+constexpr Privileges::Reach reach_read_all{read_actions, read_actions, read_actions, read_actions};
+
+constexpr std::array<std::string_view, 9> names = {
+    "read",         "readWrite",       "dbAdmin",              "clusterMonitor",    "clusterAdmin",
+    "readAnyDatabase", "readWriteAnyDatabase", "dbAdminAnyDatabase", "root"};
+
+// Where roles on any database do not reach.
+bool is_apart(std::string_view db) noexcept { return db == "config" || db == "local" || db == "spillway"; }
+
+bool of_one_database(std::string_view role) noexcept {
+  return role == "read" || role == "readWrite" || role == "dbAdmin";
+}
+
+}  // namespace
+
+std::span<const std::string_view> role_names() { return names; }
+
+Result<void> check_role(const RoleGrant& grant) {
+  if (std::find(names.begin(), names.end(), grant.role) == names.end()) {
+    return Error(ErrorCode::bad_value, concat("there is no role \"", grant.role, "\""));
+  }
+  if (grant.db.empty()) return Error(ErrorCode::bad_value, "a role needs a database (db)");
+  if (!of_one_database(grant.role) && grant.db != "admin") {
+    return Error(ErrorCode::bad_value,
+                 concat("the role ", grant.role, " is one of the database admin, not of ", grant.db));
+  }
+  return {};
+}
+
+Privileges::Reach& Privileges::Reach::operator|=(const Reach& other) noexcept {
+  plain |= other.plain;
+  system_js |= other.system_js;
+  system_profile |= other.system_profile;
+  other_system |= other.other_system;
+  return *this;
+}
+
+ActionSet Privileges::Reach::of(std::string_view collection) const noexcept {
+  constexpr std::string_view system = "system.";
+  if (!collection.starts_with(system)) return plain;
+  const std::string_view rest = collection.substr(system.size());
+  if (rest == "js") return system_js;
+  return rest == "profile" ? system_profile : other_system;
+}
+
+Privileges::Privileges(const std::vector<RoleGrant>& roles) {
+  for (const RoleGrant& grant : roles) {
+    if (!check_role(grant).has_error()) add(grant);
+  }
+}
+
+Privileges::Reach& Privileges::reach_of(const std::string& db) {
+  for (OnDatabase& known : databases_) {
+    if (known.db == db) return known.reach;
+  }
+  return databases_.emplace_back(OnDatabase{db, {}}).reach;
+}
+
+void Privileges::add(const RoleGrant& grant) {
+  const std::string_view role = grant.role;
+  if (of_one_database(role)) {
+    reach_of(grant.db) |= role == "read" ? reach_read : role == "readWrite" ? reach_write : reach_admin;
+    return;
+  }
+  if (role == "clusterMonitor" || role == "clusterAdmin" || role == "root") {
+    cluster_ |= monitor_cluster;
+    everywhere_ |= reach_monitor;
+    for (const char* const db : {"config", "spillway"}) reach_of(db) |= reach_read_all;
+    reach_of("local").plain |= statistics;
+  }
+  if (role == "clusterAdmin" || role == "root") {
+    cluster_ |= manage_cluster;
+    everywhere_.plain |= drop_database;
+    reach_of("config") |= reach_all;
+  }
+  if (role == "readAnyDatabase") everywhere_ |= reach_read;
+  if (role == "readWriteAnyDatabase") everywhere_ |= reach_write;
+  if (role == "dbAdminAnyDatabase") everywhere_ |= reach_admin;
+  if (role.ends_with("AnyDatabase")) cluster_ |= list_databases;
+  if (role == "root") {
+    everywhere_ |= reach_all;
+    reach_of("spillway") |= reach_all;
+    cluster_ |= ActionSet{enable_profiler, view_user};
+  }
+}
+
+ActionSet Privileges::on(std::string_view db, std::string_view collection) const noexcept {
+  ActionSet actions;
+  if (!is_apart(db)) actions = everywhere_.of(collection);
+  for (const OnDatabase& known : databases_) {
+    if (known.db == db) actions |= known.reach.of(collection);
+  }
+  return actions;
+}
+
+bool Privileges::touches(std::string_view db) const noexcept { return !on(db, {}).empty(); }
+
+}  // namespace spillway::auth

@@ -1,0 +1,102 @@
+// What roles allow: MongoDB's built-in roles as sets of actions on namespaces and on the cluster.
+// Source: the server's manual, "Built-In Roles".
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cursor/error.h"
+
+namespace spillway::auth {
+
+// MongoDB's actions, as far as a command here needs one.
+enum class Action : std::uint8_t {
+  // on collections and databases
+  find, insert, update, remove, change_stream,
+  coll_stats, db_stats, index_stats, list_collections, list_indexes, plan_cache_read,
+  create_collection, create_index, drop_collection, drop_index, rename_collection_same_db, convert_to_capped,
+  coll_mod, validate, compact, drop_database, bypass_document_validation,
+  // on the cluster
+  server_status, conn_pool_stats, get_cmd_line_opts, get_log, get_parameter, get_shard_map, get_shard_version,
+  host_info, inprog, list_databases, list_sessions, list_shards, netstat, repl_set_get_status, top,
+  set_parameter, flush_router_config, kill_op, kill_any_cursor, kill_any_session, log_rotate, shutdown,
+  enable_profiler, view_user,
+};
+
+class ActionSet {
+ public:
+  constexpr ActionSet() = default;
+  constexpr ActionSet(Action action) : bits_(1ULL << static_cast<unsigned>(action)) {}  // NOLINT: one is a set
+  constexpr ActionSet(std::initializer_list<Action> actions) {
+    for (const Action action : actions) *this |= action;
+  }
+  constexpr ActionSet& operator|=(ActionSet other) noexcept {
+    bits_ |= other.bits_;
+    return *this;
+  }
+  friend constexpr ActionSet operator|(ActionSet a, ActionSet b) noexcept { return a |= b; }
+  constexpr bool has(ActionSet all) const noexcept { return (bits_ & all.bits_) == all.bits_; }
+  constexpr bool empty() const noexcept { return bits_ == 0; }
+  constexpr bool operator==(const ActionSet&) const = default;
+
+ private:
+  std::uint64_t bits_ = 0;
+};
+
+struct RoleGrant {
+  std::string role;
+  std::string db;
+
+  bool operator==(const RoleGrant&) const = default;
+};
+
+// Every role that is known, in the order of the manual.
+std::span<const std::string_view> role_names();
+// BadValue(2): there is no such role, or not on that database.
+Result<void> check_role(const RoleGrant& grant);
+
+// What a user may do: made once, when he is read; then asked by every command. Never changes.
+class Privileges {
+ public:
+  Privileges() = default;
+  // Unknown roles allow nothing.
+  explicit Privileges(const std::vector<RoleGrant>& roles);
+
+  ActionSet on_cluster() const noexcept { return cluster_; }
+  // On a collection; an empty name: on the database as such.
+  ActionSet on(std::string_view db, std::string_view collection) const noexcept;
+  bool allows(ActionSet actions, std::string_view db, std::string_view collection) const noexcept {
+    return on(db, collection).has(actions);
+  }
+  // Anything at all there?
+  bool touches(std::string_view db) const noexcept;
+
+  // What a grant allows, by kind of collection: system.* are other than they seem.
+  struct Reach {
+    ActionSet plain;           // and the database as such
+    ActionSet system_js;
+    ActionSet system_profile;
+    ActionSet other_system;
+
+    Reach& operator|=(const Reach& other) noexcept;
+    ActionSet of(std::string_view collection) const noexcept;
+  };
+
+ private:
+  struct OnDatabase {
+    std::string db;
+    Reach reach;
+  };
+  void add(const RoleGrant& grant);
+  Reach& reach_of(const std::string& db);
+
+  ActionSet cluster_;
+  Reach everywhere_;  // but on config, local, and the proxy's own database
+  std::vector<OnDatabase> databases_;
+};
+
+}  // namespace spillway::auth

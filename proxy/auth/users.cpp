@@ -1,0 +1,93 @@
+#include "proxy/auth/users.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "proxy/auth/concat.h"
+
+namespace spillway::auth {
+
+namespace {
+
+std::size_t place(Hash hash) noexcept { return hash == Hash::sha1 ? 0 : 1; }
+
+}  // namespace
+
+std::string user_id(std::string_view db, std::string_view name) { return concat(db, ".", name); }
+
+User::User(UserSpec spec) : UserSpec(std::move(spec)), id(user_id(db, name)), privileges(roles) {}
+
+UserTable::UserTable(std::vector<UserSpec> users) {
+  std::map<std::string, const UserSpec*> in_order;
+  for (const UserSpec& user : users) in_order.emplace(user_id(user.db, user.name), &user);
+  std::string keys;
+  std::size_t with_password = 0;
+  for (const Hash hash : {Hash::sha1, Hash::sha256}) {
+    std::map<std::uint32_t, std::size_t> by_iterations;
+    std::size_t count = 0;
+    for (const auto& [id, user] : in_order) {
+      const auto& credentials = user->credentials(hash);
+      if (!credentials) continue;
+      ++count;
+      ++by_iterations[credentials->iterations];
+      keys += text_of(credentials->server_key.view());
+    }
+    fakes_[place(hash)] = 2 * count >= users.size() && count > 0;
+    with_password += count;
+    if (count == 0) continue;
+    const auto most = std::max_element(by_iterations.begin(), by_iterations.end(),
+                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    fake_iterations_[place(hash)] = most->first;
+  }
+  if (with_password == 0 || (!fakes_[0] && !fakes_[1])) fakes_[place(Hash::sha256)] = true;
+  if (keys.empty()) {
+    fake_key_.size = static_cast<std::uint8_t>(fake_key_.bytes.size());
+    fill_random(fake_key_.bytes);
+  } else {
+    fake_key_ = digest(Hash::sha256, bytes_of(keys));
+  }
+  wipe(keys);
+  for (UserSpec& user : users) {
+    auto made = std::make_shared<const User>(std::move(user));
+    users_.emplace(made->id, made);
+  }
+}
+
+std::shared_ptr<const User> UserTable::find(std::string_view db, std::string_view name) const {
+  const auto found = users_.find(user_id(db, name));
+  return found == users_.end() ? nullptr : found->second;
+}
+
+std::vector<std::shared_ptr<const User>> UserTable::all() const {
+  std::vector<std::shared_ptr<const User>> list;
+  list.reserve(users_.size());
+  for (const auto& [id, user] : users_) list.push_back(user);
+  std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a->id < b->id; });
+  return list;
+}
+
+bool UserTable::offers(std::string_view db, std::string_view name, Hash hash) const {
+  const auto user = find(db, name);
+  return user ? user->credentials(hash).has_value() : db != external_db && fakes_[place(hash)];
+}
+
+UserTable::ToCheck UserTable::credentials(Hash hash, std::string_view db, std::string_view name) const {
+  if (const auto user = find(db, name); user && user->credentials(hash)) return {*user->credentials(hash), true};
+  return {fake_credentials(hash, fake_key_.view(), user_id(db, name), fake_iterations_[place(hash)]), false};
+}
+
+UserDirectory::UserDirectory() : table_(std::make_shared<const UserTable>(std::vector<UserSpec>())) {}
+
+UserTable::Ptr UserDirectory::table() const {
+  MutexLock lock(mutex_);
+  return table_;
+}
+
+void UserDirectory::replace(UserTable::Ptr table) {
+  MutexLock lock(mutex_);
+  table_.swap(table);
+  generation_.fetch_add(1, std::memory_order_release);
+}
+
+}  // namespace spillway::auth

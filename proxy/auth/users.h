@@ -1,0 +1,90 @@
+// Users: who may log in, with what, and what for. A table is made from the configuration and never
+// changes; a reload makes another one.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "allocator/mutex.h"
+#include "proxy/auth/roles.h"
+#include "proxy/auth/scram.h"
+
+namespace spillway::auth {
+
+inline constexpr std::size_t users_max = 100'000;
+inline constexpr std::string_view external_db = "$external";  // of users whom a certificate vouches for
+
+// A user as a configuration writes him down.
+struct UserSpec {
+  std::string name;
+  std::string db;
+  std::vector<RoleGrant> roles;
+  std::optional<ScramCredentials> sha1;
+  std::optional<ScramCredentials> sha256;
+
+  bool operator==(const UserSpec&) const = default;
+  const std::optional<ScramCredentials>& credentials(Hash hash) const noexcept {
+    return hash == Hash::sha1 ? sha1 : sha256;
+  }
+};
+
+// What MongoDB calls a user's _id, "db.name": a database's name has no dot.
+std::string user_id(std::string_view db, std::string_view name);
+
+struct User : UserSpec {
+  explicit User(UserSpec spec);
+  std::string id;
+  Privileges privileges;
+};
+
+class UserTable {
+ public:
+  using Ptr = std::shared_ptr<const UserTable>;
+
+  // REQUIRES that no two have the same database and name. What of them counts is checked before.
+  explicit UserTable(std::vector<UserSpec> users);
+
+  // Null: there is none. A reference for as long as somebody is logged in with it.
+  std::shared_ptr<const User> find(std::string_view db, std::string_view name) const;
+  bool empty() const noexcept { return users_.empty(); }
+  std::size_t size() const noexcept { return users_.size(); }
+  std::vector<std::shared_ptr<const User>> all() const;
+
+  // What saslSupportedMechs says, and who does not exist looks like: as most users do.
+  bool offers(std::string_view db, std::string_view name, Hash hash) const;
+  struct ToCheck {
+    ScramCredentials credentials;
+    bool known = false;
+  };
+  // The user's, or fake ones.
+  ToCheck credentials(Hash hash, std::string_view db, std::string_view name) const;
+
+ private:
+  absl::flat_hash_map<std::string, std::shared_ptr<const User>> users_;  // by id
+  Digest fake_key_;  // from the users' keys: nobody of them alone can compute it
+  bool fakes_[2] = {true, true};                       // by Hash
+  std::uint32_t fake_iterations_[2] = {10'000, 15'000};
+};
+
+// The table in use. Thread-safe.
+class UserDirectory {
+ public:
+  UserDirectory();
+
+  UserTable::Ptr table() const;
+  void replace(UserTable::Ptr table);
+  // Changes with every replace(): who is logged in is looked up again then.
+  std::uint64_t generation() const noexcept { return generation_.load(std::memory_order_acquire); }
+
+ private:
+  mutable Mutex mutex_;
+  UserTable::Ptr table_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<std::uint64_t> generation_{1};
+};
+
+}  // namespace spillway::auth

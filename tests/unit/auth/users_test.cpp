@@ -1,0 +1,67 @@
+#include "proxy/auth/users.h"
+
+#include <catch2/catch.hpp>
+
+namespace spillway::auth {
+namespace {
+
+ScramCredentials credentials(Hash hash, const char* user, const char* password, std::uint32_t iterations) {
+  return make_credentials(hash, **scram_password(hash, user, password), bytes_of("sixteen bytes of"), iterations);
+}
+
+UserSpec user(const char* name, bool sha1 = false, std::uint32_t iterations = 5'000) {
+  UserSpec spec{name, "admin", {{"read", "app"}}, {}, {}};
+  spec.sha256 = credentials(Hash::sha256, name, "secret", iterations);
+  if (sha1) spec.sha1 = credentials(Hash::sha1, name, "secret", iterations);
+  return spec;
+}
+
+TEST_CASE("users are found by database and name", "[auth]") {
+  const UserTable table({user("ann"), user("bob", true), {"CN=x,O=y", "$external", {}, {}, {}}});
+  REQUIRE(table.find("admin", "ann"));
+  CHECK(table.find("admin", "ann")->id == "admin.ann");
+  CHECK(table.find("admin", "ann")->privileges.allows(Action::find, "app", "things"));
+  CHECK(!table.find("app", "ann"));
+  CHECK(!table.find("admin", "an"));
+  CHECK(table.find("$external", "CN=x,O=y"));
+  CHECK(table.size() == 3);
+  CHECK(table.all().front()->id == "$external.CN=x,O=y");
+}
+
+TEST_CASE("who does not exist looks like others", "[auth]") {
+  const UserTable table({user("ann", false, 6'000), user("bob", false, 6'000), user("eve", true, 7'000)});
+  CHECK(table.offers("admin", "ann", Hash::sha256));
+  CHECK(!table.offers("admin", "ann", Hash::sha1));
+  CHECK(table.offers("admin", "eve", Hash::sha1));
+  CHECK(table.offers("admin", "nobody", Hash::sha256));
+  CHECK(!table.offers("admin", "nobody", Hash::sha1));
+  const auto fake = table.credentials(Hash::sha256, "admin", "nobody");
+  CHECK(!fake.known);
+  CHECK(fake.credentials.iterations == 6'000);
+  CHECK(fake.credentials == table.credentials(Hash::sha256, "admin", "nobody").credentials);
+  // A start with the same users makes the same; nobody without a password of that kind has one.
+  const UserTable again({user("eve", true, 7'000), user("ann", false, 6'000), user("bob", false, 6'000)});
+  CHECK(fake.credentials == again.credentials(Hash::sha256, "admin", "nobody").credentials);
+  CHECK(!table.credentials(Hash::sha1, "admin", "ann").known);
+  CHECK(table.credentials(Hash::sha256, "admin", "ann").known);
+}
+
+TEST_CASE("without users there is an offer, too", "[auth]") {
+  const UserTable none({});
+  CHECK(none.empty());
+  CHECK(none.offers("admin", "nobody", Hash::sha256));
+  CHECK(!none.credentials(Hash::sha256, "admin", "nobody").known);
+  CHECK(none.credentials(Hash::sha256, "admin", "nobody").credentials.iterations == 15'000);
+}
+
+TEST_CASE("a directory says that it has changed", "[auth]") {
+  UserDirectory directory;
+  const auto before = directory.generation();
+  CHECK(directory.table()->empty());
+  directory.replace(std::make_shared<const UserTable>(std::vector<UserSpec>{user("ann")}));
+  CHECK(directory.generation() != before);
+  CHECK(directory.table()->size() == 1);
+}
+
+}  // namespace
+}  // namespace spillway::auth
