@@ -264,6 +264,16 @@ def load_json(done):
     return json.loads(done.stdout)
 
 
+def preload_of(heap):
+    """The file that LD_PRELOAD makes a program's malloc: "tcmalloc" or "jemalloc"."""
+    name = {"tcmalloc": "libtcmalloc_minimal.so.4", "jemalloc": "libjemalloc.so.2"}[heap]
+    found = sorted([*pathlib.Path("/usr/lib").glob(f"*/{name}"),
+                    *pathlib.Path("/usr/lib").glob(name)])
+    if not found:
+        raise SystemExit(f"{name} is not installed")
+    return str(found[0])
+
+
 def machine():
     model = next((line.split(":", 1)[1].strip()
                   for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
