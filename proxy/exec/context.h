@@ -25,6 +25,7 @@
 #include "proxy/exec/document_sizes.h"
 #include "proxy/exec/metrics.h"
 #include "proxy/exec/open_clients.h"
+#include "proxy/exec/stalled_clients.h"
 #include "proxy/shard/gateway.h"
 #include "proxy/shard/interrupt.h"
 
@@ -138,6 +139,7 @@ struct Context {
   absl::flat_hash_set<Client*> clients;  // connected to this worker; its own thread only
   TaskGroup background{};                // what nobody waits for before the worker stops: kills of shard cursors
   DocumentSizes document_sizes{};
+  StalledClients stalled_clients{};
   shard::Interrupt read_ahead{};         // ends fetches that no client has asked for: for the shutdown
   absl::flat_hash_set<std::uint64_t> accepted_stages{};  // what aggregate.cpp asked a shard about; own thread only
 

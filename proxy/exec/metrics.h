@@ -36,6 +36,8 @@ struct Metrics {
   Counter bytes_in, bytes_out, requests;
   HostsTargeted find, insert, update, delete_, aggregate;
   Counter streamed_replies, streamed_bytes, stream_failures, stream_refusals;
+  // Clients that stopped reading: what was left of the reply moved away from its shard; or they were closed.
+  Counter streams_moved, stalled_clients_closed;
   Counter cursors_more_than_one_batch;
   Counter asserts_user;
   Counter killed_due_to_client_disconnect;  // operations

@@ -61,6 +61,7 @@ bool interrupted(const shard::Interrupt* interrupt) noexcept {
 
 // nullopt: no answer in time, or an interrupt; the store may still be at it.
 Task<std::optional<SpillFetched>> fetch_once(Context& context, SpillTicket& ticket,
+                                             MemoryBudget& budget,
                                              const shard::Interrupt* interrupt,
                                              TimePoint deadline) {
   auto state = std::make_shared<Unparking>();
@@ -70,7 +71,7 @@ Task<std::optional<SpillFetched>> fetch_once(Context& context, SpillTicket& tick
       state->done.set();
     });
   };
-  auto now = context.shared.spill->fetch(ticket, context.shared.cursor_memory, later);
+  auto now = context.shared.spill->fetch(ticket, budget, later);
   if (now) co_return std::move(now);
   while (!state->fetched && !interrupted(interrupt) && Clock::now() < deadline) {
     context.loop.arm(*state, std::min<TimePoint>(deadline, Clock::now() + interrupt_check));
@@ -96,28 +97,36 @@ Duration idle_for(PressureLevel level, std::int64_t configured_ms) {
 
 }  // namespace
 
-Task<Result<void>> unpark(Context& context, RemoteCursor& remote, shard::Interrupt* interrupt) {
+Task<Result<SpillFetched>> fetch_parked(Context& context, SpillTicket& ticket,
+                                        MemoryBudget& budget, const shard::Interrupt* interrupt) {
   const TimePoint deadline = Clock::now() + unpark_wait_max;
   for (;;) {
     if (interrupted(interrupt)) co_return *interrupt->requested();
-    auto fetching = fetch_once(context, remote.parked.front(), interrupt, deadline);
+    auto fetching = fetch_once(context, ticket, budget, interrupt, deadline);
     std::optional<SpillFetched> fetched = co_await fetching;
     if (!fetched && interrupted(interrupt)) continue;
     if (!fetched) co_return read_back_failed("the file does not answer");
-    if (fetched->error == SpillError::none) {
-      remote.batches.emplace_back(std::move(fetched->buffer), fetched->begin, fetched->end);
-      if (remote.parked.front().empty()) remote.parked.erase(remote.parked.begin());
-      co_return Result<void>();
-    }
-    if (fetched->error == SpillError::no_memory && Clock::now() >= deadline) co_return error_of(fetched->error);
-    if (fetched->error != SpillError::no_memory) {
-      log::warning("a cursor ends: its parked documents did not come back ({})",
-                   error_of(fetched->error).message);
+    if (fetched->error == SpillError::none) co_return *std::move(fetched);
+    if (fetched->error != SpillError::no_memory || Clock::now() >= deadline) {
       co_return error_of(fetched->error);
     }
     // The others' getMores give memory back.
     co_await context.loop.sleep_for(room_retry);
   }
+}
+
+Task<Result<void>> unpark(Context& context, RemoteCursor& remote, shard::Interrupt* interrupt) {
+  auto fetching = fetch_parked(context, remote.parked.front(), context.shared.cursor_memory, interrupt);
+  auto fetched = co_await fetching;
+  if (fetched.has_error()) {
+    if (fetched.error().is(ErrorCode::operation_failed)) {
+      log::warning("a cursor ends: its parked documents did not come back ({})", fetched.error().message);
+    }
+    co_return fetched.error();
+  }
+  remote.batches.emplace_back(std::move(fetched->buffer), fetched->begin, fetched->end);
+  if (remote.parked.front().empty()) remote.parked.erase(remote.parked.begin());
+  co_return Result<void>();
 }
 
 void park_idle_cursors(Context& context, TimePoint now) {

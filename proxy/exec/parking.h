@@ -18,6 +18,10 @@ inline constexpr Duration unpark_wait_max = std::chrono::seconds(30);
 // `interrupt` (null: none) ends it with its own error within a tenth of a second.
 Task<Result<void>> unpark(Context& context, RemoteCursor& remote, shard::Interrupt* interrupt);
 
+// The same for the next piece of any ticket, room for it reserved of `budget`.
+Task<Result<SpillFetched>> fetch_parked(Context& context, SpillTicket& ticket,
+                                        MemoryBudget& budget, const shard::Interrupt* interrupt);
+
 // One round of the housekeeping: parks the heaviest of the cursors that have been idle for
 // memory.spill.idleMillis; when memory is tight, for a second; when it is critical, for a quarter.
 // While memory is plenty only a file is worth it. Never blocks.

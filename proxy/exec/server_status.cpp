@@ -211,6 +211,8 @@ void metrics(BsonWriter& out, const Context& context, const Facts&) {
   out.append("bytes", as_long(all.streamed_bytes.value()));
   out.append("failures", as_long(all.stream_failures.value()));
   out.append("withoutMemory", as_long(all.stream_refusals.value()));
+  out.append("moved", as_long(all.streams_moved.value()));
+  out.append("stalledClosed", as_long(all.stalled_clients_closed.value()));
   out.end();
 }
 

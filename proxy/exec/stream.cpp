@@ -9,10 +9,9 @@
 #include "proxy/base/memory_wait.h"
 #include "proxy/exec/batch_builder.h"
 #include "proxy/exec/cursor_ops.h"
+#include "proxy/exec/stream_relay.h"
 #include "proxy/exec/take_memory.h"
 #include "proxy/shard/connection.h"
-#include "proxy/wire/cursor_reply_scanner.h"
-#include "proxy/wire/document_counter.h"
 #include "proxy/wire/op_msg.h"
 
 namespace spillway::exec {
@@ -24,24 +23,9 @@ constexpr auto drain_time_max = std::chrono::seconds(5);
 constexpr std::size_t scarce_piece_bytes = 32 * limits::kib;
 constexpr auto scarce_wait_max = std::chrono::seconds(30);
 
-// One relay under way. The scanner has seen the head; `left` counts the batch bytes that are still to pass.
-struct Relay {
-  Context& context;
-  Transport& client;
-  StreamReply& stream;
-  wire::CursorReplyScanner scanner;
-  wire::DocumentCounter counter;
-  std::size_t left = 0;
-  bool client_gone = false;
-  // What the client's socket did not take. Taken when first needed; where memory is short, before anything is read.
-  Buffer leftover;
-};
-
-enum class Step { passed, shard_lost, malformed };
-
 // No memory to be slow with: the client's connection ends, in the middle of a reply.
 void end_client(Relay& relay) {
-  relay.client_gone = true;
+  client_went(relay);
   relay.context.shared.metrics.stream_refusals.add();
   relay.client.reset();
 }
@@ -56,35 +40,37 @@ Task<void> take_leftover(Relay& relay) {
     end_client(relay);
     co_return;
   }
-  relay.leftover = *std::move(buffer);
+  relay.unsent.set_leftover_room(*std::move(buffer));
+}
+
+// The client has caught up. Where memory is short, it keeps what it may need.
+void give_room_back(Relay& relay) {
+  if (!is_scarce(relay.context)) {
+    relay.unsent = Unsent();
+  } else if (relay.unsent.leftover_room() > scarce_piece_bytes) {
+    auto smaller = allocate_now(relay.context.shared.reply_memory, scarce_piece_bytes);
+    if (smaller) relay.unsent.set_leftover_room(*std::move(smaller));
+  }
 }
 
 // Sends `bytes`, which lie in memory that others will overwrite: what does not leave at once is copied.
-Task<void> send_piece(Relay& relay, Bytes bytes) {
-  if (relay.client_gone || bytes.empty()) co_return;
+void send_piece(Relay& relay, Bytes bytes) {
+  if (relay.client_gone || bytes.empty()) return;
   const iovec whole{const_cast<std::uint8_t*>(bytes.data()), bytes.size()};
   const IoResult wrote = relay.client.try_write({&whole, 1});
   std::size_t done = 0;
   if (wrote.ok()) {
     done = wrote.bytes;
   } else if (!wrote.would_block()) {
-    relay.client_gone = true;
-    co_return;
+    return client_went(relay);
   }
-  if (done == bytes.size()) co_return;
-  if (!relay.leftover) {
+  if (done == bytes.size()) return;
+  if (relay.unsent.leftover_room() == 0) {
     auto buffer = allocate_now(relay.context.shared.reply_memory, limits::stream_piece_bytes);
-    if (!buffer) {
-      end_client(relay);
-      co_return;
-    }
-    relay.leftover = std::move(*buffer);
+    if (!buffer) return end_client(relay);
+    relay.unsent.set_leftover_room(*std::move(buffer));
   }
-  relay.leftover.set_size(0);
-  relay.leftover.append(bytes.data() + done, bytes.size() - done);
-  iovec rest{relay.leftover.data(), relay.leftover.size()};
-  auto writing = write_all(relay.client, {&rest, 1});
-  relay.client_gone = !co_await writing;
+  relay.unsent.keep(bytes.subspan(done));
 }
 
 Result<void> count(Relay& relay, Bytes bytes) { return relay.counter.feed(bytes); }
@@ -108,12 +94,20 @@ Task<Step> pass_batch(Relay& relay) {
   std::size_t drained = 0;
   while (relay.left > 0) {
     shard::Connection& connection = *relay.stream.reply.lease;
-    if (!relay.leftover && !relay.client_gone && is_scarce(relay.context)) {
+    if (!relay.unsent.empty()) {
+      auto passing = pass_unsent(relay);
+      const Step step = co_await passing;
+      if (step != Step::passed) co_return step;
+      if (relay.unsent.empty()) give_room_back(relay);
+      continue;
+    }
+    if (relay.unsent.leftover_room() == 0 && !relay.client_gone && is_scarce(relay.context)) {
       auto taking = take_leftover(relay);
       co_await taking;
     }
     co_await pump.turn();
-    const std::size_t piece_bytes = relay.leftover ? relay.leftover.capacity() : limits::stream_piece_bytes;
+    const std::size_t room = relay.unsent.leftover_room();
+    const std::size_t piece_bytes = room > 0 ? room : limits::stream_piece_bytes;
     const MutableBytes piece =
         pump.piece().first(std::min({limits::stream_piece_bytes, piece_bytes, relay.left}));
     const IoResult got = connection.try_read_rest(piece);
@@ -135,8 +129,7 @@ Task<Step> pass_batch(Relay& relay) {
       continue;
     }
     relay.context.shared.metrics.streamed_bytes.add(got.bytes);
-    auto sending = send_piece(relay, bytes);
-    co_await sending;
+    send_piece(relay, bytes);
   }
   co_return Step::passed;
 }
@@ -166,14 +159,24 @@ Task<Step> pass_head(Relay& relay, const CursorReplyFrame& frame, std::int32_t r
   relay.left = stream.batch_bytes - of_batch;
   const std::size_t document_bytes = frame.before.size() + stream.batch_bytes + frame.after.size();
   auto prefix = wire::op_msg_prefix(wire::op_msg_prefix_bytes + document_bytes, request_id, response_to, 0);
-  std::array<iovec, 3> pieces{{{prefix.data(), prefix.size()},
-                               {const_cast<std::uint8_t*>(frame.before.data()), frame.before.size()},
-                               {const_cast<std::uint8_t*>(batch.data()), batch.size()}}};
-  auto writing = write_all(relay.client, pieces);
-  relay.client_gone = !co_await writing;
   if (have.size() > of_batch && relay.scanner.feed_tail(have.subspan(of_batch)).has_error()) {
     co_return Step::malformed;
   }
+  std::array<iovec, 3> pieces{{{prefix.data(), prefix.size()},
+                               {const_cast<std::uint8_t*>(frame.before.data()), frame.before.size()},
+                               {const_cast<std::uint8_t*>(batch.data()), batch.size()}}};
+  const IoResult wrote = relay.client.try_write(pieces);
+  const std::size_t ours = prefix.size() + frame.before.size();
+  if (wrote.would_block() || (wrote.ok() && wrote.bytes < ours)) {
+    // A few bytes; what lies before it in the socket is another reply's.
+    const std::span<iovec> left = advance_pieces(std::span(pieces).first(2), wrote.ok() ? wrote.bytes : 0);
+    auto writing = write_all(relay.client, left);
+    relay.client_gone = !co_await writing;
+  }
+  relay.client_gone = relay.client_gone || !(wrote.ok() || wrote.would_block());
+  const std::size_t begin = stream.batch_offset + (wrote.ok() && wrote.bytes > ours ? wrote.bytes - ours : 0);
+  const std::size_t end = stream.batch_offset + of_batch;
+  if (!relay.client_gone && begin < end) relay.unsent.hold(std::move(relay.stream.reply.bytes), begin, end);
   co_return Step::passed;
 }
 
@@ -209,6 +212,16 @@ Task<Step> run(Relay& relay, CursorReplyFrame& frame, std::int32_t request_id, s
   co_return co_await tail;
 }
 
+// The shard has done its part: what the client has not taken yet, and the reply's end.
+Task<bool> finish(Relay& relay, CursorReplyFrame& frame) {
+  auto sending = send_all_unsent(relay);
+  const bool sent = co_await sending;
+  if (!sent) co_return false;
+  iovec after{frame.after.data(), frame.after.size()};
+  auto writing = write_all(relay.client, {&after, 1});
+  co_return co_await writing;
+}
+
 }  // namespace
 
 Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream, std::int32_t request_id,
@@ -241,11 +254,15 @@ Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream
   const bool last = stream.cursor->exhausted();
   store_le(frame.after.data() + frame_id_offset(false), last ? std::int64_t{0} : cursor_id);
   const bool keep = !relay.client_gone;
+  const std::string ns = stream.cursor->ns;
   settle_cursor(relay, shard_id, keep);
   if (relay.client_gone) co_return false;
-  iovec after{frame.after.data(), frame.after.size()};
-  auto writing = write_all(client, {&after, 1});
-  co_return co_await writing;
+  auto finishing = finish(relay, frame);
+  const bool finished = co_await finishing;
+  if (!finished && !last) {
+    end_cursor(context, context.shared.cursors.kill(cursor_id, ns).cursor, CursorEnd::killed);
+  }
+  co_return finished;
 }
 
 }  // namespace spillway::exec

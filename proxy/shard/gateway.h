@@ -116,6 +116,7 @@ struct HostState {
   bool secondary = false;
   std::int64_t ping_ms = 0;
   std::size_t in_use = 0, available = 0, created = 0;
+  std::size_t connections_max = 0;  // of this worker
 };
 struct ShardState {
   std::string name;

@@ -1,5 +1,6 @@
 // Clients that stop reading in the middle of a reply.
 #include "tests/sim/sim_support.h"
+#include "tests/unit/allocator/spill_support.h"
 
 namespace spillway::test {
 
@@ -22,6 +23,16 @@ void store_large(SimWorld& world) {
     BsonWriter out;
     out.append("_id", id).append("text",
                                  std::string(document_text_bytes, static_cast<char>('a' + id % 26)));
+    world.shard(0).store("app.docs", std::move(out).finish());
+  }
+}
+
+// Bytes that do not compress.
+void store_random(SimWorld& world) {
+  for (int id = 0; id < documents_stored; ++id) {
+    BsonWriter out;
+    out.append("_id", id);
+    out.append_binary("bytes", 0, random_bytes(document_text_bytes, static_cast<unsigned>(id)));
     world.shard(0).store("app.docs", std::move(out).finish());
   }
 }
@@ -92,6 +103,243 @@ TEST_CASE("a client that stops reading while memory is short is not cut in mid-r
   CHECK(shared.metrics.stream_failures.value() == 0);
   others.release();
   small->release();
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
+namespace {
+
+std::uint64_t leased(SimWorld& world) {
+  std::uint64_t in_use = 0;
+  for (const shard::ShardState& shard : world.worker(0).context().gateway.states()) {
+    for (const shard::HostState& host : shard.hosts) in_use += host.in_use;
+  }
+  return in_use;
+}
+
+// A client that reads the first bytes of a large reply, and then stops.
+struct Stalled {
+  std::unique_ptr<SimClient> client;
+  std::shared_ptr<Pending> pending;
+};
+Stalled stalled_client(SimWorld& world, std::string_view find) {
+  Stalled stalled{world.client(), nullptr};
+  stalled.client->pace_bytes = 50'000;
+  stalled.client->holds = true;  // after its first read
+  stalled.pending = start(world, *stalled.client, json(find));
+  return stalled;
+}
+
+void check_read_on(SimWorld& world, Stalled& stalled) {
+  stalled.client->holds = false;
+  REQUIRE(world.run_until([&] { return stalled.pending->done; }, minutes(1)));
+  for (const std::string& violation : stalled.client->violations()) FAIL_CHECK(violation);
+  check_whole(world, stalled.pending->reply);
+}
+
+}  // namespace
+
+TEST_CASE("a client that stalls for 200 ms gives its shard's connection back") {
+  const bool limited = GENERATE(false, true);
+  SimWorldOptions options = slow_world();
+  if (limited) options.memory_limit_bytes = 64 * limits::mib;
+  SimWorld world(std::move(options));
+  store_large(world);
+  Stalled stalled = stalled_client(world, find_all);
+  world.run_for(milliseconds(150));
+  CHECK(leased(world) == 1);
+  CHECK(world.shared().reply_memory.usage().used_bytes < limits::mib);
+  world.run_for(milliseconds(150));
+  CHECK(leased(world) == 0);
+  CHECK(world.shared().metrics.streams_moved.value() == 1);
+  CHECK(world.shared().reply_memory.usage().used_bytes > 10 * limits::mib);
+  CHECK(world.worker(0).context().stalled_clients.count() == 0);
+  world.run_for(seconds(20));
+  SECTION("and has its whole reply when it reads on") {
+    check_read_on(world, stalled);
+    stalled.client->close();
+  }
+  SECTION("and may leave") {
+    const bool polite = GENERATE(false, true);
+    polite ? stalled.client->close() : stalled.client->reset();
+    world.run_for(seconds(10));
+    CHECK(stalled.pending->done);
+  }
+  SECTION("and memory comes back as it reads") {
+    stalled.client->pace_pause = milliseconds(20);
+    stalled.client->holds = false;
+    world.run_for(seconds(2));
+    CHECK_FALSE(stalled.pending->done);
+    CHECK(world.shared().reply_memory.usage().used_bytes < 9 * limits::mib);
+    check_read_on(world, stalled);
+    stalled.client->close();
+  }
+  world.run_for(seconds(1));
+  CHECK(world.shard(0).cursors().open() == 0);
+  require_quiet(world);
+}
+
+TEST_CASE("a client that reads on while the rest moves gets the rest as it comes") {
+  SimWorld world(slow_world());
+  store_large(world);
+  world.shard(0).pause_at_bytes = 4'000'000;
+  Stalled stalled = stalled_client(world, find_all);
+  world.run_for(seconds(1));
+  CHECK(world.shared().metrics.streams_moved.value() == 1);
+  CHECK(leased(world) == 1);
+  stalled.client->holds = false;
+  world.run_for(seconds(1));
+  world.shard(0).pause_at_bytes = SIZE_MAX;
+  check_read_on(world, stalled);
+  CHECK(world.shared().reply_memory.usage().used_bytes == 0);
+  stalled.client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
+TEST_CASE("a cursor goes on after a reply whose client stalled") {
+  SimWorldOptions options = slow_world();
+  options.shards.front().batch_bytes_max = 4 * limits::mib;
+  SimWorld world(std::move(options));
+  store_large(world);
+  Stalled stalled = stalled_client(world, find_all);
+  world.run_for(seconds(1));
+  CHECK(leased(world) == 0);
+  CHECK(world.shared().cursors.counts().open_total == 1);
+  CHECK(world.shared().cursors.counts().pinned == 0);
+  std::size_t returned = 0;
+  SECTION("which it reads") {
+    stalled.client->holds = false;
+    REQUIRE(world.run_until([&] { return stalled.pending->done; }, minutes(1)));
+    BsonDoc reply = *stalled.pending->reply;
+    for (;;) {
+      REQUIRE(is_ok(reply));
+      returned += batch_of(reply).size();
+      if (cursor_id(reply) == 0) break;
+      reply = call(world, *stalled.client,
+                   fmt::format(
+                       R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "$db": "app"}})",
+                       cursor_id(reply)));
+    }
+    CHECK(returned == documents_stored);
+    stalled.client->close();
+  }
+  SECTION("and ends at once if it leaves instead") {
+    stalled.client->reset();
+    world.run_for(seconds(2));
+    CHECK(world.shared().cursors.counts().open_total == 0);
+  }
+  world.run_for(seconds(1));
+  CHECK(world.shard(0).cursors().open() == 0);
+  require_quiet(world);
+}
+
+TEST_CASE("where memory has no room for it, the rest of a reply to a stalled client is spilled") {
+  FakeDisk disk;
+  SimWorldOptions options = slow_world();
+  options.memory_limit_bytes = 16 * limits::mib;  // the rest of a reply is over half of it
+  options.spill_file = [&disk] { return std::make_unique<FakeFile>(disk); };
+  SimWorld world(std::move(options));
+  store_random(world);
+  Stalled stalled = stalled_client(world, find_all);
+  world.run_for(seconds(2));
+  CHECK(leased(world) == 0);
+  CHECK(world.shared().metrics.streams_moved.value() == 1);
+  CHECK(world.shared().reply_memory.usage().used_bytes < limits::mib);
+  CHECK(world.shared().memory.usage().peak_bytes < 2 * limits::mib);
+  CHECK(world.shared().spill->stats().disk_bytes > 8 * limits::mib);
+  SECTION("and comes back when it reads on") {
+    check_read_on(world, stalled);
+    stalled.client->close();
+  }
+  SECTION("and goes when it leaves") {
+    stalled.client->reset();
+    world.run_for(seconds(5));
+    CHECK(stalled.pending->done);
+  }
+  SECTION("and its connection ends if the file cannot be read") {
+    disk.read_error = EIO;
+    stalled.client->holds = false;
+    REQUIRE(world.run_until([&] { return stalled.pending->done; }, minutes(2)));
+    CHECK_FALSE(stalled.pending->reply.has_value());
+  }
+  world.run_for(seconds(1));
+  CHECK(world.shared().spill->stats().parked_bytes == 0);
+  CHECK(world.shard(0).cursors().open() == 0);
+  require_quiet(world);
+}
+
+TEST_CASE("a file that takes no more leaves a stalled client its shard's connection") {
+  FakeDisk disk;
+  disk.room = 4 * limits::mib;
+  SimWorldOptions options = slow_world();
+  options.memory_limit_bytes = 16 * limits::mib;
+  options.spill_file = [&disk] { return std::make_unique<FakeFile>(disk); };
+  SimWorld world(std::move(options));
+  store_random(world);
+  Stalled stalled = stalled_client(world, find_all);
+  world.run_for(seconds(2));
+  CHECK(leased(world) == 1);
+  CHECK(world.shared().spill->stats().given_up > 0);
+  check_read_on(world, stalled);
+  stalled.client->close();
+  world.run_for(seconds(1));
+  CHECK(world.shared().spill->stats().parked_bytes == 0);
+  require_quiet(world);
+}
+
+TEST_CASE("without memory for it, stalled clients keep at most half of a shard's connections") {
+  SimWorldOptions options = slow_world();
+  options.memory_limit_bytes = 16 * limits::mib;  // the rest of a reply is over half of it
+  options.gateway.pool_max = 6;
+  SimWorld world(std::move(options));
+  store_large(world);
+  world.shard(0).store("app.small", json(R"({"_id": 1})"));
+  std::vector<Stalled> stalled;
+  for (int i = 0; i < 3; ++i) {
+    stalled.push_back(stalled_client(world, find_all));
+    world.run_for(milliseconds(500));
+  }
+  CHECK(leased(world) == 3);
+  CHECK(world.worker(0).context().stalled_clients.count() == 3);
+  CHECK(world.shared().metrics.stalled_clients_closed.value() == 0);
+  CHECK(world.shared().metrics.streams_moved.value() == 0);
+  stalled.push_back(stalled_client(world, find_all));
+  world.run_for(milliseconds(500));
+  // The one that has stalled longest is closed.
+  CHECK(world.shared().metrics.stalled_clients_closed.value() == 1);
+  stalled.front().client->holds = false;
+  world.run_for(seconds(1));
+  CHECK(stalled.front().pending->done);
+  CHECK_FALSE(stalled.front().pending->reply.has_value());
+  CHECK(leased(world) == 3);
+  auto quick = world.client();
+  const TimePoint before = Clock::now();
+  CHECK(is_ok(call(world, *quick, R"({"find": "small", "filter": {"_id": 1}, "$db": "app"})")));
+  CHECK(Clock::now() - before < milliseconds(100));
+  quick->close();
+  for (std::size_t i = 1; i < stalled.size(); ++i) {
+    check_read_on(world, stalled[i]);
+    stalled[i].client->close();
+  }
+  CHECK(world.shared().metrics.stalled_clients_closed.value() == 1);
+  CHECK(world.worker(0).context().stalled_clients.count() == 0);
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
+TEST_CASE("a client that is slow, but reads, is none that stalls") {
+  SimWorld world(slow_world());
+  store_large(world);
+  auto client = world.client();
+  client->pace_bytes = 100'000;
+  client->pace_pause = milliseconds(150);
+  const auto pending = start(world, *client, json(find_all));
+  REQUIRE(world.run_until([&] { return pending->done; }, minutes(2)));
+  check_whole(world, pending->reply);
+  CHECK(world.shared().metrics.streams_moved.value() == 0);
+  CHECK(world.shared().reply_memory.usage().peak_bytes < limits::mib);
   client->close();
   world.run_for(seconds(1));
   require_quiet(world);

@@ -1,0 +1,38 @@
+// One relay under way (stream.h): stream.cpp passes the batch, stream_rest.cpp sees to a client that is slower than its
+// shard.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "proxy/exec/context.h"
+#include "proxy/exec/response.h"
+#include "proxy/exec/unsent.h"
+#include "proxy/wire/cursor_reply_scanner.h"
+#include "proxy/wire/document_counter.h"
+
+namespace spillway::exec {
+
+// The scanner has seen the head; `left` counts the batch bytes that are still to be read of the shard.
+struct Relay {
+  Context& context;
+  Transport& client;
+  StreamReply& stream;
+  wire::CursorReplyScanner scanner;
+  wire::DocumentCounter counter;
+  std::size_t left = 0;
+  bool client_gone = false;
+  // Its room is taken when first needed; where memory is short, before anything is read.
+  Unsent unsent;
+};
+
+enum class Step : std::uint8_t { passed, shard_lost, malformed };
+
+void client_went(Relay& relay);
+// Until the client has taken what is unsent, or what is left of the batch has moved to where it waits for the client, or
+// the client is gone.
+Task<Step> pass_unsent(Relay& relay);
+// The shard has done its part. False: the client is gone, or must go.
+Task<bool> send_all_unsent(Relay& relay);
+
+}  // namespace spillway::exec
