@@ -223,6 +223,8 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
   }
   CursorSeed seed{client, request, aggregate.collection};
   seed.batch_size = aggregate.batch_size;
+  seed.first_batch_documents =
+      aggregate.batch_size_given ? aggregate.batch_size : std::int64_t{limits::first_batch_documents_default};
   BsonDoc scratch;
   const shard::Command command = forward_command(request, scratch);
   auto opening = open_on_one_shard(context, seed, plan->targets.shards.front(), command, true);

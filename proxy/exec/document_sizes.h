@@ -1,29 +1,49 @@
-// How large a collection's documents are, on average, as far as cursors over several shards have seen: so that the next
-// one asks its shards for no more than it has room for. One per worker; its thread only.
+// How large a collection's documents are, on average, as far as cursors have seen: so that the next
+// one asks its shards for no more than it has room for, and so that what will be large does not
+// take the connections that are kept for point operations. One per worker; its thread only.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "allocator/limits.h"
 
 namespace spillway::exec {
 
 class DocumentSizes {
  public:
   // 0: not known.
-  double mean(const std::string& ns) const {
-    const auto found = means_.find(ns);
+  double mean(std::string_view ns) const {
+    const auto found = means_.find(key(ns));
     return found == means_.end() ? 0 : found->second;
   }
-  void learn(const std::string& ns, double mean_document_bytes) {
+  void learn(std::string_view ns, double mean_document_bytes) {
     if (mean_document_bytes <= 0) return;
-    if (means_.size() >= collections_max && !means_.contains(ns)) means_.clear();
-    double& mean = means_[ns];
-    mean = mean > 0 ? (mean + mean_document_bytes) / 2 : mean_document_bytes;
+    if (const auto found = means_.find(key(ns)); found != means_.end()) {
+      found->second = (found->second + mean_document_bytes) / 2;
+      return;
+    }
+    if (means_.size() >= collections_max) means_.clear();
+    means_.emplace(std::string(ns), mean_document_bytes);
+  }
+  // Will a reply of up to so many documents be a large one, for all that is known? Of one document:
+  // no.
+  bool may_be_large(std::string_view ns, std::int64_t documents) const {
+    if (documents <= 1) return false;
+    const double known = mean(ns);
+    return (known > 0 ? known : unknown_mean_bytes) * static_cast<double>(documents) >=
+           static_cast<double>(limits::reply_complete_bytes_max);
   }
 
  private:
+  static absl::string_view key(std::string_view ns) { return {ns.data(), ns.size()}; }
+
   static constexpr std::size_t collections_max = 10'000;
+  static constexpr double unknown_mean_bytes =
+      16 * 1024;  // the first batch of a collection not seen yet counts as large
   absl::flat_hash_map<std::string, double> means_;
 };
 

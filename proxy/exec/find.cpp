@@ -219,6 +219,7 @@ Task<std::optional<Error>> open_remotes(Context& context, const Request& request
   }
   shard::CallOptions options = read_options(context, request);
   options.budget = &context.shared.cursor_memory;
+  options.bulk = !expected_bytes || *expected_bytes >= limits::reply_complete_bytes_max;
   auto calls = call_shards(context, commands, options);
   auto outcomes = co_await calls;
   rooms.clear();
@@ -265,9 +266,9 @@ std::int64_t opening_batch_size(const Context& context, const FindArguments& fin
   return passes ? 0 : std::min(fitting, whole);
 }
 
-// About so much one shard will answer when it is asked for so many documents; nullopt: none was seen.
-std::optional<std::size_t> expected_reply_bytes(const Context& context,
-                                                const ClusterCursor& cursor,
+// About so much one shard will answer when it is asked for so many documents; nullopt: none was
+// seen.
+std::optional<std::size_t> expected_reply_bytes(const Context& context, const ClusterCursor& cursor,
                                                 std::int64_t documents) {
   constexpr double envelope_bytes = 4096;
   constexpr double slack = 1.1;
@@ -338,6 +339,16 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
   co_return co_await answering;
 }
 
+// How many documents the first batch may hold.
+std::int64_t first_batch_documents_max(const FindArguments& find) {
+  const std::int64_t size = first_batch_size(find);
+  const std::int64_t most = find.limit > 0 ? std::min(find.limit, size) : size;
+  if (most <= 1) return most;
+  const ValueView id = find.filter["_id"];
+  const bool one = id.exists() && !id.is_document() && id.type != BsonType::regex;
+  return one ? 1 : most;
+}
+
 void count_targets(HostsTargeted& metric, const Targets& targets) {
   if (targets.routing == nullptr) {
     metric.unsharded.add();
@@ -377,6 +388,8 @@ Task<Result<Response>> run_find(Context& context, Client& client, const Request&
   }
   CursorSeed seed{client, request, find.collection};
   seed.batch_size = find.batch_size;
+  seed.first_batch_documents = first_batch_documents_max(find);
+  seed.whole_documents = find.projection.empty();
   seed.no_timeout = find.no_cursor_timeout;
   seed.tailable = find.tailable;
   seed.await_data = find.await_data;

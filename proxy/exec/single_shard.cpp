@@ -14,13 +14,14 @@ namespace spillway::exec {
 
 namespace {
 
-// A mongod caps its batches by itself, at 16 MiB of documents; each element adds its type and index name. Other
-// shards send what they were asked for.
+// A mongod caps its batches by itself, at 16 MiB of documents; each element adds its type and index
+// name. Other shards send what they were asked for.
 constexpr std::size_t mongod_batch_bytes_max = limits::document_bytes_max + 2 * limits::mib;
 
 // At least limits::document_bytes_max.
 std::size_t passthrough_batch_bytes_max(const Context& context, std::uint16_t shard) {
-  return context.gateway.states()[shard].offers_sort_key ? mongod_batch_bytes_max : limits::document_bytes_max;
+  return context.gateway.states()[shard].offers_sort_key ? mongod_batch_bytes_max
+                                                         : limits::document_bytes_max;
 }
 
 void learn_mean(ClusterCursor& cursor, std::size_t bytes, std::size_t documents) {
@@ -30,7 +31,8 @@ void learn_mean(ClusterCursor& cursor, std::size_t bytes, std::size_t documents)
       cursor.mean_document_bytes > 0 ? (cursor.mean_document_bytes + mean) / 2 : mean;
 }
 
-void set_remote(ClusterCursor& cursor, std::uint16_t shard, const shard::HostAddress& host, std::int64_t id) {
+void set_remote(ClusterCursor& cursor, std::uint16_t shard, const shard::HostAddress& host,
+                std::int64_t id) {
   if (cursor.remotes.empty()) cursor.remotes.emplace_back();
   RemoteCursor& remote = cursor.remotes.front();
   remote.shard = shard;
@@ -40,8 +42,10 @@ void set_remote(ClusterCursor& cursor, std::uint16_t shard, const shard::HostAdd
 }
 
 // Reads what is missing of a streaming reply, for those that cannot be cut through.
-Task<Result<void>> read_whole(Context& context, const Request& request, shard::Reply& reply, TimePoint deadline) {
-  auto taking = take_buffer(context, request, context.shared.reply_memory, reply.message_bytes, "a shard's reply");
+Task<Result<void>> read_whole(Context& context, const Request& request, shard::Reply& reply,
+                              TimePoint deadline) {
+  auto taking = take_buffer(context, request, context.shared.reply_memory, reply.message_bytes,
+                            "a shard's reply");
   auto whole = co_await taking;
   if (whole.has_error()) co_return whole.error();
   whole->append(reply.bytes.data(), reply.bytes.size());
@@ -54,11 +58,14 @@ Task<Result<void>> read_whole(Context& context, const Request& request, shard::R
       continue;
     }
     if (!got.would_block()) {
-      co_return Error(ErrorCode::host_unreachable, "a shard's connection ended in the middle of a reply");
+      co_return Error(ErrorCode::host_unreachable,
+                      "a shard's connection ended in the middle of a reply");
     }
     ReadyWait readable(connection.transport(), Transport::Direction::read, deadline);
     const bool ready = co_await readable;
-    if (!ready) co_return Error(ErrorCode::host_unreachable, "a shard's connection ended in the middle of a reply");
+    if (!ready)
+      co_return Error(ErrorCode::host_unreachable,
+                      "a shard's connection ended in the middle of a reply");
   }
   reply.bytes = std::move(*whole);
   reply.lease.release();
@@ -83,8 +90,8 @@ Result<bool> prepare_stream(shard::Reply& reply, std::size_t batch_bytes_max, St
 }
 
 // A reply whose batch is over the cap: what fits goes out, the rest waits in the cursor.
-Task<Result<Response>> repack(Context& context, CursorPtr cursor, std::size_t index, shard::Reply reply,
-                              std::string_view batch_name, bool registered) {
+Task<Result<Response>> repack(Context& context, CursorPtr cursor, std::size_t index,
+                              shard::Reply reply, std::string_view batch_name, bool registered) {
   RemoteCursor& remote = cursor->remotes[index];
   auto taken = take_reply(*cursor, remote, std::move(reply));
   if (taken.has_error()) {
@@ -113,7 +120,8 @@ Task<Result<Response>> repack(Context& context, CursorPtr cursor, std::size_t in
   if (!cursor->exhausted()) {
     if (registered) {
       id = cursor->id;
-      end_cursor(context, context.shared.cursors.check_in(std::move(cursor), steady_ns()), CursorEnd::killed);
+      end_cursor(context, context.shared.cursors.check_in(std::move(cursor), steady_ns()),
+                 CursorEnd::killed);
     } else {
       id = context.shared.cursors.insert(std::move(cursor), steady_ns());
     }
@@ -166,6 +174,7 @@ CursorPtr CursorSeed::make() const {
   cursor->tailable = tailable;
   cursor->await_data = await_data;
   cursor->from_one_shard = true;
+  cursor->whole_documents = whole_documents;
   return cursor;
 }
 
@@ -173,6 +182,11 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std:
                                          shard::Command command, bool stream) {
   shard::CallOptions options = read_options(context, seed.request);
   options.stream = stream && may_stream(seed.request);
+  const bool one_document = seed.first_batch_documents == 1;
+  if (stream && !one_document) {
+    const NamespaceText ns(seed.request.db, seed.collection);
+    options.bulk = context.document_sizes.may_be_large(ns.view(), seed.first_batch_documents);
+  }
   auto call = context.gateway.call(shard, command, options);
   auto answered = co_await call;
   if (answered.has_error()) co_return answered.error();
@@ -180,7 +194,8 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std:
   if (reply.streaming()) {
     auto streaming = std::make_unique<StreamReply>();
     std::int64_t shard_id = 0;
-    auto prepared = prepare_stream(reply, passthrough_batch_bytes_max(context, shard), *streaming, shard_id);
+    auto prepared =
+        prepare_stream(reply, passthrough_batch_bytes_max(context, shard), *streaming, shard_id);
     if (prepared.has_error()) co_return prepared.error();
     if (*prepared) {
       CursorPtr cursor = seed.make();
@@ -195,19 +210,26 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std:
     if (read.has_error()) co_return read.error();
   }
   auto parsed = wire::parse_cursor_reply(reply.body());
-  if (parsed.has_error()) co_return passthrough(std::move(reply));  // an error, or no cursor in it: pass it on
+  if (parsed.has_error())
+    co_return passthrough(std::move(reply));  // an error, or no cursor in it: pass it on
   const std::size_t batch_bytes = parsed->batch.size();
-  if (batch_bytes > limits::document_bytes_max && batch_bytes > passthrough_batch_bytes_max(context, shard)) {
+  if (batch_bytes > limits::document_bytes_max &&
+      batch_bytes > passthrough_batch_bytes_max(context, shard)) {
     CursorPtr cursor = seed.make();
     set_remote(*cursor, shard, reply.host, parsed->id);
     auto repacking = repack(context, std::move(cursor), 0, std::move(reply), "firstBatch", false);
     co_return co_await repacking;
   }
   std::int64_t id = 0;
+  const std::size_t documents = one_document && parsed->id == 0 ? 0 : parsed->batch.count();
+  if (seed.whole_documents && !one_document && documents > 0) {
+    const NamespaceText ns(seed.request.db, seed.collection);
+    context.document_sizes.learn(ns.view(),
+                                 static_cast<double>(batch_bytes) / static_cast<double>(documents));
+  }
   if (parsed->id != 0) {
     CursorPtr cursor = seed.make();
     set_remote(*cursor, shard, reply.host, parsed->id);
-    const std::size_t documents = parsed->batch.count();
     learn_mean(*cursor, parsed->batch.size(), documents);
     cursor->documents_returned = documents;
     cursor->batches_returned = 1;
@@ -236,10 +258,12 @@ Result<std::optional<Response>> fail_pass(Context& context, CursorPtr& cursor, E
 // What a complete reply is worth passing for, where it could be merged with what other shards send.
 bool worth_passing(const wire::CursorReply& parsed, const PassRequest& pass) noexcept {
   if (pass.batch_name != "nextBatch") return false;  // the shard's name of the array stands in it
-  return parsed.id != 0 && (pass.batch_size > 0 || parsed.batch.size() >= limits::reply_complete_bytes_max / 2);
+  return parsed.id != 0 &&
+         (pass.batch_size > 0 || parsed.batch.size() >= limits::reply_complete_bytes_max / 2);
 }
 
-std::int64_t size_to_ask(Context& context, ClusterCursor& cursor, const RemoteCursor& remote, std::int64_t batch_size) {
+std::int64_t size_to_ask(Context& context, ClusterCursor& cursor, const RemoteCursor& remote,
+                         std::int64_t batch_size) {
   if (batch_size > 0 && context.gateway.states()[remote.shard].offers_sort_key) return batch_size;
   // A mongod caps its batches by itself; other shards are asked for no more than fits.
   const std::int64_t finds = std::exchange(cursor.batch_size, 0);  // getMore's own size counts here
@@ -249,8 +273,8 @@ std::int64_t size_to_ask(Context& context, ClusterCursor& cursor, const RemoteCu
 }
 
 // A complete reply: passed on, repacked, or left in the cursor.
-Task<Result<std::optional<Response>>> pass_complete(Context& context, CursorPtr& cursor, const PassRequest& pass,
-                                                    shard::Reply reply) {
+Task<Result<std::optional<Response>>> pass_complete(Context& context, CursorPtr& cursor,
+                                                    const PassRequest& pass, shard::Reply reply) {
   RemoteCursor& remote = cursor->remotes[pass.remote];
   auto parsed = wire::parse_cursor_reply(reply.body());
   if (parsed.has_error()) {
@@ -258,7 +282,8 @@ Task<Result<std::optional<Response>>> pass_complete(Context& context, CursorPtr&
     if (error.is(ErrorCode::cursor_not_found)) remote.id = 0;
     const bool refused = !wire::reply_is_ok(reply.body());
     auto failed = fail_pass(context, cursor, error);
-    if (refused && !pass.may_merge) co_return std::optional<Response>(passthrough(std::move(reply)));
+    if (refused && !pass.may_merge)
+      co_return std::optional<Response>(passthrough(std::move(reply)));
     co_return failed;
   }
   if (pass.may_merge && !worth_passing(*parsed, pass)) {
@@ -268,7 +293,8 @@ Task<Result<std::optional<Response>>> pass_complete(Context& context, CursorPtr&
   }
   remote.id = parsed->id;
   if (parsed->batch.size() > passthrough_batch_bytes_max(context, remote.shard)) {
-    auto repacking = repack(context, std::move(cursor), pass.remote, std::move(reply), pass.batch_name, true);
+    auto repacking =
+        repack(context, std::move(cursor), pass.remote, std::move(reply), pass.batch_name, true);
     auto repacked = co_await repacking;
     if (repacked.has_error()) co_return repacked.error();
     co_return std::optional<Response>(*std::move(repacked));
@@ -276,7 +302,8 @@ Task<Result<std::optional<Response>>> pass_complete(Context& context, CursorPtr&
   const std::int64_t id = cursor->id;
   const std::size_t documents = parsed->batch.count();
   learn_mean(*cursor, parsed->batch.size(), documents);
-  if (cursor->whole_documents) context.document_sizes.learn(cursor->ns, cursor->mean_document_bytes);
+  if (cursor->whole_documents)
+    context.document_sizes.learn(cursor->ns, cursor->mean_document_bytes);
   cursor->documents_returned += documents;
   ++cursor->batches_returned;
   std::int64_t client_id = 0;
@@ -290,8 +317,8 @@ Task<Result<std::optional<Response>>> pass_complete(Context& context, CursorPtr&
   co_return std::optional<Response>(with_id(std::move(reply), *parsed, client_id));
 }
 
-Task<Result<std::optional<Response>>> pass_batch(Context& context, const Request& request, CursorPtr& cursor,
-                                                 PassRequest pass) {
+Task<Result<std::optional<Response>>> pass_batch(Context& context, const Request& request,
+                                                 CursorPtr& cursor, PassRequest pass) {
   RemoteCursor& remote = cursor->remotes[pass.remote];
   const std::int64_t asked = size_to_ask(context, *cursor, remote, pass.batch_size);
   if (cursor->from_one_shard) {
@@ -307,8 +334,8 @@ Task<Result<std::optional<Response>>> pass_batch(Context& context, const Request
   options.bulk = true;
   Buffer room;
   if (is_scarce(context)) {
-    auto taking = take_buffer(context, request, context.shared.reply_memory, limits::reply_complete_bytes_max,
-                              "a shard's batch");
+    auto taking = take_buffer(context, request, context.shared.reply_memory,
+                              limits::reply_complete_bytes_max, "a shard's batch");
     auto taken = co_await taking;
     if (taken.has_error()) co_return fail_pass(context, cursor, taken.error());
     room = *std::move(taken);
@@ -322,7 +349,8 @@ Task<Result<std::optional<Response>>> pass_batch(Context& context, const Request
   if (reply.streaming()) {
     auto streaming = std::make_unique<StreamReply>();
     std::int64_t shard_id = 0;
-    auto prepared = prepare_stream(reply, passthrough_batch_bytes_max(context, remote.shard), *streaming, shard_id);
+    auto prepared = prepare_stream(reply, passthrough_batch_bytes_max(context, remote.shard),
+                                   *streaming, shard_id);
     if (prepared.has_error()) co_return fail_pass(context, cursor, prepared.error());
     if (*prepared) {
       streaming->batch_name = pass.batch_name;
@@ -342,8 +370,8 @@ Task<Result<std::optional<Response>>> pass_batch(Context& context, const Request
 
 }  // namespace
 
-Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& request, CursorPtr cursor,
-                                             std::int64_t batch_size,
+Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& request,
+                                             CursorPtr cursor, std::int64_t batch_size,
                                              std::optional<std::int64_t> await_ms) {
   PassRequest pass;
   pass.batch_size = batch_size;
@@ -354,8 +382,9 @@ Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& re
   co_return std::move(**passed);
 }
 
-Task<Result<std::optional<Response>>> pass_one_batch(Context& context, const Request& request, CursorPtr& cursor,
-                                                     std::int64_t batch_size, bool first) {
+Task<Result<std::optional<Response>>> pass_one_batch(Context& context, const Request& request,
+                                                     CursorPtr& cursor, std::int64_t batch_size,
+                                                     bool first) {
   SPILLWAY_CHECK(cursor->passes_through());
   PassRequest pass;
   pass.batch_size = batch_size;
@@ -363,7 +392,8 @@ Task<Result<std::optional<Response>>> pass_one_batch(Context& context, const Req
   pass.may_merge = true;
   // In turn; cursors begin at different shards.
   const std::size_t count = cursor->remotes.size();
-  if (first) cursor->next_remote = static_cast<std::size_t>(static_cast<std::uint64_t>(cursor->id) % count);
+  if (first)
+    cursor->next_remote = static_cast<std::size_t>(static_cast<std::uint64_t>(cursor->id) % count);
   std::size_t tried = 0;
   while (tried < count && cursor->remotes[cursor->next_remote % count].id == 0) {
     ++cursor->next_remote;

@@ -1,8 +1,12 @@
 // Clients that stop reading in the middle of a reply.
 //
-// One that has taken nothing for client_stall gives its shard's connection back: what is left of the reply moves into
-// memory if memory is plenty, else into the spill file. Else it keeps the connection, as one of at most half of those
-// that its worker may have to that host; beyond that the client that has stalled longest is closed. (stream_rest.cpp)
+// One that has taken nothing for client_stall gives its shard's connection back: what is left of
+// the reply moves into memory if memory is plenty, else into the spill file. Else it keeps the
+// connection. Of those that have taken nothing for stalled_patience, at most half of the
+// connections that their worker may have to a host are kept: beyond that the client that has
+// stalled longest is closed. (A client that reads slowly, but reads, is never closed: its kernel
+// takes what comes in bursts, seconds apart, and a scan that is cut begins anew.
+// bench/slow_clients) (stream_rest.cpp)
 #pragma once
 
 #include <chrono>
@@ -15,6 +19,7 @@
 namespace spillway::exec {
 
 inline constexpr Duration client_stall = std::chrono::milliseconds(200);
+inline constexpr Duration stalled_patience = std::chrono::seconds(10);
 
 // A worker's clients that have stalled and keep a shard's connection. Its own thread only.
 class StalledClients {
@@ -28,17 +33,21 @@ class StalledClients {
     Place& operator=(const Place&) = delete;
     ~Place() { leave(); }
 
-    // The client has stalled. Closes the one that has stalled longest if there are more than `most` at this host; true
-    // if so. Nothing happens if it is in line already.
-    bool enter(std::size_t most);
+    // The client has taken nothing since `since`, which does not change while it is in line.
+    void enter(TimePoint since);
     void leave() noexcept;  // it reads again
 
    private:
+    friend class StalledClients;
     StalledClients& clients_;
     const shard::HostAddress& host_;
     Transport& client_;
+    TimePoint since_{};
   };
 
+  // Closes the client that has stalled longest at this host if more than `most` have been out of
+  // patience there; true if so.
+  bool close_longest(const shard::HostAddress& host, std::size_t most, TimePoint now);
   std::size_t count() const noexcept { return places_.size(); }
 
  private:

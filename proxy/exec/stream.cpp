@@ -33,8 +33,8 @@ void end_client(Relay& relay) {
 // Room for what the client's socket may not take of the next piece.
 Task<void> take_leftover(Relay& relay) {
   const std::function<bool()> wanted = [&relay] { return !relay.client.peer_hung_up(); };
-  auto taking = allocate_or_wait(relay.context.loop, relay.context.shared.reply_memory, scarce_piece_bytes,
-                                 Clock::now() + scarce_wait_max, wanted);
+  auto taking = allocate_or_wait(relay.context.loop, relay.context.shared.reply_memory,
+                                 scarce_piece_bytes, Clock::now() + scarce_wait_max, wanted);
   auto buffer = co_await taking;
   if (!buffer) {
     end_client(relay);
@@ -53,7 +53,8 @@ void give_room_back(Relay& relay) {
   }
 }
 
-// Sends `bytes`, which lie in memory that others will overwrite: what does not leave at once is copied.
+// Sends `bytes`, which lie in memory that others will overwrite: what does not leave at once is
+// copied.
 void send_piece(Relay& relay, Bytes bytes) {
   if (relay.client_gone || bytes.empty()) return;
   const iovec whole{const_cast<std::uint8_t*>(bytes.data()), bytes.size()};
@@ -139,8 +140,9 @@ Task<Step> read_tail(Relay& relay) {
   std::array<std::uint8_t, 4096> bytes;
   const TimePoint deadline = Clock::now() + drain_time_max;
   while (!relay.scanner.done()) {
-    auto reading = read_rest(relay, MutableBytes(bytes).first(std::min(bytes.size(), relay.scanner.tail_missing())),
-                             deadline);
+    auto reading = read_rest(
+        relay, MutableBytes(bytes).first(std::min(bytes.size(), relay.scanner.tail_missing())),
+        deadline);
     const std::size_t got = co_await reading;
     if (got == 0) co_return Step::shard_lost;
     if (relay.scanner.feed_tail(Bytes(bytes).first(got)).has_error()) co_return Step::malformed;
@@ -157,26 +159,38 @@ Task<Step> pass_head(Relay& relay, const CursorReplyFrame& frame, std::int32_t r
   const Bytes batch = have.first(of_batch);
   if (count(relay, batch).has_error()) co_return Step::malformed;
   relay.left = stream.batch_bytes - of_batch;
+  if (stream.cursor->whole_documents) {
+    // Others that come meanwhile should know. Of documents larger than the head, it is what they
+    // are at least.
+    const double documents = static_cast<double>(std::max<std::size_t>(1, relay.counter.count()));
+    relay.context.document_sizes.learn(stream.cursor->ns,
+                                       static_cast<double>(of_batch) / documents);
+  }
   const std::size_t document_bytes = frame.before.size() + stream.batch_bytes + frame.after.size();
-  auto prefix = wire::op_msg_prefix(wire::op_msg_prefix_bytes + document_bytes, request_id, response_to, 0);
+  auto prefix =
+      wire::op_msg_prefix(wire::op_msg_prefix_bytes + document_bytes, request_id, response_to, 0);
   if (have.size() > of_batch && relay.scanner.feed_tail(have.subspan(of_batch)).has_error()) {
     co_return Step::malformed;
   }
-  std::array<iovec, 3> pieces{{{prefix.data(), prefix.size()},
-                               {const_cast<std::uint8_t*>(frame.before.data()), frame.before.size()},
-                               {const_cast<std::uint8_t*>(batch.data()), batch.size()}}};
+  std::array<iovec, 3> pieces{
+      {{prefix.data(), prefix.size()},
+       {const_cast<std::uint8_t*>(frame.before.data()), frame.before.size()},
+       {const_cast<std::uint8_t*>(batch.data()), batch.size()}}};
   const IoResult wrote = relay.client.try_write(pieces);
   const std::size_t ours = prefix.size() + frame.before.size();
   if (wrote.would_block() || (wrote.ok() && wrote.bytes < ours)) {
     // A few bytes; what lies before it in the socket is another reply's.
-    const std::span<iovec> left = advance_pieces(std::span(pieces).first(2), wrote.ok() ? wrote.bytes : 0);
+    const std::span<iovec> left =
+        advance_pieces(std::span(pieces).first(2), wrote.ok() ? wrote.bytes : 0);
     auto writing = write_all(relay.client, left);
     relay.client_gone = !co_await writing;
   }
   relay.client_gone = relay.client_gone || !(wrote.ok() || wrote.would_block());
-  const std::size_t begin = stream.batch_offset + (wrote.ok() && wrote.bytes > ours ? wrote.bytes - ours : 0);
+  const std::size_t begin =
+      stream.batch_offset + (wrote.ok() && wrote.bytes > ours ? wrote.bytes - ours : 0);
   const std::size_t end = stream.batch_offset + of_batch;
-  if (!relay.client_gone && begin < end) relay.unsent.hold(std::move(relay.stream.reply.bytes), begin, end);
+  if (!relay.client_gone && begin < end)
+    relay.unsent.hold(std::move(relay.stream.reply.bytes), begin, end);
   co_return Step::passed;
 }
 
@@ -189,7 +203,8 @@ void settle_cursor(Relay& relay, std::int64_t shard_id, bool keep) {
   if (documents > 0) {
     cursor->mean_document_bytes =
         static_cast<double>(relay.stream.batch_bytes) / static_cast<double>(documents);
-    if (cursor->whole_documents) relay.context.document_sizes.learn(cursor->ns, cursor->mean_document_bytes);
+    if (cursor->whole_documents)
+      relay.context.document_sizes.learn(cursor->ns, cursor->mean_document_bytes);
   }
   if (keep && !cursor->exhausted()) {
     end_cursor(relay.context, relay.context.shared.cursors.check_in(std::move(cursor), steady_ns()),
@@ -200,7 +215,8 @@ void settle_cursor(Relay& relay, std::int64_t shard_id, bool keep) {
   end_cursor(relay.context, std::move(cursor));
 }
 
-Task<Step> run(Relay& relay, CursorReplyFrame& frame, std::int32_t request_id, std::int32_t response_to) {
+Task<Step> run(Relay& relay, CursorReplyFrame& frame, std::int32_t request_id,
+               std::int32_t response_to) {
   auto heading = pass_head(relay, frame, request_id, response_to);
   Step step = co_await heading;
   if (step != Step::passed) co_return step;
@@ -224,21 +240,22 @@ Task<bool> finish(Relay& relay, CursorReplyFrame& frame) {
 
 }  // namespace
 
-Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream, std::int32_t request_id,
-                        std::int32_t response_to) {
+Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream,
+                        std::int32_t request_id, std::int32_t response_to) {
   Relay relay{context, client, stream, {}, {}, 0, false, {}};
   auto head = relay.scanner.feed_head(stream.reply.bytes.bytes());
   SPILLWAY_CHECK(!head.has_error());  // it was scanned before
   context.shared.metrics.streamed_replies.add();
   const std::int64_t cursor_id = stream.cursor->id;
-  CursorReplyFrame frame =
-      frame_cursor_reply(stream.batch_name, stream.batch_bytes, cursor_id, stream.cursor->ns, false);
+  CursorReplyFrame frame = frame_cursor_reply(stream.batch_name, stream.batch_bytes, cursor_id,
+                                              stream.cursor->ns, false);
   auto running = run(relay, frame, request_id, response_to);
   const Step step = co_await running;
   if (step != Step::passed) {
     stream.reply.lease->mark_broken();
-    log::warning("stream of {} from {} ended early: {}", stream.cursor->ns, stream.reply.host.text(),
-                 relay.client_gone ? "the client went away"
+    log::warning("stream of {} from {} ended early: {}", stream.cursor->ns,
+                 stream.reply.host.text(),
+                 relay.client_gone         ? "the client went away"
                  : step == Step::malformed ? "the shard's batch is malformed"
                                            : "the shard's connection ended");
     context.shared.metrics.stream_failures.add();

@@ -31,8 +31,8 @@ enum class Taken : std::uint8_t { some, nothing, gone };
 
 // Brings the next part of what is unsent back from the spill file. False: it cannot be had.
 Task<bool> unspill(Relay& relay) {
-  auto fetching =
-      fetch_parked(relay.context, relay.unsent.next_ticket(), relay.context.shared.reply_memory, nullptr);
+  auto fetching = fetch_parked(relay.context, relay.unsent.next_ticket(),
+                               relay.context.shared.reply_memory, nullptr);
   auto fetched = co_await fetching;
   if (fetched.has_error()) {
     log::warning("a reply to a slow client ends early: {}", fetched.error().message);
@@ -80,7 +80,8 @@ bool may_spill(const Relay& relay) {
   return store != nullptr && store->has_file();
 }
 
-// Reads what is left of the batch into memory, until all is there or the client has taken what was unsent.
+// Reads what is left of the batch into memory, until all is there or the client has taken what was
+// unsent.
 Task<Step> move_rest(Relay& relay) {
   relay.context.shared.metrics.streams_moved.add();
   shard::Connection& connection = *relay.stream.reply.lease;
@@ -92,7 +93,8 @@ Task<Step> move_rest(Relay& relay) {
     }
     co_await relay.context.pump.turn();
     const MutableBytes space = relay.unsent.free_space();
-    const MutableBytes into = space.first(std::min({space.size(), limits::stream_piece_bytes, relay.left}));
+    const MutableBytes into =
+        space.first(std::min({space.size(), limits::stream_piece_bytes, relay.left}));
     const IoResult got = connection.try_read_rest(into);
     if (got.would_block()) {
       ReadyWait readable(connection.transport(), Transport::Direction::read);
@@ -135,7 +137,8 @@ std::size_t cut_anywhere(std::span<const std::uint8_t> rest, std::size_t wanted)
   return std::min(rest.size(), wanted);
 }
 
-// Reads what is left of the batch into the spill file, piece by piece: until all is there, or the file takes no more.
+// Reads what is left of the batch into the spill file, piece by piece: until all is there, or the
+// file takes no more.
 Task<Step> spill_rest(Relay& relay) {
   SpillStore& store = *relay.context.shared.spill;
   while (relay.left > 0 && !relay.client_gone) {
@@ -151,7 +154,8 @@ Task<Step> spill_rest(Relay& relay) {
     }
     SpillTicket& parked = relay.unsent.add(*std::move(ticket));
     // One piece in memory at a time.
-    while (parked.memory_bytes() > 0 && !parked.given_up()) co_await relay.context.loop.sleep_for(spill_check);
+    while (parked.memory_bytes() > 0 && !parked.given_up())
+      co_await relay.context.loop.sleep_for(spill_check);
     if (parked.given_up()) co_return Step::passed;
     send_unsent(relay);
   }
@@ -196,7 +200,12 @@ Task<Step> pass_unsent(Relay& relay) {
       if (relay.left == 0) relay.context.shared.metrics.streams_moved.add();
       if (relay.left == 0 || relay.client_gone) co_return Step::passed;
     }
-    if (place.enter(stalled_max(relay))) relay.context.shared.metrics.stalled_clients_closed.add();
+    const TimePoint now = Clock::now();
+    place.enter(now - client_stall);
+    if (relay.context.stalled_clients.close_longest(relay.stream.reply.host, stalled_max(relay),
+                                                    now)) {
+      relay.context.shared.metrics.stalled_clients_closed.add();
+    }
   }
   co_return Step::passed;
 }

@@ -128,6 +128,7 @@ GatewayImpl::GatewayImpl(Loop& loop, Network& network, MemoryBudget& budget,
 // Is this a reply with which nothing is left to be done? It takes the lease along if it streams.
 bool leaves_as_it_is(Reply& reply, Lease& lease) {
   if (reply.streaming()) {  // errors are never this long
+    lease.mark_bulk();
     reply.lease = std::move(lease);
     return true;
   }

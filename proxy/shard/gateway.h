@@ -89,6 +89,8 @@ class Lease {
   Connection& operator*() const noexcept { return *connection_; }
   Connection* operator->() const noexcept { return connection_.get(); }
   void release() noexcept;
+  // Its reply turned out to be a large one: counts as a bulk request's until it ends.
+  void mark_bulk() noexcept;
 
  private:
   Pool* pool_ = nullptr;

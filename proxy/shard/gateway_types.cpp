@@ -60,6 +60,10 @@ Lease& Lease::operator=(Lease&& other) noexcept {
 
 Lease::~Lease() { release(); }
 
+void Lease::mark_bulk() noexcept {
+  if (pool_ != nullptr && connection_ != nullptr) pool_->became_bulk(*connection_);
+}
+
 void Lease::release() noexcept {
   if (connection_) pool_->give_back(std::move(connection_));
   pool_ = nullptr;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "allocator/limits.h"
 #include "proxy/shard/connect.h"
@@ -57,6 +58,10 @@ void Pool::lend(Connection& connection, bool bulk) noexcept {
   if (bulk) ++bulk_in_use_;
 }
 
+void Pool::became_bulk(Connection& connection) noexcept {
+  if (!std::exchange(connection.pool_notes.bulk, true)) ++bulk_in_use_;
+}
+
 Lease Pool::try_acquire(bool bulk) {
   // Nobody overtakes; but a point operation need not wait behind bulk ones.
   if (stopped_ || waiting_ > (bulk ? 0 : waiting_bulk_) || (bulk && !bulk_allowed())) return {};
@@ -74,7 +79,7 @@ Task<Result<Lease>> Pool::acquire(TimePoint deadline, bool bulk) {
     co_return Error(ErrorCode::network_interface_exceeded_time_limit,
                     "too many requests wait for a connection");
   }
-  Request request(settings_.loop, deadline, bulk, next_sequence_++);
+  Request request(settings_.loop, deadline, bulk);
   (bulk ? bulk_requests_ : point_requests_).push_back(request);
   ++waiting_;
   if (bulk) ++waiting_bulk_;
@@ -106,7 +111,8 @@ Pool::Request* Pool::next_request() noexcept {
                    ? nullptr
                    : static_cast<Request*>(&bulk_requests_.front());
   if (point == nullptr || bulk == nullptr) return point != nullptr ? point : bulk;
-  return point->sequence < bulk->sequence ? point : bulk;
+  points_before_bulk_ = points_before_bulk_ < points_in_a_row ? points_before_bulk_ + 1 : 0;
+  return points_before_bulk_ > 0 ? point : bulk;
 }
 
 void Pool::serve() {
@@ -175,7 +181,8 @@ Task<void> Pool::open_one() {
   } else {
     connection = *std::move(connected);
     opening_.push_back(*connection);
-    auto introducing = introduce(*connection, settings_.introduction, settings_.budgets(), deadline);
+    auto introducing =
+        introduce(*connection, settings_.introduction, settings_.budgets(), deadline);
     auto described = co_await introducing;
     connection->unlink();
     if (described.has_error()) failed = described.error();

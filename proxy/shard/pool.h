@@ -2,7 +2,8 @@
 //
 // Requests take the most recently used idle connection, or wait in line while new ones are opened.
 // Bulk requests (getMores, scans) cannot take the last quarter of the maximum, so that point
-// operations always find a connection that no stream holds. Dropping the pool starts a new
+// operations always find a connection that no stream holds; where both wait, points go first, but
+// not more than points_in_a_row. Dropping the pool starts a new
 // generation: connections of an older one are closed as they come back.
 //
 // Belongs to one loop's thread. A Lease points back to its pool: the pool outlives them (quiet()).
@@ -38,6 +39,9 @@ struct PoolCounts {
 std::size_t connections_to_create(const PoolCounts& counts, const PoolLimits& limits) noexcept;
 // How many connections bulk requests may hold together: all but a quarter, at least one.
 std::size_t bulk_connections_max(std::size_t pool_max) noexcept;
+
+// So many point operations overtake a bulk request that waits.
+inline constexpr std::size_t points_in_a_row = 8;
 
 // --- the pool
 
@@ -80,6 +84,7 @@ class Pool {
   // the line is too long.
   Task<Result<Lease>> acquire(TimePoint deadline, bool bulk);
   void give_back(std::unique_ptr<Connection> connection) noexcept;  // by Lease
+  void became_bulk(Connection& connection) noexcept;                // by Lease
 
   // Closes idle connections, and the others when they come back.
   void drop();
@@ -101,10 +106,8 @@ class Pool {
 
  private:
   struct Request : Waiter {
-    Request(Loop& loop, TimePoint deadline, bool is_bulk, std::uint64_t number)
-        : Waiter(loop, deadline), bulk(is_bulk), sequence(number) {}
+    Request(Loop& loop, TimePoint deadline, bool is_bulk) : Waiter(loop, deadline), bulk(is_bulk) {}
     bool bulk;
-    std::uint64_t sequence;
     std::unique_ptr<Connection> connection;
     std::optional<Error> error;
   };
@@ -138,7 +141,7 @@ class Pool {
   std::size_t created_ = 0;
   std::uint64_t returned_ = 0;
   std::uint64_t generation_ = 0;
-  std::uint64_t next_sequence_ = 0;
+  std::size_t points_before_bulk_ = 0;  // overtook the bulk request that waits
   bool stopped_ = false;
 };
 

@@ -21,8 +21,8 @@ SimWorldOptions slow_world() {
 void store_large(SimWorld& world) {
   for (int id = 0; id < documents_stored; ++id) {
     BsonWriter out;
-    out.append("_id", id).append("text",
-                                 std::string(document_text_bytes, static_cast<char>('a' + id % 26)));
+    out.append("_id", id).append(
+        "text", std::string(document_text_bytes, static_cast<char>('a' + id % 26)));
     world.shard(0).store("app.docs", std::move(out).finish());
   }
 }
@@ -80,7 +80,8 @@ TEST_CASE("a client that stops reading while memory is short is not cut in mid-r
   CHECK(world.shared().reply_memory.usage().used_bytes == 0);
   Reservation others = take_all_but(world, 0);
   exec::Shared& shared = world.shared();
-  auto small = shared.work_queue.small()->try_reserve(shared.work_queue.small()->usage().limit_bytes);
+  auto small =
+      shared.work_queue.small()->try_reserve(shared.work_queue.small()->usage().limit_bytes);
   REQUIRE(small);
   std::optional<Reservation> large;
   if (!reserve_is_free) {
@@ -217,10 +218,11 @@ TEST_CASE("a cursor goes on after a reply whose client stalled") {
       REQUIRE(is_ok(reply));
       returned += batch_of(reply).size();
       if (cursor_id(reply) == 0) break;
-      reply = call(world, *stalled.client,
-                   fmt::format(
-                       R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "$db": "app"}})",
-                       cursor_id(reply)));
+      reply =
+          call(world, *stalled.client,
+               fmt::format(
+                   R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "$db": "app"}})",
+                   cursor_id(reply)));
     }
     CHECK(returned == documents_stored);
     stalled.client->close();
@@ -272,7 +274,7 @@ TEST_CASE("where memory has no room for it, the rest of a reply to a stalled cli
 
 TEST_CASE("a file that takes no more leaves a stalled client its shard's connection") {
   FakeDisk disk;
-  disk.room = 4 * limits::mib;
+  disk.room = limits::mib;
   SimWorldOptions options = slow_world();
   options.memory_limit_bytes = 16 * limits::mib;
   options.spill_file = [&disk] { return std::make_unique<FakeFile>(disk); };
@@ -306,7 +308,10 @@ TEST_CASE("without memory for it, stalled clients keep at most half of a shard's
   CHECK(world.shared().metrics.stalled_clients_closed.value() == 0);
   CHECK(world.shared().metrics.streams_moved.value() == 0);
   stalled.push_back(stalled_client(world, find_all));
-  world.run_for(milliseconds(500));
+  world.run_for(seconds(5));
+  CHECK(leased(world) == 4);
+  CHECK(world.shared().metrics.stalled_clients_closed.value() == 0);
+  world.run_for(seconds(6));
   // The one that has stalled longest is closed.
   CHECK(world.shared().metrics.stalled_clients_closed.value() == 1);
   stalled.front().client->holds = false;

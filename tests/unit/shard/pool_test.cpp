@@ -157,6 +157,50 @@ TEST_CASE("bulk requests leave connections for the others") {
   CHECK(bulk[4]->ok());
 }
 
+TEST_CASE("a request that turned out to be bulk leaves connections for the others") {
+  Bench bench({.min = 0, .max = 4, .connecting_max = 4});
+  std::vector<std::shared_ptr<Acquired>> asked;
+  for (int i = 0; i < 3; ++i) asked.push_back(bench.ask());
+  for (auto& each : asked) (*each->result)->mark_bulk();
+  (*asked[0]->result)->mark_bulk();  // once
+  auto bulk = bench.ask(true);
+  CHECK_FALSE(bulk->result);
+  CHECK(bench.ask()->ok());
+  asked[0]->result.reset();
+  bench.loop.poll_until_idle();
+  CHECK(bulk->ok());
+  asked[1]->result.reset();
+  bench.loop.poll_until_idle();
+  CHECK(bench.ask(true)->ok());
+}
+
+TEST_CASE("points go before bulk requests that wait, which have their turn") {
+  Bench bench({.min = 0, .max = 2, .connecting_max = 2});
+  auto first = bench.ask();
+  auto second = bench.ask();
+  auto bulk = bench.ask(true);
+  std::vector<std::shared_ptr<Acquired>> points;
+  for (std::size_t i = 0; i < shard::points_in_a_row + 2; ++i) points.push_back(bench.ask());
+  first->result.reset();
+  std::size_t served = 0;
+  for (;; ++served) {
+    bench.loop.poll_until_idle();
+    if (bulk->result) break;
+    REQUIRE(served < points.size());
+    REQUIRE(points[served]->ok());
+    points[served]->result.reset();
+  }
+  CHECK(served == shard::points_in_a_row);
+  CHECK(bulk->ok());
+  bulk->result.reset();
+  second->result.reset();
+  for (std::size_t i = served; i < points.size(); ++i) {
+    bench.loop.poll_until_idle();
+    CHECK(points[i]->ok());
+    points[i]->result.reset();
+  }
+}
+
 TEST_CASE("idle connections are trimmed to the minimum, and the minimum is kept") {
   Bench bench({.min = 2, .max = 10, .connecting_max = 10});
   bench.pool->tick(Clock::now(), false);
