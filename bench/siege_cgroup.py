@@ -22,8 +22,8 @@ def own_group(version):
 class MemoryCgroup:
     """Version 1 counts socket memory apart from the rest, version 2 within it."""
 
-    def __init__(self, limit_bytes):
-        self.folder = None
+    def __init__(self, limit_bytes, name="spillway-siege"):
+        self.folder, self.name = None, name
         problems = []
         for version, root in ((1, ROOTS[0]), (2, ROOTS[1])):
             for parent in (root / own_group(version), root):
@@ -36,7 +36,7 @@ class MemoryCgroup:
         raise NoCgroup("; ".join(problems))
 
     def make(self, version, parent, limit_bytes):
-        folder = parent / f"spillway-siege-{os.getpid()}"
+        folder = parent / f"{self.name}-{os.getpid()}"
         folder.mkdir()
         self.folder, self.version = folder, version
         if version == 1:
