@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <ctime>
 
@@ -75,6 +76,7 @@ struct LoadClient::Client {
   bool queued = false;  // in readable_scans_
   bool hung_up = false;  // its peer has ended the connection; bytes may be there still
   Nanoseconds due = 0;
+  Nanoseconds scan_due = 0;  // of the scan that the operation belongs to
   std::int64_t wanted = 0;  // the number asked for; documents sent by an insert
   std::int64_t cursor_id = 0;
   int errors_in_a_row = 0;
@@ -90,7 +92,11 @@ LoadClient::LoadClient(const LoadOptions& options)
       point_shape_(*parse_shape(options.point_collection)),
       scan_shape_(*parse_shape(options.scan_collection)),
       events_(256),
+      progress_(options.live),
       random_(options.seed) {
+  if (options_.scenario == Scenario::storm && options_.hold_s <= 0) {
+    options_.hold_s = options_.warmup_s + options_.duration_s + 1;
+  }
   if (options_.scenario == Scenario::fill) {
     options_.insert_collection = options_.scan_collection;
     options_.insert_doc_bytes = scan_shape_.doc_bytes;
@@ -106,7 +112,7 @@ LoadClient::LoadClient(const LoadOptions& options)
   images.seed = options.seed;
   insert_images_ = std::make_unique<DocumentImages>(images);
   const bool mixed = options.scenario == Scenario::mixed;
-  const bool scans = options.scenario == Scenario::scan || options.scenario == Scenario::sorted;
+  const bool scans = options.scans_only();
   const bool points = mixed || options.scenario == Scenario::point;
   const auto add = [&](Role role, int count) {
     for (int at = 0; at < count; ++at) {
@@ -312,6 +318,7 @@ void LoadClient::start_operation(Client& client, Nanoseconds due) {
     case Role::point:
       return send_point(client);
     case Role::scan:
+      if (client.cursor_id == 0) client.scan_due = due;
       return send_scan(client);
     case Role::insert:
       return send_insert(client);
@@ -400,7 +407,7 @@ void LoadClient::on_reply(Client& client, LoadReport& report) {
   if (!client.greeted) {
     client.greeted = true;
     if (summary.ok != 1) note_error(kind, summary);
-    if (client.role == Role::scan) {
+    if (client.role == Role::scan && !options_.open_scans()) {
       schedule(client.errors_in_a_row > 0 ? next_batch_at(client, false) : 0, client);
     } else {
       idle_.push_back(&client);
@@ -483,6 +490,11 @@ void LoadClient::finish_operation(Client& client, OperationReport& kind, bool go
   if (measured) {
     const auto latency = static_cast<std::uint64_t>(std::max<Nanoseconds>(0, now_ - client.due));
     kind.latency_ns.record(latency);
+    if (options_.progress) kind.recent_ns.record(latency);
+    if (client.role == Role::scan && good && client.cursor_id == 0) {
+      kind.whole_scan_ns.record(
+          static_cast<std::uint64_t>(std::max<Nanoseconds>(0, now_ - client.scan_due)));
+    }
     if (client.role == Role::point && options_.series_s > 0) {
       const auto stretch = static_cast<std::size_t>(
           std::max<Nanoseconds>(0, client.due - window_start_) / to_ns(options_.series_s));
@@ -495,6 +507,11 @@ void LoadClient::finish_operation(Client& client, OperationReport& kind, bool go
     return;
   }
   if (options_.scans_each > 0 && client.scans_done >= options_.scans_each) return;
+  // The next scan of an open loop comes when one is due; a refused one was one.
+  if (options_.open_scans() && client.cursor_id == 0) {
+    idle_.push_back(&client);
+    return;
+  }
   const Nanoseconds at = next_batch_at(client, good);
   if (at <= now_ && takes_operations()) {
     start_operation(client, now_);
@@ -513,10 +530,18 @@ void LoadClient::sample_memory(LoadReport& report) {
   }
 }
 
+void LoadClient::show_progress(LoadReport& report) {
+  if (!options_.progress || phase_ != Phase::window || now_ < next_progress_) return;
+  next_progress_ = now_ + second_ns;
+  const auto text = progress_.tick(report, static_cast<double>(now_ - window_start_) / 1e9);
+  std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
 void LoadClient::start_window(LoadReport& report) {
   phase_ = Phase::window;
   window_start_ = now_;
   phase_end_ = now_ + to_ns(options_.duration_s);
+  next_progress_ = now_ + second_ns;
   own_cpu_start_ = own_cpu_s();
   if (options_.peer_pid) {
     const auto sample = sample_peer(*options_.peer_pid);
@@ -585,6 +610,7 @@ void LoadClient::advance_phase(LoadReport& report) {
 
 LoadClient::Nanoseconds LoadClient::next_wakeup() const {
   Nanoseconds at = std::min(next_sample_, phase_end_);
+  if (options_.progress && phase_ == Phase::window) at = std::min(at, next_progress_);
   if (takes_operations()) {
     if (!paced_.empty()) at = std::min(at, paced_.front().first);
     if (!options_.closed() && !idle_.empty()) {
@@ -636,6 +662,7 @@ void LoadClient::turn(LoadReport& report) {
   });
   for (const auto& [at, client] : due) reconnect(*client);
   if (now_ >= next_sample_) sample_memory(report);
+  show_progress(report);
   advance_phase(report);
   dispatch();
 }

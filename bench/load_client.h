@@ -20,6 +20,7 @@
 
 #include "bench/load_checks.h"
 #include "bench/load_options.h"
+#include "bench/load_progress.h"
 #include "bench/load_report.h"
 #include "bench/reply_reader.h"
 
@@ -54,6 +55,7 @@ class LoadClient {
   void start_window(LoadReport& report);
   void end_window(LoadReport& report);
   void sample_memory(LoadReport& report);
+  void show_progress(LoadReport& report);
 
   void dispatch();
   void start_operation(Client& client, Nanoseconds due);
@@ -99,6 +101,8 @@ class LoadClient {
   Nanoseconds window_end_ = 0;
   Nanoseconds phase_end_ = 0;
   Nanoseconds next_sample_ = 0;
+  Nanoseconds next_progress_ = 0;
+  Progress progress_;
   std::uint64_t next_operation_ = 0;
   std::uint64_t scan_bytes_ = 0;
   std::int64_t next_insert_ = 0;

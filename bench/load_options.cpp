@@ -30,18 +30,11 @@ constexpr double series_max = 10'000;  // a histogram each
 
 // A complaint about options that do not go together, or nothing.
 std::string mistake_in(const LoadOptions& options, bool closed_given) {
-  const bool needs_pace = options.scenario == Scenario::point ||
-                          options.scenario == Scenario::mixed ||
-                          options.scenario == Scenario::insert;
-  if (needs_pace && options.rate <= 0 && !closed_given) {
-    return "say --rate OPS_PER_SECOND (open loop) or --closed";
-  }
   if (options.rate > 0 && closed_given) return "--rate and --closed exclude each other";
   if (!parse_shape(options.point_collection) || !parse_shape(options.scan_collection)) {
     return "a collection's name must be its shape, such as point_200 or docs_1024x300000";
   }
-  const bool scans = options.scenario == Scenario::scan || options.scenario == Scenario::sorted ||
-                     options.scenario == Scenario::mixed;
+  const bool scans = options.scans_only() || options.scenario == Scenario::mixed;
   if (scans && parse_shape(options.scan_collection)->count > (std::int64_t{1} << 30)) {
     return "a scan of more than 2^30 documents cannot be checked";
   }
@@ -55,6 +48,21 @@ std::string mistake_in(const LoadOptions& options, bool closed_given) {
   return {};
 }
 
+constexpr double points_per_s = 1000, inserts_per_s = 100;
+constexpr int storm_cursors = 250;
+
+// What is not said: points and inserts are open loops, a storm is one of many large cursors.
+void fill_in(const CLI::App& app, LoadOptions& options, bool closed) {
+  const bool points = options.scenario == Scenario::point || options.scenario == Scenario::mixed;
+  const bool inserts = options.scenario == Scenario::insert;
+  if (!closed && app.count("--rate") == 0 && (points || inserts)) {
+    options.rate = points ? points_per_s : inserts_per_s;
+  }
+  if (options.scenario != Scenario::storm) return;
+  if (app.count("--connections") == 0) options.connections = storm_cursors;
+  if (app.count("--scan-collection") == 0) options.scan_collection = "docs_168000x270";
+}
+
 }  // namespace
 
 std::optional<LoadOptions> parse_load_options(int argc, char** argv, int& exit_code) {
@@ -64,12 +72,13 @@ std::optional<LoadOptions> parse_load_options(int argc, char** argv, int& exit_c
   pid_t peer_pid = 0;
   const std::map<std::string, Scenario> scenarios{
       {"point", Scenario::point}, {"scan", Scenario::scan},     {"sorted", Scenario::sorted},
-      {"mixed", Scenario::mixed}, {"insert", Scenario::insert}, {"fill", Scenario::fill}};
+      {"mixed", Scenario::mixed}, {"insert", Scenario::insert}, {"fill", Scenario::fill},
+      {"storm", Scenario::storm}};
   const std::map<std::string, CheckDepth> depths{
       {"none", CheckDepth::none}, {"numbers", CheckDepth::numbers}, {"full", CheckDepth::full}};
   CLI::App app("A load generator for MongoDB endpoints that checks every document.");
   app.add_option("endpoint", endpoint, "mongodb://HOST:PORT/ or HOST:PORT")->capture_default_str();
-  app.add_option("--scenario", options.scenario, "point, scan, sorted, mixed, insert or fill")
+  app.add_option("--scenario", options.scenario, "point, scan, sorted, mixed, storm, insert or fill")
       ->transform(CLI::CheckedTransformer(scenarios));
   app.add_option("--connections", options.connections, "for points, inserts; scans but in mixed")
       ->check(CLI::Range(1, 20'000))
@@ -84,8 +93,9 @@ std::optional<LoadOptions> parse_load_options(int argc, char** argv, int& exit_c
       ->check(CLI::Range(0.0, 3'600.0))
       ->capture_default_str();
   app.add_option("--rate", options.rate,
-                 "open loop: operations per second, latency counted from "
-                 "the moment at which each was due");
+                 "open loop: operations per second, latency counted from the moment at which each "
+                 "was due; of scan, sorted and storm, scans begun. Default: 1,000 points, 100 "
+                 "inserts; scans follow one another");
   app.add_flag("--closed", closed, "closed loop: the next operation follows the last one's answer");
   app.add_option("--scan-mb-per-s", options.scan_mb_per_s, "pace of all scans together");
   app.add_option(
@@ -117,6 +127,14 @@ std::optional<LoadOptions> parse_load_options(int argc, char** argv, int& exit_c
   app.add_flag("--sessions", options.sessions, "send an lsid with each command");
   app.add_option("--seed", options.seed)->capture_default_str();
   app.add_flag("--json", options.json, "one JSON object instead of text");
+  app.add_flag("--progress", options.progress,
+               "a line a second on standard error; the default on a terminal, there as a live "
+               "table of percentiles");
+  app.add_flag("!--no-account", options.account,
+               "leave out what the proxy says of its memory before, at most and after");
+  app.add_option("--hdr", options.hdr,
+                 "prefix of files PREFIX-point.hgrm and so on: percentile distributions as "
+                 "HdrHistogram prints them, in ms");
   app.add_option("--peer-pid", peer_pid, "process whose CPU and RSS are measured meanwhile");
   try {
     app.parse(argc, argv);
@@ -124,6 +142,7 @@ std::optional<LoadOptions> parse_load_options(int argc, char** argv, int& exit_c
     exit_code = app.exit(parse_error) == 0 ? 0 : 2;
     return std::nullopt;
   }
+  fill_in(app, options, closed);
   std::string mistake = mistake_in(options, closed);
   if (!parse_endpoint(endpoint, options)) mistake = "not an endpoint: " + endpoint;
   if (!mistake.empty()) {

@@ -17,6 +17,7 @@ enum class Scenario {
   sorted,  // the same, sorted by _id
   mixed,   // point on `connections`, scans on `scan_connections`
   insert,  // inserts of insert_batch documents
+  storm,   // scans that stay open after their first batch, to the end of the run
   fill,    // inserts a whole collection once, then ends: data for real servers
 };
 
@@ -28,7 +29,9 @@ struct LoadOptions {
   int scan_connections = 30;
   double duration_s = 10;
   double warmup_s = 1;
-  double rate = 0;           // operations per second, all connections together; 0: closed loop
+  // Operations per second, all connections together (of scan, sorted and storm: scans begun); 0:
+  // closed loop.
+  double rate = 0;
   double scan_mb_per_s = 0;  // pace of all scans together; 0: unpaced
   std::string db = "bench";
   std::string point_collection = "point_200";
@@ -46,9 +49,19 @@ struct LoadOptions {
   bool sessions = false;    // send an lsid, as drivers do
   std::uint64_t seed = 1;
   bool json = false;
+  bool progress = false;  // a line a second on stderr
+  bool live = false;      // on a terminal: drawn over itself
+  bool account = true;    // of a Spillway's memory, with the text report
+  std::string hdr;        // prefix of files for latencies; empty: none
   std::optional<pid_t> peer_pid;  // whose CPU and RSS are measured over the same window
 
   bool closed() const noexcept { return rate <= 0; }
+  // Scans are begun by the clock, not by the end of others.
+  bool open_scans() const noexcept { return rate > 0 && scans_only(); }
+  bool scans_only() const noexcept {
+    return scenario == Scenario::scan || scenario == Scenario::sorted ||
+           scenario == Scenario::storm;
+  }
   bool sorted() const noexcept { return scenario == Scenario::sorted || sort_scans; }
 };
 

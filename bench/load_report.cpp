@@ -58,6 +58,11 @@ void print_kind(std::string& out, const char* name, const OperationReport& kind,
   print(out, "        errors %" PRIu64 ", cut %" PRIu64 ", unanswered %" PRIu64, kind.errors,
         kind.broken, kind.unanswered);
   if (kind.scans > 0) print(out, ", scans completed %" PRIu64, kind.scans);
+  if (kind.whole_scan_ns.count() > 0) {
+    print(out, " (whole ms: p50 %.1f  p99 %.1f)",
+          static_cast<double>(kind.whole_scan_ns.percentile(50)) / 1e6,
+          static_cast<double>(kind.whole_scan_ns.percentile(99)) / 1e6);
+  }
   out += "\n";
   for (const auto& [text, count] : kind.error_texts) {
     out += "        " + std::to_string(count) + " x " + text + "\n";

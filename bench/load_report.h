@@ -23,6 +23,8 @@ struct OperationReport {
   std::uint64_t unanswered = 0;      // still waiting when the run was given up
   CheckCounts checks;                // over the whole run
   Histogram latency_ns;              // within the window
+  Histogram recent_ns;               // the same since the last line of progress
+  Histogram whole_scan_ns;           // scans that came to their end, from the moment of their due
   std::vector<Histogram> series_ns;  // the same by when each was due, for --series: points only
   std::map<std::string, std::uint64_t> error_texts;
   std::map<std::string, std::uint64_t> error_codes;  // "462 [labels]", answers only

@@ -1,13 +1,17 @@
 #include <unistd.h>
 #include <catch2/catch.hpp>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "bench/canned.h"
+#include "bench/load_account.h"
 #include "bench/load_checks.h"
 #include "bench/load_client.h"
+#include "bench/load_hdr.h"
 #include "bench/load_peer.h"
+#include "bench/load_progress.h"
 #include "bench/load_report.h"
 
 using namespace spillway::bench;
@@ -101,7 +105,7 @@ TEST_CASE("a document with any byte changed is noticed, wherever it stands among
 TEST_CASE("every scenario runs clean against a canned shard and leaves no cursor", "[load]") {
   const auto shard = start_shard();
   for (const auto scenario : {Scenario::point, Scenario::scan, Scenario::sorted, Scenario::mixed,
-                              Scenario::insert, Scenario::fill}) {
+                              Scenario::storm, Scenario::insert, Scenario::fill}) {
     LoadOptions options;
     options.scenario = scenario;
     options.connections = 3;
@@ -115,6 +119,10 @@ TEST_CASE("every scenario runs clean against a canned shard and leaves no cursor
     REQUIRE(report->peer_rss_bytes_max > 0);
     if (scenario == Scenario::scan) REQUIRE(report->scan.scans > 0);
     if (scenario == Scenario::mixed) REQUIRE(report->point.operations > 0);
+    if (scenario == Scenario::storm) {
+      REQUIRE(report->scan.scans == 0);
+      REQUIRE(report->scan.checks.documents == 3 * 101);  // a first batch each
+    }
     if (scenario == Scenario::fill) REQUIRE(report->insert.latency_ns.count() == 3);
     REQUIRE(shard->open_cursors() == 0);
   }
@@ -134,6 +142,109 @@ TEST_CASE("an open loop keeps its rate, and says what it could not send", "[load
   const auto late = run_against(*shard, options);
   REQUIRE(late->not_sent > 1'000'000);
   REQUIRE(late->point.latency_ns.percentile(50) > 1'000'000);
+}
+
+TEST_CASE("scans of an open loop begin when they are due, and their whole time is told",
+          "[load][.timed]") {
+  const auto shard = start_shard();
+  LoadOptions options;
+  options.scenario = Scenario::scan;
+  options.scan_collection = "docs_500x500";
+  options.connections = 4;
+  options.rate = 100;
+  const auto report = run_against(*shard, options);
+  REQUIRE(report->clean());
+  REQUIRE(report->scan.scans >= 12);
+  REQUIRE(report->scan.scans <= 26);
+  REQUIRE(report->scan.whole_scan_ns.count() >= 10);
+  REQUIRE(report->scan.whole_scan_ns.count() <= report->scan.scans);
+}
+
+TEST_CASE("a percentile distribution ascends to the greatest value and ends with its summary",
+          "[load]") {
+  Histogram latency_ns;
+  for (std::uint64_t at = 1; at <= 1000; ++at) latency_ns.record(at * 1'000'000);
+  std::istringstream text(percentile_distribution(latency_ns));
+  std::string line;
+  std::getline(text, line);
+  REQUIRE(line == "       Value     Percentile TotalCount 1/(1-Percentile)");
+  double value = 0, share = -1, last_value = 0, half_value = 0;
+  std::uint64_t count = 0, lines = 0;
+  while (std::getline(text, line) && (line.empty() || line[0] != '#')) {
+    if (line.empty()) continue;
+    std::istringstream fields(line);
+    double next_value = 0, next_share = 0;
+    REQUIRE(fields >> next_value >> next_share >> count);
+    REQUIRE(next_value >= value);
+    REQUIRE(next_share > share);
+    if (next_share == 0.5) half_value = next_value;
+    value = last_value = next_value;
+    share = next_share;
+    ++lines;
+  }
+  REQUIRE(lines > 20);
+  REQUIRE(share == 1.0);
+  REQUIRE(count == 1000);
+  REQUIRE(last_value == Approx(1000));
+  REQUIRE(half_value == Approx(500).epsilon(0.01));
+  REQUIRE(line.starts_with("#[Mean    =      500.500, StdDeviation"));
+  REQUIRE(percentile_distribution(Histogram{}).find("Total count    =            0") !=
+          std::string::npos);
+}
+
+TEST_CASE("progress tells of what is new, and of all", "[load]") {
+  LoadReport* const bare = new LoadReport;
+  const std::unique_ptr<LoadReport> report(bare);
+  const auto record = [&](std::uint64_t ms) {
+    report->point.latency_ns.record(ms * 1'000'000);
+    report->point.recent_ns.record(ms * 1'000'000);
+  };
+  for (int at = 0; at < 50; ++at) record(1);
+  Progress lines(false);
+  REQUIRE(lines.tick(*report, 0.5).find("point 100/s") != std::string::npos);
+  REQUIRE(report->point.recent_ns.count() == 0);
+  record(9);
+  const std::string second = lines.tick(*report, 1.5);
+  REQUIRE(second.find("point 1/s") != std::string::npos);
+  REQUIRE(second.find("scan") == std::string::npos);
+  REQUIRE(second.find("9.0") != std::string::npos);
+  Progress table(true);
+  REQUIRE(table.tick(*report, 2).find("so far         51") != std::string::npos);
+  REQUIRE(table.tick(*report, 3).starts_with("\033[3A"));  // over the three lines of the first
+}
+
+TEST_CASE("only a Spillway's serverStatus has an account", "[load]") {
+  REQUIRE_FALSE(figures_of(DocWriter().add_double("ok", 1).take()));
+  REQUIRE_FALSE(figures_of("\x01"));
+  const std::string status = DocWriter()
+                                 .open_document("memory")
+                                 .add_int64("residentBytes", 50)
+                                 .open_document("budgets")
+                                 .open_document("process")
+                                 .add_int64("usedBytes", 7)
+                                 .close()
+                                 .close()
+                                 .open_document("heaps")
+                                 .open_document("jemalloc")
+                                 .add_int64("keptBytes", 3)
+                                 .close()
+                                 .open_document("system")
+                                 .add_int64("keptBytes", 4)
+                                 .close()
+                                 .close()
+                                 .close()
+                                 .take();
+  auto figures = figures_of(status);
+  REQUIRE(figures);
+  REQUIRE((*figures)["1 resident"] == 50);
+  REQUIRE((*figures)["2 used"] == 7);
+  REQUIRE((*figures)["3 kept"] == 7);
+  const auto shard = start_shard();
+  LoadOptions options;
+  options.port = shard->port();
+  ProxyAccount account(options);
+  REQUIRE_FALSE(account.known());
+  REQUIRE(account.finish().find("not a Spillway") != std::string::npos);
 }
 
 TEST_CASE("a series tells when points were slow, and adds up to the whole", "[load]") {

@@ -121,7 +121,8 @@ class Churn {
  private:
   // How many of `all` are awake: a day of the load goes from a fifth to all and back.
   int awake(int all, std::int64_t tick) const {
-    const double day = static_cast<double>(tick) * options_.waves / static_cast<double>(options_.ticks);
+    const double day =
+        static_cast<double>(tick) * options_.waves / static_cast<double>(options_.ticks);
     const double share = 0.6 - 0.4 * std::cos(2 * std::numbers::pi * day);
     return std::max(1, static_cast<int>(std::lround(share * all)));
   }
@@ -154,10 +155,11 @@ class Churn {
     const auto between = [&](std::size_t least, std::size_t most) {
       return least + next_random(random) % (most - least + 1);
     };
-    session.add(16 * kib);                                             // network buffer
-    for (auto left = between(20, 80); left > 0; --left) session.add(between(48, 1200));  // parsed query
-    if (one_in(3)) session.add(256 * kib);                             // sort buffer
-    if (one_in(4)) {  // a result that grows by doubling
+    session.add(16 * kib);  // network buffer
+    for (auto left = between(20, 80); left > 0; --left)
+      session.add(between(48, 1200));       // parsed query
+    if (one_in(3)) session.add(256 * kib);  // sort buffer
+    if (one_in(4)) {                        // a result that grows by doubling
       std::size_t size = 16 * kib;
       session.add(size);
       for (auto steps = between(1, 7); steps > 0; --steps) {

@@ -1,5 +1,5 @@
-// Memory as a busy MySQL server uses it, scaled down: a buffer pool that stays, sessions that come and
-// go with the load, queries that take small pieces, sort buffers, growing results and temporary
+// Memory as a busy MySQL server uses it, scaled down: a buffer pool that stays, sessions that come
+// and go with the load, queries that take small pieces, sort buffers, growing results and temporary
 // tables, and a table cache whose small pieces outlive queries and are freed by other threads. What
 // is asked for depends on the seed alone, so that every heap gets the same.
 #pragma once
@@ -36,7 +36,7 @@ struct ChurnOptions {
   int queries_per_tick = 8;  // of each thread, when all sessions are awake
   int table_cache = 4000;    // entries
   std::int64_t ticks = 4000;
-  int waves = 4;             // of load: between a fifth and all of the sessions are awake
+  int waves = 4;                   // of load: between a fifth and all of the sessions are awake
   std::int64_t quiet_ticks = 200;  // at the end, with nothing left but the pool and the cache
   std::uint64_t seed = 1;
 };

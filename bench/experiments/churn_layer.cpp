@@ -20,8 +20,8 @@ class Layer final : public spillway::bench::MemorySource {
   explicit Layer(spillway::AllocatorChoice choice) {
     spillway::MemoryLayerSettings settings;
     settings.choice = choice;
-    const auto problem =
-        layer_.start(settings, [](const auto&) {}, nullptr);
+    const auto problem = layer_.start(
+        settings, [](const auto&) {}, nullptr);
     if (problem) {
       std::fprintf(stderr, "churn_layer: %s\n", problem->c_str());
       std::exit(2);
@@ -68,8 +68,7 @@ class Layer final : public spillway::bench::MemorySource {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto choice =
-      argc > 1 ? spillway::find_allocator_choice(argv[1]) : std::nullopt;
+  const auto choice = argc > 1 ? spillway::find_allocator_choice(argv[1]) : std::nullopt;
   if (!choice) {
     std::fprintf(stderr, "usage: churn_layer auto|jemalloc|tcmalloc|system [--ticks N ...]\n");
     return 2;

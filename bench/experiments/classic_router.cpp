@@ -1,10 +1,12 @@
 // classic_router: a model of how a classic router uses memory, without sockets. A thread for each
 // scan; for each shard a queue of documents, each of which holds on to the whole reply that it came
-// in, up to 16 MiB; when a queue is empty, the next reply is fetched whole; a client's batch is built
-// in a buffer that doubles. Nothing is bounded, and nothing but malloc decides what goes back.
+// in, up to 16 MiB; when a queue is empty, the next reply is fetched whole; a client's batch is
+// built in a buffer that doubles. Nothing is bounded, and nothing but malloc decides what goes
+// back.
 //
-//   classic_router --scans 20 --kill-s 3 --timeout-s 12 --end-s 18    prints ms,rss_bytes,get_mores,failed,phase
-//   classic_router --queries full|small --scans N --end-s 1            the peak: rss_bytes,get_mores
+//   classic_router --scans 20 --kill-s 3 --timeout-s 12 --end-s 18    prints
+//   ms,rss_bytes,get_mores,failed,phase classic_router --queries full|small --scans N --end-s 1 the
+//   peak: rss_bytes,get_mores
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -38,9 +40,9 @@ struct Options {
   double kill_s = 3;
   double timeout_s = 12;  // idle cursors end so long after the kill
   double end_s = 18;
-  bool sweep = false;       // print the peak alone
-  bool small = false;       // queries of 20 documents instead of scans
-  bool mixed = false;       // replies of 100 KB to 4 MiB instead of 16 MiB
+  bool sweep = false;  // print the peak alone
+  bool small = false;  // queries of 20 documents instead of scans
+  bool mixed = false;  // replies of 100 KB to 4 MiB instead of 16 MiB
 };
 
 std::size_t rss_bytes() {
@@ -186,7 +188,8 @@ class Router {
  private:
   void sample_until(double seconds, const char* phase) {
     do {
-      const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start_);
+      const auto since =
+          std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start_);
       std::printf("%lld,%zu,%llu,%llu,%s\n", static_cast<long long>(since.count()), rss_bytes(),
                   static_cast<unsigned long long>(counters_.get_mores.load()),
                   static_cast<unsigned long long>(counters_.failed.load()), phase);

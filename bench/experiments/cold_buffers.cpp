@@ -1,6 +1,6 @@
-// cold_buffers: what it costs to page idle buffers out (MADV_PAGEOUT) beside a working set that stays:
-// operations a second on the working set before, meanwhile and after, resident bytes, and the time to
-// touch the buffers again. Needs swap; the caller sees to that. Prints one JSON object.
+// cold_buffers: what it costs to page idle buffers out (MADV_PAGEOUT) beside a working set that
+// stays: operations a second on the working set before, meanwhile and after, resident bytes, and
+// the time to touch the buffers again. Needs swap; the caller sees to that. Prints one JSON object.
 //
 //   cold_buffers COLD_MIB HOT_MIB SECONDS
 #include <sys/mman.h>
@@ -39,8 +39,7 @@ std::uint64_t next_random(std::uint64_t& state) {
 }
 
 char* map_random(std::size_t bytes, std::uint64_t& random) {
-  void* mapped =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) std::exit(2);
   auto* data = static_cast<char*>(mapped);
   for (std::size_t at = 0; at < bytes; at += sizeof random) {

@@ -3,11 +3,12 @@
 // mapping and from the page cache before, so that it comes from the disk, and is counted (majflt).
 //
 //   held     a write holds the table's lock while its page comes from the disk
-//   yielded  a write that finds its page missing gives the lock up, has the page come, and tries again
-//   apart    a write has its page come before it takes any lock, and then locks its stripe alone
+//   yielded  a write that finds its page missing gives the lock up, has the page come, and tries
+//   again apart    a write has its page come before it takes any lock, and then locks its stripe
+//   alone
 //
-// --make PATH --table-mib N writes the file; otherwise one run, and one JSON object. Run it in a memory
-// cgroup smaller than the table (bench/faults does).
+// --make PATH --table-mib N writes the file; otherwise one run, and one JSON object. Run it in a
+// memory cgroup smaller than the table (bench/faults does).
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -167,7 +168,8 @@ class Run {
     }
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     Count all_reads, all_writes;
-    for (const auto& [from, to] : {std::pair{&reads, &all_reads}, std::pair{&writes, &all_writes}}) {
+    for (const auto& [from, to] :
+         {std::pair{&reads, &all_reads}, std::pair{&writes, &all_writes}}) {
       for (const Count& count : *from) {
         to->operations += count.operations;
         to->major_faults += count.major_faults;
@@ -175,7 +177,8 @@ class Run {
       }
     }
     std::printf(
-        "{\"seconds\": %.4f, \"reads_per_s\": %.1f, \"writes_per_s\": %.2f, \"write_majflt\": %llu, "
+        "{\"seconds\": %.4f, \"reads_per_s\": %.1f, \"writes_per_s\": %.2f, \"write_majflt\": "
+        "%llu, "
         "\"read_majflt\": %llu, \"writes\": %llu, \"write_us\": %.1f, \"checksum\": %llu}\n",
         seconds, static_cast<double>(all_reads.operations) / seconds,
         static_cast<double>(all_writes.operations) / seconds,
@@ -225,8 +228,9 @@ class Run {
     // Each page is written once in a run: a written one could not be dropped again at once.
     const std::size_t pages = options_.faulting ? table_.cold_pages() : table_.hot_pages();
     for (std::size_t k = 0; !stop_; ++k) {
-      const auto due = start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
-                                   offset_s + interval_s * static_cast<double>(k)));
+      const auto due =
+          start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
+                      offset_s + interval_s * static_cast<double>(k)));
       while (Clock::now() < due && !stop_) {
         std::this_thread::sleep_until(std::min(due, Clock::now() + std::chrono::milliseconds(20)));
       }

@@ -216,7 +216,7 @@ TEST_CASE("the_reference_in_conf_readme_is_print_config") {
 }
 
 TEST_CASE("the_example_files_load_without_warnings") {
-  for (const char* path : {"conf/spillway.yaml", "conf/sidecar.yaml"}) {
+  for (const char* path : {"conf/spillway.yaml", "conf/sidecar.yaml", "conf/loadtest.yaml"}) {
     CAPTURE(path);
     const LoadResult result = load_config_file(path, {});
     CAPTURE(result.errors, result.warnings);
