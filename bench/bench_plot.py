@@ -7,7 +7,8 @@ import shutil
 import subprocess
 import textwrap
 
-WIDTH, PANEL_HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 900, 190, 56, 150, 30, 34
+PLOT_WIDTH, PANEL_HEIGHT, LEFT, RIGHT_LEAST, TOP, BOTTOM = 700, 190, 56, 150, 30, 34
+LETTER = 5.6  # width of one in a legend
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#999999", "#56b4e9", "#e69f00", "#6a3d9a",
           "#000000", "#b15928")
 CAPTION_LINE, CAPTION_COLUMNS = 15, 140
@@ -68,7 +69,7 @@ def draw(panel, top, x_title, y_title, colors):
     points = [p for series in panel.lines.values() for p in series] or [(0, 0)]
     x0, x1 = min(p[0] for p in points), max(max(p[0] for p in points), 1e-9)
     grid, share = y_axis(panel, points)
-    left, right, up, down = LEFT, WIDTH - RIGHT, top + TOP, top + PANEL_HEIGHT - BOTTOM
+    left, right, up, down = LEFT, PLOT_WIDTH - 6, top + TOP, top + PANEL_HEIGHT - BOTTOM
 
     def at(x, y):
         return left + (x - x0) / max(x1 - x0, 1e-9) * (right - left), down - share(y) * (down - up)
@@ -106,9 +107,10 @@ def write_svg(path, panels, x_title="s", y_title="MiB", caption=""):
     height = bottom + CAPTION_LINE * len(below)
     names = dict.fromkeys(name for panel in panels for name in panel.lines)
     colors = {name: COLORS[number % len(COLORS)] for number, name in enumerate(names)}
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
-           f'viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">',
-           f'<rect width="{WIDTH}" height="{height}" fill="white"/>']
+    width = PLOT_WIDTH + max([RIGHT_LEAST, *(40 + LETTER * len(name) for name in names)])
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" '
+           f'viewBox="0 0 {width:.0f} {height}" font-family="sans-serif">',
+           f'<rect width="{width:.0f}" height="{height}" fill="white"/>']
     for number, panel in enumerate(panels):
         out += draw(panel, number * PANEL_HEIGHT, x_title, y_title, colors)
     out += [text(LEFT, bottom + CAPTION_LINE * number + 6, words, 11, color="#555")
