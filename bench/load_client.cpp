@@ -94,8 +94,9 @@ LoadClient::LoadClient(const LoadOptions& options)
       events_(256),
       progress_(options.live),
       random_(options.seed) {
-  if (options_.scenario == Scenario::storm && options_.hold_s <= 0) {
-    options_.hold_s = options_.warmup_s + options_.duration_s + 1;
+  if (options_.scenario == Scenario::storm) {
+    options_.warmup_s = 0;  // its first moments are what it is about
+    if (options_.hold_s <= 0) options_.hold_s = options_.duration_s + 1;
   }
   if (options_.scenario == Scenario::fill) {
     options_.insert_collection = options_.scan_collection;
