@@ -39,7 +39,7 @@ std::size_t BatchBuilder::room_for(std::size_t document_bytes) noexcept {
 bool BatchBuilder::fits(std::size_t document_bytes) const noexcept {
   return count_ == 0 || document_bytes_ + document_bytes +
                                 (count_ + 1) * limits::batch_document_overhead_bytes <=
-                            limits::document_bytes_max;
+                            bytes_max_;
 }
 
 Result<void> BatchBuilder::append(DocView document) {

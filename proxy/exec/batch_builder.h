@@ -18,9 +18,10 @@ namespace spillway::exec {
 // of several shards become one batch; a batch of one source is never copied.
 class BatchBuilder {
  public:
-  explicit BatchBuilder(MemoryBudget& budget) : budget_(budget) {}
+  explicit BatchBuilder(MemoryBudget& budget, std::size_t bytes_max = limits::document_bytes_max)
+      : budget_(budget), bytes_max_(bytes_max) {}
 
-  // May this document still join, by MongoDB's cap of 16 MiB on a batch? The first one always may.
+  // May this document still join, by MongoDB's cap of 16 MiB on a batch, or a lower one? The first one always may.
   bool fits(std::size_t document_bytes) const noexcept;
   // The error of memory_refused() (base/memory_wait.h) when the budget refuses; nothing has changed then, and it may
   // be tried again, best after add_room().
@@ -37,6 +38,7 @@ class BatchBuilder {
 
  private:
   MemoryBudget& budget_;
+  std::size_t bytes_max_;
   absl::InlinedVector<Buffer, 4> chunks_;
   std::size_t count_ = 0;
   std::size_t document_bytes_ = 0;

@@ -8,6 +8,7 @@
 
 #include "allocator/memory_layer.h"
 #include "proxy/base/memory_wait.h"
+#include "proxy/exec/compressed_batches.h"
 #include "proxy/exec/take_memory.h"
 
 namespace spillway::exec {
@@ -348,7 +349,7 @@ CursorPtr make_cursor(Client& client, const Request& request, std::string_view c
 
 Task<Result<Response>> answer_first_batch(Context& context, CursorPtr cursor, std::int64_t batch_size,
                                           bool batch_size_given, bool single_batch, const Request& request) {
-  BatchBuilder batch(context.shared.reply_memory);
+  BatchBuilder batch(context.shared.reply_memory, batch_bytes_max(request, batch_size_given || single_batch));
   if (!batch_size_given || batch_size > 0) {
     const FillLimits limits{batch_size_given ? batch_size : limits::first_batch_documents_default,
                             request.deadline, request.interrupt, single_batch};

@@ -3,6 +3,7 @@
 
 #include "cursor/field_table.h"
 #include "proxy/exec/command_table.h"
+#include "proxy/exec/compressed_batches.h"
 #include "proxy/exec/config_reads.h"
 #include "proxy/exec/cursor_ops.h"
 #include "proxy/exec/find.h"
@@ -243,6 +244,32 @@ std::int64_t first_batch_size(const FindArguments& find) {
                                : std::int64_t{limits::first_batch_documents_default};
 }
 
+// The same, but no more than is worth compressing whole where the client compresses and named no
+// size.
+std::int64_t wanted_first_batch_size(const Context& context, const Request& request,
+                                     const FindArguments& find) {
+  const std::int64_t size = first_batch_size(find);
+  const bool any_will_do = !find.batch_size_given && !find.single_batch && !find.tailable;
+  if (!request.compressed || !any_will_do || !find.projection.empty()) return size;
+  const NamespaceText ns(request.db, find.collection);
+  const std::int64_t documents = compressed_batch_documents(context.document_sizes.mean(ns.view()));
+  return documents > 0 ? std::min(size, documents) : size;
+}
+
+// The client's command for one shard.
+shard::Command find_command(const Context& context, const Request& request,
+                            const FindArguments& find, BsonDoc& scratch) {
+  const std::int64_t wanted = wanted_first_batch_size(context, request, find);
+  const std::int64_t most =
+      find.limit > 0 ? find.limit : std::int64_t{limits::first_batch_documents_default};
+  if (find.batch_size_given || wanted >= most) return forward_command(request, scratch);
+  BsonWriter body;
+  copy_command(body, request, {"batchSize"});
+  body.append("batchSize", wanted);
+  scratch = std::move(body).finish();
+  return shard::Command::of_body(scratch);
+}
+
 // Room for the largest first batches of all shards, several times.
 bool has_plenty(const Context& context, std::size_t shards) {
   constexpr std::uint64_t times = 4;
@@ -282,7 +309,8 @@ std::optional<std::size_t> expected_reply_bytes(const Context& context, const Cl
 Task<Result<Response>> pass_first_batch(Context& context, const Request& request,
                                         const FindArguments& find, CursorPtr cursor) {
   cursor->id = context.shared.cursors.insert_checked_out(*cursor, steady_ns());
-  auto passing = pass_one_batch(context, request, cursor, first_batch_size(find), true);
+  const std::int64_t size = wanted_first_batch_size(context, request, find);
+  auto passing = pass_one_batch(context, request, cursor, size, true);
   auto passed = co_await passing;
   // The whole find may be tried again: its client has had nothing of it.
   if (passed.has_error()) co_return try_again(std::move(passed.error()));
@@ -394,7 +422,7 @@ Task<Result<Response>> run_find(Context& context, Client& client, const Request&
   seed.tailable = find.tailable;
   seed.await_data = find.await_data;
   BsonDoc scratch;
-  const shard::Command command = forward_command(request, scratch);
+  const shard::Command command = find_command(context, request, find, scratch);
   auto opening = open_on_one_shard(context, seed, targets->shards.front(), command, true);
   co_return co_await opening;
 }

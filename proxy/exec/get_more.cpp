@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "proxy/exec/command_table.h"
+#include "proxy/exec/compressed_batches.h"
 #include "proxy/exec/cursor_ops.h"
 #include "proxy/exec/forward.h"
 #include "proxy/exec/read_ahead.h"
@@ -60,14 +61,14 @@ Result<GetMoreArguments> parse_get_more(const Request& request) {
   return arguments;
 }
 
-Task<Result<Response>> get_more_on_many(Context& context, CursorPtr cursor, std::int64_t batch_size,
-                                        shard::Interrupt* interrupt) {
-  BatchBuilder batch(context.shared.reply_memory);
+Task<Result<Response>> get_more_on_many(Context& context, const Request& request, CursorPtr cursor,
+                                        std::int64_t batch_size) {
+  BatchBuilder batch(context.shared.reply_memory, batch_bytes_max(request, batch_size > 0));
   if (cursor->from_one_shard) cursor->batch_size = batch_size;  // of what is missing
   // What was read ahead with another size in mind is cut or added to.
   const bool one_batch = cursor->from_one_shard && batch_size == cursor->last_batch_size;
   bool broken = false;
-  const FillLimits limits{batch_size, time_point_never, interrupt, false, &broken, one_batch};
+  const FillLimits limits{batch_size, time_point_never, request.interrupt, false, &broken, one_batch};
   auto filling = fill_batch(context, *cursor, limits, batch);
   auto filled = co_await filling;
   const std::int64_t id = cursor->id;
@@ -135,7 +136,7 @@ Task<Result<Response>> get_more_command(Context& context, Client& client, const 
     if (passed.has_error()) co_return do_not_try_again(std::move(passed.error()));
     if (*passed) co_return *std::move(*passed);
   }
-  auto getting = get_more_on_many(context, std::move(cursor), arguments->batch_size, request.interrupt);
+  auto getting = get_more_on_many(context, request, std::move(cursor), arguments->batch_size);
   co_return co_await getting;
 }
 

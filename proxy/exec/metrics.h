@@ -38,6 +38,7 @@ struct Metrics {
   Counter streamed_replies, streamed_bytes, stream_failures, stream_refusals;
   // Clients that stopped reading: what was left of the reply moved away from its shard; or they were closed.
   Counter streams_moved, stalled_clients_closed;
+  Counter uncompressed_replies;  // to compressed requests: streams, or no memory to compress them
   Counter cursors_more_than_one_batch;
   Counter asserts_user;
   Counter killed_due_to_client_disconnect;  // operations

@@ -37,6 +37,8 @@ struct Request {
   bool help = false;                         // asks what the command is for
   // The body holds fields that must not reach a shard ($clusterTime, apiVersion, …): forwarding must rebuild it.
   bool strips_fields = false;
+  // It came compressed: a reply that is whole leaves compressed, too.
+  bool compressed = false;
 
   bool retryable_write() const noexcept { return txn_number.has_value() && !in_transaction; }
   DocView lsid_document() const noexcept {

@@ -213,6 +213,7 @@ void metrics(BsonWriter& out, const Context& context, const Facts&) {
   out.append("withoutMemory", as_long(all.stream_refusals.value()));
   out.append("moved", as_long(all.streams_moved.value()));
   out.append("stalledClosed", as_long(all.stalled_clients_closed.value()));
+  out.append("uncompressed", as_long(all.uncompressed_replies.value()));
   out.end();
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "proxy/exec/compressed_batches.h"
 #include "proxy/exec/cursor_ops.h"
 #include "proxy/exec/forward.h"
 #include "proxy/exec/read_ahead.h"
@@ -197,7 +198,7 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std:
     auto prepared =
         prepare_stream(reply, passthrough_batch_bytes_max(context, shard), *streaming, shard_id);
     if (prepared.has_error()) co_return prepared.error();
-    if (*prepared) {
+    if (*prepared && !is_read_to_compress(context, seed.request, reply)) {
       CursorPtr cursor = seed.make();
       set_remote(*cursor, shard, reply.host, shard_id);
       cursor->id = context.shared.cursors.insert_checked_out(*cursor, steady_ns());
@@ -262,8 +263,14 @@ bool worth_passing(const wire::CursorReply& parsed, const PassRequest& pass) noe
          (pass.batch_size > 0 || parsed.batch.size() >= limits::reply_complete_bytes_max / 2);
 }
 
-std::int64_t size_to_ask(Context& context, ClusterCursor& cursor, const RemoteCursor& remote,
-                         std::int64_t batch_size) {
+std::int64_t size_to_ask(Context& context, const Request& request, ClusterCursor& cursor,
+                         const RemoteCursor& remote, std::int64_t batch_size) {
+  if (batch_size == 0 && request.compressed) {
+    if (const auto documents = compressed_batch_documents(cursor.mean_document_bytes);
+        documents > 0) {
+      return documents;
+    }
+  }
   if (batch_size > 0 && context.gateway.states()[remote.shard].offers_sort_key) return batch_size;
   // A mongod caps its batches by itself; other shards are asked for no more than fits.
   const std::int64_t finds = std::exchange(cursor.batch_size, 0);  // getMore's own size counts here
@@ -320,7 +327,7 @@ Task<Result<std::optional<Response>>> pass_complete(Context& context, CursorPtr&
 Task<Result<std::optional<Response>>> pass_batch(Context& context, const Request& request,
                                                  CursorPtr& cursor, PassRequest pass) {
   RemoteCursor& remote = cursor->remotes[pass.remote];
-  const std::int64_t asked = size_to_ask(context, *cursor, remote, pass.batch_size);
+  const std::int64_t asked = size_to_ask(context, request, *cursor, remote, pass.batch_size);
   if (cursor->from_one_shard) {
     cursor->last_batch_size = pass.batch_size;
     cursor->ahead_batch_size = asked;
@@ -352,7 +359,7 @@ Task<Result<std::optional<Response>>> pass_batch(Context& context, const Request
     auto prepared = prepare_stream(reply, passthrough_batch_bytes_max(context, remote.shard),
                                    *streaming, shard_id);
     if (prepared.has_error()) co_return fail_pass(context, cursor, prepared.error());
-    if (*prepared) {
+    if (*prepared && !is_read_to_compress(context, request, reply)) {
       streaming->batch_name = pass.batch_name;
       streaming->reply = std::move(reply);
       streaming->remote = pass.remote;

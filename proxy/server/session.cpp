@@ -158,6 +158,7 @@ Task<bool> Session::handle_op_msg() {
     co_return co_await writing;
   }
   request->interrupt = &client_.interrupt;
+  request->compressed = compresses_replies();
   if (balanced() && request->start_transaction && request->txn_number) {
     transactions_.note(*context.shared.transactions, *request);
   }
@@ -171,6 +172,7 @@ Task<bool> Session::handle_op_msg() {
   if (response.closes) co_return false;
   if (silent) co_return true;
   if (exec::StreamReply* stream = response.stream()) {
+    if (request->compressed) context.shared.metrics.uncompressed_replies.add();
     auto relaying =
         exec::relay_stream(context, *transport_, *stream, next_request_id_++, header_.request_id);
     co_return co_await relaying;

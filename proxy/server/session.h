@@ -106,6 +106,9 @@ class Session {
   Task<bool> write_response(exec::Response& response);
   Task<bool> write_compressed(const exec::Response& response);
   bool is_compressed_request() const noexcept { return request_compressor_.has_value(); }
+  bool compresses_replies() const noexcept {
+    return is_compressed_request() && *request_compressor_ != wire::Compressor::noop;
+  }
 
   SessionEnvironment& environment_;
   std::unique_ptr<Transport> transport_;

@@ -8,7 +8,7 @@
 namespace spillway::server {
 
 Task<bool> Session::write_response(exec::Response& response) {
-  if (is_compressed_request() && *request_compressor_ != wire::Compressor::noop) {
+  if (compresses_replies()) {
     auto writing = write_compressed(response);
     co_return co_await writing;
   }
@@ -54,6 +54,7 @@ Task<bool> Session::write_compressed(const exec::Response& response) {
     if (done.has_value()) pieces.push_back({packed->data(), *done});
   }
   if (pieces.empty()) {
+    environment_.context.shared.metrics.uncompressed_replies.add();
     pieces.push_back({const_cast<std::uint8_t*>(prefix.data()), prefix.size()});
     for (const iovec& piece : response.pieces()) pieces.push_back(piece);
   }

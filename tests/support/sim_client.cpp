@@ -133,7 +133,8 @@ Task<std::optional<BsonDoc>> SimClient::receive() {
   auto reading = read(MutableBytes(message).subspan(limits::message_header_bytes));
   const bool complete = co_await reading;
   if (!complete) co_return broken("");
-  if (header->is(wire::OpCode::compressed)) {
+  last_was_compressed_ = header->is(wire::OpCode::compressed);
+  if (last_was_compressed_) {
     auto plain = unpacked(*header, message);
     if (plain.has_error()) co_return broken("a compressed reply is wrong: " + plain.error().message);
     message = *std::move(plain);

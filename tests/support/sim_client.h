@@ -46,6 +46,7 @@ class SimClient {
   bool holds = false;  // reads nothing meanwhile; only with pace_bytes
 
   bool waiting() const noexcept { return waiting_; }  // for a reply
+  bool last_was_compressed() const noexcept { return last_was_compressed_; }
   const std::vector<std::string>& violations() const noexcept { return violations_; }
 
  private:
@@ -59,6 +60,7 @@ class SimClient {
   std::deque<std::int32_t> expected_;  // request ids without a reply
   std::int32_t next_request_id_ = 1;
   bool waiting_ = false;
+  bool last_was_compressed_ = false;
   std::vector<std::string> violations_;
 };
 
