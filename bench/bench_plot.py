@@ -18,11 +18,11 @@ POINTS_MAX = 1200  # of a line; more are thinned out to the least and greatest o
 
 class Panel:
     """`lines`: {name: [(x, y)]}; `marks`, vertical: [(x, text)]; `levels`, across: [(y, text)];
-    `y_title`: unless the plot's; `log`: y on a logarithmic scale."""
+    `x_title`, `y_title`: unless the plot's; `log`: y on a logarithmic scale."""
 
-    def __init__(self, title, lines, marks=(), levels=(), y_title=None, log=False):
+    def __init__(self, title, lines, marks=(), levels=(), x_title=None, y_title=None, log=False):
         self.title, self.lines, self.marks, self.levels = title, lines, marks, levels
-        self.y_title, self.log = y_title, log
+        self.x_title, self.y_title, self.log = x_title, y_title, log
 
 
 def thinned(points):
@@ -82,7 +82,8 @@ def draw(panel, top, x_title, y_title, colors):
         x = count * step_of(x1 - x0)
         out += [line(at(x, 0)[0], down, at(x, 0)[0], down + 4, "#999"),
                 text(at(x, 0)[0], down + 15, f"{x:g}", 10, "middle")]
-    out += [text(right, down + 28, x_title, 10, "end"), text(left - 50, up - 8, panel.y_title or y_title, 10)]
+    out += [text(right, down + 28, panel.x_title or x_title, 10, "end"),
+            text(left - 50, up - 8, panel.y_title or y_title, 10)]
     for x, what in panel.marks:
         out += [line(at(x, 0)[0], up, at(x, 0)[0], down, "#bbb", "3 3"),
                 text(at(x, 0)[0] + 3, up + 9, what, 9, color="#777")]
