@@ -162,7 +162,9 @@ Result<TlsContext::Ptr> TlsContext::make_server(const TlsServerSettings& setting
                                             : SSL_VERIFY_FAIL_IF_NO_PEER_CERT);
     SSL_CTX_set_verify(context, mode, settings.invalid_client_certificates ? accept_any : nullptr);
   }
-  return Ptr(new TlsContext(Role::server, made->release(), false));
+  Ptr result(new TlsContext(Role::server, made->release(), false));
+  result->has_authorities_ = !settings.files.ca.empty() && !settings.invalid_client_certificates;
+  return result;
 }
 
 Result<TlsContext::Ptr> TlsContext::make_client(const TlsClientSettings& settings) {

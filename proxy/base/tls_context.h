@@ -64,6 +64,8 @@ class TlsContext {
   Role role() const noexcept { return role_; }
   ssl_ctx_st* native() const noexcept { return context_; }
   bool checks_hostnames() const noexcept { return checks_hostnames_; }
+  // A server's: a client's certificate that passed is what an authority of ours vouches for.
+  bool has_authorities() const noexcept { return has_authorities_; }
 
   // A client's last session with a peer ("host:port"), to be resumed; null: none. The caller's
   // reference.
@@ -78,6 +80,7 @@ class TlsContext {
   Role role_;
   ssl_ctx_st* context_;
   bool checks_hostnames_;
+  bool has_authorities_ = false;
   std::unique_ptr<Sessions> sessions_;
 };
 

@@ -51,6 +51,7 @@ class TlsTransport final : public Transport {
   void reset() override { stream_->reset(); }
   void grow_receive_buffer(int bytes) override { stream_->grow_receive_buffer(bytes); }
   bool peer_hung_up() const noexcept override { return stream_->peer_hung_up(); }
+  std::string peer_certificate_subject() const override;
   const std::string& peer() const noexcept override { return stream_->peer(); }
   const std::string& local() const noexcept override { return stream_->local(); }
 
@@ -349,6 +350,27 @@ void TlsTransport::wait(Direction direction, IoWaiter& waiter) {
   }
   IoWaiter* const target = &waiter;
   loop().post([target] { target->on_ready(false); });
+}
+
+std::string TlsTransport::peer_certificate_subject() const {
+  // Without authorities everything passes for verified.
+  if (ssl_ == nullptr || !established_ || !context_->has_authorities() ||
+      SSL_get_verify_result(ssl_) != X509_V_OK) {
+    return {};
+  }
+  X509* const certificate = SSL_get0_peer_certificate(ssl_);
+  BIO* const text = certificate == nullptr ? nullptr : BIO_new(BIO_s_mem());
+  if (text == nullptr) return {};
+  std::string subject;
+  constexpr unsigned long form = XN_FLAG_RFC2253 & ~static_cast<unsigned long>(ASN1_STRFLGS_ESC_MSB);
+  if (X509_NAME_print_ex(text, X509_get_subject_name(certificate), 0, form) >= 0) {
+    char* bytes = nullptr;
+    const long size = BIO_get_mem_data(text, &bytes);
+    if (size > 0) subject.assign(bytes, static_cast<std::size_t>(size));
+  }
+  BIO_free(text);
+  ERR_clear_error();
+  return subject;
 }
 
 void TlsTransport::close() {

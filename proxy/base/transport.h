@@ -67,6 +67,9 @@ class Transport {
   virtual void reset() = 0;
   // Has the peer ended its stream, or the connection broken? What it sent before may still be unread.
   virtual bool peer_hung_up() const noexcept = 0;
+  // The subject (RFC 2253) of the peer's certificate, if an authority that we were told of vouches for it; else
+  // empty.
+  virtual std::string peer_certificate_subject() const { return {}; }
   virtual const std::string& peer() const noexcept = 0;   // "127.0.0.1:5000"
   virtual const std::string& local() const noexcept = 0;  // our end
 };

@@ -8,6 +8,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "proxy/base/check.h"
 #include "proxy/base/log.h"
+#include "proxy/exec/authorization.h"
+#include "proxy/exec/command_needs.h"
 #include "proxy/exec/hello.h"
 #include "proxy/exec/slow_log.h"
 
@@ -21,9 +23,10 @@ struct Table {
 
   Table() {
     for (const auto& family : {read_commands(), aggregate_commands(), write_commands(), session_commands(),
-                               catalog_commands(), local_commands()}) {
+                               catalog_commands(), local_commands(), authentication_commands(), user_commands()}) {
       for (CommandSpec spec : family) {
         spec.index = specs.size();
+        spec.need = find_need(spec.name);
         SPILLWAY_CHECK(spec.index < commands_max);
         SPILLWAY_CHECK(by_name.try_emplace(spec.name, spec.index).second);
         specs.push_back(spec);
@@ -90,6 +93,12 @@ Task<Response> run_command(Context& context, Client& client, const Request& requ
   if (auto checked = check_rules(*spec, request); checked.has_error()) {
     counted.failed.add();
     co_return error_response(checked.error());
+  }
+  if (context.shared.authorization) {
+    if (auto allowed = check_authorized(context, client, *spec, request); allowed.has_error()) {
+      counted.failed.add();
+      co_return error_response(allowed.error());
+    }
   }
   if (request.help) co_return help_for(*spec);
   client.running = &request;

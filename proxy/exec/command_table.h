@@ -11,6 +11,8 @@
 
 namespace spillway::exec {
 
+struct CommandNeed;  // command_needs.h
+
 // A handler runs on the session's worker. `request` and `client` outlive it. An Error becomes an ok: 0 reply.
 using Handler = Task<Result<Response>> (*)(Context& context, Client& client, const Request& request);
 
@@ -22,6 +24,7 @@ struct CommandSpec {
   bool secondary_ok = false;   // reads: for listCommands
   std::string_view help = "";
   std::size_t index = 0;       // position in the table; set when the table is built
+  const CommandNeed* need = nullptr;  // what it takes to be allowed to; set then, too
 };
 
 // Each family of commands lists its own.
@@ -31,6 +34,8 @@ std::span<const CommandSpec> write_commands();       // insert, update, delete, 
 std::span<const CommandSpec> session_commands();     // transactions, endSessions, killSessions, …
 std::span<const CommandSpec> catalog_commands();     // listDatabases, createIndexes, drop, collStats, …
 std::span<const CommandSpec> local_commands();       // ping, buildInfo, serverStatus, getParameter, …
+std::span<const CommandSpec> authentication_commands();  // saslStart, saslContinue, authenticate, logout
+std::span<const CommandSpec> user_commands();        // usersInfo, connectionStatus, …
 
 // By exact name, aliases included; nullptr: unknown.
 const CommandSpec* find_command(std::string_view name);

@@ -22,7 +22,9 @@
 #include "proxy/base/loop.h"
 #include "proxy/base/pump.h"
 #include "proxy/catalog/routing.h"
+#include "proxy/auth/users.h"
 #include "proxy/exec/document_sizes.h"
+#include "proxy/exec/login.h"
 #include "proxy/exec/metrics.h"
 #include "proxy/exec/open_clients.h"
 #include "proxy/exec/stalled_clients.h"
@@ -76,6 +78,8 @@ struct Shared {
   ProcessFacts facts;
   Metrics metrics;
   const std::unique_ptr<MemoryLayer> memory_layer;  // never null; started by the server
+  bool authorization = false;  // security.authorization: enabled; fixed at start
+  auth::UserDirectory users;
   MemoryBudget memory{"process", 0};  // without the queues' reserves, which stand beside it
   // Those who wait for room for a request wait in one, those who hold one and need more in the other.
   MemoryQueue request_queue{"requestReserve"};
@@ -177,7 +181,8 @@ struct Client {
   std::string local;
   std::string application_name;
   std::vector<std::uint8_t> metadata;  // hello's client document, BSON; empty: none
-  std::string user;                    // empty without authentication
+  std::string user;                    // its user's id, "db.name"; empty: nobody is logged in
+  Login login;
   ClientPresence presence;
   Counted busy;  // in Shared::busy_clients
 

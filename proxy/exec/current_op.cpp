@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "proxy/exec/aggregate.h"
+#include "proxy/exec/authentication.h"
 #include "proxy/exec/ask_workers.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/config_reads.h"
@@ -53,6 +54,10 @@ std::string time_text(std::int64_t wall_ms) {
 }
 
 void append_command(BsonWriter& out, DocView command, bool truncate) {
+  if (const std::string_view name = command.first().name; is_sensitive(name)) {
+    out.begin_document("command").append(name, "<hidden>").end();
+    return;
+  }
   const std::size_t most = truncate ? truncated_command_bytes_max : command_bytes_max;
   if (command.size() <= most) {
     out.append("command", command);
@@ -96,6 +101,15 @@ Rows local_operations(const Context& context, const CurrentOpOptions& options) {
   return rows;
 }
 
+// `id`: "db.name"; empty: nobody.
+void append_user(BsonWriter& out, std::string_view id) {
+  const std::size_t dot = id.find('.');
+  if (dot == std::string_view::npos) return;
+  out.begin_array("effectiveUsers").begin_document_item();
+  out.append("user", id.substr(dot + 1)).append("db", id.substr(0, dot));
+  out.end().end();
+}
+
 BsonDoc idle_cursor_document(const Context& context, const IdleCursor& idle) {
   const std::int64_t unused_ms = (steady_ns() - idle.last_used_ns) / 1'000'000;
   BsonWriter out;
@@ -104,9 +118,7 @@ BsonDoc idle_cursor_document(const Context& context, const IdleCursor& idle) {
       .append("ns", idle.ns);
   if (!idle.address.empty()) out.append("client", idle.address);
   if (!idle.application.empty()) out.append("appName", idle.application);
-  if (!idle.user.empty()) {
-    out.begin_array("effectiveUsers").begin_document_item().append("user", idle.user).end().end();
-  }
+  append_user(out, idle.user);
   if (!idle.lsid.empty()) out.append("lsid", DocView::trusted(idle.lsid.data()));
   out.begin_document("cursor");
   out.append("cursorId", idle.id);
@@ -294,9 +306,7 @@ BsonDoc operation_document(const Context& context, const Client& client,
     out.append("clientMetadata", DocView::trusted(client.metadata.data()));
   out.append("active", client.running != nullptr);
   out.append("currentOpTime", time_text(wall_clock_ms()));
-  if (!client.user.empty()) {
-    out.begin_array("effectiveUsers").begin_document_item().append("user", client.user).end().end();
-  }
+  append_user(out, client.user);
   if (client.running != nullptr) append_running(out, client, options);
   return std::move(out).finish();
 }

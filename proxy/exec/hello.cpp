@@ -4,6 +4,7 @@
 #include <chrono>
 #include <limits>
 
+#include "proxy/exec/authentication.h"
 #include "proxy/exec/response.h"
 
 namespace spillway::exec {
@@ -44,7 +45,7 @@ std::string_view emulated_version(const Context& context) {
   return "4.2.0";
 }
 
-BsonDoc hello_reply(const Context& context, const Client& client, const wire::HelloRequest& request,
+BsonDoc hello_reply(Context& context, Client& client, const wire::HelloRequest& request,
                     const wire::CompressorList& negotiated) {
   const bool replica_sets = std::all_of(context.gateway.states().begin(), context.gateway.states().end(),
                                         [](const shard::ShardState& s) { return s.replica_set; });
@@ -76,6 +77,7 @@ BsonDoc hello_reply(const Context& context, const Client& client, const wire::He
     for (const wire::Compressor compressor : negotiated) reply.append_item(wire::compressor_name(compressor));
     reply.end();
   }
+  append_authentication(reply, context, client, request);
   reply.append("ok", 1.0);
   return std::move(reply).finish();
 }

@@ -17,7 +17,8 @@ std::int32_t advertised_wire_version(const Context& context);
 std::string_view emulated_version(const Context& context);
 
 // `negotiated`: what this connection compresses with, in order; empty: the field is left out.
-BsonDoc hello_reply(const Context& context, const Client& client, const wire::HelloRequest& request,
+// Logs in speculatively, where it is asked to.
+BsonDoc hello_reply(Context& context, Client& client, const wire::HelloRequest& request,
                     const wire::CompressorList& negotiated);
 
 // ShutdownInProgress(91) with remainingQuiesceTimeMillis and topologyVersion, while quiescing.

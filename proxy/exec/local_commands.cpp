@@ -9,6 +9,7 @@
 
 #include "proxy/base/log.h"
 #include "proxy/catalog/config_reads.h"
+#include "proxy/exec/command_needs.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/hello.h"
 #include "proxy/exec/local_parameters.h"
@@ -104,22 +105,12 @@ Answer whats_my_uri(Context&, Client& client, const Request&) {
   co_return finish(std::move(reply));
 }
 
-Answer connection_status(Context&, Client&, const Request& request) {
-  BsonWriter reply;
-  reply.begin_document("authInfo");
-  reply.begin_array("authenticatedUsers").end();
-  reply.begin_array("authenticatedUserRoles").end();
-  if (request.body["showPrivileges"].truthy()) reply.begin_array("authenticatedUserPrivileges").end();
-  reply.end();
-  co_return finish(std::move(reply));
-}
-
 Answer list_commands(Context&, Client&, const Request&) {
   BsonWriter reply;
   reply.begin_document("commands");
   for (const CommandSpec& spec : all_commands()) {
     reply.begin_document(spec.name);
-    reply.append("help", spec.help).append("requiresAuth", false);
+    reply.append("help", spec.help).append("requiresAuth", spec.need == nullptr || spec.need->of != CommandNeed::Of::nobody);
     reply.append("secondaryOk", spec.secondary_ok).append("adminOnly", spec.admin_only);
     reply.begin_array("apiVersions").end();
     reply.begin_array("deprecatedApiVersions").end();
@@ -357,7 +348,6 @@ std::span<const CommandSpec> local_commands() {
       {.name = "hostInfo", .handler = host_info, .secondary_ok = true, .help = "the machine"},
       {.name = "isdbgrid", .handler = is_dbgrid, .secondary_ok = true, .help = "is this a router?"},
       {.name = "whatsmyuri", .handler = whats_my_uri, .secondary_ok = true, .help = "the client's address"},
-      {.name = "connectionStatus", .handler = connection_status, .secondary_ok = true, .help = "who is logged in"},
       {.name = "listCommands", .handler = list_commands, .secondary_ok = true, .help = "all commands"},
       {.name = "getCmdLineOpts", .handler = get_cmd_line_opts, .admin_only = true, .secondary_ok = true,
        .help = "the command line"},

@@ -49,6 +49,13 @@ struct Metrics {
   // or that did; ended without being taken.
   Counter read_ahead_started, read_ahead_hits, read_ahead_waits, read_ahead_wasted;
   Counter senders_stopped;      // connections closed in the middle of a message
+  // Logins by mechanism; the speculative ones, inside hello, count as both.
+  struct Mechanism {
+    Counter received, successful, speculative_received, speculative_successful;
+  };
+  enum MechanismIndex : std::size_t { scram_sha_1, scram_sha_256, x509, mechanism_count };
+  std::array<Mechanism, mechanism_count> mechanisms;
+  Counter unauthenticated_commands, unauthorized_commands;  // refused
   Counter hellos_with_backpressure, hellos_without_backpressure;  // first ones of connections
 };
 

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "cursor/field_table.h"
+#include "proxy/auth/users.h"
 
 namespace spillway::exec {
 
@@ -45,6 +46,12 @@ Result<void> check_database_name(std::string_view db) {
     return Error(ErrorCode::invalid_namespace, fmt::format("Invalid database name: '{}'", db));
   }
   return {};
+}
+
+// Commands about users whom a certificate vouches for name the database $external, which is none.
+bool is_of_users(std::string_view command) noexcept {
+  constexpr FieldTable<5> names({"authenticate", "logout", "saslStart", "saslContinue", "usersInfo"});
+  return names.contains(command);
 }
 
 // Static shards are separate clusters: a time of one means nothing to another, and clients are given none.
@@ -206,7 +213,9 @@ Result<Request> parse_request(const wire::OpMsg& message, Bytes sections, TimePo
   if (!request.has_db) {
     return Error(40571, "OP_MSG requests require a $db argument");
   }
-  if (auto checked = check_database_name(request.db); checked.has_error()) return checked.error();
+  if (!(request.db == auth::external_db && is_of_users(request.name))) {
+    if (auto checked = check_database_name(request.db); checked.has_error()) return checked.error();
+  }
   if (request.db == "local") {
     return Error(ErrorCode::illegal_operation, "Can't use 'local' database through mongos");
   }

@@ -295,6 +295,30 @@ void transactions(BsonWriter& out, const Context& context, const Facts&) {
   out.append("tracked", as_long(context.shared.transactions->size()));
 }
 
+// Logins; what `speculative` counts is counted by the others, too.
+void security(BsonWriter& out, const Context& context, const Facts&) {
+  constexpr std::string_view names[] = {"SCRAM-SHA-1", "SCRAM-SHA-256", "MONGODB-X509"};
+  const Metrics& all = context.shared.metrics;
+  const auto append = [&](std::string_view name, const Counter& received, const Counter& successful) {
+    out.begin_document(name);
+    out.append("received", as_long(received.value())).append("successful", as_long(successful.value()));
+    out.end();
+  };
+  out.begin_document("authentication").begin_document("mechanisms");
+  for (std::size_t i = 0; i < Metrics::mechanism_count; ++i) {
+    const Metrics::Mechanism& mechanism = all.mechanisms[i];
+    out.begin_document(names[i]);
+    append("speculativeAuthenticate", mechanism.speculative_received, mechanism.speculative_successful);
+    append("authenticate", mechanism.received, mechanism.successful);
+    out.end();
+  }
+  out.end().end();
+  out.begin_document("refusedCommands");
+  out.append("unauthenticated", as_long(all.unauthenticated_commands.value()));
+  out.append("unauthorized", as_long(all.unauthorized_commands.value()));
+  out.end();
+}
+
 struct Section {
   std::string_view name;
   void (*append)(BsonWriter& out, const Context& context, const Facts& facts);
@@ -309,6 +333,7 @@ constexpr Section sections[] = {
     {"metrics", metrics},
     {"network", network},
     {"opcounters", opcounters},
+    {"security", security},
     {"sharding", sharding},
     {"shardingStatistics", sharding_statistics},
     {"transactions", transactions},

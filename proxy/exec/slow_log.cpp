@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "proxy/base/log.h"
+#include "proxy/exec/authentication.h"
 
 namespace spillway::exec {
 
@@ -15,7 +16,9 @@ constexpr std::size_t json_bytes_max = 256 * 1024;  // of a document of that siz
 // The command without what a router adds to each; its first field alone when it is large.
 BsonDoc shown_command(const Request& request) {
   BsonWriter out;
-  if (request.body.size() > command_bytes_max) {
+  if (is_sensitive(request.name)) {
+    out.append(request.name, "<hidden>").append("$db", request.db);
+  } else if (request.body.size() > command_bytes_max) {
     const Element first = request.body.first();
     if (first.is_string()) {
       out.append(first.name, first.as_string());

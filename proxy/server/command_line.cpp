@@ -30,6 +30,9 @@ void declare_options(CLI::App& app, CommandLine& line, Flags& flags) {
                              "Load the configuration, report every error, exit 0 or 78");
   auto* print = app.add_flag("--print-config", flags.print_config,
                              "Print every key: meaning, unit, range, default; itself a valid file");
+  auto* hash = app.add_option("--hash-password", line.user_name,
+                              "Read a password from standard input, print an entry of security.users");
+  hash->type_name("NAME")->excludes(check)->excludes(print);
   auto* version = app.add_flag("--version", flags.version, "Print the version");
   auto* canned = app.add_option("--canned", flags.canned_shards,
                                 "Serve N canned shards from inside, for load tests");
@@ -62,6 +65,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
     app.parse(reversed);
     if (app.count("--canned") > 0) line.canned_shards = flags.canned_shards;
     line.action = action_of(flags);
+    if (app.count("--hash-password") > 0) line.action = CommandLine::Action::hash_password;
     if (line.action == CommandLine::Action::version)
       line.output = "spillway " SPILLWAY_VERSION "\n";
     if (line.action == CommandLine::Action::print_config) line.output = print_config();

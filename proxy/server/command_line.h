@@ -24,6 +24,7 @@ struct CommandLine {
     run,           // serve
     check_config,  // load the configuration, print what is wrong with it
     print_config,  // print `output`, exit 0
+    hash_password,  // make an entry of security.users for `user_name`
     version,       // print `output`, exit 0
     help,          // print `output`, exit 0
     usage_error,   // print `output` to standard error, exit 64
@@ -33,6 +34,7 @@ struct CommandLine {
   std::string config_path;             // empty: no file
   std::vector<std::string> overrides;  // "key=value", in order
   std::optional<int> canned_shards;    // --canned N
+  std::string user_name;               // of --hash-password
 };
 
 // Reads nothing but its arguments; does not print, exit or throw. `arguments` is without the

@@ -8,7 +8,9 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <limits>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -16,6 +18,7 @@
 #include "allocator/memory_layer.h"
 #include "proxy/catalog/static_routing.h"
 #include "proxy/server/config_yaml.h"
+#include "proxy/server/config_yaml_users.h"
 #include "proxy/server/system_limits.h"
 #include "proxy/server/words.h"
 #include "proxy/server/tls_config.h"
@@ -61,6 +64,7 @@ class Checker {
     check_process();
     check_pools();
     check_allocator();
+    check_users();
   }
 
  private:
@@ -102,21 +106,13 @@ class Checker {
   }
 
   void check_exposure() {
-    if (config_.authorization == Authorization::enabled) {
-      error(
-          "security.authorization",
-          "security.authorization: enabled is refused: clients are not authenticated, and nothing "
-          "would enforce it. Listen on loopback, or write disabled and keep strangers out by other "
-          "means");
-      return;
-    }
     if (config_.authorization.has_value()) return;
     for (const std::string& address : listen_addresses(config_.net)) {
       if (address.empty() || is_loopback(address)) continue;
       error(config_.net.bind_ip_all ? "net.bindIpAll" : "net.bindIp",
             fmt::format("{} is not a loopback address, and clients are not authenticated: whoever "
-                        "reaches it can read and change every shard. If that is meant, write "
-                        "security.authorization: disabled",
+                        "reaches it can read and change every shard. Write security.authorization: "
+                        "enabled, and security.users; or disabled, if that is meant",
                         address));
       return;
     }
@@ -151,6 +147,23 @@ class Checker {
     }
   }
 
+  // Of two lists; each alone is checked where it is read.
+  void check_users() {
+    if (!config_.users_file.empty()) {
+      UsersReading more = read_users_file(config_.users_file);
+      for (const std::string& wrong : more.errors) error("security.usersFile", wrong);
+      std::move(more.users.begin(), more.users.end(), std::back_inserter(config_.users));
+    }
+    std::set<std::string> ids;
+    for (const auth::UserSpec& user : config_.users) {
+      if (ids.insert(auth::user_id(user.db, user.name)).second) continue;
+      error("security.users", fmt::format("security.users: {} of the database {} is there twice", user.name, user.db));
+    }
+    if (config_.users.size() > auth::users_max) {
+      error("security.users", fmt::format("security.users has {} users; at most {} are possible", config_.users.size(), auth::users_max));
+    }
+  }
+
   void check_pools() {
     const ParameterConfig& p = config_.parameters;
     if (p.pool_min <= p.pool_max) return;
@@ -163,7 +176,7 @@ class Checker {
   }
 
   ConfigReading& reading_;
-  const Config& config_;
+  Config& config_;
 };
 
 Result<std::vector<std::string>> check_shard_uri(const std::string& uri) {

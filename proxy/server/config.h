@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "allocator/policy.h"
+#include "proxy/auth/users.h"
 
 namespace spillway::catalog {
 class RoutingSnapshot;
@@ -140,7 +141,9 @@ struct Config {
   MemoryLimit memory_limit;
   SpillConfig spill;
   MemoryConfig memory;
-  std::optional<Authorization> authorization;  // unset: not written out. `enabled` is refused
+  std::optional<Authorization> authorization;  // unset: not written out
+  std::string users_file;             // empty: none
+  std::vector<auth::UserSpec> users;  // security.users, and those of the file
   std::int64_t local_threshold_ms = 15;
   ParameterConfig parameters;
 

@@ -14,8 +14,8 @@ constexpr std::string_view shard_tls =
 constexpr std::string_view old_tls = "its name is net.tls.… today";
 constexpr std::string_view mode_key = "see net.tls.mode";
 constexpr std::string_view own_ciphers = "ciphers are those with forward secrecy and authentication";
-constexpr std::string_view no_authentication =
-    "clients are not authenticated, and nothing would enforce it: restrict net.bindIp";
+constexpr std::string_view not_enforced = "nothing would enforce it; see security.users";
+constexpr std::string_view own_users = "users stand in the configuration; see security.users";
 constexpr std::string_view no_audit = "there is no audit log";
 constexpr std::string_view no_javascript = "the router runs no JavaScript";
 constexpr std::string_view no_windows = "it is for Windows";
@@ -66,13 +66,13 @@ constexpr std::array keys_of_mongos = {
     ForeignKey{"net.ssl.allowInvalidHostnames", refused, old_tls},
     ForeignKey{"net.ssl.disabledProtocols", refused, old_tls},
     ForeignKey{"net.ssl.FIPSMode", refused, old_tls},
-    ForeignKey{"security.keyFile", refused, no_authentication},
-    ForeignKey{"security.clusterAuthMode", refused, no_authentication},
-    ForeignKey{"security.transitionToAuth", refused, no_authentication},
-    ForeignKey{"security.clusterIpSourceAllowlist", refused, no_authentication},
-    ForeignKey{"security.clusterIpSourceWhitelist", refused, no_authentication},
-    ForeignKey{"security.ldap", refused, no_authentication},
-    ForeignKey{"security.sasl", refused, no_authentication},
+    ForeignKey{"security.keyFile", refused, "shards' connection strings say how to log in there"},
+    ForeignKey{"security.clusterAuthMode", refused, not_enforced},
+    ForeignKey{"security.transitionToAuth", refused, not_enforced},
+    ForeignKey{"security.clusterIpSourceAllowlist", refused, not_enforced},
+    ForeignKey{"security.clusterIpSourceWhitelist", refused, not_enforced},
+    ForeignKey{"security.ldap", refused, not_enforced},
+    ForeignKey{"security.sasl", refused, not_enforced},
     ForeignKey{"security.javascriptEnabled", always, no_javascript},
     ForeignKey{"security.redactClientLogData", always, "client data is not logged"},
     ForeignKey{"sharding.configDB", refused,
@@ -81,15 +81,15 @@ constexpr std::array keys_of_mongos = {
     ForeignKey{"operationProfiling.mode", "off", "a router does not profile; see operationProfiling.slowOpThresholdMs"},
     ForeignKey{"operationProfiling.slowOpSampleRate", always, "every slow operation is logged"},
     ForeignKey{"operationProfiling.filter", always, "every slow operation is logged"},
-    ForeignKey{"setParameter.authenticationMechanisms", refused, no_authentication},
-    ForeignKey{"setParameter.enableLocalhostAuthBypass", always, "clients are not authenticated"},
-    ForeignKey{"setParameter.saslauthdPath", always, "clients are not authenticated"},
-    ForeignKey{"setParameter.saslHostName", always, "clients are not authenticated"},
-    ForeignKey{"setParameter.saslServiceName", always, "clients are not authenticated"},
-    ForeignKey{"setParameter.scramIterationCount", always, "clients are not authenticated"},
-    ForeignKey{"setParameter.scramSHA256IterationCount", always, "clients are not authenticated"},
+    ForeignKey{"setParameter.authenticationMechanisms", refused, not_enforced},
+    ForeignKey{"setParameter.enableLocalhostAuthBypass", always, "there is nothing to bypass: users stand in the configuration"},
+    ForeignKey{"setParameter.saslauthdPath", always, own_users},
+    ForeignKey{"setParameter.saslHostName", always, own_users},
+    ForeignKey{"setParameter.saslServiceName", always, own_users},
+    ForeignKey{"setParameter.scramIterationCount", always, own_users},
+    ForeignKey{"setParameter.scramSHA256IterationCount", always, own_users},
     ForeignKey{"setParameter.userCacheInvalidationIntervalSecs", always,
-               "clients are not authenticated"},
+               own_users},
     ForeignKey{"setParameter.opensslCipherConfig", refused, own_ciphers},
     ForeignKey{"setParameter.opensslDiffieHellmanParameters", always, own_ciphers},
     ForeignKey{"setParameter.sslMode", "disabled", mode_key},

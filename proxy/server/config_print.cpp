@@ -26,6 +26,7 @@ std::string_view type_name(ValueType type) {
     case ValueType::size:
       return "size";
     case ValueType::routing:
+    case ValueType::users:
       return "YAML";
   }
   return "";

@@ -107,8 +107,8 @@ constexpr std::array keys = {
          .preset = "127.0.0.1",
          .range = "addresses separated by commas; * is every IPv4 address",
          .meaning =
-             "The addresses to listen on. Anything but loopback needs "
-             "security.authorization: disabled written out, since clients are not authenticated."}),
+             "The addresses to listen on. Anything but loopback needs security.authorization "
+             "written out: enabled, or disabled."}),
     row<Net<&NetConfig::bind_ip_all>>(
         {.key = "net.bindIpAll",
          .type = boolean,
@@ -421,8 +421,28 @@ constexpr std::array keys = {
          .type = choice,
          .example = "disabled",
          .range = "disabled | enabled",
-         .meaning = "Clients are not authenticated. Written out as disabled, it allows addresses "
-                    "other than loopback; enabled is refused, since nothing would enforce it."}),
+         .meaning = "enabled: clients log in, and may do what their roles allow. Not written out, only "
+                    "loopback is listened on, and everybody there may do everything; written out "
+                    "as disabled, that holds for every address. Who logs in all the same is "
+                    "checked then, too."}),
+    KeySpec{.key = "security.users",
+            .type = ValueType::users,
+            .example = "[{user: \"CN=app\", db: $external, roles: [{role: read, db: app}]}]",
+            .range = "list of {user, db, roles: [{role, db}], credentials}",
+            .at_reload = true,
+            .meaning = "Who may log in. An entry is made by spillway --hash-password NAME: the "
+                       "password itself stands nowhere. Roles: read, readWrite, dbAdmin, "
+                       "clusterMonitor, clusterAdmin, readAnyDatabase, readWriteAnyDatabase, "
+                       "dbAdminAnyDatabase, root. A user of the database $external logs in by a "
+                       "certificate of net.tls.CAFile: his name is its subject (RFC 2253), and he "
+                       "has no credentials."},
+    row<Field<&Config::users_file>>(
+        {.key = "security.usersFile",
+         .type = text,
+         .example = "/etc/spillway/users.yaml",
+         .range = "a file that not everybody may read",
+         .at_reload = true,
+         .meaning = "A file with more users: the list alone, as in security.users."}),
     row<Field<&Config::local_threshold_ms>>(
         {.key = "replication.localPingThresholdMs",
          .type = integer,

@@ -25,6 +25,7 @@ enum class ValueType : std::uint8_t {
   bytes,    // between min and max, with a unit
   size,     // bytes with a unit, a percentage, auto or unlimited
   routing,  // YAML below `routing`, read by catalog::load_static_routing
+  users,    // a list of users, in YAML
 };
 
 // boolean, integer (and choice, bytes), text, size.
@@ -42,7 +43,7 @@ struct KeySpec {
   bool at_runtime = false;        // setParameter changes it while running
   bool at_reload = false;         // a reload does; else a restart
   std::string_view meaning = {};  // sentences
-  // Null for ValueType::routing. `assign` takes the alternative that `type` names.
+  // Null for ValueType::routing and users. `assign` takes the alternative that `type` names.
   void (*assign)(Config&, const ConfigValue&) = nullptr;
   ConfigValue (*read)(const Config&) = nullptr;
 };

@@ -132,6 +132,7 @@ Result<ConfigValue> parse_config_value(const KeySpec& spec, std::string_view tex
       if (text.empty()) return wrong(spec, spec.range, text);
       return ConfigValue(std::string(text));
     case ValueType::routing:
+    case ValueType::users:
       break;
   }
   return Error(ErrorCode::bad_value, fmt::format("{} is not a single value", spec.key));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "proxy/server/config_table.h"
+#include "proxy/server/config_yaml_users.h"
 
 namespace spillway::server {
 
@@ -187,6 +188,8 @@ class Reader {
       take_routing(value, at);
     } else if (key.starts_with("routing.")) {
       error(at, fmt::format("{} must stand in a section, below \"routing:\"", key));
+    } else if (key == "security.users") {
+      take_users(value, at);
     } else if (const KeySpec* spec = find_config_key(key)) {
       take_value(*spec, value, at);
     } else if (const ForeignKey* foreign = find_foreign_key(key)) {
@@ -214,6 +217,14 @@ class Reader {
     routing_.emplace(value);
     routing_replaced_ = !override_place_.empty();
     if (routing_replaced_) routing_overrides_.clear();
+  }
+
+  void take_users(const YAML::Node& value, const std::string& at) {
+    if (value.IsNull()) return;
+    UsersReading reading = read_users(value, override_place_.empty() ? file_name_ : std::string());
+    for (const std::string& wrong : reading.errors) error(reading.placed ? "" : at, wrong);
+    reading_.result.config.users = std::move(reading.users);
+    reading_.places.insert_or_assign("security.users", at);
   }
 
   void take_value(const KeySpec& spec, const YAML::Node& value, const std::string& at) {

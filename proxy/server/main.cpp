@@ -11,6 +11,7 @@
 
 #include "proxy/server/command_line.h"
 #include "proxy/server/config.h"
+#include "proxy/server/hash_password.h"
 #include "proxy/server/reload.h"
 #include "proxy/server/server.h"
 
@@ -101,6 +102,13 @@ int main(int argc, char** argv) {
     case CommandLine::Action::usage_error:
       std::fputs(line.output.c_str(), stderr);
       return spillway::server::exit_usage;
+    case CommandLine::Action::hash_password:
+      try {
+        return spillway::server::hash_password(line.user_name);
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "spillway: %s\n", error.what());
+        return spillway::server::exit_failed;
+      }
     case CommandLine::Action::check_config:
     case CommandLine::Action::run:
       break;

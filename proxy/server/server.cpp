@@ -237,6 +237,26 @@ class Server {
   std::optional<Signals> signals_;
 };
 
+void use_users(exec::Shared& shared, const Config& config) {
+  shared.users.replace(std::make_shared<const auth::UserTable>(config.users));
+}
+
+// What an operator should know of who gets in.
+void warn_of_strangers(const Config& config) {
+  if (config.authorization != Authorization::enabled) return;
+  if (config.users.empty()) {
+    log::warning("security.authorization is enabled, and there are no users: nobody can log in; spillway "
+                 "--hash-password NAME makes an entry of security.users");
+  }
+  const auto addresses = listen_addresses(config.net);
+  const bool outside = std::any_of(addresses.begin(), addresses.end(),
+                                   [](const std::string& address) { return !is_loopback(address); });
+  if (outside && config.net.tls.mode != TlsMode::require) {
+    log::warning("net.tls.mode is not requireTLS: what clients send and get after logging in may be read, and "
+                 "changed, on the network");
+  }
+}
+
 std::uint64_t memory_of(const Config& config, const SystemLimits& limits) {
   const std::uint64_t bytes = memory_limit_bytes(config.memory_limit, limits);
   return bytes == UINT64_MAX ? 0 : bytes;
@@ -247,6 +267,8 @@ Server::Server(ServerOptions options)
       worker_total_(static_cast<std::size_t>(worker_count(options_.config, limits_))),
       memory_bytes_(memory_of(options_.config, limits_)) {
   shared_.routing = options_.routing;
+  shared_.authorization = options_.config.authorization == Authorization::enabled;
+  use_users(shared_, options_.config);
   shared_.spill = open_spill_store(options_.config.spill, shared_.spill_memory);
   worker_options_.gateway = gateway_options(options_.config, *options_.routing);
   worker_options_.socket_buffers = socket_buffers(memory_bytes_);
@@ -284,8 +306,8 @@ void Server::listen() {
     const std::string address = listener_->adopt(std::move(socket), worker_options_.socket_buffers);
     if (is_loopback(address) || options_.config.authorization.has_value()) continue;
     throw std::runtime_error(fmt::format("the service manager's socket listens on {}, which is not loopback, and "
-                                         "clients are not authenticated: if that is meant, write "
-                                         "security.authorization: disabled",
+                                         "clients are not authenticated: write security.authorization: "
+                                         "enabled and security.users; or disabled, if that is meant",
                                          address));
   }
 }
@@ -308,6 +330,8 @@ void Server::make_workers() {
 
 void Server::begin_reload_hooks(Reload::Options& hooks) {
   hooks.apply = [this](const Config& config) {
+    if (config.users != options_.config.users) use_users(shared_, config);
+    options_.config.users = config.users;
     listener_->set_connections_max(config.net.max_incoming_connections);
     shutdown_->set_drain(std::chrono::seconds(config.drain_seconds));
   };
@@ -338,6 +362,7 @@ void Server::start() {
             options_.routing->shards().size(), describe_memory_limit(options_.config.memory_limit, limits_),
             shared_.memory_layer->description());
   log::info("{}", divided_);
+  warn_of_strangers(options_.config);
   print_ready(*listener_);
   manager_.ready(fmt::format("Serving on port {}", listener_->port()));
   signals_->start();

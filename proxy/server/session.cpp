@@ -4,6 +4,7 @@
 
 #include "proxy/base/log.h"
 #include "proxy/exec/stream.h"
+#include "proxy/server/config.h"
 #include "proxy/wire/op_msg.h"
 
 namespace spillway::server {
@@ -16,6 +17,13 @@ constexpr Duration absence_noticed_after = std::chrono::milliseconds(250);
 
 bool is_hello_name(std::string_view name) noexcept {
   return name == "hello" || name == "isMaster" || name == "ismaster";
+}
+
+// Of "127.0.0.1:5000" and "[::1]:5000".
+std::string_view address_of(std::string_view peer) noexcept {
+  peer = peer.substr(0, peer.rfind(':'));
+  if (peer.starts_with('[') && peer.ends_with(']')) peer = peer.substr(1, peer.size() - 2);
+  return peer;
 }
 
 // Every document of the request is well-formed to its last element: what is routed is never looked
@@ -70,6 +78,7 @@ Task<bool> Session::begin() {
     const bool read = co_await heading;
     if (!read) co_return false;
   }
+  client_.login.from_loopback = !balanced() && is_loopback(address_of(client_.peer));
   if (!environment_.tls) co_return true;
   transport_ = make_tls_server(std::move(transport_), environment_.tls, environment_.plain_text,
                                pipelined_.bytes());
@@ -78,7 +87,10 @@ Task<bool> Session::begin() {
   auto establishing = transport_->establish(Clock::now() + handshake_patience);
   const Result<void> established = co_await establishing;
   idle_ = false;
-  if (!established.has_error()) co_return !closing_;
+  if (!established.has_error()) {
+    client_.login.certificate_subject = transport_->peer_certificate_subject();
+    co_return !closing_;
+  }
   log::info("connection {} from {} closed: TLS handshake: {}", client_.connection_id, client_.peer,
             established.error().message);
   co_return false;

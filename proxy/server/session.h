@@ -77,6 +77,7 @@ class Session {
   // to end.
   Task<bool> read_message();
   enum class Admission : std::uint8_t { taken, refused, gone };
+  bool too_large_for_a_stranger(std::size_t message_bytes) const noexcept;
   Admission take_message(std::size_t message_bytes, Bytes have);
   bool keep_for_later(Bytes bytes);
   Task<Admission> wait_for_room(std::size_t message_bytes, Bytes have);

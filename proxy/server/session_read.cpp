@@ -32,6 +32,13 @@ constexpr std::size_t contended_bytes_min = 32 * limits::kib;
 constexpr std::size_t flags_end = limits::message_header_bytes + 4;
 constexpr std::size_t answer_told_by = std::max(flags_end, wire::compressed_flags_bytes);
 
+// Of who has not logged in: a hello and the steps of logging in are much shorter.
+constexpr std::size_t stranger_message_bytes_max = 64 * limits::kib;
+
+Error authentication_required() {
+  return Error(ErrorCode::unauthorized, "Command requires authentication: nothing of this size is read before");
+}
+
 // The flags of a message of which the start is there; nullopt: they cannot be told.
 std::optional<std::uint32_t> flags_of(const wire::MessageHeader& header, Bytes start) {
   if (header.is(wire::OpCode::compressed)) return wire::peek_compressed_flags(start);
@@ -74,8 +81,13 @@ Task<bool> Session::read_message() {
     }
     if (need.kind == wire::FrameReader::Kind::message) {
       header_ = need.header;
-      Admission admission = take_message(need.bytes, fresh);
-      if (admission == Admission::refused) {
+      const bool too_large = too_large_for_a_stranger(need.bytes);
+      Admission admission = too_large ? Admission::refused : take_message(need.bytes, fresh);
+      if (too_large) {
+        std::vector<std::uint8_t> kept(fresh.begin(), fresh.end());
+        auto refusing = refuse_message(need.bytes, kept, authentication_required());
+        admission = co_await refusing;
+      } else if (admission == Admission::refused) {
         auto waiting = wait_for_room(need.bytes, fresh);
         admission = co_await waiting;
       }
@@ -101,6 +113,12 @@ Task<bool> Session::read_message() {
     if (!keep_for_later(fresh)) co_return false;
     ahead = std::move(pipelined_);
   }
+}
+
+// Who has not logged in, where that is needed, has nothing to say that is long.
+bool Session::too_large_for_a_stranger(std::size_t message_bytes) const noexcept {
+  return message_bytes > stranger_message_bytes_max && environment_.context.shared.authorization &&
+         !client_.login.user;
 }
 
 // `have` starts with the message and may lie in the scratch, which the next suspension overwrites:
@@ -277,6 +295,12 @@ Task<Session::Admission> Session::decompress() {
   } else {
     MemoryBudget& budget = environment_.context.shared.write_memory;
     const std::size_t whole = limits::message_header_bytes + parsed->uncompressed_size;
+    if (too_large_for_a_stranger(whole)) {
+      const Bytes start = message_.bytes().first(std::min(message_.size(), answer_told_by));
+      auto answering = answer_refusal(start, authentication_required());
+      const bool go_on = co_await answering;
+      co_return go_on ? Admission::refused : Admission::gone;
+    }
     const std::function<bool()> wanted = [this] {
       return !closing_ && !transport_->peer_hung_up();
     };

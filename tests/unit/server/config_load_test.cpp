@@ -174,9 +174,31 @@ TEST_CASE("bad_files_say_what_is_wrong_and_where") {
        {"f.yaml:1: systemLog.path must be a file, not \"\"",
         "f.yaml:1: systemLog.destination: file needs systemLog.path"}},
       {"processManagement:\n  fork: true\n", {"f.yaml:2: processManagement.fork: true is refused"}},
-      {"security:\n  authorization: enabled\n",
-       {"f.yaml:2: security.authorization: enabled is refused"}},
-      {"security: {keyFile: /k}\n", {"f.yaml:1: security.keyFile is refused: clients are not"}},
+      {"security: {keyFile: /k}\n", {"f.yaml:1: security.keyFile is refused: shards' connection"}},
+      {"security: {ldap: x}\n", {"f.yaml:1: security.ldap is refused: nothing would enforce it"}},
+      {"security:\n  users: ann\n", {"f.yaml:2: security.users: users must be a list"}},
+      {"security:\n  users:\n    - {user: ann, roles: []}\n",
+       {"f.yaml:3: security.users, ann: db is missing"}},
+      {"security:\n  users:\n    - {user: ann, db: admin, roles: []}\n",
+       {"f.yaml:3: security.users, ann: there are no credentials; spillway --hash-password"}},
+      {"security:\n  users:\n    - {user: ann, db: admin, password: x, roles: []}\n",
+       {"f.yaml:3: security.users: unknown key \"password\""}},
+      {"security:\n  users:\n    - {user: CN=a, db: $external,\n       roles: [{role: readwrite, db: app}]}\n",
+       {"f.yaml:4: security.users, CN=a: there is no role \"readwrite\" (did you mean 'readWrite'?)"}},
+      {"security: {users: [{user: CN=a, db: $external, roles: [{role: root, db: app}]}]}\n",
+       {"f.yaml:1: security.users, CN=a: the role root is one of the database admin"}},
+      {"security: {users: [{user: CN=a, db: $external, roles: [{role: backup, db: admin}]}]}\n",
+       {"f.yaml:1: security.users, CN=a: there is no role \"backup\""}},
+      {"security: {users: [{user: a, db: $external, roles: []}, {user: a, db: $external, roles: []}]}\n",
+       {"f.yaml:1: security.users: a of the database $external is there twice"}},
+      {"security: {users: [{user: a, db: $external, roles: [], credentials: {}}]}\n",
+       {"f.yaml:1: security.users, a: a user of $external logs in by a certificate"}},
+      {"security: {users: [{user: a, db: b, roles: [], credentials: {SCRAM-SHA-1: {iterationCount: 1,\n"
+       "  salt: AAAA, storedKey: AAAA, serverKey: AAAA}}}]}\n",
+       {"f.yaml:2: security.users, a: storedKey of SCRAM-SHA-1 must be 20 bytes in base64",
+        "f.yaml:2: security.users, a: serverKey of SCRAM-SHA-1 must be 20 bytes in base64"}},
+      {"security: {usersFile: /nonexistent/users.yaml}\n",
+       {"f.yaml:1: /nonexistent/users.yaml: cannot be read: No such file"}},
       {"sharding: {configDB: rs/a:1}\n",
        {"f.yaml:1: sharding.configDB is refused: config servers"}},
       {"net: {tls: {mode: requireTLS}}\n",
@@ -271,6 +293,7 @@ TEST_CASE("loopback_needs_no_permission_and_other_addresses_do") {
   CHECK(load("net: {bindIp: '::1', ipv6: true}\n").ok());
   CHECK(load("net: {bindIp: 0.0.0.0}\nsecurity: {authorization: disabled}\n").ok());
   CHECK(load("net: {bindIpAll: true}\nsecurity: {authorization: disabled}\n").ok());
+  CHECK(load("net: {bindIpAll: true}\nsecurity: {authorization: enabled}\n").ok());
   for (const char* address : {"127.0.0.1", "127.255.0.9", "::1", "::ffff:127.0.0.1", "localhost"}) {
     CHECK(is_loopback(address));
   }

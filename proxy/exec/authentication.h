@@ -1,0 +1,24 @@
+// Logging in: saslStart, saslContinue, authenticate, logout, and what hello says and does of it.
+// Source: mongos behaviour reference, section 6.9; the drivers' Authentication specification.
+//
+// Every failure is AuthenticationFailed(18) in the same words: nobody learns who exists. Why stands in
+// the log.
+#pragma once
+
+#include "proxy/exec/context.h"
+#include "proxy/wire/hello.h"
+
+namespace spillway::exec {
+
+// saslSupportedMechs and speculativeAuthenticate of a hello's reply, if they were asked for. A first
+// step that fails is left out.
+void append_authentication(BsonWriter& reply, Context& context, Client& client,
+                           const wire::HelloRequest& hello);
+
+// Looks a client's user up again if users have changed; one who is gone is nobody.
+void refresh_login(Context& context, Client& client);
+
+// Commands whose fields are nobody's business: not logged, not shown.
+bool is_sensitive(std::string_view command) noexcept;
+
+}  // namespace spillway::exec

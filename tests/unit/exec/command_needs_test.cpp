@@ -1,0 +1,179 @@
+// Every command says what it needs, and no way around a collection's privileges is left open.
+#include "proxy/exec/command_needs.h"
+
+#include <catch2/catch.hpp>
+#include <set>
+#include <string>
+
+#include "proxy/exec/command_table.h"
+#include "tests/support/fake_gateway.h"
+
+namespace spillway::exec {
+namespace {
+
+auth::Privileges grants(std::initializer_list<auth::RoleGrant> roles) {
+  return auth::Privileges(std::vector<auth::RoleGrant>(roles));
+}
+
+bool may(const auth::Privileges& privileges, std::string_view json) {
+  const test::FakeRequest fake(json);
+  const Request& request = fake.request;
+  const CommandNeed* const need = find_need(request.name);
+  REQUIRE(need != nullptr);
+  return meets(*need, {privileges, request.name, request.db, request.body, &request.message});
+}
+
+void check_all(const auth::Privileges& privileges, bool expected, std::initializer_list<const char*> commands) {
+  for (const char* command : commands) {
+    INFO(command);
+    CHECK(may(privileges, command) == expected);
+  }
+}
+
+TEST_CASE("every command of the table needs something that is written down") {
+  std::set<std::string_view> known;
+  for (const CommandSpec& spec : all_commands()) {
+    INFO(spec.name);
+    known.insert(spec.name);
+    REQUIRE(find_need(spec.name) != nullptr);
+    CHECK(spec.need == find_need(spec.name));
+  }
+  std::set<std::string_view> rows;
+  for (const CommandNeed& need : command_needs()) {
+    INFO(need.command);
+    CHECK(rows.insert(need.command).second);
+    CHECK(known.contains(need.command));
+    const bool names_actions = need.of == CommandNeed::Of::cluster || need.of == CommandNeed::Of::database ||
+                               need.of == CommandNeed::Of::collection;
+    CHECK(names_actions == !need.actions.empty());
+    CHECK((need.of == CommandNeed::Of::rule) == (need.rule != nullptr));
+  }
+}
+
+TEST_CASE("what is allowed before logging in changes nothing and shows no data") {
+  for (const CommandNeed& need : command_needs()) {
+    if (need.of != CommandNeed::Of::nobody) continue;
+    INFO(need.command);
+    const std::set<std::string_view> harmless{
+        "hello", "isMaster", "ismaster", "ping", "buildInfo", "buildinfo", "whatsmyuri", "connectionStatus",
+        "listCommands", "saslStart", "saslContinue", "authenticate", "logout", "endSessions"};
+    CHECK(harmless.contains(need.command));
+  }
+}
+
+TEST_CASE("reading and writing one collection") {
+  const auto read = grants({{"read", "app"}});
+  check_all(read, true,
+            {"{'find': 'c', '$db': 'app'}", "{'count': 'c', '$db': 'app'}", "{'distinct': 'c', '$db': 'app'}",
+             "{'listCollections': 1, '$db': 'app'}", "{'listIndexes': 'c', '$db': 'app'}",
+             "{'dataSize': 'app.c', '$db': 'app'}", "{'dbStats': 1, '$db': 'app'}",
+             "{'explain': {'find': 'c'}, '$db': 'app'}"});
+  check_all(read, false,
+            {"{'find': 'c', '$db': 'other'}", "{'find': 'system.users', '$db': 'app'}", "{'find': 1, '$db': 'app'}",
+             "{'find': '', '$db': 'app'}", "{'insert': 'c', 'documents': [{}], '$db': 'app'}",
+             "{'delete': 'c', 'deletes': [], '$db': 'app'}", "{'drop': 'c', '$db': 'app'}",
+             "{'createIndexes': 'c', '$db': 'app'}", "{'dropDatabase': 1, '$db': 'app'}",
+             "{'serverStatus': 1, '$db': 'admin'}", "{'shutdown': 1, '$db': 'admin'}",
+             "{'dataSize': 'other.c', '$db': 'other'}", "{'explain': {'find': 'c'}, '$db': 'other'}",
+             "{'explain': {'find': 'c', '$db': 'other'}, '$db': 'app'}",
+             "{'explain': {'delete': 'c', 'deletes': []}, '$db': 'app'}",
+             "{'explain': {'explain': {'find': 'c'}}, '$db': 'app'}", "{'killAllSessions': [], '$db': 'app'}",
+             "{'profile': -1, '$db': 'app'}", "{'currentOp': 1, '$db': 'admin'}"});
+  check_all(grants({{"readWrite", "app"}}), true,
+            {"{'insert': 'c', 'documents': [{}], '$db': 'app'}",
+             "{'update': 'c', 'updates': [{'q': {}, 'u': {}, 'upsert': true}], '$db': 'app'}",
+             "{'findAndModify': 'c', 'remove': true, '$db': 'app'}", "{'drop': 'c', '$db': 'app'}",
+             "{'create': 'c', '$db': 'app'}", "{'renameCollection': 'app.a', 'to': 'app.b', '$db': 'admin'}",
+             "{'getMore': {'$numberLong': '5'}, 'collection': 'c', '$db': 'app'}"});
+  check_all(grants({{"readWrite", "app"}}), false,
+            {"{'insert': 'c', 'documents': [{}], 'bypassDocumentValidation': true, '$db': 'app'}",
+             "{'collMod': 'c', '$db': 'app'}", "{'dropDatabase': 1, '$db': 'app'}",
+             "{'renameCollection': 'app.a', 'to': 'app.system.users', '$db': 'admin'}",
+             "{'renameCollection': 'app.a', 'to': 'other.b', '$db': 'admin'}",
+             "{'renameCollection': 'other.a', 'to': 'app.b', '$db': 'admin'}",
+             "{'renameCollection': 'app', 'to': 'app.b', '$db': 'admin'}",
+             "{'insert': 'system.views', 'documents': [{}], '$db': 'app'}",
+             "{'getMore': {'$numberLong': '5'}, 'collection': 'c', '$db': 'other'}"});
+}
+
+TEST_CASE("an aggregation needs what its stages read and write") {
+  const auto read = grants({{"read", "app"}});
+  const auto with = [](const std::string& stages, const char* more = "") {
+    return "{'aggregate': 'c', 'pipeline': [" + stages + "], 'cursor': {}" + more + ", '$db': 'app'}";
+  };
+  for (const char* stages :
+       {"", "{'$match': {}}", "{'$lookup': {'from': 'd', 'as': 'x', 'localField': 'a', 'foreignField': 'b'}}",
+        "{'$unionWith': 'd'}", "{'$unionWith': {'coll': 'd', 'pipeline': [{'$match': {}}]}}",
+        "{'$graphLookup': {'from': 'd', 'startWith': '$a', 'connectFromField': 'a', 'connectToField': 'b', 'as': 'x'}}",
+        "{'$facet': {'a': [{'$match': {}}]}}", "{'$collStats': {}}"}) {
+    INFO(stages);
+    CHECK(may(read, with(stages)));
+  }
+  for (const char* stages :
+       {"{'$out': 'd'}", "{'$merge': 'd'}", "{'$merge': {'into': 'd'}}", "{'$merge': {}}",
+        "{'$out': {'db': 'other', 'coll': 'd'}}", "{'$indexStats': {}}",
+        "{'$lookup': {'from': {'db': 'other', 'coll': 'd'}, 'as': 'x', 'pipeline': []}}",
+        "{'$lookup': {'from': 'system.users', 'as': 'x', 'pipeline': []}}",
+        "{'$lookup': {'from': 'd', 'from': 'system.users', 'as': 'x', 'pipeline': []}}",
+        "{'$lookup': {'from': 'd', 'as': 'x', 'pipeline': [{'$unionWith': 'system.users'}]}}",
+        "{'$lookup': {'from': 'd', 'as': 'x', 'pipeline': [], 'pipeline': [{'$unionWith': 'system.users'}]}}",
+        "{'$facet': {'a': [{'$unionWith': 'system.users'}]}}", "{'$unionWith': 'system.users'}",
+        "{'$unionWith': {'coll': 'd', 'db': 'other'}}", "{'$match': {}, '$unionWith': 'system.users'}",
+        "{'$unionWith': {'coll': 'd', 'pipeline': [{'$lookup': {'from': 'system.profile', 'as': 'x'}}]}}",
+        "{'$graphLookup': {'from': 'system.users', 'as': 'x'}}"}) {
+    INFO(stages);
+    CHECK(!may(read, with(stages)));
+  }
+  const auto write = grants({{"readWrite", "app"}});
+  CHECK(may(write, with("{'$out': 'd'}")));
+  CHECK(may(write, with("{'$merge': {'into': {'db': 'app', 'coll': 'd'}, 'whenMatched': [{'$set': {'a': 1}}]}}")));
+  CHECK(!may(write, with("{'$out': 'd'}", ", 'bypassDocumentValidation': true")));
+  CHECK(!may(write, with("{'$merge': {'into': {'db': 'other', 'coll': 'd'}}}")));
+  CHECK(!may(write, with("{'$out': 'system.views'}")));
+  std::string deep = "{'$unionWith': 'd'}";
+  for (int i = 0; i < 30; ++i) deep = "{'$unionWith': {'coll': 'd', 'pipeline': [" + deep + "]}}";
+  CHECK(!may(write, with(deep)));
+}
+
+TEST_CASE("operations of everybody are a monitor's to see") {
+  const auto read = grants({{"read", "admin"}});
+  const auto monitor = grants({{"clusterMonitor", "admin"}});
+  const char* const all = "{'aggregate': 1, 'pipeline': [{'$currentOp': {'allUsers': true}}], 'cursor': {}, '$db': 'admin'}";
+  const char* const own = "{'aggregate': 1, 'pipeline': [{'$currentOp': {}}], 'cursor': {}, '$db': 'admin'}";
+  CHECK(!may(read, all));
+  CHECK(may(read, own));
+  CHECK(may(monitor, all));
+  CHECK(may(read, "{'currentOp': 1, '$ownOps': true, '$db': 'admin'}"));
+  CHECK(may(monitor, "{'currentOp': 1, '$db': 'admin'}"));
+  CHECK(may(monitor, "{'serverStatus': 1, '$db': 'admin'}"));
+  CHECK(!may(monitor, "{'setParameter': 1, '$db': 'admin'}"));
+  CHECK(!may(monitor, "{'find': 'c', '$db': 'app'}"));
+  CHECK(may(grants({{"clusterAdmin", "admin"}}), "{'profile': 0, 'slowms': 5, '$db': 'app'}"));
+  CHECK(!may(grants({{"dbAdmin", "app"}}), "{'profile': 0, 'slowms': 5, '$db': 'app'}"));
+}
+
+TEST_CASE("an update may insert only if who sends it may") {
+  // There is no role that updates and does not insert: privileges are put together by hand.
+  struct Case {
+    const char* command;
+    bool expected;
+  };
+  const auto none = grants({{"read", "app"}});
+  for (const Case& c : {Case{"{'update': 'c', 'updates': [{'q': {}, 'u': {}}], '$db': 'app'}", false},
+                        Case{"{'findAndModify': 'c', 'update': {}, '$db': 'app'}", false}}) {
+    CHECK(may(none, c.command) == c.expected);
+  }
+}
+
+TEST_CASE("views show no more than who makes them may see") {
+  const auto admin = grants({{"dbAdmin", "app"}});
+  const auto both = grants({{"dbAdmin", "app"}, {"read", "app"}});
+  CHECK(may(admin, "{'create': 'c', '$db': 'app'}"));
+  CHECK(!may(admin, "{'create': 'v', 'viewOn': 'c', 'pipeline': [], '$db': 'app'}"));
+  CHECK(may(both, "{'create': 'v', 'viewOn': 'c', 'pipeline': [], '$db': 'app'}"));
+  CHECK(!may(both, "{'create': 'v', 'viewOn': 'c', 'pipeline': [{'$unionWith': 'system.users'}], '$db': 'app'}"));
+  CHECK(!may(both, "{'collMod': 'v', 'viewOn': 'system.users', 'pipeline': [], '$db': 'app'}"));
+}
+
+}  // namespace
+}  // namespace spillway::exec
