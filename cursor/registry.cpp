@@ -1,5 +1,6 @@
 #include "cursor/registry.h"
 
+#include "absl/hash/hash.h"
 #include "cursor/cursor_id.h"
 
 namespace spillway {
@@ -36,10 +37,16 @@ Result<void> check_session(const CursorSession& cursor, const CursorCaller& call
   return {};
 }
 
+std::uint64_t owner_number(std::string_view user) { return absl::HashOf(user); }
+
+Error not_the_owner(std::int64_t id) {
+  return Error(ErrorCode::unauthorized,
+               "cursor id " + std::to_string(id) + " was not created by the authenticated user");
+}
+
 Result<void> check_caller(const ClusterCursor& cursor, const CursorCaller& caller, std::int64_t id) {
   if (cursor.owner != caller.user) {
-    return Error(ErrorCode::unauthorized,
-                 "cursor id " + std::to_string(id) + " was not created by the authenticated user");
+    return not_the_owner(id);
   }
   return check_session(cursor.session, caller, id);
 }
@@ -101,6 +108,7 @@ std::int64_t CursorRegistry::insert(CursorPtr cursor, SteadyNs now) {
   Entry entry;
   entry.ns = cursor->ns;
   entry.lsid = cursor->session.lsid;
+  entry.owner = owner_number(cursor->owner);
   entry.multi_target = cursor->remotes.size() > 1;
   entry.no_timeout = cursor->no_timeout;
   return emplace(std::move(entry), now, std::move(cursor));
@@ -110,6 +118,7 @@ std::int64_t CursorRegistry::insert_checked_out(const ClusterCursor& cursor, Ste
   Entry entry;
   entry.ns = cursor.ns;
   entry.lsid = cursor.session.lsid;
+  entry.owner = owner_number(cursor.owner);
   entry.multi_target = cursor.remotes.size() > 1;
   entry.no_timeout = cursor.no_timeout;
   entry.connection_id = cursor.client ? cursor.client->connection_id : 0;
@@ -127,6 +136,7 @@ Result<CursorPtr> CursorRegistry::check_out(std::int64_t id, std::string_view ns
   }
   Entry& entry = found->second;
   if (!entry.cursor) {
+    if (entry.owner != owner_number(caller.user)) return not_the_owner(id);
     if (!entry.filling || entry.waiter || !waiter) {
       return Error(ErrorCode::cursor_in_use, "cursor id " + std::to_string(id) + " is already in use");
     }
@@ -215,6 +225,13 @@ bool CursorRegistry::killed(std::int64_t id) const {
   MutexLock lock(stripe.mutex);
   const auto found = stripe.entries.find(id);
   return found == stripe.entries.end() || found->second.killed;
+}
+
+bool CursorRegistry::is_another_users(std::int64_t id, std::string_view ns, std::string_view user) const {
+  const Stripe& stripe = stripes_[stripe_of(id)];
+  MutexLock lock(stripe.mutex);
+  const auto found = stripe.entries.find(id);
+  return found != stripe.entries.end() && found->second.ns == ns && found->second.owner != owner_number(user);
 }
 
 CursorRegistry::Killed CursorRegistry::kill(std::int64_t id, std::string_view ns) {

@@ -104,6 +104,9 @@ class CursorRegistry {
   // Was this checked-out cursor killed? (Then the reply under way is its last.)
   bool killed(std::int64_t id) const;
 
+  // Was it made by somebody else than this user? False for an unknown one.
+  bool is_another_users(std::int64_t id, std::string_view ns, std::string_view user) const;
+
   enum class KillOutcome : std::uint8_t { killed_idle, marked_in_use, not_found };
   struct Killed {
     KillOutcome outcome;
@@ -158,6 +161,7 @@ class CursorRegistry {
     // Copies that are needed while the cursor is out.
     bool multi_target = false, no_timeout = false;
     std::int64_t connection_id = 0;
+    std::uint64_t owner = 0;  // a hash of the user's id
     std::string ns, lsid;
   };
   using Entries = absl::flat_hash_map<std::int64_t, Entry>;

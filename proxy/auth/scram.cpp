@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "proxy/auth/concat.h"
@@ -127,11 +129,7 @@ Result<Secret::Ptr> scram_password(Hash hash, std::string_view user, std::string
 
 namespace {
 
-struct Keys {
-  Digest client_key;
-  Digest stored_key;
-  Digest server_key;
-};
+using Keys = ScramKeyCache::Keys;
 
 Keys derive_keys(Hash hash, std::string_view password, Bytes salt, std::uint32_t iterations) {
   Digest salted = pbkdf2(hash, password, salt, iterations);
@@ -237,6 +235,25 @@ Result<std::string> ScramServer::finish(std::string_view message) {
 
 // --- the client's end
 
+std::optional<ScramKeyCache::Keys> ScramKeyCache::find(Bytes salt, std::uint32_t iterations) const {
+  static_assert(std::is_trivially_copyable_v<Keys>);
+  MutexLock lock(mutex_);
+  if (!keys_ || iterations != iterations_ || !std::equal(salt.begin(), salt.end(), salt_.begin(), salt_.end())) {
+    return std::nullopt;
+  }
+  Keys keys;
+  std::memcpy(&keys, keys_->text().data(), sizeof keys);
+  return keys;
+}
+
+void ScramKeyCache::keep(Bytes salt, std::uint32_t iterations, const Keys& keys) {
+  auto secret = Secret::make({reinterpret_cast<const char*>(&keys), sizeof keys});
+  MutexLock lock(mutex_);
+  salt_.assign(salt.begin(), salt.end());
+  iterations_ = iterations;
+  keys_.swap(secret);
+}
+
 ScramClient::ScramClient(Hash hash, std::string_view user, Secret::Ptr password, std::string_view nonce)
     : hash_(hash),
       password_(std::move(password)),
@@ -263,7 +280,10 @@ Result<std::string> ScramClient::answer(std::string_view message) {
     return wrong(concat("asks for ", *iterations_text, " iterations; between ", scram_iterations_min, " and ",
                               scram_iterations_max, " are accepted"));
   }
-  Keys keys = derive_keys(hash_, password_->text(), *salt, *iterations);
+  auto known = cache_ != nullptr ? cache_->find(*salt, *iterations) : std::nullopt;
+  Keys keys = known ? *known : derive_keys(hash_, password_->text(), *salt, *iterations);
+  if (known) wipe(&*known, sizeof(Keys));
+  if (!known && cache_ != nullptr) cache_->keep(*salt, *iterations, keys);
   const std::string last = concat("c=", to_base64(bytes_of("n,,")), ",r=", *nonce);
   const std::string text = concat(std::string_view(first_).substr(3), ",", message, ",", last);
   const Digest signature = hmac(hash_, keys.stored_key.view(), bytes_of(text));

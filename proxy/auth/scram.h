@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "allocator/mutex.h"
 #include "cursor/error.h"
 #include "proxy/auth/crypto.h"
 
@@ -84,12 +85,32 @@ class ScramServer {
 // Credentials of a user who does not exist: the same whenever he is asked for, and like others'.
 ScramCredentials fake_credentials(Hash hash, Bytes key, std::string_view user_id, std::uint32_t iterations);
 
+// What a client computed for a salt: the same server asks for it again and again. Thread-safe.
+class ScramKeyCache {
+ public:
+  struct Keys {
+    Digest client_key;
+    Digest stored_key;
+    Digest server_key;
+  };
+  std::optional<Keys> find(Bytes salt, std::uint32_t iterations) const;
+  void keep(Bytes salt, std::uint32_t iterations, const Keys& keys);
+
+ private:
+  mutable Mutex mutex_;
+  std::vector<std::uint8_t> salt_ ABSL_GUARDED_BY(mutex_);
+  std::uint32_t iterations_ ABSL_GUARDED_BY(mutex_) = 0;
+  Secret::Ptr keys_ ABSL_GUARDED_BY(mutex_);  // the bytes of Keys
+};
+
 // The client's end of one conversation.
 class ScramClient {
  public:
   // `password`: of scram_password(). `nonce`: our half; empty: a random one.
   ScramClient(Hash hash, std::string_view user, Secret::Ptr password, std::string_view nonce = {});
 
+  // Keys are looked for there first, and kept there. It outlives the conversation.
+  void remember_keys(ScramKeyCache& cache) noexcept { cache_ = &cache; }
   const std::string& first_message() const noexcept { return first_; }
   // The server's first message; the client's last is the result. AuthenticationFailed(18): it is not
   // well-formed, or asks for too little or too much work.
@@ -102,6 +123,7 @@ class ScramClient {
   Secret::Ptr password_;
   std::string nonce_;
   std::string first_;
+  ScramKeyCache* cache_ = nullptr;
   Digest server_signature_;
 };
 

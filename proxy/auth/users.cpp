@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "proxy/auth/concat.h"
@@ -83,6 +84,25 @@ UserTable::Ptr UserDirectory::table() const {
   MutexLock lock(mutex_);
   return table_;
 }
+
+bool UserDirectory::put(std::vector<UserSpec> UserDirectory::* list, std::vector<UserSpec> users) {
+  std::vector<UserSpec> all;
+  {
+    MutexLock lock(mutex_);
+    if (this->*list == users) return false;
+    this->*list = std::move(users);
+    all = configured_;
+    all.insert(all.end(), fed_.begin(), fed_.end());
+  }
+  // The first of a name is the one.
+  std::set<std::string> ids;
+  std::erase_if(all, [&](const UserSpec& user) { return !ids.insert(user_id(user.db, user.name)).second; });
+  replace(std::make_shared<const UserTable>(std::move(all)));
+  return true;
+}
+
+bool UserDirectory::configure(std::vector<UserSpec> users) { return put(&UserDirectory::configured_, std::move(users)); }
+bool UserDirectory::feed(std::vector<UserSpec> users) { return put(&UserDirectory::fed_, std::move(users)); }
 
 void UserDirectory::replace(UserTable::Ptr table) {
   MutexLock lock(mutex_);

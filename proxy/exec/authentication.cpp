@@ -75,6 +75,7 @@ Result<void> log_in(Context& context, Client& client, const Attempt& attempt) {
   mechanism.successful.add();
   if (attempt.speculative) mechanism.speculative_successful.add();
   client.user = user->id;
+  client.login.session = {};
   client.login.user = std::move(user);
   client.login.generation = generation;
   BsonWriter out = log_attributes(client, attempt);
@@ -232,6 +233,7 @@ Answer log_out(Context&, Client& client, const Request& request) {
   client.login.conversation.reset();
   if (client.login.user && client.login.user->db == request.db) {
     client.login.user.reset();
+    client.login.session = {};
     client.user.clear();
   }
   BsonWriter reply;
@@ -288,6 +290,7 @@ void refresh_login(Context& context, Client& client) {
   if (!user) {
     log::info("connection {} from {}: the user {} is no more", client.connection_id, client.peer, login.user->id);
     client.user.clear();
+    login.session = {};
   }
   login.user = std::move(user);
   login.generation = generation;

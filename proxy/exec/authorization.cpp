@@ -12,6 +12,8 @@ namespace spillway::exec {
 namespace {
 
 constexpr std::size_t shown_bytes_max = 1024;
+constexpr std::int32_t too_many_logical_sessions = 261;
+constexpr Duration session_believed_for = std::chrono::minutes(1);
 
 // Two fields of one name could mean one thing here and another on a shard.
 Result<void> check_fields_differ(DocView body) {
@@ -41,7 +43,41 @@ Error refused(const CommandSpec& spec, const Request& request) {
                fmt::format("not authorized on {} to execute command {}", request.db, command));
 }
 
+// The session a command names. A user's part in it is what a router adds for a cluster of its own.
+Result<void> check_session(Context& context, Client& client, const Request& request) {
+  if (request.lsid.empty()) return {};
+  const DocView lsid = request.lsid_document();
+  if (lsid.count() != 1) {
+    return Error(ErrorCode::unauthorized, "Unauthorized to set user digest in LogicalSessionId");
+  }
+  return claim_session(context, client, auth::text_of(lsid["id"].as_binary().data));
+}
+
 }  // namespace
+
+bool may_on_cluster(const Context& context, const Client& client, auth::ActionSet actions) noexcept {
+  if (!context.shared.authorization) return true;
+  return client.login.user && client.login.user->privileges.on_cluster().has(actions);
+}
+
+Result<void> claim_session(Context& context, Client& client, std::string_view uuid) {
+  Login& login = client.login;
+  const SessionId session = session_id_of(uuid);
+  const TimePoint now = Clock::now();
+  if (login.session == session && now - login.session_claimed < session_believed_for) return {};
+  switch (context.shared.session_owners.claim(session, client.user, now)) {
+    case SessionOwners::Claim::own:
+      login.session = session;
+      login.session_claimed = now;
+      return {};
+    case SessionOwners::Claim::another_users:
+      context.shared.metrics.unauthorized_commands.add();
+      return Error(ErrorCode::unauthorized, "the logical session is another user's");
+    case SessionOwners::Claim::too_many:
+      break;
+  }
+  return Error(too_many_logical_sessions, "there are too many logical sessions; drivers end theirs when they close");
+}
 
 Result<void> check_authorized(Context& context, Client& client, const CommandSpec& spec, const Request& request) {
   const CommandNeed* const need = spec.need;
@@ -55,7 +91,7 @@ Result<void> check_authorized(Context& context, Client& client, const CommandSpe
   }
   if (auto differ = check_fields_differ(request.body); differ.has_error()) return differ.error();
   const Subject subject{user->privileges, spec.name, request.db, request.body, &request.message};
-  if (need != nullptr && meets(*need, subject)) return {};
+  if (need != nullptr && meets(*need, subject)) return check_session(context, client, request);
   context.shared.metrics.unauthorized_commands.add();
   return refused(spec, request);
 }

@@ -8,4 +8,10 @@ namespace spillway::exec {
 // Unauthorized(13), in MongoDB's words. What is allowed takes no memory, but for what command_needs.h says.
 Result<void> check_authorized(Context& context, Client& client, const CommandSpec& spec, const Request& request);
 
+// Always without authorization. For what a handler looks at itself.
+bool may_on_cluster(const Context& context, const Client& client, auth::ActionSet actions) noexcept;
+
+// Unauthorized(13): another user's session, and alive. TooManyLogicalSessions(261).
+Result<void> claim_session(Context& context, Client& client, std::string_view uuid);
+
 }  // namespace spillway::exec

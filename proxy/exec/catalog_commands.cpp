@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "proxy/exec/authorization.h"
 #include "proxy/exec/catalog_merge.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/config_reads.h"
@@ -299,12 +300,22 @@ Answer db_stats(Context& context, Client&, const Request& request) {
   co_return Response(merge_db_stats(fanned.answers, request.db));
 }
 
-Answer list_databases(Context& context, Client&, const Request& request) {
+// Who may not list all sees those where he may do something. (listDatabases' authorizedDatabases)
+bool sees_database(const Context& context, const Client& client, const Request& request, std::string_view db) {
+  if (!context.shared.authorization) return true;
+  const bool all = may_on_cluster(context, client, auth::Action::list_databases);
+  const ValueView wanted = request.body["authorizedDatabases"];
+  if (all && !wanted.truthy()) return true;
+  return client.login.user && client.login.user->privileges.touches(db);
+}
+
+Answer list_databases(Context& context, Client& client, const Request& request) {
   const shard::CallOptions options = read_options(context, request);
   auto fanning = fan_out(context, request, context.routing().all_shards(), options);
   const Fanned fanned = co_await fanning;
   if (auto failed = first_failure(fanned.answers, Tolerate::nothing)) co_return *failed;
-  co_return Response(merge_list_databases(fanned.answers, request.body["nameOnly"].truthy()));
+  const auto seen = [&](std::string_view db) { return sees_database(context, client, request, db); };
+  co_return Response(merge_list_databases(fanned.answers, request.body["nameOnly"].truthy(), seen));
 }
 
 }  // namespace

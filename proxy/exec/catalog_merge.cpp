@@ -195,7 +195,8 @@ BsonDoc merge_validate(const std::vector<ShardAnswer>& answers, std::string_view
   return std::move(out).finish();
 }
 
-BsonDoc merge_list_databases(const std::vector<ShardAnswer>& answers, bool name_only) {
+BsonDoc merge_list_databases(const std::vector<ShardAnswer>& answers, bool name_only,
+                             const std::function<bool(std::string_view)>& seen) {
   struct Row {
     double size = 0;
     bool has_size = false;
@@ -209,6 +210,7 @@ BsonDoc merge_list_databases(const std::vector<ShardAnswer>& answers, bool name_
       if (!at->is_document()) continue;
       const ValueView name = at->as_document()["name"];
       if (!name.is_string() || is_hidden_database(name.as_string())) continue;
+      if (seen && !seen(name.as_string())) continue;
       Row& row = rows[std::string(name.as_string())];
       const double size = number(at->as_document()["sizeOnDisk"]);
       // A shard's 1 means "empty": it adds nothing to a larger sum.

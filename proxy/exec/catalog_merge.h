@@ -2,8 +2,10 @@
 // (mongos behaviour reference, sections 4.1 and 4.9)
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cursor/bson_writer.h"
@@ -36,6 +38,8 @@ RawMerge merge_raw(const std::vector<ShardAnswer>& answers, Tolerate tolerate);
 BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_view ns, std::size_t chunks);
 BsonDoc merge_db_stats(const std::vector<ShardAnswer>& answers, std::string_view db);
 BsonDoc merge_validate(const std::vector<ShardAnswer>& answers, std::string_view ns);
-BsonDoc merge_list_databases(const std::vector<ShardAnswer>& answers, bool name_only);
+// `seen`: which of them; empty: all.
+BsonDoc merge_list_databases(const std::vector<ShardAnswer>& answers, bool name_only,
+                             const std::function<bool(std::string_view)>& seen = {});
 
 }  // namespace spillway::exec

@@ -28,6 +28,7 @@
 #include "proxy/exec/metrics.h"
 #include "proxy/exec/open_clients.h"
 #include "proxy/exec/stalled_clients.h"
+#include "proxy/exec/session_owners.h"
 #include "proxy/shard/gateway.h"
 #include "proxy/shard/interrupt.h"
 
@@ -52,6 +53,7 @@ struct Parameters {
   std::atomic<std::int64_t> evict_idle_ms{30'000};
   std::atomic<std::int64_t> orphan_grace_ms{30'000};  // below 0: orphans live as long as others
   std::atomic<bool> read_ahead{true};
+  std::atomic<std::int64_t> user_refresh_secs{30};
   // How long clients are told of a shutdown before it begins.
   std::atomic<std::int64_t> shutdown_timeout_ms{15'000};
   bool test_commands = false;  // enableTestCommands; fixed at start
@@ -80,6 +82,8 @@ struct Shared {
   const std::unique_ptr<MemoryLayer> memory_layer;  // never null; started by the server
   bool authorization = false;  // security.authorization: enabled; fixed at start
   auth::UserDirectory users;
+  std::optional<std::uint16_t> users_from;  // the shard whose users log in here, too; fixed at start
+  SessionOwners session_owners;  // kept with authorization only
   MemoryBudget memory{"process", 0};  // without the queues' reserves, which stand beside it
   // Those who wait for room for a request wait in one, those who hold one and need more in the other.
   MemoryQueue request_queue{"requestReserve"};

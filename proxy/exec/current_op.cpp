@@ -94,6 +94,7 @@ Rows local_operations(const Context& context, const CurrentOpOptions& options) {
   std::size_t bytes = 0;
   for (const Client* client : context.clients) {
     if (client->running == nullptr && !options.idle_connections) continue;
+    if (!options.only_user.empty() && client->user != options.only_user) continue;
     rows.push_back(operation_document(context, *client, options));
     bytes += rows.back().size();
     if (bytes > rows_bytes_max) break;
@@ -183,10 +184,12 @@ Task<Result<Rows>> all_operations(Context& context, const Request& request,
     for (BsonDoc& row : answer) rows.push_back(std::move(row));
   }
   if (options.idle_cursors) {
-    for (const IdleCursor& idle : context.shared.cursors.idle())
-      rows.push_back(idle_cursor_document(context, idle));
+    for (const IdleCursor& idle : context.shared.cursors.idle()) {
+      if (options.only_user.empty() || idle.user == options.only_user) rows.push_back(idle_cursor_document(context, idle));
+    }
   }
-  if (options.local_operations) co_return rows;
+  // To the shards all users are one.
+  if (options.local_operations || !options.only_user.empty()) co_return rows;
   auto adding = add_shard_operations(context, request, options, rows);
   auto added = co_await adding;
   if (added.has_error()) co_return added.error();
@@ -234,7 +237,7 @@ bool generates_documents(std::string_view stage) noexcept {
 }
 
 // The documents of $currentOp, or why this first stage cannot be run.
-Task<Result<Rows>> first_stage(Context& context, const Request& request, Element stage) {
+Task<Result<Rows>> first_stage(Context& context, const Client& client, const Request& request, Element stage) {
   if (stage.name != "$currentOp") {
     if (generates_documents(stage.name)) {
       co_return Error(ErrorCode::command_not_supported,
@@ -250,6 +253,7 @@ Task<Result<Rows>> first_stage(Context& context, const Request& request, Element
   }
   auto options = parse_current_op(stage);
   if (options.has_error()) co_return options.error();
+  if (context.shared.authorization && !options->all_users) options->only_user = client.user;
   auto listing = all_operations(context, request, *options);
   co_return co_await listing;
 }
@@ -263,9 +267,9 @@ Result<CurrentOpOptions> parse_current_op(ValueView stage) {
                              bson_type_name(stage.type)));
   }
   CurrentOpOptions options;
-  bool ignored = false;  // one user sees everything, and sessions are not kept here
+  bool ignored = false;  // sessions are not kept here
   const std::pair<std::string_view, bool*> known[] = {
-      {"allUsers", &ignored},
+      {"allUsers", &options.all_users},
       {"idleSessions", &ignored},
       {"backtrace", &ignored},
       {"targetAllNodes", &ignored},
@@ -328,10 +332,11 @@ BsonDoc shard_operation_document(std::string_view shard, DocView operation) {
   return std::move(out).finish();
 }
 
-Task<Result<Response>> current_op_command(Context& context, Client&, const Request& request) {
+Task<Result<Response>> current_op_command(Context& context, Client& client, const Request& request) {
   CurrentOpOptions options;
   options.idle_connections = request.body["$all"].truthy();
   options.truncate_operations = true;
+  if (context.shared.authorization && request.body["$ownOps"].truthy()) options.only_user = client.user;
   auto listing = all_operations(context, request, options);
   auto listed = co_await listing;
   if (listed.has_error()) co_return listed.error();
@@ -360,7 +365,7 @@ Task<Result<Response>> collectionless_aggregate(Context& context, Client& client
   if (!head.is_document() || head.as_document().count() != 1) {
     co_return Error(40323, "A pipeline stage specification object must contain exactly one field.");
   }
-  auto generating = first_stage(context, request, head.as_document().first());
+  auto generating = first_stage(context, client, request, head.as_document().first());
   auto rows = co_await generating;
   if (rows.has_error()) co_return rows.error();
   const BsonDoc rest = rest_of(pipeline);

@@ -16,6 +16,9 @@ struct CurrentOpOptions {
   bool idle_cursors = false;
   bool local_operations = false;  // localOps: this router's only
   bool truncate_operations = false;
+  bool all_users = false;
+  // With authorization, whoever is not asked for: operations of this user alone. Empty: everybody's.
+  std::string only_user = {};
 };
 
 // The value of the stage. Errors: FailedToParse(9) for unknown fields and values that are no

@@ -1,6 +1,7 @@
 // getMore and killCursors. (mongos behaviour reference, sections 5.4 and 5.5)
 #include <fmt/format.h>
 
+#include "proxy/exec/authorization.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/compressed_batches.h"
 #include "proxy/exec/cursor_ops.h"
@@ -140,7 +141,7 @@ Task<Result<Response>> get_more_command(Context& context, Client& client, const 
   co_return co_await getting;
 }
 
-Task<Result<Response>> kill_cursors_command(Context& context, Client&, const Request& request) {
+Task<Result<Response>> kill_cursors_command(Context& context, Client& client, const Request& request) {
   const Element collection = request.body.first();
   if (!collection.is_string()) {
     co_return Error(ErrorCode::invalid_namespace,
@@ -161,6 +162,14 @@ Task<Result<Response>> kill_cursors_command(Context& context, Client&, const Req
       co_return Error(ErrorCode::type_mismatch,
                       fmt::format("BSON field 'killCursors.cursors.{}' is the wrong type '{}', expected type 'long'",
                                   at->name, bson_type_name(at->type)));
+    }
+  }
+  // One that may not be killed fails them all. (mongos behaviour reference, section 5.5)
+  if (!may_on_cluster(context, client, auth::Action::kill_any_cursor)) {
+    for (auto at = cursors.as_document().begin(); !at.done(); ++at) {
+      if (!context.shared.cursors.is_another_users(at->as_int64(), ns, client.user)) continue;
+      co_return Error(ErrorCode::unauthorized,
+                      fmt::format("cursor id {} was not created by the authenticated user", at->as_int64()));
     }
   }
   BsonWriter killed, not_found;

@@ -1,9 +1,11 @@
 // killOp: of this router's operations, and of a shard's.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "proxy/exec/ask_workers.h"
+#include "proxy/exec/authorization.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/current_op.h"
 #include "proxy/exec/forward.h"
@@ -12,6 +14,15 @@
 namespace spillway::exec {
 
 Task<Result<Response>> kill_op_command(Context& context, Client& client, const Request& request);
+
+namespace {
+
+Error not_own(const Request& request) {
+  return Error(ErrorCode::unauthorized,
+               fmt::format("not authorized on admin to execute command {}", to_json(request.body)));
+}
+
+}  // namespace
 
 Result<KillTarget> parse_kill_op(DocView command) {
   const ValueView op = command["op"];
@@ -46,26 +57,30 @@ Result<KillTarget> parse_kill_op(DocView command) {
   return KillTarget{std::string(text.substr(0, colon)), number};
 }
 
-Task<Result<Response>> kill_op_command(Context& context, Client&, const Request& request) {
+Task<Result<Response>> kill_op_command(Context& context, Client& client, const Request& request) {
   auto target = parse_kill_op(request.body);
   if (target.has_error()) co_return target.error();
   BsonWriter reply;
+  const bool any = may_on_cluster(context, client, auth::Action::kill_op);
   if (target->shard.empty()) {
-    const std::function<bool(const Context&)> kill =
-        [id = target->operation_id](const Context& worker) {
-          for (Client* client : worker.clients) {
-            if (client->running == nullptr || client->operation_id != id) continue;
-            client->interrupt.request(
-                Error(ErrorCode::interrupted, "operation was interrupted"));
-            return true;
+    enum class Outcome : std::uint8_t { unknown, killed, refused };
+    const std::function<Outcome(const Context&)> kill =
+        [id = target->operation_id, any, user = client.user](const Context& worker) {
+          for (Client* other : worker.clients) {
+            if (other->running == nullptr || other->operation_id != id) continue;
+            if (!any && other->user != user) return Outcome::refused;
+            other->interrupt.request(Error(ErrorCode::interrupted, "operation was interrupted"));
+            return Outcome::killed;
           }
-          return false;
+          return Outcome::unknown;
         };
-    auto killing = ask_workers<bool>(context, kill);
-    const std::vector<bool> killed = co_await killing;
+    auto killing = ask_workers<Outcome>(context, kill);
+    const std::vector<Outcome> killed = co_await killing;
+    if (std::find(killed.begin(), killed.end(), Outcome::refused) != killed.end()) co_return not_own(request);
     reply.append("info", "attempting to kill op").append("ok", 1.0);
     co_return Response(std::move(reply).finish());
   }
+  if (!any) co_return not_own(request);  // whose it is the shard does not know
   const auto shard = context.routing().shard_by_name(target->shard);
   if (!shard)
     co_return Error(ErrorCode::shard_not_found,

@@ -43,7 +43,7 @@ Result<void> store(std::atomic<std::int64_t>& into, std::string_view name, Value
 
 constexpr std::int64_t any_ms = std::numeric_limits<std::int64_t>::max() / 2'000'000;
 
-constexpr std::array<Parameter, 13> parameters = {{
+constexpr std::array<Parameter, 14> parameters = {{
     {"clientCursorMonitorFrequencySecs",
      [](BsonWriter& out, const Context& c) {
        out.append("clientCursorMonitorFrequencySecs", c.shared.parameters.cursor_monitor_frequency_secs.load());
@@ -130,7 +130,19 @@ constexpr std::array<Parameter, 13> parameters = {{
     {"quiet", [](BsonWriter& out, const Context&) { out.append("quiet", !log::enabled(log::Level::info)); }, nullptr},
     {"requireApiVersion", [](BsonWriter& out, const Context&) { out.append("requireApiVersion", false); }, nullptr},
     {"authenticationMechanisms",
-     [](BsonWriter& out, const Context&) { out.begin_array("authenticationMechanisms").end(); }, nullptr},
+     [](BsonWriter& out, const Context&) {
+       out.begin_array("authenticationMechanisms");
+       for (const char* name : {"SCRAM-SHA-1", "SCRAM-SHA-256", "MONGODB-X509"}) out.append_item(name);
+       out.end();
+     },
+     nullptr},
+    {"userCacheInvalidationIntervalSecs",
+     [](BsonWriter& out, const Context& c) {
+       out.append("userCacheInvalidationIntervalSecs", c.shared.parameters.user_refresh_secs.load());
+     },
+     [](Context& c, ValueView v) {
+       return store(c.shared.parameters.user_refresh_secs, "userCacheInvalidationIntervalSecs", v, 1, 86'400);
+     }},
 }};
 
 const Parameter* find_parameter(std::string_view name) {

@@ -7,6 +7,7 @@
 
 #include "proxy/auth/scram.h"
 #include "proxy/auth/users.h"
+#include "proxy/exec/session_owners.h"
 
 namespace spillway::exec {
 
@@ -28,6 +29,9 @@ struct Login {
   std::string certificate_subject;         // RFC 2253, of a verified certificate; empty: none
   bool from_loopback = false;
   std::unique_ptr<Conversation> conversation;
+  // The session that was last found to be the user's, and when.
+  SessionId session{};
+  TimePoint session_claimed{};
 };
 
 }  // namespace spillway::exec

@@ -4,6 +4,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "proxy/base/log.h"
+#include "proxy/exec/authorization.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/cursor_ops.h"
 #include "proxy/exec/forward.h"
@@ -65,6 +66,16 @@ Result<SessionIds> parse_sessions(const Request& request) {
   return ids;
 }
 
+// Of those that are another user's, the first: Unauthorized(13).
+Result<void> check_own(const Context& context, const Client& client, const SessionIds& ids) {
+  if (!context.shared.authorization) return {};
+  for (const std::string& id : ids) {
+    if (!context.shared.session_owners.is_another_users(session_id_of(id), client.user, Clock::now())) continue;
+    return Error(ErrorCode::unauthorized, "the logical session is another user's");
+  }
+  return {};
+}
+
 Task<Result<Response>> start_session(Context&, Client&, const Request&) {
   std::array<std::uint8_t, uuid_bytes> id{};
   if (::getrandom(id.data(), id.size(), 0) != static_cast<ssize_t>(id.size())) {
@@ -90,12 +101,9 @@ catalog::ShardSet replica_set_shards(const Context& context) {
   return shards;
 }
 
-// Sends the client's command to every shard that keeps sessions. Their answers are no part of ours:
-// a session that a shard does not hear of expires there.
-Task<void> tell_shards(Context& context, const Request& request) {
-  BsonWriter body;
-  copy_command(body, request, {"lsid", "txnNumber", "autocommit", "startTransaction"});
-  const BsonDoc document = std::move(body).finish();
+// To every shard that keeps sessions. Their answers are no part of ours: a session that a shard does
+// not hear of expires there.
+Task<void> tell_shards(Context& context, const Request& request, const BsonDoc& document) {
   std::vector<ShardCommand> commands;
   for (const catalog::ShardIndex shard : replica_set_shards(context)) {
     commands.push_back({shard, shard::Command::of_body(document), {}});
@@ -112,6 +120,32 @@ Task<void> tell_shards(Context& context, const Request& request) {
   }
 }
 
+// The client's command.
+Task<void> tell_shards(Context& context, const Request& request) {
+  BsonWriter body;
+  copy_command(body, request, {"lsid", "txnNumber", "autocommit", "startTransaction"});
+  const BsonDoc document = std::move(body).finish();
+  auto telling = tell_shards(context, request, document);
+  co_await telling;
+}
+
+// The same with sessions by their ids: to the shards all are one user's.
+Task<void> tell_shards_to_kill(Context& context, const Request& request, const SessionIds& ids) {
+  if (ids.empty()) co_return;
+  BsonWriter body;
+  body.begin_array("killSessions");
+  for (const std::string& id : ids) {
+    body.begin_document_item();
+    body.append_binary("id", uuid_subtype, auth::bytes_of(id));
+    body.end();
+  }
+  body.end();
+  body.append("$db", "admin");
+  const BsonDoc document = std::move(body).finish();
+  auto telling = tell_shards(context, request, document);
+  co_await telling;
+}
+
 Task<void> end_everything_of(Context& context,
                              const std::function<bool(std::string_view)>& matches) {
   end_cursors(context, context.shared.cursors.kill_sessions(matches), CursorEnd::killed);
@@ -122,38 +156,67 @@ Task<void> end_everything_of(Context& context,
   co_await aborts.wait();
 }
 
-Task<Result<Response>> refresh_sessions(Context& context, Client&, const Request& request) {
+Task<Result<Response>> refresh_sessions(Context& context, Client& client, const Request& request) {
   auto ids = parse_sessions(request);
   if (ids.has_error()) co_return ids.error();
+  if (context.shared.authorization) {
+    for (const std::string& id : *ids) {
+      if (auto claimed = claim_session(context, client, id); claimed.has_error()) co_return claimed.error();
+    }
+  }
   auto telling = tell_shards(context, request);
   co_await telling;
   co_return ok_response();
 }
 
+SessionIds ids_of_user(const Context& context, std::string_view user) {
+  SessionIds ids;
+  for (const SessionId& id : context.shared.session_owners.of(user, sessions_per_command_max)) {
+    ids.emplace(reinterpret_cast<const char*>(id.data()), uuid_bytes);
+  }
+  return ids;
+}
+
 // endSessions and killSessions
-Task<Result<Response>> end_sessions(Context& context, Client&, const Request& request) {
+Task<Result<Response>> end_sessions(Context& context, Client& client, const Request& request) {
   auto ids = parse_sessions(request);
   if (ids.has_error()) co_return ids.error();
-  const bool all =
-      request.name == "killSessions" && ids->empty();  // without authentication: everybody's
+  const bool authorization = context.shared.authorization;
+  if (authorization && client.user.empty()) co_return ok_response();  // nobody's
+  if (!may_on_cluster(context, client, auth::Action::kill_any_session)) {
+    if (auto own = check_own(context, client, *ids); own.has_error()) co_return own.error();
+  }
+  // All: one's own, where there are users.
+  bool all = request.name == "killSessions" && ids->empty();
+  if (all && authorization) {
+    all = false;
+    *ids = ids_of_user(context, client.user);
+  }
   const std::function<bool(std::string_view)> matches = [&ids, all](std::string_view lsid) {
     return !lsid.empty() && (all || contains_session(*ids, lsid));
   };
   auto ending = end_everything_of(context, matches);
   co_await ending;
+  if (authorization) {
+    for (const std::string& id : *ids) context.shared.session_owners.release(session_id_of(id), client.user);
+    client.login.session = {};
+    auto telling = tell_shards_to_kill(context, request, *ids);
+    co_await telling;
+    co_return ok_response();
+  }
   auto telling = tell_shards(context, request);
   co_await telling;
   co_return ok_response();
 }
 
-// What killAllSessions and killAllSessionsByPattern accept. {} and [] mean everybody; so does a
-// pattern of users, because without authentication no session has one.
+// What killAllSessions and killAllSessionsByPattern accept. {} and [] mean everybody.
 struct KillPatterns {
   bool everybody = false;
+  bool of_users = false;  // the ids are those of users that were named
   SessionIds ids;
 };
 
-Result<KillPatterns> parse_patterns(const Request& request) {
+Result<KillPatterns> parse_patterns(const Context& context, const Request& request) {
   const Element list = request.body.first();
   if (!list.is_array()) {
     return Error(ErrorCode::type_mismatch,
@@ -172,7 +235,10 @@ Result<KillPatterns> parse_patterns(const Request& request) {
       if (!pattern["user"].is_string() || !pattern["db"].is_string()) {
         return Error(40414, "killAllSessions takes documents {user: <string>, db: <string>}");
       }
-      continue;  // nobody is authenticated as that user
+      patterns.ids.merge(ids_of_user(
+          context, auth::user_id(pattern["db"].as_string(), pattern["user"].as_string())));
+      patterns.of_users = true;
+      continue;
     }
     const ValueView lsid = pattern["lsid"];
     if (!lsid.exists()) {
@@ -188,14 +254,15 @@ Result<KillPatterns> parse_patterns(const Request& request) {
 }
 
 Task<Result<Response>> kill_all_sessions(Context& context, Client&, const Request& request) {
-  auto patterns = parse_patterns(request);
+  auto patterns = parse_patterns(context, request);
   if (patterns.has_error()) co_return patterns.error();
   const std::function<bool(std::string_view)> matches = [&patterns](std::string_view lsid) {
     return !lsid.empty() && (patterns->everybody || contains_session(patterns->ids, lsid));
   };
   auto ending = end_everything_of(context, matches);
   co_await ending;
-  auto telling = tell_shards(context, request);
+  auto telling = patterns->of_users ? tell_shards_to_kill(context, request, patterns->ids)
+                                    : tell_shards(context, request);
   co_await telling;
   co_return ok_response();
 }

@@ -20,6 +20,7 @@
 #include "proxy/server/config_yaml.h"
 #include "proxy/server/config_yaml_users.h"
 #include "proxy/server/system_limits.h"
+#include "proxy/server/shard_login.h"
 #include "proxy/server/words.h"
 #include "proxy/server/tls_config.h"
 #include "proxy/shard/connection_string.h"
@@ -65,6 +66,10 @@ class Checker {
     check_pools();
     check_allocator();
     check_users();
+    if (auto login = make_shard_login(config_.shard_login); login.has_error()) {
+      error(config_.shard_login.password_file.empty() ? "security.shards.user" : "security.shards.passwordFile",
+            "security.shards: " + login.error().message);
+    }
   }
 
  private:
@@ -213,10 +218,25 @@ void load_routing(ConfigReading& reading, const LoadRequest& request) {
 
 }  // namespace
 
+namespace {
+
+// Of the table, which is there now.
+void check_users_from(ConfigReading& reading) {
+  const std::string& from = reading.result.config.users_from;
+  if (from.empty() || !reading.result.routing || reading.result.routing->shard_by_name(from)) return;
+  const auto place = reading.places.find("security.usersFrom");
+  reading.result.errors.push_back(fmt::format("{}{}security.usersFrom: there is no shard {}",
+                                              place == reading.places.end() ? "" : place->second,
+                                              place == reading.places.end() ? "" : ": ", from));
+}
+
+}  // namespace
+
 LoadResult load_config(const LoadRequest& request) {
   ConfigReading reading = read_config_yaml(request);
   Checker(reading).check_all();
   load_routing(reading, request);
+  check_users_from(reading);
   return std::move(reading.result);
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "allocator/policy.h"
+#include "proxy/auth/service_login.h"
 #include "proxy/auth/users.h"
 
 namespace spillway::catalog {
@@ -92,6 +93,7 @@ struct ParameterConfig {
   std::int64_t orphan_grace_ms = 30'000;  // -1: off
   bool read_ahead = true;
   std::int64_t shutdown_timeout_ms = 15'000;
+  std::int64_t user_refresh_seconds = 30;
 
   bool operator==(const ParameterConfig&) const = default;
 };
@@ -131,6 +133,16 @@ struct MemoryConfig {
 
 enum class Authorization : std::uint8_t { disabled, enabled };
 
+// security.shards: how to log in where a connection string names no user.
+struct ShardLoginConfig {
+  std::string user;
+  std::string db = "admin";
+  auth::ServiceMechanism mechanism = auth::ServiceMechanism::negotiated;
+  std::string password_file;
+
+  bool operator==(const ShardLoginConfig&) const = default;
+};
+
 struct Config {
   NetConfig net;
   std::int32_t workers = 0;  // 0: by the CPU quota; worker_count() decides
@@ -144,6 +156,8 @@ struct Config {
   std::optional<Authorization> authorization;  // unset: not written out
   std::string users_file;             // empty: none
   std::vector<auth::UserSpec> users;  // security.users, and those of the file
+  std::string users_from;  // a shard's name; empty: none
+  ShardLoginConfig shard_login;
   std::int64_t local_threshold_ms = 15;
   ParameterConfig parameters;
 

@@ -88,8 +88,6 @@ constexpr std::array keys_of_mongos = {
     ForeignKey{"setParameter.saslServiceName", always, own_users},
     ForeignKey{"setParameter.scramIterationCount", always, own_users},
     ForeignKey{"setParameter.scramSHA256IterationCount", always, own_users},
-    ForeignKey{"setParameter.userCacheInvalidationIntervalSecs", always,
-               own_users},
     ForeignKey{"setParameter.opensslCipherConfig", refused, own_ciphers},
     ForeignKey{"setParameter.opensslDiffieHellmanParameters", always, own_ciphers},
     ForeignKey{"setParameter.sslMode", "disabled", mode_key},

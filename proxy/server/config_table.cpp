@@ -443,6 +443,42 @@ constexpr std::array keys = {
          .range = "a file that not everybody may read",
          .at_reload = true,
          .meaning = "A file with more users: the list alone, as in security.users."}),
+    row<Field<&Config::users_from>>(
+        {.key = "security.usersFrom",
+         .type = text,
+         .example = "shard0",
+         .range = "a shard's name",
+         .meaning = "Users of that shard (its admin.system.users) log in here, too, with the roles "
+                    "that are known here. The user of security.shards must be allowed to read them. "
+                    "See setParameter.userCacheInvalidationIntervalSecs."}),
+    row<Field<&Config::shard_login, &ShardLoginConfig::user>>(
+        {.key = "security.shards.user",
+         .type = text,
+         .example = "spillway",
+         .range = "a user's name",
+         .meaning = "As whom to log in to shards whose connection strings name no user. It must be "
+                    "allowed all that clients are. Default: without logging in."}),
+    row<Field<&Config::shard_login, &ShardLoginConfig::db>>(
+        {.key = "security.shards.db",
+         .type = text,
+         .preset = "admin",
+         .range = "a database",
+         .meaning = "Where this user is known (authSource)."}),
+    row<Field<&Config::shard_login, &ShardLoginConfig::mechanism>>(
+        {.key = "security.shards.mechanism",
+         .type = choice,
+         .preset = "negotiated",
+         .range = "negotiated | SCRAM-SHA-1 | SCRAM-SHA-256 | MONGODB-X509",
+         .meaning = "negotiated: SCRAM-SHA-256 if the user has it, else SCRAM-SHA-1. MONGODB-X509: by "
+                    "the tlsCertificateKeyFile of the connection string; then no user is needed."}),
+    row<Field<&Config::shard_login, &ShardLoginConfig::password_file>>(
+        {.key = "security.shards.passwordFile",
+         .type = text,
+         .example = "$CREDENTIALS_DIRECTORY/shard-password",
+         .range = "a file that not everybody may read",
+         .meaning = "The password is its first line. $CREDENTIALS_DIRECTORY is where systemd puts "
+                    "what LoadCredential= names. A connection string may hold user and password, "
+                    "too; --set may not, for everybody sees the command line."}),
     row<Field<&Config::local_threshold_ms>>(
         {.key = "replication.localPingThresholdMs",
          .type = integer,
@@ -525,6 +561,17 @@ constexpr std::array keys = {
          .max = 3'600'000,
          .meaning = "Connecting to a shard, and its answers to the monitor's hello, may take this "
                     "long; afterwards what waits for it fails."}),
+    row<Parameter<&ParameterConfig::user_refresh_seconds>>(
+        {.key = "setParameter.userCacheInvalidationIntervalSecs",
+         .type = integer,
+         .unit = "s",
+         .preset = "30",
+         .min = 1,
+         .max = 86'400,
+         .at_runtime = true,
+         .at_reload = true,
+         .meaning = "How often the users of security.usersFrom are read again. Where that fails ten "
+                    "times in a row, they are nobody until it succeeds."}),
     row<Parameter<&ParameterConfig::pool_min>>(
         {.key = "setParameter.ShardingTaskExecutorPoolMinSize",
          .type = integer,

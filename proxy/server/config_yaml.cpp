@@ -10,6 +10,7 @@
 
 #include "proxy/server/config_table.h"
 #include "proxy/server/config_yaml_users.h"
+#include "proxy/shard/connection_string.h"
 
 namespace spillway::server {
 
@@ -88,6 +89,10 @@ class Reader {
       return;
     }
     const std::string key = text.substr(0, equals);
+    if (shard::holds_password(text)) {
+      error(absl::StrCat("--set ", key), "a password must not stand on the command line, where everybody sees it: see security.shards.passwordFile");
+      return;
+    }
     override_place_ = absl::StrCat("--set ", key);
     const std::optional<YAML::Node> value = parse(text.substr(equals + 1), override_place_);
     if (!value) return;

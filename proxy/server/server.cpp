@@ -15,11 +15,13 @@
 #include "allocator/memory_layer.h"
 #include "allocator/release.h"
 #include "proxy/base/log.h"
+#include "proxy/exec/user_feed.h"
 #include "proxy/server/guards.h"
 #include "proxy/server/parameters.h"
 #include "proxy/server/pressure_monitor.h"
 #include "proxy/server/reload.h"
 #include "proxy/server/service_manager.h"
+#include "proxy/server/shard_login.h"
 #include "proxy/server/shutdown.h"
 #include "proxy/server/signals.h"
 #include "proxy/server/system_limits.h"
@@ -42,6 +44,7 @@ shard::GatewayOptions gateway_options(const Config& config, const catalog::Routi
   options.pool_max = static_cast<std::size_t>(config.parameters.pool_max);
   options.pool_connecting_max = static_cast<std::size_t>(config.parameters.pool_connecting_max);
   options.pool_idle_ms = config.parameters.pool_idle_ms;
+  options.login = make_shard_login(config.shard_login).value();
   if (config.net.shard_compression != "disabled") options.compressors = config.net.shard_compression;
   return options;
 }
@@ -123,6 +126,12 @@ class StartCheck {
     auto waiting = worker_.context().gateway.wait_until_known(Clock::now() + start_wait_max);
     const bool known = co_await waiting;
     if (!known) log::warning("not every shard has answered yet; serving without those that have not");
+    exec::Context& context = worker_.context();
+    if (context.shared.users_from) {
+      auto reading = exec::read_stored_users(context);
+      const auto read = co_await reading;
+      if (read.has_error()) log::warning("users cannot be read from their shard yet: {}", read.error().message);
+    }
     if (guards_) {
       auto guarding = run_start_guards(worker_.context());
       auto guarded = co_await guarding;
@@ -238,13 +247,13 @@ class Server {
 };
 
 void use_users(exec::Shared& shared, const Config& config) {
-  shared.users.replace(std::make_shared<const auth::UserTable>(config.users));
+  shared.users.configure(config.users);
 }
 
 // What an operator should know of who gets in.
 void warn_of_strangers(const Config& config) {
   if (config.authorization != Authorization::enabled) return;
-  if (config.users.empty()) {
+  if (config.users.empty() && config.users_from.empty()) {
     log::warning("security.authorization is enabled, and there are no users: nobody can log in; spillway "
                  "--hash-password NAME makes an entry of security.users");
   }
@@ -269,6 +278,10 @@ Server::Server(ServerOptions options)
   shared_.routing = options_.routing;
   shared_.authorization = options_.config.authorization == Authorization::enabled;
   use_users(shared_, options_.config);
+  if (const std::string& from = options_.config.users_from; !from.empty()) {
+    shared_.users_from = options_.routing->shard_by_name(from);
+    if (!shared_.users_from) throw std::runtime_error(fmt::format("security.usersFrom: there is no shard {}", from));
+  }
   shared_.spill = open_spill_store(options_.config.spill, shared_.spill_memory);
   worker_options_.gateway = gateway_options(options_.config, *options_.routing);
   worker_options_.socket_buffers = socket_buffers(memory_bytes_);
@@ -330,8 +343,7 @@ void Server::make_workers() {
 
 void Server::begin_reload_hooks(Reload::Options& hooks) {
   hooks.apply = [this](const Config& config) {
-    if (config.users != options_.config.users) use_users(shared_, config);
-    options_.config.users = config.users;
+    use_users(shared_, config);
     listener_->set_connections_max(config.net.max_incoming_connections);
     shutdown_->set_drain(std::chrono::seconds(config.drain_seconds));
   };

@@ -92,6 +92,7 @@ Task<void> Worker::housekeeping() {
     for (Session* session : sessions_) session->notice_absent_client(now);
     if (context_.worker == 0) tick_memory(now);
     if (context_.worker == 0) cursor_keeper_.tick(context_, now);
+    if (context_.worker == 0) user_feed_.tick(context_, now);
   }
   housekeeping_ended_ = true;
 }

@@ -13,6 +13,7 @@
 #include "proxy/base/tls_transport.h"
 #include "proxy/exec/context.h"
 #include "proxy/exec/cursor_keeper.h"
+#include "proxy/exec/user_feed.h"
 #include "proxy/server/session.h"
 #include "proxy/server/socket_buffers.h"
 
@@ -87,6 +88,7 @@ class Worker {
   std::thread thread_;
   TimePoint next_pressure_release_{};
   exec::CursorKeeper cursor_keeper_;
+  exec::UserFeed user_feed_;  // the first worker's
   bool stopping_ = false;
   bool housekeeping_ended_ = false;
   std::atomic<bool> hurried_{false};

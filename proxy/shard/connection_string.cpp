@@ -51,7 +51,7 @@ class Complaints {
 
 // Those of libmongoc's options that have no effect here.
 std::vector<std::string> ignored_options(const mongoc_uri_t* uri) {
-  constexpr std::array<std::string_view, 13> used = {"replicaset",
+  constexpr std::array<std::string_view, 15> used = {"replicaset",
                                                      "directconnection",
                                                      "connecttimeoutms",
                                                      "readpreference",
@@ -63,7 +63,9 @@ std::vector<std::string> ignored_options(const mongoc_uri_t* uri) {
                                                      "tlscertificatekeyfilepassword",
                                                      "tlsinsecure",
                                                      "tlsallowinvalidcertificates",
-                                                     "tlsallowinvalidhostnames"};
+                                                     "tlsallowinvalidhostnames",
+                                                     "authsource",
+                                                     "authmechanism"};
   std::vector<std::string> names;
   bson_iter_t option;
   if (!bson_iter_init(&option, mongoc_uri_get_options(uri))) return names;
@@ -80,9 +82,6 @@ Error unsupported(std::string_view what) {
 }
 
 std::optional<Error> refuse_unsupported(const mongoc_uri_t* uri) {
-  if (mongoc_uri_get_username(uri) != nullptr || mongoc_uri_get_auth_mechanism(uri) != nullptr) {
-    return unsupported("Authentication");
-  }
   if (mongoc_uri_get_option_as_bool(uri, MONGOC_URI_LOADBALANCED, false)) {
     return unsupported("loadBalanced");
   }
@@ -104,6 +103,40 @@ std::optional<TlsClientSettings> tls_of(const mongoc_uri_t* uri) {
   settings.invalid_certificates = insecure || flag(MONGOC_URI_TLSALLOWINVALIDCERTIFICATES);
   settings.invalid_hostnames = insecure || flag(MONGOC_URI_TLSALLOWINVALIDHOSTNAMES);
   return settings;
+}
+
+std::optional<auth::ServiceMechanism> mechanism_of(const mongoc_uri_t* uri) {
+  const char* const name = mongoc_uri_get_auth_mechanism(uri);
+  if (name == nullptr) return auth::ServiceMechanism::negotiated;
+  const std::string_view text = name;
+  if (text == "SCRAM-SHA-256") return auth::ServiceMechanism::scram_sha_256;
+  if (text == "SCRAM-SHA-1") return auth::ServiceMechanism::scram_sha_1;
+  if (text == "MONGODB-X509") return auth::ServiceMechanism::x509;
+  return std::nullopt;
+}
+
+// Null: it names no user.
+Result<auth::ServiceLogin::Ptr> login_of(const mongoc_uri_t* uri) {
+  const char* const user = mongoc_uri_get_username(uri);
+  const auto mechanism = mechanism_of(uri);
+  if (!mechanism) return unsupported(fmt::format("The mechanism {}", mongoc_uri_get_auth_mechanism(uri)));
+  const bool x509 = *mechanism == auth::ServiceMechanism::x509;
+  if (user == nullptr && !x509) {
+    if (*mechanism == auth::ServiceMechanism::negotiated) return auth::ServiceLogin::Ptr();
+    return Error(ErrorCode::failed_to_parse, "Invalid connection string: authMechanism needs a user");
+  }
+  if (x509 && !mongoc_uri_get_tls(uri)) {
+    return Error(ErrorCode::failed_to_parse,
+                 "Invalid connection string: authMechanism=MONGODB-X509 needs tls=true and tlsCertificateKeyFile");
+  }
+  const char* const password = mongoc_uri_get_password(uri);
+  const char* const source = mongoc_uri_get_auth_source(uri);
+  auto made = auth::ServiceLogin::make(*mechanism, user == nullptr ? "" : user, source == nullptr ? "admin" : source,
+                                       password == nullptr ? nullptr : auth::Secret::make(password));
+  if (made.has_error()) {
+    return Error(ErrorCode::failed_to_parse, "Invalid connection string: " + made.error().message);
+  }
+  return made;
 }
 
 Result<ReadPreference> read_preference_of(const mongoc_uri_t* uri) {
@@ -176,14 +209,25 @@ std::optional<HostAddress> parse_host_address(std::string_view text) {
   return address;
 }
 
+bool holds_password(std::string_view uri) {
+  const std::size_t start = uri.find("://");
+  if (start == std::string_view::npos) return false;
+  const std::string_view rest = uri.substr(start + 3);
+  const std::size_t at = rest.rfind('@');
+  return at != std::string_view::npos && rest.substr(0, at).find(':') != std::string_view::npos;
+}
+
 Result<ConnectionString> parse_connection_string(const std::string& uri) {
   if (uri.starts_with("mongodb+srv://")) return unsupported("mongodb+srv");
   const Complaints complaints;
   bson_error_t why;
   const Uri parsed(mongoc_uri_new_with_error(uri.c_str(), &why));
   if (!parsed) {
+    // The parser quotes what it does not understand, which may be a part of a password.
     return Error(ErrorCode::failed_to_parse,
-                 fmt::format("Invalid connection string: {}", why.message));
+                 holds_password(uri) ? std::string("Invalid connection string (why is not said: it holds a password; "
+                                                   "its reserved characters must be written as %XX)")
+                                     : fmt::format("Invalid connection string: {}", why.message));
   }
   if (auto refused = refuse_unsupported(parsed.get())) return *std::move(refused);
   if (!complaints.messages().empty()) {
@@ -214,6 +258,9 @@ Result<ConnectionString> parse_connection_string(const std::string& uri) {
   const std::int64_t timeout =
       mongoc_uri_get_option_as_int32(parsed.get(), MONGOC_URI_CONNECTTIMEOUTMS, 0);
   if (timeout > 0) result.connect_timeout_ms = timeout;
+  auto login = login_of(parsed.get());
+  if (login.has_error()) return login.error();
+  result.login = *std::move(login);
   auto preference = read_preference_of(parsed.get());
   if (preference.has_error()) return preference.error();
   result.read_preference = *std::move(preference);

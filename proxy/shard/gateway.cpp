@@ -102,6 +102,7 @@ PoolSettings pool_settings(Loop& loop, Network& network, MemoryBudget& budget,
       .limits = {.min = options.pool_min,
                  .max = std::max<std::size_t>(1, options.pool_max),
                  .connecting_max = std::max<std::size_t>(1, options.pool_connecting_max)},
+      .login = options.login,
       .connect_timeout_ms = options.connect_timeout_ms,
       .idle_ms = options.pool_idle_ms};
 }

@@ -21,6 +21,10 @@
 #include "proxy/base/transport.h"
 #include "proxy/shard/read_preference.h"
 
+namespace spillway::auth {
+class ServiceLogin;  // auth/service_login.h
+}
+
 namespace spillway::shard {
 
 class Connection;  // connection.h
@@ -142,6 +146,8 @@ struct GatewayOptions {
   std::int64_t pool_idle_ms = 300'000;
   std::string compressors;  // net.shardCompression; empty: none
   std::string application_name = "spillway";
+  // Of shards whose connection string names no user; null: they ask for none.
+  std::shared_ptr<const auth::ServiceLogin> login = nullptr;
 };
 
 class Gateway {

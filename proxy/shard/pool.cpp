@@ -8,6 +8,7 @@
 
 #include "allocator/limits.h"
 #include "proxy/shard/connect.h"
+#include "proxy/shard/log_in.h"
 
 namespace spillway::shard {
 
@@ -184,8 +185,14 @@ Task<void> Pool::open_one() {
     auto introducing =
         introduce(*connection, settings_.introduction, settings_.budgets(), deadline);
     auto described = co_await introducing;
+    if (described.has_error()) {
+      failed = described.error();
+    } else if (settings_.login) {
+      auto logging_in = log_in(*connection, *settings_.login, settings_.budgets(), deadline);
+      const Result<void> logged_in = co_await logging_in;
+      if (logged_in.has_error()) failed = logged_in.error();
+    }
     connection->unlink();
-    if (described.has_error()) failed = described.error();
   }
   --connecting_;
   if (!failed) {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 
+#include "proxy/auth/service_login.h"
 #include "proxy/base/tls_context.h"
 #include "proxy/shard/connection.h"
 #include "proxy/shard/gateway.h"
@@ -53,6 +54,7 @@ struct PoolSettings {
   Introduction introduction;
   PoolLimits limits;
   TlsContext::Ptr tls = nullptr;  // null: plain text
+  auth::ServiceLogin::Ptr login = nullptr;  // null: without logging in
   std::int64_t connect_timeout_ms = 10'000;
   std::int64_t idle_ms = 300'000;
 

@@ -34,6 +34,7 @@ std::string_view mode_name(ReadMode mode) noexcept {
 
 PoolSettings settings_of(PoolSettings settings, const ConnectionString& connection_string) {
   if (connection_string.tls) settings.tls = TlsContext::make_client(*connection_string.tls).value();
+  if (connection_string.login) settings.login = connection_string.login;
   if (connection_string.connect_timeout_ms) {
     settings.connect_timeout_ms = *connection_string.connect_timeout_ms;
   }

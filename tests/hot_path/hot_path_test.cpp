@@ -116,6 +116,19 @@ class World {
     done.get_future().wait();
   }
 
+  // The client is this user from now on, and has to be one.
+  void log_in(std::vector<auth::RoleGrant> roles) {
+    shared_.users.configure({{"a user with a long name", "admin", std::move(roles), {}, {}}});
+    run_there([this] {
+      shared_.authorization = true;
+      for (exec::Client* client : worker_->context().clients) {
+        client->login.user = shared_.users.table()->find("admin", "a user with a long name");
+        client->login.generation = shared_.users.generation();
+        client->user = client->login.user->id;
+      }
+    });
+  }
+
   // How many blocks the worker asks for while the warm operation is repeated; what it asked for
   // goes into the test's report.
   std::uint64_t count(const std::function<void()>& operation) {
@@ -193,6 +206,17 @@ TEST_CASE("a getMore that passes one shard's batch through asks the heap for not
   out.append_elements(command(R"("filter": {})").view());
   world.call(std::move(out).finish());
   CHECK(world.count([&] { world.exchange(); }) == 0);
+}
+
+TEST_CASE("what a user's roles allow is looked up without asking the heap for anything") {
+  // What Asio keeps for its next operation is of another size after logging in: once, not per operation.
+  constexpr std::uint64_t asio_blocks_max = 2;
+  World world(std::string(sharded), 2);
+  world.call(command(R"("find": "point_200", "filter": {"_id": 7}, "limit": 1, "singleBatch": true)"));
+  world.log_in({{"read", "other"}, {"readWrite", "app"}, {"clusterMonitor", "admin"}});
+  CHECK(world.count([&] { world.exchange(); }) <= asio_blocks_max);
+  world.call(command(R"("insert": "point_200", "documents": [{"_id": 7, "text": "seven"}])"));
+  CHECK(world.count([&] { world.exchange(); }) <= asio_blocks_max);
 }
 
 }  // namespace spillway::test

@@ -2,17 +2,20 @@
 
 import json
 import subprocess
+import uuid
 
 import pymongo
 import pytest
+from bson import Binary, Int64
 from certificates import Certificates
 from proxy import routing
 from pymongo.errors import ConnectionFailure, OperationFailure
 from test_reload import Reloaded
 from users import certificate_user, user_entry, without_secrets
+from waiting import wait_for
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.proxy_only]
-PASSWORDS = {"ann": "pencil", "bob": "p\u00e4ssw\u00f6rd, =1", "root": "the root's", "eye": "watch"}
+PASSWORDS = {"ann": "pencil", "bob": "p\u00e4ssw\u00f6rd, =1", "root": "the root's", "eye": "eyes only"}
 ROLES = {"ann": [("readWrite", "app")], "bob": [("read", "app")], "root": [("root", "admin")],
          "eye": [("clusterMonitor", "admin")]}
 
@@ -209,3 +212,140 @@ def test_hash_password_takes_no_password_from_the_command_line(binary):
     assert done.returncode == 1 and "no password" in done.stderr
 
 
+
+
+# --- who owns what
+
+@pytest.fixture
+def filled(proxy):
+    with client_of(proxy, "root") as root:
+        root.app.ranged.drop()
+        root.app.ranged.insert_many([{"_id": n} for n in range(900)])
+
+
+def new_session():
+    """What drivers make; theirs need replica sets."""
+    return {"id": Binary(uuid.uuid4().bytes, 4)}
+
+
+def open_cursor(client, lsid):
+    reply = client.app.command({"find": "ranged", "batchSize": 5, "sort": {"_id": 1},
+                                "lsid": lsid})
+    return Int64(reply["cursor"]["id"])
+
+
+def get_more(client, cursor, lsid):
+    reply = client.app.command({"getMore": cursor, "collection": "ranged", "batchSize": 5,
+                                "lsid": lsid})
+    return [document["_id"] for document in reply["cursor"]["nextBatch"]]
+
+
+def test_another_users_cursor(proxy, filled):
+    with client_of(proxy, "ann") as ann, client_of(proxy, "bob") as bob, \
+            client_of(proxy, "root") as root:
+        lsid = new_session()
+        cursor = open_cursor(ann, lsid)
+        for own in (lsid, new_session()):
+            refused(13, get_more, bob, cursor, own)
+        error = refused(13, bob.app.command, {"getMore": cursor, "collection": "ranged"})
+        assert "not created by the authenticated user" in str(error)
+        error = refused(13, bob.app.command, "killCursors", "ranged", cursors=[cursor])
+        assert "not created by the authenticated user" in str(error)
+        assert get_more(ann, cursor, lsid) == [5, 6, 7, 8, 9]
+        # Who may kill anybody's, may.
+        killed = root.app.command("killCursors", "ranged", cursors=[cursor])
+        assert killed["cursorsKilled"] == [cursor]
+        refused(43, get_more, ann, cursor, lsid)
+
+
+def test_another_users_session(proxy, filled):
+    with client_of(proxy, "ann") as ann, client_of(proxy, "bob") as bob:
+        lsid = new_session()
+        ann.app.command({"find": "ranged", "limit": 1, "lsid": lsid})
+        for do in (lambda: bob.app.command({"find": "ranged", "lsid": lsid}),
+                   lambda: bob.app.command("refreshSessions", [lsid]),
+                   lambda: bob.app.command("killSessions", [lsid]),
+                   lambda: bob.app.command("endSessions", [lsid]),
+                   lambda: bob.admin.command("killAllSessions", [])):
+            refused(13, do)
+        refused(13, bob.app.command, {"find": "ranged", "lsid": {**lsid, "uid": b"x" * 32}})
+        cursor = open_cursor(ann, lsid)
+        assert bob.app.command("killSessions", [])["ok"] == 1  # his own
+        assert get_more(ann, cursor, lsid) == [5, 6, 7, 8, 9]
+        ann.app.command("endSessions", [lsid])
+        # It is free again.
+        assert bob.app.command({"find": "ranged", "limit": 1, "lsid": lsid})["ok"] == 1
+        refused(13, get_more, ann, cursor, lsid)
+        refused(43, get_more, bob, cursor, lsid)
+
+
+def test_sessions_of_users_are_killed_by_name(proxy, filled):
+    with client_of(proxy, "ann") as ann, client_of(proxy, "bob") as bob, \
+            client_of(proxy, "root") as root:
+        one, two = new_session(), new_session()
+        cursors = [open_cursor(ann, one), open_cursor(bob, two)]
+        root.admin.command("killAllSessions", [{"user": "ann", "db": "admin"}])
+        refused(43, get_more, ann, cursors[0], one)
+        assert get_more(bob, cursors[1], two) == [5, 6, 7, 8, 9]
+
+
+def test_operations_are_ones_own(proxy, filled):
+    with client_of(proxy, "ann") as ann, client_of(proxy, "bob") as bob, \
+            client_of(proxy, "eye") as eye:
+        open_cursor(ann, new_session())
+
+        def names(client, **options):
+            stage = {"$currentOp": {"idleCursors": True, "idleConnections": True, **options}}
+            rows = client.admin.aggregate([stage]).to_list()
+            return {u["user"] for row in rows for u in row.get("effectiveUsers", ())}
+
+        assert names(bob) == {"bob"}
+        assert names(ann) == {"ann"}
+        assert names(eye, allUsers=True) >= {"ann", "bob", "eye"}
+        refused(13, names, bob, allUsers=True)
+        refused(13, bob.admin.command, "currentOp")
+        assert bob.admin.command("currentOp", **{"$ownOps": True})["ok"] == 1
+
+
+def test_databases_that_one_may_see(proxy, filled):
+    with client_of(proxy, "ann") as ann, client_of(proxy, "root") as root:
+        root.hidden.things.insert_one({})
+        assert "hidden" in root.list_database_names()
+        assert ann.list_database_names() == ["app"]
+        assert ann.app.list_collection_names()
+        refused(13, ann.hidden.list_collection_names)
+        root.drop_database("hidden")
+
+
+def test_users_of_a_shard(binary, shard_set, users):
+    """What MongoDB keeps in admin.system.users, put there by hand."""
+    entries = {user["user"]: user for user in users}
+    stored = [{"_id": f"admin.{name}", **entries[name]} for name in ("ann", "bob")]
+    with pymongo.MongoClient(shard_set[0].uri) as direct:
+        kept = direct.admin["system.users"]
+        kept.delete_many({})
+        kept.insert_many(stored)
+        try:
+            security = {"authorization": "enabled", "usersFrom": "shard0",
+                        "users": [entries["root"]]}
+            refresh = {"userCacheInvalidationIntervalSecs": 1}
+            with proxy_with(binary, shard_set, [], security=security,
+                            setParameter=refresh) as proxy:
+                with client_of(proxy, "ann") as ann, client_of(proxy, "bob") as bob, \
+                        client_of(proxy, "root") as root:
+                    ann.app.things.find_one()
+                    bob.app.things.find_one()
+                    refused(13, bob.app.things.insert_one, {})
+                    assert root.admin.command("usersInfo", {"forAllDBs": True})["users"]
+                    kept.delete_one({"user": "bob"})
+
+                    def gone():
+                        try:
+                            return bob.app.things.find_one() and False
+                        except OperationFailure as error:
+                            return error.code == 13
+
+                    wait_for(gone, "the user that was dropped")
+                    ann.app.things.find_one()
+        finally:
+            kept.delete_many({})

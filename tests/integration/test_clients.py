@@ -7,9 +7,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pymongo
 import pytest
+from certificates import Certificates
 from clients.exercise import exercise
+from proxy import Proxy, routing
 from shards import BUILD
+from users import user_entry
 
 pytestmark = [pytest.mark.timeout(300)]
 SOURCES = Path(__file__).parent / "clients"
@@ -122,3 +126,36 @@ def test_shell_helpers(target, client, node_modules, tmp_path):
                   "db.version().length > 0, db.hello().ok, db.stats().ok)")
     assert out.split() == ["true", "10", "true", "true", "1", "1"]
     client.app.users.drop()
+
+
+@pytest.fixture(scope="module")
+def guarded(binary, shard_set, tmp_path_factory):
+    """A proxy with TLS and users; the URI of one who may write to the database app."""
+    made = Certificates(tmp_path_factory.mktemp("certificates"))
+    config = {"routing": routing([shard.uri for shard in shard_set]),
+              "net": {"port": 0, "bindIp": "127.0.0.1",
+                      "tls": {"mode": "requireTLS", "certificateKeyFile": made.server}},
+              "security": {"authorization": "enabled",
+                           "users": [user_entry(binary, "ann", "pen=cil", ("readWrite", "app"))]}}
+    with Proxy(binary, config) as proxy:
+        yield f"mongodb://ann:pen%3Dcil@127.0.0.1:{proxy.port}/app?authSource=admin&tls=true" \
+              f"&tlsCAFile={made.ca}&compressors=zlib"
+
+
+@pytest.mark.proxy_only
+def test_tls_a_user_and_compression_at_once(guarded, node_modules, tmp_path):
+    with pymongo.MongoClient(guarded) as client:
+        check(exercise(client.app.users))
+    out = run(["node", str(SOURCES / "exercise_node.js"), guarded, "app", "users"], tmp_path,
+              NODE_PATH=str(node_modules), EXERCISE=str(SOURCES / "exercise.js"))
+    check(result_of(out))
+    out = mongosh(node_modules, tmp_path, guarded, "--eval",
+                  f"load({json.dumps(str(SOURCES / 'exercise.js'))})",
+                  "--eval", "exercise(db.users)"
+                            ".then((result) => print('RESULT ' + JSON.stringify(result)))")
+    check(result_of(out))
+    out = mongosh(node_modules, tmp_path, guarded, "--eval",
+                  "try { db.getSiblingDB('other').x.findOne() } catch (e) { print('CODE', e.code) }; "
+                  "print(JSON.stringify(db.runCommand({connectionStatus: 1}).authInfo"
+                  ".authenticatedUsers))")
+    assert "CODE 13" in out and '"user":"ann"' in out

@@ -1,0 +1,67 @@
+// Whose a logical session is: (user, lsid) is its key. The shards see one user, the router's own, so that
+// another user's lsid is refused here.
+//
+// Thread-safe, striped by lsid. An entry lives for as long as shards keep a session: 30 minutes after its
+// last use.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "allocator/mutex.h"
+#include "proxy/base/clock.h"
+
+namespace spillway::exec {
+
+// A session's UUID.
+using SessionId = std::array<std::uint64_t, 2>;
+// REQUIRES 16 bytes.
+inline SessionId session_id_of(std::string_view uuid) noexcept {
+  SessionId id;
+  std::memcpy(id.data(), uuid.data(), sizeof id);
+  return id;
+}
+
+class SessionOwners {
+ public:
+  static constexpr Duration lifetime = std::chrono::minutes(30);
+  static constexpr std::size_t entries_max = 200'000;
+
+  explicit SessionOwners(std::size_t capacity = entries_max);
+
+  enum class Claim : std::uint8_t { own, another_users, too_many };
+  // The session is this user's from now on, unless it is somebody else's.
+  Claim claim(const SessionId& session, std::string_view user, TimePoint now);
+  // Is it alive, and another user's?
+  bool is_another_users(const SessionId& session, std::string_view user, TimePoint now) const;
+  bool is_of(const SessionId& session, std::string_view user) const;
+  // The user has ended it.
+  void release(const SessionId& session, std::string_view user);
+  // At most `most`.
+  std::vector<SessionId> of(std::string_view user, std::size_t most) const;
+  std::size_t size() const;
+
+ private:
+  static constexpr std::size_t stripe_count = 16;
+  struct Entry {
+    std::uint64_t user;  // a hash: users are few, and named by the operator
+    TimePoint last_used;
+  };
+  struct alignas(64) Stripe {
+    mutable Mutex mutex;
+    absl::flat_hash_map<SessionId, Entry> entries ABSL_GUARDED_BY(mutex);
+    std::size_t sweep_at ABSL_GUARDED_BY(mutex) = 256;  // a look for expired ones, at this size
+    TimePoint next_sweep ABSL_GUARDED_BY(mutex){};      // and not before
+  };
+  static std::size_t stripe_of(const SessionId& session) noexcept { return session[1] % stripe_count; }
+  static void drop_expired(Stripe& stripe, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mutex);
+
+  std::size_t stripe_entries_max_;
+  std::array<Stripe, stripe_count> stripes_;
+};
+
+}  // namespace spillway::exec

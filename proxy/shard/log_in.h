@@ -1,0 +1,14 @@
+// Logging in on a shard connection. Source: the drivers' Authentication specification. Monitors do not.
+#pragma once
+
+#include "proxy/auth/service_login.h"
+#include "proxy/shard/handshake.h"
+
+namespace spillway::shard {
+
+// After introduce(). HostUnreachable(6), saying what the shard said: to a client it is a shard that
+// cannot be reached.
+Task<Result<void>> log_in(Connection& connection, const auth::ServiceLogin& login, LinkBudgets budgets,
+                          TimePoint deadline);
+
+}  // namespace spillway::shard
