@@ -1,7 +1,6 @@
 #include "bench/experiments/churn.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -19,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include "bench/experiments/small_tools.h"
+
 namespace spillway::bench {
 namespace {
 
@@ -27,21 +28,6 @@ constexpr std::size_t page_bytes = 4096, pool_page_bytes = 16 * kib;
 constexpr auto tick_length = std::chrono::milliseconds(10);
 constexpr std::int64_t ticks_per_sample = 25;
 constexpr std::size_t cache_parts = 8;  // pieces of a table cache entry
-
-std::uint64_t next_random(std::uint64_t& state) {
-  state ^= state << 13;
-  state ^= state >> 7;
-  return state ^= state << 17;
-}
-
-std::size_t rss_bytes() {
-  std::size_t pages = 0;
-  if (std::FILE* file = std::fopen("/proc/self/statm", "r")) {
-    if (std::fscanf(file, "%*u %zu", &pages) != 1) pages = 0;
-    std::fclose(file);
-  }
-  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-}
 
 double cpu_s() {
   rusage used{};

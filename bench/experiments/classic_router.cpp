@@ -8,7 +8,6 @@
 //   ms,rss_bytes,get_mores,failed,phase classic_router --queries full|small --scans N --end-s 1 the
 //   peak: rss_bytes,get_mores
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -24,8 +23,11 @@
 #include <thread>
 #include <vector>
 
+#include "bench/experiments/small_tools.h"
+
 namespace {
 
+using spillway::bench::rss_bytes;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t mib = std::size_t{1} << 20;
@@ -44,15 +46,6 @@ struct Options {
   bool small = false;  // queries of 20 documents instead of scans
   bool mixed = false;  // replies of 100 KB to 4 MiB instead of 16 MiB
 };
-
-std::size_t rss_bytes() {
-  std::size_t pages = 0;
-  if (std::FILE* file = std::fopen("/proc/self/statm", "r")) {
-    if (std::fscanf(file, "%*u %zu", &pages) != 1) pages = 0;
-    std::fclose(file);
-  }
-  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-}
 
 struct Free {
   void operator()(void* data) const { std::free(data); }
@@ -135,10 +128,7 @@ class Scan {
   std::size_t reply_bytes() {
     if (options_.small) return small_query_documents * document_bytes;
     if (!options_.mixed) return batch_bytes_max;
-    random_ ^= random_ << 13;
-    random_ ^= random_ >> 7;
-    random_ ^= random_ << 17;
-    return 100 * 1000 + random_ % (4 * mib - 100 * 1000);
+    return 100 * 1000 + spillway::bench::next_random(random_) % (4 * mib - 100 * 1000);
   }
 
   bool fetch_one(std::deque<Document>& queue) {

@@ -4,7 +4,6 @@
 //
 //   cold_buffers COLD_MIB HOT_MIB SECONDS
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
@@ -13,29 +12,20 @@
 #include <cstring>
 #include <vector>
 
+#include "bench/experiments/small_tools.h"
+
 namespace {
 
+using spillway::bench::next_random;
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t mib = std::size_t{1} << 20, buffer_bytes = mib, page_bytes = 4096;
 
 double rss_mib() {
-  std::size_t pages = 0;
-  if (std::FILE* file = std::fopen("/proc/self/statm", "r")) {
-    if (std::fscanf(file, "%*u %zu", &pages) != 1) pages = 0;
-    std::fclose(file);
-  }
-  return static_cast<double>(pages) * static_cast<double>(sysconf(_SC_PAGESIZE)) /
-         static_cast<double>(mib);
+  return static_cast<double>(spillway::bench::rss_bytes()) / static_cast<double>(mib);
 }
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-std::uint64_t next_random(std::uint64_t& state) {
-  state ^= state << 13;
-  state ^= state >> 7;
-  return state ^= state << 17;
 }
 
 char* map_random(std::size_t bytes, std::uint64_t& random) {

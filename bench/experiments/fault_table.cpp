@@ -29,8 +29,11 @@
 #include <thread>
 #include <vector>
 
+#include "bench/experiments/small_tools.h"
+
 namespace {
 
+using spillway::bench::next_random;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t page_bytes = 4096;
@@ -77,12 +80,6 @@ class RwLock {
 [[noreturn]] void give_up(const char* what) {
   std::fprintf(stderr, "fault_table: %s: %s\n", what, std::strerror(errno));
   std::exit(2);
-}
-
-std::uint64_t next_random(std::uint64_t& state) {
-  state ^= state << 13;
-  state ^= state >> 7;
-  return state ^= state << 17;
 }
 
 std::uint64_t major_faults() {

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "bench/experiments/lock_tables.h"
+#include "bench/experiments/small_tools.h"
 
 namespace spillway::bench {
 namespace {
@@ -27,12 +28,6 @@ struct Tally {
   std::uint64_t wrong = 0;
   std::int64_t added = 0;  // less what was erased
 };
-
-std::uint64_t next_random(std::uint64_t& state) {
-  state ^= state << 13;
-  state ^= state >> 7;
-  return state ^= state << 17;
-}
 
 // The key at both ends of the value: a torn or foreign one shows.
 void stamp(std::string& value, std::uint64_t key) {
