@@ -28,7 +28,8 @@ void require(bool done, const char* what) {
 Digest digest(Hash hash, Bytes text) {
   Digest result;
   unsigned int size = 0;
-  require(EVP_Digest(text.data(), text.size(), result.bytes.data(), &size, algorithm(hash), nullptr) == 1,
+  require(EVP_Digest(text.data(), text.size(), result.bytes.data(), &size, algorithm(hash),
+                     nullptr) == 1,
           "digest");
   result.size = static_cast<std::uint8_t>(size);
   return result;
@@ -38,8 +39,8 @@ Digest hmac(Hash hash, Bytes key, Bytes text) {
   static constexpr std::uint8_t nothing = 0;  // a null key would mean the previous one
   Digest result;
   unsigned int size = 0;
-  require(HMAC(algorithm(hash), key.empty() ? &nothing : key.data(), static_cast<int>(key.size()), text.data(),
-               text.size(), result.bytes.data(), &size) != nullptr,
+  require(HMAC(algorithm(hash), key.empty() ? &nothing : key.data(), static_cast<int>(key.size()),
+               text.data(), text.size(), result.bytes.data(), &size) != nullptr,
           "HMAC");
   result.size = static_cast<std::uint8_t>(size);
   return result;
@@ -49,8 +50,8 @@ Digest pbkdf2(Hash hash, std::string_view password, Bytes salt, std::uint32_t it
   Digest result;
   result.size = static_cast<std::uint8_t>(digest_bytes(hash));
   require(PKCS5_PBKDF2_HMAC(password.data(), static_cast<int>(password.size()), salt.data(),
-                            static_cast<int>(salt.size()), static_cast<int>(iterations), algorithm(hash),
-                            result.size, result.bytes.data()) == 1,
+                            static_cast<int>(salt.size()), static_cast<int>(iterations),
+                            algorithm(hash), result.size, result.bytes.data()) == 1,
           "PBKDF2");
   return result;
 }
@@ -59,7 +60,8 @@ std::string md5_hex(std::string_view text) {
   constexpr std::string_view digits = "0123456789abcdef";
   std::array<std::uint8_t, EVP_MAX_MD_SIZE> bytes;
   unsigned int size = 0;
-  require(EVP_Digest(text.data(), text.size(), bytes.data(), &size, EVP_md5(), nullptr) == 1, "MD5");
+  require(EVP_Digest(text.data(), text.size(), bytes.data(), &size, EVP_md5(), nullptr) == 1,
+          "MD5");
   std::string hex;
   for (unsigned int i = 0; i < size; ++i) {
     hex += digits[bytes[i] >> 4];
@@ -79,14 +81,15 @@ void fill_random(MutableBytes into) {
 
 std::string to_base64(Bytes bytes) {
   std::string text(4 * ((bytes.size() + 2) / 3) + 1, '\0');  // it ends what it writes
-  const int size =
-      EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()), bytes.data(), static_cast<int>(bytes.size()));
+  const int size = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()), bytes.data(),
+                                   static_cast<int>(bytes.size()));
   text.resize(static_cast<std::size_t>(size));
   return text;
 }
 
 std::optional<std::vector<std::uint8_t>> from_base64(std::string_view text) {
-  constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  constexpr std::string_view alphabet =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   if (text.size() % 4 != 0) return std::nullopt;
   const std::size_t padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
   if (text.substr(0, text.size() - padding).find_first_not_of(alphabet) != std::string_view::npos) {
@@ -94,8 +97,9 @@ std::optional<std::vector<std::uint8_t>> from_base64(std::string_view text) {
   }
   std::vector<std::uint8_t> bytes(text.size() / 4 * 3);
   if (bytes.empty()) return bytes;
-  const int size = EVP_DecodeBlock(bytes.data(), reinterpret_cast<const unsigned char*>(text.data()),
-                                   static_cast<int>(text.size()));
+  const int size =
+      EVP_DecodeBlock(bytes.data(), reinterpret_cast<const unsigned char*>(text.data()),
+                      static_cast<int>(text.size()));
   if (size < 0 || static_cast<std::size_t>(size) != bytes.size()) return std::nullopt;
   bytes.resize(bytes.size() - padding);
   if (to_base64(bytes) != text) return std::nullopt;  // bits that say nothing are 0
@@ -110,7 +114,8 @@ Secret::Ptr Secret::make(std::string_view text) {
   const std::shared_ptr<Secret> secret(new Secret());
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const std::size_t bytes = (text.size() / page + 1) * page;
-  void* const pages = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const pages =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pages == MAP_FAILED) throw std::runtime_error("no memory is left for a password");
   secret->pages_ = static_cast<char*>(pages);
   secret->mapped_ = bytes;

@@ -11,44 +11,68 @@ namespace {
 
 using enum Action;
 
-constexpr ActionSet read_actions{find,       change_stream,    coll_stats,   db_stats,
-                                 list_collections, list_indexes, plan_cache_read};
+constexpr ActionSet read_actions{
+    find, change_stream, coll_stats, db_stats, list_collections, list_indexes, plan_cache_read};
 constexpr ActionSet write_actions =
-    read_actions | ActionSet{insert,          update,     remove,
-                             create_collection, create_index, drop_collection,
-                             drop_index,      rename_collection_same_db, convert_to_capped};
-constexpr ActionSet admin_actions{coll_stats,        db_stats,     list_collections, list_indexes,
-                                  plan_cache_read,   index_stats,  create_collection, create_index,
-                                  drop_collection,   drop_index,   rename_collection_same_db,
-                                  convert_to_capped, coll_mod,     validate,
-                                  compact,           drop_database, bypass_document_validation,
+    read_actions |
+    ActionSet{insert,           update,          remove,     create_collection,
+              create_index,     drop_collection, drop_index, rename_collection_same_db,
+              convert_to_capped};
+constexpr ActionSet admin_actions{coll_stats,
+                                  db_stats,
+                                  list_collections,
+                                  list_indexes,
+                                  plan_cache_read,
+                                  index_stats,
+                                  create_collection,
+                                  create_index,
+                                  drop_collection,
+                                  drop_index,
+                                  rename_collection_same_db,
+                                  convert_to_capped,
+                                  coll_mod,
+                                  validate,
+                                  compact,
+                                  drop_database,
+                                  bypass_document_validation,
                                   enable_profiler};
 constexpr ActionSet statistics{coll_stats, db_stats, index_stats};
 
-constexpr ActionSet monitor_cluster{server_status, conn_pool_stats,   get_cmd_line_opts, get_log,
-                                    get_parameter, get_shard_map,     get_shard_version, host_info,
-                                    inprog,        list_databases,    list_sessions,     list_shards,
-                                    netstat,       repl_set_get_status, top};
-constexpr ActionSet manage_cluster{set_parameter,   flush_router_config, kill_op, kill_any_cursor,
-                                   kill_any_session, log_rotate,         shutdown};
+constexpr ActionSet monitor_cluster{server_status,     conn_pool_stats,     get_cmd_line_opts,
+                                    get_log,           get_parameter,       get_shard_map,
+                                    get_shard_version, host_info,           inprog,
+                                    list_databases,    list_sessions,       list_shards,
+                                    netstat,           repl_set_get_status, top};
+constexpr ActionSet manage_cluster{set_parameter,    flush_router_config, kill_op, kill_any_cursor,
+                                   kill_any_session, log_rotate,          shutdown};
 
 constexpr Privileges::Reach reach_read{read_actions, read_actions, {}, {}};
 constexpr Privileges::Reach reach_write{write_actions, write_actions, {}, {}};
 // The profile is an administrator's to read and to drop.
 constexpr Privileges::Reach reach_admin{
-    admin_actions, admin_actions, read_actions | ActionSet{drop_collection, create_collection, convert_to_capped},
+    admin_actions, admin_actions,
+    read_actions | ActionSet{drop_collection, create_collection, convert_to_capped},
     ActionSet{coll_stats, list_indexes}};
 constexpr ActionSet everything = write_actions | admin_actions;
 constexpr Privileges::Reach reach_all{everything, everything, everything, everything};
-constexpr Privileges::Reach reach_monitor{statistics, statistics, read_actions | statistics, statistics};
+constexpr Privileges::Reach reach_monitor{statistics, statistics, read_actions | statistics,
+                                          statistics};
 constexpr Privileges::Reach reach_read_all{read_actions, read_actions, read_actions, read_actions};
 
-constexpr std::array<std::string_view, 9> names = {
-    "read",         "readWrite",       "dbAdmin",              "clusterMonitor",    "clusterAdmin",
-    "readAnyDatabase", "readWriteAnyDatabase", "dbAdminAnyDatabase", "root"};
+constexpr std::array<std::string_view, 9> names = {"read",
+                                                   "readWrite",
+                                                   "dbAdmin",
+                                                   "clusterMonitor",
+                                                   "clusterAdmin",
+                                                   "readAnyDatabase",
+                                                   "readWriteAnyDatabase",
+                                                   "dbAdminAnyDatabase",
+                                                   "root"};
 
 // Where roles on any database do not reach.
-bool is_apart(std::string_view db) noexcept { return db == "config" || db == "local" || db == "spillway"; }
+bool is_apart(std::string_view db) noexcept {
+  return db == "config" || db == "local" || db == "spillway";
+}
 
 bool of_one_database(std::string_view role) noexcept {
   return role == "read" || role == "readWrite" || role == "dbAdmin";
@@ -64,8 +88,8 @@ Result<void> check_role(const RoleGrant& grant) {
   }
   if (grant.db.empty()) return Error(ErrorCode::bad_value, "a role needs a database (db)");
   if (!of_one_database(grant.role) && grant.db != "admin") {
-    return Error(ErrorCode::bad_value,
-                 concat("the role ", grant.role, " is one of the database admin, not of ", grant.db));
+    return Error(ErrorCode::bad_value, concat("the role ", grant.role,
+                                              " is one of the database admin, not of ", grant.db));
   }
   return {};
 }
@@ -102,7 +126,9 @@ Privileges::Reach& Privileges::reach_of(const std::string& db) {
 void Privileges::add(const RoleGrant& grant) {
   const std::string_view role = grant.role;
   if (of_one_database(role)) {
-    reach_of(grant.db) |= role == "read" ? reach_read : role == "readWrite" ? reach_write : reach_admin;
+    reach_of(grant.db) |= role == "read"        ? reach_read
+                          : role == "readWrite" ? reach_write
+                                                : reach_admin;
     return;
   }
   if (role == "clusterMonitor" || role == "clusterAdmin" || role == "root") {

@@ -21,7 +21,8 @@ Error malformed(std::string_view what) {
 
 Error failed() { return Error(ErrorCode::authentication_failed, "Authentication failed."); }
 
-// Takes "<name>=<value>" and the comma behind it off the front. nullopt: something else stands there.
+// Takes "<name>=<value>" and the comma behind it off the front. nullopt: something else stands
+// there.
 std::optional<std::string_view> take_attribute(std::string_view& rest, char name) {
   if (rest.size() < 2 || rest[0] != name || rest[1] != '=') return std::nullopt;
   const std::size_t end = std::min(rest.find(','), rest.size());
@@ -32,7 +33,8 @@ std::optional<std::string_view> take_attribute(std::string_view& rest, char name
 
 bool is_nonce(std::string_view text) {
   const auto printable = [](char c) { return c >= 0x21 && c <= 0x7e && c != ','; };
-  return !text.empty() && text.size() <= scram_nonce_bytes_max && std::all_of(text.begin(), text.end(), printable);
+  return !text.empty() && text.size() <= scram_nonce_bytes_max &&
+         std::all_of(text.begin(), text.end(), printable);
 }
 
 // saslname: =2C is a comma, =3D an equals sign.
@@ -107,7 +109,8 @@ std::size_t preset_salt_bytes(Hash hash) noexcept { return hash == Hash::sha1 ? 
 Result<Secret::Ptr> scram_password(Hash hash, std::string_view user, std::string_view password) {
   if (password.empty()) return Error(ErrorCode::bad_value, "the password is empty");
   if (password.size() > password_bytes_max) {
-    return Error(ErrorCode::bad_value, concat("a password has at most ", password_bytes_max, " bytes"));
+    return Error(ErrorCode::bad_value,
+                 concat("a password has at most ", password_bytes_max, " bytes"));
   }
   std::string prepared;
   if (hash == Hash::sha1) {
@@ -117,8 +120,9 @@ Result<Secret::Ptr> scram_password(Hash hash, std::string_view user, std::string
   } else {
     auto profile = saslprep(password);
     if (!profile || profile->empty()) {
-      return Error(ErrorCode::bad_value,
-                   "the password is not UTF-8, or holds characters that SASLprep (RFC 4013) forbids");
+      return Error(
+          ErrorCode::bad_value,
+          "the password is not UTF-8, or holds characters that SASLprep (RFC 4013) forbids");
     }
     prepared = *std::move(profile);
   }
@@ -143,31 +147,36 @@ Keys derive_keys(Hash hash, std::string_view password, Bytes salt, std::uint32_t
 
 }  // namespace
 
-ScramCredentials make_credentials(Hash hash, const Secret& password, Bytes salt, std::uint32_t iterations) {
+ScramCredentials make_credentials(Hash hash, const Secret& password, Bytes salt,
+                                  std::uint32_t iterations) {
   Keys keys = derive_keys(hash, password.text(), salt, iterations);
-  ScramCredentials credentials{iterations, {salt.begin(), salt.end()}, keys.stored_key, keys.server_key};
+  ScramCredentials credentials{
+      iterations, {salt.begin(), salt.end()}, keys.stored_key, keys.server_key};
   wipe(keys.client_key);
   return credentials;
 }
 
-ScramCredentials fake_credentials(Hash hash, Bytes key, std::string_view user_id, std::uint32_t iterations) {
+ScramCredentials fake_credentials(Hash hash, Bytes key, std::string_view user_id,
+                                  std::uint32_t iterations) {
   const auto derived = [&](std::string_view what) {
     return hmac(Hash::sha256, key, bytes_of(concat(what, mechanism_name(hash), ":", user_id)));
   };
   ScramCredentials credentials;
   credentials.iterations = iterations;
   const Digest salt = derived("salt ");
-  credentials.salt.assign(salt.bytes.begin(),
-                          salt.bytes.begin() + static_cast<std::ptrdiff_t>(preset_salt_bytes(hash)));
+  credentials.salt.assign(salt.bytes.begin(), salt.bytes.begin() + static_cast<std::ptrdiff_t>(
+                                                                       preset_salt_bytes(hash)));
   // Nobody knows a password with these.
   credentials.stored_key = derived("stored key ");
   credentials.server_key = derived("server key ");
-  credentials.stored_key.size = credentials.server_key.size = static_cast<std::uint8_t>(digest_bytes(hash));
+  credentials.stored_key.size = credentials.server_key.size =
+      static_cast<std::uint8_t>(digest_bytes(hash));
   return credentials;
 }
 
 Result<ScramClientFirst> parse_client_first(std::string_view message) {
-  if (message.size() > scram_message_bytes_max) return malformed("the client's first message is too long");
+  if (message.size() > scram_message_bytes_max)
+    return malformed("the client's first message is too long");
   if (message.starts_with("p=")) return malformed("channel binding is not supported");
   if (!message.starts_with("n,") && !message.starts_with("y,")) {
     return malformed("the client's first message does not begin with a GS2 header");
@@ -196,18 +205,20 @@ Result<ScramClientFirst> parse_client_first(std::string_view message) {
 
 // --- the server's end
 
-ScramServer::ScramServer(Hash hash, const ScramClientFirst& first, ScramCredentials credentials, bool known,
-                         std::string_view nonce)
+ScramServer::ScramServer(Hash hash, const ScramClientFirst& first, ScramCredentials credentials,
+                         bool known, std::string_view nonce)
     : hash_(hash),
       credentials_(std::move(credentials)),
       known_(known),
       header_(first.header),
       client_first_(first.bare),
       nonce_(concat(first.nonce, nonce_or_random(nonce))),
-      server_first_(concat("r=", nonce_, ",s=", to_base64(credentials_.salt), ",i=", credentials_.iterations)) {}
+      server_first_(concat("r=", nonce_, ",s=", to_base64(credentials_.salt),
+                           ",i=", credentials_.iterations)) {}
 
 Result<std::string> ScramServer::finish(std::string_view message) {
-  if (message.size() > scram_message_bytes_max) return malformed("the client's last message is too long");
+  if (message.size() > scram_message_bytes_max)
+    return malformed("the client's last message is too long");
   std::string_view rest = message;
   const auto binding = take_attribute(rest, 'c');
   const auto nonce = take_attribute(rest, 'r');
@@ -215,11 +226,14 @@ Result<std::string> ScramServer::finish(std::string_view message) {
   if (!binding || !nonce || proof_at == std::string_view::npos) {
     return malformed("the client's last message lacks c, r or p");
   }
-  if (*binding != to_base64(bytes_of(header_))) return malformed("the channel binding is not the header's");
-  if (!same_secret(bytes_of(*nonce), bytes_of(nonce_))) return malformed("the nonce is not the server's");
+  if (*binding != to_base64(bytes_of(header_)))
+    return malformed("the channel binding is not the header's");
+  if (!same_secret(bytes_of(*nonce), bytes_of(nonce_)))
+    return malformed("the nonce is not the server's");
   const auto proof = from_base64(message.substr(proof_at + 3));
   if (!proof || proof->size() != digest_bytes(hash_)) return malformed("the proof is not valid");
-  const std::string text = concat(client_first_, ",", server_first_, ",", message.substr(0, proof_at));
+  const std::string text =
+      concat(client_first_, ",", server_first_, ",", message.substr(0, proof_at));
   Digest given;
   given.size = static_cast<std::uint8_t>(proof->size());
   std::copy(proof->begin(), proof->end(), given.bytes.begin());
@@ -238,7 +252,8 @@ Result<std::string> ScramServer::finish(std::string_view message) {
 std::optional<ScramKeyCache::Keys> ScramKeyCache::find(Bytes salt, std::uint32_t iterations) const {
   static_assert(std::is_trivially_copyable_v<Keys>);
   MutexLock lock(mutex_);
-  if (!keys_ || iterations != iterations_ || !std::equal(salt.begin(), salt.end(), salt_.begin(), salt_.end())) {
+  if (!keys_ || iterations != iterations_ ||
+      !std::equal(salt.begin(), salt.end(), salt_.begin(), salt_.end())) {
     return std::nullopt;
   }
   Keys keys;
@@ -254,7 +269,8 @@ void ScramKeyCache::keep(Bytes salt, std::uint32_t iterations, const Keys& keys)
   keys_.swap(secret);
 }
 
-ScramClient::ScramClient(Hash hash, std::string_view user, Secret::Ptr password, std::string_view nonce)
+ScramClient::ScramClient(Hash hash, std::string_view user, Secret::Ptr password,
+                         std::string_view nonce)
     : hash_(hash),
       password_(std::move(password)),
       nonce_(nonce_or_random(nonce)),
@@ -274,11 +290,12 @@ Result<std::string> ScramClient::answer(std::string_view message) {
     return wrong("answers another nonce");
   }
   const auto salt = from_base64(*salt_text);
-  if (!salt || salt->empty() || salt->size() > scram_salt_bytes_max) return wrong("has no valid salt");
+  if (!salt || salt->empty() || salt->size() > scram_salt_bytes_max)
+    return wrong("has no valid salt");
   const auto iterations = parse_iterations(*iterations_text);
   if (!iterations || *iterations < scram_iterations_min || *iterations > scram_iterations_max) {
-    return wrong(concat("asks for ", *iterations_text, " iterations; between ", scram_iterations_min, " and ",
-                              scram_iterations_max, " are accepted"));
+    return wrong(concat("asks for ", *iterations_text, " iterations; between ",
+                        scram_iterations_min, " and ", scram_iterations_max, " are accepted"));
   }
   auto known = cache_ != nullptr ? cache_->find(*salt, *iterations) : std::nullopt;
   Keys keys = known ? *known : derive_keys(hash_, password_->text(), *salt, *iterations);
@@ -297,7 +314,8 @@ Result<void> ScramClient::verify(std::string_view message) {
   std::string_view rest = message;
   const auto value = take_attribute(rest, 'v');
   const auto signature = value ? from_base64(*value) : std::nullopt;
-  if (server_signature_.size == 0 || !signature || !same_secret(*signature, server_signature_.view())) {
+  if (server_signature_.size == 0 || !signature ||
+      !same_secret(*signature, server_signature_.view())) {
     return Error(ErrorCode::authentication_failed,
                  "the server did not show that it knows the password, too");
   }

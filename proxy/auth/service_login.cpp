@@ -4,16 +4,18 @@
 
 namespace spillway::auth {
 
-Result<ServiceLogin::Ptr> ServiceLogin::make(ServiceMechanism mechanism, std::string user, std::string db,
-                                             Secret::Ptr password) {
+Result<ServiceLogin::Ptr> ServiceLogin::make(ServiceMechanism mechanism, std::string user,
+                                             std::string db, Secret::Ptr password) {
   const std::shared_ptr<ServiceLogin> login(new ServiceLogin());
   login->mechanism_ = mechanism;
   login->user_ = std::move(user);
   login->db_ = std::move(db);
   if (mechanism == ServiceMechanism::x509) return Ptr(login);
-  if (login->user_.empty()) return Error(ErrorCode::bad_value, "a mechanism other than MONGODB-X509 needs a user");
+  if (login->user_.empty())
+    return Error(ErrorCode::bad_value, "a mechanism other than MONGODB-X509 needs a user");
   if (!password) {
-    return Error(ErrorCode::bad_value, "the user " + login->user_ + " has no password: see security.shards.passwordFile");
+    return Error(ErrorCode::bad_value,
+                 "the user " + login->user_ + " has no password: see security.shards.passwordFile");
   }
   if (mechanism != ServiceMechanism::scram_sha_256) {
     auto prepared = scram_password(Hash::sha1, login->user_, password->text());

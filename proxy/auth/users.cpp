@@ -37,8 +37,9 @@ UserTable::UserTable(std::vector<UserSpec> users) {
     fakes_[place(hash)] = 2 * count >= users.size() && count > 0;
     with_password += count;
     if (count == 0) continue;
-    const auto most = std::max_element(by_iterations.begin(), by_iterations.end(),
-                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto most =
+        std::max_element(by_iterations.begin(), by_iterations.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
     fake_iterations_[place(hash)] = most->first;
   }
   if (with_password == 0 || (!fakes_[0] && !fakes_[1])) fakes_[place(Hash::sha256)] = true;
@@ -73,19 +74,24 @@ bool UserTable::offers(std::string_view db, std::string_view name, Hash hash) co
   return user ? user->credentials(hash).has_value() : db != external_db && fakes_[place(hash)];
 }
 
-UserTable::ToCheck UserTable::credentials(Hash hash, std::string_view db, std::string_view name) const {
-  if (const auto user = find(db, name); user && user->credentials(hash)) return {*user->credentials(hash), true};
-  return {fake_credentials(hash, fake_key_.view(), user_id(db, name), fake_iterations_[place(hash)]), false};
+UserTable::ToCheck UserTable::credentials(Hash hash, std::string_view db,
+                                          std::string_view name) const {
+  if (const auto user = find(db, name); user && user->credentials(hash))
+    return {*user->credentials(hash), true};
+  return {
+      fake_credentials(hash, fake_key_.view(), user_id(db, name), fake_iterations_[place(hash)]),
+      false};
 }
 
-UserDirectory::UserDirectory() : table_(std::make_shared<const UserTable>(std::vector<UserSpec>())) {}
+UserDirectory::UserDirectory()
+    : table_(std::make_shared<const UserTable>(std::vector<UserSpec>())) {}
 
 UserTable::Ptr UserDirectory::table() const {
   MutexLock lock(mutex_);
   return table_;
 }
 
-bool UserDirectory::put(std::vector<UserSpec> UserDirectory::* list, std::vector<UserSpec> users) {
+bool UserDirectory::put(std::vector<UserSpec> UserDirectory::*list, std::vector<UserSpec> users) {
   std::vector<UserSpec> all;
   {
     MutexLock lock(mutex_);
@@ -96,13 +102,18 @@ bool UserDirectory::put(std::vector<UserSpec> UserDirectory::* list, std::vector
   }
   // The first of a name is the one.
   std::set<std::string> ids;
-  std::erase_if(all, [&](const UserSpec& user) { return !ids.insert(user_id(user.db, user.name)).second; });
+  std::erase_if(
+      all, [&](const UserSpec& user) { return !ids.insert(user_id(user.db, user.name)).second; });
   replace(std::make_shared<const UserTable>(std::move(all)));
   return true;
 }
 
-bool UserDirectory::configure(std::vector<UserSpec> users) { return put(&UserDirectory::configured_, std::move(users)); }
-bool UserDirectory::feed(std::vector<UserSpec> users) { return put(&UserDirectory::fed_, std::move(users)); }
+bool UserDirectory::configure(std::vector<UserSpec> users) {
+  return put(&UserDirectory::configured_, std::move(users));
+}
+bool UserDirectory::feed(std::vector<UserSpec> users) {
+  return put(&UserDirectory::fed_, std::move(users));
+}
 
 void UserDirectory::replace(UserTable::Ptr table) {
   MutexLock lock(mutex_);

@@ -273,9 +273,10 @@ class Loader {
 
   void check_uri(const YAML::Node& node, const Shard& shard) {
     constexpr std::string_view scheme = "mongodb://";
-    // Its options may hold secrets.
-    const std::string what =
-        "uri '" + shard.uri.substr(0, shard.uri.find('?')) + "' of shard '" + shard.name + "'";
+    // Its options may hold secrets, and a user may come with his password.
+    const bool names_user = shard.uri.find('@') != std::string::npos;
+    const std::string shown = names_user ? "" : "'" + shard.uri.substr(0, shard.uri.find('?')) + "' ";
+    const std::string what = "uri " + shown + "of shard '" + shard.name + "'";
     if (shard.uri.starts_with("mongodb+srv://")) {
       fail(node, what + ": mongodb+srv is not supported, name the hosts: mongodb://host:port");
     }

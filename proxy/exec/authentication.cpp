@@ -36,7 +36,8 @@ struct Attempt {
 Metrics::Mechanism& counters(Context& context, std::string_view mechanism) {
   auto& all = context.shared.metrics.mechanisms;
   if (mechanism == x509_mechanism) return all[Metrics::x509];
-  return all[mechanism == auth::mechanism_name(auth::Hash::sha1) ? Metrics::scram_sha_1 : Metrics::scram_sha_256];
+  return all[mechanism == auth::mechanism_name(auth::Hash::sha1) ? Metrics::scram_sha_1
+                                                                 : Metrics::scram_sha_256];
 }
 
 void count_received(Context& context, const Attempt& attempt) {
@@ -64,12 +65,15 @@ Error refuse(const Client& client, const Attempt& attempt, std::string_view why)
 }
 
 Result<void> log_in(Context& context, Client& client, const Attempt& attempt) {
-  // The directory's number first: a table that is replaced meanwhile is noticed by the next command.
+  // The directory's number first: a table that is replaced meanwhile is noticed by the next
+  // command.
   const std::uint64_t generation = context.shared.users.generation();
   auto user = context.shared.users.table()->find(attempt.db, attempt.user);
   if (!user) return refuse(client, attempt, "UserNotFound");
   if (client.login.user && client.login.user->id != user->id) {
-    return refuse(client, attempt, fmt::format("the connection is authenticated as {} already", client.login.user->id));
+    return refuse(
+        client, attempt,
+        fmt::format("the connection is authenticated as {} already", client.login.user->id));
   }
   Metrics::Mechanism& mechanism = counters(context, attempt.mechanism);
   mechanism.successful.add();
@@ -95,7 +99,8 @@ std::optional<std::string> payload_of(DocView command) {
     if (data.size() > auth::scram_message_bytes_max) return std::nullopt;
     return std::string(auth::text_of(data));
   }
-  if (!payload.is_string() || payload.as_string().size() > 2 * auth::scram_message_bytes_max) return std::nullopt;
+  if (!payload.is_string() || payload.as_string().size() > 2 * auth::scram_message_bytes_max)
+    return std::nullopt;
   const auto decoded = auth::from_base64(payload.as_string());
   if (!decoded) return std::nullopt;
   return std::string(auth::text_of(*decoded));
@@ -107,11 +112,12 @@ void append_step(BsonWriter& reply, std::string_view payload, bool done) {
 }
 
 // The first step; the reply's fields go to `reply`.
-Result<void> start_scram(Context& context, Client& client, DocView command, std::string_view db, bool speculative,
-                         BsonWriter& reply) {
+Result<void> start_scram(Context& context, Client& client, DocView command, std::string_view db,
+                         bool speculative, BsonWriter& reply) {
   client.login.conversation.reset();
   const ValueView mechanism = command["mechanism"];
-  const auto hash = mechanism.is_string() ? auth::scram_mechanism(mechanism.as_string()) : std::nullopt;
+  const auto hash =
+      mechanism.is_string() ? auth::scram_mechanism(mechanism.as_string()) : std::nullopt;
   if (!hash) {
     return Error(mechanism_unavailable,
                  fmt::format("Received authentication for mechanism {} which is not enabled",
@@ -127,13 +133,14 @@ Result<void> start_scram(Context& context, Client& client, DocView command, std:
   auto check = context.shared.users.table()->credentials(*hash, db, first->user);
   auth::ScramServer server(*hash, *first, std::move(check.credentials), check.known);
   const ValueView options = command["options"];
-  client.login.conversation = std::make_unique<Conversation>(Conversation{
-      .server = std::move(server),
-      .hash = *hash,
-      .db = std::string(db),
-      .user = first->user,
-      .skip_empty_exchange = options.is_document() && options.as_document()["skipEmptyExchange"].truthy(),
-      .speculative = speculative});
+  client.login.conversation = std::make_unique<Conversation>(
+      Conversation{.server = std::move(server),
+                   .hash = *hash,
+                   .db = std::string(db),
+                   .user = first->user,
+                   .skip_empty_exchange =
+                       options.is_document() && options.as_document()["skipEmptyExchange"].truthy(),
+                   .speculative = speculative});
   append_step(reply, client.login.conversation->server.first_message(), false);
   return {};
 }
@@ -143,11 +150,11 @@ Result<void> continue_scram(Context& context, Client& client, DocView command, B
   const std::unique_ptr<Conversation> conversation = std::move(client.login.conversation);
   const auto id = command["conversationId"].to_int64();
   if (!conversation || id != conversation_id) {
-    return Error(ErrorCode::protocol_error, conversation ? "sasl: Mismatched conversation id"
-                                                         : "No SASL session state found");
+    return Error(ErrorCode::protocol_error,
+                 conversation ? "sasl: Mismatched conversation id" : "No SASL session state found");
   }
-  const Attempt attempt{auth::mechanism_name(conversation->hash), conversation->db, conversation->user,
-                        conversation->speculative};
+  const Attempt attempt{auth::mechanism_name(conversation->hash), conversation->db,
+                        conversation->user, conversation->speculative};
   const auto payload = payload_of(command);
   if (!payload) return refuse(client, attempt, "the payload is no SCRAM message");
   if (conversation->proven) {
@@ -159,8 +166,9 @@ Result<void> continue_scram(Context& context, Client& client, DocView command, B
   auto answer = conversation->server.finish(*payload);
   if (answer.has_error()) {
     const bool wrong_password = answer.error().is(ErrorCode::authentication_failed);
-    return refuse(client, attempt, wrong_password ? "the user does not exist, or the password is wrong"
-                                                  : answer.error().message);
+    return refuse(client, attempt,
+                  wrong_password ? "the user does not exist, or the password is wrong"
+                                 : answer.error().message);
   }
   if (conversation->skip_empty_exchange) {
     if (auto done = log_in(context, client, attempt); done.has_error()) return done.error();
@@ -196,7 +204,8 @@ Result<void> check_certificate(Context& context, Client& client, DocView command
   const Attempt attempt{x509_mechanism, auth::external_db, subject, speculative};
   count_received(context, attempt);
   if (subject.empty()) {
-    return refuse(client, attempt, "the connection has no certificate that net.tls.CAFile vouches for");
+    return refuse(client, attempt,
+                  "the connection has no certificate that net.tls.CAFile vouches for");
   }
   const ValueView named = command["user"];
   if (named.exists() && (!named.is_string() || named.as_string() != subject)) {
@@ -215,8 +224,9 @@ bool is_x509(DocView command) {
 Answer authenticate(Context& context, Client& client, const Request& request) {
   if (!is_x509(request.body)) {
     const ValueView mechanism = request.body["mechanism"];
-    co_return Error(mechanism_unavailable, fmt::format("authenticate takes the mechanism {}; {} is not enabled",
-                                                       x509_mechanism, to_json(mechanism)));
+    co_return Error(mechanism_unavailable,
+                    fmt::format("authenticate takes the mechanism {}; {} is not enabled",
+                                x509_mechanism, to_json(mechanism)));
   }
   if (request.db != auth::external_db) {
     co_return Error(ErrorCode::protocol_error,
@@ -257,7 +267,8 @@ void append_mechanisms(BsonWriter& reply, const Context& context, std::string_vi
   reply.end();
 }
 
-void authenticate_speculatively(BsonWriter& reply, Context& context, Client& client, DocView command) {
+void authenticate_speculatively(BsonWriter& reply, Context& context, Client& client,
+                                DocView command) {
   const std::string_view name = command.first().name;
   BsonWriter step;
   if (name == "saslStart") {
@@ -274,7 +285,8 @@ void authenticate_speculatively(BsonWriter& reply, Context& context, Client& cli
 
 }  // namespace
 
-void append_authentication(BsonWriter& reply, Context& context, Client& client, const wire::HelloRequest& hello) {
+void append_authentication(BsonWriter& reply, Context& context, Client& client,
+                           const wire::HelloRequest& hello) {
   if (hello.sasl_supported_mechs) append_mechanisms(reply, context, *hello.sasl_supported_mechs);
   // A hello that waits is a monitor's, and answered more than once.
   if (hello.speculative_authenticate && !hello.topology_version) {
@@ -288,7 +300,8 @@ void refresh_login(Context& context, Client& client) {
   const std::uint64_t generation = context.shared.users.generation();
   auto user = context.shared.users.table()->find(login.user->db, login.user->name);
   if (!user) {
-    log::info("connection {} from {}: the user {} is no more", client.connection_id, client.peer, login.user->id);
+    log::info("connection {} from {}: the user {} is no more", client.connection_id, client.peer,
+              login.user->id);
     client.user.clear();
     login.session = {};
   }
@@ -297,8 +310,8 @@ void refresh_login(Context& context, Client& client) {
 }
 
 bool is_sensitive(std::string_view command) noexcept {
-  constexpr std::array<std::string_view, 6> names = {"saslStart",  "saslContinue", "authenticate",
-                                                     "createUser", "updateUser",   "copydbsaslstart"};
+  constexpr std::array<std::string_view, 6> names = {
+      "saslStart", "saslContinue", "authenticate", "createUser", "updateUser", "copydbsaslstart"};
   for (const std::string_view name : names) {
     if (name == command) return true;
   }
@@ -308,8 +321,14 @@ bool is_sensitive(std::string_view command) noexcept {
 std::span<const CommandSpec> authentication_commands() {
   static constexpr CommandSpec specs[] = {
       {.name = "saslStart", .handler = sasl_start, .secondary_ok = true, .help = "begin to log in"},
-      {.name = "saslContinue", .handler = sasl_continue, .secondary_ok = true, .help = "go on logging in"},
-      {.name = "authenticate", .handler = authenticate, .secondary_ok = true, .help = "log in by certificate"},
+      {.name = "saslContinue",
+       .handler = sasl_continue,
+       .secondary_ok = true,
+       .help = "go on logging in"},
+      {.name = "authenticate",
+       .handler = authenticate,
+       .secondary_ok = true,
+       .help = "log in by certificate"},
       {.name = "logout", .handler = log_out, .secondary_ok = true, .help = "log out"},
   };
   return specs;

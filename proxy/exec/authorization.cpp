@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "absl/container/inlined_vector.h"
 #include "proxy/base/log.h"
 #include "proxy/exec/authentication.h"
 #include "proxy/exec/command_needs.h"
@@ -15,30 +14,31 @@ constexpr std::size_t shown_bytes_max = 1024;
 constexpr std::int32_t too_many_logical_sessions = 261;
 constexpr Duration session_believed_for = std::chrono::minutes(1);
 
-// Two fields of one name could mean one thing here and another on a shard.
-Result<void> check_fields_differ(DocView body) {
-  absl::InlinedVector<std::string_view, 24> names;
-  for (const Element& field : body) {
-    for (const std::string_view known : names) {
-      if (known == field.name) {
-        return Error(ErrorCode::failed_to_parse, fmt::format("the field '{}' is written twice", field.name));
-      }
+// A server takes any array from a document sequence: what is looked at here must be all there is.
+// (That no field is written twice was seen to when the message was parsed.)
+Result<void> check_sequences(const wire::OpMsg& message) {
+  for (const wire::DocSequence& sequence : message.sequences) {
+    const bool known =
+        sequence.name == "documents" || sequence.name == "updates" || sequence.name == "deletes";
+    if (!known) {
+      return Error(ErrorCode::failed_to_parse,
+                   fmt::format("'{}' must stand in the command's body, not in a document sequence",
+                               sequence.name));
     }
-    names.push_back(field.name);
   }
   return {};
 }
 
-// MongoDB lets create users who comes from the machine itself while there are none. Here the answer to that tells
-// where users come from, and nothing else is let through.
+// MongoDB lets create users who comes from the machine itself while there are none. Here the answer
+// to that tells where users come from, and nothing else is let through.
 bool is_localhost_exception(const Context& context, const Client& client, const CommandSpec& spec) {
   return client.login.from_loopback && (spec.name == "createUser" || spec.name == "createRole") &&
          context.shared.users.table()->empty();
 }
 
 Error refused(const CommandSpec& spec, const Request& request) {
-  const std::string command =
-      is_sensitive(spec.name) ? fmt::format("{{ {}: <hidden> }}", spec.name) : to_json(request.body, shown_bytes_max);
+  const std::string command = is_sensitive(spec.name) ? fmt::format("{{ {}: <hidden> }}", spec.name)
+                                                      : to_json(request.body, shown_bytes_max);
   return Error(ErrorCode::unauthorized,
                fmt::format("not authorized on {} to execute command {}", request.db, command));
 }
@@ -55,9 +55,17 @@ Result<void> check_session(Context& context, Client& client, const Request& requ
 
 }  // namespace
 
-bool may_on_cluster(const Context& context, const Client& client, auth::ActionSet actions) noexcept {
+bool may_on_cluster(const Context& context, const Client& client,
+                    auth::ActionSet actions) noexcept {
   if (!context.shared.authorization) return true;
   return client.login.user && client.login.user->privileges.on_cluster().has(actions);
+}
+
+bool owns_session(const Context& context, const Client& client, const Request& request) {
+  if (!context.shared.authorization) return true;
+  if (!client.login.user || request.lsid.empty()) return false;
+  const std::string_view uuid = auth::text_of(request.lsid_document()["id"].as_binary().data);
+  return context.shared.session_owners.is_of(session_id_of(uuid), client.user);
 }
 
 Result<void> claim_session(Context& context, Client& client, std::string_view uuid) {
@@ -76,10 +84,12 @@ Result<void> claim_session(Context& context, Client& client, std::string_view uu
     case SessionOwners::Claim::too_many:
       break;
   }
-  return Error(too_many_logical_sessions, "there are too many logical sessions; drivers end theirs when they close");
+  return Error(too_many_logical_sessions,
+               "there are too many logical sessions; drivers end theirs when they close");
 }
 
-Result<void> check_authorized(Context& context, Client& client, const CommandSpec& spec, const Request& request) {
+Result<void> check_authorized(Context& context, Client& client, const CommandSpec& spec,
+                              const Request& request) {
   const CommandNeed* const need = spec.need;
   if (need != nullptr && need->of == CommandNeed::Of::nobody) return {};
   refresh_login(context, client);
@@ -87,9 +97,10 @@ Result<void> check_authorized(Context& context, Client& client, const CommandSpe
   if (user == nullptr) {
     if (is_localhost_exception(context, client, spec)) return {};
     context.shared.metrics.unauthenticated_commands.add();
-    return Error(ErrorCode::unauthorized, fmt::format("Command {} requires authentication", spec.name));
+    return Error(ErrorCode::unauthorized,
+                 fmt::format("Command {} requires authentication", spec.name));
   }
-  if (auto differ = check_fields_differ(request.body); differ.has_error()) return differ.error();
+  if (auto checked = check_sequences(request.message); checked.has_error()) return checked.error();
   const Subject subject{user->privileges, spec.name, request.db, request.body, &request.message};
   if (need != nullptr && meets(*need, subject)) return check_session(context, client, request);
   context.shared.metrics.unauthorized_commands.add();

@@ -11,6 +11,9 @@ Result<void> check_authorized(Context& context, Client& client, const CommandSpe
 // Always without authorization. For what a handler looks at itself.
 bool may_on_cluster(const Context& context, const Client& client, auth::ActionSet actions) noexcept;
 
+// Is the request's session this client's? Always without authorization.
+bool owns_session(const Context& context, const Client& client, const Request& request);
+
 // Unauthorized(13): another user's session, and alive. TooManyLogicalSessions(261).
 Result<void> claim_session(Context& context, Client& client, std::string_view uuid);
 

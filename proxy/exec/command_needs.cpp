@@ -63,16 +63,20 @@ bool says(DocView document, std::string_view field) {
 }
 
 ActionSet bypass(const Subject& subject) {
-  return says(subject.body, "bypassDocumentValidation") ? ActionSet(bypass_document_validation) : ActionSet();
+  return says(subject.body, "bypassDocumentValidation") ? ActionSet(bypass_document_validation)
+                                                        : ActionSet();
 }
 
-bool may_insert(const Subject& subject) { return may_on_collection(subject, bypass(subject) | insert); }
+bool may_insert(const Subject& subject) {
+  return may_on_collection(subject, bypass(subject) | insert);
+}
 
 bool may_update(const Subject& subject) {
   const ActionSet actions = bypass(subject) | update;
   if (may_on_collection(subject, actions | insert)) return true;
   return may_on_collection(subject, actions) &&
-         every_operation(subject, "updates", [](DocView operation) { return !says(operation, "upsert"); });
+         every_operation(subject, "updates",
+                         [](DocView operation) { return !says(operation, "upsert"); });
 }
 
 bool may_find_and_modify(const Subject& subject) {
@@ -149,7 +153,8 @@ bool may_stage(const Subject& subject, const Element& stage, int depth) {
     if (stage.is_string()) return may_on_target(subject, stage, find);
     return stage.is_document() && may_join(subject, stage.as_document(), "coll", depth);
   }
-  if (name == "$facet") return stage.is_document() && may_facet(subject, stage.as_document(), depth);
+  if (name == "$facet")
+    return stage.is_document() && may_facet(subject, stage.as_document(), depth);
   if (name == "$out") return may_on_target(subject, stage, {insert, remove});
   if (name == "$merge") return may_merge(subject, stage, depth);
   if (name == "$collStats") return may_on_collection(subject, coll_stats);
@@ -210,20 +215,28 @@ bool may_aggregate(const Subject& subject) {
     if (!may_run(subject, pipeline, 0)) return false;
   }
   if (bypass(subject).empty()) return true;
-  return subject.may(bypass_document_validation, target.is_string() ? target.as_string() : std::string_view());
+  return subject.may(bypass_document_validation,
+                     target.is_string() ? target.as_string() : std::string_view());
 }
 
 // A view shows what it is made of: who makes one must be allowed to read that.
 bool may_view(const Subject& subject) {
   for (const Element& field : subject.body) {
-    if (field.name == "viewOn" && (!field.is_string() || !subject.may(find, field.as_string()))) return false;
-    if (field.name == "pipeline" && (!field.is_array() || !may_run(subject, field.as_document(), 0))) return false;
+    if (field.name == "viewOn" && (!field.is_string() || !subject.may(find, field.as_string())))
+      return false;
+    if (field.name == "pipeline" &&
+        (!field.is_array() || !may_run(subject, field.as_document(), 0)))
+      return false;
   }
   return true;
 }
 
-bool may_create(const Subject& subject) { return may_on_collection(subject, create_collection) && may_view(subject); }
-bool may_coll_mod(const Subject& subject) { return may_on_collection(subject, coll_mod) && may_view(subject); }
+bool may_create(const Subject& subject) {
+  return may_on_collection(subject, create_collection) && may_view(subject);
+}
+bool may_coll_mod(const Subject& subject) {
+  return may_on_collection(subject, coll_mod) && may_view(subject);
+}
 
 // --- others
 
@@ -232,12 +245,14 @@ bool may_explain(const Subject& subject) {
   if (!first.is_document()) return true;  // refused when it is run
   const DocView inner = first.as_document();
   for (const Element& field : inner) {
-    if (field.name == "$db" && (!field.is_string() || field.as_string() != subject.db)) return false;
+    if (field.name == "$db" && (!field.is_string() || field.as_string() != subject.db))
+      return false;
   }
   const Element command = inner.first();
   if (command.name == "explain") return false;
   const CommandNeed* const need = find_need(command.name);
-  if (need == nullptr || need->of == Of::nobody || need->of == Of::somebody) return true;  // refused when it is run
+  if (need == nullptr || need->of == Of::nobody || need->of == Of::somebody)
+    return true;  // refused when it is run
   return meets(*need, {subject.privileges, command.name, subject.db, inner, nullptr});
 }
 
@@ -259,13 +274,15 @@ bool may_rename(const Subject& subject) {
   const std::string_view source = from.as_string();
   const std::string_view target = to.as_string();
   const bool same_db = source.substr(0, source.find('.')) == target.substr(0, target.find('.'));
-  const ActionSet drop = says(subject.body, "dropTarget") ? ActionSet(drop_collection) : ActionSet();
+  const ActionSet drop =
+      says(subject.body, "dropTarget") ? ActionSet(drop_collection) : ActionSet();
   if (same_db) {
     return may_on_namespace(subject, source, rename_collection_same_db) &&
            may_on_namespace(subject, target, drop | rename_collection_same_db);
   }
   return may_on_namespace(subject, source, {find, drop_collection}) &&
-         may_on_namespace(subject, target, drop | ActionSet{insert, create_index, create_collection});
+         may_on_namespace(subject, target,
+                          drop | ActionSet{insert, create_index, create_collection});
 }
 
 bool may_data_size(const Subject& subject) {
@@ -286,50 +303,112 @@ bool may_profile(const Subject& subject) {
 
 constexpr CommandNeed nobody(std::string_view name) { return {name, Of::nobody, {}, nullptr}; }
 constexpr CommandNeed somebody(std::string_view name) { return {name, Of::somebody, {}, nullptr}; }
-constexpr CommandNeed cluster(std::string_view name, ActionSet actions) { return {name, Of::cluster, actions, nullptr}; }
-constexpr CommandNeed database(std::string_view name, ActionSet actions) { return {name, Of::database, actions, nullptr}; }
+constexpr CommandNeed cluster(std::string_view name, ActionSet actions) {
+  return {name, Of::cluster, actions, nullptr};
+}
+constexpr CommandNeed database(std::string_view name, ActionSet actions) {
+  return {name, Of::database, actions, nullptr};
+}
 constexpr CommandNeed collection(std::string_view name, ActionSet actions) {
   return {name, Of::collection, actions, nullptr};
 }
-constexpr CommandNeed rule(std::string_view name, bool (*may)(const Subject&)) { return {name, Of::rule, {}, may}; }
+constexpr CommandNeed rule(std::string_view name, bool (*may)(const Subject&)) {
+  return {name, Of::rule, {}, may};
+}
 
 constexpr CommandNeed needs[] = {
     // before logging in
-    nobody("hello"), nobody("isMaster"), nobody("ismaster"), nobody("ping"), nobody("buildInfo"),
-    nobody("buildinfo"), nobody("whatsmyuri"), nobody("connectionStatus"), nobody("listCommands"),
-    nobody("saslStart"), nobody("saslContinue"), nobody("authenticate"), nobody("logout"), nobody("endSessions"),
+    nobody("hello"),
+    nobody("isMaster"),
+    nobody("ismaster"),
+    nobody("ping"),
+    nobody("buildInfo"),
+    nobody("buildinfo"),
+    nobody("whatsmyuri"),
+    nobody("connectionStatus"),
+    nobody("listCommands"),
+    nobody("saslStart"),
+    nobody("saslContinue"),
+    nobody("authenticate"),
+    nobody("logout"),
+    nobody("endSessions"),
     // reading
-    collection("find", find), collection("count", find), collection("distinct", find),
-    rule("aggregate", may_aggregate), rule("explain", may_explain), rule("getMore", may_get_more),
+    collection("find", find),
+    collection("count", find),
+    collection("distinct", find),
+    rule("aggregate", may_aggregate),
+    rule("explain", may_explain),
+    rule("getMore", may_get_more),
     somebody("killCursors"),
     // writing
-    rule("insert", may_insert), rule("update", may_update), collection("delete", remove),
-    rule("findAndModify", may_find_and_modify), rule("findandmodify", may_find_and_modify),
+    rule("insert", may_insert),
+    rule("update", may_update),
+    collection("delete", remove),
+    rule("findAndModify", may_find_and_modify),
+    rule("findandmodify", may_find_and_modify),
     // sessions
-    somebody("startSession"), somebody("refreshSessions"), somebody("killSessions"),
-    cluster("killAllSessions", kill_any_session), cluster("killAllSessionsByPattern", kill_any_session),
-    somebody("commitTransaction"), somebody("abortTransaction"),
+    somebody("startSession"),
+    somebody("refreshSessions"),
+    somebody("killSessions"),
+    cluster("killAllSessions", kill_any_session),
+    cluster("killAllSessionsByPattern", kill_any_session),
+    somebody("commitTransaction"),
+    somebody("abortTransaction"),
     // databases, collections, indexes
-    somebody("listDatabases"), database("listCollections", list_collections), collection("listIndexes", list_indexes),
-    rule("create", may_create), collection("drop", drop_collection), database("dropDatabase", drop_database),
-    collection("createIndexes", create_index), collection("dropIndexes", drop_index),
-    collection("deleteIndexes", drop_index), rule("collMod", may_coll_mod), rule("renameCollection", may_rename),
-    collection("convertToCapped", convert_to_capped), collection("validate", validate),
-    collection("collStats", coll_stats), collection("collstats", coll_stats), database("dbStats", db_stats),
-    database("dbstats", db_stats), rule("dataSize", may_data_size), collection("compact", compact),
+    somebody("listDatabases"),
+    database("listCollections", list_collections),
+    collection("listIndexes", list_indexes),
+    rule("create", may_create),
+    collection("drop", drop_collection),
+    database("dropDatabase", drop_database),
+    collection("createIndexes", create_index),
+    collection("dropIndexes", drop_index),
+    collection("deleteIndexes", drop_index),
+    rule("collMod", may_coll_mod),
+    rule("renameCollection", may_rename),
+    collection("convertToCapped", convert_to_capped),
+    collection("validate", validate),
+    collection("collStats", coll_stats),
+    collection("collstats", coll_stats),
+    database("dbStats", db_stats),
+    database("dbstats", db_stats),
+    rule("dataSize", may_data_size),
+    collection("compact", compact),
     // the proxy and the cluster
-    cluster("hostInfo", host_info), somebody("isdbgrid"), somebody("echo"), somebody("features"),
-    cluster("getCmdLineOpts", get_cmd_line_opts), cluster("getLog", get_log), cluster("getParameter", get_parameter),
-    cluster("setParameter", set_parameter), cluster("logRotate", log_rotate), cluster("listShards", list_shards),
-    cluster("connPoolStats", conn_pool_stats), cluster("flushRouterConfig", flush_router_config),
-    cluster("getShardMap", get_shard_map), cluster("getShardVersion", get_shard_version), cluster("netstat", netstat),
-    cluster("replSetGetStatus", repl_set_get_status), rule("profile", may_profile),
-    cluster("releaseMemory", set_parameter), cluster("serverStatus", server_status), rule("currentOp", may_current_op),
-    somebody("killOp"), cluster("shutdown", shutdown),
+    cluster("hostInfo", host_info),
+    somebody("isdbgrid"),
+    somebody("echo"),
+    somebody("features"),
+    cluster("getCmdLineOpts", get_cmd_line_opts),
+    cluster("getLog", get_log),
+    cluster("getParameter", get_parameter),
+    cluster("setParameter", set_parameter),
+    cluster("logRotate", log_rotate),
+    cluster("listShards", list_shards),
+    cluster("connPoolStats", conn_pool_stats),
+    cluster("flushRouterConfig", flush_router_config),
+    cluster("getShardMap", get_shard_map),
+    cluster("getShardVersion", get_shard_version),
+    cluster("netstat", netstat),
+    cluster("replSetGetStatus", repl_set_get_status),
+    rule("profile", may_profile),
+    cluster("releaseMemory", set_parameter),
+    cluster("serverStatus", server_status),
+    rule("currentOp", may_current_op),
+    somebody("killOp"),
+    cluster("shutdown", shutdown),
     // users
-    somebody("usersInfo"), somebody("rolesInfo"), somebody("createUser"), somebody("updateUser"),
-    somebody("dropUser"), somebody("dropAllUsersFromDatabase"), somebody("grantRolesToUser"),
-    somebody("revokeRolesFromUser"), somebody("createRole"), somebody("updateRole"), somebody("dropRole"),
+    somebody("usersInfo"),
+    somebody("rolesInfo"),
+    somebody("createUser"),
+    somebody("updateUser"),
+    somebody("dropUser"),
+    somebody("dropAllUsersFromDatabase"),
+    somebody("grantRolesToUser"),
+    somebody("revokeRolesFromUser"),
+    somebody("createRole"),
+    somebody("updateRole"),
+    somebody("dropRole"),
 };
 
 }  // namespace

@@ -120,9 +120,10 @@ Answer list_commands(Context&, Client&, const Request&) {
   co_return finish(std::move(reply));
 }
 
-// --set may have carried a key's password, or a connection string with one.
+// --set may have carried a key's password, a connection string with a user, or credentials.
 std::string without_secret(const std::string& argument) {
-  if (argument.find("assword") == std::string::npos) return argument;
+  const auto has = [&](const char* text) { return argument.find(text) != std::string::npos; };
+  if (!has("assword") && !has("storedKey") && !(has("://") && has("@"))) return argument;
   return argument.substr(0, argument.find('=') + 1) + "<hidden>";
 }
 

@@ -24,7 +24,8 @@ void SessionOwners::drop_expired(Stripe& stripe, TimePoint now) {
   }
 }
 
-SessionOwners::Claim SessionOwners::claim(const SessionId& session, std::string_view user, TimePoint now) {
+SessionOwners::Claim SessionOwners::claim(const SessionId& session, std::string_view user,
+                                          TimePoint now) {
   const std::uint64_t number = number_of(user);
   Stripe& stripe = stripes_[stripe_of(session)];
   MutexLock lock(stripe.mutex);
@@ -34,7 +35,8 @@ SessionOwners::Claim SessionOwners::claim(const SessionId& session, std::string_
     entry = {number, now};
     return Claim::own;
   }
-  if (stripe.entries.size() >= std::min(stripe.sweep_at, stripe_entries_max_) && now >= stripe.next_sweep) {
+  if (stripe.entries.size() >= std::min(stripe.sweep_at, stripe_entries_max_) &&
+      now >= stripe.next_sweep) {
     drop_expired(stripe, now);
     stripe.sweep_at = std::max<std::size_t>(256, 2 * stripe.entries.size());
     stripe.next_sweep = now + sweep_pause;
@@ -44,7 +46,8 @@ SessionOwners::Claim SessionOwners::claim(const SessionId& session, std::string_
   return Claim::own;
 }
 
-bool SessionOwners::is_another_users(const SessionId& session, std::string_view user, TimePoint now) const {
+bool SessionOwners::is_another_users(const SessionId& session, std::string_view user,
+                                     TimePoint now) const {
   const Stripe& stripe = stripes_[stripe_of(session)];
   MutexLock lock(stripe.mutex);
   const auto found = stripe.entries.find(session);
@@ -63,7 +66,8 @@ void SessionOwners::release(const SessionId& session, std::string_view user) {
   Stripe& stripe = stripes_[stripe_of(session)];
   MutexLock lock(stripe.mutex);
   const auto found = stripe.entries.find(session);
-  if (found != stripe.entries.end() && found->second.user == number_of(user)) stripe.entries.erase(found);
+  if (found != stripe.entries.end() && found->second.user == number_of(user))
+    stripe.entries.erase(found);
 }
 
 std::vector<SessionId> SessionOwners::of(std::string_view user, std::size_t most) const {

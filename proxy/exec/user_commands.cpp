@@ -1,5 +1,5 @@
-// connectionStatus, usersInfo, rolesInfo, and the commands that would change users: those come from the
-// configuration.
+// connectionStatus, usersInfo, rolesInfo, and the commands that would change users: those come from
+// the configuration.
 #include <fmt/format.h>
 
 #include "proxy/auth/users.h"
@@ -19,7 +19,8 @@ Response finish(BsonWriter&& reply) {
   return Response(std::move(reply).finish());
 }
 
-void append_roles(BsonWriter& out, std::string_view name, const std::vector<auth::RoleGrant>& roles) {
+void append_roles(BsonWriter& out, std::string_view name,
+                  const std::vector<auth::RoleGrant>& roles) {
   out.begin_array(name);
   for (const auth::RoleGrant& grant : roles) {
     out.begin_document_item().append("role", grant.role).append("db", grant.db).end();
@@ -33,7 +34,8 @@ Answer connection_status(Context& context, Client& client, const Request& reques
   BsonWriter reply;
   reply.begin_document("authInfo");
   reply.begin_array("authenticatedUsers");
-  if (user != nullptr) reply.begin_document_item().append("user", user->name).append("db", user->db).end();
+  if (user != nullptr)
+    reply.begin_document_item().append("user", user->name).append("db", user->db).end();
   reply.end();
   if (user != nullptr) {
     append_roles(reply, "authenticatedUserRoles", user->roles);
@@ -41,7 +43,8 @@ Answer connection_status(Context& context, Client& client, const Request& reques
     reply.begin_array("authenticatedUserRoles").end();
   }
   // Drivers and shells ask for it; what roles allow is not spelt out.
-  if (request.body["showPrivileges"].truthy()) reply.begin_array("authenticatedUserPrivileges").end();
+  if (request.body["showPrivileges"].truthy())
+    reply.begin_array("authenticatedUserPrivileges").end();
   reply.end();
   co_return finish(std::move(reply));
 }
@@ -55,8 +58,9 @@ struct Wanted {
 };
 
 Error bad_users_info() {
-  return Error(ErrorCode::bad_value,
-               "usersInfo takes 1, {forAllDBs: true}, a name, {user, db}, or an array of the last two");
+  return Error(
+      ErrorCode::bad_value,
+      "usersInfo takes 1, {forAllDBs: true}, a name, {user, db}, or an array of the last two");
 }
 
 Result<void> add_name(Wanted& wanted, ValueView value, std::string_view db) {
@@ -107,21 +111,24 @@ void append_user(BsonWriter& out, const auth::User& user) {
 }
 
 Error own_only(const Request& request) {
-  return Error(ErrorCode::unauthorized,
-               fmt::format("not authorized on {} to execute command {}: users see themselves; the role root "
-                           "sees all",
-                           request.db, to_json(request.body)));
+  return Error(
+      ErrorCode::unauthorized,
+      fmt::format("not authorized on {} to execute command {}: users see themselves; the role root "
+                  "sees all",
+                  request.db, to_json(request.body)));
 }
 
 Answer users_info(Context& context, Client& client, const Request& request) {
   auto wanted = parse_users_info(request);
   if (wanted.has_error()) co_return wanted.error();
   if (request.body["showCredentials"].truthy()) {
-    co_return Error(ErrorCode::command_not_supported, "credentials are not shown: they stand in the configuration");
+    co_return Error(ErrorCode::command_not_supported,
+                    "credentials are not shown: they stand in the configuration");
   }
   const auth::User* const self = client.login.user.get();
-  const bool sees_all = !context.shared.authorization ||
-                        (self != nullptr && self->privileges.on_cluster().has(auth::Action::view_user));
+  const bool sees_all =
+      !context.shared.authorization ||
+      (self != nullptr && self->privileges.on_cluster().has(auth::Action::view_user));
   const auto table = context.shared.users.table();
   BsonWriter reply;
   reply.begin_array("users");
@@ -135,7 +142,8 @@ Answer users_info(Context& context, Client& client, const Request& request) {
   for (const auto& [db, name] : wanted->names) {
     const bool own = self != nullptr && self->db == db && self->name == name;
     if (!own && !sees_all) co_return own_only(request);
-    if (const auto user = table->find(db, name); user && reply.size() <= users_bytes_max) append_user(reply, *user);
+    if (const auto user = table->find(db, name); user && reply.size() <= users_bytes_max)
+      append_user(reply, *user);
   }
   reply.end();
   co_return finish(std::move(reply));
@@ -148,7 +156,9 @@ Answer roles_info(Context&, Client&, const Request& request) {
   reply.begin_array("roles");
   for (const std::string_view name : auth::role_names()) {
     const bool named = which.is_string() && which.as_string() == name;
-    if ((!built_in && !named) || auth::check_role({std::string(name), std::string(request.db)}).has_error()) continue;
+    if ((!built_in && !named) ||
+        auth::check_role({std::string(name), std::string(request.db)}).has_error())
+      continue;
     reply.begin_document_item();
     reply.append("role", name).append("db", request.db).append("isBuiltin", true);
     reply.begin_array("roles").end();
@@ -160,23 +170,36 @@ Answer roles_info(Context&, Client&, const Request& request) {
 }
 
 Answer change_user(Context&, Client&, const Request& request) {
-  co_return Error(ErrorCode::command_not_supported,
-                  fmt::format("{} is not supported: users stand in the configuration (security.users). \"spillway "
-                              "--hash-password NAME\" makes an entry, and a reload (SIGHUP) takes it",
-                              request.name));
+  co_return Error(
+      ErrorCode::command_not_supported,
+      fmt::format(
+          "{} is not supported: users stand in the configuration (security.users). \"spillway "
+          "--hash-password NAME\" makes an entry, and a reload (SIGHUP) takes it",
+          request.name));
 }
 
 }  // namespace
 
 std::span<const CommandSpec> user_commands() {
   static constexpr CommandSpec specs[] = {
-      {.name = "connectionStatus", .handler = connection_status, .secondary_ok = true, .help = "who is logged in"},
-      {.name = "usersInfo", .handler = users_info, .secondary_ok = true, .help = "users and their roles"},
-      {.name = "rolesInfo", .handler = roles_info, .secondary_ok = true, .help = "the roles that there are"},
+      {.name = "connectionStatus",
+       .handler = connection_status,
+       .secondary_ok = true,
+       .help = "who is logged in"},
+      {.name = "usersInfo",
+       .handler = users_info,
+       .secondary_ok = true,
+       .help = "users and their roles"},
+      {.name = "rolesInfo",
+       .handler = roles_info,
+       .secondary_ok = true,
+       .help = "the roles that there are"},
       {.name = "createUser", .handler = change_user, .help = "says where users come from"},
       {.name = "updateUser", .handler = change_user, .help = "says where users come from"},
       {.name = "dropUser", .handler = change_user, .help = "says where users come from"},
-      {.name = "dropAllUsersFromDatabase", .handler = change_user, .help = "says where users come from"},
+      {.name = "dropAllUsersFromDatabase",
+       .handler = change_user,
+       .help = "says where users come from"},
       {.name = "grantRolesToUser", .handler = change_user, .help = "says where users come from"},
       {.name = "revokeRolesFromUser", .handler = change_user, .help = "says where users come from"},
       {.name = "createRole", .handler = change_user, .help = "says where users come from"},

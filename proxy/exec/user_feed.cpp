@@ -42,13 +42,16 @@ std::optional<auth::ScramCredentials> credentials_of(DocView all, auth::Hash has
                      *iterations <= auth::scram_iterations_max && salt && !salt->empty() &&
                      salt->size() <= auth::scram_salt_bytes_max && stored_key && server_key;
   if (!sound) return std::nullopt;
-  return auth::ScramCredentials{static_cast<std::uint32_t>(*iterations), *salt, *stored_key, *server_key};
+  return auth::ScramCredentials{static_cast<std::uint32_t>(*iterations), *salt, *stored_key,
+                                *server_key};
 }
 
 BsonDoc users_command() {
   BsonWriter out;
   out.append("find", "system.users").begin_document("filter").end();
-  out.append("limit", users_read_max).append("batchSize", users_read_max).append("singleBatch", true);
+  out.append("limit", users_read_max)
+      .append("batchSize", users_read_max)
+      .append("singleBatch", true);
   out.append("$db", "admin");
   return std::move(out).finish();
 }
@@ -59,7 +62,8 @@ Result<auth::UserSpec> parse_stored_user(DocView document, std::size_t& unknown_
   const ValueView name = document["user"];
   const ValueView db = document["db"];
   if (!name.is_string() || !db.is_string() || name.as_string().empty() || db.as_string().empty() ||
-      name.as_string().size() > auth::user_name_bytes_max || db.as_string().find('.') != std::string_view::npos) {
+      name.as_string().size() > auth::user_name_bytes_max ||
+      db.as_string().find('.') != std::string_view::npos) {
     return no_user("names no user and database");
   }
   auth::UserSpec user{std::string(name.as_string()), std::string(db.as_string()), {}, {}, {}};
@@ -91,7 +95,8 @@ Task<Result<void>> read_stored_users(Context& context) {
   options.budget = &context.shared.reply_memory;
   options.retry = shard::RetryPolicy::idempotent;
   options.deadline = Clock::now() + patience;
-  auto call = context.gateway.call(*context.shared.users_from, shard::Command::of_body(command.view()), options);
+  auto call = context.gateway.call(*context.shared.users_from,
+                                   shard::Command::of_body(command.view()), options);
   auto reply = co_await call;
   if (reply.has_error()) co_return reply.error();
   const DocView body = reply->body();
@@ -112,8 +117,10 @@ Task<Result<void>> read_stored_users(Context& context) {
   }
   const std::size_t count = users.size();
   if (context.shared.users.feed(std::move(users))) {
-    log::info("users: {} were read from shard {}; {} roles of theirs are not known here, and allow nothing", count,
-              context.routing().shard(*context.shared.users_from).name, unknown_roles);
+    log::info(
+        "users: {} were read from shard {}; {} roles of theirs are not known here, and allow "
+        "nothing",
+        count, context.routing().shard(*context.shared.users_from).name, unknown_roles);
   }
   co_return Result<void>();
 }
@@ -136,7 +143,8 @@ Task<void> UserFeed::refresh(Context* context) {
     co_return;
   }
   ++failures_;
-  log::warning("users could not be read from their shard ({} times now): {}", failures_, read.error().message);
+  log::warning("users could not be read from their shard ({} times now): {}", failures_,
+               read.error().message);
   if (failures_ == failures_max) {
     log::error("the users of the shard are nobody until they can be read again");
     context->shared.users.feed({});

@@ -25,7 +25,8 @@ constexpr std::size_t roles_max = 256;
 
 class UserReader {
  public:
-  UserReader(UsersReading& reading, std::string file_name) : reading_(reading), file_name_(std::move(file_name)) {
+  UserReader(UsersReading& reading, std::string file_name)
+      : reading_(reading), file_name_(std::move(file_name)) {
     reading_.placed = !file_name_.empty();
   }
 
@@ -39,8 +40,10 @@ class UserReader {
 
  private:
   void error(const YAML::Node& node, const std::string& message) {
-    const std::string place = reading_.placed ? fmt::format("{}:{}: ", file_name_, node.Mark().line + 1) : "";
-    const std::string who = name_.empty() ? "security.users" : fmt::format("security.users, {}", name_);
+    const std::string place =
+        reading_.placed ? fmt::format("{}:{}: ", file_name_, node.Mark().line + 1) : "";
+    const std::string who =
+        name_.empty() ? "security.users" : fmt::format("security.users, {}", name_);
     reading_.errors.push_back(fmt::format("{}{}: {}", place, who, message));
   }
 
@@ -57,7 +60,8 @@ class UserReader {
     bool good = true;
     for (const auto& item : map) {
       const std::string key = item.first.IsScalar() ? item.first.Scalar() : "";
-      const bool found = std::any_of(known.begin(), known.end(), [&](const char* name) { return key == name; });
+      const bool found =
+          std::any_of(known.begin(), known.end(), [&](const char* name) { return key == name; });
       if (found) continue;
       error(item.first, fmt::format("unknown key \"{}\"{}", key,
                                     catalog::did_you_mean(key, {known.begin(), known.end()})));
@@ -87,7 +91,8 @@ class UserReader {
       error(node, fmt::format("\"{}\" is no database", user.db));
       return;
     }
-    if (read_roles(node["roles"], node, user) && read_credentials(node["credentials"], node, user)) {
+    if (read_roles(node["roles"], node, user) &&
+        read_credentials(node["credentials"], node, user)) {
       reading_.users.push_back(std::move(user));
     }
   }
@@ -109,7 +114,8 @@ class UserReader {
       if (auto checked = auth::check_role(grant); checked.has_error()) {
         std::vector<std::string> names(auth::role_names().begin(), auth::role_names().end());
         const bool known = std::find(names.begin(), names.end(), grant.role) != names.end();
-        error(item, checked.error().message + (known ? "" : catalog::did_you_mean(grant.role, names)));
+        error(item,
+              checked.error().message + (known ? "" : catalog::did_you_mean(grant.role, names)));
         return false;
       }
       user.roles.push_back(std::move(grant));
@@ -144,8 +150,8 @@ class UserReader {
     if (!text_form) return std::nullopt;
     const auto bytes = auth::from_base64(*text_form);
     if (!bytes || bytes->size() != auth::digest_bytes(hash)) {
-      error(map[key], fmt::format("{} of {} must be {} bytes in base64", key, auth::mechanism_name(hash),
-                                  auth::digest_bytes(hash)));
+      error(map[key], fmt::format("{} of {} must be {} bytes in base64", key,
+                                  auth::mechanism_name(hash), auth::digest_bytes(hash)));
       return std::nullopt;
     }
     auth::Digest digest;
@@ -156,7 +162,8 @@ class UserReader {
 
   std::optional<auth::ScramCredentials> read_scram(auth::Hash hash, const YAML::Node& map) {
     if (!map.IsMap() || !check_keys(map, {"iterationCount", "salt", "storedKey", "serverKey"})) {
-      error(map, fmt::format("{} must be {{iterationCount, salt, storedKey, serverKey}}", auth::mechanism_name(hash)));
+      error(map, fmt::format("{} must be {{iterationCount, salt, storedKey, serverKey}}",
+                             auth::mechanism_name(hash)));
       return std::nullopt;
     }
     const auto count_text = text(map, "iterationCount");
@@ -166,8 +173,9 @@ class UserReader {
     if (!count_text || !salt_text || !stored_key || !server_key) return std::nullopt;
     const auto count = parse_number<std::uint32_t>(*count_text);
     if (!count || *count < auth::scram_iterations_min || *count > auth::scram_iterations_max) {
-      error(map["iterationCount"], fmt::format("iterationCount must be an integer from {} to {}",
-                                               auth::scram_iterations_min, auth::scram_iterations_max));
+      error(map["iterationCount"],
+            fmt::format("iterationCount must be an integer from {} to {}",
+                        auth::scram_iterations_min, auth::scram_iterations_max));
       return std::nullopt;
     }
     const auto salt = auth::from_base64(*salt_text);

@@ -50,7 +50,8 @@ class Unseen {
   bool changed_ = false;
 };
 
-// One line, byte by byte: no buffer of the library keeps a copy. nullopt: too long, or nothing came.
+// One line, byte by byte: no buffer of the library keeps a copy. nullopt: too long, or nothing
+// came.
 std::optional<std::string> read_line() {
   std::string line;
   line.reserve(auth::password_bytes_max);  // it does not move: one place to wipe
@@ -79,9 +80,12 @@ std::optional<std::string> ask(const char* prompt) {
 }
 
 std::string credentials_text(auth::Hash hash, const auth::ScramCredentials& credentials) {
-  return fmt::format("      {}: {{iterationCount: {}, salt: \"{}\",\n        storedKey: \"{}\",\n        serverKey: \"{}\"}}\n",
-                     auth::mechanism_name(hash), credentials.iterations, auth::to_base64(credentials.salt),
-                     auth::to_base64(credentials.stored_key.view()), auth::to_base64(credentials.server_key.view()));
+  return fmt::format(
+      "      {}: {{iterationCount: {}, salt: \"{}\",\n        storedKey: \"{}\",\n        "
+      "serverKey: \"{}\"}}\n",
+      auth::mechanism_name(hash), credentials.iterations, auth::to_base64(credentials.salt),
+      auth::to_base64(credentials.stored_key.view()),
+      auth::to_base64(credentials.server_key.view()));
 }
 
 }  // namespace
@@ -90,14 +94,17 @@ Result<std::string> user_entry(const std::string& name, std::string_view passwor
   if (name.empty() || name.size() > auth::user_name_bytes_max) {
     return Error(ErrorCode::bad_value, "the name is empty, or too long");
   }
-  std::string text = fmt::format("  - user: {}\n    db: admin\n    roles: []  # for instance [{{role: readWrite, db: app}}]\n    credentials:\n",
-                                 quoted(name));
+  std::string text = fmt::format(
+      "  - user: {}\n    db: admin\n    roles: []  # for instance [{{role: readWrite, db: app}}]\n "
+      "   credentials:\n",
+      quoted(name));
   for (const auth::Hash hash : {auth::Hash::sha256, auth::Hash::sha1}) {
     const auto prepared = auth::scram_password(hash, name, password);
     if (prepared.has_error()) return prepared.error();
     std::vector<std::uint8_t> salt(auth::preset_salt_bytes(hash));
     auth::fill_random(salt);
-    text += credentials_text(hash, auth::make_credentials(hash, **prepared, salt, auth::preset_iterations(hash)));
+    text += credentials_text(
+        hash, auth::make_credentials(hash, **prepared, salt, auth::preset_iterations(hash)));
   }
   return text;
 }

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "proxy/base/log.h"
+#include "proxy/exec/authorization.h"
 #include "proxy/exec/stream.h"
 #include "proxy/server/config.h"
 #include "proxy/wire/op_msg.h"
@@ -171,16 +172,19 @@ Task<bool> Session::handle_op_msg() {
   }
   request->interrupt = &client_.interrupt;
   request->compressed = compresses_replies();
-  if (balanced() && request->start_transaction && request->txn_number) {
-    transactions_.note(*context.shared.transactions, *request);
-  }
-  if (!request->lsid.empty()) client_.presence.note_session(request->lsid);
+  const bool stranger = context.shared.authorization && !client_.login.user;
+  if (!request->lsid.empty() && !stranger) client_.presence.note_session(request->lsid);
   if (is_hello_name(request->name)) {
     auto answering = answer_hello(*request, parsed->has_flag(wire::flags::exhaust_allowed));
     co_return co_await answering;
   }
   auto running = exec::run_command(context, client_, *request);
   exec::Response response = co_await running;
+  // What ends with the connection: not another user's.
+  if (balanced() && request->start_transaction && request->txn_number &&
+      exec::owns_session(context, client_, *request)) {
+    transactions_.note(*context.shared.transactions, *request);
+  }
   if (response.closes) co_return false;
   if (silent) co_return true;
   if (exec::StreamReply* stream = response.stream()) {

@@ -22,7 +22,8 @@ Result<std::string> path_of(const std::string& written) {
   if (!written.starts_with(credentials_directory)) return written;
   const char* const directory = std::getenv("CREDENTIALS_DIRECTORY");
   if (directory == nullptr) {
-    return Error(ErrorCode::bad_value, "$CREDENTIALS_DIRECTORY is not set: systemd sets it for LoadCredential=");
+    return Error(ErrorCode::bad_value,
+                 "$CREDENTIALS_DIRECTORY is not set: systemd sets it for LoadCredential=");
   }
   return directory + written.substr(credentials_directory.size());
 }
@@ -48,7 +49,8 @@ Result<auth::Secret::Ptr> read_password(const std::string& written) {
     if (got <= 0) break;
     size += static_cast<std::size_t>(got);
   }
-  const std::string_view line = std::string_view(bytes.data(), size).substr(0, std::string_view(bytes.data(), size).find('\n'));
+  const std::string_view line = std::string_view(bytes.data(), size)
+                                    .substr(0, std::string_view(bytes.data(), size).find('\n'));
   const std::string_view password = line.ends_with('\r') ? line.substr(0, line.size() - 1) : line;
   const bool fits = !password.empty() && password.size() <= auth::password_bytes_max;
   auth::Secret::Ptr secret = fits ? auth::Secret::make(password) : nullptr;
@@ -72,7 +74,8 @@ Result<auth::ServiceLogin::Ptr> make_shard_login(const ShardLoginConfig& config)
     if (read.has_error()) return read.error();
     password = *std::move(read);
   }
-  return auth::ServiceLogin::make(config.mechanism, config.user, x509 ? std::string(auth::external_db) : config.db,
+  return auth::ServiceLogin::make(config.mechanism, config.user,
+                                  x509 ? std::string(auth::external_db) : config.db,
                                   std::move(password));
 }
 

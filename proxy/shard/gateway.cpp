@@ -90,6 +90,18 @@ void lose_reply(Error& refusal, const CallOptions& options) {
   if (!options.host) refusal.code = static_cast<std::int32_t>(ErrorCode::host_unreachable);
 }
 
+// To the client it looks like his own fault: the operator hears whose it is, now and then.
+void tell_of_refusal(const RemoteShard& shard, DocView reply) {
+  constexpr Duration pause = std::chrono::seconds(10);
+  thread_local TimePoint next{};
+  const TimePoint now = Clock::now();
+  if (now < next) return;
+  next = now + pause;
+  const ValueView message = reply["errmsg"];
+  log::warning("Shard {} refuses what the router asks of it: {}; see security.shards", shard.name(),
+               message.is_string() ? message.as_string() : "Unauthorized");
+}
+
 PoolSettings pool_settings(Loop& loop, Network& network, MemoryBudget& budget,
                            MemoryBudget& link_budget, const GatewayOptions& options) {
   Introduction introduction{options.application_name, wire::parse_list(options.compressors)};
@@ -280,6 +292,9 @@ GatewayImpl::Attempt GatewayImpl::judge(RemoteShard& shard, Lease lease, Reply r
   }
   const bool top_level = verdict.code != 0;
   const std::int32_t code = top_level ? verdict.code : verdict.write_concern_code;
+  if (top_level && code == static_cast<std::int32_t>(ErrorCode::unauthorized)) {
+    tell_of_refusal(shard, reply.body());
+  }
   if (!is_state_change(code)) {
     attempt.try_again = idempotent && is_retriable(code);
     attempt.reply = std::move(reply);

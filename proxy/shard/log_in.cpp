@@ -14,9 +14,11 @@ namespace {
 using auth::ServiceMechanism;
 
 Error refused(const Connection& connection, const auth::ServiceLogin& login, std::string_view why) {
-  const std::string who = login.user().empty() ? "by certificate" : fmt::format("as {} of {}", login.user(), login.db());
-  return Error(ErrorCode::host_unreachable,
-               fmt::format("{} does not let the router log in {}: {}", connection.address().text(), who, why));
+  const std::string who = login.user().empty()
+                              ? "by certificate"
+                              : fmt::format("as {} of {}", login.user(), login.db());
+  return Error(ErrorCode::host_unreachable, fmt::format("{} does not let the router log in {}: {}",
+                                                        connection.address().text(), who, why));
 }
 
 // One command and its reply, which says ok.
@@ -28,9 +30,10 @@ Task<Result<Reply>> ask(Connection& connection, const auth::ServiceLogin& login,
   const DocView body = answered->body();
   if (body["ok"].truthy()) co_return *std::move(answered);
   const ValueView message = body["errmsg"];
-  co_return refused(connection, login,
-                    fmt::format("{} (code {})", message.is_string() ? message.as_string() : "no reason",
-                                body["code"].to_int64().value_or(0)));
+  co_return refused(
+      connection, login,
+      fmt::format("{} (code {})", message.is_string() ? message.as_string() : "no reason",
+                  body["code"].to_int64().value_or(0)));
 }
 
 BsonDoc start_command(auth::Hash hash, std::string_view payload, std::string_view db) {
@@ -55,8 +58,8 @@ std::string payload_of(const Reply& reply) {
   return {};
 }
 
-Task<Result<void>> run_scram(Connection& connection, const auth::ServiceLogin& login, auth::Hash hash,
-                             LinkBudgets budgets, TimePoint deadline) {
+Task<Result<void>> run_scram(Connection& connection, const auth::ServiceLogin& login,
+                             auth::Hash hash, LinkBudgets budgets, TimePoint deadline) {
   auth::ScramClient client = login.begin(hash);
   BsonDoc command = start_command(hash, client.first_message(), login.db());
   auto starting = ask(connection, login, command.view(), budgets, deadline);
@@ -76,13 +79,14 @@ Task<Result<void>> run_scram(Connection& connection, const auth::ServiceLogin& l
   auto ending = ask(connection, login, command.view(), budgets, deadline);
   auto ended = co_await ending;
   if (ended.has_error()) co_return ended.error();
-  if (!ended->body()["done"].truthy()) co_return refused(connection, login, "the conversation does not end");
+  if (!ended->body()["done"].truthy())
+    co_return refused(connection, login, "the conversation does not end");
   co_return Result<void>();
 }
 
 // SCRAM-SHA-256 if the user has it; SCRAM-SHA-1 where the server does not say.
-Task<Result<auth::Hash>> negotiate(Connection& connection, const auth::ServiceLogin& login, LinkBudgets budgets,
-                                   TimePoint deadline) {
+Task<Result<auth::Hash>> negotiate(Connection& connection, const auth::ServiceLogin& login,
+                                   LinkBudgets budgets, TimePoint deadline) {
   BsonWriter out;
   out.append("isMaster", std::int32_t{1});
   out.append("saslSupportedMechs", auth::user_id(login.db(), login.user())).append("$db", "admin");
@@ -93,15 +97,16 @@ Task<Result<auth::Hash>> negotiate(Connection& connection, const auth::ServiceLo
   const ValueView mechanisms = answered->body()["saslSupportedMechs"];
   if (!mechanisms.is_array()) co_return auth::Hash::sha1;
   for (const Element& mechanism : mechanisms.as_document()) {
-    if (mechanism.is_string() && mechanism.as_string() == auth::mechanism_name(auth::Hash::sha256)) {
+    if (mechanism.is_string() &&
+        mechanism.as_string() == auth::mechanism_name(auth::Hash::sha256)) {
       co_return auth::Hash::sha256;
     }
   }
   co_return auth::Hash::sha1;
 }
 
-Task<Result<void>> show_certificate(Connection& connection, const auth::ServiceLogin& login, LinkBudgets budgets,
-                                    TimePoint deadline) {
+Task<Result<void>> show_certificate(Connection& connection, const auth::ServiceLogin& login,
+                                    LinkBudgets budgets, TimePoint deadline) {
   BsonWriter out;
   out.append("authenticate", std::int32_t{1}).append("mechanism", "MONGODB-X509");
   if (!login.user().empty()) out.append("user", login.user());
@@ -115,13 +120,14 @@ Task<Result<void>> show_certificate(Connection& connection, const auth::ServiceL
 
 }  // namespace
 
-Task<Result<void>> log_in(Connection& connection, const auth::ServiceLogin& login, LinkBudgets budgets,
-                          TimePoint deadline) {
+Task<Result<void>> log_in(Connection& connection, const auth::ServiceLogin& login,
+                          LinkBudgets budgets, TimePoint deadline) {
   if (login.mechanism() == ServiceMechanism::x509) {
     auto showing = show_certificate(connection, login, budgets, deadline);
     co_return co_await showing;
   }
-  auth::Hash hash = login.mechanism() == ServiceMechanism::scram_sha_1 ? auth::Hash::sha1 : auth::Hash::sha256;
+  auth::Hash hash =
+      login.mechanism() == ServiceMechanism::scram_sha_1 ? auth::Hash::sha1 : auth::Hash::sha256;
   if (login.mechanism() == ServiceMechanism::negotiated) {
     auto negotiating = negotiate(connection, login, budgets, deadline);
     const auto negotiated = co_await negotiating;

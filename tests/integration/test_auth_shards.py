@@ -96,6 +96,7 @@ def test_no_password_where_one_is_needed_is_told(binary, gates):
         assert failed.value.code == 13
         assert "requires authentication" in str(failed.value)
         assert gates[1].refused
+        assert "refuses what the router asks of it" in proxy.log_path.read_text()
 
 
 @pytest.mark.parametrize("shards, problem", [
@@ -136,3 +137,13 @@ def test_a_password_file_that_everybody_may_read_is_refused(binary, shard_set, p
     assert PASSWORD not in answer.stderr
 
 
+
+
+@pytest.mark.parametrize("uri", [
+    "mongodb://u:hidden@127.0.0.1:1/?replicaSt=x", "mongodb://u:hidden@127.0.0.1:99999/",
+    "mongodb://u:hid/den@127.0.0.1:1/", "mongodb://u:hidden@127.0.0.1:1/?authMechanism=PLAIN",
+    "mongodb+srv://u:hidden@127.0.0.1/"])
+def test_a_wrong_connection_string_does_not_show_its_password(binary, uri):
+    answer = check(binary, {"routing": {"shards": [{"name": "a", "uri": uri}]}})
+    assert answer.returncode == 78
+    assert "hid" not in answer.stderr + answer.stdout

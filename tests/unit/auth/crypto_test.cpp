@@ -18,14 +18,16 @@ std::string hex(Bytes bytes) {
 }
 
 TEST_CASE("hashes are those of the standards", "[auth]") {
-  CHECK(hex(digest(Hash::sha1, bytes_of("abc")).view()) == "a9993e364706816aba3e25717850c26c9cd0d89d");
+  CHECK(hex(digest(Hash::sha1, bytes_of("abc")).view()) ==
+        "a9993e364706816aba3e25717850c26c9cd0d89d");
   CHECK(hex(digest(Hash::sha256, bytes_of("abc")).view()) ==
         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   // RFC 2202, RFC 4231: test case 2
   CHECK(hex(hmac(Hash::sha1, bytes_of("Jefe"), bytes_of("what do ya want for nothing?")).view()) ==
         "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79");
-  CHECK(hex(hmac(Hash::sha256, bytes_of("Jefe"), bytes_of("what do ya want for nothing?")).view()) ==
-        "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+  CHECK(
+      hex(hmac(Hash::sha256, bytes_of("Jefe"), bytes_of("what do ya want for nothing?")).view()) ==
+      "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
   // RFC 6070
   CHECK(hex(pbkdf2(Hash::sha1, "password", bytes_of("salt"), 4096).view()) ==
         "4b007901b765489abead49d926f721d065a429c1");
@@ -42,7 +44,8 @@ TEST_CASE("base64 is taken in one form only", "[auth]") {
     CHECK(text_of(*decoded) == text);
   }
   CHECK(to_base64(bytes_of("foobar")) == "Zm9vYmFy");
-  for (const char* wrong : {"Zg", "Zg=", "Zg=a", "Zh==", "Zm9=", "====", "Zm9v\n", "Z m9v===", "=m9v", "Zm-v"}) {
+  for (const char* wrong :
+       {"Zg", "Zg=", "Zg=a", "Zh==", "Zm9=", "====", "Zm9v\n", "Z m9v===", "=m9v", "Zm-v"}) {
     INFO(wrong);
     CHECK(!from_base64(wrong));
   }

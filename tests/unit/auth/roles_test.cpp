@@ -7,7 +7,9 @@ namespace {
 
 using enum Action;
 
-Privileges of(std::initializer_list<RoleGrant> grants) { return Privileges(std::vector<RoleGrant>(grants)); }
+Privileges of(std::initializer_list<RoleGrant> grants) {
+  return Privileges(std::vector<RoleGrant>(grants));
+}
 Privileges of(const char* role, const char* db) { return of({RoleGrant{role, db}}); }
 
 TEST_CASE("roles of one database reach that one", "[auth]") {
@@ -25,7 +27,8 @@ TEST_CASE("roles of one database reach that one", "[auth]") {
   CHECK(!read.touches("other"));
 
   const Privileges write = of("readWrite", "app");
-  CHECK(write.allows({find, insert, update, remove, create_index, drop_collection}, "app", "things"));
+  CHECK(
+      write.allows({find, insert, update, remove, create_index, drop_collection}, "app", "things"));
   CHECK(!write.allows(coll_mod, "app", "things"));
   CHECK(!write.allows(drop_database, "app", ""));
   CHECK(!write.allows(insert, "app", "system.views"));
@@ -41,7 +44,8 @@ TEST_CASE("a user of the database admin does not read others' credentials", "[au
   for (const char* role : {"read", "readWrite", "dbAdmin"}) {
     CHECK(!of(role, "admin").allows(find, "admin", "system.users"));
   }
-  for (const char* role : {"readAnyDatabase", "readWriteAnyDatabase", "dbAdminAnyDatabase", "clusterMonitor"}) {
+  for (const char* role :
+       {"readAnyDatabase", "readWriteAnyDatabase", "dbAdminAnyDatabase", "clusterMonitor"}) {
     CHECK(!of(role, "admin").allows(find, "admin", "system.users"));
   }
   CHECK(of("root", "admin").allows(find, "admin", "system.users"));
@@ -52,7 +56,8 @@ TEST_CASE("roles on any database leave out those apart", "[auth]") {
   CHECK(read.allows(find, "app", "things"));
   CHECK(read.allows(find, "admin", "things"));
   CHECK(read.on_cluster().has(list_databases));
-  for (const char* apart : {"config", "local", "spillway"}) CHECK(!read.allows(find, apart, "things"));
+  for (const char* apart : {"config", "local", "spillway"})
+    CHECK(!read.allows(find, apart, "things"));
   CHECK(!read.allows(insert, "app", "things"));
   const Privileges write = of("readWriteAnyDatabase", "admin");
   CHECK(write.allows({insert, find}, "app", "things"));
@@ -68,7 +73,8 @@ TEST_CASE("roles on the cluster", "[auth]") {
   CHECK(monitor.allows({coll_stats, db_stats}, "app", "things"));
   CHECK(!monitor.allows(find, "app", "things"));
   const Privileges cluster = of("clusterAdmin", "admin");
-  CHECK(cluster.on_cluster().has({kill_op, kill_any_cursor, set_parameter, shutdown, server_status}));
+  CHECK(
+      cluster.on_cluster().has({kill_op, kill_any_cursor, set_parameter, shutdown, server_status}));
   CHECK(cluster.allows(drop_database, "app", ""));
   CHECK(!cluster.allows(find, "app", "things"));
   const Privileges root = of("root", "admin");
@@ -77,8 +83,8 @@ TEST_CASE("roles on the cluster", "[auth]") {
 }
 
 TEST_CASE("grants add up", "[auth]") {
-  const Privileges both = of({RoleGrant{"read", "a"}, RoleGrant{"readWrite", "b"}, RoleGrant{"clusterMonitor", "admin"},
-                              RoleGrant{"dbAdmin", "a"}});
+  const Privileges both = of({RoleGrant{"read", "a"}, RoleGrant{"readWrite", "b"},
+                              RoleGrant{"clusterMonitor", "admin"}, RoleGrant{"dbAdmin", "a"}});
   CHECK(both.allows({find, coll_mod}, "a", "x"));
   CHECK(!both.allows(insert, "a", "x"));
   CHECK(both.allows(insert, "b", "x"));
@@ -86,8 +92,11 @@ TEST_CASE("grants add up", "[auth]") {
 }
 
 TEST_CASE("what is no role allows nothing", "[auth]") {
-  for (const RoleGrant& wrong : std::vector<RoleGrant>{
-           {"reader", "app"}, {"root", "app"}, {"clusterMonitor", "app"}, {"read", ""}, {"backup", "admin"}}) {
+  for (const RoleGrant& wrong : std::vector<RoleGrant>{{"reader", "app"},
+                                                       {"root", "app"},
+                                                       {"clusterMonitor", "app"},
+                                                       {"read", ""},
+                                                       {"backup", "admin"}}) {
     CHECK(check_role(wrong).has_error());
     const Privileges none = of({wrong});
     CHECK(none.on_cluster().empty());

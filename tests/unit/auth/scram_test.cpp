@@ -8,7 +8,8 @@ namespace {
 
 struct Conversation {
   Hash hash;
-  std::string password, client_nonce, server_nonce, salt, client_first, server_first, client_last, server_last;
+  std::string password, client_nonce, server_nonce, salt, client_first, server_first, client_last,
+      server_last;
   std::uint32_t iterations;
 };
 
@@ -20,16 +21,19 @@ const Conversation conversations[] = {
      "r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,s=QSXCR+Q6sek8bf92,i=4096",
      "c=biws,r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,p=v0X8v3Bz2T0CJGbJQyF0X+HI4Ts=",
      "v=rmF9pqV8S7suAoZWja4dJRkFsKQ=", 4096},
-    {Hash::sha256, "pencil", "rOprNGfwEbeRWgbNEkqO", "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0", "W22ZaJ0SNY7soEsUEjb6gQ==",
-     "n,,n=user,r=rOprNGfwEbeRWgbNEkqO",
+    {Hash::sha256, "pencil", "rOprNGfwEbeRWgbNEkqO", "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0",
+     "W22ZaJ0SNY7soEsUEjb6gQ==", "n,,n=user,r=rOprNGfwEbeRWgbNEkqO",
      "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
      "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
      "p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
      "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", 4096},
-    {Hash::sha1, md5_hex("user:mongo:pencil"), "fyko+d2lbbFgONRv9qkxdawL", "Ho+Vgk7qvUOKUwuWLIWg4l/9SraGMHEE",
+    {Hash::sha1, md5_hex("user:mongo:pencil"), "fyko+d2lbbFgONRv9qkxdawL",
+     "Ho+Vgk7qvUOKUwuWLIWg4l/9SraGMHEE",
      "rQ9ZY3MntBeuP3E1TDVC4w==", "n,,n=user,r=fyko+d2lbbFgONRv9qkxdawL",
-     "r=fyko+d2lbbFgONRv9qkxdawLHo+Vgk7qvUOKUwuWLIWg4l/9SraGMHEE,s=rQ9ZY3MntBeuP3E1TDVC4w==,i=10000",
-     "c=biws,r=fyko+d2lbbFgONRv9qkxdawLHo+Vgk7qvUOKUwuWLIWg4l/9SraGMHEE,p=MC2T8BvbmWRckDw8oWl5IVghwCY=",
+     "r=fyko+d2lbbFgONRv9qkxdawLHo+Vgk7qvUOKUwuWLIWg4l/"
+     "9SraGMHEE,s=rQ9ZY3MntBeuP3E1TDVC4w==,i=10000",
+     "c=biws,r=fyko+d2lbbFgONRv9qkxdawLHo+Vgk7qvUOKUwuWLIWg4l/"
+     "9SraGMHEE,p=MC2T8BvbmWRckDw8oWl5IVghwCY=",
      "v=UMWeI25JD1yNYZRMpZ4VHvhZ9e0=", 10'000},
 };
 
@@ -59,7 +63,8 @@ TEST_CASE("SCRAM, by the standards' examples", "[auth]") {
 TEST_CASE("passwords as MongoDB takes them", "[auth]") {
   CHECK((*scram_password(Hash::sha1, "user", "pencil"))->text() == md5_hex("user:mongo:pencil"));
   CHECK((*scram_password(Hash::sha256, "user", "I\u00adX"))->text() == "IX");
-  CHECK((*scram_password(Hash::sha1, "user", "I\u00adX"))->text() == md5_hex("user:mongo:I\u00adX"));
+  CHECK((*scram_password(Hash::sha1, "user", "I\u00adX"))->text() ==
+        md5_hex("user:mongo:I\u00adX"));
   CHECK(scram_password(Hash::sha256, "user", "\u0007\u00e9").has_error());
   CHECK(scram_password(Hash::sha256, "user", "").has_error());
   CHECK(scram_password(Hash::sha1, "user", std::string(password_bytes_max + 1, 'a')).has_error());
@@ -70,7 +75,8 @@ TEST_CASE("a wrong password, or none's, fails alike", "[auth]") {
   const auto fake = fake_credentials(c.hash, bytes_of("key"), "admin.nobody", 15'000);
   CHECK(fake == fake_credentials(c.hash, bytes_of("key"), "admin.nobody", 15'000));
   CHECK(fake.salt != fake_credentials(c.hash, bytes_of("key"), "admin.other", 15'000).salt);
-  CHECK(fake.salt != fake_credentials(c.hash, bytes_of("another key"), "admin.nobody", 15'000).salt);
+  CHECK(fake.salt !=
+        fake_credentials(c.hash, bytes_of("another key"), "admin.nobody", 15'000).salt);
   CHECK(fake.salt.size() == 28);
   for (const bool known : {true, false}) {
     ScramClient client(c.hash, "user", Secret::make("a wrong one"));
@@ -94,23 +100,26 @@ TEST_CASE("a server that does not know the password is found out", "[auth]") {
   ScramClient client(c.hash, "user", Secret::make(c.password), c.client_nonce);
   CHECK(client.verify(c.server_last).has_error());  // before anything was asked
   REQUIRE(client.answer(c.server_first).has_value());
-  for (const char* wrong : {"", "v=", "v=AAAA", "e=other-error", "v=7rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="}) {
+  for (const char* wrong :
+       {"", "v=", "v=AAAA", "e=other-error", "v=7rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="}) {
     CHECK(client.verify(wrong).has_error());
   }
   CHECK(client.verify(c.server_last).has_value());
 }
 
 TEST_CASE("a client's first messages that are refused", "[auth]") {
-  const auto refused = [](const std::string& message) { return parse_client_first(message).has_error(); };
+  const auto refused = [](const std::string& message) {
+    return parse_client_first(message).has_error();
+  };
   CHECK(!refused("n,,n=a,r=b"));
   CHECK(!refused("y,,n=a,r=b"));
   CHECK(!refused("n,a=a,n=a,r=b"));
   CHECK(!refused("n,,n=a=2Cb=3D,r=b,x=extension"));
   CHECK(parse_client_first("n,,n=a=2Cb=3D,r=b")->user == "a,b=");
   for (const char* wrong :
-       {"", "n", "n,", "n,,", "n,,n=", "n,,n=,r=b", "n,,n=a", "n,,n=a,r=", "n,,n=a=2c,r=b", "n,,n=a=,r=b",
-        "n,,r=b,n=a", "n,,m=x,n=a,r=b", "p=tls-unique,,n=a,r=b", "x,,n=a,r=b", "n,a=b,n=a,r=b", "n,b,n=a,r=b",
-        "n,,n=a,r=b c", "n,,n=a,r=b\n"}) {
+       {"", "n", "n,", "n,,", "n,,n=", "n,,n=,r=b", "n,,n=a", "n,,n=a,r=", "n,,n=a=2c,r=b",
+        "n,,n=a=,r=b", "n,,r=b,n=a", "n,,m=x,n=a,r=b", "p=tls-unique,,n=a,r=b", "x,,n=a,r=b",
+        "n,a=b,n=a,r=b", "n,b,n=a,r=b", "n,,n=a,r=b c", "n,,n=a,r=b\n"}) {
     INFO(wrong);
     CHECK(refused(wrong));
   }

@@ -5,8 +5,10 @@
 namespace spillway::auth {
 namespace {
 
-ScramCredentials credentials(Hash hash, const char* user, const char* password, std::uint32_t iterations) {
-  return make_credentials(hash, **scram_password(hash, user, password), bytes_of("sixteen bytes of"), iterations);
+ScramCredentials credentials(Hash hash, const char* user, const char* password,
+                             std::uint32_t iterations) {
+  return make_credentials(hash, **scram_password(hash, user, password),
+                          bytes_of("sixteen bytes of"), iterations);
 }
 
 UserSpec user(const char* name, bool sha1 = false, std::uint32_t iterations = 5'000) {
@@ -29,7 +31,8 @@ TEST_CASE("users are found by database and name", "[auth]") {
 }
 
 TEST_CASE("who does not exist looks like others", "[auth]") {
-  const UserTable table({user("ann", false, 6'000), user("bob", false, 6'000), user("eve", true, 7'000)});
+  const UserTable table(
+      {user("ann", false, 6'000), user("bob", false, 6'000), user("eve", true, 7'000)});
   CHECK(table.offers("admin", "ann", Hash::sha256));
   CHECK(!table.offers("admin", "ann", Hash::sha1));
   CHECK(table.offers("admin", "eve", Hash::sha1));
@@ -40,7 +43,8 @@ TEST_CASE("who does not exist looks like others", "[auth]") {
   CHECK(fake.credentials.iterations == 6'000);
   CHECK(fake.credentials == table.credentials(Hash::sha256, "admin", "nobody").credentials);
   // A start with the same users makes the same; nobody without a password of that kind has one.
-  const UserTable again({user("eve", true, 7'000), user("ann", false, 6'000), user("bob", false, 6'000)});
+  const UserTable again(
+      {user("eve", true, 7'000), user("ann", false, 6'000), user("bob", false, 6'000)});
   CHECK(fake.credentials == again.credentials(Hash::sha256, "admin", "nobody").credentials);
   CHECK(!table.credentials(Hash::sha1, "admin", "ann").known);
   CHECK(table.credentials(Hash::sha256, "admin", "ann").known);

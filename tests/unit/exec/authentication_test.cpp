@@ -13,16 +13,19 @@
 namespace spillway::exec {
 namespace {
 
-constexpr const char* one_shard = "routing: {shards: [{name: s0, uri: \"mongodb://127.0.0.1:27018/\"}]}";
+constexpr const char* one_shard =
+    "routing: {shards: [{name: s0, uri: \"mongodb://127.0.0.1:27018/\"}]}";
 
-Result<BsonDoc> answer_ok(std::uint16_t, DocView) { 
-  return test::doc("{'cursor': {'firstBatch': [], 'id': {'$numberLong': '0'}, 'ns': 'app.c'}, 'ok': 1}");
+Result<BsonDoc> answer_ok(std::uint16_t, DocView) {
+  return test::doc(
+      "{'cursor': {'firstBatch': [], 'id': {'$numberLong': '0'}, 'ns': 'app.c'}, 'ok': 1}");
 }
 
 auth::UserSpec user(const std::string& name, auth::RoleGrant role) {
   auth::UserSpec spec{name, "admin", {std::move(role)}, {}, {}};
   const auto password = auth::scram_password(auth::Hash::sha256, name, "pencil");
-  spec.sha256 = auth::make_credentials(auth::Hash::sha256, **password, auth::bytes_of("a salt of some bytes"), 4096);
+  spec.sha256 = auth::make_credentials(auth::Hash::sha256, **password,
+                                       auth::bytes_of("a salt of some bytes"), 4096);
   return spec;
 }
 
@@ -37,7 +40,8 @@ struct Fixture {
   void use(std::vector<auth::UserSpec> users) {
     worker.shared.users.replace(std::make_shared<const auth::UserTable>(std::move(users)));
   }
-  // What goes to a shard is written anew, for apiVersion stays here: the fake gateway takes nothing else.
+  // What goes to a shard is written anew, for apiVersion stays here: the fake gateway takes nothing
+  // else.
   BsonDoc run(const BsonDoc& command) {
     BsonWriter versioned;
     versioned.append_elements(command).append("apiVersion", "1");
@@ -50,7 +54,9 @@ struct Fixture {
     return test::reply_of(response);
   }
   BsonDoc run(std::string_view json) { return run(test::doc(json)); }
-  std::int64_t code_of(std::string_view json) { return run(json).view()["code"].to_int64().value_or(0); }
+  std::int64_t code_of(std::string_view json) {
+    return run(json).view()["code"].to_int64().value_or(0);
+  }
 
   static BsonDoc step(std::string_view command, std::string_view payload, bool skip) {
     BsonWriter out;
@@ -67,7 +73,8 @@ struct Fixture {
   }
   // The code of the last reply; 0: logged in.
   std::int64_t log_in(const std::string& name, const char* password, bool skip = true) {
-    auth::ScramClient scram(auth::Hash::sha256, name, *auth::scram_password(auth::Hash::sha256, name, password));
+    auth::ScramClient scram(auth::Hash::sha256, name,
+                            *auth::scram_password(auth::Hash::sha256, name, password));
     const BsonDoc first = run(step("saslStart", scram.first_message(), skip));
     REQUIRE(first.view()["ok"].truthy());
     CHECK(!first.view()["done"].truthy());
@@ -91,8 +98,9 @@ TEST_CASE("nobody may do anything before logging in") {
   CHECK(f.code_of("{'insert': 'c', 'documents': [{}], '$db': 'app'}") == 13);
   CHECK(f.code_of("{'serverStatus': 1, '$db': 'admin'}") == 13);
   CHECK(f.code_of("{'createUser': 'x', 'pwd': 'secret', 'roles': [], '$db': 'admin'}") == 13);
-  for (const char* allowed : {"{'ping': 1, '$db': 'admin'}", "{'hello': 1, '$db': 'admin'}",
-                              "{'buildInfo': 1, '$db': 'admin'}", "{'connectionStatus': 1, '$db': 'admin'}"}) {
+  for (const char* allowed :
+       {"{'ping': 1, '$db': 'admin'}", "{'hello': 1, '$db': 'admin'}",
+        "{'buildInfo': 1, '$db': 'admin'}", "{'connectionStatus': 1, '$db': 'admin'}"}) {
     CHECK(f.code_of(allowed) == 0);
   }
   for (const CommandSpec& spec : all_commands()) {
@@ -134,13 +142,17 @@ TEST_CASE("conversations that go wrong") {
   CHECK(f.run(Fixture::step("saslContinue", "x", true)).view()["code"].to_int64() == 17);
   CHECK(f.run(Fixture::step("saslStart", "x", true)).view()["code"].to_int64() == 18);
   CHECK(f.code_of("{'saslStart': 1, 'mechanism': 'PLAIN', 'payload': '', '$db': 'admin'}") == 334);
-  CHECK(f.code_of("{'saslStart': 1, 'mechanism': 'SCRAM-SHA-256', 'payload': 5, '$db': 'admin'}") == 18);
-  CHECK(f.code_of("{'saslStart': 1, 'mechanism': 'SCRAM-SHA-256', 'payload': '%%%%', '$db': 'admin'}") == 18);
+  CHECK(f.code_of("{'saslStart': 1, 'mechanism': 'SCRAM-SHA-256', 'payload': 5, '$db': 'admin'}") ==
+        18);
+  CHECK(f.code_of(
+            "{'saslStart': 1, 'mechanism': 'SCRAM-SHA-256', 'payload': '%%%%', '$db': 'admin'}") ==
+        18);
   CHECK(f.code_of("{'authenticate': 1, 'mechanism': 'MONGODB-X509', '$db': '$external'}") == 18);
   CHECK(f.code_of("{'authenticate': 1, 'mechanism': 'MONGODB-X509', '$db': 'admin'}") == 17);
   CHECK(f.code_of("{'authenticate': 1, 'mechanism': 'MONGODB-CR', '$db': 'admin'}") == 334);
   // A step that failed ends it.
-  auth::ScramClient scram(auth::Hash::sha256, "ann", *auth::scram_password(auth::Hash::sha256, "ann", "pencil"));
+  auth::ScramClient scram(auth::Hash::sha256, "ann",
+                          *auth::scram_password(auth::Hash::sha256, "ann", "pencil"));
   const BsonDoc first = f.run(Fixture::step("saslStart", scram.first_message(), true));
   const auto answer = scram.answer(Fixture::payload_of(first));
   CHECK(f.run(Fixture::step("saslContinue", "nonsense", true)).view()["code"].to_int64() == 18);
@@ -163,10 +175,12 @@ TEST_CASE("certificates") {
   Fixture f;
   f.use({{"CN=app,O=example", "$external", {{"read", "app"}}, {}, {}}});
   f.client.login.certificate_subject = "CN=other,O=example";
-  const char* const command = "{'authenticate': 1, 'mechanism': 'MONGODB-X509', '$db': '$external'}";
+  const char* const command =
+      "{'authenticate': 1, 'mechanism': 'MONGODB-X509', '$db': '$external'}";
   CHECK(f.code_of(command) == 18);
   f.client.login.certificate_subject = "CN=app,O=example";
-  CHECK(f.code_of("{'authenticate': 1, 'mechanism': 'MONGODB-X509', 'user': 'CN=root', '$db': '$external'}") == 18);
+  CHECK(f.code_of("{'authenticate': 1, 'mechanism': 'MONGODB-X509', 'user': 'CN=root', '$db': "
+                  "'$external'}") == 18);
   CHECK(f.run(command).view()["user"].as_string() == "CN=app,O=example");
   CHECK(f.code_of("{'find': 'c', '$db': 'app'}") == 0);
 }
@@ -202,28 +216,47 @@ TEST_CASE("secrets stay out of messages") {
   CHECK(f.log_in("ann", "pencil") == 0);
   const std::string text = to_json(f.run("{'updateUser': 'x', 'pwd': 'secret', '$db': 'admin'}"));
   CHECK(text.find("secret") == std::string::npos);
-  for (const char* name : {"saslStart", "saslContinue", "createUser", "updateUser", "authenticate"}) {
+  for (const char* name :
+       {"saslStart", "saslContinue", "createUser", "updateUser", "authenticate"}) {
     CHECK(is_sensitive(name));
   }
   CHECK(!is_sensitive("find"));
 }
 
-TEST_CASE("a field that is written twice is refused") {
+TEST_CASE("a pipeline in a document sequence, where nobody looks, is refused") {
   Fixture f;
+  f.use({user("ann", {"dbAdmin", "app"})});
   CHECK(f.log_in("ann", "pencil") == 0);
-  CHECK(f.code_of("{'find': 'c', 'filter': {}, 'filter': {}, '$db': 'app'}") == 9);
+  const BsonDoc body = test::doc("{'create': 'v', 'apiVersion': '1', '$db': 'app'}");
+  const BsonDoc stage = test::doc("{'$unionWith': 'system.users'}");
+  wire::OpMsg message;
+  message.body = body;
+  wire::DocSequence sequence;
+  sequence.name = "pipeline";
+  sequence.documents = {stage.view().data(), stage.size()};
+  message.sequences.push_back(sequence);
+  auto request = parse_request(message, {}, Clock::now());
+  REQUIRE(request.has_value());
+  const BsonDoc reply =
+      test::reply_of(f.worker.run(run_command(f.worker.context, f.client, *request)));
+  CHECK(reply.view()["code"].to_int64() == 9);
 }
 
 TEST_CASE("hello offers what a user has, and begins") {
   Fixture f;
   const BsonDoc known = f.run("{'hello': 1, 'saslSupportedMechs': 'admin.ann', '$db': 'admin'}");
-  const BsonDoc unknown = f.run("{'hello': 1, 'saslSupportedMechs': 'admin.nobody', '$db': 'admin'}");
-  CHECK(to_json(known.view()["saslSupportedMechs"]) == to_json(unknown.view()["saslSupportedMechs"]));
+  const BsonDoc unknown =
+      f.run("{'hello': 1, 'saslSupportedMechs': 'admin.nobody', '$db': 'admin'}");
+  CHECK(to_json(known.view()["saslSupportedMechs"]) ==
+        to_json(unknown.view()["saslSupportedMechs"]));
   CHECK(known.view()["saslSupportedMechs"].as_document().count() == 1);
-  auth::ScramClient scram(auth::Hash::sha256, "ann", *auth::scram_password(auth::Hash::sha256, "ann", "pencil"));
+  auth::ScramClient scram(auth::Hash::sha256, "ann",
+                          *auth::scram_password(auth::Hash::sha256, "ann", "pencil"));
   BsonWriter hello;
   hello.append("hello", std::int32_t{1}).begin_document("speculativeAuthenticate");
-  hello.append("saslStart", std::int32_t{1}).append("mechanism", "SCRAM-SHA-256").append("db", "admin");
+  hello.append("saslStart", std::int32_t{1})
+      .append("mechanism", "SCRAM-SHA-256")
+      .append("db", "admin");
   hello.append_binary("payload", 0, auth::bytes_of(scram.first_message()));
   hello.begin_document("options").append("skipEmptyExchange", true).end().end();
   hello.append("$db", "admin");
@@ -233,10 +266,12 @@ TEST_CASE("hello offers what a user has, and begins") {
   const auto answer = scram.answer(auth::text_of(begun.as_document()["payload"].as_binary().data));
   REQUIRE(answer.has_value());
   CHECK(f.run(Fixture::step("saslContinue", *answer, true)).view()["done"].truthy());
-  CHECK(f.worker.shared.metrics.mechanisms[Metrics::scram_sha_256].speculative_successful.value() == 1);
+  CHECK(f.worker.shared.metrics.mechanisms[Metrics::scram_sha_256].speculative_successful.value() ==
+        1);
   // A first step that makes no sense is left out.
   const BsonDoc wrong = f.run(
-      "{'hello': 1, 'speculativeAuthenticate': {'saslStart': 1, 'mechanism': 'PLAIN', 'db': 'admin'}, '$db': 'admin'}");
+      "{'hello': 1, 'speculativeAuthenticate': {'saslStart': 1, 'mechanism': 'PLAIN', 'db': "
+      "'admin'}, '$db': 'admin'}");
   CHECK(wrong.view()["ok"].truthy());
   CHECK(!wrong.view()["speculativeAuthenticate"].exists());
 }

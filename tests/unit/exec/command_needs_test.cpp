@@ -23,7 +23,8 @@ bool may(const auth::Privileges& privileges, std::string_view json) {
   return meets(*need, {privileges, request.name, request.db, request.body, &request.message});
 }
 
-void check_all(const auth::Privileges& privileges, bool expected, std::initializer_list<const char*> commands) {
+void check_all(const auth::Privileges& privileges, bool expected,
+               std::initializer_list<const char*> commands) {
   for (const char* command : commands) {
     INFO(command);
     CHECK(may(privileges, command) == expected);
@@ -43,7 +44,8 @@ TEST_CASE("every command of the table needs something that is written down") {
     INFO(need.command);
     CHECK(rows.insert(need.command).second);
     CHECK(known.contains(need.command));
-    const bool names_actions = need.of == CommandNeed::Of::cluster || need.of == CommandNeed::Of::database ||
+    const bool names_actions = need.of == CommandNeed::Of::cluster ||
+                               need.of == CommandNeed::Of::database ||
                                need.of == CommandNeed::Of::collection;
     CHECK(names_actions == !need.actions.empty());
     CHECK((need.of == CommandNeed::Of::rule) == (need.rule != nullptr));
@@ -55,8 +57,9 @@ TEST_CASE("what is allowed before logging in changes nothing and shows no data")
     if (need.of != CommandNeed::Of::nobody) continue;
     INFO(need.command);
     const std::set<std::string_view> harmless{
-        "hello", "isMaster", "ismaster", "ping", "buildInfo", "buildinfo", "whatsmyuri", "connectionStatus",
-        "listCommands", "saslStart", "saslContinue", "authenticate", "logout", "endSessions"};
+        "hello",        "isMaster",     "ismaster",         "ping",         "buildInfo",
+        "buildinfo",    "whatsmyuri",   "connectionStatus", "listCommands", "saslStart",
+        "saslContinue", "authenticate", "logout",           "endSessions"};
     CHECK(harmless.contains(need.command));
   }
 }
@@ -64,26 +67,30 @@ TEST_CASE("what is allowed before logging in changes nothing and shows no data")
 TEST_CASE("reading and writing one collection") {
   const auto read = grants({{"read", "app"}});
   check_all(read, true,
-            {"{'find': 'c', '$db': 'app'}", "{'count': 'c', '$db': 'app'}", "{'distinct': 'c', '$db': 'app'}",
-             "{'listCollections': 1, '$db': 'app'}", "{'listIndexes': 'c', '$db': 'app'}",
-             "{'dataSize': 'app.c', '$db': 'app'}", "{'dbStats': 1, '$db': 'app'}",
-             "{'explain': {'find': 'c'}, '$db': 'app'}"});
-  check_all(read, false,
-            {"{'find': 'c', '$db': 'other'}", "{'find': 'system.users', '$db': 'app'}", "{'find': 1, '$db': 'app'}",
-             "{'find': '', '$db': 'app'}", "{'insert': 'c', 'documents': [{}], '$db': 'app'}",
-             "{'delete': 'c', 'deletes': [], '$db': 'app'}", "{'drop': 'c', '$db': 'app'}",
-             "{'createIndexes': 'c', '$db': 'app'}", "{'dropDatabase': 1, '$db': 'app'}",
-             "{'serverStatus': 1, '$db': 'admin'}", "{'shutdown': 1, '$db': 'admin'}",
-             "{'dataSize': 'other.c', '$db': 'other'}", "{'explain': {'find': 'c'}, '$db': 'other'}",
-             "{'explain': {'find': 'c', '$db': 'other'}, '$db': 'app'}",
-             "{'explain': {'delete': 'c', 'deletes': []}, '$db': 'app'}",
-             "{'explain': {'explain': {'find': 'c'}}, '$db': 'app'}", "{'killAllSessions': [], '$db': 'app'}",
-             "{'profile': -1, '$db': 'app'}", "{'currentOp': 1, '$db': 'admin'}"});
+            {"{'find': 'c', '$db': 'app'}", "{'count': 'c', '$db': 'app'}",
+             "{'distinct': 'c', '$db': 'app'}", "{'listCollections': 1, '$db': 'app'}",
+             "{'listIndexes': 'c', '$db': 'app'}", "{'dataSize': 'app.c', '$db': 'app'}",
+             "{'dbStats': 1, '$db': 'app'}", "{'explain': {'find': 'c'}, '$db': 'app'}"});
+  check_all(
+      read, false,
+      {"{'find': 'c', '$db': 'other'}", "{'find': 'system.users', '$db': 'app'}",
+       "{'find': 1, '$db': 'app'}", "{'find': '', '$db': 'app'}",
+       "{'insert': 'c', 'documents': [{}], '$db': 'app'}",
+       "{'delete': 'c', 'deletes': [], '$db': 'app'}", "{'drop': 'c', '$db': 'app'}",
+       "{'createIndexes': 'c', '$db': 'app'}", "{'dropDatabase': 1, '$db': 'app'}",
+       "{'serverStatus': 1, '$db': 'admin'}", "{'shutdown': 1, '$db': 'admin'}",
+       "{'dataSize': 'other.c', '$db': 'other'}", "{'explain': {'find': 'c'}, '$db': 'other'}",
+       "{'explain': {'find': 'c', '$db': 'other'}, '$db': 'app'}",
+       "{'explain': {'delete': 'c', 'deletes': []}, '$db': 'app'}",
+       "{'explain': {'explain': {'find': 'c'}}, '$db': 'app'}",
+       "{'killAllSessions': [], '$db': 'app'}", "{'profile': -1, '$db': 'app'}",
+       "{'currentOp': 1, '$db': 'admin'}"});
   check_all(grants({{"readWrite", "app"}}), true,
             {"{'insert': 'c', 'documents': [{}], '$db': 'app'}",
              "{'update': 'c', 'updates': [{'q': {}, 'u': {}, 'upsert': true}], '$db': 'app'}",
              "{'findAndModify': 'c', 'remove': true, '$db': 'app'}", "{'drop': 'c', '$db': 'app'}",
-             "{'create': 'c', '$db': 'app'}", "{'renameCollection': 'app.a', 'to': 'app.b', '$db': 'admin'}",
+             "{'create': 'c', '$db': 'app'}",
+             "{'renameCollection': 'app.a', 'to': 'app.b', '$db': 'admin'}",
              "{'getMore': {'$numberLong': '5'}, 'collection': 'c', '$db': 'app'}"});
   check_all(grants({{"readWrite", "app"}}), false,
             {"{'insert': 'c', 'documents': [{}], 'bypassDocumentValidation': true, '$db': 'app'}",
@@ -99,12 +106,15 @@ TEST_CASE("reading and writing one collection") {
 TEST_CASE("an aggregation needs what its stages read and write") {
   const auto read = grants({{"read", "app"}});
   const auto with = [](const std::string& stages, const char* more = "") {
-    return "{'aggregate': 'c', 'pipeline': [" + stages + "], 'cursor': {}" + more + ", '$db': 'app'}";
+    return "{'aggregate': 'c', 'pipeline': [" + stages + "], 'cursor': {}" + more +
+           ", '$db': 'app'}";
   };
   for (const char* stages :
-       {"", "{'$match': {}}", "{'$lookup': {'from': 'd', 'as': 'x', 'localField': 'a', 'foreignField': 'b'}}",
+       {"", "{'$match': {}}",
+        "{'$lookup': {'from': 'd', 'as': 'x', 'localField': 'a', 'foreignField': 'b'}}",
         "{'$unionWith': 'd'}", "{'$unionWith': {'coll': 'd', 'pipeline': [{'$match': {}}]}}",
-        "{'$graphLookup': {'from': 'd', 'startWith': '$a', 'connectFromField': 'a', 'connectToField': 'b', 'as': 'x'}}",
+        "{'$graphLookup': {'from': 'd', 'startWith': '$a', 'connectFromField': 'a', "
+        "'connectToField': 'b', 'as': 'x'}}",
         "{'$facet': {'a': [{'$match': {}}]}}", "{'$collStats': {}}"}) {
     INFO(stages);
     CHECK(may(read, with(stages)));
@@ -116,17 +126,21 @@ TEST_CASE("an aggregation needs what its stages read and write") {
         "{'$lookup': {'from': 'system.users', 'as': 'x', 'pipeline': []}}",
         "{'$lookup': {'from': 'd', 'from': 'system.users', 'as': 'x', 'pipeline': []}}",
         "{'$lookup': {'from': 'd', 'as': 'x', 'pipeline': [{'$unionWith': 'system.users'}]}}",
-        "{'$lookup': {'from': 'd', 'as': 'x', 'pipeline': [], 'pipeline': [{'$unionWith': 'system.users'}]}}",
+        "{'$lookup': {'from': 'd', 'as': 'x', 'pipeline': [], 'pipeline': [{'$unionWith': "
+        "'system.users'}]}}",
         "{'$facet': {'a': [{'$unionWith': 'system.users'}]}}", "{'$unionWith': 'system.users'}",
-        "{'$unionWith': {'coll': 'd', 'db': 'other'}}", "{'$match': {}, '$unionWith': 'system.users'}",
-        "{'$unionWith': {'coll': 'd', 'pipeline': [{'$lookup': {'from': 'system.profile', 'as': 'x'}}]}}",
+        "{'$unionWith': {'coll': 'd', 'db': 'other'}}",
+        "{'$match': {}, '$unionWith': 'system.users'}",
+        "{'$unionWith': {'coll': 'd', 'pipeline': [{'$lookup': {'from': 'system.profile', 'as': "
+        "'x'}}]}}",
         "{'$graphLookup': {'from': 'system.users', 'as': 'x'}}"}) {
     INFO(stages);
     CHECK(!may(read, with(stages)));
   }
   const auto write = grants({{"readWrite", "app"}});
   CHECK(may(write, with("{'$out': 'd'}")));
-  CHECK(may(write, with("{'$merge': {'into': {'db': 'app', 'coll': 'd'}, 'whenMatched': [{'$set': {'a': 1}}]}}")));
+  CHECK(may(write, with("{'$merge': {'into': {'db': 'app', 'coll': 'd'}, 'whenMatched': [{'$set': "
+                        "{'a': 1}}]}}")));
   CHECK(!may(write, with("{'$out': 'd'}", ", 'bypassDocumentValidation': true")));
   CHECK(!may(write, with("{'$merge': {'into': {'db': 'other', 'coll': 'd'}}}")));
   CHECK(!may(write, with("{'$out': 'system.views'}")));
@@ -138,8 +152,11 @@ TEST_CASE("an aggregation needs what its stages read and write") {
 TEST_CASE("operations of everybody are a monitor's to see") {
   const auto read = grants({{"read", "admin"}});
   const auto monitor = grants({{"clusterMonitor", "admin"}});
-  const char* const all = "{'aggregate': 1, 'pipeline': [{'$currentOp': {'allUsers': true}}], 'cursor': {}, '$db': 'admin'}";
-  const char* const own = "{'aggregate': 1, 'pipeline': [{'$currentOp': {}}], 'cursor': {}, '$db': 'admin'}";
+  const char* const all =
+      "{'aggregate': 1, 'pipeline': [{'$currentOp': {'allUsers': true}}], 'cursor': {}, '$db': "
+      "'admin'}";
+  const char* const own =
+      "{'aggregate': 1, 'pipeline': [{'$currentOp': {}}], 'cursor': {}, '$db': 'admin'}";
   CHECK(!may(read, all));
   CHECK(may(read, own));
   CHECK(may(monitor, all));
@@ -159,8 +176,9 @@ TEST_CASE("an update may insert only if who sends it may") {
     bool expected;
   };
   const auto none = grants({{"read", "app"}});
-  for (const Case& c : {Case{"{'update': 'c', 'updates': [{'q': {}, 'u': {}}], '$db': 'app'}", false},
-                        Case{"{'findAndModify': 'c', 'update': {}, '$db': 'app'}", false}}) {
+  for (const Case& c :
+       {Case{"{'update': 'c', 'updates': [{'q': {}, 'u': {}}], '$db': 'app'}", false},
+        Case{"{'findAndModify': 'c', 'update': {}, '$db': 'app'}", false}}) {
     CHECK(may(none, c.command) == c.expected);
   }
 }
@@ -171,7 +189,9 @@ TEST_CASE("views show no more than who makes them may see") {
   CHECK(may(admin, "{'create': 'c', '$db': 'app'}"));
   CHECK(!may(admin, "{'create': 'v', 'viewOn': 'c', 'pipeline': [], '$db': 'app'}"));
   CHECK(may(both, "{'create': 'v', 'viewOn': 'c', 'pipeline': [], '$db': 'app'}"));
-  CHECK(!may(both, "{'create': 'v', 'viewOn': 'c', 'pipeline': [{'$unionWith': 'system.users'}], '$db': 'app'}"));
+  CHECK(!may(both,
+             "{'create': 'v', 'viewOn': 'c', 'pipeline': [{'$unionWith': 'system.users'}], '$db': "
+             "'app'}"));
   CHECK(!may(both, "{'collMod': 'v', 'viewOn': 'system.users', 'pipeline': [], '$db': 'app'}"));
 }
 

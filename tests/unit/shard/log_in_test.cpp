@@ -33,7 +33,8 @@ struct Door {
     if (name == "saslStart") return start(command);
     if (name == "saslContinue") return go_on(command);
     if (name == "authenticate") return json(x509 ? R"({"ok": 1, "user": "CN=x"})" : refusal);
-    return json(logged_in ? R"({"ok": 1})" : R"({"ok": 0, "code": 13, "errmsg": "requires authentication"})");
+    return json(logged_in ? R"({"ok": 1})"
+                          : R"({"ok": 0, "code": 13, "errmsg": "requires authentication"})");
   }
 
   std::optional<auth::UserTable> table;
@@ -85,8 +86,10 @@ struct Guarded {
   ScriptedServer server;
 };
 
-auth::ServiceLogin::Ptr login(auth::ServiceMechanism mechanism, const char* password = "open sesame") {
-  return auth::ServiceLogin::make(mechanism, "spillway", "admin", auth::Secret::make(password)).value();
+auth::ServiceLogin::Ptr login(auth::ServiceMechanism mechanism,
+                              const char* password = "open sesame") {
+  return auth::ServiceLogin::make(mechanism, "spillway", "admin", auth::Secret::make(password))
+      .value();
 }
 
 }  // namespace
@@ -96,7 +99,8 @@ TEST_CASE("a connection string's user logs in") {
     for (const char* mechanism : {"SCRAM-SHA-256", "SCRAM-SHA-1"}) {
       Door door(true, skips);
       Guarded guarded(door);
-      guarded.world.connect(std::string("mongodb://spillway:open%20sesame@a:1/?authMechanism=") + mechanism);
+      guarded.world.connect(std::string("mongodb://spillway:open%20sesame@a:1/?authMechanism=") +
+                            mechanism);
       const auto call = guarded.world.call(R"({"find": "x", "$db": "app"})");
       CHECK(call->ok());
       CHECK(door.logged_in);
@@ -138,8 +142,8 @@ TEST_CASE("a wrong password is told, and not to clients as theirs") {
   const auto call = guarded.world.call(R"({"find": "x", "$db": "app"})");
   REQUIRE(!call->ok());
   CHECK(call->code() == 6);
-  CHECK(call->message().find("a:1 does not let the router log in as spillway of admin: Authentication failed. (code 18)") !=
-        std::string::npos);
+  CHECK(call->message().find("a:1 does not let the router log in as spillway of admin: "
+                             "Authentication failed. (code 18)") != std::string::npos);
   CHECK(call->message().find("wrong") == std::string::npos);
   CHECK(!door.logged_in);
   guarded.world.disconnect();
@@ -150,7 +154,8 @@ TEST_CASE("connection strings with users") {
     const auto parsed = parse_connection_string(uri);
     return parsed.has_error() ? parsed.error().message : std::string();
   };
-  const auto parsed = parse_connection_string("mongodb://u:p%40w@a:1/?authSource=there&authMechanism=SCRAM-SHA-256");
+  const auto parsed = parse_connection_string(
+      "mongodb://u:p%40w@a:1/?authSource=there&authMechanism=SCRAM-SHA-256");
   REQUIRE(parsed.has_value());
   REQUIRE(parsed->login);
   CHECK(parsed->login->user() == "u");
@@ -160,7 +165,8 @@ TEST_CASE("connection strings with users") {
   CHECK(!parse_connection_string("mongodb://a:1/")->login);
   CHECK(error("mongodb://u@a:1/").find("has no password") != std::string::npos);
   CHECK(error("mongodb://u:p@a:1/?authMechanism=PLAIN").find("not supported") != std::string::npos);
-  CHECK(error("mongodb://a:1/?authMechanism=MONGODB-X509").find("needs tls=true") != std::string::npos);
+  CHECK(error("mongodb://a:1/?authMechanism=MONGODB-X509").find("needs tls=true") !=
+        std::string::npos);
   CHECK(holds_password("mongodb://u:p@a:1/"));
   CHECK(!holds_password("mongodb://u@a:1/"));
   CHECK(!holds_password("mongodb://a:1/"));
@@ -178,12 +184,15 @@ TEST_CASE("a certificate logs in without a user's name") {
     door.x509 = door.logged_in = known;
     Guarded guarded(door);
     GatewayOptions options;
-    options.login = auth::ServiceLogin::make(auth::ServiceMechanism::x509, "", "$external", nullptr).value();
+    options.login =
+        auth::ServiceLogin::make(auth::ServiceMechanism::x509, "", "$external", nullptr).value();
     guarded.world.connect("mongodb://a:1/", options);
     const auto call = guarded.world.call(R"({"find": "x", "$db": "app"})");
     CHECK(call->ok() == known);
     CHECK(door.seen.front() == "authenticate");
-    if (!known) CHECK(call->message().find("log in by certificate: Authentication failed.") != std::string::npos);
+    if (!known)
+      CHECK(call->message().find("log in by certificate: Authentication failed.") !=
+            std::string::npos);
     guarded.world.disconnect();
   }
 }
