@@ -155,7 +155,12 @@ class Checker {
   // Of two lists; each alone is checked where it is read.
   void check_users() {
     if (!config_.users_file.empty()) {
-      UsersReading more = read_users_file(config_.users_file);
+      const auto path = expand_credentials(config_.users_file);
+      if (path.has_error()) {
+        error("security.usersFile", "security.usersFile: " + path.error().message);
+        return;
+      }
+      UsersReading more = read_users_file(*path);
       for (const std::string& wrong : more.errors) error("security.usersFile", wrong);
       std::move(more.users.begin(), more.users.end(), std::back_inserter(config_.users));
     }

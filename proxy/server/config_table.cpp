@@ -442,7 +442,8 @@ constexpr std::array keys = {
          .example = "/etc/spillway/users.yaml",
          .range = "a file that not everybody may read",
          .at_reload = true,
-         .meaning = "A file with more users: the list alone, as in security.users."}),
+         .meaning = "A file with more users: the list alone, as in security.users. It may begin with "
+                    "$CREDENTIALS_DIRECTORY, as security.shards.passwordFile may."}),
     row<Field<&Config::users_from>>(
         {.key = "security.usersFrom",
          .type = text,

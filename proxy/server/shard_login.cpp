@@ -18,19 +18,9 @@ namespace {
 
 constexpr std::string_view credentials_directory = "$CREDENTIALS_DIRECTORY";
 
-Result<std::string> path_of(const std::string& written) {
-  if (!written.starts_with(credentials_directory)) return written;
-  const char* const directory = std::getenv("CREDENTIALS_DIRECTORY");
-  if (directory == nullptr) {
-    return Error(ErrorCode::bad_value,
-                 "$CREDENTIALS_DIRECTORY is not set: systemd sets it for LoadCredential=");
-  }
-  return directory + written.substr(credentials_directory.size());
-}
-
 // The first line of a file, by way of memory that is wiped.
 Result<auth::Secret::Ptr> read_password(const std::string& written) {
-  const auto path = path_of(written);
+  const auto path = expand_credentials(written);
   if (path.has_error()) return path.error();
   const auto fail = [&](std::string_view why) {
     return Error(ErrorCode::bad_value, fmt::format("{}: {}", *path, why));
@@ -60,6 +50,16 @@ Result<auth::Secret::Ptr> read_password(const std::string& written) {
 }
 
 }  // namespace
+
+Result<std::string> expand_credentials(const std::string& path) {
+  if (!path.starts_with(credentials_directory)) return path;
+  const char* const directory = std::getenv("CREDENTIALS_DIRECTORY");
+  if (directory == nullptr) {
+    return Error(ErrorCode::bad_value,
+                 "$CREDENTIALS_DIRECTORY is not set: systemd sets it for LoadCredential=");
+  }
+  return directory + path.substr(credentials_directory.size());
+}
 
 Result<auth::ServiceLogin::Ptr> make_shard_login(const ShardLoginConfig& config) {
   const bool x509 = config.mechanism == auth::ServiceMechanism::x509;

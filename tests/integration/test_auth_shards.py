@@ -10,7 +10,7 @@ import pytest
 from proxy import Proxy, routing
 from pymongo.errors import OperationFailure
 from scram_gate import ScramGate
-from users import without_secrets
+from users import user_entry, without_secrets
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.proxy_only]
 USER, PASSWORD = "router", "hush, it's a s\u00e9cret"
@@ -76,6 +76,19 @@ def test_password_of_systemd(binary, gates, password_file, monkeypatch):
     shards = {"user": USER, "passwordFile": "$CREDENTIALS_DIRECTORY/password"}
     with proxy_before(binary, gates, {"shards": shards}) as proxy:
         exercise(proxy)
+
+
+def test_users_of_systemd(binary, shard_set, tmp_path, monkeypatch):
+    path = tmp_path / "users.yaml"
+    path.write_text(json.dumps([user_entry(binary, "ann", "pencil", ("read", "app"))]))
+    path.chmod(0o400)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    config = {"routing": routing([shard.uri for shard in shard_set]),
+              "security": {"authorization": "enabled",
+                           "usersFile": "$CREDENTIALS_DIRECTORY/users.yaml"}}
+    with Proxy(binary, config) as proxy:
+        with pymongo.MongoClient(proxy.uri, username="ann", password="pencil") as client:
+            client.app.things.find_one()
 
 
 def test_wrong_password_is_told(binary, gates, password_file):
