@@ -228,6 +228,15 @@ def haproxy_config(folder, peer, shard_port):
     return path, listener
 
 
+def start_haproxy(haproxy, folder, peer, shard_port, core=None):
+    path, listener = haproxy_config(folder, peer, shard_port)
+    process = Process([haproxy, "-db", "-f", path], None, folder / f"{peer}.log",
+                      pass_fds=(listener.fileno(),), core=core)
+    process.port = listener.getsockname()[1]
+    listener.close()
+    return process
+
+
 def read_points(clients, total):
     for i in range(total):
         clients[i % len(clients)].command(
