@@ -7,9 +7,9 @@ import hashlib
 import hmac
 import os
 import struct
-import threading
 
 import bson
+from loop_server import LoopServer
 
 OP_QUERY, OP_MSG = 2004, 2013
 BEFORE = {"hello", "isMaster", "ismaster", "buildInfo", "ping", "saslStart", "saslContinue"}
@@ -50,19 +50,14 @@ class Scram:
         return b"v=" + base64.b64encode(self._hmac(self.server, text))
 
 
-class ScramGate:
+class ScramGate(LoopServer):
     """Listens on a free loopback port. `logins` are the mechanisms of those who got in, `refused` the
     commands of those who had not."""
 
     def __init__(self, port, user, password, mechanisms=("SCRAM-SHA-1", "SCRAM-SHA-256")):
         self._target, self.user, self.password = port, user, password
         self.mechanisms, self.logins, self.refused = mechanisms, [], []
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        starting = asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self._server = asyncio.run_coroutine_threadsafe(starting, self._loop).result(20)
-        self.port = self._server.sockets[0].getsockname()[1]
+        super().__init__(self._serve)
 
     async def _serve(self, reader, writer):
         far_reader = far_writer = None
@@ -121,21 +116,3 @@ class ScramGate:
                 await far_writer.drain()
                 writer.write(await self._message(far_reader))
             await writer.drain()
-
-    def close(self):
-        async def end():
-            self._server.close()
-            others = [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
-
-        asyncio.run_coroutine_threadsafe(end(), self._loop).result(20)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(20)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
