@@ -20,6 +20,23 @@ Value copy_of(const char* value, std::size_t bytes) {
   return copy;
 }
 
+// Hangs all nodes into `count` heads; `chain_of` gives a head's first link. Nobody else is in there.
+template <class Head, class ChainOf>
+void spread(std::vector<Head>& heads, ChainOf chain_of, std::size_t count) {
+  std::vector<Head> old(count);
+  old.swap(heads);
+  for (auto& head : old) {
+    auto& from = std::invoke(chain_of, head);
+    while (from) {
+      auto node = std::move(from);
+      from = std::move(node->next);
+      auto& chain = std::invoke(chain_of, heads[hash_of(node->key) % count]);
+      node->next = std::move(chain);
+      chain = std::move(node);
+    }
+  }
+}
+
 // ---- One lock over everything -------------------------------------------------------------------
 
 class OneLock final : public Table {
@@ -74,17 +91,7 @@ class OneLock final : public Table {
     return link;
   }
   void grow() {
-    std::vector<std::unique_ptr<Node>> old(buckets_.size() * 2);
-    old.swap(buckets_);
-    for (auto& chain : old) {
-      while (chain) {
-        auto node = std::move(chain);
-        chain = std::move(node->next);
-        auto& bucket = buckets_[hash_of(node->key) % buckets_.size()];
-        node->next = std::move(bucket);
-        bucket = std::move(node);
-      }
-    }
+    spread(buckets_, std::identity(), buckets_.size() * 2);
     ++growths_;
   }
 
@@ -185,19 +192,7 @@ class BucketLock final : public Growing {
     return work(link);
   }
   std::size_t bucket_count() const override { return buckets_.size(); }
-  void rehash(std::size_t count) override {
-    std::vector<Bucket> old(count);
-    old.swap(buckets_);
-    for (auto& bucket : old) {
-      while (bucket.chain) {
-        auto node = std::move(bucket.chain);
-        bucket.chain = std::move(node->next);
-        auto& chain = buckets_[hash_of(node->key) % count].chain;
-        node->next = std::move(chain);
-        chain = std::move(node);
-      }
-    }
-  }
+  void rehash(std::size_t count) override { spread(buckets_, &Bucket::chain, count); }
 
   std::vector<Bucket> buckets_;
 };
@@ -281,19 +276,7 @@ class NodeLock final : public Growing {
     return before;
   }
   std::size_t bucket_count() const override { return heads_.size(); }
-  void rehash(std::size_t count) override {
-    std::vector<Node> old(count);
-    old.swap(heads_);
-    for (auto& head : old) {
-      while (head.next) {
-        auto node = std::move(head.next);
-        head.next = std::move(node->next);
-        auto& chain = heads_[hash_of(node->key) % count].next;
-        node->next = std::move(chain);
-        chain = std::move(node);
-      }
-    }
-  }
+  void rehash(std::size_t count) override { spread(heads_, &Node::next, count); }
 
   std::vector<Node> heads_;
 };
