@@ -106,6 +106,15 @@ std::optional<std::vector<std::uint8_t>> from_base64(std::string_view text) {
   return bytes;
 }
 
+std::optional<Digest> digest_from_base64(Hash hash, std::string_view text) {
+  const auto bytes = from_base64(text);
+  if (!bytes || bytes->size() != digest_bytes(hash)) return std::nullopt;
+  Digest digest;
+  digest.size = static_cast<std::uint8_t>(bytes->size());
+  std::copy(bytes->begin(), bytes->end(), digest.bytes.begin());
+  return digest;
+}
+
 void wipe(void* memory, std::size_t bytes) noexcept {
   if (bytes > 0) OPENSSL_cleanse(memory, bytes);
 }

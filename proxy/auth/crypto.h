@@ -49,6 +49,8 @@ void fill_random(MutableBytes into);
 std::string to_base64(Bytes bytes);
 // Padded, without line ends; nullopt: it is not that.
 std::optional<std::vector<std::uint8_t>> from_base64(std::string_view text);
+// What this hash gives, in base64; nullopt: it is not that, or of another size.
+std::optional<Digest> digest_from_base64(Hash hash, std::string_view text);
 
 // Overwrites what is not needed any more; never optimised away.
 void wipe(void* memory, std::size_t bytes) noexcept;

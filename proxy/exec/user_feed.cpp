@@ -21,12 +21,7 @@ Error no_user(std::string_view why) {
 }
 
 std::optional<auth::Digest> key_of(ValueView text, auth::Hash hash) {
-  const auto bytes = text.is_string() ? auth::from_base64(text.as_string()) : std::nullopt;
-  if (!bytes || bytes->size() != auth::digest_bytes(hash)) return std::nullopt;
-  auth::Digest digest;
-  digest.size = static_cast<std::uint8_t>(bytes->size());
-  std::copy(bytes->begin(), bytes->end(), digest.bytes.begin());
-  return digest;
+  return text.is_string() ? auth::digest_from_base64(hash, text.as_string()) : std::nullopt;
 }
 
 std::optional<auth::ScramCredentials> credentials_of(DocView all, auth::Hash hash) {

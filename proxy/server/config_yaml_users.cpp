@@ -148,15 +148,11 @@ class UserReader {
   std::optional<auth::Digest> read_key(auth::Hash hash, const YAML::Node& map, const char* key) {
     const auto text_form = text(map, key);
     if (!text_form) return std::nullopt;
-    const auto bytes = auth::from_base64(*text_form);
-    if (!bytes || bytes->size() != auth::digest_bytes(hash)) {
+    const auto digest = auth::digest_from_base64(hash, *text_form);
+    if (!digest) {
       error(map[key], fmt::format("{} of {} must be {} bytes in base64", key,
                                   auth::mechanism_name(hash), auth::digest_bytes(hash)));
-      return std::nullopt;
     }
-    auth::Digest digest;
-    digest.size = static_cast<std::uint8_t>(bytes->size());
-    std::copy(bytes->begin(), bytes->end(), digest.bytes.begin());
     return digest;
   }
 
