@@ -10,6 +10,7 @@
 
 #include "proxy/server/config_table.h"
 #include "proxy/server/config_yaml_users.h"
+#include "proxy/server/words.h"
 #include "proxy/shard/connection_string.h"
 
 namespace spillway::server {
@@ -46,16 +47,7 @@ bool append_flow(std::string& out, const YAML::Node& node, int depth = 0) {
     out += text;
     return true;
   }
-  out += '"';
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20) {
-      out += fmt::format("\\x{:02x}", static_cast<int>(c));
-    } else {
-      out += c;
-    }
-  }
-  out += '"';
+  out += yaml_quoted(text);
   return true;
 }
 

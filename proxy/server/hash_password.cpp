@@ -11,24 +11,11 @@
 
 #include "proxy/auth/scram.h"
 #include "proxy/server/command_line.h"
+#include "proxy/server/words.h"
 
 namespace spillway::server {
 
 namespace {
-
-// A name as YAML takes it, whatever it holds.
-std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20) {
-      out += fmt::format("\\x{:02x}", static_cast<int>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
 
 // The terminal does not show what is typed while this lives.
 class Unseen {
@@ -97,7 +84,7 @@ Result<std::string> user_entry(const std::string& name, std::string_view passwor
   std::string text = fmt::format(
       "  - user: {}\n    db: admin\n    roles: []  # for instance [{{role: readWrite, db: app}}]\n "
       "   credentials:\n",
-      quoted(name));
+      yaml_quoted(name));
   for (const auth::Hash hash : {auth::Hash::sha256, auth::Hash::sha1}) {
     const auto prepared = auth::scram_password(hash, name, password);
     if (prepared.has_error()) return prepared.error();

@@ -1,8 +1,9 @@
-// Small text: splitting, trimming, numbers. Views point into the argument.
+// Small text: splitting, trimming, quoting, numbers. Views point into the argument.
 #pragma once
 
 #include <charconv>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,6 +13,8 @@ namespace spillway::server {
 std::vector<std::string_view> split(std::string_view text, std::string_view separator);
 // Without blanks, tabs and line ends at both sides.
 std::string_view trim(std::string_view text);
+// In double quotes, as YAML takes it, whatever it holds.
+std::string yaml_quoted(std::string_view text);
 
 // The whole text as a decimal number; nullopt: it is none, or does not fit.
 template <class Integer>
