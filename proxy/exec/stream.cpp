@@ -74,8 +74,6 @@ void send_piece(Relay& relay, Bytes bytes) {
   relay.unsent.keep(bytes.subspan(done));
 }
 
-Result<void> count(Relay& relay, Bytes bytes) { return relay.counter.feed(bytes); }
-
 // Reads up to `into.size()` bytes of the shard's message, waiting for them. 0: the shard is gone.
 Task<std::size_t> read_rest(Relay& relay, MutableBytes into, TimePoint deadline) {
   shard::Connection& connection = *relay.stream.reply.lease;
@@ -120,7 +118,7 @@ Task<Step> pass_batch(Relay& relay) {
     }
     if (!got.ok()) co_return Step::shard_lost;
     const Bytes bytes = piece.first(got.bytes);
-    if (count(relay, bytes).has_error()) co_return Step::malformed;
+    if (relay.counter.feed(bytes).has_error()) co_return Step::malformed;
     relay.left -= got.bytes;
     if (relay.client_gone) {
       // Read and drop the rest, so that the connection can be used again: within bounds.
@@ -157,7 +155,7 @@ Task<Step> pass_head(Relay& relay, const CursorReplyFrame& frame, std::int32_t r
   const Bytes have = stream.reply.bytes.bytes().subspan(stream.batch_offset);
   const std::size_t of_batch = std::min(have.size(), stream.batch_bytes);
   const Bytes batch = have.first(of_batch);
-  if (count(relay, batch).has_error()) co_return Step::malformed;
+  if (relay.counter.feed(batch).has_error()) co_return Step::malformed;
   relay.left = stream.batch_bytes - of_batch;
   if (stream.cursor->whole_documents) {
     // Others that come meanwhile should know. Of documents larger than the head, it is what they

@@ -80,55 +80,54 @@ bool may_spill(const Relay& relay) {
   return store != nullptr && store->has_file();
 }
 
+// Reads what the shard has sent of the rest into `into`, once; `got`: how much. 0: there was nothing,
+// and more can be read now.
+Task<Step> read_some(Relay& relay, MutableBytes into, std::size_t& got) {
+  shard::Connection& connection = *relay.stream.reply.lease;
+  co_await relay.context.pump.turn();
+  const IoResult read = connection.try_read_rest(into.first(std::min(into.size(), relay.left)));
+  got = read.ok() ? read.bytes : 0;
+  if (read.would_block()) {
+    ReadyWait readable(connection.transport(), Transport::Direction::read);
+    const bool ready = co_await readable;
+    co_return ready ? Step::passed : Step::shard_lost;
+  }
+  if (!read.ok()) co_return Step::shard_lost;
+  if (relay.counter.feed(into.first(got)).has_error()) co_return Step::malformed;
+  relay.left -= got;
+  relay.context.shared.metrics.streamed_bytes.add(got);
+  co_return Step::passed;
+}
+
 // Reads what is left of the batch into memory, until all is there or the client has taken what was
 // unsent.
 Task<Step> move_rest(Relay& relay) {
   relay.context.shared.metrics.streams_moved.add();
-  shard::Connection& connection = *relay.stream.reply.lease;
   while (relay.left > 0) {
     send_unsent(relay);
     if (relay.unsent.empty()) {
       relay.unsent.drop_room();
       co_return Step::passed;
     }
-    co_await relay.context.pump.turn();
     const MutableBytes space = relay.unsent.free_space();
-    const MutableBytes into =
-        space.first(std::min({space.size(), limits::stream_piece_bytes, relay.left}));
-    const IoResult got = connection.try_read_rest(into);
-    if (got.would_block()) {
-      ReadyWait readable(connection.transport(), Transport::Direction::read);
-      const bool ready = co_await readable;
-      if (!ready) co_return Step::shard_lost;
-      continue;
-    }
-    if (!got.ok()) co_return Step::shard_lost;
-    if (relay.counter.feed(into.first(got.bytes)).has_error()) co_return Step::malformed;
-    relay.unsent.filled(got.bytes);
-    relay.left -= got.bytes;
-    relay.context.shared.metrics.streamed_bytes.add(got.bytes);
+    std::size_t got = 0;
+    auto reading =
+        read_some(relay, space.first(std::min(space.size(), limits::stream_piece_bytes)), got);
+    const Step step = co_await reading;
+    if (step != Step::passed) co_return step;
+    if (got > 0) relay.unsent.filled(got);
   }
   co_return Step::passed;
 }
 
 // Reads up to a piece of what is left of the batch. `into` is full, or nothing is left.
 Task<Step> read_piece(Relay& relay, Buffer& into) {
-  shard::Connection& connection = *relay.stream.reply.lease;
   while (into.room() > 0 && relay.left > 0) {
-    co_await relay.context.pump.turn();
-    const MutableBytes space = into.free_space().first(std::min(into.room(), relay.left));
-    const IoResult got = connection.try_read_rest(space);
-    if (got.would_block()) {
-      ReadyWait readable(connection.transport(), Transport::Direction::read);
-      const bool ready = co_await readable;
-      if (!ready) co_return Step::shard_lost;
-      continue;
-    }
-    if (!got.ok()) co_return Step::shard_lost;
-    if (relay.counter.feed(space.first(got.bytes)).has_error()) co_return Step::malformed;
-    into.set_size(into.size() + got.bytes);
-    relay.left -= got.bytes;
-    relay.context.shared.metrics.streamed_bytes.add(got.bytes);
+    std::size_t got = 0;
+    auto reading = read_some(relay, into.free_space(), got);
+    const Step step = co_await reading;
+    if (step != Step::passed) co_return step;
+    into.set_size(into.size() + got);
   }
   co_return Step::passed;
 }
