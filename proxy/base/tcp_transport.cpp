@@ -51,6 +51,7 @@ class TcpTransport final : public Transport, private Poller::Socket {
       : loop_(loop), poller_(Poller::of(loop)), socket_(std::move(socket)) {
     const int fd = socket_.get();
     set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);  // splice() knows no other way not to wait
     if (options.send_buffer_bytes > 0) set_option(fd, SOL_SOCKET, SO_SNDBUF, options.send_buffer_bytes);
     if (options.keepalive) {
       set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -106,6 +107,20 @@ class TcpTransport final : public Transport, private Poller::Socket {
     }
   }
 
+  bool can_splice() const noexcept override { return true; }
+
+  IoResult splice_into(int pipe, std::size_t bytes) override {
+    return moved(Direction::read, [&] {
+      return ::splice(socket_.get(), nullptr, pipe, nullptr, bytes, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    });
+  }
+
+  IoResult splice_from(int pipe, std::size_t bytes) override {
+    return moved(Direction::write, [&] {
+      return ::splice(pipe, nullptr, socket_.get(), nullptr, bytes, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    });
+  }
+
   void wait(Direction direction, IoWaiter& waiter) override {
     if (socket_ && !ready_[of(direction)]) {
       waiters_[of(direction)] = &waiter;
@@ -157,6 +172,17 @@ class TcpTransport final : public Transport, private Poller::Socket {
     }
     if (reader != nullptr) reader->on_ready(false);
     if (writer != nullptr) writer->on_ready(false);
+  }
+
+  template <class Splice>
+  IoResult moved(Direction direction, const Splice& splice) noexcept {
+    for (;;) {
+      const ssize_t n = splice();
+      if (n > 0) return {IoResult::Status::ok, static_cast<std::size_t>(n)};
+      if (n == 0) return {IoResult::Status::closed, 0};
+      if (errno == EINTR) continue;
+      return would_block(direction);
+    }
   }
 
   // After a system call that failed.

@@ -2,6 +2,9 @@
 
 namespace spillway {
 
+IoResult Transport::splice_into(int, std::size_t) { return {IoResult::Status::failed, 0}; }
+IoResult Transport::splice_from(int, std::size_t) { return {IoResult::Status::failed, 0}; }
+
 Task<Result<void>> Transport::establish(TimePoint) { co_return Result<void>(); }
 
 std::span<iovec> advance_pieces(std::span<iovec> pieces, std::size_t bytes) noexcept {

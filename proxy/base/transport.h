@@ -54,6 +54,11 @@ class Transport {
   virtual IoResult try_read(MutableBytes into) = 0;
   // May move fewer bytes than given. At most 64 pieces are looked at.
   virtual IoResult try_write(std::span<const iovec> pieces) = 0;
+  // Where bytes can pass through a pipe without being copied (splice.h): moves up to `bytes` of what came into an empty
+  // pipe, or of what lies in the pipe out.
+  virtual bool can_splice() const noexcept { return false; }
+  virtual IoResult splice_into(int pipe, std::size_t bytes);
+  virtual IoResult splice_from(int pipe, std::size_t bytes);
   // Calls `waiter` when the direction is ready (or the stream ended), or aborted by cancel() or close().
   virtual void wait(Direction direction, IoWaiter& waiter) = 0;
   // Aborts both directions' waits; the stream stays usable.

@@ -21,12 +21,14 @@
 #include "cursor/registry.h"
 #include "proxy/base/loop.h"
 #include "proxy/base/pump.h"
+#include "proxy/base/splice.h"
 #include "proxy/catalog/routing.h"
 #include "proxy/auth/users.h"
 #include "proxy/exec/document_sizes.h"
 #include "proxy/exec/login.h"
 #include "proxy/exec/metrics.h"
 #include "proxy/exec/open_clients.h"
+#include "proxy/exec/splice_choice.h"
 #include "proxy/exec/stalled_clients.h"
 #include "proxy/exec/session_owners.h"
 #include "proxy/shard/gateway.h"
@@ -54,6 +56,7 @@ struct Parameters {
   std::atomic<std::int64_t> orphan_grace_ms{30'000};  // below 0: orphans live as long as others
   std::atomic<bool> read_ahead{true};
   std::atomic<std::int64_t> user_refresh_secs{30};
+  std::atomic<SpliceReplies> splice_replies{SpliceReplies::automatic};
   // How long clients are told of a shutdown before it begins.
   std::atomic<std::int64_t> shutdown_timeout_ms{15'000};
   bool test_commands = false;  // enableTestCommands; fixed at start
@@ -148,6 +151,8 @@ struct Context {
   TaskGroup background{};                // what nobody waits for before the worker stops: kills of shard cursors
   DocumentSizes document_sizes{};
   StalledClients stalled_clients{};
+  SplicePipes pipes{};
+  SpliceChoice splice_choice{};
   shard::Interrupt read_ahead{};         // ends fetches that no client has asked for: for the shutdown
   absl::flat_hash_set<std::uint64_t> accepted_stages{};  // what aggregate.cpp asked a shard about; own thread only
 

@@ -43,7 +43,7 @@ Result<void> store(std::atomic<std::int64_t>& into, std::string_view name, Value
 
 constexpr std::int64_t any_ms = std::numeric_limits<std::int64_t>::max() / 2'000'000;
 
-constexpr std::array<Parameter, 14> parameters = {{
+constexpr std::array<Parameter, 15> parameters = {{
     {"clientCursorMonitorFrequencySecs",
      [](BsonWriter& out, const Context& c) {
        out.append("clientCursorMonitorFrequencySecs", c.shared.parameters.cursor_monitor_frequency_secs.load());
@@ -129,6 +129,19 @@ constexpr std::array<Parameter, 14> parameters = {{
      }},
     {"quiet", [](BsonWriter& out, const Context&) { out.append("quiet", !log::enabled(log::Level::info)); }, nullptr},
     {"requireApiVersion", [](BsonWriter& out, const Context&) { out.append("requireApiVersion", false); }, nullptr},
+    {"spliceReplies",
+     [](BsonWriter& out, const Context& c) {
+       out.append("spliceReplies", splice_replies_name(c.shared.parameters.splice_replies.load()));
+     },
+     [](Context& c, ValueView v) -> Result<void> {
+       const auto wanted = v.is_string() ? find_splice_replies(v.as_string()) : std::nullopt;
+       if (!wanted) {
+         return Error(ErrorCode::bad_value,
+                      fmt::format("spliceReplies takes \"auto\", \"always\" or \"never\", not {}", to_json(v)));
+       }
+       c.shared.parameters.splice_replies = *wanted;
+       return {};
+     }},
     {"authenticationMechanisms",
      [](BsonWriter& out, const Context&) {
        out.begin_array("authenticationMechanisms");

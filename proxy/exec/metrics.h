@@ -36,6 +36,7 @@ struct Metrics {
   Counter bytes_in, bytes_out, requests;
   HostsTargeted find, insert, update, delete_, aggregate;
   Counter streamed_replies, streamed_bytes, stream_failures, stream_refusals;
+  Counter spliced_bytes;  // of streamed_bytes
   // Clients that stopped reading: what was left of the reply moved away from its shard; or they were closed.
   Counter streams_moved, stalled_clients_closed;
   Counter uncompressed_replies;  // to compressed requests: streams, or no memory to compress them

@@ -209,6 +209,7 @@ void metrics(BsonWriter& out, const Context& context, const Facts&) {
   out.begin_document("streams");
   out.append("replies", as_long(all.streamed_replies.value()));
   out.append("bytes", as_long(all.streamed_bytes.value()));
+  out.append("splicedBytes", as_long(all.spliced_bytes.value()));
   out.append("failures", as_long(all.stream_failures.value()));
   out.append("withoutMemory", as_long(all.stream_refusals.value()));
   out.append("moved", as_long(all.streams_moved.value()));

@@ -100,6 +100,12 @@ Task<Step> pass_batch(Relay& relay) {
       if (relay.unsent.empty()) give_room_back(relay);
       continue;
     }
+    if (may_splice(relay)) {
+      auto splicing = splice_batch(relay);
+      const Step step = co_await splicing;
+      if (step != Step::passed) co_return step;
+      continue;
+    }
     if (relay.unsent.leftover_room() == 0 && !relay.client_gone && is_scarce(relay.context)) {
       auto taking = take_leftover(relay);
       co_await taking;
@@ -118,7 +124,7 @@ Task<Step> pass_batch(Relay& relay) {
     }
     if (!got.ok()) co_return Step::shard_lost;
     const Bytes bytes = piece.first(got.bytes);
-    if (relay.counter.feed(bytes).has_error()) co_return Step::malformed;
+    if (count(relay, bytes).has_error()) co_return Step::malformed;
     relay.left -= got.bytes;
     if (relay.client_gone) {
       // Read and drop the rest, so that the connection can be used again: within bounds.
@@ -195,7 +201,7 @@ Task<Step> pass_head(Relay& relay, const CursorReplyFrame& frame, std::int32_t r
 void settle_cursor(Relay& relay, std::int64_t shard_id, bool keep) {
   CursorPtr cursor = std::move(relay.stream.cursor);
   cursor->remotes[relay.stream.remote].id = shard_id;
-  const std::size_t documents = relay.counter.count();
+  const std::size_t documents = documents_of(relay);
   cursor->documents_returned += documents;
   ++cursor->batches_returned;
   if (documents > 0) {
@@ -240,7 +246,7 @@ Task<bool> finish(Relay& relay, CursorReplyFrame& frame) {
 
 Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream,
                         std::int32_t request_id, std::int32_t response_to) {
-  Relay relay{context, client, stream, {}, {}, 0, false, {}};
+  Relay relay{context, client, stream, {}, {}, 0, false, true, 0, false, {}};
   auto head = relay.scanner.feed_head(stream.reply.bytes.bytes());
   SPILLWAY_CHECK(!head.has_error());  // it was scanned before
   context.shared.metrics.streamed_replies.add();

@@ -1,5 +1,5 @@
-// One relay under way (stream.h): stream.cpp passes the batch, stream_rest.cpp sees to a client that is slower than its
-// shard.
+// One relay under way (stream.h): stream.cpp passes the batch, stream_splice.cpp passes it unseen, stream_rest.cpp sees to
+// a client that is slower than its shard.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +22,9 @@ struct Relay {
   wire::DocumentCounter counter;
   std::size_t left = 0;
   bool client_gone = false;
+  bool splices = true;       // until the kernel or the budget has refused a pipe
+  std::size_t spliced = 0;  // bytes of the batch that passed unseen: since then nothing is counted
+  bool has_stalled = false;  // what is unsent has been refused for client_stall already
   // Its room is taken when first needed; where memory is short, before anything is read.
   Unsent unsent;
 };
@@ -29,6 +32,16 @@ struct Relay {
 enum class Step : std::uint8_t { passed, shard_lost, malformed };
 
 void client_went(Relay& relay);
+// Counts the documents in bytes of the batch. Error: they are malformed.
+Result<void> count(Relay& relay, Bytes bytes);
+// Documents of the whole batch; by the mean of those that were counted if some passed unseen.
+std::size_t documents_of(const Relay& relay) noexcept;
+
+// May what is left of the batch pass through a pipe?
+bool may_splice(Relay& relay) noexcept;
+// Until nothing is left of the batch, or something is unsent (the client has stalled), or the client is gone, or
+// may_splice() no more.
+Task<Step> splice_batch(Relay& relay);
 // Until the client has taken what is unsent, or what is left of the batch has moved to where it waits for the client, or
 // the client is gone.
 Task<Step> pass_unsent(Relay& relay);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "proxy/base/log.h"
 #include "proxy/base/memory_wait.h"
@@ -93,7 +94,7 @@ Task<Step> read_some(Relay& relay, MutableBytes into, std::size_t& got) {
     co_return ready ? Step::passed : Step::shard_lost;
   }
   if (!read.ok()) co_return Step::shard_lost;
-  if (relay.counter.feed(into.first(got)).has_error()) co_return Step::malformed;
+  if (count(relay, into.first(got)).has_error()) co_return Step::malformed;
   relay.left -= got;
   relay.context.shared.metrics.streamed_bytes.add(got);
   co_return Step::passed;
@@ -180,8 +181,11 @@ void client_went(Relay& relay) {
 Task<Step> pass_unsent(Relay& relay) {
   StalledClients::Place place(relay.context.stalled_clients, relay.stream.reply.host, relay.client);
   while (!relay.unsent.empty() && relay.left > 0) {
-    auto waiting = wait_for_client(relay);
-    const Taken taken = co_await waiting;
+    Taken taken = Taken::nothing;
+    if (!std::exchange(relay.has_stalled, false)) {
+      auto waiting = wait_for_client(relay);
+      taken = co_await waiting;
+    }
     if (taken == Taken::gone) co_return Step::passed;
     if (taken == Taken::some) {
       place.leave();

@@ -15,6 +15,7 @@
 #include "allocator/policy.h"
 #include "proxy/auth/service_login.h"
 #include "proxy/auth/users.h"
+#include "proxy/exec/splice_choice.h"
 
 namespace spillway::catalog {
 class RoutingSnapshot;
@@ -92,6 +93,7 @@ struct ParameterConfig {
   std::int64_t pool_idle_ms = 300'000;
   std::int64_t orphan_grace_ms = 30'000;  // -1: off
   bool read_ahead = true;
+  exec::SpliceReplies splice_replies = exec::SpliceReplies::automatic;
   std::int64_t shutdown_timeout_ms = 15'000;
   std::int64_t user_refresh_seconds = 30;
 

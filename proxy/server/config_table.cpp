@@ -537,6 +537,18 @@ constexpr std::array keys = {
          .at_reload = true,
          .meaning = "Fetch a cursor's next batch from its shards while the client works on the last "
                     "one, as long as memory is plenty."}),
+    row<Parameter<&ParameterConfig::splice_replies>>(
+        {.key = "setParameter.spliceReplies",
+         .type = choice,
+         .preset = "auto",
+         .range = "auto | always | never",
+         .at_runtime = true,
+         .at_reload = true,
+         .meaning = "Pass the inside of large batches from a shard's socket to the client's within "
+                    "the kernel, where neither end uses TLS and memory is plenty: half the CPU for "
+                    "each byte, but fewer bytes a second where CPU is left. auto: while a worker "
+                    "uses up its core. What passes so is not seen: a cursor's nDocsReturned is "
+                    "then an estimate."}),
     row<Parameter<&ParameterConfig::shutdown_timeout_ms>>(
         {.key = "setParameter.mongosShutdownTimeoutMillisForSignaledShutdown",
          .type = integer,

@@ -14,6 +14,7 @@ void take_parameters(exec::Parameters& into, const Config* before, const Config&
   take(into.orphan_grace_ms, [](const Config& c) { return c.parameters.orphan_grace_ms; });
   take(into.user_refresh_secs, [](const Config& c) { return c.parameters.user_refresh_seconds; });
   take(into.read_ahead, [](const Config& c) { return c.parameters.read_ahead; });
+  take(into.splice_replies, [](const Config& c) { return c.parameters.splice_replies; });
   take(into.shutdown_timeout_ms, [](const Config& c) { return c.parameters.shutdown_timeout_ms; });
   take(into.spill_idle_ms, [](const Config& c) { return c.spill.idle_ms; });
   take(into.evict_idle_ms, [](const Config& c) { return c.memory.evict_idle_ms; });

@@ -271,8 +271,15 @@ Task<Result<Buffer>> Connection::receive_rest(Buffer buffer, std::size_t want, b
   co_return std::move(buffer);
 }
 
+IoResult Connection::try_splice_rest(SplicePipe& pipe, std::size_t most) {
+  return note_rest(pipe.fill(*transport_, std::min(most, remaining_)));
+}
+
 IoResult Connection::try_read_rest(MutableBytes into) {
-  const IoResult got = transport_->try_read(into.first(std::min(into.size(), remaining_)));
+  return note_rest(transport_->try_read(into.first(std::min(into.size(), remaining_))));
+}
+
+IoResult Connection::note_rest(IoResult got) noexcept {
   if (got.ok()) {
     remaining_ -= got.bytes;
   } else if (!got.would_block()) {

@@ -11,6 +11,7 @@
 
 #include "allocator/buffer.h"
 #include "allocator/limits.h"
+#include "proxy/base/splice.h"
 #include "proxy/base/transport.h"
 #include "proxy/shard/gateway.h"
 #include "proxy/wire/compression.h"
@@ -46,6 +47,8 @@ class Connection : public boost::intrusive::list_base_hook<
   // The rest of a streaming reply, as the socket gives it; never reads past the message's end.
   // REQUIRES remaining() > 0.
   IoResult try_read_rest(MutableBytes into);
+  // The same into a pipe, unseen. REQUIRES remaining() > 0, pipe.empty() and transport().can_splice().
+  IoResult try_splice_rest(SplicePipe& pipe, std::size_t most);
   // Bytes of the current reply that have not been read.
   std::size_t remaining() const noexcept { return remaining_; }
   bool clean() const noexcept;  // no request under way, nothing unread, not broken
@@ -95,6 +98,7 @@ class Connection : public boost::intrusive::list_base_hook<
   Error broken_by(Error why);
   Error wait_failed(bool timed_out);
   Error read_failed(IoResult got);
+  IoResult note_rest(IoResult got) noexcept;
 
   std::unique_ptr<Transport> transport_;
   HostAddress address_;

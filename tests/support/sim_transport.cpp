@@ -1,11 +1,15 @@
 #include "tests/support/sim_transport.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <deque>
 #include <optional>
 
+#include "proxy/base/check.h"
 #include "tests/support/clock_manual.h"
 
 namespace spillway::test {
@@ -34,6 +38,8 @@ FaultOptions FaultOptions::swarm(std::uint64_t seed) {
   faults.stall_permille = sometimes(10);
   if (sometimes(4) == 4) faults.read_bytes_max = 1 + dice() % 64;
   if (sometimes(4) == 4) faults.write_bytes_max = 1 + dice() % 64;
+  // Bytes that come one by one would take a pipe each.
+  faults.splices = dice() % 2 == 0 && faults.read_bytes_max == 0 && faults.write_bytes_max == 0;
   return faults;
 }
 
@@ -136,6 +142,8 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
     if (world_->permille(faults.reset_permille)) reset();
     return {IoResult::Status::ok, size};
   }
+
+  bool can_splice() const noexcept { return world_->faults.splices; }
 
   bool peer_hung_up(int end) const noexcept {
     return reset_ || (!held(end) && pipes_[index(1 - end)].ended);
@@ -335,6 +343,29 @@ class SimTransport final : public Transport {
   IoResult try_read(MutableBytes into) override { return link_->read(end_, into); }
   bool peer_hung_up() const noexcept override { return link_->peer_hung_up(end_); }
   IoResult try_write(std::span<const iovec> pieces) override { return link_->write(end_, pieces); }
+  bool can_splice() const noexcept override { return link_->can_splice(); }
+  IoResult splice_into(int pipe, std::size_t bytes) override {
+    std::vector<std::uint8_t> data(std::min(bytes, spliced_at_once));
+    const IoResult got = link_->read(end_, data);
+    if (got.ok()) SPILLWAY_CHECK(::write(pipe, data.data(), got.bytes) == static_cast<ssize_t>(got.bytes));
+    return got;
+  }
+  // What the link does not take stays in the pipe: a copy of the pipe is looked at.
+  IoResult splice_from(int pipe, std::size_t bytes) override {
+    int copy[2];
+    SPILLWAY_CHECK(::pipe(copy) == 0);
+    const ssize_t there = ::tee(pipe, copy[1], std::min(bytes, spliced_at_once), 0);
+    SPILLWAY_CHECK(there > 0);
+    std::vector<std::uint8_t> data(static_cast<std::size_t>(there));
+    SPILLWAY_CHECK(::read(copy[0], data.data(), data.size()) == there);
+    ::close(copy[0]);
+    ::close(copy[1]);
+    const iovec whole{data.data(), data.size()};
+    const IoResult wrote = link_->write(end_, {&whole, 1});
+    if (wrote.ok() && wrote.bytes == 0) return {IoResult::Status::would_block, 0};
+    if (wrote.ok()) SPILLWAY_CHECK(::read(pipe, data.data(), wrote.bytes) == static_cast<ssize_t>(wrote.bytes));
+    return wrote;
+  }
   void wait(Direction direction, IoWaiter& waiter) override {
     link_->wait(end_, direction, waiter);
   }
@@ -348,6 +379,8 @@ class SimTransport final : public Transport {
   const std::string& local() const noexcept override { return local_; }
 
  private:
+  static constexpr std::size_t spliced_at_once = 64 * 1024;  // fits into any pipe
+
   std::shared_ptr<SimLink> link_;
   int end_;
   std::string peer_;

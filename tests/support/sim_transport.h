@@ -34,6 +34,7 @@ struct FaultOptions {
   unsigned corrupt_permille = 0;         // of writes: a bit of it is flipped
   unsigned stall_permille = 0;           // of writes: it takes `stall` longer to arrive
   Duration stall = std::chrono::seconds(1);
+  bool splices = true;  // bytes can pass through pipes, which are the kernel's own
 
   // A mixture for this seed, in which each kind of fault is off as often as not. Corruption stays
   // off.

@@ -1,0 +1,52 @@
+#include "proxy/exec/splice_choice.h"
+
+#include <array>
+#include <chrono>
+#include <ctime>
+
+namespace spillway::exec {
+
+namespace {
+
+constexpr std::array<std::string_view, 3> names{"auto", "always", "never"};
+constexpr Duration look_every = std::chrono::milliseconds(100);
+constexpr double enter_share = 0.9;
+constexpr double leave_share = 0.4;
+
+std::int64_t thread_cpu_ns() noexcept {
+  timespec used{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return static_cast<std::int64_t>(used.tv_sec) * 1'000'000'000 + used.tv_nsec;
+}
+
+}  // namespace
+
+std::string_view splice_replies_name(SpliceReplies wanted) noexcept {
+  return names[static_cast<std::size_t>(wanted)];
+}
+
+std::optional<SpliceReplies> find_splice_replies(std::string_view name) noexcept {
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == name) return static_cast<SpliceReplies>(i);
+  }
+  return std::nullopt;
+}
+
+bool SpliceChoice::is_used_up(bool was, double share) noexcept {
+  return share >= (was ? leave_share : enter_share);
+}
+
+bool SpliceChoice::splices(SpliceReplies wanted, TimePoint now) noexcept {
+  if (wanted != SpliceReplies::automatic) return wanted == SpliceReplies::always;
+  const Duration past = now - looked_;
+  if (past < look_every) return used_up_;
+  const std::int64_t cpu_ns = thread_cpu_ns();
+  const double share = static_cast<double>(cpu_ns - cpu_ns_) /
+                       static_cast<double>(std::chrono::nanoseconds(past).count());
+  used_up_ = is_used_up(used_up_, share);
+  looked_ = now;
+  cpu_ns_ = cpu_ns;
+  return used_up_;
+}
+
+}  // namespace spillway::exec
