@@ -11,6 +11,8 @@ spillway_packages=(
   catch2 libbenchmark-dev haproxy clang libclang-rt-14-dev
   python3 python3-venv ca-certificates openssl procps
 )
+# The tests of what is shipped (tests/run package) want these besides; the quick start does not.
+spillway_package_tools=(mmdebstrap arch-test dpkg-dev lintian buildah mandoc man-db groff-base)
 
 # The directory's Go is new enough for FerretDB (1.22): true or false.
 go_is_new_enough() {
@@ -33,10 +35,10 @@ have_node() {
     [[ $(node --version) =~ ^v([0-9]+)\. ]] && ((BASH_REMATCH[1] >= 18))
 }
 
-# Prints the packages that are missing, one a line.
+# Prints the packages that are missing, one a line; of those named, too.
 missing_packages() {
   local package
-  for package in "${spillway_packages[@]}"; do
+  for package in "${spillway_packages[@]}" "$@"; do
     [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] ||
       echo "$package"
   done
@@ -58,10 +60,10 @@ add_backports() {
   apt-get update -qq
 }
 
-# Installs what is missing; needs root (or sudo) only if something is.
+# Installs what is missing, and the packages named; needs root (or sudo) only if something is.
 install_packages() {
   local missing
-  mapfile -t missing < <(missing_packages)
+  mapfile -t missing < <(missing_packages "$@")
   ((${#missing[@]} == 0)) && return
   echo "installing ${missing[*]} ..."
   if ((EUID != 0)); then
@@ -69,7 +71,7 @@ install_packages() {
       echo "these packages are missing, install them as root: ${missing[*]}" >&2
       return 1
     fi
-    sudo bash -c "source '${BASH_SOURCE[0]}'; install_packages"
+    sudo bash -c "source '${BASH_SOURCE[0]}'; install_packages $*"
     return
   fi
   export DEBIAN_FRONTEND=noninteractive

@@ -6,6 +6,7 @@
 
 #include "allocator/limits.h"
 #include "proxy/server/config_table.h"
+#include "proxy/server/environment.h"
 
 namespace spillway::server {
 
@@ -14,6 +15,8 @@ namespace {
 struct Flags {
   bool check_config = false;
   bool print_config = false;
+  bool print_man = false;
+  bool health_check = false;
   bool version = false;
   int canned_shards = 0;
 };
@@ -33,19 +36,37 @@ void declare_options(CLI::App& app, CommandLine& line, Flags& flags) {
   auto* hash = app.add_option("--hash-password", line.user_name,
                               "Read a password from standard input, print an entry of security.users");
   hash->type_name("NAME")->excludes(check)->excludes(print);
+  auto* health = app.add_flag("--healthcheck", flags.health_check,
+                              "Say hello to the process that serves with this configuration; exit 0 or 1");
+  health->excludes(check)->excludes(print)->excludes(hash);
   auto* version = app.add_flag("--version", flags.version, "Print the version");
   auto* canned = app.add_option("--canned", flags.canned_shards,
                                 "Serve N canned shards from inside, for load tests");
   canned->type_name("N")->check(CLI::Range(1, static_cast<int>(limits::shards_max)));
+  health->excludes(version)->excludes(canned);
+  app.add_flag("--print-man", flags.print_man, "")->group("");  // for the build; not in --help
   check->excludes(print)->excludes(version);
   print->excludes(version)->excludes(canned);
   version->excludes(canned);
 }
 
+std::string variables_help() {
+  std::string text = "Environment variables, which go before the file:";
+  std::size_t column = text.size();
+  for (const EnvironmentSetting& setting : environment_settings()) {
+    const bool fits = column + setting.variable.size() < 96;
+    text += fits ? " " : "\n  ";
+    column = setting.variable.size() + (fits ? column + 1 : 2);
+    text += setting.variable;
+  }
+  return text + "\n";
+}
+
 CommandLine::Action action_of(const Flags& flags) {
   using Action = CommandLine::Action;
   if (flags.version) return Action::version;
-  if (flags.print_config) return Action::print_config;
+  if (flags.print_config || flags.print_man) return Action::print_config;
+  if (flags.health_check) return Action::health_check;
   return flags.check_config ? Action::check_config : Action::run;
 }
 
@@ -57,7 +78,8 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   CLI::App app("A routing proxy for MongoDB with bounded memory", "spillway");
   app.footer(
       "Prints \"spillway ready: mongodb://HOST:PORT/\" when it listens; SIGTERM and SIGINT end "
-      "it.\n"
+      "it.\n" +
+      variables_help() +
       "Exit codes: 0 done, 1 failed, 64 wrong command line, 78 wrong configuration.");
   try {
     declare_options(app, line, flags);
@@ -68,7 +90,9 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
     if (app.count("--hash-password") > 0) line.action = CommandLine::Action::hash_password;
     if (line.action == CommandLine::Action::version)
       line.output = "spillway " SPILLWAY_VERSION "\n";
-    if (line.action == CommandLine::Action::print_config) line.output = print_config();
+    if (line.action == CommandLine::Action::print_config) {
+      line.output = flags.print_man ? print_man(SPILLWAY_VERSION) : print_config();
+    }
   } catch (const CLI::CallForHelp&) {
     line.action = CommandLine::Action::help;
     line.output = app.help();

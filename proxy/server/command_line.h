@@ -25,6 +25,7 @@ struct CommandLine {
     check_config,  // load the configuration, print what is wrong with it
     print_config,  // print `output`, exit 0
     hash_password,  // make an entry of security.users for `user_name`
+    health_check,   // ask the process that serves here whether it does
     version,       // print `output`, exit 0
     help,          // print `output`, exit 0
     usage_error,   // print `output` to standard error, exit 64

@@ -246,11 +246,12 @@ LoadResult load_config(const LoadRequest& request) {
 }
 
 LoadResult load_config_file(const std::string& path, std::vector<std::string> overrides,
-                            bool needs_routing) {
+                            bool needs_routing, std::vector<EnvironmentValue> environment) {
   LoadRequest request{.text = {},
                       .file_name = path,
                       .overrides = std::move(overrides),
-                      .needs_routing = needs_routing};
+                      .needs_routing = needs_routing,
+                      .environment = std::move(environment)};
   if (path.empty()) return load_config(request);
   LoadResult failed;
   errno = 0;

@@ -166,11 +166,19 @@ struct Config {
   bool operator==(const Config&) const = default;
 };
 
+// A setting that an environment variable holds (environment.h).
+struct EnvironmentValue {
+  std::string variable;
+  std::string key;
+  std::string text;
+};
+
 struct LoadRequest {
   std::string text;                         // the YAML file's; may be empty
   std::string file_name;                    // for messages; empty: there is no file
   std::vector<std::string> overrides = {};  // "key=value" of --set, later ones win
   bool needs_routing = true;                // false: `routing` may be absent (--canned)
+  std::vector<EnvironmentValue> environment = {};  // goes before the file, after --set
 };
 
 struct LoadResult {
@@ -187,7 +195,8 @@ struct LoadResult {
 LoadResult load_config(const LoadRequest& request);
 // The same for a file of at most config_file_bytes_max; an empty path: no file.
 LoadResult load_config_file(const std::string& path, std::vector<std::string> overrides,
-                            bool needs_routing = true);
+                            bool needs_routing = true,
+                            std::vector<EnvironmentValue> environment = {});
 
 inline constexpr std::size_t config_file_bytes_max = 64UL * 1024 * 1024;
 // The least memory.limit: a message of the largest size must fit beside the program itself.

@@ -78,5 +78,7 @@ std::string nearest_config_key(std::string_view key);
 
 // Every key with meaning, type, unit, range and default as YAML comments; itself a valid file.
 std::string print_config();
+// The manual page spillway.yaml(5), of the same table, in man(7)'s macros.
+std::string print_man(std::string_view version);
 
 }  // namespace spillway::server

@@ -10,6 +10,7 @@
 
 #include "proxy/server/config_table.h"
 #include "proxy/server/config_yaml_users.h"
+#include "proxy/server/environment.h"
 #include "proxy/server/words.h"
 #include "proxy/shard/connection_string.h"
 
@@ -73,6 +74,27 @@ class Reader {
     walk(*root, "");
   }
 
+  // Single values are plain text, so that bindIp may be "*".
+  void read_variable(const EnvironmentValue& value) {
+    override_place_ = value.variable;
+    seen_.clear();
+    if (value.key == "routing.shards") {
+      YAML::Node shards(YAML::NodeType::Sequence);
+      for (const auto& [name, uri] : split_shards(value.text)) {
+        YAML::Node shard;
+        shard["name"] = name;
+        shard["uri"] = uri;
+        shards.push_back(shard);
+      }
+      override_routing("shards", shards, value.variable);
+    } else if (value.key.starts_with("routing.")) {
+      const std::optional<YAML::Node> node = parse(value.text, override_place_);
+      if (node) override_routing(value.key.substr(value.key.find('.') + 1), *node, value.variable);
+    } else {
+      entry(value.key, YAML::Node(value.text), override_place_);
+    }
+  }
+
   // `text` is "key=value".
   void read_override(const std::string& text) {
     const std::size_t equals = text.find('=');
@@ -90,7 +112,7 @@ class Reader {
     if (!value) return;
     seen_.clear();
     if (key.starts_with("routing.")) {
-      routing_overrides_.emplace_back(key.substr(key.find('.') + 1), *value);
+      override_routing(key.substr(key.find('.') + 1), *value, "--set routing");
     } else {
       entry(key, *value, override_place_);
     }
@@ -98,7 +120,7 @@ class Reader {
 
   // After all else: what the routing table is to be loaded from.
   void finish_routing(const LoadRequest& request) {
-    if (routing_overrides_.empty() && !routing_replaced_) {
+    if (routing_sources_.empty()) {
       if (routing_) {
         reading_.routing_text = request.text;
         reading_.routing_name = request.file_name;
@@ -124,17 +146,25 @@ class Reader {
     for (const auto& [key, value] : parts) {
       absl::StrAppend(&text, "  ", key, ": ");
       if (!append_flow(text, value)) {
-        error("--set routing", "the routing table is nested too deeply or too large");
+        error(routing_sources_, "the routing table is nested too deeply or too large");
         return;
       }
       text += "\n";
     }
     reading_.routing_text = std::move(text);
     reading_.routing_name =
-        file_name_.empty() ? "--set routing" : absl::StrCat(file_name_, " with --set routing");
+        file_name_.empty() ? routing_sources_ : absl::StrCat(file_name_, " with ", routing_sources_);
   }
 
  private:
+  void override_routing(const std::string& key, const YAML::Node& value, const std::string& source) {
+    routing_overrides_.emplace_back(key, value);
+    add_routing_source(source);
+  }
+  void add_routing_source(const std::string& source) {
+    if (routing_sources_.ends_with(source)) return;
+    absl::StrAppend(&routing_sources_, routing_sources_.empty() ? "" : ", ", source);
+  }
   void error(const std::string& place, const std::string& message) {
     reading_.result.errors.push_back(place.empty() ? message : absl::StrCat(place, ": ", message));
   }
@@ -212,8 +242,10 @@ class Reader {
       return;
     }
     routing_.emplace(value);
-    routing_replaced_ = !override_place_.empty();
-    if (routing_replaced_) routing_overrides_.clear();
+    if (override_place_.empty()) return;
+    routing_overrides_.clear();  // --set routing=… is all of it
+    routing_sources_.clear();
+    add_routing_source("--set routing");
   }
 
   void take_users(const YAML::Node& value, const std::string& at) {
@@ -254,8 +286,9 @@ class Reader {
   std::string override_place_;               // empty while the file is read
   std::map<std::string, std::string> seen_;  // every key and section of this source, and its place
   std::optional<YAML::Node> routing_;
-  bool routing_replaced_ = false;  // `routing_` came from --set routing=…
-  std::vector<std::pair<std::string, YAML::Node>> routing_overrides_;  // --set routing.<key>=…
+  // --set routing.<key>=… and variables, and what they are called in messages.
+  std::vector<std::pair<std::string, YAML::Node>> routing_overrides_;
+  std::string routing_sources_;
 };
 
 }  // namespace
@@ -264,6 +297,7 @@ ConfigReading read_config_yaml(const LoadRequest& request) {
   ConfigReading reading;
   Reader reader(reading);
   reader.read_file(request);
+  for (const EnvironmentValue& value : request.environment) reader.read_variable(value);
   for (const std::string& text : request.overrides) reader.read_override(text);
   reader.finish_routing(request);
   return reading;

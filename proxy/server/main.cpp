@@ -1,5 +1,6 @@
 // spillway: reads its command line and configuration, then serves. Exit codes: command_line.h.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
@@ -11,7 +12,9 @@
 
 #include "proxy/server/command_line.h"
 #include "proxy/server/config.h"
+#include "proxy/server/environment.h"
 #include "proxy/server/hash_password.h"
+#include "proxy/server/health_check.h"
 #include "proxy/server/reload.h"
 #include "proxy/server/server.h"
 
@@ -22,6 +25,7 @@
 namespace {
 
 using spillway::server::CommandLine;
+using spillway::server::Environment;
 
 #ifdef SPILLWAY_CANNED
 // Canned shards of this process, and the routing over them as configuration text.
@@ -50,7 +54,7 @@ Canned start_canned(int count) {
 }
 #endif
 
-int serve(CommandLine line, int argc, char** argv) {
+int serve(CommandLine line, const Environment& environment, int argc, char** argv) {
 #ifdef SPILLWAY_CANNED
   Canned canned;
   if (line.canned_shards) {
@@ -63,11 +67,12 @@ int serve(CommandLine line, int argc, char** argv) {
     return spillway::server::exit_usage;
   }
 #endif
-  const auto loaded = spillway::server::load_config_file(line.config_path, line.overrides, true);
+  const auto loaded = spillway::server::load_config_file(line.config_path, line.overrides, true, environment.values);
+  for (const std::string& warning : environment.warnings) std::fprintf(stderr, "spillway: warning: %s\n", warning.c_str());
   for (const std::string& warning : loaded.warnings) std::fprintf(stderr, "spillway: warning: %s\n", warning.c_str());
   for (const std::string& error : loaded.errors) std::fprintf(stderr, "spillway: %s\n", error.c_str());
   if (!loaded.ok()) {
-    if (line.config_path.empty() && line.overrides.empty()) {
+    if (line.config_path.empty() && line.overrides.empty() && environment.values.empty()) {
       std::fputs("spillway: start it with --config FILE; --print-config prints every key, --help the options\n", stderr);
     }
     return spillway::server::exit_config;
@@ -82,8 +87,8 @@ int serve(CommandLine line, int argc, char** argv) {
   options.routing = loaded.routing;
   options.arguments.assign(argv, argv + argc);
   options.check_shards = !line.canned_shards;
-  options.load = [path = line.config_path, overrides = line.overrides] {
-    return spillway::server::load_config_file(path, overrides, true);
+  options.load = [path = line.config_path, overrides = line.overrides, values = environment.values] {
+    return spillway::server::load_config_file(path, overrides, true, values);
   };
   return spillway::server::run_server(std::move(options));
 }
@@ -109,12 +114,19 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "spillway: %s\n", error.what());
         return spillway::server::exit_failed;
       }
+    case CommandLine::Action::health_check:
     case CommandLine::Action::check_config:
     case CommandLine::Action::run:
       break;
   }
   try {
-    return serve(std::move(line), argc, argv);
+    const Environment environment = spillway::server::read_environment(environ);
+    if (line.config_path.empty()) line.config_path = environment.config_path;
+    if (line.action == CommandLine::Action::health_check) {
+      return spillway::server::health_check(
+          spillway::server::load_config_file(line.config_path, line.overrides, false, environment.values));
+    }
+    return serve(std::move(line), environment, argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "spillway: %s\n", error.what());
     return spillway::server::exit_failed;

@@ -1,0 +1,77 @@
+"""Fixtures of the tests of what is shipped: the Debian package, the image, a shard behind them.
+
+    tests/run package
+
+Needs root rights and programs of Debian: mmdebstrap, dpkg-dev, lintian, buildah, mandoc. One that is
+missing fails the test that needs it, by name. The first run downloads packages; build/roots keeps them.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+for folder in ("tests/integration", "bench", "tests/package"):
+    sys.path.insert(0, str(ROOT / folder))
+
+import roots  # noqa: E402
+from proxy import find_binary  # noqa: E402
+from shards import ShardError, ShardSet  # noqa: E402
+
+
+def pytest_addoption(parser):
+    parser.addoption("--binary", default=None)
+
+
+@pytest.fixture(scope="session")
+def binary(request):
+    found = find_binary(request.config.getoption("--binary"))
+    if found is None:
+        pytest.fail("no proxy: build it first, or name it with --binary", pytrace=False)
+    return found.resolve()
+
+
+@pytest.fixture(scope="session")
+def shard():
+    """One FerretDB on loopback, which every root and container here shares."""
+    try:
+        shards = ShardSet("ferretdb", 1).start()
+    except ShardError as error:
+        pytest.fail(str(error), pytrace=False)
+    yield shards[0]
+    shards.stop()
+
+
+def need(*programs):
+    missing = roots.missing_tools(*programs)
+    if missing:
+        pytest.fail(f"missing: {', '.join(missing)} (conf/quickstart.d/packages.sh lists the "
+                    "packages)", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def deb(binary):
+    """The package, made of the build that the binary belongs to."""
+    need("cpack", "dpkg-deb", "dpkg-shlibdeps")
+    build = binary.parent
+    for old in (build / "package").glob("*.deb"):
+        old.unlink()
+    done = subprocess.run(["cpack", "--config", str(build / "CPackConfig.cmake")],
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, cwd=build)
+    assert done.returncode == 0, done.stdout[-4000:]
+    made = list((build / "package").glob("spillway_*.deb"))
+    assert len(made) == 1, made
+    return made[0]
+
+
+@pytest.fixture(scope="module")
+def empty_root():
+    need("mmdebstrap", "unshare", "chroot")
+    try:
+        with roots.fresh_root() as root:
+            yield root
+    except roots.RootError as error:
+        pytest.fail(str(error), pytrace=False)
