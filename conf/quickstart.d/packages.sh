@@ -12,7 +12,8 @@ spillway_packages=(
   python3 python3-venv ca-certificates openssl procps
 )
 # The tests of what is shipped (tests/run package) want these besides; the quick start does not.
-spillway_package_tools=(mmdebstrap arch-test dpkg-dev lintian buildah mandoc man-db groff-base)
+spillway_package_tools=(mmdebstrap arch-test dpkg-dev lintian buildah mandoc man-db groff-base
+  systemd-container)
 
 # The directory's Go is new enough for FerretDB (1.22): true or false.
 go_is_new_enough() {
