@@ -5,14 +5,14 @@ import threading
 
 
 class LoopServer:
-    """Listens on the free loopback port `port`; `serve(reader, writer)` is given each connection.
+    """Listens on the loopback port `port`, a free one unless `at` names one that was just freed; `serve(reader, writer)` is given each connection.
     close(), or the end of a `with`, ends all of them."""
 
-    def __init__(self, serve, ssl=None):
+    def __init__(self, serve, ssl=None, at=0):
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        starting = asyncio.start_server(serve, "127.0.0.1", 0, ssl=ssl)
+        starting = asyncio.start_server(serve, "127.0.0.1", at, ssl=ssl)
         self._server = asyncio.run_coroutine_threadsafe(starting, self._loop).result(20)
         self.port = self._server.sockets[0].getsockname()[1]
 

@@ -13,7 +13,7 @@ def user_entry(binary, name, password, *roles, db="admin"):
     for mechanism, fields in re.findall(r"(SCRAM-SHA-\d+): \{(.*?)\}", made.stdout, re.S):
         pairs = re.findall(r'(\w+): "?([^",]+)"?', fields)
         credentials[mechanism] = {k: int(v) if v.isdigit() else v for k, v in pairs}
-    assert f"user: {json.dumps(name)}" in made.stdout and len(credentials) == 2
+    assert f"user: {json.dumps(name, ensure_ascii=False)}" in made.stdout and len(credentials) == 2
     return {"user": name, "db": db, "credentials": credentials,
             "roles": [{"role": role, "db": on} for role, on in roles]}
 

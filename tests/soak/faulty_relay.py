@@ -1,0 +1,87 @@
+"""A relay between the proxy and a shard that fails when told to, on a thread of its own."""
+
+import asyncio
+import os
+import random
+import socket
+import struct
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
+from loop_server import LoopServer  # noqa: E402
+
+PIECE = 1 << 16
+
+
+class FaultyRelay(LoopServer):
+    """Passes bytes to and from 127.0.0.1:`port`. Any thread may call the methods that hurt; each hurts
+    the connections that there are, `spoil` those whose shard answers next."""
+
+    def __init__(self, port, seed):
+        self._target, self._random = port, random.Random(seed)
+        self._pairs, self._spoil, self.spoiled = set(), None, 0
+        super().__init__(self._serve)
+
+    def reset_all(self):
+        """Ends every connection by RST."""
+        return self._on_loop(self._reset_all)
+
+    def close_all(self):
+        return self._on_loop(lambda: [writer.close() for pair in self._pairs for writer in pair])
+
+    def spoil(self, how):
+        """The next `how` of an answer: "garbage", or "half" of it and the connection's end."""
+        self._on_loop(lambda: setattr(self, "_spoil", how))
+
+    def _on_loop(self, call):
+        done = asyncio.run_coroutine_threadsafe(self._call(call), self._loop)
+        return done.result(20)
+
+    @staticmethod
+    async def _call(call):
+        call()
+
+    def _reset_all(self):
+        for pair in list(self._pairs):
+            for writer in pair:
+                raw = writer.get_extra_info("socket")
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                writer.transport.abort()
+
+    async def _serve(self, reader, writer):
+        try:
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            writer.close()
+            return
+        pair = (writer, far_writer)
+        self._pairs.add(pair)
+        try:
+            await asyncio.gather(self._copy(reader, far_writer, False),
+                                 self._copy(far_reader, writer, True))
+        finally:
+            self._pairs.discard(pair)
+
+    async def _copy(self, reader, writer, answers):
+        try:
+            while piece := await reader.read(PIECE):
+                if answers and self._spoil:
+                    how, self._spoil = self._spoil, None
+                    self.spoiled += 1
+                    if how == "half":
+                        writer.write(piece[:len(piece) // 2])
+                        break
+                    piece = self._garbage(piece)
+                writer.write(piece)
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.close()
+
+    def _garbage(self, piece):
+        """Wrong in a way that can be told from an answer: a length that cannot be, or noise where the header was."""
+        if self._random.random() < 0.5:
+            return struct.pack("<i", self._random.choice([-1, 0, 15, 1 << 30])) + piece[4:]
+        return os.urandom(16) + piece[16:]
