@@ -9,7 +9,7 @@ spillway_packages=(
   libsnappy-dev zlib1g-dev libpcre2-dev
   # tests and benches
   catch2 libbenchmark-dev haproxy clang libclang-rt-14-dev
-  python3 python3-venv ca-certificates openssl procps
+  python3 python3-venv ca-certificates openssl procps sslscan nmap
 )
 # The tests of what is shipped (tests/run package) want these besides; the quick start does not.
 spillway_package_tools=(mmdebstrap arch-test dpkg-dev lintian buildah mandoc man-db groff-base
