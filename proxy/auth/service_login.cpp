@@ -36,4 +36,9 @@ ScramClient ServiceLogin::begin(Hash hash) const {
   return client;
 }
 
+bool same_user(const ServiceLogin* a, const ServiceLogin* b) noexcept {
+  if (a == nullptr || b == nullptr) return a == b;
+  return a->mechanism() == b->mechanism() && a->user() == b->user() && a->db() == b->db();
+}
+
 }  // namespace spillway::auth

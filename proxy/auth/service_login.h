@@ -45,4 +45,7 @@ class ServiceLogin {
   mutable ScramKeyCache sha256_keys_;
 };
 
+// Do both log in as the same user, by the same mechanism? Null: nobody.
+bool same_user(const ServiceLogin* a, const ServiceLogin* b) noexcept;
+
 }  // namespace spillway::auth

@@ -1,11 +1,13 @@
 #include "proxy/base/tls_context.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509_vfy.h>
 
 #include <algorithm>
+#include <ctime>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
@@ -22,6 +24,8 @@ using ContextPtr = std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)>;
 constexpr const char* ciphers =
     "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:"
     "ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305";
+// Elliptic curves only: a finite field's keys cost the server too much.
+constexpr const char* groups = "X25519:P-256:X448:P-384:P-521";
 constexpr std::string_view session_id_context = "spillway";
 
 Error invalid(std::string_view what, const std::string& file) {
@@ -69,6 +73,22 @@ Result<void> load_authorities(SSL_CTX* context, const TlsFiles& files) {
   return {};
 }
 
+// nullopt: there is none. One that peers will not believe is an error.
+Result<std::optional<TlsCertificate>> own_certificate(SSL_CTX* context, const std::string& file) {
+  X509* const certificate = SSL_CTX_get0_certificate(context);
+  if (certificate == nullptr) return std::optional<TlsCertificate>();
+  const auto refused = [&](std::string_view why) {
+    return Error(ErrorCode::invalid_ssl_configuration, fmt::format("the certificate in {} {}", file, why));
+  };
+  std::tm ends{};
+  if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &ends) != 1) return refused("has no end");
+  if (X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0) {
+    return refused(fmt::format("has expired on {:%Y-%m-%d %H:%M:%S} UTC", ends));
+  }
+  if (X509_cmp_current_time(X509_get0_notBefore(certificate)) > 0) return refused("is not valid yet");
+  return std::optional(TlsCertificate{file, tls_subject(certificate), std::int64_t{::timegm(&ends)}});
+}
+
 // An encrypted connection is worth having even with a peer that cannot prove who it is.
 int accept_any(int, X509_STORE_CTX*) { return 1; }
 
@@ -88,6 +108,7 @@ Result<ContextPtr> make(const SSL_METHOD* method, const TlsFiles& files) {
   if (!context) return Error(ErrorCode::invalid_ssl_configuration, tls_error_text());
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
   SSL_CTX_set_cipher_list(context.get(), ciphers);
+  SSL_CTX_set1_groups_list(context.get(), groups);
   // Peers that close without saying so are common; messages carry their own length.
   SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
                                          SSL_OP_IGNORE_UNEXPECTED_EOF);
@@ -162,7 +183,10 @@ Result<TlsContext::Ptr> TlsContext::make_server(const TlsServerSettings& setting
                                             : SSL_VERIFY_FAIL_IF_NO_PEER_CERT);
     SSL_CTX_set_verify(context, mode, settings.invalid_client_certificates ? accept_any : nullptr);
   }
+  auto certificate = own_certificate(context, settings.files.certificate_key);
+  if (certificate.has_error()) return certificate.error();
   Ptr result(new TlsContext(Role::server, made->release(), false));
+  result->certificate_ = *std::move(certificate);
   result->has_authorities_ = !settings.files.ca.empty() && !settings.invalid_client_certificates;
   return result;
 }
@@ -178,8 +202,11 @@ Result<TlsContext::Ptr> TlsContext::make_client(const TlsClientSettings& setting
                      nullptr);
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
   SSL_CTX_sess_set_new_cb(context, keep);
+  auto certificate = own_certificate(context, settings.files.certificate_key);
+  if (certificate.has_error()) return certificate.error();
   const bool checks_hostnames = !settings.invalid_certificates && !settings.invalid_hostnames;
   Ptr result(new TlsContext(Role::client, made->release(), checks_hostnames));
+  result->certificate_ = *std::move(certificate);
   SSL_CTX_set_app_data(context, result.get());
   return result;
 }

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,13 @@ struct TlsFiles {
   std::string crl = {};
 
   bool operator==(const TlsFiles&) const = default;
+};
+
+// A certificate as an operator knows it.
+struct TlsCertificate {
+  std::string file;
+  std::string subject;  // RFC 2253
+  std::int64_t not_after_s = 0;  // since the Unix epoch
 };
 
 enum class TlsVersion : std::uint8_t { tls_1_2, tls_1_3 };
@@ -53,8 +61,8 @@ class TlsContext {
   enum class Role : std::uint8_t { server, client };
   using Ptr = std::shared_ptr<TlsContext>;
 
-  // InvalidSSLConfiguration(140), naming the file and what is wrong with it. Reads files: for
-  // start-up and reloads.
+  // InvalidSSLConfiguration(140), naming the file and what is wrong with it: a certificate that has expired, too. Reads
+  // files: for start-up and reloads.
   static Result<Ptr> make_server(const TlsServerSettings& settings);
   static Result<Ptr> make_client(const TlsClientSettings& settings);
   TlsContext(const TlsContext&) = delete;
@@ -66,6 +74,8 @@ class TlsContext {
   bool checks_hostnames() const noexcept { return checks_hostnames_; }
   // A server's: a client's certificate that passed is what an authority of ours vouches for.
   bool has_authorities() const noexcept { return has_authorities_; }
+  // The one that is shown to peers.
+  const std::optional<TlsCertificate>& certificate() const noexcept { return certificate_; }
 
   // A client's last session with a peer ("host:port"), to be resumed; null: none. The caller's
   // reference.
@@ -81,6 +91,7 @@ class TlsContext {
   ssl_ctx_st* context_;
   bool checks_hostnames_;
   bool has_authorities_ = false;
+  std::optional<TlsCertificate> certificate_;
   std::unique_ptr<Sessions> sessions_;
 };
 

@@ -1,6 +1,8 @@
 #include "proxy/base/tls_errors.h"
 
+#include <openssl/bio.h>
 #include <openssl/err.h>
+#include <openssl/x509.h>
 
 #include <cstring>
 
@@ -18,6 +20,21 @@ std::string tls_error_text() {
   ERR_error_string_n(first, text.data(), text.size());
   text.resize(std::strlen(text.c_str()));
   return text;
+}
+
+std::string tls_subject(x509_st* certificate) {
+  BIO* const text = BIO_new(BIO_s_mem());
+  if (text == nullptr) return {};
+  std::string subject;
+  constexpr unsigned long form = XN_FLAG_RFC2253 & ~static_cast<unsigned long>(ASN1_STRFLGS_ESC_MSB);
+  if (X509_NAME_print_ex(text, X509_get_subject_name(certificate), 0, form) >= 0) {
+    char* bytes = nullptr;
+    const long size = BIO_get_mem_data(text, &bytes);
+    if (size > 0) subject.assign(bytes, static_cast<std::size_t>(size));
+  }
+  BIO_free(text);
+  ERR_clear_error();
+  return subject;
 }
 
 }  // namespace spillway

@@ -1,11 +1,16 @@
-// What OpenSSL has to say, as text.
+// What OpenSSL has to say, and certificates' names, as text.
 #pragma once
 
 #include <string>
+
+struct x509_st;  // OpenSSL's X509
 
 namespace spillway {
 
 // The first error of this thread's queue, which is emptied; "unknown error" if it is empty.
 std::string tls_error_text();
+
+// The certificate's subject (RFC 2253, UTF-8); empty: none was to be had.
+std::string tls_subject(x509_st* certificate);
 
 }  // namespace spillway

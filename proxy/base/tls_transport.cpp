@@ -359,18 +359,7 @@ std::string TlsTransport::peer_certificate_subject() const {
     return {};
   }
   X509* const certificate = SSL_get0_peer_certificate(ssl_);
-  BIO* const text = certificate == nullptr ? nullptr : BIO_new(BIO_s_mem());
-  if (text == nullptr) return {};
-  std::string subject;
-  constexpr unsigned long form = XN_FLAG_RFC2253 & ~static_cast<unsigned long>(ASN1_STRFLGS_ESC_MSB);
-  if (X509_NAME_print_ex(text, X509_get_subject_name(certificate), 0, form) >= 0) {
-    char* bytes = nullptr;
-    const long size = BIO_get_mem_data(text, &bytes);
-    if (size > 0) subject.assign(bytes, static_cast<std::size_t>(size));
-  }
-  BIO_free(text);
-  ERR_clear_error();
-  return subject;
+  return certificate == nullptr ? std::string() : tls_subject(certificate);
 }
 
 void TlsTransport::close() {

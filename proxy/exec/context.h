@@ -22,6 +22,7 @@
 #include "proxy/base/loop.h"
 #include "proxy/base/pump.h"
 #include "proxy/base/splice.h"
+#include "proxy/base/tls_context.h"
 #include "proxy/catalog/routing.h"
 #include "proxy/auth/users.h"
 #include "proxy/exec/document_sizes.h"
@@ -159,6 +160,8 @@ struct Context {
   // Replaced by a reload, on the worker's thread. Whoever uses it across a suspension holds a reference: run_command
   // does for the command that it runs.
   std::shared_ptr<const catalog::RoutingSnapshot> table{own_reference(shared.routing)};
+  // Towards clients; null: none. Replaced likewise.
+  TlsContext::Ptr tls{};
 
   const catalog::RoutingSnapshot& routing() const noexcept { return *table; }
 };

@@ -299,6 +299,12 @@ void transactions(BsonWriter& out, const Context& context, const Facts&) {
 // Logins; what `speculative` counts is counted by the others, too.
 void security(BsonWriter& out, const Context& context, const Facts&) {
   constexpr std::string_view names[] = {"SCRAM-SHA-1", "SCRAM-SHA-256", "MONGODB-X509"};
+  if (context.tls && context.tls->certificate()) {
+    const TlsCertificate& certificate = *context.tls->certificate();
+    out.append("SSLServerSubjectName", certificate.subject);
+    out.append("SSLServerHasCertificateAuthority", context.tls->has_authorities());
+    out.append_date("SSLServerCertificateExpirationDate", certificate.not_after_s * 1000);
+  }
   const Metrics& all = context.shared.metrics;
   const auto append = [&](std::string_view name, const Counter& received, const Counter& successful) {
     out.begin_document(name);

@@ -125,6 +125,7 @@ constexpr std::array keys = {
          .type = choice,
          .preset = "disabled",
          .range = "disabled | allowTLS | preferTLS | requireTLS",
+         .at_reload = true,
          .meaning = "TLS towards clients. requireTLS serves no client without it; allowTLS and "
                     "preferTLS serve both kinds. Shards are spoken to as their connection strings "
                     "say (tls=true, tlsCAFile, tlsCertificateKeyFile, …)."}),
@@ -133,6 +134,7 @@ constexpr std::array keys = {
          .type = text,
          .example = "/etc/spillway/server.pem",
          .range = "a PEM file",
+         .at_reload = true,
          .meaning = "The certificate shown to clients, those that vouch for it, and its private "
                     "key. Needed unless net.tls.mode is disabled."}),
     row<Tls<&TlsConfig::certificate_key_password>>(
@@ -140,12 +142,14 @@ constexpr std::array keys = {
          .type = text,
          .example = "secret",
          .range = "a password",
+         .at_reload = true,
          .meaning = "Of the private key in net.tls.certificateKeyFile, if it is encrypted."}),
     row<Tls<&TlsConfig::ca_file>>(
         {.key = "net.tls.CAFile",
          .type = text,
          .example = "/etc/spillway/ca.pem",
          .range = "a PEM file",
+         .at_reload = true,
          .meaning = "Who vouches for clients' certificates. With it clients need one, without it "
                     "none is asked for."}),
     row<Tls<&TlsConfig::crl_file>>(
@@ -153,23 +157,27 @@ constexpr std::array keys = {
          .type = text,
          .example = "/etc/spillway/crl.pem",
          .range = "a PEM file",
+         .at_reload = true,
          .meaning = "Certificates of clients that were revoked."}),
     row<Tls<&TlsConfig::allow_connections_without_certificates>>(
         {.key = "net.tls.allowConnectionsWithoutCertificates",
          .type = boolean,
          .preset = "false",
+         .at_reload = true,
          .meaning = "With net.tls.CAFile: clients may come without a certificate; one that they "
                     "show must be valid all the same."}),
     row<Tls<&TlsConfig::allow_invalid_certificates>>(
         {.key = "net.tls.allowInvalidCertificates",
          .type = boolean,
          .preset = "false",
+         .at_reload = true,
          .meaning = "Clients' certificates are not checked."}),
     row<Tls<&TlsConfig::disabled_protocols>>(
         {.key = "net.tls.disabledProtocols",
          .type = text,
          .preset = "TLS1_0,TLS1_1",
          .range = "of TLS1_0, TLS1_1, TLS1_2, TLS1_3, separated by commas",
+         .at_reload = true,
          .meaning = "TLS versions not to speak. The first two are never spoken."}),
     row<Net<&NetConfig::max_incoming_connections>>(
         {.key = "net.maxIncomingConnections",
@@ -457,6 +465,7 @@ constexpr std::array keys = {
          .type = text,
          .example = "spillway",
          .range = "a user's name",
+         .at_reload = true,
          .meaning = "As whom to log in to shards whose connection strings name no user. It must be "
                     "allowed all that clients are. Default: without logging in."}),
     row<Field<&Config::shard_login, &ShardLoginConfig::db>>(
@@ -464,12 +473,14 @@ constexpr std::array keys = {
          .type = text,
          .preset = "admin",
          .range = "a database",
+         .at_reload = true,
          .meaning = "Where this user is known (authSource)."}),
     row<Field<&Config::shard_login, &ShardLoginConfig::mechanism>>(
         {.key = "security.shards.mechanism",
          .type = choice,
          .preset = "negotiated",
          .range = "negotiated | SCRAM-SHA-1 | SCRAM-SHA-256 | MONGODB-X509",
+         .at_reload = true,
          .meaning = "negotiated: SCRAM-SHA-256 if the user has it, else SCRAM-SHA-1. MONGODB-X509: by "
                     "the tlsCertificateKeyFile of the connection string; then no user is needed."}),
     row<Field<&Config::shard_login, &ShardLoginConfig::password_file>>(
@@ -477,6 +488,7 @@ constexpr std::array keys = {
          .type = text,
          .example = "$CREDENTIALS_DIRECTORY/shard-password",
          .range = "a file that not everybody may read",
+         .at_reload = true,
          .meaning = "The password is its first line. $CREDENTIALS_DIRECTORY is where systemd puts "
                     "what LoadCredential= names. A connection string may hold user and password, "
                     "too; --set may not, for everybody sees the command line."}),

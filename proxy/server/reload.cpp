@@ -51,13 +51,27 @@ void Reload::begin() {
   log::info("reload: reading the configuration");
   if (reader_.joinable()) reader_.join();
   reader_ = std::thread([this] {
-    auto loaded = std::make_shared<LoadResult>(options_.load());
-    loop_.post([this, loaded] { take(std::move(*loaded)); });
+    auto done = std::make_shared<Read>(read());
+    loop_.post([this, done] { take(std::move(*done)); });
   });
 }
 
-void Reload::take(LoadResult loaded) {
-  loaded_ = std::move(loaded);
+// On its own thread. The shards are those of the table in use: others are refused.
+Reload::Read Reload::read() const {
+  Read result{options_.load(), nullptr};
+  if (!result.loaded.ok()) return result;
+  auto credentials = read_credentials(result.loaded.config, *table_);
+  if (credentials.has_error()) {
+    result.loaded.errors.push_back(credentials.error().message);
+  } else {
+    result.credentials = *std::move(credentials);
+  }
+  return result;
+}
+
+void Reload::take(Read read) {
+  loaded_ = std::move(read.loaded);
+  credentials_ = std::move(read.credentials);
   if (stopped_) return;
   for (const std::string& warning : loaded_.warnings) log::warning("reload: {}", warning);
   plan_ = plan_reload(config_, table_.get(), loaded_);
@@ -96,6 +110,8 @@ void Reload::apply(Table table) {
     return;
   }
   apply_parameters(next);
+  for (const std::string& warning : credentials_->warnings()) log::warning("reload: {}", warning);
+  for (Worker* worker : workers_) worker->use_credentials(credentials_);
   if (options_.apply) options_.apply(next);
   if (table) {
     table_ = table;
@@ -124,6 +140,7 @@ void Reload::refuse(const std::vector<std::string>& reasons) {
 void Reload::end(const std::string& outcome) {
   log::info("{}", outcome);
   loaded_ = {};
+  credentials_ = nullptr;
   running_ = false;
   if (options_.ended) options_.ended(outcome);
   if (std::exchange(again_, false)) request();

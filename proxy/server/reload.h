@@ -1,6 +1,6 @@
 // Reload: takes a new configuration while serving, all of it or nothing.
 //
-// The file is read and checked on a thread of its own, its routing table on a worker against the shards; what cannot
+// The file, and those that it names (certificates, passwords), are read and checked on a thread of their own, its routing table on a worker against the shards; what cannot
 // be applied is refused with the reasons in the log, and the old configuration stays. What is applied is what has
 // changed since the last reload: a setting that setParameter changed stays if its key did not.
 //
@@ -44,7 +44,13 @@ class Reload {
 
  private:
   void begin();
-  void take(LoadResult loaded);
+  struct Read {
+    LoadResult loaded;
+    Credentials::Ptr credentials;  // null unless all is right
+  };
+
+  Read read() const;
+  void take(Read read);
   Task<void> check_table(Table after);
   void apply(Table table);
   void apply_parameters(const Config& next);
@@ -59,6 +65,7 @@ class Reload {
   Options options_;
   std::thread reader_;
   LoadResult loaded_;
+  Credentials::Ptr credentials_;
   ReloadPlan plan_;
   bool running_ = false;
   bool again_ = false;

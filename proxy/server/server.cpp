@@ -21,11 +21,9 @@
 #include "proxy/server/pressure_monitor.h"
 #include "proxy/server/reload.h"
 #include "proxy/server/service_manager.h"
-#include "proxy/server/shard_login.h"
 #include "proxy/server/shutdown.h"
 #include "proxy/server/signals.h"
 #include "proxy/server/system_limits.h"
-#include "proxy/server/tls_config.h"
 #include "proxy/server/watchdog.h"
 
 namespace spillway::server {
@@ -34,20 +32,6 @@ namespace {
 
 // How long start-up waits for shards that do not answer before it serves without them.
 constexpr auto start_wait_max = std::chrono::seconds(5);
-
-shard::GatewayOptions gateway_options(const Config& config, const catalog::RoutingSnapshot& routing) {
-  shard::GatewayOptions options;
-  for (const catalog::Shard& shard : routing.shards()) options.shards.push_back({shard.name, shard.uri});
-  options.connect_timeout_ms = config.parameters.connect_timeout_ms;
-  options.local_threshold_ms = config.local_threshold_ms;
-  options.pool_min = static_cast<std::size_t>(config.parameters.pool_min);
-  options.pool_max = static_cast<std::size_t>(config.parameters.pool_max);
-  options.pool_connecting_max = static_cast<std::size_t>(config.parameters.pool_connecting_max);
-  options.pool_idle_ms = config.parameters.pool_idle_ms;
-  options.login = make_shard_login(config.shard_login).value();
-  if (config.net.shard_compression != "disabled") options.compressors = config.net.shard_compression;
-  return options;
-}
 
 ListenerOptions listener_options(const NetConfig& net, const SocketBuffers& sockets) {
   ListenerOptions options;
@@ -266,6 +250,14 @@ void warn_of_strangers(const Config& config) {
   }
 }
 
+// Throws std::runtime_error: a file has changed since the configuration was checked.
+Credentials::Ptr take_credentials(const Config& config, const catalog::RoutingSnapshot& routing) {
+  auto read = read_credentials(config, routing);
+  if (read.has_error()) throw std::runtime_error(read.error().message);
+  for (const std::string& warning : (*read)->warnings()) log::warning("{}", warning);
+  return *std::move(read);
+}
+
 std::uint64_t memory_of(const Config& config, const SystemLimits& limits) {
   const std::uint64_t bytes = memory_limit_bytes(config.memory_limit, limits);
   return bytes == UINT64_MAX ? 0 : bytes;
@@ -284,11 +276,12 @@ Server::Server(ServerOptions options)
   }
   shared_.spill = open_spill_store(options_.config.spill, shared_.spill_memory);
   worker_options_.gateway = gateway_options(options_.config, *options_.routing);
+  const Credentials::Ptr credentials = take_credentials(options_.config, *options_.routing);
+  worker_options_.gateway.credentials = credentials->shards;
+  worker_options_.tls = credentials->clients;
+  worker_options_.plain_text = credentials->plain_text;
   worker_options_.socket_buffers = socket_buffers(memory_bytes_);
   shared_.socket_growth.set_limit(worker_options_.socket_buffers.client_growth_bytes_max);
-  const TlsConfig& tls = options_.config.net.tls;
-  worker_options_.tls = make_server_tls(tls).value();
-  worker_options_.plain_text = tls.mode == TlsMode::require ? PlainText::refused : PlainText::allowed;
   worker_options_.compressors = wire::parse_list(options_.config.net.compressors);
   listen();
   divided_ = divide_memory(shared_, memory_bytes_, worker_total_);

@@ -32,7 +32,6 @@ struct SessionEnvironment {
   MutableBytes scratch;  // for first reads; content is lost at the next suspension
   std::span<const wire::Compressor> compressors;  // enabled towards clients
   SocketBuffers socket_buffers;
-  TlsContext::Ptr tls;  // towards clients; null: none
   PlainText plain_text = PlainText::allowed;
 };
 
@@ -116,6 +115,7 @@ class Session {
   exec::Client client_;
   Buffer message_;    // the request under way
   Buffer pipelined_;  // bytes behind it
+  Reservation tls_room_;        // what TLS takes outside of buffers
   Reservation receive_growth_;  // of the socket's buffer, for good: it cannot shrink
   wire::MessageHeader header_;
   std::optional<wire::Compressor> request_compressor_;

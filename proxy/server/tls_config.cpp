@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 
+#include "proxy/server/shard_login.h"
 #include "proxy/server/words.h"
 
 namespace spillway::server {
@@ -70,8 +71,14 @@ Result<TlsContext::Ptr> make_server_tls(const TlsConfig& config) {
   const auto versions = versions_left(config.disabled_protocols);
   if (versions.has_error()) return versions.error();
   TlsServerSettings settings;
-  settings.files = {config.certificate_key_file, config.certificate_key_password, config.ca_file,
-                    config.crl_file};
+  settings.files.key_password = config.certificate_key_password;
+  for (const auto& [written, file] : {std::pair(&config.certificate_key_file, &settings.files.certificate_key),
+                                      std::pair(&config.ca_file, &settings.files.ca),
+                                      std::pair(&config.crl_file, &settings.files.crl)}) {
+    auto path = expand_credentials(*written);
+    if (path.has_error()) return Error(ErrorCode::invalid_ssl_configuration, path.error().message);
+    *file = *std::move(path);
+  }
   settings.clients_without_certificate = config.allow_connections_without_certificates;
   settings.invalid_client_certificates = config.allow_invalid_certificates;
   if (!versions->tls_1_2) settings.version_min = TlsVersion::tls_1_3;

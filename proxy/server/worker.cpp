@@ -32,7 +32,9 @@ Worker::Worker(std::size_t index, exec::Shared& shared, const WorkerOptions& opt
       gateway_(shard::make_gateway(loop_, *network_, shared.reply_memory, shared.link_memory, options_.gateway)),
       context_{loop_, pump_, *gateway_, shared, index, {}},
       scratch_(std::make_unique<std::uint8_t[]>(scratch_bytes)),
-      environment_{context_, {scratch_.get(), scratch_bytes}, options_.compressors, options_.socket_buffers, options_.tls, options_.plain_text} {}
+      environment_{context_, {scratch_.get(), scratch_bytes}, options_.compressors, options_.socket_buffers, options_.plain_text} {
+  context_.tls = options_.tls;
+}
 
 Worker::~Worker() = default;
 
@@ -108,6 +110,14 @@ void Worker::tick_memory(TimePoint now) {
 
 void Worker::use_table(std::shared_ptr<const catalog::RoutingSnapshot> table) {
   loop_.post([this, table = std::move(table)]() mutable { context_.table = exec::own_reference(std::move(table)); });
+}
+
+void Worker::use_credentials(Credentials::Ptr credentials) {
+  loop_.post([this, credentials = std::move(credentials)] {
+    context_.tls = credentials->clients;
+    environment_.plain_text = credentials->plain_text;
+    gateway_->use_credentials(credentials->shards);
+  });
 }
 
 void Worker::wake_hellos() {

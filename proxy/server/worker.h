@@ -14,13 +14,14 @@
 #include "proxy/exec/context.h"
 #include "proxy/exec/cursor_keeper.h"
 #include "proxy/exec/user_feed.h"
+#include "proxy/server/credentials.h"
 #include "proxy/server/session.h"
 #include "proxy/server/socket_buffers.h"
 
 namespace spillway::server {
 
 struct WorkerOptions {
-  shard::GatewayOptions gateway;
+  shard::GatewayOptions gateway;  // with credentials, unless the gateway is to read them
   std::vector<wire::Compressor> compressors;
   SocketBuffers socket_buffers;
   TlsContext::Ptr tls;  // towards clients; null: none
@@ -46,6 +47,8 @@ class Worker {
   void close_sessions(bool drain);
   // Any thread: commands that begin from now on use this routing table. REQUIRES the same shards.
   void use_table(std::shared_ptr<const catalog::RoutingSnapshot> table);
+  // Any thread: connections that begin from now on use these.
+  void use_credentials(Credentials::Ptr credentials);
 
   // The following: any thread, in this order, as Shutdown calls them.
   // Answers every hello that waits for a change of the topology version.

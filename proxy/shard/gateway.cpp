@@ -46,6 +46,7 @@ class GatewayImpl final : public Gateway, public ShardListener {
   Task<Result<Reply>> call(std::uint16_t shard, Command command, CallOptions options) override;
   const std::vector<ShardState>& states() const override;
   Task<bool> wait_until_known(TimePoint deadline) override;
+  void use_credentials(const std::vector<ShardCredentials>& credentials) override;
   void tick(TimePoint now) override;
   void abort_calls() override;
   Task<void> shut_down() override;
@@ -114,7 +115,6 @@ PoolSettings pool_settings(Loop& loop, Network& network, MemoryBudget& budget,
       .limits = {.min = options.pool_min,
                  .max = std::max<std::size_t>(1, options.pool_max),
                  .connecting_max = std::max<std::size_t>(1, options.pool_connecting_max)},
-      .login = options.login,
       .connect_timeout_ms = options.connect_timeout_ms,
       .idle_ms = options.pool_idle_ms};
 }
@@ -124,7 +124,10 @@ GatewayImpl::GatewayImpl(Loop& loop, Network& network, MemoryBudget& budget,
     : loop_(loop),
       options_(std::move(options)),
       settings_(pool_settings(loop, network, budget, link_budget, options_)) {
-  for (const ShardAddress& shard : options_.shards) {
+  if (options_.credentials.empty()) options_.credentials = read_credentials(options_).value();
+  SPILLWAY_CHECK(options_.credentials.size() == options_.shards.size());
+  for (std::size_t i = 0; i < options_.shards.size(); ++i) {
+    const ShardAddress& shard = options_.shards[i];
     ConnectionString parsed = parse_connection_string(shard.uri).value();
     if (parsed.read_preference.mode != ReadMode::primary) {
       log::warning("Shard {}: readPreference in its connection string is not used: clients choose",
@@ -132,8 +135,15 @@ GatewayImpl::GatewayImpl(Loop& loop, Network& network, MemoryBudget& budget,
     }
     shards_.push_back(
         std::make_unique<RemoteShard>(settings_, options_, shard.name, std::move(parsed), *this));
+    shards_.back()->use_credentials(options_.credentials[i]);
   }
+  options_.credentials.clear();  // from now on the shards hold them
   for (const auto& shard : shards_) shard->start();
+}
+
+void GatewayImpl::use_credentials(const std::vector<ShardCredentials>& credentials) {
+  SPILLWAY_CHECK(credentials.size() == shards_.size());
+  for (std::size_t i = 0; i < shards_.size(); ++i) shards_[i]->use_credentials(credentials[i]);
 }
 
 // --- a call
@@ -381,6 +391,24 @@ Task<void> GatewayImpl::shut_down() {
 }
 
 }  // namespace
+
+Result<std::vector<ShardCredentials>> read_credentials(const GatewayOptions& options) {
+  std::vector<ShardCredentials> all;
+  for (const ShardAddress& shard : options.shards) {
+    const ConnectionString parsed = parse_connection_string(shard.uri).value();
+    ShardCredentials credentials{nullptr, parsed.login ? parsed.login : options.login};
+    if (parsed.tls) {
+      auto made = TlsContext::make_client(*parsed.tls);
+      if (made.has_error()) {
+        return Error(ErrorCode::invalid_ssl_configuration,
+                     fmt::format("shard {}: {}", shard.name, made.error().message));
+      }
+      credentials.tls = *std::move(made);
+    }
+    all.push_back(std::move(credentials));
+  }
+  return all;
+}
 
 std::unique_ptr<Gateway> make_gateway(Loop& loop, Network& network, MemoryBudget& budget,
                                       MemoryBudget& link_budget, GatewayOptions options) {

@@ -21,6 +21,9 @@
 #include "proxy/base/transport.h"
 #include "proxy/shard/read_preference.h"
 
+namespace spillway {
+class TlsContext;  // base/tls_context.h
+}
 namespace spillway::auth {
 class ServiceLogin;  // auth/service_login.h
 }
@@ -134,6 +137,12 @@ struct ShardState {
   std::vector<HostState> hosts;
 };
 
+// What a shard's connections prove themselves with, and how they know the shard. Shared by the workers.
+struct ShardCredentials {
+  std::shared_ptr<TlsContext> tls;                  // null: plain text
+  std::shared_ptr<const auth::ServiceLogin> login;  // null: without logging in
+};
+
 struct GatewayOptions {
   std::vector<ShardAddress> shards;
   std::int64_t connect_timeout_ms = 10'000;
@@ -148,7 +157,12 @@ struct GatewayOptions {
   std::string application_name = "spillway";
   // Of shards whose connection string names no user; null: they ask for none.
   std::shared_ptr<const auth::ServiceLogin> login = nullptr;
+  std::vector<ShardCredentials> credentials;  // of every shard; empty: the gateway reads them, and files must be right
 };
+
+// In the shards' order: what `login` and their connection strings say. Reads files: for start-up and reloads, on any
+// thread. InvalidSSLConfiguration(140), naming the shard. REQUIRES connection strings that were checked.
+Result<std::vector<ShardCredentials>> read_credentials(const GatewayOptions& options);
 
 class Gateway {
  public:
@@ -165,6 +179,10 @@ class Gateway {
   virtual const std::vector<ShardState>& states() const = 0;
   // Waits until every shard answered once, or the deadline. For start-up.
   virtual Task<bool> wait_until_known(TimePoint deadline) = 0;
+
+  // Connections that are opened from now on use these (read_credentials()). Those that are open stay, unless their
+  // user is another one: then they end with the command under way.
+  virtual void use_credentials(const std::vector<ShardCredentials>&) {}
 
   // Housekeeping, every 250 ms: trims idle connections, keeps the minimum.
   virtual void tick(TimePoint now) = 0;

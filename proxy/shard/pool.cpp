@@ -173,6 +173,7 @@ void Pool::open_missing() {
 Task<void> Pool::open_one() {
   const std::uint64_t generation = generation_;
   const TimePoint deadline = Clock::now() + std::chrono::milliseconds(settings_.connect_timeout_ms);
+  const auth::ServiceLogin::Ptr login = settings_.login;  // a reload may put another in its place
   std::optional<Error> failed;
   std::unique_ptr<Connection> connection;
   auto connecting = connect(settings_, address_, deadline);
@@ -187,8 +188,8 @@ Task<void> Pool::open_one() {
     auto described = co_await introducing;
     if (described.has_error()) {
       failed = described.error();
-    } else if (settings_.login) {
-      auto logging_in = log_in(*connection, *settings_.login, settings_.budgets(), deadline);
+    } else if (login) {
+      auto logging_in = log_in(*connection, *login, settings_.budgets(), deadline);
       const Result<void> logged_in = co_await logging_in;
       if (logged_in.has_error()) failed = logged_in.error();
     }

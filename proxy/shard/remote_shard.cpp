@@ -33,8 +33,6 @@ std::string_view mode_name(ReadMode mode) noexcept {
 }
 
 PoolSettings settings_of(PoolSettings settings, const ConnectionString& connection_string) {
-  if (connection_string.tls) settings.tls = TlsContext::make_client(*connection_string.tls).value();
-  if (connection_string.login) settings.login = connection_string.login;
   if (connection_string.connect_timeout_ms) {
     settings.connect_timeout_ms = *connection_string.connect_timeout_ms;
   }
@@ -64,6 +62,14 @@ RemoteShard::RemoteShard(const PoolSettings& settings, const GatewayOptions& opt
       listener_(listener),
       topology_(topology_options(options, name_, std::move(connection_string))),
       random_(std::hash<std::string>{}(name_) | 1) {}
+
+void RemoteShard::use_credentials(const ShardCredentials& credentials) {
+  const bool same_user = auth::same_user(settings_.login.get(), credentials.login.get());
+  settings_.tls = credentials.tls;
+  settings_.login = credentials.login;
+  if (same_user) return;
+  for (const auto& member : members_) member->pool.drop();
+}
 
 void RemoteShard::start() {
   for (const Topology::Host& host : topology_.hosts()) {

@@ -34,6 +34,8 @@ class RemoteShard final : private PoolOwner, private MonitorSink {
   RemoteShard(const RemoteShard&) = delete;
   RemoteShard& operator=(const RemoteShard&) = delete;
 
+  // Before start(), and again: Gateway::use_credentials().
+  void use_credentials(const ShardCredentials& credentials);
   void start();  // monitoring
 
   // A connection to a host that suits the options; an empty lease when that takes waiting.

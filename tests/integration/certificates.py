@@ -30,14 +30,19 @@ class Certificates:
                       "-addext", "keyUsage=critical,keyCertSign,cRLSign")
         return self._path(name + ".pem")
 
-    def _issue(self, name, authority, alternatives):
+    def issue(self, name, authority="ca", alternatives="DNS:localhost,IP:127.0.0.1", days=2):
+        """Makes another: certificate and key in one file. It ends `days` from now (below 0: it
+        has)."""
+        return self._issue(name, authority, alternatives, days)
+
+    def _issue(self, name, authority, alternatives, days=2):
         key, request = self._path(name + ".key"), self._path(name + ".csr")
         certificate, extensions = self._path(name + ".crt"), self._path(name + ".ext")
         self._openssl("req", "-new", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}",
                       "-keyout", key, "-out", request)
         with open(extensions, "w") as out:
             out.write(f"subjectAltName={alternatives}\nbasicConstraints=CA:FALSE\n")
-        self._openssl("x509", "-req", "-in", request, "-days", "2", "-extfile", extensions,
+        self._openssl("x509", "-req", "-in", request, "-days", str(days), "-extfile", extensions,
                       "-CA", self._path(authority + ".pem"),
                       "-CAkey", self._path(authority + ".key"), "-CAcreateserial",
                       "-out", certificate)

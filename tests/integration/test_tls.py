@@ -1,6 +1,8 @@
 """TLS towards clients (net.tls) and towards shards (tls=true in their connection strings)."""
 
 import os
+import socket
+import ssl
 import subprocess
 
 import pymongo
@@ -9,6 +11,7 @@ from certificates import Certificates
 from proxy import Proxy, routing
 from pymongo.errors import ConnectionFailure, OperationFailure
 from tls_relay import TlsRelay
+from waiting import wait_for
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.proxy_only]
 SHORT = {"serverSelectionTimeoutMS": 2000}
@@ -102,12 +105,14 @@ def test_tls_to_shards(binary, shard_set, certificates):
             relay.close()
 
 
-@pytest.mark.parametrize("options, problem", [
-    ("tls=true&tlsCAFile={other_ca}", "certificate validation failed"),
-    ("tls=true&tlsCAFile={ca}", "hostname mismatch"),
-    ("", "closed by the shard")], ids=["authority", "name", "plain"])
-def test_a_shard_that_is_not_who_it_should_be(binary, shard_set, certificates, options, problem):
-    with TlsRelay(shard_set[0].port, certificates.elsewhere) as relay:
+@pytest.mark.parametrize("shown, options, problem", [
+    ("elsewhere", "tls=true&tlsCAFile={other_ca}", "certificate validation failed"),
+    ("elsewhere", "tls=true&tlsCAFile={ca}", "hostname mismatch"),
+    ("expired", "tls=true&tlsCAFile={ca}", "certificate has expired"),
+    ("elsewhere", "", "closed by the shard")], ids=["authority", "name", "expired", "plain"])
+def test_a_shard_that_is_not_who_it_should_be(binary, shard_set, certificates, shown, options, problem):
+    certificate = certificates.issue("expired", days=-1) if shown == "expired" else certificates.elsewhere
+    with TlsRelay(shard_set[0].port, certificate) as relay:
         options = options.format(ca=certificates.ca, other_ca=certificates.other_ca)
         uri = f"mongodb://localhost:{relay.port}/?connectTimeoutMS=1000&{options}"
         with proxy_with(binary, [uri]) as proxy, client_of(proxy) as client:
@@ -130,3 +135,21 @@ def test_wrong_configurations_are_refused(binary, tls, problem):
                             capture_output=True, text=True, timeout=60)
     assert answer.returncode == 78
     assert problem in answer.stderr
+
+
+def test_what_tls_takes_is_counted(binary, shard_set, certificates):
+    with proxy_with(binary, [s.uri for s in shard_set], mode="requireTLS",
+                    certificateKeyFile=certificates.server) as proxy, \
+            client_of(proxy, certificates) as client:
+        def used():
+            return client.admin.command("serverStatus")["memory"]["budgets"]["process"]["usedBytes"]
+
+        context = ssl.create_default_context(cafile=certificates.ca)
+        before, held = used(), []
+        for _ in range(20):
+            plain = socket.create_connection(("127.0.0.1", proxy.port), timeout=20)
+            held.append(context.wrap_socket(plain, server_hostname="localhost"))
+        wait_for(lambda: 20 * 20 * 1024 <= used() - before < 20 * 30 * 1024, "what 20 take")
+        for one in held:
+            one.close()
+        wait_for(lambda: used() - before < 20 * 1024, "what they give back")

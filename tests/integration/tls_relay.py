@@ -10,13 +10,13 @@ class TlsRelay(LoopServer):
     """Listens on a free loopback port; what comes with TLS goes to 127.0.0.1:`port` without.
     `client_ca`: clients need a certificate of this authority."""
 
-    def __init__(self, port, certificate, client_ca=None):
+    def __init__(self, port, certificate, client_ca=None, at=0):
         self._target, self.served = port, 0
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=client_ca)
         context.load_cert_chain(certificate)
         if client_ca:
             context.verify_mode = ssl.CERT_REQUIRED
-        super().__init__(self._serve, context)
+        super().__init__(self._serve, context, at)
 
     async def _serve(self, reader, writer):
         self.served += 1
