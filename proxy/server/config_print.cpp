@@ -182,7 +182,7 @@ Examples.
 std::string print_man(std::string_view version) {
   std::string out = fmt::format(
       ".\\\" Made by spillway --print-man from the table of keys.\n"
-      ".TH SPILLWAY.YAML 5 2026-11-21 \"spillway {}\" \"File formats\"\n.nh\n.ad l\n", version);
+      ".TH SPILLWAY.YAML 5 2026-11-21 \"spillway {}\" \"File formats\"\n.nr HY 0\n.ad l\n", version);
   out += man_introduction;
   for (const KeySpec& spec : config_keys()) {
     out += fmt::format(".TP\n.B {}\n{}\n.br\n{}\n", roff(spec.key), roff(spec.meaning), roff(facts(spec)));
