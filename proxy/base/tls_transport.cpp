@@ -52,6 +52,7 @@ class TlsTransport final : public Transport {
   void grow_receive_buffer(int bytes) override { stream_->grow_receive_buffer(bytes); }
   bool peer_hung_up() const noexcept override { return stream_->peer_hung_up(); }
   std::string peer_certificate_subject() const override;
+  bool encrypted() const noexcept { return ssl_ != nullptr; }
   const std::string& peer() const noexcept override { return stream_->peer(); }
   const std::string& local() const noexcept override { return stream_->local(); }
 
@@ -380,6 +381,11 @@ std::unique_ptr<Transport> make_tls_server(std::unique_ptr<Transport> stream,
   SPILLWAY_CHECK(context->role() == TlsContext::Role::server);
   return std::make_unique<TlsTransport>(std::move(stream), std::move(context), plain_text,
                                         std::string(), ahead);
+}
+
+bool speaks_tls(const Transport& transport) noexcept {
+  const auto* tls = dynamic_cast<const TlsTransport*>(&transport);
+  return tls != nullptr && tls->encrypted();
 }
 
 std::unique_ptr<Transport> make_tls_client(std::unique_ptr<Transport> stream,

@@ -20,6 +20,8 @@ enum class PlainText : std::uint8_t { refused, allowed };
 std::unique_ptr<Transport> make_tls_server(std::unique_ptr<Transport> stream,
                                            TlsContext::Ptr context, PlainText plain_text,
                                            Bytes ahead = {});
+// Established, and not with a client in plain text?
+bool speaks_tls(const Transport& transport) noexcept;
 // The client's end. `host`: whose name the certificate has to bear.
 std::unique_ptr<Transport> make_tls_client(std::unique_ptr<Transport> stream,
                                            TlsContext::Ptr context, const std::string& host);

@@ -96,6 +96,7 @@ Answer to_owners(Context& context, const Request& request, Tolerate tolerate) {
   RawMerge merged = merge_raw(fanned.answers, tolerate);
   Response response(std::move(merged.reply));
   response.failed = !merged.ok;
+  if (response.failed) response.failure_code = failure_code(DocView::trusted(response.pieces().front().iov_base));
   co_return response;
 }
 

@@ -77,6 +77,11 @@ const CommandSpec* find_command(std::string_view name) {
   return found == table().by_name.end() ? nullptr : &table().specs[found->second];
 }
 
+Response refuse(Metrics& metrics, const Error& why) {
+  metrics.errors.add(why.code);
+  return error_response(why);
+}
+
 std::span<const CommandSpec> all_commands() { return table().specs; }
 
 Task<Response> run_command(Context& context, Client& client, const Request& request) {
@@ -84,20 +89,20 @@ Task<Response> run_command(Context& context, Client& client, const Request& requ
   const CommandSpec* spec = find_command(request.name);
   if (spec == nullptr) {
     metrics.unknown_commands.add();
-    co_return error_response(
-        Error(ErrorCode::command_not_found, fmt::format("no such command: '{}'", request.name)));
+    co_return refuse(metrics,
+                     Error(ErrorCode::command_not_found, fmt::format("no such command: '{}'", request.name)));
   }
   Metrics::Command& counted = metrics.commands[spec->index];
   counted.total.add();
   count_operation(metrics, spec->name);
   if (auto checked = check_rules(*spec, request); checked.has_error()) {
     counted.failed.add();
-    co_return error_response(checked.error());
+    co_return refuse(metrics, checked.error());
   }
   if (context.shared.authorization) {
     if (auto allowed = check_authorized(context, client, *spec, request); allowed.has_error()) {
       counted.failed.add();
-      co_return error_response(allowed.error());
+      co_return refuse(metrics, allowed.error());
     }
   }
   if (request.help) co_return help_for(*spec);
@@ -110,15 +115,20 @@ Task<Response> run_command(Context& context, Client& client, const Request& requ
   auto handling = spec->handler(context, client, request);
   auto result = co_await handling;
   client.running = nullptr;
+  const Duration taken = Clock::now() - request.arrived;
+  context.command_times->by_command[spec->index].add(taken);
   if (result.has_error()) {
     const Error error = with_topology_version(context, result.error());
-    log_if_slow(context, client, request, nullptr, &error);
+    log_if_slow(context, client, request, taken, nullptr, &error);
     counted.failed.add();
     metrics.asserts_user.add();
-    co_return error_response(error);
+    co_return refuse(metrics, error);
   }
-  log_if_slow(context, client, request, &*result, nullptr);
-  if (result->failed) counted.failed.add();
+  log_if_slow(context, client, request, taken, &*result, nullptr);
+  if (result->failed) {
+    counted.failed.add();
+    metrics.errors.add(result->failure_code);
+  }
   co_return std::move(*result);
 }
 

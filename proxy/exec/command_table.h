@@ -41,6 +41,9 @@ std::span<const CommandSpec> user_commands();        // usersInfo, connectionSta
 const CommandSpec* find_command(std::string_view name);
 std::span<const CommandSpec> all_commands();
 
+// The reply to what is refused, counted among the errors.
+Response refuse(Metrics& metrics, const Error& why);
+
 // Runs one command: envelope rules, handler, counters. Never fails: errors are replies.
 Task<Response> run_command(Context& context, Client& client, const Request& request);
 

@@ -69,6 +69,7 @@ struct ProcessFacts {
   std::string host_name;                   // "host:port", as serverStatus names it
   std::vector<std::string> arguments;      // argv, passwords censored
   BsonDoc parsed_options;                  // getCmdLineOpts
+  std::uint64_t memory_limit_bytes = 0;    // memory.limit; 0: none
   std::uint64_t base_bytes = 0;            // resident before there are clients
   std::array<std::uint8_t, 12> process_id{};  // topologyVersion
   std::array<std::uint8_t, 12> cluster_id{};
@@ -103,6 +104,7 @@ struct Shared {
   MemoryBudget link_memory{"links", 0};  // beside them: monitors' and handshakes' replies
   // Beside them too: kernel buffers of clients that send large messages, until they leave.
   MemoryBudget socket_growth{"socketGrowth", 0};
+  MemoryBudget admin_memory{"admin", 0};  // and what the admin port holds
   std::unique_ptr<SpillStore> spill;  // null: idle cursors' documents stay as they are
   CursorRegistry cursors;             // after what its cursors hold on to
   OpenClients open_clients;
@@ -155,6 +157,7 @@ struct Context {
   SplicePipes pipes{};
   SpliceChoice splice_choice{};
   shard::Interrupt read_ahead{};         // ends fetches that no client has asked for: for the shutdown
+  std::unique_ptr<CommandTimes> command_times = std::make_unique<CommandTimes>();
   absl::flat_hash_set<std::uint64_t> accepted_stages{};  // what aggregate.cpp asked a shard about; own thread only
 
   // Replaced by a reload, on the worker's thread. Whoever uses it across a suspension holds a reference: run_command

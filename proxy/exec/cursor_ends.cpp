@@ -89,6 +89,7 @@ void kill_remotes(Context& context, ClusterCursor& cursor) {
 
 void end_cursor(Context& context, CursorPtr cursor, CursorEnd end) {
   if (!cursor) return;
+  if (end == CursorEnd::killed) context.shared.metrics.cursors_killed.add();
   kill_remotes(context, *cursor);
   cursor.reset();
   if (end != CursorEnd::finished) context.shared.memory_layer->releaser().request(release_reason(end));
@@ -96,6 +97,7 @@ void end_cursor(Context& context, CursorPtr cursor, CursorEnd end) {
 
 void end_cursors(Context& context, std::vector<CursorPtr> cursors, CursorEnd end) {
   if (cursors.empty()) return;
+  if (end == CursorEnd::killed) context.shared.metrics.cursors_killed.add(cursors.size());
   Kills kills;
   for (const CursorPtr& cursor : cursors) {
     if (cursor->read_ahead) context.shared.metrics.read_ahead_wasted.add();

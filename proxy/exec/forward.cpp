@@ -73,10 +73,17 @@ shard::Command forward_command(const Request& request, BsonDoc& scratch) {
   return command;
 }
 
+std::int32_t failure_code(DocView reply) noexcept {
+  const std::int64_t code = reply["code"].to_int64().value_or(0);
+  return code > 0 && code <= INT32_MAX ? static_cast<std::int32_t>(code) : 0;
+}
+
 Response passthrough(shard::Reply reply) {
   const bool ok = wire::reply_is_ok(reply.body());
+  const std::int32_t code = ok ? 0 : failure_code(reply.body());
   Response response = passthrough_ok(std::move(reply));
   response.failed = !ok;
+  response.failure_code = code;
   return response;
 }
 

@@ -28,6 +28,8 @@ void append_generic_arguments(BsonWriter& out, const Request& request,
 
 // One shard's reply as the client's: stripped fields cut out, in place. ok: 0 replies too.
 Response passthrough(shard::Reply reply);
+// The code of an ok: 0 reply; 0: it has none.
+std::int32_t failure_code(DocView reply) noexcept;
 // The same for a reply that is known to be ok.
 Response passthrough_ok(shard::Reply reply);
 

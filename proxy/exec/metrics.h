@@ -1,9 +1,13 @@
-// Counters that serverStatus shows. Relaxed atomics: monotonic, exact in sum, never a synchronisation.
+// Counters that serverStatus and /metrics show. Relaxed atomics: monotonic, exact in sum, never a synchronisation.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "proxy/base/latency.h"
 
 namespace spillway::exec {
 
@@ -22,7 +26,50 @@ struct HostsTargeted {
   Counter all_shards, many_shards, one_shard, unsharded;
 };
 
+// Errors that clients got, by code. Any thread. There is room for so many codes; what comes after them counts as others.
+class ErrorCounts {
+ public:
+  static constexpr std::size_t codes_max = 128;
+
+  void add(std::int32_t code) noexcept {
+    for (Slot& slot : slots_) {
+      std::int64_t held = slot.code.load(std::memory_order_relaxed);
+      if (held == free_slot && slot.code.compare_exchange_strong(held, code, std::memory_order_relaxed)) held = code;
+      if (held != code) continue;
+      slot.count.add();
+      return;
+    }
+    others_.add();
+  }
+  // In the order of their first occurrence.
+  std::vector<std::pair<std::int32_t, std::uint64_t>> by_code() const {
+    std::vector<std::pair<std::int32_t, std::uint64_t>> all;
+    for (const Slot& slot : slots_) {
+      const std::int64_t code = slot.code.load(std::memory_order_relaxed);
+      if (code == free_slot) break;
+      all.emplace_back(static_cast<std::int32_t>(code), slot.count.value());
+    }
+    return all;
+  }
+  std::uint64_t others() const noexcept { return others_.value(); }
+
+ private:
+  static constexpr std::int64_t free_slot = INT64_MIN;
+  struct Slot {
+    std::atomic<std::int64_t> code{free_slot};
+    Counter count;
+  };
+  std::array<Slot, codes_max> slots_;
+  Counter others_;
+};
+
 inline constexpr std::size_t commands_max = 192;
+
+// How long commands took on one worker, from their arrival to the reply, or to the first bytes of one that streams.
+// The worker's thread adds, any thread reads. By CommandSpec::index.
+struct CommandTimes {
+  std::array<LatencyHistogram, commands_max> by_command;
+};
 
 struct Metrics {
   // opcounters: find counts as query only, getMore as getmore only; inserts count documents, updates and
@@ -33,6 +80,7 @@ struct Metrics {
   };
   std::array<Command, commands_max> commands;  // by CommandSpec::index
   Counter unknown_commands;
+  ErrorCounts errors;  // ok: 0 replies, whoever gave them
   Counter bytes_in, bytes_out, requests;
   HostsTargeted find, insert, update, delete_, aggregate;
   Counter streamed_replies, streamed_bytes, stream_failures, stream_refusals;
@@ -41,6 +89,7 @@ struct Metrics {
   Counter streams_moved, stalled_clients_closed;
   Counter uncompressed_replies;  // to compressed requests: streams, or no memory to compress them
   Counter cursors_more_than_one_batch;
+  Counter cursors_killed;  // by clients: killCursors, and the ends of sessions
   Counter asserts_user;
   Counter killed_due_to_client_disconnect;  // operations
   Counter requests_refused;     // no memory, after a wait
@@ -50,6 +99,8 @@ struct Metrics {
   // or that did; ended without being taken.
   Counter read_ahead_started, read_ahead_hits, read_ahead_waits, read_ahead_wasted;
   Counter senders_stopped;      // connections closed in the middle of a message
+  Counter connections_refused;  // net.maxIncomingConnections
+  Counter tls_handshakes, tls_handshakes_failed;
   // Logins by mechanism; the speculative ones, inside hello, count as both.
   struct Mechanism {
     Counter received, successful, speculative_received, speculative_successful;

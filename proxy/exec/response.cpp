@@ -50,6 +50,7 @@ BsonDoc error_document(const Error& error) {
 Response error_response(const Error& error) {
   Response response(error_document(error));
   response.failed = true;
+  response.failure_code = error.code;
   return response;
 }
 

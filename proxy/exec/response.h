@@ -52,8 +52,9 @@ class Response {
   absl::InlinedVector<iovec, 8> pieces() const;
   std::size_t bytes() const noexcept;
   StreamReply* stream() const noexcept { return stream_.get(); }
-  // ok: 0 replies are counted as failed commands.
+  // ok: 0 replies are counted as failed commands, by their code.
   bool failed = false;
+  std::int32_t failure_code = 0;  // 0: the reply names none
   // The connection ends without an answer.
   bool closes = false;
 

@@ -1,16 +1,15 @@
 // serverStatus: the sections that tools read from a router. Counters are int64 and only grow: tools
 // take differences. (mongos behaviour reference, section 8)
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "allocator/memory_layer.h"
 #include "proxy/exec/ask_workers.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/hello.h"
 #include "proxy/exec/memory_status.h"
+#include "proxy/exec/status_facts.h"
 #include "proxy/exec/transactions.h"
 
 namespace spillway::exec {
@@ -22,29 +21,7 @@ namespace {
 
 std::int64_t as_long(std::uint64_t value) noexcept { return static_cast<std::int64_t>(value); }
 
-// What the sections are made of, besides the shared counters.
-struct ClientCounts {
-  std::int64_t active = 0;  // with an operation under way
-  std::int64_t load_balanced = 0;
-};
-
-struct Facts {
-  ClientCounts clients;  // of all workers
-  std::int64_t resident_bytes = 0;
-  std::int64_t virtual_bytes = 0;
-};
-
-void read_memory(Facts& facts) {
-  std::FILE* file = std::fopen("/proc/self/statm", "re");
-  if (file == nullptr) return;
-  long long size_pages = 0, resident_pages = 0;
-  if (std::fscanf(file, "%lld %lld", &size_pages, &resident_pages) == 2) {
-    const std::int64_t page_bytes = ::sysconf(_SC_PAGESIZE);
-    facts.virtual_bytes = size_pages * page_bytes;
-    facts.resident_bytes = resident_pages * page_bytes;
-  }
-  std::fclose(file);
-}
+using Facts = StatusFacts;
 
 void asserts(BsonWriter& out, const Context& context, const Facts&) {
   for (const std::string_view name : {"regular", "warning", "msg"})
@@ -53,20 +30,12 @@ void asserts(BsonWriter& out, const Context& context, const Facts&) {
   out.append("tripwire", std::int64_t{0}).append("rollovers", std::int64_t{0});
 }
 
-// Every client and every shard connection takes a file descriptor: four fifths of those allowed are
-// for clients.
-std::int64_t connections_allowed() {
-  rlimit files{};
-  constexpr auto most = static_cast<std::int64_t>(limits::client_connections_max);
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return most;
-  return std::min(most, static_cast<std::int64_t>(files.rlim_cur / 5 * 4));
-}
-
 void connections(BsonWriter& out, const Context& context, const Facts& facts) {
   const std::int64_t current = context.shared.connections_current.load();
   out.append("current", current);
-  out.append("available", std::max<std::int64_t>(connections_allowed() - current, 0));
+  out.append("available", facts.connections_available);
   out.append("totalCreated", context.shared.connections_total.load());
+  out.append("rejected", as_long(context.shared.metrics.connections_refused.value()));
   out.append("active", facts.clients.active);
   out.append("threaded", std::int64_t{0});
   out.append("loadBalanced", facts.clients.load_balanced);
@@ -76,29 +45,24 @@ void connections(BsonWriter& out, const Context& context, const Facts& facts) {
   }
 }
 
-void extra_info(BsonWriter& out, const Context&, const Facts&) {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto micros = [](const timeval& time) {
-    return std::int64_t{time.tv_sec} * 1'000'000 + time.tv_usec;
-  };
+void extra_info(BsonWriter& out, const Context&, const Facts& facts) {
+  const ProcessUsage& usage = facts.process;
   out.append("note", "fields vary by platform");
-  out.append("user_time_us", micros(usage.ru_utime))
-      .append("system_time_us", micros(usage.ru_stime));
-  out.append("maximum_resident_set_kb", std::int64_t{usage.ru_maxrss});
-  out.append("input_blocks", std::int64_t{usage.ru_inblock});
-  out.append("output_blocks", std::int64_t{usage.ru_oublock});
-  out.append("page_reclaims", std::int64_t{usage.ru_minflt});
-  out.append("page_faults", std::int64_t{usage.ru_majflt});
-  out.append("voluntary_context_switches", std::int64_t{usage.ru_nvcsw});
-  out.append("involuntary_context_switches", std::int64_t{usage.ru_nivcsw});
+  out.append("user_time_us", usage.user_us).append("system_time_us", usage.system_us);
+  out.append("maximum_resident_set_kb", usage.max_resident_kib);
+  out.append("input_blocks", usage.blocks_in);
+  out.append("output_blocks", usage.blocks_out);
+  out.append("page_reclaims", usage.minor_faults);
+  out.append("page_faults", usage.major_faults);
+  out.append("voluntary_context_switches", usage.switches_voluntary);
+  out.append("involuntary_context_switches", usage.switches_forced);
 }
 
 void mem(BsonWriter& out, const Context&, const Facts& facts) {
   constexpr std::int64_t mib = limits::mib;
   out.append("bits", std::int32_t{64});
-  out.append("resident", static_cast<std::int32_t>(facts.resident_bytes / mib));
-  out.append("virtual", static_cast<std::int32_t>(facts.virtual_bytes / mib));
+  out.append("resident", static_cast<std::int32_t>(facts.process.resident_bytes / mib));
+  out.append("virtual", static_cast<std::int32_t>(facts.process.virtual_bytes / mib));
   out.append("supported", true);
 }
 
@@ -141,7 +105,8 @@ void append_queues(BsonWriter& out, const Context& context) {
 
 // Ours: what the memory budgets hold, beside what the process really takes.
 void memory(BsonWriter& out, const Context& context, const Facts& facts) {
-  out.append("residentBytes", facts.resident_bytes);
+  out.append("residentBytes", facts.process.resident_bytes);
+  out.append("limitBytes", as_long(context.shared.facts.memory_limit_bytes));
   out.append("baseBytes", as_long(context.shared.facts.base_bytes));
   out.begin_document("budgets");
   append_budget(out, context.shared.memory);
@@ -153,11 +118,20 @@ void memory(BsonWriter& out, const Context& context, const Facts& facts) {
   out.end();
   append_budget(out, context.shared.link_memory);
   append_budget(out, context.shared.socket_growth);
+  append_budget(out, context.shared.admin_memory);
   append_queues(out, context);
   append_pressure(out, context.shared.pressure);
   append_spill(out, context.shared.spill.get());
   append_cursor_memory(out, context.shared.cursors);
   append_memory_account(out, context.shared.memory_layer->account());
+}
+
+// By code name; what has no name is Location<code>.
+void append_errors(BsonWriter& out, const ErrorCounts& errors) {
+  out.begin_document("errors");
+  for (const auto& [code, count] : errors.by_code()) out.append(error_name(code), as_long(count));
+  if (errors.others() > 0) out.append("others", as_long(errors.others()));
+  out.end();
 }
 
 void append_open_cursors(BsonWriter& out, const CursorCounts& counts) {
@@ -191,6 +165,7 @@ void metrics(BsonWriter& out, const Context& context, const Facts&) {
   append_open_cursors(out, counts);
   out.append("bufferedBytes", as_long(counts.buffered_bytes));
   out.append("filling", as_long(counts.filling)).append("clientless", as_long(counts.clientless));
+  out.append("killed", as_long(all.cursors_killed.value()));
   out.append("orphaned", as_long(counts.orphaned)).append("evicted", as_long(counts.evicted));
   out.append("evictedBytes", as_long(counts.evicted_bytes));
   out.append("evictedBeyondShare", as_long(all.cursors_beyond_share.value()));
@@ -205,6 +180,7 @@ void metrics(BsonWriter& out, const Context& context, const Facts&) {
   out.append("killedDueToClientDisconnect",
              as_long(all.killed_due_to_client_disconnect.value()));
   out.end();
+  append_errors(out, all.errors);
   // Replies that passed from a shard to a client in pieces.
   out.begin_document("streams");
   out.append("replies", as_long(all.streamed_replies.value()));
@@ -238,32 +214,36 @@ void opcounters(BsonWriter& out, const Context& context, const Facts&) {
       .append("command", as_long(all.op_command.value()));
 }
 
-void append_pools(BsonWriter& out, const shard::ShardState& shard) {
-  std::int64_t in_use = 0, available = 0, created = 0;
-  for (const shard::HostState& host : shard.hosts) {
-    in_use += as_long(host.in_use);
-    available += as_long(host.available);
-    created += as_long(host.created);
-  }
-  out.append("connectionsInUse", in_use).append("connectionsAvailable", available);
-  out.append("connectionsCreated", created);
-}
-
-// Shards as the worker that answers sees them, for there is no config server to name.
-void sharding(BsonWriter& out, const Context& context, const Facts&) {
+// Shards as all workers see them, for there is no config server to name.
+void sharding(BsonWriter& out, const Context&, const Facts& facts) {
   out.append("configsvrConnectionString", "");
   out.append("maxChunkSizeInBytes", as_long(128 * limits::mib));
   out.begin_document("shards");
-  for (const shard::ShardState& shard : context.gateway.states()) {
+  for (const ShardFacts& shard : facts.shards) {
     out.begin_document(shard.name);
-    const auto reachable = [](const shard::HostState& host) { return host.known; };
-    const auto writable = [](const shard::HostState& host) { return host.primary; };
-    out.append("reachable", std::any_of(shard.hosts.begin(), shard.hosts.end(), reachable));
-    out.append("writable", std::any_of(shard.hosts.begin(), shard.hosts.end(), writable));
-    append_pools(out, shard);
+    out.append("reachable", shard.reachable).append("writable", shard.writable);
+    out.append("connectionsInUse", as_long(shard.in_use)).append("connectionsAvailable", as_long(shard.available));
+    out.append("connectionsCreated", as_long(shard.created)).append("requestsWaiting", as_long(shard.waiting));
+    out.append("roundTrips", as_long(shard.round_trips.total()));
+    out.append("roundTripMicros", as_long(shard.round_trips.sum_us));
+    out.append("failedCalls", as_long(shard.failed_calls)).append("retriedCalls", as_long(shard.retried_calls));
     out.end();
   }
   out.end();
+}
+
+// Microseconds and operations; what streams counts up to its first bytes.
+void op_latencies(BsonWriter& out, const Context& context, const Facts&) {
+  constexpr std::string_view names[] = {"reads", "writes", "commands"};
+  LatencyReading sums[std::size(names)];
+  for (const CommandSpec& spec : all_commands()) {
+    sums[static_cast<std::size_t>(operation_kind(spec.name))] += command_times(context.shared, spec.index);
+  }
+  for (std::size_t i = 0; i < std::size(names); ++i) {
+    out.begin_document(names[i]);
+    out.append("latency", as_long(sums[i].sum_us)).append("ops", as_long(sums[i].total()));
+    out.end();
+  }
 }
 
 void append_hosts_targeted(BsonWriter& out, std::string_view name, const HostsTargeted& targeted) {
@@ -275,7 +255,7 @@ void append_hosts_targeted(BsonWriter& out, std::string_view name, const HostsTa
   out.end();
 }
 
-void sharding_statistics(BsonWriter& out, const Context& context, const Facts&) {
+void sharding_statistics(BsonWriter& out, const Context& context, const Facts& facts) {
   const Metrics& all = context.shared.metrics;
   out.begin_document("numHostsTargeted");
   append_hosts_targeted(out, "find", all.find);
@@ -285,8 +265,8 @@ void sharding_statistics(BsonWriter& out, const Context& context, const Facts&) 
   append_hosts_targeted(out, "aggregate", all.aggregate);
   out.end();
   out.begin_document("catalogCache");
-  out.append("numDatabaseEntries", as_long(context.routing().databases().size()));
-  out.append("numCollectionEntries", as_long(context.routing().collections().size()));
+  out.append("numDatabaseEntries", as_long(facts.databases));
+  out.append("numCollectionEntries", as_long(facts.collections));
   out.append("countStaleConfigErrors", std::int64_t{0});
   out.end();
 }
@@ -320,6 +300,10 @@ void security(BsonWriter& out, const Context& context, const Facts&) {
     out.end();
   }
   out.end().end();
+  out.begin_document("tlsHandshakes");
+  out.append("successful", as_long(all.tls_handshakes.value()));
+  out.append("failed", as_long(all.tls_handshakes_failed.value()));
+  out.end();
   out.begin_document("refusedCommands");
   out.append("unauthenticated", as_long(all.unauthenticated_commands.value()));
   out.append("unauthorized", as_long(all.unauthorized_commands.value()));
@@ -339,21 +323,13 @@ constexpr Section sections[] = {
     {"memory", memory},
     {"metrics", metrics},
     {"network", network},
+    {"opLatencies", op_latencies},
     {"opcounters", opcounters},
     {"security", security},
     {"sharding", sharding},
     {"shardingStatistics", sharding_statistics},
     {"transactions", transactions},
 };
-
-ClientCounts count_clients(const Context& context) {
-  ClientCounts counts;
-  for (const Client* client : context.clients) {
-    counts.active += client->running != nullptr;
-    counts.load_balanced += client->presence.load_balanced();
-  }
-  return counts;
-}
 
 void append_head(BsonWriter& out, const Context& context) {
   const ProcessFacts& process = context.shared.facts;
@@ -372,14 +348,9 @@ void append_head(BsonWriter& out, const Context& context) {
 }  // namespace
 
 Task<Result<Response>> server_status_command(Context& context, Client&, const Request& request) {
-  auto asking = ask_workers<ClientCounts>(context, count_clients);
-  const std::vector<ClientCounts> counted = co_await asking;
-  Facts facts;
-  for (const ClientCounts& counts : counted) {
-    facts.clients.active += counts.active;
-    facts.clients.load_balanced += counts.load_balanced;
-  }
-  read_memory(facts);
+  auto asking = ask_workers<WorkerFacts>(context, look_at_worker);
+  const std::vector<WorkerFacts> answers = co_await asking;
+  const Facts facts = make_status_facts(context.shared, answers);
   BsonWriter reply;
   append_head(reply, context);
   for (const Section& section : sections) {

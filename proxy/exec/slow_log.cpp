@@ -45,9 +45,8 @@ void append_reply(BsonWriter& out, const Response& response) {
 
 }  // namespace
 
-void log_if_slow(const Context& context, const Client& client, const Request& request, const Response* response,
-                 const Error* error) {
-  const auto taken = Clock::now() - request.arrived;
+void log_if_slow(const Context& context, const Client& client, const Request& request, Duration taken,
+                 const Response* response, const Error* error) {
   if (taken <= std::chrono::milliseconds(context.shared.parameters.slow_ms.load(std::memory_order_relaxed))) return;
   BsonWriter attributes;
   attributes.append("type", "command").append("ns", request.ns());

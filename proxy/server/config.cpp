@@ -57,6 +57,7 @@ class Checker {
 
   void check_all() {
     check_addresses();
+    check_admin();
     check_exposure();
     check_compressors("net.compression.compressors", config_.net.compressors);
     check_compressors("net.shardCompression", config_.net.shard_compression);
@@ -107,6 +108,20 @@ class Checker {
                word.find_first_of(":/*[] ") != std::string::npos) {
       error("net.bindIp",
             fmt::format("net.bindIp: \"{}\" is no address (the port is net.port)", word));
+    }
+  }
+
+  void check_admin() {
+    const NetConfig& net = config_.net;
+    if (net.admin.port && *net.admin.port != 0 && (*net.admin.port == net.port || net.admin.port == net.load_balancer_port)) {
+      error("net.admin.port", "net.admin.port is a port for clients already");
+    }
+    for (const std::string& address : admin_addresses(net)) {
+      if (is_ipv6(address) && !net.ipv6) {
+        error("net.admin.bindIp", fmt::format("net.admin.bindIp: {} needs net.ipv6: true", address));
+      } else if (!is_ipv4(address) && !is_ipv6(address)) {
+        error("net.admin.bindIp", fmt::format("net.admin.bindIp: \"{}\" is no address", address));
+      }
     }
   }
 
@@ -274,6 +289,13 @@ LoadResult load_config_file(const std::string& path, std::vector<std::string> ov
     return failed;
   }
   return load_config(request);
+}
+
+std::vector<std::string> admin_addresses(const NetConfig& net) {
+  NetConfig other;
+  other.bind_ip = net.admin.bind_ip;
+  other.ipv6 = net.ipv6;
+  return listen_addresses(other);
 }
 
 std::vector<std::string> listen_addresses(const NetConfig& net) {

@@ -41,6 +41,18 @@ struct TlsConfig {
   bool operator==(const TlsConfig&) const = default;
 };
 
+// How many shards must be reachable for /readyz to say so.
+enum class ReadyShards : std::uint8_t { any, all, none };
+
+// net.admin: HTTP for those who watch the process.
+struct AdminConfig {
+  std::optional<std::uint16_t> port;  // 0: a free one; none: no such port
+  std::string bind_ip = "127.0.0.1";
+  ReadyShards ready_shards = ReadyShards::any;
+
+  bool operator==(const AdminConfig&) const = default;
+};
+
 struct NetConfig {
   std::uint16_t port = 27017;         // 0: a free one
   std::optional<std::uint16_t> load_balancer_port;  // the same; none: no such port
@@ -53,6 +65,7 @@ struct NetConfig {
   std::string compressors = "snappy,zstd,zlib";
   std::string shard_compression = "disabled";
   TlsConfig tls;
+  AdminConfig admin;
 
   bool operator==(const NetConfig&) const = default;
 };
@@ -205,6 +218,8 @@ inline constexpr std::uint64_t memory_limit_bytes_min = 88ULL * 1024 * 1024;
 // What to listen on, in order and without repetitions: bindIp split at its commas, localhost as
 // numbers, `*` and bindIpAll as 0.0.0.0 (and :: with net.ipv6). Host names stay names.
 std::vector<std::string> listen_addresses(const NetConfig& net);
+// The same of net.admin.bindIp.
+std::vector<std::string> admin_addresses(const NetConfig& net);
 // 127.0.0.0/8, ::1, localhost. A host name is not: nobody knows what it resolves to tomorrow.
 bool is_loopback(std::string_view address);
 

@@ -59,6 +59,8 @@ constexpr KeySpec row(KeySpec spec) {
 template <auto Member>
 using Net = Field<&Config::net, Member>;
 template <auto Member>
+using Admin = Field<&Config::net, &NetConfig::admin, Member>;
+template <auto Member>
 using Tls = Field<&Config::net, &NetConfig::tls, Member>;
 template <auto Member>
 using Log = Field<&Config::system_log, Member>;
@@ -179,6 +181,28 @@ constexpr std::array keys = {
          .range = "of TLS1_0, TLS1_1, TLS1_2, TLS1_3, separated by commas",
          .at_reload = true,
          .meaning = "TLS versions not to speak. The first two are never spoken."}),
+    row<Admin<&AdminConfig::port>>(
+        {.key = "net.admin.port",
+         .type = integer,
+         .example = "9216",
+         .min = 0,
+         .max = 65'535,
+         .meaning = "A port for those who watch the process, by HTTP: /metrics for Prometheus, /healthz, "
+                    "/readyz. It shows numbers and names of shards, to whoever reaches it. 0 takes a free "
+                    "one, which a line \"spillway ready for administration\" names. Default: no such port."}),
+    row<Admin<&AdminConfig::bind_ip>>(
+        {.key = "net.admin.bindIp",
+         .type = text,
+         .preset = "127.0.0.1",
+         .range = "addresses separated by commas; * is every IPv4 address",
+         .meaning = "The addresses of that port."}),
+    row<Admin<&AdminConfig::ready_shards>>(
+        {.key = "net.admin.readyShards",
+         .type = choice,
+         .preset = "any",
+         .range = "any | all | none",
+         .meaning = "How many shards must be reachable for /readyz to answer 200. With all, one dead shard "
+                    "takes every router out of service."}),
     row<Net<&NetConfig::max_incoming_connections>>(
         {.key = "net.maxIncomingConnections",
          .type = integer,

@@ -152,6 +152,7 @@ bool Listener::accept_clients(Door& door) {
       return false;
     }
     if (shared_.connections_current.load() >= connections_max_) {
+      shared_.metrics.connections_refused.add();
       log::warning("connection refused: net.maxIncomingConnections ({}) is reached",
                    connections_max_);
       continue;

@@ -16,6 +16,7 @@
 #include "allocator/release.h"
 #include "proxy/base/log.h"
 #include "proxy/exec/user_feed.h"
+#include "proxy/server/admin.h"
 #include "proxy/server/guards.h"
 #include "proxy/server/parameters.h"
 #include "proxy/server/pressure_monitor.h"
@@ -137,10 +138,20 @@ void write_pid_file(const std::string& path) {
   if (!file) throw std::runtime_error(fmt::format("cannot write the pid file {}", path));
 }
 
+// "[::1]" for "::1", and an address to connect to where every one is listened on.
+std::string shown_address(const std::string& address) {
+  if (address == "0.0.0.0" || address == "::") return "127.0.0.1";
+  return address.find(':') != std::string::npos ? "[" + address + "]" : address;
+}
+
+void print_admin_ready(const AdminServer& admin) {
+  std::printf("spillway ready for administration: http://%s:%u/\n", shown_address(admin.address()).c_str(),
+              unsigned{admin.port()});
+  std::fflush(stdout);
+}
+
 void print_ready(const Listener& listener) {
-  const std::string& address = listener.addresses().front();
-  const bool any = address == "0.0.0.0" || address == "::";
-  const std::string host = any ? "127.0.0.1" : address.find(':') != std::string::npos ? "[" + address + "]" : address;
+  const std::string host = shown_address(listener.addresses().front());
   if (const auto port = listener.load_balancer_port()) {
     std::printf("spillway ready for load balancers: mongodb://%s:%u/?loadBalanced=true\n", host.c_str(), unsigned{*port});
   }
@@ -171,16 +182,19 @@ void start_memory_layer(exec::Shared& shared, const Config& config, std::uint64_
 
 // What clients may make the proxy hold: the limit without what it takes by itself, a tenth for what heaps round up and
 // keep, and an eighth for the kernel's socket buffers. Returns the line for the log.
-std::string divide_memory(exec::Shared& shared, std::uint64_t limit_bytes, std::size_t workers) {
+std::string divide_memory(exec::Shared& shared, std::uint64_t limit_bytes, std::size_t workers, bool admin) {
   constexpr std::uint64_t heap_share = 10;
   constexpr std::uint64_t socket_share = 8;
   constexpr std::uint64_t worker_bytes = 512 * limits::kib;  // stack, loop, scratch: about to be made
+  const std::uint64_t admin_bytes = admin ? admin_memory_bytes(shared.routing->shards().size()) : 0;
+  shared.admin_memory.set_limit(admin_bytes);
   const std::uint64_t base = process_resident_bytes() + workers * worker_bytes;
   shared.facts.base_bytes = base;
+  shared.facts.memory_limit_bytes = limit_bytes;
   if (limit_bytes == 0) return "no memory limit";
   const std::uint64_t heap = limit_bytes / heap_share;
   const std::uint64_t sockets = limit_bytes / socket_share;
-  const std::uint64_t aside = base + heap + sockets;
+  const std::uint64_t aside = base + heap + sockets + admin_bytes;
   const std::uint64_t payload = limit_bytes > aside ? limit_bytes - aside : 1;
   if (const auto refusal = shared.divide_memory(payload, workers)) {
     throw std::runtime_error(fmt::format("memory.limit of {} MiB is too small: without {} MiB that the proxy takes by "
@@ -228,6 +242,7 @@ class Server {
   std::optional<Shutdown> shutdown_;
   std::optional<Reload> reload_;
   std::optional<Signals> signals_;
+  std::optional<AdminServer> admin_;  // before what it looks at goes
 };
 
 void use_users(exec::Shared& shared, const Config& config) {
@@ -284,7 +299,7 @@ Server::Server(ServerOptions options)
   shared_.socket_growth.set_limit(worker_options_.socket_buffers.client_growth_bytes_max);
   worker_options_.compressors = wire::parse_list(options_.config.net.compressors);
   listen();
-  divided_ = divide_memory(shared_, memory_bytes_, worker_total_);
+  divided_ = divide_memory(shared_, memory_bytes_, worker_total_, admin_.has_value());
   make_workers();
   pressure_.emplace(loop_, shared_.memory, shared_.pressure, open_pressure_source());
   shutdown_.emplace(loop_, shared_, worker_list_,
@@ -304,6 +319,10 @@ Server::Server(ServerOptions options)
 // Before there are workers to end: an address in use is the commonest reason not to start.
 void Server::listen() {
   const NetConfig& net = options_.config.net;
+  if (net.admin.port) {
+    admin_.emplace(shared_, loop_,
+                   AdminOptions{.addresses = admin_addresses(net), .port = *net.admin.port, .ready_shards = net.admin.ready_shards});
+  }
   std::vector<FileDescriptor> sockets = manager_.take_sockets();
   ListenerOptions listening = listener_options(net, worker_options_.socket_buffers);
   listening.clients = sockets.empty();
@@ -358,6 +377,10 @@ void Server::stop_listening() {
 
 void Server::start() {
   if (watchdog_) watchdog_->start();
+  if (admin_) {
+    admin_->start(worker_list_);
+    print_admin_ready(*admin_);
+  }
   StartCheck(*workers_.front(), options_.check_shards).run_and_wait(loop_);
   write_pid_file(options_.config.process.pid_file_path);
   loop_.io().restart();
@@ -367,6 +390,10 @@ void Server::start() {
             options_.routing->shards().size(), describe_memory_limit(options_.config.memory_limit, limits_),
             shared_.memory_layer->description());
   log::info("{}", divided_);
+  if (admin_) {
+    admin_->set_serving();
+    log::info("the admin port is {}, on {}", admin_->port(), fmt::join(admin_addresses(options_.config.net), ", "));
+  }
   warn_of_strangers(options_.config);
   print_ready(*listener_);
   manager_.ready(fmt::format("Serving on port {}", listener_->port()));
@@ -382,6 +409,7 @@ void Server::finish() {
   }
   if (watchdog_) watchdog_->stop();
   for (auto& worker : workers_) worker->join();
+  if (admin_) admin_->stop();
   shared_.spill->stop();  // before the loops go that it answers on
   log::info("stopped; {} bytes are still reserved", shared_.memory.usage().used_bytes);
   const std::string& pid_file = options_.config.process.pid_file_path;

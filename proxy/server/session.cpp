@@ -97,6 +97,12 @@ Task<bool> Session::begin() {
   auto establishing = transport_->establish(Clock::now() + handshake_patience);
   const Result<void> established = co_await establishing;
   idle_ = false;
+  exec::Metrics& metrics = environment_.context.shared.metrics;
+  if (established.has_error()) {
+    metrics.tls_handshakes_failed.add();
+  } else if (speaks_tls(*transport_)) {
+    metrics.tls_handshakes.add();
+  }
   if (!established.has_error()) {
     tls_room_.shrink_to(tls_connection_bytes);
     client_.login.certificate_subject = transport_->peer_certificate_subject();
@@ -159,14 +165,14 @@ Task<bool> Session::handle_op_msg() {
     }
     if ((wire::peek_flags(message_.bytes()) & wire::flags::more_to_come) != 0) co_return true;
     checksum_ = false;
-    exec::Response response = exec::error_response(parsed.error());
+    exec::Response response = exec::refuse(context.shared.metrics, parsed.error());
     auto writing = write_response(response);
     co_return co_await writing;
   }
   checksum_ = parsed->has_flag(wire::flags::checksum_present);
   if (auto valid = check_documents(*parsed); valid.has_error()) {
     if (parsed->has_flag(wire::flags::more_to_come)) co_return true;
-    exec::Response response = exec::error_response(valid.error());
+    exec::Response response = exec::refuse(context.shared.metrics, valid.error());
     auto writing = write_response(response);
     co_return co_await writing;
   }
@@ -176,7 +182,7 @@ Task<bool> Session::handle_op_msg() {
   auto request = exec::parse_request(*parsed, sections, Clock::now());
   if (request.has_error()) {
     if (silent) co_return true;
-    exec::Response response = exec::error_response(request.error());
+    exec::Response response = exec::refuse(context.shared.metrics, request.error());
     auto writing = write_response(response);
     co_return co_await writing;
   }

@@ -22,6 +22,7 @@
 #include "proxy/wire/hello.h"
 #include "proxy/wire/message.h"
 #include "proxy/wire/op_msg.h"
+#include "proxy/wire/op_query.h"
 #include "proxy/wire/proxy_header.h"
 
 namespace spillway::server {
@@ -94,6 +95,7 @@ class Session {
 
   // session_hello.cpp
   Task<bool> handle_op_query();
+  Task<Result<BsonDoc>> answer_query_command(const wire::OpQuery& query, DocView command);
   Task<bool> answer_hello(const exec::Request& request, bool exhaust);
   Result<wire::HelloRequest> take_hello(DocView command, bool exhaust);
   bool ends_connection(const Error& refused) const noexcept;

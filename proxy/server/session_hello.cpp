@@ -7,6 +7,7 @@
 
 #include "proxy/base/log.h"
 #include "proxy/exec/hello.h"
+#include "proxy/exec/query_commands.h"
 #include "proxy/server/session.h"
 #include "proxy/wire/hello.h"
 #include "proxy/wire/op_msg.h"
@@ -58,6 +59,31 @@ BsonDoc Session::hello_reply(const wire::HelloRequest& hello) {
                                   : exec::hello_reply(context, client_, hello, negotiated_);
 }
 
+// A command of a program that watches servers; everything else is refused. (An error of ours: the caller counts it.)
+Task<Result<BsonDoc>> Session::answer_query_command(const wire::OpQuery& query, DocView command) {
+  const std::string_view name = command.first().name;
+  const std::string_view db = query.database();
+  if (!query.is_command() || command.size() > exec::query_command_bytes_max ||
+      !exec::is_answered_over_op_query(name, db)) {
+    co_return Error(ErrorCode::unsupported_op_query_command,
+                    fmt::format("Unsupported OP_QUERY command: {}. The client driver may require an upgrade.", name));
+  }
+  if (name == "getnonce") co_return exec::nonce_reply();
+  std::vector<std::uint8_t> sections;
+  auto request = exec::parse_query_command(command, db, Clock::now(), sections);
+  if (request.has_error()) co_return request.error();
+  request->interrupt = &client_.interrupt;
+  auto running = exec::run_command(environment_.context, client_, *request);
+  const exec::Response response = co_await running;
+  if (response.stream() != nullptr) co_return Error(ErrorCode::unsupported_op_query_command, "the reply is too large for OP_REPLY");
+  RecycledBytes document;
+  for (const iovec& piece : response.pieces()) {
+    const auto* bytes = static_cast<const std::uint8_t*>(piece.iov_base);
+    document.insert(document.end(), bytes, bytes + piece.iov_len);
+  }
+  co_return BsonDoc(std::move(document));
+}
+
 Task<bool> Session::handle_op_query() {
   auto parsed = wire::parse_op_query(message_.bytes());
   if (parsed.has_error()) {
@@ -69,10 +95,14 @@ Task<bool> Session::handle_op_query() {
   BsonDoc reply;
   bool go_on = true;
   if (!parsed->is_command() || !wire::is_hello_command(command)) {
-    reply = exec::error_document(Error(
-        ErrorCode::unsupported_op_query_command,
-        fmt::format("Unsupported OP_QUERY command: {}. The client driver may require an upgrade.",
-                    command.first().name)));
+    auto answering = answer_query_command(*parsed, command);
+    auto answered = co_await answering;
+    if (answered.has_error()) {
+      environment_.context.shared.metrics.errors.add(answered.error().code);
+      reply = exec::error_document(answered.error());
+    } else {
+      reply = *std::move(answered);
+    }
   } else if (auto hello = take_hello(command, false); hello.has_error()) {
     reply = exec::error_document(hello.error());
     go_on = !ends_connection(hello.error());
@@ -96,7 +126,7 @@ Task<bool> Session::answer_hello(const exec::Request& request, bool exhaust) {
   }
   const bool go_on = hello.has_value() || !ends_connection(hello.error());
   exec::Response response =
-      hello.has_error() ? exec::error_response(hello.error()) : exec::Response(hello_reply(*hello));
+      hello.has_error() ? exec::refuse(environment_.context.shared.metrics, hello.error()) : exec::Response(hello_reply(*hello));
   auto writing = write_response(response);
   const bool written = co_await writing;
   co_return written&& go_on;
@@ -111,7 +141,7 @@ Task<bool> Session::stream_hello(const wire::HelloRequest& hello, bool exhaust) 
   // The first reply obeys the client's version; later ones the last one sent.
   auto waits = wire::hello_waits(hello, current);
   if (waits.has_error()) {
-    exec::Response response = exec::error_response(waits.error());
+    exec::Response response = exec::refuse(context.shared.metrics, waits.error());
     auto writing = write_response(response);
     co_return co_await writing;
   }

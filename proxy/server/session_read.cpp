@@ -228,7 +228,7 @@ Task<bool> Session::answer_refusal(Bytes start, Error why) {
   }
   if ((*flags & wire::flags::more_to_come) != 0) co_return true;
   checksum_ = false;
-  exec::Response response = exec::error_response(exec::without_writes(std::move(why)));
+  exec::Response response = exec::refuse(environment_.context.shared.metrics, exec::without_writes(std::move(why)));
   auto writing = write_response(response);
   co_return co_await writing;
 }

@@ -45,6 +45,9 @@ class GatewayImpl final : public Gateway, public ShardListener {
 
   Task<Result<Reply>> call(std::uint16_t shard, Command command, CallOptions options) override;
   const std::vector<ShardState>& states() const override;
+  const CallCounts* call_counts(std::size_t shard) const noexcept override {
+    return shard < call_counts_.size() ? call_counts_[shard].get() : nullptr;
+  }
   Task<bool> wait_until_known(TimePoint deadline) override;
   void use_credentials(const std::vector<ShardCredentials>& credentials) override;
   void tick(TimePoint now) override;
@@ -69,6 +72,7 @@ class GatewayImpl final : public Gateway, public ShardListener {
   GatewayOptions options_;
   PoolSettings settings_;
   std::vector<std::unique_ptr<RemoteShard>> shards_;
+  std::vector<std::unique_ptr<CallCounts>> call_counts_;  // by shard
   std::size_t calls_ = 0;
   bool stopped_ = false;
   WaiterLine watchers_;  // wait_until_known and shut_down
@@ -133,6 +137,7 @@ GatewayImpl::GatewayImpl(Loop& loop, Network& network, MemoryBudget& budget,
       log::warning("Shard {}: readPreference in its connection string is not used: clients choose",
                    shard.name);
     }
+    call_counts_.push_back(std::make_unique<CallCounts>());
     shards_.push_back(
         std::make_unique<RemoteShard>(settings_, options_, shard.name, std::move(parsed), *this));
     shards_.back()->use_credentials(options_.credentials[i]);
@@ -191,11 +196,13 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
   }
   const CallCount counted(calls_, stopped_, *this);
   RemoteShard& shard = *shards_[index];
+  CallCounts& counts = *call_counts_[index];
   TimePoint patience_end = time_point_never;  // for waits; set when there is one
   for (int sends = 1;; ++sends) {
     if (options.interrupt != nullptr && options.interrupt->requested() != nullptr) {
       co_return *options.interrupt->requested();
     }
+    if (sends > 1) counts.retries.add();
     auto leased = shard.try_lease(options);
     if (leased.has_value() && !*leased) {
       if (patience_end == time_point_never) patience_end = Clock::now() + shard.connect_timeout();
@@ -206,6 +213,7 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
     if (leased.has_value()) {
       Connection& connection = **leased;
       const Interruptible interruptible(options.interrupt, connection);
+      const TimePoint began = Clock::now();
       auto sending = connection.send(command, options.deadline);
       const bool sent = co_await sending;
       Attempt ended;
@@ -214,6 +222,7 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
       } else {
         auto receiving = connection.receive(*options.budget, options.stream, options.deadline, options.room);
         auto received = co_await receiving;
+        if (received.has_value()) counts.round_trips.add(Clock::now() - began);
         if (received.has_value() && leaves_as_it_is(*received, *leased)) co_return *std::move(received);
         ended = received.has_error() ? broken(shard, *std::move(leased), std::move(received.error()), options)
                                      : judge(shard, *std::move(leased), *std::move(received), options);
@@ -237,6 +246,7 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
         failure.unsent || options.retry == RetryPolicy::idempotent ||
         (options.retry == RetryPolicy::not_idempotent && failure.executed == Failure::Executed::no);
     if (failure.final || !allowed || sends == sends_max || options.host || stopped_) {
+      counts.failed.add();
       co_return std::move(failure.error);
     }
     const Duration pause = pauses[static_cast<std::size_t>(sends)];

@@ -17,6 +17,7 @@
 
 #include "allocator/buffer.h"
 #include "cursor/bson_writer.h"
+#include "proxy/base/latency.h"
 #include "proxy/base/loop.h"
 #include "proxy/base/transport.h"
 #include "proxy/shard/read_preference.h"
@@ -125,6 +126,7 @@ struct HostState {
   bool secondary = false;
   std::int64_t ping_ms = 0;
   std::size_t in_use = 0, available = 0, created = 0;
+  std::size_t waiting = 0;          // requests in line for a connection
   std::size_t connections_max = 0;  // of this worker
 };
 struct ShardState {
@@ -141,6 +143,14 @@ struct ShardState {
 struct ShardCredentials {
   std::shared_ptr<TlsContext> tls;                  // null: plain text
   std::shared_ptr<const auth::ServiceLogin> login;  // null: without logging in
+};
+
+// What calls to a shard came to. The worker's thread adds, any thread reads.
+struct CallCounts {
+  // Of commands that were answered: from sending one to its reply, or to the first bytes of one that streams.
+  LatencyHistogram round_trips;
+  OwnCounter failed;   // calls that brought no reply
+  OwnCounter retries;  // attempts after a call's first
 };
 
 struct GatewayOptions {
@@ -177,6 +187,11 @@ class Gateway {
 
   // The state of every shard, in order. Valid until the loop runs again.
   virtual const std::vector<ShardState>& states() const = 0;
+  // Any thread, while the gateway lives. Null: this one does not count.
+  virtual const CallCounts* call_counts(std::size_t shard) const noexcept {
+    static_cast<void>(shard);
+    return nullptr;
+  }
   // Waits until every shard answered once, or the deadline. For start-up.
   virtual Task<bool> wait_until_known(TimePoint deadline) = 0;
 

@@ -382,6 +382,7 @@ void RemoteShard::update_counts(ShardState& state) const {
     each.in_use = member->pool.in_use();
     each.available = member->pool.idle();
     each.created = member->pool.created();
+    each.waiting = member->pool.waiting();
     each.connections_max = settings_.limits.max;
   }
 }

@@ -36,6 +36,7 @@ DOORS = {
     "bson/": ("cursor/",),
     "openssl/": ("proxy/auth/crypto", "proxy/base/tls_", "cursor/"),
     "stringprep": ("proxy/auth/saslprep",),
+    "boost/beast": ("proxy/server/admin_http",),
     "boost/asio": ("proxy/base/", "proxy/server/"),
 }
 

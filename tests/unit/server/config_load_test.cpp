@@ -66,6 +66,7 @@ net:
   shardCompression: zstd
   tls: {mode: disabled, certificateKeyFilePassword: secret, allowInvalidCertificates: true,
         allowConnectionsWithoutCertificates: true, disabledProtocols: TLS1_0}
+  admin: {port: 9216, bindIp: "::1", readyShards: none}
 workers: 3
 memory: {limit: 512MiB}
 drainTimeoutSecs: 4
@@ -105,7 +106,8 @@ setParameter:
                           .crl_file = "",
                           .allow_connections_without_certificates = true,
                           .allow_invalid_certificates = true,
-                          .disabled_protocols = "TLS1_0"}};
+                          .disabled_protocols = "TLS1_0"},
+                  .admin = {.port = 9216, .bind_ip = "::1", .ready_shards = ReadyShards::none}};
   expected.workers = 3;
   expected.memory_limit = {MemoryLimit::Kind::bytes, 512ULL << 20};
   expected.drain_seconds = 4;
@@ -141,6 +143,16 @@ TEST_CASE("bad_files_say_what_is_wrong_and_where") {
         "\"setParameter.cursorTimeoutMillis\"?"}},
       {"net: {port: 65536}\n",
        {"f.yaml:1: net.port must be an integer from 0 to 65535, not \"65536\""}},
+      {"net: {port: 9, admin: {port: 9}}\n",
+       {"f.yaml:1: net.admin.port is a port for clients already"}},
+      {"net: {loadBalancerPort: 9, admin: {port: 9}}\n",
+       {"f.yaml:1: net.admin.port is a port for clients already"}},
+      {"net: {admin: {bindIp: \"::1\"}}\n",
+       {"f.yaml:1: net.admin.bindIp: ::1 needs net.ipv6: true"}},
+      {"net: {admin: {bindIp: a-host}}\n",
+       {"f.yaml:1: net.admin.bindIp: \"a-host\" is no address"}},
+      {"net: {admin: {readyShards: some}}\n",
+       {"f.yaml:1: net.admin.readyShards must be any, all or none, not \"some\""}},
       {"net: {port: -1}\n", {"f.yaml:1: net.port must be an integer from 0 to 65535, not \"-1\""}},
       {"net: {port: 1x}\n", {"f.yaml:1: net.port must be an integer from 0 to 65535, not \"1x\""}},
       {"net: {port: \"\"}\n", {"f.yaml:1: net.port must be an integer from 0 to 65535, not \"\""}},

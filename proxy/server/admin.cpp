@@ -1,0 +1,409 @@
+#include "proxy/server/admin.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include "proxy/base/log.h"
+#include "proxy/base/poller.h"
+#include "proxy/base/tcp_transport.h"
+#include "proxy/exec/ask_workers.h"
+#include "proxy/exec/metrics_page.h"
+#include "proxy/server/words.h"
+
+namespace spillway::server {
+
+namespace {
+
+constexpr int backlog = 64;
+constexpr Duration idle_patience = std::chrono::seconds(120);  // for the next request
+constexpr Duration request_patience =
+    std::chrono::seconds(10);  // for the rest of one, and for taking an answer
+constexpr Duration linger_patience = std::chrono::seconds(1);
+constexpr std::size_t linger_bytes_max = 256 * limits::kib;
+constexpr Duration accept_pause = std::chrono::milliseconds(100);
+constexpr Duration room_pause = std::chrono::milliseconds(5);
+constexpr Duration worker_patience = std::chrono::seconds(1);
+constexpr Duration health_patience = std::chrono::seconds(2);
+constexpr std::uint64_t session_bytes = 24 * limits::kib;
+constexpr std::string_view metrics_type = "text/plain; version=0.0.4; charset=utf-8";
+
+FileDescriptor open_door(const std::string& address, std::uint16_t port) {
+  sockaddr_storage storage{};
+  auto* const v4 = reinterpret_cast<sockaddr_in*>(&storage);
+  auto* const v6 = reinterpret_cast<sockaddr_in6*>(&storage);
+  socklen_t bytes = sizeof(sockaddr_in);
+  if (::inet_pton(AF_INET, address.c_str(), &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(port);
+  } else if (::inet_pton(AF_INET6, address.c_str(), &v6->sin6_addr) == 1) {
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(port);
+    bytes = sizeof(sockaddr_in6);
+  } else {
+    throw std::runtime_error(fmt::format("net.admin.bindIp: \"{}\" is no address", address));
+  }
+  FileDescriptor door(::socket(storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  bool good = static_cast<bool>(door);
+  good = good && ::setsockopt(door.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0;
+  if (good && storage.ss_family == AF_INET6) {
+    good = ::setsockopt(door.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) == 0;
+  }
+  good = good && ::bind(door.get(), reinterpret_cast<const sockaddr*>(&storage), bytes) == 0;
+  good = good && ::listen(door.get(), backlog) == 0;
+  if (!good) {
+    throw std::runtime_error(fmt::format("cannot listen on {}:{} (net.admin): {}", address, port,
+                                         std::generic_category().message(errno)));
+  }
+  return door;
+}
+
+std::uint16_t port_of(const FileDescriptor& door) {
+  sockaddr_storage storage{};
+  socklen_t bytes = sizeof storage;
+  ::getsockname(door.get(), reinterpret_cast<sockaddr*>(&storage), &bytes);
+  return ntohs(storage.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port
+                   : reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
+}
+
+// Who of several loops gives a sign of life: shared with what is on its way to them.
+struct SignsOfLife final : Timer {
+  Event done;
+  std::vector<bool> given;  // written on the asking loop only
+  std::size_t waiting = 0;
+  void on_timer() override { done.set(); }
+};
+
+}  // namespace
+
+std::uint64_t admin_memory_bytes(std::size_t shards) noexcept {
+  constexpr std::uint64_t page_bytes = 256 * limits::kib;
+  constexpr std::uint64_t shard_bytes = 4 * limits::kib;
+  return admin_connections_max * session_bytes + 2 * (page_bytes + shards * shard_bytes);
+}
+
+std::size_t AdminServer::Answer::bytes() const noexcept {
+  std::size_t all = text.size();
+  for (const Buffer& piece : pieces) all += piece.size();
+  return all;
+}
+
+// --- the door
+
+// Takes connections; at home on the admin loop once it watches.
+class AdminServer::Door final : public Poller::Socket, private Timer {
+ public:
+  Door(AdminServer& server, FileDescriptor socket) : server_(server), socket_(std::move(socket)) {}
+  ~Door() override { SPILLWAY_CHECK(!watching_); }
+
+  std::uint16_t port() const { return port_of(socket_); }
+  void watch() {
+    watching_ = Poller::of(server_.loop_).add(socket_.get(), *this);
+    if (!watching_) log::error("the admin port cannot be watched: nobody is answered there");
+  }
+  void close() {
+    if (std::exchange(watching_, false)) Poller::of(server_.loop_).remove(socket_.get(), *this);
+    server_.loop_.disarm(*this);
+    socket_.reset();
+  }
+  void on_events(std::uint32_t) override { accept_all(); }
+
+ private:
+  // There was no room, or file descriptors were short: what waits is not told a second time.
+  void on_timer() override { accept_all(); }
+  void accept_all() {
+    for (;;) {
+      if (!server_.has_room()) return arm(room_pause);
+      FileDescriptor client(
+          ::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (client) {
+        server_.adopt(std::move(client));
+        continue;
+      }
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno != EAGAIN && errno != EWOULDBLOCK) arm(accept_pause);
+      return;
+    }
+  }
+  void arm(Duration pause) {
+    if (!armed()) server_.loop_.arm(*this, Clock::now() + pause);
+  }
+
+  AdminServer& server_;
+  FileDescriptor socket_;
+  bool watching_ = false;
+};
+
+AdminServer::AdminServer(exec::Shared& shared, Loop& main_loop, const AdminOptions& options)
+    : shared_(shared), main_loop_(main_loop), options_(options), port_(options.port) {
+  for (const std::string& address : options_.addresses) {
+    doors_.push_back(std::make_unique<Door>(*this, open_door(address, port_)));
+    if (port_ == 0) port_ = doors_.back()->port();
+  }
+}
+
+AdminServer::~AdminServer() { stop(); }
+
+void AdminServer::start(std::vector<Worker*> workers) {
+  workers_ = std::move(workers);
+  thread_ = std::thread([this] {
+    log::name_thread("admin");
+    for (const auto& door : doors_) door->watch();
+    loop_.run();
+  });
+}
+
+void AdminServer::stop() {
+  if (!thread_.joinable()) return;
+  loop_.post([this] { close_all(); });
+  thread_.join();
+}
+
+void AdminServer::close_all() {
+  stopping_ = true;
+  for (const auto& door : doors_) door->close();
+  for (Session& session : sessions_) session.transport->cancel();
+  if (sessions_.empty()) loop_.stop();
+}
+
+// --- connections
+
+void AdminServer::adopt(FileDescriptor socket) {
+  if (stopping_) return;
+  auto memory = shared_.admin_memory.try_reserve(session_bytes);
+  if (!memory) return;
+  auto transport = adopt_tcp_transport(loop_, std::move(socket));
+  if (!transport) return;
+  Session& session = sessions_.emplace_back();
+  session.transport = std::move(transport);
+  session.memory = *std::move(memory);
+  loop_.spawn(run_session(std::prev(sessions_.end())));
+}
+
+// Where there is none, the connection that has been idle for longest is closed, and leaves a moment
+// later.
+bool AdminServer::has_room() {
+  if (sessions_.size() < admin_connections_max) return true;
+  Session* longest = nullptr;
+  for (Session& session : sessions_) {
+    if (!session.idle) continue;
+    if (longest == nullptr || session.idle_since < longest->idle_since) longest = &session;
+  }
+  if (longest != nullptr) longest->transport->close();
+  return false;
+}
+
+Task<void> AdminServer::run_session(std::list<Session>::iterator session) {
+  auto serving = serve(*session);
+  co_await serving;
+  session->transport->close();
+  sessions_.erase(session);
+  if (stopping_ && sessions_.empty()) loop_.stop();
+}
+
+Task<void> AdminServer::serve(Session& session) {
+  for (;;) {
+    auto reading = read_request(session);
+    const HttpReader::State state = co_await reading;
+    if (state == HttpReader::State::more) co_return;
+    if (state == HttpReader::State::bad) {
+      const HttpRefusal& refusal = session.reader.refusal();
+      Answer refused{.status = refusal.status, .text = std::string(refusal.why), .pieces = {}};
+      auto refusing = write_answer(session, std::move(refused), false, false);
+      const bool written = co_await refusing;
+      if (!written) co_return;
+      auto lingering = linger(session);
+      co_await lingering;
+      co_return;
+    }
+    const HttpRequest request = session.reader.request();
+    auto answering = answer(request);
+    Answer answered = co_await answering;
+    const bool keep_alive = request.keep_alive && !stopping_;
+    auto writing = write_answer(session, std::move(answered), request.head_only, keep_alive);
+    const bool written = co_await writing;
+    if (!written || !keep_alive) co_return;
+  }
+}
+
+// `more`: the connection is to end without a word.
+Task<HttpReader::State> AdminServer::read_request(Session& session) {
+  HttpReader::State state = session.reader.next();
+  TimePoint until = Clock::now() + (session.reader.begun() ? request_patience : idle_patience);
+  while (state == HttpReader::State::more) {
+    const IoResult got = session.transport->try_read(
+        {reinterpret_cast<std::uint8_t*>(session.input.data()), session.input.size()});
+    if (got.ok()) {
+      if (!session.reader.begun()) until = Clock::now() + request_patience;
+      state = session.reader.feed({session.input.data(), got.bytes});
+      continue;
+    }
+    if (!got.would_block() || stopping_) co_return HttpReader::State::more;
+    session.idle = true;
+    session.idle_since = Clock::now();
+    ReadyWait readable(*session.transport, Transport::Direction::read, until);
+    const bool ready = co_await readable;
+    session.idle = false;
+    if (!ready) co_return HttpReader::State::more;
+  }
+  co_return state;
+}
+
+Task<bool> AdminServer::write_answer(Session& session, Answer answer, bool head_only,
+                                     bool keep_alive) {
+  const std::string head = http_head({.status = answer.status,
+                                      .content_type = answer.content_type,
+                                      .content_bytes = answer.bytes(),
+                                      .keep_alive = keep_alive,
+                                      .wall_ms = wall_clock_ms()});
+  std::vector<iovec> pieces{{const_cast<char*>(head.data()), head.size()}};
+  if (!head_only) {
+    if (!answer.text.empty()) pieces.push_back({answer.text.data(), answer.text.size()});
+    for (Buffer& piece : answer.pieces) pieces.push_back({piece.data(), piece.size()});
+  }
+  auto writing = write_all(*session.transport, pieces,
+                           Clock::now() + (stopping_ ? linger_patience : request_patience));
+  co_return co_await writing;
+}
+
+// Closing with unread bytes would take the answer away from who sent them: they are read and
+// dropped for a moment.
+Task<void> AdminServer::linger(Session& session) {
+  const TimePoint until = Clock::now() + linger_patience;
+  std::size_t dropped = 0;
+  while (dropped < linger_bytes_max && !stopping_) {
+    const IoResult got = session.transport->try_read(
+        {reinterpret_cast<std::uint8_t*>(session.input.data()), session.input.size()});
+    if (got.ok()) {
+      dropped += got.bytes;
+      continue;
+    }
+    if (!got.would_block()) co_return;
+    session.idle = true;
+    ReadyWait readable(*session.transport, Transport::Direction::read, until);
+    const bool ready = co_await readable;
+    session.idle = false;
+    if (!ready) co_return;
+  }
+}
+
+// --- pages
+
+Task<AdminServer::Answer> AdminServer::answer(const HttpRequest& request) {
+  if (request.path == "/metrics") {
+    auto page = metrics();
+    co_return co_await page;
+  }
+  if (request.path == "/healthz") {
+    auto page = health();
+    co_return co_await page;
+  }
+  if (request.path == "/readyz") {
+    auto page = readiness();
+    co_return co_await page;
+  }
+  co_return Answer{
+      .status = 404, .text = "there are /metrics, /healthz and /readyz\n", .pieces = {}};
+}
+
+// Those that have ended answer nothing any more.
+std::vector<exec::Context*> AdminServer::live_contexts() const {
+  std::vector<exec::Context*> contexts;
+  for (Worker* worker : workers_) {
+    if (!worker->done()) contexts.push_back(&worker->context());
+  }
+  return contexts;
+}
+
+Task<AdminServer::Answer> AdminServer::metrics() {
+  const std::vector<exec::Context*> contexts = live_contexts();
+  auto asking = exec::ask_these_workers<exec::WorkerFacts>(loop_, contexts, nullptr,
+                                                           exec::look_at_worker, worker_patience);
+  const std::vector<exec::WorkerFacts> answers = co_await asking;
+  exec::MetricsText text(shared_.admin_memory);
+  exec::write_metrics(text, shared_, exec::make_status_facts(shared_, answers));
+  if (!text.complete())
+    co_return Answer{.status = 503, .text = "there is no memory for this page now\n", .pieces = {}};
+  co_return Answer{.content_type = metrics_type, .text = {}, .pieces = text.take()};
+}
+
+// The names of loops that do not turn.
+Task<std::vector<std::string>> AdminServer::silent_loops() {
+  std::vector<std::pair<std::string, Loop*>> loops;
+  if (!shared_.stopping) loops.emplace_back("the main loop", &main_loop_);
+  for (exec::Context* context : live_contexts()) {
+    loops.emplace_back(fmt::format("worker {}", context->worker), &context->loop);
+  }
+  auto signs = std::make_shared<SignsOfLife>();
+  signs->given.resize(loops.size());
+  signs->waiting = loops.size();
+  for (std::size_t i = 0; i < loops.size(); ++i) {
+    loops[i].second->post([signs, i, home = &loop_] {
+      home->post([signs, i] {
+        signs->given[i] = true;
+        if (--signs->waiting == 0) signs->done.set();
+      });
+    });
+  }
+  std::vector<std::string> silent;
+  if (loops.empty()) co_return silent;
+  loop_.arm(*signs, Clock::now() + health_patience);
+  co_await signs->done;
+  loop_.disarm(*signs);
+  for (std::size_t i = 0; i < loops.size(); ++i) {
+    if (!signs->given[i]) silent.push_back(loops[i].first);
+  }
+  co_return silent;
+}
+
+Task<AdminServer::Answer> AdminServer::health() {
+  auto asking = silent_loops();
+  const std::vector<std::string> silent = co_await asking;
+  if (silent.empty()) co_return Answer{.text = "alive\n", .pieces = {}};
+  const auto patience = std::chrono::duration_cast<std::chrono::seconds>(health_patience).count();
+  co_return Answer{
+      .status = 503,
+      .text = fmt::format("no sign of life within {} s: {}\n", patience, fmt::join(silent, ", ")),
+      .pieces = {}};
+}
+
+Task<AdminServer::Answer> AdminServer::readiness() {
+  const auto unready = [](std::string why) {
+    return Answer{.status = 503, .text = std::move(why), .pieces = {}};
+  };
+  if (shared_.quiescing || shared_.stopping) co_return unready("shutting down\n");
+  if (!serving_) co_return unready("starting\n");
+  const std::vector<exec::Context*> contexts = live_contexts();
+  auto asking = exec::ask_these_workers<exec::WorkerFacts>(loop_, contexts, nullptr,
+                                                           exec::look_at_worker, worker_patience);
+  const std::vector<exec::WorkerFacts> answers = co_await asking;
+  if (answers.size() < contexts.size()) {
+    co_return unready(fmt::format("{} of {} workers do not answer\n",
+                                  contexts.size() - answers.size(), contexts.size()));
+  }
+  const exec::StatusFacts facts = exec::make_status_facts(shared_, answers);
+  std::vector<std::string_view> missing;
+  for (const exec::ShardFacts& shard : facts.shards) {
+    if (!shard.reachable) missing.push_back(shard.name);
+  }
+  if (missing.empty()) co_return Answer{.text = "ready\n", .pieces = {}};
+  const std::string names =
+      fmt::format("shards that cannot be reached: {}\n", fmt::join(missing, ", "));
+  const bool enough =
+      options_.ready_shards == ReadyShards::none ||
+      (options_.ready_shards == ReadyShards::any && missing.size() < facts.shards.size());
+  if (enough) co_return Answer{.text = "ready\n" + names, .pieces = {}};
+  co_return unready(names);
+}
+
+}  // namespace spillway::server

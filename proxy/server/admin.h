@@ -1,0 +1,107 @@
+// AdminServer: the admin port. HTTP for those who watch the process: nothing on it changes
+// anything.
+//
+//   /metrics   Prometheus' text format (exec/metrics_page.h)
+//   /healthz   200 while every loop gives a sign of life within health_patience, else 503
+//   /readyz    200 when clients should come here: it listens, is not shutting down, and as many
+//   shards are reachable as
+//              the rule asks for; else 503. Why stands in the body.
+//
+// A thread of its own: what it asks workers they answer between two requests, and none of them
+// waits for it. Connections, headers, times and memory (Shared::admin_memory) are bounded. It ends
+// last, so that a drain can be watched.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "proxy/base/file_descriptor.h"
+#include "proxy/base/transport.h"
+#include "proxy/exec/context.h"
+#include "proxy/server/admin_http.h"
+#include "proxy/server/config.h"
+#include "proxy/server/worker.h"
+
+namespace spillway::server {
+
+struct AdminOptions {
+  std::vector<std::string> addresses;  // numbers
+  std::uint16_t port = 0;              // 0: a free one
+  ReadyShards ready_shards = ReadyShards::any;
+};
+
+inline constexpr std::size_t admin_connections_max = 16;
+// What Shared::admin_memory needs for so many connections and two pages.
+std::uint64_t admin_memory_bytes(std::size_t shards) noexcept;
+
+class AdminServer {
+ public:
+  // Listens; nobody is answered yet. Throws std::runtime_error naming the address. `shared` and
+  // `main_loop` outlive it.
+  AdminServer(exec::Shared& shared, Loop& main_loop, const AdminOptions& options);
+  ~AdminServer();
+  AdminServer(const AdminServer&) = delete;
+  AdminServer& operator=(const AdminServer&) = delete;
+
+  std::uint16_t port() const noexcept { return port_; }
+  const std::string& address() const noexcept { return options_.addresses.front(); }
+  // Answers from now on. The workers outlive it, but not their threads: they end before stop().
+  void start(std::vector<Worker*> workers);
+  // Any thread: clients are served from now on.
+  void set_serving() noexcept { serving_ = true; }
+  // Ends what is under way and the thread; again is harmless.
+  void stop();
+
+ private:
+  class Door;
+  struct Session {
+    std::unique_ptr<Transport> transport;
+    Reservation memory;
+    HttpReader reader;
+    std::array<char, HttpReader::read_bytes> input;
+    TimePoint idle_since{};
+    bool idle = false;
+  };
+  struct Answer {
+    unsigned status = 200;
+    std::string_view content_type = "text/plain; charset=utf-8";
+    std::string text;            // or
+    std::vector<Buffer> pieces;  // in this order
+    std::size_t bytes() const noexcept;
+  };
+
+  void adopt(FileDescriptor socket);
+  bool has_room();
+  Task<void> run_session(std::list<Session>::iterator session);
+  Task<void> serve(Session& session);
+  Task<HttpReader::State> read_request(Session& session);
+  Task<bool> write_answer(Session& session, Answer answer, bool head_only, bool keep_alive);
+  Task<void> linger(Session& session);
+  Task<Answer> answer(const HttpRequest& request);
+  Task<Answer> metrics();
+  Task<Answer> health();
+  Task<Answer> readiness();
+  Task<std::vector<std::string>> silent_loops();
+  std::vector<exec::Context*> live_contexts() const;
+  void close_all();
+
+  exec::Shared& shared_;
+  Loop& main_loop_;
+  AdminOptions options_;
+  std::uint16_t port_ = 0;
+  Loop loop_;
+  std::vector<std::unique_ptr<Door>> doors_;
+  std::list<Session> sessions_;
+  std::vector<Worker*> workers_;
+  std::thread thread_;
+  std::atomic<bool> serving_{false};
+  bool stopping_ = false;  // the thread's own
+};
+
+}  // namespace spillway::server

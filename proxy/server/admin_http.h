@@ -1,0 +1,74 @@
+// HTTP/1.1 as the admin port speaks it: GET and HEAD without bodies, one request after the other.
+// Pure: no sockets.
+//
+//   HttpReader reader;
+//   reader.feed(bytes) -> more | request | bad
+//
+// What is read of a stream does not depend on how it arrives. A stream that was bad once stays so:
+// answer, and close.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace spillway::server {
+
+// The line and all header fields of a request.
+inline constexpr std::size_t http_header_bytes_max = 8 * 1024;
+
+struct HttpRequest {
+  bool head_only = false;  // HEAD
+  bool keep_alive = true;
+  std::string path;  // without the query; "/metrics"
+};
+
+// Why a stream was bad, as an answer.
+struct HttpRefusal {
+  unsigned status = 400;
+  std::string_view why;  // a literal
+};
+
+class HttpReader {
+ public:
+  enum class State : std::uint8_t { more, request, bad };
+
+  // REQUIRES bytes.size() <= read_bytes, and that the last state was `more`.
+  State feed(std::string_view bytes);
+  // Goes on to the next request, of what is there already.
+  State next();
+
+  const HttpRequest& request() const noexcept { return request_; }  // of State::request
+  const HttpRefusal& refusal() const noexcept { return refusal_; }  // of State::bad
+  // Has something of the next request arrived?
+  bool begun() const noexcept { return !pending_.empty(); }
+
+  static constexpr std::size_t read_bytes = 2 * 1024;
+  // What a reader holds at most, with what parsing takes.
+  static constexpr std::size_t memory_bytes = 2 * (http_header_bytes_max + read_bytes);
+
+ private:
+  State parse();
+  State parse_header(std::string_view header);
+  State refuse(HttpRefusal why);
+
+  std::string pending_;
+  std::size_t scanned_ = 0;  // of it: no end of a header there, and nothing foreign
+  HttpRequest request_;
+  HttpRefusal refusal_;
+  bool bad_ = false;
+};
+
+// The status line and header fields of an answer, with the empty line at their end. `wall_ms`: the
+// time to name.
+struct HttpHead {
+  unsigned status = 200;
+  std::string_view content_type = "text/plain; charset=utf-8";
+  std::size_t content_bytes = 0;
+  bool keep_alive = true;
+  std::int64_t wall_ms = 0;
+};
+std::string http_head(const HttpHead& head);
+
+}  // namespace spillway::server

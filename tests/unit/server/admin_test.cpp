@@ -1,0 +1,139 @@
+// The admin port over real loopback sockets.
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "proxy/exec/transactions.h"
+#include "proxy/server/admin.h"
+
+namespace spillway::server {
+namespace {
+
+FileDescriptor connect_to(std::uint16_t port) {
+  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) ==
+          0);
+  const timeval patience{20, 0};
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  return socket;
+}
+
+void send_all(const FileDescriptor& socket, std::string_view bytes) {
+  REQUIRE(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+          static_cast<ssize_t>(bytes.size()));
+}
+
+// Until the stream ends, or `end` has arrived.
+std::string receive(const FileDescriptor& socket, std::string_view end = {}) {
+  std::string all;
+  char piece[4096];
+  for (;;) {
+    const ssize_t count = ::recv(socket.get(), piece, sizeof piece, 0);
+    if (count <= 0) return all;
+    all.append(piece, static_cast<std::size_t>(count));
+    if (!end.empty() && all.ends_with(end)) return all;
+  }
+}
+
+std::string get(std::uint16_t port, const std::string& path, const std::string& method = "GET") {
+  const FileDescriptor socket = connect_to(port);
+  send_all(socket, method + " " + path + " HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+  return receive(socket);
+}
+
+struct Fixture {
+  Fixture() {
+    shared.admin_memory.set_limit(admin_memory_bytes(1));
+    admin.start({});
+  }
+  void run_main_loop() {
+    main_thread = std::thread([this] { main_loop.run(); });
+  }
+  ~Fixture() {
+    main_loop.stop();
+    if (main_thread.joinable()) main_thread.join();
+    admin.stop();
+    CHECK(shared.admin_memory.usage().used_bytes == 0);
+  }
+  Loop main_loop;
+  exec::Shared shared{0};
+  AdminServer admin{shared, main_loop, {.addresses = {"127.0.0.1"}, .port = 0}};
+  std::thread main_thread;
+};
+
+}  // namespace
+
+TEST_CASE("a_loop_that_hangs_is_named", "[admin]") {
+  Fixture fixture;
+  const std::string hung = get(fixture.admin.port(), "/healthz");
+  CHECK(hung.starts_with("HTTP/1.1 503 "));
+  CHECK(hung.ends_with("no sign of life within 2 s: the main loop\n"));
+  fixture.run_main_loop();
+  CHECK(get(fixture.admin.port(), "/healthz").ends_with("\r\n\r\nalive\n"));
+}
+
+TEST_CASE("readiness_follows_the_life_of_the_process", "[admin]") {
+  Fixture fixture;
+  fixture.run_main_loop();
+  CHECK(get(fixture.admin.port(), "/readyz").ends_with("\r\n\r\nstarting\n"));
+  fixture.admin.set_serving();
+  const std::string ready = get(fixture.admin.port(), "/readyz");
+  CHECK(ready.starts_with("HTTP/1.1 200 OK\r\n"));
+  CHECK(ready.ends_with("\r\n\r\nready\n"));
+  fixture.shared.quiescing = true;
+  const std::string draining = get(fixture.admin.port(), "/readyz");
+  CHECK(draining.starts_with("HTTP/1.1 503 "));
+  CHECK(draining.ends_with("\r\n\r\nshutting down\n"));
+  CHECK(get(fixture.admin.port(), "/metrics").find("\nspillway_draining 1\n") != std::string::npos);
+}
+
+TEST_CASE("a_head_has_the_length_of_what_a_get_brings", "[admin]") {
+  Fixture fixture;
+  const std::string page = get(fixture.admin.port(), "/nowhere");
+  CHECK(page.starts_with("HTTP/1.1 404 Not Found\r\n"));
+  const std::string head = get(fixture.admin.port(), "/nowhere", "HEAD");
+  CHECK(head.ends_with("\r\n\r\n"));
+  const auto fields = [](const std::string& text) {
+    return text.substr(text.find("Content-Type"));
+  };
+  CHECK(fields(page).starts_with(fields(head)));
+}
+
+TEST_CASE("requests_on_one_connection_are_answered_in_order", "[admin]") {
+  Fixture fixture;
+  const FileDescriptor socket = connect_to(fixture.admin.port());
+  send_all(socket, "GET /readyz HTTP/1.1\r\nHost: a\r\n\r\nGET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+  const std::string both = receive(socket, "/readyz\n");
+  CHECK(both.find("starting\nHTTP/1.1 404") != std::string::npos);
+  send_all(socket, "nonsense\r\n\r\n");
+  CHECK(receive(socket).starts_with("HTTP/1.1 400 "));  // and the stream ends
+}
+
+TEST_CASE("idle_connections_give_way_to_new_ones", "[admin]") {
+  Fixture fixture;
+  std::vector<FileDescriptor> idle;
+  for (std::size_t i = 0; i < 3 * admin_connections_max; ++i) {
+    idle.push_back(connect_to(fixture.admin.port()));
+    if (i % 2 == 0) send_all(idle.back(), "GET /met");
+  }
+  CHECK(get(fixture.admin.port(), "/readyz").ends_with("starting\n"));
+}
+
+TEST_CASE("an_address_in_use_is_named", "[admin]") {
+  Fixture fixture;
+  exec::Shared shared(0);
+  Loop loop;
+  const AdminOptions taken{.addresses = {"127.0.0.1"}, .port = fixture.admin.port()};
+  const std::string place = "cannot listen on 127.0.0.1:" + std::to_string(fixture.admin.port());
+  CHECK_THROWS_WITH(AdminServer(shared, loop, taken), Catch::Matchers::StartsWith(place));
+}
+
+}  // namespace spillway::server
