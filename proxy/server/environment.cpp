@@ -18,6 +18,8 @@ constexpr std::array settings = {
     EnvironmentSetting{"SPILLWAY_NET_PORT", "net.port"},
     EnvironmentSetting{"SPILLWAY_NET_LOAD_BALANCER_PORT", "net.loadBalancerPort"},
     EnvironmentSetting{"SPILLWAY_NET_BIND_IP", "net.bindIp"},
+    EnvironmentSetting{"SPILLWAY_NET_ADMIN_PORT", "net.admin.port"},
+    EnvironmentSetting{"SPILLWAY_NET_ADMIN_BIND_IP", "net.admin.bindIp"},
     EnvironmentSetting{"SPILLWAY_WORKERS", "workers"},
     EnvironmentSetting{"SPILLWAY_MEMORY_LIMIT", "memory.limit"},
     EnvironmentSetting{"SPILLWAY_SHARDS", "routing.shards"},

@@ -13,6 +13,7 @@ from users import user_entry
 pytestmark = pytest.mark.timeout(300)
 EXAMPLES = sorted((ROOT / "conf/kubernetes").glob("*.yaml"))
 SOURCE = ROOT / "tests/package/manifests"
+PROBES = {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +82,11 @@ def test_routers_are_confined_probed_and_drained(objects):
         assert container["securityContext"]["readOnlyRootFilesystem"]
         assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
         assert not container["securityContext"]["allowPrivilegeEscalation"]
-        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-            assert container[probe]["timeoutSeconds"] > 5  # its own limit is five
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert ports["admin"] == 9216
+        asked = {name: container[name]["httpGet"] for name in PROBES}
+        assert {name: asked[name]["path"] for name in PROBES} == PROBES
+        assert {probe["port"] for probe in asked.values()} == {"admin"}
         assert container["resources"]["limits"]["memory"]
         # 25 s at most by default, and what preStop takes.
         sleep = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
