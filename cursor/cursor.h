@@ -10,6 +10,7 @@
 
 #include "cursor/batch.h"
 #include "cursor/bson_writer.h"
+#include "cursor/cursor_seat.h"
 #include "cursor/merge.h"
 
 namespace spillway {
@@ -110,6 +111,7 @@ struct ClusterCursor {
   CursorSession session;
   std::string owner;            // the user that created it; empty without authentication
   std::shared_ptr<const CursorClient> client;  // who used it last; null: nobody outside
+  CursorSeat seat;              // in the account of who opened it
   std::string originating_command;  // BSON, at most limits::originating_command_bytes_max
   std::string comment;          // BSON element to repeat on getMores, or empty
   std::optional<std::int64_t> time_left_ms;  // what is left of the find's maxTimeMS

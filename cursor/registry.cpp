@@ -56,6 +56,7 @@ Result<void> check_caller(const ClusterCursor& cursor, const CursorCaller& calle
 void CursorRegistry::Stripe::put_idle(Entry& entry, CursorPtr cursor, SteadyNs now) {
   entry.last_used = now;
   entry.filling = false;
+  if (cursor->seat.account() != nullptr) cursor->seat.hold(cursor->buffered_bytes());
   entry.connection_id = cursor->client ? cursor->client->connection_id : 0;
   if (!entry.no_timeout) (entry.lsid.empty() ? idle : idle_session).push_back(*cursor);
   entry.cursor = std::move(cursor);

@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <chrono>
 #include <optional>
 
+#include "proxy/base/ip_address.h"
 #include "proxy/base/log.h"
+#include "proxy/exec/audit.h"
 #include "proxy/exec/command_table.h"
+#include "proxy/exec/failed_logins.h"
 
 namespace spillway::exec {
 
@@ -54,8 +58,40 @@ BsonWriter log_attributes(const Client& client, const Attempt& attempt) {
   return out;
 }
 
+void audit(const Context& context, const Client& client, const Attempt& attempt, std::int32_t result) {
+  AuditLog* const log = context.shared.audit.get();
+  if (log != nullptr) log->authenticated(client, attempt.mechanism, attempt.db, attempt.user, result);
+}
+
+// As limits count them: failures at one address of a network count for its neighbours.
+std::string address_of(const Client& client) {
+  const std::string_view text = without_port(client.peer);
+  const auto address = IpAddress::parse(text);
+  return address ? Limits::address_name(*address) : std::string(text);
+}
+
+// Failures of this user's logins from this address were too many: nothing is checked for a while. Who
+// does not exist is refused as others are.
+std::optional<Error> refuse_for_failures(Context& context, const Client& client, const Attempt& attempt) {
+  const TimePoint now = Clock::now();
+  FailedLogins& failures = *context.shared.failed_logins;
+  const Duration wait = failures.refused_for(address_of(client), auth::user_id(attempt.db, attempt.user), now);
+  if (wait <= Duration::zero()) return std::nullopt;
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(wait).count();
+  if (const auto unwritten = failures.log_pace.due(now)) {
+    log::warning("a login as {} from {} was refused unchecked: too many failed before, the next is looked at in {} s; {} more "
+                 "such refusals since the last such line",
+                 auth::user_id(attempt.db, attempt.user), client.peer, seconds, *unwritten);
+  }
+  audit(context, client, attempt, static_cast<std::int32_t>(ErrorCode::authentication_failed));
+  return Error(ErrorCode::authentication_failed,
+               fmt::format("Authentication failed: too many logins of this user from this address have failed; try again in {} s",
+                           seconds));
+}
+
 // Why a client did not get in: for the log alone.
-Error refuse(const Client& client, const Attempt& attempt, std::string_view why) {
+Error refuse(const Context& context, const Client& client, const Attempt& attempt, std::string_view why) {
+  audit(context, client, attempt, static_cast<std::int32_t>(ErrorCode::authentication_failed));
   BsonWriter out = log_attributes(client, attempt);
   out.append("error", why);
   out.append("result", static_cast<std::int32_t>(ErrorCode::authentication_failed));
@@ -69,11 +105,17 @@ Result<void> log_in(Context& context, Client& client, const Attempt& attempt) {
   // command.
   const std::uint64_t generation = context.shared.users.generation();
   auto user = context.shared.users.table()->find(attempt.db, attempt.user);
-  if (!user) return refuse(client, attempt, "UserNotFound");
+  if (!user) return refuse(context, client, attempt, "UserNotFound");
   if (client.login.user && client.login.user->id != user->id) {
     return refuse(
-        client, attempt,
+        context, client, attempt,
         fmt::format("the connection is authenticated as {} already", client.login.user->id));
+  }
+  context.shared.failed_logins->succeeded(address_of(client), user->id);
+  // A limit is told to who has proven who he is, and to nobody else.
+  if (auto full = client.limits.enter(context.shared.limits, LimitKey::user, user->id)) {
+    audit(context, client, attempt, full->code);
+    return *std::move(full);
   }
   Metrics::Mechanism& mechanism = counters(context, attempt.mechanism);
   mechanism.successful.add();
@@ -82,6 +124,7 @@ Result<void> log_in(Context& context, Client& client, const Attempt& attempt) {
   client.login.session = {};
   client.login.user = std::move(user);
   client.login.generation = generation;
+  audit(context, client, attempt, 0);
   BsonWriter out = log_attributes(client, attempt);
   out.append("result", std::int32_t{0});
   log::write_event(log::Level::info, "ACCESS", authenticated_id, "Successfully authenticated",
@@ -126,10 +169,11 @@ Result<void> start_scram(Context& context, Client& client, DocView command, std:
   Attempt attempt{auth::mechanism_name(*hash), db, "", speculative};
   count_received(context, attempt);
   const auto payload = payload_of(command);
-  if (!payload) return refuse(client, attempt, "the payload is no SCRAM message");
+  if (!payload) return refuse(context, client, attempt, "the payload is no SCRAM message");
   const auto first = auth::parse_client_first(*payload);
-  if (first.has_error()) return refuse(client, attempt, first.error().message);
+  if (first.has_error()) return refuse(context, client, attempt, first.error().message);
   attempt.user = first->user;
+  if (auto waits = refuse_for_failures(context, client, attempt)) return *std::move(waits);
   auto check = context.shared.users.table()->credentials(*hash, db, first->user);
   auth::ScramServer server(*hash, *first, std::move(check.credentials), check.known);
   const ValueView options = command["options"];
@@ -156,17 +200,22 @@ Result<void> continue_scram(Context& context, Client& client, DocView command, B
   const Attempt attempt{auth::mechanism_name(conversation->hash), conversation->db,
                         conversation->user, conversation->speculative};
   const auto payload = payload_of(command);
-  if (!payload) return refuse(client, attempt, "the payload is no SCRAM message");
+  if (!payload) return refuse(context, client, attempt, "the payload is no SCRAM message");
   if (conversation->proven) {
-    if (!payload->empty()) return refuse(client, attempt, "the last message should be empty");
+    if (!payload->empty()) return refuse(context, client, attempt, "the last message should be empty");
     if (auto done = log_in(context, client, attempt); done.has_error()) return done.error();
     append_step(reply, "", true);
     return {};
   }
+  // Others may have failed since the first step.
+  if (auto waits = refuse_for_failures(context, client, attempt)) return *std::move(waits);
   auto answer = conversation->server.finish(*payload);
   if (answer.has_error()) {
     const bool wrong_password = answer.error().is(ErrorCode::authentication_failed);
-    return refuse(client, attempt,
+    if (wrong_password) {
+      context.shared.failed_logins->failed(address_of(client), auth::user_id(attempt.db, attempt.user), Clock::now());
+    }
+    return refuse(context, client, attempt,
                   wrong_password ? "the user does not exist, or the password is wrong"
                                  : answer.error().message);
   }
@@ -204,12 +253,12 @@ Result<void> check_certificate(Context& context, Client& client, DocView command
   const Attempt attempt{x509_mechanism, auth::external_db, subject, speculative};
   count_received(context, attempt);
   if (subject.empty()) {
-    return refuse(client, attempt,
+    return refuse(context, client, attempt,
                   "the connection has no certificate that net.tls.CAFile vouches for");
   }
   const ValueView named = command["user"];
   if (named.exists() && (!named.is_string() || named.as_string() != subject)) {
-    return refuse(client, attempt, "there is no x.509 client certificate matching the user");
+    return refuse(context, client, attempt, "there is no x.509 client certificate matching the user");
   }
   if (auto done = log_in(context, client, attempt); done.has_error()) return done.error();
   reply.append("dbname", auth::external_db).append("user", subject);
@@ -239,9 +288,11 @@ Answer authenticate(Context& context, Client& client, const Request& request) {
   co_return Response(std::move(reply).finish());
 }
 
-Answer log_out(Context&, Client& client, const Request& request) {
+Answer log_out(Context& context, Client& client, const Request& request) {
   client.login.conversation.reset();
   if (client.login.user && client.login.user->db == request.db) {
+    if (context.shared.audit) context.shared.audit->logged_out(client);
+    client.limits.leave(LimitKey::user);
     client.login.user.reset();
     client.login.session = {};
     client.user.clear();
@@ -303,6 +354,7 @@ void refresh_login(Context& context, Client& client) {
     log::info("connection {} from {}: the user {} is no more", client.connection_id, client.peer,
               login.user->id);
     client.user.clear();
+    client.limits.leave(LimitKey::user);
     login.session = {};
   }
   login.user = std::move(user);

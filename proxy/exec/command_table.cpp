@@ -2,20 +2,39 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "proxy/base/check.h"
 #include "proxy/base/log.h"
+#include "proxy/exec/audit.h"
 #include "proxy/exec/authorization.h"
 #include "proxy/exec/command_needs.h"
 #include "proxy/exec/hello.h"
+#include "proxy/exec/rate_limiter.h"
 #include "proxy/exec/slow_log.h"
+#include "proxy/exec/take_memory.h"
 
 namespace spillway::exec {
 
 namespace {
+
+// What lets a client finish, or give back, what it has begun, and log in and out: refused by no limit
+// of operations, or nobody could ever come below one.
+constexpr std::array<std::string_view, 14> draining_commands = {
+    "getMore",      "killCursors",     "endSessions",              "abortTransaction", "commitTransaction",
+    "killSessions", "killAllSessions", "killAllSessionsByPattern", "killOp",           "refreshSessions",
+    "saslStart",    "saslContinue",    "authenticate",             "logout"};
+constexpr std::array<std::string_view, 4> cursor_commands = {"find", "aggregate", "listCollections", "listIndexes"};
+constexpr std::array<std::string_view, 4> writing_commands = {"insert", "update", "delete", "findAndModify"};
+
+template <std::size_t N>
+constexpr bool contains(const std::array<std::string_view, N>& names, std::string_view name) noexcept {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 struct Table {
   std::vector<CommandSpec> specs;
@@ -27,6 +46,9 @@ struct Table {
       for (CommandSpec spec : family) {
         spec.index = specs.size();
         spec.need = find_need(spec.name);
+        spec.drains = contains(draining_commands, spec.name);
+        spec.opens_cursor = contains(cursor_commands, spec.name);
+        spec.audited = AuditLog::kind_of(spec.name);
         SPILLWAY_CHECK(spec.index < commands_max);
         SPILLWAY_CHECK(by_name.try_emplace(spec.name, spec.index).second);
         specs.push_back(spec);
@@ -61,6 +83,68 @@ void count_operation(Metrics& metrics, std::string_view name) {
   } else if (name != "insert" && name != "update" && name != "delete") {
     metrics.op_command.add();
   }
+}
+
+Error too_many_requests(RateLimiter& limiter) {
+  limiter.rejected.add();
+  if (const auto unwritten = limiter.log_pace.due(Clock::now())) {
+    log::warning("ingressRequestAdmissionRatePerSec ({}) is reached: a request was refused, and {} more since the last such line",
+                 limiter.per_second.load(), *unwritten);
+  }
+  Error error(ErrorCode::ingress_request_rate_limit_exceeded, "Request rate limit exceeded; try again later");
+  error.labels = {"SystemOverloadedError", "RetryableError"};
+  return error;
+}
+
+// Of all requests together, as MongoDB limits them: who has not logged in, where one has to, is not counted.
+std::optional<Error> admit_request(Context& context, const Client& client, const CommandSpec& spec, TimePoint now) {
+  RateLimiter& limiter = *context.shared.request_rate;
+  const auto address = IpAddress::parse(without_port(client.peer));
+  const bool stranger = context.shared.authorization && !client.login.user;
+  if (stranger || spec.drains || (address && limiter.exempt.contains(*address))) {
+    limiter.exempted.add();
+    return std::nullopt;
+  }
+  limiter.attempted.add();
+  if (!limiter.try_take(now)) return too_many_requests(limiter);
+  limiter.successful.add();
+  return std::nullopt;
+}
+
+// May it begin now, as far as numbers go? What is allowed takes no memory and no lock (but for the
+// exemptions of ingressRequestRateLimiterEnabled).
+std::optional<Error> admit(Context& context, Client& client, const CommandSpec& spec, TimePoint now) {
+  Shared& shared = context.shared;
+  std::optional<Error> refusal;
+  if (shared.request_rate->enabled.load(std::memory_order_relaxed)) refusal = admit_request(context, client, spec, now);
+  const bool limited = shared.limits.looks_at_operations() || shared.limits.looks_at_bytes();
+  if (!refusal && limited && !spec.drains && client.limits.limits() != nullptr) {
+    // Who has never said hello has no name either.
+    if (!client.limits.has(LimitKey::application)) client.limits.enter(shared.limits, LimitKey::application, "", true);
+    refusal = client.limits.admit(now, spec.opens_cursor);
+  }
+  if (refusal && contains(writing_commands, spec.name)) refusal = without_writes(*std::move(refusal));
+  return refusal;
+}
+
+// Of an answer that is no success: its code.
+std::int32_t code_of(const Response& response) {
+  if (!response.failed) return 0;
+  constexpr std::size_t bytes_max = 64 * limits::kib;
+  if (response.bytes() > bytes_max) return static_cast<std::int32_t>(ErrorCode::operation_failed);
+  std::vector<std::uint8_t> all;
+  for (const iovec& piece : response.pieces()) {
+    const auto* const from = static_cast<const std::uint8_t*>(piece.iov_base);
+    all.insert(all.end(), from, from + piece.iov_len);
+  }
+  const auto code = DocView::trusted(all.data())["code"].to_int64();
+  return static_cast<std::int32_t>(code.value_or(static_cast<std::int64_t>(ErrorCode::operation_failed)));
+}
+
+void audit_refusal(Context& context, Client& client, const CommandSpec& spec, const Request& request,
+                   const Error& error) {
+  AuditLog* const audit = context.shared.audit.get();
+  if (audit != nullptr && error.is(ErrorCode::unauthorized)) audit->refused(client, spec, request);
 }
 
 Response help_for(const CommandSpec& spec) {
@@ -99,8 +183,13 @@ Task<Response> run_command(Context& context, Client& client, const Request& requ
     counted.failed.add();
     co_return refuse(metrics, checked.error());
   }
+  if (auto refusal = admit(context, client, *spec, request.arrived)) {
+    counted.failed.add();
+    co_return refuse(metrics, *std::move(refusal));
+  }
   if (context.shared.authorization) {
     if (auto allowed = check_authorized(context, client, *spec, request); allowed.has_error()) {
+      audit_refusal(context, client, *spec, request, allowed.error());
       counted.failed.add();
       co_return refuse(metrics, allowed.error());
     }
@@ -119,6 +208,10 @@ Task<Response> run_command(Context& context, Client& client, const Request& requ
   context.command_times->by_command[spec->index].add(taken);
   if (result.has_error()) {
     const Error error = with_topology_version(context, result.error());
+    audit_refusal(context, client, *spec, request, error);
+    if (spec->audited != 0 && context.shared.audit && !error.is(ErrorCode::unauthorized)) {
+      context.shared.audit->done(client, *spec, request, error.code);
+    }
     log_if_slow(context, client, request, taken, nullptr, &error);
     counted.failed.add();
     metrics.asserts_user.add();
@@ -128,6 +221,9 @@ Task<Response> run_command(Context& context, Client& client, const Request& requ
   if (result->failed) {
     counted.failed.add();
     metrics.errors.add(result->failure_code);
+  }
+  if (spec->audited != 0 && context.shared.audit) {
+    context.shared.audit->done(client, *spec, request, code_of(*result));
   }
   co_return std::move(*result);
 }

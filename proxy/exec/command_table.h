@@ -25,6 +25,9 @@ struct CommandSpec {
   std::string_view help = "";
   std::size_t index = 0;       // position in the table; set when the table is built
   const CommandNeed* need = nullptr;  // what it takes to be allowed to; set then, too
+  // Of limits.h: goes on with, or ends, what was begun, so that it is never refused; opens a cursor.
+  bool drains = false, opens_cursor = false;  // set then, too
+  std::uint8_t audited = 0;                   // the same: of audit.h
 };
 
 // Each family of commands lists its own.

@@ -26,6 +26,7 @@
 #include "proxy/catalog/routing.h"
 #include "proxy/auth/users.h"
 #include "proxy/exec/document_sizes.h"
+#include "proxy/exec/limits.h"
 #include "proxy/exec/login.h"
 #include "proxy/exec/metrics.h"
 #include "proxy/exec/open_clients.h"
@@ -42,6 +43,9 @@ class MemoryLayer;  // allocator/memory_layer.h
 namespace spillway::exec {
 
 class TransactionTable;  // transactions.h
+class FailedLogins;      // failed_logins.h
+class AuditLog;          // audit.h
+struct RateLimiter;      // rate_limiter.h
 struct Context;
 struct Request;
 
@@ -58,6 +62,9 @@ struct Parameters {
   std::atomic<bool> read_ahead{true};
   std::atomic<std::int64_t> user_refresh_secs{30};
   std::atomic<SpliceReplies> splice_replies{SpliceReplies::automatic};
+  std::atomic<std::int64_t> idle_client_ms{0};      // 0: connections may be idle for ever
+  std::atomic<std::int64_t> handshake_ms{30'000};   // until a first message; 0: any time
+  std::atomic<std::int64_t> slow_sender_ms{30'000};  // a pause in the middle of a message
   // How long clients are told of a shutdown before it begins.
   std::atomic<std::int64_t> shutdown_timeout_ms{15'000};
   bool test_commands = false;  // enableTestCommands; fixed at start
@@ -89,6 +96,11 @@ struct Shared {
   auth::UserDirectory users;
   std::optional<std::uint16_t> users_from;  // the shard whose users log in here, too; fixed at start
   SessionOwners session_owners;  // kept with authorization only
+  // Never null, but for the last.
+  const std::unique_ptr<FailedLogins> failed_logins;
+  const std::unique_ptr<RateLimiter> connection_rate;  // applied by the listener
+  const std::unique_ptr<RateLimiter> request_rate;
+  std::unique_ptr<AuditLog> audit;  // null: nothing is audited; fixed at start
   MemoryBudget memory{"process", 0};  // without the queues' reserves, which stand beside it
   // Those who wait for room for a request wait in one, those who hold one and need more in the other.
   MemoryQueue request_queue{"requestReserve"};
@@ -106,6 +118,7 @@ struct Shared {
   MemoryBudget socket_growth{"socketGrowth", 0};
   MemoryBudget admin_memory{"admin", 0};  // and what the admin port holds
   std::unique_ptr<SpillStore> spill;  // null: idle cursors' documents stay as they are
+  Limits limits;                      // of users, applications, addresses
   CursorRegistry cursors;             // after what its cursors hold on to
   OpenClients open_clients;
   std::atomic<std::int64_t> next_share_check_ns{0};
@@ -125,6 +138,8 @@ struct Shared {
   std::function<void(std::chrono::milliseconds announce)> request_shutdown;
   std::atomic<std::int64_t> connections_current{0};
   std::atomic<std::int64_t> connections_total{0};
+  std::atomic<std::int64_t> connections_max{0};       // net.maxIncomingConnections; 0: nobody has said
+  std::atomic<std::int64_t> connections_queued{0};    // accepted, and waiting for connection_rate
 
   // The limit of `memory`; there are no reserves until divide_memory().
   explicit Shared(std::uint64_t memory_limit_bytes);
@@ -199,6 +214,7 @@ struct Client {
   std::string user;                    // its user's id, "db.name"; empty: nobody is logged in
   Login login;
   ClientPresence presence;
+  ClientLimits limits;
   Counted busy;  // in Shared::busy_clients
 
   // The operation under way, for currentOp and killOp: read and written on the session's worker only.

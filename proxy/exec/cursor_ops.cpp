@@ -333,6 +333,7 @@ CursorPtr make_cursor(Client& client, const Request& request, std::string_view c
   }
   cursor->owner = client.user;
   cursor->client = client.presence.facts();
+  cursor->seat.assign(client.limits.account());
   cursor->created_ms = wall_clock_ms();
   if (request.body.size() <= limits::originating_command_bytes_max) {
     cursor->originating_command.assign(reinterpret_cast<const char*>(request.body.data()),
@@ -367,6 +368,10 @@ Task<Result<Response>> answer_first_batch(Context& context, CursorPtr cursor, st
   const bool partial = cursor->partial;
   const bool keep = !single_batch && (!cursor->exhausted() || (batch_size_given && batch_size == 0));
   if (keep) {
+    if (auto refusal = seat_cursor(cursor->seat)) {
+      end_cursor(context, std::move(cursor));
+      co_return *std::move(refusal);
+    }
     cursor->compact(context.shared.cursor_memory);
     id = context.shared.cursors.insert(std::move(cursor), steady_ns());
   } else {

@@ -308,6 +308,10 @@ std::optional<std::size_t> expected_reply_bytes(const Context& context, const Cl
 // The first batch of a cursor whose shards were asked for none yet.
 Task<Result<Response>> pass_first_batch(Context& context, const Request& request,
                                         const FindArguments& find, CursorPtr cursor) {
+  if (auto refusal = seat_cursor(cursor->seat)) {
+    end_cursor(context, std::move(cursor));
+    co_return *std::move(refusal);
+  }
   cursor->id = context.shared.cursors.insert_checked_out(*cursor, steady_ns());
   const std::int64_t size = wanted_first_batch_size(context, request, find);
   auto passing = pass_one_batch(context, request, cursor, size, true);

@@ -4,6 +4,7 @@
 #include "proxy/exec/authorization.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/compressed_batches.h"
+#include "proxy/exec/audit.h"
 #include "proxy/exec/cursor_ops.h"
 #include "proxy/exec/forward.h"
 #include "proxy/exec/read_ahead.h"
@@ -172,15 +173,20 @@ Task<Result<Response>> kill_cursors_command(Context& context, Client& client, co
                       fmt::format("cursor id {} was not created by the authenticated user", at->as_int64()));
     }
   }
+  bool another_users = false;
   BsonWriter killed, not_found;
   std::vector<CursorPtr> taken;
   for (auto at = cursors.as_document().begin(); !at.done(); ++at) {
+    if (context.shared.audit && !another_users) {
+      another_users = context.shared.cursors.is_another_users(at->as_int64(), ns, client.user);
+    }
     auto outcome = context.shared.cursors.kill(at->as_int64(), ns);
     const bool found = outcome.outcome != CursorRegistry::KillOutcome::not_found;
     BsonWriter& list = found ? killed : not_found;
     list.append(at->name, at->as_int64());
     if (outcome.cursor) taken.push_back(std::move(outcome.cursor));
   }
+  if (another_users) context.shared.audit->administrative(client, request, 0);
   end_cursors(context, std::move(taken), CursorEnd::killed);
   const auto renumbered = [](BsonWriter& out, std::string_view name, BsonDoc list) {
     out.begin_array(name);

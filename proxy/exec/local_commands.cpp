@@ -9,6 +9,7 @@
 
 #include "proxy/base/log.h"
 #include "proxy/catalog/config_reads.h"
+#include "proxy/exec/audit.h"
 #include "proxy/exec/command_needs.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/hello.h"
@@ -164,12 +165,13 @@ Answer get_log(Context&, Client&, const Request& request) {
   co_return finish(std::move(reply));
 }
 
-Answer log_rotate(Context&, Client&, const Request&) {
+Answer log_rotate(Context& context, Client&, const Request&) {
   try {
     log::rotate();
   } catch (const std::exception& error) {
     co_return Error(file_rename_failed, error.what());
   }
+  if (context.shared.audit) context.shared.audit->rotate();
   co_return finish(BsonWriter());
 }
 

@@ -5,9 +5,11 @@
 #include <array>
 #include <limits>
 #include <string_view>
+#include <vector>
 
 #include "allocator/memory_layer.h"
 #include "proxy/base/log.h"
+#include "proxy/exec/rate_limiter.h"
 #include "proxy/exec/request.h"
 
 namespace spillway::exec {
@@ -43,7 +45,42 @@ Result<void> store(std::atomic<std::int64_t>& into, std::string_view name, Value
 
 constexpr std::int64_t any_ms = std::numeric_limits<std::int64_t>::max() / 2'000'000;
 
-constexpr std::array<Parameter, 15> parameters = {{
+Result<void> store_number(std::atomic<double>& into, std::string_view name, ValueView value) {
+  const auto number = value.to_double();
+  if (!number || !(*number > 0)) {
+    return Error(ErrorCode::bad_value, fmt::format("Invalid value for parameter {}: it takes a number above 0, not {}", name, to_json(value)));
+  }
+  into = *number;
+  return {};
+}
+
+void append_ranges(BsonWriter& out, std::string_view name, const AddressList& list) {
+  out.begin_document(name).begin_array("ranges");
+  for (const AddressRange& range : list.ranges()) out.append_item(std::string_view(range.text));
+  out.end().end();
+}
+
+// {ranges: ["10.0.0.0/8"]}; {} is none.
+Result<void> store_ranges(AddressList& into, std::string_view name, ValueView value) {
+  const auto wrong = [&] {
+    return Error(ErrorCode::bad_value, fmt::format("{} takes {{ranges: [addresses and ranges of them]}}, not {}", name, to_json(value)));
+  };
+  if (!value.is_document()) return wrong();
+  const ValueView list = value.as_document()["ranges"];
+  if (list.exists() ? !list.is_array() : value.as_document().count() != 0) return wrong();
+  std::vector<AddressRange> ranges;
+  if (list.exists()) {
+    for (const Element& one : list.as_document()) {
+      auto range = one.is_string() ? AddressRange::parse(one.as_string()) : std::nullopt;
+      if (!range) return wrong();
+      ranges.push_back(*std::move(range));
+    }
+  }
+  into.set(std::move(ranges));
+  return {};
+}
+
+constexpr std::array<Parameter, 24> parameters = {{
     {"clientCursorMonitorFrequencySecs",
      [](BsonWriter& out, const Context& c) {
        out.append("clientCursorMonitorFrequencySecs", c.shared.parameters.cursor_monitor_frequency_secs.load());
@@ -92,6 +129,39 @@ constexpr std::array<Parameter, 15> parameters = {{
        out.begin_document("featureCompatibilityVersion").append("version", "7.0").end();
      },
      nullptr},
+    {"ingressConnectionEstablishmentBurstCapacitySecs",
+     [](BsonWriter& out, const Context& c) { out.append("ingressConnectionEstablishmentBurstCapacitySecs", c.shared.connection_rate->burst_seconds.load()); },
+     [](Context& c, ValueView v) { return store_number(c.shared.connection_rate->burst_seconds, "ingressConnectionEstablishmentBurstCapacitySecs", v); }},
+    {"ingressConnectionEstablishmentMaxQueueDepth",
+     [](BsonWriter& out, const Context& c) { out.append("ingressConnectionEstablishmentMaxQueueDepth", c.shared.connection_rate->queue_max.load()); },
+     [](Context& c, ValueView v) { return store(c.shared.connection_rate->queue_max, "ingressConnectionEstablishmentMaxQueueDepth", v, 0, 1'000'000); }},
+    {"ingressConnectionEstablishmentRatePerSec",
+     [](BsonWriter& out, const Context& c) { out.append("ingressConnectionEstablishmentRatePerSec", c.shared.connection_rate->per_second.load()); },
+     [](Context& c, ValueView v) { return store(c.shared.connection_rate->per_second, "ingressConnectionEstablishmentRatePerSec", v, 1, 2'147'483'647); }},
+    {"ingressConnectionEstablishmentRateLimiterBypass",
+     [](BsonWriter& out, const Context& c) { append_ranges(out, "ingressConnectionEstablishmentRateLimiterBypass", c.shared.connection_rate->exempt); },
+     [](Context& c, ValueView v) { return store_ranges(c.shared.connection_rate->exempt, "ingressConnectionEstablishmentRateLimiterBypass", v); }},
+    {"ingressConnectionEstablishmentRateLimiterEnabled",
+     [](BsonWriter& out, const Context& c) { out.append("ingressConnectionEstablishmentRateLimiterEnabled", c.shared.connection_rate->enabled.load()); },
+     [](Context& c, ValueView v) -> Result<void> {
+       c.shared.connection_rate->enabled = v.truthy();
+       return {};
+     }},
+    {"ingressRequestAdmissionBurstCapacitySecs",
+     [](BsonWriter& out, const Context& c) { out.append("ingressRequestAdmissionBurstCapacitySecs", c.shared.request_rate->burst_seconds.load()); },
+     [](Context& c, ValueView v) { return store_number(c.shared.request_rate->burst_seconds, "ingressRequestAdmissionBurstCapacitySecs", v); }},
+    {"ingressRequestAdmissionRatePerSec",
+     [](BsonWriter& out, const Context& c) { out.append("ingressRequestAdmissionRatePerSec", c.shared.request_rate->per_second.load()); },
+     [](Context& c, ValueView v) { return store(c.shared.request_rate->per_second, "ingressRequestAdmissionRatePerSec", v, 1, 2'147'483'647); }},
+    {"ingressRequestRateLimiterEnabled",
+     [](BsonWriter& out, const Context& c) { out.append("ingressRequestRateLimiterEnabled", c.shared.request_rate->enabled.load()); },
+     [](Context& c, ValueView v) -> Result<void> {
+       c.shared.request_rate->enabled = v.truthy();
+       return {};
+     }},
+    {"ingressRequestRateLimiterExemptions",
+     [](BsonWriter& out, const Context& c) { append_ranges(out, "ingressRequestRateLimiterExemptions", c.shared.request_rate->exempt); },
+     [](Context& c, ValueView v) { return store_ranges(c.shared.request_rate->exempt, "ingressRequestRateLimiterExemptions", v); }},
     {"logLevel",
      [](BsonWriter& out, const Context& c) {
        out.append("logLevel", static_cast<std::int32_t>(c.shared.parameters.log_level.load()));

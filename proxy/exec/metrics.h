@@ -99,7 +99,6 @@ struct Metrics {
   // or that did; ended without being taken.
   Counter read_ahead_started, read_ahead_hits, read_ahead_waits, read_ahead_wasted;
   Counter senders_stopped;      // connections closed in the middle of a message
-  Counter connections_refused;  // net.maxIncomingConnections
   Counter tls_handshakes, tls_handshakes_failed;
   // Logins by mechanism; the speculative ones, inside hello, count as both.
   struct Mechanism {
@@ -108,6 +107,8 @@ struct Metrics {
   enum MechanismIndex : std::size_t { scram_sha_1, scram_sha_256, x509, mechanism_count };
   std::array<Mechanism, mechanism_count> mechanisms;
   Counter unauthenticated_commands, unauthorized_commands;  // refused
+  // Connections: beyond net.maxIncomingConnections, refused and let in all the same; closed for silence.
+  Counter connections_rejected, connections_exempt, idle_clients_closed, silent_clients_closed;
   Counter hellos_with_backpressure, hellos_without_backpressure;  // first ones of connections
 };
 

@@ -72,7 +72,7 @@ void write_clients(MetricsText& out, const Shared& shared, const StatusFacts& fa
               shared.connections_total.load());
   out.counter("spillway_client_connections_refused_total",
               "Client connections over net.maxIncomingConnections.",
-              all.connections_refused.value());
+              all.connections_rejected.value());
   out.counter("spillway_client_received_bytes_total", "Bytes of messages received from clients.",
               all.bytes_in.value());
   out.counter("spillway_client_sent_bytes_total", "Bytes of messages sent to clients.",

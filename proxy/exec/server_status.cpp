@@ -8,6 +8,7 @@
 #include "proxy/exec/ask_workers.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/hello.h"
+#include "proxy/exec/limits_status.h"
 #include "proxy/exec/memory_status.h"
 #include "proxy/exec/status_facts.h"
 #include "proxy/exec/transactions.h"
@@ -35,7 +36,6 @@ void connections(BsonWriter& out, const Context& context, const Facts& facts) {
   out.append("current", current);
   out.append("available", facts.connections_available);
   out.append("totalCreated", context.shared.connections_total.load());
-  out.append("rejected", as_long(context.shared.metrics.connections_refused.value()));
   out.append("active", facts.clients.active);
   out.append("threaded", std::int64_t{0});
   out.append("loadBalanced", facts.clients.load_balanced);
@@ -43,7 +43,12 @@ void connections(BsonWriter& out, const Context& context, const Facts& facts) {
        {"exhaustIsMaster", "exhaustHello", "awaitingTopologyChanges"}) {
     out.append(name, std::int64_t{0});
   }
+  append_connection_limits(out, context.shared);
 }
+
+void queues(BsonWriter& out, const Context& context, const Facts&) { append_establishment_queue(out, context.shared); }
+
+void client_limits(BsonWriter& out, const Context& context, const Facts&) { append_limits(out, context.shared); }
 
 void extra_info(BsonWriter& out, const Context&, const Facts& facts) {
   const ProcessUsage& usage = facts.process;
@@ -202,6 +207,7 @@ void network(BsonWriter& out, const Context& context, const Facts&) {
   out.append("numSlowDNSOperations", std::int64_t{0})
       .append("numSlowSSLOperations", std::int64_t{0});
   out.append("numRequests", as_long(all.requests.value()));
+  append_request_rate(out, context.shared);
 }
 
 void opcounters(BsonWriter& out, const Context& context, const Facts&) {
@@ -308,6 +314,7 @@ void security(BsonWriter& out, const Context& context, const Facts&) {
   out.append("unauthenticated", as_long(all.unauthenticated_commands.value()));
   out.append("unauthorized", as_long(all.unauthorized_commands.value()));
   out.end();
+  append_login_limits(out, context.shared);
 }
 
 struct Section {
@@ -319,12 +326,14 @@ constexpr Section sections[] = {
     {"asserts", asserts},
     {"connections", connections},
     {"extra_info", extra_info},
+    {"limits", client_limits},
     {"mem", mem},
     {"memory", memory},
     {"metrics", metrics},
     {"network", network},
     {"opLatencies", op_latencies},
     {"opcounters", opcounters},
+    {"queues", queues},
     {"security", security},
     {"sharding", sharding},
     {"shardingStatistics", sharding_statistics},

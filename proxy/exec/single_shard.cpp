@@ -124,6 +124,10 @@ Task<Result<Response>> repack(Context& context, CursorPtr cursor, std::size_t in
       end_cursor(context, context.shared.cursors.check_in(std::move(cursor), steady_ns()),
                  CursorEnd::killed);
     } else {
+      if (auto refusal = seat_cursor(cursor->seat)) {
+        end_cursor(context, std::move(cursor));
+        co_return *std::move(refusal);
+      }
       id = context.shared.cursors.insert(std::move(cursor), steady_ns());
     }
   } else if (registered) {
@@ -182,7 +186,8 @@ CursorPtr CursorSeed::make() const {
 Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std::uint16_t shard,
                                          shard::Command command, bool stream) {
   shard::CallOptions options = read_options(context, seed.request);
-  options.stream = stream && may_stream(seed.request);
+  // Of a stream the client has the start before it is known whether a cursor stays open.
+  options.stream = stream && may_stream(seed.request) && may_open_cursor(seed.client.limits.account().get());
   const bool one_document = seed.first_batch_documents == 1;
   if (stream && !one_document) {
     const NamespaceText ns(seed.request.db, seed.collection);
@@ -201,6 +206,7 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std:
     if (*prepared && !is_read_to_compress(context, seed.request, reply)) {
       CursorPtr cursor = seed.make();
       set_remote(*cursor, shard, reply.host, shard_id);
+      cursor->seat.take();
       cursor->id = context.shared.cursors.insert_checked_out(*cursor, steady_ns());
       streaming->reply = std::move(reply);
       streaming->cursor = std::move(cursor);
@@ -234,6 +240,10 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std:
     learn_mean(*cursor, parsed->batch.size(), documents);
     cursor->documents_returned = documents;
     cursor->batches_returned = 1;
+    if (auto refusal = seat_cursor(cursor->seat)) {
+      end_cursor(context, std::move(cursor));
+      co_return *std::move(refusal);
+    }
     id = context.shared.cursors.insert(std::move(cursor), steady_ns());
   }
   co_return with_id(std::move(reply), *parsed, id);

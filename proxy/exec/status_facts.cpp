@@ -124,8 +124,9 @@ StatusFacts make_status_facts(const Shared& shared, const std::vector<WorkerFact
   }
   add_calls(facts.shards, shared);
   facts.process = read_process_usage();
-  facts.connections_available =
-      std::max<std::int64_t>(connections_allowed() - shared.connections_current.load(), 0);
+  const std::int64_t most = shared.connections_max.load();
+  const std::int64_t allowed = most > 0 ? std::min(most, connections_allowed()) : connections_allowed();
+  facts.connections_available = std::max<std::int64_t>(allowed - shared.connections_current.load(), 0);
   return facts;
 }
 

@@ -193,6 +193,7 @@ Task<Step> pass_unsent(Relay& relay) {
     }
     if (take_room_for_rest(relay)) {
       place.leave();
+      relay.stream.cursor->seat.hold(relay.left);  // until it is given back
       auto moving = move_rest(relay);
       co_return co_await moving;
     }

@@ -17,6 +17,7 @@
 #include "allocator/limits.h"
 #include "allocator/memory_layer.h"
 #include "proxy/catalog/static_routing.h"
+#include "proxy/server/audit_sink.h"
 #include "proxy/server/config_yaml.h"
 #include "proxy/server/config_yaml_users.h"
 #include "proxy/server/system_limits.h"
@@ -66,6 +67,8 @@ class Checker {
     check_process();
     check_pools();
     check_allocator();
+    check_limits();
+    check_audit();
     check_users();
     if (auto login = make_shard_login(config_.shard_login); login.has_error()) {
       error(config_.shard_login.password_file.empty() ? "security.shards.user" : "security.shards.passwordFile",
@@ -159,6 +162,29 @@ class Checker {
     error("processManagement.fork",
           "processManagement.fork: true is refused: leave the background to a service manager "
           "(systemd/spillway.service), or to the shell's &");
+  }
+
+  void check_limits() {
+    for (std::size_t i = 0; i < exec::limit_keys; ++i) {
+      const exec::LimitValues& values = config_.limits.per[i];
+      if (!values.burst || values.operations_per_second) continue;
+      const std::string section = fmt::format("limits.{}", exec::section_of(static_cast<exec::LimitKey>(i)));
+      error(section + ".burst", fmt::format("{0}.burst needs {0}.operationsPerSecond", section));
+    }
+  }
+
+  void check_audit() {
+    const AuditConfig& audit = config_.audit;
+    if (audit.destination == AuditDestination::file && audit.path.empty()) {
+      error("auditLog.destination", "auditLog.destination: file needs auditLog.path");
+    }
+    if (audit.destination != AuditDestination::file && !audit.path.empty()) {
+      error("auditLog.path", "auditLog.path needs auditLog.destination: file");
+    }
+    if (!audit.filter.empty() && !audit.destination) error("auditLog.filter", "auditLog.filter needs auditLog.destination");
+    if (const auto filter = make_audit_filter(audit.filter); filter.has_error()) {
+      error("auditLog.filter", "auditLog.filter: " + filter.error().message);
+    }
   }
 
   void check_allocator() {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "allocator/policy.h"
 #include "proxy/auth/service_login.h"
 #include "proxy/auth/users.h"
+#include "proxy/exec/limits.h"
 #include "proxy/exec/splice_choice.h"
 
 namespace spillway::catalog {
@@ -60,6 +62,10 @@ struct NetConfig {
   bool bind_ip_all = false;
   bool ipv6 = false;
   std::int64_t max_incoming_connections = 65'536;
+  std::string beyond_max_connections;  // ranges, separated by commas
+  std::int64_t idle_client_ms = 0;     // 0: none
+  std::int64_t handshake_ms = 30'000;  // 0: none
+  std::int64_t slow_sender_ms = 30'000;
   std::int32_t listen_backlog = 4'096;
   // Names separated by commas, checked; "disabled": none.
   std::string compressors = "snappy,zstd,zlib";
@@ -93,6 +99,17 @@ struct ProcessConfig {
   bool operator==(const ProcessConfig&) const = default;
 };
 
+// One of MongoDB's limiters of what comes in.
+struct RateConfig {
+  bool enabled = false;
+  std::int64_t per_second = std::numeric_limits<std::int32_t>::max();
+  double burst_seconds = std::numeric_limits<double>::max();
+  std::int64_t queue_max = 0;
+  std::string exempt;  // ranges, separated by commas
+
+  bool operator==(const RateConfig&) const = default;
+};
+
 // What `setParameter:` holds, under mongos's own names.
 struct ParameterConfig {
   std::int64_t cursor_timeout_ms = 600'000;
@@ -109,6 +126,8 @@ struct ParameterConfig {
   exec::SpliceReplies splice_replies = exec::SpliceReplies::automatic;
   std::int64_t shutdown_timeout_ms = 15'000;
   std::int64_t user_refresh_seconds = 30;
+  RateConfig connection_rate;
+  RateConfig request_rate;
 
   bool operator==(const ParameterConfig&) const = default;
 };
@@ -146,6 +165,28 @@ struct MemoryConfig {
   bool operator==(const MemoryConfig&) const = default;
 };
 
+// security.failedLogins.
+struct FailedLoginsConfig {
+  std::int64_t allowed = 10;  // 0: nothing is refused for them
+  std::int64_t wait_max_ms = 60'000;
+
+  bool operator==(const FailedLoginsConfig&) const = default;
+};
+
+enum class AuditDestination : std::uint8_t { file, syslog, console };
+enum class AuditFormat : std::uint8_t { json };
+enum class AuditSchema : std::uint8_t { mongo };
+
+struct AuditConfig {
+  std::optional<AuditDestination> destination;  // unset: there is no audit log
+  AuditFormat format = AuditFormat::json;
+  AuditSchema schema = AuditSchema::mongo;
+  std::string path;
+  std::string filter;  // Extended JSON; empty: everything
+
+  bool operator==(const AuditConfig&) const = default;
+};
+
 enum class Authorization : std::uint8_t { disabled, enabled };
 
 // security.shards: how to log in where a connection string names no user.
@@ -173,6 +214,9 @@ struct Config {
   std::vector<auth::UserSpec> users;  // security.users, and those of the file
   std::string users_from;  // a shard's name; empty: none
   ShardLoginConfig shard_login;
+  FailedLoginsConfig failed_logins;
+  AuditConfig audit;
+  exec::LimitSettings limits;
   std::int64_t local_threshold_ms = 15;
   ParameterConfig parameters;
 

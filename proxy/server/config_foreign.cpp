@@ -16,7 +16,7 @@ constexpr std::string_view mode_key = "see net.tls.mode";
 constexpr std::string_view own_ciphers = "ciphers are those with forward secrecy and authentication";
 constexpr std::string_view not_enforced = "nothing would enforce it; see security.users";
 constexpr std::string_view own_users = "users stand in the configuration; see security.users";
-constexpr std::string_view no_audit = "there is no audit log";
+constexpr std::string_view plain_audit = "the audit log is neither encrypted nor compressed";
 constexpr std::string_view no_javascript = "the router runs no JavaScript";
 constexpr std::string_view no_windows = "it is for Windows";
 constexpr std::string_view own_threads = "one event loop per worker; see workers";
@@ -34,7 +34,6 @@ constexpr std::array keys_of_mongos = {
     ForeignKey{"systemLog.component", always, "see systemLog.verbosity"},
     ForeignKey{"processManagement.timeZoneInfo", always, "the router computes with no time zones"},
     ForeignKey{"processManagement.windowsService", always, no_windows},
-    ForeignKey{"net.maxIncomingConnectionsOverride", always, "see net.maxIncomingConnections"},
     ForeignKey{"net.wireObjectCheck", always, "the structure of every request is always checked"},
     ForeignKey{"net.unixDomainSocket", always, "only TCP is listened on"},
     ForeignKey{"net.serviceExecutor", always, own_threads},
@@ -77,7 +76,10 @@ constexpr std::array keys_of_mongos = {
     ForeignKey{"security.redactClientLogData", always, "client data is not logged"},
     ForeignKey{"sharding.configDB", refused,
                "config servers are not supported: write the table down, see routing"},
-    ForeignKey{"auditLog", always, no_audit},
+    ForeignKey{"auditLog.auditEncryptionKeyIdentifier", refused, plain_audit},
+    ForeignKey{"auditLog.compressionMode", "none", plain_audit},
+    ForeignKey{"auditLog.localAuditKeyFile", refused, plain_audit},
+    ForeignKey{"auditLog.runtimeConfiguration", "false", "the filter is auditLog.filter"},
     ForeignKey{"operationProfiling.mode", "off", "a router does not profile; see operationProfiling.slowOpThresholdMs"},
     ForeignKey{"operationProfiling.slowOpSampleRate", always, "every slow operation is logged"},
     ForeignKey{"operationProfiling.filter", always, "every slow operation is logged"},
@@ -94,7 +96,7 @@ constexpr std::array keys_of_mongos = {
     ForeignKey{"setParameter.tlsMode", "disabled", mode_key},
     ForeignKey{"setParameter.tlsWithholdClientCertificate", always, shard_tls},
     ForeignKey{"setParameter.sslWithholdClientCertificate", always, shard_tls},
-    ForeignKey{"setParameter.auditAuthorizationSuccess", always, no_audit},
+    ForeignKey{"setParameter.auditAuthorizationSuccess", "false", "of what is allowed, administrative commands alone are audited"},
     ForeignKey{"setParameter.logLevel", always, "see systemLog.verbosity"},
     ForeignKey{"setParameter.logComponentVerbosity", always, "see systemLog.verbosity"},
     ForeignKey{"setParameter.quiet", always, "see systemLog.quiet"},

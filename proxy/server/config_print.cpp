@@ -19,6 +19,10 @@ std::string_view type_name(ValueType type) {
       return "boolean";
     case ValueType::integer:
       return "integer";
+    case ValueType::number:
+      return "number";
+    case ValueType::list:
+      return "list";
     case ValueType::text:
       return "text";
     case ValueType::choice:
@@ -28,6 +32,7 @@ std::string_view type_name(ValueType type) {
       return "size";
     case ValueType::routing:
     case ValueType::users:
+    case ValueType::overrides:
       return "YAML";
   }
   return "";

@@ -26,8 +26,8 @@ struct Field {
       member = std::get<bool>(value);
     } else if constexpr (std::is_same_v<Member, std::string>) {
       member = std::get<std::string>(value);
-    } else if constexpr (std::is_same_v<Member, MemoryLimit>) {
-      member = std::get<MemoryLimit>(value);
+    } else if constexpr (std::is_same_v<Member, MemoryLimit> || std::is_same_v<Member, double>) {
+      member = std::get<Member>(value);
     } else if constexpr (IsOptional<Member>::value) {
       member = static_cast<typename Member::value_type>(std::get<std::int64_t>(value));
     } else {
@@ -38,7 +38,7 @@ struct Field {
   static ConfigValue read(const Config& config) {
     const Member& member = (config.*....*Path);
     if constexpr (std::is_same_v<Member, bool> || std::is_same_v<Member, std::string> ||
-                  std::is_same_v<Member, MemoryLimit>) {
+                  std::is_same_v<Member, MemoryLimit> || std::is_same_v<Member, double>) {
       return member;
     } else if constexpr (IsOptional<Member>::value) {
       return member ? ConfigValue(static_cast<std::int64_t>(*member)) : ConfigValue(std::string());
@@ -73,6 +73,23 @@ using Memory = Field<&Config::memory, Member>;
 template <auto Member>
 using Parameter = Field<&Config::parameters, Member>;
 
+template <auto Member>
+using Audit = Field<&Config::audit, Member>;
+template <auto Limiter, auto Member>
+using Rate = Field<&Config::parameters, Limiter, Member>;
+
+// A value of one section of `limits`.
+template <exec::LimitKey Key, auto Value>
+struct LimitField {
+  static void assign(Config& config, const ConfigValue& value) {
+    config.limits.per[static_cast<std::size_t>(Key)].*Value = std::get<std::int64_t>(value);
+  }
+  static ConfigValue read(const Config& config) {
+    const auto& value = config.limits.per[static_cast<std::size_t>(Key)].*Value;
+    return value ? ConfigValue(*value) : ConfigValue(std::string());
+  }
+};
+
 constexpr std::int64_t int32_max = 2'147'483'647;
 constexpr std::int64_t year_ms = 366LL * 24 * 3'600 * 1'000;
 
@@ -80,6 +97,51 @@ constexpr ValueType boolean = ValueType::boolean;
 constexpr ValueType integer = ValueType::integer;
 constexpr ValueType text = ValueType::text;
 constexpr ValueType choice = ValueType::choice;
+
+constexpr std::string_view ranges = "addresses and ranges of them (10.0.0.0/8), a list or separated by commas";
+
+// The rows of one section of `limits`.
+template <exec::LimitKey Key>
+struct LimitRows {
+  using Values = exec::LimitValues;
+
+  static constexpr KeySpec connections(std::string_view key, std::string_view meaning) {
+    return row<LimitField<Key, &Values::connections>>(
+        {.key = key, .type = integer, .example = "100", .min = 1, .max = 1'000'000, .at_reload = true, .meaning = meaning});
+  }
+  static constexpr KeySpec cursors(std::string_view key, std::string_view meaning) {
+    return row<LimitField<Key, &Values::cursors>>(
+        {.key = key, .type = integer, .example = "1000", .min = 1, .max = 10'000'000, .at_reload = true, .meaning = meaning});
+  }
+  static constexpr KeySpec buffered_bytes(std::string_view key, std::string_view meaning) {
+    return row<LimitField<Key, &Values::buffered_bytes>>({.key = key,
+                                                          .type = ValueType::bytes,
+                                                          .unit = "bytes",
+                                                          .example = "64MiB",
+                                                          .range = "64KiB to 1TiB (units KiB, MiB, GiB, TiB)",
+                                                          .min = 65'536,
+                                                          .max = 1LL << 40,
+                                                          .at_reload = true,
+                                                          .meaning = meaning});
+  }
+  static constexpr KeySpec operations(std::string_view key, std::string_view meaning) {
+    return row<LimitField<Key, &Values::operations_per_second>>({.key = key,
+                                                                 .type = integer,
+                                                                 .unit = "1/s",
+                                                                 .example = "1000",
+                                                                 .min = 1,
+                                                                 .max = 100'000'000,
+                                                                 .at_reload = true,
+                                                                 .meaning = meaning});
+  }
+  static constexpr KeySpec burst(std::string_view key, std::string_view meaning) {
+    return row<LimitField<Key, &Values::burst>>(
+        {.key = key, .type = integer, .example = "2000", .min = 1, .max = 100'000'000, .at_reload = true, .meaning = meaning});
+  }
+};
+using PerUser = LimitRows<exec::LimitKey::user>;
+using PerApplication = LimitRows<exec::LimitKey::application>;
+using PerAddress = LimitRows<exec::LimitKey::address>;
 
 constexpr std::array keys = {
     row<Net<&NetConfig::port>>(
@@ -211,6 +273,44 @@ constexpr std::array keys = {
          .max = 1'000'000,
          .at_reload = true,
          .meaning = "Client connections open at once; further ones are closed as they come."}),
+    row<Net<&NetConfig::beyond_max_connections>>(
+        {.key = "net.maxIncomingConnectionsOverride",
+         .type = ValueType::list,
+         .example = "[10.0.0.5, \"192.168.1.0/24\"]",
+         .range = ranges,
+         .at_reload = true,
+         .meaning = "From these addresses connections are let in beyond net.maxIncomingConnections: "
+                    "an administrator's."}),
+    row<Net<&NetConfig::idle_client_ms>>(
+        {.key = "net.idleClientTimeoutMillis",
+         .type = integer,
+         .unit = "ms",
+         .preset = "0",
+         .min = 0,
+         .max = year_ms,
+         .at_reload = true,
+         .meaning = "A client's connection that has been idle for so long is closed. Drivers open another "
+                    "when they need one; cursors stay, except those of net.loadBalancerPort. 0: never."}),
+    row<Net<&NetConfig::handshake_ms>>(
+        {.key = "net.handshakeTimeoutMillis",
+         .type = integer,
+         .unit = "ms",
+         .preset = "30000",
+         .min = 0,
+         .max = year_ms,
+         .at_reload = true,
+         .meaning = "From its start to the end of its first message a connection may take so long, TLS "
+                    "included. 0: any time (TLS alone 30 s)."}),
+    row<Net<&NetConfig::slow_sender_ms>>(
+        {.key = "net.slowSenderTimeoutMillis",
+         .type = integer,
+         .unit = "ms",
+         .preset = "30000",
+         .min = 1'000,
+         .max = 3'600'000,
+         .at_reload = true,
+         .meaning = "A client that sends nothing for so long in the middle of a message loses its "
+                    "connection; one that takes longer than that and a second per 16 KiB for a message, too."}),
     row<Net<&NetConfig::listen_backlog>>(
         {.key = "net.listenBacklog",
          .type = integer,
@@ -377,6 +477,38 @@ constexpr std::array keys = {
          .meaning =
                 "Zones, as config.tags lists them. Listed only: the chunks above decide where "
                 "documents go."},
+    PerUser::connections("limits.perUser.connections",
+                         "One user's client connections: further logins are refused. Nothing is limited by default; each refusal is IngressRequestRateLimitExceeded (462), labelled so that drivers try again later, and counted in serverStatus.limits."),
+    PerUser::cursors("limits.perUser.cursors", "Its open cursors. Who has so many is refused the next one; getMore and killCursors go on."),
+    PerUser::buffered_bytes("limits.perUser.bufferedBytes",
+                            "What is kept for its idle cursors, and for replies over 16 KiB that wait for their reader. Who holds so much may open no cursor, and nothing is fetched ahead for its cursors, until it has read some of it."),
+    PerUser::operations("limits.perUser.operationsPerSecond",
+                        "Its operations, over all its connections; hello, logging in, getMore, and what ends something (killCursors, endSessions, commitTransaction, abortTransaction, …) do not count and are never refused."),
+    PerUser::burst("limits.perUser.burst", "So many operations may come at once after a pause. Default: those of a second."),
+    PerApplication::connections("limits.perApplication.connections",
+                         "The same for one application: what client metadata name (appName in connection strings); those that name none are one. Their hello is refused."),
+    PerApplication::cursors("limits.perApplication.cursors", "As limits.perUser.cursors."),
+    PerApplication::buffered_bytes("limits.perApplication.bufferedBytes",
+                            "As limits.perUser.bufferedBytes."),
+    PerApplication::operations("limits.perApplication.operationsPerSecond",
+                        "As limits.perUser.operationsPerSecond."),
+    PerApplication::burst("limits.perApplication.burst", "As limits.perUser.burst."),
+    PerAddress::connections("limits.perAddress.connections",
+                         "The same for one address; of IPv6 the first 64 bits count. The first message of a further connection is refused, and the connection ends; with TLS it is closed at once."),
+    PerAddress::cursors("limits.perAddress.cursors", "As limits.perUser.cursors."),
+    PerAddress::buffered_bytes("limits.perAddress.bufferedBytes",
+                            "As limits.perUser.bufferedBytes."),
+    PerAddress::operations("limits.perAddress.operationsPerSecond",
+                        "As limits.perUser.operationsPerSecond."),
+    PerAddress::burst("limits.perAddress.burst", "As limits.perUser.burst."),
+    KeySpec{.key = "limits.overrides",
+            .type = ValueType::overrides,
+            .example = "[{user: admin.batch, cursors: unlimited}, {address: 10.0.0.0/8, connections: 5}]",
+            .range = "a list of {user | application | address, and any of the limits}",
+            .at_reload = true,
+            .meaning = "Other limits for one user (database.name), application, or each address of a "
+                       "range, of which the longest counts; what is not named is as above, unlimited is "
+                       "no limit."},
     row<Log<&SystemLogConfig::destination>>(
         {.key = "systemLog.destination",
          .type = choice,
@@ -426,6 +558,39 @@ constexpr std::array keys = {
                                        .preset = "false",
                                        .at_reload = true,
          .meaning = "Leave out informational lines."}),
+    row<Audit<&AuditConfig::destination>>(
+        {.key = "auditLog.destination",
+         .type = choice,
+         .example = "syslog",
+         .range = "file | syslog | console",
+         .meaning = "Where the audit log goes: a line of JSON for each login, refusal of what is not allowed, and "
+                    "administrative command. console is standard output. Default: nowhere."}),
+    row<Audit<&AuditConfig::format>>(
+        {.key = "auditLog.format",
+         .type = choice,
+         .preset = "JSON",
+         .range = "JSON",
+         .meaning = "Known from mongos, whose BSON is refused."}),
+    row<Audit<&AuditConfig::schema>>(
+        {.key = "auditLog.schema",
+         .type = choice,
+         .preset = "mongo",
+         .range = "mongo",
+         .meaning = "Known from mongos, whose OCSF is refused."}),
+    row<Audit<&AuditConfig::path>>(
+        {.key = "auditLog.path",
+         .type = text,
+         .example = "/var/log/spillway/audit.json",
+         .range = "a file",
+         .meaning = "The audit log's file, with auditLog.destination: file, which requires it. It is made readable for its "
+                    "owner alone, and opened anew when the log is (SIGUSR1, logRotate)."}),
+    row<Audit<&AuditConfig::filter>>(
+        {.key = "auditLog.filter",
+         .type = text,
+         .example = "'{\"atype\": {\"$in\": [\"authenticate\", \"authCheck\"]}}'",
+         .range = "a query, in Extended JSON",
+         .meaning = "Only events that match are written: a filter as find takes it, on atype, ts, local, remote, users, "
+                    "roles, param, result."}),
     row<Field<&Config::slow_ms>>(
         {.key = "operationProfiling.slowOpThresholdMs",
          .type = integer,
@@ -457,6 +622,26 @@ constexpr std::array keys = {
                     "loopback is listened on, and everybody there may do everything; written out "
                     "as disabled, that holds for every address. Who logs in all the same is "
                     "checked then, too."}),
+    row<Field<&Config::failed_logins, &FailedLoginsConfig::allowed>>(
+        {.key = "security.failedLogins.allowed",
+         .type = integer,
+         .preset = "10",
+         .min = 0,
+         .max = 1'000'000,
+         .at_reload = true,
+         .meaning = "After so many failed logins of one user from one address (of IPv6 the first 64 "
+                    "bits) in a row, the next are refused unchecked for 1 s, after each further failure "
+                    "for twice as long. Other addresses are not concerned. A success, or 15 minutes, make up for it. 0: "
+                    "nobody is refused."}),
+    row<Field<&Config::failed_logins, &FailedLoginsConfig::wait_max_ms>>(
+        {.key = "security.failedLogins.waitMaxMillis",
+         .type = integer,
+         .unit = "ms",
+         .preset = "60000",
+         .min = 0,
+         .max = 3'600'000,
+         .at_reload = true,
+         .meaning = "They are refused for so long at most."}),
     KeySpec{.key = "security.users",
             .type = ValueType::users,
             .example = "[{user: \"CN=app\", db: $external, roles: [{role: read, db: app}]}]",
@@ -651,6 +836,87 @@ constexpr std::array keys = {
          .min = 100,
          .max = year_ms,
          .meaning = "A connection idle for longer is closed, down to the minimum."}),
+    row<Rate<&ParameterConfig::connection_rate, &RateConfig::enabled>>(
+        {.key = "setParameter.ingressConnectionEstablishmentRateLimiterEnabled",
+         .type = boolean,
+         .preset = "false",
+         .at_runtime = true,
+         .at_reload = true,
+         .meaning = "Clients may connect only as fast as the next four say, as in MongoDB 8.2. Who comes "
+                    "faster waits, unread, in a queue, and is closed where that is full."}),
+    row<Rate<&ParameterConfig::connection_rate, &RateConfig::per_second>>(
+        {.key = "setParameter.ingressConnectionEstablishmentRatePerSec",
+         .type = integer,
+         .unit = "1/s",
+         .preset = "2147483647",
+         .min = 1,
+         .max = int32_max,
+         .at_runtime = true,
+         .at_reload = true,
+         .meaning = "New connections per second."}),
+    row<Rate<&ParameterConfig::connection_rate, &RateConfig::burst_seconds>>(
+        {.key = "setParameter.ingressConnectionEstablishmentBurstCapacitySecs",
+         .type = ValueType::number,
+         .unit = "s",
+         .preset = "1.7976931348623157e+308",
+         .range = "above 0",
+         .at_runtime = true,
+         .at_reload = true,
+         .meaning = "So many seconds' worth of connections that did not come may come at once. With the "
+                    "default, which is MongoDB's, there is no limit: set it, too."}),
+    row<Rate<&ParameterConfig::connection_rate, &RateConfig::queue_max>>(
+        {.key = "setParameter.ingressConnectionEstablishmentMaxQueueDepth",
+         .type = integer,
+         .preset = "0",
+         .min = 0,
+         .max = 1'000'000,
+         .at_runtime = true,
+         .at_reload = true,
+         .meaning = "So many connections may wait for their turn."}),
+    row<Rate<&ParameterConfig::connection_rate, &RateConfig::exempt>>(
+        {.key = "setParameter.ingressConnectionEstablishmentRateLimiterBypass.ranges",
+         .type = ValueType::list,
+         .example = "[10.0.0.5]",
+         .range = ranges,
+         .at_runtime = true,
+         .at_reload = true,
+         .meaning = "Addresses that are not limited so; setParameter takes {ranges: [...]}."}),
+    row<Rate<&ParameterConfig::request_rate, &RateConfig::enabled>>(
+        {.key = "setParameter.ingressRequestRateLimiterEnabled",
+         .type = boolean,
+         .preset = "false",
+         .at_runtime = true,
+         .at_reload = true,
+         .meaning = "All clients together may send only so many requests as the next two say; others are "
+                    "refused with IngressRequestRateLimitExceeded (462). Not counted: who has not logged in where "
+                    "one has to, getMore, and what ends something."}),
+    row<Rate<&ParameterConfig::request_rate, &RateConfig::per_second>>(
+        {.key = "setParameter.ingressRequestAdmissionRatePerSec",
+         .type = integer,
+         .unit = "1/s",
+         .preset = "2147483647",
+         .min = 1,
+         .max = int32_max,
+         .at_runtime = true,
+         .at_reload = true,
+         .meaning = "Requests per second."}),
+    row<Rate<&ParameterConfig::request_rate, &RateConfig::burst_seconds>>(
+        {.key = "setParameter.ingressRequestAdmissionBurstCapacitySecs",
+         .type = ValueType::number,
+         .unit = "s",
+         .preset = "1.7976931348623157e+308",
+         .range = "above 0",
+         .at_runtime = true,
+         .at_reload = true,
+         .meaning = "So many seconds' worth of requests that did not come may come at once."}),
+    row<Rate<&ParameterConfig::request_rate, &RateConfig::exempt>>(
+        {.key = "setParameter.ingressRequestRateLimiterExemptions.ranges",
+         .type = ValueType::list,
+         .example = "[10.0.0.5]",
+         .range = ranges,
+         .at_runtime = true,
+         .at_reload = true,
+         .meaning = "Addresses that are not limited so; setParameter takes {ranges: [...]}."}),
 };
 
 }  // namespace

@@ -20,16 +20,19 @@ namespace spillway::server {
 enum class ValueType : std::uint8_t {
   boolean,  // true or false; below setParameter 1 and 0 too, as a mongos takes them
   integer,  // between min and max
+  number,   // above 0
   text,
   choice,   // one of the words of `range`, separated by " | "; its value is its position
   bytes,    // between min and max, with a unit
   size,     // bytes with a unit, a percentage, auto or unlimited
   routing,  // YAML below `routing`, read by catalog::load_static_routing
   users,    // a list of users, in YAML
+  overrides,  // a list of limits, in YAML
+  list,     // a YAML list of words, or words separated by commas, which its value is
 };
 
-// boolean, integer (and choice, bytes), text, size.
-using ConfigValue = std::variant<bool, std::int64_t, std::string, MemoryLimit>;
+// boolean, integer (and choice, bytes), text (and list), size, number.
+using ConfigValue = std::variant<bool, std::int64_t, std::string, MemoryLimit, double>;
 
 struct KeySpec {
   std::string_view key;  // dotted: "net.port"
@@ -43,7 +46,7 @@ struct KeySpec {
   bool at_runtime = false;        // setParameter changes it while running
   bool at_reload = false;         // a reload does; else a restart
   std::string_view meaning = {};  // sentences
-  // Null for ValueType::routing and users. `assign` takes the alternative that `type` names.
+  // Null for ValueType::routing, users and overrides. `assign` takes the alternative that `type` names.
   void (*assign)(Config&, const ConfigValue&) = nullptr;
   ConfigValue (*read)(const Config&) = nullptr;
 };

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "proxy/base/ip_address.h"
 #include "proxy/catalog/nearest_name.h"
 #include "proxy/server/config_table.h"
 #include "proxy/server/words.h"
@@ -37,6 +39,19 @@ Result<ConfigValue> parse_integer(const KeySpec& spec, std::string_view text) {
     return wrong(spec, fmt::format("an integer from {} to {}", spec.min, spec.max), text);
   }
   return ConfigValue(*value);
+}
+
+Result<ConfigValue> parse_above_zero(const KeySpec& spec, std::string_view text) {
+  const std::optional<double> value = parse_number<double>(text);
+  if (!value || !(*value > 0) || !std::isfinite(*value)) return wrong(spec, "a number above 0", text);
+  return ConfigValue(*value);
+}
+
+// The lists that there are hold ranges of addresses.
+Result<ConfigValue> parse_list(const KeySpec& spec, std::string_view text) {
+  const AddressRanges parsed = parse_address_ranges(text);
+  if (!parsed.wrong.empty()) return wrong(spec, spec.range, parsed.wrong);
+  return ConfigValue(std::string(text));
 }
 
 Result<ConfigValue> parse_choice(const KeySpec& spec, std::string_view text) {
@@ -122,6 +137,10 @@ Result<ConfigValue> parse_config_value(const KeySpec& spec, std::string_view tex
       return parse_boolean(spec, text);
     case ValueType::integer:
       return parse_integer(spec, text);
+    case ValueType::number:
+      return parse_above_zero(spec, text);
+    case ValueType::list:
+      return parse_list(spec, text);
     case ValueType::choice:
       return parse_choice(spec, text);
     case ValueType::bytes:
@@ -133,6 +152,7 @@ Result<ConfigValue> parse_config_value(const KeySpec& spec, std::string_view tex
       return ConfigValue(std::string(text));
     case ValueType::routing:
     case ValueType::users:
+    case ValueType::overrides:
       break;
   }
   return Error(ErrorCode::bad_value, fmt::format("{} is not a single value", spec.key));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "proxy/server/config_table.h"
+#include "proxy/server/config_yaml_limits.h"
 #include "proxy/server/config_yaml_users.h"
 #include "proxy/server/environment.h"
 #include "proxy/server/words.h"
@@ -217,6 +218,8 @@ class Reader {
       error(at, fmt::format("{} must stand in a section, below \"routing:\"", key));
     } else if (key == "security.users") {
       take_users(value, at);
+    } else if (key == "limits.overrides") {
+      take_overrides(value, at);
     } else if (const KeySpec* spec = find_config_key(key)) {
       take_value(*spec, value, at);
     } else if (const ForeignKey* foreign = find_foreign_key(key)) {
@@ -256,7 +259,28 @@ class Reader {
     reading_.places.insert_or_assign("security.users", at);
   }
 
+  void take_overrides(const YAML::Node& value, const std::string& at) {
+    OverridesReading reading = read_overrides(value);
+    for (const std::string& wrong : reading.errors) error(at, wrong);
+    reading_.result.config.limits.overrides = std::move(reading.overrides);
+    reading_.places.insert_or_assign("limits.overrides", at);
+  }
+
+  // A list of words as one text.
+  static YAML::Node joined(const YAML::Node& list) {
+    std::string text;
+    for (const auto& item : list) {
+      if (!item.IsScalar()) return list;
+      absl::StrAppend(&text, text.empty() ? "" : ",", item.Scalar());
+    }
+    return YAML::Node(text);
+  }
+
   void take_value(const KeySpec& spec, const YAML::Node& value, const std::string& at) {
+    if (spec.type == ValueType::list && value.IsSequence()) {
+      const YAML::Node text = joined(value);
+      if (text.IsScalar()) return take_value(spec, text, at);
+    }
     if (!value.IsScalar()) {
       error(at, fmt::format("{} must be one value, not {}", spec.key, kind_of(value)));
       return;

@@ -47,9 +47,12 @@ Listener::Listener(Loop& loop, exec::Shared& shared, const ListenerOptions& opti
     : loop_(loop),
       shared_(shared),
       addresses_(options.clients ? options.addresses : std::vector<std::string>()),
-      connections_max_(options.connections_max),
+      beyond_max_(options.beyond_max),
+      establishment_(shared),
+      queue_timer_(loop.io()),
       port_(options.clients ? open_doors(options, options.port, Entrance::clients)
                             : std::uint16_t{0}) {
+  shared_.connections_max = options.connections_max;
   if (options.load_balancer_port) {
     load_balancer_port_ =
         open_doors(options, *options.load_balancer_port, Entrance::load_balancers);
@@ -116,6 +119,20 @@ void Listener::stop() {
     error_code ignored;
     door->acceptor.close(ignored);
   }
+  queue_timer_.cancel();
+  establishment_.close_all();
+}
+
+void Listener::set_connections_max(std::int64_t connections_max, std::vector<AddressRange> beyond_max) {
+  shared_.connections_max = connections_max;
+  beyond_max_ = std::move(beyond_max);
+}
+
+// Those that have been accepted, whether or not their worker has heard of them yet.
+std::int64_t Listener::open_connections() const {
+  std::int64_t open = static_cast<std::int64_t>(establishment_.waiting());
+  for (const Worker* worker : workers_) open += worker->connections();
+  return open;
 }
 
 Worker& Listener::least_loaded() const {
@@ -143,7 +160,9 @@ void Listener::await_clients(Door& door) {
 // The descriptor alone crosses threads: a socket object belongs to the loop that it was made for.
 bool Listener::accept_clients(Door& door) {
   for (int turn = 0; turn < accepts_per_turn; ++turn) {
-    FileDescriptor client(::accept4(door.acceptor.native_handle(), nullptr, nullptr,
+    sockaddr_storage from{};
+    socklen_t from_bytes = sizeof from;
+    FileDescriptor client(::accept4(door.acceptor.native_handle(), reinterpret_cast<sockaddr*>(&from), &from_bytes,
                                     SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!client) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
@@ -151,16 +170,59 @@ bool Listener::accept_clients(Door& door) {
       log::warning("accept failed: {}", std::generic_category().message(errno));
       return false;
     }
-    if (shared_.connections_current.load() >= connections_max_) {
-      shared_.metrics.connections_refused.add();
-      log::warning("connection refused: net.maxIncomingConnections ({}) is reached",
-                   connections_max_);
-      continue;
+    const auto address = IpAddress::of(from);
+    if (!may_be_open(address)) continue;
+    Establishment::Comer comer{std::move(client), door.entrance, {}};
+    const bool exempt = address && shared_.connection_rate->exempt.contains(*address);
+    switch (establishment_.offer(comer, exempt, Clock::now())) {
+      case Establishment::Verdict::enters:
+        let_in(std::move(comer.socket), comer.entrance);
+        break;
+      case Establishment::Verdict::waits:
+        serve_queue();
+        break;
+      case Establishment::Verdict::is_closed:
+        break;
     }
-    shared_.connections_total.fetch_add(1, std::memory_order_relaxed);
-    least_loaded().adopt(std::move(client), next_connection_id_++, door.entrance);
   }
   return true;
+}
+
+// net.maxIncomingConnections, and who is beyond it by net.maxIncomingConnectionsOverride.
+bool Listener::may_be_open(const std::optional<IpAddress>& address) {
+  exec::Metrics& metrics = shared_.metrics;
+  const std::int64_t most = shared_.connections_max.load(std::memory_order_relaxed);
+  if (open_connections() < most) return true;
+  const auto holds = [&](const AddressRange& range) { return address && range.contains(*address); };
+  if (std::any_of(beyond_max_.begin(), beyond_max_.end(), holds)) {
+    metrics.connections_exempt.add();
+    return true;
+  }
+  metrics.connections_rejected.add();
+  if (const auto unwritten = log_pace_.due(Clock::now())) {
+    log::warning("connection refused: net.maxIncomingConnections ({}) is reached; {} more since the last such line", most,
+                 *unwritten);
+  }
+  return false;
+}
+
+void Listener::let_in(FileDescriptor socket, Entrance entrance) {
+  shared_.connections_total.fetch_add(1, std::memory_order_relaxed);
+  least_loaded().adopt(std::move(socket), next_connection_id_++, entrance);
+}
+
+void Listener::serve_queue() {
+  if (queue_served_) return;
+  const TimePoint now = Clock::now();
+  while (auto comer = establishment_.next(now)) let_in(std::move(comer->socket), comer->entrance);
+  const auto wait = establishment_.ask_again_in(now);
+  if (!wait) return;
+  queue_served_ = true;
+  queue_timer_.expires_after(std::max(*wait, Duration(std::chrono::milliseconds(1))));
+  queue_timer_.async_wait([this](const error_code&) {
+    queue_served_ = false;
+    if (!stopped_) serve_queue();
+  });
 }
 
 }  // namespace spillway::server

@@ -7,8 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "proxy/base/ip_address.h"
+#include "proxy/base/log_pace.h"
 #include "proxy/base/tcp_transport.h"
 #include "proxy/exec/context.h"
+#include "proxy/server/establishment.h"
 #include "proxy/server/socket_buffers.h"
 #include "proxy/server/worker.h"
 
@@ -21,6 +24,7 @@ struct ListenerOptions {
   bool clients = true;  // false: clients' sockets come by adopt()
   int backlog = 0;
   std::int64_t connections_max = 0;  // over all ports
+  std::vector<AddressRange> beyond_max;  // who may come all the same
   SocketBuffers sockets;
 };
 
@@ -35,9 +39,7 @@ class Listener {
 
   void start(std::vector<Worker*> workers);
   void stop();
-  void set_connections_max(std::int64_t connections_max) noexcept {
-    connections_max_ = connections_max;
-  }
+  void set_connections_max(std::int64_t connections_max, std::vector<AddressRange> beyond_max);
   std::uint16_t port() const noexcept {
     return port_;
   }  // the one in use, also when 0 was asked for
@@ -55,6 +57,11 @@ class Listener {
   void await_clients(Door& door);
   // Takes the clients that wait. False: it failed, and would again at once.
   bool accept_clients(Door& door);
+  bool may_be_open(const std::optional<IpAddress>& address);
+  void let_in(FileDescriptor socket, Entrance entrance);
+  // Lets in who waits, and comes back while anybody does.
+  void serve_queue();
+  std::int64_t open_connections() const;
   Worker& least_loaded() const;
 
   Loop& loop_;
@@ -62,7 +69,11 @@ class Listener {
   std::vector<Worker*> workers_;
   std::vector<std::unique_ptr<Door>> doors_;
   std::vector<std::string> addresses_;
-  std::int64_t connections_max_;
+  std::vector<AddressRange> beyond_max_;
+  Establishment establishment_;
+  asio::steady_timer queue_timer_;
+  bool queue_served_ = false;
+  log::LogPace log_pace_;
   std::int64_t next_connection_id_ = 1;
   std::uint16_t port_ = 0;
   std::optional<std::uint16_t> load_balancer_port_;

@@ -1,5 +1,9 @@
 #include "proxy/server/parameters.h"
 
+#include "proxy/base/ip_address.h"
+#include "proxy/exec/failed_logins.h"
+#include "proxy/exec/rate_limiter.h"
+
 namespace spillway::server {
 
 void take_parameters(exec::Parameters& into, const Config* before, const Config& config) {
@@ -19,7 +23,33 @@ void take_parameters(exec::Parameters& into, const Config* before, const Config&
   take(into.spill_idle_ms, [](const Config& c) { return c.spill.idle_ms; });
   take(into.evict_idle_ms, [](const Config& c) { return c.memory.evict_idle_ms; });
   take(into.slow_ms, [](const Config& c) { return c.slow_ms; });
+  take(into.idle_client_ms, [](const Config& c) { return c.net.idle_client_ms; });
+  take(into.handshake_ms, [](const Config& c) { return c.net.handshake_ms; });
+  take(into.slow_sender_ms, [](const Config& c) { return c.net.slow_sender_ms; });
   take(into.log_level, [](const Config& c) { return c.system_log.verbosity; });
+}
+
+namespace {
+
+void take_rate(exec::RateLimiter& into, const RateConfig* before, const RateConfig& config) {
+  const auto take = [&](auto& parameter, auto value_of) {
+    if (before == nullptr || value_of(*before) != value_of(config)) parameter = value_of(config);
+  };
+  take(into.enabled, [](const RateConfig& c) { return c.enabled; });
+  take(into.per_second, [](const RateConfig& c) { return c.per_second; });
+  take(into.burst_seconds, [](const RateConfig& c) { return c.burst_seconds; });
+  take(into.queue_max, [](const RateConfig& c) { return c.queue_max; });
+  if (before == nullptr || before->exempt != config.exempt) into.exempt.set(parse_address_ranges(config.exempt).ranges);
+}
+
+}  // namespace
+
+void take_limits(exec::Shared& into, const Config* before, const Config& config) {
+  take_rate(*into.connection_rate, before ? &before->parameters.connection_rate : nullptr, config.parameters.connection_rate);
+  take_rate(*into.request_rate, before ? &before->parameters.request_rate : nullptr, config.parameters.request_rate);
+  into.failed_logins->allowed = config.failed_logins.allowed;
+  into.failed_logins->wait_max_ms = config.failed_logins.wait_max_ms;
+  if (before == nullptr || !(before->limits == config.limits)) into.limits.configure(config.limits);
 }
 
 }  // namespace spillway::server

@@ -10,4 +10,8 @@ namespace spillway::server {
 // null: all of them.
 void take_parameters(exec::Parameters& into, const Config* before, const Config& config);
 
+// The same of what limits clients: the limiters of connections and requests, failed logins, and, as
+// they stand, the limits of users, applications and addresses.
+void take_limits(exec::Shared& into, const Config* before, const Config& config);
+
 }  // namespace spillway::server

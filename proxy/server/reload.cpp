@@ -126,6 +126,7 @@ void Reload::apply(Table table) {
 
 void Reload::apply_parameters(const Config& next) {
   take_parameters(shared_.parameters, &config_, next);
+  take_limits(shared_, &config_, next);
   if (config_.memory.allocator != next.memory.allocator) {
     // The configuration's check has seen that it is there.
     if (const auto missing = shared_.memory_layer->choose(next.memory.allocator)) log::error("{}", *missing);

@@ -46,6 +46,7 @@ ReloadPlan plan_reload(const Config& now, const catalog::RoutingSnapshot* table,
     if (!spec.at_reload) plan.refusals.push_back(needs_restart(spec.key));
     plan.changed.push_back(spec.key);
   }
+  if (now.limits.overrides != loaded.config.limits.overrides) plan.changed.push_back("limits.overrides");
   if (now.users != loaded.config.users) plan.changed.push_back("security.users");
   if (table != nullptr && loaded.routing) {
     plan_routing(plan, *table, *loaded.routing);

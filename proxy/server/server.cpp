@@ -14,9 +14,12 @@
 #include "allocator/limits.h"
 #include "allocator/memory_layer.h"
 #include "allocator/release.h"
+#include "proxy/base/ip_address.h"
 #include "proxy/base/log.h"
+#include "proxy/exec/audit.h"
 #include "proxy/exec/user_feed.h"
 #include "proxy/server/admin.h"
+#include "proxy/server/audit_sink.h"
 #include "proxy/server/guards.h"
 #include "proxy/server/parameters.h"
 #include "proxy/server/pressure_monitor.h"
@@ -41,6 +44,7 @@ ListenerOptions listener_options(const NetConfig& net, const SocketBuffers& sock
   options.load_balancer_port = net.load_balancer_port;
   options.backlog = net.listen_backlog;
   options.connections_max = net.max_incoming_connections;
+  options.beyond_max = parse_address_ranges(net.beyond_max_connections).ranges;
   options.sockets = sockets;
   return options;
 }
@@ -71,6 +75,7 @@ void fill_facts(exec::Shared& shared, const ServerOptions& options, std::size_t 
   parsed.end();
   facts.parsed_options = std::move(parsed).finish();
   take_parameters(shared.parameters, nullptr, options.config);
+  take_limits(shared, nullptr, options.config);
   shared.parameters.test_commands = options.config.parameters.test_commands;
 }
 
@@ -231,6 +236,7 @@ class Server {
   const std::uint64_t memory_bytes_;  // 0: no limit
   ServiceManager manager_ = ServiceManager::from_environment();
   Loop loop_;
+  std::unique_ptr<AuditSink> audit_sink_;  // null: there is no audit log
   exec::Shared shared_{0};
   WorkerOptions worker_options_;
   std::optional<Listener> listener_;
@@ -244,6 +250,20 @@ class Server {
   std::optional<Signals> signals_;
   std::optional<AdminServer> admin_;  // before what it looks at goes
 };
+
+// What it is to write has been checked with the configuration. Throws std::runtime_error for a file that cannot
+// be opened.
+void open_audit(exec::Shared& shared, const Config& config, std::unique_ptr<AuditSink>& sink) {
+  if (!config.audit.destination) return;
+  sink = std::make_unique<AuditSink>(config.audit);
+  const bool rename = config.system_log.rotation == LogRotation::rename;
+  AuditSink* const to = sink.get();
+  shared.audit = std::make_unique<exec::AuditLog>(
+      exec::AuditLog::Options{.sink = [to](std::string line) { return to->offer(std::move(line)); },
+                              .reopen = [to, rename] { to->reopen(rename); },
+                              .failed = [to] { return to->failed(); }},
+      make_audit_filter(config.audit.filter).value());
+}
 
 void use_users(exec::Shared& shared, const Config& config) {
   shared.users.configure(config.users);
@@ -285,6 +305,7 @@ Server::Server(ServerOptions options)
   shared_.routing = options_.routing;
   shared_.authorization = options_.config.authorization == Authorization::enabled;
   use_users(shared_, options_.config);
+  open_audit(shared_, options_.config, audit_sink_);
   if (const std::string& from = options_.config.users_from; !from.empty()) {
     shared_.users_from = options_.routing->shard_by_name(from);
     if (!shared_.users_from) throw std::runtime_error(fmt::format("security.usersFrom: there is no shard {}", from));
@@ -356,11 +377,15 @@ void Server::make_workers() {
 void Server::begin_reload_hooks(Reload::Options& hooks) {
   hooks.apply = [this](const Config& config) {
     use_users(shared_, config);
-    listener_->set_connections_max(config.net.max_incoming_connections);
+    listener_->set_connections_max(config.net.max_incoming_connections,
+                                   parse_address_ranges(config.net.beyond_max_connections).ranges);
     shutdown_->set_drain(std::chrono::seconds(config.drain_seconds));
   };
   hooks.began = [this] { manager_.reloading(); };
-  hooks.ended = [this](const std::string& outcome) { manager_.ready(outcome); };
+  hooks.ended = [this](const std::string& outcome) {
+    if (shared_.audit) shared_.audit->reloaded(outcome, outcome.starts_with("reloaded"));
+    manager_.ready(outcome);
+  };
 }
 
 void Server::begin_shutdown(std::chrono::milliseconds announce) {
@@ -386,6 +411,7 @@ void Server::start() {
   loop_.io().restart();
   pressure_->start();
   listener_->start(worker_list_);
+  if (shared_.audit) shared_.audit->started(shared_.facts);
   log::info("listening on port {} with {} workers, {} shards, memory limit {}; {}", listener_->port(), worker_total_,
             options_.routing->shards().size(), describe_memory_limit(options_.config.memory_limit, limits_),
             shared_.memory_layer->description());
@@ -411,6 +437,8 @@ void Server::finish() {
   for (auto& worker : workers_) worker->join();
   if (admin_) admin_->stop();
   shared_.spill->stop();  // before the loops go that it answers on
+  if (shared_.audit) shared_.audit->shut_down();
+  if (audit_sink_) audit_sink_->stop();
   log::info("stopped; {} bytes are still reserved", shared_.memory.usage().used_bytes);
   const std::string& pid_file = options_.config.process.pid_file_path;
   if (!pid_file.empty()) ::unlink(pid_file.c_str());

@@ -2,32 +2,30 @@
 
 #include <chrono>
 
+#include "proxy/base/ip_address.h"
 #include "proxy/base/log.h"
 #include "proxy/exec/authorization.h"
 #include "proxy/exec/stream.h"
 #include "proxy/server/config.h"
 #include "proxy/wire/op_msg.h"
+#include "proxy/wire/op_query.h"
 
 namespace spillway::server {
 
 namespace {
 
-constexpr Duration handshake_patience = std::chrono::seconds(30);
 // What OpenSSL takes for a connection: 17 KiB were measured when it is idle, more while it shakes hands.
 constexpr std::uint64_t tls_connection_bytes = 20 * limits::kib;
 constexpr std::uint64_t tls_handshake_bytes = 64 * limits::kib;
+// Where net.handshakeTimeoutMillis sets no end to it.
+constexpr std::int64_t tls_patience_ms = 30'000;
+// Who is refused by his address has so long to hear why.
+constexpr Duration refused_patience = std::chrono::seconds(2);
 // Shorter operations are not worth a look at their client's socket.
 constexpr Duration absence_noticed_after = std::chrono::milliseconds(250);
 
 bool is_hello_name(std::string_view name) noexcept {
   return name == "hello" || name == "isMaster" || name == "ismaster";
-}
-
-// Of "127.0.0.1:5000" and "[::1]:5000".
-std::string_view address_of(std::string_view peer) noexcept {
-  peer = peer.substr(0, peer.rfind(':'));
-  if (peer.starts_with('[') && peer.ends_with(']')) peer = peer.substr(1, peer.size() - 2);
-  return peer;
 }
 
 // Every document of the request is well-formed to its last element: what is routed is never looked
@@ -46,7 +44,7 @@ Result<void> check_documents(const wire::OpMsg& message) {
 
 Session::Session(SessionEnvironment& environment, std::unique_ptr<Transport> transport,
                  std::int64_t connection_id, Entrance entrance)
-    : environment_(environment), transport_(std::move(transport)), entrance_(entrance) {
+    : environment_(environment), transport_(std::move(transport)), entrance_(entrance), begun_(Clock::now()) {
   client_.connection_id = connection_id;
   client_.peer = transport_->peer();
   client_.local = transport_->local();
@@ -69,6 +67,10 @@ void Session::close(bool drain) {
 void Session::attach_presence() {
   client_.presence.attach(environment_.context.shared.open_clients, client_.peer,
                           client_.connection_id, balanced());
+  const std::string_view text = without_port(client_.peer);
+  const auto address = IpAddress::parse(text);
+  refused_ = client_.limits.enter(environment_.context.shared.limits, exec::LimitKey::address,
+                                  address ? exec::Limits::address_name(*address) : std::string(text));
 }
 
 void Session::wake_hello() {
@@ -82,8 +84,9 @@ Task<bool> Session::begin() {
     const bool read = co_await heading;
     if (!read) co_return false;
   }
-  client_.login.from_loopback = !balanced() && is_loopback(address_of(client_.peer));
+  client_.login.from_loopback = !balanced() && is_loopback(without_port(client_.peer));
   if (!environment_.context.tls) co_return true;
+  if (refused_) co_return false;  // a handshake costs more than it has to say
   auto room = environment_.context.shared.memory.try_reserve(tls_handshake_bytes);
   if (!room) {
     log::info("connection {} from {} closed: no memory for TLS", client_.connection_id, client_.peer);
@@ -94,7 +97,9 @@ Task<bool> Session::begin() {
                                pipelined_.bytes());
   pipelined_.reset();
   idle_ = true;
-  auto establishing = transport_->establish(Clock::now() + handshake_patience);
+  const std::int64_t patience_ms = environment_.context.shared.parameters.handshake_ms.load();
+  const Duration patience = std::chrono::milliseconds(patience_ms > 0 ? patience_ms : tls_patience_ms);
+  auto establishing = transport_->establish(Clock::now() + patience);
   const Result<void> established = co_await establishing;
   idle_ = false;
   exec::Metrics& metrics = environment_.context.shared.metrics;
@@ -104,7 +109,7 @@ Task<bool> Session::begin() {
     metrics.tls_handshakes.add();
   }
   if (!established.has_error()) {
-    tls_room_.shrink_to(tls_connection_bytes);
+    tls_room_.shrink_to(speaks_tls(*transport_) ? tls_connection_bytes : 0);
     client_.login.certificate_subject = transport_->peer_certificate_subject();
     co_return !closing_;
   }
@@ -116,10 +121,12 @@ Task<bool> Session::begin() {
 Task<void> Session::run() {
   auto beginning = begin();
   bool go_on = co_await beginning;
+  served_ = true;
   while (go_on) {
     auto reading = read_message();
     const bool read = co_await reading;
     if (!read) break;
+    ++messages_;
     exec::Metrics& metrics = environment_.context.shared.metrics;
     metrics.requests.add();
     metrics.bytes_in.add(static_cast<std::uint64_t>(header_.message_length));
@@ -142,7 +149,60 @@ void Session::notice_absent_client(TimePoint now) {
                                   "operation was interrupted because a client disconnected"));
 }
 
+Session::Silence Session::notice_silence(TimePoint now) {
+  const exec::Parameters& parameters = environment_.context.shared.parameters;
+  const bool same = seen_messages_ == messages_ && seen_idle_ == idle_ && seen_in_header_ == in_header_;
+  if (!same) quiet_since_ = now;
+  seen_messages_ = messages_;
+  seen_idle_ = idle_;
+  seen_in_header_ = in_header_;
+  if (closing_ || !(idle_ || in_header_)) return Silence::none;
+  const auto over = [&](Duration quiet, std::int64_t most_ms) {
+    return most_ms > 0 && quiet >= std::chrono::milliseconds(most_ms);
+  };
+  if (!served_) return Silence::none;  // begin() has patiences of its own
+  if (messages_ == 0) {
+    const Duration quiet = now - begun_;
+    const bool enough = (refused_ && quiet >= refused_patience) || over(quiet, parameters.handshake_ms.load());
+    return enough ? Silence::never_spoke : Silence::none;
+  }
+  if (!same) return Silence::none;
+  const Duration quiet = now - quiet_since_;
+  if (in_header_) return over(quiet, parameters.slow_sender_ms.load()) ? Silence::stopped_sending : Silence::none;
+  return over(quiet, parameters.idle_client_ms.load()) ? Silence::idle : Silence::none;
+}
+
+void Session::close_silent(Silence silence) {
+  exec::Metrics& metrics = environment_.context.shared.metrics;
+  std::string_view why = "it was idle";
+  if (silence == Silence::never_spoke) why = "it has said nothing that is a message";
+  if (silence == Silence::stopped_sending) why = "it stopped in the middle of a message's header";
+  (silence == Silence::idle          ? metrics.idle_clients_closed
+   : silence == Silence::never_spoke ? metrics.silent_clients_closed
+                                     : metrics.senders_stopped)
+      .add();
+  log::debug("connection {} from {} closed: {}", client_.connection_id, client_.peer, why);
+  close(false);
+}
+
+// Why nobody may come from this address now, to whoever asks first.
+Task<bool> Session::answer_refused() {
+  if (header_.is(wire::OpCode::query)) {
+    std::vector<std::uint8_t> out;
+    wire::encode_op_reply(out, next_request_id_++, header_.request_id, exec::error_document(*refused_));
+    iovec piece{out.data(), out.size()};
+    auto writing = write_all(*transport_, {&piece, 1});
+    co_await writing;
+  } else if (header_.is(wire::OpCode::msg)) {
+    exec::Response response = exec::error_response(*refused_);
+    auto writing = write_response(response);
+    co_await writing;
+  }
+  co_return false;
+}
+
 Task<bool> Session::handle_message() {
+  if (refused_) return answer_refused();
   if (header_.is(wire::OpCode::msg)) return handle_op_msg();
   if (header_.is(wire::OpCode::query)) return handle_op_query();
   return handle_unknown();
@@ -209,6 +269,8 @@ Task<bool> Session::handle_op_msg() {
         exec::relay_stream(context, *transport_, *stream, next_request_id_++, header_.request_id);
     co_return co_await relaying;
   }
+  std::optional<exec::HeldReply> held;
+  if (context.shared.limits.looks_at_bytes()) held.emplace(client_.limits, response.bytes());
   if (is_compressed_request()) {
     auto writing = write_response(response);
     co_return co_await writing;

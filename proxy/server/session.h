@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "allocator/buffer.h"
@@ -56,6 +57,12 @@ class Session {
   // Ends the reads of an operation that has run for a while if its client has left. Called now and
   // then.
   void notice_absent_client(TimePoint now);
+  // Whether its client has said nothing for too long. Called now and then: what it sees is compared
+  // with the last time.
+  enum class Silence : std::uint8_t { none, never_spoke, stopped_sending, idle };
+  Silence notice_silence(TimePoint now);
+  // Ends it for that.
+  void close_silent(Silence silence);
 
  private:
   // A reply as it leaves: stays where it is until it is written.
@@ -68,6 +75,7 @@ class Session {
 
   bool balanced() const noexcept { return entrance_ == Entrance::load_balancers; }
   void attach_presence();
+  Task<bool> answer_refused();
 
   // session_balanced.cpp. What a load balancer says before the client's first byte, if it says
   // anything. False: the connection is to end.
@@ -128,6 +136,15 @@ class Session {
   bool checksum_ = false;
   bool closing_ = false;
   bool idle_ = false;
+  bool in_header_ = false;  // waits for the rest of a message's header
+  std::optional<Error> refused_;  // the connection itself: the answer to whatever comes first
+  TimePoint begun_{};
+  bool served_ = false;  // begin() is over
+  std::uint64_t messages_ = 0;
+  // What notice_silence() saw last, and since when.
+  std::uint64_t seen_messages_ = 0;
+  bool seen_idle_ = false, seen_in_header_ = false;
+  TimePoint quiet_since_{};
   bool awaiting_hello_ = false;
   std::int32_t next_request_id_ = 1;
 };

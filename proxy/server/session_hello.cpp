@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "proxy/base/log.h"
+#include "proxy/exec/audit.h"
 #include "proxy/exec/hello.h"
 #include "proxy/exec/query_commands.h"
 #include "proxy/server/session.h"
@@ -33,10 +34,17 @@ Result<wire::HelloRequest> Session::take_hello(DocView command, bool exhaust) {
     if (auto checked = wire::check_exhaust_hello(*hello); checked.has_error())
       return checked.error();
   }
+  // An application's connections are counted from the first hello on; those without a name as one.
+  if (hello->client || first_hello_) {
+    auto refusal = client_.limits.enter(environment_.context.shared.limits, exec::LimitKey::application,
+                                        hello->client ? hello->application_name : std::string_view());
+    if (refusal) return *std::move(refusal);
+  }
   if (hello->client) {
     client_.metadata.assign(hello->client->data(), hello->client->data() + hello->client->size());
     client_.application_name = hello->application_name;
     client_.presence.identify(client_.application_name, client_.metadata);
+    if (exec::AuditLog* const audit = environment_.context.shared.audit.get()) audit->client_metadata(client_);
   }
   if (std::exchange(first_hello_, false)) {
     exec::Metrics& metrics = environment_.context.shared.metrics;
@@ -48,9 +56,11 @@ Result<wire::HelloRequest> Session::take_hello(DocView command, bool exhaust) {
   return hello;
 }
 
-// A driver that does not know of the load balancer would take its connections for interchangeable.
+// A driver that does not know of the load balancer would take its connections for interchangeable;
+// an application has all the connections that it may.
 bool Session::ends_connection(const Error& refused) const noexcept {
-  return balanced() && refused.is(ErrorCode::load_balancer_support_mismatch);
+  return (balanced() && refused.is(ErrorCode::load_balancer_support_mismatch)) ||
+         refused.is(ErrorCode::ingress_request_rate_limit_exceeded);
 }
 
 BsonDoc Session::hello_reply(const wire::HelloRequest& hello) {

@@ -21,9 +21,8 @@ constexpr Duration room_wait_max = std::chrono::seconds(15);
 // What is read of a message at first while others wait for memory: who joins them keeps it
 // meanwhile.
 constexpr std::size_t first_read_bytes_scarce = 512;
-// A sender that stops in the middle of a message holds its memory for so long; one that goes on
-// pays for it with at least so many bytes a second.
-constexpr Duration sender_patience = std::chrono::seconds(30);
+// A sender that stops in the middle of a message holds its memory for net.slowSenderTimeoutMillis;
+// one that goes on pays for it with at least so many bytes a second.
 constexpr std::size_t sender_bytes_per_second_min = 16 * limits::kib;
 // While others wait for memory, a sender has less time: it must send this much in each such time.
 constexpr Duration contended_patience = std::chrono::seconds(2);
@@ -34,6 +33,10 @@ constexpr std::size_t answer_told_by = std::max(flags_end, wire::compressed_flag
 
 // Of who has not logged in: a hello and the steps of logging in are much shorter.
 constexpr std::size_t stranger_message_bytes_max = 64 * limits::kib;
+
+Duration sender_patience(const exec::Shared& shared) noexcept {
+  return std::chrono::milliseconds(shared.parameters.slow_sender_ms.load(std::memory_order_relaxed));
+}
 
 Error authentication_required() {
   return Error(ErrorCode::unauthorized, "Command requires authentication: nothing of this size is read before");
@@ -58,9 +61,11 @@ Task<bool> Session::read_message() {
       // One read fills the scratch; a whole small message is copied once, into a buffer of its
       // size.
       idle_ = fresh.empty();
+      in_header_ = !idle_;
       ReadyWait readable(*transport_, Transport::Direction::read);
       const bool ready = co_await readable;
       idle_ = false;
+      in_header_ = false;
       if (!ready || (closing_ && fresh.empty())) co_return false;
       const MutableBytes scratch = environment_.scratch;
       std::copy(fresh.begin(), fresh.end(), scratch.begin());
@@ -117,8 +122,8 @@ Task<bool> Session::read_message() {
 
 // Who has not logged in, where that is needed, has nothing to say that is long.
 bool Session::too_large_for_a_stranger(std::size_t message_bytes) const noexcept {
-  return message_bytes > stranger_message_bytes_max && environment_.context.shared.authorization &&
-         !client_.login.user;
+  const bool stranger = refused_ || (environment_.context.shared.authorization && !client_.login.user);
+  return message_bytes > stranger_message_bytes_max && stranger;
 }
 
 // `have` starts with the message and may lie in the scratch, which the next suspension overwrites:
@@ -207,7 +212,7 @@ Task<Session::Admission> Session::refuse_message(std::size_t message_bytes, Byte
       continue;
     }
     if (!got.would_block()) co_return Admission::gone;
-    ReadyWait readable(*transport_, Transport::Direction::read, Clock::now() + sender_patience);
+    ReadyWait readable(*transport_, Transport::Direction::read, Clock::now() + sender_patience(environment_.context.shared));
     const bool ready = co_await readable;
     if (!ready) co_return Admission::gone;
   }
@@ -250,9 +255,10 @@ void Session::grow_receive_buffer(std::size_t message_bytes) {
 Task<bool> Session::read_rest(std::size_t message_bytes) {
   grow_receive_buffer(message_bytes);
   const MemoryQueue& queue = environment_.context.shared.request_queue;
+  const Duration patience = sender_patience(environment_.context.shared);
   TimePoint now = Clock::now();
   const TimePoint end =
-      now + sender_patience + std::chrono::seconds(message_bytes / sender_bytes_per_second_min);
+      now + patience + std::chrono::seconds(message_bytes / sender_bytes_per_second_min);
   TimePoint last_heard = now;
   TimePoint window_start = now;
   std::size_t window_bytes = 0;
@@ -273,7 +279,7 @@ Task<bool> Session::read_rest(std::size_t message_bytes) {
       window_start = now;
       window_bytes = 0;
     }
-    const TimePoint patience_end = std::min(end, last_heard + sender_patience);
+    const TimePoint patience_end = std::min(end, last_heard + patience);
     if (now >= patience_end) break;
     ReadyWait readable(*transport_, Transport::Direction::read,
                        std::min(patience_end, window_start + contended_patience));

@@ -7,6 +7,7 @@
 #include <exception>
 
 #include "proxy/base/log.h"
+#include "proxy/exec/audit.h"
 
 namespace spillway::server {
 
@@ -14,7 +15,8 @@ namespace {
 // After the second signal.
 constexpr auto hurried_stop_max = std::chrono::seconds(2);
 
-void rotate_log() {
+void rotate_log(exec::Shared& shared) {
+  if (shared.audit) shared.audit->rotate();
   try {
     log::rotate();
     log::info("the log file was opened anew");
@@ -55,7 +57,7 @@ void Signals::handle(int signal) {
   if (signal == SIGHUP) {
     reload_.request();
   } else if (signal == SIGUSR1) {
-    rotate_log();
+    rotate_log(shared_);
   } else {
     stop();
   }

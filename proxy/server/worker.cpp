@@ -91,12 +91,25 @@ Task<void> Worker::housekeeping() {
     co_await loop_.sleep_for(tick);
     const TimePoint now = Clock::now();
     gateway_->tick(now);
-    for (Session* session : sessions_) session->notice_absent_client(now);
+    notice_clients(now);
     if (context_.worker == 0) tick_memory(now);
     if (context_.worker == 0) cursor_keeper_.tick(context_, now);
     if (context_.worker == 0) user_feed_.tick(context_, now);
   }
   housekeeping_ended_ = true;
+}
+
+void Worker::notice_clients(TimePoint now) {
+  std::vector<std::pair<Session*, Session::Silence>> silent;
+  for (Session* session : sessions_) {
+    session->notice_absent_client(now);
+    const Session::Silence silence = session->notice_silence(now);
+    if (silence != Session::Silence::none) silent.emplace_back(session, silence);
+  }
+  // What is closed may end at once, which takes it out of the set.
+  for (const auto& [session, silence] : silent) {
+    if (sessions_.contains(session)) session->close_silent(silence);
+  }
 }
 
 void Worker::tick_memory(TimePoint now) {

@@ -71,6 +71,7 @@ class Worker {
  private:
   Task<void> run_session(std::unique_ptr<Session> session);
   Task<void> housekeeping();
+  void notice_clients(TimePoint now);
   void tick_memory(TimePoint now);
   Task<void> shut_down(TimePoint cut);
   Task<void> cut_sessions();

@@ -18,6 +18,7 @@
 #include "proxy/base/file_descriptor.h"
 #include "proxy/catalog/static_routing.h"
 #include "proxy/exec/context.h"
+#include "proxy/exec/rate_limiter.h"
 #include "proxy/server/worker.h"
 #include "proxy/wire/message.h"
 #include "proxy/wire/op_msg.h"
@@ -104,6 +105,23 @@ class World {
     INFO(to_json(BsonDoc(body)));
     REQUIRE(body["ok"].truthy());
     return body;
+  }
+
+  // Of everything there is, so much that it is never reached.
+  void limit_all() {
+    exec::LimitSettings settings;
+    for (exec::LimitValues& values : settings.per) {
+      values.connections = values.cursors = 1'000;
+      values.buffered_bytes = std::int64_t{1} << 30;
+      values.operations_per_second = 10'000'000;
+      values.burst = 50'000'000;
+    }
+    shared_.limits.configure(settings);
+    exec::RateLimiter& rate = *shared_.request_rate;
+    rate.per_second = 10'000'000;
+    rate.burst_seconds = 5;
+    rate.exempt.set(parse_address_ranges("10.0.0.0/8,2001:db8::/32").ranges);
+    rate.enabled = true;
   }
 
   // On the worker's thread.
@@ -208,13 +226,23 @@ TEST_CASE("a getMore that passes one shard's batch through asks the heap for not
   CHECK(world.count([&] { world.exchange(); }) == 0);
 }
 
+// What Asio keeps for its next operation is of another size after another kind of operation: once, not per operation.
+constexpr std::uint64_t asio_blocks_max = 2;
+
 TEST_CASE("what a user's roles allow is looked up without asking the heap for anything") {
-  // What Asio keeps for its next operation is of another size after logging in: once, not per operation.
-  constexpr std::uint64_t asio_blocks_max = 2;
   World world(std::string(sharded), 2);
   world.call(command(R"("find": "point_200", "filter": {"_id": 7}, "limit": 1, "singleBatch": true)"));
   world.log_in({{"read", "other"}, {"readWrite", "app"}, {"clusterMonitor", "admin"}});
   CHECK(world.count([&] { world.exchange(); }) <= asio_blocks_max);
+  world.call(command(R"("insert": "point_200", "documents": [{"_id": 7, "text": "seven"}])"));
+  CHECK(world.count([&] { world.exchange(); }) <= asio_blocks_max);
+}
+
+TEST_CASE("limits of all kinds are kept without asking the heap for anything") {
+  World world(std::string(sharded), 2);
+  world.limit_all();
+  world.call(command(R"("find": "point_200", "filter": {"_id": 7}, "limit": 1, "singleBatch": true)"));
+  CHECK(world.count([&] { world.exchange(); }) == 0);
   world.call(command(R"("insert": "point_200", "documents": [{"_id": 7, "text": "seven"}])"));
   CHECK(world.count([&] { world.exchange(); }) <= asio_blocks_max);
 }

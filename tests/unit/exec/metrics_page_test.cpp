@@ -97,7 +97,7 @@ void count_something_everywhere(Shared& shared) {
                            &all.read_ahead_waits,
                            &all.read_ahead_wasted,
                            &all.senders_stopped,
-                           &all.connections_refused,
+                           &all.connections_rejected,
                            &all.tls_handshakes,
                            &all.tls_handshakes_failed,
                            &all.unauthenticated_commands,

@@ -96,6 +96,7 @@ setParameter:
                   .bind_ip_all = false,
                   .ipv6 = true,
                   .max_incoming_connections = 100,
+                  .beyond_max_connections = "",
                   .listen_backlog = 17,
                   .compressors = "zlib, snappy",
                   .shard_compression = "zstd",
@@ -122,7 +123,15 @@ setParameter:
   expected.process = {"/tmp/x.pid", false};
   expected.authorization = Authorization::disabled;
   expected.local_threshold_ms = 7;
-  expected.parameters = {5'000, 1, false, true, 250, 2, 9, 3, 60'000};
+  expected.parameters.cursor_timeout_ms = 5'000;
+  expected.parameters.cursor_monitor_seconds = 1;
+  expected.parameters.time_out_session_cursors = false;
+  expected.parameters.test_commands = true;
+  expected.parameters.connect_timeout_ms = 250;
+  expected.parameters.pool_min = 2;
+  expected.parameters.pool_max = 9;
+  expected.parameters.pool_connecting_max = 3;
+  expected.parameters.pool_idle_ms = 60'000;
   CHECK(result.config == expected);
   REQUIRE(result.routing);
   REQUIRE(result.routing->shards().size() == 1);

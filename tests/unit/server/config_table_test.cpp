@@ -53,7 +53,8 @@ TEST_CASE("every_row_is_complete_and_unique") {
     if (spec.type != ValueType::integer && spec.type != ValueType::boolean) {
       CHECK_FALSE(spec.range.empty());
     }
-    CHECK((spec.type == ValueType::routing || spec.type == ValueType::users) == (spec.assign == nullptr));
+    const bool special = spec.type == ValueType::routing || spec.type == ValueType::users || spec.type == ValueType::overrides;
+    CHECK(special == (spec.assign == nullptr));
     CHECK((spec.type == ValueType::routing) == spec.key.starts_with("routing."));
     CHECK_FALSE(is_config_section(spec.key));
   }
@@ -84,13 +85,16 @@ TEST_CASE("what_is_assigned_is_read_back") {
         break;
       case ValueType::integer:
       case ValueType::bytes:
-        value = spec.max;
+        value = spec.read(Config{}) == ConfigValue(spec.max) ? spec.min : spec.max;
         break;
       case ValueType::choice:
         value = std::int64_t{1};
         break;
       case ValueType::size:
         value = MemoryLimit{MemoryLimit::Kind::percent, 7};
+        break;
+      case ValueType::number:
+        value = 1.5;
         break;
       default:
         value = std::string("something");

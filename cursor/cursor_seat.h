@@ -1,0 +1,60 @@
+// Whom an open cursor is counted for, and what it holds on his behalf.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+namespace spillway {
+
+// Implemented by the exec layer. Thread-safe; never blocks, never allocates.
+class CursorAccount {
+ public:
+  virtual ~CursorAccount() = default;
+  virtual void add_cursors(std::int64_t change) noexcept = 0;
+  virtual void add_bytes(std::int64_t change) noexcept = 0;
+};
+
+// A cursor's place in its account: what it has added goes when it goes. Used by whoever holds the
+// cursor, or under the lock of its stripe.
+class CursorSeat {
+ public:
+  CursorSeat() = default;
+  CursorSeat(const CursorSeat&) = delete;
+  CursorSeat& operator=(const CursorSeat&) = delete;
+  ~CursorSeat() { leave(); }
+
+  void assign(std::shared_ptr<CursorAccount> account) noexcept {
+    leave();
+    account_ = std::move(account);
+  }
+  // Counts as an open cursor from now on.
+  void take() noexcept {
+    if (!account_ || std::exchange(taken_, true)) return;
+    account_->add_cursors(1);
+  }
+  // The account has counted it already.
+  void taken() noexcept { taken_ = account_ != nullptr; }
+  // What it holds now.
+  void hold(std::size_t bytes) noexcept {
+    if (!account_ || bytes == bytes_) return;
+    account_->add_bytes(static_cast<std::int64_t>(bytes) - static_cast<std::int64_t>(bytes_));
+    bytes_ = bytes;
+  }
+  CursorAccount* account() const noexcept { return account_.get(); }
+
+ private:
+  void leave() noexcept {
+    if (!account_) return;
+    hold(0);
+    if (std::exchange(taken_, false)) account_->add_cursors(-1);
+    account_.reset();
+  }
+
+  std::shared_ptr<CursorAccount> account_;
+  std::size_t bytes_ = 0;
+  bool taken_ = false;
+};
+
+}  // namespace spillway

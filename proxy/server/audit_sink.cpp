@@ -1,0 +1,171 @@
+#include "proxy/server/audit_sink.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include "cursor/bson_writer.h"
+#include "proxy/base/log.h"
+
+namespace spillway::server {
+
+namespace {
+
+constexpr auto stop_wait_max = std::chrono::seconds(2);
+constexpr ::mode_t owner_only = S_IRUSR | S_IWUSR;
+
+std::string error_text() { return std::generic_category().message(errno); }
+
+FileDescriptor open_file(const std::string& path) {
+  FileDescriptor file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, owner_only));
+  struct stat found {};
+  if (!file || ::fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode)) return file;  // a pipe's mode is its owner's business
+  // One that was there already may be readable for others.
+  const bool private_now = (found.st_mode & ALLPERMS) == owner_only || ::fchmod(file.get(), owner_only) == 0;
+  if (!private_now) log::warning("auditLog.path: its mode cannot be set: {}", error_text());
+  return file;
+}
+
+}  // namespace
+
+AuditSink::AuditSink(const AuditConfig& config, std::size_t waiting_bytes_max)
+    : config_(config), waiting_bytes_max_(waiting_bytes_max) {
+  if (config_.destination == AuditDestination::file) {
+    file_ = open_file(config_.path);
+    if (!file_) throw std::runtime_error(fmt::format("auditLog.path: cannot open {}: {}", config_.path, error_text()));
+  } else if (config_.destination == AuditDestination::console) {
+    file_ = FileDescriptor(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0));
+  }
+  thread_ = std::thread([this] {
+    log::name_thread("audit");
+    run();
+  });
+}
+
+AuditSink::~AuditSink() { stop(); }
+
+bool AuditSink::offer(std::string line) {
+  line += '\n';
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopped_ || waiting_bytes_ + line.size() > waiting_bytes_max_) return false;
+    waiting_bytes_ += line.size();
+    waiting_.push_back(std::move(line));
+  }
+  changed_.notify_one();
+  return true;
+}
+
+void AuditSink::reopen(bool rename) {
+  {
+    const std::lock_guard lock(mutex_);
+    reopen_ = rename ? Reopen::rename : Reopen::plain;
+  }
+  changed_.notify_one();
+}
+
+void AuditSink::stop() {
+  if (!thread_.joinable()) return;
+  std::unique_lock lock(mutex_);
+  stopped_ = true;
+  changed_.notify_all();
+  const bool ended = changed_.wait_for(lock, stop_wait_max, [this] { return ended_; });
+  const std::size_t left = waiting_.size();
+  lock.unlock();
+  if (!ended) {
+    log::error("the audit log's disk is stuck: {} lines of it are lost, and the end waits for the disk", left);
+    const std::lock_guard again(mutex_);
+    waiting_.clear();
+  }
+  thread_.join();
+}
+
+void AuditSink::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stopped_ || !waiting_.empty() || reopen_ != Reopen::no; });
+    if (waiting_.empty() && reopen_ == Reopen::no) break;
+    // What waits was told before the file changed.
+    std::deque<std::string> taken = std::exchange(waiting_, {});
+    const Reopen how = std::exchange(reopen_, Reopen::no);
+    lock.unlock();
+    for (std::string& line : taken) {
+      write(line);
+      const std::lock_guard counting(mutex_);
+      waiting_bytes_ -= line.size();
+    }
+    if (how != Reopen::no) open_anew(how);
+    lock.lock();
+  }
+  ended_ = true;
+  changed_.notify_all();
+}
+
+void AuditSink::write(const std::string& line) {
+  if (config_.destination == AuditDestination::syslog) {
+    ::syslog(LOG_AUTHPRIV | LOG_INFO, "%.*s", static_cast<int>(line.size()) - 1, line.data());
+    return;
+  }
+  const std::string text = std::exchange(mid_line_, false) ? "\n" + line : line;
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t wrote = ::write(file_.get(), text.data() + done, text.size() - done);
+    if (wrote > 0) {
+      done += static_cast<std::size_t>(wrote);
+      continue;
+    }
+    if (wrote < 0 && errno == EINTR) continue;
+    const std::string why = error_text();
+    mid_line_ = done > 0;
+    failed_.fetch_add(1, std::memory_order_relaxed);
+    if (const auto unwritten = log_pace_.due(Clock::now())) {
+      log::error("the audit log cannot be written: {}; a line is lost, and {} more since the last such line", why, *unwritten);
+    }
+    return;
+  }
+}
+
+void AuditSink::open_anew(Reopen how) {
+  if (config_.destination != AuditDestination::file) return;
+  if (how == Reopen::rename) {
+    const std::time_t now = std::time(nullptr);
+    std::tm parts{};
+    ::gmtime_r(&now, &parts);
+    const std::string old = fmt::format("{}.{:04}-{:02}-{:02}T{:02}-{:02}-{:02}", config_.path, parts.tm_year + 1900,
+                                        parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
+    // An older one of the same second is not written over; one that somebody else has renamed is renamed.
+    const bool taken = ::access(old.c_str(), F_OK) == 0;
+    if (taken || (::rename(config_.path.c_str(), old.c_str()) != 0 && errno != ENOENT)) {
+      log::error("the audit log cannot be renamed to {}; it goes on as it was", old);
+      return;
+    }
+  }
+  FileDescriptor next = open_file(config_.path);
+  if (!next) {
+    log::error("the audit log cannot be opened anew: {}; it goes on in its old file", error_text());
+    return;
+  }
+  file_ = std::move(next);
+  mid_line_ = false;
+}
+
+Result<std::unique_ptr<const pipeline::Filter>> make_audit_filter(const std::string& text) {
+  if (text.empty()) return std::unique_ptr<const pipeline::Filter>();
+  auto document = BsonDoc::from_json(text);
+  if (document.has_error()) return document.error();
+  auto filter = pipeline::Filter::parse(document->view());
+  if (filter.has_error()) return filter.error();
+  return std::unique_ptr<const pipeline::Filter>(std::make_unique<const pipeline::Filter>(*std::move(filter)));
+}
+
+}  // namespace spillway::server

@@ -1,0 +1,255 @@
+// Limits as clients meet them: who is refused, what goes on all the same, and that nothing is left
+// behind on shards.
+#include <functional>
+
+#include "proxy/exec/rate_limiter.h"
+#include "tests/sim/sim_support.h"
+
+namespace spillway::test {
+
+namespace {
+
+using exec::LimitKey;
+using exec::LimitOf;
+using exec::LimitValues;
+
+constexpr std::string_view ping = R"({"ping": 1, "$db": "admin"})";
+
+exec::LimitSettings per(LimitKey key, LimitValues values) {
+  exec::LimitSettings settings;
+  settings.per[static_cast<std::size_t>(key)] = values;
+  return settings;
+}
+
+std::string hello_of(std::string_view application) {
+  return fmt::format(R"({{"hello": 1, "$db": "admin", "client": {{"application": {{"name": "{}"}},
+                         "driver": {{"name": "d", "version": "1"}}, "os": {{"type": "Linux"}}}}}})", application);
+}
+
+std::uint64_t refusals(SimWorld& world, LimitKey key, LimitOf thing) {
+  return world.shared().limits.usage(key).refused[static_cast<std::size_t>(thing)];
+}
+
+void check_refused(const BsonDoc& reply, bool write = false) {
+  CHECK_FALSE(is_ok(reply));
+  CHECK(code_of(reply) == 462);
+  const std::string labels = to_json(reply.view()["errorLabels"]);
+  CHECK(labels.find("SystemOverloadedError") != std::string::npos);
+  CHECK(labels.find("RetryableError") != std::string::npos);
+  CHECK((labels.find("NoWritesPerformed") != std::string::npos) == write);
+}
+
+BsonDoc get_more(std::int64_t id, int batch = 5) {
+  return json(fmt::format(R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "batchSize": {}, "$db": "app"}})",
+                          id, batch));
+}
+
+// How many of these are answered until the first refusal.
+int answered(SimWorld& world, SimClient& client, std::string_view command, int tries = 50) {
+  for (int i = 0; i < tries; ++i) {
+    if (!is_ok(call(world, client, command))) return i;
+  }
+  return tries;
+}
+
+}  // namespace
+
+TEST_CASE("an application has its operations per second over all its connections, and may always finish") {
+  SimWorldOptions options = sharded_world(3, 20);
+  options.workers = 2;
+  SimWorld world(std::move(options));
+  store_documents(world, 20);
+  world.shared().limits.configure(per(LimitKey::application, {.operations_per_second = 2, .burst = 10}));
+  auto here = world.client(0), there = world.client(1), other = world.client(0);
+  call(world, *here, hello_of("shop"));
+  call(world, *there, hello_of("shop"));
+  call(world, *other, hello_of("report"));
+  const BsonDoc opened = call(world, *here, R"({"find": "docs", "batchSize": 5, "$db": "app"})");
+  REQUIRE(cursor_id(opened) != 0);
+  CHECK(answered(world, *here, ping) + answered(world, *there, ping) == 9);
+  check_refused(call(world, *there, R"({"find": "docs", "$db": "app"})"));
+  check_refused(call(world, *there, R"({"insert": "docs", "documents": [{"_id": 1}], "$db": "app"})"), true);
+  // Another is not concerned; a cursor goes on, and hello is answered.
+  CHECK(is_ok(call(world, *other, ping)));
+  BsonDoc reply = *try_call(world, *here, get_more(cursor_id(opened)));
+  CHECK(is_ok(reply));
+  CHECK(batch_of(reply).size() == 5);
+  CHECK(is_ok(call(world, *here, R"({"hello": 1, "$db": "admin"})")));
+  CHECK(is_ok(call(world, *there, fmt::format(R"({{"killCursors": "docs", "cursors": [{{"$numberLong": "{}"}}], "$db": "app"}})",
+                                              cursor_id(opened)))));
+  CHECK(refusals(world, LimitKey::application, LimitOf::operations) == 4);
+  // Two more after a second, of all connections together.
+  world.run_for(milliseconds(1'010));
+  CHECK(answered(world, *here, ping) + answered(world, *there, ping) == 2);
+  for (SimClient* client : {here.get(), there.get(), other.get()}) client->close();
+  world.run_for(minutes(1));
+  require_quiet(world);
+}
+
+TEST_CASE("a cursor beyond the limit is not left open, and its find is refused") {
+  const int layout = GENERATE(0, 1, 2);  // merged; of one shard; streamed from several
+  CAPTURE(layout);
+  SimWorld world(sharded_world(layout == 1 ? 1 : 3, 20));
+  store_documents(world, 20, layout == 2 ? 30'000 : 10);
+  world.shared().limits.configure(per(LimitKey::address, {.cursors = 2}));
+  auto client = world.client();
+  const std::string find = layout == 0 ? R"({"find": "docs", "sort": {"k": 1}, "batchSize": 5, "$db": "app"})"
+                                       : R"({"find": "docs", "batchSize": 15, "$db": "app"})";
+  const BsonDoc first = call(world, *client, find);
+  const BsonDoc second = call(world, *client, find);
+  REQUIRE(cursor_id(first) > 0);
+  REQUIRE(cursor_id(second) > 0);
+  check_refused(call(world, *client, find));
+  CHECK(world.shared().cursors.counts().open_total == 2);
+  // What needs no cursor is not concerned.
+  CHECK(is_ok(call(world, *client, R"({"find": "docs", "filter": {"_id": 3}, "limit": 1, "singleBatch": true, "$db": "app"})")));
+  if (layout != 2) CHECK(is_ok(call(world, *client, R"({"find": "docs", "filter": {"_id": 3}, "$db": "app"})")));
+  std::int64_t id = cursor_id(first);
+  for (int turn = 0; turn < 20 && id != 0; ++turn) {
+    const BsonDoc more = *try_call(world, *client, get_more(id, 100));
+    REQUIRE(is_ok(more));
+    id = cursor_id(more);
+  }
+  REQUIRE(id == 0);
+  const BsonDoc third = call(world, *client, find);
+  CHECK(cursor_id(third) > 0);
+  check_refused(call(world, *client, find));
+  client->close();
+  world.run_for(minutes(2));  // orphans end
+  CHECK(world.shared().cursors.counts().open_total == 0);
+  require_quiet(world);
+  auto again = world.client();
+  CHECK(cursor_id(call(world, *again, find)) > 0);
+}
+
+TEST_CASE("what idle cursors hold is counted, and who holds too much opens no further") {
+  SimWorld world(sharded_world(3, 20));
+  world.shared().parameters.read_ahead = false;
+  store_documents(world, 20, 10'000);
+  auto client = world.client();
+  const std::string find = R"({"find": "docs", "sort": {"k": 1}, "batchSize": 2, "$db": "app"})";
+  const BsonDoc opened = call(world, *client, find);
+  REQUIRE(cursor_id(opened) > 0);
+  REQUIRE(world.shared().cursors.counts().buffered_bytes > 20'000);
+  world.shared().limits.configure(per(LimitKey::address, {.buffered_bytes = 20'000}));
+  check_refused(call(world, *client, find));
+  CHECK(refusals(world, LimitKey::address, LimitOf::buffered_bytes) == 1);
+  CHECK(is_ok(call(world, *client, ping)));
+  CHECK(is_ok(call(world, *client, R"({"insert": "docs", "documents": [{"_id": 2000}], "$db": "app"})")));
+  // Reading on makes room.
+  std::int64_t id = cursor_id(opened);
+  while (id != 0) {
+    const BsonDoc more = *try_call(world, *client, get_more(id, 100));
+    REQUIRE(is_ok(more));
+    id = cursor_id(more);
+  }
+  CHECK(is_ok(call(world, *client, find)));
+  client->close();
+}
+
+TEST_CASE("connections beyond an address' limit hear why, and end") {
+  SimWorldOptions options = sharded_world(1, 20);
+  options.workers = 2;
+  SimWorld world(std::move(options));
+  world.shared().limits.configure(per(LimitKey::address, {.connections = 2}));
+  auto first = world.client(0), second = world.client(1), third = world.client(0);
+  CHECK(is_ok(call(world, *first, hello_of("a"))));
+  CHECK(is_ok(call(world, *second, hello_of("a"))));
+  check_refused(call(world, *third, hello_of("a")));
+  CHECK_FALSE(try_call(world, *third, json(ping)).has_value());
+  CHECK(is_ok(call(world, *first, ping)));
+  first->close();
+  world.run_for(seconds(1));
+  auto fourth = world.client(0);
+  CHECK(is_ok(call(world, *fourth, ping)));
+  // One that does not listen is not kept for long.
+  auto silent = world.client(1);
+  const BsonDoc unsent = json(ping);
+  world.run(silent->send_part(unsent, 3));
+  world.run_for(seconds(3));
+  CHECK_FALSE(try_call(world, *silent, json(ping)).has_value());
+  CHECK(world.shared().connections_current == 2);
+}
+
+TEST_CASE("connections beyond an application's limit are refused in hello") {
+  SimWorld world(sharded_world(1, 20));
+  world.shared().limits.configure(per(LimitKey::application, {.connections = 1}));
+  auto first = world.client(), second = world.client(), other = world.client();
+  CHECK(is_ok(call(world, *first, hello_of("shop"))));
+  check_refused(call(world, *second, hello_of("shop")));
+  CHECK_FALSE(try_call(world, *second, json(ping)).has_value());
+  CHECK(is_ok(call(world, *other, hello_of("report"))));
+  first->close();
+  world.run_for(seconds(1));
+  auto third = world.client();
+  CHECK(is_ok(call(world, *third, hello_of("shop"))));
+}
+
+TEST_CASE("all requests together are limited as MongoDB limits them") {
+  SimWorld world(sharded_world(1, 20));
+  exec::RateLimiter& rate = *world.shared().request_rate;
+  rate.enabled = true;
+  rate.per_second = 10;
+  rate.burst_seconds = 0.5;
+  auto client = world.client();
+  CHECK(answered(world, *client, ping) == 5);
+  check_refused(call(world, *client, ping));
+  CHECK(rate.rejected.value() == 2);
+  CHECK(rate.successful.value() == 5);
+  world.run_for(milliseconds(110));
+  CHECK(answered(world, *client, ping) == 1);
+  rate.enabled = false;
+  CHECK(answered(world, *client, ping) == 50);
+}
+
+TEST_CASE("idle connections are closed where that is wanted, busy ones are not") {
+  SimWorld world(sharded_world(1, 20));
+  store_documents(world, 20);
+  auto idle = world.client(), used = world.client(), busy = world.client();
+  for (SimClient* client : {idle.get(), used.get(), busy.get()}) call(world, *client, ping);
+  world.run_for(minutes(60));
+  CHECK(world.shared().connections_current == 3);
+  world.shared().parameters.idle_client_ms = 5'000;
+  CHECK(is_ok(call(world, *used, ping)));
+  world.shard(0).delay = seconds(30);
+  const auto running = start(world, *busy, json(R"({"find": "docs", "$db": "app"})"));
+  for (int i = 0; i < 8; ++i) {
+    world.run_for(seconds(2));
+    CHECK(is_ok(call(world, *used, ping)));
+  }
+  CHECK(world.shared().connections_current == 2);
+  CHECK(world.shared().metrics.idle_clients_closed.value() == 1);
+  CHECK_FALSE(try_call(world, *idle, json(ping)).has_value());
+  world.run_for(seconds(16));
+  REQUIRE(running->done);
+  CHECK(is_ok(*running->reply));
+  world.run_for(seconds(6));
+  CHECK(world.shared().connections_current == 0);
+}
+
+TEST_CASE("who says nothing, or stops in a header, is not waited for") {
+  SimWorld world(sharded_world(1, 20));
+  auto quiet = world.client(), greeted = world.client(), halfway = world.client();
+  const BsonDoc command = json(ping);
+  world.run(quiet->send_part(command, 0));
+  call(world, *greeted, ping);
+  call(world, *halfway, ping);
+  world.run(halfway->send_part(command, 7));
+  world.run_for(seconds(29));
+  CHECK(world.shared().connections_current == 3);
+  world.run_for(seconds(2));
+  CHECK(world.shared().connections_current == 1);
+  CHECK(world.shared().metrics.silent_clients_closed.value() == 1);
+  CHECK(world.shared().metrics.senders_stopped.value() == 1);
+  CHECK(is_ok(call(world, *greeted, ping)));
+  // Dripping bytes is no message either.
+  world.shared().parameters.handshake_ms = 2'000;
+  auto dripping = world.client();
+  world.run(dripping->send_part(command, 1));
+  world.run_for(milliseconds(1'500));
+  CHECK(world.shared().connections_current == 2);
+  world.run_for(seconds(1));
+  CHECK(world.shared().connections_current == 1);
+}
+
+}  // namespace spillway::test

@@ -1,0 +1,195 @@
+// The audit log's lines, as documents.
+#include "proxy/exec/audit.h"
+
+#include <catch2/catch.hpp>
+
+#include <vector>
+
+#include "proxy/exec/command_table.h"
+#include "proxy/exec/context.h"
+#include "proxy/exec/pipeline/match.h"
+
+namespace spillway::exec {
+namespace {
+
+BsonDoc json(std::string_view text) { return BsonDoc::from_json(text).value(); }
+
+struct Lines {
+  std::vector<std::string> all;
+  std::size_t room = 1'000;
+  AuditLog::Options options() {
+    return {.sink = [this](std::string line) {
+      if (all.size() >= room) return false;
+      all.push_back(std::move(line));
+      return true;
+    }};
+  }
+  BsonDoc last() const {
+    REQUIRE_FALSE(all.empty());
+    INFO(all.back());
+    // Without time and connection, which are checked on their own.
+    const std::string& line = all.back();
+    return json(line.substr(0, line.find("\"ts\"")) + line.substr(line.find("\"local\"")));
+  }
+};
+
+Client& make(Client& client) {
+  client.connection_id = 7;
+  client.peer = "[2001:db8::1]:5000";
+  client.local = "127.0.0.1:27017";
+  return client;
+}
+
+void log_in(Client& client) {
+  auth::UserSpec spec;
+  spec.name = "ann";
+  spec.db = "admin";
+  spec.roles = {{"readWrite", "app"}};
+  client.login.user = std::make_shared<const auth::User>(spec);
+  client.user = client.login.user->id;
+}
+
+void run(AuditLog& audit, const Client& client, const BsonDoc& command, std::int32_t result = 0) {
+  const auto request = parse_query_request(command.view(), command.view()["$db"].as_string(), {});
+  REQUIRE(request.has_value());
+  const CommandSpec* spec = find_command(request->name);
+  REQUIRE(spec != nullptr);
+  REQUIRE(spec->audited != 0);
+  audit.done(client, *spec, *request, result);
+}
+
+TEST_CASE("a login's line names who, from where, and what came of it", "[audit]") {
+  Lines lines;
+  AuditLog audit(lines.options(), nullptr);
+  Client client;
+  audit.authenticated(make(client), "SCRAM-SHA-256", "admin", "ann", 18);
+  CHECK(to_json(lines.last()) ==
+        to_json(json(R"({"atype": "authenticate", "local": {"ip": "127.0.0.1", "port": 27017},
+                         "remote": {"ip": "2001:db8::1", "port": 5000}, "users": [], "roles": [],
+                         "param": {"user": "ann", "db": "admin", "mechanism": "SCRAM-SHA-256"}, "result": 18})")));
+  log_in(client);
+  audit.logged_out(client);
+  const BsonDoc out = lines.last();
+  CHECK(out.view()["atype"].as_string() == "logout");
+  CHECK(to_json(out.view()["users"]) == to_json(json(R"({"a": [{"user": "ann", "db": "admin"}]})").view()["a"]));
+  CHECK(to_json(out.view()["roles"]) == to_json(json(R"({"a": [{"role": "readWrite", "db": "app"}]})").view()["a"]));
+}
+
+TEST_CASE("a line is one document with time and connection", "[audit]") {
+  Lines lines;
+  AuditLog audit(lines.options(), nullptr);
+  Client client;
+  audit.logged_out(make(client));
+  audit.logged_out(client);
+  const std::string& line = lines.all[0];
+  CHECK(line.find('\n') == std::string::npos);
+  CHECK(line.starts_with("{\"atype\":\"logout\",\"ts\":{\"$date\":\"20"));
+  CHECK(line.find("+00:00\"},\"uuid\":{\"$binary\":\"") != std::string::npos);
+  const std::string uuid = "\"uuid\":{\"$binary\":\"";
+  const auto id_of = [&](const std::string& text) { return text.substr(text.find(uuid), uuid.size() + 24); };
+  CHECK(id_of(lines.all[0]) == id_of(lines.all[1]));
+  client.connection_id = 8;
+  audit.logged_out(client);
+  CHECK(id_of(lines.all[0]) != id_of(lines.all[2]));
+}
+
+TEST_CASE("of a refused command its documents are not written", "[audit]") {
+  Lines lines;
+  AuditLog audit(lines.options(), nullptr);
+  Client client;
+  make(client);
+  for (const char* text : {R"({"insert": "people", "documents": [{"ssn": "078-05-1120"}], "$db": "app"})",
+                           R"({"find": "people", "filter": {"ssn": "078-05-1120"}, "comment": "078-05-1120", "$db": "app"})"}) {
+    const BsonDoc command = json(text);
+    const auto request = parse_query_request(command.view(), "app", {});
+    audit.refused(client, *find_command(request->name), *request);
+    CHECK(lines.all.back().find("078") == std::string::npos);
+    const BsonDoc line = lines.last();
+    CHECK(line.view()["atype"].as_string() == "authCheck");
+    CHECK(line.view()["result"].to_int64() == 13);
+    CHECK(line.view().find_path("param.command").as_string() == request->name);
+    CHECK(line.view().find_path("param.ns").as_string() == "app.people");
+    CHECK(line.view().find_path("param.args.$db").as_string() == "app");
+  }
+}
+
+TEST_CASE("administrative commands have MongoDB's names and fields", "[audit]") {
+  Lines lines;
+  AuditLog audit(lines.options(), nullptr);
+  Client client;
+  make(client);
+  const auto line_of = [&](std::string_view command, std::int32_t result = 0) {
+    run(audit, client, json(command), result);
+    const BsonDoc line = lines.last();
+    CHECK(line.view()["result"].to_int64() == result);
+    return std::string(line.view()["atype"].as_string()) + " " + to_json(line.view()["param"]);
+  };
+  CHECK(line_of(R"({"create": "c", "validator": {"x": 1}, "$db": "app"})") == R"(createCollection { "ns" : "app.c" })");
+  CHECK(line_of(R"({"drop": "c", "$db": "app"})", 26) == R"(dropCollection { "ns" : "app.c" })");
+  CHECK(line_of(R"({"dropDatabase": 1, "$db": "app"})") == R"(dropDatabase { "ns" : "app" })");
+  CHECK(line_of(R"({"dropIndexes": "c", "index": "a_1", "$db": "app"})") ==
+        R"(dropIndex { "ns" : "app.c", "indexName" : "a_1" })");
+  CHECK(line_of(R"({"renameCollection": "app.a", "to": "app.b", "$db": "admin"})") ==
+        R"(renameCollection { "old" : "app.a", "new" : "app.b" })");
+  CHECK(line_of(R"({"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a_1",
+                    "partialFilterExpression": {"secret": 1}}], "$db": "app"})") ==
+        R"(createIndex { "ns" : "app.c", "indexName" : "a_1", "indexSpec" : { "key" : { "a" : 1 }, "name" : "a_1" } })");
+  const std::string set = line_of(R"({"setParameter": 1, "cursorTimeoutMillis": 5, "$db": "admin"})");
+  CHECK(set.starts_with("authCheck "));
+  CHECK(set.find(R"("cursorTimeoutMillis" : 5)") != std::string::npos);
+  CHECK(line_of(R"({"shutdown": 1, "$db": "admin"})").starts_with("shutdown "));
+}
+
+TEST_CASE("only what the filter matches is written", "[audit]") {
+  Lines lines;
+  auto filter = pipeline::Filter::parse(json(R"({"atype": "authenticate", "result": {"$ne": 0}, "remote.ip": "2001:db8::1",
+                                                 "ts": {"$gt": {"$date": "2020-01-01T00:00:00Z"}}})").view());
+  REQUIRE(filter.has_value());
+  AuditLog audit(lines.options(), std::make_unique<const pipeline::Filter>(*std::move(filter)));
+  Client client;
+  make(client);
+  audit.logged_out(client);
+  audit.authenticated(client, "SCRAM-SHA-256", "admin", "ann", 0);
+  CHECK(lines.all.empty());
+  audit.authenticated(client, "SCRAM-SHA-256", "admin", "ann", 18);
+  CHECK(lines.all.size() == 1);
+}
+
+TEST_CASE("what was lost is counted, and told where it is missing", "[audit]") {
+  Lines lines;
+  AuditLog audit(lines.options(), nullptr);
+  Client client;
+  make(client);
+  lines.room = 1;
+  for (int i = 0; i < 4; ++i) audit.logged_out(client);
+  CHECK(audit.written() == 1);
+  CHECK(audit.lost() == 3);
+  lines.room = 100;
+  audit.logged_out(client);
+  REQUIRE(lines.all.size() == 3);
+  CHECK(lines.last().view()["atype"].as_string() == "eventsLost");
+  CHECK(lines.last().view().find_path("param.count").to_int64() == 3);
+  audit.logged_out(client);
+  CHECK(lines.all.size() == 4);
+}
+
+TEST_CASE("a name that is no text, and a param of any size, make lines all the same", "[audit]") {
+  Lines lines;
+  AuditLog audit(lines.options(), nullptr);
+  Client client;
+  make(client);
+  audit.authenticated(client, "SCRAM-SHA-256", "admin", "a\xff\"\n", 18);
+  audit.authenticated(client, "SCRAM-SHA-256", "admin", std::string(100'000, 'a'), 18);
+  REQUIRE(lines.all.size() == 2);
+  for (const std::string& line : lines.all) {
+    CHECK(line.size() < 2'000);
+    CHECK(line.find('\n') == std::string::npos);
+    CHECK(line.ends_with("}"));
+  }
+  CHECK(lines.all[0].find("\"unprintable\" : true") != std::string::npos);
+  CHECK(lines.all[0].find("2001:db8::1") != std::string::npos);
+  CHECK(lines.last().view().find_path("param.omittedBytes").to_int64() > 100'000);
+}
+
+}  // namespace
+}  // namespace spillway::exec

@@ -1,0 +1,140 @@
+// The audit log's file: its mode, its rotation, and a disk that is stuck (a pipe that nobody reads).
+#include "proxy/server/audit_sink.h"
+
+#include <catch2/catch.hpp>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+namespace spillway::server {
+namespace {
+
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "spillway-audit-XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    path_ = name;
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  std::string file(const char* name) const { return (path_ / name).string(); }
+  std::size_t count() const {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(path_), {}));
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+AuditConfig to_file(const std::string& path) {
+  AuditConfig config;
+  config.destination = AuditDestination::file;
+  config.path = path;
+  return config;
+}
+
+std::string content(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream all;
+  all << file.rdbuf();
+  return all.str();
+}
+
+TEST_CASE("lines are written in order, for the owner alone", "[audit]") {
+  Folder folder;
+  const std::string path = folder.file("audit.json");
+  std::ofstream(path) << "before\n";
+  REQUIRE(::chmod(path.c_str(), 0644) == 0);
+  std::string expected = "before\n";
+  {
+    AuditSink sink(to_file(path));
+    for (int i = 0; i < 1'000; ++i) {
+      REQUIRE(sink.offer("line " + std::to_string(i)));
+      expected += "line " + std::to_string(i) + "\n";
+    }
+    sink.stop();
+    CHECK_FALSE(sink.offer("late"));
+  }
+  CHECK(content(path) == expected);
+  struct stat info {};
+  REQUIRE(::stat(path.c_str(), &info) == 0);
+  CHECK((info.st_mode & 0777) == 0600);
+}
+
+TEST_CASE("it goes on in a new file, renamed by itself or by others", "[audit]") {
+  Folder folder;
+  const std::string path = folder.file("audit.json");
+  AuditSink sink(to_file(path));
+  REQUIRE(sink.offer("one"));
+  sink.reopen(true);
+  const auto wait_for = [](const auto& done) {
+    for (int i = 0; i < 5'000 && !done(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    CHECK(done());
+  };
+  wait_for([&] { return folder.count() == 2; });
+  REQUIRE(sink.offer("two"));
+  wait_for([&] { return content(path) == "two\n"; });
+  std::filesystem::rename(path, folder.file("elsewhere"));
+  sink.reopen(false);
+  wait_for([&] { return folder.count() == 3; });
+  REQUIRE(sink.offer("three"));
+  sink.stop();
+  CHECK(content(path) == "three\n");
+  CHECK(sink.failed() == 0);
+}
+
+TEST_CASE("a disk that is stuck keeps nobody waiting, and no more than so much waits", "[audit]") {
+  Folder folder;
+  const std::string path = folder.file("pipe");
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  const FileDescriptor reader(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  REQUIRE(reader);
+  constexpr std::size_t waiting_max = 64'000;
+  AuditSink sink(to_file(path), waiting_max);
+  const std::string line(999, 'x');
+  std::size_t taken = 0;
+  while (taken < 10'000 && sink.offer(line)) ++taken;
+  const auto pipe_bytes = static_cast<std::size_t>(::fcntl(reader.get(), F_GETPIPE_SZ));
+  CHECK(taken >= waiting_max / 1'000);
+  CHECK(taken <= (waiting_max + pipe_bytes) / 1'000 + 1);
+  // Read on, and all that was taken arrives.
+  std::size_t read_bytes = 0;
+  std::vector<char> room(65'536);
+  for (int i = 0; i < 10'000 && read_bytes < taken * 1'000; ++i) {
+    const ssize_t got = ::read(reader.get(), room.data(), room.size());
+    if (got > 0) read_bytes += static_cast<std::size_t>(got);
+    if (got <= 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  CHECK(read_bytes == taken * 1'000);
+  CHECK(sink.offer("one more"));
+  sink.stop();
+}
+
+TEST_CASE("a disk that is full is told of, and the next line is whole", "[audit]") {
+  AuditConfig config = to_file("/dev/full");
+  if (::access("/dev/full", W_OK) != 0) return;
+  AuditSink sink(config);
+  for (int i = 0; i < 10; ++i) REQUIRE(sink.offer("line"));
+  sink.stop();
+  CHECK(sink.failed() == 10);
+}
+
+TEST_CASE("a file that cannot be opened is told of at once", "[audit]") {
+  CHECK_THROWS_AS(AuditSink(to_file("/nowhere/audit.json")), std::runtime_error);
+}
+
+TEST_CASE("filters are checked", "[audit]") {
+  CHECK(make_audit_filter("").value() == nullptr);
+  CHECK(make_audit_filter(R"({atype: "logout"})").has_error());  // no JSON
+  CHECK(make_audit_filter(R"({"atype": "logout"})").value() != nullptr);
+  CHECK(make_audit_filter(R"({"atype": {"$what": 1}})").has_error());
+  CHECK(make_audit_filter(R"({"$where": "1"})").has_error());
+}
+
+}  // namespace
+}  // namespace spillway::server
