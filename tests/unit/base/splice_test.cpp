@@ -87,6 +87,14 @@ TEST_CASE("a stream that is spliced arrives whole", "[tcp]") {
 
 namespace {
 
+// Until all is sent, or the transport is closed.
+Task<void> send_what_fits(Transport* transport, const std::string* text, bool* ended) {
+  iovec piece{const_cast<char*>(text->data()), text->size()};
+  auto writing = write_all(*transport, {&piece, 1});
+  co_await writing;
+  *ended = true;
+}
+
 // Fills the pipe until a receiver that reads nothing has made the sender's socket full.
 Task<void> fill_up(Transport* from, Transport* to, SplicePipe* pipe, std::size_t* sent) {
   for (;;) {
@@ -117,13 +125,18 @@ TEST_CASE("what a full socket leaves in a pipe can be taken out", "[tcp]") {
   Relayed relayed;
   auto pipe = SplicePipe::make();
   REQUIRE(pipe);
-  relayed.in.loop.spawn(send_all(relayed.in.near.get(), &text));
+  bool sender_ended = false;
+  relayed.in.loop.spawn(send_what_fits(relayed.in.near.get(), &text, &sender_ended));
   REQUIRE(relayed.in.run(fill_up(relayed.in.far.get(), relayed.out_near.get(), &*pipe, &sent)));
   REQUIRE_FALSE(pipe->empty());
   std::vector<std::uint8_t> left(pipe->bytes());
   REQUIRE(pipe->take(left));
   CHECK(pipe->empty());
   CHECK(std::equal(left.begin(), left.end(), reinterpret_cast<const std::uint8_t*>(text.data()) + sent));
+  relayed.in.near->close();
+  relayed.in.loop.io().restart();
+  relayed.in.loop.io().poll();
+  CHECK(sender_ended);
 }
 
 }  // namespace spillway
