@@ -127,18 +127,10 @@ std::optional<Error> admit(Context& context, Client& client, const CommandSpec& 
   return refusal;
 }
 
-// Of an answer that is no success: its code.
-std::int32_t code_of(const Response& response) {
+// Zero: the answer is a success.
+std::int32_t code_of(const Response& response) noexcept {
   if (!response.failed) return 0;
-  constexpr std::size_t bytes_max = 64 * limits::kib;
-  if (response.bytes() > bytes_max) return static_cast<std::int32_t>(ErrorCode::operation_failed);
-  std::vector<std::uint8_t> all;
-  for (const iovec& piece : response.pieces()) {
-    const auto* const from = static_cast<const std::uint8_t*>(piece.iov_base);
-    all.insert(all.end(), from, from + piece.iov_len);
-  }
-  const auto code = DocView::trusted(all.data())["code"].to_int64();
-  return static_cast<std::int32_t>(code.value_or(static_cast<std::int64_t>(ErrorCode::operation_failed)));
+  return response.failure_code != 0 ? response.failure_code : static_cast<std::int32_t>(ErrorCode::operation_failed);
 }
 
 void audit_refusal(Context& context, Client& client, const CommandSpec& spec, const Request& request,
