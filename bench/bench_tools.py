@@ -168,6 +168,12 @@ class Process:
         found = re.search(r"^Rss:\s+(\d+) kB", text, re.M)
         return int(found[1]) * 1024 if found else 0
 
+    def cpu_s(self):
+        """User and system time so far."""
+        text = pathlib.Path(f"/proc/{self.pid}/stat").read_text()
+        user, system = text.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
     def stop(self):
         if self.alive():
             self.child.send_signal(signal.SIGTERM)
