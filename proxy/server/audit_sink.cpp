@@ -6,22 +6,26 @@
 #include <syslog.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
-#include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <ctime>
+#include <deque>
+#include <mutex>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
 
 #include "cursor/bson_writer.h"
+#include "proxy/base/file_descriptor.h"
 #include "proxy/base/log.h"
+#include "proxy/base/log_pace.h"
 
 namespace spillway::server {
 
 namespace {
 
-constexpr auto stop_wait_max = std::chrono::seconds(2);
 constexpr ::mode_t owner_only = S_IRUSR | S_IWUSR;
 
 std::string error_text() { return std::generic_category().message(errno); }
@@ -38,7 +42,65 @@ FileDescriptor open_file(const std::string& path) {
 
 }  // namespace
 
-AuditSink::AuditSink(const AuditConfig& config, std::size_t waiting_bytes_max)
+class AuditSink::Writer {
+ public:
+  Writer(const AuditConfig& config, std::size_t waiting_bytes_max);
+  bool offer(std::string line);
+  void reopen(bool rename);
+  // Whether all was written in time; if not, what waits is dropped, and nothing is logged any more.
+  bool end(std::chrono::milliseconds wait_max);
+  // The thread.
+  void run();
+  std::uint64_t failed() const noexcept { return failed_.load(std::memory_order_relaxed); }
+
+ private:
+  enum class Reopen : std::uint8_t { no, plain, rename };
+  void write(const std::string& line);
+  void open_anew(Reopen how);
+
+  const AuditConfig config_;
+  const std::size_t waiting_bytes_max_;
+  FileDescriptor file_;
+  bool mid_line_ = false;  // the last write was cut short
+  std::atomic<bool> left_behind_{false};  // the process may be at its end
+  std::atomic<std::uint64_t> failed_{0};
+  log::LogPace log_pace_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::string> waiting_;
+  std::size_t waiting_bytes_ = 0;
+  Reopen reopen_ = Reopen::no;
+  bool stopped_ = false;
+  bool ended_ = false;
+};
+
+AuditSink::AuditSink(const AuditConfig& config, const Bounds& bounds)
+    : bounds_(bounds), writer_(std::make_shared<Writer>(config, bounds.waiting_bytes_max)) {
+  thread_ = std::thread([writer = writer_] {
+    log::name_thread("audit");
+    writer->run();
+  });
+}
+
+AuditSink::~AuditSink() { stop(); }
+
+bool AuditSink::offer(std::string line) { return writer_->offer(std::move(line)); }
+
+void AuditSink::reopen(bool rename) { writer_->reopen(rename); }
+
+std::uint64_t AuditSink::failed() const noexcept { return writer_->failed(); }
+
+void AuditSink::stop() {
+  if (!thread_.joinable()) return;
+  if (writer_->end(bounds_.stop_wait_max)) {
+    thread_.join();
+  } else {
+    thread_.detach();
+  }
+}
+
+AuditSink::Writer::Writer(const AuditConfig& config, std::size_t waiting_bytes_max)
     : config_(config), waiting_bytes_max_(waiting_bytes_max) {
   if (config_.destination == AuditDestination::file) {
     file_ = open_file(config_.path);
@@ -46,15 +108,9 @@ AuditSink::AuditSink(const AuditConfig& config, std::size_t waiting_bytes_max)
   } else if (config_.destination == AuditDestination::console) {
     file_ = FileDescriptor(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0));
   }
-  thread_ = std::thread([this] {
-    log::name_thread("audit");
-    run();
-  });
 }
 
-AuditSink::~AuditSink() { stop(); }
-
-bool AuditSink::offer(std::string line) {
+bool AuditSink::Writer::offer(std::string line) {
   line += '\n';
   {
     const std::lock_guard lock(mutex_);
@@ -66,7 +122,7 @@ bool AuditSink::offer(std::string line) {
   return true;
 }
 
-void AuditSink::reopen(bool rename) {
+void AuditSink::Writer::reopen(bool rename) {
   {
     const std::lock_guard lock(mutex_);
     reopen_ = rename ? Reopen::rename : Reopen::plain;
@@ -74,23 +130,18 @@ void AuditSink::reopen(bool rename) {
   changed_.notify_one();
 }
 
-void AuditSink::stop() {
-  if (!thread_.joinable()) return;
+bool AuditSink::Writer::end(std::chrono::milliseconds wait_max) {
   std::unique_lock lock(mutex_);
   stopped_ = true;
   changed_.notify_all();
-  const bool ended = changed_.wait_for(lock, stop_wait_max, [this] { return ended_; });
-  const std::size_t left = waiting_.size();
-  lock.unlock();
-  if (!ended) {
-    log::error("the audit log's disk is stuck: {} lines of it are lost, and the end waits for the disk", left);
-    const std::lock_guard again(mutex_);
-    waiting_.clear();
-  }
-  thread_.join();
+  if (changed_.wait_for(lock, wait_max, [this] { return ended_; })) return true;
+  log::error("the audit log's disk is stuck: {} bytes that wait for it are lost", waiting_bytes_);
+  left_behind_ = true;
+  waiting_.clear();
+  return false;
 }
 
-void AuditSink::run() {
+void AuditSink::Writer::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return stopped_ || !waiting_.empty() || reopen_ != Reopen::no; });
@@ -100,18 +151,19 @@ void AuditSink::run() {
     const Reopen how = std::exchange(reopen_, Reopen::no);
     lock.unlock();
     for (std::string& line : taken) {
+      if (left_behind_) break;
       write(line);
       const std::lock_guard counting(mutex_);
       waiting_bytes_ -= line.size();
     }
-    if (how != Reopen::no) open_anew(how);
+    if (how != Reopen::no && !left_behind_) open_anew(how);
     lock.lock();
   }
   ended_ = true;
   changed_.notify_all();
 }
 
-void AuditSink::write(const std::string& line) {
+void AuditSink::Writer::write(const std::string& line) {
   if (config_.destination == AuditDestination::syslog) {
     ::syslog(LOG_AUTHPRIV | LOG_INFO, "%.*s", static_cast<int>(line.size()) - 1, line.data());
     return;
@@ -125,6 +177,7 @@ void AuditSink::write(const std::string& line) {
       continue;
     }
     if (wrote < 0 && errno == EINTR) continue;
+    if (left_behind_) return;
     const std::string why = error_text();
     mid_line_ = done > 0;
     failed_.fetch_add(1, std::memory_order_relaxed);
@@ -135,7 +188,7 @@ void AuditSink::write(const std::string& line) {
   }
 }
 
-void AuditSink::open_anew(Reopen how) {
+void AuditSink::Writer::open_anew(Reopen how) {
   if (config_.destination != AuditDestination::file) return;
   if (how == Reopen::rename) {
     const std::time_t now = std::time(nullptr);

@@ -3,18 +3,13 @@
 // are refused, and whoever asked counts them.
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
+#include <chrono>
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
 #include "cursor/error.h"
-#include "proxy/base/file_descriptor.h"
-#include "proxy/base/log_pace.h"
 #include "proxy/exec/pipeline/match.h"
 #include "proxy/server/config.h"
 
@@ -22,41 +17,33 @@ namespace spillway::server {
 
 class AuditSink {
  public:
-  static constexpr std::size_t default_waiting_bytes_max = 4UL << 20;
+  struct Bounds {
+    std::size_t waiting_bytes_max = 4UL << 20;
+    std::chrono::milliseconds stop_wait_max{2000};
+  };
 
   // Opens the file. Throws std::runtime_error when that fails.
-  explicit AuditSink(const AuditConfig& config, std::size_t waiting_bytes_max = default_waiting_bytes_max);
+  explicit AuditSink(const AuditConfig& config) : AuditSink(config, Bounds()) {}
+  AuditSink(const AuditConfig& config, const Bounds& bounds);
   ~AuditSink();
+  AuditSink(const AuditSink&) = delete;
+  AuditSink& operator=(const AuditSink&) = delete;
 
   // Any thread. False: too much waits already, or it was stopped.
   bool offer(std::string line);
   // Any thread: goes on in a new file of the same name; `rename`: the old one is renamed before.
   void reopen(bool rename);
-  // Writes what waits, for two seconds at most if the disk is stuck.
+  // Writes what waits, for stop_wait_max at most: then the disk is stuck, what waits is lost, and the thread is left
+  // to it.
   void stop();
   // Lines that were taken and could not be written.
-  std::uint64_t failed() const noexcept { return failed_.load(std::memory_order_relaxed); }
+  std::uint64_t failed() const noexcept;
 
  private:
-  enum class Reopen : std::uint8_t { no, plain, rename };
-  void run();
-  void write(const std::string& line);
-  void open_anew(Reopen how);
+  class Writer;  // what the thread works with; a thread that is left behind keeps it
 
-  const AuditConfig config_;
-  const std::size_t waiting_bytes_max_;
-  FileDescriptor file_;
-  bool mid_line_ = false;  // the last write was cut short
-  std::atomic<std::uint64_t> failed_{0};
-  log::LogPace log_pace_;
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::string> waiting_;
-  std::size_t waiting_bytes_ = 0;
-  Reopen reopen_ = Reopen::no;
-  bool stopped_ = false;
-  bool ended_ = false;
+  Bounds bounds_;
+  std::shared_ptr<Writer> writer_;
   std::thread thread_;
 };
 

@@ -6,10 +6,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
+#include <vector>
+
+#include "proxy/base/file_descriptor.h"
 
 namespace spillway::server {
 namespace {
@@ -95,7 +99,7 @@ TEST_CASE("a disk that is stuck keeps nobody waiting, and no more than so much w
   const FileDescriptor reader(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   REQUIRE(reader);
   constexpr std::size_t waiting_max = 64'000;
-  AuditSink sink(to_file(path), waiting_max);
+  AuditSink sink(to_file(path), {.waiting_bytes_max = waiting_max});
   const std::string line(999, 'x');
   std::size_t taken = 0;
   while (taken < 10'000 && sink.offer(line)) ++taken;
@@ -113,6 +117,28 @@ TEST_CASE("a disk that is stuck keeps nobody waiting, and no more than so much w
   CHECK(read_bytes == taken * 1'000);
   CHECK(sink.offer("one more"));
   sink.stop();
+}
+
+TEST_CASE("a disk that stays stuck does not hold up the end", "[audit]") {
+  std::signal(SIGPIPE, SIG_IGN);  // as the program does
+  Folder folder;
+  const std::string path = folder.file("pipe");
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  FileDescriptor reader(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  REQUIRE(reader);
+  {
+    AuditSink sink(to_file(path), {.waiting_bytes_max = 64'000, .stop_wait_max = std::chrono::milliseconds(10)});
+    const std::string line(999, 'x');
+    const auto pipe_bytes = static_cast<std::size_t>(::fcntl(reader.get(), F_GETPIPE_SZ));
+    for (std::size_t taken = 0; taken * 1'000 < pipe_bytes + 2'000;) {
+      if (sink.offer(line)) ++taken;
+      std::this_thread::yield();
+    }
+    sink.stop();
+    CHECK_FALSE(sink.offer(line));
+  }
+  // The thread that was left behind ends once its disk does anything: here, a pipe without a reader.
+  reader.reset();
 }
 
 TEST_CASE("a disk that is full is told of, and the next line is whole", "[audit]") {
