@@ -1,9 +1,10 @@
 #include "proxy/server/admin.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+
+#include <boost/asio/ip/tcp.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -37,28 +38,19 @@ constexpr std::uint64_t session_bytes = 24 * limits::kib;
 constexpr std::string_view metrics_type = "text/plain; version=0.0.4; charset=utf-8";
 
 FileDescriptor open_door(const std::string& address, std::uint16_t port) {
-  sockaddr_storage storage{};
-  auto* const v4 = reinterpret_cast<sockaddr_in*>(&storage);
-  auto* const v6 = reinterpret_cast<sockaddr_in6*>(&storage);
-  socklen_t bytes = sizeof(sockaddr_in);
-  if (::inet_pton(AF_INET, address.c_str(), &v4->sin_addr) == 1) {
-    v4->sin_family = AF_INET;
-    v4->sin_port = htons(port);
-  } else if (::inet_pton(AF_INET6, address.c_str(), &v6->sin6_addr) == 1) {
-    v6->sin6_family = AF_INET6;
-    v6->sin6_port = htons(port);
-    bytes = sizeof(sockaddr_in6);
-  } else {
+  boost::system::error_code not_numeric;
+  const asio::ip::tcp::endpoint endpoint(asio::ip::make_address(address, not_numeric), port);
+  if (not_numeric) {
     throw std::runtime_error(fmt::format("net.admin.bindIp: \"{}\" is no address", address));
   }
-  FileDescriptor door(::socket(storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  FileDescriptor door(::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int on = 1;
   bool good = static_cast<bool>(door);
   good = good && ::setsockopt(door.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0;
-  if (good && storage.ss_family == AF_INET6) {
+  if (good && endpoint.address().is_v6()) {
     good = ::setsockopt(door.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) == 0;
   }
-  good = good && ::bind(door.get(), reinterpret_cast<const sockaddr*>(&storage), bytes) == 0;
+  good = good && ::bind(door.get(), endpoint.data(), static_cast<socklen_t>(endpoint.size())) == 0;
   good = good && ::listen(door.get(), backlog) == 0;
   if (!good) {
     throw std::runtime_error(fmt::format("cannot listen on {}:{} (net.admin): {}", address, port,
@@ -68,12 +60,11 @@ FileDescriptor open_door(const std::string& address, std::uint16_t port) {
 }
 
 std::uint16_t port_of(const FileDescriptor& door) {
-  sockaddr_storage storage{};
-  socklen_t bytes = sizeof storage;
-  ::getsockname(door.get(), reinterpret_cast<sockaddr*>(&storage), &bytes);
-  return ntohs(storage.ss_family == AF_INET6
-                   ? reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port
-                   : reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
+  asio::ip::tcp::endpoint endpoint;
+  auto bytes = static_cast<socklen_t>(endpoint.capacity());
+  ::getsockname(door.get(), endpoint.data(), &bytes);
+  endpoint.resize(bytes);
+  return endpoint.port();
 }
 
 // Who of several loops gives a sign of life: shared with what is on its way to them.
@@ -325,10 +316,13 @@ std::vector<exec::Context*> AdminServer::live_contexts() const {
   return contexts;
 }
 
+Task<std::vector<exec::WorkerFacts>> AdminServer::ask(const std::vector<exec::Context*>& contexts) {
+  return exec::ask_these_workers<exec::WorkerFacts>(loop_, contexts, nullptr, exec::look_at_worker, worker_patience);
+}
+
 Task<AdminServer::Answer> AdminServer::metrics() {
   const std::vector<exec::Context*> contexts = live_contexts();
-  auto asking = exec::ask_these_workers<exec::WorkerFacts>(loop_, contexts, nullptr,
-                                                           exec::look_at_worker, worker_patience);
+  auto asking = ask(contexts);
   const std::vector<exec::WorkerFacts> answers = co_await asking;
   exec::MetricsText text(shared_.admin_memory);
   exec::write_metrics(text, shared_, exec::make_status_facts(shared_, answers));
@@ -384,8 +378,7 @@ Task<AdminServer::Answer> AdminServer::readiness() {
   if (shared_.quiescing || shared_.stopping) co_return unready("shutting down\n");
   if (!serving_) co_return unready("starting\n");
   const std::vector<exec::Context*> contexts = live_contexts();
-  auto asking = exec::ask_these_workers<exec::WorkerFacts>(loop_, contexts, nullptr,
-                                                           exec::look_at_worker, worker_patience);
+  auto asking = ask(contexts);
   const std::vector<exec::WorkerFacts> answers = co_await asking;
   if (answers.size() < contexts.size()) {
     co_return unready(fmt::format("{} of {} workers do not answer\n",

@@ -24,6 +24,7 @@
 #include "proxy/base/file_descriptor.h"
 #include "proxy/base/transport.h"
 #include "proxy/exec/context.h"
+#include "proxy/exec/status_facts.h"
 #include "proxy/server/admin_http.h"
 #include "proxy/server/config.h"
 #include "proxy/server/worker.h"
@@ -89,6 +90,8 @@ class AdminServer {
   Task<Answer> readiness();
   Task<std::vector<std::string>> silent_loops();
   std::vector<exec::Context*> live_contexts() const;
+  // Those of `contexts` that answer in time. `contexts` outlives it.
+  Task<std::vector<exec::WorkerFacts>> ask(const std::vector<exec::Context*>& contexts);
   void close_all();
 
   exec::Shared& shared_;
