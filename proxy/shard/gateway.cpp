@@ -8,6 +8,7 @@
 
 #include "allocator/limits.h"
 #include "proxy/base/log.h"
+#include "proxy/base/log_pace.h"
 #include "proxy/shard/connection.h"
 #include "proxy/shard/connection_string.h"
 #include "proxy/shard/interrupt.h"
@@ -97,14 +98,12 @@ void lose_reply(Error& refusal, const CallOptions& options) {
 
 // To the client it looks like his own fault: the operator hears whose it is, now and then.
 void tell_of_refusal(const RemoteShard& shard, DocView reply) {
-  constexpr Duration pause = std::chrono::seconds(10);
-  thread_local TimePoint next{};
-  const TimePoint now = Clock::now();
-  if (now < next) return;
-  next = now + pause;
+  static log::LogPace pace;
+  const auto unwritten = pace.due(Clock::now());
+  if (!unwritten) return;
   const ValueView message = reply["errmsg"];
-  log::warning("Shard {} refuses what the router asks of it: {}; see security.shards", shard.name(),
-               message.is_string() ? message.as_string() : "Unauthorized");
+  log::warning("Shard {} refuses what the router asks of it: {}; {} more since the last such line; see security.shards",
+               shard.name(), message.is_string() ? message.as_string() : "Unauthorized", *unwritten);
 }
 
 PoolSettings pool_settings(Loop& loop, Network& network, MemoryBudget& budget,
