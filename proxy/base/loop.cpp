@@ -67,7 +67,8 @@ void Loop::stop() {
 // sees the other.
 bool Loop::begin_sleep(Sleeper& sleeper) noexcept {
   if (!running_ || asio_operations_ > 0) return false;
-  sleeper_ = &sleeper;
+  // Once: a thread that saw the last sleep may still be about to read it.
+  if (sleeper_ != &sleeper) sleeper_ = &sleeper;
   asleep_.store(true);
   if (posted_.load() == 0 && !io_.stopped()) return true;
   asleep_.store(false);
