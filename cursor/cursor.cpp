@@ -1,5 +1,7 @@
 #include "cursor/cursor.h"
 
+#include <array>
+
 namespace spillway {
 
 namespace {
@@ -16,6 +18,34 @@ std::size_t cut_between_documents(std::span<const std::uint8_t> rest, std::size_
   }
   return bytes == 0 ? rest.size() : bytes;
 }
+
+// The room of keys that were dropped, for the next getMore of some sorted cursor on this thread.
+// Belongs to nobody's budget: at most 16 KiB.
+class SpareKeys {
+ public:
+  ~SpareKeys() { gone_ = true; }
+
+  static void keep(std::string& key) noexcept {
+    if (gone_ || key.capacity() <= std::string().capacity() || key.capacity() > bytes_max) return;
+    if (spares_.count_ < spares_.keys_.size()) spares_.keys_[spares_.count_++].swap(key);
+  }
+  static void take(std::string& key, std::size_t bytes) noexcept {
+    if (gone_ || spares_.count_ == 0 || spares_.keys_[spares_.count_ - 1].capacity() < bytes)
+      return;
+    key.swap(spares_.keys_[--spares_.count_]);
+    std::string().swap(spares_.keys_[spares_.count_]);
+  }
+
+ private:
+  static constexpr std::size_t bytes_max = 512;
+  static thread_local SpareKeys spares_;
+  static thread_local bool gone_;  // has no destructor: what ends later still finds it
+
+  std::array<std::string, 32> keys_;
+  std::size_t count_ = 0;
+};
+thread_local SpareKeys SpareKeys::spares_;
+thread_local bool SpareKeys::gone_ = false;
 
 }  // namespace
 
@@ -39,8 +69,14 @@ std::optional<SpillTicket> Batch::park(SpillStore& store, std::int64_t now_ns) {
   return ticket;
 }
 
+void RemoteCursor::set_key(std::string_view key) {
+  if (head_key.capacity() < key.size()) SpareKeys::take(head_key, key.size());
+  head_key.assign(key);
+}
+
 void RemoteCursor::drop_key() noexcept {
   head_keyed = false;
+  SpareKeys::keep(head_key);
   std::string().swap(head_key);
   key_room.release();
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cursor/batch.h"
@@ -42,6 +43,8 @@ struct RemoteCursor {
   std::size_t key_bytes() const noexcept {
     return head_key.capacity() > std::string().capacity() ? head_key.capacity() + 1 : 0;
   }
+  // head_key becomes this one, if it can be in room that a dropped key left to this thread.
+  void set_key(std::string_view key);
   // The key is made anew when it is needed.
   void drop_key() noexcept;
 };

@@ -16,6 +16,7 @@
 
 #include "allocator/limits.h"
 #include "allocator/mutex.h"
+#include "allocator/small_blocks.h"
 #include "cursor/cursor.h"
 #include "cursor/idle_list.h"
 
@@ -45,7 +46,8 @@ class CursorWaiter {
   const CursorCaller& caller() const noexcept { return caller_; }
 
  private:
-  std::string lsid_, user_;
+  using Text = std::basic_string<char, std::char_traits<char>, RecyclingAllocator<char>>;
+  Text lsid_, user_;
   CursorCaller caller_;
 };
 
@@ -92,6 +94,10 @@ class CursorRegistry {
   // `waiter` (null: CursorInUse) will get it.
   Result<CursorPtr> check_out(std::int64_t id, std::string_view ns, const CursorCaller& caller,
                               std::shared_ptr<CursorWaiter> waiter = nullptr);
+  // The same; `make_waiter` is called, under a lock, if the caller has to wait.
+  Result<CursorPtr> check_out_or_wait(
+      std::int64_t id, std::string_view ns, const CursorCaller& caller,
+      const std::function<std::shared_ptr<CursorWaiter>()>& make_waiter);
   // Stops waiting. False: deliver() was called or is about to be.
   bool stop_waiting(std::int64_t id, const CursorWaiter& waiter);
   // A checked-out cursor goes on being worked on, but a getMore for it waits from now on. False: it

@@ -4,9 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/asio/bind_allocator.hpp>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <system_error>
+
+#include "allocator/small_blocks.h"
 
 namespace spillway {
 
@@ -65,13 +69,16 @@ void Poller::remove(int descriptor, Socket& socket) noexcept {
 }
 
 void Poller::wait() {
-  set_.async_wait(Set::wait_read, [this](const boost::system::error_code& failed) {
-    if (failed) return;  // the io_context is going
-    collect(0);
-    dispatch();
-    serve();
-    wait();
-  });
+  // Asio keeps two blocks for all that is under way, and asks the heap when neither fits.
+  set_.async_wait(Set::wait_read,
+                  asio::bind_allocator(RecyclingAllocator<std::byte>(),
+                                       [this](const boost::system::error_code& failed) {
+                                         if (failed) return;  // the io_context is going
+                                         collect(0);
+                                         dispatch();
+                                         serve();
+                                         wait();
+                                       }));
 }
 
 void Poller::wake() noexcept {

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "allocator/limits.h"
+#include "allocator/small_blocks.h"
 #include "proxy/base/loop.h"
 
 namespace spillway {
@@ -47,7 +48,7 @@ class Pump {
 
   Loop& loop_;
   std::unique_ptr<std::uint8_t[]> piece_;
-  std::deque<std::coroutine_handle<>> waiting_;
+  std::deque<std::coroutine_handle<>, RecyclingAllocator<std::coroutine_handle<>>> waiting_;
   bool posted_ = false;
 };
 

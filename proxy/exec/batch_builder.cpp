@@ -9,7 +9,9 @@ namespace spillway::exec {
 
 namespace {
 
-constexpr std::size_t first_chunk_bytes = 16 * limits::kib;
+// A little less than a heap's least block: the thread keeps it for the next reply.
+constexpr std::size_t first_chunk_bytes = 14 * limits::kib;
+static_assert(first_chunk_bytes < block_bytes_min);
 constexpr std::size_t chunk_bytes_max = limits::mib;
 constexpr std::size_t index_name_bytes_max = 12;
 constexpr std::size_t frame_bytes_usual = 128;

@@ -39,7 +39,7 @@ class BatchBuilder {
  private:
   MemoryBudget& budget_;
   std::size_t bytes_max_;
-  absl::InlinedVector<Buffer, 4> chunks_;
+  absl::InlinedVector<Buffer, 4, RecyclingAllocator<Buffer>> chunks_;
   std::size_t count_ = 0;
   std::size_t document_bytes_ = 0;
   std::size_t array_bytes_ = 0;

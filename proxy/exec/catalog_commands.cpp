@@ -43,7 +43,7 @@ Result<void> refuse_config(const Request& request) {
 
 // The client's command to these shards, unchanged but for what is stripped.
 struct Fanned {
-  std::vector<ShardOutcome> outcomes;
+  ShardOutcomes outcomes;
   std::vector<ShardAnswer> answers;  // views into outcomes
 };
 

@@ -50,8 +50,8 @@ Task<Result<Response>> forward_whole(Context& context, const Request& request, c
   co_return passthrough(*std::move(reply));
 }
 
-Task<std::vector<ShardOutcome>> scatter(Context& context, const Request& request, catalog::ShardSet shards,
-                                        DocView body) {
+Task<ShardOutcomes> scatter(Context& context, const Request& request, catalog::ShardSet shards,
+                            DocView body) {
   std::vector<ShardCommand> commands;
   for (const catalog::ShardIndex shard : shards) commands.push_back({shard, shard::Command::of_body(body), {}});
   const shard::CallOptions options = read_options(context, request);
@@ -76,7 +76,7 @@ Result<CountWindow> count_window(DocView body) {
   return window;
 }
 
-Response count_reply(Context& context, const std::vector<ShardOutcome>& outcomes, CountWindow window) {
+Response count_reply(Context& context, const ShardOutcomes& outcomes, CountWindow window) {
   std::int64_t total = 0;
   BsonWriter reply;
   reply.begin_document("shards");

@@ -151,7 +151,7 @@ Task<Result<void>> add_shard_operations(Context& context, const Request& request
   }
   const shard::CallOptions call_options = read_options(context, request);
   auto calls = call_shards(context, commands, call_options);
-  const std::vector<ShardOutcome> outcomes = co_await calls;
+  const ShardOutcomes outcomes = co_await calls;
   for (const ShardOutcome& outcome : outcomes) {
     const std::string& name = context.routing().shard(outcome.shard).name;
     if (outcome.error) {

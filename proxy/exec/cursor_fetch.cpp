@@ -1,6 +1,7 @@
 // Asking a cursor's shards for more: how much, and of whom.
 #include <algorithm>
 
+#include "allocator/small_blocks.h"
 #include "proxy/exec/cursor_ops.h"
 #include "proxy/exec/forward.h"
 #include "proxy/exec/parking.h"
@@ -98,10 +99,12 @@ Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint dead
                          shard::Interrupt* interrupt, bool* broken, bool ahead) {
   TaskGroup unparking;
   std::optional<Error> failed;
-  std::vector<BsonDoc> bodies;
-  std::vector<ShardCommand> commands;
-  std::vector<std::size_t> remotes;
+  RecycledVector<BsonDoc> bodies;
+  RecycledVector<ShardCommand> commands;
+  RecycledVector<std::size_t> remotes;
   bodies.reserve(cursor.remotes.size());
+  commands.reserve(cursor.remotes.size());
+  remotes.reserve(cursor.remotes.size());
   // Where memory is short, nobody waits for room while he holds what another has waited for; and
   // room is taken before a batch is asked for, which is lost if it finds none.
   const bool one_at_a_time = !ahead && is_scarce(context);

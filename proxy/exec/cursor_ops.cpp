@@ -21,6 +21,9 @@ constexpr std::size_t unsized_batch_bytes_min = 256 * limits::kib;
 // How long an empty batch waits for room.
 constexpr Duration room_wait_max = std::chrono::seconds(10);
 
+// What a worker keeps to make the next document's sort key in.
+constexpr std::size_t key_room_kept_max = 16 * limits::kib;
+
 Error malformed_reply(std::string_view what) {
   return Error(ErrorCode::internal_error, fmt::format("a shard's cursor reply is malformed: {}", what));
 }
@@ -104,17 +107,24 @@ bool pay_for_key(RemoteCursor& remote, MemoryBudget& budget, std::size_t& needed
 
 Result<void> key_head(const ClusterCursor& cursor, RemoteCursor& remote) {
   if (remote.head_keyed) return {};
-  remote.head_key.clear();
+  thread_local std::string key;  // one at a time per worker is made before it is paid for
+  key.clear();
   const DocView document = *remote.front()->peek();
   Result<void> keyed;
   if (cursor.sort_keys == SortKeySource::sort_key_field) {
-    const ValueView key = document["$sortKey"];
-    if (!key.exists()) {
+    const ValueView sort_key = document["$sortKey"];
+    if (!sort_key.exists()) {
       return Error(ErrorCode::internal_error, "a shard's document lacks $sortKey");
     }
-    keyed = cursor.sort->append_key_from_sort_key(remote.head_key, key);
+    keyed = cursor.sort->append_key_from_sort_key(key, sort_key);
   } else {
-    keyed = cursor.sort->append_key(remote.head_key, document);
+    keyed = cursor.sort->append_key(key, document);
+  }
+  if (keyed.has_value() && key.size() <= key_room_kept_max) {
+    remote.set_key(key);
+  } else {
+    remote.head_key.swap(key);
+    std::string().swap(key);
   }
   if (keyed.has_error()) return keyed.error();
   remote.head_keyed = true;

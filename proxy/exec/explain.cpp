@@ -136,7 +136,7 @@ void append_shard(BsonWriter& out, const Context& context, const ShardOutcome& o
 std::int64_t number(ValueView value) { return value.to_int64().value_or(0); }
 
 void append_execution(BsonWriter& out, const Context& context, const ExplainPlan& plan,
-                      const std::vector<ShardOutcome>& outcomes) {
+                      const ShardOutcomes& outcomes) {
   std::int64_t returned = 0, millis = 0, keys = 0, docs = 0;
   bool any = false;
   for (const ShardOutcome& outcome : outcomes) {
@@ -169,7 +169,7 @@ void append_execution(BsonWriter& out, const Context& context, const ExplainPlan
   out.end().end().end();
 }
 
-BsonDoc plan_reply(const Context& context, const ExplainPlan& plan, const std::vector<ShardOutcome>& outcomes,
+BsonDoc plan_reply(const Context& context, const ExplainPlan& plan, const ShardOutcomes& outcomes,
                    DocView inner) {
   BsonWriter reply;
   reply.begin_document("queryPlanner");
@@ -185,8 +185,8 @@ BsonDoc plan_reply(const Context& context, const ExplainPlan& plan, const std::v
   return std::move(reply).finish();
 }
 
-BsonDoc aggregate_reply(const Context& context, const ExplainPlan& plan, const std::vector<ShardOutcome>& outcomes,
-                        DocView inner) {
+BsonDoc aggregate_reply(const Context& context, const ExplainPlan& plan,
+                        const ShardOutcomes& outcomes, DocView inner) {
   BsonWriter reply;
   append_server_info(reply, context);
   if (plan.divided) {

@@ -178,7 +178,7 @@ struct OpenedRemotes {
   std::optional<Error> failed;
 };
 
-OpenedRemotes take_outcomes(Context&, ClusterCursor& cursor, std::vector<ShardOutcome>& outcomes) {
+OpenedRemotes take_outcomes(Context&, ClusterCursor& cursor, ShardOutcomes& outcomes) {
   OpenedRemotes opened;
   for (ShardOutcome& outcome : outcomes) {
     if (!outcome.ok()) {

@@ -134,9 +134,9 @@ Task<void> call_one(Context* context, ShardCommand command, shard::CallOptions o
 
 }  // namespace
 
-Task<std::vector<ShardOutcome>> call_shards(Context& context, std::span<const ShardCommand> commands,
-                                            shard::CallOptions options) {
-  std::vector<ShardOutcome> outcomes(commands.size());
+Task<ShardOutcomes> call_shards(Context& context, std::span<const ShardCommand> commands,
+                                shard::CallOptions options) {
+  ShardOutcomes outcomes(commands.size());
   TaskGroup group;
   for (std::size_t i = 0; i < commands.size(); ++i) {
     group.start(call_one(&context, commands[i], options, &outcomes[i]));

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "allocator/small_blocks.h"
 #include "proxy/exec/context.h"
 #include "proxy/exec/request.h"
 #include "proxy/exec/response.h"
@@ -45,6 +46,7 @@ struct ShardOutcome {
   bool ok() const noexcept { return !error.has_value(); }
   DocView body() const noexcept { return reply.body(); }  // REQUIRES reply.bytes.size() > 0
 };
+using ShardOutcomes = RecycledVector<ShardOutcome>;
 
 // A command for one shard of a fan-out.
 struct ShardCommand {
@@ -56,8 +58,8 @@ struct ShardCommand {
 
 // Sends in parallel, waits for all. Outcomes stand in the order of `commands`. ok: 0 replies are errors
 // (with the shard's own code) in the outcome.
-Task<std::vector<ShardOutcome>> call_shards(Context& context, std::span<const ShardCommand> commands,
-                                            shard::CallOptions options);
+Task<ShardOutcomes> call_shards(Context& context, std::span<const ShardCommand> commands,
+                                shard::CallOptions options);
 
 // The targets of a namespace: chunk owners, or the primary shard if it is not sharded.
 struct Targets {

@@ -88,11 +88,10 @@ Task<Result<Response>> get_more_on_many(Context& context, const Request& request
   }
   cursor->documents_returned += batch.count();
   if (++cursor->batches_returned == 2) context.shared.metrics.cursors_more_than_one_batch.add();
-  const std::string ns = cursor->ns;
-  const bool partial = cursor->partial;
-  std::int64_t client_id = id;
-  if (cursor->exhausted()) {
-    client_id = 0;
+  const bool exhausted = cursor->exhausted();
+  Response response =
+      std::move(batch).finish("nextBatch", exhausted ? 0 : id, cursor->ns, cursor->partial);
+  if (exhausted) {
     context.shared.cursors.forget(id);
     end_cursor(context, std::move(cursor));
   } else {
@@ -103,7 +102,7 @@ Task<Result<Response>> get_more_on_many(Context& context, const Request& request
       co_return Error(ErrorCode::cursor_killed, fmt::format("cursor id {} was killed", id));
     }
   }
-  co_return std::move(batch).finish("nextBatch", client_id, ns, partial);
+  co_return std::move(response);
 }
 
 }  // namespace

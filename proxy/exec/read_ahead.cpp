@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
 
+#include "allocator/small_blocks.h"
 #include "proxy/exec/cursor_ops.h"
 
 namespace spillway::exec {
@@ -31,19 +33,22 @@ class FillWaiter final : public CursorWaiter, public std::enable_shared_from_thi
 
   FillWaiter(const CursorCaller& caller, Loop& loop) : CursorWaiter(caller), loop_(loop) {}
   void deliver(Result<CursorPtr> cursor) override {
-    loop_.post([self = shared_from_this(), cursor = std::move(cursor)]() mutable {
-      self->result_ = std::move(cursor);
+    result_ = std::move(cursor);
+    loop_.post([self = shared_from_this()] {
+      self->delivered_ = true;
       self->wake_.event.set();
     });
   }
-  bool delivered() const noexcept { return result_.has_value(); }
+  // On the loop's thread, as what follows.
+  bool delivered() const noexcept { return delivered_; }
   Result<CursorPtr> take() { return *std::exchange(result_, std::nullopt); }
   Wake& wake() noexcept { return wake_; }
 
  private:
   Loop& loop_;
   Wake wake_;
-  std::optional<Result<CursorPtr>> result_;
+  std::optional<Result<CursorPtr>> result_;  // the deliverer's, until delivered_ is set
+  bool delivered_ = false;
 };
 
 // Until the cursor is delivered, or an interrupt; then whatever was delivered all the same goes back.
@@ -137,16 +142,17 @@ Task<Result<CursorPtr>> take_cursor(Context& context, Client& client, const Requ
                                     std::int64_t id, std::string_view ns) {
   const CursorCaller caller{request.lsid, request.txn_number, request.in_transaction, client.user};
   CursorRegistry& cursors = context.shared.cursors;
-  auto taken = cursors.check_out(id, ns, caller);
-  bool waited = false;
-  if (taken.has_error() && taken.error().is(ErrorCode::cursor_in_use)) {
-    auto waiter = std::make_shared<FillWaiter>(caller, context.loop);
-    taken = cursors.check_out(id, ns, caller, waiter);
-    waited = taken.has_value() && *taken == nullptr;
-    if (waited) {
-      auto waiting = wait_for_fill(context, request, id, waiter);
-      taken = co_await waiting;
-    }
+  std::shared_ptr<FillWaiter> waiter;
+  const auto make_waiter = [&] {
+    waiter =
+        std::allocate_shared<FillWaiter>(RecyclingAllocator<FillWaiter>(), caller, context.loop);
+    return waiter;
+  };
+  auto taken = cursors.check_out_or_wait(id, ns, caller, std::ref(make_waiter));
+  const bool waited = waiter != nullptr;
+  if (waited) {
+    auto waiting = wait_for_fill(context, request, id, std::move(waiter));
+    taken = co_await waiting;
   }
   if (taken.has_error()) co_return std::move(taken);
   CursorPtr cursor = *std::move(taken);

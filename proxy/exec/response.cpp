@@ -15,13 +15,10 @@ Response Response::of_stream(std::unique_ptr<StreamReply> stream) {
   return response;
 }
 
-absl::InlinedVector<iovec, 8> Response::pieces() const {
-  absl::InlinedVector<iovec, 8> all;
-  if (pieces_.empty()) {
-    all.push_back({const_cast<std::uint8_t*>(head_.data()), head_.size()});
-  } else {
-    all.assign(pieces_.begin(), pieces_.end());
-  }
+Response::Pieces Response::pieces() const {
+  if (!pieces_.empty()) return pieces_;
+  Pieces all;
+  all.push_back({const_cast<std::uint8_t*>(head_.data()), head_.size()});
   return all;
 }
 

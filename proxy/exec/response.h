@@ -3,6 +3,7 @@
 
 #include <sys/uio.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -11,6 +12,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "allocator/buffer.h"
+#include "allocator/small_blocks.h"
 #include "cursor/bson_writer.h"
 #include "cursor/cursor.h"
 #include "proxy/shard/gateway.h"
@@ -20,6 +22,13 @@ namespace spillway::exec {
 // A reply that streams from one shard connection to the client (cut-through): the shard's batch array passes in
 // pieces, everything around it is ours.
 struct StreamReply {
+  static void* operator new(std::size_t bytes) {
+    return RecyclingAllocator<std::byte>().allocate(bytes);
+  }
+  static void operator delete(void* block, std::size_t bytes) noexcept {
+    small_blocks::give_back(block, bytes);
+  }
+
   shard::Reply reply;            // its first bytes, and the lease for the rest
   std::size_t batch_offset = 0;  // of the array's first byte (its length) in reply.bytes
   std::size_t batch_bytes = 0;   // the whole array, length and terminator included
@@ -32,6 +41,7 @@ struct StreamReply {
 // The bytes of a reply document, in order. Owns what it points to.
 class Response {
  public:
+  using Pieces = absl::InlinedVector<iovec, 4, RecyclingAllocator<iovec>>;
   Response() = default;
   explicit Response(BsonDoc document) : head_(std::move(document).take()) {}
   Response(Response&&) = default;
@@ -49,7 +59,7 @@ class Response {
   }
 
   // The document's pieces: the head alone if none were added.
-  absl::InlinedVector<iovec, 8> pieces() const;
+  Pieces pieces() const;
   std::size_t bytes() const noexcept;
   StreamReply* stream() const noexcept { return stream_.get(); }
   // ok: 0 replies are counted as failed commands, by their code.
@@ -60,8 +70,8 @@ class Response {
 
  private:
   RecycledBytes head_;
-  absl::InlinedVector<iovec, 4> pieces_;
-  absl::InlinedVector<Buffer, 2> held_;
+  Pieces pieces_;
+  absl::InlinedVector<Buffer, 2, RecyclingAllocator<Buffer>> held_;
   std::unique_ptr<StreamReply> stream_;
 };
 

@@ -9,6 +9,7 @@
 #include "proxy/base/memory_wait.h"
 #include "proxy/exec/batch_builder.h"
 #include "proxy/exec/cursor_ops.h"
+#include "proxy/exec/forward.h"
 #include "proxy/exec/stream_relay.h"
 #include "proxy/exec/take_memory.h"
 #include "proxy/shard/connection.h"
@@ -275,13 +276,14 @@ Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream
   const bool last = stream.cursor->exhausted();
   store_le(frame.after.data() + frame_id_offset(false), last ? std::int64_t{0} : cursor_id);
   const bool keep = !relay.client_gone;
-  const std::string ns = stream.cursor->ns;
+  const NamespaceText ns(stream.cursor->database(), stream.cursor->collection());
   settle_cursor(relay, shard_id, keep);
   if (relay.client_gone) co_return false;
   auto finishing = finish(relay, frame);
   const bool finished = co_await finishing;
   if (!finished && !last) {
-    end_cursor(context, context.shared.cursors.kill(cursor_id, ns).cursor, CursorEnd::killed);
+    end_cursor(context, context.shared.cursors.kill(cursor_id, ns.view()).cursor,
+               CursorEnd::killed);
   }
   co_return finished;
 }

@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "allocator/buffer.h"
+#include "allocator/small_blocks.h"
 #include "allocator/spill.h"
 #include "cursor/bson_view.h"
 #include "proxy/base/transport.h"
@@ -56,7 +57,7 @@ class Unsent {
 
   Buffer leftover_;
   std::size_t leftover_sent_ = 0;
-  std::deque<Part> parts_;
+  std::deque<Part, RecyclingAllocator<Part>> parts_;
   std::size_t sent_ = 0;     // of the first part
   std::size_t bytes_ = 0;    // in memory
   std::size_t tickets_ = 0;  // that are not

@@ -111,13 +111,13 @@ struct StepOutcome {
 };
 
 // Sends one operation, in this form, to these shards at once.
-Task<std::vector<ShardOutcome>> call_with(WriteRun& run, std::uint32_t op, DocView document,
-                                          const catalog::ShardSet& shards, ChildMessage& message) {
+Task<ShardOutcomes> call_with(WriteRun& run, std::uint32_t op, DocView document,
+                              const catalog::ShardSet& shards, ChildMessage& message) {
   const ChildOp child{document, nullptr, run.command.stmt_id(op)};
   auto building = ChildMessage::build(run.context, run.request, run.command, {&child, 1});
   auto built = co_await building;
   if (built.has_error()) {
-    std::vector<ShardOutcome> failed(1);
+    ShardOutcomes failed(1);
     failed.front().shard = shards.front();
     failed.front().error = built.error();
     co_return failed;

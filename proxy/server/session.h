@@ -69,7 +69,7 @@ class Session {
   struct Framed {
     std::array<std::uint8_t, wire::op_msg_prefix_bytes> prefix;
     std::uint32_t crc = 0;
-    absl::InlinedVector<iovec, 6> pieces;
+    absl::InlinedVector<iovec, 6, RecyclingAllocator<iovec>> pieces;
     std::span<iovec> pieces_span() noexcept { return {pieces.data(), pieces.size()}; }
   };
 

@@ -264,7 +264,7 @@ Result<void> CursorReplyScanner::check_fields() const {
 }
 
 // False: more than a reply's fields may have.
-bool CursorReplyScanner::add_field(std::vector<std::uint8_t>& fields, Bytes raw) {
+bool CursorReplyScanner::add_field(RecycledBytes& fields, Bytes raw) {
   if (cursor_fields_.size() + reply_fields_.size() + raw.size() > limits::reply_tail_bytes_max) {
     return false;
   }
@@ -274,7 +274,7 @@ bool CursorReplyScanner::add_field(std::vector<std::uint8_t>& fields, Bytes raw)
 
 // Closes the two documents of fields and reads what is known from them.
 void CursorReplyScanner::publish() {
-  for (std::vector<std::uint8_t>* fields : {&cursor_fields_, &reply_fields_}) {
+  for (RecycledBytes* fields : {&cursor_fields_, &reply_fields_}) {
     fields->push_back(0);
     store_le(fields->data(), static_cast<std::uint32_t>(fields->size()));
   }

@@ -13,8 +13,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
-#include <vector>
 
+#include "allocator/small_blocks.h"
 #include "cursor/bson_view.h"
 
 namespace spillway::wire {
@@ -69,13 +69,13 @@ class CursorReplyScanner {
                           std::size_t cursor_end);
   Result<void> finish_tail();
   Result<void> check_fields() const;
-  bool add_field(std::vector<std::uint8_t>& fields, Bytes raw);
+  bool add_field(RecycledBytes& fields, Bytes raw);
   void publish();
 
   CursorReplyParts parts_;
-  std::vector<std::uint8_t> cursor_fields_ = {0, 0, 0, 0};
-  std::vector<std::uint8_t> reply_fields_ = {0, 0, 0, 0};
-  std::vector<std::uint8_t> tail_;
+  RecycledBytes cursor_fields_ = {0, 0, 0, 0};
+  RecycledBytes reply_fields_ = {0, 0, 0, 0};
+  RecycledBytes tail_;
   std::size_t message_bytes_ = 0;
   std::size_t body_end_ = 0;    // offset of the body's terminator
   std::size_t cursor_end_ = 0;  // offset of the cursor document's terminator

@@ -6,15 +6,19 @@
 #include <sys/socket.h>
 #include <catch2/catch.hpp>
 
+#include <array>
 #include <functional>
 #include <future>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "allocator/buffer_heaps.h"
 #include "bench/canned.h"
 #include "cursor/bson_writer.h"
+#include "cursor/cursor.h"
 #include "proxy/base/file_descriptor.h"
 #include "proxy/catalog/static_routing.h"
 #include "proxy/exec/context.h"
@@ -29,6 +33,11 @@ namespace {
 
 constexpr int warm_up = 300;
 constexpr int counted_operations = 1000;
+constexpr int large_warm_up = 50;
+constexpr int large_operations = 200;
+
+// Small: of replies below the buffer heap's least block, which recycled blocks hold.
+enum class Payload { small, large };
 
 struct Loopback {
   FileDescriptor near, far;
@@ -52,6 +61,15 @@ Loopback connect_loopback() {
   REQUIRE(pair.far.get() >= 0);
   return pair;
 }
+
+BsonDoc json(std::string_view text) { return BsonDoc::from_json(text).value(); }
+
+// As drivers send it: a session, a read preference's absence, a cluster time's absence.
+constexpr std::string_view session =
+    R"("lsid": {"id": {"$binary": {"base64": "AAECAwQFBgcICQoLDA0ODw==", "subType": "04"}}},
+       "$db": "app"})";
+
+BsonDoc command(std::string_view start) { return json(fmt::format("{{{}, {}", start, session)); }
 
 // One worker before one canned shard, and a client that waits for its replies.
 class World {
@@ -147,16 +165,40 @@ class World {
     });
   }
 
+  // Batches that a cursor keeps, for the client's next getMore or to merge them.
+  void read_ahead() { shared_.parameters.read_ahead = true; }
+  const exec::Metrics& metrics() const { return shared_.metrics; }
+  // Until nothing is being fetched for the cursor.
+  void wait_until_idle(std::int64_t cursor) {
+    while (!shared_.cursors.with_idle(cursor, [](ClusterCursor&) {})) std::this_thread::yield();
+  }
+
+  // The cursor of a find of app's documents, and its getMore as the next exchange().
+  std::int64_t open_cursor(std::string_view find, std::optional<int> batch_size) {
+    const DocView opened = call(command(find));
+    const std::int64_t id = opened.find_path("cursor.id").to_int64().value();
+    REQUIRE(id != 0);
+    BsonWriter out;
+    out.append("getMore", id)
+        .append("collection", json(fmt::format("{{{}}}", find)).view()["find"].as_string());
+    if (batch_size) out.append("batchSize", *batch_size);
+    out.append_elements(command(R"("filter": {})").view());
+    call(std::move(out).finish());
+    return id;
+  }
+
   // How many blocks the worker asks for while the warm operation is repeated; what it asked for
   // goes into the test's report.
-  std::uint64_t count(const std::function<void()>& operation) {
-    for (int i = 0; i < warm_up; ++i) operation();
+  std::uint64_t count(const std::function<void()>& operation, Payload payload = Payload::small) {
+    const bool small = payload == Payload::small;
+    const int operations = small ? counted_operations : large_operations;
+    for (int i = 0; i < (small ? warm_up : large_warm_up); ++i) operation();
     std::uint64_t blocks = 0;
     const std::uint64_t large_before = BufferHeaps::current().taken_bytes();
     run_there([] { start_counting(); });
-    for (int i = 0; i < counted_operations; ++i) operation();
+    for (int i = 0; i < operations; ++i) operation();
     run_there([&blocks] { blocks = stop_counting(); });
-    CHECK(BufferHeaps::current().taken_bytes() == large_before);
+    if (small) CHECK(BufferHeaps::current().taken_bytes() == large_before);
     for (const std::string& stack : counted_stacks()) UNSCOPED_INFO(stack);
     return blocks;
   }
@@ -175,18 +217,16 @@ class World {
   std::int32_t request_id_ = 0;
 };
 
-BsonDoc json(std::string_view text) { return BsonDoc::from_json(text).value(); }
-
-// As drivers send it: a session, a read preference's absence, a cluster time's absence.
-constexpr std::string_view session =
-    R"("lsid": {"id": {"$binary": {"base64": "AAECAwQFBgcICQoLDA0ODw==", "subType": "04"}}},
-       "$db": "app"})";
-
-BsonDoc command(std::string_view start) { return json(fmt::format("{{{}, {}", start, session)); }
-
 constexpr std::string_view sharded =
     "  collections:\n    - {ns: app.point_200, key: {_id: hashed}}\n"
-    "    - {ns: app.docs_200x100000, key: {_id: hashed}}\n";
+    "    - {ns: app.docs_200x100000, key: {_id: hashed}}\n"
+    "    - {ns: app.docs_4000x1000000, key: {_id: hashed}}\n";
+
+// What Asio keeps for its next operation is of another size after another kind of operation: once,
+// not per operation.
+constexpr std::uint64_t asio_blocks_max = 2;
+// The same where timers and posts mix with replies as it happens: now and then, not per operation.
+constexpr std::uint64_t asio_blocks_mixed_max = counted_operations / 100;
 
 }  // namespace
 
@@ -216,7 +256,7 @@ TEST_CASE("an insert of one document into a sharded collection asks the heap for
 
 TEST_CASE("a getMore that passes one shard's batch through asks the heap for nothing") {
   World world("");
-  const DocView opened = world.call(command(R"("find": "docs_200x100000", "batchSize": 2)"));
+  const DocView opened = world.call(command(R"("find": "docs_200x100000", "batchSize": 10)"));
   const std::int64_t id = opened.find_path("cursor.id").to_int64().value();
   REQUIRE(id != 0);
   BsonWriter out;
@@ -225,9 +265,6 @@ TEST_CASE("a getMore that passes one shard's batch through asks the heap for not
   world.call(std::move(out).finish());
   CHECK(world.count([&] { world.exchange(); }) == 0);
 }
-
-// What Asio keeps for its next operation is of another size after another kind of operation: once, not per operation.
-constexpr std::uint64_t asio_blocks_max = 2;
 
 TEST_CASE("what a user's roles allow is looked up without asking the heap for anything") {
   World world(std::string(sharded), 2);
@@ -244,6 +281,123 @@ TEST_CASE("limits of all kinds are kept without asking the heap for anything") {
   world.call(command(R"("find": "point_200", "filter": {"_id": 7}, "limit": 1, "singleBatch": true)"));
   CHECK(world.count([&] { world.exchange(); }) == 0);
   world.call(command(R"("insert": "point_200", "documents": [{"_id": 7, "text": "seven"}])"));
+  CHECK(world.count([&] { world.exchange(); }) <= asio_blocks_max);
+}
+
+TEST_CASE("a getMore that was read ahead of asks the heap for nothing") {
+  World world("");
+  world.read_ahead();
+  const std::int64_t id = world.open_cursor(R"("find": "docs_200x100000", "batchSize": 10)", 10);
+  const auto hits = [&] { return world.metrics().read_ahead_hits.value(); };
+  SECTION("the batch is there") {
+    const std::uint64_t before = hits();
+    CHECK(world.count([&] {
+      world.wait_until_idle(id);
+      world.exchange();
+    }) == 0);
+    CHECK(hits() - before > counted_operations);
+  }
+  SECTION("the client is faster than the shard") {
+    CHECK(world.count([&] { world.exchange(); }) <= asio_blocks_mixed_max);
+    CHECK(world.metrics().read_ahead_waits.value() > 0);
+  }
+}
+
+TEST_CASE("a getMore of an unsorted cursor over two shards asks the heap for nothing") {
+  World world(std::string(sharded), 2);
+  SECTION("one shard's batch after the other's") {
+    world.open_cursor(R"("find": "docs_200x100000", "batchSize": 10)", 10);
+    CHECK(world.count([&] { world.exchange(); }) == 0);
+  }
+  SECTION("from what was read ahead") {
+    world.read_ahead();
+    world.open_cursor(R"("find": "docs_200x100000", "batchSize": 10)", 10);
+    CHECK(world.count([&] { world.exchange(); }) <= asio_blocks_mixed_max);
+  }
+}
+
+TEST_CASE("a getMore of a sorted cursor over two shards asks the heap for nothing") {
+  World world(std::string(sharded), 2);
+  SECTION("merged as it comes") {}
+  SECTION("from what was read ahead") { world.read_ahead(); }
+  world.open_cursor(R"("find": "docs_200x100000", "sort": {"_id": 1}, "batchSize": 10)", 10);
+  CHECK(world.count([&] { world.exchange(); }) <= asio_blocks_mixed_max);
+}
+
+TEST_CASE("a getMore of megabytes asks for blocks of the buffer heap alone") {
+  const bool merges = GENERATE(true, false);
+  const bool ahead = GENERATE(false, true);
+  const std::size_t shards = merges ? 2 : GENERATE(1, 2);
+  CAPTURE(merges, ahead, shards);
+  World world(shards > 1 ? std::string(sharded) : "", shards);
+  if (ahead) world.read_ahead();
+  world.open_cursor(merges ? R"("find": "docs_4000x1000000", "sort": {"_id": 1}, "batchSize": 400)"
+                           : R"("find": "docs_4000x1000000", "batchSize": 400)",
+                    400);
+  CHECK(world.count([&] { world.exchange(); }, Payload::large) <= asio_blocks_mixed_max);
+  CHECK((world.metrics().streamed_replies.value() > 0) != merges);
+}
+
+TEST_CASE("the room of a sort key stays with the thread between two getMores") {
+  std::array<RemoteCursor, 3> remotes;
+  const std::string key(100, 'k');
+  const auto get_more = [&] {
+    for (RemoteCursor& remote : remotes) remote.set_key(key);
+    for (RemoteCursor& remote : remotes) CHECK(remote.key_bytes() > key.size());
+    for (RemoteCursor& remote : remotes) remote.drop_key();
+    for (RemoteCursor& remote : remotes) CHECK(remote.key_bytes() == 0);
+  };
+  get_more();
+  std::uint64_t blocks = 0;
+  for (int i = 0; i < 100; ++i) {
+    start_counting();
+    for (RemoteCursor& remote : remotes) remote.set_key(key);
+    for (RemoteCursor& remote : remotes) remote.drop_key();
+    blocks += stop_counting();
+  }
+  CHECK(blocks == 0);
+}
+
+// The cursor itself, of which an idle one takes less than 2 KiB; and what is told to its shard when
+// it ends.
+TEST_CASE("a find that opens a cursor and its killCursors ask the heap for the cursor alone") {
+  constexpr std::uint64_t blocks_max = 11;
+  World world("");
+  const BsonDoc find = command(R"("find": "docs_200x100000", "batchSize": 2)");
+  CHECK(world.count([&] {
+    const std::int64_t id = world.call(find).find_path("cursor.id").to_int64().value();
+    BsonWriter out;
+    out.append("killCursors", "docs_200x100000").begin_array("cursors").append_item(id).end();
+    out.append_elements(command(R"("comment": 1)").view());
+    world.call(std::move(out).finish());
+  }) <= blocks_max * counted_operations + asio_blocks_mixed_max);
+}
+
+TEST_CASE("an update and a delete of one document ask the heap for nothing") {
+  const std::string routing = GENERATE(std::string(), std::string(sharded));
+  CAPTURE(routing);
+  World world(routing, routing.empty() ? 1 : 2);
+  SECTION("update") {
+    world.call(command(
+        R"("update": "point_200", "updates": [{"q": {"_id": 7}, "u": {"$set": {"a": 1}}}])"));
+  }
+  SECTION("delete") {
+    world.call(command(R"("delete": "point_200", "deletes": [{"q": {"_id": 7}, "limit": 1}])"));
+  }
+  CHECK(world.count([&] { world.exchange(); }) == 0);
+}
+
+TEST_CASE("an aggregate of one shard asks the heap for nothing") {
+  World world("");
+  world.call(command(
+      R"("aggregate": "docs_200x100000", "pipeline": [{"$match": {"_id": 7}}], "cursor": {})"));
+  CHECK(world.count([&] { world.exchange(); }) == 0);
+}
+
+TEST_CASE("what is answered locally asks the heap for nothing") {
+  World world("");
+  SECTION("ping") { world.call(command(R"("ping": 1)")); }
+  SECTION("hello") { world.call(command(R"("hello": 1)")); }
   CHECK(world.count([&] { world.exchange(); }) <= asio_blocks_max);
 }
 
