@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::array<std::string_view, 3> names{"auto", "always", "never"};
 constexpr Duration look_every = std::chrono::milliseconds(100);
-constexpr double enter_share = 0.9;
-constexpr double leave_share = 0.4;
+constexpr double enter_share = 0.3;
+constexpr double leave_share = 0.08;
 
 std::int64_t thread_cpu_ns() noexcept {
   timespec used{};
@@ -32,21 +32,21 @@ std::optional<SpliceReplies> find_splice_replies(std::string_view name) noexcept
   return std::nullopt;
 }
 
-bool SpliceChoice::is_used_up(bool was, double share) noexcept {
+bool SpliceChoice::is_busy(bool was, double share) noexcept {
   return share >= (was ? leave_share : enter_share);
 }
 
 bool SpliceChoice::splices(SpliceReplies wanted, TimePoint now) noexcept {
   if (wanted != SpliceReplies::automatic) return wanted == SpliceReplies::always;
   const Duration past = now - looked_;
-  if (past < look_every) return used_up_;
+  if (past < look_every) return busy_;
   const std::int64_t cpu_ns = thread_cpu_ns();
   const double share = static_cast<double>(cpu_ns - cpu_ns_) /
                        static_cast<double>(std::chrono::nanoseconds(past).count());
-  used_up_ = is_used_up(used_up_, share);
+  busy_ = is_busy(busy_, share);
   looked_ = now;
   cpu_ns_ = cpu_ns;
-  return used_up_;
+  return busy_;
 }
 
 }  // namespace spillway::exec

@@ -1,8 +1,8 @@
 // When the inside of a large reply passes from socket to socket within the kernel (base/splice.h) and when it is copied.
 //
-// Spliced, a byte costs half the CPU. Copied, more bytes pass where CPU is left: what is received from pages that were
-// just written is cheaper for the client than what the shard's kernel left in many small ones (bench/README.md). So a
-// worker copies until its core is used up.
+// Spliced, a byte costs the proxy a half to a quarter of the CPU (bench/README.md, "What splicing saves"). Copied, it was
+// seen: documents are counted to the last one, and a client on the same machine reads it from warmer pages. So a worker
+// copies while it has little to do, and splices once bulk takes a third of its core.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,12 @@ class SpliceChoice {
  public:
   // `now`: looks at the thread's CPU time once in a tenth of a second, if `wanted` leaves the choice.
   bool splices(SpliceReplies wanted, TimePoint now) noexcept;
-  // What follows when this thread used such a share of a core. Splicing lets the share sink by half, which is no reason
-  // to stop.
-  static bool is_used_up(bool was, double share) noexcept;
+  // What follows when this thread used such a share of a core. Splicing lets the share sink to a third of it, which is no
+  // reason to stop.
+  static bool is_busy(bool was, double share) noexcept;
 
  private:
-  bool used_up_ = false;
+  bool busy_ = false;
   TimePoint looked_{};
   std::int64_t cpu_ns_ = 0;
 };

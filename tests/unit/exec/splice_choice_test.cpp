@@ -4,11 +4,11 @@
 
 namespace spillway::exec {
 
-TEST_CASE("a worker that is used up splices until it would not be without") {
-  CHECK_FALSE(SpliceChoice::is_used_up(false, 0.89));
-  CHECK(SpliceChoice::is_used_up(false, 0.9));
-  CHECK(SpliceChoice::is_used_up(true, 0.5));  // it was 0.9, copied
-  CHECK_FALSE(SpliceChoice::is_used_up(true, 0.39));
+TEST_CASE("a worker that is busy splices until it would not be without") {
+  CHECK_FALSE(SpliceChoice::is_busy(false, 0.29));
+  CHECK(SpliceChoice::is_busy(false, 0.3));
+  CHECK(SpliceChoice::is_busy(true, 0.1));  // it was 0.3, copied
+  CHECK_FALSE(SpliceChoice::is_busy(true, 0.07));
 }
 
 TEST_CASE("what is wanted of splicing has names") {
@@ -21,7 +21,7 @@ TEST_CASE("what is wanted of splicing has names") {
   CHECK_FALSE(choice.splices(SpliceReplies::never, Clock::now()));
 }
 
-TEST_CASE("a thread that works without a pause is used up, one that waits is not") {
+TEST_CASE("a thread that waits for the most part is not busy") {
   SpliceChoice choice;
   const TimePoint start = Clock::now();
   choice.splices(SpliceReplies::automatic, start);
