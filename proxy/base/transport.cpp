@@ -24,6 +24,7 @@ WriteAll::Progress WriteAll::write_some() {
   pieces_ = advance_pieces(pieces_, 0);
   while (!pieces_.empty()) {
     const IoResult wrote = transport_.try_write(pieces_);
+    if (first_tried_ != nullptr) *std::exchange(first_tried_, nullptr) = Clock::now();
     if (!wrote.ok()) return wrote.would_block() ? Progress::blocked : Progress::failed;
     pieces_ = advance_pieces(pieces_, wrote.bytes);
   }

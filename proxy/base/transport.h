@@ -116,10 +116,12 @@ class ReadyWait final : public IoWaiter, public Timer {
 
 // co_await WriteAll(transport, pieces, deadline): writes all the pieces, waiting as needed. False: the connection
 // failed or the deadline passed. Takes no frame where the socket takes everything at once. `pieces` are used up.
+// `first_tried`: is told when the first attempt to write returned.
 class [[nodiscard]] WriteAll {
  public:
-  WriteAll(Transport& transport, std::span<iovec> pieces, TimePoint deadline = time_point_never)
-      : transport_(transport), pieces_(pieces), deadline_(deadline) {}
+  WriteAll(Transport& transport, std::span<iovec> pieces, TimePoint deadline = time_point_never,
+           TimePoint* first_tried = nullptr)
+      : transport_(transport), pieces_(pieces), deadline_(deadline), first_tried_(first_tried) {}
   bool await_ready() { return write_some() != Progress::blocked; }
   bool await_suspend(std::coroutine_handle<> waiter) {
     rest_.emplace(write_rest());
@@ -135,11 +137,12 @@ class [[nodiscard]] WriteAll {
   Transport& transport_;
   std::span<iovec> pieces_;
   TimePoint deadline_;
+  TimePoint* first_tried_;
   std::optional<Task<void>> rest_;
 };
 inline WriteAll write_all(Transport& transport, std::span<iovec> pieces,
-                          TimePoint deadline = time_point_never) {
-  return {transport, pieces, deadline};
+                          TimePoint deadline = time_point_never, TimePoint* first_tried = nullptr) {
+  return {transport, pieces, deadline, first_tried};
 }
 // Reads exactly into.size() bytes.
 Task<bool> read_exactly(Transport& transport, MutableBytes into, TimePoint deadline = time_point_never);

@@ -26,6 +26,7 @@
 #include "proxy/catalog/routing.h"
 #include "proxy/auth/users.h"
 #include "proxy/exec/document_sizes.h"
+#include "proxy/exec/inside_times.h"
 #include "proxy/exec/limits.h"
 #include "proxy/exec/login.h"
 #include "proxy/exec/metrics.h"
@@ -173,6 +174,7 @@ struct Context {
   SpliceChoice splice_choice{};
   shard::Interrupt read_ahead{};         // ends fetches that no client has asked for: for the shutdown
   std::unique_ptr<CommandTimes> command_times = std::make_unique<CommandTimes>();
+  std::unique_ptr<InsideTimes> inside_times = std::make_unique<InsideTimes>();
   absl::flat_hash_set<std::uint64_t> accepted_stages{};  // what aggregate.cpp asked a shard about; own thread only
 
   // Replaced by a reload, on the worker's thread. Whoever uses it across a suspension holds a reference: run_command

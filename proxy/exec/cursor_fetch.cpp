@@ -96,7 +96,7 @@ Task<void> unpark_into(Context* context, RemoteCursor* remote, shard::Interrupt*
 
 // `ahead`: more may come behind what is there already.
 Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint deadline,
-                         shard::Interrupt* interrupt, bool* broken, bool ahead) {
+                         shard::Interrupt* interrupt, bool* broken, bool ahead, shard::ShardTime* time) {
   TaskGroup unparking;
   std::optional<Error> failed;
   RecycledVector<BsonDoc> bodies;
@@ -147,6 +147,7 @@ Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint dead
   options.budget = &context.shared.cursor_memory;
   options.deadline = deadline;
   options.interrupt = interrupt;
+  options.time = time;
   options.bulk = true;
   auto calls = call_shards(context, commands, options);
   auto outcomes = co_await calls;
@@ -175,13 +176,13 @@ Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint dead
 }  // namespace
 
 Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint deadline,
-                              shard::Interrupt* interrupt, bool* broken) {
-  return fetch(context, cursor, deadline, interrupt, broken, false);
+                              shard::Interrupt* interrupt, bool* broken, shard::ShardTime* time) {
+  return fetch(context, cursor, deadline, interrupt, broken, false, time);
 }
 
 Task<Result<void>> fetch_ahead(Context& context, ClusterCursor& cursor,
                                shard::Interrupt* interrupt) {
-  return fetch(context, cursor, time_point_never, interrupt, nullptr, true);
+  return fetch(context, cursor, time_point_never, interrupt, nullptr, true, nullptr);
 }
 
 }  // namespace spillway::exec

@@ -273,7 +273,7 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
       if (enough && cursor.sort_keys == SortKeySource::none) break;
       // Where memory is short, a shorter batch goes out rather than hold it and wait for more.
       if (out.count() > 0 && !limits.whole && is_scarce(context)) break;
-      auto fetch = fetch_more(context, cursor, limits.deadline, limits.interrupt, &broken);
+      auto fetch = fetch_more(context, cursor, limits.deadline, limits.interrupt, &broken, limits.time);
       auto fetched = co_await fetch;
       if (fetched.has_error()) {
         const bool may_wait = is_memory_refusal(fetched.error()) && !broken;
@@ -363,7 +363,8 @@ Task<Result<Response>> answer_first_batch(Context& context, CursorPtr cursor, st
   BatchBuilder batch(context.shared.reply_memory, batch_bytes_max(request, batch_size_given || single_batch));
   if (!batch_size_given || batch_size > 0) {
     const FillLimits limits{batch_size_given ? batch_size : limits::first_batch_documents_default,
-                            request.deadline, request.interrupt, single_batch};
+                            request.deadline, request.interrupt, single_batch, nullptr, false,
+                            request.shard_time};
     auto filling = fill_batch(context, *cursor, limits, batch);
     auto filled = co_await filling;
     if (filled.has_error()) {

@@ -16,6 +16,7 @@ struct FillLimits {
   bool* broken = nullptr;  // set when the cursor can only end: a batch did not arrive, a stage failed
   // What one shard sent at once is a batch, as if it had passed through.
   bool one_batch = false;
+  shard::ShardTime* time = nullptr;
 };
 
 // Moves documents from the cursor (buffers, then its shards) into `out`: until documents_max, 16 MiB, the end, or,
@@ -26,7 +27,8 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
 
 // Asks every open remote that has no document for its next batch, in parallel.
 Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint deadline,
-                              shard::Interrupt* interrupt, bool* broken = nullptr);
+                              shard::Interrupt* interrupt, bool* broken = nullptr,
+                              shard::ShardTime* time = nullptr);
 
 // The same ahead of the client, up to cursor.ahead_depth batches of each; what is parked stays so.
 Task<Result<void>> fetch_ahead(Context& context, ClusterCursor& cursor, shard::Interrupt* interrupt);

@@ -99,6 +99,7 @@ shard::CallOptions read_options(Context& context, const Request& request) {
   options.retry = request.in_transaction ? shard::RetryPolicy::none : shard::RetryPolicy::idempotent;
   options.deadline = request.deadline;
   options.interrupt = request.interrupt;
+  options.time = request.shard_time;
   options.budget = &context.shared.reply_memory;
   return options;
 }
@@ -109,6 +110,7 @@ shard::CallOptions write_options(Context& context, const Request& request) {
                   : request.retryable_write() ? shard::RetryPolicy::idempotent
                                                 : shard::RetryPolicy::not_idempotent;
   options.deadline = request.deadline;
+  options.time = request.shard_time;
   options.budget = &context.shared.reply_memory;
   return options;
 }

@@ -70,7 +70,8 @@ Task<Result<Response>> get_more_on_many(Context& context, const Request& request
   // What was read ahead with another size in mind is cut or added to.
   const bool one_batch = cursor->from_one_shard && batch_size == cursor->last_batch_size;
   bool broken = false;
-  const FillLimits limits{batch_size, time_point_never, request.interrupt, false, &broken, one_batch};
+  const FillLimits limits{batch_size, time_point_never, request.interrupt, false, &broken, one_batch,
+                          request.shard_time};
   auto filling = fill_batch(context, *cursor, limits, batch);
   auto filled = co_await filling;
   const std::int64_t id = cursor->id;

@@ -146,6 +146,15 @@ void write_commands(MetricsText& out, const Shared& shared) {
   }
 }
 
+void write_inside(MetricsText& out, const Shared& shared) {
+  out.family("spillway_inside_seconds", MetricType::histogram,
+             "Time inside the proxy, from the last byte of a request to the first byte of its reply, less the "
+             "time of the shards, by kind of operation.");
+  for (std::size_t i = 0; i < operation_class_names.size(); ++i) {
+    out.histogram({{"class", operation_class_names[i]}}, inside_time(shared, static_cast<OperationClass>(i)));
+  }
+}
+
 void write_cursors(MetricsText& out, const Shared& shared) {
   const Metrics& all = shared.metrics;
   const CursorCounts counts = shared.cursors.counts();
@@ -386,7 +395,7 @@ void write_shard_states(MetricsText& out, const std::vector<ShardFacts>& shards)
        [](Facts shard) { return shard.retried_calls; });
   out.family(
       "spillway_shard_round_trip_seconds", MetricType::histogram,
-      "Time from sending a command to its reply, or to the first bytes of one that streams.");
+      "Time from the last byte sent of a command to the first byte received of its reply.");
   for (const ShardFacts& shard : shards) out.histogram({{"shard", shard.name}}, shard.round_trips);
 }
 
@@ -426,6 +435,7 @@ void write_metrics(MetricsText& out, const Shared& shared, const StatusFacts& fa
   write_clients(out, shared, facts);
   write_operations(out, shared.metrics);
   write_commands(out, shared);
+  write_inside(out, shared);
   write_cursors(out, shared);
   write_streams(out, shared.metrics);
   write_memory(out, shared);

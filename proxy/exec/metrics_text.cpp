@@ -32,6 +32,8 @@ std::string number(double value) {
   return fmt::format("{}", value);
 }
 
+constexpr int octave_first = 2;
+
 // Exact: microseconds have six digits.
 std::string seconds(std::uint64_t us) {
   std::string text = fmt::format("{}.{:06}", us / 1'000'000, us % 1'000'000);
@@ -115,6 +117,17 @@ void MetricsText::histogram(Labels labels, const LatencyReading& reading) {
   sample("_bucket", labels, "+Inf", fmt::format("{}", below));
   sample("_sum", labels, {}, seconds(reading.sum_us));
   sample("_count", labels, {}, fmt::format("{}", below));
+}
+
+void MetricsText::histogram(Labels labels, const FineReading& reading) {
+  for (int octave = octave_first; octave <= fine_octave_last; ++octave) {
+    sample("_bucket", labels, seconds(std::uint64_t{1} << octave),
+           fmt::format("{}", reading.up_to_octave(octave)));
+  }
+  const std::uint64_t total = reading.total();
+  sample("_bucket", labels, "+Inf", fmt::format("{}", total));
+  sample("_sum", labels, {}, number(static_cast<double>(reading.sum_ns) / 1e9));
+  sample("_count", labels, {}, fmt::format("{}", total));
 }
 
 }  // namespace spillway::exec

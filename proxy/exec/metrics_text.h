@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "allocator/buffer.h"
+#include "proxy/base/fine_latency.h"
 #include "proxy/base/latency.h"
 
 namespace spillway::exec {
@@ -36,6 +37,8 @@ class MetricsText {
   void value(Labels labels, double value);
   // In seconds: _bucket, _sum and _count.
   void histogram(Labels labels, const LatencyReading& reading);
+  // One bucket for each doubling, from 4 us to a minute.
+  void histogram(Labels labels, const FineReading& reading);
 
   // A family of one value.
   template <class Value>

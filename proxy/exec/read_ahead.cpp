@@ -140,6 +140,7 @@ void learn_pace(Context& context, ClusterCursor& cursor, bool waited, TimePoint 
 
 Task<Result<CursorPtr>> take_cursor(Context& context, Client& client, const Request& request,
                                     std::int64_t id, std::string_view ns) {
+  if (request.shard_time != nullptr) request.shard_time->note_bulk();
   const CursorCaller caller{request.lsid, request.txn_number, request.in_transaction, client.user};
   CursorRegistry& cursors = context.shared.cursors;
   std::shared_ptr<FillWaiter> waiter;
@@ -151,6 +152,8 @@ Task<Result<CursorPtr>> take_cursor(Context& context, Client& client, const Requ
   auto taken = cursors.check_out_or_wait(id, ns, caller, std::ref(make_waiter));
   const bool waited = waiter != nullptr;
   if (waited) {
+    shard::ShardWait shards(request.shard_time);
+    shards.begin();
     auto waiting = wait_for_fill(context, request, id, std::move(waiter));
     taken = co_await waiting;
   }

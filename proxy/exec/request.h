@@ -9,6 +9,7 @@
 #include "proxy/base/clock.h"
 #include "proxy/shard/interrupt.h"
 #include "proxy/shard/read_preference.h"
+#include "proxy/shard/shard_time.h"
 #include "proxy/wire/op_msg.h"
 
 namespace spillway::exec {
@@ -33,6 +34,7 @@ struct Request {
   bool start_transaction = false;
   ValueView comment;
   shard::Interrupt* interrupt = nullptr;     // ends what it waits for on shards; null: nothing does
+  shard::ShardTime* shard_time = nullptr;    // is told of calls to shards; null: nobody asks
   ValueView read_concern;
   bool help = false;                         // asks what the command is for
   // The body holds fields that must not reach a shard ($clusterTime, apiVersion, …): forwarding must rebuild it.

@@ -22,7 +22,9 @@ namespace {
 
 std::int64_t as_long(std::uint64_t value) noexcept { return static_cast<std::int64_t>(value); }
 
-using Facts = StatusFacts;
+struct Facts : StatusFacts {
+  bool histograms = false;  // {serverStatus: 1, metrics: {histograms: true}}
+};
 
 void asserts(BsonWriter& out, const Context& context, const Facts&) {
   for (const std::string_view name : {"regular", "warning", "msg"})
@@ -150,7 +152,36 @@ void append_open_cursors(BsonWriter& out, const CursorCounts& counts) {
   out.end();
 }
 
-void metrics(BsonWriter& out, const Context& context, const Facts&) {
+// Cells that hold something, by their bounds, so that tools can take differences; what is beyond all has none.
+void append_cells(BsonWriter& out, const FineReading& times) {
+  out.begin_array("histogram");
+  for (std::size_t i = 0; i < times.counts.size(); ++i) {
+    if (times.counts[i] == 0) continue;
+    out.begin_document_item();
+    if (i + 1 < times.counts.size()) out.append("upToMicros", as_long(fine_bound_us(i)));
+    out.append("count", as_long(times.counts[i]));
+    out.end();
+  }
+  out.end();
+}
+
+// Ours: time inside the proxy (inside_times.h).
+void append_inside(BsonWriter& out, const Shared& shared, bool cells) {
+  out.begin_document("inside");
+  for (std::size_t i = 0; i < operation_class_names.size(); ++i) {
+    const FineReading times = inside_time(shared, static_cast<OperationClass>(i));
+    out.begin_document(operation_class_names[i]);
+    out.append("count", as_long(times.total())).append("sumMicros", as_long(times.sum_ns / 1000));
+    out.append("p50Micros", as_long(times.quantile_us(0.5)));
+    out.append("p99Micros", as_long(times.quantile_us(0.99)));
+    out.append("p999Micros", as_long(times.quantile_us(0.999)));
+    if (cells) append_cells(out, times);
+    out.end();
+  }
+  out.end();
+}
+
+void metrics(BsonWriter& out, const Context& context, const Facts& facts) {
   const Metrics& all = context.shared.metrics;
   out.begin_document("commands");
   out.append("<UNKNOWN>", as_long(all.unknown_commands.value()));
@@ -186,6 +217,7 @@ void metrics(BsonWriter& out, const Context& context, const Facts&) {
              as_long(all.killed_due_to_client_disconnect.value()));
   out.end();
   append_errors(out, all.errors);
+  append_inside(out, context.shared, facts.histograms);
   // Replies that passed from a shard to a client in pieces.
   out.begin_document("streams");
   out.append("replies", as_long(all.streamed_replies.value()));
@@ -359,7 +391,9 @@ void append_head(BsonWriter& out, const Context& context) {
 Task<Result<Response>> server_status_command(Context& context, Client&, const Request& request) {
   auto asking = ask_workers<WorkerFacts>(context, look_at_worker);
   const std::vector<WorkerFacts> answers = co_await asking;
-  const Facts facts = make_status_facts(context.shared, answers);
+  const ValueView metrics_asked = request.body["metrics"];
+  const Facts facts{make_status_facts(context.shared, answers),
+                    metrics_asked.is_document() && metrics_asked.as_document()["histograms"].truthy()};
   BsonWriter reply;
   append_head(reply, context);
   for (const Section& section : sections) {

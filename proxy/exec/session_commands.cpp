@@ -111,6 +111,7 @@ Task<void> tell_shards(Context& context, const Request& request, const BsonDoc& 
   shard::CallOptions options;
   options.budget = &context.shared.reply_memory;
   options.deadline = Clock::now() + std::chrono::seconds(10);
+  options.time = request.shard_time;
   auto calls = call_shards(context, commands, options);
   auto outcomes = co_await calls;
   for (const ShardOutcome& outcome : outcomes) {

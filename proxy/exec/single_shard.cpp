@@ -347,6 +347,7 @@ Task<Result<std::optional<Response>>> pass_batch(Context& context, const Request
   options.budget = &context.shared.reply_memory;
   options.host = shard::HostAddress{remote.host, remote.port};
   options.interrupt = request.interrupt;
+  options.time = request.shard_time;
   options.stream = may_stream(request);
   options.bulk = true;
   Buffer room;

@@ -137,6 +137,14 @@ LatencyReading command_times(const Shared& shared, std::size_t command) {
   return all;
 }
 
+FineReading inside_time(const Shared& shared, OperationClass of) {
+  FineReading all;
+  for (const Context* worker : shared.workers) {
+    all += worker->inside_times->by_class[static_cast<std::size_t>(of)].read();
+  }
+  return all;
+}
+
 std::string error_name(std::int32_t code) { return code == 0 ? "Unknown" : error_code_name(code); }
 
 OperationKind operation_kind(std::string_view command) noexcept {

@@ -62,6 +62,9 @@ StatusFacts make_status_facts(const Shared& shared, const std::vector<WorkerFact
 // How long a command took, over all workers. Any thread, while they live.
 LatencyReading command_times(const Shared& shared, std::size_t command);
 
+// How long operations were inside the proxy, over all workers. Likewise.
+FineReading inside_time(const Shared& shared, OperationClass of);
+
 // An error's code name; one without a name is Location<code>, and a reply without a code Unknown.
 std::string error_name(std::int32_t code);
 

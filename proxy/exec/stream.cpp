@@ -157,7 +157,7 @@ Task<Step> read_tail(Relay& relay) {
 
 // The bytes of the head that belong to the batch, then those of the tail.
 Task<Step> pass_head(Relay& relay, const CursorReplyFrame& frame, std::int32_t request_id,
-                     std::int32_t response_to) {
+                     std::int32_t response_to, TimePoint& first_tried) {
   const StreamReply& stream = relay.stream;
   const Bytes have = stream.reply.bytes.bytes().subspan(stream.batch_offset);
   const std::size_t of_batch = std::min(have.size(), stream.batch_bytes);
@@ -182,6 +182,7 @@ Task<Step> pass_head(Relay& relay, const CursorReplyFrame& frame, std::int32_t r
        {const_cast<std::uint8_t*>(frame.before.data()), frame.before.size()},
        {const_cast<std::uint8_t*>(batch.data()), batch.size()}}};
   const IoResult wrote = relay.client.try_write(pieces);
+  first_tried = Clock::now();
   const std::size_t ours = prefix.size() + frame.before.size();
   if (wrote.would_block() || (wrote.ok() && wrote.bytes < ours)) {
     // A few bytes; what lies before it in the socket is another reply's.
@@ -221,8 +222,8 @@ void settle_cursor(Relay& relay, std::int64_t shard_id, bool keep) {
 }
 
 Task<Step> run(Relay& relay, CursorReplyFrame& frame, std::int32_t request_id,
-               std::int32_t response_to) {
-  auto heading = pass_head(relay, frame, request_id, response_to);
+               std::int32_t response_to, TimePoint& first_tried) {
+  auto heading = pass_head(relay, frame, request_id, response_to, first_tried);
   Step step = co_await heading;
   if (step != Step::passed) co_return step;
   relay.stream.reply.bytes.reset();
@@ -246,7 +247,7 @@ Task<bool> finish(Relay& relay, CursorReplyFrame& frame) {
 }  // namespace
 
 Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream,
-                        std::int32_t request_id, std::int32_t response_to) {
+                        std::int32_t request_id, std::int32_t response_to, TimePoint& first_tried) {
   Relay relay{context, client, stream, {}, {}, 0, false, true, 0, false, {}};
   auto head = relay.scanner.feed_head(stream.reply.bytes.bytes());
   SPILLWAY_CHECK(!head.has_error());  // it was scanned before
@@ -254,7 +255,7 @@ Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream
   const std::int64_t cursor_id = stream.cursor->id;
   CursorReplyFrame frame = frame_cursor_reply(stream.batch_name, stream.batch_bytes, cursor_id,
                                               stream.cursor->ns, false);
-  auto running = run(relay, frame, request_id, response_to);
+  auto running = run(relay, frame, request_id, response_to, first_tried);
   const Step step = co_await running;
   if (step != Step::passed) {
     stream.reply.lease->mark_broken();

@@ -239,14 +239,16 @@ Task<bool> Session::handle_op_msg() {
   const bool silent = parsed->has_flag(wire::flags::more_to_come);
   Bytes sections = message_.bytes().subspan(limits::message_header_bytes + 4);
   if (checksum_) sections = sections.first(sections.size() - 4);
-  auto request = exec::parse_request(*parsed, sections, Clock::now());
+  auto request = exec::parse_request(*parsed, sections, arrived_);
   if (request.has_error()) {
     if (silent) co_return true;
     exec::Response response = exec::refuse(context.shared.metrics, request.error());
     auto writing = write_response(response);
     co_return co_await writing;
   }
+  shard::ShardTime shards;
   request->interrupt = &client_.interrupt;
+  request->shard_time = &shards;
   request->compressed = compresses_replies();
   const bool stranger = context.shared.authorization && !client_.login.user;
   if (!request->lsid.empty() && !stranger) client_.presence.note_session(request->lsid);
@@ -263,22 +265,30 @@ Task<bool> Session::handle_op_msg() {
   }
   if (response.closes) co_return false;
   if (silent) co_return true;
+  TimePoint first_tried{};
   if (exec::StreamReply* stream = response.stream()) {
     if (request->compressed) context.shared.metrics.uncompressed_replies.add();
-    auto relaying =
-        exec::relay_stream(context, *transport_, *stream, next_request_id_++, header_.request_id);
-    co_return co_await relaying;
+    const std::size_t bytes = stream->reply.message_bytes;
+    auto relaying = exec::relay_stream(context, *transport_, *stream, next_request_id_++,
+                                       header_.request_id, first_tried);
+    const bool relayed = co_await relaying;
+    note_inside(shards, first_tried, bytes);
+    co_return relayed;
   }
   std::optional<exec::HeldReply> held;
   if (context.shared.limits.looks_at_bytes()) held.emplace(client_.limits, response.bytes());
   if (is_compressed_request()) {
-    auto writing = write_response(response);
-    co_return co_await writing;
+    auto writing = write_response(response, &first_tried);
+    const bool written = co_await writing;
+    note_inside(shards, first_tried, response.bytes());
+    co_return written;
   }
   Framed framed;
   frame(response, framed);
-  auto writing = write_all(*transport_, framed.pieces_span());
-  co_return co_await writing;
+  auto writing = write_all(*transport_, framed.pieces_span(), time_point_never, &first_tried);
+  const bool written = co_await writing;
+  note_inside(shards, first_tried, response.bytes());
+  co_return written;
 }
 
 }  // namespace spillway::server

@@ -113,8 +113,9 @@ class Session {
 
   // session_reply.cpp
   void frame(const exec::Response& response, Framed& framed);
-  Task<bool> write_response(exec::Response& response);
-  Task<bool> write_compressed(const exec::Response& response);
+  Task<bool> write_response(exec::Response& response, TimePoint* first_tried = nullptr);
+  Task<bool> write_compressed(const exec::Response& response, TimePoint* first_tried);
+  void note_inside(const shard::ShardTime& shards, TimePoint first_tried, std::size_t reply_bytes);
   bool is_compressed_request() const noexcept { return request_compressor_.has_value(); }
   bool compresses_replies() const noexcept {
     return is_compressed_request() && *request_compressor_ != wire::Compressor::noop;
@@ -124,6 +125,8 @@ class Session {
   std::unique_ptr<Transport> transport_;
   exec::Client client_;
   Buffer message_;    // the request under way
+  TimePoint received_{};  // when it was whole
+  TimePoint arrived_{};   // the same, or, where it had to wait for memory, when it had that
   Buffer pipelined_;  // bytes behind it
   Reservation tls_room_;        // what TLS takes outside of buffers
   Reservation receive_growth_;  // of the socket's buffer, for good: it cannot shrink

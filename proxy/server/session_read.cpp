@@ -86,6 +86,7 @@ Task<bool> Session::read_message() {
     }
     if (need.kind == wire::FrameReader::Kind::message) {
       header_ = need.header;
+      if (fresh.size() >= need.bytes) received_ = arrived_ = Clock::now();
       const bool too_large = too_large_for_a_stranger(need.bytes);
       Admission admission = too_large ? Admission::refused : take_message(need.bytes, fresh);
       if (too_large) {
@@ -95,6 +96,7 @@ Task<bool> Session::read_message() {
       } else if (admission == Admission::refused) {
         auto waiting = wait_for_room(need.bytes, fresh);
         admission = co_await waiting;
+        arrived_ = Clock::now();
       }
       if (admission == Admission::gone) co_return false;
       ahead = Buffer();
@@ -106,10 +108,12 @@ Task<bool> Session::read_message() {
         auto reading = read_rest(need.bytes);
         const bool read = co_await reading;
         if (!read) co_return false;
+        received_ = arrived_ = Clock::now();
       }
       if (!header_.is(wire::OpCode::compressed)) co_return true;
       auto decompressing = decompress();
       const Admission inflated = co_await decompressing;
+      arrived_ = Clock::now();
       if (inflated != Admission::refused) co_return inflated == Admission::taken;
       message_.reset();
       ahead = std::move(pipelined_);

@@ -7,15 +7,22 @@
 
 namespace spillway::server {
 
-Task<bool> Session::write_response(exec::Response& response) {
+Task<bool> Session::write_response(exec::Response& response, TimePoint* first_tried) {
   if (compresses_replies()) {
-    auto writing = write_compressed(response);
+    auto writing = write_compressed(response, first_tried);
     co_return co_await writing;
   }
   Framed framed;
   frame(response, framed);
-  auto writing = write_all(*transport_, framed.pieces_span());
+  auto writing = write_all(*transport_, framed.pieces_span(), time_point_never, first_tried);
   co_return co_await writing;
+}
+
+// Counts a command's time inside, once its reply was begun.
+void Session::note_inside(const shard::ShardTime& shards, TimePoint first_tried, std::size_t reply_bytes) {
+  if (first_tried == TimePoint{}) return;
+  const exec::OperationClass of = exec::operation_class(shards, message_.size(), reply_bytes);
+  environment_.context.inside_times->add(of, first_tried - received_ - shards.total());
 }
 
 // Puts header, flags and checksum around a reply, as pieces that point into both.
@@ -37,7 +44,7 @@ void Session::frame(const exec::Response& response, Framed& framed) {
 
 // A reply to a compressed request is compressed with the same compressor, whole; one that could
 // grow over the largest message is sent as it is.
-Task<bool> Session::write_compressed(const exec::Response& response) {
+Task<bool> Session::write_compressed(const exec::Response& response, TimePoint* first_tried) {
   const wire::Compressor compressor = *request_compressor_;
   const std::size_t plain_bytes = wire::op_msg_prefix_bytes + response.bytes();
   const std::size_t packed_max = wire::compressed_message_size_max(compressor, plain_bytes);
@@ -61,7 +68,8 @@ Task<bool> Session::write_compressed(const exec::Response& response) {
   std::size_t total = 0;
   for (const iovec& piece : pieces) total += piece.iov_len;
   environment_.context.shared.metrics.bytes_out.add(total);
-  auto writing = write_all(*transport_, {pieces.data(), pieces.size()});
+  auto writing =
+      write_all(*transport_, {pieces.data(), pieces.size()}, time_point_never, first_tried);
   co_return co_await writing;
 }
 

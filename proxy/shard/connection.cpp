@@ -8,6 +8,7 @@
 
 #include "allocator/limits.h"
 #include "proxy/base/memory_wait.h"
+#include "proxy/shard/shard_time.h"
 #include "proxy/wire/crc32c.h"
 #include "proxy/wire/op_msg.h"
 
@@ -351,7 +352,7 @@ Result<Reply> Connection::finish_reply(Buffer bytes, const Incoming& incoming, M
 }
 
 Task<Result<Reply>> Connection::receive(MemoryBudget& budget, bool stream, TimePoint deadline,
-                                        Buffer* room) {
+                                        Buffer* room, ShardWait* first_byte) {
   SPILLWAY_CHECK(awaiting_reply_);
   Incoming incoming;
   std::array<std::uint8_t, start_bytes> early;  // what came before the start was complete
@@ -365,6 +366,7 @@ Task<Result<Reply>> Connection::receive(MemoryBudget& budget, bool stream, TimeP
     const IoResult got = transport_->try_read(scratch.subspan(have));
     if (got.would_block()) continue;
     if (!got.ok()) co_return read_failed(got);
+    if (first_byte != nullptr) first_byte->end();
     have += got.bytes;
     if (have >= limits::message_header_bytes) {
       auto checked = check_start(scratch.first(have));

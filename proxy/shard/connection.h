@@ -19,6 +19,8 @@
 
 namespace spillway::shard {
 
+class ShardWait;  // shard_time.h
+
 // Life: connected → handshaken → (send → receive)* → closed. A connection whose reply was not read
 // to its end is dirty: it is never pooled again.
 class Connection : public boost::intrusive::list_base_hook<
@@ -41,8 +43,10 @@ class Connection : public boost::intrusive::list_base_hook<
   // Errors: HostUnreachable(6), MaxTimeMSExpired(50) at the deadline, ProtocolError(17),
   // ChecksumMismatch(288), memory_refused() (base/memory_wait.h), or what fail() was given. After an error the
   // connection is broken.
-  // `room`: is taken instead of asking the budget, if it is large enough.
-  Task<Result<Reply>> receive(MemoryBudget& budget, bool stream, TimePoint deadline, Buffer* room = nullptr);
+  // `room`: is taken instead of asking the budget, if it is large enough. `first_byte`: ends with the reply's first
+  // byte.
+  Task<Result<Reply>> receive(MemoryBudget& budget, bool stream, TimePoint deadline, Buffer* room = nullptr,
+                              ShardWait* first_byte = nullptr);
 
   // The rest of a streaming reply, as the socket gives it; never reads past the message's end.
   // REQUIRES remaining() > 0.

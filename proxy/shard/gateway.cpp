@@ -14,6 +14,7 @@
 #include "proxy/shard/interrupt.h"
 #include "proxy/shard/remote_shard.h"
 #include "proxy/shard/reply_verdict.h"
+#include "proxy/shard/shard_time.h"
 #include "proxy/wire/compression.h"
 
 namespace spillway::shard {
@@ -197,6 +198,7 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
   RemoteShard& shard = *shards_[index];
   CallCounts& counts = *call_counts_[index];
   TimePoint patience_end = time_point_never;  // for waits; set when there is one
+  if (options.time != nullptr) options.time->note_call(options.bulk);
   for (int sends = 1;; ++sends) {
     if (options.interrupt != nullptr && options.interrupt->requested() != nullptr) {
       co_return *options.interrupt->requested();
@@ -212,16 +214,20 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
     if (leased.has_value()) {
       Connection& connection = **leased;
       const Interruptible interruptible(options.interrupt, connection);
-      const TimePoint began = Clock::now();
+      ShardWait waiting(options.time);
       auto sending = connection.send(command, options.deadline);
       const bool sent = co_await sending;
       Attempt ended;
       if (!sent) {
         ended = broken(shard, *std::move(leased), connection.failure(), options);
       } else {
-        auto receiving = connection.receive(*options.budget, options.stream, options.deadline, options.room);
+        waiting.begin();
+        auto receiving =
+            connection.receive(*options.budget, options.stream, options.deadline, options.room, &waiting);
         auto received = co_await receiving;
-        if (received.has_value()) counts.round_trips.add(Clock::now() - began);
+        waiting.end();
+        if (received.has_value()) counts.round_trips.add(waiting.taken());
+        if (received.has_value() && received->streaming() && options.time != nullptr) options.time->note_bulk();
         if (received.has_value() && leaves_as_it_is(*received, *leased)) co_return *std::move(received);
         ended = received.has_error() ? broken(shard, *std::move(leased), std::move(received.error()), options)
                                      : judge(shard, *std::move(leased), *std::move(received), options);

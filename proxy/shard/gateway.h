@@ -34,6 +34,7 @@ namespace spillway::shard {
 class Connection;  // connection.h
 class Pool;        // pool.h
 class Interrupt;   // interrupt.h
+class ShardTime;   // shard_time.h
 
 // A shard as configuration names it. The index is its position in the routing snapshot.
 struct ShardAddress {
@@ -80,6 +81,7 @@ struct CallOptions {
   MemoryBudget* budget = nullptr;         // pays for the reply. REQUIRED
   Buffer* room = nullptr;                 // taken for the reply, if it is large enough; outlives the call
   Interrupt* interrupt = nullptr;  // may end the call; outlives it
+  ShardTime* time = nullptr;       // is told how long the call waited for its shard; outlives it
   bool stream = false;  // a reply over reply_complete_bytes_max may come as a stream
   bool bulk = false;  // a getMore or scan: must not take the connections kept for point operations
 };
@@ -147,7 +149,7 @@ struct ShardCredentials {
 
 // What calls to a shard came to. The worker's thread adds, any thread reads.
 struct CallCounts {
-  // Of commands that were answered: from sending one to its reply, or to the first bytes of one that streams.
+  // Of commands that were answered: from the last byte sent of one to the first byte received of its reply.
   LatencyHistogram round_trips;
   OwnCounter failed;   // calls that brought no reply
   OwnCounter retries;  // attempts after a call's first

@@ -55,6 +55,8 @@ def test_metrics_grow_under_load_and_agree_with_server_status(watched, backgroun
     finds = now['spillway_commands_total{command="find"}']
     assert now['spillway_command_duration_seconds_count{command="find"}'] == finds > 100
     assert now['spillway_command_duration_seconds_sum{command="find"}'] > 0
+    assert now['spillway_inside_seconds_count{class="point"}'] > now['spillway_commands_total{command="update"}']
+    assert now['spillway_inside_seconds_sum{class="point"}'] > 0
     assert sum(now[f'spillway_shard_round_trip_seconds_count{{shard="shard{i}"}}'] for i in range(3)) > finds
     assert now['spillway_errors_total{code="CommandNotFound"}'] == now["spillway_commands_unknown_total"] > 0
     with pymongo.MongoClient(watched.uri) as client:

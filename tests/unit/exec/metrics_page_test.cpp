@@ -57,9 +57,9 @@ std::map<std::string, std::string> samples_of(const std::string& page) {
   return samples;
 }
 
-BsonDoc status_of(test::FakeWorker& worker) {
+BsonDoc status_of(test::FakeWorker& worker, std::string_view command = "{'serverStatus': 1, '$db': 'admin'}") {
   Client client;
-  const test::FakeRequest request("{'serverStatus': 1, '$db': 'admin'}");
+  const test::FakeRequest request(command);
   auto reply = worker.run(server_status_command(worker.context, client, request.request));
   REQUIRE(reply.has_value());
   return test::reply_of(*reply);
@@ -155,6 +155,64 @@ TEST_CASE("the_text_is_as_prometheus_reads_it", "[metrics]") {
   CHECK(all.ends_with(
       "c_seconds_bucket{x=\"1\",le=\"60\"} 3\nc_seconds_bucket{x=\"1\",le=\"+Inf\"} 4\n"
       "c_seconds_sum{x=\"1\"} 120.000201\nc_seconds_count{x=\"1\"} 4\n"));
+}
+
+TEST_CASE("fine_times_are_shown_by_doublings", "[metrics]") {
+  MemoryBudget budget("page", 0);
+  MetricsText text(budget);
+  FineHistogram times;
+  times.add(std::chrono::microseconds(4));
+  times.add(std::chrono::nanoseconds(4'001));
+  times.add(std::chrono::microseconds(1'024));
+  times.add(std::chrono::minutes(2));
+  text.family("d_seconds", MetricType::histogram, "Times.");
+  text.histogram({{"x", "1"}}, times.read());
+  const auto samples = samples_of(text_of(text));
+  CHECK(samples.size() == 25 + 3);
+  CHECK(samples.at("d_seconds_bucket{x=\"1\",le=\"0.000004\"}") == "1");
+  CHECK(samples.at("d_seconds_bucket{x=\"1\",le=\"0.000008\"}") == "2");
+  CHECK(samples.at("d_seconds_bucket{x=\"1\",le=\"0.000512\"}") == "2");
+  CHECK(samples.at("d_seconds_bucket{x=\"1\",le=\"0.001024\"}") == "3");
+  CHECK(samples.at("d_seconds_bucket{x=\"1\",le=\"67.108864\"}") == "3");
+  CHECK(samples.at("d_seconds_bucket{x=\"1\",le=\"+Inf\"}") == "4");
+  CHECK(samples.at("d_seconds_count{x=\"1\"}") == "4");
+  CHECK(samples.at("d_seconds_sum{x=\"1\"}") == "120.001032001");
+}
+
+TEST_CASE("the_page_and_server_status_say_the_same_of_time_inside", "[metrics]") {
+  test::FakeWorker worker(test::routing_of(two_shards), no_shard_is_asked);
+  for (int i = 0; i < 99; ++i) worker.context.inside_times->add(OperationClass::point, std::chrono::microseconds(11));
+  worker.context.inside_times->add(OperationClass::point, std::chrono::microseconds(700));
+  worker.context.inside_times->add(OperationClass::bulk, std::chrono::milliseconds(3));
+  const auto samples = samples_of(page_of(worker));
+  CHECK(samples.at("spillway_inside_seconds_bucket{class=\"point\",le=\"0.000008\"}") == "0");
+  CHECK(samples.at("spillway_inside_seconds_bucket{class=\"point\",le=\"0.000016\"}") == "99");
+  CHECK(samples.at("spillway_inside_seconds_count{class=\"point\"}") == "100");
+  CHECK(samples.at("spillway_inside_seconds_sum{class=\"bulk\"}") == "0.003");
+  CHECK(samples.at("spillway_inside_seconds_count{class=\"other\"}") == "0");
+  const auto number = [](const BsonDoc& status, std::string_view path) {
+    INFO(path);
+    REQUIRE(status.view().find_path(path).exists());
+    return status.view().find_path(path).to_int64().value();
+  };
+  const BsonDoc status = status_of(worker);
+  CHECK(number(status, "metrics.inside.point.count") == 100);
+  CHECK(number(status, "metrics.inside.point.sumMicros") == 99 * 11 + 700);
+  CHECK(number(status, "metrics.inside.point.p50Micros") == 11);
+  CHECK(number(status, "metrics.inside.point.p99Micros") == 11);
+  CHECK(number(status, "metrics.inside.point.p999Micros") == 704);
+  CHECK(number(status, "metrics.inside.bulk.p99Micros") == 3'072);
+  CHECK(number(status, "metrics.inside.other.p99Micros") == 0);
+  CHECK_FALSE(status.view().find_path("metrics.inside.point.histogram").exists());
+  const BsonDoc cells = status_of(worker, "{'serverStatus': 1, 'metrics': {'histograms': true}, '$db': 'admin'}");
+  const ValueView histogram = cells.view().find_path("metrics.inside.point.histogram");
+  REQUIRE(histogram.is_array());
+  std::map<std::int64_t, std::int64_t> held;
+  for (const Element& cell : histogram.as_document()) {
+    const DocView each = cell.as_document();
+    CHECK(held.emplace(each["upToMicros"].to_int64().value(), each["count"].to_int64().value()).second);
+  }
+  CHECK(held == std::map<std::int64_t, std::int64_t>{{11, 99}, {704, 1}});
 }
 
 TEST_CASE("a_page_for_which_there_is_no_memory_is_not_complete", "[metrics]") {

@@ -1,0 +1,76 @@
+// ShardTime: how long an operation waited for its shards: from a command's last byte sent to its reply's first byte
+// received. While several shards are asked at once, their time counts once: until the last of them answers.
+//
+// Waiting for a connection of a pool or for memory, and sending, are no part of it. What the kernel holds because
+// this worker is busy cannot be told from the shard's own time, and is. One per operation, on its worker's thread.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "proxy/base/clock.h"
+
+namespace spillway::shard {
+
+class ShardTime {
+ public:
+  // A command is to be sent to a shard. `bulk`: as CallOptions has it.
+  void note_call(bool bulk) noexcept {
+    ++calls_;
+    bulk_ = bulk_ || bulk;
+  }
+  void note_bulk() noexcept { bulk_ = true; }
+  std::uint32_t calls() const noexcept { return calls_; }
+  bool bulk() const noexcept { return bulk_; }
+
+  // Of calls that have been answered. REQUIRES that none is waited for, for it to be all.
+  Duration total() const noexcept { return total_; }
+
+ private:
+  friend class ShardWait;
+  void begin(TimePoint now) noexcept {
+    if (waiting_++ == 0) since_ = now;
+  }
+  void end(TimePoint now) noexcept {
+    if (--waiting_ == 0) total_ += now - since_;
+  }
+
+  Duration total_{};
+  TimePoint since_{};
+  std::uint32_t waiting_ = 0;
+  std::uint32_t calls_ = 0;
+  bool bulk_ = false;
+};
+
+// One wait for one shard: of an operation, or of nobody's (null). Ends with its scope, if it has not ended before.
+class ShardWait {
+ public:
+  explicit ShardWait(ShardTime* operation) noexcept : operation_(operation) {}
+  ShardWait(const ShardWait&) = delete;
+  ShardWait& operator=(const ShardWait&) = delete;
+  ~ShardWait() {
+    if (under_way_) end();
+  }
+
+  void begin() noexcept {
+    under_way_ = true;
+    began_ = Clock::now();
+    if (operation_ != nullptr) operation_->begin(began_);
+  }
+  // Nothing happens if it is not under way.
+  void end() noexcept {
+    if (!std::exchange(under_way_, false)) return;
+    const TimePoint now = Clock::now();
+    taken_ = now - began_;
+    if (operation_ != nullptr) operation_->end(now);
+  }
+  Duration taken() const noexcept { return taken_; }  // REQUIRES that it has ended
+
+ private:
+  ShardTime* operation_;
+  TimePoint began_{};
+  Duration taken_{};
+  bool under_way_ = false;
+};
+
+}  // namespace spillway::shard
