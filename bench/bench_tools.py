@@ -3,6 +3,7 @@ when they are ready, a proxy's configuration, its memory as the kernel counts it
 is to be read with: machine and commit."""
 
 import json
+import math
 import os
 import pathlib
 import platform
@@ -220,22 +221,22 @@ def start_proxy(spillway, folder, shards, name, memory, collections, extra=(), p
                    folder / f"spillway-{name}.log", preexec, core=core)
 
 
-def haproxy_config(folder, peer, shard_port):
+def haproxy_config(folder, peer, shard_port, threads=1):
     """(configuration file, socket that it listens on): HAProxy inherits the socket."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     listener.set_inheritable(True)
     text = (ROOT / "bench" / "haproxy.cfg.in").read_text()
     splice = "option splice-response" if peer == "haproxy-splice" else "# no splice"
     for name, value in (("@SPLICE_OPTION@", splice), ("@LISTEN_FD@", listener.fileno()),
-                        ("@SHARD_PORT@", shard_port)):
+                        ("@SHARD_PORT@", shard_port), ("@THREADS@", threads)):
         text = text.replace(name, str(value))
     path = folder / f"{peer}.cfg"
     path.write_text(text)
     return path, listener
 
 
-def start_haproxy(haproxy, folder, peer, shard_port, core=None):
-    path, listener = haproxy_config(folder, peer, shard_port)
+def start_haproxy(haproxy, folder, peer, shard_port, core=None, threads=1):
+    path, listener = haproxy_config(folder, peer, shard_port, threads)
     process = Process([haproxy, "-db", "-f", path], None, folder / f"{peer}.log",
                       pass_fds=(listener.fileno(),), core=core)
     process.port = listener.getsockname()[1]
@@ -247,6 +248,37 @@ def read_points(clients, total):
     for i in range(total):
         clients[i % len(clients)].command(
             {"find": "point_200", "filter": {"_id": i}, "limit": 1}, "bench")
+
+
+class InsideTimes:
+    """Time inside a Spillway (proxy/README.md), of one class of operations, between two looks."""
+
+    def __init__(self, port, operation_class="point"):
+        self.client, self.operation_class = Client(port), operation_class
+
+    def look(self):
+        """How many took so long: {upper bound in microseconds: count}."""
+        status = self.client.command({"serverStatus": 1, "metrics": {"histograms": True}})
+        cells = status["metrics"]["inside"][self.operation_class]["histogram"].values()
+        return {cell.get("upToMicros", float("inf")): cell["count"] for cell in cells}
+
+    @staticmethod
+    def between(before, after):
+        """Percentiles of what came between, as bounds that were kept to; empty if nothing did."""
+        came = {bound: count - before.get(bound, 0) for bound, count in sorted(after.items())}
+        total = sum(came.values())
+        found = {"inside_ops": total} if total else {}
+        for name, share in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999)):
+            below = 0
+            for bound, count in came.items():
+                below += count
+                if total and below >= math.ceil(share * total):
+                    found[f"inside_{name}_us"] = bound
+                    break
+        return found
+
+    def close(self):
+        self.client.close()
 
 
 class Sampler:

@@ -160,6 +160,29 @@ TEST_CASE("scans of an open loop begin when they are due, and their whole time i
   REQUIRE(report->scan.whole_scan_ns.count() <= report->scan.scans);
 }
 
+TEST_CASE("scans that are paced move no more together than they may, points go on beside them", "[load]") {
+  const auto shard = start_shard();
+  LoadOptions options;
+  options.scenario = Scenario::mixed;
+  options.scan_collection = "docs_1000x2000";
+  options.batch_size = 100;
+  options.connections = 2;
+  options.scan_connections = 4;
+  options.rate = 500;
+  options.scan_mb_per_s = 20;
+  const auto paced = run_against(*shard, options);
+  REQUIRE(paced->clean());
+  REQUIRE(paced->point.operations > 0);
+  // Each may be one batch ahead.
+  constexpr double ahead_bytes = 4 * 100 * 1'100, before_s = 0.1;
+  REQUIRE(static_cast<double>(paced->scan.bytes) <= 20e6 * (paced->window_s + before_s) + ahead_bytes);
+  REQUIRE(paced->scan.bytes > 0);
+  options.scan_mb_per_s = 0;
+  const auto free = run_against(*shard, options);
+  REQUIRE(free->clean());
+  REQUIRE(free->scan.bytes > paced->scan.bytes);
+}
+
 TEST_CASE("a percentile distribution ascends to the greatest value and ends with its summary",
           "[load]") {
   Histogram latency_ns;
