@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cursor/bson_writer.h"
+#include "cursor/cursor.h"
 
 namespace spillway {
 namespace {
@@ -48,6 +49,34 @@ TEST_CASE("a nearly read-out batch lets go of its large block", "[batch]") {
   for (int i = 995; i < 1000; ++i) CHECK(take(batch) == i);
   CHECK_FALSE(batch.peek());
   CHECK_FALSE(batch.malformed());
+}
+
+// A client whose batch ended right before the damage was told that all had come.
+TEST_CASE("a cursor whose last batch is damaged is not exhausted", "[batch]") {
+  MemoryBudget budget("budget", 0);
+  BsonWriter writer;
+  writer.begin_array("batch");
+  for (int i = 0; i < 3; ++i) writer.append_item(BsonDoc::from_json(R"({"n": 1})").value().view());
+  writer.end();
+  const BsonDoc whole = std::move(writer).finish();
+  const DocView array = whole.view()["batch"].as_document();
+  auto buffer = Buffer::allocate(budget, array.size());
+  REQUIRE(buffer);
+  buffer->append(array.data(), array.size());
+  const DocView inside = DocView::trusted(buffer->data());
+  auto third = inside.begin();
+  ++ ++third;
+  buffer->data()[third->raw.data() - buffer->data()] = 0;
+
+  ClusterCursor cursor;
+  cursor.remotes.emplace_back().batches.emplace_back(std::move(*buffer), inside);
+  Batch& batch = cursor.remotes.front().batches.front();
+  CHECK_FALSE(cursor.exhausted());
+  batch.pop();
+  batch.pop();
+  CHECK(batch.malformed());
+  CHECK_FALSE(batch.peek());
+  CHECK_FALSE(cursor.exhausted());
 }
 
 TEST_CASE("one large document does not pin the reply it came in", "[batch]") {
