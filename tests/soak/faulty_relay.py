@@ -14,6 +14,29 @@ from loop_server import LoopServer  # noqa: E402
 PIECE = 1 << 16
 
 
+class Messages:
+    """Where the messages of a stream begin. What is changed in the middle of one nobody can tell: it may be a payload."""
+
+    def __init__(self):
+        self._left, self._length = 0, b""
+
+    def feed(self, piece):
+        """Whether a message begins with the piece's first byte."""
+        begins, at = self._left == 0 and not self._length, 0
+        while at < len(piece):
+            if self._left == 0:
+                more = piece[at:at + 4 - len(self._length)]
+                self._length += more
+                at += len(more)
+                if len(self._length) == 4:
+                    self._left, self._length = struct.unpack("<i", self._length)[0] - 4, b""
+                continue
+            taken = min(self._left, len(piece) - at)
+            self._left -= taken
+            at += taken
+        return begins
+
+
 class FaultyRelay(LoopServer):
     """Passes bytes to and from 127.0.0.1:`port`. Any thread may call the methods that hurt; each hurts
     the connections that there are, `spoil` those whose shard answers next."""
@@ -31,7 +54,7 @@ class FaultyRelay(LoopServer):
         return self._on_loop(lambda: [writer.close() for pair in self._pairs for writer in pair])
 
     def spoil(self, how):
-        """The next `how` of an answer: "garbage", or "half" of it and the connection's end."""
+        """The next answer: "garbage" where its header was, or "half" of it and the connection's end."""
         self._on_loop(lambda: setattr(self, "_spoil", how))
 
     def _on_loop(self, call):
@@ -64,9 +87,11 @@ class FaultyRelay(LoopServer):
             self._pairs.discard(pair)
 
     async def _copy(self, reader, writer, answers):
+        messages = Messages()
         try:
             while piece := await reader.read(PIECE):
-                if answers and self._spoil:
+                begins = messages.feed(piece)
+                if answers and self._spoil and begins:
                     how, self._spoil = self._spoil, None
                     self.spoiled += 1
                     if how == "half":
