@@ -152,4 +152,5 @@ def test_what_tls_takes_is_counted(binary, shard_set, certificates):
         wait_for(lambda: 20 * 20 * 1024 <= used() - before < 20 * 30 * 1024, "what 20 take")
         for one in held:
             one.close()
-        wait_for(lambda: used() - before < 20 * 1024, "what they give back")
+        # The driver that asks may have opened one or two connections of its own meanwhile.
+        wait_for(lambda: used() - before < 4 * 20 * 1024, "what they give back")
