@@ -128,13 +128,7 @@ std::int64_t CursorRegistry::insert_checked_out(const ClusterCursor& cursor, Ste
 
 Result<CursorPtr> CursorRegistry::check_out(std::int64_t id, std::string_view ns,
                                             const CursorCaller& caller,
-                                            std::shared_ptr<CursorWaiter> waiter) {
-  return check_out_or_wait(id, ns, caller, [&waiter] { return std::move(waiter); });
-}
-
-Result<CursorPtr> CursorRegistry::check_out_or_wait(
-    std::int64_t id, std::string_view ns, const CursorCaller& caller,
-    const std::function<std::shared_ptr<CursorWaiter>()>& make_waiter) {
+                                            const MakeWaiter& make_waiter) {
   Stripe& stripe = stripes_[stripe_of(id)];
   MutexLock lock(stripe.mutex);
   const auto found = stripe.entries.find(id);
@@ -144,9 +138,9 @@ Result<CursorPtr> CursorRegistry::check_out_or_wait(
   Entry& entry = found->second;
   if (!entry.cursor) {
     if (entry.owner != owner_number(caller.user)) return not_the_owner(id);
-    if (entry.filling && !entry.waiter) {
+    if (entry.filling && !entry.waiter && make_waiter) {
       entry.waiter = make_waiter();
-      if (entry.waiter) return CursorPtr();
+      return CursorPtr();
     }
     return Error(ErrorCode::cursor_in_use,
                  "cursor id " + std::to_string(id) + " is already in use");

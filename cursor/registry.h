@@ -90,14 +90,11 @@ class CursorRegistry {
   std::int64_t insert_checked_out(const ClusterCursor& cursor, SteadyNs now);
 
   // Errors: CursorNotFound(43), CursorInUse(143), Unauthorized(13), session mismatches 50799–50804. All leave
-  // the cursor as it was. A cursor of another namespace is not found. Null: it is being filled, and
-  // `waiter` (null: CursorInUse) will get it.
+  // the cursor as it was. A cursor of another namespace is not found. Null: it is being filled, and what
+  // `make_waiter` returned (it is called under a lock; empty: CursorInUse) will get it.
+  using MakeWaiter = std::function<std::shared_ptr<CursorWaiter>()>;
   Result<CursorPtr> check_out(std::int64_t id, std::string_view ns, const CursorCaller& caller,
-                              std::shared_ptr<CursorWaiter> waiter = nullptr);
-  // The same; `make_waiter` is called, under a lock, if the caller has to wait.
-  Result<CursorPtr> check_out_or_wait(
-      std::int64_t id, std::string_view ns, const CursorCaller& caller,
-      const std::function<std::shared_ptr<CursorWaiter>()>& make_waiter);
+                              const MakeWaiter& make_waiter = {});
   // Stops waiting. False: deliver() was called or is about to be.
   bool stop_waiting(std::int64_t id, const CursorWaiter& waiter);
   // A checked-out cursor goes on being worked on, but a getMore for it waits from now on. False: it

@@ -149,7 +149,7 @@ Task<Result<CursorPtr>> take_cursor(Context& context, Client& client, const Requ
         std::allocate_shared<FillWaiter>(RecyclingAllocator<FillWaiter>(), caller, context.loop);
     return waiter;
   };
-  auto taken = cursors.check_out_or_wait(id, ns, caller, std::ref(make_waiter));
+  auto taken = cursors.check_out(id, ns, caller, std::ref(make_waiter));
   const bool waited = waiter != nullptr;
   if (waited) {
     shard::ShardWait shards(request.shard_time);

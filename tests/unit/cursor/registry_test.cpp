@@ -313,11 +313,12 @@ TEST_CASE("a getMore waits for a cursor that is being filled") {
   CHECK(registry.counts().filling == 1);
   const std::string_view lsid = GENERATE("L1", "L2");
   auto waiter = std::make_shared<TestWaiter>(caller(lsid));
-  auto waiting = registry.check_out(id, "app.users", waiter->caller(), waiter);
+  auto waiting = registry.check_out(id, "app.users", waiter->caller(), [&] { return waiter; });
   REQUIRE(waiting.has_value());
   CHECK_FALSE(waiting.value());
   CHECK(code_of(registry, id, caller("L1")) == 143);  // one waits, others do not
-  auto second = registry.check_out(id, "app.users", caller("L1"), std::make_shared<TestWaiter>(caller("L1")));
+  auto second = registry.check_out(id, "app.users", caller("L1"),
+                                   [] { return std::make_shared<TestWaiter>(caller("L1")); });
   CHECK(second.has_error());
 
   SECTION("and gets it when it is filled, if it may have it") {

@@ -81,7 +81,7 @@ void get_more_again_and_again(CursorRegistry& registry, std::int64_t id, Totals&
   std::uint64_t seen = 0;
   for (;;) {
     auto waiter = std::make_shared<ThreadWaiter>(CursorCaller{});
-    auto taken = registry.check_out(id, "app.users", {}, waiter);
+    auto taken = registry.check_out(id, "app.users", {}, [&] { return waiter; });
     const bool waits = taken.has_value() && *taken == nullptr;
     if (waits) {
       ++totals.waited;
@@ -118,7 +118,7 @@ TEST_CASE("a getMore on one thread waits for a cursor that another thread fills"
   REQUIRE(filling.has_value());
   REQUIRE(registry.begin_filling(**filling));
   auto waiter = std::make_shared<ThreadWaiter>(CursorCaller{});
-  auto waiting = registry.check_out(id, "app.users", {}, waiter);
+  auto waiting = registry.check_out(id, "app.users", {}, [&] { return waiter; });
   REQUIRE(waiting.has_value());
   REQUIRE(*waiting == nullptr);
   std::thread filler([&registry, cursor = *std::move(filling)]() mutable {
