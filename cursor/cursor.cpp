@@ -96,9 +96,7 @@ bool ClusterCursor::exhausted() const noexcept {
   if (stage) return stage_finished && stage->exhausted();
   if (limit_remaining && *limit_remaining <= 0) return true;
   for (const RemoteCursor& remote : remotes) {
-    // What cannot be read of a batch is not its end: the next reader is told.
-    const bool damaged = remote.front() != nullptr && remote.front()->malformed();
-    if (damaged || !remote.finished()) return false;
+    if (!remote.finished()) return false;
   }
   return true;
 }

@@ -37,7 +37,9 @@ struct RemoteCursor {
   bool has_document() const noexcept { return front() != nullptr && front()->peek().has_value(); }
   // Its next document is here, but not in its batches.
   bool must_unpark() const noexcept { return !has_document() && !parked.empty(); }
-  bool finished() const noexcept { return id == 0 && !has_document() && parked.empty(); }
+  // What cannot be read of its batch is not its end: whoever reads on is told.
+  bool damaged() const noexcept { return front() != nullptr && front()->malformed(); }
+  bool finished() const noexcept { return id == 0 && !has_document() && parked.empty() && !damaged(); }
 
   // What head_key takes beside itself: short keys nothing.
   std::size_t key_bytes() const noexcept {

@@ -85,7 +85,7 @@ Result<void> append_document(ClusterCursor& cursor, BatchBuilder& out, DocView d
 void pop_document(RemoteCursor& remote) {
   remote.batches.front().pop();
   remote.head_keyed = false;
-  while (!remote.batches.empty() && !remote.batches.front().peek() && !remote.batches.front().malformed()) {
+  while (!remote.batches.empty() && !remote.has_document() && !remote.damaged()) {
     remote.batches.erase(remote.batches.begin());
   }
 }
@@ -171,7 +171,7 @@ NextInput next_unsorted(ClusterCursor& cursor) {
 
 Result<NextInput> next_input(ClusterCursor& cursor, MemoryBudget& budget) {
   for (const RemoteCursor& remote : cursor.remotes) {
-    if (remote.front() != nullptr && remote.front()->malformed()) return malformed_reply("the batch");
+    if (remote.damaged()) return malformed_reply("the batch");
   }
   if (cursor.limit_remaining && *cursor.limit_remaining <= 0) return NextInput{};
   if (cursor.sort_keys != SortKeySource::none) return next_sorted(cursor, budget);
