@@ -12,6 +12,7 @@
 #include "cursor/batch.h"
 #include "cursor/bson_writer.h"
 #include "cursor/cursor_seat.h"
+#include "cursor/host_name.h"
 #include "cursor/merge.h"
 
 namespace spillway {
@@ -25,7 +26,7 @@ struct RemoteCursor {
   std::uint16_t shard = 0;
   std::uint16_t port = 0;
   bool head_keyed = false;  // head_key is the head document's
-  std::string host;         // getMore goes to the host that opened the cursor
+  HostName host;            // getMore goes to the host that opened the cursor
   std::int64_t id = 0;
   // Both are short, and mostly empty: an empty deque would take more than the rest of a cursor.
   std::vector<Batch> batches;

@@ -19,7 +19,8 @@ constexpr auto kill_time_max = std::chrono::seconds(10);
 struct KillTarget {
   std::uint16_t shard = 0;
   std::uint16_t port = 0;
-  std::string host, database, collection;
+  HostName host;
+  std::string database, collection;
   auto operator<=>(const KillTarget&) const = default;
 };
 using Kills = std::map<KillTarget, std::vector<std::int64_t>>;

@@ -179,28 +179,29 @@ Result<ReadPreference> read_preference_of(const mongoc_uri_t* uri) {
 std::optional<HostAddress> parse_host_address(std::string_view text) {
   HostAddress address;
   address.port = 27017;
+  std::string name;
   std::string_view port;
   if (text.starts_with('[')) {
     const std::size_t close = text.find(']');
     if (close == std::string_view::npos) return std::nullopt;
-    address.host = text.substr(1, close - 1);
+    name = text.substr(1, close - 1);
     std::string_view rest = text.substr(close + 1);
     if (!rest.empty() && rest.front() != ':') return std::nullopt;
     if (!rest.empty()) port = rest.substr(1);
     if (!rest.empty() && port.empty()) return std::nullopt;
   } else {
     const std::size_t colon = text.find(':');
-    address.host = text.substr(0, colon);
+    name = text.substr(0, colon);
     if (colon != std::string_view::npos) {
       port = text.substr(colon + 1);
       if (port.empty()) return std::nullopt;
     }
   }
-  if (address.host.empty() || address.host.size() > 255) return std::nullopt;
-  if (address.host.find('/') != std::string::npos) return std::nullopt;
-  std::transform(address.host.begin(), address.host.end(), address.host.begin(), [](char c) {
+  if (name.empty() || name.size() > 255 || name.find('/') != std::string::npos) return std::nullopt;
+  std::transform(name.begin(), name.end(), name.begin(), [](char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   });
+  address.host = std::move(name);
   if (!port.empty()) {
     const char* const end = port.data() + port.size();
     const auto [at, failed] = std::from_chars(port.data(), end, address.port);

@@ -17,6 +17,7 @@
 
 #include "allocator/buffer.h"
 #include "cursor/bson_writer.h"
+#include "cursor/host_name.h"
 #include "proxy/base/latency.h"
 #include "proxy/base/loop.h"
 #include "proxy/base/transport.h"
@@ -44,7 +45,7 @@ struct ShardAddress {
 
 // A host of a shard. Cursors stay on the host that opened them.
 struct HostAddress {
-  std::string host;
+  HostName host;
   std::uint16_t port = 0;
   bool operator==(const HostAddress&) const = default;
   std::string text() const;  // "host:port"

@@ -14,8 +14,9 @@ iovec piece(const void* data, std::size_t size) noexcept { return {const_cast<vo
 }  // namespace
 
 std::string HostAddress::text() const {
-  return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port)
-                                             : fmt::format("[{}]:{}", host, port);
+  const std::string& name = host.str();
+  return name.find(':') == std::string::npos ? fmt::format("{}:{}", name, port)
+                                             : fmt::format("[{}]:{}", name, port);
 }
 
 std::size_t Command::bytes() const noexcept {

@@ -95,7 +95,9 @@ RemoteShard::Member* RemoteShard::find(const HostAddress& host) const noexcept {
 }
 
 void RemoteShard::add_member(const HostAddress& host) {
-  members_.push_back(std::make_unique<Member>(settings_, host, *this));
+  // Each reply carries the name: it is not shared with the other workers.
+  const HostAddress own{host.host.separate(), host.port};
+  members_.push_back(std::make_unique<Member>(settings_, own, *this));
   log::info("Shard {}: host {} was discovered", name_, host.text());
   settings_.loop.spawn(members_.back()->monitor.run());
 }
