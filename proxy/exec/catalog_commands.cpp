@@ -33,6 +33,18 @@ Result<std::string> collection_ns(const Request& request) {
   return fmt::format("{}.{}", request.db, first.as_string());
 }
 
+// As dataSize names it, its database included; $db does not matter.
+Result<std::string> full_ns(const Request& request) {
+  const Element first = request.body.first();
+  const std::string_view ns = first.is_string() ? first.as_string() : std::string_view();
+  const std::size_t dot = ns.find('.');
+  if (dot == 0 || dot == std::string_view::npos || dot + 1 == ns.size()) {
+    return Error(ErrorCode::invalid_namespace,
+                 fmt::format("Invalid namespace specified '{}': {} takes database.collection", ns, request.name));
+  }
+  return std::string(ns);
+}
+
 Result<void> refuse_config(const Request& request) {
   if (request.db != "config") return {};
   return Error(ErrorCode::illegal_operation,
@@ -237,12 +249,12 @@ std::optional<Error> first_failure(const std::vector<ShardAnswer>& answers, Tole
   return std::nullopt;
 }
 
-// Statistics: one shard's pass through, several are merged by `merge`.
+// Statistics of a collection: one shard's pass through, several are merged by `merge`.
 template <class Merge>
-Answer statistics(Context& context, const Request& request, Merge merge) {
-  auto ns = collection_ns(request);
+Answer statistics(Context& context, const Request& request, Result<std::string> ns, Merge merge) {
   if (ns.has_error()) co_return ns.error();
-  const Targets targets = shards_with_chunks(context, request.db, *ns);
+  const std::string db = ns->substr(0, ns->find('.'));
+  const Targets targets = shards_with_chunks(context, db, *ns);
   const shard::CallOptions options = read_options(context, request);
   if (targets.shards.size() == 1) {
     auto forwarding = forward_to(context, request, targets.shards.front(), options);
@@ -275,17 +287,17 @@ BsonDoc data_size_of(const std::vector<ShardAnswer>& answers, const std::string&
 }
 
 Answer coll_stats(Context& context, Client&, const Request& request) {
-  auto running = statistics(context, request, coll_stats_of);
+  auto running = statistics(context, request, collection_ns(request), coll_stats_of);
   co_return co_await running;
 }
 
 Answer validate(Context& context, Client&, const Request& request) {
-  auto running = statistics(context, request, validate_of);
+  auto running = statistics(context, request, collection_ns(request), validate_of);
   co_return co_await running;
 }
 
 Answer data_size(Context& context, Client&, const Request& request) {
-  auto running = statistics(context, request, data_size_of);
+  auto running = statistics(context, request, full_ns(request), data_size_of);
   co_return co_await running;
 }
 

@@ -160,7 +160,10 @@ bool may_stage(const Subject& subject, const Element& stage, int depth) {
   if (name == "$collStats") return may_on_collection(subject, coll_stats);
   if (name == "$indexStats") return may_on_collection(subject, index_stats);
   if (name == "$planCacheStats") return may_on_collection(subject, plan_cache_read);
-  if (name == "$changeStream") return may_on_collection(subject, {find, change_stream});
+  if (name == "$changeStream") {
+    const bool of_collection = subject.body.first().is_string();
+    return of_collection ? may_on_collection(subject, {find, change_stream}) : subject.may({find, change_stream}, {});
+  }
   return true;
 }
 
@@ -285,10 +288,10 @@ bool may_rename(const Subject& subject) {
                           drop | ActionSet{insert, create_index, create_collection});
 }
 
+// Its first field names the database, too: $db counts for nothing.
 bool may_data_size(const Subject& subject) {
   const Element first = subject.body.first();
-  if (!first.is_string()) return false;
-  return may_on_namespace(subject, first.as_string(), find) || may_on_collection(subject, find);
+  return first.is_string() && may_on_namespace(subject, first.as_string(), find);
 }
 
 bool may_current_op(const Subject& subject) {

@@ -118,4 +118,10 @@ def test_listings_hold_each_name_once(client):
     assert stats["count"] == 60 and stats["sharded"] is True
     assert client.app.command("dbStats")["objects"] == 180
     assert client.app.validate_collection("users")["valid"]
+    # Its first field names the database, too: all shards' documents, whatever $db is.
+    for database in (client.app, client.admin):
+        assert database.command("dataSize", "app.users")["numObjects"] == 60
+    with pytest.raises(OperationFailure, match="Invalid namespace") as caught:
+        client.app.command("dataSize", "users")
+    assert caught.value.code == 73
     client.drop_database("app")

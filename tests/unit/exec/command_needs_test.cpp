@@ -79,7 +79,8 @@ TEST_CASE("reading and writing one collection") {
        "{'delete': 'c', 'deletes': [], '$db': 'app'}", "{'drop': 'c', '$db': 'app'}",
        "{'createIndexes': 'c', '$db': 'app'}", "{'dropDatabase': 1, '$db': 'app'}",
        "{'serverStatus': 1, '$db': 'admin'}", "{'shutdown': 1, '$db': 'admin'}",
-       "{'dataSize': 'other.c', '$db': 'other'}", "{'explain': {'find': 'c'}, '$db': 'other'}",
+       "{'dataSize': 'other.c', '$db': 'other'}", "{'dataSize': 'other.c', '$db': 'app'}",
+       "{'dataSize': 'c', '$db': 'app'}", "{'dataSize': 'app.', '$db': 'app'}", "{'explain': {'find': 'c'}, '$db': 'other'}",
        "{'explain': {'find': 'c', '$db': 'other'}, '$db': 'app'}",
        "{'explain': {'delete': 'c', 'deletes': []}, '$db': 'app'}",
        "{'explain': {'explain': {'find': 'c'}}, '$db': 'app'}",
@@ -101,6 +102,12 @@ TEST_CASE("reading and writing one collection") {
              "{'renameCollection': 'app', 'to': 'app.b', '$db': 'admin'}",
              "{'insert': 'system.views', 'documents': [{}], '$db': 'app'}",
              "{'getMore': {'$numberLong': '5'}, 'collection': 'c', '$db': 'other'}"});
+}
+
+TEST_CASE("changes of a whole database need a right on it") {
+  const std::string changes = "{'aggregate': 1, 'pipeline': [{'$changeStream': {}}], 'cursor': {}, '$db': 'app'}";
+  CHECK(may(grants({{"read", "app"}}), changes));
+  CHECK_FALSE(may(grants({{"read", "other"}}), changes));
 }
 
 TEST_CASE("an aggregation needs what its stages read and write") {
