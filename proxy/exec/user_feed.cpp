@@ -61,6 +61,11 @@ Result<auth::UserSpec> parse_stored_user(DocView document, std::size_t& unknown_
       db.as_string().find('.') != std::string_view::npos) {
     return no_user("names no user and database");
   }
+  const ValueView restrictions = document["authenticationRestrictions"];
+  if (restrictions.is_array() && !restrictions.as_document().empty()) {
+    return no_user(fmt::format("holds authenticationRestrictions for {}.{}, which are not enforced here", db.as_string(),
+                               name.as_string()));
+  }
   auth::UserSpec user{std::string(name.as_string()), std::string(db.as_string()), {}, {}, {}};
   const ValueView credentials = document["credentials"];
   if (credentials.is_document()) {

@@ -9,7 +9,7 @@
 namespace spillway::exec {
 
 // One document of admin.system.users. Roles that are not known here are left out; `unknown_roles` counts
-// them. BadValue(2): it is no user's.
+// them. BadValue(2): it is no user's, or the user may log in from some addresses only, which is not checked here.
 Result<auth::UserSpec> parse_stored_user(DocView document, std::size_t& unknown_roles);
 
 // REQUIRES Shared::users_from. Reads them and feeds the directory. An error: nothing changed.

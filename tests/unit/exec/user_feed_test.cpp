@@ -43,6 +43,9 @@ TEST_CASE("users as MongoDB stores them") {
        {"{}", "{'user': 5, 'db': 'a'}", "{'user': '', 'db': 'a'}", "{'user': 'a', 'db': 'a.b'}"}) {
     CHECK(parse(wrong).has_error());
   }
+  // What keeps a user to some addresses would not be checked.
+  CHECK(parse("{'user': 'a', 'db': 'b', 'authenticationRestrictions': [{'clientSource': ['10.0.0.1']}]}").has_error());
+  CHECK(parse("{'user': 'a', 'db': 'b', 'authenticationRestrictions': []}").has_value());
   // Keys of another length, a salt that is no base64, too few rounds: no credentials, not weak
   // ones.
   for (const char* weak :
