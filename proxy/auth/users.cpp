@@ -91,21 +91,37 @@ UserTable::Ptr UserDirectory::table() const {
   return table_;
 }
 
-bool UserDirectory::put(std::vector<UserSpec> UserDirectory::*list, std::vector<UserSpec> users) {
-  std::vector<UserSpec> all;
-  {
-    MutexLock lock(mutex_);
-    if (this->*list == users) return false;
-    this->*list = std::move(users);
-    all = configured_;
-    all.insert(all.end(), fed_.begin(), fed_.end());
-  }
-  // The first of a name is the one.
+namespace {
+
+// The first of a name is the one.
+UserTable::Ptr table_of(std::vector<UserSpec> users) {
   std::set<std::string> ids;
   std::erase_if(
-      all, [&](const UserSpec& user) { return !ids.insert(user_id(user.db, user.name)).second; });
-  replace(std::make_shared<const UserTable>(std::move(all)));
-  return true;
+      users, [&](const UserSpec& user) { return !ids.insert(user_id(user.db, user.name)).second; });
+  return std::make_shared<const UserTable>(std::move(users));
+}
+
+}  // namespace
+
+bool UserDirectory::put(std::vector<UserSpec> UserDirectory::*list, std::vector<UserSpec> users) {
+  std::vector<UserSpec> all;
+  // The table is built outside of the lock, and again if the other list changed meanwhile: or an older
+  // table could replace a newer one, and bring back who was removed.
+  for (UserTable::Ptr table;; table = table_of(all)) {
+    MutexLock lock(mutex_);
+    if (!table) {
+      if (this->*list == users) return false;
+      this->*list = std::move(users);
+    }
+    std::vector<UserSpec> now = configured_;
+    now.insert(now.end(), fed_.begin(), fed_.end());
+    if (table && now == all) {
+      table_.swap(table);
+      generation_.fetch_add(1, std::memory_order_release);
+      return true;
+    }
+    all = std::move(now);
+  }
 }
 
 bool UserDirectory::configure(std::vector<UserSpec> users) {

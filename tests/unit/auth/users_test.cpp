@@ -1,6 +1,8 @@
 #include "proxy/auth/users.h"
 
+#include <barrier>
 #include <catch2/catch.hpp>
+#include <thread>
 
 namespace spillway::auth {
 namespace {
@@ -65,6 +67,37 @@ TEST_CASE("a directory says that it has changed", "[auth]") {
   directory.replace(std::make_shared<const UserTable>(std::vector<UserSpec>{user("ann")}));
   CHECK(directory.generation() != before);
   CHECK(directory.table()->size() == 1);
+}
+
+TEST_CASE("of two changes at once none is lost", "[auth]") {
+  constexpr int rounds = 400;
+  const UserSpec ann{"ann", "admin", {{"read", "app"}}, {}, {}};
+  const UserSpec bob{"bob", "admin", {{"read", "app"}}, {}, {}};
+  const auto list = [](const UserSpec& who, int round) {
+    return round % 2 == 0 ? std::vector<UserSpec>{who} : std::vector<UserSpec>();
+  };
+  UserDirectory directory;
+  std::barrier both(3);
+  const auto change = [&](auto put) {
+    return std::thread([&both, put] {
+      for (int round = 0; round < rounds; ++round) {
+        both.arrive_and_wait();
+        put(round);
+        both.arrive_and_wait();
+      }
+    });
+  };
+  std::thread configuring = change([&](int round) { directory.configure(list(ann, round)); });
+  std::thread feeding = change([&](int round) { directory.feed(list(bob, round)); });
+  int wrong = 0;
+  for (int round = 0; round < rounds; ++round) {
+    both.arrive_and_wait();
+    both.arrive_and_wait();
+    if (directory.table()->size() != (round % 2 == 0 ? 2U : 0U)) ++wrong;
+  }
+  configuring.join();
+  feeding.join();
+  CHECK(wrong == 0);
 }
 
 }  // namespace
