@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "cursor/utf8.h"
 #include "proxy/auth/concat.h"
 #include "proxy/auth/saslprep.h"
 
@@ -51,7 +52,7 @@ std::optional<std::string> decode_name(std::string_view text) {
     name += code == "=2C" ? ',' : '=';
     i += 2;
   }
-  if (name.empty() || name.size() > user_name_bytes_max) return std::nullopt;
+  if (name.empty() || name.size() > user_name_bytes_max || !is_utf8(name)) return std::nullopt;
   return name;
 }
 

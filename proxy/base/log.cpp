@@ -17,6 +17,7 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "cursor/utf8.h"
 #include "proxy/base/clock.h"
 
 namespace spillway::log {
@@ -98,6 +99,23 @@ char letter(Level level) noexcept {
   return 'E';
 }
 
+// One line of text, whatever it was made of: a client's words neither begin a line of their own nor
+// break the file's encoding.
+std::string one_line(std::string_view text) {
+  const bool all_utf8 = is_utf8(text);
+  std::string out;
+  out.reserve(text.size());
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f || (byte >= 0x80 && !all_utf8)) {
+      out += c == '\n' ? "\\n" : c == '\t' ? "\\t" : fmt::format("\\x{:02x}", byte);
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
 void append_json_text(std::string& out, std::string_view text) {
   out += '"';
   for (const char c : text) {
@@ -106,7 +124,7 @@ void append_json_text(std::string& out, std::string_view text) {
       out += c;
     } else if (c == '\n') {
       out += "\\n";
-    } else if (static_cast<unsigned char>(c) < 0x20) {
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
       out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
     } else {
       out += c;
@@ -121,8 +139,13 @@ std::string json_line(Level level, std::string_view component, int id, std::stri
                                  timestamp(wall_clock_ms()), letter(level), component, id);
   append_json_text(line, thread_name);
   line += R"(,"msg":)";
-  append_json_text(line, message);
-  if (!attributes.empty()) line.append(R"(,"attr":)").append(attributes);
+  append_json_text(line, is_utf8(message) ? message : one_line(message));
+  if (attributes.starts_with('{') && attributes.ends_with('}')) {
+    line.append(R"(,"attr":)").append(attributes);
+  } else if (!attributes.empty()) {  // cut, or of bytes that JSON cannot hold
+    append_json_text(line += R"(,"attr":{"text":)", is_utf8(attributes) ? attributes : one_line(attributes));
+    line += '}';
+  }
   line += '}';
   return line;
 }
@@ -211,13 +234,13 @@ bool enabled(Level level) noexcept {
 }
 
 void write(Level level, std::string_view format, std::string_view line) {
-  emit(level, writes_json() ? json_line(level, "-", id_of(format), line, {}) : std::string(line));
+  emit(level, writes_json() ? json_line(level, "-", id_of(format), line, {}) : one_line(line));
 }
 
 void write_event(Level level, std::string_view component, int id, std::string_view message,
                  std::string_view attributes) {
   emit(level, writes_json() ? json_line(level, component, id, message, attributes)
-                            : fmt::format("{} {}", message, attributes));
+                            : one_line(fmt::format("{} {}", message, attributes)));
 }
 
 Recent recent() {

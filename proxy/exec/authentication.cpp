@@ -25,6 +25,8 @@ constexpr std::int32_t mechanism_unavailable = 334;
 constexpr std::int32_t conversation_id = 1;
 constexpr std::string_view x509_mechanism = "MONGODB-X509";
 
+constexpr std::size_t log_json_bytes_max = 16 * limits::kib;  // a name of the longest, escaped
+
 Error authentication_failed() {
   return Error(ErrorCode::authentication_failed, "Authentication failed.");
 }
@@ -96,7 +98,7 @@ Error refuse(const Context& context, const Client& client, const Attempt& attemp
   out.append("error", why);
   out.append("result", static_cast<std::int32_t>(ErrorCode::authentication_failed));
   log::write_event(log::Level::info, "ACCESS", not_authenticated_id, "Failed to authenticate",
-                   to_json(std::move(out).finish()));
+                   to_json(std::move(out).finish(), log_json_bytes_max));
   return authentication_failed();
 }
 
@@ -128,7 +130,7 @@ Result<void> log_in(Context& context, Client& client, const Attempt& attempt) {
   BsonWriter out = log_attributes(client, attempt);
   out.append("result", std::int32_t{0});
   log::write_event(log::Level::info, "ACCESS", authenticated_id, "Successfully authenticated",
-                   to_json(std::move(out).finish()));
+                   to_json(std::move(out).finish(), log_json_bytes_max));
   return {};
 }
 

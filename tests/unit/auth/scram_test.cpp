@@ -115,6 +115,8 @@ TEST_CASE("a client's first messages that are refused", "[auth]") {
   CHECK(!refused("y,,n=a,r=b"));
   CHECK(!refused("n,a=a,n=a,r=b"));
   CHECK(!refused("n,,n=a=2Cb=3D,r=b,x=extension"));
+  CHECK(refused("n,,n=caf\xe9,r=b"));
+  CHECK(!refused("n,,n=caf\xc3\xa9,r=b"));
   CHECK(parse_client_first("n,,n=a=2Cb=3D,r=b")->user == "a,b=");
   for (const char* wrong :
        {"", "n", "n,", "n,,", "n,,n=", "n,,n=,r=b", "n,,n=a", "n,,n=a,r=", "n,,n=a=2c,r=b",

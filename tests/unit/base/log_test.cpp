@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cursor/bson_writer.h"
+#include "cursor/utf8.h"
 
 namespace spillway {
 namespace {
@@ -91,6 +92,39 @@ TEST_CASE("a JSON line is a document with MongoDB's fields") {
   CHECK(slow["id"].to_int64() == 51803);
   CHECK(slow["ctx"].as_string() == "worker7");
   CHECK(slow.find_path("attr.durationMillis").to_int64() == 5);
+}
+
+TEST_CASE("what clients say stays within its line") {
+  const std::string name = "root\"}\n2026-11-22T00:00:00.000+0000 I all is well\x1b[2J\x7f";
+  const std::string bytes = "caf\xe9";
+  Folder folder;
+  log::Options options;
+  options.path = folder.file();
+  options.json = GENERATE(false, true);
+  log::open(options);
+  log::warning("a login as {} was refused", name);
+  log::warning("a login as {} was refused", bytes);
+  log::write_event(log::Level::info, "ACCESS", 1, "Failed to authenticate", "<malformed document of 7 bytes>");
+  log::write_event(log::Level::info, "ACCESS", 1, "Failed to authenticate", R"({"user":"roo...)");
+  const auto lines = lines_of(folder.file());
+  REQUIRE(lines.size() == 4);
+  for (const std::string& line : lines) {
+    CHECK(is_utf8(line));
+    CHECK(std::none_of(line.begin(), line.end(), [](char c) { return (c >= 0 && c < 0x20) || c == 0x7f; }));
+  }
+  CHECK(lines[1].find("\\xe9") != std::string::npos);
+  if (!options.json) return;
+  std::vector<BsonDoc> documents;
+  for (std::string line : lines) {
+    constexpr std::size_t zone_at = 38;
+    auto document = BsonDoc::from_json(line.replace(zone_at, 6, "Z"));
+    INFO(line);
+    REQUIRE(document.has_value());
+    documents.push_back(*std::move(document));
+  }
+  CHECK(documents[0].view()["msg"].as_string() == "a login as " + name + " was refused");
+  CHECK(documents[2].view().find_path("attr.text").as_string() == "<malformed document of 7 bytes>");
+  CHECK(documents[3].view().find_path("attr.text").as_string() == R"({"user":"roo...)");
 }
 
 TEST_CASE("a log is rotated by renaming its file, or by somebody else") {
