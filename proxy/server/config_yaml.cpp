@@ -2,8 +2,10 @@
 
 #include <absl/strings/str_cat.h>
 #include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
+#include <sstream>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -57,6 +59,28 @@ std::string kind_of(const YAML::Node& node) {
   if (node.IsMap()) return "a section";
   if (node.IsSequence()) return "a list";
   return node.IsScalar() ? fmt::format("\"{}\"", node.Scalar()) : "nothing";
+}
+
+// Takes a document's events and keeps nothing.
+class Unheard final : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
+// Not by YAML::LoadAll(): for a text that starts with a comma it makes documents without end (0.7).
+bool holds_several_documents(const std::string& text) {
+  std::istringstream in(text);
+  YAML::Parser parser(in);
+  Unheard unheard;
+  return parser.HandleNextDocument(unheard) && parser.HandleNextDocument(unheard);
 }
 
 class Reader {
@@ -181,12 +205,11 @@ class Reader {
   // One document. nullopt: the error was reported.
   std::optional<YAML::Node> parse(const std::string& text, const std::string& name) {
     try {
-      const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-      if (documents.size() > 1) {
+      if (holds_several_documents(text)) {
         error(name, "holds more than one YAML document");
         return std::nullopt;
       }
-      return documents.empty() ? YAML::Node() : documents[0];
+      return YAML::Load(text);
     } catch (const YAML::Exception& e) {
       const bool in_file = override_place_.empty() && !e.mark.is_null();
       error(in_file ? absl::StrCat(name, ":", e.mark.line + 1) : name,
