@@ -25,6 +25,8 @@ constexpr std::string_view own_monitor =
 constexpr std::string_view no_config_servers = "there are no config servers; see routing";
 constexpr std::string_view own_planner = "queries are planned by the shards";
 constexpr std::string_view own_memory = "see memory.limit";
+constexpr std::string_view not_redacted =
+    "slow operations are logged with their filters and documents; see operationProfiling.slowOpThresholdMs";
 constexpr std::string_view nothing = "";
 
 constexpr std::array keys_of_mongos = {
@@ -73,7 +75,7 @@ constexpr std::array keys_of_mongos = {
     ForeignKey{"security.ldap", refused, not_enforced},
     ForeignKey{"security.sasl", refused, not_enforced},
     ForeignKey{"security.javascriptEnabled", always, no_javascript},
-    ForeignKey{"security.redactClientLogData", always, "client data is not logged"},
+    ForeignKey{"security.redactClientLogData", "false", not_redacted},
     ForeignKey{"sharding.configDB", refused,
                "config servers are not supported: write the table down, see routing"},
     ForeignKey{"auditLog.auditEncryptionKeyIdentifier", refused, plain_audit},
@@ -102,7 +104,7 @@ constexpr std::array keys_of_mongos = {
     ForeignKey{"setParameter.quiet", always, "see systemLog.quiet"},
     ForeignKey{"setParameter.traceExceptions", always, "see systemLog.verbosity"},
     ForeignKey{"setParameter.maxLogSizeKB", always, nothing},
-    ForeignKey{"setParameter.redactClientLogData", always, "client data is not logged"},
+    ForeignKey{"setParameter.redactClientLogData", "false", not_redacted},
     ForeignKey{"setParameter.javascriptProtection", always, no_javascript},
     ForeignKey{"setParameter.localLogicalSessionTimeoutMinutes", always,
                "sessions are kept by the shards"},
