@@ -19,8 +19,6 @@ constexpr std::uint64_t tls_connection_bytes = 20 * limits::kib;
 constexpr std::uint64_t tls_handshake_bytes = 64 * limits::kib;
 // Where net.handshakeTimeoutMillis sets no end to it.
 constexpr std::int64_t tls_patience_ms = 30'000;
-// Who is refused by his address has so long to hear why.
-constexpr Duration refused_patience = std::chrono::seconds(2);
 // Shorter operations are not worth a look at their client's socket.
 constexpr Duration absence_noticed_after = std::chrono::milliseconds(250);
 

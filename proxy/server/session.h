@@ -73,6 +73,9 @@ class Session {
     std::span<iovec> pieces_span() noexcept { return {pieces.data(), pieces.size()}; }
   };
 
+  // Who is refused by his address has so long to hear why.
+  static constexpr Duration refused_patience = std::chrono::seconds(2);
+
   bool balanced() const noexcept { return entrance_ == Entrance::load_balancers; }
   void attach_presence();
   Task<bool> answer_refused();

@@ -15,6 +15,11 @@
 #include "proxy/wire/op_query.h"
 
 namespace spillway::server {
+namespace {
+
+constexpr Duration exhaust_pause_min = std::chrono::milliseconds(10);
+
+}  // namespace
 
 // Takes what a hello tells of its connection; an error is the answer to it. (A connection's first
 // hello says whether its driver retries what is refused.)
@@ -157,7 +162,9 @@ Task<bool> Session::stream_hello(const wire::HelloRequest& hello, bool exhaust) 
   }
   std::int32_t response_to = header_.request_id;
   std::int64_t seen = current.counter;
-  const auto await_time = std::chrono::milliseconds(*hello.max_await_time_ms);
+  const Duration asked = std::chrono::milliseconds(*hello.max_await_time_ms);
+  // Nobody is told again and again without a pause.
+  const Duration await_time = exhaust ? std::max<Duration>(asked, exhaust_pause_min) : asked;
   for (bool wait = *waits;; wait = context.shared.topology_counter.load() == seen) {
     if (wait) {
       auto waiting = wait_for_topology(seen, Clock::now() + await_time, exhaust);
@@ -181,8 +188,9 @@ Task<bool> Session::stream_hello(const wire::HelloRequest& hello, bool exhaust) 
   }
 }
 
-// Until the version is not `seen` any more, or `until`. A client that sends meanwhile ends the
-// stream (`exhaust`). False: the connection is to end.
+// Until the version is not `seen` any more, or `until`. A client that sends meanwhile waits no longer,
+// and ends the stream (`exhaust`): what it sends is not to be kept for as long as it likes. False:
+// the connection is to end.
 Task<bool> Session::wait_for_topology(std::int64_t seen, TimePoint until, bool& exhaust) {
   exec::Shared& shared = environment_.context.shared;
   while (!closing_ && Clock::now() < until && shared.topology_counter.load() == seen) {
@@ -196,9 +204,8 @@ Task<bool> Session::wait_for_topology(std::int64_t seen, TimePoint until, bool& 
     const IoResult got = transport_->try_read(environment_.scratch);
     if (!got.ok() && !got.would_block()) co_return false;
     if (!got.ok()) continue;
-    if (!keep_for_later(environment_.scratch.first(got.bytes))) co_return false;
-    if (pipelined_.size() > limits::mib) co_return false;
     exhaust = false;
+    co_return keep_for_later(environment_.scratch.first(got.bytes));
   }
   co_return true;
 }

@@ -38,6 +38,11 @@ Duration sender_patience(const exec::Shared& shared) noexcept {
   return std::chrono::milliseconds(shared.parameters.slow_sender_ms.load(std::memory_order_relaxed));
 }
 
+// When a message of so many bytes, begun now, is there at the latest.
+TimePoint sender_end(TimePoint now, Duration patience, std::size_t message_bytes) noexcept {
+  return now + patience + std::chrono::seconds(message_bytes / sender_bytes_per_second_min);
+}
+
 Error authentication_required() {
   return Error(ErrorCode::unauthorized, "Command requires authentication: nothing of this size is read before");
 }
@@ -203,6 +208,10 @@ Task<Session::Admission> Session::refuse_message(std::size_t message_bytes, Byte
   std::size_t seen = std::min(message_bytes, have.size());
   std::copy_n(have.begin(), std::min(seen, start.size()), start.begin());
   if (!keep_for_later(have.subspan(seen))) co_return Admission::gone;
+  const Duration patience = sender_patience(environment_.context.shared);
+  const std::size_t granted = too_large_for_a_stranger(message_bytes) ? stranger_message_bytes_max : message_bytes;
+  TimePoint end = sender_end(Clock::now(), patience, granted);
+  if (refused_) end = std::min(end, begun_ + refused_patience);
   while (seen < message_bytes) {
     const MutableBytes scratch = environment_.scratch;
     const IoResult got =
@@ -216,7 +225,9 @@ Task<Session::Admission> Session::refuse_message(std::size_t message_bytes, Byte
       continue;
     }
     if (!got.would_block()) co_return Admission::gone;
-    ReadyWait readable(*transport_, Transport::Direction::read, Clock::now() + sender_patience(environment_.context.shared));
+    const TimePoint now = Clock::now();
+    if (now >= end) co_return Admission::gone;
+    ReadyWait readable(*transport_, Transport::Direction::read, std::min(end, now + patience));
     const bool ready = co_await readable;
     if (!ready) co_return Admission::gone;
   }
@@ -261,8 +272,7 @@ Task<bool> Session::read_rest(std::size_t message_bytes) {
   const MemoryQueue& queue = environment_.context.shared.request_queue;
   const Duration patience = sender_patience(environment_.context.shared);
   TimePoint now = Clock::now();
-  const TimePoint end =
-      now + patience + std::chrono::seconds(message_bytes / sender_bytes_per_second_min);
+  const TimePoint end = sender_end(now, patience, message_bytes);
   TimePoint last_heard = now;
   TimePoint window_start = now;
   std::size_t window_bytes = 0;

@@ -9,6 +9,8 @@
 namespace spillway::wire {
 namespace {
 
+// A client that waits longer asks again. (A number that no clock can add to is none of its concern.)
+constexpr std::int64_t max_await_time_ms_max = 24 * 60 * 60 * 1000;
 constexpr std::int32_t code_negative_counter = 51758;
 constexpr std::int32_t code_negative_await = 51759;
 constexpr std::int32_t code_half_of_a_pair = 51760;
@@ -162,6 +164,7 @@ Result<void> take_field(HelloRequest& request, const Element& field) {
     if (!request.max_await_time_ms) {
       return wrong_type(field.name, field.type, "long");
     }
+    request.max_await_time_ms = std::min(*request.max_await_time_ms, max_await_time_ms_max);
   }
   return {};
 }

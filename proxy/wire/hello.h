@@ -25,7 +25,7 @@ struct HelloRequest {
   std::optional<std::string_view> sasl_supported_mechs;  // "<db>.<user>"
   std::optional<DocView> speculative_authenticate;
   std::optional<TopologyVersion> topology_version;
-  std::optional<std::int64_t> max_await_time_ms;  // present exactly when topology_version is
+  std::optional<std::int64_t> max_await_time_ms;  // present exactly when topology_version is; a day at most
   bool load_balanced = false;
   bool backpressure = false;  // the driver retries what is refused with SystemOverloadedError
   bool internal_client = false;  // internalClient is there

@@ -124,6 +124,22 @@ def test_exhaust_hello(wire):
         previous = reply.request_id
 
 
+@pytest.mark.parametrize("await_ms, replies_max", [(0, 150), (2**63 - 1, 1)])
+def test_exhaust_hello_is_no_flood(wire, await_ms, replies_max):
+    version = wire.command(HELLO).document["topologyVersion"]
+    wire.send_command({**HELLO, "topologyVersion": version, "maxAwaitTimeMS": bson.Int64(await_ms)},
+                      flags=EXHAUST_ALLOWED)
+    wire.socket.settimeout(0.3)
+    end, replies = time.monotonic() + 1, 0
+    while time.monotonic() < end:
+        try:
+            assert wire.receive().ok
+            replies += 1
+        except TimeoutError:
+            break
+    assert replies <= replies_max
+
+
 def test_exhaust_find_get_more_is_one_ordinary_reply(wire):
     reply = wire.command({"find": "nothing", "$db": "app"}, flags=EXHAUST_ALLOWED)
     assert reply.ok and not reply.flags & MORE_TO_COME

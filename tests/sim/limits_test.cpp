@@ -171,6 +171,40 @@ TEST_CASE("connections beyond an address' limit hear why, and end") {
   CHECK(world.shared().connections_current == 2);
 }
 
+TEST_CASE("who is refused by his address cannot stay by sending slowly") {
+  SimWorld world(sharded_world(1, 20));
+  world.shared().limits.configure(per(LimitKey::address, {.connections = 1}));
+  auto first = world.client(), drips = world.client();
+  CHECK(is_ok(call(world, *first, ping)));
+  const BsonDoc large = json(fmt::format(R"({{"ping": 1, "x": "{}", "$db": "admin"}})", std::string(200'000, 'x')));
+  world.run(drips->send_part(large, 30));
+  for (int i = 0; i < 5 && world.shared().connections_current == 2; ++i) {
+    world.run_for(milliseconds(900));
+    world.run(drips->send_part(json(ping), 1));
+  }
+  CHECK(world.shared().connections_current == 1);
+}
+
+TEST_CASE("who waits for a change of the topology does not fill the memory meanwhile") {
+  SimWorld world(sharded_world(1, 20));
+  auto client = world.client();
+  const BsonDoc hello = call(world, *client, R"({"hello": 1, "$db": "admin"})");
+  BsonWriter waits;
+  waits.append("hello", 1).append("topologyVersion", hello.view()["topologyVersion"]);
+  waits.append("maxAwaitTimeMS", std::int64_t{3'600'000}).append("$db", "admin");
+  const BsonDoc large = json(fmt::format(R"({{"ping": 1, "x": "{}", "$db": "admin"}})", std::string(900'000, 'x')));
+  world.run(client->send(std::move(waits).finish()));
+  const TimePoint begin = Clock::now();
+  world.run(client->send(large));
+  const auto first = world.run(client->receive());
+  const auto second = world.run(client->receive());
+  REQUIRE((first && second));
+  CHECK(is_ok(*first));
+  CHECK(is_ok(*second));
+  // It was answered at once: what stands behind it is a message like any other.
+  CHECK(Clock::now() - begin < seconds(1));
+}
+
 TEST_CASE("connections beyond an application's limit are refused in hello") {
   SimWorld world(sharded_world(1, 20));
   world.shared().limits.configure(per(LimitKey::application, {.connections = 1}));

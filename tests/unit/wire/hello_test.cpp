@@ -58,6 +58,14 @@ TEST_CASE("all_fields_of_hello_are_read") {
   CHECK(check_exhaust_hello(*hello).has_value());
 }
 
+TEST_CASE("nobody_waits_longer_than_a_day") {
+  const BsonDoc command = doc(R"({"hello": 1, "maxAwaitTimeMS": {"$numberLong": "9223372036854775807"},
+      "topologyVersion": {"processId": {"$oid": "0102030405060708090a0b0c"}, "counter": {"$numberLong": "0"}}})");
+  const Result<HelloRequest> hello = parse_hello(command);
+  REQUIRE(hello);
+  CHECK(hello->max_await_time_ms == 86'400'000);
+}
+
 TEST_CASE("a_bare_is_master_has_none_of_them") {
   const BsonDoc command = doc(R"({"isMaster": 1, "unknown": [1, 2]})");
   const Result<HelloRequest> hello = parse_hello(command);
