@@ -16,7 +16,7 @@ constexpr std::size_t pieces_max = 8;
 
 bool Unsent::can_send() const noexcept {
   if (leftover_sent_ < leftover_.size()) return true;
-  return !parts_.empty() && parts_.front().buffer.size() > sent_;
+  return !parts_.empty() && parts_.front().left() > 0;
 }
 
 void Unsent::set_leftover_room(Buffer room) noexcept {
@@ -48,7 +48,7 @@ bool Unsent::take_room(MemoryBudget& budget, std::size_t bytes) {
       parts_.resize(before);
       return false;
     }
-    parts_.push_back({*std::move(block), {}, true});
+    parts_.push_back({*std::move(block), {}, true, 0});
     bytes -= size;
   }
   return true;
@@ -71,16 +71,19 @@ void Unsent::filled(std::size_t bytes) noexcept {
 
 void Unsent::add(Buffer buffer) {
   bytes_ += buffer.size();
-  parts_.push_back({std::move(buffer), {}, false});
+  parts_.push_back({std::move(buffer), {}, false, 0});
 }
 
 SpillTicket& Unsent::add(SpillTicket ticket) {
   ++tickets_;
-  parts_.push_back({{}, std::move(ticket), false});
+  parts_.push_back({{}, std::move(ticket), false, 0});
   return parts_.back().ticket;
 }
 
-SpillTicket& Unsent::next_ticket() noexcept { return parts_.front().ticket; }
+SpillTicket& Unsent::next_ticket() noexcept {
+  SPILLWAY_CHECK(!parts_.empty());
+  return parts_.front().ticket;
+}
 
 void Unsent::put_back(Buffer buffer, std::size_t begin, std::size_t end) {
   if (parts_.front().ticket.empty()) {
@@ -89,8 +92,7 @@ void Unsent::put_back(Buffer buffer, std::size_t begin, std::size_t end) {
   }
   buffer.set_size(end);
   bytes_ += end - begin;
-  sent_ = begin;
-  parts_.push_front({std::move(buffer), {}, false});
+  parts_.push_front({std::move(buffer), {}, false, begin});
 }
 
 IoResult Unsent::send(Transport& client) {
@@ -99,25 +101,26 @@ IoResult Unsent::send(Transport& client) {
   if (leftover_sent_ < leftover_.size()) {
     pieces[count++] = {leftover_.data() + leftover_sent_, leftover_.size() - leftover_sent_};
   }
-  std::size_t sent = sent_;
-  for (auto part = parts_.begin(); part != parts_.end() && count < pieces.size(); ++part, sent = 0) {
-    if (part->buffer.size() <= sent) break;  // not filled yet, or spilled
-    pieces[count++] = {part->buffer.data() + sent, part->buffer.size() - sent};
+  for (Part& part : parts_) {
+    if (count == pieces.size() || part.left() == 0) break;  // not filled yet, or spilled
+    pieces[count++] = {part.buffer.data() + part.sent, part.left()};
   }
   const IoResult wrote = client.try_write({pieces.data(), count});
-  if (!wrote.ok()) return wrote;
-  bytes_ -= wrote.bytes;
-  const std::size_t of_leftover = std::min(wrote.bytes, leftover_.size() - leftover_sent_);
-  leftover_sent_ += of_leftover;
-  sent_ += wrote.bytes - of_leftover;
-  drop_sent();
+  if (wrote.ok()) note_sent(wrote.bytes);
   return wrote;
 }
 
-void Unsent::drop_sent() noexcept {
-  while (!parts_.empty() && parts_.front().buffer && !parts_.front().room &&
-         sent_ >= parts_.front().buffer.size()) {
-    sent_ -= parts_.front().buffer.size();
+void Unsent::note_sent(std::size_t bytes) noexcept {
+  bytes_ -= bytes;
+  const std::size_t of_leftover = std::min(bytes, leftover_.size() - leftover_sent_);
+  leftover_sent_ += of_leftover;
+  bytes -= of_leftover;
+  while (bytes > 0) {
+    Part& part = parts_.front();
+    const std::size_t of_part = std::min(bytes, part.left());
+    part.sent += of_part;
+    bytes -= of_part;
+    if (part.left() > 0 || part.room) break;
     parts_.pop_front();
   }
 }

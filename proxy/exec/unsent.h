@@ -50,15 +50,16 @@ class Unsent {
   struct Part {
     Buffer buffer;
     SpillTicket ticket;
-    bool room = false;  // more goes into the buffer
+    bool room = false;     // more goes into the buffer
+    std::size_t sent = 0;  // of the buffer; only of the first part
+    std::size_t left() const noexcept { return buffer.size() - sent; }
   };
   Part& filling() noexcept;
-  void drop_sent() noexcept;
+  void note_sent(std::size_t bytes) noexcept;
 
   Buffer leftover_;
   std::size_t leftover_sent_ = 0;
   std::deque<Part, RecyclingAllocator<Part>> parts_;
-  std::size_t sent_ = 0;     // of the first part
   std::size_t bytes_ = 0;    // in memory
   std::size_t tickets_ = 0;  // that are not
 };

@@ -199,6 +199,39 @@ TEST_CASE("a client that reads on while the rest moves gets the rest as it comes
   require_quiet(world);
 }
 
+TEST_CASE("a client that stalls anew, once it has caught up with what moved, gets the rest whole") {
+  SimWorldOptions options = slow_world();
+  options.memory_limit_bytes = 64 * limits::mib;
+  SimWorld world(std::move(options));
+  store_large(world);
+  world.shard(0).pause_at_bytes = 4'000'000;
+  Stalled stalled = stalled_client(world, find_all);
+  world.run_for(seconds(1));
+  REQUIRE(world.shared().metrics.streams_moved.value() == 1);
+  // Memory is short from now on: what the relay holds is not made anew when the client has caught up.
+  auto others = world.shared().memory.try_reserve(40 * limits::mib);
+  REQUIRE(others);
+  stalled.client->holds = false;
+  for (int i = 0; i < 100; ++i) {
+    world.shard(0).pause_at_bytes += 2'000;
+    world.run_for(milliseconds(20));
+  }
+  REQUIRE(world.shared().reply_memory.usage().used_bytes < limits::mib);
+  stalled.client->holds = true;
+  world.shard(0).pause_at_bytes = SIZE_MAX;
+  world.run_for(seconds(1));
+  REQUIRE(world.shared().metrics.streams_moved.value() == 1);
+  REQUIRE(leased(world) == 1);
+  others->release();
+  world.run_for(seconds(1));
+  REQUIRE(world.shared().metrics.streams_moved.value() == 2);
+  CHECK(leased(world) == 0);
+  check_read_on(world, stalled);
+  stalled.client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
 TEST_CASE("a cursor goes on after a reply whose client stalled") {
   SimWorldOptions options = slow_world();
   options.shards.front().batch_bytes_max = 4 * limits::mib;
