@@ -52,10 +52,12 @@ class Transport {
   // SSLHandshakeFailed(141), NetworkTimeout(89).
   virtual Task<Result<void>> establish(TimePoint deadline);
   virtual IoResult try_read(MutableBytes into) = 0;
-  // May move fewer bytes than given. At most 64 pieces are looked at.
+  // May move fewer bytes than given. At most 64 pieces are looked at. REQUIRES that what was given before and
+  // not moved (would_block: all of it) comes first, whole; it may lie elsewhere now, and have more behind it:
+  // TLS has encrypted some of it already, and moves that.
   virtual IoResult try_write(std::span<const iovec> pieces) = 0;
   // Where bytes can pass through a pipe without being copied (splice.h): moves up to `bytes` of what came into an empty
-  // pipe, or of what lies in the pipe out.
+  // pipe, or of what lies in the pipe out. REQUIRES that nothing given to try_write() is to be given again.
   virtual bool can_splice() const noexcept { return false; }
   virtual IoResult splice_into(int pipe, std::size_t bytes);
   virtual IoResult splice_from(int pipe, std::size_t bytes);

@@ -181,22 +181,26 @@ Task<Step> pass_head(Relay& relay, const CursorReplyFrame& frame, std::int32_t r
       {{prefix.data(), prefix.size()},
        {const_cast<std::uint8_t*>(frame.before.data()), frame.before.size()},
        {const_cast<std::uint8_t*>(batch.data()), batch.size()}}};
-  const IoResult wrote = relay.client.try_write(pieces);
-  first_tried = Clock::now();
   const std::size_t ours = prefix.size() + frame.before.size();
-  if (wrote.would_block() || (wrote.ok() && wrote.bytes < ours)) {
-    // A few bytes; what lies before it in the socket is another reply's.
-    const std::span<iovec> left =
-        advance_pieces(std::span(pieces).first(2), wrote.ok() ? wrote.bytes : 0);
-    auto writing = write_all(relay.client, left);
-    relay.client_gone = !co_await writing;
+  std::span<iovec> left(pieces);
+  std::size_t written = 0;
+  IoResult wrote = relay.client.try_write(left);
+  first_tried = Clock::now();
+  for (;;) {
+    written += wrote.bytes;
+    if (!wrote.ok() && !wrote.would_block()) relay.client_gone = true;
+    if (relay.client_gone || written >= ours) break;
+    // A few bytes; what lies before them in the socket is another reply's. The batch is given again
+    // with them, as try_write() requires.
+    left = advance_pieces(left, wrote.bytes);
+    ReadyWait writable(relay.client, Transport::Direction::write);
+    const bool ready = co_await writable;
+    wrote = ready ? relay.client.try_write(left) : IoResult{IoResult::Status::failed, 0};
   }
-  relay.client_gone = relay.client_gone || !(wrote.ok() || wrote.would_block());
-  const std::size_t begin =
-      stream.batch_offset + (wrote.ok() && wrote.bytes > ours ? wrote.bytes - ours : 0);
+  if (relay.client_gone) co_return Step::passed;
+  const std::size_t begin = stream.batch_offset + written - ours;
   const std::size_t end = stream.batch_offset + of_batch;
-  if (!relay.client_gone && begin < end)
-    relay.unsent.hold(std::move(relay.stream.reply.bytes), begin, end);
+  if (begin < end) relay.unsent.hold(std::move(relay.stream.reply.bytes), begin, end);
   co_return Step::passed;
 }
 

@@ -181,6 +181,38 @@ TEST_CASE("a client that leaves while its shard has stopped in mid-stream") {
   world.shard(0).thaw();
 }
 
+TEST_CASE("a stream begins behind a reply that its client has not taken yet") {
+  const std::size_t room = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{21}, std::size_t{30},
+                                    std::size_t{60}, std::size_t{100}, std::size_t{1000});
+  CAPTURE(room);
+  constexpr std::string_view find_small = R"({"find": "small", "filter": {"_id": 1}, "$db": "app"})";
+  StreamWorld world;
+  BsonWriter small;
+  small.append("_id", 1).append("text", std::string(10'000, 'x'));
+  world.shard(0).store("app.small", std::move(small).finish());
+  auto client = world.client();
+  const std::size_t small_bytes = wire::op_msg_prefix_bytes + call(world, *client, find_small).size();
+  FaultOptions narrow;
+  narrow.window_bytes = small_bytes + room;
+  world.set_faults(narrow);
+  REQUIRE(world.run(client->send(json(find_small))));
+  REQUIRE(world.run(
+      client->send(json(R"({"find": "docs", "filter": {}, "batchSize": 5, "singleBatch": true, "$db": "app"})"))));
+  world.run_for(seconds(1));
+  world.set_faults({});
+  CHECK(world.run(client->receive()).has_value());
+  const std::optional<BsonDoc> reply = world.run(client->receive());
+  REQUIRE(reply.has_value());
+  CHECK(client->violations().empty());
+  REQUIRE(is_ok(*reply));
+  CHECK(batch_of(*reply).size() == 5);
+  check_same(batch_of(*reply), world.shard(0).stored("app.docs"), 0);
+  CHECK(world.shared().metrics.streamed_replies.value() == 1);
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
 TEST_CASE("point reads overtake a stream to a slow client") {
   StreamWorld world;
   auto slow = world.client();

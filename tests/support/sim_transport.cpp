@@ -342,7 +342,13 @@ class SimTransport final : public Transport {
   Loop& loop() noexcept override { return link_->loop(); }
   IoResult try_read(MutableBytes into) override { return link_->read(end_, into); }
   bool peer_hung_up() const noexcept override { return link_->peer_hung_up(end_); }
-  IoResult try_write(std::span<const iovec> pieces) override { return link_->write(end_, pieces); }
+  IoResult try_write(std::span<const iovec> pieces) override {
+    SPILLWAY_CHECK(first_bytes(pieces, 0, owed_.size()) == owed_);
+    const IoResult wrote = link_->write(end_, pieces);
+    owed_.clear();
+    if (wrote.ok() || wrote.would_block()) owed_ = first_bytes(pieces, wrote.bytes, owed_max);
+    return wrote;
+  }
   bool can_splice() const noexcept override { return link_->can_splice(); }
   IoResult splice_into(int pipe, std::size_t bytes) override {
     std::vector<std::uint8_t> data(std::min(bytes, spliced_at_once));
@@ -352,6 +358,7 @@ class SimTransport final : public Transport {
   }
   // What the link does not take stays in the pipe: a copy of the pipe is looked at.
   IoResult splice_from(int pipe, std::size_t bytes) override {
+    SPILLWAY_CHECK(owed_.empty());
     int copy[2];
     SPILLWAY_CHECK(::pipe(copy) == 0);
     const ssize_t there = ::tee(pipe, copy[1], std::min(bytes, spliced_at_once), 0);
@@ -380,8 +387,21 @@ class SimTransport final : public Transport {
 
  private:
   static constexpr std::size_t spliced_at_once = 64 * 1024;  // fits into any pipe
+  static constexpr std::size_t owed_max = 16 * 1024;         // what TLS may have encrypted
+
+  static std::vector<std::uint8_t> first_bytes(std::span<const iovec> pieces, std::size_t skip, std::size_t most) {
+    std::vector<std::uint8_t> bytes;
+    for (const iovec& piece : pieces.first(std::min<std::size_t>(pieces.size(), 64))) {
+      const std::size_t skipped = std::min(skip, piece.iov_len);
+      skip -= skipped;
+      const auto* const from = static_cast<const std::uint8_t*>(piece.iov_base) + skipped;
+      bytes.insert(bytes.end(), from, from + std::min(piece.iov_len - skipped, most - bytes.size()));
+    }
+    return bytes;
+  }
 
   std::shared_ptr<SimLink> link_;
+  std::vector<std::uint8_t> owed_;  // was given to try_write() and not moved: comes first
   int end_;
   std::string peer_;
   std::string local_;
