@@ -19,7 +19,6 @@ namespace spillway::exec {
 
 namespace {
 
-constexpr auto drain_time_max = std::chrono::seconds(5);
 // Where memory is short: so much is read of the shard at a time, into what is taken before.
 constexpr std::size_t scarce_piece_bytes = 32 * limits::kib;
 constexpr auto scarce_wait_max = std::chrono::seconds(30);
@@ -90,7 +89,6 @@ Task<std::size_t> read_rest(Relay& relay, MutableBytes into, TimePoint deadline)
 
 Task<Step> pass_batch(Relay& relay) {
   Pump& pump = relay.context.pump;
-  TimePoint deadline = time_point_never;
   std::size_t drained = 0;
   while (relay.left > 0) {
     shard::Connection& connection = *relay.stream.reply.lease;
@@ -118,9 +116,9 @@ Task<Step> pass_batch(Relay& relay) {
         pump.piece().first(std::min({limits::stream_piece_bytes, piece_bytes, relay.left}));
     const IoResult got = connection.try_read_rest(piece);
     if (got.would_block()) {
-      ReadyWait readable(connection.transport(), Transport::Direction::read, deadline);
+      ReadyWait readable = wait_for_shard(relay);
       const bool ready = co_await readable;
-      if (!ready) co_return Step::shard_lost;
+      if (!ready && !waits_on(relay, readable)) co_return Step::shard_lost;
       continue;
     }
     if (!got.ok()) co_return Step::shard_lost;
@@ -130,8 +128,8 @@ Task<Step> pass_batch(Relay& relay) {
     if (relay.client_gone) {
       // Read and drop the rest, so that the connection can be used again: within bounds.
       drained += got.bytes;
-      if (deadline == time_point_never) deadline = Clock::now() + drain_time_max;
-      if (drained > limits::drain_bytes_max || Clock::now() > deadline) co_return Step::shard_lost;
+      if (drained > limits::drain_bytes_max || Clock::now() > relay.drain_until)
+        co_return Step::shard_lost;
       continue;
     }
     relay.context.shared.metrics.streamed_bytes.add(got.bytes);
@@ -188,7 +186,7 @@ Task<Step> pass_head(Relay& relay, const CursorReplyFrame& frame, std::int32_t r
   first_tried = Clock::now();
   for (;;) {
     written += wrote.bytes;
-    if (!wrote.ok() && !wrote.would_block()) relay.client_gone = true;
+    if (!wrote.ok() && !wrote.would_block()) client_went(relay);
     if (relay.client_gone || written >= ours) break;
     // A few bytes; what lies before them in the socket is another reply's. The batch is given again
     // with them, as try_write() requires.
@@ -252,7 +250,7 @@ Task<bool> finish(Relay& relay, CursorReplyFrame& frame) {
 
 Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream,
                         std::int32_t request_id, std::int32_t response_to, TimePoint& first_tried) {
-  Relay relay{context, client, stream, {}, {}, 0, false, true, 0, false, {}};
+  Relay relay{context, client, stream, {}, {}, 0, false, time_point_never, true, 0, false, {}};
   auto head = relay.scanner.feed_head(stream.reply.bytes.bytes());
   SPILLWAY_CHECK(!head.has_error());  // it was scanned before
   context.shared.metrics.streamed_replies.add();

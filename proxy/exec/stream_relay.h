@@ -2,6 +2,7 @@
 // a client that is slower than its shard.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
@@ -13,6 +14,9 @@
 
 namespace spillway::exec {
 
+// So long the shard has for what its client does not wait for.
+inline constexpr Duration drain_time_max = std::chrono::seconds(5);
+
 // The scanner has seen the head; `left` counts the batch bytes that are still to be read of the shard.
 struct Relay {
   Context& context;
@@ -22,6 +26,7 @@ struct Relay {
   wire::DocumentCounter counter;
   std::size_t left = 0;
   bool client_gone = false;
+  TimePoint drain_until = time_point_never;  // once it is
   bool splices = true;       // until the kernel or the budget has refused a pipe
   std::size_t spliced = 0;  // bytes of the batch that passed unseen: since then nothing is counted
   bool has_stalled = false;  // what is unsent has been refused for client_stall already
@@ -32,6 +37,10 @@ struct Relay {
 enum class Step : std::uint8_t { passed, shard_lost, malformed };
 
 void client_went(Relay& relay);
+// To be awaited where the shard has sent nothing more: not for longer than a client's leaving may go unnoticed.
+ReadyWait wait_for_shard(const Relay& relay);
+// After a wait that has ended without the shard: is it to be tried again?
+bool waits_on(Relay& relay, const ReadyWait& waited);
 // Counts the documents in bytes of the batch. Error: they are malformed.
 Result<void> count(Relay& relay, Bytes bytes);
 // Documents of the whole batch; by the mean of those that were counted if some passed unseen.

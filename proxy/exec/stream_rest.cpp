@@ -18,6 +18,8 @@ namespace {
 // What goes to the spill file at a time; a smaller block than others use, as memory is short then.
 constexpr std::size_t spill_piece_bytes = 64 * limits::kib;
 constexpr auto spill_check = std::chrono::milliseconds(2);
+// A client that has left shows when something is written to it; while its shard sends nothing, it is looked for.
+constexpr auto client_check = std::chrono::milliseconds(250);
 
 // Writes what the client's socket takes now.
 void send_unsent(Relay& relay) {
@@ -82,16 +84,16 @@ bool may_spill(const Relay& relay) {
 }
 
 // Reads what the shard has sent of the rest into `into`, once; `got`: how much. 0: there was nothing,
-// and more can be read now.
+// and more can be read now, or the client is gone, or it is time to see what it takes.
 Task<Step> read_some(Relay& relay, MutableBytes into, std::size_t& got) {
   shard::Connection& connection = *relay.stream.reply.lease;
   co_await relay.context.pump.turn();
   const IoResult read = connection.try_read_rest(into.first(std::min(into.size(), relay.left)));
   got = read.ok() ? read.bytes : 0;
   if (read.would_block()) {
-    ReadyWait readable(connection.transport(), Transport::Direction::read);
+    ReadyWait readable = wait_for_shard(relay);
     const bool ready = co_await readable;
-    co_return ready ? Step::passed : Step::shard_lost;
+    co_return ready || waits_on(relay, readable) ? Step::passed : Step::shard_lost;
   }
   if (!read.ok()) co_return Step::shard_lost;
   if (count(relay, into.first(got)).has_error()) co_return Step::malformed;
@@ -121,9 +123,9 @@ Task<Step> move_rest(Relay& relay) {
   co_return Step::passed;
 }
 
-// Reads up to a piece of what is left of the batch. `into` is full, or nothing is left.
+// Reads up to a piece of what is left of the batch. `into` is full, or nothing is left, or the client is gone.
 Task<Step> read_piece(Relay& relay, Buffer& into) {
-  while (into.room() > 0 && relay.left > 0) {
+  while (into.room() > 0 && relay.left > 0 && !relay.client_gone) {
     std::size_t got = 0;
     auto reading = read_some(relay, into.free_space(), got);
     const Step step = co_await reading;
@@ -146,7 +148,7 @@ Task<Step> spill_rest(Relay& relay) {
     if (!piece) co_return Step::passed;
     auto reading = read_piece(relay, *piece);
     const Step step = co_await reading;
-    if (step != Step::passed) co_return step;
+    if (step != Step::passed || relay.client_gone) co_return step;
     auto ticket = store.park(*piece, 0, piece->size(), cut_anywhere, steady_ns());
     if (!ticket) {
       relay.unsent.add(*std::move(piece));
@@ -175,7 +177,19 @@ std::size_t stalled_max(const Relay& relay) {
 
 void client_went(Relay& relay) {
   relay.client_gone = true;
+  relay.drain_until = Clock::now() + drain_time_max;
   relay.unsent = Unsent();
+}
+
+ReadyWait wait_for_shard(const Relay& relay) {
+  const TimePoint until = relay.client_gone ? relay.drain_until : Clock::now() + client_check;
+  return {relay.stream.reply.lease->transport(), Transport::Direction::read, until};
+}
+
+bool waits_on(Relay& relay, const ReadyWait& waited) {
+  if (!waited.timed_out() || relay.client_gone) return false;
+  if (relay.client.peer_hung_up()) client_went(relay);
+  return true;
 }
 
 Task<Step> pass_unsent(Relay& relay) {

@@ -71,9 +71,9 @@ Task<Step> splice_batch(Relay& relay) {
     if (got.would_block()) {
       relay.context.pipes.give_back(*std::move(pipe));
       room.reset();
-      ReadyWait readable(connection.transport(), Transport::Direction::read);
+      ReadyWait readable = wait_for_shard(relay);
       const bool ready = co_await readable;
-      if (!ready) co_return Step::shard_lost;
+      if (!ready && !waits_on(relay, readable)) co_return Step::shard_lost;
       continue;
     }
     if (!got.ok()) co_return Step::shard_lost;

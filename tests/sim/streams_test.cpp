@@ -181,6 +181,31 @@ TEST_CASE("a client that leaves while its shard has stopped in mid-stream") {
   world.shard(0).thaw();
 }
 
+TEST_CASE("a client that leaves while its shard stands still in mid-stream is noticed") {
+  const bool polite = GENERATE(false, true);
+  const bool splices = GENERATE(false, true);
+  const bool stalls = GENERATE(false, true);  // so that the rest was moving into memory
+  CAPTURE(polite, splices, stalls);
+  SimWorldOptions options = sharded_world(1, 1000);
+  options.faults.splices = splices;
+  options.faults.window_bytes = 256 * 1024;
+  StreamWorld world(std::move(options));
+  world.shard(0).pause_at_bytes = 5'000'000;
+  auto client = world.client();
+  client->pace_bytes = 50'000;
+  client->holds = stalls;  // after its first read
+  const auto pending = start(world, *client, json(find_all));
+  world.run_for(seconds(1));
+  REQUIRE_FALSE(pending->done);
+  CHECK(world.shared().cursors.counts().pinned == 1);
+  CHECK(world.shared().metrics.streams_moved.value() == (stalls ? 1 : 0));
+  polite ? client->close() : client->reset();
+  world.run_for(seconds(6));
+  CHECK(pending->done);
+  require_quiet(world);
+  world.shard(0).pause_at_bytes = SIZE_MAX;
+}
+
 TEST_CASE("a stream begins behind a reply that its client has not taken yet") {
   const std::size_t room = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{21}, std::size_t{30},
                                     std::size_t{60}, std::size_t{100}, std::size_t{1000});
