@@ -127,15 +127,13 @@ Task<Result<Response>> get_more_command(Context& context, Client& client, const 
       cursor->remotes.front().parked.empty()) {
     auto getting = get_more_on_one_shard(context, request, std::move(cursor), arguments->batch_size,
                                          arguments->await_ms);
-    auto gotten = co_await getting;
-    if (gotten.has_error()) co_return do_not_try_again(std::move(gotten.error()));  // the cursor has ended
-    co_return gotten;
+    co_return co_await getting;
   }
   if (cursor->passes_through()) {
     // One shard's batch is the client's, as it comes; a little is merged with what the others have.
     auto passing = pass_one_batch(context, request, cursor, arguments->batch_size, false);
     auto passed = co_await passing;
-    if (passed.has_error()) co_return do_not_try_again(std::move(passed.error()));
+    if (passed.has_error()) co_return std::move(passed.error());
     if (*passed) co_return *std::move(*passed);
   }
   auto getting = get_more_on_many(context, request, std::move(cursor), arguments->batch_size);

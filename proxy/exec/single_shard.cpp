@@ -263,6 +263,18 @@ struct PassRequest {
 Result<std::optional<Response>> fail_pass(Context& context, CursorPtr& cursor, Error error) {
   context.shared.cursors.forget(cursor->id);
   end_cursor(context, std::move(cursor));
+  return do_not_try_again(std::move(error));
+}
+
+// The same before the shard was asked.
+Result<std::optional<Response>> fail_unasked(Context& context, CursorPtr& cursor,
+                                             const PassRequest& pass, Error error) {
+  const bool refused = error.is(ErrorCode::ingress_request_rate_limit_exceeded);
+  if (!refused || pass.batch_name == "firstBatch")
+    return fail_pass(context, cursor, std::move(error));
+  // Nothing has happened: the client may ask again, and its driver does.
+  end_cursor(context, context.shared.cursors.check_in(std::move(cursor), steady_ns()),
+             CursorEnd::killed);
   return error;
 }
 
@@ -355,7 +367,7 @@ Task<Result<std::optional<Response>>> pass_batch(Context& context, const Request
     auto taking = take_buffer(context, request, context.shared.reply_memory,
                               limits::reply_complete_bytes_max, "a shard's batch");
     auto taken = co_await taking;
-    if (taken.has_error()) co_return fail_pass(context, cursor, taken.error());
+    if (taken.has_error()) co_return fail_unasked(context, cursor, pass, taken.error());
     room = *std::move(taken);
     options.room = &room;
   }

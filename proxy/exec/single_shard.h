@@ -28,7 +28,7 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std:
                                          shard::Command command, bool stream);
 
 // A getMore on a checked-out cursor whose only remote passes through. Checks the cursor in or ends
-// it.
+// it; a refusal of memory that may be tried again, as its labels say, has not ended it.
 Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& request,
                                              CursorPtr cursor, std::int64_t batch_size,
                                              std::optional<std::int64_t> await_ms);
@@ -36,7 +36,7 @@ Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& re
 // A getMore to one shard of a checked-out cursor over several, whose reply becomes the client's
 // next batch, or, with `first`, its first one. REQUIRES cursor->passes_through(). nullopt: what
 // came is little, or must be renamed; it lies in the cursor, which is still checked out. Else the
-// cursor was checked in or ended, and `cursor` is null.
+// cursor was checked in or ended, as above, and `cursor` is null.
 Task<Result<std::optional<Response>>> pass_one_batch(Context& context, const Request& request,
                                                      CursorPtr& cursor, std::int64_t batch_size,
                                                      bool first);

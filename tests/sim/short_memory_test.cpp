@@ -1,5 +1,6 @@
 // Requests for which there is no memory: they wait, and are refused as drivers expect.
 #include <random>
+#include <set>
 
 #include "tests/sim/sim_support.h"
 
@@ -229,6 +230,52 @@ TEST_CASE("a cursor that waits for room to be opened counts by that room alone")
   CHECK(shared.opening_bytes.load() == 0);
   client->close();
   world.run_for(minutes(20));
+  require_quiet(world);
+}
+
+TEST_CASE("a cursor goes on after a getMore for whose batch no room came") {
+  const std::size_t shards = GENERATE(std::size_t{1}, std::size_t{2});
+  CAPTURE(shards);
+  SimWorldOptions options = sharded_world(shards, 100);
+  options.memory_limit_bytes = limit_bytes;
+  SimWorld world(std::move(options));
+  store_documents(world, 100);
+  auto client = world.client();
+  BsonDoc reply = call(world, *client, R"({"find": "docs", "filter": {}, "batchSize": 10, "$db": "app"})");
+  std::set<std::int64_t> returned;
+  const auto take = [&](const BsonDoc& from) {
+    for (const BsonDoc& document : batch_of(from)) CHECK(returned.insert(*document.view()["_id"].to_int64()).second);
+  };
+  take(reply);
+  const std::int64_t id = cursor_id(reply);
+  REQUIRE(id > 0);
+  const BsonDoc more = json(fmt::format(
+      R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "batchSize": 40, "$db": "app"}})", id));
+  exec::Shared& shared = world.shared();
+  auto others = shared.memory.try_reserve(limit_bytes - shared.memory.usage().used_bytes);
+  REQUIRE(others);
+  const std::uint64_t asked = world.shard(0).seen("getMore");
+  const auto waiting = start(world, *client, more);
+  world.run_for(seconds(29));
+  CHECK_FALSE(waiting->done);
+  REQUIRE(world.run_until([&] { return waiting->done; }, seconds(2)));
+  REQUIRE(waiting->reply);
+  INFO(to_json(*waiting->reply));
+  CHECK(code_of(*waiting->reply) == 462);
+  CHECK(labels_of(*waiting->reply) == std::vector<std::string>{"SystemOverloadedError", "RetryableError"});
+  CHECK(world.shard(0).seen("getMore") == asked);
+  CHECK(shared.cursors.counts().open_total == 1);
+  CHECK(shared.cursors.counts().pinned == 0);
+  others->release();
+  do {
+    reply = *try_call(world, *client, more);
+    INFO(to_json(reply));
+    REQUIRE(is_ok(reply));
+    take(reply);
+  } while (cursor_id(reply) != 0);
+  CHECK(returned.size() == shards * 100);
+  client->close();
+  world.run_for(seconds(1));
   require_quiet(world);
 }
 
