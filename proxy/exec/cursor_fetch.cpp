@@ -79,6 +79,9 @@ Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Repl
     const double mean = static_cast<double>(parsed->batch.size()) / static_cast<double>(documents);
     cursor.mean_document_bytes =
         cursor.mean_document_bytes > 0 ? (cursor.mean_document_bytes + mean) / 2 : mean;
+  }
+  // One without a readable document is kept, too: it is damaged(), which an empty one is not.
+  if (!parsed->batch.empty()) {
     const DocView batch = parsed->batch;
     remote.batches.emplace_back(std::move(reply.bytes), batch);
   }

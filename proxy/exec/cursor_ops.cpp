@@ -9,6 +9,7 @@
 #include "allocator/memory_layer.h"
 #include "proxy/base/memory_wait.h"
 #include "proxy/exec/compressed_batches.h"
+#include "proxy/exec/forward.h"
 #include "proxy/exec/take_memory.h"
 
 namespace spillway::exec {
@@ -23,10 +24,6 @@ constexpr Duration room_wait_max = std::chrono::seconds(10);
 
 // What a worker keeps to make the next document's sort key in.
 constexpr std::size_t key_room_kept_max = 16 * limits::kib;
-
-Error malformed_reply(std::string_view what) {
-  return Error(ErrorCode::internal_error, fmt::format("a shard's cursor reply is malformed: {}", what));
-}
 
 // Copies a document without some dotted paths; arrays on the way are followed.
 void copy_without(BsonWriter& out, DocView document, const std::vector<std::string_view>& paths);
@@ -75,6 +72,8 @@ void copy_without(BsonWriter& out, DocView document, const std::vector<std::stri
 
 Result<void> append_document(ClusterCursor& cursor, BatchBuilder& out, DocView document) {
   if (cursor.strip_fields.empty()) return out.append(document);
+  // Copied field by field: of a damaged one only the beginning would be left.
+  if (document.validate().has_error()) return malformed_reply("a document");
   const std::vector<std::string_view> paths(cursor.strip_fields.begin(), cursor.strip_fields.end());
   BsonWriter writer;
   copy_without(writer, document, paths);
@@ -312,7 +311,10 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
       continue;
     }
     if (cursor.stage) {
-      if (auto pushed = cursor.stage->push(document); pushed.has_error()) {
+      // A stage would take damage for a document's end, too.
+      const bool damaged = document.validate().has_error();
+      auto pushed = damaged ? malformed_reply("a document") : cursor.stage->push(document);
+      if (pushed.has_error()) {
         broken = true;
         co_return pushed.error();
       }

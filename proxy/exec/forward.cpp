@@ -128,6 +128,11 @@ Task<void> call_one(Context* context, ShardCommand command, shard::CallOptions o
     outcome->error = reply.error();
     co_return;
   }
+  const DocView body = reply->body();
+  if (!body["cursor"].is_document() && body.validate().has_error()) {
+    outcome->error = malformed_reply(context->routing().shard(command.shard).name);
+    co_return;
+  }
   outcome->reply = *std::move(reply);
   if (!wire::reply_is_ok(outcome->reply.body())) {
     outcome->error = wire::error_from_reply(outcome->reply.body());
@@ -135,6 +140,10 @@ Task<void> call_one(Context* context, ShardCommand command, shard::CallOptions o
 }
 
 }  // namespace
+
+Error malformed_reply(std::string_view what) {
+  return Error(ErrorCode::internal_error, fmt::format("a shard's reply is malformed: {}", what));
+}
 
 Task<ShardOutcomes> call_shards(Context& context, std::span<const ShardCommand> commands,
                                 shard::CallOptions options) {

@@ -56,8 +56,12 @@ struct ShardCommand {
   Buffer* room = nullptr;  // for its reply (CallOptions::room)
 };
 
+// A shard's reply that cannot be read to its end: what follows the damage is missing.
+Error malformed_reply(std::string_view what);
+
 // Sends in parallel, waits for all. Outcomes stand in the order of `commands`. ok: 0 replies are errors
-// (with the shard's own code) in the outcome.
+// (with the shard's own code) in the outcome. A damaged reply is as good as none, but for batches: their
+// documents are checked as they are read.
 Task<ShardOutcomes> call_shards(Context& context, std::span<const ShardCommand> commands,
                                 shard::CallOptions options);
 

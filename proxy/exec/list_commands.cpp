@@ -62,9 +62,15 @@ Task<std::optional<Error>> drain_shard(Context& context, const Request& request,
   remote.shard = shard;
   if (auto taken = take_reply(*cursor, remote, *std::move(reply)); taken.has_error()) co_return taken.error();
   for (;;) {
-    while (remote.has_document()) {
-      into.emplace_back(*remote.front()->peek());
-      remote.batches.front().pop();
+    bool damaged = false;
+    for (; remote.has_document() && !damaged; remote.batches.front().pop()) {
+      const DocView document = *remote.front()->peek();
+      damaged = document.validate().has_error();
+      into.emplace_back(document);
+    }
+    if (damaged || remote.damaged()) {
+      kill_remotes(context, *cursor);
+      co_return malformed_reply("the batch");
     }
     remote.batches.clear();
     if (remote.id == 0) co_return std::nullopt;

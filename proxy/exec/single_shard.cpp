@@ -113,7 +113,7 @@ Task<Result<Response>> repack(Context& context, CursorPtr cursor, std::size_t in
     }
     remote.batches.front().pop();
   }
-  if (!remote.has_document()) remote.batches.clear();
+  if (!remote.has_document() && !remote.damaged()) remote.batches.clear();
   cursor->documents_returned += batch.count();
   ++cursor->batches_returned;
   const std::string ns = cursor->ns;

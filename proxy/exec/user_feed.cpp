@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "proxy/base/log.h"
+#include "proxy/exec/forward.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
@@ -104,6 +105,8 @@ Task<Result<void>> read_stored_users(Context& context) {
   const ValueView cursor = body["cursor"];
   const ValueView batch = cursor.is_document() ? cursor.as_document()["firstBatch"] : ValueView();
   if (!batch.is_array()) co_return Error(ErrorCode::failed_to_parse, "the reply holds no batch");
+  // The users behind the damage would be thrown out.
+  if (batch.as_document().validate().has_error()) co_return malformed_reply("the batch");
   std::vector<auth::UserSpec> users;
   std::size_t unknown_roles = 0;
   for (const Element& item : batch.as_document()) {

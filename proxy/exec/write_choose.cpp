@@ -103,8 +103,12 @@ Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
       result.error = cursor.error();
       co_return result;
     }
+    if (cursor->batch.empty()) continue;
     const Element first = cursor->batch.first();
-    if (!first.is_document()) continue;
+    if (!first.is_document() || cursor->batch.validate().has_error()) {
+      result.error = malformed_reply("the batch");
+      co_return result;
+    }
     std::string key;
     if (auto keyed = sort->append_key(key, first.as_document()); keyed.has_error()) {
       result.error = keyed.error();

@@ -27,6 +27,8 @@ Task<Answer> ask(exec::Context& context, catalog::ShardIndex shard, DocView body
   answer.reply = *std::move(reply);
   if (!wire::reply_is_ok(answer.reply.body())) {
     answer.skip = Skip{wire::error_from_reply(answer.reply.body()).message};
+  } else if (answer.reply.body().validate().has_error()) {
+    answer.skip = Skip{"its reply is malformed"};
   }
   co_return answer;
 }

@@ -14,7 +14,7 @@ struct Skip {
   bool unreachable = false;  // no answer at all: asking more is a waste of time
 };
 
-// A command's reply. `skip`: there is none, or it is ok: 0.
+// A command's reply. `skip`: there is none, or it is ok: 0 or damaged.
 struct Answer {
   shard::Reply reply;
   std::optional<Skip> skip;

@@ -366,6 +366,84 @@ TEST_CASE("replies that are none to the request end the shard's connection only"
   require_quiet(world);
 }
 
+TEST_CASE("a batch whose first document cannot be read is an error, not an empty one") {
+  const std::string_view sort = GENERATE("", R"("sort": {"_id": 1},)");
+  // The shard's cursor ends with that batch; it goes on; it is of a getMore.
+  const auto [batch_size, command] = GENERATE(table<int, std::string>(
+      {{100, "find"}, {2, "find"}, {2, "getMore"}}));
+  CAPTURE(sort, batch_size, command);
+  SimWorld world(sharded_world(2, 20));
+  store_documents(world, 20);
+  auto client = world.client();
+  damage_replies(world.shard(1), command,
+                 command == "find" ? "cursor.firstBatch" : "cursor.nextBatch", 0);
+  BsonDoc reply = call(
+      world, *client,
+      fmt::format(R"({{"find": "docs", "filter": {{}}, {} "batchSize": {}, "$db": "app"}})", sort,
+                  batch_size));
+  for (int turn = 0; turn < 50 && is_ok(reply); ++turn) {
+    REQUIRE(cursor_id(reply) != 0);
+    reply = call(world, *client, get_more(cursor_id(reply), 2));
+  }
+  CHECK(code_of(reply) == 1);
+  world.run_for(seconds(1));
+  CHECK(open_shard_cursors(world) == 0);
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
+TEST_CASE("a shard's list that cannot be read to its end fails what is made of it") {
+  struct Case {
+    std::string command, reply, path;
+  };
+  const auto each = GENERATE(values<Case>(
+      {{R"({"distinct": "docs", "key": "k", "$db": "app"})",
+        R"({"values": [{"k": 1}, {"k": 2}, {"k": 3}], "ok": 1})", "values"},
+       {R"({"listCollections": 1, "cursor": {}, "nameOnly": true, "$db": "app"})",
+        R"({"cursor": {"id": {"$numberLong": "7"}, "ns": "app.$cmd.listCollections", "firstBatch":
+            [{"name": "docs"}, {"name": "b"}, {"name": "c"}]}, "ok": 1})",
+        "cursor.firstBatch"},
+       {R"({"listDatabases": 1, "$db": "admin"})",
+        R"({"databases": [{"name": "a"}, {"name": "b"}, {"name": "c"}], "ok": 1})", "databases"}}));
+  const std::size_t damaged = GENERATE(0u, 2u);
+  CAPTURE(each.command, damaged);
+  SimWorld world(sharded_world(2, 20));
+  const BsonDoc asked = json(each.command);
+  for (std::size_t i = 0; i < 2; ++i) {
+    world.shard(i).revise = [&, i](std::string_view name, BsonDoc reply) {
+      if (name != asked.view().first().name) return reply;
+      reply = json(each.reply);
+      if (i == 0) damage(item_of(reply, each.path, damaged));
+      return reply;
+    };
+  }
+  auto client = world.client();
+  const BsonDoc reply = call(world, *client, each.command);
+  INFO(to_json(reply));
+  CHECK(code_of(reply) == 1);
+  client->close();
+  world.run_for(seconds(1));
+  if (each.path == "cursor.firstBatch") CHECK(world.shard(0).seen("killCursors") == 1);
+  require_quiet(world);
+}
+
+TEST_CASE("a damaged document fails the stage that would read it to its damage") {
+  SimWorld world(sharded_world(2, 20));
+  store_documents(world, 20);
+  auto client = world.client();
+  world.shard(1).revise = [](std::string_view name, BsonDoc reply) {
+    const ValueView first = item_of(reply, "cursor.firstBatch", 0);
+    if (name == "aggregate" && first.exists()) damage(first.as_document()["_id"]);
+    return reply;
+  };
+  const BsonDoc reply = call(world, *client,
+                             R"({"aggregate": "docs", "pipeline": [{"$group": {"_id": "$text"}}],
+                                 "cursor": {}, "$db": "app"})");
+  INFO(to_json(reply));
+  CHECK(code_of(reply) == 1);
+}
+
 TEST_CASE("allowPartialResults tolerates a shard that is gone") {
   SimWorld world(sharded_world(3, 20));
   store_documents(world, 20);

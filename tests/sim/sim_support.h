@@ -87,6 +87,27 @@ inline std::vector<BsonDoc> batch_of(DocView reply) {
   return documents;
 }
 
+// The length of a string, array or document of a reply becomes one that is impossible.
+inline void damage(ValueView value) {
+  REQUIRE(value.exists());
+  const_cast<std::uint8_t*>(value.bytes.data())[3] = 0x7f;
+}
+inline ValueView item_of(DocView reply, std::string_view path, std::size_t index) {
+  const ValueView array = reply.find_path(path);
+  if (!array.is_array()) return {};
+  auto at = array.as_document().begin();
+  for (; index > 0 && !at.done(); --index) ++at;
+  return *at;
+}
+// This shard damages one element of an array in its replies to a command.
+inline void damage_replies(SimShard& shard, std::string command, std::string path,
+                           std::size_t index) {
+  shard.revise = [=](std::string_view name, BsonDoc reply) {
+    if (name == command) damage(item_of(reply, path, index));
+    return reply;
+  };
+}
+
 // A call under way.
 struct Pending {
   std::optional<BsonDoc> reply;

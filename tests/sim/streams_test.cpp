@@ -136,6 +136,27 @@ TEST_CASE("a batch that its shard did not cap is capped for the client") {
   require_quiet(world);
 }
 
+TEST_CASE("what is left of a capped batch is not forgotten because it is damaged") {
+  SimShardOptions like;
+  like.batch_bytes_max = 17 * limits::mib;
+  StreamWorld world(sharded_world(1, 1000, like));
+  damage_replies(world.shard(0), "find", "cursor.firstBatch", 4);
+  auto client = world.client();
+  // All there is, in one batch of the shard.
+  BsonDoc reply = call(world, *client,
+                       R"({"find": "docs", "filter": {"_id": {"$lt": 17}}, "batchSize": 1000, "$db": "app"})");
+  REQUIRE(is_ok(reply));
+  CHECK(batch_of(reply).size() == 4);
+  REQUIRE(cursor_id(reply) != 0);
+  reply = call(world, *client,
+               fmt::format(R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "$db": "app"}})",
+                           cursor_id(reply)));
+  CHECK(code_of(reply) == 1);
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
 TEST_CASE(
     "a shard that dies in mid-stream takes the client's connection with it, and nothing else") {
   StreamWorld world;

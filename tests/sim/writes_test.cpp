@@ -99,6 +99,37 @@ TEST_CASE("a standalone takes no transaction number, and is not even asked") {
   CHECK(world.shard(0).applied() == 0);
 }
 
+TEST_CASE("a document that cannot be read is not passed over when one is chosen to be written") {
+  SimWorld world(sharded_world(2, 20));
+  for (const int id : {1, 21}) {
+    BsonWriter out;
+    out.append("_id", id).append("k", 1);
+    world.shard(id == 1 ? 0 : 1).store("app.docs", std::move(out).finish());
+  }
+  damage_replies(world.shard(0), "find", "cursor.firstBatch", 0);
+  auto client = world.client();
+  const BsonDoc reply =
+      call(world, *client,
+           R"({"update": "docs", "updates": [{"q": {"k": 1}, "u": {"$inc": {"n": 1}}}], "$db": "app"})");
+  INFO(to_json(reply));
+  CHECK((!is_ok(reply) || reply.view()["writeErrors"].exists()));
+  CHECK(world.shard(0).applied() == 0);
+  CHECK(world.shard(1).applied() == 0);
+}
+
+TEST_CASE("write errors that cannot be read are not taken for success") {
+  SimWorld world(sharded_world(2, 20));
+  world.shard(0).store("app.docs", json(R"({"_id": 1})"));
+  damage_replies(world.shard(0), "insert", "writeErrors", 0);
+  auto client = world.client();
+  const BsonDoc reply = call(world, *client,
+                             R"({"insert": "docs", "documents": [{"_id": 1}, {"_id": 21}],
+                                 "ordered": false, "$db": "app"})");
+  INFO(to_json(reply));
+  CHECK(n_of(reply) == 1);
+  CHECK(item_of(reply, "writeErrors", 0).exists());
+}
+
 TEST_CASE("a write that a stepped-down primary refused is sent to the next one") {
   SimWorld world(sharded_world(2, 20, member()));
   auto client = world.client();

@@ -179,6 +179,7 @@ Task<bool> SimShard::answer(Transport& transport, Bytes message) {
     }
     reply = execute(*request, name);
   }
+  if (revise && !handshake) reply = revise(name, std::move(reply));
   if (fault && *fault != Fault::cursor_not_found) excuse_cursors();
   if (!handshake)
     log_.add(fmt::format("{} {} {}", options_.host, name, reply.view()["ok"].truthy()));

@@ -62,9 +62,17 @@ TEST_CASE("users of a shard and of the configuration are one table") {
   std::string answer =
       "{'cursor': {'id': {'$numberLong': '0'}, 'ns': 'admin.system.users', 'firstBatch': [" +
       stored("ann", "{'role': 'read', 'db': 'app'}") + "," + stored("bob", "") + "]}, 'ok': 1}";
+  bool damaged = false;
   test::FakeWorker worker(
       test::routing_of(one_shard),
-      [&](std::uint16_t, DocView) -> Result<BsonDoc> { return test::doc(answer); });
+      [&](std::uint16_t, DocView) -> Result<BsonDoc> {
+        BsonDoc reply = test::doc(answer);
+        if (damaged) {  // the length of the first user
+          const ValueView batch = reply.view().find_path("cursor.firstBatch");
+          const_cast<std::uint8_t*>(batch.as_document().first().bytes.data())[3] = 0x7f;
+        }
+        return reply;
+      });
   worker.shared.users_from = 0;
   worker.shared.users.configure({{"bob", "admin", {{"root", "admin"}}, {}, {}}});
   CHECK(!worker.run(read_stored_users(worker.context)).has_error());
@@ -76,6 +84,10 @@ TEST_CASE("users of a shard and of the configuration are one table") {
   const auto generation = worker.shared.users.generation();
   CHECK(!worker.run(read_stored_users(worker.context)).has_error());
   CHECK(worker.shared.users.generation() == generation);
+  damaged = true;
+  CHECK(worker.run(read_stored_users(worker.context)).has_error());
+  CHECK(worker.shared.users.table()->size() == 2);
+  damaged = false;
   answer = "{'ok': 0, 'code': 13, 'errmsg': 'not allowed'}";
   CHECK(worker.run(read_stored_users(worker.context)).has_error());
   CHECK(worker.shared.users.table()->size() == 2);
