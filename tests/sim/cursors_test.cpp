@@ -177,6 +177,28 @@ TEST_CASE("a cursor is killed while a getMore works on it") {
   CHECK(code_of(call(world, *second, get_more(id))) == 43);
 }
 
+TEST_CASE("a cursor is killed while its first batch is fetched") {
+  SimWorldOptions options = sharded_world(2, 20);
+  options.memory_limit_bytes = 64 * limits::mib;  // shards are asked for no documents at first
+  SimWorld world(std::move(options));
+  store_documents(world, 20);
+  for (std::size_t i = 0; i < 2; ++i) world.shard(i).delay = seconds(3);
+  auto client = world.client();
+  auto pending = start(world, *client, json(scatter_find));
+  world.run_for(seconds(5));
+  CHECK(world.shard(0).seen("getMore") + world.shard(1).seen("getMore") == 1);
+  CHECK(world.shared().cursors.kill_sessions([](std::string_view) { return true; }).empty());
+  CHECK(world.run_until([&] { return pending->done; }, minutes(1)));
+  REQUIRE(pending->reply.has_value());
+  CHECK(code_of(*pending->reply) == 237);
+  CHECK(world.shared().cursors.counts().open_total == 0);
+  world.run_for(seconds(10));
+  CHECK(open_shard_cursors(world) == 0);
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
 TEST_CASE("killOp ends a read that waits for its shards, at once") {
   SimWorldOptions options = sharded_world(2, 20);
   options.workers = 2;
