@@ -44,13 +44,15 @@ BsonDoc kill_command(const KillTarget& target, std::span<const std::int64_t> ids
   return std::move(command).finish();
 }
 
+void collect_kill(Kills& kills, const ClusterCursor& cursor, RemoteCursor& remote) {
+  if (remote.id == 0) return;
+  kills[{remote.shard, remote.port, remote.host, std::string(cursor.database()),
+         std::string(cursor.collection())}]
+      .push_back(std::exchange(remote.id, 0));
+}
+
 void collect_kills(Kills& kills, ClusterCursor& cursor) {
-  for (RemoteCursor& remote : cursor.remotes) {
-    if (remote.id == 0) continue;
-    kills[{remote.shard, remote.port, remote.host, std::string(cursor.database()),
-           std::string(cursor.collection())}].push_back(
-        std::exchange(remote.id, 0));
-  }
+  for (RemoteCursor& remote : cursor.remotes) collect_kill(kills, cursor, remote);
 }
 
 void start_kills(Context& context, TaskGroup& group, const Kills& kills) {
@@ -85,6 +87,12 @@ void kill_remotes(Context& context, ClusterCursor& cursor) {
   if (cursor.open_remotes() == 0) return;
   Kills kills;
   collect_kills(kills, cursor);
+  start_kills(context, context.background, kills);
+}
+
+void kill_remote(Context& context, const ClusterCursor& cursor, RemoteCursor& remote) {
+  Kills kills;
+  collect_kill(kills, cursor, remote);
   start_kills(context, context.background, kills);
 }
 

@@ -68,6 +68,21 @@ std::int64_t remote_batch_size(const Context& context, const ClusterCursor& curs
   return std::clamp<std::int64_t>(fitting, 1, wanted);
 }
 
+namespace {
+
+bool is_unreachable(const Error& error) noexcept {
+  return error.is(ErrorCode::host_unreachable) || error.is(ErrorCode::host_not_found) ||
+         error.is(ErrorCode::network_timeout) ||
+         error.is(ErrorCode::failed_to_satisfy_read_preference);
+}
+
+}  // namespace
+
+bool may_be_missing(const ShardOutcome& outcome, ShardLoss when) noexcept {
+  const bool answered = outcome.reply.bytes.size() > 0;
+  return is_unreachable(*outcome.error) || (answered && when == ShardLoss::getting_more);
+}
+
 Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Reply reply) {
   auto parsed = wire::parse_cursor_reply(reply.body());
   if (parsed.has_error()) return parsed.error();
@@ -163,12 +178,14 @@ Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint dead
       if (taken.has_error()) failed = taken.error();
       continue;
     }
-    if (cursor.allow_partial) {
-      remote.id = 0;
+    if (outcomes[i].error->is(ErrorCode::cursor_not_found)) remote.id = 0;
+    if (cursor.allow_partial && may_be_missing(outcomes[i], ShardLoss::getting_more)) {
+      // Who answered hears that nobody will ask again; who is gone would only be waited for.
+      if (is_unreachable(*outcomes[i].error)) remote.id = 0;
+      kill_remote(context, cursor, remote);
       cursor.partial = true;
       continue;
     }
-    if (outcomes[i].error->is(ErrorCode::cursor_not_found)) remote.id = 0;
     if (broken != nullptr) *broken = true;
     failed = *outcomes[i].error;
   }

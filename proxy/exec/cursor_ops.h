@@ -8,6 +8,8 @@
 
 namespace spillway::exec {
 
+struct ShardOutcome;  // forward.h
+
 struct FillLimits {
   std::int64_t documents_max = 0;  // 0: as many as fit into 16 MiB
   TimePoint deadline = time_point_never;
@@ -43,6 +45,12 @@ std::int64_t remote_batch_size(const Context& context, const ClusterCursor& curs
 // So many documents fit into what may be asked of one of several shards at once; at least 1. Mean 0: not known.
 std::int64_t documents_in_window(const Context& context, double mean_document_bytes, bool sorted);
 
+// allowPartialResults: may a cursor do without this shard, whose call failed? Without one that is not reached; and
+// without what an open one would have sent, whatever it answers instead (section 5.7). What we refuse ourselves (for want
+// of memory or time, or because the operation was ended) would be missing though the shard has it.
+enum class ShardLoss : std::uint8_t { opening, getting_more };
+bool may_be_missing(const ShardOutcome& outcome, ShardLoss when) noexcept;
+
 // Takes a shard's cursor reply into a remote: id, host, batch. Errors: InternalError for a malformed reply.
 Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Reply reply);
 
@@ -54,6 +62,8 @@ void end_cursor(Context& context, CursorPtr cursor, CursorEnd end = CursorEnd::f
 void end_cursors(Context& context, std::vector<CursorPtr> cursors, CursorEnd end);
 // Kills the shard cursors only, in the background, and marks them closed.
 void kill_remotes(Context& context, ClusterCursor& cursor);
+// The same for one of them.
+void kill_remote(Context& context, const ClusterCursor& cursor, RemoteCursor& remote);
 // For a shutdown: waits for the kills.
 Task<void> kill_and_wait(Context& context, std::vector<CursorPtr> cursors);
 

@@ -167,13 +167,6 @@ Result<BsonDoc> scatter_command(const Request& request, const FindArguments& fin
   return std::move(out).finish();
 }
 
-// Errors that allowPartialResults tolerates while a shard's cursor is being opened.
-bool tolerated(const Error& error) noexcept {
-  return error.is(ErrorCode::host_unreachable) || error.is(ErrorCode::host_not_found) ||
-         error.is(ErrorCode::network_timeout) ||
-         error.is(ErrorCode::failed_to_satisfy_read_preference);
-}
-
 struct OpenedRemotes {
   std::optional<Error> failed;
 };
@@ -182,7 +175,7 @@ OpenedRemotes take_outcomes(Context&, ClusterCursor& cursor, ShardOutcomes& outc
   OpenedRemotes opened;
   for (ShardOutcome& outcome : outcomes) {
     if (!outcome.ok()) {
-      if (cursor.allow_partial && tolerated(*outcome.error)) {
+      if (cursor.allow_partial && may_be_missing(outcome, ShardLoss::opening)) {
         cursor.partial = true;
       } else if (!opened.failed) {
         opened.failed = outcome.error;

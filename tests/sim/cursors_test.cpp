@@ -466,6 +466,50 @@ TEST_CASE("a damaged document fails the stage that would read it to its damage")
   CHECK(code_of(reply) == 1);
 }
 
+TEST_CASE("allowPartialResults is about what shards do, not about what the proxy refuses") {
+  SimWorldOptions options = sharded_world(2, 20);
+  options.memory_limit_bytes = 8 * limits::mib;
+  SimWorld world(std::move(options));
+  store_documents(world, 20);
+  const auto answer_get_more = [&](std::string reply) {
+    world.shard(1).revise = [reply](std::string_view name, BsonDoc usual) {
+      return name == "getMore" ? json(reply) : std::move(usual);
+    };
+  };
+  auto client = world.client();
+  BsonDoc reply = call(world, *client, R"({"find": "docs", "filter": {}, "sort": {"_id": 1},
+      "batchSize": 5, "allowPartialResults": true, "$db": "app"})");
+  REQUIRE(is_ok(reply));
+  std::size_t documents = batch_of(reply).size();
+  // Until it answers, or everybody else's documents are there.
+  const auto read_on = [&] {
+    while (is_ok(reply) && cursor_id(reply) != 0) {
+      reply = call(world, *client, get_more(cursor_id(reply), 3));
+      documents += batch_of(reply).size();
+    }
+  };
+
+  SECTION("a reply that cannot fit") {
+    answer_get_more(fmt::format(R"({{"cursor": {{"id": {{"$numberLong": "0"}}, "ns": "app.docs",
+        "nextBatch": [{{"_id": 26, "text": "{}"}}]}}, "ok": 1}})", std::string(12 * limits::mib, 'x')));
+    read_on();
+    CHECK(code_of(reply) == 146);
+  }
+  SECTION("a shard's own error, whatever it is") {
+    answer_get_more(R"({"ok": 0, "code": 50, "errmsg": "operation exceeded time limit"})");
+    read_on();
+    REQUIRE(is_ok(reply));
+    CHECK(documents == 21);
+    CHECK(reply.view().find_path("cursor.partialResultsReturned").truthy());
+  }
+  world.run_for(seconds(1));
+  CHECK(world.shard(1).cursors().open() == 0);
+  client->close();
+  world.run_for(seconds(1));
+  CHECK(open_shard_cursors(world) == 0);
+  require_quiet(world);
+}
+
 TEST_CASE("allowPartialResults tolerates a shard that is gone") {
   SimWorld world(sharded_world(3, 20));
   store_documents(world, 20);
