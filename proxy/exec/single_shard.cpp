@@ -43,8 +43,7 @@ void set_remote(ClusterCursor& cursor, std::uint16_t shard, const shard::HostAdd
 }
 
 // Reads what is missing of a streaming reply, for those that cannot be cut through.
-Task<Result<void>> read_whole(Context& context, const Request& request, shard::Reply& reply,
-                              TimePoint deadline) {
+Task<Result<void>> read_whole(Context& context, const Request& request, shard::Reply& reply) {
   auto taking = take_buffer(context, request, context.shared.reply_memory, reply.message_bytes,
                             "a shard's reply");
   auto whole = co_await taking;
@@ -62,8 +61,10 @@ Task<Result<void>> read_whole(Context& context, const Request& request, shard::R
       co_return Error(ErrorCode::host_unreachable,
                       "a shard's connection ended in the middle of a reply");
     }
-    ReadyWait readable(connection.transport(), Transport::Direction::read, deadline);
+    ReadyWait readable(connection.transport(), Transport::Direction::read, request.deadline);
     const bool ready = co_await readable;
+    if (readable.timed_out())
+      co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
     if (!ready)
       co_return Error(ErrorCode::host_unreachable,
                       "a shard's connection ended in the middle of a reply");
@@ -212,7 +213,7 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std:
       streaming->cursor = std::move(cursor);
       co_return Response::of_stream(std::move(streaming));
     }
-    auto reading = read_whole(context, seed.request, reply, seed.request.deadline);
+    auto reading = read_whole(context, seed.request, reply);
     auto read = co_await reading;
     if (read.has_error()) co_return read.error();
   }
@@ -358,6 +359,7 @@ Task<Result<std::optional<Response>>> pass_batch(Context& context, const Request
   shard::CallOptions options;
   options.budget = &context.shared.reply_memory;
   options.host = shard::HostAddress{remote.host, remote.port};
+  options.deadline = request.deadline;  // a find's, for its first batch; getMores have none
   options.interrupt = request.interrupt;
   options.time = request.shard_time;
   options.stream = may_stream(request);
@@ -390,7 +392,7 @@ Task<Result<std::optional<Response>>> pass_batch(Context& context, const Request
       streaming->cursor = std::move(cursor);
       co_return std::optional<Response>(Response::of_stream(std::move(streaming)));
     }
-    auto reading = read_whole(context, request, reply, time_point_never);
+    auto reading = read_whole(context, request, reply);
     auto read = co_await reading;
     if (read.has_error()) co_return fail_pass(context, cursor, read.error());
   }

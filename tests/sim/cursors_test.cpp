@@ -199,6 +199,32 @@ TEST_CASE("a cursor is killed while its first batch is fetched") {
   require_quiet(world);
 }
 
+TEST_CASE("a find's maxTimeMS holds for a first batch that is asked for by itself") {
+  SimWorldOptions options = sharded_world(2, 20);
+  options.memory_limit_bytes = 64 * limits::mib;  // shards are asked for no documents at first
+  SimWorld world(std::move(options));
+  store_documents(world, 20);
+  for (std::size_t i = 0; i < 2; ++i) world.shard(i).delay = milliseconds(100);
+  auto client = world.client();
+  auto pending =
+      start(world, *client, json(R"({"find": "docs", "filter": {}, "maxTimeMS": 500, "$db": "app"})"));
+  world.run_for(milliseconds(50));
+  for (std::size_t i = 0; i < 2; ++i) world.shard(i).delay = seconds(8);
+  world.run_for(milliseconds(650));
+  CHECK(world.shard(0).seen("getMore") + world.shard(1).seen("getMore") == 1);
+  CHECK(!pending->done);
+  CHECK(world.run_until([&] { return pending->done; }, milliseconds(100)));
+  if (pending->done) {
+    REQUIRE(pending->reply.has_value());
+    CHECK(code_of(*pending->reply) == 50);
+  }
+  world.run_for(seconds(20));
+  CHECK(open_shard_cursors(world) == 0);
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
 TEST_CASE("killOp ends a read that waits for its shards, at once") {
   SimWorldOptions options = sharded_world(2, 20);
   options.workers = 2;

@@ -136,6 +136,23 @@ TEST_CASE("a batch that its shard did not cap is capped for the client") {
   require_quiet(world);
 }
 
+TEST_CASE("maxTimeMS ends the reading of a batch that is to be capped, as what it is") {
+  SimShardOptions like;
+  like.batch_bytes_max = 17 * limits::mib;
+  StreamWorld world(sharded_world(1, 1000, like));
+  world.shard(0).pause_at_bytes = 5'000'000;
+  auto client = world.client();
+  auto pending = start(world, *client, json(R"({"find": "docs", "filter": {}, "batchSize": 1000,
+                                                "maxTimeMS": 500, "$db": "app"})"));
+  CHECK(world.run_until([&] { return pending->done; }, milliseconds(800)));
+  REQUIRE(pending->reply.has_value());
+  CHECK(code_of(*pending->reply) == 50);
+  world.shard(0).pause_at_bytes = SIZE_MAX;
+  client->close();
+  world.run_for(seconds(20));
+  require_quiet(world);
+}
+
 TEST_CASE("what is left of a capped batch is not forgotten because it is damaged") {
   SimShardOptions like;
   like.batch_bytes_max = 17 * limits::mib;
