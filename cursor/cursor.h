@@ -120,7 +120,6 @@ struct ClusterCursor {
   CursorSeat seat;              // in the account of who opened it
   std::string originating_command;  // BSON, at most limits::originating_command_bytes_max
   std::string comment;          // BSON element to repeat on getMores, or empty
-  std::optional<std::int64_t> time_left_ms;  // what is left of the find's maxTimeMS
 
   std::int64_t created_ms = 0;  // wall clock, for currentOp
   std::uint64_t documents_returned = 0;
