@@ -19,6 +19,8 @@ namespace spillway {
 namespace {
 
 constexpr std::size_t record_bytes_max = SSL3_RT_MAX_PLAIN_LENGTH;
+// A record, and what OpenSSL has to say besides.
+constexpr std::size_t pending_bytes_max = 64 * 1024;
 // So much tells TLS from a message: its first byte and its version. As a message's length they would
 // be 66,326 bytes at least, and clients begin with less.
 constexpr std::size_t telling_bytes = 3;
@@ -107,7 +109,9 @@ int TlsTransport::bio_write(BIO* bio, const char* bytes, int size) {
     bytes += wrote.bytes;
     left -= wrote.bytes;
   }
-  // OpenSSL never has to wait to write: only so can it read while nobody may write.
+  // OpenSSL never has to wait to write: only so can it read while nobody may write. What it writes by itself, to who
+  // asks for new keys again and again and reads nothing, has an end.
+  if (self.established_ && self.pending_.size() + left > pending_bytes_max) return -1;
   self.pending_.append(bytes, left);
   return size;
 }

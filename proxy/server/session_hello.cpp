@@ -193,6 +193,10 @@ Task<bool> Session::stream_hello(const wire::HelloRequest& hello, bool exhaust) 
 // the connection is to end.
 Task<bool> Session::wait_for_topology(std::int64_t seen, TimePoint until, bool& exhaust) {
   exec::Shared& shared = environment_.context.shared;
+  if (pipelined_.size() > 0) {  // it has sent something already: one read ahead, not one for each hello
+    exhaust = false;
+    co_return true;
+  }
   while (!closing_ && Clock::now() < until && shared.topology_counter.load() == seen) {
     // Waiting for the socket tells when the client leaves.
     ReadyWait readable(*transport_, Transport::Direction::read, until);

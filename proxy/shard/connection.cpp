@@ -32,6 +32,7 @@ MutableBytes receive_scratch() noexcept {
 // The start of a reply tells everything once this much of it is there: the header, the flags, the
 // kind of the first section and its length. It is also the size of the smallest OP_MSG with a body.
 constexpr std::size_t start_bytes = wire::op_msg_prefix_bytes + 5;
+constexpr std::size_t empty_document_bytes = 5;
 constexpr std::size_t header_and_flags_bytes = limits::message_header_bytes + 4;
 // A shorter command is not worth the work of compressing it.
 constexpr std::size_t compression_threshold_bytes = 512;
@@ -318,10 +319,9 @@ Result<void> Connection::check_reply(const Buffer& bytes, const Incoming& incomi
   }
   const bool checksum = (flags & wire::flags::checksum_present) != 0;
   const std::size_t tail = checksum ? 4 : 0;
-  if (at[header_and_flags_bytes] != 0 ||
-      wire::op_msg_prefix_bytes +
-              std::size_t{load_le<std::uint32_t>(at + wire::op_msg_prefix_bytes)} + tail !=
-          length) {
+  const std::size_t document_bytes = load_le<std::uint32_t>(at + wire::op_msg_prefix_bytes);
+  if (at[header_and_flags_bytes] != 0 || document_bytes < empty_document_bytes ||
+      wire::op_msg_prefix_bytes + document_bytes + tail != length) {
     return protocol_error("a reply is not one document");
   }
   if (!complete) return {};

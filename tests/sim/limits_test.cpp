@@ -52,6 +52,14 @@ int answered(SimWorld& world, SimClient& client, std::string_view command, int t
   return tries;
 }
 
+Task<void> send_again_and_again(SimClient* client, BsonDoc command, int times) {
+  for (int i = 0; i < times; ++i) {
+    auto sending = client->send(command);
+    const bool sent = co_await sending;
+    if (!sent) co_return;
+  }
+}
+
 }  // namespace
 
 TEST_CASE("an application has its operations per second over all its connections, and may always finish") {
@@ -212,6 +220,20 @@ TEST_CASE("who waits for a change of the topology does not fill the memory meanw
   CHECK(is_ok(*second));
   // It was answered at once: what stands behind it is a message like any other.
   CHECK(Clock::now() - begin < seconds(1));
+}
+
+TEST_CASE("who sends one hello that waits after the other is not read ahead for each") {
+  SimWorld world(sharded_world(1, 20));
+  auto client = world.client();
+  const BsonDoc hello = call(world, *client, R"({"hello": 1, "$db": "admin"})");
+  BsonWriter out;
+  out.append("hello", 1).append("topologyVersion", hello.view()["topologyVersion"]);
+  out.append("maxAwaitTimeMS", std::int64_t{3'600'000}).append("$db", "admin");
+  const BsonDoc waits = std::move(out).finish();
+  constexpr int hellos = 2'000;
+  world.spawn(send_again_and_again(client.get(), waits, hellos));
+  for (int i = 0; i + 1 < hellos; ++i) REQUIRE(world.run(client->receive()));
+  CHECK(world.shared().request_memory.usage().peak_bytes < 128 * limits::kib);
 }
 
 TEST_CASE("connections beyond an application's limit are refused in hello") {

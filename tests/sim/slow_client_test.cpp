@@ -324,6 +324,29 @@ TEST_CASE("a file that takes no more leaves a stalled client its shard's connect
   require_quiet(world);
 }
 
+TEST_CASE("a full spill file keeps nobody waiting, where what it does not take stays in memory, compressed") {
+  FakeDisk disk;
+  disk.room = 128 * limits::kib;
+  SimWorldOptions options = slow_world();
+  options.memory_limit_bytes = 16 * limits::mib;
+  options.spill_file = [&disk] { return std::make_unique<FakeFile>(disk); };
+  SimWorld world(std::move(options));
+  store_large(world);
+  Stalled stalled = stalled_client(world, find_all);
+  world.run_for(seconds(2));
+  CHECK(world.shared().spill->stats().parked_bytes > 0);
+  SECTION("a client that reads on") { check_read_on(world, stalled); }
+  SECTION("a client that leaves") {
+    stalled.client->reset();
+    world.run_for(seconds(10));
+    CHECK(stalled.pending->done);
+  }
+  stalled.client->close();
+  world.run_for(seconds(10));
+  CHECK(world.shared().spill->stats().parked_bytes == 0);
+  require_quiet(world);
+}
+
 TEST_CASE("without memory for it, stalled clients keep at most half of a shard's connections") {
   SimWorldOptions options = slow_world();
   options.memory_limit_bytes = 16 * limits::mib;  // the rest of a reply is over half of it

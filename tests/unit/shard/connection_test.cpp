@@ -186,6 +186,21 @@ TEST_CASE("replies that break the protocol break the connection") {
     mangle(21, 1000);
     CHECK(line.failed(command).is(ErrorCode::protocol_error));
   }
+  SECTION("a document that is shorter than any, behind a checksum's flag") {
+    const auto bytes = static_cast<std::uint8_t>(GENERATE(0, 1, 2, 3, 4));
+    line.server.mangle = [bytes](std::vector<std::uint8_t>& message) {
+      message.resize(21U + bytes + 4);
+      message[16] = 1;
+      message[0] = static_cast<std::uint8_t>(message.size());
+      message[1] = message[2] = message[3] = 0;
+      message[21] = bytes;
+      message[22] = message[23] = message[24] = 0;
+      if (bytes > 0) message[20U + bytes] = 0;
+      const auto sum = wire::crc32c(Bytes(message).first(message.size() - 4));
+      if (bytes >= 4) std::memcpy(message.data() + message.size() - 4, &sum, 4);
+    };
+    CHECK(line.failed(command).is(ErrorCode::protocol_error));
+  }
   SECTION("bytes after the message") {
     line.server.mangle = [](std::vector<std::uint8_t>& message) { message.push_back(0); };
     CHECK(line.failed(command).is(ErrorCode::protocol_error));
