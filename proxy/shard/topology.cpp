@@ -225,8 +225,11 @@ void Topology::accept_primary(Host& host, ServerDescription server, TopologyActi
   }
   if (server.election_id) election_id_max_ = server.election_id;
   if (server.set_version) {
-    set_version_max_ =
-        std::max(set_version_max_.value_or(*server.set_version), *server.set_version);
+    // Since 6.0 the election counts before the version, which may be lower after a failover. (Specification of
+    // discovery and monitoring, "updateRSFromPrimary")
+    const bool is_pair = server.max_wire_version >= election_first_wire_version && server.election_id;
+    set_version_max_ = is_pair ? *server.set_version
+                               : std::max(set_version_max_.value_or(*server.set_version), *server.set_version);
   }
   const HostAddress self = host.address;
   const std::vector<HostAddress> list = server.hosts;

@@ -175,10 +175,18 @@ TEST_CASE("a new primary displaces the old one") {
   const auto actions = answer(topology, b, elected(2));
   CHECK(has(actions, Kind::check_now, a));
   CHECK(primary_of(topology) == "b");
+  // A later election counts, whatever version of the configuration its winner had, and goes on counting.
+  for (int i = 0; i < 2; ++i) {
+    answer(topology, a, elected(3, 3));
+    CHECK(primary_of(topology) == (i == 0 ? "a" : "b"));
+    answer(topology, b, elected(4, 2));
+    answer(topology, b, elected(4, 2));
+    CHECK(primary_of(topology) == "b");
+  }
   // Before 6.0, the configuration's version comes first.
   ServerDescription old = elected(9, 1);
   old.max_wire_version = 13;
-  answer(topology, a, elected(3, 2));
+  answer(topology, a, elected(5, 2));
   answer(topology, b, old);
   CHECK(primary_of(topology) == "a");
 }
