@@ -106,13 +106,6 @@ Result<void> collect(DocView pipeline, std::string_view db, int depth, std::vect
   return {};
 }
 
-// Does this collection lie wholly on one shard, and is it that one?
-bool lies_on(const Context& context, const InvolvedNamespace& ns, catalog::ShardIndex shard) {
-  const auto* routing = context.routing().collection(fmt::format("{}.{}", ns.db, ns.collection));
-  if (routing == nullptr) return context.routing().primary_shard(ns.db) == shard;
-  return routing->all_shards().size() == 1 && routing->all_shards().front() == shard;
-}
-
 void count_targets(HostsTargeted& metric, const Targets& targets) {
   if (targets.routing == nullptr) {
     metric.unsharded.add();
@@ -232,6 +225,12 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
 }
 
 }  // namespace
+
+bool lies_on(const Context& context, const InvolvedNamespace& ns, catalog::ShardIndex shard) {
+  const auto* routing = context.routing().collection(fmt::format("{}.{}", ns.db, ns.collection));
+  if (routing == nullptr) return context.routing().primary_shard(ns.db) == shard;
+  return routing->all_shards().size() == 1 && routing->all_shards().front() == shard;
+}
 
 Result<std::vector<InvolvedNamespace>> involved_namespaces(DocView pipeline, std::string_view db) {
   std::vector<InvolvedNamespace> all;

@@ -22,6 +22,9 @@ struct InvolvedNamespace {
 // FailedToParse).
 Result<std::vector<InvolvedNamespace>> involved_namespaces(DocView pipeline, std::string_view db);
 
+// Does this collection lie wholly on one shard, and is it that one?
+bool lies_on(const Context& context, const InvolvedNamespace& ns, catalog::ShardIndex shard);
+
 // The filter that narrows the shards: of a first $match; {} otherwise.
 DocView leading_match(DocView pipeline) noexcept;
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "proxy/exec/aggregate.h"
 #include "proxy/exec/authorization.h"
 #include "proxy/exec/catalog_merge.h"
 #include "proxy/exec/command_table.h"
@@ -11,6 +12,7 @@
 #include "proxy/exec/cursor_ops.h"
 #include "proxy/exec/forward.h"
 #include "proxy/exec/single_shard.h"
+#include "proxy/exec/transactions.h"
 
 namespace spillway::exec {
 
@@ -98,10 +100,17 @@ Answer to_owners(Context& context, const Request& request, Tolerate tolerate) {
   auto ns = collection_ns(request);
   if (ns.has_error()) co_return ns.error();
   const Targets targets = shards_with_chunks(context, request.db, *ns);
+  if (request.in_transaction) {
+    auto checking = check_transaction(context, request, targets.shards);
+    auto checked = co_await checking;
+    if (checked.has_error()) co_return checked.error();
+  }
   const shard::CallOptions options = write_options(context, request);
   if (targets.shards.size() == 1) {
     auto forwarding = forward_to(context, request, targets.shards.front(), options);
-    co_return co_await forwarding;
+    auto forwarded = co_await forwarding;
+    if (forwarded.has_error()) co_return label_failure(request, forwarded.error());
+    co_return with_recovery_token(context, request, *std::move(forwarded));
   }
   auto fanning = fan_out(context, request, targets.shards, options);
   const Fanned fanned = co_await fanning;
@@ -112,16 +121,42 @@ Answer to_owners(Context& context, const Request& request, Tolerate tolerate) {
   co_return response;
 }
 
+// A view's shard reads what the view names by itself, and knows of no other: all of it must lie there.
+Result<void> check_view(const Context& context, const Request& request, catalog::ShardIndex own) {
+  const ValueView source = request.body["viewOn"];
+  if (!source.is_string()) return {};  // none, or refused by the shard
+  std::vector<InvolvedNamespace> read{{std::string(request.db), std::string(source.as_string()), "viewOn"}};
+  if (const ValueView pipeline = request.body["pipeline"]; pipeline.is_array()) {
+    auto involved = involved_namespaces(pipeline.as_document(), request.db);
+    if (involved.has_error()) return involved.error();
+    read.insert(read.end(), involved->begin(), involved->end());
+  }
+  for (const InvolvedNamespace& ns : read) {
+    if (lies_on(context, ns, own)) continue;
+    return Error(ErrorCode::command_not_supported,
+                 fmt::format("{} names {}.{}, which does not lie wholly on the view's shard: the view would show a part of it",
+                             ns.stage, ns.db, ns.collection));
+  }
+  return {};
+}
+
 Answer create(Context& context, Client&, const Request& request) {
   auto ns = collection_ns(request);
   if (ns.has_error()) co_return ns.error();
-  if (context.routing().collection(*ns) != nullptr &&
-      (request.body["capped"].truthy() || request.body["viewOn"].exists() || request.body["timeseries"].exists())) {
+  const Targets targets = shards_with_chunks(context, request.db, *ns);
+  if (targets.shards.size() > 1) {
     // With a default shard key these collections would be sharded, and cannot be: they need a single shard.
-    if (shards_with_chunks(context, request.db, *ns).shards.size() > 1) {
+    if (request.body["capped"].truthy() || request.body["viewOn"].exists() || request.body["timeseries"].exists()) {
       co_return Error(ErrorCode::invalid_options,
                       fmt::format("{} is sharded: it cannot be capped, a view or a time series", *ns));
     }
+    // Commands that name none would be targeted and merged by another order than the shards'.
+    if (!is_simple_collation(request.body["collation"])) {
+      co_return Error(ErrorCode::invalid_options,
+                      fmt::format("{} is sharded: it cannot have a collation of its own; name it in each command", *ns));
+    }
+  } else if (auto checked = check_view(context, request, targets.shards.front()); checked.has_error()) {
+    co_return checked.error();
   }
   auto running = to_owners(context, request, Tolerate::nothing);
   co_return co_await running;
@@ -167,6 +202,10 @@ Answer drop_indexes(Context& context, Client&, const Request& request) {
 }
 
 Answer coll_mod(Context& context, Client&, const Request& request) {
+  auto ns = collection_ns(request);
+  if (ns.has_error()) co_return ns.error();
+  const Targets targets = shards_with_chunks(context, request.db, *ns);
+  if (auto checked = check_view(context, request, targets.shards.front()); checked.has_error()) co_return checked.error();
   auto running = to_owners(context, request, Tolerate::namespace_not_found);
   co_return co_await running;
 }

@@ -60,9 +60,15 @@ BsonDoc choosing_find(const Request& request, std::string_view collection,
   if (statement.collation.exists()) out.append("collation", statement.collation);
   if (statement.hint.exists()) out.append("hint", statement.hint);
   if (const ValueView let = request.body["let"]; let.exists()) out.append("let", let);
-  append_generic_arguments(
-      out, request,
-      {"txnNumber", "writeConcern", "$readPreference", "stmtId", "autocommit", "startTransaction"});
+  // Within a transaction it sees what that has written. The statement that begins one is still to be sent, and there is
+  // nothing to see yet.
+  if (request.in_transaction && !request.start_transaction) {
+    append_generic_arguments(out, request, {"writeConcern", "$readPreference", "stmtId"});
+  } else {
+    append_generic_arguments(
+        out, request,
+        {"txnNumber", "writeConcern", "$readPreference", "stmtId", "autocommit", "startTransaction"});
+  }
   return std::move(out).finish();
 }
 

@@ -117,7 +117,9 @@ Task<Result<Response>> run_rounds(WriteRun& run, const Client& client) {
       auto fatal = co_await sending;
       if (fatal) co_return std::move(*fatal);
     }
-    if (run.command.ordered && run.results.has_errors()) run.batch.stop();
+    // An error has ended its transaction on the shard: what follows would hide it.
+    const bool ends = run.command.ordered || run.request.in_transaction;
+    if (ends && run.results.has_errors()) run.batch.stop();
   }
   co_return with_recovery_token(run.context, run.request, Response(run.results.finish()));
 }

@@ -220,7 +220,9 @@ Result<void> check_key_update(const catalog::ShardKeyPattern& key, const Stateme
   if (statement.kind != WriteKind::update || is_id_key(key)) return {};
   if (statement.style == UpdateStyle::pipeline)
     return check_pipeline(key, statement.update.as_document());
-  const auto full = key.query_key(statement.query);
+  auto full = key.query_key(statement.query);
+  // What a collation takes for equal has another key.
+  if (full && full->collatable && !statement.simple_collation) full.reset();
   if (statement.style == UpdateStyle::operators) return check_operators(key, statement, full);
   if (!full) return {};
   const DocView replacement = statement.update.as_document();

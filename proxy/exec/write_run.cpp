@@ -225,7 +225,7 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, DocView document
     }
     StepOutcome result;
     if (chosen.error) {
-      if (run.command.retryable) {
+      if (run.command.retryable || run.request.in_transaction) {
         result.fatal = label_failure(run.request, *chosen.error);
       } else {
         run.results.add_lost({&op, 1}, *chosen.error, "a shard");

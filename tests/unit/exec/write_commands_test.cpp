@@ -295,6 +295,61 @@ TEST_CASE("a transaction's statement for a second shard aborts it", "[transactio
   CHECK(third.find("'code':251,") != std::string::npos);
 }
 
+TEST_CASE("a replacement in a transaction is chosen within it", "[transactions]") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  router.shards.answer = [](const Sent& sent) -> std::optional<std::string> {
+    if (sent.name() != "find") return count_all(sent);
+    return "{'cursor': {'firstBatch': [{'_id': 7, 'a': 15}], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+  };
+  const std::string replace = "{'update': 'c', 'updates': [{'q': {'_id': 7}, 'u': {'a': 15, 'x': 1}}], 'autocommit': false";
+  CHECK(router.run(with_txn(replace + ", 'startTransaction': true", 1)).find("errmsg") == std::string::npos);
+  CHECK(router.run(with_txn(replace, 1)).find("errmsg") == std::string::npos);
+  std::size_t started = 0;
+  std::vector<bool> chosen_within;
+  for (const Sent& sent : router.shards.sent) {
+    const DocView command = sent.command;
+    if (sent.name() == "find") chosen_within.push_back(command["txnNumber"].exists() && command["autocommit"].exists());
+    if (command["startTransaction"].truthy()) ++started;
+  }
+  CHECK(chosen_within == std::vector<bool>{false, true});  // before it begins there is nothing to see
+  CHECK(started == 1);
+}
+
+TEST_CASE("collections are made within a transaction as documents are", "[transactions]") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  router.shards.answer = [](const Sent&) { return "{'ok': 1.0}"; };
+  const std::string autocommit = ", 'autocommit': false";
+  const std::string started = ", 'startTransaction': true" + autocommit;
+  const std::string made = compact(router.run(with_txn("{'create': 'other'" + started, 1)));
+  CHECK(made == "{'ok':1.0,'recoveryToken':{'recoveryShardId':'s0'}}");
+  CHECK(compact(router.run(with_txn("{'commitTransaction': 1" + autocommit, 1))).find("'ok':1.0") != std::string::npos);
+  CHECK(router.shards.sent.back().shard == 0);
+  const std::size_t sent = router.shards.sent.size();
+  const std::string both = compact(router.run(with_txn("{'createIndexes': 'c', 'indexes': []" + started, 2)));
+  CHECK(both.find("'code':263,") != std::string::npos);
+  CHECK(router.shards.sent.size() == sent);
+}
+
+TEST_CASE("views and collations that shards could not keep to are refused", "[write]") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  router.shards.answer = [](const Sent&) { return "{'ok': 1.0}"; };
+  const auto code = [&](const char* command) {
+    const std::string reply = compact(router.run(command));
+    const std::size_t at = reply.find("'code':");
+    return at == std::string::npos ? 0 : std::stoi(reply.substr(at + 7));
+  };
+  CHECK(code("{'create': 'v', 'viewOn': 'c', 'pipeline': []}") == 115);
+  CHECK(code("{'create': 'v', 'viewOn': 'd', 'pipeline': [{'$lookup': {'from': 'c', 'as': 'x', "
+             "'localField': 'a', 'foreignField': 'a'}}]}") == 115);
+  CHECK(code("{'collMod': 'v', 'viewOn': 'c', 'pipeline': []}") == 115);
+  CHECK(code("{'create': 'c', 'collation': {'locale': 'en'}}") == 72);
+  CHECK(router.shards.sent.empty());
+  CHECK(code("{'create': 'v', 'viewOn': 'd', 'pipeline': []}") == 0);
+  CHECK(code("{'create': 'd', 'collation': {'locale': 'en'}}") == 0);
+  CHECK(code("{'create': 'c', 'collation': {'locale': 'simple'}}") == 0);
+  CHECK(router.shards.sent.size() == 4);
+}
+
 TEST_CASE("commits go to the transaction's shard, by its token too", "[transactions]") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
   router.shards.answer = [](const Sent&) { return "{'ok': 1.0}"; };

@@ -153,7 +153,7 @@ class Router {
  private:
   static Task<void> run_one(Router* self, const Request* request, std::optional<std::string>* out) {
     const CommandSpec* spec = nullptr;
-    for (const auto& family : {write_commands(), session_commands()}) {
+    for (const auto& family : {write_commands(), session_commands(), catalog_commands()}) {
       for (const CommandSpec& one : family) {
         if (one.name == request->name) spec = &one;
       }

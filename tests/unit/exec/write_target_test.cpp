@@ -56,6 +56,10 @@ TEST_CASE("updates go where their filter points, and keep the shard key", "[writ
          {"{'q': {'b': 5}, 'u': {'$set': {'b': 1}}}", "choose 0 1 2"},
          {"{'q': {'b': 5}, 'u': {'$set': {'b': 1}}, 'multi': true}", "all 0 1 2"},
          {"{'q': {'_id': 5}, 'u': {'$set': {'b': 1}}}", "until_found 0 1 2"},
+         // A collation may match another key than it names.
+         {"{'q': {'a': 'X'}, 'u': {'$set': {'a': 'X', 'b': 1}}, 'collation': {'locale': 'en', 'strength': 2}}",
+          "error 72"},
+         {"{'q': {'a': 5}, 'u': {'$set': {'a': 5}}, 'collation': {'locale': 'en', 'strength': 2}}", "one 0"},
          // The key stays as it is …
          {"{'q': {'a': 5}, 'u': {'$set': {'a': 5}}}", "one 0"},
          {"{'q': {'a': 5}, 'u': {'$set': {'a': 5.0}}}", "one 0"},
