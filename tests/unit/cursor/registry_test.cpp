@@ -386,6 +386,7 @@ TEST_CASE("100,000 idle cursors over three shards take at most 2 KiB each") {
   };
   constexpr std::size_t count = 100'000;
   const auto client = client_at("10.0.0.1", "export");
+  const HostName host("shard0.example.net");  // as a reply brings it: its connection's own
   CursorRegistry registry;
   ::malloc_trim(0);
   const std::size_t before = resident();
@@ -399,7 +400,7 @@ TEST_CASE("100,000 idle cursors over three shards take at most 2 KiB each") {
     for (std::uint16_t shard = 0; shard < 3; ++shard) {
       RemoteCursor& remote = cursor->remotes.emplace_back();
       remote.shard = shard;
-      remote.host = "shard0.example.net";
+      remote.host = host;
       remote.id = static_cast<std::int64_t>(i) + 1;
     }
     registry.insert(std::move(cursor), static_cast<std::int64_t>(i));
