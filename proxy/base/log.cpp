@@ -117,6 +117,7 @@ std::string one_line(std::string_view text) {
 }
 
 void append_json_text(std::string& out, std::string_view text) {
+  if (!is_utf8(text)) return append_json_text(out, one_line(text));
   out += '"';
   for (const char c : text) {
     if (c == '"' || c == '\\') {
@@ -139,11 +140,11 @@ std::string json_line(Level level, std::string_view component, int id, std::stri
                                  timestamp(wall_clock_ms()), letter(level), component, id);
   append_json_text(line, thread_name);
   line += R"(,"msg":)";
-  append_json_text(line, is_utf8(message) ? message : one_line(message));
+  append_json_text(line, message);
   if (attributes.starts_with('{') && attributes.ends_with('}')) {
     line.append(R"(,"attr":)").append(attributes);
   } else if (!attributes.empty()) {  // cut, or of bytes that JSON cannot hold
-    append_json_text(line += R"(,"attr":{"text":)", is_utf8(attributes) ? attributes : one_line(attributes));
+    append_json_text(line += R"(,"attr":{"text":)", attributes);
     line += '}';
   }
   line += '}';
