@@ -52,6 +52,15 @@ int answered(SimWorld& world, SimClient& client, std::string_view command, int t
   return tries;
 }
 
+// An hour long, for a topology other than the present one.
+BsonDoc hello_that_waits(SimWorld& world, SimClient& client) {
+  const BsonDoc hello = call(world, client, R"({"hello": 1, "$db": "admin"})");
+  BsonWriter out;
+  out.append("hello", 1).append("topologyVersion", hello.view()["topologyVersion"]);
+  out.append("maxAwaitTimeMS", std::int64_t{3'600'000}).append("$db", "admin");
+  return std::move(out).finish();
+}
+
 Task<void> send_again_and_again(SimClient* client, BsonDoc command, int times) {
   for (int i = 0; i < times; ++i) {
     auto sending = client->send(command);
@@ -205,12 +214,9 @@ TEST_CASE("who is refused by his address cannot stay by sending slowly") {
 TEST_CASE("who waits for a change of the topology does not fill the memory meanwhile") {
   SimWorld world(sharded_world(1, 20));
   auto client = world.client();
-  const BsonDoc hello = call(world, *client, R"({"hello": 1, "$db": "admin"})");
-  BsonWriter waits;
-  waits.append("hello", 1).append("topologyVersion", hello.view()["topologyVersion"]);
-  waits.append("maxAwaitTimeMS", std::int64_t{3'600'000}).append("$db", "admin");
+  const BsonDoc waits = hello_that_waits(world, *client);
   const BsonDoc large = json(fmt::format(R"({{"ping": 1, "x": "{}", "$db": "admin"}})", std::string(900'000, 'x')));
-  world.run(client->send(std::move(waits).finish()));
+  world.run(client->send(waits));
   const TimePoint begin = Clock::now();
   world.run(client->send(large));
   const auto first = world.run(client->receive());
@@ -225,11 +231,7 @@ TEST_CASE("who waits for a change of the topology does not fill the memory meanw
 TEST_CASE("who sends one hello that waits after the other is not read ahead for each") {
   SimWorld world(sharded_world(1, 20));
   auto client = world.client();
-  const BsonDoc hello = call(world, *client, R"({"hello": 1, "$db": "admin"})");
-  BsonWriter out;
-  out.append("hello", 1).append("topologyVersion", hello.view()["topologyVersion"]);
-  out.append("maxAwaitTimeMS", std::int64_t{3'600'000}).append("$db", "admin");
-  const BsonDoc waits = std::move(out).finish();
+  const BsonDoc waits = hello_that_waits(world, *client);
   constexpr int hellos = 2'000;
   world.spawn(send_again_and_again(client.get(), waits, hellos));
   for (int i = 0; i + 1 < hellos; ++i) REQUIRE(world.run(client->receive()));
