@@ -45,7 +45,7 @@ struct SpillItem {
   std::atomic<bool> interrupted{false};  // working: stop, somebody wants or drops the bytes
   bool dropped = false;
   std::int64_t given_up_ns = 0;
-  std::atomic<bool> is_empty{false}, given_up{false};
+  std::atomic<bool> is_empty{false}, given_up{false}, is_settled{false};
   std::atomic<std::uint64_t> memory_bytes{0}, disk_bytes{0}, left_bytes{0};
 };
 
@@ -124,6 +124,10 @@ bool SpillTicket::given_up() const noexcept {
   return item_ && item_->given_up.load(std::memory_order_relaxed);
 }
 
+bool SpillTicket::settled() const noexcept {
+  return !item_ || item_->is_settled.load(std::memory_order_acquire);
+}
+
 // ---- callers' side
 
 SpillStore::SpillStore(const SpillOptions& options, MemoryBudget& budget,
@@ -180,6 +184,7 @@ bool SpillStore::park_again(SpillTicket& ticket, std::int64_t now_ns) {
     if (stopping_ || parks_.size() >= options_.queue_max) return false;
     item.state = SpillItemState::waiting;
     item.given_up = false;
+    item.is_settled = false;
     parks_.push_back({ticket.item_, now_ns});
   }
   wake_.notify_one();
@@ -190,6 +195,7 @@ bool SpillStore::park_again(SpillTicket& ticket, std::int64_t now_ns) {
 SpillFetched SpillStore::take_whole(SpillItem& item) {
   SpillFetched fetched{SpillError::none, std::move(item.raw), item.begin, item.end};
   item.state = SpillItemState::empty;
+  item.is_settled.store(true, std::memory_order_release);
   item.given_up = false;
   item.memory_bytes = 0;
   item.left_bytes = 0;
@@ -288,6 +294,7 @@ void SpillStore::stop() {
   {
     const std::lock_guard lock(mutex_);
     fetches.swap(fetches_);
+    for (const ParkJob& job : parks_) job.item->is_settled.store(true, std::memory_order_release);
     parks_.clear();
     for (FetchJob& job : fetches) {
       // The bytes stay where they are until the ticket goes.
@@ -474,6 +481,7 @@ void SpillStore::settle_park(const ItemPtr& item, Stored stored, std::int64_t no
       item->given_up_ns = now_ns;
       ++stats_.given_up;
     }
+    item->is_settled.store(true, std::memory_order_release);
   }
   if (taker) taker(std::move(taken));
 }

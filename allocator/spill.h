@@ -54,6 +54,9 @@ class [[nodiscard]] SpillTicket {
   std::uint64_t left_bytes() const noexcept;    // what is to be fetched still
   // The store left the bytes as they were, but has a file: park_again() may help.
   bool given_up() const noexcept;
+  // The store is done with what was parked, however that ended: it works on it no more before the
+  // next fetch() or park_again(). What it could not store is in memory still.
+  bool settled() const noexcept;
 
  private:
   friend class SpillStore;

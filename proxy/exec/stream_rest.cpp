@@ -149,7 +149,6 @@ Task<Step> spill_rest(Relay& relay) {
     auto reading = read_piece(relay, *piece);
     const Step step = co_await reading;
     if (step != Step::passed || relay.client_gone) co_return step;
-    const std::size_t whole_bytes = piece->capacity();
     auto ticket = store.park(*piece, 0, piece->size(), cut_anywhere, steady_ns());
     if (!ticket) {
       relay.unsent.add(*std::move(piece));
@@ -157,9 +156,8 @@ Task<Step> spill_rest(Relay& relay) {
     }
     SpillTicket& parked = relay.unsent.add(*std::move(ticket));
     // One piece in memory at a time; for good, compressed, if the file did not take it.
-    while (parked.memory_bytes() >= whole_bytes && !parked.given_up())
-      co_await relay.context.loop.sleep_for(spill_check);
-    if (parked.given_up() || parked.memory_bytes() > 0) co_return Step::passed;
+    while (!parked.settled()) co_await relay.context.loop.sleep_for(spill_check);
+    if (parked.memory_bytes() > 0) co_return Step::passed;
     send_unsent(relay);
   }
   co_return Step::passed;

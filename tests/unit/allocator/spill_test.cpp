@@ -86,7 +86,9 @@ TEST_CASE("parked_bytes_go_to_the_file_and_come_back", "[spill]") {
        {text_bytes(3'000'000, 1), random_bytes(1'000'001, 2), ByteVector(1, 7)}) {
     SpillTicket ticket = world.park(bytes);
     CHECK(ticket.memory_bytes() >= bytes.size());
+    CHECK_FALSE(ticket.settled());
     world.run();
+    CHECK(ticket.settled());
     CHECK(world.process.usage().used_bytes == 0);  // nothing of it is in memory
     CHECK(ticket.memory_bytes() == 0);
     CHECK(ticket.disk_bytes() > 0);
@@ -127,6 +129,7 @@ TEST_CASE("what_compression_cannot_shrink_stays_as_it_is_without_a_file", "[spil
   const std::uint8_t* place = nullptr;
   world.run();
   CHECK(world.spill.usage().used_bytes == 0);
+  CHECK(ticket.settled());
   CHECK(ticket.memory_bytes() >= bytes.size());
   CHECK(world.store.stats().given_up == 1);
   const SpillFetched fetched = world.fetch(ticket);  // the buffer itself, not a copy
@@ -236,7 +239,9 @@ TEST_CASE("a_disk_that_failed_is_left_alone_for_a_while_then_tried_again", "[spi
   world.run();
   CHECK(world.disk.writes == 0);
   CHECK(early.disk_bytes() == 0);
+  CHECK(first.settled());
   CHECK(world.store.park_again(first, 12 * second));
+  CHECK_FALSE(first.settled());
   CHECK_FALSE(world.store.park_again(first, 12 * second));  // it waits already
   world.run();
   CHECK(first.disk_bytes() > 0);
