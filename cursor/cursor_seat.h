@@ -36,6 +36,7 @@ class CursorSeat {
   }
   // The account has counted it already.
   void taken() noexcept { taken_ = account_ != nullptr; }
+  bool is_taken() const noexcept { return taken_; }
   // What it holds now.
   void hold(std::size_t bytes) noexcept {
     if (!account_ || bytes == bytes_) return;

@@ -299,7 +299,7 @@ std::optional<std::size_t> expected_reply_bytes(const Context& context, const Cl
 }
 
 // The first batch of a cursor whose shards were asked for none yet.
-Task<Result<Response>> pass_first_batch(Context& context, Client& client, const Request& request,
+Task<Result<Response>> pass_first_batch(Context& context, const Request& request,
                                         const FindArguments& find, CursorPtr cursor) {
   if (auto refusal = seat_cursor(cursor->seat)) {
     end_cursor(context, std::move(cursor));
@@ -317,8 +317,6 @@ Task<Result<Response>> pass_first_batch(Context& context, Client& client, const 
     end_cursor(context, std::move(cursor), CursorEnd::killed);
     co_return killed;
   }
-  // With the registration goes the seat: both are taken again if the cursor stays open.
-  cursor->seat.assign(client.limits.account());
   auto answering = answer_first_batch(context, std::move(cursor), find.batch_size,
                                       find.batch_size_given, find.single_batch, request);
   co_return co_await answering;
@@ -362,7 +360,7 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
   if (cursor->whole_documents)
     context.document_sizes.learn(cursor->ns, cursor->mean_document_bytes);
   if (asked == 0 && first_batch_size(find) > 0 && cursor->passes_through()) {
-    auto passing = pass_first_batch(context, client, request, find, std::move(cursor));
+    auto passing = pass_first_batch(context, request, find, std::move(cursor));
     co_return co_await passing;
   }
   auto answering = answer_first_batch(context, std::move(cursor), find.batch_size,

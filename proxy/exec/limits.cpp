@@ -310,7 +310,7 @@ bool may_open_cursor(const LimitAccount* account) noexcept {
 
 std::optional<Error> seat_cursor(CursorSeat& seat) {
   auto* const account = static_cast<LimitAccount*>(seat.account());
-  if (account == nullptr) return std::nullopt;
+  if (account == nullptr || seat.is_taken()) return std::nullopt;
   if (const LimitHandle* const full = account->try_open_cursor()) {
     return full->limits()->refuse(*full->get(), LimitOf::cursors);
   }

@@ -222,7 +222,7 @@ class HeldReply {
 
 // Whether one more cursor would be allowed at this moment; null: always.
 bool may_open_cursor(const LimitAccount* account) noexcept;
-// Counts a cursor that is about to become known to its client; an error: it must not be.
+// Counts a cursor that is about to become known to its client, once; an error: it must not be.
 std::optional<Error> seat_cursor(CursorSeat& seat);
 
 }  // namespace spillway::exec
