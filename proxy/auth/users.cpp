@@ -131,10 +131,4 @@ bool UserDirectory::feed(std::vector<UserSpec> users) {
   return put(&UserDirectory::fed_, std::move(users));
 }
 
-void UserDirectory::replace(UserTable::Ptr table) {
-  MutexLock lock(mutex_);
-  table_.swap(table);
-  generation_.fetch_add(1, std::memory_order_release);
-}
-
 }  // namespace spillway::auth

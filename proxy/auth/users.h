@@ -77,12 +77,11 @@ class UserDirectory {
   UserDirectory();
 
   UserTable::Ptr table() const;
-  void replace(UserTable::Ptr table);
   // Users of the configuration, and those read from a shard: together they are the table, and the
   // configuration's go before. Nothing is replaced where nothing changes; true: it was.
   bool configure(std::vector<UserSpec> users);
   bool feed(std::vector<UserSpec> users);
-  // Changes with every replace(): who is logged in is looked up again then.
+  // Changes whenever the table does: who is logged in is looked up again then.
   std::uint64_t generation() const noexcept { return generation_.load(std::memory_order_acquire); }
 
  private:

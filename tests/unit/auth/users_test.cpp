@@ -64,7 +64,7 @@ TEST_CASE("a directory says that it has changed", "[auth]") {
   UserDirectory directory;
   const auto before = directory.generation();
   CHECK(directory.table()->empty());
-  directory.replace(std::make_shared<const UserTable>(std::vector<UserSpec>{user("ann")}));
+  CHECK(directory.configure({user("ann")}));
   CHECK(directory.generation() != before);
   CHECK(directory.table()->size() == 1);
 }

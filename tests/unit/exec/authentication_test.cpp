@@ -37,9 +37,7 @@ struct Fixture {
     worker.shared.authorization = true;
     use({user("ann", {"read", "app"}), user("root", {"root", "admin"})});
   }
-  void use(std::vector<auth::UserSpec> users) {
-    worker.shared.users.replace(std::make_shared<const auth::UserTable>(std::move(users)));
-  }
+  void use(std::vector<auth::UserSpec> users) { worker.shared.users.configure(std::move(users)); }
   // What goes to a shard is written anew, for apiVersion stays here: the fake gateway takes nothing
   // else.
   BsonDoc run(const BsonDoc& command) {
