@@ -7,12 +7,12 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/asio/ip/basic_resolver.hpp>
 #include <cerrno>
 #include <cstring>
 
 #include <fmt/format.h>
 
+#include "proxy/base/name_lookup.h"
 #include "proxy/base/poller.h"
 
 namespace spillway {
@@ -281,32 +281,20 @@ std::unique_ptr<Transport> adopt_tcp_transport(Loop& loop, FileDescriptor connec
 
 Task<Result<std::unique_ptr<Transport>>> TcpNetwork::connect(std::string host, std::uint16_t port,
                                                              TimePoint deadline) {
-  using Resolver = asio::ip::basic_resolver<asio::ip::tcp, asio::io_context::executor_type>;
-  std::vector<asio::ip::tcp::endpoint> endpoints;
+  IpAddresses addresses;
   error_code parse_failed;
   const auto address = asio::ip::make_address(host, parse_failed);
   if (!parse_failed) {
-    endpoints.emplace_back(address, port);
+    addresses.push_back(address);
   } else {
-    Resolver resolver(loop_.io().get_executor());
-    auto start = [&](auto done) {
-      resolver.async_resolve(host, std::to_string(port),
-                             [&endpoints, done](const error_code& ec, const Resolver::results_type& found) {
-                               for (const auto& entry : found) endpoints.push_back(entry.endpoint());
-                               done(ec);
-                             });
-    };
-    auto cancel = [&] { resolver.cancel(); };
-    OperationWait wait(loop_, deadline, start, cancel);
-    const error_code ec = co_await wait;
-    if (ec || endpoints.empty()) {
-      co_return Error(ErrorCode::host_not_found,
-                      fmt::format("Could not find address for {}:{} :: caused by :: {}", host, port,
-                                  ec.message()));
-    }
+    auto looking = NameLookup::system().look_up(loop_, host, deadline);
+    auto found = co_await looking;
+    if (found.has_error()) co_return std::move(found.error());
+    addresses = *std::move(found);
   }
   Error last(ErrorCode::host_unreachable, "no address");
-  for (const auto& endpoint : endpoints) {
+  for (const asio::ip::address& one : addresses) {
+    const asio::ip::tcp::endpoint endpoint(one, port);
     TcpSocket socket(loop_.io().get_executor());
     error_code not_opened;
     socket.open(endpoint.protocol(), not_opened);
