@@ -57,6 +57,19 @@ void append_generic_arguments(BsonWriter& out, const Request& request,
   }
 }
 
+Request later_statement(const Request& request, BsonDoc& body) {
+  BsonWriter out;
+  copy_command(out, request, {"startTransaction", "readConcern"});
+  body = std::move(out).finish();
+  Request later = request;
+  later.body = later.message.body = body.view();
+  later.sections = {};
+  later.strips_fields = true;  // so that it is forwarded as it is here
+  later.start_transaction = false;
+  later.read_concern = {};
+  return later;
+}
+
 shard::Command forward_command(const Request& request, BsonDoc& scratch) {
   if (!request.strips_fields) return shard::Command::of_sections(request.sections);
   BsonWriter body;

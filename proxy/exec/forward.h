@@ -26,6 +26,9 @@ void copy_command(BsonWriter& out, const Request& request,
 // maxTimeMS, readConcern, writeConcern, $readPreference; except those named in `without`.
 void append_generic_arguments(BsonWriter& out, const Request& request,
                               std::initializer_list<std::string_view> without = {});
+// A request that has begun a transaction, as a later statement of it: without startTransaction and
+// readConcern, which only the first one has. It refers to the original and to `body`, made here.
+Request later_statement(const Request& request, BsonDoc& body);
 
 // One shard's reply as the client's: stripped fields cut out, in place. ok: 0 replies too.
 Response passthrough(shard::Reply reply);

@@ -62,13 +62,10 @@ BsonDoc choosing_find(const Request& request, std::string_view collection,
   if (const ValueView let = request.body["let"]; let.exists()) out.append("let", let);
   // Within a transaction it sees what that has written. The statement that begins one is still to be sent, and there is
   // nothing to see yet.
-  if (request.in_transaction && !request.start_transaction) {
-    append_generic_arguments(out, request, {"writeConcern", "$readPreference", "stmtId"});
-  } else {
-    append_generic_arguments(
-        out, request,
-        {"txnNumber", "writeConcern", "$readPreference", "stmtId", "autocommit", "startTransaction"});
-  }
+  const bool within = request.in_transaction && !request.start_transaction;
+  append_generic_arguments(out, request,
+                           {"writeConcern", "$readPreference", "stmtId", "startTransaction",
+                            within ? "" : "txnNumber", within ? "" : "autocommit"});
   return std::move(out).finish();
 }
 

@@ -118,10 +118,10 @@ Task<Result<Response>> run_rounds(WriteRun& run, const Client& client) {
       if (fatal) co_return std::move(*fatal);
     }
     // An error has ended its transaction on the shard: what follows would hide it.
-    const bool ends = run.command.ordered || run.request.in_transaction;
+    const bool ends = run.command.ordered || run.request->in_transaction;
     if (ends && run.results.has_errors()) run.batch.stop();
   }
-  co_return with_recovery_token(run.context, run.request, Response(run.results.finish()));
+  co_return with_recovery_token(run.context, *run.request, Response(run.results.finish()));
 }
 
 // Every operation goes to one shard, but new documents need their _id.
@@ -132,10 +132,10 @@ Task<Result<Response>> send_with_ids(WriteRun& run, catalog::ShardIndex shard) {
     const auto& new_id = run.batch.op(i).new_id;
     ops.push_back({run.command.ops[i], new_id ? &*new_id : nullptr, run.command.stmt_id(i)});
   }
-  auto building = ChildMessage::build(run.context, run.request, run.command, ops);
+  auto building = ChildMessage::build(run.context, *run.request, run.command, ops);
   auto message = co_await building;
   if (message.has_error()) co_return without_writes(message.error());
-  auto calling = call_for_write(run.context, run.request, shard, message->command());
+  auto calling = call_for_write(run.context, *run.request, shard, message->command());
   co_return co_await calling;
 }
 
@@ -174,7 +174,7 @@ Task<Result<Response>> run_sharded(Context& context, const Client& client, const
   if (planned.has_error()) co_return planned.error();
   const std::size_t child_ops_max = child_operations_max(context, kind, routing);
   WriteRun run{context,
-               request,
+               &request,
                *command,
                routing,
                statements,

@@ -21,8 +21,8 @@ std::optional<Error> take_outcome(WriteRun& run, std::span<const std::uint32_t> 
   const bool answered = outcome.reply.bytes.size() > 0;
   // With statement ids the whole command can be sent again, and drivers do so when the reply itself
   // is labelled.
-  if (run.request.in_transaction || (!answered && run.command.retryable)) {
-    return label_failure(run.request, *outcome.error);
+  if (run.request->in_transaction || (!answered && run.command.retryable)) {
+    return label_failure(*run.request, *outcome.error);
   }
   if (answered) {
     refused.push_back({{ops.begin(), ops.end()}, *outcome.error});
@@ -52,7 +52,7 @@ Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> 
       const auto& new_id = run.batch.op(op).new_id;
       ops.push_back({run.command.ops[op], new_id ? &*new_id : nullptr, run.command.stmt_id(op)});
     }
-    auto building = ChildMessage::build(run.context, run.request, run.command, ops);
+    auto building = ChildMessage::build(run.context, *run.request, run.command, ops);
     auto built = co_await building;
     if (built.has_error()) {
       if (!run.results.has_effects()) co_return without_writes(built.error());
@@ -68,8 +68,9 @@ Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> 
     commands.push_back({children[i].shard, messages[i].command(), {}});
     sent.push_back(i);
   }
-  auto calls = call_shards(run.context, commands, write_options(run.context, run.request));
+  auto calls = call_shards(run.context, commands, write_options(run.context, *run.request));
   auto outcomes = co_await calls;
+  run.sent_a_step();
   std::vector<Refusal> refused;
   std::optional<Error> fatal;
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
@@ -114,7 +115,7 @@ struct StepOutcome {
 Task<ShardOutcomes> call_with(WriteRun& run, std::uint32_t op, DocView document,
                               const catalog::ShardSet& shards, ChildMessage& message) {
   const ChildOp child{document, nullptr, run.command.stmt_id(op)};
-  auto building = ChildMessage::build(run.context, run.request, run.command, {&child, 1});
+  auto building = ChildMessage::build(run.context, *run.request, run.command, {&child, 1});
   auto built = co_await building;
   if (built.has_error()) {
     ShardOutcomes failed(1);
@@ -125,8 +126,10 @@ Task<ShardOutcomes> call_with(WriteRun& run, std::uint32_t op, DocView document,
   message = *std::move(built);
   std::vector<ShardCommand> commands;
   for (const catalog::ShardIndex shard : shards) commands.push_back({shard, message.command(), {}});
-  auto calls = call_shards(run.context, commands, write_options(run.context, run.request));
-  co_return co_await calls;
+  auto calls = call_shards(run.context, commands, write_options(run.context, *run.request));
+  auto outcomes = co_await calls;
+  run.sent_a_step();
+  co_return outcomes;
 }
 
 Task<StepOutcome> step(WriteRun& run, std::uint32_t op, DocView document,
@@ -159,7 +162,7 @@ Task<StepOutcome> ask_for_earlier_attempt(WriteRun& run, std::uint32_t op) {
     if (!outcome.ok()) {
       // What a shard refuses it will refuse again, in its own words.
       if (outcome.reply.bytes.size() == 0)
-        result.fatal = label_failure(run.request, *outcome.error);
+        result.fatal = label_failure(*run.request, *outcome.error);
       continue;
     }
     if (outcome.body()["n"].to_int64().value_or(0) < 1 || result.n > 0) continue;
@@ -216,7 +219,7 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, DocView document
   const WriteTarget& target = run.batch.op(op).target;
   for (int attempt = 0; attempt < choices_max; ++attempt) {
     auto choosing =
-        choose_document(run.context, run.request, run.command.collection, statement, shards,
+        choose_document(run.context, *run.request, run.command.collection, statement, shards,
                         !target.key_kept.empty());
     auto chosen = co_await choosing;
     if (chosen.error && !chosen.lost) {
@@ -225,8 +228,8 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, DocView document
     }
     StepOutcome result;
     if (chosen.error) {
-      if (run.command.retryable || run.request.in_transaction) {
-        result.fatal = label_failure(run.request, *chosen.error);
+      if (run.command.retryable || run.request->in_transaction) {
+        result.fatal = label_failure(*run.request, *chosen.error);
       } else {
         run.results.add_lost({&op, 1}, *chosen.error, "a shard");
       }

@@ -18,13 +18,21 @@ namespace spillway::exec {
 // Belongs to one command's coroutine, on its worker.
 struct WriteRun {
   Context& context;
-  const Request& request;
+  const Request* request;  // the client's; later_statement() once a shard was sent the first step
   const WriteCommand& command;
   const catalog::CollectionRouting& routing;
   std::span<const Statement> statements;  // of updates and deletions: one per operation
   WriteBatch batch;
   WriteResults results;
+  std::optional<Request> later = {};
+  BsonDoc later_body = {};
 
+  // A step has gone to a shard: if that began the transaction, the next ones must not.
+  void sent_a_step() {
+    if (!request->start_transaction) return;
+    later = later_statement(*request, later_body);
+    request = &*later;
+  }
   std::string_view shard_name(catalog::ShardIndex shard) const {
     return context.routing().shard(shard).name;
   }

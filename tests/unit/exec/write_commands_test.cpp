@@ -315,6 +315,30 @@ TEST_CASE("a replacement in a transaction is chosen within it", "[transactions]"
   CHECK(started == 1);
 }
 
+TEST_CASE("a command of several steps begins its transaction with the first", "[transactions]") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  router.shards.answer = [](const Sent& sent) -> std::optional<std::string> {
+    if (sent.name() != "find") return count_all(sent);
+    return "{'cursor': {'firstBatch': [{'_id': 7, 'a': 15}], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+  };
+  const std::string exact = "{'q': {'a': 15}, 'u': {'$set': {'x': 1}}}";
+  const std::string chosen = "{'q': {'_id': 7}, 'u': {'a': 15, 'x': 1}}";
+  const std::string reply = router.run(with_txn(
+      "{'update': 'c', 'updates': [" + exact + ", " + chosen + ", " + exact + "], 'autocommit': false, " +
+          "'startTransaction': true, 'readConcern': {'level': 'snapshot'}",
+      1));
+  CHECK(reply.find("errmsg") == std::string::npos);
+  std::vector<std::string> steps;
+  for (const Sent& sent : router.shards.sent) {
+    const DocView command = sent.command;
+    steps.push_back(std::string(sent.name()) + (command["startTransaction"].truthy() ? " begins" : "") +
+                    (command["readConcern"].exists() ? " reads" : "") +
+                    (command["txnNumber"].exists() && command["autocommit"].exists() ? " within" : ""));
+  }
+  CHECK(steps == std::vector<std::string>{"update begins reads within", "find within", "update within",
+                                          "update within"});
+}
+
 TEST_CASE("collections are made within a transaction as documents are", "[transactions]") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
   router.shards.answer = [](const Sent&) { return "{'ok': 1.0}"; };
