@@ -31,8 +31,8 @@ MutableBytes receive_scratch() noexcept {
 
 // The start of a reply tells everything once this much of it is there: the header, the flags, the
 // kind of the first section and its length. It is also the size of the smallest OP_MSG with a body.
-constexpr std::size_t start_bytes = wire::op_msg_prefix_bytes + 5;
 constexpr std::size_t empty_document_bytes = 5;
+constexpr std::size_t start_bytes = wire::op_msg_prefix_bytes + empty_document_bytes;
 constexpr std::size_t header_and_flags_bytes = limits::message_header_bytes + 4;
 // A shorter command is not worth the work of compressing it.
 constexpr std::size_t compression_threshold_bytes = 512;
@@ -241,16 +241,20 @@ Result<void> Connection::size_up(std::size_t have_bytes, bool stream, Incoming& 
 // Memory is short: the rest of the reply stays in the socket meanwhile.
 Task<Result<Buffer>> Connection::wait_for_room(Bytes have, MemoryBudget& budget, std::size_t wanted,
                                                TimePoint deadline) {
-  auto kept = allocate_now(budget, have.size());
-  if (!kept) co_return broken_by(memory_refused(budget, wanted, "a shard's reply"));
-  kept->append(have.data(), have.size());
+  Buffer kept;
+  if (!have.empty()) {
+    auto buffer = allocate_now(budget, have.size());
+    if (!buffer) co_return broken_by(memory_refused(budget, wanted, "a shard's reply"));
+    buffer->append(have.data(), have.size());
+    kept = *std::move(buffer);
+  }
   const std::function<bool()> whole = [this] { return !broken_; };
   auto waiting = wait_for_buffer(transport_->loop(), budget, wanted,
                                  std::min(deadline, Clock::now() + room_wait_max), whole);
   auto buffer = co_await waiting;
   if (!buffer && Clock::now() >= deadline) co_return wait_failed(true);
   if (!buffer) co_return broken_by(memory_refused(budget, wanted, "a shard's reply"));
-  buffer->append(kept->data(), kept->size());
+  if (kept) buffer->append(kept.data(), kept.size());
   co_return *std::move(buffer);
 }
 
@@ -290,21 +294,32 @@ IoResult Connection::note_rest(IoResult got) noexcept {
   return got;
 }
 
-Result<Buffer> Connection::decompressed(const Incoming& incoming, const Buffer& envelope,
-                                        MemoryBudget& budget) const {
+Task<Result<Buffer>> Connection::decompressed(const Incoming& incoming, const Buffer& envelope,
+                                              MemoryBudget& budget, Buffer* room,
+                                              TimePoint deadline) {
   auto header = wire::parse_compressed(envelope.bytes());
-  if (header.has_error()) return header.error();
+  if (header.has_error()) co_return broken_by(header.error());
   if (header->original_opcode != static_cast<std::int32_t>(OpCode::msg)) {
-    return protocol_error(fmt::format("a compressed reply has opcode {}", header->original_opcode));
+    co_return broken_by(protocol_error(
+        fmt::format("a compressed reply has opcode {}", header->original_opcode)));
   }
   const std::size_t size = limits::message_header_bytes + header->uncompressed_size;
-  if (size < start_bytes) return protocol_error("a reply is too short");
-  auto buffer = allocate_now(budget, size);
-  if (!buffer) return memory_refused(budget, size, "a shard's compressed reply");
-  auto done = wire::decompress_message(incoming.header, *header, {buffer->data(), size});
-  if (done.has_error()) return done.error();
-  buffer->set_size(size);
-  return *std::move(buffer);
+  if (size < start_bytes) co_return broken_by(protocol_error("a reply is too short"));
+  Buffer plain;
+  if (room != nullptr && *room && room->capacity() >= size) {
+    plain = std::move(*room);
+  } else if (auto buffer = allocate_now(budget, size)) {
+    plain = *std::move(buffer);
+  } else {
+    auto waiting = wait_for_room({}, budget, size, deadline);
+    auto waited = co_await waiting;
+    if (waited.has_error()) co_return waited.error();
+    plain = *std::move(waited);
+  }
+  auto done = wire::decompress_message(incoming.header, *header, {plain.data(), size});
+  if (done.has_error()) co_return broken_by(done.error());
+  plain.set_size(size);
+  co_return std::move(plain);
 }
 
 // One section with one document, which fills the message: so that Reply::body() is what it says.
@@ -335,12 +350,7 @@ Result<void> Connection::check_reply(const Buffer& bytes, const Incoming& incomi
 }
 
 // The checks of a reply that is in hand, and the connection's way on to the next one.
-Result<Reply> Connection::finish_reply(Buffer bytes, const Incoming& incoming, MemoryBudget& budget) {
-  if (incoming.compressed) {
-    auto plain = decompressed(incoming, bytes, budget);
-    if (plain.has_error()) return broken_by(plain.error());
-    bytes = *std::move(plain);
-  }
+Result<Reply> Connection::finish_reply(Buffer bytes, const Incoming& incoming) {
   if (auto checked = check_reply(bytes, incoming); checked.has_error()) return broken_by(checked.error());
   ++next_request_id_;
   if (next_request_id_ == INT32_MAX) next_request_id_ = 1;
@@ -379,23 +389,34 @@ Task<Result<Reply>> Connection::receive(MemoryBudget& budget, bool stream, TimeP
   // No suspension since the read: the bytes are still in the scratch.
   const Bytes start = receive_scratch().first(have);
   Result<Buffer> started = Buffer();
-  if (room != nullptr && *room && room->capacity() >= incoming.wanted_bytes) {
+  const bool fits_room = room != nullptr && *room && room->capacity() >= incoming.wanted_bytes;
+  if (fits_room && !incoming.compressed) {
     room->append(start.data(), start.size());
     started = std::move(*room);
   } else if (auto buffer = allocate_now(budget, incoming.wanted_bytes)) {
     buffer->append(start.data(), start.size());
     started = *std::move(buffer);
+  } else if (fits_room) {
+    room->append(start.data(), start.size());
+    started = std::move(*room);
   } else {
     auto waiting = wait_for_room(start, budget, incoming.wanted_bytes, deadline);
     started = co_await waiting;
     if (started.has_error()) co_return started.error();
   }
-  if (have == incoming.wanted_bytes) co_return finish_reply(*std::move(started), incoming, budget);
-  auto reading =
-      receive_rest(*std::move(started), incoming.wanted_bytes, have < scratch_bytes, deadline);
-  auto received = co_await reading;
-  if (received.has_error()) co_return received.error();
-  co_return finish_reply(*std::move(received), incoming, budget);
+  if (have < incoming.wanted_bytes) {
+    auto reading =
+        receive_rest(*std::move(started), incoming.wanted_bytes, have < scratch_bytes, deadline);
+    started = co_await reading;
+    if (started.has_error()) co_return started.error();
+  }
+  if (incoming.compressed) {
+    auto opening = decompressed(incoming, *started, budget, room, deadline);
+    auto plain = co_await opening;
+    if (plain.has_error()) co_return plain.error();
+    started = std::move(plain);
+  }
+  co_return finish_reply(*std::move(started), incoming);
 }
 
 }  // namespace spillway::shard

@@ -43,8 +43,8 @@ class Connection : public boost::intrusive::list_base_hook<
   // Errors: HostUnreachable(6), MaxTimeMSExpired(50) at the deadline, ProtocolError(17),
   // ChecksumMismatch(288), memory_refused() (base/memory_wait.h), or what fail() was given. After an error the
   // connection is broken.
-  // `room`: is taken instead of asking the budget, if it is large enough. `first_byte`: ends with the reply's first
-  // byte.
+  // `room`: is taken instead of asking the budget, if it is large enough; for what a compressed reply holds rather
+  // than for its envelope. `first_byte`: ends with the reply's first byte.
   Task<Result<Reply>> receive(MemoryBudget& budget, bool stream, TimePoint deadline, Buffer* room = nullptr,
                               ShardWait* first_byte = nullptr);
 
@@ -93,11 +93,11 @@ class Connection : public boost::intrusive::list_base_hook<
   Result<void> size_up(std::size_t have_bytes, bool stream, Incoming& incoming);
   Task<Result<Buffer>> wait_for_room(Bytes have, MemoryBudget& budget, std::size_t wanted,
                                      TimePoint deadline);
-  Result<Reply> finish_reply(Buffer bytes, const Incoming& incoming, MemoryBudget& budget);
+  Result<Reply> finish_reply(Buffer bytes, const Incoming& incoming);
   Task<Result<Buffer>> receive_rest(Buffer buffer, std::size_t want, bool wait_first,
                                     TimePoint deadline);
-  Result<Buffer> decompressed(const Incoming& incoming, const Buffer& envelope,
-                              MemoryBudget& budget) const;
+  Task<Result<Buffer>> decompressed(const Incoming& incoming, const Buffer& envelope,
+                                    MemoryBudget& budget, Buffer* room, TimePoint deadline);
   Result<void> check_reply(const Buffer& bytes, const Incoming& incoming) const;
   Error broken_by(Error why);
   Error wait_failed(bool timed_out);

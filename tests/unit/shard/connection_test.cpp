@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "allocator/limits.h"
+#include "allocator/memory_queue.h"
 #include "proxy/shard/handshake.h"
 #include "proxy/wire/crc32c.h"
 #include "proxy/wire/op_msg.h"
@@ -21,7 +22,7 @@ struct Exchange {
 };
 
 Task<void> talk(Connection* connection, BsonDoc command, MemoryBudget* budget, bool stream,
-                TimePoint deadline, Exchange* exchange) {
+                TimePoint deadline, Exchange* exchange, Buffer* room = nullptr) {
   const Command outgoing = Command::of_body(command.view());
   auto sending = connection->send(outgoing, deadline);
   exchange->sent = co_await sending;
@@ -29,7 +30,7 @@ Task<void> talk(Connection* connection, BsonDoc command, MemoryBudget* budget, b
     exchange->result.emplace(connection->failure());
     co_return;
   }
-  auto receiving = connection->receive(*budget, stream, deadline);
+  auto receiving = connection->receive(*budget, stream, deadline, room);
   exchange->result.emplace(co_await receiving);
 }
 
@@ -263,23 +264,72 @@ TEST_CASE("fail() tells whoever waits") {
   CHECK(line.last.result->error().message == "silent");
 }
 
+Task<void> introduce_to(Connection* connection, MemoryBudget* budget, bool* done) {
+  const Introduction introduction{
+      "test", {wire::Compressor::zstd, wire::Compressor::snappy, wire::Compressor::zlib}};
+  auto introducing =
+      introduce(*connection, introduction, LinkBudgets{*budget, *budget}, time_point_never);
+  *done = (co_await introducing).has_value();
+}
+
+void agree_on_compression(Line& line) {
+  bool done = false;
+  line.loop.spawn(introduce_to(line.connection.get(), &line.budget, &done));
+  run_for(line.loop, 1s);
+  REQUIRE(done);
+}
+
+std::string text_of(const Result<Reply>& result) {
+  return result.has_error() ? result.error().message : std::string("a reply");
+}
+
+TEST_CASE("a compressed reply and scarce memory") {
+  constexpr std::size_t reply_bytes = 100'000;
+  Line line;
+  line.server.compression = {"zstd"};
+  line.server.answer = [](DocView) { return document_of(reply_bytes); };
+  agree_on_compression(line);
+  // A shard compresses its answer where the command came compressed.
+  const std::string long_command = R"({"find": "c", "text": ")" + std::string(2000, 'y') + R"("})";
+  MemoryBudget small("small", 150'000);
+  MemoryQueue queue("small");
+  small.set_queue(&queue);
+  Exchange last;
+  SECTION("the room kept for a reply is for what it holds, not for its envelope") {
+    auto room = Buffer::allocate(small, reply_bytes + 1000);
+    REQUIRE(room);
+    line.loop.spawn(talk(line.connection.get(), json(long_command), &small, false,
+                         time_point_never, &last, &*room));
+    run_for(line.loop, 1s);
+    REQUIRE(last.result);
+    REQUIRE(text_of(*last.result) == "a reply");
+    CHECK_FALSE(*room);
+  }
+  SECTION("it waits for memory as others do") {
+    auto others = Buffer::allocate(small, 100'000);
+    REQUIRE(others);
+    line.loop.spawn(talk(line.connection.get(), json(long_command), &small, false,
+                         time_point_never, &last));
+    run_for(line.loop, 1s);
+    REQUIRE_FALSE(last.result);
+    others.reset();
+    run_for(line.loop, 1s);
+    REQUIRE(last.result);
+    REQUIRE(text_of(*last.result) == "a reply");
+  }
+  CHECK((*last.result)->body().size() == document_of(reply_bytes).size());
+  CHECK(line.server.compressed_messages == 1);
+  CHECK(line.connection->clean());
+  last = Exchange();
+  CHECK(small.usage().used_bytes == 0);
+}
+
 TEST_CASE("compression, where both sides agreed") {
   for (const char* name : {"snappy", "zlib", "zstd"}) {
     Line line;
     line.server.compression = {name};
     line.server.answer = [](DocView) { return document_of(100'000); };
-    struct Introducing {
-      static Task<void> run(Connection* connection, MemoryBudget* budget, bool* done) {
-        const Introduction introduction{
-            "test", {wire::Compressor::zstd, wire::Compressor::snappy, wire::Compressor::zlib}};
-        auto introducing = introduce(*connection, introduction, LinkBudgets{*budget, *budget}, time_point_never);
-        *done = (co_await introducing).has_value();
-      }
-    };
-    bool done = false;
-    line.loop.spawn(Introducing::run(line.connection.get(), &line.budget, &done));
-    run_for(line.loop, 1s);
-    REQUIRE(done);
+    agree_on_compression(line);
     const std::string long_command = R"({"ping": 1, "text": ")" + std::string(2000, 'y') + R"("})";
     const auto& ended = line.exchange(long_command);
     REQUIRE(ended.result->has_value());
