@@ -1,6 +1,7 @@
 """A relay between the proxy and a shard that fails when told to, on a thread of its own."""
 
 import asyncio
+import contextlib
 import os
 import random
 import socket
@@ -12,6 +13,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
 from loop_server import LoopServer  # noqa: E402
 
 PIECE = 1 << 16
+# FerretDB's cursors end with the connection that opened them, MongoDB's do not; and one that ends so during a getMore
+# over another connection answers as if the scan were over. So the shard's end of a connection outlives the proxy's.
+LINGER_S = 60
 
 
 class Messages:
@@ -39,11 +43,11 @@ class Messages:
 
 class FaultyRelay(LoopServer):
     """Passes bytes to and from 127.0.0.1:`port`. Any thread may call the methods that hurt; each hurts
-    the connections that there are, `spoil` those whose shard answers next."""
+    the connections that there are, `spoil` those whose shard answers next. The shard learns of it LINGER_S later."""
 
     def __init__(self, port, seed):
         self._target, self._random = port, random.Random(seed)
-        self._pairs, self._spoil, self.spoiled = set(), None, 0
+        self._near, self._spoil, self.spoiled = set(), None, 0
         super().__init__(self._serve)
 
     def reset_all(self):
@@ -51,7 +55,7 @@ class FaultyRelay(LoopServer):
         return self._on_loop(self._reset_all)
 
     def close_all(self):
-        return self._on_loop(lambda: [writer.close() for pair in self._pairs for writer in pair])
+        return self._on_loop(lambda: [writer.close() for writer in self._near])
 
     def spoil(self, how):
         """The next answer: "garbage" where its header was, or "half" of it and the connection's end."""
@@ -66,11 +70,10 @@ class FaultyRelay(LoopServer):
         call()
 
     def _reset_all(self):
-        for pair in list(self._pairs):
-            for writer in pair:
-                raw = writer.get_extra_info("socket")
-                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                writer.transport.abort()
+        for writer in list(self._near):
+            raw = writer.get_extra_info("socket")
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
 
     async def _serve(self, reader, writer):
         try:
@@ -78,13 +81,27 @@ class FaultyRelay(LoopServer):
         except OSError:
             writer.close()
             return
-        pair = (writer, far_writer)
-        self._pairs.add(pair)
+        self._near.add(writer)
+        ways = [asyncio.ensure_future(self._copy(reader, far_writer, False)),
+                asyncio.ensure_future(self._copy(far_reader, writer, True))]
         try:
-            await asyncio.gather(self._copy(reader, far_writer, False),
-                                 self._copy(far_reader, writer, True))
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            for way in ways:
+                way.cancel()
+            await asyncio.wait(ways)
+            writer.close()
+            await self._drain(far_reader)
         finally:
-            self._pairs.discard(pair)
+            self._near.discard(writer)
+            writer.close()
+            far_writer.close()
+
+    @staticmethod
+    async def _drain(reader):
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(LINGER_S):
+                while await reader.read(PIECE):
+                    pass
 
     async def _copy(self, reader, writer, answers):
         messages = Messages()
@@ -102,8 +119,6 @@ class FaultyRelay(LoopServer):
                 await writer.drain()
         except OSError:
             pass
-        finally:
-            writer.close()
 
     def _garbage(self, piece):
         """Wrong in a way that can be told from an answer: a length that cannot be, or noise where the header was."""
