@@ -71,6 +71,8 @@ class FaultyRelay(LoopServer):
 
     def _reset_all(self):
         for writer in list(self._near):
+            if writer.is_closing():
+                continue
             raw = writer.get_extra_info("socket")
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
@@ -89,6 +91,7 @@ class FaultyRelay(LoopServer):
             for way in ways:
                 way.cancel()
             await asyncio.wait(ways)
+            self._near.discard(writer)
             writer.close()
             await self._drain(far_reader)
         finally:
