@@ -11,6 +11,8 @@ install(FILES ${CMAKE_SOURCE_DIR}/conf/spillway.yaml DESTINATION /etc/spillway
   COMPONENT debian EXCLUDE_FROM_ALL)
 install(FILES ${debian}/logrotate DESTINATION /etc/logrotate.d RENAME spillway
   COMPONENT debian EXCLUDE_FROM_ALL)
+install(FILES ${debian}/user.conf DESTINATION /usr/lib/systemd/system/spillway.service.d
+  COMPONENT debian EXCLUDE_FROM_ALL)
 install(FILES ${debian}/copyright DESTINATION /usr/share/doc/spillway
   COMPONENT debian EXCLUDE_FROM_ALL)
 find_program(GZIP gzip)

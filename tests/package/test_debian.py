@@ -53,6 +53,7 @@ def test_what_is_in_it(deb):
     files = contents(deb)
     names = {path for _, _, path in files}
     for name in ("usr/bin/spillway", UNIT, "usr/lib/systemd/system/spillway.socket",
+                 "usr/lib/systemd/system/spillway.service.d/user.conf",
                  "etc/spillway/spillway.yaml", "etc/logrotate.d/spillway",
                  "usr/share/man/man8/spillway.8.gz", "usr/share/man/man5/spillway.yaml.5.gz",
                  "usr/share/doc/spillway/copyright", "usr/share/doc/spillway/changelog.Debian.gz",
@@ -151,15 +152,16 @@ def test_an_untouched_configuration_is_replaced(deb, empty_root):
 
 
 def test_removing_leaves_the_configuration_and_purging_does_not(empty_root):
-    for name in ("var/log/spillway", "var/lib/spillway"):
-        (empty_root / name).mkdir()
+    places = ("var/log/spillway", "var/lib/spillway", "var/log/private/spillway")
+    for name in places:
+        (empty_root / name).mkdir(parents=True)
         (empty_root / name / "file").write_text("")
     empty_root.run("dpkg", "-r", "spillway")
     assert not (empty_root / "usr/bin/spillway").exists() and not (empty_root / UNIT).exists()
     assert (empty_root / "etc/spillway/spillway.yaml").exists()
     assert (empty_root / "var/log/spillway/file").exists()
     empty_root.run("dpkg", "-P", "spillway")
-    for name in ("etc/spillway", "etc/logrotate.d/spillway", "var/log/spillway", "var/lib/spillway"):
+    for name in ("etc/spillway", "etc/logrotate.d/spillway", *places):
         assert not (empty_root / name).exists(), name
     code, _ = empty_root.try_run("dpkg-query", "-W", "spillway")
     assert code != 0

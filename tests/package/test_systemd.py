@@ -17,6 +17,8 @@ pytestmark = pytest.mark.timeout(400)
 BOOT_TIMEOUT_S = 180
 CONFIG = """
 net: {port: 27017}
+systemLog: {destination: file, path: /var/log/spillway/spillway.log, logRotate: reopen}
+auditLog: {destination: file, format: JSON, path: /var/log/spillway/audit.json}
 memory: {limit: 128MiB}
 routing: {shards: [{name: shard0, uri: "mongodb://127.0.0.1:27018/"}]}
 """
@@ -48,14 +50,18 @@ check "its configuration is for nobody else" '[ "$(stat -c "%a %U %G" /etc/spill
 old=$(property MainPID)
 dpkg -i --force-confold /newer.deb >/dev/null
 check "an upgrade restarts it" 'answers && healthy && [ "$(property MainPID)" != "$old" ] && runs_as spillway'
-check "it ended as it should before" 'journalctl -u spillway --no-pager -o cat | grep -q "0 bytes are still reserved"'
+check "it ended as it should before" 'grep -q "0 bytes are still reserved" /var/log/spillway/spillway.log'
+check "its logs are its user's" '[ "$(stat -L -c "%a %U" /var/log/spillway /var/log/spillway/spillway.log | tr "\n" " ")" = "755 spillway 600 spillway " ]'
+check "they rotate" 'logrotate -f /etc/logrotate.d/spillway && [ -s /var/log/spillway/spillway.log.1 ]'
+old=$(property MainPID)
+check "it goes on in the new one" 'systemctl restart spillway && grep -q " stopped" /var/log/spillway/spillway.log && [ "$(property MainPID)" != "$old" ]'
 check "it is still enabled" '[ "$(systemctl is-enabled spillway)" = enabled ]'
 dpkg -r spillway >/dev/null
 check "removing it stops it" '! answers && [ "$(property ActiveState)" != active ]'
 dpkg -i /newer.deb >/dev/null
 check "reinstalled, it is as it was" '[ "$(systemctl is-enabled spillway)" = enabled ] && systemctl start spillway && answers'
 dpkg -P spillway >/dev/null
-check "purging leaves no link of it" '! answers && ! find /etc/systemd -name "spillway*" | grep .'
+check "purging leaves nothing of it" '! answers && ! find /etc/systemd /var/log /var/lib/private -name "spillway*" | grep .'
 echo done
 """
 
@@ -83,7 +89,7 @@ def test_a_life_under_systemd(deb, binary, empty_root, tmp_path):
     shutil.copy(newer(deb, tmp_path), root / "newer.deb")
     root.run("apt-get", "-qq", "update")
     root.run("apt-get", "-qq", "-y", "--no-install-recommends", "install", "/spillway.deb", "systemd",
-             "systemd-sysv", "procps")
+             "systemd-sysv", "procps", "logrotate")
     (root / "etc/spillway/spillway.yaml").write_text(CONFIG)
     shutil.copy(binary.parent / "null_shard", root / "opt")
     (root / "opt/check").write_text(CHECK)
@@ -98,4 +104,4 @@ def test_a_life_under_systemd(deb, binary, empty_root, tmp_path):
     print(text)
     assert text.rstrip().endswith("done"), (
         f"nspawn ended with {ended}\n" + (root / "opt/console").read_text(errors="replace")[-3000:])
-    assert len(re.findall("^PASSED", text, re.M)) == 10 and "FAILED" not in text, text
+    assert len(re.findall("^PASSED", text, re.M)) == 13 and "FAILED" not in text, text
