@@ -215,6 +215,7 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
     co_return co_await running;
   }
   CursorSeed seed{client, request, aggregate.collection};
+  seed.writes = ends_in_write(request.body["pipeline"]) || request.body["writeConcern"].exists();
   seed.batch_size = aggregate.batch_size;
   seed.first_batch_documents =
       aggregate.batch_size_given ? aggregate.batch_size : std::int64_t{limits::first_batch_documents_default};
@@ -243,6 +244,16 @@ DocView leading_match(DocView pipeline) noexcept {
   if (!first.is_document()) return {};
   const Element stage = first.as_document().first();
   return stage.name == "$match" && stage.is_document() ? stage.as_document() : DocView();
+}
+
+bool ends_in_write(ValueView pipeline) noexcept {
+  if (!pipeline.is_array()) return false;
+  bool writes = false;
+  for (auto at = pipeline.as_document().begin(); !at.done(); ++at) {
+    const std::string_view stage = at->is_document() ? at->as_document().first().name : std::string_view();
+    writes = stage == "$out" || stage == "$merge";
+  }
+  return writes;
 }
 
 Result<AggregateArguments> parse_aggregate(DocView body) {

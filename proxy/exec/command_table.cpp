@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "proxy/base/check.h"
 #include "proxy/base/log.h"
+#include "proxy/exec/aggregate.h"
 #include "proxy/exec/audit.h"
 #include "proxy/exec/authorization.h"
 #include "proxy/exec/command_needs.h"
@@ -17,6 +18,7 @@
 #include "proxy/exec/rate_limiter.h"
 #include "proxy/exec/slow_log.h"
 #include "proxy/exec/take_memory.h"
+#include "proxy/exec/transactions.h"
 
 namespace spillway::exec {
 
@@ -153,6 +155,12 @@ const CommandSpec* find_command(std::string_view name) {
   return found == table().by_name.end() ? nullptr : &table().specs[found->second];
 }
 
+bool ends_with_client(const Request& request) noexcept {
+  const CommandSpec* const spec = find_command(request.name);
+  if (spec == nullptr || !(spec->secondary_ok || spec->name == "getMore")) return false;
+  return spec->name != "aggregate" || !ends_in_write(request.body["pipeline"]);
+}
+
 Response refuse(Metrics& metrics, const Error& why) {
   metrics.errors.add(why.code);
   return error_response(why);
@@ -199,7 +207,7 @@ Task<Response> run_command(Context& context, Client& client, const Request& requ
   const Duration taken = Clock::now() - request.arrived;
   context.command_times->by_command[spec->index].add(taken);
   if (result.has_error()) {
-    const Error error = with_topology_version(context, result.error());
+    const Error error = with_topology_version(context, label_failure(request, result.error()));
     audit_refusal(context, client, *spec, request, error);
     if (spec->audited != 0 && context.shared.audit && !error.is(ErrorCode::unauthorized)) {
       context.shared.audit->done(client, *spec, request, error.code);

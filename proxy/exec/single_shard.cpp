@@ -187,6 +187,11 @@ CursorPtr CursorSeed::make() const {
 Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std::uint16_t shard,
                                          shard::Command command, bool stream) {
   shard::CallOptions options = read_options(context, seed.request);
+  if (seed.writes) {
+    const shard::CallOptions as_write = write_options(context, seed.request);
+    options.retry = as_write.retry;
+    options.interrupt = as_write.interrupt;
+  }
   // Of a stream the client has the start before it is known whether a cursor stays open.
   options.stream = stream && may_stream(seed.request) && may_open_cursor(seed.client.limits.account().get());
   const bool one_document = seed.first_batch_documents == 1;

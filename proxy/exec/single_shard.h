@@ -18,6 +18,7 @@ struct CursorSeed {
   std::int64_t first_batch_documents = 0;  // at most
   bool whole_documents = false;            // the collection's own, not projected
   bool no_timeout = false, tailable = false, await_data = false;
+  bool writes = false;  // is sent once, and ended by nobody
   CursorPtr make() const;
 };
 

@@ -284,13 +284,16 @@ Error label_failure(const Request& request, Error error) {
     }
   };
   const bool ends = request.name == "commitTransaction" || request.name == "abortTransaction";
+  // What this router's shutdown has cut may be tried again by way of another.
+  const bool passing = is_unreachable(error) || error.is(ErrorCode::interrupted_at_shutdown) ||
+                       error.is(ErrorCode::shutdown_in_progress);
   if (request.in_transaction) {
-    if (is_unreachable(error) && !ends) add("TransientTransactionError");
+    if (passing && !ends) add("TransientTransactionError");
     if (error.is(ErrorCode::no_such_transaction) && request.name != "abortTransaction") {
       add("TransientTransactionError");
     }
   }
-  if (is_unreachable(error) && request.txn_number && (!request.in_transaction || ends))
+  if (passing && request.txn_number && (!request.in_transaction || ends))
     add("RetryableWriteError");
   return error;
 }

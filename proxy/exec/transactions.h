@@ -117,7 +117,8 @@ Task<void> abort_on_shard(Context& context, OpenTransaction open);
 // Adds what a router adds to a reply inside a transaction: recoveryToken if ok. REQUIRES no stream.
 Response with_recovery_token(Context& context, const Request& request, Response response);
 // Labels of a failure: TransientTransactionError inside a transaction, RetryableWriteError for a
-// retryable write, when the shard could not be reached.
+// retryable write, when the shard could not be reached or this router shuts down. Every failure of a command passes
+// here; a label is added once.
 Error label_failure(const Request& request, Error error);
 
 }  // namespace spillway::exec

@@ -5,6 +5,7 @@
 #include "proxy/base/ip_address.h"
 #include "proxy/base/log.h"
 #include "proxy/exec/authorization.h"
+#include "proxy/exec/command_table.h"
 #include "proxy/exec/stream.h"
 #include "proxy/server/config.h"
 #include "proxy/wire/op_msg.h"
@@ -141,6 +142,7 @@ Task<void> Session::run() {
 
 void Session::notice_absent_client(TimePoint now) {
   if (client_.running == nullptr || now - client_.running_since < absence_noticed_after) return;
+  if (!exec::ends_with_client(*client_.running)) return;
   if (client_.interrupt.requested() != nullptr || !transport_->peer_hung_up()) return;
   environment_.context.shared.metrics.killed_due_to_client_disconnect.add();
   client_.interrupt.request(Error(ErrorCode::client_disconnect,

@@ -144,6 +144,25 @@ TEST_CASE("what outlasts the drain is interrupted, and says that the router goes
   advance_to_end(world);
 }
 
+TEST_CASE("a transaction that a shutdown cuts may be tried again elsewhere") {
+  SimShardOptions member;
+  member.set_name = "rs";
+  SimWorld world(sharded_world(3, 20, member));
+  auto client = world.client();
+  world.shard(0).delay = seconds(60);
+  const auto running = start(world, *client, json(R"({"find": "docs", "filter": {"_id": 1},
+      "lsid": {"id": {"$binary": {"base64": "AAECAwQFBgcICQoLDA0ODw==", "subType": "04"}}},
+      "txnNumber": {"$numberLong": "1"}, "startTransaction": true, "autocommit": false, "$db": "app"})"));
+  world.run_for(seconds(1));
+  world.shutdown().begin(seconds(2));
+  REQUIRE(world.run_until([&] { return running->done; }, minutes(1)));
+  REQUIRE(running->reply.has_value());
+  CHECK(code_of(*running->reply) == 11600);
+  CHECK(to_json(*running->reply).find("TransientTransactionError") != std::string::npos);
+  world.shard(0).delay = {};
+  advance_to_end(world);
+}
+
 TEST_CASE("a transaction that is open is aborted on its shard") {
   SimShardOptions member;
   member.set_name = "rs";
