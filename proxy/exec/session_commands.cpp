@@ -103,7 +103,7 @@ catalog::ShardSet replica_set_shards(const Context& context) {
 
 // To every shard that keeps sessions. Their answers are no part of ours: a session that a shard does
 // not hear of expires there.
-Task<void> tell_shards(Context& context, const Request& request, const BsonDoc& document) {
+Task<void> tell_shards(Context& context, std::string command, BsonDoc document, shard::ShardTime* time) {
   std::vector<ShardCommand> commands;
   for (const catalog::ShardIndex shard : replica_set_shards(context)) {
     commands.push_back({shard, shard::Command::of_body(document), {}});
@@ -111,28 +111,25 @@ Task<void> tell_shards(Context& context, const Request& request, const BsonDoc& 
   shard::CallOptions options;
   options.budget = &context.shared.reply_memory;
   options.deadline = Clock::now() + std::chrono::seconds(10);
-  options.time = request.shard_time;
+  options.time = time;
   auto calls = call_shards(context, commands, options);
   auto outcomes = co_await calls;
   for (const ShardOutcome& outcome : outcomes) {
     if (outcome.ok()) continue;
     log::info("sessions: shard {} did not take {}: {}", context.routing().shard(outcome.shard).name,
-              request.name, outcome.error->message);
+              command, outcome.error->message);
   }
 }
 
-// The client's command.
-Task<void> tell_shards(Context& context, const Request& request) {
+// The client's command, for shards.
+BsonDoc forwarded(const Request& request) {
   BsonWriter body;
   copy_command(body, request, {"lsid", "txnNumber", "autocommit", "startTransaction"});
-  const BsonDoc document = std::move(body).finish();
-  auto telling = tell_shards(context, request, document);
-  co_await telling;
+  return std::move(body).finish();
 }
 
 // The same with sessions by their ids: to the shards all are one user's.
-Task<void> tell_shards_to_kill(Context& context, const Request& request, const SessionIds& ids) {
-  if (ids.empty()) co_return;
+BsonDoc kill_by_ids(const SessionIds& ids) {
   BsonWriter body;
   body.begin_array("killSessions");
   for (const std::string& id : ids) {
@@ -142,17 +139,30 @@ Task<void> tell_shards_to_kill(Context& context, const Request& request, const S
   }
   body.end();
   body.append("$db", "admin");
-  const BsonDoc document = std::move(body).finish();
-  auto telling = tell_shards(context, request, document);
+  return std::move(body).finish();
+}
+
+// What ends or goes on by itself is not waited for: a driver that closes would wait for a shard that
+// has no primary. (mongos behaviour reference, section 4.2)
+bool waits_for_shards(const Request& request) noexcept {
+  return request.name != "endSessions" && request.name != "refreshSessions";
+}
+
+Task<void> tell_shards(Context& context, const Request& request, BsonDoc document) {
+  if (!waits_for_shards(request)) {
+    context.background.start(tell_shards(context, std::string(request.name), std::move(document), nullptr));
+    co_return;
+  }
+  auto telling = tell_shards(context, std::string(request.name), std::move(document), request.shard_time);
   co_await telling;
 }
 
-Task<void> end_everything_of(Context& context,
-                             const std::function<bool(std::string_view)>& matches) {
+Task<void> end_everything_of(Context& context, const std::function<bool(std::string_view)>& matches,
+                             bool wait) {
   end_cursors(context, context.shared.cursors.kill_sessions(matches), CursorEnd::killed);
   TaskGroup aborts;
   for (OpenTransaction& open : context.shared.transactions->end_sessions(matches)) {
-    aborts.start(abort_on_shard(context, std::move(open)));
+    (wait ? aborts : context.background).start(abort_on_shard(context, std::move(open)));
   }
   co_await aborts.wait();
 }
@@ -165,7 +175,7 @@ Task<Result<Response>> refresh_sessions(Context& context, Client& client, const 
       if (auto claimed = claim_session(context, client, id); claimed.has_error()) co_return claimed.error();
     }
   }
-  auto telling = tell_shards(context, request);
+  auto telling = tell_shards(context, request, forwarded(request));
   co_await telling;
   co_return ok_response();
 }
@@ -196,16 +206,14 @@ Task<Result<Response>> end_sessions(Context& context, Client& client, const Requ
   const std::function<bool(std::string_view)> matches = [&ids, all](std::string_view lsid) {
     return !lsid.empty() && (all || contains_session(*ids, lsid));
   };
-  auto ending = end_everything_of(context, matches);
+  auto ending = end_everything_of(context, matches, waits_for_shards(request));
   co_await ending;
   if (authorization) {
     for (const std::string& id : *ids) context.shared.session_owners.release(session_id_of(id), client.user);
     client.login.session = {};
-    auto telling = tell_shards_to_kill(context, request, *ids);
-    co_await telling;
-    co_return ok_response();
+    if (ids->empty()) co_return ok_response();
   }
-  auto telling = tell_shards(context, request);
+  auto telling = tell_shards(context, request, authorization ? kill_by_ids(*ids) : forwarded(request));
   co_await telling;
   co_return ok_response();
 }
@@ -260,10 +268,11 @@ Task<Result<Response>> kill_all_sessions(Context& context, Client&, const Reques
   const std::function<bool(std::string_view)> matches = [&patterns](std::string_view lsid) {
     return !lsid.empty() && (patterns->everybody || contains_session(patterns->ids, lsid));
   };
-  auto ending = end_everything_of(context, matches);
+  auto ending = end_everything_of(context, matches, true);
   co_await ending;
-  auto telling = patterns->of_users ? tell_shards_to_kill(context, request, patterns->ids)
-                                    : tell_shards(context, request);
+  if (patterns->of_users && patterns->ids.empty()) co_return ok_response();
+  auto telling = tell_shards(context, request,
+                             patterns->of_users ? kill_by_ids(patterns->ids) : forwarded(request));
   co_await telling;
   co_return ok_response();
 }
