@@ -163,17 +163,28 @@ Answer create(Context& context, Client&, const Request& request) {
 }
 
 // A unique index needs the shard key as its prefix: elsewhere no shard could enforce it.
+Result<void> check_unique_index(const catalog::CollectionRouting& routing, DocView index, std::string_view key_name) {
+  if (!index["unique"].truthy() && !index["prepareUnique"].truthy()) return {};
+  const ValueView key = index[key_name];
+  if (!key.is_document()) {
+    // collMod may name an index: what its key is only the shards know.
+    if (!index["name"].is_string() || key_name == "key") return {};
+    return Error(ErrorCode::cannot_create_index,
+                 "an index of a sharded collection is made unique by its keyPattern, not by its name");
+  }
+  if (routing.key.has_prefix_index(key.as_document())) return {};
+  if (key.as_document().count() == 1 && key.as_document().first().name == "_id") return {};
+  return Error(ErrorCode::cannot_create_index,
+               fmt::format("cannot create unique index over {} with shard key pattern {}",
+                           to_json(key.as_document()), to_json(routing.key.pattern())));
+}
+
 Result<void> check_unique_indexes(const catalog::CollectionRouting& routing, DocView body) {
   const ValueView indexes = body["indexes"];
   if (!indexes.is_array()) return {};
   for (auto at = indexes.as_document().begin(); !at.done(); ++at) {
-    if (!at->is_document() || !at->as_document()["unique"].truthy()) continue;
-    const ValueView key = at->as_document()["key"];
-    if (!key.is_document() || routing.key.has_prefix_index(key.as_document())) continue;
-    if (key.as_document().count() == 1 && key.as_document().first().name == "_id") continue;
-    return Error(ErrorCode::cannot_create_index,
-                 fmt::format("cannot create unique index over {} with shard key pattern {}",
-                             to_json(key.as_document()), to_json(routing.key.pattern())));
+    if (!at->is_document()) continue;
+    if (auto checked = check_unique_index(routing, at->as_document(), "key"); checked.has_error()) return checked;
   }
   return {};
 }
@@ -206,6 +217,11 @@ Answer coll_mod(Context& context, Client&, const Request& request) {
   if (ns.has_error()) co_return ns.error();
   const Targets targets = shards_with_chunks(context, request.db, *ns);
   if (auto checked = check_view(context, request, targets.shards.front()); checked.has_error()) co_return checked.error();
+  const ValueView index = request.body["index"];
+  if (targets.routing != nullptr && targets.shards.size() > 1 && index.is_document()) {
+    auto checked = check_unique_index(*targets.routing, index.as_document(), "keyPattern");
+    if (checked.has_error()) co_return checked.error();
+  }
   auto running = to_owners(context, request, Tolerate::namespace_not_found);
   co_return co_await running;
 }

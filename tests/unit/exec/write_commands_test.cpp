@@ -421,6 +421,22 @@ TEST_CASE("sessions are started, ended and killed", "[transactions]") {
   CHECK(compact(router.run("{'killAllSessionsByPattern': [{}]}")) == "{'ok':1.0}");
 }
 
+TEST_CASE("a unique index that shards could not keep is not made by collMod either", "[write]") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  router.shards.answer = [](const Sent&) { return "{'ok': 1.0}"; };
+  const auto refused = [&](const std::string& command) {
+    return compact(router.run(command)).find("'code':67,") != std::string::npos;
+  };
+  CHECK(refused("{'collMod': 'c', 'index': {'keyPattern': {'email': 1}, 'unique': true}}"));
+  CHECK(refused("{'collMod': 'c', 'index': {'keyPattern': {'email': 1}, 'prepareUnique': true}}"));
+  CHECK(refused("{'collMod': 'c', 'index': {'name': 'email_1', 'unique': true}}"));
+  CHECK(refused("{'createIndexes': 'c', 'indexes': [{'key': {'email': 1}, 'name': 'x', 'prepareUnique': true}]}"));
+  CHECK(router.shards.sent.empty());
+  CHECK_FALSE(refused("{'collMod': 'c', 'index': {'keyPattern': {'a': 1, 'email': 1}, 'unique': true}}"));
+  CHECK_FALSE(refused("{'collMod': 'c', 'index': {'name': 'email_1', 'hidden': true}}"));
+  CHECK_FALSE(refused("{'collMod': 'd', 'index': {'keyPattern': {'email': 1}, 'unique': true}}"));
+}
+
 TEST_CASE("batches are counted before they are read", "[write]") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
   router.shards.answer = count_all;
