@@ -101,7 +101,7 @@ class FaultyRelay(LoopServer):
 
     @staticmethod
     async def _drain(reader):
-        with contextlib.suppress(OSError, TimeoutError):
+        with contextlib.suppress(OSError, TimeoutError, asyncio.CancelledError):  # the last: close() ends all
             async with asyncio.timeout(LINGER_S):
                 while await reader.read(PIECE):
                     pass
