@@ -139,7 +139,7 @@ struct Shared {
   std::function<void(std::chrono::milliseconds announce)> request_shutdown;
   std::atomic<std::int64_t> connections_current{0};
   std::atomic<std::int64_t> connections_total{0};
-  std::atomic<std::int64_t> connections_max{0};       // net.maxIncomingConnections; 0: nobody has said
+  std::atomic<std::int64_t> connections_max{0};       // that are let in at once; 0: nobody has said
   std::atomic<std::int64_t> connections_queued{0};    // accepted, and waiting for connection_rate
 
   // The limit of `memory`; there are no reserves until divide_memory().

@@ -28,14 +28,6 @@ std::int64_t files_allowed() {
   return static_cast<std::int64_t>(files.rlim_cur);
 }
 
-// Every client and every shard connection takes a file descriptor: four fifths of those allowed are
-// for clients.
-std::int64_t connections_allowed() {
-  constexpr auto most = static_cast<std::int64_t>(limits::client_connections_max);
-  const std::int64_t files = files_allowed();
-  return files == 0 ? most : std::min(most, files / 5 * 4);
-}
-
 void add_shard(ShardFacts& sum, const shard::ShardState& seen, bool first) {
   const auto count = [&](bool shard::HostState::*what) {
     return static_cast<std::uint64_t>(
@@ -125,7 +117,7 @@ StatusFacts make_status_facts(const Shared& shared, const std::vector<WorkerFact
   add_calls(facts.shards, shared);
   facts.process = read_process_usage();
   const std::int64_t most = shared.connections_max.load();
-  const std::int64_t allowed = most > 0 ? std::min(most, connections_allowed()) : connections_allowed();
+  const std::int64_t allowed = most > 0 ? most : static_cast<std::int64_t>(limits::client_connections_max);
   facts.connections_available = std::max<std::int64_t>(allowed - shared.connections_current.load(), 0);
   return facts;
 }

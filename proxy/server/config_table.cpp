@@ -272,7 +272,8 @@ constexpr std::array keys = {
          .min = 1,
          .max = 1'000'000,
          .at_reload = true,
-         .meaning = "Client connections open at once; further ones are closed as they come."}),
+         .meaning = "Client connections open at once; further ones are closed as they come. Never more "
+                    "than four fifths of the files that the process may open: shards need some."}),
     row<Net<&NetConfig::beyond_max_connections>>(
         {.key = "net.maxIncomingConnectionsOverride",
          .type = ValueType::list,

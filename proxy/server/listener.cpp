@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cerrno>
+#include <limits>
 #include <stdexcept>
 #include <system_error>
 
@@ -21,6 +22,15 @@ using boost::system::error_code;
 
 // So that a flood of clients does not keep signals waiting.
 constexpr int accepts_per_turn = 64;
+
+// Of ten files that may be open so many are for clients, and so many with those who may come beyond
+// the maximum. What is left is for connections to shards, the admin port and the process itself.
+constexpr std::int64_t client_files = 8;
+constexpr std::int64_t client_files_beyond_max = 9;
+
+std::int64_t share_of_files(std::int64_t files_max, std::int64_t of_ten) noexcept {
+  return files_max == 0 ? std::numeric_limits<std::int64_t>::max() : files_max / 10 * of_ten;
+}
 
 asio::ip::tcp::endpoint resolve(Loop& loop, const std::string& address, std::uint16_t port) {
   error_code ec;
@@ -47,12 +57,12 @@ Listener::Listener(Loop& loop, exec::Shared& shared, const ListenerOptions& opti
     : loop_(loop),
       shared_(shared),
       addresses_(options.clients ? options.addresses : std::vector<std::string>()),
-      beyond_max_(options.beyond_max),
+      files_max_(options.files_max),
       establishment_(shared),
       queue_timer_(loop.io()),
       port_(options.clients ? open_doors(options, options.port, Entrance::clients)
                             : std::uint16_t{0}) {
-  shared_.connections_max = options.connections_max;
+  set_connections_max(options.connections_max, options.beyond_max);
   if (options.load_balancer_port) {
     load_balancer_port_ =
         open_doors(options, *options.load_balancer_port, Entrance::load_balancers);
@@ -124,8 +134,17 @@ void Listener::stop() {
 }
 
 void Listener::set_connections_max(std::int64_t connections_max, std::vector<AddressRange> beyond_max) {
-  shared_.connections_max = connections_max;
+  const std::int64_t allowed = share_of_files(files_max_, client_files);
   beyond_max_ = std::move(beyond_max);
+  shared_.connections_max = std::min(connections_max, allowed);
+  short_of_files_ = connections_max > allowed;
+  if (!short_of_files_) return;
+  const bool preset = connections_max == static_cast<std::int64_t>(limits::client_connections_max);
+  const std::string line = fmt::format(
+      "at most {} clients are let in, not net.maxIncomingConnections ({}): the process may open {} files "
+      "(LimitNOFILE=, ulimit -n), and shards need some",
+      allowed, connections_max, files_max_);
+  preset ? log::info("{}", line) : log::warning("{}", line);
 }
 
 // Those that have been accepted, whether or not their worker has heard of them yet.
@@ -167,7 +186,11 @@ bool Listener::accept_clients(Door& door) {
     if (!client) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      log::warning("accept failed: {}", std::generic_category().message(errno));
+      const int why = errno;
+      if (const auto unwritten = failure_pace_.due(Clock::now())) {
+        log::warning("accept failed: {}; {} more since the last such line", std::generic_category().message(why),
+                     *unwritten);
+      }
       return false;
     }
     const auto address = IpAddress::of(from);
@@ -188,20 +211,23 @@ bool Listener::accept_clients(Door& door) {
   return true;
 }
 
-// net.maxIncomingConnections, and who is beyond it by net.maxIncomingConnectionsOverride.
+// net.maxIncomingConnections, and who is beyond it by net.maxIncomingConnectionsOverride; neither when files are short.
 bool Listener::may_be_open(const std::optional<IpAddress>& address) {
   exec::Metrics& metrics = shared_.metrics;
   const std::int64_t most = shared_.connections_max.load(std::memory_order_relaxed);
-  if (open_connections() < most) return true;
+  const std::int64_t open = open_connections();
+  if (open < most) return true;
   const auto holds = [&](const AddressRange& range) { return address && range.contains(*address); };
-  if (std::any_of(beyond_max_.begin(), beyond_max_.end(), holds)) {
+  const bool beyond_max = std::any_of(beyond_max_.begin(), beyond_max_.end(), holds);
+  if (beyond_max && open < share_of_files(files_max_, client_files_beyond_max)) {
     metrics.connections_exempt.add();
     return true;
   }
   metrics.connections_rejected.add();
-  if (const auto unwritten = log_pace_.due(Clock::now())) {
-    log::warning("connection refused: net.maxIncomingConnections ({}) is reached; {} more since the last such line", most,
-                 *unwritten);
+  if (const auto unwritten = refusal_pace_.due(Clock::now())) {
+    log::warning("connection refused: {} ({}) is reached; {} more since the last such line",
+                 short_of_files_ || beyond_max ? "what the limit of open files allows" : "net.maxIncomingConnections",
+                 open, *unwritten);
   }
   return false;
 }

@@ -24,6 +24,7 @@ struct ListenerOptions {
   bool clients = true;  // false: clients' sockets come by adopt()
   int backlog = 0;
   std::int64_t connections_max = 0;  // over all ports
+  std::int64_t files_max = 0;  // that the process may open; 0: any number
   std::vector<AddressRange> beyond_max;  // who may come all the same
   SocketBuffers sockets;
 };
@@ -39,6 +40,7 @@ class Listener {
 
   void start(std::vector<Worker*> workers);
   void stop();
+  // What open files do not allow is not let in either: shards, and the process itself, need some.
   void set_connections_max(std::int64_t connections_max, std::vector<AddressRange> beyond_max);
   std::uint16_t port() const noexcept {
     return port_;
@@ -70,10 +72,12 @@ class Listener {
   std::vector<std::unique_ptr<Door>> doors_;
   std::vector<std::string> addresses_;
   std::vector<AddressRange> beyond_max_;
+  std::int64_t files_max_;
+  bool short_of_files_ = false;  // they, not net.maxIncomingConnections, are the limit
   Establishment establishment_;
   asio::steady_timer queue_timer_;
   bool queue_served_ = false;
-  log::LogPace log_pace_;
+  log::LogPace refusal_pace_, failure_pace_;
   std::int64_t next_connection_id_ = 1;
   std::uint16_t port_ = 0;
   std::optional<std::uint16_t> load_balancer_port_;

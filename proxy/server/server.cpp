@@ -232,6 +232,7 @@ class Server {
 
   ServerOptions options_;
   const SystemLimits limits_ = read_system_limits();
+  const std::int64_t files_max_ = raise_open_files();
   const std::size_t worker_total_;
   const std::uint64_t memory_bytes_;  // 0: no limit
   ServiceManager manager_ = ServiceManager::from_environment();
@@ -347,6 +348,7 @@ void Server::listen() {
   std::vector<FileDescriptor> sockets = manager_.take_sockets();
   ListenerOptions listening = listener_options(net, worker_options_.socket_buffers);
   listening.clients = sockets.empty();
+  listening.files_max = files_max_;
   listener_.emplace(loop_, shared_, listening);
   for (FileDescriptor& socket : sockets) {
     const std::string address = listener_->adopt(std::move(socket), worker_options_.socket_buffers);

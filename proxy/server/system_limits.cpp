@@ -1,6 +1,7 @@
 #include "proxy/server/system_limits.h"
 
 #include <sched.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <string_view>
@@ -43,5 +44,13 @@ SystemLimits read_system_limits(const std::string& root, int mask_cpus) {
 }
 
 SystemLimits read_system_limits() { return read_system_limits("", cpus_of_mask()); }
+
+std::int64_t raise_open_files() noexcept {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return 0;
+  const rlimit raised{.rlim_cur = files.rlim_max, .rlim_max = files.rlim_max};
+  if (files.rlim_cur != files.rlim_max && ::setrlimit(RLIMIT_NOFILE, &raised) == 0) files = raised;
+  return files.rlim_cur == RLIM_INFINITY ? 0 : static_cast<std::int64_t>(files.rlim_cur);
+}
 
 }  // namespace spillway::server

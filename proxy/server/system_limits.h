@@ -1,5 +1,5 @@
 // What this process may use: CPUs and memory, by its cgroup (version 2 or 1), its CPU mask and the
-// machine. Read once at start.
+// machine; open files. Read once at start.
 #pragma once
 
 #include <cstdint>
@@ -19,5 +19,9 @@ struct SystemLimits {
 SystemLimits read_system_limits(const std::string& root, int mask_cpus);
 // Of this process, on this machine.
 SystemLimits read_system_limits();
+
+// Raises the soft limit of open files to the hard one: the soft one is low for the sake of programs
+// that use select(). How many there may be now; 0: any number, or it is not known.
+std::int64_t raise_open_files() noexcept;
 
 }  // namespace spillway::server
