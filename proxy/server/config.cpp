@@ -295,6 +295,7 @@ LoadResult load_config_file(const std::string& path, std::vector<std::string> ov
                       .environment = std::move(environment)};
   if (path.empty()) return load_config(request);
   LoadResult failed;
+  failed.net_known = false;
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   // Reading a folder fails only here, not when opening it.

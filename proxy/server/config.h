@@ -244,6 +244,9 @@ struct LoadResult {
   std::shared_ptr<const catalog::RoutingSnapshot> routing;
   std::vector<std::string> errors;  // "file:line: what is wrong"; all of them, in the file's order
   std::vector<std::string> warnings;  // keys that a mongos knows and that have no effect here
+  // False: the file, a variable, --set or a value of `net` could not be read, so that nobody can tell from
+  // `config` where it is served.
+  bool net_known = true;
 
   bool ok() const noexcept { return errors.empty(); }
 };

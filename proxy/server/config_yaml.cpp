@@ -90,7 +90,7 @@ class Reader {
   void read_file(const LoadRequest& request) {
     file_name_ = request.file_name;
     const std::optional<YAML::Node> root = parse(request.text, request.file_name);
-    reading_.file_parsed = root.has_value();
+    reading_.file_parsed = root && (root->IsNull() || root->IsMap());
     if (!root || root->IsNull()) return;
     if (!root->IsMap()) {
       error(place(*root), "the configuration must be a mapping of keys");
@@ -197,6 +197,11 @@ class Reader {
     reading_.result.warnings.push_back(absl::StrCat(place, ": ", message));
   }
 
+  void wrong_value(std::string_view key, const std::string& at, const std::string& message) {
+    error(at, message);
+    if (key == "net" || key.starts_with("net.")) reading_.result.net_known = false;
+  }
+
   std::string place(const YAML::Node& node) const {
     if (!override_place_.empty()) return override_place_;
     return absl::StrCat(file_name_, ":", node.Mark().line + 1);
@@ -251,7 +256,7 @@ class Reader {
       // A section whose keys are all commented out is null.
       if (value.IsMap()) walk(value, key);
       if (!value.IsMap() && !value.IsNull()) {
-        error(at, fmt::format("{} must be a section of keys, not {}", key, kind_of(value)));
+        wrong_value(key, at, fmt::format("{} must be a section of keys, not {}", key, kind_of(value)));
       }
     } else {
       const std::string nearest = nearest_config_key(key);
@@ -305,12 +310,12 @@ class Reader {
       if (text.IsScalar()) return take_value(spec, text, at);
     }
     if (!value.IsScalar()) {
-      error(at, fmt::format("{} must be one value, not {}", spec.key, kind_of(value)));
+      wrong_value(spec.key, at, fmt::format("{} must be one value, not {}", spec.key, kind_of(value)));
       return;
     }
     const Result<ConfigValue> parsed = parse_config_value(spec, value.Scalar());
     if (!parsed) {
-      error(at, parsed.error().message);
+      wrong_value(spec.key, at, parsed.error().message);
       return;
     }
     spec.assign(reading_.result.config, *parsed);
@@ -344,8 +349,10 @@ ConfigReading read_config_yaml(const LoadRequest& request) {
   ConfigReading reading;
   Reader reader(reading);
   reader.read_file(request);
+  const std::size_t errors_of_file = reading.result.errors.size();
   for (const EnvironmentValue& value : request.environment) reader.read_variable(value);
   for (const std::string& text : request.overrides) reader.read_override(text);
+  if (!reading.file_parsed || reading.result.errors.size() > errors_of_file) reading.result.net_known = false;
   reader.finish_routing(request);
   return reading;
 }

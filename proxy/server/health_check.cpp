@@ -3,17 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "allocator/budget.h"
 #include "proxy/base/loop.h"
 #include "proxy/base/tcp_transport.h"
 #include "proxy/base/tls_context.h"
 #include "proxy/server/command_line.h"
+#include "proxy/server/shard_login.h"
 #include "proxy/shard/connect.h"
 #include "proxy/shard/handshake.h"
 #include "proxy/wire/cursor_reply.h"
@@ -22,46 +27,26 @@ namespace spillway::server {
 
 namespace {
 
+// For everything; and what of it is left for finding out why there is no answer.
 constexpr auto answer_time_max = std::chrono::seconds(5);
+constexpr auto reason_time_max = std::chrono::seconds(1);
 constexpr std::uint64_t reply_memory_bytes = 1ULL << 20;
 
+// The server's certificate need not be good for clients, so it is shown only where one is needed.
 Result<TlsContext::Ptr> client_tls(const TlsConfig& tls) {
   if (tls.mode != TlsMode::require) return TlsContext::Ptr();
   TlsClientSettings settings;
   settings.invalid_certificates = true;
-  if (!tls.ca_file.empty()) {
-    settings.files.certificate_key = tls.certificate_key_file;
+  if (!tls.ca_file.empty() && !tls.allow_connections_without_certificates) {
+    auto file = expand_credentials(tls.certificate_key_file);
+    if (file.has_error()) return file.error();
+    settings.files.certificate_key = *std::move(file);
     settings.files.key_password = tls.certificate_key_password;
   }
   return TlsContext::make_client(settings);
 }
 
-Task<Result<void>> ask(const shard::PoolSettings& settings, shard::HostAddress address) {
-  const TimePoint deadline = Clock::now() + answer_time_max;
-  auto connecting = shard::connect(settings, std::move(address), deadline);
-  auto connected = co_await connecting;
-  if (connected.has_error()) co_return connected.error();
-  const std::unique_ptr<shard::Connection> connection = *std::move(connected);
-  const BsonDoc hello = shard::first_hello(settings.introduction);
-  auto exchanging = shard::exchange(*connection, hello.view(), settings.budgets(), deadline);
-  const auto answered = co_await exchanging;
-  connection->transport().close();
-  if (answered.has_error()) co_return answered.error();
-  if (!wire::reply_is_ok(answered->body())) co_return wire::error_from_reply(answered->body());
-  co_return Result<void>();
-}
-
-Task<void> ask_and_stop(const shard::PoolSettings& settings, shard::HostAddress address,
-                        std::optional<Result<void>>& outcome) {
-  auto asking = ask(settings, std::move(address));
-  outcome = co_await asking;
-  settings.loop.stop();
-}
-
-}  // namespace
-
-shard::HostAddress health_address(const NetConfig& net) {
-  std::vector<std::string> addresses = listen_addresses(net);
+shard::HostAddress nearest(std::vector<std::string> addresses, std::uint16_t port) {
   for (std::string& address : addresses) {
     if (address == "0.0.0.0") address = "127.0.0.1";
     if (address == "::") address = "::1";
@@ -69,10 +54,100 @@ shard::HostAddress health_address(const NetConfig& net) {
   const auto loopback =
       std::find_if(addresses.begin(), addresses.end(),
                    [](const std::string& address) { return is_loopback(address); });
-  return {loopback == addresses.end() ? addresses.front() : *loopback, net.port};
+  return {loopback == addresses.end() ? addresses.front() : *loopback, port};
 }
 
-Result<void> say_hello(const NetConfig& net) {
+struct Greeting {
+  std::optional<Error> error;  // none: it serves
+  bool answered = false;       // the error is what it said
+};
+
+Task<Greeting> greet(const shard::PoolSettings& settings, shard::HostAddress address, TimePoint deadline) {
+  auto connecting = shard::connect(settings, std::move(address), deadline);
+  auto connected = co_await connecting;
+  if (connected.has_error()) co_return Greeting{connected.error()};
+  const std::unique_ptr<shard::Connection> connection = *std::move(connected);
+  const BsonDoc hello = shard::first_hello(settings.introduction);
+  auto exchanging = shard::exchange(*connection, hello.view(), settings.budgets(), deadline);
+  const auto answered = co_await exchanging;
+  connection->transport().close();
+  if (answered.has_error()) co_return Greeting{answered.error()};
+  if (wire::reply_is_ok(answered->body())) co_return Greeting{};
+  co_return Greeting{wire::error_from_reply(answered->body()), true};
+}
+
+// Nobody but a limit on connections ends one that has said nothing yet.
+Task<bool> closes_unasked(Network& network, shard::HostAddress address, TimePoint deadline) {
+  auto connecting = network.connect(address.host, address.port, deadline);
+  auto connected = co_await connecting;
+  if (connected.has_error()) co_return false;
+  const std::unique_ptr<Transport> transport = *std::move(connected);
+  ReadyWait readable(*transport, Transport::Direction::read, deadline);
+  const bool ready = co_await readable;
+  std::array<std::uint8_t, 1> byte{};
+  const IoResult got = ready ? transport->try_read(byte) : IoResult{};
+  transport->close();
+  co_return ready && !got.ok() && !got.would_block();
+}
+
+// Whether the admin port's /healthz answers 200.
+Task<bool> says_alive(Network& network, shard::HostAddress address, TimePoint deadline) {
+  auto connecting = network.connect(address.host, address.port, deadline);
+  auto connected = co_await connecting;
+  if (connected.has_error()) co_return false;
+  const std::unique_ptr<Transport> transport = *std::move(connected);
+  std::string request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+  constexpr std::string_view good = "HTTP/1.1 200";
+  std::array<std::uint8_t, good.size()> start{};
+  iovec piece{request.data(), request.size()};
+  auto writing = write_all(*transport, {&piece, 1}, deadline);
+  bool done = co_await writing;
+  if (done) {
+    auto reading = read_exactly(*transport, start, deadline);
+    done = co_await reading;
+  }
+  transport->close();
+  co_return done && std::equal(start.begin(), start.end(), good.begin());
+}
+
+// A process that lets nobody in, or lets them wait, because too many come must not be ended for it.
+Task<Result<std::string>> find_out(const shard::PoolSettings& settings, const NetConfig& net) {
+  const TimePoint end = Clock::now() + answer_time_max;
+  const TimePoint hello_end = end - reason_time_max;
+  const shard::HostAddress address = health_address(net);
+  auto greeting = greet(settings, address, hello_end);
+  const Greeting greeted = co_await greeting;
+  if (!greeted.error) co_return std::string("serving");
+  bool refused = greeted.answered && greeted.error->is(ErrorCode::ingress_request_rate_limit_exceeded);
+  const bool silent = !greeted.answered && Clock::now() >= hello_end;
+  if (!greeted.answered && !silent) {
+    auto looking = closes_unasked(settings.network, address, std::min(end, Clock::now() + reason_time_max));
+    refused = co_await looking;
+  }
+  if (!refused && !silent) co_return *greeted.error;
+  const std::string state = refused ? "alive, but takes no more clients for now" : "alive, but lets clients wait";
+  if (net.admin.port && *net.admin.port != 0) {
+    auto asking = says_alive(settings.network, nearest(admin_addresses(net), *net.admin.port), end);
+    const bool alive = co_await asking;
+    if (alive) co_return state;
+    co_return Error(greeted.error->code, greeted.error->message + "; nor does /healthz say that it is alive");
+  }
+  if (silent) co_return *greeted.error;
+  co_return state;
+}
+
+Task<void> find_out_and_stop(const shard::PoolSettings& settings, const NetConfig& net,
+                             std::optional<Result<std::string>>& outcome) {
+  auto finding = find_out(settings, net);
+  outcome = co_await finding;
+  settings.loop.stop();
+}
+
+}  // namespace
+
+shard::HostAddress health_address(const NetConfig& net) { return nearest(listen_addresses(net), net.port); }
+
+Result<std::string> ask_health(const NetConfig& net) {
   if (net.port == 0) return Error(ErrorCode::bad_value, "net.port is 0: nobody knows the port");
   const auto tls = client_tls(net.tls);
   if (tls.has_error()) return tls.error();
@@ -86,20 +161,27 @@ Result<void> say_hello(const NetConfig& net) {
                                      .introduction = {"spillway --healthcheck", {}},
                                      .limits = {},
                                      .tls = *tls};
-  std::optional<Result<void>> outcome;
-  loop.spawn(ask_and_stop(settings, health_address(net), outcome));
+  std::optional<Result<std::string>> outcome;
+  loop.spawn(find_out_and_stop(settings, net, outcome));
   if (!outcome) loop.run();
   return *std::move(outcome);
 }
 
 int health_check(const LoadResult& loaded) {
-  const Result<void> outcome = say_hello(loaded.config.net);
+  const auto print_errors = [&] {
+    for (const std::string& error : loaded.errors) std::fprintf(stderr, "spillway: %s\n", error.c_str());
+  };
+  if (!loaded.net_known) {
+    print_errors();
+    std::fputs("spillway: the configuration does not say whom to ask\n", stderr);
+    return exit_failed;
+  }
+  const Result<std::string> outcome = ask_health(loaded.config.net);
   if (!outcome.has_error()) {
-    std::puts("serving");
+    std::puts(outcome->c_str());
     return exit_ok;
   }
-  for (const std::string& error : loaded.errors)
-    std::fprintf(stderr, "spillway: %s\n", error.c_str());
+  print_errors();
   const shard::HostAddress address = health_address(loaded.config.net);
   std::fprintf(stderr, "spillway: %s is not serving: %s\n", address.text().c_str(),
                outcome.error().message.c_str());

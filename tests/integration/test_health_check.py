@@ -2,12 +2,14 @@
 
 import os
 import signal
+import socket
 import subprocess
 
 import pytest
 from certificates import Certificates
 from proxy import free_port, routing
 from users import user_entry
+from waiting import wait_for
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.proxy_only]
 
@@ -39,7 +41,22 @@ def test_it_says_whether_it_serves(binary, shard_set, make_proxy):
     text = proxy.config_path.read_text()
     proxy.config_path.write_text(text.replace('"workers"', '"wrokers"'))
     assert check(binary, "--config", proxy.config_path)[0] == 0
+    # One that does not say whom to ask is nobody's health: somebody else may have the default port.
+    proxy.config_path.write_text("net: {")
+    code, out, err = check(binary, "--config", proxy.config_path, "--set", f"net.port={proxy.port}")
+    assert code == 1 and not out and "not valid YAML" in err and "whom to ask" in err
     proxy.config_path.write_text(text)
+
+
+@pytest.mark.parametrize("limit", [{"net": {"maxIncomingConnections": 1}},
+                                   {"limits": {"perAddress": {"connections": 1}}}])
+def test_one_that_is_full_is_alive(binary, shard_set, make_proxy, limit):
+    proxy = make_proxy(served(shard_set, **limit))
+    with socket.create_connection(("127.0.0.1", proxy.port)):
+        def full():
+            return check(binary, "--config", proxy.config_path)
+        wait_for(lambda: full() == (0, "alive, but takes no more clients for now\n", ""), "the limit")
+    wait_for(lambda: full() == (0, "serving\n", ""), "its end")
 
 
 def test_one_that_hangs_is_not_waited_for(binary, shard_set, make_proxy):
@@ -52,11 +69,14 @@ def test_one_that_hangs_is_not_waited_for(binary, shard_set, make_proxy):
     assert code == 1 and "is not serving" in err
 
 
-@pytest.mark.parametrize("clients", ["without certificates", "with certificates"])
+@pytest.mark.parametrize("clients", ["without certificates", "with certificates", "with certificates if they like"])
 def test_over_tls_and_without_logging_in(binary, shard_set, make_proxy, certificates, clients):
     tls = {"mode": "requireTLS", "certificateKeyFile": certificates.server}
     if clients == "with certificates":
         tls["CAFile"] = certificates.ca
+    if clients == "with certificates if they like":
+        # The server's own is none of these clients' authority.
+        tls.update(CAFile=certificates.other_ca, allowConnectionsWithoutCertificates=True)
     user = user_entry(binary, "ann", "secret", ("root", "admin"))
     proxy = make_proxy(served(shard_set, net={"tls": tls},
                               security={"authorization": "enabled", "users": [user]}))

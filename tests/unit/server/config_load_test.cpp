@@ -53,6 +53,24 @@ TEST_CASE("an_empty_file_is_the_defaults") {
   }
 }
 
+TEST_CASE("what_cannot_be_read_does_not_say_where_it_is_served") {
+  for (const char* text : {"net: {port: 1", "net: {port: x}", "net: {port: [1]}", "net: 7", "- net", "a: 1\n---\nb: 1\n"}) {
+    CAPTURE(text);
+    CHECK_FALSE(load(text).net_known);
+  }
+  CHECK_FALSE(load_config_file("/nonexistent/f.yaml", {}, false).net_known);
+  CHECK_FALSE(load("", {"net.port=x"}).net_known);
+  CHECK_FALSE(load("", {"net.prot=1"}).net_known);
+  CHECK_FALSE(load("", {"net.port"}).net_known);
+  // Errors that leave no doubt about that.
+  for (const char* text : {"wrokers: 1\n", "workers: x\n", "net: {bindIp: 10.0.0.1}\n"}) {
+    CAPTURE(text);
+    CHECK_FALSE(load(text).ok());
+    CHECK(load(text).net_known);
+  }
+  CHECK(load("", {"net.port=1"}).net_known);
+}
+
 TEST_CASE("a_mongos_conf_with_our_keys_is_read") {
   const LoadResult result = load(R"(
 net:

@@ -156,5 +156,5 @@ TEST_CASE("the_health_check_asks_on_loopback_where_it_can") {
   net.ipv6 = true;
   CHECK(address("::").find("::1") != std::string::npos);
   net.port = 0;
-  CHECK(say_hello(net).has_error());
+  CHECK(ask_health(net).has_error());
 }
