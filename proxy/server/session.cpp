@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint64_t tls_connection_bytes = 20 * limits::kib;
 constexpr std::uint64_t tls_handshake_bytes = 64 * limits::kib;
 // Where net.handshakeTimeoutMillis sets no end to it.
-constexpr std::int64_t tls_patience_ms = 30'000;
+constexpr Duration tls_patience = std::chrono::seconds(30);
 // Shorter operations are not worth a look at their client's socket.
 constexpr Duration absence_noticed_after = std::chrono::milliseconds(250);
 
@@ -72,6 +72,11 @@ void Session::attach_presence() {
                                   address ? exec::Limits::address_name(*address) : std::string(text));
 }
 
+TimePoint Session::handshake_end() const noexcept {
+  const std::int64_t most_ms = environment_.context.shared.parameters.handshake_ms.load(std::memory_order_relaxed);
+  return messages_ > 0 || most_ms <= 0 ? time_point_never : begun_ + std::chrono::milliseconds(most_ms);
+}
+
 void Session::wake_hello() {
   if (awaiting_hello_) transport_->cancel();
 }
@@ -96,9 +101,8 @@ Task<bool> Session::begin() {
                                pipelined_.bytes());
   pipelined_.reset();
   idle_ = true;
-  const std::int64_t patience_ms = environment_.context.shared.parameters.handshake_ms.load();
-  const Duration patience = std::chrono::milliseconds(patience_ms > 0 ? patience_ms : tls_patience_ms);
-  auto establishing = transport_->establish(Clock::now() + patience);
+  const TimePoint end = handshake_end();
+  auto establishing = transport_->establish(end != time_point_never ? end : Clock::now() + tls_patience);
   const Result<void> established = co_await establishing;
   idle_ = false;
   exec::Metrics& metrics = environment_.context.shared.metrics;
@@ -162,8 +166,7 @@ Session::Silence Session::notice_silence(TimePoint now) {
   };
   if (!served_) return Silence::none;  // begin() has patiences of its own
   if (messages_ == 0) {
-    const Duration quiet = now - begun_;
-    const bool enough = (refused_ && quiet >= refused_patience) || over(quiet, parameters.handshake_ms.load());
+    const bool enough = now >= handshake_end() || (refused_ && now - begun_ >= refused_patience);
     return enough ? Silence::never_spoke : Silence::none;
   }
   if (!same) return Silence::none;

@@ -76,6 +76,8 @@ class Session {
   // Who is refused by his address has so long to hear why.
   static constexpr Duration refused_patience = std::chrono::seconds(2);
 
+  // When the first message must be whole; never: it is, or may take any time.
+  TimePoint handshake_end() const noexcept;
   bool balanced() const noexcept { return entrance_ == Entrance::load_balancers; }
   void attach_presence();
   Task<bool> answer_refused();
@@ -144,7 +146,7 @@ class Session {
   bool idle_ = false;
   bool in_header_ = false;  // waits for the rest of a message's header
   std::optional<Error> refused_;  // the connection itself: the answer to whatever comes first
-  TimePoint begun_{};
+  TimePoint begun_{};  // later by the time that its first message waited for memory
   bool served_ = false;  // begin() is over
   std::uint64_t messages_ = 0;
   // What notice_silence() saw last, and since when.

@@ -11,13 +11,13 @@ namespace spillway::server {
 namespace {
 
 // From the connection's start to the end of the header, or to the client's first byte: a driver
-// sends hello at once.
+// sends hello at once. Less where net.handshakeTimeoutMillis is.
 constexpr auto header_patience = std::chrono::seconds(30);
 
 }  // namespace
 
 Task<bool> Session::read_proxy_header() {
-  const TimePoint deadline = Clock::now() + header_patience;
+  const TimePoint deadline = std::min(begun_ + header_patience, handshake_end());
   wire::ProxyHeader header;
   while (header.kind == wire::ProxyHeader::Kind::more) {
     idle_ = true;
@@ -26,8 +26,10 @@ Task<bool> Session::read_proxy_header() {
     idle_ = false;
     if (readable.timed_out()) {
       log::info(
-          "connection {} from {} closed: it said nothing, or only part of a PROXY header, for {} s",
-          client_.connection_id, client_.peer, header_patience.count());
+          "connection {} from {} closed: it said nothing, or only part of a PROXY header, for {} ms",
+          client_.connection_id, client_.peer,
+          std::chrono::duration_cast<std::chrono::milliseconds>(deadline - begun_).count());
+      environment_.context.shared.metrics.silent_clients_closed.add();
     }
     if (!ready || closing_) co_return false;
     const Bytes ahead =

@@ -181,10 +181,12 @@ Task<Session::Admission> Session::wait_for_room(std::size_t message_bytes, Bytes
   const std::function<bool()> wanted = [this] { return !closing_ && !transport_->peer_hung_up(); };
   std::optional<Buffer> buffer;
   while (!buffer) {
-    const TimePoint deadline = Clock::now() + room_wait_max;
+    const TimePoint asked = Clock::now();
+    const TimePoint deadline = asked + room_wait_max;
     auto waiting = wait_for_buffer(environment_.context.loop, shared.request_memory, message_bytes,
                                    deadline, wanted);
     buffer = co_await waiting;
+    begun_ += Clock::now() - asked;  // not its client's fault
     if (!wanted()) co_return Admission::gone;
     if (buffer) break;
     const RefusalSlot slot(shared.refusals_under_way, message_bytes);
@@ -211,6 +213,7 @@ Task<Session::Admission> Session::refuse_message(std::size_t message_bytes, Byte
   const Duration patience = sender_patience(environment_.context.shared);
   const std::size_t granted = too_large_for_a_stranger(message_bytes) ? stranger_message_bytes_max : message_bytes;
   TimePoint end = sender_end(Clock::now(), patience, granted);
+  end = std::min(end, handshake_end());
   if (refused_) end = std::min(end, begun_ + refused_patience);
   while (seen < message_bytes) {
     const MutableBytes scratch = environment_.scratch;
@@ -272,7 +275,7 @@ Task<bool> Session::read_rest(std::size_t message_bytes) {
   const MemoryQueue& queue = environment_.context.shared.request_queue;
   const Duration patience = sender_patience(environment_.context.shared);
   TimePoint now = Clock::now();
-  const TimePoint end = sender_end(now, patience, message_bytes);
+  const TimePoint end = std::min(sender_end(now, patience, message_bytes), handshake_end());
   TimePoint last_heard = now;
   TimePoint window_start = now;
   std::size_t window_bytes = 0;

@@ -319,4 +319,47 @@ TEST_CASE("who says nothing, or stops in a header, is not waited for") {
   CHECK(world.shared().connections_current == 1);
 }
 
+TEST_CASE("a first message that drips in is not waited for, later ones are") {
+  SimWorld world(sharded_world(1, 20));
+  world.shared().parameters.handshake_ms = 2'000;
+  auto greeted = world.client(), stranger = world.client();
+  CHECK(is_ok(call(world, *greeted, ping)));
+  const BsonDoc large = json(fmt::format(R"({{"ping": 1, "x": "{}", "$db": "admin"}})", std::string(200'000, 'x')));
+  for (SimClient* client : {greeted.get(), stranger.get()}) world.run(client->send_part(large, 30));
+  const TimePoint begun = Clock::now();
+  while (Clock::now() - begun < milliseconds(1'800)) {
+    world.run_for(milliseconds(300));
+    for (SimClient* client : {greeted.get(), stranger.get()}) world.run(client->send_part(json(ping), 1));
+  }
+  CHECK(world.shared().connections_current == 2);
+  CHECK(world.shared().request_memory.usage().used_bytes > 2 * large.view().bytes().size());
+  world.run_for(milliseconds(500));
+  CHECK(world.shared().connections_current == 1);
+  CHECK(world.shared().request_memory.usage().used_bytes < 2 * large.view().bytes().size());
+  CHECK(world.shared().metrics.senders_stopped.value() == 1);
+}
+
+TEST_CASE("a first message that no memory is there for is not cut for that") {
+  SimWorldOptions options = sharded_world(1, 20);
+  options.memory_limit_bytes = 4 * limits::mib;
+  SimWorld world(std::move(options));
+  exec::Shared& shared = world.shared();
+  shared.parameters.handshake_ms = 2'000;
+  std::vector<Reservation> others;
+  for (MemoryBudget* budget : {&shared.memory, shared.request_queue.large(), shared.request_queue.small()}) {
+    const BudgetUsage usage = budget->usage();
+    others.push_back(budget->try_reserve(usage.limit_bytes - usage.used_bytes).value());
+  }
+  auto client = world.client();
+  const BsonDoc large = json(fmt::format(R"({{"ping": 1, "x": "{}", "$db": "admin"}})", std::string(900'000, 'x')));
+  const auto waits = start(world, *client, large);
+  world.run_for(seconds(5));
+  CHECK(shared.connections_current == 1);
+  CHECK_FALSE(waits->done);
+  others.clear();
+  REQUIRE(world.run_until([&] { return waits->done; }, seconds(5)));
+  REQUIRE(waits->reply);
+  CHECK(is_ok(*waits->reply));
+}
+
 }  // namespace spillway::test
