@@ -25,11 +25,12 @@ struct KillTarget {
 };
 using Kills = std::map<KillTarget, std::vector<std::int64_t>>;
 
-Task<void> kill_on_host(Context* context, std::uint16_t shard, shard::HostAddress host, BsonDoc body) {
+Task<void> kill_on_host(Context* context, std::uint16_t shard, shard::HostAddress host, BsonDoc body,
+                        TimePoint deadline) {
   shard::CallOptions options;
   options.budget = &context->shared.reply_memory;
   options.host = host;
-  options.deadline = Clock::now() + kill_time_max;
+  options.deadline = deadline;
   auto call = context->gateway.call(shard, shard::Command::of_body(body), options);
   auto ignored = co_await call;  // a shard that did not hear it times its cursor out
 }
@@ -55,12 +56,13 @@ void collect_kills(Kills& kills, ClusterCursor& cursor) {
   for (RemoteCursor& remote : cursor.remotes) collect_kill(kills, cursor, remote);
 }
 
-void start_kills(Context& context, TaskGroup& group, const Kills& kills) {
+void start_kills(Context& context, TaskGroup& group, const Kills& kills,
+                 TimePoint deadline = Clock::now() + kill_time_max) {
   for (const auto& [target, ids] : kills) {
     for (std::size_t at = 0; at < ids.size(); at += kills_per_command_max) {
       const auto some = std::span(ids).subspan(at, std::min(kills_per_command_max, ids.size() - at));
       group.start(kill_on_host(&context, target.shard, shard::HostAddress{target.host, target.port},
-                               kill_command(target, some)));
+                               kill_command(target, some), deadline));
     }
   }
 }
@@ -117,12 +119,12 @@ void end_cursors(Context& context, std::vector<CursorPtr> cursors, CursorEnd end
   if (end != CursorEnd::finished) context.shared.memory_layer->releaser().request(release_reason(end));
 }
 
-Task<void> kill_and_wait(Context& context, std::vector<CursorPtr> cursors) {
+Task<void> kill_and_wait(Context& context, std::vector<CursorPtr> cursors, TimePoint deadline) {
   TaskGroup group;
   Kills kills;
   for (const CursorPtr& cursor : cursors) collect_kills(kills, *cursor);
   cursors.clear();
-  start_kills(context, group, kills);
+  start_kills(context, group, kills, deadline);
   co_await group.wait();
 }
 

@@ -64,8 +64,8 @@ void end_cursors(Context& context, std::vector<CursorPtr> cursors, CursorEnd end
 void kill_remotes(Context& context, ClusterCursor& cursor);
 // The same for one of them.
 void kill_remote(Context& context, const ClusterCursor& cursor, RemoteCursor& remote);
-// For a shutdown: waits for the kills.
-Task<void> kill_and_wait(Context& context, std::vector<CursorPtr> cursors);
+// For a shutdown: waits for the kills, at most until `deadline`.
+Task<void> kill_and_wait(Context& context, std::vector<CursorPtr> cursors, TimePoint deadline);
 
 // The registry's clock.
 std::int64_t steady_ns() noexcept;

@@ -204,7 +204,7 @@ std::size_t TransactionTable::size() const {
   return sum;
 }
 
-Task<void> abort_on_shard(Context& context, OpenTransaction open) {
+Task<void> abort_on_shard(Context& context, OpenTransaction open, TimePoint deadline) {
   BsonWriter body;
   body.append("abortTransaction", std::int32_t{1});
   body.append("lsid", DocView::trusted(open.lsid.data()));
@@ -214,7 +214,7 @@ Task<void> abort_on_shard(Context& context, OpenTransaction open) {
   const BsonDoc document = std::move(body).finish();
   shard::CallOptions options;
   options.budget = &context.shared.reply_memory;
-  options.deadline = Clock::now() + std::chrono::seconds(10);
+  options.deadline = deadline;
   auto call = context.gateway.call(open.shard, shard::Command::of_body(document), options);
   auto ignored = co_await call;  // a shard that did not hear it lets the transaction expire
 }

@@ -111,8 +111,9 @@ Task<Result<void>> check_transaction(Context& context, const Request& request,
 Result<void> check_retryable(Context& context, const Request& request,
                              const catalog::ShardSet& targets);
 
+inline constexpr auto abort_time_max = std::chrono::seconds(10);
 // abortTransaction on its shard; the answer is ignored.
-Task<void> abort_on_shard(Context& context, OpenTransaction open);
+Task<void> abort_on_shard(Context& context, OpenTransaction open, TimePoint deadline = Clock::now() + abort_time_max);
 
 // Adds what a router adds to a reply inside a transaction: recoveryToken if ok. REQUIRES no stream.
 Response with_recovery_token(Context& context, const Request& request, Response response);

@@ -10,7 +10,7 @@ namespace spillway::server {
 
 namespace {
 constexpr auto look_interval = std::chrono::milliseconds(10);
-// For what shards have to be told at the end: one that does not answer takes so long.
+// For what shards have to be told at the end, and for connections to them that are being opened.
 constexpr auto shard_time_max = std::chrono::seconds(20);
 
 std::int64_t whole_ms(Duration time) {
@@ -51,14 +51,14 @@ Task<void> Shutdown::announce() {
   } while (Clock::now() < announced_until_ && shared_.busy_clients > 0 && !hurried_);
 }
 
-// One after the other, the first one last: it ends what the others' sessions may still be using.
+// The first one last: it ends what the others' sessions may still be using.
 Task<void> Shutdown::stop_workers() {
   const TimePoint cut = Clock::now() + options_.drain;
   for (Worker* worker : workers_) worker->begin_drain();
-  for (auto at = workers_.rbegin(); at != workers_.rend(); ++at) {
-    (*at)->begin_stop(cut);
-    while (!(*at)->done()) co_await loop_.sleep_for(look_interval);
-  }
+  const std::vector<Worker*> others(workers_.begin() + 1, workers_.end());
+  for (Worker* worker : others) worker->begin_stop(cut, {});
+  workers_.front()->begin_stop(cut, others);
+  while (!workers_.front()->done()) co_await loop_.sleep_for(look_interval);
 }
 
 Task<void> Shutdown::run() {

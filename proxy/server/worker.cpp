@@ -18,6 +18,10 @@ constexpr auto tick = std::chrono::milliseconds(250);
 constexpr auto look_interval = std::chrono::milliseconds(10);
 // For the answers of operations that a shutdown interrupted.
 constexpr auto answer_time_max = std::chrono::milliseconds(500);
+// What shards are told must not keep a shutdown waiting for one that hangs: so long for the cursors
+// of operations that are cut, then so long for what clients leave behind.
+constexpr auto cut_time_max = std::chrono::milliseconds(1'000);
+constexpr auto end_time_max = std::chrono::milliseconds(1'500);
 constexpr auto pressure_release_interval = std::chrono::seconds(1);
 }  // namespace
 
@@ -157,24 +161,24 @@ Task<void> Worker::cut_sessions() {
   const TimePoint answered_by = Clock::now() + answer_time_max;
   while (!sessions_.empty() && Clock::now() < answered_by) co_await loop_.sleep_for(look_interval);
   if (sessions_.empty()) co_return;
-  auto killing = exec::kill_and_wait(context_, shared_.cursors.kill_all());
+  auto killing = exec::kill_and_wait(context_, shared_.cursors.kill_all(), Clock::now() + cut_time_max);
   co_await killing;
   gateway_->abort_calls();
 }
 
 // What clients leave behind on shards: open transactions and cursors, of all workers.
-Task<void> Worker::end_on_shards() {
+Task<void> Worker::end_on_shards(TimePoint told_by) {
   const auto all = [](std::string_view) { return true; };
   TaskGroup aborts;
   for (exec::OpenTransaction& open : shared_.transactions->end_sessions(all)) {
-    aborts.start(exec::abort_on_shard(context_, std::move(open)));
+    aborts.start(exec::abort_on_shard(context_, std::move(open), told_by));
   }
-  auto killing = exec::kill_and_wait(context_, shared_.cursors.kill_all());
+  auto killing = exec::kill_and_wait(context_, shared_.cursors.kill_all(), told_by);
   co_await killing;
   co_await aborts.wait();
 }
 
-Task<void> Worker::shut_down(TimePoint cut) {
+Task<void> Worker::shut_down(TimePoint cut, std::vector<Worker*> before) {
   stopping_ = true;
   close_sessions(true);
   const auto patient = [this, cut] { return Clock::now() < cut && !hurried_; };
@@ -185,23 +189,29 @@ Task<void> Worker::shut_down(TimePoint cut) {
   }
   close_sessions(false);
   while (!sessions_.empty()) co_await loop_.sleep_for(look_interval);
+  for (const Worker* other : before) {
+    while (!other->done()) co_await loop_.sleep_for(look_interval);
+  }
+  const TimePoint told_by = Clock::now() + end_time_max;
   if (context_.worker == 0) {
-    auto ending = end_on_shards();
+    auto ending = end_on_shards(told_by);
     co_await ending;
   }
   while (!housekeeping_ended_) co_await loop_.sleep_for(look_interval);
   // What is being fetched ahead may be what another worker's client waits for.
   while (context_.background.running() > 0 && patient()) co_await loop_.sleep_for(look_interval);
   context_.read_ahead.request(Error(ErrorCode::host_unreachable, "the router is shutting down"));
-  co_await context_.background.wait();
+  while (context_.background.running() > 0 && Clock::now() < told_by) co_await loop_.sleep_for(look_interval);
+  gateway_->abort_calls();
   auto closing = gateway_->shut_down();
   co_await closing;
+  co_await context_.background.wait();
   done_ = true;
   loop_.stop();
 }
 
-void Worker::begin_stop(TimePoint cut) {
-  loop_.post([this, cut] { loop_.spawn(shut_down(cut)); });
+void Worker::begin_stop(TimePoint cut, std::vector<Worker*> before) {
+  loop_.post([this, cut, before = std::move(before)]() mutable { loop_.spawn(shut_down(cut, std::move(before))); });
 }
 
 void Worker::join() {

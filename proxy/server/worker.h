@@ -55,10 +55,10 @@ class Worker {
   void wake_hellos();
   // Ends each session after the request under way; no new ones are served.
   void begin_drain();
-  // Ends sessions (those that still run at `cut` are interrupted, then cut), shard connections and housekeeping. The
-  // first worker aborts transactions and kills cursors of all: it goes last. The manual drive polls until done()
-  // afterwards.
-  void begin_stop(TimePoint cut);
+  // Ends sessions (those that still run at `cut` are interrupted, then cut), shard connections and housekeeping, three
+  // seconds after `cut` at the latest, connects to shards aside. The first worker aborts transactions and kills cursors
+  // of all: it waits until those `before` it are done. The manual drive polls until done() afterwards.
+  void begin_stop(TimePoint cut, std::vector<Worker*> before);
   // Brings `cut` forward to now.
   void hurry() noexcept { hurried_ = true; }
   bool done() const noexcept { return done_; }
@@ -73,9 +73,9 @@ class Worker {
   Task<void> housekeeping();
   void notice_clients(TimePoint now);
   void tick_memory(TimePoint now);
-  Task<void> shut_down(TimePoint cut);
+  Task<void> shut_down(TimePoint cut, std::vector<Worker*> before);
   Task<void> cut_sessions();
-  Task<void> end_on_shards();
+  Task<void> end_on_shards(TimePoint told_by);
 
   exec::Shared& shared_;
   WorkerOptions options_;

@@ -205,7 +205,8 @@ class Gateway {
   // Housekeeping, every 250 ms: trims idle connections, keeps the minimum.
   virtual void tick(TimePoint now) = 0;
   // Ends the commands that shards are working on: their calls fail with HostUnreachable(6) and are
-  // not sent again. For a shutdown whose patience has ended; calls may be made afterwards.
+  // not sent again; those that were interrupted wait for no host or connection any longer. For a
+  // shutdown whose patience has ended; calls may be made afterwards.
   virtual void abort_calls() {}
   // Stops monitors, closes idle connections; leases end on their own. co_await before the loop
   // stops.

@@ -92,6 +92,8 @@ class Pool {
   void drop();
   // Ends the connections in use and those being opened.
   void fail_in_flight(const Error& why);
+  // Ends the waits for a connection.
+  void fail_requests(const Error& why);
   // Trims idle connections; keeps the minimum if the host is up.
   void tick(TimePoint now, bool host_up);
   // Nothing new is served or opened; idle connections are closed, waiters told.
@@ -122,7 +124,6 @@ class Pool {
   Request* next_request() noexcept;
   void settle(Request& request);
   void serve();
-  void fail_requests(const Error& why);
   void open_missing();
   Task<void> open_one();
   void opened(std::unique_ptr<Connection> connection, std::uint64_t generation);

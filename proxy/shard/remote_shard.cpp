@@ -274,6 +274,9 @@ Error RemoteShard::none_eligible(const CallOptions& options) const {
 Task<Result<RemoteShard::Member*>> RemoteShard::choose(const CallOptions& options,
                                                        TimePoint until) {
   for (;;) {
+    if (options.interrupt != nullptr && options.interrupt->requested() != nullptr) {
+      co_return *options.interrupt->requested();
+    }
     auto selected = select(options);
     if (selected.has_error() || *selected != nullptr) co_return selected;
     if (requests_waiting_++ == 0) wake_monitors();
@@ -321,8 +324,12 @@ void RemoteShard::tick(TimePoint now) {
 void RemoteShard::abort_calls() {
   const Error why(ErrorCode::shutdown_in_progress, "the proxy is shutting down");
   for (const auto* list : {&members_, &retired_}) {
-    for (const auto& member : *list) member->pool.fail_in_flight(why);
+    for (const auto& member : *list) {
+      member->pool.fail_in_flight(why);
+      member->pool.fail_requests(why);
+    }
   }
+  wake_all(choosing_);
 }
 
 void RemoteShard::stop() {

@@ -201,6 +201,40 @@ TEST_CASE("who is in a hurry waits for nobody") {
   CHECK(open_on_shards(world) == 0);
 }
 
+TEST_CASE("a shard that hangs does not keep a shutdown waiting, and the others are told") {
+  SimShardOptions member;
+  member.set_name = "rs";
+  SimWorldOptions options = sharded_world(3, 20, member);
+  options.workers = 2;
+  SimWorld world(std::move(options));
+  store_documents(world, 20);
+  const bool busy = GENERATE(false, true);
+  auto idle = world.client(0), running = world.client(1), late = world.client(0);
+  CHECK(cursor_id(call(world, *idle, scatter_find)) != 0);
+  REQUIRE(is_ok(call(world, *idle, R"({"find": "docs", "filter": {"_id": 25},
+      "lsid": {"id": {"$binary": {"base64": "AAECAwQFBgcICQoLDA0ODw==", "subType": "04"}}},
+      "txnNumber": {"$numberLong": "1"}, "startTransaction": true, "autocommit": false, "$db": "app"})")));
+  world.shard(0).freeze();
+  std::vector<std::shared_ptr<Pending>> pending;
+  if (busy) {
+    for (SimClient* client : {running.get(), late.get()}) pending.push_back(start(world, *client, json(find_one)));
+    world.run_for(seconds(1));
+  }
+  world.shutdown().begin(seconds(0));
+  const TimePoint begun = Clock::now();
+  advance_to_end(world);
+  const Duration drain = busy ? seconds(10) : seconds(0);
+  CHECK(Clock::now() - begun >= drain);
+  CHECK(Clock::now() - begun < drain + seconds(3));
+  for (const auto& each : pending) {
+    REQUIRE(each->reply.has_value());
+    CHECK(code_of(*each->reply) == 11600);
+  }
+  CHECK(world.shard(1).cursors().open() == 0);
+  CHECK(world.shard(2).cursors().open() == 0);
+  CHECK(world.shard(1).seen("abortTransaction") == 1);
+}
+
 TEST_CASE("a second, shorter announcement counts, a longer one does not") {
   SimWorld world(two_workers());
   auto client = world.client(0);
