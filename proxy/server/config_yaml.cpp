@@ -1,5 +1,6 @@
 #include "proxy/server/config_yaml.h"
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 #include <fmt/format.h>
 #include <yaml-cpp/eventhandler.h>
@@ -83,6 +84,19 @@ bool holds_several_documents(const std::string& text) {
   return parser.HandleNextDocument(unheard) && parser.HandleNextDocument(unheard);
 }
 
+// In --set, whose values may be sections and connection strings: those of a user, and of whatever
+// key or option is called so (net.tls.certificateKeyFilePassword, tlsCertificateKeyFilePassword=).
+bool sets_password(std::string_view text) {
+  constexpr std::string_view word = "password";
+  if (shard::holds_password(text)) return true;
+  const std::string lower = absl::AsciiStrToLower(text);
+  for (std::size_t at = lower.find(word); at != std::string::npos; at = lower.find(word, at + 1)) {
+    const std::size_t next = lower.find_first_not_of("\"' \t", at + word.size());
+    if (next != std::string::npos && (lower[next] == '=' || lower[next] == ':')) return true;
+  }
+  return false;
+}
+
 class Reader {
  public:
   explicit Reader(ConfigReading& reading) : reading_(reading) {}
@@ -128,8 +142,10 @@ class Reader {
       return;
     }
     const std::string key = text.substr(0, equals);
-    if (shard::holds_password(text)) {
-      error(absl::StrCat("--set ", key), "a password must not stand on the command line, where everybody sees it: see security.shards.passwordFile");
+    if (sets_password(text)) {
+      error(absl::StrCat("--set ", key),
+            "a password must not stand on the command line, where everybody sees it: see security.shards.passwordFile, "
+            "or write it into the file");
       return;
     }
     override_place_ = absl::StrCat("--set ", key);

@@ -53,6 +53,23 @@ TEST_CASE("an_empty_file_is_the_defaults") {
   }
 }
 
+TEST_CASE("set_takes_no_password") {
+  for (const char* text :
+       {"routing.shards=[{name: a, uri: \"mongodb://u:sesame@a/\"}]", "net.tls.certificateKeyFilePassword=sesame",
+        "net={tls: {certificateKeyFilePassword: sesame}}", "net.tls={\"certificateKeyFilePassword\" : sesame}",
+        "routing.shards=[{name: a, uri: \"mongodb://a/?tls=true&tlsCertificateKeyFilePassword=sesame\"}]",
+        "routing.shards=[{name: a, uri: \"mongodb://a/?tls=true&tlscertificatekeyfilepassword=sesame\"}]"}) {
+    CAPTURE(text);
+    const LoadResult result = load("", {text});
+    REQUIRE(result.errors.size() == 1);
+    CHECK(result.errors[0].find("a password must not stand on the command line") != std::string::npos);
+    CHECK(result.errors[0].find("sesame") == std::string::npos);
+  }
+  for (const LoadResult& result : {load("", {"security.shards.passwordFile=/nonexistent"}), load("", {"net.port=1"})}) {
+    for (const std::string& error : result.errors) CHECK(error.find("command line") == std::string::npos);
+  }
+}
+
 TEST_CASE("what_cannot_be_read_does_not_say_where_it_is_served") {
   for (const char* text : {"net: {port: 1", "net: {port: x}", "net: {port: [1]}", "net: 7", "- net", "a: 1\n---\nb: 1\n"}) {
     CAPTURE(text);
