@@ -16,6 +16,7 @@
 
 #include "allocator/limits.h"
 #include "allocator/memory_layer.h"
+#include "proxy/base/credentials_directory.h"
 #include "proxy/catalog/static_routing.h"
 #include "proxy/server/audit_sink.h"
 #include "proxy/server/config_yaml.h"

@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "allocator/budget.h"
+#include "proxy/base/credentials_directory.h"
 #include "proxy/base/loop.h"
 #include "proxy/base/tcp_transport.h"
 #include "proxy/base/tls_context.h"
 #include "proxy/server/command_line.h"
-#include "proxy/server/shard_login.h"
 #include "proxy/shard/connect.h"
 #include "proxy/shard/handshake.h"
 #include "proxy/wire/cursor_reply.h"

@@ -7,16 +7,14 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <system_error>
 
+#include "proxy/base/credentials_directory.h"
 #include "proxy/base/file_descriptor.h"
 
 namespace spillway::server {
 
 namespace {
-
-constexpr std::string_view credentials_directory = "$CREDENTIALS_DIRECTORY";
 
 // The first line of a file, by way of memory that is wiped.
 Result<auth::Secret::Ptr> read_password(const std::string& written) {
@@ -50,16 +48,6 @@ Result<auth::Secret::Ptr> read_password(const std::string& written) {
 }
 
 }  // namespace
-
-Result<std::string> expand_credentials(const std::string& path) {
-  if (!path.starts_with(credentials_directory)) return path;
-  const char* const directory = std::getenv("CREDENTIALS_DIRECTORY");
-  if (directory == nullptr) {
-    return Error(ErrorCode::bad_value,
-                 "$CREDENTIALS_DIRECTORY is not set: systemd sets it for LoadCredential=");
-  }
-  return directory + path.substr(credentials_directory.size());
-}
 
 Result<auth::ServiceLogin::Ptr> make_shard_login(const ShardLoginConfig& config) {
   const bool x509 = config.mechanism == auth::ServiceMechanism::x509;

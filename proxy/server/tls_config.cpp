@@ -5,7 +5,7 @@
 #include <array>
 #include <utility>
 
-#include "proxy/server/shard_login.h"
+#include "proxy/base/credentials_directory.h"
 #include "proxy/server/words.h"
 
 namespace spillway::server {

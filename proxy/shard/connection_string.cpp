@@ -8,7 +8,9 @@
 #include <array>
 #include <charconv>
 #include <memory>
+#include <utility>
 
+#include "proxy/base/credentials_directory.h"
 #include "proxy/base/log.h"
 
 namespace spillway::shard {
@@ -92,17 +94,23 @@ std::string text_option(const mongoc_uri_t* uri, const char* name) {
   return mongoc_uri_get_option_as_utf8(uri, name, "");
 }
 
-std::optional<TlsClientSettings> tls_of(const mongoc_uri_t* uri) {
-  if (!mongoc_uri_get_tls(uri)) return std::nullopt;
+Result<std::optional<TlsClientSettings>> tls_of(const mongoc_uri_t* uri) {
+  if (!mongoc_uri_get_tls(uri)) return std::optional<TlsClientSettings>();
   const auto flag = [&](const char* name) { return mongoc_uri_get_option_as_bool(uri, name, false); };
   TlsClientSettings settings;
-  settings.files.certificate_key = text_option(uri, MONGOC_URI_TLSCERTIFICATEKEYFILE);
+  for (const auto& [option, file] : {std::pair(MONGOC_URI_TLSCERTIFICATEKEYFILE, &settings.files.certificate_key),
+                                     std::pair(MONGOC_URI_TLSCAFILE, &settings.files.ca)}) {
+    auto path = expand_credentials(text_option(uri, option));
+    if (path.has_error()) {
+      return Error(ErrorCode::failed_to_parse, fmt::format("Invalid connection string: {}: {}", option, path.error().message));
+    }
+    *file = *std::move(path);
+  }
   settings.files.key_password = text_option(uri, MONGOC_URI_TLSCERTIFICATEKEYFILEPASSWORD);
-  settings.files.ca = text_option(uri, MONGOC_URI_TLSCAFILE);
   const bool insecure = flag(MONGOC_URI_TLSINSECURE);
   settings.invalid_certificates = insecure || flag(MONGOC_URI_TLSALLOWINVALIDCERTIFICATES);
   settings.invalid_hostnames = insecure || flag(MONGOC_URI_TLSALLOWINVALIDHOSTNAMES);
-  return settings;
+  return std::optional(std::move(settings));
 }
 
 std::optional<auth::ServiceMechanism> mechanism_of(const mongoc_uri_t* uri) {
@@ -250,7 +258,9 @@ Result<ConnectionString> parse_connection_string(const std::string& uri) {
     return Error(ErrorCode::failed_to_parse, "Invalid connection string: it names no host");
   }
   if (const char* name = mongoc_uri_get_replica_set(parsed.get())) result.set_name = name;
-  result.tls = tls_of(parsed.get());
+  auto tls = tls_of(parsed.get());
+  if (tls.has_error()) return tls.error();
+  result.tls = *std::move(tls);
   result.direct = mongoc_uri_get_option_as_bool(parsed.get(), MONGOC_URI_DIRECTCONNECTION, false);
   if (result.hosts.size() > 1 && result.set_name.empty()) {
     return Error(ErrorCode::failed_to_parse,

@@ -1,6 +1,7 @@
 #include "proxy/shard/connection_string.h"
 
 #include <catch2/catch.hpp>
+#include <cstdlib>
 
 using namespace spillway;
 using namespace spillway::shard;
@@ -74,6 +75,20 @@ TEST_CASE("a connection string says how to speak TLS") {
   REQUIRE(insecure->tls.has_value());
   CHECK(insecure->tls->invalid_certificates);
   CHECK(insecure->tls->invalid_hostnames);
+}
+
+TEST_CASE("paths may begin with the directory of credentials") {
+  const char* const uri =
+      "mongodb://a/?tls=true&tlsCAFile=$CREDENTIALS_DIRECTORY/ca.pem&tlsCertificateKeyFile=$CREDENTIALS_DIRECTORY/own.pem";
+  ::setenv("CREDENTIALS_DIRECTORY", "/run/c", 1);
+  const auto parsed = parse_connection_string(uri);
+  ::unsetenv("CREDENTIALS_DIRECTORY");
+  REQUIRE(parsed.has_value());
+  CHECK(parsed->tls->files.ca == "/run/c/ca.pem");
+  CHECK(parsed->tls->files.certificate_key == "/run/c/own.pem");
+  const auto unset = parse_connection_string(uri);
+  REQUIRE(unset.has_error());
+  CHECK(unset.error().message.find("$CREDENTIALS_DIRECTORY is not set") != std::string::npos);
 }
 
 TEST_CASE("host addresses") {
