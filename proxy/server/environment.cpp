@@ -31,10 +31,13 @@ constexpr std::array settings = {
     EnvironmentSetting{"SPILLWAY_SHARD_PASSWORD_FILE", "security.shards.passwordFile"},
 };
 
-// <NAME>_SERVICE_HOST, <NAME>_SERVICE_PORT[_<PORT>], <NAME>_PORT, <NAME>_PORT_<N>_TCP[_…].
-bool is_service_link(std::string_view name) {
-  return name.ends_with("_SERVICE_HOST") || name.find("_SERVICE_PORT") != std::string_view::npos ||
-         name.ends_with("_PORT") || name.find("_TCP") != std::string_view::npos;
+// <NAME>_SERVICE_HOST, <NAME>_SERVICE_PORT[_<PORT>], <NAME>_PORT_<N>_TCP[_…], and <NAME>_PORT, which is
+// an address there: as a number it is somebody's who means net.….port.
+bool is_service_link(std::string_view name, std::string_view value) {
+  const auto holds = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
+  if (name.ends_with("_SERVICE_HOST") || holds("_SERVICE_PORT")) return true;
+  if (holds("_TCP") || holds("_UDP") || holds("_SCTP")) return true;
+  return name.ends_with("_PORT") && value.find("://") != std::string_view::npos;
 }
 
 }  // namespace
@@ -70,7 +73,7 @@ Environment read_environment(const char* const* variables) {
     set.erase(found);
   }
   for (const auto& [name, value] : set) {
-    if (is_service_link(name)) continue;
+    if (is_service_link(name, value)) continue;
     environment.warnings.push_back(fmt::format(
         "the environment variable {} has no effect (--help lists those that have)", name));
   }

@@ -136,10 +136,13 @@ TEST_CASE("unknown_variables_are_named_and_those_of_kubernetes_are_not") {
       read({"SPILLWAY_MEMROY_LIMIT=1GiB", "SPILLWAY_PORT=tcp://10.0.0.1:27017",
             "SPILLWAY_SERVICE_HOST=10.0.0.1", "SPILLWAY_SERVICE_PORT=27017",
             "SPILLWAY_SERVICE_PORT_MONGODB=27017", "SPILLWAY_PORT_27017_TCP_ADDR=10.0.0.1",
-            "SPILLWAY_EU_PORT_27017_TCP=tcp://10.0.0.1:27017", "OTHER=1"});
+            "SPILLWAY_EU_PORT_27017_TCP=tcp://10.0.0.1:27017", "SPILLWAY_PORT_27017_TCP_PORT=27017",
+            "SPILLWAY_PORT_53_UDP_PORT=53", "SPILLWAY_DNS_PORT=udp://10.0.0.1:53", "OTHER=1",
+            "SPILLWAY_ADMIN_PORT=9216"});
   CHECK(environment.values.empty());
-  REQUIRE(environment.warnings.size() == 1);
-  CHECK(environment.warnings[0].find("SPILLWAY_MEMROY_LIMIT") != std::string::npos);
+  REQUIRE(environment.warnings.size() == 2);
+  CHECK(environment.warnings[0].find("SPILLWAY_ADMIN_PORT") != std::string::npos);
+  CHECK(environment.warnings[1].find("SPILLWAY_MEMROY_LIMIT") != std::string::npos);
 }
 
 TEST_CASE("the_health_check_asks_on_loopback_where_it_can") {
