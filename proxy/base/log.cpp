@@ -41,7 +41,8 @@ State& state() {
   return instance;
 }
 
-std::shared_ptr<spdlog::logger> make_logger(const Options& options) {
+// Throws std::runtime_error.
+std::shared_ptr<spdlog::logger> make_logger(const Options& options) try {
   spdlog::sink_ptr sink;
   if (options.syslog) {
     sink = std::make_shared<spdlog::sinks::syslog_sink_mt>("spillway", LOG_PID, LOG_DAEMON, false);
@@ -55,6 +56,8 @@ std::shared_ptr<spdlog::logger> make_logger(const Options& options) {
   logger->set_level(spdlog::level::debug);
   logger->flush_on(spdlog::level::info);
   return logger;
+} catch (const spdlog::spdlog_ex& error) {
+  throw std::runtime_error(error.what());
 }
 
 spdlog::level::level_enum to_spdlog(Level level) {
@@ -181,20 +184,22 @@ bool writes_json() {
 
 }  // namespace
 
-void open(const Options& options) {
-  std::shared_ptr<spdlog::logger> logger;
-  try {
-    logger = make_logger(options);
-  } catch (const spdlog::spdlog_ex& error) {
-    throw std::runtime_error(error.what());
-  }
+Prepared prepare(const Options& options) {
+  const bool to_file = !options.syslog && !options.path.empty();
+  return {options, to_file ? make_logger(options) : nullptr};
+}
+
+void use(Prepared prepared) {
+  if (!prepared.logger) prepared.logger = make_logger(prepared.options);
   State& s = state();
   std::lock_guard lock(s.mutex);
-  s.logger = std::move(logger);
-  s.options = options;
-  s.debug_on = options.verbosity > 0;
-  s.quiet = options.quiet;
+  s.logger = std::move(prepared.logger);
+  s.options = std::move(prepared.options);
+  s.debug_on = s.options.verbosity > 0;
+  s.quiet = s.options.quiet;
 }
+
+void open(const Options& options) { use(prepare(options)); }
 
 void rotate() {
   State& s = state();
@@ -214,12 +219,7 @@ void rotate() {
           fmt::format("cannot rename {} to {}: {}", options.path, old_path, std::generic_category().message(errno)));
     }
   }
-  std::shared_ptr<spdlog::logger> logger;
-  try {
-    logger = make_logger(options);
-  } catch (const spdlog::spdlog_ex& error) {
-    throw std::runtime_error(error.what());
-  }
+  std::shared_ptr<spdlog::logger> logger = make_logger(options);
   std::lock_guard lock(s.mutex);
   s.logger = std::move(logger);
 }

@@ -5,9 +5,14 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
+
+namespace spdlog {
+class logger;
+}
 
 namespace spillway::log {
 
@@ -23,8 +28,15 @@ struct Options {
   bool rename_to_rotate = true;  // rotate() renames the file; else somebody else has
 };
 
-// Called by main, and again with other options. Before the first call lines go to standard error.
-// Throws std::runtime_error when the file cannot be opened; all stays as it was then.
+// A log that can be used from now on; until then all stays as it was.
+struct Prepared {
+  Options options;
+  std::shared_ptr<spdlog::logger> logger;  // of a file; the others cannot fail, and are made when they are used
+};
+// Throws std::runtime_error when the file cannot be opened.
+Prepared prepare(const Options& options);
+void use(Prepared prepared);
+// Both at once: called by main. Before the first call lines go to standard error.
 void open(const Options& options);
 // Goes on in a new file of the same name; the old one is renamed <path>.<time> before, as
 // rename_to_rotate says. Without a file nothing happens. Throws as open() does.

@@ -63,6 +63,16 @@ Result<void> compare_kept(DocView kept, const CollectionRouting& collection,
                            fingerprint_id(collection)));
 }
 
+// A routing that differs from the kept one is refused until somebody says that the kept one is of no use any more.
+Error with_remedy(Error error, const CollectionRouting& collection, std::string_view shard) {
+  if (!error.is(ErrorCode::illegal_operation)) return error;
+  error.message += fmt::format(
+      ". If this is meant: once no router uses the kept routing any more, and all documents lie where the new one looks "
+      "for them (or there are none), delete {{_id: \"{}\"}} from spillway.routing on shard {}",
+      fingerprint_id(collection), shard);
+  return error;
+}
+
 BsonDoc insert_command(DocView fingerprint) {
   BsonWriter insert;
   insert.append("insert", "routing");
@@ -106,7 +116,9 @@ Task<Result<std::optional<Skip>>> guard_collection(exec::Context& context,
     if (found.document) {
       const DocView stored = *found.document;
       auto compared = compare_kept(stored, collection, routing);
-      if (compared.has_error()) co_return compared.error();
+      if (compared.has_error()) {
+        co_return with_remedy(compared.error(), collection, routing.shard(primary).name);
+      }
       const bool same = stored["fingerprint"].to_int64() == wanted.view()["fingerprint"].to_int64();
       if (same) co_return std::optional<Skip>();
       write = replace_command(stored, wanted);

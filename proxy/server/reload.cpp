@@ -11,17 +11,23 @@
 
 namespace spillway::server {
 
-void open_log(const SystemLogConfig& config, bool reload) {
+namespace {
+
+log::Options log_options(const SystemLogConfig& config) {
   log::Options options;
   if (config.destination == LogDestination::file) options.path = config.path;
   options.syslog = config.destination == LogDestination::syslog;
-  options.append = config.append || reload;
+  options.append = config.append;
   options.verbosity = config.verbosity;
   options.quiet = config.quiet;
   options.json = config.format == LogFormat::json;
   options.rename_to_rotate = config.rotation == LogRotation::rename;
-  log::open(options);
+  return options;
 }
+
+}  // namespace
+
+void open_log(const SystemLogConfig& config) { log::open(log_options(config)); }
 
 Reload::Reload(Loop& loop, exec::Shared& shared, std::vector<Worker*> workers, Config config, Table table,
                Options options)
@@ -49,6 +55,10 @@ void Reload::begin() {
   running_ = true;
   if (options_.began) options_.began();
   log::info("reload: reading the configuration");
+  if (options_.drive == Loop::Drive::manual) {
+    take(read());
+    return;
+  }
   if (reader_.joinable()) reader_.join();
   reader_ = std::thread([this] {
     auto done = std::make_shared<Read>(read());
@@ -56,7 +66,7 @@ void Reload::begin() {
   });
 }
 
-// On its own thread. The shards are those of the table in use: others are refused.
+// On a thread of its own. The shards are those of the table in use: others are refused.
 Reload::Read Reload::read() const {
   Read result{options_.load(), nullptr};
   if (!result.loaded.ok()) return result;
@@ -75,6 +85,7 @@ void Reload::take(Read read) {
   if (stopped_) return;
   for (const std::string& warning : loaded_.warnings) log::warning("reload: {}", warning);
   plan_ = plan_reload(config_, table_.get(), loaded_);
+  prepare_log();
   if (!plan_.refusals.empty()) {
     refuse(plan_.refusals);
   } else if (plan_.routing && options_.check_shards) {
@@ -82,6 +93,19 @@ void Reload::take(Read read) {
     worker.loop().post([this, &worker, after = loaded_.routing] { worker.loop().spawn(check_table(after)); });
   } else {
     apply(plan_.routing ? loaded_.routing : nullptr);
+  }
+}
+
+// What is in its file already stays.
+void Reload::prepare_log() {
+  log_.reset();
+  if (!plan_.refusals.empty() || !plan_.changes("systemLog")) return;
+  log::Options options = log_options(loaded_.config.system_log);
+  options.append = true;
+  try {
+    log_ = log::prepare(options);
+  } catch (const std::exception& error) {
+    plan_.refusals.push_back(fmt::format("systemLog: {}", error.what()));
   }
 }
 
@@ -100,15 +124,10 @@ Task<void> Reload::check_table(Table after) {
   });
 }
 
-// `table`: the new one; null: it does not change. Only the log may refuse, and it comes first.
+// `table`: the new one, which the shards keep already; null: it does not change. Nothing here may refuse.
 void Reload::apply(Table table) {
   const Config& next = loaded_.config;
-  try {
-    if (plan_.changes("systemLog")) open_log(next.system_log, true);
-  } catch (const std::exception& error) {
-    refuse({fmt::format("systemLog: {}", error.what())});
-    return;
-  }
+  if (log_) log::use(*std::move(log_));
   apply_parameters(next);
   for (const std::string& warning : credentials_->warnings()) log::warning("reload: {}", warning);
   for (Worker* worker : workers_) worker->use_credentials(credentials_);
@@ -142,6 +161,7 @@ void Reload::end(const std::string& outcome) {
   log::info("{}", outcome);
   loaded_ = {};
   credentials_ = nullptr;
+  log_.reset();
   running_ = false;
   if (options_.ended) options_.ended(outcome);
   if (std::exchange(again_, false)) request();

@@ -1,8 +1,9 @@
 // Reload: takes a new configuration while serving, all of it or nothing.
 //
-// The file, and those that it names (certificates, passwords), are read and checked on a thread of their own, its routing table on a worker against the shards; what cannot
-// be applied is refused with the reasons in the log, and the old configuration stays. What is applied is what has
-// changed since the last reload: a setting that setParameter changed stays if its key did not.
+// The file, and those that it names (certificates, passwords), are read and checked on a thread of their own, and its
+// log is opened; then its routing table is compared with the shards, on a worker, and kept there: nothing that comes
+// after may fail. What cannot be applied is refused with the reasons in the log, and the old configuration stays. What
+// is applied is what has changed since the last reload: a setting that setParameter changed stays if its key did not.
 //
 // Lives on the main thread's loop.
 #pragma once
@@ -14,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "proxy/base/log.h"
 #include "proxy/exec/context.h"
 #include "proxy/server/config.h"
 #include "proxy/server/reload_plan.h"
@@ -31,6 +33,7 @@ class Reload {
     std::function<void(const Config& config)> apply{};
     std::function<void()> began{};
     std::function<void(const std::string& outcome)> ended{};
+    Loop::Drive drive = Loop::Drive::real_time;  // manual: a simulation's, read on the loop's own thread
   };
   // `loop`, `shared` and the workers outlive it.
   Reload(Loop& loop, exec::Shared& shared, std::vector<Worker*> workers, Config config, Table table, Options options);
@@ -51,6 +54,7 @@ class Reload {
 
   Read read() const;
   void take(Read read);
+  void prepare_log();
   Task<void> check_table(Table after);
   void apply(Table table);
   void apply_parameters(const Config& next);
@@ -67,12 +71,13 @@ class Reload {
   LoadResult loaded_;
   Credentials::Ptr credentials_;
   ReloadPlan plan_;
+  std::optional<log::Prepared> log_;  // if it changes
   bool running_ = false;
   bool again_ = false;
   bool stopped_ = false;
 };
 
-// How the log is opened; `reload`: what is in its file already stays.
-void open_log(const SystemLogConfig& config, bool reload = false);
+// How the log is opened at the start. Throws std::runtime_error.
+void open_log(const SystemLogConfig& config);
 
 }  // namespace spillway::server

@@ -1,5 +1,7 @@
 // A routing table that is replaced while clients work.
+#include "proxy/base/log.h"
 #include "proxy/catalog/static_routing.h"
+#include "proxy/server/reload.h"
 #include "tests/sim/sim_support.h"
 
 namespace spillway::test {
@@ -23,7 +25,71 @@ void use(SimWorld& world, const std::shared_ptr<const catalog::RoutingSnapshot>&
   for (std::size_t i = 0; i < world.worker_count(); ++i) world.worker(i).use_table(table);
 }
 
+// SIGHUP, with what the file holds then; the first configuration has everything at its default.
+class Reloading {
+ public:
+  explicit Reloading(SimWorld& world)
+      : world_(world),
+        reload_(world.main_loop(), world.shared(), workers_of(world), {}, world.shared().routing,
+                {.load = [this] { return next; },
+                 .ended = [this](const std::string& outcome) { outcome_ = outcome; },
+                 .drive = Loop::Drive::manual}) {
+    next.routing = world.shared().routing;
+  }
+
+  void request() {
+    outcome_.clear();
+    reload_.request();
+  }
+  const std::string& wait() {
+    CHECK(world_.run_until([this] { return !outcome_.empty(); }, minutes(1)));
+    return outcome_;
+  }
+  const std::string& run() {
+    request();
+    return wait();
+  }
+
+  server::LoadResult next;
+
+ private:
+  static std::vector<server::Worker*> workers_of(SimWorld& world) {
+    std::vector<server::Worker*> workers;
+    for (std::size_t i = 0; i < world.worker_count(); ++i) workers.push_back(&world.worker(i));
+    return workers;
+  }
+
+  SimWorld& world_;
+  std::string outcome_;
+  server::Reload reload_;
+};
+
+std::string hashed_by(const std::string& field) {
+  return fmt::format("    - {{ns: app.fresh, key: {{{}: hashed}}}}\n", field);
+}
+
 }  // namespace
+
+TEST_CASE("a reload that is refused keeps nothing of its table on the shards") {
+  SimWorld world(sharded_world(3, 20));
+  Reloading reloading(world);
+  reloading.next.routing = table_with(world, ranged_collection("app.docs", 3, 20) + hashed_by("k"));
+  reloading.next.config.system_log.destination = server::LogDestination::file;
+  reloading.next.config.system_log.path = "/dev/null/no.log";
+  CHECK_THAT(reloading.run(), Catch::Contains("reload refused") && Catch::Contains("systemLog: "));
+  for (std::size_t i = 0; i < 3; ++i) CHECK(world.shard(i).stored("spillway.routing").empty());
+  // Corrected, in more than the path.
+  reloading.next.config = {};
+  reloading.next.routing = table_with(world, ranged_collection("app.docs", 3, 20) + hashed_by("other"));
+  CHECK_THAT(reloading.run(), Catch::StartsWith("reloaded: routing of 2 collections"));
+  CHECK(world.shard(0).stored("spillway.routing").size() == 2);
+  // What a shard keeps and nobody uses any more can be taken away: the refusal says how.
+  reloading.next.routing = world.shared().routing;
+  CHECK_THAT(reloading.run(), Catch::StartsWith("reloaded: "));
+  reloading.next.routing = table_with(world, ranged_collection("app.docs", 3, 20) + hashed_by("k"));
+  CHECK_THAT(reloading.run(), Catch::Contains("reload refused") && Catch::Contains("its shard key was") &&
+                                  Catch::Contains("delete {_id: \"app.fresh\"} from spillway.routing on shard shard0"));
+}
 
 TEST_CASE("commands use the table that was there when they began") {
   SimWorldOptions options = sharded_world(3, 20);

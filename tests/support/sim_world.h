@@ -71,6 +71,7 @@ class SimWorld {
   std::size_t shard_count() const noexcept { return shards_.size(); }
   exec::Shared& shared() noexcept { return *shared_; }
   server::Worker& worker(std::size_t index) { return *workers_[index]; }
+  Loop& main_loop() noexcept { return main_loop_; }
   bool listening() const noexcept { return listening_; }
   std::size_t worker_count() const noexcept { return workers_.size(); }
   SimLog& log() noexcept { return log_; }

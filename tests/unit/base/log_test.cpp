@@ -166,6 +166,12 @@ TEST_CASE("a log that cannot be opened leaves the old one") {
   CHECK_THROWS_AS(log::open(bad), std::runtime_error);
   log::info("still here");
   CHECK(lines_of(folder.file()).size() == 1);
+  // One that was opened and is not used leaves it, too.
+  bad.path = folder.file() + "2";
+  log::prepare(bad);
+  log::info("and here");
+  CHECK(lines_of(folder.file()).size() == 2);
+  CHECK(lines_of(bad.path).empty());
   log::open({});
   log::rotate();  // standard error: nothing to do
 }
