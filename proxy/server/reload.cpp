@@ -2,16 +2,21 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <exception>
 #include <utility>
 
 #include "allocator/memory_layer.h"
-#include "proxy/base/log.h"
 #include "proxy/server/parameters.h"
 
 namespace spillway::server {
 
 namespace {
+
+// How long a reload waits for commands that began with the old routing table.
+constexpr auto old_table_wait_max = std::chrono::seconds(10);
+constexpr auto look_interval = std::chrono::milliseconds(10);
 
 log::Options log_options(const SystemLogConfig& config) {
   log::Options options;
@@ -132,15 +137,56 @@ void Reload::apply(Table table) {
   for (const std::string& warning : credentials_->warnings()) log::warning("reload: {}", warning);
   for (Worker* worker : workers_) worker->use_credentials(credentials_);
   if (options_.apply) options_.apply(next);
-  if (table) {
-    table_ = table;
-    for (Worker* worker : workers_) worker->use_table(table);
-  }
+  std::shared_ptr<const Replaced> replaced;
+  if (table) replaced = replace_table(table);
   config_ = next;
   std::string what;
   for (const std::string_view key : plan_.changed) what += fmt::format("{}{}", what.empty() ? "" : ", ", key);
   if (table) what += fmt::format("{}routing of {} collections", what.empty() ? "" : ", ", table->collections().size());
-  end(fmt::format("reloaded: {}", what.empty() ? "nothing has changed" : what));
+  std::string outcome = fmt::format("reloaded: {}", what.empty() ? "nothing has changed" : what);
+  if (!replaced || !options_.check_shards || !may_leave_strays(*replaced->table, *table)) {
+    end(outcome);
+    return;
+  }
+  Worker& worker = *workers_.front();
+  worker.loop().post([this, &worker, replaced, table, outcome = std::move(outcome)]() mutable {
+    worker.context().background.start(look_for_strays(replaced, table, std::move(outcome)));
+  });
+}
+
+bool Reload::Replaced::in_use() const {
+  if (untaken.load(std::memory_order_acquire) > 0) return true;
+  return std::any_of(references.begin(), references.end(), [](const auto& reference) { return !reference.expired(); });
+}
+
+std::shared_ptr<const Reload::Replaced> Reload::replace_table(Table table) {
+  auto replaced = std::make_shared<Replaced>(std::exchange(table_, table), workers_.size());
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    workers_[i]->use_table(table, [replaced, i](std::weak_ptr<const catalog::RoutingSnapshot> before) {
+      replaced->references[i] = std::move(before);
+      replaced->untaken.fetch_sub(1, std::memory_order_release);
+    });
+  }
+  return replaced;
+}
+
+// On the first worker, which waits for it when it stops.
+Task<void> Reload::look_for_strays(std::shared_ptr<const Replaced> replaced, Table after, std::string outcome) {
+  exec::Context& context = workers_.front()->context();
+  const TimePoint wait_end = Clock::now() + old_table_wait_max;
+  const auto waits = [&] { return replaced->in_use() && Clock::now() < wait_end && !context.shared.stopping; };
+  while (waits()) co_await context.loop.sleep_for(look_interval);
+  if (context.shared.stopping) co_return;
+  if (replaced->in_use()) {
+    log::warning("reload: commands that began with the old routing table are still running; what they write from now on "
+                 "where the new one does not look is not noticed");
+  }
+  auto looking = find_strays(context, replaced->table, after);
+  const std::vector<std::string> strays = co_await looking;
+  if (!strays.empty()) outcome += fmt::format("; documents are out of sight of {}", fmt::join(strays, ", "));
+  loop_.post([this, outcome = std::move(outcome)] {
+    if (!stopped_) end(outcome);
+  });
 }
 
 void Reload::apply_parameters(const Config& next) {

@@ -4,10 +4,12 @@
 // log is opened; then its routing table is compared with the shards, on a worker, and kept there: nothing that comes
 // after may fail. What cannot be applied is refused with the reasons in the log, and the old configuration stays. What
 // is applied is what has changed since the last reload: a setting that setParameter changed stays if its key did not.
+// It ends when commands that began with the old table have ended, for what they wrote is looked for then.
 //
 // Lives on the main thread's loop.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -57,6 +59,17 @@ class Reload {
   void prepare_log();
   Task<void> check_table(Table after);
   void apply(Table table);
+  // What commands still hold of a table that was replaced.
+  struct Replaced {
+    Replaced(Table before, std::size_t workers) : table(std::move(before)), untaken(workers), references(workers) {}
+    bool in_use() const;
+
+    Table table;
+    std::atomic<std::size_t> untaken;  // workers whose commands still begin with it
+    std::vector<std::weak_ptr<const catalog::RoutingSnapshot>> references;  // each of the others'
+  };
+  std::shared_ptr<const Replaced> replace_table(Table table);
+  Task<void> look_for_strays(std::shared_ptr<const Replaced> replaced, Table after, std::string outcome);
   void apply_parameters(const Config& next);
   void refuse(const std::vector<std::string>& reasons);
   void end(const std::string& outcome);

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "proxy/base/log.h"
 #include "proxy/catalog/routing_change.h"
 #include "proxy/server/guards.h"
 #include "proxy/server/shard_question.h"
@@ -17,6 +19,9 @@ namespace spillway::server {
 namespace {
 
 using catalog::ShardIndex;
+
+// A collection's first documents that are looked at.
+constexpr std::int64_t looked_at_max = 10'000;
 
 Error cannot_ask(const catalog::RoutingSnapshot& table, ShardIndex shard, const Skip& skip) {
   return Error(ErrorCode::host_unreachable,
@@ -68,22 +73,74 @@ Task<Result<std::vector<std::string>>> unsharded_collections(exec::Context& cont
   co_return names;
 }
 
-Task<Result<void>> check_move(exec::Context& context, Table after, catalog::Move move) {
-  for (const ShardIndex holder : move.holders) {
-    std::vector<std::string> names{move.ns};
-    if (move.ns.find('.') == std::string::npos) {
+// A collection on a shard where the table after does not look for all documents.
+struct Place {
+  std::string ns;
+  ShardIndex shard;
+};
+
+Task<Result<std::vector<Place>>> places_of(exec::Context& context, Table after, std::vector<catalog::Move> moves) {
+  std::vector<Place> places;
+  for (const catalog::Move& move : moves) {
+    for (const ShardIndex holder : move.holders) {
+      if (move.ns.find('.') != std::string::npos) {
+        places.push_back({move.ns, holder});
+        continue;
+      }
       auto listing = unsharded_collections(context, after, holder, move.ns);
       auto listed = co_await listing;
       if (listed.has_error()) co_return listed.error();
-      names = *std::move(listed);
-    }
-    for (const std::string& ns : names) {
-      auto checking = check_empty(context, after, holder, ns);
-      auto checked = co_await checking;
-      if (checked.has_error()) co_return checked.error();
+      for (std::string& ns : *listed) places.push_back({std::move(ns), holder});
     }
   }
+  co_return places;
+}
+
+Task<Result<void>> check_moves(exec::Context& context, Table after, std::vector<catalog::Move> moves) {
+  auto listing = places_of(context, after, std::move(moves));
+  const auto places = co_await listing;
+  if (places.has_error()) co_return places.error();
+  for (const Place& place : *places) {
+    auto checking = check_empty(context, after, place.shard, place.ns);
+    auto checked = co_await checking;
+    if (checked.has_error()) co_return checked.error();
+  }
   co_return Result<void>();
+}
+
+// The first documents, as far as they tell whose they are.
+BsonDoc first_documents(const catalog::Namespace& ns, const catalog::CollectionRouting* routing) {
+  BsonWriter find;
+  find.append("find", ns.collection);
+  find.append("limit", routing == nullptr ? std::int64_t{1} : looked_at_max).append("singleBatch", true);
+  find.begin_document("projection").append("_id", std::int32_t{1});
+  if (routing != nullptr) {
+    for (const auto& field : routing->key.fields()) {
+      if (field.path != "_id") find.append(field.path, std::int32_t{1});
+    }
+  }
+  find.end();
+  find.append("$db", ns.db);
+  return std::move(find).finish();
+}
+
+Task<Result<bool>> has_strays(exec::Context& context, Table after, Place place) {
+  const catalog::Namespace ns = catalog::split_namespace(place.ns);
+  const catalog::CollectionRouting* const routing = after->collection(place.ns);
+  if (routing == nullptr && after->primary_shard(ns.db) == place.shard) co_return false;
+  const BsonDoc find = first_documents(ns, routing);
+  auto asking = ask(context, place.shard, find);
+  const Answer answer = co_await asking;
+  if (answer.skip) co_return cannot_ask(*after, place.shard, *answer.skip);
+  const auto cursor = wire::parse_cursor_reply(answer.reply.body());
+  if (cursor.has_error()) co_return cannot_ask(*after, place.shard, Skip{cursor.error().message});
+  for (const Element& row : cursor->batch) {
+    if (!row.is_document()) continue;
+    if (routing == nullptr) co_return true;
+    const auto owner = routing->target_document(row.as_document());
+    if (owner.has_error() || *owner != place.shard) co_return true;
+  }
+  co_return false;
 }
 
 }  // namespace
@@ -91,17 +148,54 @@ Task<Result<void>> check_move(exec::Context& context, Table after, catalog::Move
 Task<Result<void>> check_new_table(exec::Context& context, Table before, Table after) {
   auto moves = catalog::moves_between(*before, *after);
   if (moves.has_error()) co_return moves.error();
-  for (catalog::Move& move : *moves) {
-    auto checking = check_move(context, after, std::move(move));
-    auto checked = co_await checking;
-    if (checked.has_error()) co_return checked.error();
-  }
+  auto checking = check_moves(context, after, *moves);
+  auto checked = co_await checking;
+  if (checked.has_error()) co_return checked.error();
   for (const bool keep : {false, true}) {
     auto guarding = run_guards(context, after, {.keep = keep, .complete = true});
     auto guarded = co_await guarding;
     if (guarded.has_error()) co_return guarded.error();
   }
+  // Clients have written meanwhile.
+  auto checking_again = check_moves(context, after, *moves);
+  auto checked_again = co_await checking_again;
+  if (checked_again.has_error()) {
+    co_return Error(checked_again.error().code,
+                    checked_again.error().message + "; spillway.routing on the shards keeps the new table already");
+  }
   co_return Result<void>();
+}
+
+bool may_leave_strays(const catalog::RoutingSnapshot& before, const catalog::RoutingSnapshot& after) {
+  const auto moves = catalog::moves_between(before, after);
+  return moves.has_error() || !moves->empty();
+}
+
+Task<std::vector<std::string>> find_strays(exec::Context& context, Table before, Table after) {
+  std::vector<std::string> names;
+  auto moves = catalog::moves_between(*before, *after);
+  if (moves.has_error()) co_return names;
+  auto listing = places_of(context, after, *std::move(moves));
+  const auto places = co_await listing;
+  if (places.has_error()) {
+    log::warning("reload: documents that were written meanwhile may be out of sight: {}", places.error().message);
+    co_return names;
+  }
+  for (const Place& place : *places) {
+    auto looking = has_strays(context, after, place);
+    const auto found = co_await looking;
+    if (found.has_error()) {
+      log::warning("reload: documents of {} that were written meanwhile may be out of sight: {}", place.ns,
+                   found.error().message);
+    } else if (*found) {
+      log::error("reload: {} has documents on shard {} that clients do not find: they were written while the routing "
+                 "table changed. Read on that shard those that belong elsewhere, insert them through the router, and "
+                 "delete them on that shard",
+                 place.ns, after->shard(place.shard).name);
+      if (std::find(names.begin(), names.end(), place.ns) == names.end()) names.push_back(place.ns);
+    }
+  }
+  co_return names;
 }
 
 }  // namespace spillway::server

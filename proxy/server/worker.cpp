@@ -125,8 +125,11 @@ void Worker::tick_memory(TimePoint now) {
   shared_.memory_layer->releaser().request(ReleaseReason::pressure);
 }
 
-void Worker::use_table(std::shared_ptr<const catalog::RoutingSnapshot> table) {
-  loop_.post([this, table = std::move(table)]() mutable { context_.table = exec::own_reference(std::move(table)); });
+void Worker::use_table(std::shared_ptr<const catalog::RoutingSnapshot> table, TableTaken taken) {
+  loop_.post([this, table = std::move(table), taken = std::move(taken)]() mutable {
+    const auto before = std::exchange(context_.table, exec::own_reference(std::move(table)));
+    if (taken) taken(before);
+  });
 }
 
 void Worker::use_credentials(Credentials::Ptr credentials) {

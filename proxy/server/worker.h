@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <span>
 #include <thread>
@@ -45,8 +46,10 @@ class Worker {
 
   // The worker's thread: asks sessions to end. `drain`: after the request under way.
   void close_sessions(bool drain);
-  // Any thread: commands that begin from now on use this routing table. REQUIRES the same shards.
-  void use_table(std::shared_ptr<const catalog::RoutingSnapshot> table);
+  // Any thread: commands that begin from now on use this routing table. REQUIRES the same shards. `taken`, on the
+  // worker's thread, gets the one before: it expires when the last of this worker's commands that uses it has ended.
+  using TableTaken = std::function<void(std::weak_ptr<const catalog::RoutingSnapshot> before)>;
+  void use_table(std::shared_ptr<const catalog::RoutingSnapshot> table, TableTaken taken = {});
   // Any thread: connections that begin from now on use these.
   void use_credentials(Credentials::Ptr credentials);
 

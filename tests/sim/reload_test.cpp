@@ -1,4 +1,6 @@
 // A routing table that is replaced while clients work.
+#include <algorithm>
+
 #include "proxy/base/log.h"
 #include "proxy/catalog/static_routing.h"
 #include "proxy/server/reload.h"
@@ -89,6 +91,77 @@ TEST_CASE("a reload that is refused keeps nothing of its table on the shards") {
   reloading.next.routing = table_with(world, ranged_collection("app.docs", 3, 20) + hashed_by("k"));
   CHECK_THAT(reloading.run(), Catch::Contains("reload refused") && Catch::Contains("its shard key was") &&
                                   Catch::Contains("delete {_id: \"app.fresh\"} from spillway.routing on shard shard0"));
+}
+
+TEST_CASE("documents that arrive while a reload checks are not lost sight of") {
+  SimWorld world(sharded_world(3, 20));
+  auto client = world.client();
+  world.shard(0).delay = seconds(2);
+  Reloading reloading(world);
+  reloading.next.routing =
+      table_with(world, ranged_collection("app.docs", 3, 20) + ranged_collection("app.fresh", 3, 10));
+  reloading.request();
+  // The collection was empty; what the shard keeps is written, its answer under way.
+  REQUIRE(world.run_until([&] { return world.shard(0).stored("spillway.routing").size() == 2; }, minutes(1)));
+  const auto write = start(world, *client, json(insert));
+  world.run_for(milliseconds(500));
+  REQUIRE(world.shard(0).stored("app.fresh").size() == 3);
+  CHECK_THAT(reloading.wait(), Catch::Contains("reload refused") &&
+                                   Catch::Contains("app.fresh has documents on shard shard0"));
+  world.shard(0).delay = {};
+  CHECK(batch_of(call(world, *client, R"({"find": "fresh", "filter": {"_id": 15}, "$db": "app"})")).size() == 1);
+}
+
+TEST_CASE("what commands wrote with the old table is looked for when they have ended") {
+  const bool hidden = GENERATE(false, true);
+  SimWorldOptions options = sharded_world(3, 20);
+  options.workers = 2;
+  SimWorld world(std::move(options));
+  auto client = world.client(1);
+  call(world, *client, R"({"find": "fresh", "$db": "app"})");  // has a connection
+  FaultOptions slow;
+  slow.latency_min = slow.latency_max = seconds(3);
+  world.network(1).set_faults(slow);
+  const auto write = start(world, *client, hidden ? json(insert)
+                                                  : json(R"({"insert": "fresh", "documents": [{"_id": 5}], "$db": "app"})"));
+  // The router has it, no shard does.
+  world.run_for(milliseconds(3500));
+  REQUIRE(world.shard(0).stored("app.fresh").empty());
+  Reloading reloading(world);
+  reloading.next.routing =
+      table_with(world, ranged_collection("app.docs", 3, 20) + ranged_collection("app.fresh", 3, 10));
+  const std::string outcome = reloading.run();
+  CHECK(world.shard(0).stored("app.fresh").size() == (hidden ? 3 : 1));
+  CHECK_THAT(outcome, Catch::StartsWith("reloaded: routing of 2 collections"));
+  CHECK((outcome.find("documents are out of sight of app.fresh") != std::string::npos) == hidden);
+  const log::Recent recent = log::recent();
+  const bool told = std::any_of(recent.lines.end() - 3, recent.lines.end(), [](const std::string& line) {
+    return line.find("app.fresh has documents on shard shard0 that clients do not find") != std::string::npos;
+  });
+  CHECK(told == hidden);
+  world.network(1).set_faults({});
+}
+
+TEST_CASE("a reload does not wait for ever for commands that began with the old table") {
+  SimWorldOptions options = sharded_world(3, 20);
+  options.workers = 2;
+  SimWorld world(std::move(options));
+  store_documents(world, 20);
+  auto client = world.client(1);
+  world.shard(2).delay = minutes(5);
+  const auto scan = start(world, *client, json(R"({"find": "docs", "sort": {"k": 1}, "$db": "app"})"));
+  world.run_for(milliseconds(500));
+  world.shard(2).delay = {};
+  Reloading reloading(world);
+  reloading.next.routing =
+      table_with(world, ranged_collection("app.docs", 3, 20) + ranged_collection("app.fresh", 3, 10));
+  const TimePoint begun = Clock::now();
+  CHECK_THAT(reloading.run(), Catch::StartsWith("reloaded: routing of 2 collections"));
+  CHECK(Clock::now() - begun >= seconds(10));
+  CHECK(Clock::now() - begun < seconds(11));
+  CHECK_FALSE(scan->done);
+  world.run_for(minutes(5));
+  CHECK(scan->done);
 }
 
 TEST_CASE("commands use the table that was there when they began") {
