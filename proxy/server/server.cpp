@@ -4,6 +4,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -238,6 +239,7 @@ class Server {
   ServiceManager manager_ = ServiceManager::from_environment();
   Loop loop_;
   std::unique_ptr<AuditSink> audit_sink_;  // null: there is no audit log
+  std::atomic<bool> audit_renames_{true};  // systemLog.logRotate
   exec::Shared shared_{0};
   WorkerOptions worker_options_;
   std::optional<Listener> listener_;
@@ -252,16 +254,16 @@ class Server {
   std::optional<AdminServer> admin_;  // before what it looks at goes
 };
 
-// What it is to write has been checked with the configuration. Throws std::runtime_error for a file that cannot
-// be opened.
-void open_audit(exec::Shared& shared, const Config& config, std::unique_ptr<AuditSink>& sink) {
+// What it is to write has been checked with the configuration. `rename`, as it then is, is for whoever reopens it.
+// Throws std::runtime_error for a file that cannot be opened.
+void open_audit(exec::Shared& shared, const Config& config, std::unique_ptr<AuditSink>& sink,
+                const std::atomic<bool>& rename) {
   if (!config.audit.destination) return;
   sink = std::make_unique<AuditSink>(config.audit);
-  const bool rename = config.system_log.rotation == LogRotation::rename;
   AuditSink* const to = sink.get();
   shared.audit = std::make_unique<exec::AuditLog>(
       exec::AuditLog::Options{.sink = [to](std::string line) { return to->offer(std::move(line)); },
-                              .reopen = [to, rename] { to->reopen(rename); },
+                              .reopen = [to, &rename] { to->reopen(rename); },
                               .failed = [to] { return to->failed(); }},
       make_audit_filter(config.audit.filter).value());
 }
@@ -306,7 +308,8 @@ Server::Server(ServerOptions options)
   shared_.routing = options_.routing;
   shared_.authorization = options_.config.authorization == Authorization::enabled;
   use_users(shared_, options_.config);
-  open_audit(shared_, options_.config, audit_sink_);
+  audit_renames_ = options_.config.system_log.rotation == LogRotation::rename;
+  open_audit(shared_, options_.config, audit_sink_, audit_renames_);
   if (const std::string& from = options_.config.users_from; !from.empty()) {
     shared_.users_from = options_.routing->shard_by_name(from);
     if (!shared_.users_from) throw std::runtime_error(fmt::format("security.usersFrom: there is no shard {}", from));
@@ -379,6 +382,7 @@ void Server::make_workers() {
 void Server::begin_reload_hooks(Reload::Options& hooks) {
   hooks.apply = [this](const Config& config) {
     use_users(shared_, config);
+    audit_renames_ = config.system_log.rotation == LogRotation::rename;
     listener_->set_connections_max(config.net.max_incoming_connections,
                                    parse_address_ranges(config.net.beyond_max_connections).ranges);
     shutdown_->set_drain(std::chrono::seconds(config.drain_seconds));

@@ -121,6 +121,12 @@ def test_filter_and_rotation(audited):
         wait_for(lambda: only(proxy, "authenticate", user="ann"), "a line in the new file")
         root.admin.command("logRotate", 1)
         wait_for(lambda: len(list(proxy.audit_path.parent.glob("audit.json.2*"))) == 1, "the renamed file")
+        proxy.config["systemLog"] = {"logRotate": "reopen"}
+        assert "reloaded: systemLog.logRotate" in proxy.reload()
+        root.admin.command("logRotate", 1)
+    proxy.stop()
+    assert len(only(proxy, "rotateLog")) == 1  # in the same file
+    assert len(list(proxy.audit_path.parent.glob("audit.json.2*"))) == 1
 
 
 def test_bad_settings_are_refused(binary, audited, tmp_path):
