@@ -195,7 +195,6 @@ void use(Prepared prepared) {
   std::lock_guard lock(s.mutex);
   s.logger = std::move(prepared.logger);
   s.options = std::move(prepared.options);
-  s.debug_on = s.options.verbosity > 0;
   s.quiet = s.options.quiet;
 }
 

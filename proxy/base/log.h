@@ -22,7 +22,6 @@ struct Options {
   std::string path;  // empty: standard error
   bool append = true;
   bool syslog = false;
-  int verbosity = 0;  // > 0 logs debug lines too
   bool quiet = false;
   bool json = false;  // a line is a document, in the format of MongoDB 4.4's log
   bool rename_to_rotate = true;  // rotate() renames the file; else somebody else has
@@ -41,6 +40,7 @@ void open(const Options& options);
 // Goes on in a new file of the same name; the old one is renamed <path>.<time> before, as
 // rename_to_rotate says. Without a file nothing happens. Throws as open() does.
 void rotate();
+// > 0 logs debug lines too; 0 at first. However the log is opened, it stays.
 void set_verbosity(int verbosity);
 bool enabled(Level level) noexcept;
 // Names the calling thread in JSON lines; else it is "main".

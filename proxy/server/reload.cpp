@@ -23,7 +23,6 @@ log::Options log_options(const SystemLogConfig& config) {
   if (config.destination == LogDestination::file) options.path = config.path;
   options.syslog = config.destination == LogDestination::syslog;
   options.append = config.append;
-  options.verbosity = config.verbosity;
   options.quiet = config.quiet;
   options.json = config.format == LogFormat::json;
   options.rename_to_rotate = config.rotation == LogRotation::rename;
@@ -32,7 +31,10 @@ log::Options log_options(const SystemLogConfig& config) {
 
 }  // namespace
 
-void open_log(const SystemLogConfig& config) { log::open(log_options(config)); }
+void open_log(const SystemLogConfig& config) {
+  log::open(log_options(config));
+  log::set_verbosity(config.verbosity);
+}
 
 Reload::Reload(Loop& loop, exec::Shared& shared, std::vector<Worker*> workers, Config config, Table table,
                Options options)
@@ -191,6 +193,7 @@ Task<void> Reload::look_for_strays(std::shared_ptr<const Replaced> replaced, Tab
 
 void Reload::apply_parameters(const Config& next) {
   take_parameters(shared_.parameters, &config_, next);
+  log::set_verbosity(static_cast<int>(shared_.parameters.log_level));
   take_limits(shared_, &config_, next);
   if (config_.memory.allocator != next.memory.allocator) {
     // The configuration's check has seen that it is there.

@@ -93,6 +93,26 @@ TEST_CASE("a reload that is refused keeps nothing of its table on the shards") {
                                   Catch::Contains("delete {_id: \"app.fresh\"} from spillway.routing on shard shard0"));
 }
 
+TEST_CASE("a log level that was set by command stays while its key does") {
+  SimWorld world({});
+  auto client = world.client();
+  Reloading reloading(world);
+  constexpr std::string_view get_level = R"({"getParameter": 1, "logLevel": 1, "$db": "admin"})";
+  CHECK(is_ok(call(world, *client, R"({"setParameter": 1, "logLevel": 2, "$db": "admin"})")));
+  CHECK(log::enabled(log::Level::debug));
+  reloading.next.config.system_log.rotation = server::LogRotation::reopen;
+  CHECK(reloading.run() == "reloaded: systemLog.logRotate");
+  CHECK(log::enabled(log::Level::debug));
+  CHECK(call(world, *client, get_level).view()["logLevel"].to_int64() == 2);
+  reloading.next.config.system_log.verbosity = 1;
+  CHECK(reloading.run() == "reloaded: systemLog.verbosity");
+  CHECK(log::enabled(log::Level::debug));
+  CHECK(call(world, *client, get_level).view()["logLevel"].to_int64() == 1);
+  reloading.next.config.system_log.verbosity = 0;
+  CHECK(reloading.run() == "reloaded: systemLog.verbosity");
+  CHECK_FALSE(log::enabled(log::Level::debug));
+}
+
 TEST_CASE("documents that arrive while a reload checks are not lost sight of") {
   SimWorld world(sharded_world(3, 20));
   auto client = world.client();
