@@ -34,6 +34,8 @@ struct TlsCertificate {
   std::string file;
   std::string subject;  // RFC 2253
   std::int64_t not_after_s = 0;  // since the Unix epoch
+
+  bool operator==(const TlsCertificate&) const = default;
 };
 
 enum class TlsVersion : std::uint8_t { tls_1_2, tls_1_3 };

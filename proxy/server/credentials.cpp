@@ -18,24 +18,46 @@ namespace {
 
 constexpr std::chrono::seconds warned_before = std::chrono::days(30);
 
-void warn_of(const TlsContext::Ptr& context, std::vector<std::string>& warnings) {
-  if (!context || !context->certificate()) return;
-  const TlsCertificate& certificate = *context->certificate();
-  const std::chrono::seconds left(certificate.not_after_s - wall_clock_ms() / 1000);
-  if (left > warned_before) return;
-  std::string text = fmt::format("the certificate in {} ({}) expires in {} hours, on {:%Y-%m-%d %H:%M:%S} UTC",
-                                 certificate.file, certificate.subject,
-                                 std::chrono::duration_cast<std::chrono::hours>(left).count(),
-                                 fmt::gmtime(static_cast<std::time_t>(certificate.not_after_s)));
-  if (std::find(warnings.begin(), warnings.end(), text) == warnings.end()) warnings.push_back(std::move(text));
+// Our own, each once.
+std::vector<TlsCertificate> certificates_of(const Credentials& credentials) {
+  std::vector<TlsCertificate> all;
+  const auto add = [&all](const TlsContext::Ptr& context) {
+    if (!context || !context->certificate()) return;
+    const TlsCertificate& certificate = *context->certificate();
+    if (std::find(all.begin(), all.end(), certificate) == all.end()) all.push_back(certificate);
+  };
+  add(credentials.clients);
+  for (const shard::ShardCredentials& shard : credentials.shards) add(shard.tls);
+  return all;
+}
+
+std::string end_of(const TlsCertificate& certificate) {
+  return fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(static_cast<std::time_t>(certificate.not_after_s)));
 }
 
 }  // namespace
 
+std::string Credentials::read_from_files() const {
+  const auto has_tls = [](const shard::ShardCredentials& shard) { return shard.tls != nullptr; };
+  const bool certificates = clients != nullptr || std::any_of(shards.begin(), shards.end(), has_tls);
+  std::string text = certificates ? password_file ? "certificates and passwords" : "certificates"
+                                  : password_file ? "passwords" : "";
+  const auto own = certificates_of(*this);
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    text += fmt::format("{}{}: {}, until {}", i == 0 ? " (" : "; ", own[i].file, own[i].subject, end_of(own[i]));
+  }
+  return own.empty() ? text : text + ")";
+}
+
 std::vector<std::string> Credentials::warnings() const {
   std::vector<std::string> warnings;
-  warn_of(clients, warnings);
-  for (const shard::ShardCredentials& shard : shards) warn_of(shard.tls, warnings);
+  for (const TlsCertificate& certificate : certificates_of(*this)) {
+    const std::chrono::seconds left(certificate.not_after_s - wall_clock_ms() / 1000);
+    if (left > warned_before) continue;
+    warnings.push_back(fmt::format("the certificate in {} ({}) expires in {} hours, on {}", certificate.file,
+                                   certificate.subject, std::chrono::duration_cast<std::chrono::hours>(left).count(),
+                                   end_of(certificate)));
+  }
   return warnings;
 }
 
@@ -49,6 +71,7 @@ Result<Credentials::Ptr> read_credentials(const Config& config, const catalog::R
   auto login = make_shard_login(config.shard_login);
   if (login.has_error()) return Error(ErrorCode::bad_value, "security.shards: " + login.error().message);
   options.login = *std::move(login);
+  read->password_file = !config.shard_login.password_file.empty();
   auto shards = shard::read_credentials(options);
   if (shards.has_error()) return shards.error();
   read->shards = *std::move(shards);

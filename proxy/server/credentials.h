@@ -20,6 +20,10 @@ struct Credentials {
   PlainText plain_text = PlainText::allowed;
   std::vector<shard::ShardCredentials> shards;  // of each shard of the routing table
 
+  bool password_file = false;  // a password of theirs was read from a file
+
+  // What was read from files, certificates with their subject and end, in words; empty: nothing.
+  std::string read_from_files() const;
   // Certificates that soon expire, in words.
   std::vector<std::string> warnings() const;
 };

@@ -142,10 +142,7 @@ void Reload::apply(Table table) {
   std::shared_ptr<const Replaced> replaced;
   if (table) replaced = replace_table(table);
   config_ = next;
-  std::string what;
-  for (const std::string_view key : plan_.changed) what += fmt::format("{}{}", what.empty() ? "" : ", ", key);
-  if (table) what += fmt::format("{}routing of {} collections", what.empty() ? "" : ", ", table->collections().size());
-  std::string outcome = fmt::format("reloaded: {}", what.empty() ? "nothing has changed" : what);
+  std::string outcome = describe_changes(table.get());
   if (!replaced || !options_.check_shards || !may_leave_strays(*replaced->table, *table)) {
     end(outcome);
     return;
@@ -154,6 +151,16 @@ void Reload::apply(Table table) {
   worker.loop().post([this, &worker, replaced, table, outcome = std::move(outcome)]() mutable {
     worker.context().background.start(look_for_strays(replaced, table, std::move(outcome)));
   });
+}
+
+// Files are read anew, whether or not they have changed.
+std::string Reload::describe_changes(const catalog::RoutingSnapshot* table) const {
+  std::vector<std::string> what(plan_.changed.begin(), plan_.changed.end());
+  if (table != nullptr) what.push_back(fmt::format("routing of {} collections", table->collections().size()));
+  std::string text = fmt::format("reloaded: {}", fmt::join(what, ", "));
+  const std::string files = credentials_->read_from_files();
+  if (!files.empty()) return text + fmt::format("{}{} were read anew", what.empty() ? "" : "; ", files);
+  return what.empty() ? "reloaded: nothing has changed" : text;
 }
 
 bool Reload::Replaced::in_use() const {

@@ -68,6 +68,7 @@ class Reload {
     std::atomic<std::size_t> untaken;  // workers whose commands still begin with it
     std::vector<std::weak_ptr<const catalog::RoutingSnapshot>> references;  // each of the others'
   };
+  std::string describe_changes(const catalog::RoutingSnapshot* table) const;
   std::shared_ptr<const Replaced> replace_table(Table table);
   Task<void> look_for_strays(std::shared_ptr<const Replaced> replaced, Table after, std::string outcome);
   void apply_parameters(const Config& next);

@@ -50,7 +50,7 @@ def test_the_certificate_for_clients_is_renewed(binary, shard_set, certificates,
             assert not status["SSLServerHasCertificateAuthority"]
             created = client.admin.command("serverStatus")["connections"]["totalCreated"]
             shutil.copy(certificates.issue("renewed"), file)
-            assert "reloaded: nothing has changed" in proxy.reload()
+            assert f"reloaded: certificates ({file}: CN=renewed, until 2" in proxy.reload()
             assert shown_to(proxy, certificates) == "renewed"
             # The old connection is the one that goes on.
             assert len(list(cursor)) == 299

@@ -1,9 +1,12 @@
 // A routing table that is replaced while clients work.
 #include <algorithm>
+#include <fstream>
+#include <sstream>
 
 #include "proxy/base/log.h"
 #include "proxy/catalog/static_routing.h"
 #include "proxy/server/reload.h"
+#include "tests/support/certificates.h"
 #include "tests/sim/sim_support.h"
 
 namespace spillway::test {
@@ -111,6 +114,27 @@ TEST_CASE("a log level that was set by command stays while its key does") {
   reloading.next.config.system_log.verbosity = 0;
   CHECK(reloading.run() == "reloaded: systemLog.verbosity");
   CHECK_FALSE(log::enabled(log::Level::debug));
+}
+
+TEST_CASE("a reload says which certificates and passwords it has read") {
+  Certificates certificates;
+  SimWorld world({});
+  Reloading reloading(world);
+  CHECK(reloading.run() == "reloaded: nothing has changed");
+  server::TlsConfig& tls = reloading.next.config.net.tls;
+  tls.mode = server::TlsMode::allow;
+  tls.certificate_key_file = certificates.server();
+  CHECK_THAT(reloading.run(), Catch::StartsWith("reloaded: net.tls.mode, net.tls.certificateKeyFile; certificates (" +
+                                                certificates.server() + ": CN=") &&
+                                  Catch::EndsWith(" UTC) were read anew"));
+  const auto content = [](const std::string& file) {
+    std::ostringstream text;
+    text << std::ifstream(file).rdbuf();
+    return text.str();
+  };
+  std::ofstream(certificates.server(), std::ios::trunc) << content(certificates.elsewhere());
+  CHECK_THAT(reloading.run(), Catch::StartsWith("reloaded: certificates (" + certificates.server() + ": ") &&
+                                  Catch::Contains("example.org") && Catch::EndsWith(" UTC) were read anew"));
 }
 
 TEST_CASE("documents that arrive while a reload checks are not lost sight of") {
