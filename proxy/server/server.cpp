@@ -144,6 +144,14 @@ void write_pid_file(const std::string& path) {
   if (!file) throw std::runtime_error(fmt::format("cannot write the pid file {}", path));
 }
 
+// Unless it is another process's: a start that is refused must not take away that of the one which runs.
+void remove_pid_file(const std::string& path) {
+  if (path.empty()) return;
+  std::ifstream file(path);
+  ::pid_t pid = 0;
+  if (file >> pid && pid == ::getpid()) ::unlink(path.c_str());
+}
+
 // "[::1]" for "::1", and an address to connect to where every one is listened on.
 std::string shown_address(const std::string& address) {
   if (address == "0.0.0.0" || address == "::") return "127.0.0.1";
@@ -446,8 +454,7 @@ void Server::finish() {
   if (shared_.audit) shared_.audit->shut_down();
   if (audit_sink_) audit_sink_->stop();
   log::info("stopped; {} bytes are still reserved", shared_.memory.usage().used_bytes);
-  const std::string& pid_file = options_.config.process.pid_file_path;
-  if (!pid_file.empty()) ::unlink(pid_file.c_str());
+  remove_pid_file(options_.config.process.pid_file_path);
 }
 
 int Server::run() {

@@ -9,7 +9,7 @@ import time
 import pymongo
 import pytest
 from proxy import Proxy, routing
-from shards import die_with_parent, read_ready_line
+from shards import ShardError, die_with_parent, read_ready_line
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.proxy_only]
 
@@ -58,6 +58,19 @@ def test_readiness_reloads_and_the_end_are_told(binary, shard_set, manager):
         proxy.process.send_signal(signal.SIGTERM)
         told = manager.next()
         assert told["STOPPING"] == "1" and int(told["EXTEND_TIMEOUT_USEC"]) > 25_000_000
+
+
+def test_a_start_that_is_refused_leaves_the_pid_file_of_another(binary, shard_set, tmp_path):
+    path = tmp_path / "spillway.pid"
+    config, wrong = config_of(shard_set), config_of(shard_set)
+    wrong["routing"]["collections"][0]["key"] = {"another": "hashed"}  # not what the shards keep
+    config["processManagement"] = wrong["processManagement"] = {"pidFilePath": str(path)}
+    with Proxy(binary, config) as proxy:
+        assert int(path.read_text()) == proxy.pid
+        with pytest.raises(ShardError, match="its shard key was"):
+            Proxy(binary, wrong).start()
+        assert int(path.read_text()) == proxy.pid
+    assert not path.exists()
 
 
 def test_the_watchdog_is_fed(binary, shard_set, manager, monkeypatch):
