@@ -200,14 +200,14 @@ void use(Prepared prepared) {
 
 void open(const Options& options) { use(prepare(options)); }
 
-void rotate() {
+bool rotate() {
   State& s = state();
   Options options;
   {
     std::lock_guard lock(s.mutex);
     options = s.options;
   }
-  if (options.path.empty()) return;
+  if (options.path.empty()) return false;
   // setParameter may have changed these since.
   options.append = true;
   if (options.rename_to_rotate) {
@@ -221,6 +221,7 @@ void rotate() {
   std::shared_ptr<spdlog::logger> logger = make_logger(options);
   std::lock_guard lock(s.mutex);
   s.logger = std::move(logger);
+  return true;
 }
 
 void name_thread(std::string name) { thread_name = std::move(name); }

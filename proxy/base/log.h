@@ -38,8 +38,8 @@ void use(Prepared prepared);
 // Both at once: called by main. Before the first call lines go to standard error.
 void open(const Options& options);
 // Goes on in a new file of the same name; the old one is renamed <path>.<time> before, as
-// rename_to_rotate says. Without a file nothing happens. Throws as open() does.
-void rotate();
+// rename_to_rotate says. Without a file nothing happens: false. Throws as open() does.
+bool rotate();
 // > 0 logs debug lines too; 0 at first. However the log is opened, it stays.
 void set_verbosity(int verbosity);
 bool enabled(Level level) noexcept;

@@ -28,6 +28,7 @@ namespace {
 
 using Answer = Task<Result<Response>>;
 
+constexpr std::int32_t no_such_key = 4;
 constexpr std::int32_t file_rename_failed = 37;
 
 Response finish(BsonWriter&& reply) {
@@ -165,13 +166,19 @@ Answer get_log(Context&, Client&, const Request& request) {
   co_return finish(std::move(reply));
 }
 
-Answer log_rotate(Context& context, Client&, const Request&) {
+// {logRotate: "server" | "audit"}; anything but text: both.
+Answer log_rotate(Context& context, Client&, const Request& request) {
+  const Element which = request.body.first();
+  const std::string_view only = which.is_string() ? which.as_string() : "";
+  if (which.is_string() && only != "server" && only != "audit") {
+    co_return Error(no_such_key, fmt::format("Unknown log type for rotate: {}; it is \"server\" or \"audit\"", to_json(which)));
+  }
   try {
-    log::rotate();
+    if (only != "audit") log::rotate();
   } catch (const std::exception& error) {
     co_return Error(file_rename_failed, error.what());
   }
-  if (context.shared.audit) context.shared.audit->rotate();
+  if (context.shared.audit && only != "server") context.shared.audit->rotate();
   co_return finish(BsonWriter());
 }
 

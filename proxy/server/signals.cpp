@@ -18,8 +18,11 @@ constexpr auto hurried_stop_max = std::chrono::seconds(2);
 void rotate_log(exec::Shared& shared) {
   if (shared.audit) shared.audit->rotate();
   try {
-    log::rotate();
-    log::info("the log file was opened anew");
+    if (log::rotate()) {
+      log::info("the log file was opened anew");
+    } else {
+      log::info("there is no log file to open anew: systemLog.destination is another");
+    }
   } catch (const std::exception& error) {
     log::error("the log cannot be rotated: {}", error.what());
   }

@@ -8,6 +8,7 @@
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/context.h"
 #include "proxy/exec/pipeline/match.h"
+#include "tests/support/fake_gateway.h"
 
 namespace spillway::exec {
 namespace {
@@ -138,6 +139,31 @@ TEST_CASE("administrative commands have MongoDB's names and fields", "[audit]") 
   CHECK(set.starts_with("authCheck "));
   CHECK(set.find(R"("cursorTimeoutMillis" : 5)") != std::string::npos);
   CHECK(line_of(R"({"shutdown": 1, "$db": "admin"})").starts_with("shutdown "));
+}
+
+TEST_CASE("logRotate rotates the log it names, or both", "[audit]") {
+  Lines lines;
+  test::FakeWorker worker(test::routing_of("routing: {shards: [{name: s0, uri: \"mongodb://127.0.0.1:1/\"}]}"),
+                          [](std::uint16_t, DocView) { return BsonDoc(); });
+  int reopened = 0;
+  AuditLog::Options options = lines.options();
+  options.reopen = [&] { ++reopened; };
+  worker.shared.audit = std::make_unique<AuditLog>(std::move(options), nullptr);
+  const auto code_of = [&](const char* which) {
+    const test::FakeRequest command(std::string("{'logRotate': ") + which + ", '$db': 'admin'}");
+    Client client;
+    const BsonDoc reply = test::reply_of(worker.run(run_command(worker.context, client, command.request)));
+    return reply.view()["code"].to_int64().value_or(0);
+  };
+  CHECK(code_of("1") == 0);
+  CHECK(reopened == 1);
+  CHECK(code_of("'audit'") == 0);
+  CHECK(reopened == 2);
+  CHECK(code_of("'server'") == 0);
+  CHECK(reopened == 2);
+  CHECK(code_of("'x'") == 4);
+  CHECK(code_of("''") == 4);
+  CHECK(reopened == 2);
 }
 
 TEST_CASE("only what the filter matches is written", "[audit]") {
