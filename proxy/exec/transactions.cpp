@@ -225,15 +225,15 @@ Result<void> check_retryable(Context& context, const Request& request,
   for (const catalog::ShardIndex shard : targets) {
     const shard::ShardState& state = context.gateway.states()[shard];
     if (state.replica_set) continue;
-    if (state.max_wire_version == 0 && state.set_name.empty()) {
+    const bool reached = state.any_known();
+    if (!reached && state.set_name.empty()) {
       return label_failure(request,
                            Error(ErrorCode::host_unreachable,
-                                 fmt::format("shard {} has not been reached yet: whether it takes "
+                                 fmt::format("shard {} cannot be reached: whether it takes "
                                              "transaction numbers is not known",
                                              context.routing().shard(shard).name)));
     }
-    if (state.max_wire_version == 0)
-      continue;  // a replica set that cannot be reached: the call says so
+    if (!reached) continue;  // a replica set that cannot be reached: the call says so
     return Error(ErrorCode::illegal_operation,
                  "Transaction numbers are only allowed on a replica set member or mongos");
   }

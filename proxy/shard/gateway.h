@@ -7,6 +7,7 @@
 // socket.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -138,8 +139,13 @@ struct ShardState {
   bool replica_set = false;      // every known host is a replica-set member
   bool offers_sort_key = false;  // a mongod: projections may ask for {$meta: "sortKey"}
   bool ferretdb = false;         // no 16 MB cap on batches, 250 documents when batchSize is missing
-  std::int32_t max_wire_version = 0;  // the lowest of its known hosts; 0 when none is known
+  // The lowest of its hosts', each as it was last known: an outage changes nothing. 0 before the first answer.
+  std::int32_t max_wire_version = 0;
   std::vector<HostState> hosts;
+
+  bool any_known() const noexcept {
+    return std::any_of(hosts.begin(), hosts.end(), [](const HostState& host) { return host.known; });
+  }
 };
 
 // What a shard's connections prove themselves with, and how they know the shard. Shared by the workers.

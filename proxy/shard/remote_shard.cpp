@@ -372,10 +372,10 @@ ShardState RemoteShard::state() const {
       sort_key = sort_key && host.build.offers_sort_key;
       state.ferretdb = state.ferretdb || host.build.ferretdb;
     }
-    if (!each.known) continue;
-    if (host.server.set_name.empty()) all_members = false;
-    const std::int32_t version = host.server.max_wire_version;
-    lowest = lowest == 0 ? version : std::min(lowest, version);
+    if (const std::int32_t version = host.max_wire_version; version != 0) {
+      lowest = lowest == 0 ? version : std::min(lowest, version);
+    }
+    if (each.known && host.server.set_name.empty()) all_members = false;
   }
   state.replica_set = all_members || (topology_.options().direct && !topology_.set_name().empty());
   state.offers_sort_key = any_answered && sort_key;

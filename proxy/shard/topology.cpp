@@ -84,6 +84,8 @@ TopologyActions Topology::check_succeeded(const HostAddress& address, ServerDesc
     return actions;
   }
   accept(*host, std::move(server), actions);
+  host = find(address);  // hosts may have come and gone
+  if (host != nullptr && host->server.known()) host->max_wire_version = host->server.max_wire_version;
   return actions;
 }
 

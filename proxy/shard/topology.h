@@ -46,6 +46,7 @@ class Topology {
     HostAddress address;
     ServerDescription server;
     BuildInfo build;              // of the last answer
+    std::int32_t max_wire_version = 0;  // when it was last known; 0: never
     Duration round_trip{};        // a moving average
     bool measured = false;        // round_trip holds a value
     bool answered = false;        // ever

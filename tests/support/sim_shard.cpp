@@ -279,7 +279,8 @@ BsonDoc SimShard::hello() const {
     out.append("logicalSessionTimeoutMinutes", 30);
   }
   out.append("maxBsonObjectSize", 16'777'216).append("maxMessageSizeBytes", 48'000'000);
-  out.append("maxWriteBatchSize", 100'000).append("minWireVersion", 0).append("maxWireVersion", 21);
+  out.append("maxWriteBatchSize", 100'000).append("minWireVersion", 0);
+  out.append("maxWireVersion", options_.max_wire_version);
   out.append("ok", 1.0);
   return std::move(out).finish();
 }

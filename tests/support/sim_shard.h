@@ -30,6 +30,7 @@ struct SimShardOptions {
   std::uint16_t port = 27018;
   std::string set_name;  // empty: a standalone
   SortKeys sort_keys = SortKeys::none;
+  std::int32_t max_wire_version = 21;
   std::size_t batch_bytes_max = 16 * limits::mib;  // of documents; a mongod's cap, others have none
   // No batch with documents is the last: an empty one with id 0 says that it was (FerretDB).
   bool ends_with_empty_batch = false;

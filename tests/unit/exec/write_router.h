@@ -40,6 +40,7 @@ class ScriptedShards final : public shard::Gateway {
       state.name = "s" + std::to_string(i);
       state.replica_set = replica_sets;
       state.max_wire_version = 17;
+      state.hosts.emplace_back().known = true;
       if (replica_sets) state.set_name = "rs" + std::to_string(i);
     }
   }

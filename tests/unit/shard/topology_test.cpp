@@ -69,6 +69,29 @@ bool has(const TopologyActions& actions, Kind kind, const HostAddress& host) {
 
 }  // namespace
 
+TEST_CASE("a host's wire version is kept while it is unknown") {
+  Topology topology(options({a, b}));
+  answer(topology, a, elected(1));
+  REQUIRE(topology.hosts()[0].max_wire_version == 21);
+  CHECK(topology.hosts()[1].max_wire_version == 0);
+  topology.network_error(a, Error(ErrorCode::host_unreachable, "gone"), t0);
+  CHECK_FALSE(topology.hosts()[0].server.known());
+  CHECK(topology.hosts()[0].max_wire_version == 21);
+  topology.check_failed(a, Error(ErrorCode::host_unreachable, "gone"), false, t0);
+  CHECK(topology.hosts()[0].max_wire_version == 21);
+  ServerDescription upgraded = elected(2);
+  upgraded.max_wire_version = 25;
+  answer(topology, a, std::move(upgraded));
+  CHECK(topology.hosts()[0].max_wire_version == 25);
+  // What it says of another set is none of this shard's.
+  ServerDescription stranger = server(ServerType::rs_primary);
+  stranger.set_name = "rs1";
+  stranger.max_wire_version = 13;
+  answer(topology, a, std::move(stranger));
+  CHECK_FALSE(topology.hosts()[0].server.known());
+  CHECK(topology.hosts()[0].max_wire_version == 25);
+}
+
 TEST_CASE("a standalone is tried even while it is down") {
   Topology topology(options({a}, ""));
   CHECK(primary_of(topology) == "a");
