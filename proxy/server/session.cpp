@@ -191,8 +191,10 @@ void Session::close_silent(Silence silence) {
 // Why nobody may come from this address now, to whoever asks first.
 Task<bool> Session::answer_refused() {
   if (header_.is(wire::OpCode::query)) {
+    const auto parsed = wire::parse_op_query(message_.bytes());
+    if (parsed.has_error()) co_return false;
     std::vector<std::uint8_t> out;
-    wire::encode_op_reply(out, next_request_id_++, header_.request_id, exec::error_document(*refused_));
+    encode_query_error(out, *parsed, *refused_);
     iovec piece{out.data(), out.size()};
     auto writing = write_all(*transport_, {&piece, 1});
     co_await writing;

@@ -74,12 +74,25 @@ BsonDoc Session::hello_reply(const wire::HelloRequest& hello) {
                                   : exec::hello_reply(context, client_, hello, negotiated_);
 }
 
+// Why a query is not answered, in the form that its kind of query takes.
+void Session::encode_query_error(std::vector<std::uint8_t>& out, const wire::OpQuery& query, const Error& error) {
+  const std::int32_t request_id = next_request_id_++;
+  if (query.is_command()) {
+    wire::encode_op_reply(out, request_id, header_.request_id, exec::error_document(error));
+  } else {
+    wire::encode_query_failure(out, request_id, header_.request_id, error);
+  }
+}
+
 // A command of a program that watches servers; everything else is refused. (An error of ours: the caller counts it.)
 Task<Result<BsonDoc>> Session::answer_query_command(const wire::OpQuery& query, DocView command) {
   const std::string_view name = command.first().name;
   const std::string_view db = query.database();
-  if (!query.is_command() || command.size() > exec::query_command_bytes_max ||
-      !exec::is_answered_over_op_query(name, db)) {
+  if (!query.is_command()) {
+    co_return Error(ErrorCode::unsupported_op_query_command,
+                    "OP_QUERY finds are not supported. The client driver may require an upgrade.");
+  }
+  if (command.size() > exec::query_command_bytes_max || !exec::is_answered_over_op_query(name, db)) {
     co_return Error(ErrorCode::unsupported_op_query_command,
                     fmt::format("Unsupported OP_QUERY command: {}. The client driver may require an upgrade.", name));
   }
@@ -107,25 +120,24 @@ Task<bool> Session::handle_op_query() {
     co_return false;
   }
   const DocView command = wire::unwrap_query(parsed->query);
-  BsonDoc reply;
+  Result<BsonDoc> reply = Error();
   bool go_on = true;
   if (!parsed->is_command() || !wire::is_hello_command(command)) {
     auto answering = answer_query_command(*parsed, command);
-    auto answered = co_await answering;
-    if (answered.has_error()) {
-      environment_.context.shared.metrics.errors.add(answered.error().code);
-      reply = exec::error_document(answered.error());
-    } else {
-      reply = *std::move(answered);
-    }
+    reply = co_await answering;
+    if (reply.has_error()) environment_.context.shared.metrics.errors.add(reply.error().code);
   } else if (auto hello = take_hello(command, false); hello.has_error()) {
-    reply = exec::error_document(hello.error());
+    reply = hello.error();
     go_on = !ends_connection(hello.error());
   } else {
     reply = hello_reply(*hello);
   }
   std::vector<std::uint8_t> out;
-  wire::encode_op_reply(out, next_request_id_++, header_.request_id, reply);
+  if (reply.has_error()) {
+    encode_query_error(out, *parsed, reply.error());
+  } else {
+    wire::encode_op_reply(out, next_request_id_++, header_.request_id, *reply);
+  }
   environment_.context.shared.metrics.bytes_out.add(out.size());
   iovec piece{out.data(), out.size()};
   auto writing = write_all(*transport_, {&piece, 1});

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "cursor/bson_writer.h"
+
 namespace spillway::wire {
 namespace {
 
+constexpr std::int32_t reply_flag_query_failure = 2;
 constexpr std::int32_t reply_flag_await_capable = 8;
 constexpr std::size_t reply_envelope_bytes = limits::message_header_bytes + 20;
 
@@ -37,6 +40,18 @@ bool length_matches(Bytes message) {
 void append_bytes(std::vector<std::uint8_t>& out, const void* from, std::size_t size) {
   const auto* bytes = static_cast<const std::uint8_t*>(from);
   out.insert(out.end(), bytes, bytes + size);
+}
+
+void encode_reply(std::vector<std::uint8_t>& out, std::int32_t flags, std::int32_t request_id,
+                  std::int32_t response_to, DocView document) {
+  out.assign(reply_envelope_bytes, 0);
+  write_header(out.data(), {static_cast<std::int32_t>(reply_envelope_bytes + document.size()),
+                            request_id, response_to, static_cast<std::int32_t>(OpCode::reply)});
+  store_le(out.data() + 16, flags);
+  store_le(out.data() + 20, std::int64_t{0});  // cursor
+  store_le(out.data() + 28, std::int32_t{0});  // starting from
+  store_le(out.data() + 32, std::int32_t{1});  // documents
+  append_bytes(out, document.data(), document.size());
 }
 
 }  // namespace
@@ -98,14 +113,15 @@ bool is_hello_command(DocView command) noexcept {
 
 void encode_op_reply(std::vector<std::uint8_t>& out, std::int32_t request_id,
                      std::int32_t response_to, DocView document) {
-  out.assign(reply_envelope_bytes, 0);
-  write_header(out.data(), {static_cast<std::int32_t>(reply_envelope_bytes + document.size()),
-                            request_id, response_to, static_cast<std::int32_t>(OpCode::reply)});
-  store_le(out.data() + 16, reply_flag_await_capable);
-  store_le(out.data() + 20, std::int64_t{0});  // cursor
-  store_le(out.data() + 28, std::int32_t{0});  // starting from
-  store_le(out.data() + 32, std::int32_t{1});  // documents
-  append_bytes(out, document.data(), document.size());
+  encode_reply(out, reply_flag_await_capable, request_id, response_to, document);
+}
+
+void encode_query_failure(std::vector<std::uint8_t>& out, std::int32_t request_id,
+                          std::int32_t response_to, const Error& error) {
+  BsonWriter document;
+  document.append("$err", error.message).append("code", error.code);
+  const BsonDoc failure = std::move(document).finish();
+  encode_reply(out, reply_flag_query_failure | reply_flag_await_capable, request_id, response_to, failure);
 }
 
 void encode_op_query(std::vector<std::uint8_t>& out, std::int32_t request_id,

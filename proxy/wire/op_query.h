@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cursor/bson_view.h"
+#include "cursor/error.h"
 #include "proxy/wire/message.h"
 
 namespace spillway::wire {
@@ -37,6 +38,11 @@ bool is_hello_command(DocView command) noexcept;
 // A complete OP_REPLY with one document (flags AwaitCapable) as the only content of `out`.
 void encode_op_reply(std::vector<std::uint8_t>& out, std::int32_t request_id,
                      std::int32_t response_to, DocView document);
+
+// The answer to a query that is no command and cannot be done: {$err, code} under the flag QueryFailure, without which
+// it would be a document that was found.
+void encode_query_failure(std::vector<std::uint8_t>& out, std::int32_t request_id,
+                          std::int32_t response_to, const Error& error);
 
 // The client's side, for peers that know no hello over OP_MSG.
 void encode_op_query(std::vector<std::uint8_t>& out, std::int32_t request_id,

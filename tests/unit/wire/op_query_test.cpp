@@ -95,4 +95,23 @@ TEST_CASE("a_reply_has_one_document_and_await_capable") {
   }
 }
 
+TEST_CASE("the_failure_of_a_legacy_find_is_flagged_as_one") {
+  ByteVector out(500, 0xee);
+  encode_query_failure(out, 21, 11, Error(ErrorCode::unsupported_op_query_command, "no finds"));
+  const Result<MessageHeader> header = parse_header(out);
+  REQUIRE(header);
+  CHECK(header->is(OpCode::reply));
+  CHECK(static_cast<std::size_t>(header->message_length) == out.size());
+  CHECK(header->request_id == 21);
+  CHECK(header->response_to == 11);
+  CHECK(load_le<std::int32_t>(out.data() + 16) == (2 | 8));
+  CHECK(load_le<std::int64_t>(out.data() + 20) == 0);
+  CHECK(load_le<std::int32_t>(out.data() + 32) == 1);
+  const Result<DocView> document = parse_op_reply(out);
+  REQUIRE(document);
+  CHECK((*document)["$err"].as_string() == "no finds");
+  CHECK((*document)["code"].to_int64() == 352);
+  CHECK_FALSE((*document)["ok"].exists());
+}
+
 }  // namespace spillway::wire
