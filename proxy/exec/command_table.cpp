@@ -17,6 +17,7 @@
 #include "proxy/exec/hello.h"
 #include "proxy/exec/rate_limiter.h"
 #include "proxy/exec/slow_log.h"
+#include "proxy/exec/stable_stages.h"
 #include "proxy/exec/take_memory.h"
 #include "proxy/exec/transactions.h"
 
@@ -32,6 +33,14 @@ constexpr std::array<std::string_view, 14> draining_commands = {
     "saslStart",    "saslContinue",    "authenticate",             "logout"};
 constexpr std::array<std::string_view, 4> cursor_commands = {"find", "aggregate", "listCollections", "listIndexes"};
 constexpr std::array<std::string_view, 4> writing_commands = {"insert", "update", "delete", "findAndModify"};
+// Version 1 of the Stable API, with the older names that commands of it go by. (isMaster is not one of hello's.)
+constexpr std::array<std::string_view, 31> stable_commands = {
+    "abortTransaction", "aggregate",       "authenticate", "bulkWrite",     "collMod",         "commitTransaction",
+    "count",            "create",          "createIndexes", "delete",       "deleteIndexes",   "drop",
+    "dropDatabase",     "dropIndexes",     "endSessions",  "explain",       "find",            "findAndModify",
+    "findandmodify",    "getMore",         "hello",        "insert",        "killCursors",     "listCollections",
+    "listDatabases",    "listIndexes",     "ping",         "refreshSessions", "saslContinue",  "saslStart",
+    "update"};
 
 template <std::size_t N>
 constexpr bool contains(const std::array<std::string_view, N>& names, std::string_view name) noexcept {
@@ -50,6 +59,7 @@ struct Table {
         spec.need = find_need(spec.name);
         spec.drains = contains(draining_commands, spec.name);
         spec.opens_cursor = contains(cursor_commands, spec.name);
+        spec.stable_api = contains(stable_commands, spec.name);
         spec.audited = AuditLog::kind_of(spec.name);
         SPILLWAY_CHECK(spec.index < commands_max);
         SPILLWAY_CHECK(by_name.try_emplace(spec.name, spec.index).second);
@@ -73,7 +83,7 @@ Result<void> check_rules(const CommandSpec& spec, const Request& request) {
     return Error(ErrorCode::operation_not_supported_in_transaction,
                  fmt::format("Cannot run '{}' in a multi-document transaction.", spec.name));
   }
-  return {};
+  return check_api_strict(spec, request);
 }
 
 // opcounters: find is a query and getMore a getmore; the write commands count their own operations.
@@ -159,6 +169,16 @@ bool ends_with_client(const Request& request) noexcept {
   const CommandSpec* const spec = find_command(request.name);
   if (spec == nullptr || !(spec->secondary_ok || spec->name == "getMore")) return false;
   return spec->name != "aggregate" || !ends_in_write(request.body["pipeline"]);
+}
+
+Result<void> check_api_strict(const CommandSpec& spec, const Request& request) {
+  if (!request.api.is_strict()) return {};
+  if (!spec.stable_api) {
+    return Error(ErrorCode::api_strict_error,
+                 fmt::format("apiStrict is true, and the command {} is not in API Version 1: send it without apiStrict",
+                             spec.name));
+  }
+  return check_stable_stages(request.body);
 }
 
 Response refuse(Metrics& metrics, const Error& why) {

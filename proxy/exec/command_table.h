@@ -27,6 +27,7 @@ struct CommandSpec {
   const CommandNeed* need = nullptr;  // what it takes to be allowed to; set then, too
   // Of limits.h: goes on with, or ends, what was begun, so that it is never refused; opens a cursor.
   bool drains = false, opens_cursor = false;  // set then, too
+  bool stable_api = false;                    // in version 1 of the Stable API; set then, too
   std::uint8_t audited = 0;                   // the same: of audit.h
 };
 
@@ -45,6 +46,9 @@ const CommandSpec* find_command(std::string_view name);
 // Ends with its client: a read does. A write goes on, whoever hears of it. (mongos behaviour reference, section 5.8)
 bool ends_with_client(const Request& request) noexcept;
 std::span<const CommandSpec> all_commands();
+
+// Does a command with apiStrict keep to the Stable API? (APIStrictError(323); run_command() asks)
+Result<void> check_api_strict(const CommandSpec& spec, const Request& request);
 
 // The reply to what is refused, counted among the errors.
 Response refuse(Metrics& metrics, const Error& why);

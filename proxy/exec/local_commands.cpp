@@ -114,7 +114,9 @@ Answer list_commands(Context&, Client&, const Request&) {
     reply.begin_document(spec.name);
     reply.append("help", spec.help).append("requiresAuth", spec.need == nullptr || spec.need->of != CommandNeed::Of::nobody);
     reply.append("secondaryOk", spec.secondary_ok).append("adminOnly", spec.admin_only);
-    reply.begin_array("apiVersions").end();
+    reply.begin_array("apiVersions");
+    if (spec.stable_api) reply.append_item("1");
+    reply.end();
     reply.begin_array("deprecatedApiVersions").end();
     reply.end();
   }

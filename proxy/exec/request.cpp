@@ -28,10 +28,11 @@ constexpr FieldTable<14> generic_arguments(
 // What take_argument() looks at, in the order of its enumerators.
 enum class Argument : std::uint8_t {
   db, lsid, txn_number, autocommit, start_transaction, max_time_ms, read_preference, comment, read_concern,
-  api_version, old_max_time_ms, help
+  api_version, api_strict, api_deprecation_errors, old_max_time_ms, help
 };
-constexpr FieldTable<12> arguments({"$db", "lsid", "txnNumber", "autocommit", "startTransaction", "maxTimeMS",
-                                    "$readPreference", "comment", "readConcern", "apiVersion", "$maxTimeMs", "help"});
+constexpr FieldTable<14> arguments({"$db", "lsid", "txnNumber", "autocommit", "startTransaction", "maxTimeMS",
+                                    "$readPreference", "comment", "readConcern", "apiVersion", "apiStrict",
+                                    "apiDeprecationErrors", "$maxTimeMs", "help"});
 
 Error wrong_type(std::string_view field, ValueView value, std::string_view expected) {
   return Error(ErrorCode::type_mismatch,
@@ -125,6 +126,19 @@ Result<void> take_flag(bool& flag, const Element& field, bool allowed) {
   return {};
 }
 
+Result<void> take_api_version(Request& request, const Element& field) {
+  if (!field.is_string()) return wrong_type("apiVersion", field, "string");
+  if (field.as_string() != "1") return Error(ErrorCode::api_version_error, "API version must be \"1\"");
+  request.api.version = true;
+  return {};
+}
+
+Result<void> take_api_flag(std::optional<bool>& flag, const Element& field) {
+  if (field.type != BsonType::boolean) return wrong_type(field.name, field, "bool");
+  flag = field.as_bool();
+  return {};
+}
+
 // Reads one generic argument into the request.
 Result<void> take_argument(Request& request, const Element& field) {
   const std::size_t known = arguments.find(field.name);
@@ -154,10 +168,12 @@ Result<void> take_argument(Request& request, const Element& field) {
       request.read_concern = field;
       return check_read_concern(field);
     case Argument::api_version:
-      if (!field.is_string() || field.as_string() != "1") {
-        return Error(ErrorCode::api_version_error, "API version must be \"1\"");
-      }
-      break;
+      return take_api_version(request, field);
+    case Argument::api_strict:
+      return take_api_flag(request.api.strict, field);
+    case Argument::api_deprecation_errors:
+      // Version 1 has nothing that is deprecated.
+      return take_api_flag(request.api.deprecation_errors, field);
     case Argument::old_max_time_ms:
       return Error(ErrorCode::invalid_options, "no such field: $maxTimeMs; use maxTimeMS");
     case Argument::help:
@@ -209,6 +225,9 @@ Result<Request> parse_request(const wire::OpMsg& message, Bytes sections, TimePo
   for (++at; !at.done(); ++at) {
     if (is_stripped_from_request(at->name)) request.strips_fields = true;
     if (auto taken = take_argument(request, *at); taken.has_error()) return taken.error();
+  }
+  if (!request.api.version && (request.api.strict || request.api.deprecation_errors)) {
+    return Error(4886600, "Provided apiStrict and/or apiDeprecationErrors without passing apiVersion");
   }
   if (!request.has_db) {
     return Error(40571, "OP_MSG requests require a $db argument");

@@ -14,6 +14,13 @@
 
 namespace spillway::exec {
 
+// The Stable API, as a command asks for it.
+struct ApiParameters {
+  bool version = false;  // 1, the only one
+  std::optional<bool> strict, deprecation_errors;
+  bool is_strict() const noexcept { return strict.value_or(false); }
+};
+
 // Views: valid while the session holds the message's buffer, which is until the command's coroutine ended.
 struct Request {
   wire::OpMsg message;
@@ -36,6 +43,7 @@ struct Request {
   shard::Interrupt* interrupt = nullptr;     // ends what it waits for on shards; null: nothing does
   shard::ShardTime* shard_time = nullptr;    // is told of calls to shards; null: nobody asks
   ValueView read_concern;
+  ApiParameters api;
   bool help = false;                         // asks what the command is for
   // The body holds fields that must not reach a shard ($clusterTime, apiVersion, …): forwarding must rebuild it.
   bool strips_fields = false;
@@ -52,7 +60,8 @@ struct Request {
 
 // Reads the envelope of a command (mongos behaviour reference, section 1.10): name, $db, generic arguments.
 // Errors: 40571 no $db, InvalidNamespace(73), IllegalOperation(20) for db local, TypeMismatch(14), InvalidOptions(72)
-// for transaction fields that contradict each other, FailedToParse(9), APIVersionError(322), BadValue(2).
+// for transaction fields that contradict each other, FailedToParse(9), APIVersionError(322), BadValue(2),
+// 4886600 for apiStrict or apiDeprecationErrors without apiVersion.
 Result<Request> parse_request(const wire::OpMsg& message, Bytes sections, TimePoint now);
 // The same for a command that came over OP_QUERY (hello only).
 Result<Request> parse_query_request(DocView command, std::string_view db, TimePoint now);

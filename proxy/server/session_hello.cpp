@@ -7,6 +7,7 @@
 
 #include "proxy/base/log.h"
 #include "proxy/exec/audit.h"
+#include "proxy/exec/command_table.h"
 #include "proxy/exec/hello.h"
 #include "proxy/exec/query_commands.h"
 #include "proxy/server/session.h"
@@ -146,7 +147,8 @@ Task<bool> Session::handle_op_query() {
 }
 
 Task<bool> Session::answer_hello(const exec::Request& request, bool exhaust) {
-  auto hello = take_hello(request.body, exhaust);
+  const auto allowed = exec::check_api_strict(*exec::find_command(request.name), request);
+  auto hello = allowed.has_error() ? Result<wire::HelloRequest>(allowed.error()) : take_hello(request.body, exhaust);
   if (hello.has_value() && hello->topology_version) {
     auto streaming = stream_hello(*hello, exhaust);
     co_return co_await streaming;

@@ -97,4 +97,13 @@ TEST_CASE("a legacy find is told that it failed, in a way that is no document") 
   CHECK(is_ok(hello.document));
 }
 
+TEST_CASE("with apiStrict a hello goes by its new name") {
+  SimWorld world(sharded_world(1, 20));
+  auto client = world.client();
+  CHECK(is_ok(call(world, *client, R"({"hello": 1, "apiVersion": "1", "apiStrict": true, "$db": "admin"})")));
+  CHECK(code_of(call(world, *client, R"({"isMaster": 1, "apiVersion": "1", "apiStrict": true, "$db": "admin"})")) == 323);
+  CHECK(is_ok(call(world, *client, R"({"isMaster": 1, "apiVersion": "1", "$db": "admin"})")));
+  CHECK(code_of(call(world, *client, R"({"ping": 1, "apiStrict": true, "$db": "admin"})")) == 4886600);
+}
+
 }  // namespace spillway::test

@@ -55,6 +55,18 @@ TEST_CASE("fields that must not reach a shard are noticed") {
   CHECK(parse(R"({"ping": 1, "$db": "a", "$clusterTime": {}})").request->strips_fields);
 }
 
+TEST_CASE("the Stable API's parameters are read") {
+  const exec::ApiParameters none = parse(R"({"ping": 1, "$db": "a"})").request->api;
+  CHECK_FALSE(none.version);
+  CHECK_FALSE(none.is_strict());
+  const exec::ApiParameters some =
+      parse(R"({"ping": 1, "$db": "a", "apiStrict": true, "apiVersion": "1"})").request->api;
+  CHECK(some.version);
+  CHECK(some.is_strict());
+  CHECK_FALSE(some.deprecation_errors.has_value());
+  CHECK_FALSE(parse(R"({"ping": 1, "$db": "a", "apiStrict": false, "apiVersion": "1"})").request->api.is_strict());
+}
+
 TEST_CASE("a command's envelope is refused with the server's codes") {
   const std::pair<const char*, int> cases[] = {
       {R"({"ping": 1})", 40571},
@@ -72,6 +84,13 @@ TEST_CASE("a command's envelope is refused with the server's codes") {
       {R"({"find": "c", "$db": "a", "startTransaction": false})", 72},
       {R"({"find": "c", "$db": "a", "lsid": {}})", 14},
       {R"({"find": "c", "$db": "a", "apiVersion": "2"})", 322},
+      {R"({"find": "c", "$db": "a", "apiVersion": 1})", 14},
+      {R"({"find": "c", "$db": "a", "apiVersion": "1", "apiStrict": 1})", 14},
+      {R"({"find": "c", "$db": "a", "apiVersion": "1", "apiDeprecationErrors": "true"})", 14},
+      {R"({"find": "c", "$db": "a", "apiStrict": true})", 4886600},
+      {R"({"find": "c", "$db": "a", "apiStrict": false})", 4886600},
+      {R"({"find": "c", "$db": "a", "apiDeprecationErrors": true})", 4886600},
+      {R"({"find": "c", "$db": "a", "apiStrict": true, "apiDeprecationErrors": true, "apiVersion": "1"})", 0},
       {R"({"find": "c", "$db": "a", "readConcern": {"level": "snapshot"}})", 72},
       {R"({"find": "c", "$db": "a", "readConcern": {"afterClusterTime": {"$timestamp": {"t": 1, "i": 1}}}})", 72},
       {R"({"find": "c", "$db": "a", "readConcern": 1})", 14},
