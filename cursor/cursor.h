@@ -66,11 +66,20 @@ class DocumentStage {
 // How a sorted cursor gets the key of a document.
 enum class SortKeySource : std::uint8_t { none, document, sort_key_field };
 
+// The Stable API, as a command asks for it.
+struct ApiParameters {
+  bool version = false;  // 1, the only one
+  std::optional<bool> strict, deprecation_errors;
+  bool operator==(const ApiParameters&) const = default;
+  bool is_strict() const noexcept { return strict.value_or(false); }
+};
+
 // Session facts a getMore is checked against. (mongos behaviour reference, section 5.4, step 6)
 struct CursorSession {
   std::string lsid;  // the lsid document's bytes; empty: no session
   std::optional<std::int64_t> txn_number;
   bool in_transaction = false;
+  ApiParameters api{};
 };
 
 // The program that a connection belongs to, as far as a router can tell. One object per connection,

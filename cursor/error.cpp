@@ -334,6 +334,7 @@ constexpr auto code_names = std::to_array<CodeName>({
     {333, "ServiceExecutorInShutdown"},
     {334, "MechanismUnavailable"},
     {335, "TenantMigrationForgotten"},
+    {347, "APIMismatchError"},
     {352, "UnsupportedOpQueryCommand"},
     {354, "LoadBalancerSupportMismatch"},
     {358, "InternalTransactionNotSupported"},

@@ -77,6 +77,7 @@ enum class ErrorCode : std::int32_t {
   query_exceeded_memory_limit = 292,
   api_version_error = 322,
   api_strict_error = 323,
+  api_mismatch_error = 347,
   unsupported_op_query_command = 352,
   load_balancer_support_mismatch = 354,
   ingress_request_rate_limit_exceeded = 462,

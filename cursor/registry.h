@@ -28,6 +28,7 @@ struct CursorCaller {
   std::optional<std::int64_t> txn_number;
   bool in_transaction = false;
   std::string_view user;
+  ApiParameters api{};
 };
 
 // A getMore that waits for a cursor which is being filled. deliver() is called at most once, on any

@@ -339,6 +339,7 @@ CursorPtr make_cursor(Client& client, const Request& request, std::string_view c
   auto cursor = std::make_unique<ClusterCursor>();
   cursor->ns = fmt::format("{}.{}", request.db, collection);
   cursor->session.lsid = request.lsid;
+  cursor->session.api = request.api;
   if (request.in_transaction) {
     cursor->session.txn_number = request.txn_number;
     cursor->session.in_transaction = true;

@@ -141,7 +141,7 @@ void learn_pace(Context& context, ClusterCursor& cursor, bool waited, TimePoint 
 Task<Result<CursorPtr>> take_cursor(Context& context, Client& client, const Request& request,
                                     std::int64_t id, std::string_view ns) {
   if (request.shard_time != nullptr) request.shard_time->note_bulk();
-  const CursorCaller caller{request.lsid, request.txn_number, request.in_transaction, client.user};
+  const CursorCaller caller{request.lsid, request.txn_number, request.in_transaction, client.user, request.api};
   CursorRegistry& cursors = context.shared.cursors;
   std::shared_ptr<FillWaiter> waiter;
   const auto make_waiter = [&] {

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "cursor/cursor.h"
 #include "proxy/base/clock.h"
 #include "proxy/shard/interrupt.h"
 #include "proxy/shard/read_preference.h"
@@ -13,13 +14,6 @@
 #include "proxy/wire/op_msg.h"
 
 namespace spillway::exec {
-
-// The Stable API, as a command asks for it.
-struct ApiParameters {
-  bool version = false;  // 1, the only one
-  std::optional<bool> strict, deprecation_errors;
-  bool is_strict() const noexcept { return strict.value_or(false); }
-};
 
 // Views: valid while the session holds the message's buffer, which is until the command's coroutine ended.
 struct Request {

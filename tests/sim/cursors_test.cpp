@@ -52,6 +52,21 @@ TEST_CASE("an idle cursor times out, and its shard cursors are killed") {
   require_quiet(world);
 }
 
+TEST_CASE("a getMore keeps to the API parameters of its cursor") {
+  SimWorld world(sharded_world(2, 20));
+  store_documents(world, 20);
+  auto client = world.client();
+  const std::int64_t id = cursor_id(call(world, *client, R"({"find": "docs", "filter": {}, "batchSize": 2,
+      "apiVersion": "1", "apiStrict": true, "$db": "app"})"));
+  REQUIRE(id > 0);
+  CHECK(code_of(call(world, *client, get_more(id, 1))) == 347);
+  std::string strict = get_more(id, 1);
+  strict.insert(strict.size() - 1, R"(, "apiVersion": "1", "apiStrict": true)");
+  CHECK(is_ok(call(world, *client, strict)));
+  CHECK(is_ok(call(world, *client, fmt::format(R"({{"killCursors": "docs", "cursors": [{{"$numberLong": "{}"}}],
+      "$db": "app"}})", id))));
+}
+
 TEST_CASE("a cursor with noCursorTimeout stays") {
   SimWorldOptions options = sharded_world(2, 20);
   options.cursor_timeout_ms = 30'000;

@@ -70,6 +70,7 @@ TEST_CASE("codes have the server's names", "[error]") {
       {ErrorCode::query_exceeded_memory_limit, "QueryExceededMemoryLimitNoDiskUseAllowed"},
       {ErrorCode::api_version_error, "APIVersionError"},
       {ErrorCode::api_strict_error, "APIStrictError"},
+      {ErrorCode::api_mismatch_error, "APIMismatchError"},
       {ErrorCode::unsupported_op_query_command, "UnsupportedOpQueryCommand"},
       {ErrorCode::load_balancer_support_mismatch, "LoadBalancerSupportMismatch"},
       {ErrorCode::ingress_request_rate_limit_exceeded, "IngressRequestRateLimitExceeded"},

@@ -88,6 +88,24 @@ TEST_CASE("a transaction's cursor belongs to its transaction") {
   CHECK(registry.check_out(id, "app.users", who).has_value());
 }
 
+TEST_CASE("a getMore has the API parameters of its cursor's command") {
+  CursorRegistry registry;
+  auto strict = make();
+  strict->session.api = {true, true, {}};
+  const auto id = registry.insert(std::move(strict), 0);
+  const auto bare = registry.insert(make(), 0);
+  auto who = caller();
+  CHECK(code_of(registry, id, who) == 347);
+  who.api.version = true;
+  CHECK(code_of(registry, id, who) == 347);
+  CHECK(code_of(registry, bare, who) == 347);
+  who.api.strict = false;
+  CHECK(code_of(registry, id, who) == 347);
+  who.api.strict = true;
+  CHECK(registry.check_out(id, "app.users", who).has_value());
+  CHECK(registry.check_out(bare, "app.users", caller()).has_value());
+}
+
 TEST_CASE("a kill takes an idle cursor at once and marks one that is out") {
   CursorRegistry registry;
   const auto idle = registry.insert(make(), 0);
