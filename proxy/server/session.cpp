@@ -58,7 +58,7 @@ void Session::close(bool drain) {
   closing_ = true;
   if (!drain) {
     transport_->close();
-  } else if (idle_) {
+  } else if (idle_ || awaiting_hello_) {
     transport_->cancel();
   }
 }

@@ -48,7 +48,8 @@ class Session {
 
   // Serves until the client leaves, breaks the protocol, or close() is called.
   Task<void> run();
-  // Wakes run() up to end: for a shutdown. The request under way is finished first if `drain`.
+  // Wakes run() up to end: for a shutdown. The request under way is finished first if `drain`, a hello that waits for
+  // a change at once.
   void close(bool drain);
   // Answers a hello that waits for a change: there was one.
   void wake_hello();

@@ -179,7 +179,8 @@ Task<bool> Session::stream_hello(const wire::HelloRequest& hello, bool exhaust) 
   const Duration asked = std::chrono::milliseconds(*hello.max_await_time_ms);
   // Nobody is told again and again without a pause.
   const Duration await_time = exhaust ? std::max<Duration>(asked, exhaust_pause_min) : asked;
-  for (bool wait = *waits;; wait = context.shared.topology_counter.load() == seen) {
+  // While it quiesces nothing changes any more, and everyone is to know at once.
+  for (bool wait = *waits && !context.shared.quiescing;; wait = context.shared.topology_counter.load() == seen) {
     if (wait) {
       auto waiting = wait_for_topology(seen, Clock::now() + await_time, exhaust);
       const bool go_on = co_await waiting;
@@ -217,7 +218,7 @@ Task<bool> Session::wait_for_topology(std::int64_t seen, TimePoint until, bool& 
     awaiting_hello_ = true;
     const bool ready = co_await readable;
     awaiting_hello_ = false;
-    if (!ready && !readable.timed_out() && shared.topology_counter.load() == seen) co_return false;
+    if (!ready && !readable.timed_out() && !closing_ && shared.topology_counter.load() == seen) co_return false;
     if (!ready) continue;
     const IoResult got = transport_->try_read(environment_.scratch);
     if (!got.ok() && !got.would_block()) co_return false;

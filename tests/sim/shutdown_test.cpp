@@ -62,6 +62,47 @@ TEST_CASE("a shutdown is told at once to those who wait for a change, on every w
   check_quiescing(call(world, *world.client(1), awaiting_hello), 10'000);
 }
 
+TEST_CASE("who asks to wait for a change while it is announced is told at once, and holds nothing up") {
+  SimWorld world(two_workers());
+  auto busy = world.client(0);
+  auto monitor = world.client(0);
+  CHECK(is_ok(call(world, *busy, R"({"ping": 1, "$db": "admin"})")));
+  CHECK(is_ok(call(world, *monitor, hello)));
+  world.shutdown().begin(seconds(15));
+  const TimePoint begun = Clock::now();
+  world.run_for(seconds(1));
+  // It knows of the change already.
+  const BsonDoc version(call(world, *monitor, hello).view()["topologyVersion"].as_document());
+  BsonWriter awaiting;
+  awaiting.append("hello", 1).append("topologyVersion", version).append("maxAwaitTimeMS", std::int64_t{60'000});
+  awaiting.append("$db", "admin");
+  const auto told = start(world, *monitor, std::move(awaiting).finish());
+  world.run_for(milliseconds(10));
+  REQUIRE(told->done);
+  REQUIRE(told->reply.has_value());
+  check_quiescing(*told->reply, 14'000);
+  advance_to_end(world);
+  CHECK(Clock::now() - begun < seconds(16));
+}
+
+TEST_CASE("a hello that waits for a change is answered when its session is to end") {
+  SimWorld world(two_workers());
+  auto monitor = world.client(0);
+  const BsonDoc version(call(world, *monitor, hello).view()["topologyVersion"].as_document());
+  BsonWriter awaiting;
+  awaiting.append("hello", 1).append("topologyVersion", version).append("maxAwaitTimeMS", std::int64_t{60'000});
+  awaiting.append("$db", "admin");
+  const auto waiting = start(world, *monitor, std::move(awaiting).finish());
+  world.run_for(seconds(1));
+  REQUIRE_FALSE(waiting->done);
+  world.worker(0).close_sessions(true);
+  world.run_for(milliseconds(10));
+  REQUIRE(waiting->done);
+  REQUIRE(waiting->reply.has_value());
+  CHECK(is_ok(*waiting->reply));
+  CHECK(world.worker(0).connections() == 0);
+}
+
 TEST_CASE("everything but hello is served until the announcement ends") {
   SimWorld world(two_workers());
   store_documents(world, 20);
