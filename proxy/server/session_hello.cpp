@@ -186,6 +186,7 @@ Task<bool> Session::stream_hello(const wire::HelloRequest& hello, bool exhaust) 
       const bool go_on = co_await waiting;
       if (!go_on) co_return false;
     }
+    seen = context.shared.topology_counter.load();  // before the reply: what changes while it is written is told next
     const BsonDoc reply = hello_reply(hello);
     const bool more = exhaust && !context.shared.quiescing && !closing_;
     std::vector<std::uint8_t> out;
@@ -199,7 +200,6 @@ Task<bool> Session::stream_hello(const wire::HelloRequest& hello, bool exhaust) 
     if (!written) co_return false;
     if (!more) co_return true;
     response_to = request_id;
-    seen = context.shared.topology_counter.load();
   }
 }
 
