@@ -99,6 +99,7 @@ class Session {
   Task<bool> answer_refusal(Bytes start, Error why);
   Task<bool> read_rest(std::size_t message_bytes);
   void grow_receive_buffer(std::size_t message_bytes);
+  bool is_in_enabled_compressor(Bytes compressed_message) const noexcept;
   Task<Admission> decompress();
 
   // session.cpp

@@ -1,5 +1,7 @@
 // How a session reads: a message's header, then its room, then the rest; where there is no room,
 // the refusal.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -243,7 +245,8 @@ Task<Session::Admission> Session::refuse_message(std::size_t message_bytes, Byte
 // Tells a client why its message, which starts so, was dropped, if it waits for an answer. False:
 // the connection ends.
 Task<bool> Session::answer_refusal(Bytes start, Error why) {
-  const auto flags = flags_of(header_, start);
+  const bool readable = !header_.is(wire::OpCode::compressed) || is_in_enabled_compressor(start);
+  const auto flags = readable ? flags_of(header_, start) : std::nullopt;
   if (!flags) {
     // Whether it wants an answer cannot be told: its client learns by the connection's end.
     log::info("connection {} from {} closed: {}", client_.connection_id, client_.peer, why.message);
@@ -310,11 +313,22 @@ Task<bool> Session::read_rest(std::size_t message_bytes) {
   co_return false;
 }
 
+// What is not enabled is never decompressed, whatever was negotiated. (noop compresses nothing, and needs no leave.)
+bool Session::is_in_enabled_compressor(Bytes compressed_message) const noexcept {
+  if (compressed_message.size() < wire::compressed_prefix_bytes) return false;
+  const auto compressor = static_cast<wire::Compressor>(compressed_message[wire::compressed_prefix_bytes - 1]);
+  const auto enabled = environment_.compressors;
+  return compressor == wire::Compressor::noop || std::find(enabled.begin(), enabled.end(), compressor) != enabled.end();
+}
+
 Task<Session::Admission> Session::decompress() {
   auto parsed = wire::parse_compressed(message_.bytes());
   std::optional<Error> failed;
   if (parsed.has_error()) {
     failed = parsed.error();
+  } else if (!is_in_enabled_compressor(message_.bytes())) {
+    failed = Error(ErrorCode::internal_error, fmt::format("the compressor {} is not enabled",
+                                                          wire::compressor_name(parsed->compressor)));
   } else {
     MemoryBudget& budget = environment_.context.shared.write_memory;
     const std::size_t whole = limits::message_header_bytes + parsed->uncompressed_size;

@@ -121,4 +121,23 @@ TEST_CASE("while memory is short, large replies leave uncompressed rather than b
   require_quiet(world);
 }
 
+TEST_CASE("a request in a compressor that is not enabled ends its connection") {
+  SimWorldOptions options = sharded_world(1, span);
+  options.compressors = GENERATE(std::vector<wire::Compressor>{}, std::vector{wire::Compressor::zstd});
+  const bool some = !options.compressors.empty();
+  SimWorld world(std::move(options));
+  const auto answers = [&](wire::Compressor compressor) {
+    auto client = world.client();
+    client->compressor = compressor;
+    return try_call(world, *client, json(R"({"ping": 1, "$db": "admin"})")).has_value();
+  };
+  CHECK_FALSE(answers(wire::Compressor::snappy));
+  CHECK_FALSE(answers(wire::Compressor::zlib));
+  CHECK(answers(wire::Compressor::zstd) == some);
+  CHECK(answers(wire::Compressor::noop));
+  world.run_for(seconds(1));
+  CHECK(world.worker(0).connections() == 0);
+  CHECK(world.shared().memory.usage().used_bytes == 0);
+}
+
 }  // namespace spillway::test

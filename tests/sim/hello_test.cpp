@@ -15,11 +15,6 @@ std::string versions(SimWorld& world, SimClient& client) {
                      build.view()["version"].as_string());
 }
 
-struct QueryReply {
-  std::int32_t flags = 0;
-  BsonDoc document;
-};
-
 Task<bool> send_message(Transport* transport, std::vector<std::uint8_t> message) {
   iovec piece{message.data(), message.size()};
   auto writing = write_all(*transport, {&piece, 1});
@@ -45,6 +40,12 @@ std::unique_ptr<Transport> dial(SimWorld& world) {
   world.worker(0).serve(std::move(far), 1'000);
   return std::move(near);
 }
+
+struct QueryReply {
+  std::int32_t flags = 0;
+  BsonDoc document;
+};
+
 // Over a connection of its own.
 QueryReply query(SimWorld& world, std::string_view collection, std::string_view document) {
   const auto transport = dial(world);

@@ -36,6 +36,7 @@ SimWorld::SimWorld(SimWorldOptions options)
   std::string yaml = "routing:\n  shards:\n";
   server::WorkerOptions worker_options;
   worker_options.gateway = options.gateway;
+  worker_options.compressors = options.compressors;
   for (std::size_t i = 0; i < options.shards.size(); ++i) {
     const SimShardOptions& shard = options.shards[i];
     const std::string uri =
