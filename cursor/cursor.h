@@ -116,6 +116,7 @@ struct ClusterCursor {
   bool stage_finished = false;
   bool tailable = false;
   bool await_data = false;
+  bool change_stream = false;   // each batch comes with a resume token, which its reply must keep
   bool no_timeout = false;
   bool allow_partial = false;   // allowPartialResults: a lost shard ends its stream, no more
   bool partial = false;         // … and that happened

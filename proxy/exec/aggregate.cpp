@@ -188,6 +188,11 @@ Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const
   co_return co_await answering;
 }
 
+bool is_change_stream(DocView pipeline) noexcept {
+  const Element first = pipeline.first();
+  return first.is_document() && first.as_document().first().name == "$changeStream";
+}
+
 Task<Result<Response>> run_aggregate(Context& context, Client& client, const Request& request) {
   auto parsed = parse_aggregate(request.body);
   if (parsed.has_error()) co_return parsed.error();
@@ -219,6 +224,8 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
   seed.batch_size = aggregate.batch_size;
   seed.first_batch_documents =
       aggregate.batch_size_given ? aggregate.batch_size : std::int64_t{limits::first_batch_documents_default};
+  // Its getMores wait for events, as long as their maxTimeMS says.
+  seed.change_stream = seed.tailable = seed.await_data = is_change_stream(aggregate.pipeline);
   BsonDoc scratch;
   const shard::Command command = forward_command(request, scratch);
   auto opening = open_on_one_shard(context, seed, plan->targets.shards.front(), command, true);

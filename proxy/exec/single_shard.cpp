@@ -74,9 +74,11 @@ Task<Result<void>> read_whole(Context& context, const Request& request, shard::R
   co_return Result<void>();
 }
 
-// Is this streaming reply one to cut through? Fills `stream` if so.
-Result<bool> prepare_stream(shard::Reply& reply, std::size_t batch_bytes_max, StreamReply& stream,
-                            std::int64_t& shard_id) {
+// Is this streaming reply one to cut through? Fills `stream` if so. Not a change stream's: a reply
+// that is framed anew has no place for the token after the batch.
+Result<bool> prepare_stream(shard::Reply& reply, bool change_stream, std::size_t batch_bytes_max,
+                            StreamReply& stream, std::int64_t& shard_id) {
+  if (change_stream) return false;
   wire::CursorReplyScanner scanner;
   auto head = scanner.feed_head(reply.bytes.bytes());
   if (head.has_error()) return head.error();
@@ -179,6 +181,7 @@ CursorPtr CursorSeed::make() const {
   cursor->no_timeout = no_timeout;
   cursor->tailable = tailable;
   cursor->await_data = await_data;
+  cursor->change_stream = change_stream;
   cursor->from_one_shard = true;
   cursor->whole_documents = whole_documents;
   return cursor;
@@ -207,7 +210,8 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std:
     auto streaming = std::make_unique<StreamReply>();
     std::int64_t shard_id = 0;
     auto prepared =
-        prepare_stream(reply, passthrough_batch_bytes_max(context, shard), *streaming, shard_id);
+        prepare_stream(reply, seed.change_stream, passthrough_batch_bytes_max(context, shard),
+                       *streaming, shard_id);
     if (prepared.has_error()) co_return prepared.error();
     if (*prepared && !is_read_to_compress(context, seed.request, reply)) {
       CursorPtr cursor = seed.make();
@@ -386,8 +390,9 @@ Task<Result<std::optional<Response>>> pass_batch(Context& context, const Request
   if (reply.streaming()) {
     auto streaming = std::make_unique<StreamReply>();
     std::int64_t shard_id = 0;
-    auto prepared = prepare_stream(reply, passthrough_batch_bytes_max(context, remote.shard),
-                                   *streaming, shard_id);
+    auto prepared = prepare_stream(reply, cursor->change_stream,
+                                   passthrough_batch_bytes_max(context, remote.shard), *streaming,
+                                   shard_id);
     if (prepared.has_error()) co_return fail_pass(context, cursor, prepared.error());
     if (*prepared && !is_read_to_compress(context, request, reply)) {
       streaming->batch_name = pass.batch_name;

@@ -19,6 +19,7 @@ struct CursorSeed {
   bool whole_documents = false;            // the collection's own, not projected
   bool no_timeout = false, tailable = false, await_data = false;
   bool writes = false;  // is sent once, and ended by nobody
+  bool change_stream = false;  // tailable and await_data, too
   CursorPtr make() const;
 };
 

@@ -167,6 +167,7 @@ Task<bool> SimShard::answer(Transport& transport, Bytes message) {
   std::optional<Fault> fault;
   if (!handshake) {
     ++seen_[name];
+    if (observe) observe(request->body);
     fault = next_fault(name);
     if (delay > Duration::zero()) co_await transport.loop().sleep_for(delay);
   }

@@ -73,6 +73,7 @@ class SimShard {
   Duration delay{};                    // before each reply, handshakes aside
   // Set: what is sent instead of a command's reply; handshakes aside.
   std::function<BsonDoc(std::string_view command, BsonDoc reply)> revise;
+  std::function<void(DocView command)> observe;  // told of each command; handshakes aside
   std::string refused_stage;           // an aggregation with this stage is refused (40324)
   std::size_t cut_at_bytes = 300'000;  // cut_within: how much of the reply arrives
   std::size_t pause_at_bytes = SIZE_MAX;  // longer replies stop there, until this is raised

@@ -1,0 +1,91 @@
+// Change streams: cursors that wait for events, and whose batches carry resume tokens.
+#include "tests/sim/sim_support.h"
+
+namespace spillway::test {
+
+namespace {
+
+constexpr std::string_view watch = R"({"aggregate": "docs", "pipeline": [{"$changeStream": {}}],
+                                       "cursor": {"batchSize": 5}, "$db": "app"})";
+
+// A shard with one change stream: each batch is one event, and its token tells its number.
+class Events {
+ public:
+  Events(SimShard& shard, std::size_t event_bytes) : event_bytes_(event_bytes) {
+    shard.revise = [this](std::string_view command, BsonDoc reply) {
+      if (command == "aggregate") return batch("firstBatch");
+      if (command == "getMore") return batch("nextBatch");
+      return reply;
+    };
+    shard.observe = [this](DocView command) {
+      if (command.first().name == "getMore") awaited_ms.push_back(command["maxTimeMS"].to_int64());
+    };
+  }
+  Events(const Events&) = delete;
+  Events& operator=(const Events&) = delete;
+
+  std::vector<std::optional<std::int64_t>> awaited_ms;  // of the getMores
+
+ private:
+  BsonDoc batch(std::string_view name) {
+    ++sent_;
+    BsonWriter event;
+    event.append("_id", sent_).append("text", std::string(event_bytes_, 'x'));
+    const BsonDoc document = std::move(event).finish();
+    BsonWriter out;
+    out.begin_document("cursor").begin_array(name).append_item(document).end();
+    out.begin_document("postBatchResumeToken").append("_data", std::to_string(sent_)).end();
+    out.append("id", std::int64_t{77}).append("ns", "app.docs").end().append("ok", 1.0);
+    return std::move(out).finish();
+  }
+
+  std::size_t event_bytes_;
+  std::int32_t sent_ = 0;
+};
+
+std::string get_more(std::int64_t id, std::string_view max_time = "") {
+  return fmt::format(
+      R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "batchSize": 5, {} "$db": "app"}})",
+      id, max_time);
+}
+
+// One event, and the token that belongs to it.
+void check_batch(DocView reply, int number) {
+  REQUIRE(is_ok(reply));
+  const std::vector<BsonDoc> batch = batch_of(reply);
+  REQUIRE(batch.size() == 1);
+  CHECK(batch[0].view()["_id"].as_int32() == number);
+  const ValueView token = reply.find_path("cursor.postBatchResumeToken._data");
+  REQUIRE(token.is_string());
+  CHECK(token.as_string() == std::to_string(number));
+}
+
+}  // namespace
+
+TEST_CASE("a change stream's getMore says how long to wait for events") {
+  SimWorld world(sharded_world(1, 1000));
+  Events events(world.shard(0), 10);
+  auto client = world.client();
+  const std::int64_t id = cursor_id(call(world, *client, watch));
+  check_batch(call(world, *client, get_more(id, R"("maxTimeMS": 500,)")), 2);
+  check_batch(call(world, *client, get_more(id)), 3);
+  CHECK(events.awaited_ms == std::vector<std::optional<std::int64_t>>{500, std::nullopt});
+  CHECK(world.shard(0).seen("killCursors") == 0);
+}
+
+TEST_CASE("every batch of a change stream has its token, and none is fetched ahead") {
+  const std::size_t event_bytes = GENERATE(std::size_t{10}, std::size_t{400'000});  // the larger one would pass in pieces
+  SimWorld world(sharded_world(1, 1000));
+  Events events(world.shard(0), event_bytes);
+  auto client = world.client();
+  const BsonDoc first = call(world, *client, watch);
+  check_batch(first, 1);
+  for (int number = 2; number < 8; ++number) {
+    world.run_for(milliseconds(50));
+    check_batch(call(world, *client, get_more(cursor_id(first))), number);
+  }
+  CHECK(world.shared().metrics.read_ahead_started.value() == 0);
+  CHECK(world.shard(0).seen("getMore") == 6);
+}
+
+}  // namespace spillway::test
