@@ -130,6 +130,7 @@ struct ClusterCursor {
   CursorSeat seat;              // in the account of who opened it
   std::string originating_command;  // BSON, at most limits::originating_command_bytes_max
   std::string comment;          // BSON element to repeat on getMores, or empty
+  Reservation kept;             // pays for what it keeps of its request, if that is much
 
   std::int64_t created_ms = 0;  // wall clock, for currentOp
   std::uint64_t documents_returned = 0;
@@ -154,7 +155,8 @@ struct ClusterCursor {
   bool exhausted() const noexcept;       // nothing is left to return
   // A shard's next batch may be the client's next batch: nothing is buffered, and nothing is left to be applied here.
   bool passes_through() const noexcept;
-  std::size_t buffered_bytes() const noexcept;  // in memory, parked ones as they are there
+  // In memory, parked ones as they are there; with what it keeps of its request.
+  std::size_t buffered_bytes() const noexcept;
   std::size_t parkable_bytes() const noexcept;  // what park() would move
   // REQUIRES that it is idle. Moves the batches to the store, as far as it takes them.
   void park(SpillStore& store, std::int64_t now_ns);

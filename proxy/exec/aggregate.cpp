@@ -136,7 +136,7 @@ Task<std::optional<Error>> ask_about_unseen(Context& context, Client& client, co
                                             catalog::ShardIndex shard) {
   const std::uint64_t question = absl::HashOf(pipeline::shape_of(unseen), shard);
   if (context.accepted_stages.contains(question)) co_return std::nullopt;
-  CursorPtr cursor = make_cursor(client, request, aggregate.collection);
+  CursorPtr cursor = make_cursor(client, request, aggregate.collection, Reservation());
   const BsonDoc body = scatter_command(request, aggregate, unseen, false);
   const catalog::ShardSet one{shard};
   auto opening = open_remotes(context, request, *cursor, one, body);
@@ -148,6 +148,13 @@ Task<std::optional<Error>> ask_about_unseen(Context& context, Client& client, co
   co_return std::nullopt;
 }
 
+// What the cursor keeps of the pipeline, constants above all.
+std::size_t kept_stage_bytes(const pipeline::SplitPipeline& divided, const AggregateArguments& aggregate) {
+  const std::size_t sort_bytes = divided.merge_sort ? pipeline::parsed_bytes(*divided.merge_sort) : 0;
+  if (divided.window_only) return sort_bytes;
+  return sort_bytes + pipeline::parsed_bytes(divided.merge_part) + aggregate.let.size();
+}
+
 Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const Request& request,
                                          const AggregateArguments& aggregate, const catalog::ShardSet& shards) {
   if (auto valid = aggregate.pipeline.validate(); valid.has_error()) co_return valid.error();
@@ -157,12 +164,14 @@ Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const
     co_return Error(ErrorCode::command_not_supported,
                     "an aggregation with a collation cannot be merged from several shards");
   }
+  auto kept = reserve_kept(context, request, aggregate.collection, kept_stage_bytes(*divided, aggregate));
+  if (kept.has_error()) co_return std::move(kept.error());
   if (divided->unseen) {
     auto asking = ask_about_unseen(context, client, request, aggregate, *divided->unseen, shards.front());
     auto refused = co_await asking;
     if (refused) co_return *refused;
   }
-  CursorPtr cursor = make_cursor(client, request, aggregate.collection);
+  CursorPtr cursor = make_cursor(client, request, aggregate.collection, *std::move(kept));
   if (divided->merge_sort) {
     auto pattern = SortPattern::parse(*divided->merge_sort);
     if (pattern.has_error()) co_return pattern.error();

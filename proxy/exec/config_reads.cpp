@@ -47,7 +47,11 @@ const std::vector<std::string_view>& config_collections() { return catalog::conf
 Task<Result<Response>> answer_documents(Context& context, Client& client, const Request& request,
                                         std::vector<BsonDoc> documents, std::string_view collection,
                                         std::int64_t batch_size, bool batch_size_given, bool single_batch) {
-  CursorPtr cursor = make_cursor(client, request, collection);
+  std::size_t bytes = 0;
+  for (const BsonDoc& document : documents) bytes += document.size();
+  auto kept = reserve_kept(context, request, collection, bytes);
+  if (kept.has_error()) co_return std::move(kept.error());
+  CursorPtr cursor = make_cursor(client, request, collection, *std::move(kept));
   cursor->stage = std::make_unique<ListedStage>(std::move(documents));
   cursor->stage_finished = true;
   auto answering = answer_first_batch(context, std::move(cursor), batch_size, batch_size_given, single_batch,

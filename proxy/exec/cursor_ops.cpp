@@ -22,6 +22,9 @@ constexpr std::size_t unsized_batch_bytes_min = 256 * limits::kib;
 // How long an empty batch waits for room.
 constexpr Duration room_wait_max = std::chrono::seconds(10);
 
+// What a cursor may keep of its request without paying for it: most keep less, and there may be 100,000.
+constexpr std::size_t kept_free_bytes = 1024;
+
 // What a worker keeps to make the next document's sort key in.
 constexpr std::size_t key_room_kept_max = 16 * limits::kib;
 
@@ -335,8 +338,20 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
   co_return Result<void>();
 }
 
-CursorPtr make_cursor(Client& client, const Request& request, std::string_view collection) {
+Result<Reservation> reserve_kept(Context& context, const Request& request, std::string_view collection,
+                                 std::size_t more_bytes) {
+  const std::size_t ns_bytes = request.db.size() + 1 + collection.size();
+  // The registry has the namespace, too.
+  const std::size_t bytes = 2 * ns_bytes + request.comment.bytes.size() + more_bytes;
+  if (bytes <= kept_free_bytes) return Reservation();
+  MemoryBudget& budget = context.shared.cursor_memory;
+  if (auto kept = reserve_now(budget, bytes)) return *std::move(kept);
+  return memory_refused(budget, bytes, "what a cursor keeps of its command");
+}
+
+CursorPtr make_cursor(Client& client, const Request& request, std::string_view collection, Reservation kept) {
   auto cursor = std::make_unique<ClusterCursor>();
+  cursor->kept = std::move(kept);
   cursor->ns = fmt::format("{}.{}", request.db, collection);
   cursor->session.lsid = request.lsid;
   cursor->session.api = request.api;

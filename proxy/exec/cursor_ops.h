@@ -75,7 +75,12 @@ std::int64_t steady_ns() noexcept;
 Task<Result<Response>> answer_first_batch(Context& context, CursorPtr cursor, std::int64_t batch_size,
                                           bool batch_size_given, bool single_batch, const Request& request);
 
-// A cursor for this request, without remotes: namespace, session, owner, originating command.
-CursorPtr make_cursor(Client& client, const Request& request, std::string_view collection);
+// Pays for what a cursor for this request will keep of it: comment and namespace, and `more_bytes` of sort, stages or
+// documents. A little is free. To be asked before the shards are: an error is a refusal, and nothing has happened.
+Result<Reservation> reserve_kept(Context& context, const Request& request, std::string_view collection,
+                                 std::size_t more_bytes = 0);
+// A cursor for this request, without remotes: namespace, session, owner, originating command. `kept`: of
+// reserve_kept(); empty for one that does not outlive the command.
+CursorPtr make_cursor(Client& client, const Request& request, std::string_view collection, Reservation kept);
 
 }  // namespace spillway::exec

@@ -324,7 +324,11 @@ Task<Result<Response>> pass_first_batch(Context& context, const Request& request
 
 Task<Result<Response>> find_on_many(Context& context, Client& client, const Request& request,
                                     const FindArguments& find, const catalog::ShardSet& shards) {
-  CursorPtr cursor = make_cursor(client, request, find.collection);
+  // The sort's fields, and those that are stripped again.
+  const std::size_t sort_bytes = 2 * (find.sort.size() + find.sort.count() * sizeof(SortPattern::Part));
+  auto kept = reserve_kept(context, request, find.collection, sort_bytes);
+  if (kept.has_error()) co_return std::move(kept.error());
+  CursorPtr cursor = make_cursor(client, request, find.collection, *std::move(kept));
   cursor->no_timeout = find.no_cursor_timeout;
   cursor->allow_partial = find.allow_partial;
   cursor->batch_size = find.batch_size;

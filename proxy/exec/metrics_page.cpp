@@ -166,7 +166,7 @@ void write_cursors(MetricsText& out, const Shared& shared) {
             counts.filling);
   out.gauge("spillway_cursors_no_timeout", "Open cursors with noCursorTimeout.", counts.no_timeout);
   out.gauge("spillway_cursors_clientless", "Open cursors whose client is gone.", counts.clientless);
-  out.gauge("spillway_cursors_buffered_bytes", "What idle cursors hold of documents.",
+  out.gauge("spillway_cursors_buffered_bytes", "What idle cursors hold in memory.",
             counts.buffered_bytes);
   out.counter("spillway_cursors_opened_total", "Cursors opened.", counts.total_opened);
   out.counter("spillway_cursors_beyond_one_batch_total", "Cursors that had a second batch.",

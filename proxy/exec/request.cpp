@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <chrono>
 #include <limits>
+#include <utility>
 
 #include "cursor/field_table.h"
 #include "proxy/auth/users.h"
@@ -75,12 +77,30 @@ bool is_snapshot(ValueView read_concern) noexcept {
   return level.is_string() && level.as_string() == "snapshot";
 }
 
+// Strict as servers are: what it has besides would be kept with cursors and transactions.
 Result<void> take_lsid(Request& request, const Element& field) {
   if (!field.is_document()) return wrong_type("lsid", field, "object");
-  const ValueView id = field.as_document()["id"];
-  if (id.type != BsonType::binary || id.as_binary().data.size() != 16) {
-    return wrong_type("lsid.id", id, "binData");
+  constexpr FieldTable<4> fields({"id", "uid", "txnNumber", "txnUUID"});
+  constexpr std::array<std::size_t, 4> binary_bytes = {16, 32, 0, 16};  // 0: a long
+  std::array<bool, 4> seen{};
+  auto at = field.as_document().begin();
+  for (; !at.done(); ++at) {
+    const auto name = [&at] { return fmt::format("lsid.{}", at->name); };
+    const std::size_t known = fields.find(at->name);
+    if (known == fields.absent) {
+      return Error(40415, fmt::format("BSON field '{}' is an unknown field.", name()));
+    }
+    if (std::exchange(seen[known], true)) {
+      return Error(40413, fmt::format("BSON field '{}' is a duplicate field", name()));
+    }
+    const std::size_t bytes = binary_bytes[known];
+    const bool fits =
+        bytes == 0 ? at->type == BsonType::int64
+                   : at->type == BsonType::binary && at->as_binary().data.size() == bytes;
+    if (!fits) return wrong_type(name(), *at, bytes == 0 ? "long" : "binData");
   }
+  if (at.malformed()) return Error(ErrorCode::invalid_bson, "the lsid is malformed");
+  if (!seen[0]) return wrong_type("lsid.id", ValueView(), "binData");
   request.lsid = {reinterpret_cast<const char*>(field.bytes.data()), field.bytes.size()};
   return {};
 }

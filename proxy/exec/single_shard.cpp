@@ -175,8 +175,8 @@ bool may_stream(const Request& request) noexcept {
          !request.message.has_flag(wire::flags::more_to_come);
 }
 
-CursorPtr CursorSeed::make() const {
-  CursorPtr cursor = make_cursor(client, request, collection);
+CursorPtr CursorSeed::make(Reservation kept) const {
+  CursorPtr cursor = make_cursor(client, request, collection, std::move(kept));
   cursor->batch_size = batch_size;
   cursor->no_timeout = no_timeout;
   cursor->tailable = tailable;
@@ -189,6 +189,8 @@ CursorPtr CursorSeed::make() const {
 
 Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std::uint16_t shard,
                                          shard::Command command, bool stream) {
+  auto kept = reserve_kept(context, seed.request, seed.collection);
+  if (kept.has_error()) co_return std::move(kept.error());
   shard::CallOptions options = read_options(context, seed.request);
   if (seed.writes) {
     const shard::CallOptions as_write = write_options(context, seed.request);
@@ -214,7 +216,7 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std:
                        *streaming, shard_id);
     if (prepared.has_error()) co_return prepared.error();
     if (*prepared && !is_read_to_compress(context, seed.request, reply)) {
-      CursorPtr cursor = seed.make();
+      CursorPtr cursor = seed.make(*std::move(kept));
       set_remote(*cursor, shard, reply.host, shard_id);
       cursor->seat.take();
       cursor->id = context.shared.cursors.insert_checked_out(*cursor, steady_ns());
@@ -232,7 +234,7 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std:
   const std::size_t batch_bytes = parsed->batch.size();
   if (batch_bytes > limits::document_bytes_max &&
       batch_bytes > passthrough_batch_bytes_max(context, shard)) {
-    CursorPtr cursor = seed.make();
+    CursorPtr cursor = seed.make(*std::move(kept));
     set_remote(*cursor, shard, reply.host, parsed->id);
     auto repacking = repack(context, std::move(cursor), 0, std::move(reply), "firstBatch", false);
     co_return co_await repacking;
@@ -245,7 +247,7 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std:
                                  static_cast<double>(batch_bytes) / static_cast<double>(documents));
   }
   if (parsed->id != 0) {
-    CursorPtr cursor = seed.make();
+    CursorPtr cursor = seed.make(*std::move(kept));
     set_remote(*cursor, shard, reply.host, parsed->id);
     learn_mean(*cursor, parsed->batch.size(), documents);
     cursor->documents_returned = documents;

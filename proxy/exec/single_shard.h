@@ -20,7 +20,7 @@ struct CursorSeed {
   bool no_timeout = false, tailable = false, await_data = false;
   bool writes = false;  // is sent once, and ended by nobody
   bool change_stream = false;  // tailable and await_data, too
-  CursorPtr make() const;
+  CursorPtr make(Reservation kept) const;  // reserve_kept()'s
 };
 
 // Sends a command that answers with a cursor (find, aggregate, listCollections, listIndexes) to one

@@ -106,6 +106,47 @@ TEST_CASE("one client's idle cursors do not lock the others out") {
   set_level(world, PressureLevel::normal);
 }
 
+TEST_CASE("what cursors keep of their commands is paid for") {
+  constexpr std::size_t large_bytes = 200'000;
+  const std::string large(large_bytes, 'l');
+  const std::string comment = fmt::format(R"("batchSize": 1, "comment": "{}")", large);
+  const std::string command = GENERATE_COPY(
+      fmt::format(R"({{"find": "docs", "filter": {{"_id": {{"$lt": 30}}}}, {}, "$db": "app"}})", comment),
+      fmt::format(R"({{"find": "docs", "filter": {{}}, "sort": {{"_id": 1}}, {}, "$db": "app"}})", comment),
+      fmt::format(R"({{"find": "docs", "filter": {{}}, "sort": {{"{}": 1}}, "batchSize": 1, "$db": "app"}})", large),
+      fmt::format(R"({{"find": "shards", "filter": {{}}, {}, "$db": "config"}})", comment),
+      fmt::format(R"({{"aggregate": "docs", "pipeline": [{{"$group": {{"_id": "$_id"}}}},
+                       {{"$match": {{"z": {{"$ne": "{}"}}}}}}], "cursor": {{"batchSize": 1}}, "$db": "app"}})", large));
+  SimWorldOptions options = sharded_world(2, 30);
+  options.memory_limit_bytes = 8 * limits::mib;
+  SimWorld world(std::move(options));
+  store_documents(world, 30);
+  auto client = world.client();
+  std::size_t opened = 0;
+  BsonDoc reply;
+  do {
+    REQUIRE(++opened < 60);  // 12 MB
+    reply = call(world, *client, command);
+  } while (is_ok(reply));
+  --opened;
+  INFO(to_json(reply));
+  CHECK(code_of(reply) == 462);
+  CHECK(opened > 5);
+  const CursorCounts counts = world.shared().cursors.counts();
+  CHECK(counts.open_total == opened);
+  CHECK(counts.buffered_bytes >= opened * large_bytes);
+  CHECK(world.shared().cursor_memory.usage().used_bytes >= opened * large_bytes);
+  world.run_for(minutes(1));
+  CHECK(code_of(call(world, *client, command)) == 462);  // now what is idle gives way
+  world.run_for(seconds(1));
+  CHECK(world.shared().cursors.counts().evicted > 0);
+  CHECK(is_ok(call(world, *client, command)));
+  client->close();
+  world.run_for(minutes(2));
+  CHECK(open_shard_cursors(world) == 0);
+  require_quiet(world);
+}
+
 TEST_CASE("bytes are told by cursor, namespace and application") {
   SimWorld world(sharded_world(2, 30));
   store_documents(world, 30, text_bytes_each);

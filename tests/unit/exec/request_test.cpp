@@ -50,6 +50,23 @@ TEST_CASE("the envelope's fields are read") {
   CHECK_FALSE(parsed.request->strips_fields);
 }
 
+TEST_CASE("a session's id has the server's fields and no others: it is kept with cursors") {
+  const std::string uuid = R"({"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}})";
+  const std::string digest =
+      R"({"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=", "subType": "00"}})";
+  const auto code_with = [&](const std::string& more) {
+    return code_of(R"({"find": "c", "$db": "a", "lsid": {"id": )" + uuid + more + "}}");
+  };
+  CHECK(code_with("") == 0);
+  CHECK(code_with(R"(, "uid": )" + digest + R"(, "txnNumber": {"$numberLong": "1"}, "txnUUID": )" + uuid) == 0);
+  CHECK(code_with(R"(, "x": 1)") == 40415);
+  CHECK(code_with(R"(, "id": )" + uuid) == 40413);
+  CHECK(code_with(R"(, "uid": )" + uuid) == 14);
+  CHECK(code_with(R"(, "uid": ")" + std::string(100'000, 'x') + R"(")") == 14);
+  CHECK(code_with(R"(, "txnNumber": 1.5)") == 14);
+  CHECK(code_with(R"(, "txnUUID": )" + digest) == 14);
+}
+
 TEST_CASE("fields that must not reach a shard are noticed") {
   CHECK(parse(R"({"ping": 1, "$db": "a", "apiVersion": "1"})").request->strips_fields);
   CHECK(parse(R"({"ping": 1, "$db": "a", "$clusterTime": {}})").request->strips_fields);
@@ -83,6 +100,7 @@ TEST_CASE("a command's envelope is refused with the server's codes") {
       {R"({"find": "c", "$db": "a", "autocommit": true})", 72},
       {R"({"find": "c", "$db": "a", "startTransaction": false})", 72},
       {R"({"find": "c", "$db": "a", "lsid": {}})", 14},
+      {R"({"find": "c", "$db": "a", "lsid": {"id": {"$binary": {"base64": "AAAA", "subType": "04"}}}})", 14},
       {R"({"find": "c", "$db": "a", "apiVersion": "2"})", 322},
       {R"({"find": "c", "$db": "a", "apiVersion": 1})", 14},
       {R"({"find": "c", "$db": "a", "apiVersion": "1", "apiStrict": 1})", 14},
