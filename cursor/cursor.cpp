@@ -111,7 +111,7 @@ bool ClusterCursor::passes_through() const noexcept {
 }
 
 std::size_t ClusterCursor::buffered_bytes() const noexcept {
-  std::size_t bytes = kept.bytes() + (stashed ? stashed->size() : 0);
+  std::size_t bytes = kept.bytes() + (stashed ? stashed->size() : 0) + (stage ? stage->held_bytes() : 0);
   for (const RemoteCursor& remote : remotes) {
     for (const Batch& batch : remote.batches) bytes += batch.held_bytes();
     for (const SpillTicket& ticket : remote.parked) bytes += ticket.memory_bytes();

@@ -61,6 +61,8 @@ class DocumentStage {
   virtual Result<std::optional<BsonDoc>> next() = 0;  // the next output document, if one is ready
   virtual bool wants_more() const = 0;  // false: input may stop (a limit was reached)
   virtual bool exhausted() const = 0;   // after finish(): nothing is left
+  // What it holds of a memory budget, at no cost: asked of idle cursors, under a lock.
+  virtual std::size_t held_bytes() const noexcept = 0;
 };
 
 // How a sorted cursor gets the key of a document.
@@ -155,7 +157,7 @@ struct ClusterCursor {
   bool exhausted() const noexcept;       // nothing is left to return
   // A shard's next batch may be the client's next batch: nothing is buffered, and nothing is left to be applied here.
   bool passes_through() const noexcept;
-  // In memory, parked ones as they are there; with what it keeps of its request.
+  // In memory, parked ones as they are there; with what its stage holds and what it keeps of its request.
   std::size_t buffered_bytes() const noexcept;
   std::size_t parkable_bytes() const noexcept;  // what park() would move
   // REQUIRES that it is idle. Moves the batches to the store, as far as it takes them.

@@ -37,6 +37,7 @@ class PipelineStage final : public DocumentStage {
   Result<std::optional<BsonDoc>> next() override { return merge_.next(); }
   bool wants_more() const override { return merge_.wants_more(); }
   bool exhausted() const override { return merge_.exhausted(); }
+  std::size_t held_bytes() const noexcept override { return merge_.held_bytes(); }
 
  private:
   pipeline::MergePipeline merge_;

@@ -24,6 +24,7 @@ class ListedStage final : public DocumentStage {
   }
   bool wants_more() const override { return false; }
   bool exhausted() const override { return documents_.empty(); }
+  std::size_t held_bytes() const noexcept override { return 0; }  // the cursor has paid for them
 
  private:
   std::deque<BsonDoc> documents_;

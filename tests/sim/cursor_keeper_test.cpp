@@ -106,6 +106,38 @@ TEST_CASE("one client's idle cursors do not lock the others out") {
   set_level(world, PressureLevel::normal);
 }
 
+TEST_CASE("what a merging aggregation holds gives way, too") {
+  SimWorldOptions options = sharded_world(2, 30);
+  options.memory_limit_bytes = 8 * limits::mib;
+  SimWorld world(std::move(options));
+  store_documents(world, 30, text_bytes_each);
+  auto greedy = world.client(), other = world.client();
+  REQUIRE(is_ok(call(world, *greedy, hello_of("export"))));
+  REQUIRE(is_ok(call(world, *other, hello_of("web"))));
+  constexpr std::string_view group =
+      R"({"aggregate": "docs", "pipeline": [{"$group": {"_id": "$_id", "text": {"$first": "$text"}}}],
+          "cursor": {"batchSize": 2}, "$db": "app"})";
+  std::size_t opened = 0;
+  for (; is_ok(call(world, *greedy, group)); ++opened) REQUIRE(opened < 30);
+  CHECK(opened > 3);
+  const std::uint64_t held = world.shared().cursors.counts().buffered_bytes;
+  CHECK(held > opened * 50 * text_bytes_each);
+  CHECK(held <= world.shared().cursor_memory.usage().used_bytes);
+  CHECK(world.shared().cursors.heaviest_idle(INT64_MAX, 1, 100).empty());  // no store has room for a stage
+  world.run_for(minutes(1));
+  CHECK_FALSE(is_ok(call(world, *other, group)));  // now what is idle gives way
+  world.run_for(seconds(1));
+  CHECK(world.shared().cursors.counts().evicted > 0);
+  const BsonDoc reply = call(world, *other, group);
+  CHECK(is_ok(reply));
+  REQUIRE(is_ok(call(world, *other, get_more(cursor_id(reply), 100))));  // to its end
+  greedy->close();
+  other->close();
+  world.run_for(minutes(2));
+  CHECK(world.shared().cursors.counts().buffered_bytes == 0);
+  require_quiet(world);
+}
+
 TEST_CASE("what cursors keep of their commands is paid for") {
   constexpr std::size_t large_bytes = 200'000;
   const std::string large(large_bytes, 'l');

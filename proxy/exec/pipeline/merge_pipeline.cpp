@@ -15,10 +15,12 @@ class MergePipeline::Link final : public Sink {
 
 MergePipeline::MergePipeline(std::vector<StagePtr> stages, MemoryBudget& budget,
                              std::uint64_t stage_bytes_limit)
-    : stages_(std::move(stages)),
-      meter_(std::make_unique<Meter>(budget, "the output of the pipeline", stage_bytes_limit)) {
+    : held_bytes_(std::make_unique<std::uint64_t>(0)),
+      stages_(std::move(stages)),
+      meter_(std::make_unique<Meter>(budget, "the output of the pipeline", stage_bytes_limit,
+                                     held_bytes_.get())) {
   for (const StagePtr& stage : stages_) {
-    stage->start(budget, stage_bytes_limit);
+    stage->start(budget, stage_bytes_limit, held_bytes_.get());
   }
 }
 

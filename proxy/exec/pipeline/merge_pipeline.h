@@ -21,7 +21,6 @@ class MergePipeline {
   MergePipeline(std::vector<StagePtr> stages, MemoryBudget& budget,
                 std::uint64_t stage_bytes_limit = stage_bytes_max);
   MergePipeline(MergePipeline&&) noexcept = default;
-  MergePipeline& operator=(MergePipeline&&) noexcept = default;
   ~MergePipeline();
 
   // `doc` need not be valid after the call. InvalidBSON when it is malformed.
@@ -33,6 +32,8 @@ class MergePipeline {
   bool wants_more() const noexcept;
   // The next document of the output, if there is one now. After finish() nullopt means the end.
   Result<std::optional<BsonDoc>> next();
+  // What it keeps, as charged to the budget.
+  std::uint64_t held_bytes() const noexcept { return *held_bytes_; }
   // After finish(): nothing is left.
   bool exhausted() const noexcept {
     return finished_ && draining_ == stages_.size() && output_.empty();
@@ -42,6 +43,7 @@ class MergePipeline {
   class Link;
   Result<void> push_into(std::size_t stage, DocView doc);
 
+  std::unique_ptr<std::uint64_t> held_bytes_;  // by all meters; stays where it is
   std::vector<StagePtr> stages_;
   std::unique_ptr<Meter> meter_;  // of output_
   std::deque<BsonDoc> output_;

@@ -41,11 +41,14 @@ Result<void> Meter::charge(std::uint64_t bytes) {
     if (!granted) return refusal(*budget_, what_, wanted, more);
   }
   used_bytes_ = wanted;
+  if (total_ != nullptr) *total_ += bytes;
   return {};
 }
 
 void Meter::credit(std::uint64_t bytes) noexcept {
-  used_bytes_ -= std::min(bytes, used_bytes_);
+  bytes = std::min(bytes, used_bytes_);
+  used_bytes_ -= bytes;
+  if (total_ != nullptr) *total_ -= bytes;
   // A little is kept, so that documents evaluated one after another do not ask again and again.
   if (reservation_.bytes() > used_bytes_ + 4 * step_bytes) {
     reservation_.shrink_to(used_bytes_ + step_bytes);

@@ -19,9 +19,11 @@ inline constexpr std::size_t value_bytes_max = 16 * 1024 * 1024 + 16 * 1024;
 // threaded. Everything is given back when the meter dies.
 class Meter {
  public:
-  // `what` names the stage in error messages ("$group").
-  Meter(MemoryBudget& budget, std::string_view what, std::uint64_t bytes_max = stage_bytes_max)
-      : budget_(&budget), what_(what), bytes_max_(bytes_max) {}
+  // `what` names the stage in error messages ("$group"). `total`, if there is one, counts along,
+  // for all meters of a pipeline; it outlives their use.
+  Meter(MemoryBudget& budget, std::string_view what, std::uint64_t bytes_max = stage_bytes_max,
+        std::uint64_t* total = nullptr)
+      : budget_(&budget), what_(what), bytes_max_(bytes_max), total_(total) {}
 
   // QueryExceededMemoryLimitNoDiskUseAllowed (292) above the limit, ExceededMemoryLimit (146) when
   // the budget refuses. Nothing is charged then.
@@ -34,6 +36,7 @@ class Meter {
   MemoryBudget* budget_;
   std::string what_;
   std::uint64_t bytes_max_;
+  std::uint64_t* total_;
   std::uint64_t used_bytes_ = 0;
   Reservation reservation_;
 };
