@@ -1,5 +1,6 @@
 #include "cursor/cursor.h"
 
+#include <algorithm>
 #include <array>
 
 namespace spillway {
@@ -67,6 +68,25 @@ std::optional<SpillTicket> Batch::park(SpillStore& store, std::int64_t now_ns) {
   auto ticket = store.park(owner_, begin, end, cut_between_documents, now_ns);
   if (ticket) head_.reset();
   return ticket;
+}
+
+bool RemoteCursor::pop() {
+  batches.front().pop();
+  head_keyed = false;
+  bool ended = false;
+  while (!batches.empty() && !has_document() && !damaged()) {
+    batches.erase(batches.begin());
+    ended = parked_rest == 0;
+  }
+  return ended;
+}
+
+void RemoteCursor::unpark(Batch piece) {
+  batches.push_back(std::move(piece));
+  parked_rest = std::max<std::uint16_t>(parked_rest, 1);
+  if (!parked.front().empty()) return;
+  parked.erase(parked.begin());
+  --parked_rest;
 }
 
 void RemoteCursor::set_key(std::string_view key) {
@@ -147,6 +167,7 @@ void ClusterCursor::park(SpillStore& store, std::int64_t now_ns) {
         auto ticket = last.park(store, now_ns);
         if (!ticket) return;
         remote.parked.insert(remote.parked.begin(), *std::move(ticket));
+        if (remote.parked_rest > 0) ++remote.parked_rest;  // a piece goes back to its others
       }
       remote.batches.pop_back();
     }

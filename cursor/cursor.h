@@ -26,6 +26,8 @@ struct RemoteCursor {
   std::uint16_t shard = 0;
   std::uint16_t port = 0;
   bool head_keyed = false;  // head_key is the head document's
+  // So many of the first in `parked` are the rest of the reply whose documents are being read.
+  std::uint16_t parked_rest = 0;
   HostName host;            // getMore goes to the host that opened the cursor
   std::int64_t id = 0;
   // Both are short, and mostly empty: an empty deque would take more than the rest of a cursor.
@@ -41,6 +43,11 @@ struct RemoteCursor {
   // What cannot be read of its batch is not its end: whoever reads on is told.
   bool damaged() const noexcept { return front() != nullptr && front()->malformed(); }
   bool finished() const noexcept { return id == 0 && !has_document() && parked.empty() && !damaged(); }
+
+  // Takes the head document. True: it was the last of what the shard sent at once.
+  bool pop();
+  // A parked piece has come back: it becomes the first batch. REQUIRES that it was fetched of parked.front().
+  void unpark(Batch piece);
 
   // What head_key takes beside itself: short keys nothing.
   std::size_t key_bytes() const noexcept {

@@ -84,14 +84,6 @@ Result<void> append_document(ClusterCursor& cursor, BatchBuilder& out, DocView d
   return out.append(stripped);
 }
 
-void pop_document(RemoteCursor& remote) {
-  remote.batches.front().pop();
-  remote.head_keyed = false;
-  while (!remote.batches.empty() && !remote.has_document() && !remote.damaged()) {
-    remote.batches.erase(remote.batches.begin());
-  }
-}
-
 // Pays for the key that was just made. False: there is no room, and the key is gone.
 bool pay_for_key(RemoteCursor& remote, MemoryBudget& budget, std::size_t& needed) {
   needed = remote.key_bytes();
@@ -241,9 +233,9 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
                               BatchBuilder& out) {
   bool ignored = false;
   bool& broken = limits.broken != nullptr ? *limits.broken : ignored;
-  const std::size_t batches_before = cursor.remotes.empty() ? 0 : cursor.remotes.front().batches.size();
+  bool batch_ended = false;
   for (;;) {
-    if (limits.one_batch && out.count() > 0 && cursor.remotes.front().batches.size() != batches_before) break;
+    if (limits.one_batch && batch_ended) break;
     if (limits.interrupt != nullptr && limits.interrupt->requested() != nullptr) {
       co_return *limits.interrupt->requested();
     }
@@ -303,6 +295,7 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
       for (RemoteCursor& remote : cursor.remotes) {
         remote.batches.clear();
         remote.parked.clear();
+        remote.parked_rest = 0;
       }
       continue;
     }
@@ -310,7 +303,7 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
     const DocView document = *remote.front()->peek();
     if (cursor.skip_remaining > 0) {
       --cursor.skip_remaining;
-      pop_document(remote);
+      remote.pop();
       continue;
     }
     if (cursor.stage) {
@@ -333,7 +326,7 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
       }
       if (cursor.limit_remaining) --*cursor.limit_remaining;
     }
-    pop_document(remote);
+    batch_ended = remote.pop();
   }
   co_return Result<void>();
 }

@@ -124,8 +124,7 @@ Task<Result<void>> unpark(Context& context, RemoteCursor& remote, shard::Interru
     }
     co_return fetched.error();
   }
-  remote.batches.emplace_back(std::move(fetched->buffer), fetched->begin, fetched->end);
-  if (remote.parked.front().empty()) remote.parked.erase(remote.parked.begin());
+  remote.unpark(Batch(std::move(fetched->buffer), fetched->begin, fetched->end));
   co_return Result<void>();
 }
 

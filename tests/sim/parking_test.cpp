@@ -78,6 +78,25 @@ TEST_CASE("an idle cursor's documents are spilled, and a getMore reads them back
   CHECK(disk.bytes.empty());
 }
 
+TEST_CASE("a batch that was read ahead and spilled is a batch still") {
+  FakeDisk disk;
+  SimWorld world(parking_world(&disk, 1, 1'000));
+  store_documents(world, 100, text_bytes_each);
+  auto client = world.client();
+  BsonDoc reply = call(world, *client, R"({"find": "docs", "filter": {}, "batchSize": 10, "$db": "app"})");
+  std::vector<std::int64_t> ids;
+  append_ids(ids, reply);
+  for (int n = 0; cursor_id(reply) != 0; ++n) {
+    world.run_for(n % 3 == 2 ? seconds(12) : milliseconds(50));
+    reply = call(world, *client, get_more(cursor_id(reply), 10));
+    REQUIRE(is_ok(reply));
+    CHECK(batch_of(reply).size() == (ids.size() < 100 ? 10 : 0));
+    append_ids(ids, reply);
+  }
+  CHECK(ids.size() == 100);
+  CHECK(world.shared().spill->stats().fetches > 1);
+}
+
 TEST_CASE("a file that fails ends the cursor with an error, and no document is left out") {
   FakeDisk disk;
   SimWorld world(parking_world(&disk));
