@@ -249,16 +249,29 @@ Result<ExpressionPtr> parse_array(DocView array, const ParseScope& scope) {
 }  // namespace
 
 const ParseScope::Variable* ParseScope::find(std::string_view name) const noexcept {
-  const auto found = std::find_if(variables.rbegin(), variables.rend(),
-                                  [&](const Variable& v) { return v.name == name; });
-  return found == variables.rend() ? nullptr : &*found;
+  for (const ParseScope* scope = this; scope != nullptr; scope = scope->outer_) {
+    const auto found = scope->variables_.find(name);
+    if (found != scope->variables_.end()) {
+      return &found->second;
+    }
+  }
+  return nullptr;
 }
 
-ParseScope ParseScope::with(std::string_view name, int* slot) const {
-  ParseScope inner = *this;
-  *slot = inner.slots++;
-  inner.variables.push_back({std::string(name), Value(), *slot});
+ParseScope ParseScope::inside(int slots) const {
+  ParseScope inner;
+  inner.outer_ = this;
+  inner.slots_ = slots;
   return inner;
+}
+
+int ParseScope::bind(std::string_view name) {
+  variables_.insert_or_assign(name, Variable{Value(), slots_});
+  return slots_++;
+}
+
+void ParseScope::bind_constant(std::string_view name, Value constant) {
+  variables_.insert_or_assign(name, Variable{std::move(constant), -1});
 }
 
 ExpressionPtr make_constant(Value value) {

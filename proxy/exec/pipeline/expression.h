@@ -1,6 +1,8 @@
 // Aggregation expressions: parsed once, evaluated per document.
 #pragma once
 
+#include <absl/container/flat_hash_map.h>
+
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,19 +15,34 @@
 
 namespace spillway::pipeline {
 
-// The variables that an expression may name with $$. Slots are numbered from the outside inwards.
-struct ParseScope {
+// The variables that an expression may name with $$: one level of a chain of scopes. Names are
+// borrowed from the specification. Not copied: each level would cost all those around it.
+class ParseScope {
+ public:
   struct Variable {
-    std::string name;
     Value constant;  // of a command's `let`; missing for a slot
     int slot = -1;   // of $let, $map, $filter, $reduce; -1 for a constant
   };
-  std::vector<Variable> variables;
-  int slots = 0;
 
+  ParseScope() = default;
+  ParseScope(ParseScope&&) = default;
+  ParseScope& operator=(ParseScope&&) = default;
+
+  // A scope inside this one, which must outlive it and stay where it is. Slots are numbered from
+  // the outside inwards, and here from `slots` on.
+  ParseScope inside(int slots) const;
+  ParseScope inside() const { return inside(slots_); }
+
+  // A later variable of the same name hides an earlier one. The number of the new slot.
+  int bind(std::string_view name);
+  void bind_constant(std::string_view name, Value constant);
   const Variable* find(std::string_view name) const noexcept;
-  // A scope with one more slot; *slot is its number.
-  ParseScope with(std::string_view name, int* slot) const;
+  int slots() const noexcept { return slots_; }
+
+ private:
+  const ParseScope* outer_ = nullptr;
+  absl::flat_hash_map<std::string_view, Variable> variables_;
+  int slots_ = 0;
 };
 
 // What an expression sees: the document ($$ROOT), its variables, and the meter that pays for what

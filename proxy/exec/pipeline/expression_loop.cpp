@@ -178,12 +178,11 @@ Result<ExpressionPtr> parse_loop(ValueView argument, const ParseScope& scope,
       return checked.error();
     }
   }
-  int slot = 0;
-  ParseScope inner = scope.with(variable, &slot);
+  ParseScope inner = scope.inside();
+  const int slot = inner.bind(variable);
   ExpressionPtr initial;
   if (is_reduce) {
-    int value_slot = 0;
-    inner = inner.with("value", &value_slot);
+    inner.bind("value");
     auto parsed = parse_expression(doc["initialValue"], scope);
     if (!parsed) {
       return parsed;
@@ -224,22 +223,19 @@ Result<ExpressionPtr> parse_let(ValueView argument, const ParseScope& scope) {
   if (!vars.is_document()) {
     return Error(10065, "invalid parameter: expected an object (vars)");
   }
-  ParseScope inner = scope;
+  ParseScope inner = scope.inside();
   Let::Bindings bindings;
   for (const Element& element : vars.as_document()) {
     if (auto checked = check_variable_name(element.name); !checked) {
       return checked.error();
     }
     // Bindings do not see one another, but must not use the slots of those before them.
-    ParseScope outer = scope;
-    outer.slots = inner.slots;
-    auto value = parse_expression(element, outer);
+    const ParseScope beside = scope.inside(inner.slots());
+    auto value = parse_expression(element, beside);
     if (!value) {
       return value;
     }
-    int slot = 0;
-    inner = inner.with(element.name, &slot);
-    bindings.emplace_back(slot, std::move(*value));
+    bindings.emplace_back(inner.bind(element.name), std::move(*value));
   }
   auto body = parse_expression(doc["in"], inner);
   if (!body) {

@@ -355,7 +355,7 @@ Result<ParseScope> scope_of(const SplitOptions& options) {
     if (constant == nullptr) {
       return unsupported_error("the expression of the variable", join("$$", element.name));
     }
-    scope.variables.push_back({std::string(element.name), *constant, -1});
+    scope.bind_constant(element.name, *constant);
   }
   return scope;
 }

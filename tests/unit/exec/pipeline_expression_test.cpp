@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "pipeline_support.h"
 
 namespace spillway::pipeline::test {
@@ -229,7 +231,21 @@ TEST_CASE("let binds variables that do not see one another and nest") {
              "in": "$$z"}}}}, "in": ["$$x", "$$y"]}})",
           "{}", "[1, 5]"},
          {R"({"$let": {"vars": {"x": 1, "y": "$$x"}, "in": 1}})", "{}", "error 17276"},
+         {R"({"$let": {"vars": {"x": 1}, "in": {"$let": {"vars": {"x": 2, "y": "$$x"},
+             "in": ["$$x", "$$y"]}}}})",
+          "{}", "[2, 1]"},
          {R"({"$let": {"vars": {"X": 1}, "in": 1}})", "{}", "error 9"}});
+}
+
+TEST_CASE("many variables are one scope") {
+  // A copy for each variable took minutes.
+  static_assert(!std::is_copy_constructible_v<ParseScope> && !std::is_copy_assignable_v<ParseScope>);
+  std::string vars;
+  for (int i = 0; i < 3'000; ++i) {
+    vars += (i == 0 ? "\"v" : ", \"v") + std::to_string(i) + "\": " + std::to_string(i);
+  }
+  CHECK(evaluate("{\"$let\": {\"vars\": {" + vars + "}, \"in\": [\"$$v0\", \"$$v2999\"]}}") ==
+        value("[0, 2999]"));
 }
 
 TEST_CASE("types and conversions") {
