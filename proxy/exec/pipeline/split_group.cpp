@@ -1,5 +1,7 @@
 #include "proxy/exec/pipeline/split_group.h"
 
+#include <absl/container/flat_hash_set.h>
+
 #include <algorithm>
 
 #include "proxy/exec/pipeline/names.h"
@@ -32,18 +34,6 @@ const Combination& combination_of(AccumulatorKind kind) noexcept {
                        [&](const Combination& c) { return c.partial == kind; });
 }
 
-// A field name that the client's $group does not use.
-std::string hidden_name(const std::vector<AccumulatorElement>& elements, std::string name) {
-  const auto taken = [&] {
-    return std::any_of(elements.begin(), elements.end(),
-                       [&](const AccumulatorElement& e) { return e.name == name; });
-  };
-  while (taken()) {
-    name.push_back('_');
-  }
-  return name;
-}
-
 // Counts the numbers among the values of `input`. Values are ordered across types, null before
 // numbers before strings, which says it with operators that every shard has; arrays are excluded
 // because one kind of shard compares them by their elements.
@@ -64,7 +54,11 @@ void write_number_count(BsonWriter& out, std::string_view name, ValueView input)
 
 class GroupSplitter {
  public:
-  explicit GroupSplitter(const std::vector<AccumulatorElement>& elements) : elements_(elements) {}
+  explicit GroupSplitter(const std::vector<AccumulatorElement>& elements) : elements_(elements) {
+    for (const AccumulatorElement& element : elements) {
+      names_.insert(element.name);
+    }
+  }
 
   Result<SplitGroup> split(ValueView id) {
     shard_.begin_document("$group").append("_id", id);
@@ -110,8 +104,8 @@ class GroupSplitter {
 
   Result<void> add_average(const AccumulatorElement& element, GroupField field) {
     const std::string number = join(hidden_count_++);
-    const std::string sum = hidden_name(elements_, join("_spillway_sum_", number));
-    const std::string count = hidden_name(elements_, join("_spillway_count_", number));
+    const std::string sum = hidden_name(join("_spillway_sum_", number));
+    const std::string count = hidden_name(join("_spillway_count_", number));
     shard_.begin_document(sum).append("$sum", element.argument).end();
     write_number_count(shard_, count, element.argument);
     field.input = std::move(*parse_field_path(sum));
@@ -125,7 +119,16 @@ class GroupSplitter {
     return {};
   }
 
+  // A field name that the client's $group does not use.
+  std::string hidden_name(std::string name) const {
+    while (names_.contains(name)) {
+      name.push_back('_');
+    }
+    return name;
+  }
+
   const std::vector<AccumulatorElement>& elements_;
+  absl::flat_hash_set<std::string_view> names_;  // of elements_
   BsonWriter shard_;
   BsonWriter text_;
   GroupSpec spec_;

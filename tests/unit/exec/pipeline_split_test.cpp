@@ -129,6 +129,24 @@ TEST_CASE("an average becomes a sum and a count, beside itself") {
   CHECK(group["_spillway_count_0"].is_document());
 }
 
+TEST_CASE("the hidden fields of many averages clash with none of the client's") {
+  constexpr int averages = 2'000;
+  std::string fields;
+  for (int i = 0; i < averages; ++i) {
+    const std::string number = std::to_string(i);
+    fields += ", \"a" + number + "\": {\"$avg\": \"$v\"}";
+    fields += ", \"_spillway_" + std::string(i % 2 == 0 ? "sum" : "count") + "_" + number +
+              "\": {\"$max\": \"$v\"}";
+  }
+  const SplitPipeline parts = split_of(("[{\"$group\": {\"_id\": null" + fields + "}}]").c_str());
+  const DocView group = parts.shard_part.view()["0"].as_document()["$group"].as_document();
+  std::set<std::string_view> names;
+  for (const Element& field : group) {
+    names.insert(field.name);
+  }
+  CHECK(names.size() == 1 + 4 * averages);
+}
+
 TEST_CASE("a sorted group that needs the order is done here on the merged documents") {
   check_parts(R"([{"$sort": {"a": 1}}, {"$group": {"_id": "$k", "f": {"$first": "$v"}}}])",
               R"([{"$sort": {"a": 1}}])", R"([{"$group": {"_id": "$k", "f": {"$first": "$v"}}}])",
