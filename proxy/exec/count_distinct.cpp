@@ -5,9 +5,9 @@
 #include <limits>
 #include <vector>
 
-#include "cursor/bson_order.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/config_reads.h"
+#include "proxy/exec/distinct_merge.h"
 #include "proxy/exec/find.h"
 #include "proxy/exec/transactions.h"
 
@@ -97,6 +97,23 @@ Response count_reply(Context& context, const ShardOutcomes& outcomes, CountWindo
   return Response(std::move(reply).finish());
 }
 
+// The arrays outlive the task.
+Task<Result<Response>> merge_distinct(Context& context, const Request& request, std::vector<DocView> arrays) {
+  DistinctMerge merge(std::move(arrays), context.shared.cursor_memory);
+  for (;;) {
+    auto more = merge.step();
+    if (more.has_error()) co_return more.error();
+    if (!*more) co_return Response(std::move(merge).reply());
+    co_await context.pump.turn();
+    if (request.interrupt != nullptr && request.interrupt->requested() != nullptr) {
+      co_return *request.interrupt->requested();
+    }
+    if (Clock::now() >= request.deadline) {
+      co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+    }
+  }
+}
+
 }  // namespace
 
 Task<Result<Response>> count_command(Context& context, Client&, const Request& request) {
@@ -153,29 +170,15 @@ Task<Result<Response>> distinct_command(Context& context, Client&, const Request
   const BsonDoc command = std::move(body).finish();
   auto scattering = scatter(context, request, targets->shards, command);
   auto outcomes = co_await scattering;
-  std::vector<ValueView> values;
+  std::vector<DocView> arrays;
   for (const ShardOutcome& outcome : outcomes) {
     if (outcome.error) co_return *outcome.error;
     const ValueView array = outcome.body()["values"];
     if (!array.is_array()) co_return Error(ErrorCode::internal_error, "a shard's distinct reply has no values");
-    for (auto at = array.as_document().begin(); !at.done(); ++at) values.push_back(*at);
+    arrays.push_back(array.as_document());
   }
-  std::stable_sort(values.begin(), values.end(),
-                   [](ValueView a, ValueView b) { return compare_values(a, b) < 0; });
-  values.erase(std::unique(values.begin(), values.end(),
-                           [](ValueView a, ValueView b) { return compare_values(a, b) == 0; }),
-               values.end());
-  BsonWriter reply;
-  reply.begin_array("values");
-  for (const ValueView value : values) {
-    reply.append_item(value);
-    if (reply.size() > limits::document_bytes_max) {
-      co_return Error(ErrorCode::bson_object_too_large, "distinct too big, 16mb cap");
-    }
-  }
-  reply.end();
-  reply.append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  auto merging = merge_distinct(context, request, std::move(arrays));
+  co_return co_await merging;
 }
 
 }  // namespace spillway::exec

@@ -491,6 +491,33 @@ TEST_CASE("a shard's list that cannot be read to its end fails what is made of i
   require_quiet(world);
 }
 
+TEST_CASE("a distinct over several shards merges more values than one step takes") {
+  SimWorld world(sharded_world(2, 20));
+  constexpr int each = 5'000;
+  for (std::size_t i = 0; i < 2; ++i) {
+    world.shard(i).revise = [i](std::string_view name, BsonDoc reply) {
+      if (name != "distinct") return reply;
+      BsonWriter out;
+      out.begin_array("values");
+      for (int n = 0; n < each; ++n) out.append_item(2 * n + static_cast<int>(i));
+      out.end();
+      out.append("ok", 1.0);
+      return std::move(out).finish();
+    };
+  }
+  auto client = world.client();
+  const BsonDoc reply = call(world, *client, R"({"distinct": "docs", "key": "k", "$db": "app"})");
+  REQUIRE(is_ok(reply));
+  int expected = 0;
+  for (const Element& value : reply.view()["values"].as_document()) {
+    if (value.as_int32() != expected++) FAIL("not " << expected - 1);
+  }
+  CHECK(expected == 2 * each);
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
 TEST_CASE("a damaged document fails the stage that would read it to its damage") {
   SimWorld world(sharded_world(2, 20));
   store_documents(world, 20);
