@@ -70,8 +70,11 @@ Result<ExpressionPtr> parse_expression(ValueView spec, const ParseScope& scope);
 Result<ExpressionPtr> parse_field_path(std::string_view dotted);
 ExpressionPtr make_constant(Value value);
 
+inline constexpr std::size_t path_parts_max = 200;
+Error path_too_long_error();  // Overflow (15)
+
 // Splits "a.b.c". The server's error for an empty component (15998), one that starts with '$'
-// (16410), or a trailing dot (40353).
+// (16410), a trailing dot (40353), or more than path_parts_max components.
 Result<std::vector<std::string>> split_field_path(std::string_view dotted);
 
 // Follows a path from a document or array as "$a.b" does: arrays on the way give an array of what

@@ -49,7 +49,8 @@ Result<bool> array_matches(const MatchNode& node, ValueView value, Meter& meter)
 
 Result<bool> path_matches(const MatchNode& node, DocView doc, Meter& meter) {
   std::optional<Error> error;
-  const bool found = visit_path(doc, node.path.data(), node.path.data() + node.path.size(),
+  const std::vector<std::string>& path = *node.path;
+  const bool found = visit_path(doc, path.data(), path.data() + path.size(),
                                 !node.looks_at_arrays(), [&](ValueView value) {
                                   auto matched = node.looks_at_arrays()
                                                      ? array_matches(node, value, meter)

@@ -18,6 +18,8 @@ namespace spillway::pipeline {
 
 struct MatchNode;
 using MatchNodePtr = std::unique_ptr<MatchNode>;
+// The parts of a path, shared by all operators on it; nullptr inside an $elemMatch of values.
+using MatchPath = std::shared_ptr<const std::vector<std::string>>;
 
 struct MatchNode {
   enum class Kind {
@@ -46,7 +48,7 @@ struct MatchNode {
   bool looks_at_arrays() const noexcept { return kind >= Kind::size; }
 
   Kind kind;
-  std::vector<std::string> path;  // empty inside an $elemMatch of values
+  MatchPath path;
   std::vector<MatchNodePtr> children;
   Value operand;
   absl::flat_hash_set<std::string> keys;  // $in: order keys
@@ -71,7 +73,6 @@ Result<bool> leaf_matches(const MatchNode& node, ValueView value);
 Result<MatchNodePtr> parse_filter_document(DocView filter, const ParseScope& scope);
 
 // One operator on a path each; the server's errors for its argument.
-using MatchPath = std::vector<std::string>;
 Error bad_value(std::string text);
 MatchNodePtr make_leaf(MatchNode::Kind kind, const MatchPath& path, ValueView operand);
 Result<MatchNodePtr> parse_equality(const MatchPath& path, ValueView value);

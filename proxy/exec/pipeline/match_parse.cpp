@@ -8,14 +8,17 @@ namespace {
 using Kind = MatchNode::Kind;
 using Path = MatchPath;
 
-Path split_dots(std::string_view dotted) {
-  Path path;
+Result<Path> split_dots(std::string_view dotted) {
+  std::vector<std::string> path;
   for (std::size_t at = 0; at <= dotted.size();) {
     const std::size_t dot = std::min(dotted.find('.', at), dotted.size());
+    if (path.size() == path_parts_max) {
+      return path_too_long_error();
+    }
     path.emplace_back(dotted.substr(at, dot - at));
     at = dot + 1;
   }
-  return path;
+  return std::make_shared<const std::vector<std::string>>(std::move(path));
 }
 
 MatchNodePtr negate(MatchNodePtr child) {
@@ -110,7 +113,7 @@ Result<MatchNodePtr> parse_operator(const Path& path, const Element& element, Do
   const auto comparison = [&](Kind kind) -> Result<MatchNodePtr> {
     if (element.type == BsonType::regex) {
       return bad_value(join("Can't have RegEx as arg to predicate over field '",
-                            path.empty() ? "" : path.front(), "'."));
+                            path == nullptr ? "" : path->front(), "'."));
     }
     return make_leaf(kind, path, element);
   };
@@ -220,14 +223,17 @@ Result<MatchNodePtr> parse_filter_document(DocView filter, const ParseScope& sco
       root->children.push_back(std::move(*node));
       continue;
     }
-    const Path path = split_dots(element.name);
+    auto path = split_dots(element.name);
+    if (!path) {
+      return path.error();
+    }
     if (is_operator_document(element)) {
-      if (auto parsed = parse_operators(path, element.as_document(), scope, *root); !parsed) {
+      if (auto parsed = parse_operators(*path, element.as_document(), scope, *root); !parsed) {
         return parsed.error();
       }
       continue;
     }
-    auto node = parse_equality(path, element);
+    auto node = parse_equality(*path, element);
     if (!node) {
       return node;
     }

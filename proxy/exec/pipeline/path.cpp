@@ -27,6 +27,8 @@ Result<Value> follow_array(const Value& array, const std::string* at, const std:
 
 }  // namespace
 
+Error path_too_long_error() { return {ErrorCode::overflow, "FieldPath is too long"}; }
+
 Result<std::vector<std::string>> split_field_path(std::string_view dotted) {
   if (dotted.empty()) {
     return Error(40352, "FieldPath cannot be constructed with empty string");
@@ -49,8 +51,8 @@ Result<std::vector<std::string>> split_field_path(std::string_view dotted) {
     if (part.find('\0') != std::string_view::npos) {
       return Error(16411, "FieldPath field names may not contain '\\0'.");
     }
-    if (parts.size() == 200) {
-      return Error(ErrorCode::overflow, "FieldPath is too long");
+    if (parts.size() == path_parts_max) {
+      return path_too_long_error();
     }
     parts.emplace_back(part);
     at = dot + 1;

@@ -144,7 +144,7 @@ class TreeBuilder {
         }
         std::vector<std::string> whole = path;
         whole.insert(whole.end(), rest->begin(), rest->end());
-        if (whole.size() > 200) {
+        if (whole.size() > path_parts_max) {
           return Error(ErrorCode::overflow, "the specification is nested too deeply");
         }
         if (auto added = add(root, whole, element); !added) {

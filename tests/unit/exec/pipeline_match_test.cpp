@@ -123,6 +123,20 @@ TEST_CASE("and, or, nor and expr") {
          {R"({"a": {"$near": [1, 2]}})", R"({})", -115}});
 }
 
+TEST_CASE("a path has as many parts as a field path of an expression, and no more") {
+  const auto filter = [](int parts, std::string_view value) {
+    std::string path = "a";
+    while (--parts > 0) {
+      path += ".a";
+    }
+    return "{\"" + path + "\": " + std::string(value) + "}";
+  };
+  CHECK(matches(filter(200, "null"), "{}") == 1);
+  CHECK(matches(filter(201, "null"), "{}") == -15);
+  CHECK(matches(filter(201, R"({"$gt": 1, "$lt": 2})"), "{}") == -15);
+  CHECK(matches(R"({"a": {"$elemMatch": )" + filter(201, "1") + "}}", "{}") == -15);
+}
+
 TEST_CASE("regular expressions match strings, with the server's options") {
   check(
       {{R"({"a": {"@regex": "^ab"}})", R"({"a": "abc"})", 1},
