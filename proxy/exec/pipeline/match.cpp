@@ -118,7 +118,8 @@ Filter& Filter::operator=(Filter&&) noexcept = default;
 Filter::~Filter() = default;
 
 Result<Filter> Filter::parse(DocView filter, const ParseScope& scope) {
-  auto root = parse_filter_document(filter, scope);
+  FilterParse parse{scope, 0};
+  auto root = parse_filter_document(filter, parse);
   if (!root) {
     return root.error();
   }

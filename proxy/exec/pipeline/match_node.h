@@ -70,15 +70,27 @@ bool visit_path(DocView doc, const std::string* at, const std::string* end, bool
 // Does this one value satisfy the leaf? REQUIRES a leaf kind that is not one of the array kinds.
 Result<bool> leaf_matches(const MatchNode& node, ValueView value);
 
-Result<MatchNodePtr> parse_filter_document(DocView filter, const ParseScope& scope);
+// What the parts of one filter share while it is parsed.
+struct FilterParse {
+  const ParseScope& scope;        // of $expr
+  std::uint64_t regex_bytes = 0;  // compiled so far
+};
+
+Result<MatchNodePtr> parse_filter_document(DocView filter, FilterParse& parse);
 
 // One operator on a path each; the server's errors for its argument.
 Error bad_value(std::string text);
 MatchNodePtr make_leaf(MatchNode::Kind kind, const MatchPath& path, ValueView operand);
-Result<MatchNodePtr> parse_equality(const MatchPath& path, ValueView value);
-// `operators` holds $regex, $options or both.
-Result<MatchNodePtr> parse_regex(const MatchPath& path, DocView operators);
-Result<MatchNodePtr> parse_in(const MatchPath& path, ValueView value, std::string_view op);
+Result<MatchNodePtr> parse_equality(const MatchPath& path, ValueView value, FilterParse& parse);
+// What stands under a path as $regex and $options: one of them at least.
+struct RegexOperators {
+  ValueView pattern;
+  ValueView options;
+};
+Result<MatchNodePtr> parse_regex(const MatchPath& path, const RegexOperators& operators,
+                                 FilterParse& parse);
+Result<MatchNodePtr> parse_in(const MatchPath& path, ValueView value, std::string_view op,
+                              FilterParse& parse);
 Result<MatchNodePtr> parse_type(const MatchPath& path, ValueView value);
 Result<MatchNodePtr> parse_mod(const MatchPath& path, ValueView value);
 Result<MatchNodePtr> parse_size(const MatchPath& path, ValueView value);

@@ -27,7 +27,7 @@ MatchNodePtr negate(MatchNodePtr child) {
   return node;
 }
 
-Result<void> parse_operators(const Path& path, DocView operators, const ParseScope& scope,
+Result<void> parse_operators(const Path& path, DocView operators, FilterParse& parse,
                              MatchNode& into);
 
 bool is_operator_document(ValueView value) noexcept {
@@ -39,7 +39,7 @@ bool is_operator_document(ValueView value) noexcept {
          first.name != "$id" && first.name != "$db";
 }
 
-Result<MatchNodePtr> parse_elem_match(const Path& path, ValueView value, const ParseScope& scope) {
+Result<MatchNodePtr> parse_elem_match(const Path& path, ValueView value, FilterParse& parse) {
   if (!value.is_document()) {
     return bad_value("$elemMatch needs an Object");
   }
@@ -51,7 +51,7 @@ Result<MatchNodePtr> parse_elem_match(const Path& path, ValueView value, const P
       std::make_unique<MatchNode>(on_values ? Kind::elem_match_value : Kind::elem_match_object);
   node->path = path;
   if (!on_values) {
-    auto child = parse_filter_document(doc, scope);
+    auto child = parse_filter_document(doc, parse);
     if (!child) {
       return child;
     }
@@ -59,14 +59,14 @@ Result<MatchNodePtr> parse_elem_match(const Path& path, ValueView value, const P
     return node;
   }
   auto child = std::make_unique<MatchNode>(Kind::all_of);
-  if (auto parsed = parse_operators({}, doc, scope, *child); !parsed) {
+  if (auto parsed = parse_operators({}, doc, parse, *child); !parsed) {
     return parsed.error();
   }
   node->children.push_back(std::move(child));
   return node;
 }
 
-Result<MatchNodePtr> parse_all(const Path& path, ValueView value, const ParseScope& scope) {
+Result<MatchNodePtr> parse_all(const Path& path, ValueView value, FilterParse& parse) {
   if (!value.is_array()) {
     return bad_value("$all needs an array");
   }
@@ -79,8 +79,8 @@ Result<MatchNodePtr> parse_all(const Path& path, ValueView value, const ParseSco
     if (nested && element.as_document().first().name != "$elemMatch") {
       return bad_value("no $ expressions in $all");
     }
-    auto child = nested ? parse_elem_match(path, element.as_document().first(), scope)
-                        : parse_equality(path, element);
+    auto child = nested ? parse_elem_match(path, element.as_document().first(), parse)
+                        : parse_equality(path, element, parse);
     if (!child) {
       return child;
     }
@@ -89,9 +89,9 @@ Result<MatchNodePtr> parse_all(const Path& path, ValueView value, const ParseSco
   return node;
 }
 
-Result<MatchNodePtr> parse_not(const Path& path, ValueView value, const ParseScope& scope) {
+Result<MatchNodePtr> parse_not(const Path& path, ValueView value, FilterParse& parse) {
   if (value.type == BsonType::regex) {
-    auto child = parse_equality(path, value);
+    auto child = parse_equality(path, value, parse);
     return child ? negate(std::move(*child)) : std::move(child);
   }
   if (!value.is_document()) {
@@ -101,14 +101,14 @@ Result<MatchNodePtr> parse_not(const Path& path, ValueView value, const ParseSco
     return bad_value("$not cannot be empty");
   }
   auto child = std::make_unique<MatchNode>(Kind::all_of);
-  if (auto parsed = parse_operators(path, value.as_document(), scope, *child); !parsed) {
+  if (auto parsed = parse_operators(path, value.as_document(), parse, *child); !parsed) {
     return parsed.error();
   }
   return negate(std::move(child));
 }
 
-Result<MatchNodePtr> parse_operator(const Path& path, const Element& element, DocView operators,
-                                    const ParseScope& scope) {
+Result<MatchNodePtr> parse_operator(const Path& path, const Element& element,
+                                    const RegexOperators& regex, FilterParse& parse) {
   const std::string_view op = element.name;
   const auto comparison = [&](Kind kind) -> Result<MatchNodePtr> {
     if (element.type == BsonType::regex) {
@@ -123,39 +123,39 @@ Result<MatchNodePtr> parse_operator(const Path& path, const Element& element, Do
   if (op == "$eq") return make_leaf(Kind::equal, path, element);
   if (op == "$ne") {
     return element.type == BsonType::regex ? bad_value("Can't have regex as arg to $ne.")
-                                           : negated(parse_equality(path, element));
+                                           : negated(parse_equality(path, element, parse));
   }
   if (op == "$lt") return comparison(Kind::less);
   if (op == "$lte") return comparison(Kind::less_equal);
   if (op == "$gt") return comparison(Kind::greater);
   if (op == "$gte") return comparison(Kind::greater_equal);
-  if (op == "$in") return parse_in(path, element, op);
-  if (op == "$nin") return negated(parse_in(path, element, op));
+  if (op == "$in") return parse_in(path, element, op, parse);
+  if (op == "$nin") return negated(parse_in(path, element, op, parse));
   if (op == "$exists") {
     auto node = make_leaf(Kind::exists, path, {});
     return element.truthy() ? std::move(node) : negate(std::move(node));
   }
   if (op == "$type") return parse_type(path, element);
-  if (op == "$regex" || op == "$options") return parse_regex(path, operators);
+  if (op == "$regex" || op == "$options") return parse_regex(path, regex, parse);
   if (op == "$mod") return parse_mod(path, element);
   if (op == "$size") return parse_size(path, element);
-  if (op == "$all") return parse_all(path, element, scope);
-  if (op == "$elemMatch") return parse_elem_match(path, element, scope);
-  if (op == "$not") return parse_not(path, element, scope);
+  if (op == "$all") return parse_all(path, element, parse);
+  if (op == "$elemMatch") return parse_elem_match(path, element, parse);
+  if (op == "$not") return parse_not(path, element, parse);
   if (is_known_query_operator(op)) {
     return unsupported_error("the query operator", op);
   }
   return bad_value(join("unknown operator: ", op));
 }
 
-Result<void> parse_operators(const Path& path, DocView operators, const ParseScope& scope,
+Result<void> parse_operators(const Path& path, DocView operators, FilterParse& parse,
                              MatchNode& into) {
-  const bool has_regex = operators["$regex"].exists();
+  const RegexOperators regex{operators["$regex"], operators["$options"]};
   for (const Element& element : operators) {
-    if (element.name == "$comment" || (element.name == "$options" && has_regex)) {
+    if (element.name == "$comment" || (element.name == "$options" && regex.pattern.exists())) {
       continue;
     }
-    auto node = parse_operator(path, element, operators, scope);
+    auto node = parse_operator(path, element, regex, parse);
     if (!node) {
       return node.error();
     }
@@ -164,7 +164,7 @@ Result<void> parse_operators(const Path& path, DocView operators, const ParseSco
   return {};
 }
 
-Result<MatchNodePtr> parse_list(Kind kind, const Element& element, const ParseScope& scope) {
+Result<MatchNodePtr> parse_list(Kind kind, const Element& element, FilterParse& parse) {
   if (!element.is_array()) {
     return bad_value(join(element.name, " must be an array"));
   }
@@ -176,7 +176,7 @@ Result<MatchNodePtr> parse_list(Kind kind, const Element& element, const ParseSc
     if (!item.is_document()) {
       return bad_value("$or/$and/$nor entries need to be full objects");
     }
-    auto child = parse_filter_document(item.as_document(), scope);
+    auto child = parse_filter_document(item.as_document(), parse);
     if (!child) {
       return child;
     }
@@ -185,15 +185,15 @@ Result<MatchNodePtr> parse_list(Kind kind, const Element& element, const ParseSc
   return node;
 }
 
-Result<MatchNodePtr> parse_top_level(const Element& element, const ParseScope& scope) {
+Result<MatchNodePtr> parse_top_level(const Element& element, FilterParse& parse) {
   const std::string_view op = element.name;
-  if (op == "$and") return parse_list(Kind::all_of, element, scope);
-  if (op == "$or") return parse_list(Kind::any_of, element, scope);
-  if (op == "$nor") return parse_list(Kind::none_of, element, scope);
+  if (op == "$and") return parse_list(Kind::all_of, element, parse);
+  if (op == "$or") return parse_list(Kind::any_of, element, parse);
+  if (op == "$nor") return parse_list(Kind::none_of, element, parse);
   if (op == "$alwaysTrue") return std::make_unique<MatchNode>(Kind::all_of);
   if (op == "$alwaysFalse") return std::make_unique<MatchNode>(Kind::never);
   if (op == "$expr") {
-    auto expr = parse_expression(element, scope);
+    auto expr = parse_expression(element, parse.scope);
     if (!expr) {
       return expr.error();
     }
@@ -209,14 +209,14 @@ Result<MatchNodePtr> parse_top_level(const Element& element, const ParseScope& s
 
 }  // namespace
 
-Result<MatchNodePtr> parse_filter_document(DocView filter, const ParseScope& scope) {
+Result<MatchNodePtr> parse_filter_document(DocView filter, FilterParse& parse) {
   auto root = std::make_unique<MatchNode>(Kind::all_of);
   for (const Element& element : filter) {
     if (element.name == "$comment") {
       continue;
     }
     if (element.name.starts_with('$')) {
-      auto node = parse_top_level(element, scope);
+      auto node = parse_top_level(element, parse);
       if (!node) {
         return node;
       }
@@ -228,12 +228,12 @@ Result<MatchNodePtr> parse_filter_document(DocView filter, const ParseScope& sco
       return path.error();
     }
     if (is_operator_document(element)) {
-      if (auto parsed = parse_operators(*path, element.as_document(), scope, *root); !parsed) {
+      if (auto parsed = parse_operators(*path, element.as_document(), parse, *root); !parsed) {
         return parsed.error();
       }
       continue;
     }
-    auto node = parse_equality(*path, element);
+    auto node = parse_equality(*path, element, parse);
     if (!node) {
       return node;
     }

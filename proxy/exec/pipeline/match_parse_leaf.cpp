@@ -21,9 +21,26 @@ std::pair<std::string_view, std::string_view> regex_parts(ValueView value) {
   return {both.substr(0, end), rest.substr(0, rest.find('\0'))};
 }
 
-Result<MatchNodePtr> make_regex(const Path& path, std::string_view pattern,
-                                std::string_view options) {
+// A pattern of a few bytes compiles to as much as 64 KiB, and a filter may have any number of them.
+constexpr std::uint64_t regex_bytes_max = 8 * 1024 * 1024;
+
+Result<Regex> compile_regex(std::string_view pattern, std::string_view options,
+                            FilterParse& parse) {
   auto regex = Regex::compile(pattern, options);
+  if (!regex) {
+    return regex;
+  }
+  parse.regex_bytes += regex->size_bytes();
+  if (parse.regex_bytes > regex_bytes_max) {
+    return Error(51091, join("Regular expression is too large: those of one filter exceed ",
+                             regex_bytes_max, " bytes"));
+  }
+  return regex;
+}
+
+Result<MatchNodePtr> make_regex(const Path& path, std::string_view pattern,
+                                std::string_view options, FilterParse& parse) {
+  auto regex = compile_regex(pattern, options, parse);
   if (!regex) {
     return regex.error();
   }
@@ -71,10 +88,10 @@ MatchNodePtr make_leaf(Kind kind, const Path& path, ValueView operand) {
   return node;
 }
 
-Result<MatchNodePtr> parse_equality(const Path& path, ValueView value) {
+Result<MatchNodePtr> parse_equality(const Path& path, ValueView value, FilterParse& parse) {
   if (value.type == BsonType::regex) {
     const auto [pattern, options] = regex_parts(value);
-    return make_regex(path, pattern, options);
+    return make_regex(path, pattern, options, parse);
   }
   if (value.type == BsonType::undefined) {
     return bad_value("cannot compare to undefined");
@@ -82,9 +99,9 @@ Result<MatchNodePtr> parse_equality(const Path& path, ValueView value) {
   return make_leaf(Kind::equal, path, value);
 }
 
-Result<MatchNodePtr> parse_regex(const Path& path, DocView operators) {
-  const ValueView pattern = operators["$regex"];
-  const ValueView options = operators["$options"];
+Result<MatchNodePtr> parse_regex(const Path& path, const RegexOperators& operators,
+                                 FilterParse& parse) {
+  const auto [pattern, options] = operators;
   if (!pattern.exists()) {
     return bad_value("$options needs a $regex");
   }
@@ -93,7 +110,7 @@ Result<MatchNodePtr> parse_regex(const Path& path, DocView operators) {
   }
   const std::string_view given = options.exists() ? options.as_string() : std::string_view();
   if (pattern.is_string()) {
-    return make_regex(path, pattern.as_string(), given);
+    return make_regex(path, pattern.as_string(), given, parse);
   }
   if (pattern.type != BsonType::regex) {
     return bad_value("$regex has to be a string");
@@ -102,10 +119,11 @@ Result<MatchNodePtr> parse_regex(const Path& path, DocView operators) {
   if (!own.empty() && !given.empty()) {
     return Error(51075, "options set in both $regex and $options");
   }
-  return make_regex(path, text, own.empty() ? given : own);
+  return make_regex(path, text, own.empty() ? given : own, parse);
 }
 
-Result<MatchNodePtr> parse_in(const Path& path, ValueView value, std::string_view op) {
+Result<MatchNodePtr> parse_in(const Path& path, ValueView value, std::string_view op,
+                              FilterParse& parse) {
   if (!value.is_array()) {
     return bad_value(join(op, " needs an array"));
   }
@@ -118,7 +136,7 @@ Result<MatchNodePtr> parse_in(const Path& path, ValueView value, std::string_vie
     }
     if (element.type == BsonType::regex) {
       const auto [pattern, options] = regex_parts(element);
-      auto regex = Regex::compile(pattern, options);
+      auto regex = compile_regex(pattern, options, parse);
       if (!regex) {
         return regex.error();
       }

@@ -9,6 +9,7 @@ namespace {
 
 // A pattern that backtracks more than this is given up: the worker has other requests.
 constexpr std::uint32_t match_steps_max = 2'000'000;
+constexpr std::size_t pattern_bytes_max = 32'764;  // the server's
 constexpr std::uint32_t match_heap_kib_max = 8 * 1024;
 
 pcre2_match_context* match_limits() {
@@ -45,6 +46,9 @@ Result<Regex> Regex::compile(std::string_view pattern, std::string_view options)
         return Error(51108, join("invalid flag in regex options: ", std::string_view(&option, 1)));
     }
   }
+  if (pattern.size() > pattern_bytes_max) {
+    return Error(ErrorCode::bad_value, "Regular expression is too long");
+  }
   int code = 0;
   PCRE2_SIZE at = 0;
   pcre2_code* compiled = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
@@ -62,6 +66,12 @@ Result<Regex> Regex::compile(std::string_view pattern, std::string_view options)
     pcre2_code_free(static_cast<pcre2_code*>(const_cast<void*>(p)));
   });
   return regex;
+}
+
+std::size_t Regex::size_bytes() const noexcept {
+  std::size_t compiled = 0;
+  pcre2_pattern_info(static_cast<const pcre2_code*>(code_.get()), PCRE2_INFO_SIZE, &compiled);
+  return sizeof(Regex) + pattern_.size() + compiled;
 }
 
 Result<bool> Regex::matches(std::string_view text) const {

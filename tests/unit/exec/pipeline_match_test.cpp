@@ -156,6 +156,32 @@ TEST_CASE("regular expressions match strings, with the server's options") {
        {R"({"a": {"@options": "i"}})", R"({})", -2}});
 }
 
+TEST_CASE("the regular expressions of one filter are bounded") {
+  const auto filter = [](int count, const std::string& pattern) {
+    const std::string one = R"({"$regularExpression": {"pattern": ")" + pattern +
+                            R"(", "options": ""}})";
+    std::string all = one;
+    while (--count > 0) {
+      all += ", " + one;
+    }
+    return "{\"$or\": [{\"a\": {\"$in\": [" + all + "]}}, {\"b\": " + one + "}]}";
+  };
+  CHECK(matches(filter(20, "(?:ab){5000}"), R"({"a": "b"})") == 0);
+  CHECK(matches(filter(300, "(?:ab){5000}"), R"({"a": "b"})") == -51091);
+  CHECK(matches(filter(5'000, "^b"), R"({"a": "b"})") == 1);
+  CHECK(matches(filter(1, std::string(40'000, 'b')), R"({"a": "b"})") == -2);
+}
+
+TEST_CASE("a regular expression has its options wherever they stand, looked up once") {
+  const std::string many = R"("@regex": "B", )";
+  std::string filter;
+  for (int i = 0; i < 2'000; ++i) {
+    filter += many;
+  }
+  CHECK(matches(R"({"a": {)" + filter + R"("@options": "i"}})", R"({"a": "b"})") == 1);
+  CHECK(matches(R"({"a": {)" + filter + R"("@regex": "c"}})", R"({"a": "b"})") == 0);
+}
+
 TEST_CASE("a regular expression that backtracks without end is given up") {
   const std::string doc = R"({"a": ")" + std::string(60, 'a') + R"(b"})";
   CHECK(matches(R"({"a": {"@regex": "^(a|aa)+$"}})", doc) == -96);
