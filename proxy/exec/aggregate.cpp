@@ -30,8 +30,8 @@ constexpr std::size_t accepted_stages_max = 4096;
 // MergePipeline as a cursor's stage.
 class PipelineStage final : public DocumentStage {
  public:
-  PipelineStage(std::vector<pipeline::StagePtr> stages, MemoryBudget& budget)
-      : merge_(std::move(stages), budget) {}
+  PipelineStage(std::vector<pipeline::StagePtr> stages, std::unique_ptr<pipeline::Meter> parsed, MemoryBudget& budget)
+      : merge_(std::move(stages), budget, pipeline::stage_bytes_max, std::move(parsed)) {}
   Result<void> push(DocView document) override { return merge_.push(document); }
   Result<void> finish() override { return merge_.finish(); }
   Result<std::optional<BsonDoc>> next() override { return merge_.next(); }
@@ -149,23 +149,18 @@ Task<std::optional<Error>> ask_about_unseen(Context& context, Client& client, co
   co_return std::nullopt;
 }
 
-// What the cursor keeps of the pipeline, constants above all.
-std::size_t kept_stage_bytes(const pipeline::SplitPipeline& divided, const AggregateArguments& aggregate) {
-  const std::size_t sort_bytes = divided.merge_sort ? pipeline::parsed_bytes(*divided.merge_sort) : 0;
-  if (divided.window_only) return sort_bytes;
-  return sort_bytes + pipeline::parsed_bytes(divided.merge_part) + aggregate.let.size();
-}
-
 Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const Request& request,
                                          const AggregateArguments& aggregate, const catalog::ShardSet& shards) {
   if (auto valid = aggregate.pipeline.validate(); valid.has_error()) co_return valid.error();
-  auto divided = pipeline::split(aggregate.pipeline, {aggregate.let});
+  auto divided = pipeline::split(aggregate.pipeline, {aggregate.let, &context.shared.cursor_memory});
   if (divided.has_error()) co_return divided.error();
   if (!aggregate.simple_collation && !divided->plain_union()) {
     co_return Error(ErrorCode::command_not_supported,
                     "an aggregation with a collation cannot be merged from several shards");
   }
-  auto kept = reserve_kept(context, request, aggregate.collection, kept_stage_bytes(*divided, aggregate));
+  // The stages pay for themselves (SplitPipeline::parsed).
+  const std::size_t sort_bytes = divided->merge_sort ? pipeline::parsed_bytes(*divided->merge_sort) : 0;
+  auto kept = reserve_kept(context, request, aggregate.collection, sort_bytes);
   if (kept.has_error()) co_return std::move(kept.error());
   if (divided->unseen) {
     auto asking = ask_about_unseen(context, client, request, aggregate, *divided->unseen, shards.front());
@@ -184,7 +179,8 @@ Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const
     cursor->limit_remaining = divided->limit;
     cursor->batch_size = aggregate.batch_size;
   } else {
-    cursor->stage = std::make_unique<PipelineStage>(std::move(divided->merge), context.shared.cursor_memory);
+    cursor->stage = std::make_unique<PipelineStage>(std::move(divided->merge), std::move(divided->parsed),
+                                                    context.shared.cursor_memory);
   }
   if (!cursor->passes_through()) {
     if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);

@@ -1,7 +1,6 @@
 #include "proxy/exec/distinct_merge.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "allocator/limits.h"
 #include "cursor/bson_order.h"
@@ -10,7 +9,7 @@ namespace spillway::exec {
 
 DistinctMerge::DistinctMerge(std::vector<DocView> arrays, MemoryBudget& budget)
     : arrays_(std::move(arrays)),
-      meter_(budget, "distinct values", std::numeric_limits<std::uint64_t>::max()) {
+      meter_(budget, "distinct values", pipeline::any_number_of_bytes) {
   if (!arrays_.empty()) at_ = arrays_.front().begin();
   out_.begin_array("values");
 }

@@ -518,6 +518,36 @@ TEST_CASE("a distinct over several shards merges more values than one step takes
   require_quiet(world);
 }
 
+TEST_CASE("a cursor pays for the stages that it keeps") {
+  SimWorldOptions options = sharded_world(2, 20);
+  options.memory_limit_bytes = 32 * limits::mib;
+  SimWorld world(std::move(options));
+  store_documents(world, 20);
+  auto client = world.client();
+  std::string operands = "null";
+  for (int i = 1; i < 60'000; ++i) operands += ", null";
+  const std::string command = R"({"aggregate": "docs", "pipeline": [{"$limit": 30},
+      {"$addFields": {"y": {"$and": [)" + operands +
+                              R"(]}}}], "cursor": {"batchSize": 1}, "$db": "app"})";
+  std::vector<std::int64_t> open;
+  BsonDoc reply = call(world, *client, command);
+  while (is_ok(reply) && open.size() < 8) {
+    open.push_back(cursor_id(reply));
+    reply = call(world, *client, command);
+  }
+  INFO(to_json(reply));
+  CHECK(open.size() >= 1);
+  CHECK(open.size() < 8);
+  CHECK(code_of(reply) == 462);
+  for (const std::int64_t id : open) {
+    call(world, *client, fmt::format(R"({{"killCursors": "docs", "cursors": [{{"$numberLong": "{}"}}], "$db": "app"}})", id));
+  }
+  CHECK(is_ok(call(world, *client, command)));
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
 TEST_CASE("a damaged document fails the stage that would read it to its damage") {
   SimWorld world(sharded_world(2, 20));
   store_documents(world, 20);

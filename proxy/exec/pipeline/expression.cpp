@@ -1,13 +1,26 @@
 #include "proxy/exec/pipeline/expression.h"
 
-#include <algorithm>
-
 #include "proxy/exec/pipeline/names.h"
 #include "proxy/exec/pipeline/ops.h"
 #include "proxy/exec/pipeline/text.h"
 
 namespace spillway::pipeline {
 namespace {
+
+// A node, its place in the node above it, and what the allocator adds.
+constexpr std::uint64_t node_bytes = 128;
+
+// What parsing this value takes, without the values inside it.
+std::uint64_t cost_of(ValueView spec) noexcept {
+  if (spec.is_document() || spec.is_array()) {
+    return node_bytes;
+  }
+  std::uint64_t bytes = node_bytes + spec.bytes.size();
+  if (spec.is_string() && spec.as_string().starts_with('$')) {
+    bytes += path_bytes(spec.as_string());
+  }
+  return bytes;
+}
 
 class Constant final : public Expression {
  public:
@@ -193,6 +206,7 @@ Result<ExpressionPtr> parse_operator(const Element& element, const ParseScope& s
 Result<ExpressionPtr> parse_object(DocView doc, const ParseScope& scope) {
   ObjectExpression::Fields fields;
   bool all_constant = true;
+  const std::uint64_t before = scope.charged_bytes();
   for (const Element& element : doc) {
     if (element.name.starts_with('$')) {
       return Error(15983, join("An object representing an expression must have exactly one "
@@ -208,6 +222,9 @@ Result<ExpressionPtr> parse_object(DocView doc, const ParseScope& scope) {
     if (!value) {
       return value;
     }
+    if (auto charged = scope.charge(sizeof(fields[0]) + element.name.size()); !charged) {
+      return charged.error();
+    }
     const Value* constant = (*value)->constant();
     all_constant = all_constant && constant != nullptr && !constant->missing();
     fields.emplace_back(element.name, std::move(*value));
@@ -219,12 +236,17 @@ Result<ExpressionPtr> parse_object(DocView doc, const ParseScope& scope) {
   for (const auto& [name, expression] : fields) {
     writer.append(name, expression->constant()->view());
   }
+  fields.clear();
+  if (auto charged = scope.replace_charge(before, writer.size()); !charged) {
+    return charged.error();
+  }
   return make_constant(Value::document(std::move(writer).finish()));
 }
 
 Result<ExpressionPtr> parse_array(DocView array, const ParseScope& scope) {
   std::vector<ExpressionPtr> items;
   bool all_constant = true;
+  const std::uint64_t before = scope.charged_bytes();
   for (const Element& element : array) {
     auto item = parse_expression(element, scope);
     if (!item) {
@@ -242,6 +264,10 @@ Result<ExpressionPtr> parse_array(DocView array, const ParseScope& scope) {
     const std::string name = join(index++);
     const Value& value = *item->constant();
     value.missing() ? writer.append_null(name) : writer.append(name, value.view());
+  }
+  items.clear();
+  if (auto charged = scope.replace_charge(before, writer.size()); !charged) {
+    return charged.error();
   }
   return make_constant(Value::array(std::move(writer).finish()));
 }
@@ -262,6 +288,7 @@ ParseScope ParseScope::inside(int slots) const {
   ParseScope inner;
   inner.outer_ = this;
   inner.slots_ = slots;
+  inner.meter_ = meter_;
   return inner;
 }
 
@@ -272,6 +299,21 @@ int ParseScope::bind(std::string_view name) {
 
 void ParseScope::bind_constant(std::string_view name, Value constant) {
   variables_.insert_or_assign(name, Variable{std::move(constant), -1});
+}
+
+Result<void> ParseScope::charge(std::uint64_t bytes) const {
+  return meter_ == nullptr ? Result<void>() : meter_->charge(bytes);
+}
+
+std::uint64_t ParseScope::charged_bytes() const noexcept {
+  return meter_ == nullptr ? 0 : meter_->used_bytes();
+}
+
+Result<void> ParseScope::replace_charge(std::uint64_t before, std::uint64_t bytes) const {
+  if (meter_ != nullptr) {
+    meter_->credit(meter_->used_bytes() - before);
+  }
+  return charge(bytes);
 }
 
 ExpressionPtr make_constant(Value value) {
@@ -292,6 +334,9 @@ Result<ExpressionPtr> parse_field_path(std::string_view dotted) {
 }
 
 Result<ExpressionPtr> parse_expression(ValueView spec, const ParseScope& scope) {
+  if (auto charged = scope.charge(cost_of(spec)); !charged) {
+    return charged.error();
+  }
   if (spec.is_document()) {
     const DocView doc = spec.as_document();
     const Element first = doc.first();

@@ -3,6 +3,7 @@
 
 #include <absl/container/flat_hash_map.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -25,6 +26,9 @@ class ParseScope {
   };
 
   ParseScope() = default;
+  // `meter` pays for what is parsed, an estimate of it, and has to be kept with it; nullptr: nobody
+  // does.
+  explicit ParseScope(Meter* meter) noexcept : meter_(meter) {}
   ParseScope(ParseScope&&) = default;
   ParseScope& operator=(ParseScope&&) = default;
 
@@ -39,10 +43,18 @@ class ParseScope {
   const Variable* find(std::string_view name) const noexcept;
   int slots() const noexcept { return slots_; }
 
+  Meter* meter() const noexcept { return meter_; }
+  // 462 or 146, as the meter refuses.
+  Result<void> charge(std::uint64_t bytes) const;
+  std::uint64_t charged_bytes() const noexcept;
+  // Everything charged after charged_bytes() was `before` has become something of this size.
+  Result<void> replace_charge(std::uint64_t before, std::uint64_t bytes) const;
+
  private:
   const ParseScope* outer_ = nullptr;
   absl::flat_hash_map<std::string_view, Variable> variables_;
   int slots_ = 0;
+  Meter* meter_ = nullptr;
 };
 
 // What an expression sees: the document ($$ROOT), its variables, and the meter that pays for what
@@ -72,6 +84,8 @@ ExpressionPtr make_constant(Value value);
 
 inline constexpr std::size_t path_parts_max = 200;
 Error path_too_long_error();  // Overflow (15)
+// What the parts of a path take once it is split.
+std::uint64_t path_bytes(std::string_view dotted) noexcept;
 
 // Splits "a.b.c". The server's error for an empty component (15998), one that starts with '$'
 // (16410), a trailing dot (40353), or more than path_parts_max components.

@@ -66,7 +66,10 @@ Result<ExpressionPtr> parse_logic(ValueView argument, const ParseScope& scope) {
   return std::make_unique<Logic>(stop_at, std::move(*list));
 }
 
-Result<ExpressionPtr> parse_literal(ValueView argument, const ParseScope&) {
+Result<ExpressionPtr> parse_literal(ValueView argument, const ParseScope& scope) {
+  if (auto charged = scope.charge(argument.bytes.size()); !charged) {
+    return charged.error();
+  }
   return make_constant(Value::borrowed(argument));
 }
 

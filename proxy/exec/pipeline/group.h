@@ -33,6 +33,11 @@ struct AccumulatorElement {
 // _id expression (it exists).
 Result<std::vector<AccumulatorElement>> read_group(ValueView spec, ValueView* id);
 
+// What a parsed field takes, its paths to partial results included, but not the argument.
+inline std::uint64_t group_field_bytes(const AccumulatorElement& element) noexcept {
+  return 2 * sizeof(GroupField) + 256 + 2 * element.name.size();
+}
+
 StagePtr make_group_stage(GroupSpec spec);
 
 }  // namespace spillway::pipeline

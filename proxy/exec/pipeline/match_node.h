@@ -74,13 +74,19 @@ Result<bool> leaf_matches(const MatchNode& node, ValueView value);
 struct FilterParse {
   const ParseScope& scope;        // of $expr
   std::uint64_t regex_bytes = 0;  // compiled so far
+
+  // `nodes` of them, and so many bytes that they hold.
+  Result<void> charge(std::uint64_t nodes, std::uint64_t bytes = 0) const {
+    return scope.charge(nodes * (sizeof(MatchNode) + 4 * sizeof(void*)) + bytes);
+  }
 };
 
 Result<MatchNodePtr> parse_filter_document(DocView filter, FilterParse& parse);
 
 // One operator on a path each; the server's errors for its argument.
 Error bad_value(std::string text);
-MatchNodePtr make_leaf(MatchNode::Kind kind, const MatchPath& path, ValueView operand);
+Result<MatchNodePtr> make_leaf(MatchNode::Kind kind, const MatchPath& path, ValueView operand,
+                               const FilterParse& parse);
 Result<MatchNodePtr> parse_equality(const MatchPath& path, ValueView value, FilterParse& parse);
 // What stands under a path as $regex and $options: one of them at least.
 struct RegexOperators {

@@ -8,7 +8,10 @@ namespace {
 using Kind = MatchNode::Kind;
 using Path = MatchPath;
 
-Result<Path> split_dots(std::string_view dotted) {
+Result<Path> split_dots(std::string_view dotted, const FilterParse& parse) {
+  if (auto charged = parse.charge(0, path_bytes(dotted)); !charged) {
+    return charged.error();
+  }
   std::vector<std::string> path;
   for (std::size_t at = 0; at <= dotted.size();) {
     const std::size_t dot = std::min(dotted.find('.', at), dotted.size());
@@ -40,6 +43,9 @@ bool is_operator_document(ValueView value) noexcept {
 }
 
 Result<MatchNodePtr> parse_elem_match(const Path& path, ValueView value, FilterParse& parse) {
+  if (auto charged = parse.charge(2); !charged) {
+    return charged.error();
+  }
   if (!value.is_document()) {
     return bad_value("$elemMatch needs an Object");
   }
@@ -115,12 +121,12 @@ Result<MatchNodePtr> parse_operator(const Path& path, const Element& element,
       return bad_value(join("Can't have RegEx as arg to predicate over field '",
                             path == nullptr ? "" : path->front(), "'."));
     }
-    return make_leaf(kind, path, element);
+    return make_leaf(kind, path, element, parse);
   };
   const auto negated = [](Result<MatchNodePtr> child) -> Result<MatchNodePtr> {
     return child ? negate(std::move(*child)) : std::move(child);
   };
-  if (op == "$eq") return make_leaf(Kind::equal, path, element);
+  if (op == "$eq") return make_leaf(Kind::equal, path, element, parse);
   if (op == "$ne") {
     return element.type == BsonType::regex ? bad_value("Can't have regex as arg to $ne.")
                                            : negated(parse_equality(path, element, parse));
@@ -132,8 +138,8 @@ Result<MatchNodePtr> parse_operator(const Path& path, const Element& element,
   if (op == "$in") return parse_in(path, element, op, parse);
   if (op == "$nin") return negated(parse_in(path, element, op, parse));
   if (op == "$exists") {
-    auto node = make_leaf(Kind::exists, path, {});
-    return element.truthy() ? std::move(node) : negate(std::move(node));
+    auto node = make_leaf(Kind::exists, path, {}, parse);
+    return element.truthy() ? std::move(node) : negated(std::move(node));
   }
   if (op == "$type") return parse_type(path, element);
   if (op == "$regex" || op == "$options") return parse_regex(path, regex, parse);
@@ -154,6 +160,9 @@ Result<void> parse_operators(const Path& path, DocView operators, FilterParse& p
   for (const Element& element : operators) {
     if (element.name == "$comment" || (element.name == "$options" && regex.pattern.exists())) {
       continue;
+    }
+    if (auto charged = parse.charge(1); !charged) {
+      return charged;
     }
     auto node = parse_operator(path, element, regex, parse);
     if (!node) {
@@ -210,10 +219,16 @@ Result<MatchNodePtr> parse_top_level(const Element& element, FilterParse& parse)
 }  // namespace
 
 Result<MatchNodePtr> parse_filter_document(DocView filter, FilterParse& parse) {
+  if (auto charged = parse.charge(1); !charged) {
+    return charged.error();
+  }
   auto root = std::make_unique<MatchNode>(Kind::all_of);
   for (const Element& element : filter) {
     if (element.name == "$comment") {
       continue;
+    }
+    if (auto charged = parse.charge(1); !charged) {
+      return charged.error();
     }
     if (element.name.starts_with('$')) {
       auto node = parse_top_level(element, parse);
@@ -223,7 +238,7 @@ Result<MatchNodePtr> parse_filter_document(DocView filter, FilterParse& parse) {
       root->children.push_back(std::move(*node));
       continue;
     }
-    auto path = split_dots(element.name);
+    auto path = split_dots(element.name, parse);
     if (!path) {
       return path.error();
     }

@@ -35,6 +35,9 @@ Result<Regex> compile_regex(std::string_view pattern, std::string_view options,
     return Error(51091, join("Regular expression is too large: those of one filter exceed ",
                              regex_bytes_max, " bytes"));
   }
+  if (auto charged = parse.charge(1, regex->size_bytes()); !charged) {
+    return charged.error();
+  }
   return regex;
 }
 
@@ -81,7 +84,11 @@ Result<void> add_type(MatchNode& node, ValueView value) {
 
 Error bad_value(std::string text) { return {ErrorCode::bad_value, std::move(text)}; }
 
-MatchNodePtr make_leaf(Kind kind, const Path& path, ValueView operand) {
+Result<MatchNodePtr> make_leaf(Kind kind, const Path& path, ValueView operand,
+                               const FilterParse& parse) {
+  if (auto charged = parse.charge(1, operand.bytes.size()); !charged) {
+    return charged.error();
+  }
   auto node = std::make_unique<MatchNode>(kind);
   node->path = path;
   node->operand = Value::borrowed(operand).retained();
@@ -96,7 +103,7 @@ Result<MatchNodePtr> parse_equality(const Path& path, ValueView value, FilterPar
   if (value.type == BsonType::undefined) {
     return bad_value("cannot compare to undefined");
   }
-  return make_leaf(Kind::equal, path, value);
+  return make_leaf(Kind::equal, path, value, parse);
 }
 
 Result<MatchNodePtr> parse_regex(const Path& path, const RegexOperators& operators,
@@ -145,6 +152,9 @@ Result<MatchNodePtr> parse_in(const Path& path, ValueView value, std::string_vie
     }
     std::string key;
     append_order_key(key, element);
+    if (auto charged = parse.charge(0, 2 * sizeof(key) + key.size()); !charged) {
+      return charged.error();
+    }
     node->keys.insert(std::move(key));
   }
   return node;

@@ -14,11 +14,13 @@ class MergePipeline::Link final : public Sink {
 };
 
 MergePipeline::MergePipeline(std::vector<StagePtr> stages, MemoryBudget& budget,
-                             std::uint64_t stage_bytes_limit)
+                             std::uint64_t stage_bytes_limit, std::unique_ptr<Meter> parsed)
     : held_bytes_(std::make_unique<std::uint64_t>(0)),
+      parsed_(std::move(parsed)),
       stages_(std::move(stages)),
       meter_(std::make_unique<Meter>(budget, "the output of the pipeline", stage_bytes_limit,
                                      held_bytes_.get())) {
+  if (parsed_) *held_bytes_ = parsed_->used_bytes();
   for (const StagePtr& stage : stages_) {
     stage->start(budget, stage_bytes_limit, held_bytes_.get());
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -18,8 +19,10 @@ namespace spillway::pipeline {
 // be called. Movable; single-threaded.
 class MergePipeline {
  public:
+  // `parsed` is what the stages themselves are charged to, if they are.
   MergePipeline(std::vector<StagePtr> stages, MemoryBudget& budget,
-                std::uint64_t stage_bytes_limit = stage_bytes_max);
+                std::uint64_t stage_bytes_limit = stage_bytes_max,
+                std::unique_ptr<Meter> parsed = nullptr);
   MergePipeline(MergePipeline&&) noexcept = default;
   ~MergePipeline();
 
@@ -44,6 +47,7 @@ class MergePipeline {
   Result<void> push_into(std::size_t stage, DocView doc);
 
   std::unique_ptr<std::uint64_t> held_bytes_;  // by all meters; stays where it is
+  std::unique_ptr<Meter> parsed_;  // of stages_
   std::vector<StagePtr> stages_;
   std::unique_ptr<Meter> meter_;  // of output_
   std::deque<BsonDoc> output_;

@@ -12,6 +12,8 @@ namespace spillway::pipeline {
 
 // A stage that may not use the disk is refused more than this (the server's own default).
 inline constexpr std::uint64_t stage_bytes_max = 100ULL * 1024 * 1024;
+// The budget alone decides.
+inline constexpr std::uint64_t any_number_of_bytes = ~std::uint64_t{0};
 // The server's limit on a document inside a pipeline.
 inline constexpr std::size_t value_bytes_max = 16 * 1024 * 1024 + 16 * 1024;
 
@@ -29,6 +31,8 @@ class Meter {
   // the budget refuses. Nothing is charged then.
   Result<void> charge(std::uint64_t bytes);
   void credit(std::uint64_t bytes) noexcept;
+  // Gives back what the budget was asked for ahead of its use: little more will be charged.
+  void trim() noexcept { reservation_.shrink_to(used_bytes_); }
   std::uint64_t used_bytes() const noexcept { return used_bytes_; }
   MemoryBudget& budget() const noexcept { return *budget_; }
 

@@ -46,7 +46,7 @@ class Projection {
   static Result<Projection> parse_project(DocView spec, const ParseScope& scope);
   static Result<Projection> parse_add_fields(DocView spec, const ParseScope& scope);
   // A name or an array of names.
-  static Result<Projection> parse_unset(ValueView spec);
+  static Result<Projection> parse_unset(ValueView spec, const ParseScope& scope);
 
   Mode mode() const noexcept { return mode_; }
   const ProjectionNode& root() const noexcept { return root_; }

@@ -69,6 +69,9 @@ class ModeFinder {
   std::optional<Mode> id_;
 };
 
+// A child, its entry in the index, and the node below it.
+constexpr std::uint64_t child_bytes = 2 * sizeof(Child) + sizeof(ProjectionNode) + 128;
+
 // Builds the tree of nodes.
 class TreeBuilder {
  public:
@@ -96,6 +99,11 @@ class TreeBuilder {
                         Child::Kind kind, ExpressionPtr expression) {
     std::size_t index = 0;
     const Child* found = node.find(path[at], &index);
+    if (found == nullptr) {
+      if (auto charged = scope_.charge(child_bytes + 2 * path[at].size()); !charged) {
+        return charged;
+      }
+    }
     node.has_computed = node.has_computed || kind == Child::Kind::computed;
     if (at + 1 == path.size()) {
       if (found != nullptr) {
@@ -208,9 +216,8 @@ Result<Projection> Projection::parse_add_fields(DocView spec, const ParseScope& 
   return projection;
 }
 
-Result<Projection> Projection::parse_unset(ValueView spec) {
+Result<Projection> Projection::parse_unset(ValueView spec, const ParseScope& scope) {
   Projection projection(Mode::exclude);
-  const ParseScope scope;
   TreeBuilder builder(Mode::exclude, scope);
   const auto add = [&](ValueView name) -> Result<void> {
     if (!name.is_string()) {

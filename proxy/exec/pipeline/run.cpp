@@ -64,6 +64,7 @@ Result<void> check_find_projection(DocView projection) {
 
 Result<std::vector<BsonDoc>> run_find(std::span<const BsonDoc> docs, const FindQuery& query,
                                       MemoryBudget& budget) {
+  Meter parsed(budget, "the parsed query", any_number_of_bytes);
   std::vector<StagePtr> stages;
   const auto add = [&](Result<StagePtr> stage) -> Result<void> {
     if (!stage) {
@@ -72,7 +73,7 @@ Result<std::vector<BsonDoc>> run_find(std::span<const BsonDoc> docs, const FindQ
     stages.push_back(std::move(*stage));
     return {};
   };
-  const ParseScope scope;
+  const ParseScope scope(&parsed);
   for (const DocView part : {query.filter, query.sort, query.projection}) {
     if (auto valid = part.validate(); !valid) {
       return valid.error();
@@ -113,7 +114,8 @@ Result<std::vector<BsonDoc>> run_pipeline(std::span<const BsonDoc> docs, DocView
   if (auto valid = pipeline.validate(); !valid) {
     return valid.error();
   }
-  auto stages = parse_stages(pipeline, ParseScope());
+  Meter parsed(budget, "the parsed pipeline", any_number_of_bytes);
+  auto stages = parse_stages(pipeline, ParseScope(&parsed));
   if (!stages) {
     return stages.error();
   }

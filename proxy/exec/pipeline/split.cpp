@@ -29,6 +29,11 @@ BsonDoc match_nothing() {
   return std::move(none).finish();
 }
 
+bool is_memory_refusal(const Error& error) noexcept {
+  return error.is(ErrorCode::ingress_request_rate_limit_exceeded) ||
+         error.is(ErrorCode::exceeded_memory_limit);
+}
+
 std::string_view top_level(std::string_view path) { return path.substr(0, path.find('.')); }
 
 bool is_switch(ValueView value) noexcept {
@@ -150,6 +155,9 @@ class Splitter {
       return Error(40323, "A pipeline stage specification object must contain exactly one field.");
     }
     const Element element = spec.first();
+    if (auto charged = scope_.charge(stage_cost_bytes); !charged) {
+      return charged;
+    }
     if (!here_) {
       if (const auto stage = describe(element)) {
         return add_document_stage(spec, *stage);
@@ -189,6 +197,16 @@ class Splitter {
   }
 
  private:
+  // Could this stage be evaluated here?
+  Result<void> try_to_parse(DocView spec) const {
+    std::optional<MeterScope> trial;
+    if (scope_.meter() != nullptr) {
+      trial.emplace(*scope_.meter());
+    }
+    std::vector<StagePtr> stages;
+    return parse_stage(spec, scope_, stages);
+  }
+
   // The rest of the pipeline is evaluated here.
   Result<void> add_here(DocView spec) {
     const std::size_t before = result_.merge.size();
@@ -225,9 +243,12 @@ class Splitter {
     if (window_ && stage.computes) {
       // On the shards it would be evaluated for documents outside the window, too, where it could
       // fail: only if it cannot be evaluated here.
-      std::vector<StagePtr> parsed;
-      if (parse_stage(spec, scope_, parsed)) {
+      auto parsed = try_to_parse(spec);
+      if (parsed) {
         return add_unseen(spec);
+      }
+      if (is_memory_refusal(parsed.error())) {
+        return parsed;
       }
     }
     shard_.add(spec);
@@ -288,6 +309,11 @@ class Splitter {
     if (result_.merge_sort && group_needs_order(*elements)) {
       return add_unseen(spec);
     }
+    for (const AccumulatorElement& each : *elements) {
+      if (auto charged = scope_.charge(group_field_bytes(each)); !charged) {
+        return charged;
+      }
+    }
     auto group = split_group(id, *elements);
     if (!group) {
       return group.error();
@@ -312,8 +338,7 @@ class Splitter {
   }
 
   Result<void> add_sort_by_count(DocView spec, const Element&) {
-    std::vector<StagePtr> whole;  // checks the form
-    if (auto parsed = parse_stage(spec, scope_, whole); !parsed) {
+    if (auto parsed = try_to_parse(spec); !parsed) {  // checks the form
       return parsed;
     }
     BsonWriter group;
@@ -344,10 +369,11 @@ class Splitter {
   bool here_ = false;
 };
 
-Result<ParseScope> scope_of(const SplitOptions& options) {
-  ParseScope scope;
+Result<ParseScope> scope_of(const SplitOptions& options, Meter* meter) {
+  ParseScope scope(meter);
+  const ParseScope none(meter);
   for (const Element& element : options.let) {
-    auto value = parse_expression(element, ParseScope());
+    auto value = parse_expression(element, none);
     if (!value) {
       return value.error();
     }
@@ -368,7 +394,11 @@ Result<SplitPipeline> split(DocView pipeline, const SplitOptions& options) {
       return valid.error();
     }
   }
-  auto scope = scope_of(options);
+  std::unique_ptr<Meter> parsed;
+  if (options.budget != nullptr) {
+    parsed = std::make_unique<Meter>(*options.budget, "the parsed pipeline", any_number_of_bytes);
+  }
+  auto scope = scope_of(options, parsed.get());
   if (!scope) {
     return scope.error();
   }
@@ -382,7 +412,12 @@ Result<SplitPipeline> split(DocView pipeline, const SplitOptions& options) {
       return added.error();
     }
   }
-  return std::move(splitter).finish();
+  SplitPipeline result = std::move(splitter).finish();
+  if (parsed != nullptr) {
+    parsed->trim();
+    result.parsed = std::move(parsed);
+  }
+  return result;
 }
 
 }  // namespace spillway::pipeline

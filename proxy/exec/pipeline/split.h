@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -14,6 +15,8 @@ namespace spillway::pipeline {
 
 // The two halves of a pipeline. Run it once: the stages keep what they gather.
 struct SplitPipeline {
+  // What `merge` holds, an estimate of it: to be kept as long. nullptr without a budget.
+  std::unique_ptr<Meter> parsed;
   // The pipeline for each shard: the bytes of a BSON array, for append_array().
   BsonDoc shard_part;
   // The shards' streams are sorted by this pattern and have to be merged in its order.
@@ -38,11 +41,13 @@ struct SplitPipeline {
 struct SplitOptions {
   // The command's `let`: constants by name, visible as $$name in the merge part.
   DocView let;
+  // Pays for the parsed merge part; outlives it. nullptr: nobody does.
+  MemoryBudget* budget = nullptr;
 };
 
 // Walks the stages. CommandNotSupported (115) names the first stage, accumulator or expression that
 // cannot be divided or evaluated here; a malformed stage of the merge part gives the server's code.
-// `pipeline` is the array.
+// 462 or 146 when the budget refuses. `pipeline` is the array.
 Result<SplitPipeline> split(DocView pipeline, const SplitOptions& options = {});
 
 }  // namespace spillway::pipeline

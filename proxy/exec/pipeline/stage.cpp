@@ -75,6 +75,9 @@ Result<void> parse_stage(DocView spec, const ParseScope& scope, std::vector<Stag
     return Error(40323, "A pipeline stage specification object must contain exactly one field.");
   }
   const Element element = spec.first();
+  if (auto charged = scope.charge(stage_cost_bytes + element.bytes.size()); !charged) {
+    return charged;
+  }
   if (element.name == "$sortByCount") {
     return parse_sort_by_count(element, scope, out);
   }

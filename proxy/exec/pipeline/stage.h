@@ -47,6 +47,9 @@ class Stage {
 };
 using StagePtr = std::unique_ptr<Stage>;
 
+// About what a stage takes, its meter included, besides what it is told.
+inline constexpr std::uint64_t stage_cost_bytes = 512;
+
 // Parses one stage specification, `{$name: …}`, as the server would, and appends what runs it. Most
 // stages become one Stage; $sortByCount becomes two. CommandNotSupported (115) for what is not
 // evaluated here; the server's code for a malformed specification.

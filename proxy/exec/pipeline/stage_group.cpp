@@ -192,6 +192,9 @@ Result<StagePtr> parse_group_stage(ValueView value, const ParseScope& scope) {
   }
   spec.id = std::move(*parsed);
   for (const AccumulatorElement& element : *elements) {
+    if (auto charged = scope.charge(group_field_bytes(element)); !charged) {
+      return charged.error();
+    }
     auto field = parse_field(element, scope);
     if (!field) {
       return field.error();

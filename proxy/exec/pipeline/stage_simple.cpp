@@ -172,8 +172,8 @@ Result<StagePtr> parse_add_fields_stage(ValueView spec, const ParseScope& scope)
   return projecting("$addFields", Projection::parse_add_fields(spec.as_document(), scope));
 }
 
-Result<StagePtr> parse_unset_stage(ValueView spec, const ParseScope&) {
-  return projecting("$unset", Projection::parse_unset(spec));
+Result<StagePtr> parse_unset_stage(ValueView spec, const ParseScope& scope) {
+  return projecting("$unset", Projection::parse_unset(spec, scope));
 }
 
 Result<StagePtr> parse_replace_with_stage(ValueView spec, const ParseScope& scope) {

@@ -224,6 +224,73 @@ std::string unseen(const char* pipeline) {
   return parts.unseen ? array_text(parts.unseen->view()) : std::string();
 }
 
+std::string repeated(std::string_view item, int count) {
+  std::string list(item);
+  while (--count > 0) {
+    list.append(", ").append(item);
+  }
+  return list;
+}
+
+TEST_CASE("what is parsed of the merge part is charged, and as long as it is kept") {
+  constexpr int count = 20'000;
+  struct Form {
+    std::string stage;
+    std::uint64_t least_each;
+    std::uint64_t most_each;
+  };
+  std::string fields = R"("f": 1)";
+  for (int i = 0; i < count; ++i) {
+    fields += ", \"f" + std::to_string(i) + "\": 1";
+  }
+  const auto in = [](const std::string& list) {
+    return R"({"$addFields": {"y": {"$in": ["$x", [)" + list + "]]}}}";
+  };
+  const Form forms[] = {
+      {R"({"$addFields": {"y": {"$and": [)" + repeated("null", count) + "]}}}", 80, 256},
+      {R"({"$addFields": {"y": {"$and": [)" + repeated(R"("$a.b")", count) + "]}}}", 150, 400},
+      {R"({"$match": {"$or": [)" + repeated("{}", count) + "]}}", sizeof(void*) * 16, 700},
+      {R"({"$match": {"x": {"$in": [)" + repeated("7", count) + "]}}}", 32, 128},
+      {"{\"$project\": {" + fields + "}}", 100, 700},
+      {R"({"$group": {"_id": [)" + repeated(R"("$x")", count) + "]}}", 100, 400},
+      {in(repeated("7", count)), 4, 32}};
+  for (const Form& form : forms) {
+    INFO(form.stage.substr(0, 60));
+    Budget budget;
+    const BsonDoc spec = stages(R"([{"$sortByCount": "$k"}, )" + form.stage + "]");
+    auto parts = split(spec, {DocView(), &budget.budget});
+    REQUIRE(parts.has_value());
+    const std::uint64_t held = budget.budget.usage().used_bytes;
+    CHECK(held >= form.least_each * count);
+    CHECK(held <= form.most_each * count + 8192);
+    {
+      MergePipeline merge(std::move(parts->merge), budget.budget, stage_bytes_max,
+                          std::move(parts->parsed));
+      CHECK(budget.budget.usage().used_bytes >= held);
+    }
+    CHECK(budget.budget.usage().used_bytes == 0);
+  }
+}
+
+TEST_CASE("a pipeline that the budget has no room for is refused before it is parsed whole") {
+  for (const std::uint64_t limit : {std::uint64_t{64} << 10, std::uint64_t{1} << 20}) {
+    Budget budget(limit);
+    const BsonDoc spec = stages(R"([{"$limit": 5}, {"$addFields": {"y": {"$and": [)" +
+                                repeated("null", 20'000) + "]}}}]");
+    const auto parts = split(spec, {DocView(), &budget.budget});
+    REQUIRE_FALSE(parts.has_value());
+    CHECK((parts.error().code == 146 || parts.error().code == 462));
+    CHECK(budget.budget.usage().used_bytes == 0);
+    CHECK(budget.budget.usage().peak_bytes <= limit);
+  }
+  Budget budget(64 << 10);
+  const BsonDoc filter = json("{\"$or\": [" + repeated("{}", 20'000) + "]}");
+  const std::vector<BsonDoc> none;
+  const auto found = run_find(none, {filter, {}, {}}, budget.budget);
+  REQUIRE_FALSE(found.has_value());
+  CHECK((found.error().code == 146 || found.error().code == 462));
+}
+
 TEST_CASE("what no shard sees stands behind a match of nothing") {
   const auto same = [](const char* pipeline, const char* rest) {
     const std::string all = std::string(R"([{"$match": {"_id": {"$in": []}}}, )") + rest + "]";
