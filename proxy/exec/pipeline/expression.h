@@ -92,7 +92,7 @@ std::uint64_t path_bytes(std::string_view dotted) noexcept;
 Result<std::vector<std::string>> split_field_path(std::string_view dotted);
 
 // Follows a path from a document or array as "$a.b" does: arrays on the way give an array of what
-// their elements hold.
+// those of their elements hold that are documents.
 Result<Value> follow_path(const Value& from, const std::string* at, const std::string* end,
                           Meter& meter);
 

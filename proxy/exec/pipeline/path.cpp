@@ -10,12 +10,10 @@ Result<Value> follow_array(const Value& array, const std::string* at, const std:
                            Meter& meter) {
   ArrayBuilder found;
   for (const Element& element : array.as_document()) {
-    if (!element.is_document() && !element.is_array()) {
-      continue;
+    if (!element.is_document()) {
+      continue;  // an array directly inside an array, too
     }
-    const Value part = array.part(element);
-    auto value = element.is_document() ? follow_path(part, at, end, meter)
-                                       : follow_array(part, at, end, meter);
+    auto value = follow_path(array.part(element), at, end, meter);
     if (!value) {
       return value;
     }
