@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <vector>
 
@@ -61,18 +62,26 @@ Task<ShardOutcomes> scatter(Context& context, const Request& request, catalog::S
 
 struct CountWindow {
   std::int64_t limit = 0, skip = 0;
+  std::int64_t shard_limit = 0;  // their sum; 0: none
 };
 
 Result<CountWindow> count_window(DocView body) {
   CountWindow window;
-  window.limit = whole_number(body["limit"]);
-  window.skip = whole_number(body["skip"]);
-  if (window.skip < 0) {
-    return Error(51024, fmt::format("BSON field 'skip' value must be >= 0, actual value '{}'", window.skip));
+  const auto limit = number_argument("limit", body["limit"]);
+  if (limit.has_error()) return limit.error();
+  const auto skip = number_argument("skip", body["skip"]);
+  if (skip.has_error()) return skip.error();
+  window.limit = limit->value_or(0);
+  window.skip = skip->value_or(0);
+  if (window.skip < 0) return negative_argument("skip", window.skip);
+  if (window.limit == std::numeric_limits<std::int64_t>::min()) {
+    return Error(ErrorCode::bad_value, "Limit value for count cannot be min long");
   }
-  if (window.limit < 0) {
-    window.limit = window.limit == std::numeric_limits<std::int64_t>::min() ? 0 : -window.limit;
-  }
+  window.limit = std::abs(window.limit);  // as many, in one batch: the same for a count
+  if (window.limit == 0) return window;
+  const auto sum = shard_limit(window.limit, window.skip);
+  if (sum.has_error()) return sum.error();
+  window.shard_limit = *sum;
   return window;
 }
 
@@ -132,7 +141,7 @@ Task<Result<Response>> count_command(Context& context, Client&, const Request& r
   if (window.has_error()) co_return window.error();
   BsonWriter body;
   copy_command(body, request, {"limit", "skip"});
-  if (window->limit > 0) body.append("limit", window->limit + window->skip);
+  if (window->shard_limit > 0) body.append("limit", window->shard_limit);
   const BsonDoc command = std::move(body).finish();
   auto scattering = scatter(context, request, targets->shards, command);
   auto outcomes = co_await scattering;

@@ -1,6 +1,9 @@
 // find: one shard passes through, several are merged.
 #include <fmt/format.h>
 
+#include <cmath>
+#include <limits>
+
 #include "cursor/field_table.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/compressed_batches.h"
@@ -16,26 +19,46 @@
 
 namespace spillway::exec {
 
-namespace {
-
-Error negative(std::string_view field, std::int64_t value) {
+Error negative_argument(std::string_view field, std::int64_t value) {
   return Error(51024,
                fmt::format("BSON field '{}' value must be >= 0, actual value '{}'", field, value));
 }
 
-// The arguments below leave what they set alone when the field is null.
-Result<void> take_number(std::int64_t& number, const Element& field) {
-  if (field.is_null()) return {};
-  if (!field.is_number()) {
+Result<std::optional<std::int64_t>> number_argument(std::string_view name, ValueView value) {
+  if (!value.exists() || value.is_null()) return std::nullopt;
+  if (!value.is_number()) {
     return Error(
         ErrorCode::type_mismatch,
         fmt::format(
             "BSON field '{}' is the wrong type '{}', expected types '[long, int, decimal, double]'",
-            field.name, bson_type_name(field.type)));
+            name, bson_type_name(value.type)));
   }
-  const auto whole = field.to_int64();
-  number = whole ? *whole : static_cast<std::int64_t>(field.to_double().value_or(0));
-  if (number < 0) return negative(field.name, number);
+  if (const auto whole = value.to_int64()) return *whole;
+  const double number = value.to_double().value_or(0);
+  constexpr double beyond = 0x1p63;
+  if (std::isnan(number)) return 0;
+  if (number >= beyond) return std::numeric_limits<std::int64_t>::max();
+  if (number <= -beyond) return std::numeric_limits<std::int64_t>::min();
+  return static_cast<std::int64_t>(number);
+}
+
+Result<std::int64_t> shard_limit(std::int64_t limit, std::int64_t skip) {
+  std::int64_t sum = 0;
+  if (__builtin_add_overflow(limit, skip, &sum)) {
+    return Error(ErrorCode::overflow, "the sum of limit and skip does not fit into 64 bits");
+  }
+  return sum;
+}
+
+namespace {
+
+// The arguments below leave what they set alone when the field is null.
+Result<void> take_number(std::int64_t& number, const Element& field) {
+  auto given = number_argument(field.name, field);
+  if (given.has_error()) return given.error();
+  if (!*given) return {};
+  number = **given;
+  if (number < 0) return negative_argument(field.name, number);
   return {};
 }
 
@@ -157,11 +180,9 @@ Result<BsonDoc> scatter_command(const Request& request, const FindArguments& fin
     out.append("projection", find.projection);
   }
   if (find.limit > 0) {
-    std::int64_t limit = 0;
-    if (__builtin_add_overflow(find.limit, find.skip, &limit)) {
-      return Error(ErrorCode::overflow, "the sum of limit and skip does not fit into 64 bits");
-    }
-    out.append("limit", limit);
+    const auto limit = shard_limit(find.limit, find.skip);
+    if (limit.has_error()) return limit.error();
+    out.append("limit", *limit);
   }
   out.append("batchSize", batch_size);
   return std::move(out).finish();

@@ -1,6 +1,7 @@
 // The find command's arguments, and what find and aggregate share: targeting and opening cursors on shards.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -23,6 +24,13 @@ struct FindArguments {
 
 // Errors: InvalidNamespace(73), TypeMismatch(14), 51024 for negative numbers, FailedToParse(9), BadValue(2).
 Result<FindArguments> parse_find(DocView body);
+
+// A number among a command's arguments; nullopt: it is missing or null. TypeMismatch(14) for another type.
+Result<std::optional<std::int64_t>> number_argument(std::string_view name, ValueView value);
+// 51024: a field that must not be negative is.
+Error negative_argument(std::string_view field, std::int64_t value);
+// What each of several shards is asked for when the skip is done here: the sum, or Overflow(15).
+Result<std::int64_t> shard_limit(std::int64_t limit, std::int64_t skip);
 
 // The shards of a read with this filter: chunk owners, or the primary shard if the collection is not sharded.
 Result<Targets> read_targets(Context& context, std::string_view db, std::string_view collection, DocView filter,

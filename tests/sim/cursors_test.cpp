@@ -491,6 +491,32 @@ TEST_CASE("a shard's list that cannot be read to its end fails what is made of i
   require_quiet(world);
 }
 
+TEST_CASE("a count over several shards takes its limit and skip as a server does") {
+  SimWorld world(sharded_world(2, 20));
+  store_documents(world, 20);
+  auto client = world.client();
+  const auto count = [&](const std::string& arguments) {
+    const BsonDoc reply = call(world, *client, R"({"count": "docs", "query": {})" + arguments +
+                                                   R"(, "$db": "app"})");
+    return is_ok(reply) ? reply.view()["n"].as_int32() : -code_of(reply);
+  };
+  CHECK(count("") == 40);
+  CHECK(count(R"(, "limit": null, "skip": null)") == 40);
+  CHECK(count(R"(, "limit": 30, "skip": 3)") == 30);
+  CHECK(count(R"(, "limit": -30)") == 30);
+  CHECK(count(R"(, "limit": 2.9)") == 2);
+  CHECK(count(R"(, "skip": 39)") == 1);
+  CHECK(count(R"(, "limit": "abc")") == -14);
+  CHECK(count(R"(, "skip": {"a": 1})") == -14);
+  CHECK(count(R"(, "skip": -1)") == -51024);
+  CHECK(count(R"(, "limit": {"$numberLong": "9223372036854775807"}, "skip": 1)") == -15);
+  CHECK(count(R"(, "limit": 1e300, "skip": 1)") == -15);
+  CHECK(count(R"(, "limit": {"$numberLong": "-9223372036854775808"})") == -2);
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
 TEST_CASE("a distinct over several shards merges more values than one step takes") {
   SimWorld world(sharded_world(2, 20));
   constexpr int each = 5'000;
