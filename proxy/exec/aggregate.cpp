@@ -154,7 +154,7 @@ Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const
   if (auto valid = aggregate.pipeline.validate(); valid.has_error()) co_return valid.error();
   auto divided = pipeline::split(aggregate.pipeline, {aggregate.let, &context.shared.cursor_memory});
   if (divided.has_error()) co_return divided.error();
-  if (!aggregate.simple_collation && !divided->plain_union()) {
+  if (!aggregate.simple_collation && (divided->merge_sort || !divided->plain_union())) {
     co_return Error(ErrorCode::command_not_supported,
                     "an aggregation with a collation cannot be merged from several shards");
   }

@@ -517,6 +517,26 @@ TEST_CASE("a count over several shards takes its limit and skip as a server does
   require_quiet(world);
 }
 
+TEST_CASE("what is merged here is refused with a collation") {
+  SimWorld world(sharded_world(2, 20));
+  store_documents(world, 20);
+  auto client = world.client();
+  const auto code = [&](const std::string& command) {
+    return code_of(call(world, *client,
+                        "{" + command + R"(, "collation": {"locale": "de"}, "$db": "app"})"));
+  };
+  const auto aggregate = [&](const std::string& stage) {
+    return code(R"("aggregate": "docs", "pipeline": [)" + stage + R"(], "cursor": {})");
+  };
+  CHECK(aggregate(R"({"$match": {"text": "x"}})") == 0);
+  CHECK(aggregate(R"({"$sort": {"text": 1}})") == 115);  // the streams would be merged in binary order
+  CHECK(aggregate(R"({"$group": {"_id": "$text"}})") == 115);
+  CHECK(code(R"("distinct": "docs", "key": "text")") == 115);
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
 TEST_CASE("a distinct over several shards merges more values than one step takes") {
   SimWorld world(sharded_world(2, 20));
   constexpr int each = 5'000;

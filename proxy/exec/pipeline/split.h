@@ -35,6 +35,7 @@ struct SplitPipeline {
   std::int64_t skip = 0;              // valid when window_only
   std::optional<std::int64_t> limit;  // likewise; applied after the skip
 
+  // Nothing but perhaps the order of merge_sort is done here.
   bool plain_union() const noexcept { return merge.empty(); }
 };
 
