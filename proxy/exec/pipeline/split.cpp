@@ -186,6 +186,8 @@ class Splitter {
     return add_unseen(spec);
   }
 
+  const std::vector<StagePtr>& merge() const noexcept { return result_.merge; }
+
   SplitPipeline finish() && {
     result_.shard_part = std::move(shard_).finish();
     result_.merge_part = std::move(text_).finish();
@@ -410,6 +412,9 @@ Result<SplitPipeline> split(DocView pipeline, const SplitOptions& options) {
     }
     if (auto added = splitter.add(element.as_document()); !added) {
       return added.error();
+    }
+    if (auto checked = check_stage_count(splitter.merge()); !checked) {
+      return checked.error();
     }
   }
   SplitPipeline result = std::move(splitter).finish();

@@ -48,7 +48,7 @@ struct SplitOptions {
 
 // Walks the stages. CommandNotSupported (115) names the first stage, accumulator or expression that
 // cannot be divided or evaluated here; a malformed stage of the merge part gives the server's code.
-// 462 or 146 when the budget refuses. `pipeline` is the array.
+// 7749501 for too many stages. 462 or 146 when the budget refuses. `pipeline` is the array.
 Result<SplitPipeline> split(DocView pipeline, const SplitOptions& options = {});
 
 }  // namespace spillway::pipeline

@@ -70,6 +70,13 @@ std::size_t parsed_bytes(DocView spec) noexcept {
   return bytes;
 }
 
+Result<void> check_stage_count(const std::vector<StagePtr>& stages) {
+  if (stages.size() <= stages_max) {
+    return {};
+  }
+  return Error(7749501, join("Pipeline length must be no longer than ", stages_max, " stages"));
+}
+
 Result<void> parse_stage(DocView spec, const ParseScope& scope, std::vector<StagePtr>& out) {
   if (spec.count() != 1) {
     return Error(40323, "A pipeline stage specification object must contain exactly one field.");
@@ -110,6 +117,9 @@ Result<std::vector<StagePtr>> parse_stages(DocView pipeline, const ParseScope& s
     }
     if (auto parsed = parse_stage(element.as_document(), scope, stages); !parsed) {
       return parsed.error();
+    }
+    if (auto checked = check_stage_count(stages); !checked) {
+      return checked.error();
     }
   }
   return stages;

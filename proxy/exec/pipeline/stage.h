@@ -50,6 +50,11 @@ using StagePtr = std::unique_ptr<Stage>;
 // About what a stage takes, its meter included, besides what it is told.
 inline constexpr std::uint64_t stage_cost_bytes = 512;
 
+// A document is pushed from stage to stage on the stack, so that their number has to be bounded: as
+// the server bounds it.
+inline constexpr std::size_t stages_max = 1000;
+Result<void> check_stage_count(const std::vector<StagePtr>& stages);  // 7749501
+
 // Parses one stage specification, `{$name: …}`, as the server would, and appends what runs it. Most
 // stages become one Stage; $sortByCount becomes two. CommandNotSupported (115) for what is not
 // evaluated here; the server's code for a malformed specification.

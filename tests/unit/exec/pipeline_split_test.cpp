@@ -272,6 +272,16 @@ TEST_CASE("what is parsed of the merge part is charged, and as long as it is kep
   }
 }
 
+TEST_CASE("the stages that run here are bounded in number") {
+  const auto skips = [](int count) { return "[" + repeated(R"({"$skip": 0})", count) + "]"; };
+  CHECK(split_of(skips(1000).c_str()).merge.size() == 1000);
+  CHECK(refusal_of(skips(1001).c_str()).code == 7749501);
+  CHECK(run_error(docs("[{}]"), skips(1000)) == 0);
+  CHECK(run_error(docs("[{}]"), skips(1001)) == 7749501);
+  // Those that the shards run are theirs to count.
+  CHECK(split_of(("[" + repeated(R"({"$unset": "a"})", 1001) + "]").c_str()).plain_union());
+}
+
 TEST_CASE("a pipeline that the budget has no room for is refused before it is parsed whole") {
   for (const std::uint64_t limit : {std::uint64_t{64} << 10, std::uint64_t{1} << 20}) {
     Budget budget(limit);
