@@ -166,25 +166,32 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
                                      std::string_view collection, const Statement& statement,
                                      const catalog::CollectionRouting& routing,
                                      const WriteTarget& target) {
+  const Request* step = &request;
+  std::optional<Request> later;  // once a shard was sent the first step
+  BsonDoc later_body;
   for (int attempt = 0; attempt < choices_max; ++attempt) {
-    auto choosing = choose_document(context, request, collection, statement, target.shards,
+    auto choosing = choose_document(context, *step, collection, statement, target.shards,
                                     !target.key_kept.empty());
     auto chosen = co_await choosing;
     if (chosen.error) co_return label_failure(request, *chosen.error);
     if (!chosen.choice) {
-      auto finishing = without_match(context, request, statement, routing, target);
+      auto finishing = without_match(context, *step, statement, routing, target);
       co_return co_await finishing;
     }
     if (auto kept = check_key_kept(routing.key, target, chosen.choice->document); kept.has_error())
       co_return label_failure(request, kept.error());
     const BsonDoc query = narrow_filter(statement.query, chosen.choice->document.view()["_id"]);
-    const BsonDoc body = rewritten(request, {.query = query.view(), .update = {}, .upsert = false});
-    auto sending = send(context, request, chosen.choice->shard, body);
+    const BsonDoc body = rewritten(*step, {.query = query.view(), .update = {}, .upsert = false});
+    auto sending = send(context, *step, chosen.choice->shard, body);
     auto answered = co_await sending;
     if (answered.has_error() || answered->failed) co_return answered;
     const auto pieces = answered->pieces();
     if (pieces.size() != 1 || has_matched(DocView::trusted(pieces.front().iov_base)))
       co_return answered;
+    if (step->start_transaction) {
+      later = later_statement(request, later_body);
+      step = &*later;
+    }
   }
   co_return too_much_change();
 }
@@ -205,11 +212,12 @@ Task<Result<Response>> run_sharded(Context& context, const Request& request,
     auto forwarding = forward_write(context, request, target.shards.front());
     co_return co_await forwarding;
   }
-  if (request.txn_number) {
-    auto checking = check_transaction(context, request, routing.all_shards());
-    auto checked = co_await checking;
-    if (checked.has_error()) co_return checked.error();
-    auto asking = ask_for_earlier_attempt(context, request, routing.all_shards(), statement.upsert);
+  const catalog::ShardSet possible = possible_shards(routing, statement, target);
+  auto checking = check_transaction(context, request, possible);
+  auto checked = co_await checking;
+  if (checked.has_error()) co_return checked.error();
+  if (request.retryable_write()) {
+    auto asking = ask_for_earlier_attempt(context, request, possible, statement.upsert);
     auto earlier = co_await asking;
     if (earlier.error) co_return std::move(*earlier.error);
     if (earlier.response) co_return std::move(*earlier.response);

@@ -153,10 +153,15 @@ std::size_t child_operations_max(const Context& context, WriteKind kind,
 
 // The shards that a transaction would have to include.
 catalog::ShardSet shards_to_check(const WriteRun& run) {
-  for (std::size_t i = 0; i < run.batch.size(); ++i) {
-    if (run.batch.op(i).target.upsert_after) return run.routing.all_shards();
+  const std::size_t owners = run.routing.all_shards().size();
+  catalog::ShardSet shards = run.batch.shards();
+  for (std::size_t i = 0; i < run.batch.size() && shards.size() < owners; ++i) {
+    const WriteTarget& target = run.batch.op(i).target;
+    if (!target.upsert_after) continue;
+    for (const catalog::ShardIndex shard : possible_shards(run.routing, run.statements[i], target))
+      shards.insert(shard);
   }
-  return run.batch.shards();
+  return shards;
 }
 
 Task<Result<Response>> run_sharded(Context& context, const Client& client, const Request& request,

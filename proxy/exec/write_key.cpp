@@ -336,6 +336,7 @@ Result<UpsertPlan> plan_operators(const catalog::CollectionRouting& routing,
   const BsonDoc generated = std::move(own).finish();
   BsonWriter filter;  // equalities on the new document's key
   ValueView imposed;
+  UpsertPlan plan;
   for (const Field& field : routing.key.fields()) {
     const Given given = given_by_operators(update, field);
     if (!given.known) return undetermined(fmt::format("the update computes '{}'", field.path));
@@ -343,7 +344,10 @@ Result<UpsertPlan> plan_operators(const catalog::CollectionRouting& routing,
     ValueView value = given.value.exists() ? given.value : equality.value(field.path);
     if (!value.exists() && field.path == "_id") {
       imposed = only_id_of(statement.query);
-      if (!imposed.exists()) imposed = generated.view()["_id"];
+      if (!imposed.exists()) {
+        imposed = generated.view()["_id"];
+        plan.by_new_id = true;
+      }
       value = imposed;
     } else if (!value.exists() &&
                (is_inside_id(field.path) || mentions(statement.query, field.path))) {
@@ -354,7 +358,6 @@ Result<UpsertPlan> plan_operators(const catalog::CollectionRouting& routing,
   const BsonDoc equalities = std::move(filter).finish();
   const auto key = routing.key.key_of_query(equalities);
   if (!key) return undetermined("a value of the shard key is an array or a regular expression");
-  UpsertPlan plan;
   plan.shard = routing.chunks.shard_for(*key);
   if (imposed.exists()) plan.update = with_id_on_insert(update, imposed);
   return plan;
@@ -371,6 +374,7 @@ Result<UpsertPlan> plan_replacement(const catalog::CollectionRouting& routing,
       out.append("_id", id.value("_id"));
     } else {
       append_new_id(out, new_id);
+      plan.by_new_id = true;
     }
     out.append_elements(replacement);
     plan.update = std::move(out).finish();

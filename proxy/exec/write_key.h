@@ -37,6 +37,7 @@ Result<std::string> key_of_replacement(const catalog::ShardKeyPattern& key,
 struct UpsertPlan {
   catalog::ShardIndex shard = 0;
   std::optional<BsonDoc> update;  // instead of the client's
+  bool by_new_id = false;         // `shard` follows from the new _id: another one may go elsewhere
 };
 // ShardKeyNotFound(61) when the key of the new document cannot be told beforehand.
 Result<UpsertPlan> plan_upsert(const catalog::CollectionRouting& routing,

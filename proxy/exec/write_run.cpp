@@ -147,15 +147,16 @@ Task<StepOutcome> step(WriteRun& run, std::uint32_t op, DocView document,
   co_return result;
 }
 
-// A driver's second attempt at an operation that may have been executed on any shard: the one that
-// remembers the statement answers with what it did then, all others match nothing. True: it is
-// done.
+// A driver's second attempt at an operation that may have been executed on one of several shards: the
+// one that remembers the statement answers with what it did then, all others match nothing.
 Task<StepOutcome> ask_for_earlier_attempt(WriteRun& run, std::uint32_t op) {
   const BsonDoc nothing = match_nothing();
   const BsonDoc document =
       rewritten(run.command.ops[op], {.query = nothing.view(), .update = {}, .upsert = false});
+  const catalog::ShardSet shards =
+      possible_shards(run.routing, run.statements[op], run.batch.op(op).target);
   ChildMessage message;
-  auto calling = call_with(run, op, document, run.routing.all_shards(), message);
+  auto calling = call_with(run, op, document, shards, message);
   auto outcomes = co_await calling;
   StepOutcome result;
   for (const ShardOutcome& outcome : outcomes) {

@@ -77,11 +77,13 @@ Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,
   const bool replaces =
       statement.kind == WriteKind::update && statement.style == UpdateStyle::replacement;
   if (replaces && !exact_key && !is_id_key(routing.key)) {
-    // The document that is replaced must live where its replacement belongs, and have its key:
-    // shards that know no chunks would change it, so the document is looked at first.
+    // The document that is replaced must have its replacement's key: shards that know no chunks
+    // would change it, so the document is looked at first. An upsert has to know that no shard has
+    // one that matches.
     auto key = key_of_replacement(routing.key, statement);
     if (key.has_error()) return key.error();
-    target.shards = {routing.chunks.shard_for(*key)};
+    if (!statement.upsert && target.shards.size() > 1)
+      target.shards = {routing.chunks.shard_for(*key)};
     target.route = Route::choose;
     target.upsert_after = statement.upsert;
     target.key_kept = *std::move(key);
@@ -99,6 +101,17 @@ Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,
     target.route = Route::choose;
   }
   return target;
+}
+
+catalog::ShardSet possible_shards(const catalog::CollectionRouting& routing,
+                                  const Statement& statement, const WriteTarget& target) {
+  catalog::ShardSet shards = target.shards;
+  if (!target.upsert_after || shards.size() == routing.all_shards().size()) return shards;
+  auto plan = plan_upsert(routing, statement, make_object_id());
+  if (plan.has_error()) return shards;  // it is refused before a shard hears of it
+  if (plan->by_new_id) return routing.all_shards();
+  shards.insert(plan->shard);
+  return shards;
 }
 
 }  // namespace spillway::exec

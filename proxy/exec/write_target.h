@@ -48,4 +48,9 @@ Result<void> check_key_kept(const catalog::ShardKeyPattern& key, const WriteTarg
 Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,
                                      const Statement& statement);
 
+// Where the statement may be executed, or may have been by a driver's earlier attempt: on the
+// target's shards, and by the owner of the document that an upsert would make.
+catalog::ShardSet possible_shards(const catalog::CollectionRouting& routing,
+                                  const Statement& statement, const WriteTarget& target);
+
 }  // namespace spillway::exec

@@ -220,6 +220,87 @@ TEST_CASE("a replacement never changes the key of the document that it meets", "
   CHECK(written == (same ? 2 : 0));
 }
 
+TEST_CASE("a replacement is inserted only when no shard has a document that matches", "[write]") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  const bool held = GENERATE(true, false);
+  router.shards.answer = [&](const Sent& sent) -> std::optional<std::string> {
+    if (sent.name() == "find" && sent.shard == 0 && held)
+      return "{'cursor': {'firstBatch': [{'_id': 7, 'a': 1}], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+    return match_none(sent);
+  };
+  const std::string update =
+      "{'update': 'c', 'updates': [{'q': {'_id': 7}, 'u': {'_id': 7, 'a': 15}, 'upsert': true}]";
+  const std::string modify =
+      "{'findAndModify': 'c', 'query': {'_id': 7}, 'update': {'_id': 7, 'a': 15}, 'upsert': true";
+  const std::string replies[] = {router.run(update + "}"), router.run(modify + "}"),
+                                 router.run(with_txn(update, 1)), router.run(with_txn(modify, 2))};
+  for (const std::string& reply : replies) {
+    INFO(reply);
+    CHECK((compact(reply).find("'code':66,") != std::string::npos) == held);
+  }
+  std::size_t upserts = 0;
+  for (const Sent& sent : router.shards.sent) {
+    const DocView command = sent.command;
+    const ValueView updates = command["updates"];
+    const DocView op = updates.is_array() ? updates.as_document().first().as_document() : command;
+    if (!op["upsert"].truthy()) continue;
+    ++upserts;
+    CHECK(sent.shard == 1);
+  }
+  CHECK(upserts == (held ? 0 : 4));
+}
+
+TEST_CASE("a retryable write of one document asks no shard that it does not concern", "[write]") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  router.shards.answer = [](const Sent& sent) -> std::optional<std::string> {
+    if (sent.shard == 1) return std::nullopt;  // it is down
+    if (sent.name() == "find")
+      return "{'cursor': {'firstBatch': [{'_id': 7, 'a': 5}], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+    const DocView command = sent.command;
+    const ValueView updates = command["updates"];
+    const DocView query = updates.is_array()
+                              ? updates.as_document().first().as_document()["q"].as_document()
+                              : command["query"].as_document();
+    if (query["_id"].is_document()) return match_none(sent);  // {$in: []}
+    if (sent.name() == "update") return count_all(sent);
+    return "{'lastErrorObject': {'n': 1, 'updatedExisting': true}, 'value': {'_id': 7}, 'ok': 1.0}";
+  };
+  for (const char* command :
+       {"{'update': 'c', 'updates': [{'q': {'_id': 7}, 'u': {'a': 5, 'x': 1}}]",
+        "{'findAndModify': 'c', 'query': {'_id': 7}, 'update': {'a': 5, 'x': 1}"}) {
+    const std::string reply = router.run(with_txn(command, 1));
+    INFO(reply);
+    CHECK(compact(reply).find("'ok':1.0") != std::string::npos);
+    CHECK(compact(reply).find("'n':1") != std::string::npos);
+  }
+  for (const Sent& sent : router.shards.sent) CHECK(sent.shard == 0);
+}
+
+TEST_CASE("a findAndModify that concerns one shard runs in a transaction, which it begins once", "[transactions]") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  int writes = 0;
+  router.shards.answer = [&](const Sent& sent) -> std::optional<std::string> {
+    if (sent.name() == "find")
+      return "{'cursor': {'firstBatch': [{'_id': 7, 'a': 5}], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+    if (++writes == 1) return match_none(sent);  // it has changed meanwhile
+    return "{'lastErrorObject': {'n': 1, 'updatedExisting': true}, 'value': {'_id': 7}, 'ok': 1.0}";
+  };
+  const std::string reply = router.run(with_txn(
+      "{'findAndModify': 'c', 'query': {'_id': 7}, 'update': {'a': 5, 'x': 1}, 'autocommit': false, "
+      "'startTransaction': true",
+      1));
+  INFO(reply);
+  CHECK(compact(reply).find("'recoveryToken':{'recoveryShardId':'s0'}") != std::string::npos);
+  std::vector<std::string> steps;
+  for (const Sent& sent : router.shards.sent) {
+    const DocView command = sent.command;
+    steps.push_back(std::string(sent.name()) + (command["startTransaction"].truthy() ? " begins" : "") +
+                    (command["autocommit"].exists() ? " within" : ""));
+  }
+  CHECK(steps == std::vector<std::string>{"find", "findAndModify begins within", "find within",
+                                          "findAndModify within"});
+}
+
 TEST_CASE("a choice is repeated when the document changed meanwhile", "[write]") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
   int writes = 0;

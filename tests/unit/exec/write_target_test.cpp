@@ -78,7 +78,10 @@ TEST_CASE("updates go where their filter points, and keep the shard key", "[writ
          {"{'q': {'a': 5}, 'u': {'$setOnInsert': {'a': 6}}, 'upsert': true}", "error 66"},
          // A replacement shows where its document must live.
          {"{'q': {'b': 5}, 'u': {'a': 15}}", "choose 1"},
-         {"{'q': {'b': 5}, 'u': {'a': 15}, 'upsert': true}", "choose 1 then upsert"},
+         {"{'q': {'a': {'$gt': 25}}, 'u': {'a': 15}}", "choose 2"},
+         // … and an upsert only when no shard has one that matches.
+         {"{'q': {'b': 5}, 'u': {'a': 15}, 'upsert': true}", "choose 0 1 2 then upsert"},
+         {"{'q': {'a': {'$gt': 25}}, 'u': {'a': 15}, 'upsert': true}", "choose 2 then upsert"},
          {"{'q': {'b': 5}, 'u': {'a': [1, 2]}}", "error 61"},
          // Every server refuses these: one shard's words will do.
          {"{'q': {}, 'u': {'b': 1}, 'multi': true}", "one 0"},
@@ -97,6 +100,35 @@ TEST_CASE("updates go where their filter points, and keep the shard key", "[writ
           "until_found 0 1 2 then upsert"},
          {"{'q': {'a': {'$gt': 30}}, 'u': {'$set': {'b': 1}}, 'upsert': true}",
           "one 2 then upsert"}});
+}
+
+TEST_CASE("a statement may have been executed where it goes, and where its upsert would", "[write]") {
+  const auto by_a = split_at("{'a': 1}", {"{'a': 10}", "{'a': 20}"});
+  const auto by_id = split_at("{'_id': 1}", {"{'_id': 10}", "{'_id': 20}"});
+  struct Possible {
+    const catalog::CollectionRouting& routing;
+    const char* op;
+    catalog::ShardSet shards;
+  };
+  const Possible cases[] = {
+      {by_a, "{'q': {'b': 5}, 'u': {'a': 15}}", {1}},
+      {by_a, "{'q': {'b': 5}, 'u': {'a': 15}, 'upsert': true}", {0, 1, 2}},
+      {by_a, "{'q': {'a': {'$gt': 25}}, 'u': {'a': 15}, 'upsert': true}", {1, 2}},
+      {by_a, "{'q': {'a': {'$gt': 25}}, 'u': {'$set': {'b': 1}}, 'upsert': true}", {2}},  // 61
+      {by_a, "{'q': {'a': {'$gt': 15}}, 'u': {'$set': {'b': 1}}}", {1, 2}},
+      // The next attempt's new _id is another.
+      {by_id, "{'q': {'_id': {'$lt': 5}}, 'u': {'$set': {'b': 1}}, 'upsert': true}", {0, 1, 2}},
+      {by_id, "{'q': {'_id': {'$lt': 5}}, 'u': {'b': 1}, 'upsert': true}", {0, 1, 2}},
+  };
+  for (const Possible& one : cases) {
+    INFO(one.op);
+    const BsonDoc op = doc(one.op);
+    const auto statement = parse_statement(op, WriteKind::update);
+    REQUIRE(statement.has_value());
+    const auto target = target_statement(one.routing, *statement);
+    REQUIRE(target.has_value());
+    CHECK(possible_shards(one.routing, *statement, *target) == one.shards);
+  }
 }
 
 TEST_CASE("a key of _id alone never refuses an update", "[write]") {
