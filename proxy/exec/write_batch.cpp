@@ -6,11 +6,6 @@ namespace spillway::exec {
 
 namespace {
 
-void add(ChildBatch& child, std::size_t index, const PlannedWrite& op) {
-  child.ops.push_back(static_cast<std::uint32_t>(index));
-  child.bytes += op.bytes;
-}
-
 ChildBatch& child_of(std::vector<ChildBatch>& children, catalog::ShardIndex shard) {
   const auto found =
       std::find_if(children.begin(), children.end(),
@@ -22,9 +17,20 @@ ChildBatch& child_of(std::vector<ChildBatch>& children, catalog::ShardIndex shar
 
 }  // namespace
 
+void WriteBatch::add(ChildBatch& child, std::size_t index) const {
+  child.ops.push_back(static_cast<std::uint32_t>(index));
+  child.bytes += bytes_of(ops_[index]);
+}
+
 bool WriteBatch::fits(const ChildBatch& child, const PlannedWrite& op) const noexcept {
   if (child.ops.empty()) return true;
-  return child.ops.size() < child_ops_max_ && child.bytes + op.bytes <= child_bytes_max;
+  return child.ops.size() < room_.ops && child.bytes + bytes_of(op) <= room_.bytes;
+}
+
+bool WriteBatch::fits_one_child() const noexcept {
+  std::size_t bytes = 0;
+  for (const PlannedWrite& op : ops_) bytes += bytes_of(op);
+  return ops_.size() == 1 || (ops_.size() <= room_.ops && bytes <= room_.bytes);
 }
 
 catalog::ShardSet WriteBatch::shards() const {
@@ -73,13 +79,13 @@ WriteRound WriteBatch::next_ordered() {
       round.children.push_back({shard, {index}, op.bytes});
   } else {
     ChildBatch& child = child_of(round.children, op.target.shards.front());
-    add(child, first, op);
+    add(child, first);
     for (; first_ready_ < ops_.size(); ++first_ready_) {
       const PlannedWrite& next = ops_[first_ready_];
       if (next.error || !next.target.simple() || next.target.shards != op.target.shards ||
           !fits(child, next))
         break;
-      add(child, first_ready_, next);
+      add(child, first_ready_);
     }
   }
   return round;
@@ -119,7 +125,7 @@ void WriteBatch::gather(WriteRound& round) {
       continue;
     }
     for (const catalog::ShardIndex shard : op.target.shards)
-      add(child_of(round.children, shard), i, op);
+      add(child_of(round.children, shard), i);
     op.done = true;
   }
   std::erase_if(round.children, [](const ChildBatch& child) { return child.ops.empty(); });

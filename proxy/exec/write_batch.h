@@ -27,6 +27,13 @@ struct ChildBatch {
   std::size_t bytes = 0;
 };
 
+// What a child may hold. `bytes` are for its operations, and for what each takes in its body.
+struct ChildRoom {
+  std::size_t bytes = limits::message_bytes_max;
+  std::size_t bytes_per_op = 0;  // in the body
+  std::size_t ops = static_cast<std::size_t>(limits::write_batch_size_max);
+};
+
 struct WriteRound {
   std::vector<ChildBatch> children;      // sent in parallel
   std::optional<std::uint32_t> special;  // or: one operation that takes several steps
@@ -36,13 +43,8 @@ struct WriteRound {
 
 class WriteBatch {
  public:
-  // What a child's section may hold: a message has 48,000,000 bytes, and its body needs some.
-  static constexpr std::size_t child_bytes_max = 47'000'000;
-
-  // `child_ops_max`: how many operations a child takes at most.
-  WriteBatch(RecycledVector<PlannedWrite> ops, bool ordered,
-             std::size_t child_ops_max = static_cast<std::size_t>(limits::write_batch_size_max))
-      : ops_(std::move(ops)), ordered_(ordered), child_ops_max_(child_ops_max) {}
+  WriteBatch(RecycledVector<PlannedWrite> ops, bool ordered, ChildRoom room = {})
+      : ops_(std::move(ops)), ordered_(ordered), room_(room) {}
 
   const PlannedWrite& op(std::size_t index) const noexcept { return ops_[index]; }
   std::size_t size() const noexcept { return ops_.size(); }
@@ -51,6 +53,8 @@ class WriteBatch {
   // Every operation goes to one and the same shard, in one step.
   std::optional<catalog::ShardIndex> only_shard() const;
   bool adds_ids() const noexcept;
+  // All operations together.
+  bool fits_one_child() const noexcept;
 
   // What is due next; its operations count as done. Ordered: neighbours for one shard together,
   // anything else alone. Unordered: everything that takes one step first, then the rest one by one.
@@ -62,11 +66,15 @@ class WriteBatch {
   WriteRound next_ordered();
   WriteRound next_unordered();
   void gather(WriteRound& round);
+  void add(ChildBatch& child, std::size_t index) const;
   bool fits(const ChildBatch& child, const PlannedWrite& op) const noexcept;
+  std::size_t bytes_of(const PlannedWrite& op) const noexcept {
+    return op.bytes + room_.bytes_per_op;
+  }
 
   RecycledVector<PlannedWrite> ops_;
   bool ordered_;
-  std::size_t child_ops_max_;
+  ChildRoom room_;
   bool stopped_ = false;
   bool simple_left_ = true;  // unordered: operations of one step may be left
   std::size_t first_ready_ = 0;

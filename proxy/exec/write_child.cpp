@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "allocator/limits.h"
 #include "proxy/exec/forward.h"
 #include "proxy/exec/take_memory.h"
 
@@ -76,6 +77,16 @@ void append_document(Buffer& to, const ChildOp& op) {
 
 std::size_t ChildMessage::bytes_of(const ChildOp& op) noexcept {
   return op.document.size() + (op.new_id != nullptr ? id_element_bytes : 0);
+}
+
+std::size_t ChildMessage::operations_bytes_max(const Request& request,
+                                               const WriteCommand& command) noexcept {
+  // A message's header, the heads of its sections, and what child_body() adds to a client's body.
+  constexpr std::size_t envelope_bytes = 256;
+  std::size_t body_bytes = request.body.size();
+  if (!command.contiguous) body_bytes -= request.body[command.list_name].bytes.size();
+  const std::size_t taken = envelope_bytes + body_bytes;
+  return taken < limits::message_bytes_max ? limits::message_bytes_max - taken : 0;
 }
 
 Task<Result<ChildMessage>> ChildMessage::build(Context& context, const Request& request,

@@ -28,8 +28,12 @@ class ChildMessage {
   // error of memory_refused() (base/memory_wait.h).
   static Task<Result<ChildMessage>> build(Context& context, const Request& request,
                                           const WriteCommand& command, std::span<const ChildOp> ops);
-  // What one operation takes in a child.
+  // What one operation takes in a child, beside what it may take in the body: its statement id.
   static std::size_t bytes_of(const ChildOp& op) noexcept;
+  static constexpr std::size_t statement_id_bytes = 1 + 6 + 4;  // type, "99999" with its NUL, int32
+  // What the operations of a child may take, statement ids included, so that it fits a message.
+  static std::size_t operations_bytes_max(const Request& request,
+                                          const WriteCommand& command) noexcept;
 
   // Valid while this lives.
   shard::Command command() const noexcept;

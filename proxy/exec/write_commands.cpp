@@ -151,6 +151,15 @@ std::size_t child_operations_max(const Context& context, WriteKind kind,
   return all;
 }
 
+ChildRoom child_room(const Context& context, const Request& request, const WriteCommand& command,
+                     const catalog::CollectionRouting& routing) {
+  ChildRoom room;
+  room.bytes = ChildMessage::operations_bytes_max(request, command);
+  room.bytes_per_op = command.retryable ? ChildMessage::statement_id_bytes : 0;
+  room.ops = child_operations_max(context, command.kind, routing);
+  return room;
+}
+
 // The shards that a transaction would have to include.
 catalog::ShardSet shards_to_check(const WriteRun& run) {
   const std::size_t owners = run.routing.all_shards().size();
@@ -177,13 +186,13 @@ Task<Result<Response>> run_sharded(Context& context, const Client& client, const
   RecycledVector<Statement> statements;
   auto planned = plan(*command, routing, statements);
   if (planned.has_error()) co_return planned.error();
-  const std::size_t child_ops_max = child_operations_max(context, kind, routing);
+  const ChildRoom room = child_room(context, request, *command, routing);
   WriteRun run{context,
                &request,
                *command,
                routing,
                statements,
-               WriteBatch(*std::move(planned), command->ordered, child_ops_max),
+               WriteBatch(*std::move(planned), command->ordered, room),
                WriteResults(kind, command->ordered)};
   count_hosts(context, run);
   if (request.in_transaction) {
@@ -197,15 +206,17 @@ Task<Result<Response>> run_sharded(Context& context, const Client& client, const
     auto checked = co_await checking;
     if (checked.has_error()) co_return checked.error();
   }
-  if (const auto only = run.batch.only_shard()) {
-    if (run.batch.adds_ids()) {
-      auto sending = send_with_ids(run, *only);
-      co_return co_await sending;
-    }
+  const auto only = run.batch.only_shard();
+  if (only && !run.batch.adds_ids()) {
     BsonDoc scratch;
     const shard::Command whole = forward_command(request, scratch);
     auto calling = call_for_write(context, request, *only, whole);
     co_return co_await calling;
+  }
+  // With what is added it may be longer than a message: then it takes several.
+  if (only && run.batch.fits_one_child()) {
+    auto sending = send_with_ids(run, *only);
+    co_return co_await sending;
   }
   auto running = run_rounds(run, client);
   co_return co_await running;

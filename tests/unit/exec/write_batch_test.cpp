@@ -7,7 +7,7 @@ namespace {
 
 // "0" one shard, "01" all of two, "?01" chosen, "!" an error.
 WriteBatch batch_of(const std::vector<std::string>& ops, bool ordered, std::uint32_t bytes = 100,
-                    std::size_t child_ops_max = 1000) {
+                    ChildRoom room = {}) {
   RecycledVector<PlannedWrite> planned;
   for (const std::string& op : ops) {
     PlannedWrite& write = planned.emplace_back();
@@ -26,7 +26,7 @@ WriteBatch batch_of(const std::vector<std::string>& ops, bool ordered, std::uint
     if (write.target.shards.size() > 1 && write.target.route == Route::one)
       write.target.route = Route::all;
   }
-  return {std::move(planned), ordered, child_ops_max};
+  return {std::move(planned), ordered, room};
 }
 
 std::string shown(const WriteRound& round) {
@@ -69,18 +69,30 @@ TEST_CASE("unordered batches send everything at once", "[write]") {
 
 TEST_CASE("a child's size is bounded", "[write]") {
   using Rounds = std::vector<std::string>;
-  const std::uint32_t third = WriteBatch::child_bytes_max / 3;
+  const std::uint32_t third = limits::message_bytes_max / 3;
   CHECK(rounds_of(batch_of({"0", "0", "0", "0", "1"}, false, third)) ==
         Rounds{"s0: 0 1 2, s1: 4", "s0: 3"});
   CHECK(rounds_of(batch_of({"0", "0", "0", "0", "1"}, true, third)) ==
         Rounds{"s0: 0 1 2", "s0: 3", "s1: 4"});
+  ChildRoom room;
+  room.bytes = 330;
+  room.bytes_per_op = 11;  // its statement id, in the body
+  CHECK(rounds_of(batch_of({"0", "0", "0", "1"}, false, 100, room)) ==
+        Rounds{"s0: 0 1, s1: 3", "s0: 2"});
+  CHECK(rounds_of(batch_of({"0", "0", "0", "1"}, true, 100, room)) ==
+        Rounds{"s0: 0 1", "s0: 2", "s1: 3"});
+  CHECK(batch_of({"0", "0"}, false, 100, room).fits_one_child());
+  CHECK_FALSE(batch_of({"0", "0", "0"}, false, 100, room).fits_one_child());
+  CHECK(batch_of({"0"}, false, 1000, room).fits_one_child());
 }
 
 TEST_CASE("a child may be bound to one operation", "[write]") {
   using Rounds = std::vector<std::string>;
-  CHECK(rounds_of(batch_of({"0", "0", "1", "01"}, false, 100, 1)) ==
+  ChildRoom room;
+  room.ops = 1;
+  CHECK(rounds_of(batch_of({"0", "0", "1", "01"}, false, 100, room)) ==
         Rounds{"s0: 0, s1: 2", "s0: 1", "s0: 3, s1: 3"});
-  CHECK(rounds_of(batch_of({"0", "0", "1"}, true, 100, 1)) == Rounds{"s0: 0", "s0: 1", "s1: 2"});
+  CHECK(rounds_of(batch_of({"0", "0", "1"}, true, 100, room)) == Rounds{"s0: 0", "s0: 1", "s1: 2"});
 }
 
 TEST_CASE("a batch knows when one shard is enough", "[write]") {

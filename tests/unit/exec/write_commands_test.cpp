@@ -1,4 +1,5 @@
 // The write commands over scripted shards: what is sent where, and what the client gets.
+#include "proxy/exec/write_child.h"
 #include "tests/unit/exec/write_router.h"
 
 namespace spillway::exec {
@@ -102,6 +103,39 @@ TEST_CASE("documents without _id get one, first", "[write]") {
   CHECK(document.first().name == "_id");
   CHECK(document.first().type == BsonType::object_id);
   CHECK(document["b"].as_string() == "x");
+}
+
+TEST_CASE("what a child's operations may take leaves room for its body", "[write]") {
+  // Built as children are, so that a message of them would be full to the last byte.
+  for (const bool sequence : {false, true}) {
+    const std::string list = ", 'documents': [{'_id': 1, 'a': 1}, {'_id': 2, 'a': 20}]";
+    const BsonDoc body = test::doc("{'insert': 'c', 'comment': '" + std::string(3000, 'x') + "'" +
+                                   (sequence ? "" : list) + ", '$db': 'db'}");
+    wire::OpMsg message;
+    message.body = body.view();
+    const auto request = parse_request(message, {}, Clock::now());
+    REQUIRE(request.has_value());
+    WriteCommand command;
+    command.list_name = "documents";
+    command.contiguous = sequence;
+    const std::size_t taken =
+        limits::message_bytes_max - ChildMessage::operations_bytes_max(*request, command);
+    CHECK(taken > 3000 + 100);
+    CHECK(taken < 3000 + 500);
+  }
+}
+
+TEST_CASE("an insert that its new _ids make too long for one message takes several", "[write]") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  router.shards.answer = count_all;
+  // Three documents that fill a message but for a few bytes.
+  BsonWriter document;
+  document.append("a", 1).append("t", std::string((limits::message_bytes_max - 150) / 3, 'x'));
+  const BsonDoc each = std::move(document).finish();
+  const std::string reply =
+      router.run("{'insert': 'c'}", "documents", {each.view(), each.view(), each.view()});
+  CHECK(compact(reply) == "{'n':3,'ok':1.0}");
+  CHECK(router.shards.sent.size() == 2);
 }
 
 TEST_CASE("transaction numbers are refused where nobody keeps them", "[write]") {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "allocator/limits.h"
 #include "cursor/bson_writer.h"
 #include "proxy/base/loop.h"
 #include "proxy/base/pump.h"
@@ -77,6 +78,7 @@ class ScriptedShards final : public shard::Gateway {
       const auto* from = static_cast<const std::uint8_t*>(command.sections[i].iov_base);
       bytes.insert(bytes.end(), from, from + command.sections[i].iov_len);
     }
+    CHECK(bytes.size() <= limits::message_bytes_max);
     store_le(bytes.data(), static_cast<std::int32_t>(bytes.size()));
     store_le(bytes.data() + 12, std::int32_t{2013});
     auto message = wire::parse_op_msg(bytes);
@@ -115,8 +117,10 @@ class Router {
                                .clients = {}});
   }
 
-  // Runs a command whose body is this JSON; $db is added. Returns the reply as JSON.
-  std::string run(std::string_view json) {
+  // Runs a command whose body is this JSON; $db is added, and a document sequence if it has a name.
+  // Returns the reply as JSON.
+  std::string run(std::string_view json, std::string_view list = {},
+                  const std::vector<DocView>& documents = {}) {
     BsonWriter whole;
     const BsonDoc given = doc(json);
     whole.append_elements(given);
@@ -125,7 +129,18 @@ class Router {
     std::vector<std::uint8_t> bytes;
     wire::begin_op_msg(bytes, 1, 0, 0);
     wire::append_body(bytes, body);
+    if (!list.empty()) {
+      bytes.push_back(1);
+      const std::size_t start = bytes.size();
+      bytes.resize(start + 4);
+      bytes.insert(bytes.end(), list.begin(), list.end());
+      bytes.push_back(0);
+      for (const DocView one : documents)
+        bytes.insert(bytes.end(), one.data(), one.data() + one.size());
+      store_le(bytes.data() + start, static_cast<std::int32_t>(bytes.size() - start));
+    }
     wire::finish_op_msg(bytes);
+    REQUIRE(bytes.size() <= limits::message_bytes_max);
     auto message = wire::parse_op_msg(bytes);
     REQUIRE(message.has_value());
     auto request = parse_request(*message, Bytes(bytes).subspan(20), Clock::now());
