@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "proxy/base/log.h"
+#include "proxy/shard/interrupt.h"
 
 namespace spillway::shard {
 
