@@ -34,7 +34,7 @@ Result<void> check_session(const CursorSession& cursor, const CursorCaller& call
   if (cursor.in_transaction && cursor.txn_number != caller.txn_number) {
     return refused(50804, "created in another transaction");
   }
-  if (!(cursor.api == caller.api)) {
+  if (cursor.api != caller.api) {
     return Error(ErrorCode::api_mismatch_error,
                  "API parameter mismatch: getMore on cursor " + std::to_string(id) +
                      " has other API parameters than the command that created it");

@@ -112,6 +112,12 @@ def test_settings_are_taken_and_what_was_set_by_command_stays(proxy, client):
     assert "nothing has changed" in proxy.reload()
 
 
+def test_a_log_without_a_file_is_not_opened_anew(proxy):
+    proxy.process.send_signal(signal.SIGUSR1)
+    wait_for(lambda: "there is no log file to open anew" in proxy.log(), "the line")
+    assert "opened anew" not in proxy.log()
+
+
 def test_the_log_file_is_opened_anew(binary, shard_set, tmp_path):
     path = tmp_path / "spillway.log"
     config = {"routing": routing([shard.uri for shard in shard_set]),

@@ -145,13 +145,13 @@ TEST_CASE("documents that arrive while a reload checks are not lost sight of") {
   reloading.next.routing =
       table_with(world, ranged_collection("app.docs", 3, 20) + ranged_collection("app.fresh", 3, 10));
   reloading.request();
-  // The collection was empty; what the shard keeps is written, its answer under way.
-  REQUIRE(world.run_until([&] { return world.shard(0).stored("spillway.routing").size() == 2; }, minutes(1)));
+  // The collection was empty; the shard is about to keep the last of the new table.
+  REQUIRE(world.run_until([&] { return world.shard(0).seen("insert") == 2; }, minutes(1)));
   const auto write = start(world, *client, json(insert));
-  world.run_for(milliseconds(500));
-  REQUIRE(world.shard(0).stored("app.fresh").size() == 3);
   CHECK_THAT(reloading.wait(), Catch::Contains("reload refused") &&
                                    Catch::Contains("app.fresh has documents on shard shard0"));
+  REQUIRE(write->done);
+  CHECK(is_ok(*write->reply));
   world.shard(0).delay = {};
   CHECK(batch_of(call(world, *client, R"({"find": "fresh", "filter": {"_id": 15}, "$db": "app"})")).size() == 1);
 }
@@ -183,6 +183,7 @@ TEST_CASE("what commands wrote with the old table is looked for when they have e
     return line.find("app.fresh has documents on shard shard0 that clients do not find") != std::string::npos;
   });
   CHECK(told == hidden);
+  CHECK(world.run_until([&] { return write->done; }, minutes(1)));  // its answer is under way
   world.network(1).set_faults({});
 }
 

@@ -255,7 +255,8 @@ TEST_CASE("a shard that hangs does not keep a shutdown waiting, and the others a
   REQUIRE(is_ok(call(world, *idle, R"({"find": "docs", "filter": {"_id": 25},
       "lsid": {"id": {"$binary": {"base64": "AAECAwQFBgcICQoLDA0ODw==", "subType": "04"}}},
       "txnNumber": {"$numberLong": "1"}, "startTransaction": true, "autocommit": false, "$db": "app"})")));
-  world.shard(0).freeze();
+  for (SimClient* client : {running.get(), late.get()}) CHECK(is_ok(call(world, *client, find_one)));
+  world.shard(0).delay = minutes(1);
   std::vector<std::shared_ptr<Pending>> pending;
   if (busy) {
     for (SimClient* client : {running.get(), late.get()}) pending.push_back(start(world, *client, json(find_one)));

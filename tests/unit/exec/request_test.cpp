@@ -73,10 +73,10 @@ TEST_CASE("fields that must not reach a shard are noticed") {
 }
 
 TEST_CASE("the Stable API's parameters are read") {
-  const exec::ApiParameters none = parse(R"({"ping": 1, "$db": "a"})").request->api;
+  const ApiParameters none = parse(R"({"ping": 1, "$db": "a"})").request->api;
   CHECK_FALSE(none.version);
   CHECK_FALSE(none.is_strict());
-  const exec::ApiParameters some =
+  const ApiParameters some =
       parse(R"({"ping": 1, "$db": "a", "apiStrict": true, "apiVersion": "1"})").request->api;
   CHECK(some.version);
   CHECK(some.is_strict());

@@ -56,6 +56,16 @@ Result<void> reload(Shards& shards, const std::string& before, const std::string
       check_new_table(worker.context, test::routing_of(before), test::routing_of(after)));
 }
 
+using Names = std::vector<std::string>;
+
+Names strays(Shards& shards, const std::string& before, const std::string& after) {
+  CHECK(may_leave_strays(*test::routing_of(before), *test::routing_of(after)));
+  FakeWorker worker(test::routing_of(after), [&shards](std::uint16_t shard, DocView command) {
+    return shards.answer(shard, command);
+  });
+  return worker.run(find_strays(worker.context, test::routing_of(before), test::routing_of(after)));
+}
+
 bool says(const Result<void>& result, const char* text) {
   if (result.has_error()) INFO(result.error().message);
   return result.has_error() && result.error().message.find(text) != std::string::npos;
@@ -121,6 +131,28 @@ TEST_CASE("a database's primary may change while it has no unsharded collections
   shards.documents[{0, "app.plain"}].push_back(doc("{'_id': 1}"));
   CHECK(says(reload(shards, table(hashed), table(hashed, on_second)),
              "app.plain has documents on shard s0"));
+}
+
+TEST_CASE("documents that lie where the new table does not look for them are found") {
+  Shards shards;
+  shards.documents[{0, "app.c"}].push_back(doc("{'_id': 1, 'k': 'a'}"));
+  CHECK(strays(shards, table(""), table(ranged)).empty());
+  Shards late = shards;
+  late.documents[{0, "app.c"}].push_back(doc("{'_id': 2, 'k': 'z'}"));
+  CHECK(strays(late, table(""), table(ranged)) == Names{"app.c"});
+  // A key that the new table does not allow.
+  shards.documents[{0, "app.c"}].push_back(doc("{'_id': 3, 'k': ['a']}"));
+  CHECK(strays(shards, table(""), table(ranged)) == Names{"app.c"});
+  // A collection that is left out, and a database that moves.
+  shards.documents[{0, "app.new"}].push_back(doc("{'_id': 1}"));
+  CHECK(strays(shards, table(hashed), table("")).empty());
+  const std::string on_second = "{name: app, primary: s1}";
+  CHECK(strays(shards, table(ranged), table(ranged, on_second)) == Names{"app.new"});
+  shards.documents[{1, "app.new"}].push_back(doc("{'_id': 2}"));
+  CHECK(strays(shards, table(hashed), table("")) == Names{"app.new"});
+  shards.unreachable = {0, 1};
+  CHECK(strays(shards, table(hashed), table("")).empty());  // the log says so
+  CHECK_FALSE(may_leave_strays(*test::routing_of(table(ranged)), *test::routing_of(table(split_further))));
 }
 
 TEST_CASE("a shard that cannot be asked refuses the table") {
