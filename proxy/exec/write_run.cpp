@@ -147,8 +147,8 @@ Task<StepOutcome> step(WriteRun& run, std::uint32_t op, DocView document,
   co_return result;
 }
 
-// A driver's second attempt at an operation that may have been executed on one of several shards: the
-// one that remembers the statement answers with what it did then, all others match nothing.
+// A driver's second attempt at an operation that may have been executed on one of several shards:
+// the one that remembers the statement answers with what it did then, all others match nothing.
 Task<StepOutcome> ask_for_earlier_attempt(WriteRun& run, std::uint32_t op) {
   const BsonDoc nothing = match_nothing();
   const BsonDoc document =
