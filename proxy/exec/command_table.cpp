@@ -227,6 +227,7 @@ Task<Response> run_command(Context& context, Client& client, const Request& requ
   const Duration taken = Clock::now() - request.arrived;
   context.command_times->by_command[spec->index].add(taken);
   if (result.has_error()) {
+    abort_after_failure(context, request, result.error());
     const Error error = with_topology_version(context, label_failure(request, result.error()));
     audit_refusal(context, client, *spec, request, error);
     if (spec->audited != 0 && context.shared.audit && !error.is(ErrorCode::unauthorized)) {

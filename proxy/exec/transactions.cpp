@@ -29,6 +29,10 @@ bool writes_data(std::string_view command) noexcept {
          command != "count" && command != "getMore" && command != "killCursors";
 }
 
+bool is_end(const Request& request) noexcept {
+  return request.name == "commitTransaction" || request.name == "abortTransaction";
+}
+
 bool is_unreachable(const Error& error) noexcept {
   return error.is(ErrorCode::host_unreachable) || error.is(ErrorCode::host_not_found) ||
          error.is(ErrorCode::network_timeout);
@@ -169,6 +173,19 @@ Result<TransactionTable::Ending> TransactionTable::abort(std::string_view lsid,
   return Ending{transaction.shard, transaction.wrote};
 }
 
+std::optional<OpenTransaction> TransactionTable::fail(std::string_view lsid,
+                                                      std::int64_t txn_number) {
+  Stripe& stripe = stripe_of(lsid);
+  const MutexLock lock(stripe.mutex);
+  const auto found = stripe.entries.find(std::string(lsid));
+  if (found == stripe.entries.end() || found->second.txn_number != txn_number) return std::nullopt;
+  Transaction& transaction = found->second;
+  if (transaction.state != Transaction::State::active) return std::nullopt;
+  transaction.state = Transaction::State::aborted;
+  if (!transaction.shard) return std::nullopt;
+  return OpenTransaction{found->first, txn_number, *transaction.shard};
+}
+
 std::optional<Transaction> TransactionTable::find(std::string_view lsid,
                                                   std::int64_t txn_number) const {
   const Stripe& stripe = stripe_of(lsid);
@@ -262,6 +279,17 @@ Task<Result<void>> check_transaction(Context& context, const Request& request,
   co_return Result<void>();
 }
 
+void abort_after_failure(Context& context, const Request& request, const Error& error) {
+  if (!request.in_transaction || is_end(request)) return;
+  // One that is begun twice goes on as it was.
+  const bool untouched = error.is(ErrorCode::conflicting_operation_in_progress) ||
+                         std::find(error.labels.begin(), error.labels.end(), "RetryableError") !=
+                             error.labels.end();
+  if (untouched) return;
+  auto open = context.shared.transactions->fail(request.lsid, *request.txn_number);
+  if (open) context.background.start(abort_on_shard(context, *std::move(open)));
+}
+
 Response with_recovery_token(Context& context, const Request& request, Response response) {
   if (!request.in_transaction || response.failed || response.stream() != nullptr) return response;
   const auto transaction = context.shared.transactions->find(request.lsid, *request.txn_number);
@@ -283,7 +311,7 @@ Error label_failure(const Request& request, Error error) {
       error.labels.emplace_back(label);
     }
   };
-  const bool ends = request.name == "commitTransaction" || request.name == "abortTransaction";
+  const bool ends = is_end(request);
   // What this router's shutdown has cut may be tried again by way of another.
   const bool passing = is_unreachable(error) || error.is(ErrorCode::interrupted_at_shutdown) ||
                        error.is(ErrorCode::shutdown_in_progress);

@@ -72,6 +72,10 @@ class TransactionTable {
                                        TimePoint now);
   Result<Ending> abort(std::string_view lsid, std::int64_t txn_number, TimePoint now);
 
+  // A statement has failed: what follows is answered 251. The transaction if it was active, to be
+  // aborted on its shard; a commit under way decides by itself.
+  std::optional<OpenTransaction> fail(std::string_view lsid, std::int64_t txn_number);
+
   // The transaction as it stands, if it is this number's.
   std::optional<Transaction> find(std::string_view lsid, std::int64_t txn_number) const;
 
@@ -114,6 +118,11 @@ Result<void> check_retryable(Context& context, const Request& request,
 inline constexpr auto abort_time_max = std::chrono::seconds(10);
 // abortTransaction on its shard; the answer is ignored.
 Task<void> abort_on_shard(Context& context, OpenTransaction open, TimePoint deadline = Clock::now() + abort_time_max);
+
+// A command that ends with an error of the proxy's ends its transaction with it, in the background:
+// the shard knows nothing of the error, and would commit the rest. An error that says that the
+// command may be tried again as it is leaves the transaction open.
+void abort_after_failure(Context& context, const Request& request, const Error& error);
 
 // Adds what a router adds to a reply inside a transaction: recoveryToken if ok. REQUIRES no stream.
 Response with_recovery_token(Context& context, const Request& request, Response response);

@@ -41,6 +41,18 @@ std::optional<Error> settle_refusals(WriteRun& run, const std::vector<Refusal>& 
   return std::nullopt;
 }
 
+namespace {
+
+// The proxy's own refusal of an operation. In a transaction it ends the command, and with it the
+// transaction.
+std::optional<Error> refuse(WriteRun& run, std::uint32_t op, const Error& why) {
+  if (run.request->in_transaction) return label_failure(*run.request, why);
+  run.results.add_error(op, why);
+  return std::nullopt;
+}
+
+}  // namespace
+
 Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> children) {
   std::vector<ChildMessage> messages;
   std::vector<ShardCommand> commands;
@@ -56,6 +68,7 @@ Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> 
     auto built = co_await building;
     if (built.has_error()) {
       if (!run.results.has_effects()) co_return without_writes(built.error());
+      if (run.request->in_transaction) co_return do_not_try_again(built.error());
       for (const std::uint32_t op : child.ops) run.results.add_error(op, built.error());
       messages.emplace_back();
       continue;
@@ -210,7 +223,7 @@ Task<StepOutcome> refuse_as_shard(WriteRun& run, std::uint32_t op, DocView docum
   const catalog::ShardSet first{run.batch.op(op).target.shards.front()};
   auto stepping = step(run, op, probe, first);
   auto done = co_await stepping;
-  if (!done.fatal && !run.results.has_error(op)) run.results.add_error(op, why);
+  if (!done.fatal && !run.results.has_error(op)) done.fatal = refuse(run, op, why);
   co_return done;
 }
 
@@ -247,8 +260,7 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, DocView document
     }
     if (auto kept = check_key_kept(run.routing.key, target, chosen.choice->document);
         kept.has_error()) {
-      run.results.add_error(op, kept.error());
-      co_return StepOutcome{};
+      co_return StepOutcome{.n = 0, .fatal = refuse(run, op, kept.error())};
     }
     const BsonDoc query = narrow_filter(statement.query, chosen.choice->document.view()["_id"]);
     const BsonDoc narrowed =
@@ -258,17 +270,13 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, DocView document
     auto done = co_await stepping;
     if (done.fatal || done.n > 0 || run.results.has_error(op)) co_return done;
   }
-  run.results.add_error(op, too_much_change());
-  co_return StepOutcome{};
+  co_return StepOutcome{.n = 0, .fatal = refuse(run, op, too_much_change())};
 }
 
 Task<std::optional<Error>> insert_by_upsert(WriteRun& run, std::uint32_t op) {
   const Statement& statement = run.statements[op];
   auto plan = plan_upsert(run.routing, statement, make_object_id());
-  if (plan.has_error()) {
-    run.results.add_error(op, plan.error());
-    co_return std::nullopt;
-  }
+  if (plan.has_error()) co_return refuse(run, op, plan.error());
   Rewrite rewrite;
   if (plan->update) rewrite.update = plan->update->view();
   const BsonDoc document = rewritten(run.command.ops[op], rewrite);

@@ -59,6 +59,24 @@ TEST_CASE("commits and aborts know their shard", "[transactions]") {
   CHECK(table.abort("a", 2, start).error().code == 251);
 }
 
+TEST_CASE("a transaction whose statement failed cannot be committed", "[transactions]") {
+  TransactionTable table;
+  CHECK_FALSE(table.fail("a", 1));
+  table.statement("a", 1, true, s1, true, start);
+  CHECK_FALSE(table.fail("a", 2));
+  const auto open = table.fail("a", 1);
+  REQUIRE(open);
+  CHECK(open->shard == 1);
+  CHECK(open->txn_number == 1);
+  CHECK_FALSE(table.fail("a", 1));
+  CHECK(table.commit("a", 1, start).error().code == 251);
+  CHECK(shown(table.statement("a", 1, false, s1, true, start)) == "error 251");
+  table.statement("a", 2, true, s1, true, start);
+  CHECK(table.commit("a", 2, start)->has_value());
+  CHECK_FALSE(table.fail("a", 2));  // the commit decides
+  CHECK(table.commit("a", 2, start)->has_value());
+}
+
 TEST_CASE("transactions expire and are bounded", "[transactions]") {
   TransactionTable table(16);  // one per stripe
   table.statement("a", 1, true, s0, false, start);

@@ -106,7 +106,6 @@ TEST_CASE("documents without _id get one, first", "[write]") {
 }
 
 TEST_CASE("what a child's operations may take leaves room for its body", "[write]") {
-  // Built as children are, so that a message of them would be full to the last byte.
   for (const bool sequence : {false, true}) {
     const std::string list = ", 'documents': [{'_id': 1, 'a': 1}, {'_id': 2, 'a': 20}]";
     const BsonDoc body = test::doc("{'insert': 'c', 'comment': '" + std::string(3000, 'x') + "'" +
@@ -408,6 +407,50 @@ TEST_CASE("a transaction's statement for a second shard aborts it", "[transactio
   const std::string third = compact(
       router.run(with_txn("{'insert': 'c', 'documents': [{'_id': 3, 'a': 1}]" + autocommit, 1)));
   CHECK(third.find("'code':251,") != std::string::npos);
+}
+
+TEST_CASE("what the proxy refuses within a transaction aborts it", "[transactions]") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  router.shards.answer = [](const Sent& sent) -> std::optional<std::string> {
+    if (sent.name() != "find") return count_all(sent);
+    return "{'cursor': {'firstBatch': [{'_id': 7, 'a': 11}], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+  };
+  const std::string autocommit = ", 'autocommit': false";
+  const auto commands_sent = [&](const char* name) {
+    return std::count_if(router.shards.sent.begin(), router.shards.sent.end(),
+                         [name](const Sent& sent) { return sent.name() == name; });
+  };
+  const char* const refused[] = {
+      "{'update': 'c', 'updates': [{'q': {'a': 15}, 'u': {'$set': {'a': 16}}}]",
+      "{'insert': 'c', 'documents': [{'_id': 2, 'a': [1]}]",
+      "{'update': 'c', 'updates': [{'q': {'_id': 7}, 'u': {'a': 15}}]",  // it has another key
+      "{'findAndModify': 'c', 'query': {'_id': 7}, 'update': {'a': 15}",
+  };
+  const std::string begun =
+      "{'insert': 'c', 'documents': [{'_id': 1, 'a': 20}], 'startTransaction': true" + autocommit;
+  int number = 0;
+  for (const char* const command : refused) {
+    INFO(command);
+    router.shards.sent.clear();
+    ++number;
+    router.run(with_txn(begun, number));
+    const std::string refusal = compact(router.run(with_txn(command + autocommit, number)));
+    CHECK(refusal.find("'ok':0.0") != std::string::npos);
+    CHECK(router.shards.sent.back().name() == "abortTransaction");
+    CHECK(router.shards.sent.back().shard == 1);
+    const std::string commit =
+        compact(router.run(with_txn("{'commitTransaction': 1" + autocommit, number)));
+    CHECK(commit.find("'code':251,") != std::string::npos);
+    CHECK(commands_sent("commitTransaction") == 0);
+    CHECK(commands_sent("abortTransaction") == 1);
+  }
+  // One that is begun twice goes on as it was.
+  router.shards.sent.clear();
+  router.run(with_txn(begun, 9));
+  CHECK(compact(router.run(with_txn(begun, 9))).find("'code':117,") != std::string::npos);
+  CHECK(compact(router.run(with_txn("{'commitTransaction': 1" + autocommit, 9))).find("'ok':1.0") !=
+        std::string::npos);
+  CHECK(commands_sent("abortTransaction") == 0);
 }
 
 TEST_CASE("a replacement in a transaction is chosen within it", "[transactions]") {

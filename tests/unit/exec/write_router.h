@@ -124,7 +124,8 @@ class Router {
     BsonWriter whole;
     const BsonDoc given = doc(json);
     whole.append_elements(given);
-    whole.append("$db", "db");
+    const CommandSpec* const spec = find_command(given.view().first().name);
+    whole.append("$db", spec != nullptr && spec->admin_only ? "admin" : "db");
     const BsonDoc body = std::move(whole).finish();
     std::vector<std::uint8_t> bytes;
     wire::begin_op_msg(bytes, 1, 0, 0);
@@ -168,24 +169,10 @@ class Router {
 
  private:
   static Task<void> run_one(Router* self, const Request* request, std::optional<std::string>* out) {
-    const CommandSpec* spec = nullptr;
-    for (const auto& family : {write_commands(), session_commands(), catalog_commands()}) {
-      for (const CommandSpec& one : family) {
-        if (one.name == request->name) spec = &one;
-      }
-    }
-    if (spec == nullptr) {
-      *out = "no such command";
-      co_return;
-    }
-    auto handling = spec->handler(*self->context_, self->client_, *request);
-    auto result = co_await handling;
-    if (result.has_error()) {
-      *out = text_of(error_document(result.error()));
-      co_return;
-    }
+    auto running = run_command(*self->context_, self->client_, *request);
+    const Response reply = co_await running;
     std::vector<std::uint8_t> bytes;
-    for (const iovec& piece : result->pieces()) {
+    for (const iovec& piece : reply.pieces()) {
       const auto* from = static_cast<const std::uint8_t*>(piece.iov_base);
       bytes.insert(bytes.end(), from, from + piece.iov_len);
     }
