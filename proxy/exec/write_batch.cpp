@@ -43,10 +43,10 @@ catalog::ShardSet WriteBatch::shards() const {
 
 std::optional<catalog::ShardIndex> WriteBatch::only_shard() const {
   const PlannedWrite& first = ops_.front();
-  if (first.error || first.target.shards.empty()) return std::nullopt;
+  if (first.refused || first.target.shards.empty()) return std::nullopt;
   const catalog::ShardIndex shard = first.target.shards.front();
   for (const PlannedWrite& op : ops_) {
-    if (op.error || !op.target.simple() || op.target.shards.size() != 1 ||
+    if (op.refused || !op.target.simple() || op.target.shards.size() != 1 ||
         op.target.shards.front() != shard) {
       return std::nullopt;
     }
@@ -70,7 +70,7 @@ WriteRound WriteBatch::next_ordered() {
   const std::size_t first = first_ready_++;
   const PlannedWrite& op = ops_[first];
   const auto index = static_cast<std::uint32_t>(first);
-  if (op.error) {
+  if (op.refused) {
     round.failed = index;
   } else if (!op.target.simple()) {
     round.special = index;
@@ -82,7 +82,7 @@ WriteRound WriteBatch::next_ordered() {
     add(child, first);
     for (; first_ready_ < ops_.size(); ++first_ready_) {
       const PlannedWrite& next = ops_[first_ready_];
-      if (next.error || !next.target.simple() || next.target.shards != op.target.shards ||
+      if (next.refused || !next.target.simple() || next.target.shards != op.target.shards ||
           !fits(child, next))
         break;
       add(child, first_ready_);
@@ -101,7 +101,7 @@ WriteRound WriteBatch::next_unordered() {
   while (first_ready_ < ops_.size() && ops_[first_ready_].done) ++first_ready_;
   if (first_ready_ == ops_.size()) return round;
   const auto index = static_cast<std::uint32_t>(first_ready_++);
-  (ops_[index].error ? round.failed : round.special) = index;
+  (ops_[index].refused ? round.failed : round.special) = index;
   return round;
 }
 
@@ -110,7 +110,7 @@ void WriteBatch::gather(WriteRound& round) {
   constexpr std::size_t turned_away_max =
       1024;  // full children end the search: a round must not cost the whole batch
   const auto due = [](const PlannedWrite& op) {
-    return !op.done && !op.error && op.target.simple();
+    return !op.done && !op.refused && op.target.simple();
   };
   while (gather_from_ < ops_.size() && !due(ops_[gather_from_])) ++gather_from_;
   std::size_t turned_away = 0;

@@ -14,9 +14,9 @@ namespace spillway::exec {
 // One operation of the batch.
 struct PlannedWrite {
   WriteTarget target;
-  std::optional<Error> error;      // it cannot be targeted: its write error
   std::optional<ObjectId> new_id;  // an insert without _id gets this one
   std::uint32_t bytes = 0;         // what it takes in a child's section
+  bool refused = false;  // it cannot be targeted; why is found again when its turn comes
   bool done = false;
 };
 

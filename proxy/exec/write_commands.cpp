@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "allocator/limits.h"
+#include "proxy/base/check.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/forward.h"
 #include "proxy/exec/take_memory.h"
@@ -66,6 +67,20 @@ void count_hosts(Context& context, const WriteRun& run) {
   }
 }
 
+const ObjectId* new_id_of(const PlannedWrite& op) noexcept {
+  return op.new_id ? &*op.new_id : nullptr;
+}
+
+Result<WriteTarget> target_new(const catalog::CollectionRouting& routing, DocView document,
+                               const ObjectId* new_id) {
+  if (document.size() > limits::document_bytes_max) {
+    return Error(ErrorCode::bson_object_too_large,
+                 fmt::format("object to insert too large. size in bytes: {}, max size: {}",
+                             document.size(), limits::document_bytes_max));
+  }
+  return target_insert(routing, document, new_id);
+}
+
 // Targets every operation. Fails as a whole only for operations that are no operations at all.
 Result<RecycledVector<PlannedWrite>> plan(const WriteCommand& command,
                                        const catalog::CollectionRouting& routing,
@@ -78,27 +93,41 @@ Result<RecycledVector<PlannedWrite>> plan(const WriteCommand& command,
     Result<WriteTarget> target = WriteTarget{};
     if (command.kind == WriteKind::insert) {
       if (!document.find("_id").exists()) op.new_id = make_object_id();
-      target = document.size() > limits::document_bytes_max
-                   ? Result<WriteTarget>(Error(
-                         ErrorCode::bson_object_too_large,
-                         fmt::format("object to insert too large. size in bytes: {}, max size: {}",
-                                     document.size(), limits::document_bytes_max)))
-                   : target_insert(routing, document, op.new_id ? &*op.new_id : nullptr);
+      target = target_new(routing, document, new_id_of(op));
     } else {
       auto statement = parse_statement(document, command.kind);
       if (statement.has_error()) return statement.error();
       target = target_statement(routing, *statement);
       statements.push_back(*statement);
     }
-    op.bytes = static_cast<std::uint32_t>(
-        ChildMessage::bytes_of({document, op.new_id ? &*op.new_id : nullptr, 0}));
-    if (target.has_error()) {
-      op.error = target.error();
-    } else {
-      op.target = *std::move(target);
-    }
+    op.bytes = static_cast<std::uint32_t>(ChildMessage::bytes_of({document, new_id_of(op), 0}));
+    op.refused = target.has_error();
+    if (!op.refused) op.target = *std::move(target);
   }
   return planned;
+}
+
+// Of an operation that could not be targeted. Kept for each, the errors of a large batch would take
+// more than the batch.
+Error why_refused(const WriteRun& run, std::size_t i) {
+  const Result<WriteTarget> target =
+      run.command.kind == WriteKind::insert
+          ? target_new(run.routing, run.command.ops[i], new_id_of(run.batch.op(i)))
+          : target_statement(run.routing, run.statements[i]);
+  SPILLWAY_CHECK(target.has_error());
+  return target.error();
+}
+
+// A long list of errors counts until the client has it. What was done is told also where there is
+// no room.
+Response counted_reply(Context& context, BsonDoc reply) {
+  constexpr std::size_t counted_bytes_least = 64 * limits::kib;
+  if (reply.size() < counted_bytes_least) return Response(std::move(reply));
+  auto buffer = Buffer::allocate(context.shared.reply_memory, reply.size());
+  if (!buffer) return Response(std::move(reply));
+  buffer->append(reply.view().data(), reply.size());
+  const DocView document = DocView::trusted(buffer->data());
+  return Response::of_buffer(*std::move(buffer), document);
 }
 
 Task<Result<Response>> run_rounds(WriteRun& run, const Client& client) {
@@ -107,7 +136,7 @@ Task<Result<Response>> run_rounds(WriteRun& run, const Client& client) {
     WriteRound round = run.batch.next();
     if (round.finished()) break;
     if (round.failed) {
-      run.results.add_error(*round.failed, *run.batch.op(*round.failed).error);
+      run.results.add_error(*round.failed, why_refused(run, *round.failed));
     } else if (round.special) {
       auto running = run_special(run, *round.special);
       auto fatal = co_await running;
@@ -121,7 +150,8 @@ Task<Result<Response>> run_rounds(WriteRun& run, const Client& client) {
     const bool ends = run.command.ordered || run.request->in_transaction;
     if (ends && run.results.has_errors()) run.batch.stop();
   }
-  co_return with_recovery_token(run.context, *run.request, Response(run.results.finish()));
+  co_return with_recovery_token(run.context, *run.request,
+                                counted_reply(run.context, run.results.finish()));
 }
 
 // Every operation goes to one shard, but new documents need their _id.
@@ -129,8 +159,7 @@ Task<Result<Response>> send_with_ids(WriteRun& run, catalog::ShardIndex shard) {
   std::vector<ChildOp> ops;
   ops.reserve(run.command.ops.size());
   for (std::size_t i = 0; i < run.command.ops.size(); ++i) {
-    const auto& new_id = run.batch.op(i).new_id;
-    ops.push_back({run.command.ops[i], new_id ? &*new_id : nullptr, run.command.stmt_id(i)});
+    ops.push_back({run.command.ops[i], new_id_of(run.batch.op(i)), run.command.stmt_id(i)});
   }
   auto building = ChildMessage::build(run.context, *run.request, run.command, ops);
   auto message = co_await building;
@@ -179,8 +208,10 @@ Task<Result<Response>> run_sharded(Context& context, const Client& client, const
   if (command.has_error()) co_return command.error();
   constexpr std::size_t bytes_per_op = sizeof(DocView) + sizeof(PlannedWrite) + sizeof(Statement) +
                                        sizeof(std::uint32_t) + sizeof(ChildOp);
-  auto reserving = take_reservation(context, request, context.shared.write_memory,
-                                    command->ops.size() * bytes_per_op, "the list of operations");
+  const std::size_t list_bytes =
+      command->ops.size() * bytes_per_op + WriteResults::bytes_for(command->ops.size());
+  auto reserving = take_reservation(context, request, context.shared.write_memory, list_bytes,
+                                    "the list of operations");
   const auto reservation = co_await reserving;
   if (reservation.has_error()) co_return without_writes(reservation.error());
   RecycledVector<Statement> statements;
@@ -197,7 +228,7 @@ Task<Result<Response>> run_sharded(Context& context, const Client& client, const
   count_hosts(context, run);
   if (request.in_transaction) {
     for (std::size_t i = 0; i < run.batch.size(); ++i) {
-      if (run.batch.op(i).error) co_return label_failure(request, *run.batch.op(i).error);
+      if (run.batch.op(i).refused) co_return label_failure(request, why_refused(run, i));
     }
   }
   if (request.txn_number) {

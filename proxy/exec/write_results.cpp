@@ -4,15 +4,9 @@
 
 #include <algorithm>
 
-#include "allocator/limits.h"
-
 namespace spillway::exec {
 
 namespace {
-
-// Once the errors' texts take this much, later ones carry their index and code only, as a server
-// does it.
-constexpr std::size_t error_texts_bytes_max = limits::mib;
 
 std::int64_t number_of(DocView document, std::string_view field) noexcept {
   return document[field].to_int64().value_or(0);
@@ -66,9 +60,8 @@ std::int64_t WriteResults::add_reply(std::span<const std::uint32_t> ops, DocView
       if (!entry.is_document()) continue;
       const DocView error = entry.as_document();
       const std::uint32_t op = client_index(error).value_or(ops.back());
-      errors_[op].push_back({static_cast<std::int32_t>(number_of(error, "code")),
-                             text_of(error, "errmsg"), without(error, "index"),
-                             std::string(shard)});
+      const auto code = static_cast<std::int32_t>(number_of(error, "code"));
+      add(op, {code, keep_text(without(error, "index"))});
     }
   }
   if (const ValueView concern = reply["writeConcernError"]; concern.is_document()) {
@@ -82,12 +75,31 @@ std::int64_t WriteResults::add_reply(std::span<const std::uint32_t> ops, DocView
   return n;
 }
 
-void WriteResults::add_error(std::uint32_t op, const Error& error) {
+std::uint32_t WriteResults::keep_text(BsonDoc text) {
+  text_bytes_ += text.size();
+  if (text_bytes_ > error_texts_bytes_max) return no_text;
+  texts_.push_back(std::move(text));
+  return static_cast<std::uint32_t>(texts_.size() - 1);
+}
+
+void WriteResults::add(std::uint32_t op, WriteError error) {
+  if (error.text == no_text) {
+    // Only how they differ is still told.
+    const auto [first, end] = errors_.equal_range(op);
+    const bool known = std::any_of(
+        first, end, [&error](const auto& one) { return one.second.code == error.code; });
+    if (known) return;
+  }
+  errors_.emplace(op, error);
+}
+
+void WriteResults::add_errors(std::span<const std::uint32_t> ops, const Error& error) {
   BsonWriter fields;
   fields.append("code", error.code);
   fields.append("errmsg", error.message);
   if (!error.extra.empty()) fields.append_elements(DocView::trusted(error.extra.data()));
-  errors_[op].push_back({error.code, error.message, std::move(fields).finish(), {}});
+  const WriteError kept{error.code, keep_text(std::move(fields).finish())};
+  for (const std::uint32_t op : ops) add(op, kept);
 }
 
 void WriteResults::add_lost(std::span<const std::uint32_t> ops, const Error& error,
@@ -95,34 +107,33 @@ void WriteResults::add_lost(std::span<const std::uint32_t> ops, const Error& err
   Error lost = error;
   lost.message =
       fmt::format("Write results unavailable from {} :: caused by :: {}", shard, error.message);
-  for (const std::uint32_t op : ops) add_error(op, lost);
+  add_errors(ops, lost);
 }
 
-void WriteResults::append_error(BsonWriter& out, std::uint32_t op,
-                                const std::vector<WriteError>& errors, bool brief) const {
-  const WriteError& first = errors.front();
-  const bool same = std::all_of(errors.begin(), errors.end(), [&first](const WriteError& error) {
-    return error.code == first.code;
-  });
+void WriteResults::append_error(BsonWriter& out, Errors::const_iterator first,
+                                Errors::const_iterator end, bool brief) const {
+  const auto& [op, head] = *first;
+  const bool same = std::all_of(
+      first, end, [code = head.code](const auto& one) { return one.second.code == code; });
   out.begin_document_item();
   out.append("index", static_cast<std::int32_t>(op));
   if (brief) {
     const auto multiple = static_cast<std::int32_t>(ErrorCode::multiple_errors_occurred);
-    out.append("code", same ? first.code : multiple);
+    out.append("code", same ? head.code : multiple);
     out.append("errmsg", "");
   } else if (same) {
-    out.append_elements(first.fields);
+    out.append_elements(texts_[head.text]);
   } else {
     std::string message = "multiple errors for op : ";
-    for (std::size_t i = 0; i < errors.size(); ++i) {
-      if (i > 0) message += " :: and :: ";
-      message += errors[i].message;
+    for (auto one = first; one != end; ++one) {
+      if (one != first) message += " :: and :: ";
+      message += text_of(texts_[one->second.text], "errmsg");
     }
     out.append("code", static_cast<std::int32_t>(ErrorCode::multiple_errors_occurred));
     out.append("errmsg", message);
     out.begin_document("errInfo");
     out.begin_array("causedBy");
-    for (const WriteError& error : errors) out.append_item(error.fields.view());
+    for (auto one = first; one != end; ++one) out.append_item(texts_[one->second.text].view());
     out.end();
     out.end();
   }
@@ -133,9 +144,16 @@ void WriteResults::append_errors(BsonWriter& out) const {
   if (errors_.empty()) return;
   std::size_t bytes = 0;
   out.begin_array("writeErrors");
-  for (const auto& [op, errors] : errors_) {
-    for (const WriteError& error : errors) bytes += error.fields.size();
-    append_error(out, op, errors, bytes > error_texts_bytes_max);
+  for (auto first = errors_.begin(); first != errors_.end();) {
+    const auto end = errors_.upper_bound(first->first);
+    bool brief = false;
+    for (auto one = first; one != end; ++one) {
+      const std::uint32_t text = one->second.text;
+      brief = brief || text == no_text;
+      if (text != no_text) bytes += texts_[text].size();  // each time that it is told
+    }
+    append_error(out, first, end, brief || bytes > error_texts_bytes_max);
+    first = end;
   }
   out.end();
 }

@@ -2,6 +2,8 @@
 // Pure: no I/O. Not thread-safe. (mongos behaviour reference, section 4.4)
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -10,19 +12,33 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "allocator/limits.h"
 #include "cursor/bson_writer.h"
 #include "proxy/exec/write_parse.h"
 
 namespace spillway::exec {
 
+// Errors take next to nothing each: their texts, as far as a reply tells them, stand beside them,
+// one for all operations that failed with it.
 class WriteResults {
  public:
+  // Once the errors' texts take this much, later ones carry their index and code only, as a server
+  // does it.
+  static constexpr std::size_t error_texts_bytes_max = limits::mib;
+  // What is to be charged for a write of so many operations: all of them may fail.
+  static constexpr std::size_t bytes_for(std::size_t operations) noexcept {
+    constexpr std::size_t text_bytes = 256;  // where there are few, of each
+    return operations * 2 * sizeof(Errors::value_type) +
+           std::min(operations * text_bytes, 2 * error_texts_bytes_max);
+  }
+
   WriteResults(WriteKind kind, bool ordered) : kind_(kind), ordered_(ordered) {}
 
   // A shard's reply with ok: 1 to a child that held the operations `ops`. Returns the child's n.
   std::int64_t add_reply(std::span<const std::uint32_t> ops, DocView reply, std::string_view shard);
-  // An operation failed as a whole: it could not be targeted, or its child was answered ok: 0.
-  void add_error(std::uint32_t op, const Error& error);
+  // Operations failed as a whole: they could not be targeted, or their child was answered ok: 0.
+  void add_error(std::uint32_t op, const Error& error) { add_errors({&op, 1}, error); }
+  void add_errors(std::span<const std::uint32_t> ops, const Error& error);
   // No answer came from a shard.
   void add_lost(std::span<const std::uint32_t> ops, const Error& error, std::string_view shard);
 
@@ -35,18 +51,23 @@ class WriteResults {
   BsonDoc finish() const;
 
  private:
+  static constexpr std::uint32_t no_text = UINT32_MAX;
   struct WriteError {
     std::int32_t code = 0;
-    std::string message;
-    BsonDoc fields;  // of the shard's error, without index
-    std::string shard;
+    std::uint32_t text = no_text;  // in texts_
   };
+  // By operation, in the order of arrival.
+  using Errors = absl::btree_multimap<std::uint32_t, WriteError>;
   struct ConcernError {
     BsonDoc document;
     std::string shard;
   };
+  // What is kept of a text: it, or no_text.
+  std::uint32_t keep_text(BsonDoc text);
+  void add(std::uint32_t op, WriteError error);
   void append_errors(BsonWriter& out) const;
-  void append_error(BsonWriter& out, std::uint32_t op, const std::vector<WriteError>& errors,
+  // All errors of one operation.
+  void append_error(BsonWriter& out, Errors::const_iterator first, Errors::const_iterator end,
                     bool brief) const;
   void append_concern_error(BsonWriter& out) const;
 
@@ -54,7 +75,9 @@ class WriteResults {
   bool ordered_;
   std::int64_t n_ = 0, modified_ = 0;
   absl::btree_map<std::uint32_t, BsonDoc> upserted_;  // {_id}
-  absl::btree_map<std::uint32_t, std::vector<WriteError>> errors_;
+  Errors errors_;
+  std::vector<BsonDoc> texts_;  // an error's fields, without index
+  std::size_t text_bytes_ = 0;
   std::vector<ConcernError> concern_errors_;
   std::vector<std::int32_t> retried_;
 };

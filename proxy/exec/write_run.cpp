@@ -35,9 +35,7 @@ std::optional<Error> take_outcome(WriteRun& run, std::span<const std::uint32_t> 
 std::optional<Error> settle_refusals(WriteRun& run, const std::vector<Refusal>& refused) {
   if (refused.empty()) return std::nullopt;
   if (!run.results.has_effects()) return refused.front().error;
-  for (const Refusal& refusal : refused) {
-    for (const std::uint32_t op : refusal.ops) run.results.add_error(op, refusal.error);
-  }
+  for (const Refusal& refusal : refused) run.results.add_errors(refusal.ops, refusal.error);
   return std::nullopt;
 }
 
@@ -69,7 +67,7 @@ Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> 
     if (built.has_error()) {
       if (!run.results.has_effects()) co_return without_writes(built.error());
       if (run.request->in_transaction) co_return do_not_try_again(built.error());
-      for (const std::uint32_t op : child.ops) run.results.add_error(op, built.error());
+      run.results.add_errors(child.ops, built.error());
       messages.emplace_back();
       continue;
     }

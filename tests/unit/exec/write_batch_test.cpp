@@ -13,7 +13,7 @@ WriteBatch batch_of(const std::vector<std::string>& ops, bool ordered, std::uint
     PlannedWrite& write = planned.emplace_back();
     write.bytes = bytes;
     if (op == "!") {
-      write.error = Error(ErrorCode::shard_key_not_found, "no key");
+      write.refused = true;
       continue;
     }
     for (const char c : op) {

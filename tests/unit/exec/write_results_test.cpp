@@ -1,5 +1,7 @@
 #include "proxy/exec/write_results.h"
 
+#include <malloc.h>
+
 #include "tests/unit/exec/write_support.h"
 
 namespace spillway::exec {
@@ -119,6 +121,48 @@ TEST_CASE("very many errors lose their texts", "[write]") {
   const BsonDoc reply = results.finish();
   CHECK(reply.size() < 2'000'000);
   CHECK(reply.view()["writeErrors"].as_document().count() == 3000);
+}
+
+TEST_CASE("an error of many operations is told by each, while there is room", "[write]") {
+  WriteResults results(WriteKind::insert, false);
+  Ops ops;
+  for (std::uint32_t i = 0; i < 3000; ++i) ops.push_back(i);
+  results.add_lost(ops, Error(ErrorCode::host_unreachable, std::string(1000, 'x')), "s1");
+  results.add_error(1, Error(ErrorCode::bad_value, "two"));
+  const BsonDoc reply = results.finish();
+  CHECK(reply.size() < 2'000'000);
+  std::size_t texts = 0, count = 0;
+  for (const Element& each : reply.view()["writeErrors"].as_document()) {
+    const DocView error = each.as_document();
+    CHECK(error["index"].as_int32() == static_cast<std::int32_t>(count));
+    CHECK(error["code"].as_int32() == (count == 1 ? 65 : 6));
+    if (!error["errmsg"].as_string().empty()) ++texts;
+    ++count;
+  }
+  CHECK(count == 3000);
+  CHECK(texts > 900);
+  CHECK(texts < 1100);
+}
+
+TEST_CASE("errors beyond those that are told take next to nothing", "[write]") {
+  WriteResults results(WriteKind::remove, false);
+  const std::string text(5000, 'x');
+  const std::size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
+  for (std::uint32_t i = 0; i < 100'000; ++i)
+    results.add_error(i, Error(ErrorCode::shard_key_not_found, text));
+  // A second shard's, without a text: only that they differ.
+  for (std::uint32_t i = 0; i < 100'000; ++i)
+    results.add_error(i, Error(i % 2 == 0 ? ErrorCode::shard_key_not_found : ErrorCode::bad_value, text));
+  const std::size_t held = mallinfo2().uordblks + mallinfo2().hblkhd - before;
+  CHECK(held <= WriteResults::bytes_for(100'000));
+  const BsonDoc reply = results.finish();
+  const ValueView errors = reply.view()["writeErrors"];
+  CHECK(errors.as_document().count() == 100'000);
+  auto at = errors.as_document().begin();
+  for (int skipped = 0; skipped < 2000; ++skipped) ++at;
+  CHECK(at->as_document()["code"].as_int32() == 61);
+  ++at;
+  CHECK(at->as_document()["code"].as_int32() == 65);
 }
 
 }  // namespace
