@@ -36,18 +36,18 @@ bool WriteBatch::fits_one_child() const noexcept {
 catalog::ShardSet WriteBatch::shards() const {
   catalog::ShardSet all;
   for (const PlannedWrite& op : ops_) {
-    for (const catalog::ShardIndex shard : op.target.shards) all.insert(shard);
+    for (const catalog::ShardIndex shard : op.shards) all.insert(shard);
   }
   return all;
 }
 
 std::optional<catalog::ShardIndex> WriteBatch::only_shard() const {
   const PlannedWrite& first = ops_.front();
-  if (first.refused || first.target.shards.empty()) return std::nullopt;
-  const catalog::ShardIndex shard = first.target.shards.front();
+  if (first.refused || first.shards.empty()) return std::nullopt;
+  const catalog::ShardIndex shard = first.shards.front();
   for (const PlannedWrite& op : ops_) {
-    if (op.refused || !op.target.simple() || op.target.shards.size() != 1 ||
-        op.target.shards.front() != shard) {
+    if (op.refused || !op.simple() || op.shards.size() != 1 ||
+        op.shards.front() != shard) {
       return std::nullopt;
     }
   }
@@ -72,17 +72,17 @@ WriteRound WriteBatch::next_ordered() {
   const auto index = static_cast<std::uint32_t>(first);
   if (op.refused) {
     round.failed = index;
-  } else if (!op.target.simple()) {
+  } else if (!op.simple()) {
     round.special = index;
-  } else if (op.target.shards.size() > 1) {
-    for (const catalog::ShardIndex shard : op.target.shards)
+  } else if (op.shards.size() > 1) {
+    for (const catalog::ShardIndex shard : op.shards)
       round.children.push_back({shard, {index}, op.bytes});
   } else {
-    ChildBatch& child = child_of(round.children, op.target.shards.front());
+    ChildBatch& child = child_of(round.children, op.shards.front());
     add(child, first);
     for (; first_ready_ < ops_.size(); ++first_ready_) {
       const PlannedWrite& next = ops_[first_ready_];
-      if (next.refused || !next.target.simple() || next.target.shards != op.target.shards ||
+      if (next.refused || !next.simple() || next.shards != op.shards ||
           !fits(child, next))
         break;
       add(child, first_ready_);
@@ -110,7 +110,7 @@ void WriteBatch::gather(WriteRound& round) {
   constexpr std::size_t turned_away_max =
       1024;  // full children end the search: a round must not cost the whole batch
   const auto due = [](const PlannedWrite& op) {
-    return !op.done && !op.refused && op.target.simple();
+    return !op.done && !op.refused && op.simple();
   };
   while (gather_from_ < ops_.size() && !due(ops_[gather_from_])) ++gather_from_;
   std::size_t turned_away = 0;
@@ -118,13 +118,13 @@ void WriteBatch::gather(WriteRound& round) {
     PlannedWrite& op = ops_[i];
     if (!due(op)) continue;
     const bool room = std::all_of(
-        op.target.shards.begin(), op.target.shards.end(),
+        op.shards.begin(), op.shards.end(),
         [&](catalog::ShardIndex shard) { return fits(child_of(round.children, shard), op); });
     if (!room) {
       ++turned_away;
       continue;
     }
-    for (const catalog::ShardIndex shard : op.target.shards)
+    for (const catalog::ShardIndex shard : op.shards)
       add(child_of(round.children, shard), i);
     op.done = true;
   }

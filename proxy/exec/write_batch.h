@@ -11,13 +11,21 @@
 
 namespace spillway::exec {
 
-// One operation of the batch.
+// One operation of the batch. There may be 100,000: what only few of them need is found again when
+// their turn comes.
 struct PlannedWrite {
-  WriteTarget target;
-  std::optional<ObjectId> new_id;  // an insert without _id gets this one
-  std::uint32_t bytes = 0;         // what it takes in a child's section
-  bool refused = false;  // it cannot be targeted; why is found again when its turn comes
+  // Of its WriteTarget.
+  catalog::ShardSet shards;
+  Route route = Route::one;
+  bool upsert_after = false;
+  bool refused = false;  // it cannot be targeted
   bool done = false;
+  std::uint32_t bytes = 0;         // what it takes in a child's section
+  std::optional<ObjectId> new_id;  // an insert without _id gets this one
+
+  bool simple() const noexcept {
+    return (route == Route::one || route == Route::all) && !upsert_after;
+  }
 };
 
 // Operations that go to one shard in one command.

@@ -61,7 +61,7 @@ void count_hosts(Context& context, const WriteRun& run) {
   HostsTargeted& metric = hosts_metric(context.shared.metrics, run.command.kind);
   const std::size_t owners = run.routing.all_shards().size();
   for (std::size_t i = 0; i < run.batch.size(); ++i) {
-    const std::size_t shards = run.batch.op(i).target.shards.size();
+    const std::size_t shards = run.batch.op(i).shards.size();
     if (shards == 1) metric.one_shard.add();
     if (shards > 1) (shards == owners ? metric.all_shards : metric.many_shards).add();
   }
@@ -83,10 +83,8 @@ Result<WriteTarget> target_new(const catalog::CollectionRouting& routing, DocVie
 
 // Targets every operation. Fails as a whole only for operations that are no operations at all.
 Result<RecycledVector<PlannedWrite>> plan(const WriteCommand& command,
-                                       const catalog::CollectionRouting& routing,
-                                       RecycledVector<Statement>& statements) {
+                                       const catalog::CollectionRouting& routing) {
   RecycledVector<PlannedWrite> planned(command.ops.size());
-  if (command.kind != WriteKind::insert) statements.reserve(command.ops.size());
   for (std::size_t i = 0; i < command.ops.size(); ++i) {
     const DocView document = command.ops[i];
     PlannedWrite& op = planned[i];
@@ -98,11 +96,13 @@ Result<RecycledVector<PlannedWrite>> plan(const WriteCommand& command,
       auto statement = parse_statement(document, command.kind);
       if (statement.has_error()) return statement.error();
       target = target_statement(routing, *statement);
-      statements.push_back(*statement);
     }
     op.bytes = static_cast<std::uint32_t>(ChildMessage::bytes_of({document, new_id_of(op), 0}));
     op.refused = target.has_error();
-    if (!op.refused) op.target = *std::move(target);
+    if (op.refused) continue;
+    op.shards = std::move(target->shards);
+    op.route = target->route;
+    op.upsert_after = target->upsert_after;
   }
   return planned;
 }
@@ -110,10 +110,11 @@ Result<RecycledVector<PlannedWrite>> plan(const WriteCommand& command,
 // Of an operation that could not be targeted. Kept for each, the errors of a large batch would take
 // more than the batch.
 Error why_refused(const WriteRun& run, std::size_t i) {
+  const DocView document = run.command.ops[i];
   const Result<WriteTarget> target =
       run.command.kind == WriteKind::insert
-          ? target_new(run.routing, run.command.ops[i], new_id_of(run.batch.op(i)))
-          : target_statement(run.routing, run.statements[i]);
+          ? target_new(run.routing, document, new_id_of(run.batch.op(i)))
+          : target_statement(run.routing, parse_statement(document, run.command.kind).value());
   SPILLWAY_CHECK(target.has_error());
   return target.error();
 }
@@ -194,10 +195,10 @@ catalog::ShardSet shards_to_check(const WriteRun& run) {
   const std::size_t owners = run.routing.all_shards().size();
   catalog::ShardSet shards = run.batch.shards();
   for (std::size_t i = 0; i < run.batch.size() && shards.size() < owners; ++i) {
-    const WriteTarget& target = run.batch.op(i).target;
-    if (!target.upsert_after) continue;
-    for (const catalog::ShardIndex shard : possible_shards(run.routing, run.statements[i], target))
-      shards.insert(shard);
+    if (!run.batch.op(i).upsert_after) continue;
+    const WriteRun::Targeted write = run.targeted(i);
+    const catalog::ShardSet more = possible_shards(run.routing, write.statement, write.target);
+    for (const catalog::ShardIndex shard : more) shards.insert(shard);
   }
   return shards;
 }
@@ -206,23 +207,22 @@ Task<Result<Response>> run_sharded(Context& context, const Client& client, const
                                    WriteKind kind, const catalog::CollectionRouting& routing) {
   auto command = parse_write(request, kind);
   if (command.has_error()) co_return command.error();
-  constexpr std::size_t bytes_per_op = sizeof(DocView) + sizeof(PlannedWrite) + sizeof(Statement) +
-                                       sizeof(std::uint32_t) + sizeof(ChildOp);
+  // A child's list of indexes grows by doubling.
+  constexpr std::size_t bytes_per_op = sizeof(DocView) + sizeof(PlannedWrite) +
+                                       2 * sizeof(std::uint32_t) + sizeof(ChildOp);
   const std::size_t list_bytes =
       command->ops.size() * bytes_per_op + WriteResults::bytes_for(command->ops.size());
   auto reserving = take_reservation(context, request, context.shared.write_memory, list_bytes,
                                     "the list of operations");
   const auto reservation = co_await reserving;
   if (reservation.has_error()) co_return without_writes(reservation.error());
-  RecycledVector<Statement> statements;
-  auto planned = plan(*command, routing, statements);
+  auto planned = plan(*command, routing);
   if (planned.has_error()) co_return planned.error();
   const ChildRoom room = child_room(context, request, *command, routing);
   WriteRun run{context,
                &request,
                *command,
                routing,
-               statements,
                WriteBatch(*std::move(planned), command->ordered, room),
                WriteResults(kind, command->ordered)};
   count_hosts(context, run);

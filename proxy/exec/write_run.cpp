@@ -9,6 +9,13 @@
 
 namespace spillway::exec {
 
+WriteRun::Targeted WriteRun::targeted(std::size_t op) const {
+  Targeted again;
+  again.statement = parse_statement(command.ops[op], command.kind).value();
+  again.target = target_statement(routing, again.statement).value();
+  return again;
+}
+
 std::optional<Error> take_outcome(WriteRun& run, std::span<const std::uint32_t> ops,
                                   const ShardOutcome& outcome, std::vector<Refusal>& refused,
                                   std::int64_t* n) {
@@ -160,12 +167,12 @@ Task<StepOutcome> step(WriteRun& run, std::uint32_t op, DocView document,
 
 // A driver's second attempt at an operation that may have been executed on one of several shards:
 // the one that remembers the statement answers with what it did then, all others match nothing.
-Task<StepOutcome> ask_for_earlier_attempt(WriteRun& run, std::uint32_t op) {
+Task<StepOutcome> ask_for_earlier_attempt(WriteRun& run, std::uint32_t op,
+                                          const WriteRun::Targeted& write) {
   const BsonDoc nothing = match_nothing();
   const BsonDoc document =
       rewritten(run.command.ops[op], {.query = nothing.view(), .update = {}, .upsert = false});
-  const catalog::ShardSet shards =
-      possible_shards(run.routing, run.statements[op], run.batch.op(op).target);
+  const catalog::ShardSet shards = possible_shards(run.routing, write.statement, write.target);
   ChildMessage message;
   auto calling = call_with(run, op, document, shards, message);
   auto outcomes = co_await calling;
@@ -214,28 +221,28 @@ BsonDoc probe_of(const Statement& statement, DocView document) {
 
 // A find was refused: the write's own words count, so a shard is asked for them with a filter that
 // also matches nothing.
-Task<StepOutcome> refuse_as_shard(WriteRun& run, std::uint32_t op, DocView document,
+Task<StepOutcome> refuse_as_shard(WriteRun& run, std::uint32_t op,
+                                  const WriteRun::Targeted& write, DocView document,
                                   const Error& why) {
-  const Statement& statement = run.statements[op];
-  const BsonDoc probe = probe_of(statement, document);
-  const catalog::ShardSet first{run.batch.op(op).target.shards.front()};
+  const BsonDoc probe = probe_of(write.statement, document);
+  const catalog::ShardSet first{write.target.shards.front()};
   auto stepping = step(run, op, probe, first);
   auto done = co_await stepping;
   if (!done.fatal && !run.results.has_error(op)) done.fatal = refuse(run, op, why);
   co_return done;
 }
 
-Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, DocView document,
-                               const catalog::ShardSet& shards) {
-  const Statement& statement = run.statements[op];
-  const WriteTarget& target = run.batch.op(op).target;
+Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, const WriteRun::Targeted& write,
+                               DocView document) {
+  const Statement& statement = write.statement;
+  const WriteTarget& target = write.target;
   for (int attempt = 0; attempt < choices_max; ++attempt) {
     auto choosing =
-        choose_document(run.context, *run.request, run.command.collection, statement, shards,
-                        !target.key_kept.empty());
+        choose_document(run.context, *run.request, run.command.collection, statement,
+                        target.shards, !target.key_kept.empty());
     auto chosen = co_await choosing;
     if (chosen.error && !chosen.lost) {
-      auto refusing = refuse_as_shard(run, op, document, *chosen.error);
+      auto refusing = refuse_as_shard(run, op, write, document, *chosen.error);
       co_return co_await refusing;
     }
     StepOutcome result;
@@ -252,7 +259,7 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, DocView document
       // would be replaced unseen.
       const BsonDoc probe =
           target.key_kept.empty() ? BsonDoc(document) : probe_of(statement, document);
-      const catalog::ShardSet first{shards.front()};
+      const catalog::ShardSet first{target.shards.front()};
       auto stepping = step(run, op, probe, first);
       co_return co_await stepping;
     }
@@ -271,8 +278,8 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, DocView document
   co_return StepOutcome{.n = 0, .fatal = refuse(run, op, too_much_change())};
 }
 
-Task<std::optional<Error>> insert_by_upsert(WriteRun& run, std::uint32_t op) {
-  const Statement& statement = run.statements[op];
+Task<std::optional<Error>> insert_by_upsert(WriteRun& run, std::uint32_t op,
+                                            const Statement& statement) {
   auto plan = plan_upsert(run.routing, statement, make_object_id());
   if (plan.has_error()) co_return refuse(run, op, plan.error());
   Rewrite rewrite;
@@ -287,9 +294,10 @@ Task<std::optional<Error>> insert_by_upsert(WriteRun& run, std::uint32_t op) {
 }  // namespace
 
 Task<std::optional<Error>> run_special(WriteRun& run, std::uint32_t op) {
-  const WriteTarget& target = run.batch.op(op).target;
+  const WriteRun::Targeted write = run.targeted(op);
+  const WriteTarget& target = write.target;
   if (run.command.retryable && (target.route == Route::choose || target.upsert_after)) {
-    auto asking = ask_for_earlier_attempt(run, op);
+    auto asking = ask_for_earlier_attempt(run, op, write);
     auto earlier = co_await asking;
     if (earlier.fatal) co_return std::move(earlier.fatal);
     if (earlier.n > 0) co_return std::nullopt;
@@ -299,7 +307,7 @@ Task<std::optional<Error>> run_special(WriteRun& run, std::uint32_t op) {
   const BsonDoc document = rewritten(run.command.ops[op], rewrite);
   StepOutcome done;
   if (target.route == Route::choose) {
-    auto writing = write_chosen(run, op, document, target.shards);
+    auto writing = write_chosen(run, op, write, document);
     done = co_await writing;
   } else if (target.route == Route::until_found) {
     auto writing = write_where_found(run, op, document, target.shards);
@@ -310,7 +318,7 @@ Task<std::optional<Error>> run_special(WriteRun& run, std::uint32_t op) {
   }
   if (done.fatal || done.n > 0 || !target.upsert_after || run.results.has_error(op))
     co_return std::move(done.fatal);
-  auto inserting = insert_by_upsert(run, op);
+  auto inserting = insert_by_upsert(run, op, write.statement);
   co_return co_await inserting;
 }
 

@@ -21,7 +21,6 @@ struct WriteRun {
   const Request* request;  // the client's; later_statement() once a shard was sent the first step
   const WriteCommand& command;
   const catalog::CollectionRouting& routing;
-  std::span<const Statement> statements;  // of updates and deletions: one per operation
   WriteBatch batch;
   WriteResults results;
   std::optional<Request> later = {};
@@ -33,6 +32,12 @@ struct WriteRun {
     later = later_statement(*request, later_body);
     request = &*later;
   }
+  // Of an update or a deletion that could be targeted.
+  struct Targeted {
+    Statement statement;
+    WriteTarget target;
+  };
+  Targeted targeted(std::size_t op) const;
   std::string_view shard_name(catalog::ShardIndex shard) const {
     return context.routing().shard(shard).name;
   }

@@ -28,10 +28,6 @@ struct WriteTarget {
   // A replacement whose query names no full shard key: its encoded key, which the chosen document
   // must have. Else empty.
   std::string key_kept;
-
-  bool simple() const noexcept {
-    return (route == Route::one || route == Route::all) && !upsert_after;
-  }
 };
 
 // The owner of a new document. `new_id`: its _id, when the document has none. ShardKeyNotFound(61).

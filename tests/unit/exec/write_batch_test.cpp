@@ -18,13 +18,13 @@ WriteBatch batch_of(const std::vector<std::string>& ops, bool ordered, std::uint
     }
     for (const char c : op) {
       if (c == '?') {
-        write.target.route = Route::choose;
+        write.route = Route::choose;
       } else {
-        write.target.shards.insert(static_cast<catalog::ShardIndex>(c - '0'));
+        write.shards.insert(static_cast<catalog::ShardIndex>(c - '0'));
       }
     }
-    if (write.target.shards.size() > 1 && write.target.route == Route::one)
-      write.target.route = Route::all;
+    if (write.shards.size() > 1 && write.route == Route::one)
+      write.route = Route::all;
   }
   return {std::move(planned), ordered, room};
 }

@@ -137,6 +137,47 @@ TEST_CASE("an insert that its new _ids make too long for one message takes sever
   CHECK(router.shards.sent.size() == 2);
 }
 
+TEST_CASE("the largest batch passes where there is little memory", "[write]") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  router.shards.answer = count_all;
+  router.shared().memory.set_limit(20 * limits::mib);
+  constexpr int count = limits::write_batch_size_max;
+  std::vector<BsonDoc> owned;
+  SECTION("of insertions") {
+    for (int i = 0; i < count; ++i) {
+      BsonWriter out;
+      out.append("_id", i).append("a", i % 20);
+      owned.push_back(std::move(out).finish());
+    }
+    const std::vector<DocView> documents(owned.begin(), owned.end());
+    CHECK(compact(router.run("{'insert': 'c', 'ordered': false}", "documents", documents)) ==
+          "{'n':100000,'ok':1.0}");
+  }
+  SECTION("of updates") {
+    for (int i = 0; i < count; ++i) {
+      BsonWriter out;
+      out.begin_document("q").append("a", i % 20).end();
+      out.begin_document("u").begin_document("$set").append("b", i).end().end();
+      owned.push_back(std::move(out).finish());
+    }
+    const std::vector<DocView> updates(owned.begin(), owned.end());
+    CHECK(compact(router.run("{'update': 'c', 'ordered': false}", "updates", updates)) ==
+          "{'n':100000,'nModified':100000,'ok':1.0}");
+  }
+  SECTION("of updates that are refused") {
+    for (int i = 0; i < count; ++i) {
+      BsonWriter out;
+      out.begin_document("q").append("a", 1).end();
+      out.begin_document("u").begin_document("$set").append("a", i == 0 ? 1 : 2).end().end();
+      owned.push_back(std::move(out).finish());
+    }
+    const std::vector<DocView> updates(owned.begin(), owned.end());
+    const std::string reply =
+        compact(router.run("{'update': 'c', 'ordered': false}", "updates", updates));
+    CHECK(reply.find("{'n':1,'nModified':1,'writeErrors':[{'index':1,'code':66,'errmsg':'Perf") == 0);
+  }
+}
+
 TEST_CASE("transaction numbers are refused where nobody keeps them", "[write]") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}), false);
   router.shards.answer = count_all;
