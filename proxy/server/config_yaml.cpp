@@ -89,7 +89,8 @@ bool holds_several_documents(const std::string& text) {
 bool sets_password(std::string_view text) {
   constexpr std::string_view word = "password";
   if (shard::holds_password(text)) return true;
-  const std::string lower = absl::AsciiStrToLower(text);
+  std::string lower(text);
+  absl::AsciiStrToLower(&lower);
   for (std::size_t at = lower.find(word); at != std::string::npos; at = lower.find(word, at + 1)) {
     const std::size_t next = lower.find_first_not_of("\"' \t", at + word.size());
     if (next != std::string::npos && (lower[next] == '=' || lower[next] == ':')) return true;

@@ -105,7 +105,7 @@ class World {
   }
   ~World() {
     client_.reset();
-    worker_->begin_stop(Clock::now() + std::chrono::seconds(5));
+    worker_->begin_stop(Clock::now() + std::chrono::seconds(5), {});
     worker_->join();
   }
 
