@@ -2,7 +2,7 @@
 //
 // Belongs to the client's worker, as do the calls that it ends. A call that is ended closes its
 // shard connection (a request that was sent cannot be un-sent), which is how the shard learns of
-// it. A call that waits for a connection notices when that wait ends.
+// it. A call that waits for a host or for a connection leaves its line, and nothing is sent.
 #pragma once
 
 #include <optional>
@@ -14,6 +14,8 @@
 namespace spillway::shard {
 
 class Connection;
+class Interruptible;
+class Waiter;  // waiter.h
 
 class Interrupt {
  public:
@@ -29,20 +31,27 @@ class Interrupt {
  private:
   friend class Interruptible;
   std::optional<Error> why_;
-  std::vector<Connection*> waiting_on_;
+  std::vector<Interruptible*> waiting_;
 };
 
-// While it lives, the interrupt (null: none) ends what waits on the connection.
+// While it lives, the interrupt (null: none) ends what waits on the connection, or wakes the waiter. One that was
+// requested before does so at once.
 class Interruptible {
  public:
   Interruptible(Interrupt* interrupt, Connection& connection);
+  Interruptible(Interrupt* interrupt, Waiter& waiter);
   ~Interruptible();
   Interruptible(const Interruptible&) = delete;
   Interruptible& operator=(const Interruptible&) = delete;
 
  private:
+  friend class Interrupt;
+  void enter();
+  void end(const Error& why);
+
   Interrupt* interrupt_;
-  Connection& connection_;
+  Connection* connection_ = nullptr;
+  Waiter* waiter_ = nullptr;
 };
 
 }  // namespace spillway::shard

@@ -8,6 +8,7 @@
 
 #include "allocator/limits.h"
 #include "proxy/shard/connect.h"
+#include "proxy/shard/interrupt.h"
 #include "proxy/shard/log_in.h"
 
 namespace spillway::shard {
@@ -72,7 +73,7 @@ Lease Pool::try_acquire(bool bulk) {
   return Lease(this, std::move(connection));
 }
 
-Task<Result<Lease>> Pool::acquire(TimePoint deadline, bool bulk) {
+Task<Result<Lease>> Pool::acquire(TimePoint deadline, bool bulk, Interrupt* interrupt) {
   Lease lease = try_acquire(bulk);
   if (lease) co_return std::move(lease);
   if (stopped_) co_return Error(ErrorCode::host_unreachable, "the proxy is shutting down");
@@ -85,10 +86,15 @@ Task<Result<Lease>> Pool::acquire(TimePoint deadline, bool bulk) {
   ++waiting_;
   if (bulk) ++waiting_bulk_;
   open_missing();
-  const bool served = co_await request;
-  if (!served) {
+  const Interruptible interruptible(interrupt, request);
+  const bool called = co_await request;
+  if (request.error) co_return *std::move(request.error);
+  if (!request.connection) {
     settle(request);
+    // What came free since it was called up passed it by, and whoever came after it waits.
+    if (waiting_ > 0) serve();
     if (stopped_) owner_.stopped_pool_changed();
+    if (called) co_return *interrupt->requested();
     if (connecting_ > 0 && in_use_ < settings_.limits.max) {
       co_return Error(ErrorCode::network_timeout,
                       fmt::format("Timed out connecting to {}", address_.text()));
@@ -96,7 +102,6 @@ Task<Result<Lease>> Pool::acquire(TimePoint deadline, bool bulk) {
     co_return Error(ErrorCode::network_interface_exceeded_time_limit,
                     "Couldn't get a connection within the time limit");
   }
-  if (request.error) co_return *std::move(request.error);
   co_return Lease(this, std::move(request.connection));
 }
 

@@ -83,8 +83,8 @@ class Pool {
   Lease try_acquire(bool bulk);
   // Errors: why no connection could be opened (HostUnreachable, NetworkTimeout, …);
   // NetworkInterfaceExceededTimeLimit(202) when the deadline passed with all connections in use, or
-  // the line is too long.
-  Task<Result<Lease>> acquire(TimePoint deadline, bool bulk);
+  // the line is too long; the interrupt's (null: none), which takes the request out of the line.
+  Task<Result<Lease>> acquire(TimePoint deadline, bool bulk, Interrupt* interrupt = nullptr);
   void give_back(std::unique_ptr<Connection> connection) noexcept;  // by Lease
   void became_bulk(Connection& connection) noexcept;                // by Lease
 

@@ -283,8 +283,12 @@ Task<Result<RemoteShard::Member*>> RemoteShard::choose(const CallOptions& option
     if (requests_waiting_++ == 0) wake_monitors();
     Waiter waiter(settings_.loop, until);
     choosing_.push_back(waiter);
+    const Interruptible interruptible(options.interrupt, waiter);
     const bool called = co_await waiter;
     --requests_waiting_;
+    if (options.interrupt != nullptr && options.interrupt->requested() != nullptr) {
+      co_return *options.interrupt->requested();
+    }
     if (!called) co_return none_eligible(options);
   }
 }
@@ -293,7 +297,7 @@ Task<Result<Lease>> RemoteShard::lease(const CallOptions& options, TimePoint unt
   auto choosing = choose(options, until);
   auto member = co_await choosing;
   if (member.has_error()) co_return member.error();
-  auto acquiring = (*member)->pool.acquire(until, options.bulk);
+  auto acquiring = (*member)->pool.acquire(until, options.bulk, options.interrupt);
   co_return co_await acquiring;
 }
 

@@ -43,7 +43,7 @@ class RemoteShard final : private PoolOwner, private MonitorSink {
   Result<Lease> try_lease(const CallOptions& options);
   // The same, waiting until `until` for a host and for a connection. Errors:
   // FailedToSatisfyReadPreference(133), HostUnreachable(6), NetworkTimeout(89),
-  // IllegalOperation(20), NetworkInterfaceExceededTimeLimit(202), MaxStalenessOutOfRange(160).
+  // IllegalOperation(20), NetworkInterfaceExceededTimeLimit(202), MaxStalenessOutOfRange(160), the interrupt's.
   Task<Result<Lease>> lease(const CallOptions& options, TimePoint until);
 
   // What became of commands. `generation`: of the connection's pool when it was opened.

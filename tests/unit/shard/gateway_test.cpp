@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "allocator/limits.h"
+#include "proxy/shard/interrupt.h"
 #include "tests/unit/shard/shard_support.h"
 
 using namespace spillway;
@@ -20,6 +21,16 @@ CallOptions with_retry(RetryPolicy policy) {
 Task<void> wait_known(Gateway* gateway, TimePoint deadline, std::optional<bool>* known) {
   auto waiting = gateway->wait_until_known(deadline);
   known->emplace(co_await waiting);
+}
+
+// Its connection goes to the next in line before that one is interrupted, and hears of both afterwards.
+Task<void> call_then_kill(World* world, std::shared_ptr<Call> call, Interrupt* next) {
+  const BsonDoc command = json(ping);
+  CallOptions options;
+  options.budget = &world->budget;
+  auto calling = world->gateway->call(0, Command::of_body(command.view()), options);
+  call->result.emplace(co_await calling);
+  next->request(Error(ErrorCode::interrupted, "killed"));
 }
 
 // Two members; a is the primary.
@@ -299,4 +310,58 @@ TEST_CASE("compressors are offered only if configured") {
   const std::string command = R"({"insert": "c", "text": ")" + std::string(4000, 'x') + R"("})";
   CHECK(world.call(command)->ok());
   CHECK(server.compressed_messages == (options.compressors.empty() ? 0 : 1));
+}
+
+TEST_CASE("a call that waits for a connection ends with its interrupt, and is not sent") {
+  World world;
+  ScriptedServer server(world.loop, world.network, "a", 1);
+  world.connect("mongodb://a:1/", pool_of(1));
+  REQUIRE(world.call(ping)->ok());
+  server.delay = 3s;
+  Interrupt interrupt;
+  auto first = std::make_shared<Call>();
+  world.loop.spawn(call_then_kill(&world, first, &interrupt));
+  CallOptions options = with_retry(RetryPolicy::idempotent);
+  options.interrupt = &interrupt;
+  auto second = world.start(ping, options);
+  world.run(1s);
+  CHECK(world.gateway->states()[0].hosts[0].waiting == 1);
+  SECTION("while it is in line") {
+    interrupt.request(Error(ErrorCode::interrupted, "killed"));
+    REQUIRE(world.run_until([&] { return second->done(); }, 100ms));
+    CHECK(world.gateway->states()[0].hosts[0].waiting == 0);
+    REQUIRE(world.run_until([&] { return first->done(); }, 3s));
+  }
+  SECTION("when the connection has been given to it already") {
+    REQUIRE(world.run_until([&] { return second->done(); }, 3s));
+  }
+  SECTION("before it begins to wait") {
+    interrupt.request(Error(ErrorCode::interrupted, "killed"));
+    REQUIRE(world.run_until([&] { return second->done(); }, 100ms));
+    second = world.call(ping, options, 100ms);
+    REQUIRE(first->done() == false);
+  }
+  CHECK(second->code() == 11601);
+  // The connection serves others.
+  server.delay = {};
+  CHECK(world.call(ping, {}, 5s)->ok());
+  CHECK(server.commands == 3);
+  CHECK(server.connections == 2);  // the monitor's and one other
+}
+
+TEST_CASE("a call that waits for a primary ends with its interrupt") {
+  ReplicaSet set;
+  set.step_down();
+  set.run(11s);
+  const int sent = set.a.commands + set.b.commands;
+  Interrupt interrupt;
+  CallOptions options = with_retry(RetryPolicy::idempotent);
+  options.interrupt = &interrupt;
+  auto call = set.start(ping, options);
+  set.run(1s);
+  CHECK_FALSE(call->done());
+  interrupt.request(Error(ErrorCode::interrupted, "killed"));
+  REQUIRE(set.run_until([&] { return call->done(); }, 100ms));
+  CHECK(call->code() == 11601);
+  CHECK(set.a.commands + set.b.commands == sent);
 }

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "proxy/shard/interrupt.h"
 #include "tests/unit/shard/shard_support.h"
 
 using namespace spillway;
@@ -36,8 +37,9 @@ struct Acquired {
   bool ok() const { return result && result->has_value(); }
 };
 
-Task<void> acquire(Pool* pool, TimePoint deadline, bool bulk, std::shared_ptr<Acquired> into) {
-  auto acquiring = pool->acquire(deadline, bulk);
+Task<void> acquire(Pool* pool, TimePoint deadline, bool bulk, Interrupt* interrupt,
+                   std::shared_ptr<Acquired> into) {
+  auto acquiring = pool->acquire(deadline, bulk, interrupt);
   into->result.emplace(co_await acquiring);
 }
 
@@ -59,9 +61,15 @@ struct Bench final : PoolOwner {
     run_for(loop, 1min);
   }
   std::shared_ptr<Acquired> ask(bool bulk = false, TimePoint deadline = time_point_never) {
-    auto into = std::make_shared<Acquired>();
-    loop.spawn(acquire(pool.get(), deadline, bulk, into));
+    auto into = begin_to_ask(bulk, deadline);
     loop.poll_until_idle();
+    return into;
+  }
+  // As far as it goes before the loop runs.
+  std::shared_ptr<Acquired> begin_to_ask(bool bulk = false, TimePoint deadline = time_point_never,
+                                         Interrupt* interrupt = nullptr) {
+    auto into = std::make_shared<Acquired>();
+    loop.spawn(acquire(pool.get(), deadline, bulk, interrupt, into));
     return into;
   }
   void connect_failed(const HostAddress&, const Error&) override { ++failures; }
@@ -268,4 +276,38 @@ TEST_CASE("a stopped pool refuses, and becomes quiet when the last lease ends") 
   lease->result.reset();
   CHECK(bench.pool->quiet());
   CHECK(bench.pool->idle() == 0);
+}
+
+TEST_CASE("a request that is interrupted leaves the line, and passes nobody's connection by") {
+  Bench bench({.min = 0, .max = 1, .connecting_max = 1});
+  auto holder = bench.ask();
+  REQUIRE(holder->ok());
+  Interrupt interrupt;
+  auto waiter = bench.begin_to_ask(false, time_point_never, &interrupt);
+  bench.loop.poll_until_idle();
+  CHECK(bench.pool->waiting() == 1);
+  interrupt.request(Error(ErrorCode::interrupted, "killed"));
+  // Both before the waiter hears of it.
+  holder->result.reset();
+  auto other = bench.begin_to_ask();
+  bench.loop.poll_until_idle();
+  REQUIRE(waiter->result);
+  REQUIRE(waiter->result->has_error());
+  CHECK(waiter->result->error().is(ErrorCode::interrupted));
+  CHECK(other->ok());
+  CHECK(bench.pool->created() == 1);
+}
+
+TEST_CASE("a request that is interrupted when it has been served is served all the same") {
+  Bench bench({.min = 0, .max = 1, .connecting_max = 1});
+  auto holder = bench.ask();
+  REQUIRE(holder->ok());
+  Interrupt interrupt;
+  auto waiter = bench.begin_to_ask(false, time_point_never, &interrupt);
+  bench.loop.poll_until_idle();
+  holder->result.reset();
+  interrupt.request(Error(ErrorCode::interrupted, "killed"));
+  bench.loop.poll_until_idle();
+  CHECK(waiter->ok());
+  CHECK(bench.pool->waiting() == 0);
 }
