@@ -8,6 +8,7 @@
 #include "proxy/exec/read_ahead.h"
 #include "proxy/exec/take_memory.h"
 #include "proxy/shard/connection.h"
+#include "proxy/shard/interrupt.h"
 #include "proxy/wire/cursor_reply.h"
 #include "proxy/wire/cursor_reply_scanner.h"
 
@@ -50,6 +51,13 @@ Task<Result<void>> read_whole(Context& context, const Request& request, shard::R
   if (whole.has_error()) co_return whole.error();
   whole->append(reply.bytes.data(), reply.bytes.size());
   shard::Connection& connection = *reply.lease;
+  const shard::Interruptible interruptible(request.interrupt, connection);
+  const auto lost = [&request] {
+    if (request.interrupt != nullptr && request.interrupt->requested() != nullptr) {
+      return *request.interrupt->requested();
+    }
+    return Error(ErrorCode::host_unreachable, "a shard's connection ended in the middle of a reply");
+  };
   while (connection.remaining() > 0) {
     const IoResult got = connection.try_read_rest(
         whole->free_space().first(std::min(whole->room(), connection.remaining())));
@@ -57,17 +65,12 @@ Task<Result<void>> read_whole(Context& context, const Request& request, shard::R
       whole->set_size(whole->size() + got.bytes);
       continue;
     }
-    if (!got.would_block()) {
-      co_return Error(ErrorCode::host_unreachable,
-                      "a shard's connection ended in the middle of a reply");
-    }
+    if (!got.would_block()) co_return lost();
     ReadyWait readable(connection.transport(), Transport::Direction::read, request.deadline);
     const bool ready = co_await readable;
     if (readable.timed_out())
       co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
-    if (!ready)
-      co_return Error(ErrorCode::host_unreachable,
-                      "a shard's connection ended in the middle of a reply");
+    if (!ready) co_return lost();
   }
   reply.bytes = std::move(*whole);
   reply.lease.release();

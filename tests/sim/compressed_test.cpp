@@ -139,4 +139,42 @@ TEST_CASE("a request in a compressor that is not enabled ends its connection") {
   require_quiet(world);
 }
 
+TEST_CASE("a reply that is read whole for its client ends with the client's operation") {
+  SimWorld world(sharded_world(1, span));
+  store_documents(world, span, text_bytes);
+  auto client = compressing_client(world);
+  const std::string_view asked = R"({"find": "docs", "filter": {}, "limit": 10, "$db": "app"})";
+  world.shard(0).pause_at_bytes = 400'000;
+  auto pending = std::make_shared<Pending>();
+  SECTION("which is killed") {
+    pending = start(world, *client, json(asked));
+    world.run_for(seconds(1));
+    REQUIRE_FALSE(pending->done);
+    auto second = world.client();
+    const BsonDoc ops = call(world, *second, R"({"aggregate": 1, "cursor": {}, "$db": "admin",
+        "pipeline": [{"$currentOp": {"localOps": true}}, {"$match": {"ns": "app.docs"}}]})");
+    REQUIRE(batch_of(ops).size() == 1);
+    const auto op = batch_of(ops)[0].view()["opid"].to_int64();
+    CHECK(is_ok(call(world, *second, fmt::format(R"({{"killOp": 1, "op": {}, "$db": "admin"}})", *op))));
+    CHECK(world.run_until([&] { return pending->done; }, seconds(1)));
+    REQUIRE(pending->reply.has_value());
+    CHECK(code_of(*pending->reply) == 11601);
+    second->close();
+    client->close();
+  }
+  SECTION("whose client leaves") {
+    REQUIRE(world.run(client->send(json(asked))));
+    world.run_for(seconds(1));
+    client->reset();
+    world.run_for(seconds(1));
+    CHECK(world.shared().metrics.killed_due_to_client_disconnect.value() == 1);
+  }
+  world.run_for(seconds(1));
+  CHECK(world.worker(0).context().gateway.states()[0].hosts[0].in_use == 0);
+  CHECK(world.shared().connections_current.load() == 0);
+  world.shard(0).pause_at_bytes = SIZE_MAX;
+  world.run_for(minutes(1));
+  require_quiet(world);
+}
+
 }  // namespace spillway::test
