@@ -152,6 +152,10 @@ Task<std::optional<Error>> ask_about_unseen(Context& context, Client& client, co
 Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const Request& request,
                                          const AggregateArguments& aggregate, const catalog::ShardSet& shards) {
   if (auto valid = aggregate.pipeline.validate(); valid.has_error()) co_return valid.error();
+  // Of the pipeline for the shards, and of the command that it stands in.
+  TakeCopyRoom taking_room(context, request, 2);
+  auto room = co_await taking_room;
+  if (room.has_error()) co_return std::move(room.error());
   auto divided = pipeline::split(aggregate.pipeline, {aggregate.let, &context.shared.cursor_memory});
   if (divided.has_error()) co_return divided.error();
   if (!aggregate.simple_collation && (divided->merge_sort || !divided->plain_union())) {
@@ -185,10 +189,13 @@ Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const
   if (!cursor->passes_through()) {
     if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);
   }
-  const BsonDoc body = scatter_command(request, aggregate, divided->shard_part, divided->window_only);
+  BsonDoc body = scatter_command(request, aggregate, divided->shard_part, divided->window_only);
   auto opening = open_remotes(context, request, *cursor, shards, body);
   auto failed = co_await opening;
   if (failed) co_return *failed;
+  body = BsonDoc();
+  divided->shard_part = BsonDoc();
+  room->release();
   auto answering = answer_first_batch(context, std::move(cursor), aggregate.batch_size, aggregate.batch_size_given,
                                       false, request);
   co_return co_await answering;

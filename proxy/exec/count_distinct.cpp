@@ -10,6 +10,7 @@
 #include "proxy/exec/config_reads.h"
 #include "proxy/exec/distinct_merge.h"
 #include "proxy/exec/find.h"
+#include "proxy/exec/take_memory.h"
 #include "proxy/exec/transactions.h"
 
 namespace spillway::exec {
@@ -139,6 +140,9 @@ Task<Result<Response>> count_command(Context& context, Client&, const Request& r
   }
   auto window = count_window(request.body);
   if (window.has_error()) co_return window.error();
+  TakeCopyRoom taking_room(context, request);
+  const auto room = co_await taking_room;
+  if (room.has_error()) co_return room.error();
   BsonWriter body;
   copy_command(body, request, {"limit", "skip"});
   if (window->shard_limit > 0) body.append("limit", window->shard_limit);
@@ -174,6 +178,9 @@ Task<Result<Response>> distinct_command(Context& context, Client&, const Request
     co_return Error(ErrorCode::command_not_supported,
                     "distinct with a collation cannot be merged from several shards");
   }
+  TakeCopyRoom taking_room(context, request);
+  const auto room = co_await taking_room;
+  if (room.has_error()) co_return room.error();
   BsonWriter body;
   copy_command(body, request, {});
   const BsonDoc command = std::move(body).finish();

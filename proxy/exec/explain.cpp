@@ -6,6 +6,7 @@
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/find.h"
 #include "proxy/exec/pipeline/split.h"
+#include "proxy/exec/take_memory.h"
 
 namespace spillway::exec {
 
@@ -255,6 +256,10 @@ Result<Subject> subject_of(const Request& request) {
 }  // namespace
 
 Task<Result<Response>> explain_command(Context& context, Client&, const Request& request) {
+  // Of what is explained, as the client gave it and as the shards are to have it, and of the command around it.
+  TakeCopyRoom taking_room(context, request, 3);
+  const auto room = co_await taking_room;
+  if (room.has_error()) co_return room.error();
   auto subject = subject_of(request);
   if (subject.has_error()) co_return subject.error();
   auto plan = plan_explain(context, request, subject->inner);

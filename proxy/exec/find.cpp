@@ -376,12 +376,17 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
   }
   cursor->whole_documents = find.projection.empty();
   const std::int64_t asked = opening_batch_size(context, find, *cursor, shards.size());
+  TakeCopyRoom taking_room(context, request);
+  auto room = co_await taking_room;
+  if (room.has_error()) co_return std::move(room.error());
   auto body = scatter_command(request, find, plan, asked);
   if (body.has_error()) co_return body.error();
   const auto expected = expected_reply_bytes(context, *cursor, asked);
   auto opening = open_remotes(context, request, *cursor, shards, *body, expected);
   auto failed = co_await opening;
   if (failed) co_return *failed;
+  *body = BsonDoc();
+  room->release();
   if (cursor->whole_documents)
     context.document_sizes.learn(cursor->ns, cursor->mean_document_bytes);
   if (asked == 0 && first_batch_size(find) > 0 && cursor->passes_through()) {

@@ -10,6 +10,7 @@
 #include "proxy/exec/cursor_ops.h"
 #include "proxy/exec/forward.h"
 #include "proxy/exec/single_shard.h"
+#include "proxy/exec/take_memory.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
@@ -91,6 +92,9 @@ Task<void> drain_into(Context* context, const Request* request, catalog::ShardIn
 
 Task<Result<std::vector<BsonDoc>>> union_by_name(Context& context, const Request& request,
                                                  const catalog::ShardSet& shards) {
+  TakeCopyRoom taking_room(context, request);
+  const auto room = co_await taking_room;
+  if (room.has_error()) co_return room.error();
   BsonWriter out;
   copy_command(out, request, {"cursor"});
   out.begin_document("cursor").end();

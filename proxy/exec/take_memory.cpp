@@ -66,6 +66,19 @@ Task<Result<Reservation>> take_reservation(Context& context, const Request& requ
                           what);
 }
 
+Task<Result<Reservation>> TakeCopyRoom::take() {
+  MemoryBudget& budget = context_.shared.write_memory;
+  const std::size_t bytes = copies_ * request_.body.size();
+  if (auto taken = budget.try_reserve(bytes)) co_return *std::move(taken);
+  const Patience patience{request_.interrupt, request_.deadline, open_wait_max};
+  const auto wanted = not_interrupted(patience.interrupt);
+  auto waiting =
+      wait_for_reservation(context_.loop, budget, bytes, end_of(patience), wanted, false);
+  auto taken = co_await waiting;
+  if (!taken) co_return refusal(patience, budget, bytes, "a command for several shards");
+  co_return *std::move(taken);
+}
+
 Task<Result<std::vector<Buffer>>> take_rooms(Context& context, const Request& request,
                                              std::size_t count, std::size_t bytes_each) {
   MemoryBudget& budget = context.shared.cursor_memory;

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <chrono>
+#include <coroutine>
 #include <cstdint>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 #include "allocator/buffer.h"
+#include "allocator/small_blocks.h"
 #include "proxy/exec/context.h"
 #include "proxy/exec/request.h"
 
@@ -32,6 +34,33 @@ Task<Result<Reservation>> take_reservation(Context& context, Patience patience, 
 Task<Result<Reservation>> take_reservation(Context& context, const Request& request,
                                            MemoryBudget& budget, std::size_t bytes,
                                            std::string_view what);
+
+// co_await TakeCopyRoom(context, request): room for `copies` of the request's body in another shape (copy_command() and
+// the like), to be held as long as they. Empty, and no frame, where they are small blocks, which belong to nobody's
+// budget. For reads that have not begun: they wait outside the line, and take no reserve from what is under way.
+class [[nodiscard]] TakeCopyRoom {
+ public:
+  TakeCopyRoom(Context& context, const Request& request, std::size_t copies = 1) noexcept
+      : context_(context), request_(request), copies_(copies) {}
+  bool await_ready() const noexcept {
+    return request_.body.size() <= small_blocks::block_bytes_max;
+  }
+  bool await_suspend(std::coroutine_handle<> waiter) {
+    waiting_.emplace(take());
+    return waiting_->await_suspend(waiter);
+  }
+  Result<Reservation> await_resume() {
+    return waiting_ ? waiting_->await_resume() : Result<Reservation>(Reservation());
+  }
+
+ private:
+  Task<Result<Reservation>> take();
+
+  Context& context_;
+  const Request& request_;
+  std::size_t copies_;
+  std::optional<Task<Result<Reservation>>> waiting_;
+};
 
 // Room for the first replies of `count` shards, all of it or none: a cursor that is being opened waits outside the line,
 // and takes no reserve from those that are open already.

@@ -108,6 +108,56 @@ TEST_CASE("a compressed request without room is refused as any other, unless zst
   require_quiet(world);
 }
 
+TEST_CASE("a large read over several shards pays for the command that they get") {
+  constexpr std::size_t text_bytes = 500'000;
+  const std::string text = "\"" + std::string(text_bytes, 'x') + "\"";
+  const std::string name = GENERATE("find", "aggregate", "count", "distinct", "explain");
+  std::string asked = R"({"find": "docs", "filter": {"text": )" + text + "}";
+  if (name == "aggregate") {
+    asked = R"({"aggregate": "docs", "cursor": {}, "pipeline": [{"$match": {"text": )" + text + "}}]";
+  } else if (name == "count" || name == "distinct") {
+    asked = R"({")" + name + R"(": "docs", "key": "k", "query": {"text": )" + text + "}";
+  } else if (name == "explain") {
+    asked = R"({"explain": )" + asked + "}";
+  }
+  const BsonDoc command = json(asked + R"(, "$db": "app"})");
+  SimWorld world(small_world());
+  for (std::size_t i = 0; i < 2; ++i) {
+    world.shard(i).delay = seconds(2);
+    world.shard(i).revise = [](std::string_view of, BsonDoc reply) {
+      return of == "distinct" || of == "explain" ? json(R"({"values": [], "ok": 1})") : reply;
+    };
+  }
+  auto client = world.client();
+  MemoryBudget& copies = world.shared().write_memory;
+  SECTION("while the shards have it") {
+    const auto pending = start(world, *client, command);
+    world.run_for(seconds(1));
+    CHECK(copies.usage().used_bytes >= text_bytes);
+    REQUIRE(world.run_until([&] { return pending->done; }, seconds(10)));
+    REQUIRE(pending->reply);
+    INFO(to_json(*pending->reply).substr(0, 300));
+    CHECK(is_ok(*pending->reply));
+    CHECK(copies.usage().used_bytes == 0);
+  }
+  SECTION("or is not sent") {
+    MemoryBudget& memory = world.shared().memory;
+    auto others = memory.try_reserve(limit_bytes - 900'000 - memory.usage().used_bytes);
+    REQUIRE(others);
+    const auto pending = start(world, *client, command);
+    REQUIRE(world.run_until([&] { return pending->done; }, seconds(10)));
+    REQUIRE(pending->reply);
+    CHECK(code_of(*pending->reply) == 462);
+    CHECK(labels_of(*pending->reply) ==
+          std::vector<std::string>{"SystemOverloadedError", "RetryableError"});
+    CHECK(world.shard(0).seen(name) + world.shard(1).seen(name) == 0);
+    others->release();
+  }
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
 TEST_CASE("a crowd that waits for room keeps little of what it sent, and is not cut") {
   SimWorldOptions options = small_world();
   options.small_reserve_bytes = 64 * limits::kib;
