@@ -12,7 +12,6 @@
 
 #include <fmt/format.h>
 
-#include "proxy/base/name_lookup.h"
 #include "proxy/base/poller.h"
 
 namespace spillway {
@@ -256,6 +255,13 @@ class OperationWait final : public Timer {
   bool timed_out_ = false;
 };
 
+// When the first of `left` attempts has had its share of the time that is left.
+TimePoint share_of(TimePoint deadline, std::size_t left) {
+  if (deadline == time_point_never || left <= 1) return deadline;
+  const TimePoint now = Clock::now();
+  return now + (deadline - now) / static_cast<Duration::rep>(left);
+}
+
 Error connect_error(bool timed_out, const std::string& host, std::uint16_t port, const error_code& ec) {
   if (timed_out) {
     return Error(ErrorCode::network_timeout, fmt::format("Timed out connecting to {}:{}", host, port));
@@ -287,14 +293,14 @@ Task<Result<std::unique_ptr<Transport>>> TcpNetwork::connect(std::string host, s
   if (!parse_failed) {
     addresses.push_back(address);
   } else {
-    auto looking = NameLookup::system().look_up(loop_, host, deadline);
+    auto looking = names_.look_up(loop_, host, deadline);
     auto found = co_await looking;
     if (found.has_error()) co_return std::move(found.error());
     addresses = *std::move(found);
   }
   Error last(ErrorCode::host_unreachable, "no address");
-  for (const asio::ip::address& one : addresses) {
-    const asio::ip::tcp::endpoint endpoint(one, port);
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
+    const asio::ip::tcp::endpoint endpoint(addresses[i], port);
     TcpSocket socket(loop_.io().get_executor());
     error_code not_opened;
     socket.open(endpoint.protocol(), not_opened);
@@ -306,11 +312,11 @@ Task<Result<std::unique_ptr<Transport>>> TcpNetwork::connect(std::string host, s
       error_code ignored;
       socket.close(ignored);
     };
-    OperationWait wait(loop_, deadline, start, cancel);
+    OperationWait wait(loop_, share_of(deadline, addresses.size() - i), start, cancel);
     const error_code ec = co_await wait;
     if (!ec && !wait.timed_out()) co_return make_tcp_transport(loop_, std::move(socket), options_);
     last = connect_error(wait.timed_out(), host, port, ec);
-    if (wait.timed_out()) break;
+    if (wait.timed_out() && Clock::now() >= deadline) break;
   }
   co_return last;
 }

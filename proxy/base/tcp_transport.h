@@ -6,6 +6,7 @@
 #include <string>
 
 #include "proxy/base/file_descriptor.h"
+#include "proxy/base/name_lookup.h"
 #include "proxy/base/transport.h"
 
 namespace spillway {
@@ -29,15 +30,18 @@ std::unique_ptr<Transport> make_tcp_transport(Loop& loop, TcpSocket socket,
 std::unique_ptr<Transport> adopt_tcp_transport(Loop& loop, FileDescriptor connected,
                                                const TcpOptions& options = {});
 
+// Of a host's addresses each is tried, for its share of the time.
 class TcpNetwork final : public Network {
  public:
-  TcpNetwork(Loop& loop, const TcpOptions& options) : loop_(loop), options_(options) {}
+  TcpNetwork(Loop& loop, const TcpOptions& options, NameLookup& names = NameLookup::system())
+      : loop_(loop), options_(options), names_(names) {}
   Task<Result<std::unique_ptr<Transport>>> connect(std::string host, std::uint16_t port,
                                                    TimePoint deadline) override;
 
  private:
   Loop& loop_;
   TcpOptions options_;
+  NameLookup& names_;
 };
 
 }  // namespace spillway

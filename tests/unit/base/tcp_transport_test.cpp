@@ -1,9 +1,13 @@
 // The TCP transport over real loopback sockets, one loop for both ends.
 #include <catch2/catch.hpp>
 
+#include <poll.h>
+#include <sys/socket.h>
+
 #include <boost/asio/ip/tcp.hpp>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -181,6 +185,59 @@ std::uint32_t promised_by_a_connection(int receive_buffer_bytes) {
 TEST_CASE("a shard is promised no more than the connection's receive buffer holds", "[tcp]") {
   CHECK(promised_by_a_connection(8192) <= 2 * 8192);
   CHECK(promised_by_a_connection(0) > 2 * 8192);  // what the kernel promises by itself
+}
+
+using Acceptor = asio::basic_socket_acceptor<asio::ip::tcp, asio::io_context::executor_type>;
+
+asio::ip::tcp::endpoint loopback(unsigned last, std::uint16_t port) {
+  return {asio::ip::address_v4(0x7f000000u + last), port};
+}
+
+// A host with two addresses, of which the first answers nothing: what connects there finds the line full.
+struct HalfDeadHost {
+  TcpPair pair;  // for its loop
+  Acceptor silent{pair.loop.io().get_executor()}, alive{pair.loop.io().get_executor()};
+  std::vector<FileDescriptor> line;
+  std::uint16_t port = 0;
+  NameLookup names{[](const std::string&) -> Result<IpAddresses> {
+    return IpAddresses{loopback(2, 0).address(), loopback(1, 0).address()};
+  }};
+
+  HalfDeadHost() {
+    alive.open(asio::ip::tcp::v4());
+    alive.bind(loopback(1, 0));
+    alive.listen();
+    port = alive.local_endpoint().port();
+    silent.open(asio::ip::tcp::v4());
+    silent.bind(loopback(2, port));
+    silent.listen(0);
+    bool full = false;
+    while (!full && line.size() < 100) {
+      const int one = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+      line.emplace_back(one);
+      const auto there = loopback(2, port);
+      const bool waits = ::connect(one, there.data(), static_cast<socklen_t>(there.size())) != 0;
+      pollfd connected{one, POLLOUT, 0};
+      full = waits && ::poll(&connected, 1, 100) == 0;
+    }
+    REQUIRE(full);
+  }
+};
+
+Task<void> connect_by_name(TcpNetwork* network, std::uint16_t port, Duration patience,
+                           std::optional<Result<std::unique_ptr<Transport>>>* into) {
+  auto connecting = network->connect("shard.example", port, Clock::now() + patience);
+  into->emplace(co_await connecting);
+}
+
+TEST_CASE("an address that answers nothing leaves time for the host's others", "[tcp]") {
+  HalfDeadHost host;
+  TcpNetwork network(host.pair.loop, {}, host.names);
+  std::optional<Result<std::unique_ptr<Transport>>> connected;
+  REQUIRE(host.pair.run(connect_by_name(&network, host.port, std::chrono::seconds(3), &connected)));
+  REQUIRE(connected.has_value());
+  REQUIRE(connected->has_value());
+  CHECK((**connected)->peer() == "127.0.0.1:" + std::to_string(host.port));
 }
 
 }  // namespace
