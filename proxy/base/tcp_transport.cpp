@@ -57,7 +57,7 @@ class TcpTransport final : public Transport, private Poller::Socket {
       set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 30);
       set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
       set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
-      set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 45'000);
+      set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, options.user_timeout_ms);
     }
     peer_ = end_text(fd, ::getpeername);
     local_ = end_text(fd, ::getsockname);
@@ -68,6 +68,8 @@ class TcpTransport final : public Transport, private Poller::Socket {
   Loop& loop() noexcept override { return loop_; }
 
   void grow_receive_buffer(int bytes) override { set_option(socket_.get(), SOL_SOCKET, SO_RCVBUF, bytes); }
+
+  bool timed_out() const noexcept override { return timed_out_; }
 
   bool peer_hung_up() const noexcept override {
     pollfd one{socket_.get(), POLLRDHUP, 0};
@@ -186,7 +188,10 @@ class TcpTransport final : public Transport, private Poller::Socket {
 
   // After a system call that failed.
   IoResult would_block(Direction direction) noexcept {
-    if (errno != EAGAIN && errno != EWOULDBLOCK) return {IoResult::Status::failed, 0};
+    if (errno != EAGAIN && errno != EWOULDBLOCK) {
+      timed_out_ = timed_out_ || errno == ETIMEDOUT;
+      return {IoResult::Status::failed, 0};
+    }
     ready_[of(direction)] = false;
     return {IoResult::Status::would_block, 0};
   }
@@ -217,6 +222,7 @@ class TcpTransport final : public Transport, private Poller::Socket {
   std::array<bool, 2> ready_{};
   std::array<IoWaiter*, 2> waiters_{};
   bool hung_up_ = false;
+  bool timed_out_ = false;
   std::string peer_;
   std::string local_;
 };

@@ -18,8 +18,10 @@ struct TcpOptions {
   // 0: the kernel's choice. Set before connecting: afterwards the kernel would drop what its first,
   // larger offer lets the peer send. An accepted connection has its listener's.
   int receive_buffer_bytes = 0;
-  // A peer that was powered off is noticed: keepalive 30 s + 3 × 5 s, TCP_USER_TIMEOUT 45 s.
+  // A peer that was powered off is noticed: keepalive 30 s + 3 × 5 s, TCP_USER_TIMEOUT.
   bool keepalive = true;
+  // With keepalive: so long a peer may take nothing of what was sent, even if its kernel answers.
+  int user_timeout_ms = 45'000;
 };
 
 // Takes a connected socket out of Asio; sets TCP_NODELAY and the options.

@@ -53,6 +53,7 @@ class TlsTransport final : public Transport {
   void reset() override { stream_->reset(); }
   void grow_receive_buffer(int bytes) override { stream_->grow_receive_buffer(bytes); }
   bool peer_hung_up() const noexcept override { return stream_->peer_hung_up(); }
+  bool timed_out() const noexcept override { return stream_->timed_out(); }
   std::string peer_certificate_subject() const override;
   bool encrypted() const noexcept { return ssl_ != nullptr; }
   const std::string& peer() const noexcept override { return stream_->peer(); }

@@ -70,6 +70,9 @@ class Transport {
   // The kernel may hold so much of what was not read yet, as SO_RCVBUF takes it; more than before. Where there is no
   // kernel, nothing.
   virtual void grow_receive_buffer(int bytes) { static_cast<void>(bytes); }
+  // Did the connection break because the peer took nothing of what was sent, or answered nothing, for too long? Once a
+  // read or a write has failed.
+  virtual bool timed_out() const noexcept { return false; }
   // Closes with a reset, so that the peer cannot take what it has for the whole.
   virtual void reset() = 0;
   // Has the peer ended its stream, or the connection broken? What it sent before may still be unread.

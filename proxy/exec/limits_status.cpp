@@ -27,6 +27,7 @@ void append_connection_limits(BsonWriter& out, const Shared& shared) {
   out.end();
   out.append("idleClosed", of(shared.metrics.idle_clients_closed));
   out.append("silentClosed", of(shared.metrics.silent_clients_closed));
+  out.append("timedOut", of(shared.metrics.clients_timed_out));
 }
 
 void append_establishment_queue(BsonWriter& out, const Shared& shared) {

@@ -109,6 +109,7 @@ struct Metrics {
   Counter unauthenticated_commands, unauthorized_commands;  // refused
   // Connections: beyond net.maxIncomingConnections, refused and let in all the same; closed for silence.
   Counter connections_rejected, connections_exempt, idle_clients_closed, silent_clients_closed;
+  Counter clients_timed_out;  // took nothing of what was sent, or answered nothing, for TCP_USER_TIMEOUT
   Counter hellos_with_backpressure, hellos_without_backpressure;  // first ones of connections
 };
 

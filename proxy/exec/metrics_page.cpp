@@ -88,6 +88,9 @@ void write_clients(MetricsText& out, const Shared& shared, const StatusFacts& fa
               all.senders_stopped.value());
   out.counter("spillway_client_stalled_closed_total", "Clients closed that did not read a reply.",
               all.stalled_clients_closed.value());
+  out.counter("spillway_client_timed_out_total",
+              "Connections that broke because the client took or answered nothing for 45 s.",
+              all.clients_timed_out.value());
   out.counter("spillway_client_disconnects_total",
               "Operations ended because their client had left.",
               all.killed_due_to_client_disconnect.value());

@@ -138,6 +138,11 @@ Task<void> Session::run() {
     go_on = handled && !closing_;
     message_.reset();
   }
+  if (transport_->timed_out()) {
+    environment_.context.shared.metrics.clients_timed_out.add();
+    log::info("connection {} from {} closed: its client took or answered nothing for too long",
+              client_.connection_id, client_.peer);
+  }
   transport_->close();
   if (balanced()) {
     exec::end_with_connection(environment_.context, client_.connection_id, transactions_);

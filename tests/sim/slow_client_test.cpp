@@ -390,6 +390,50 @@ TEST_CASE("without memory for it, stalled clients keep at most half of a shard's
   require_quiet(world);
 }
 
+TEST_CASE("a client that the kernel gave up is counted") {
+  SimWorld world(slow_world());
+  store_large(world);
+  world.shard(0).store("app.small", json(R"({"_id": 1})"));
+  auto client = world.client();
+  auto& metrics = world.shared().metrics;
+  ByteFault fault{ByteFault::Kind::time_out, false, 0, seconds(45)};
+  std::string_view asked = find_all;
+  bool whole = false;
+  SECTION("in the middle of a stream") { fault.at_bytes = 1'000'000; }
+  SECTION("in the middle of another reply") {
+    asked = R"({"serverStatus": 1, "$db": "admin"})";
+    fault.at_bytes = 100;
+  }
+  SECTION("with all of a reply still to be read") {
+    asked = R"({"find": "small", "filter": {"_id": 1}, "$db": "app"})";
+    world.network(0).set_byte_fault("", 0, {ByteFault::Kind::split, false, UINT64_MAX});
+    REQUIRE(is_ok(call(world, *client, asked)));
+    fault.at_bytes = world.network(0).bytes_passed("", 0, false);
+    whole = true;
+  }
+  world.network(0).set_byte_fault("", 0, fault);
+  const auto pending = start(world, *client, json(asked));
+  world.run_for(seconds(44));
+  CHECK(world.network(0).byte_fault_happened("", 0));
+  CHECK(metrics.clients_timed_out.value() == 0);
+  world.run_for(seconds(3));
+  CHECK(pending->done);
+  CHECK(pending->reply.has_value() == whole);
+  CHECK(metrics.clients_timed_out.value() == 1);
+  CHECK(world.shared().connections_current.load() == 0);
+  // One that leaves is none.
+  auto other = world.client();
+  REQUIRE(world.run(other->send(json(find_all))));
+  world.run_for(seconds(1));
+  other->reset();
+  world.run_for(seconds(1));
+  CHECK(world.shared().connections_current.load() == 0);
+  CHECK(metrics.clients_timed_out.value() == 1);
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
 TEST_CASE("a client that is slow, but reads, is none that stalls") {
   SimWorld world(slow_world());
   store_large(world);

@@ -145,6 +145,8 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
 
   bool can_splice() const noexcept { return world_->faults.splices; }
 
+  bool timed_out(int end) const noexcept { return pipes_[index(end)].timed_out; }
+
   bool peer_hung_up(int end) const noexcept {
     return reset_ || (!held(end) && pipes_[index(1 - end)].ended);
   }
@@ -207,6 +209,7 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
   struct Resuming final : Timer {
     Pipe* pipe = nullptr;
     bool breaks = false;
+    bool times_out = false;
     void on_timer() override { pipe->link->resume_writer(*pipe); }
   };
   struct Pipe final : Timer {
@@ -218,6 +221,7 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
     bool end_sent = false;
     bool ended = false;
     bool held = false;
+    bool timed_out = false;
     TimePoint paused_until = TimePoint::min();  // for its writer
     TimePoint last_arrival = TimePoint::min();
     IoWaiter* reader = nullptr;
@@ -260,11 +264,13 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
   void happen(Pipe& pipe, const ByteFault& fault) {
     if (fault.kind == ByteFault::Kind::half_close) return send_end(pipe);
     pipe.paused_until = Clock::now() + fault.pause;
-    pipe.resuming.breaks = fault.kind == ByteFault::Kind::reset;
+    pipe.resuming.breaks = fault.kind != ByteFault::Kind::split;
+    pipe.resuming.times_out = fault.kind == ByteFault::Kind::time_out;
     world_->loop.arm(pipe.resuming, pipe.paused_until);
   }
 
   void resume_writer(Pipe& pipe) {
+    pipe.timed_out = pipe.resuming.times_out;
     if (pipe.resuming.breaks) return reset();
     notify(pipe.writer);
   }
@@ -341,6 +347,7 @@ class SimTransport final : public Transport {
 
   Loop& loop() noexcept override { return link_->loop(); }
   IoResult try_read(MutableBytes into) override { return link_->read(end_, into); }
+  bool timed_out() const noexcept override { return link_->timed_out(end_); }
   bool peer_hung_up() const noexcept override { return link_->peer_hung_up(end_); }
   IoResult try_write(std::span<const iovec> pieces) override {
     SPILLWAY_CHECK(first_bytes(pieces, 0, owed_.size()) == owed_);

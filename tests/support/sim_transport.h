@@ -47,11 +47,12 @@ struct ByteFault {
     split,       // what is before it arrives, the rest has to wait
     reset,       // what is before it arrives, then the connection breaks
     half_close,  // what is before it arrives, then the stream's end; the rest gets lost
+    time_out,    // what is before it arrives, then the writer's kernel gives up its peer
   };
   Kind kind = Kind::split;
   bool to_host = true;         // which way: towards who listened, or from it
   std::uint64_t at_bytes = 0;  // counted over all of a host's connections, from when this was given
-  Duration pause = std::chrono::milliseconds(20);  // split: until the rest may leave
+  Duration pause = std::chrono::milliseconds(20);  // until the rest may leave, or the connection breaks
 };
 
 struct SimHost;

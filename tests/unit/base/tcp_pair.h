@@ -19,14 +19,14 @@ struct TcpPair {
   Loop loop;
   std::unique_ptr<Transport> near, far;
 
-  TcpPair() {
+  explicit TcpPair(const TcpOptions& near_options = {}) {
     asio::basic_socket_acceptor<asio::ip::tcp, asio::io_context::executor_type> acceptor(
         loop.io().get_executor(), asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), 0));
     TcpSocket one(loop.io().get_executor());
     one.connect(acceptor.local_endpoint());
     TcpSocket other(loop.io().get_executor());
     acceptor.accept(other);
-    near = make_tcp_transport(loop, std::move(one));
+    near = make_tcp_transport(loop, std::move(one), near_options);
     far = make_tcp_transport(loop, std::move(other));
   }
   ~TcpPair() {

@@ -240,5 +240,35 @@ TEST_CASE("an address that answers nothing leaves time for the host's others", "
   CHECK((**connected)->peer() == "127.0.0.1:" + std::to_string(host.port));
 }
 
+Task<void> fail_to_write(Transport* transport) {
+  ReadyWait writable(*transport, Transport::Direction::write, Clock::now() + tcp_patience);
+  const bool ready = co_await writable;
+  CHECK(ready);
+  const std::string text = pattern(10);
+  const iovec piece{const_cast<char*>(text.data()), text.size()};
+  CHECK(transport->try_write({&piece, 1}).status == IoResult::Status::failed);
+}
+
+TEST_CASE("a peer that takes nothing for too long is told from one that left", "[tcp]") {
+  TcpOptions options;
+  options.user_timeout_ms = 100;
+  TcpPair pair(options);
+  std::size_t written = 0;
+  SECTION("it takes nothing") {
+    REQUIRE(pair.run(fill(pair.near.get(), &written)));
+    CHECK_FALSE(pair.near->timed_out());
+    REQUIRE(pair.run(fail_to_write(pair.near.get())));
+    CHECK(pair.near->timed_out());
+    pair.near->reset();
+    CHECK(pair.near->timed_out());
+  }
+  SECTION("it left") {
+    REQUIRE(pair.run(fill(pair.near.get(), &written)));
+    pair.far->reset();
+    REQUIRE(pair.run(fail_to_write(pair.near.get())));
+    CHECK_FALSE(pair.near->timed_out());
+  }
+}
+
 }  // namespace
 }  // namespace spillway
