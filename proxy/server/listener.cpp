@@ -23,13 +23,18 @@ using boost::system::error_code;
 // So that a flood of clients does not keep signals waiting.
 constexpr int accepts_per_turn = 64;
 
-// Of ten files that may be open so many are for clients, and so many with those who may come beyond
-// the maximum. What is left is for connections to shards, the admin port and the process itself.
-constexpr std::int64_t client_files = 8;
-constexpr std::int64_t client_files_beyond_max = 9;
+// Files that clients must leave for connections to shards, the admin port and the process itself,
+// which has some two dozen open before anybody comes.
+std::int64_t reserved_files(std::int64_t files_max) noexcept {
+  constexpr std::int64_t least = 64;
+  return std::max(files_max / 5, least);
+}
 
-std::int64_t share_of_files(std::int64_t files_max, std::int64_t of_ten) noexcept {
-  return files_max == 0 ? std::numeric_limits<std::int64_t>::max() : files_max / 10 * of_ten;
+// How many clients the files allow. Who may come beyond the maximum may take half of what is reserved.
+std::int64_t clients_of_files(std::int64_t files_max, bool beyond_max) noexcept {
+  if (files_max == 0) return std::numeric_limits<std::int64_t>::max();
+  const std::int64_t reserved = reserved_files(files_max) / (beyond_max ? 2 : 1);
+  return std::max<std::int64_t>(files_max - reserved, 1);
 }
 
 asio::ip::tcp::endpoint resolve(Loop& loop, const std::string& address, std::uint16_t port) {
@@ -134,7 +139,7 @@ void Listener::stop() {
 }
 
 void Listener::set_connections_max(std::int64_t connections_max, std::vector<AddressRange> beyond_max) {
-  const std::int64_t allowed = share_of_files(files_max_, client_files);
+  const std::int64_t allowed = clients_of_files(files_max_, false);
   beyond_max_ = std::move(beyond_max);
   shared_.connections_max = std::min(connections_max, allowed);
   short_of_files_ = connections_max > allowed;
@@ -219,7 +224,7 @@ bool Listener::may_be_open(const std::optional<IpAddress>& address) {
   if (open < most) return true;
   const auto holds = [&](const AddressRange& range) { return address && range.contains(*address); };
   const bool beyond_max = std::any_of(beyond_max_.begin(), beyond_max_.end(), holds);
-  if (beyond_max && open < share_of_files(files_max_, client_files_beyond_max)) {
+  if (beyond_max && open < clients_of_files(files_max_, true)) {
     metrics.connections_exempt.add();
     return true;
   }

@@ -585,10 +585,14 @@ TEST_CASE("a cursor pays for the stages that it keeps") {
   CHECK(open.size() >= 1);
   CHECK(open.size() < 8);
   CHECK(code_of(reply) == 462);
-  for (const std::int64_t id : open) {
-    call(world, *client, fmt::format(R"({{"killCursors": "docs", "cursors": [{{"$numberLong": "{}"}}], "$db": "app"}})", id));
-  }
-  CHECK(is_ok(call(world, *client, command)));
+  const auto kill = [&](std::int64_t id) {
+    call(world, *client, fmt::format(R"({{"killCursors": "docs", "$db": "app",
+        "cursors": [{{"$numberLong": "{}"}}]}})", id));
+  };
+  for (const std::int64_t id : open) kill(id);
+  reply = call(world, *client, command);
+  CHECK(is_ok(reply));
+  kill(cursor_id(reply));
   client->close();
   world.run_for(seconds(1));
   require_quiet(world);

@@ -29,8 +29,8 @@ Result<Value> follow_array(const Value& array, const std::string* at, const std:
 Error path_too_long_error() { return {ErrorCode::overflow, "FieldPath is too long"}; }
 
 std::uint64_t path_bytes(std::string_view dotted) noexcept {
-  const auto dots = static_cast<std::uint64_t>(std::count(dotted.begin(), dotted.end(), '.'));
-  return (dots + 1) * sizeof(std::string) + dotted.size();
+  const auto dots = static_cast<std::size_t>(std::count(dotted.begin(), dotted.end(), '.'));
+  return std::min(dots + 1, path_parts_max) * sizeof(std::string) + dotted.size();
 }
 
 Result<std::vector<std::string>> split_field_path(std::string_view dotted) {

@@ -299,6 +299,9 @@ TEST_CASE("a pipeline that the budget has no room for is refused before it is pa
   const auto found = run_find(none, {filter, {}, {}}, budget.budget);
   REQUIRE_FALSE(found.has_value());
   CHECK((found.error().code == 146 || found.error().code == 462));
+  // More parts than a path may have are not what memory is refused for.
+  const BsonDoc too_long = json("{\"" + std::string(4'000, '.') + "\": 1}");
+  CHECK(run_find(none, {too_long, {}, {}}, budget.budget).error().code == 15);
 }
 
 TEST_CASE("what no shard sees stands behind a match of nothing") {
