@@ -26,6 +26,8 @@ class SortPattern {
 
   // {} and {$natural: ±1} have no parts and order nothing. Errors: the server's, of a find's sort.
   static Result<SortPattern> parse(DocView sort);
+  // The order of a $near: a shard's `$sortKey` is the distance itself, and the nearest come first.
+  static SortPattern by_distance();
 
   const std::vector<Part>& parts() const noexcept { return parts_; }
   bool empty() const noexcept { return parts_.empty(); }
@@ -40,12 +42,14 @@ class SortPattern {
   Result<void> append_key(std::string& out, DocView document) const;
 
   // The same from a shard's `$sortKey`: an object of as many values as parts (4.2) or an array of
-  // them (4.4+). Anything else is InternalError(1), and `out` is unchanged.
+  // them (4.4+); of by_distance() a bare number. Anything else is InternalError(1), and `out` is
+  // unchanged.
   Result<void> append_key_from_sort_key(std::string& out, ValueView sort_key) const;
 
  private:
   std::vector<Part> parts_;
   bool natural_ = false;
+  bool by_distance_ = false;
 };
 
 // Finds the least of N keys again and again in log N comparisons. A stream waits (its next key is

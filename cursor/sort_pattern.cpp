@@ -239,6 +239,13 @@ Result<SortPattern> SortPattern::parse(DocView sort) {
   return pattern;
 }
 
+SortPattern SortPattern::by_distance() {
+  SortPattern pattern;
+  pattern.parts_.push_back({.path = "$sortKey", .descending = false, .meta = true});
+  pattern.by_distance_ = true;
+  return pattern;
+}
+
 bool SortPattern::has_meta() const noexcept {
   return std::ranges::any_of(parts_, [](const Part& part) { return part.meta; });
 }
@@ -265,6 +272,14 @@ Result<void> SortPattern::append_key(std::string& out, DocView document) const {
 }
 
 Result<void> SortPattern::append_key_from_sort_key(std::string& out, ValueView sort_key) const {
+  if (by_distance_) {
+    if (!sort_key.is_number()) {
+      return Error(ErrorCode::internal_error, "$sortKey is not a distance but " +
+                                                  std::string(bson_type_name(sort_key.type)));
+    }
+    append_order_key(out, sort_key, false);
+    return {};
+  }
   if (!sort_key.is_array() && !sort_key.is_document()) {
     return Error(ErrorCode::internal_error, "$sortKey is not an array or object but " +
                                                 std::string(bson_type_name(sort_key.type)));

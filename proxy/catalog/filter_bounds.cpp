@@ -12,6 +12,10 @@ namespace {
 // Interval comparisons that the conjuncts of one filter may cost; further ones count as unbounded.
 constexpr std::size_t intersect_work_max = 20'000'000;
 
+bool is_near(std::string_view op) noexcept {
+  return op == "$near" || op == "$nearSphere" || op == "$geoNear";
+}
+
 std::string_view c_string(Bytes bytes, std::size_t at) noexcept {
   const auto* text = reinterpret_cast<const char*>(bytes.data()) + at;
   return {text, ::strnlen(text, bytes.size() - at)};
@@ -136,7 +140,7 @@ class BoundsBuilder {
     }
     const DocView operators = e.as_document();
     for (const Element& op : operators) {
-      if (op.name == "$near" || op.name == "$nearSphere" || op.name == "$geoNear") {
+      if (is_near(op.name)) {
         whole_collection_ = true;
       } else if (op.name == "$elemMatch") {
         element_match(into, op, prefix, e.name, depth);
@@ -404,7 +408,25 @@ class BoundsBuilder {
   std::size_t work_ = 0;
 };
 
+bool near_in(DocView filter, int depth) {
+  if (depth > filter_depth_max) return false;
+  for (const Element& e : filter) {
+    if (e.name == "$and" && e.is_array()) {
+      for (const Element& branch : e.as_document()) {
+        if (branch.is_document() && near_in(branch.as_document(), depth + 1)) return true;
+      }
+    } else if (!e.name.starts_with('$') && is_operator_document(e)) {
+      for (const Element& op : e.as_document()) {
+        if (is_near(op.name)) return true;
+      }
+    }
+  }
+  return false;
+}
+
 }  // namespace
+
+bool orders_by_distance(DocView filter) { return near_in(filter, 0); }
 
 FilterBounds bounds_of_filter(const ShardKeyPattern& pattern, DocView filter,
                               bool simple_collation) {

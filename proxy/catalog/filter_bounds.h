@@ -62,6 +62,10 @@ Result<void> flatten(const FilterBounds& bounds,
                      absl::FunctionRef<bool(std::string_view, std::string_view)> visit,
                      std::size_t ranges_max = key_ranges_max);
 
+// Does the server answer the nearest first, unless a sort says otherwise: is there a $near,
+// $nearSphere or $geoNear, at the top or inside of $and? (It refuses them elsewhere.)
+bool orders_by_distance(DocView filter);
+
 // [MinKey, MaxKey]
 IntervalList full_interval();
 

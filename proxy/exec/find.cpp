@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "cursor/field_table.h"
+#include "proxy/catalog/filter_bounds.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/compressed_batches.h"
 #include "proxy/exec/config_reads.h"
@@ -343,6 +344,26 @@ Task<Result<Response>> pass_first_batch(Context& context, const Request& request
   co_return co_await answering;
 }
 
+// The order in which the cursor merges what the shards send, and what they must send for it: of a
+// sort, else of a $near. Neither: as it comes.
+Result<SortProjection> plan_merge(const Context& context, const FindArguments& find,
+                                  const catalog::ShardSet& shards, ClusterCursor& cursor) {
+  const bool sorted = !find.sort.empty();
+  if (sorted && find.sort["$natural"].exists()) return SortProjection();
+  if (!sorted && !catalog::orders_by_distance(find.filter)) return SortProjection();
+  auto pattern = sorted ? SortPattern::parse(find.sort) : SortPattern::by_distance();
+  if (pattern.has_error()) return pattern.error();
+  const bool offered = all_offer_sort_key(context, shards);
+  auto plan = sorted ? plan_sort_projection(find.sort, find.projection, find.simple_collation,
+                                            offered)
+                     : plan_distance_projection(find.projection, offered);
+  if (plan.has_error()) return plan.error();
+  cursor.sort = *std::move(pattern);
+  cursor.sort_keys = plan->source;
+  cursor.strip_fields = plan->strip_fields;
+  return plan;
+}
+
 Task<Result<Response>> find_on_many(Context& context, Client& client, const Request& request,
                                     const FindArguments& find, const catalog::ShardSet& shards) {
   // The sort's fields, and those that are stripped again.
@@ -355,18 +376,8 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
   cursor->batch_size = find.batch_size;
   cursor->skip_remaining = find.skip;
   if (find.limit > 0) cursor->limit_remaining = find.limit;
-  SortProjection plan;
-  if (!find.sort.empty() && !find.sort["$natural"].exists()) {
-    auto pattern = SortPattern::parse(find.sort);
-    if (pattern.has_error()) co_return pattern.error();
-    auto planned = plan_sort_projection(find.sort, find.projection, find.simple_collation,
-                                        all_offer_sort_key(context, shards));
-    if (planned.has_error()) co_return planned.error();
-    plan = *std::move(planned);
-    cursor->sort = *std::move(pattern);
-    cursor->sort_keys = plan.source;
-    cursor->strip_fields = plan.strip_fields;
-  }
+  auto plan = plan_merge(context, find, shards, *cursor);
+  if (plan.has_error()) co_return plan.error();
   if (find.tailable) {
     co_return Error(ErrorCode::illegal_operation,
                     "tailable cursors are not possible on a sharded collection");
@@ -379,7 +390,7 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
   TakeCopyRoom taking_room(context, request);
   auto room = co_await taking_room;
   if (room.has_error()) co_return std::move(room.error());
-  auto body = scatter_command(request, find, plan, asked);
+  auto body = scatter_command(request, find, *plan, asked);
   if (body.has_error()) co_return body.error();
   const auto expected = expected_reply_bytes(context, *cursor, asked);
   auto opening = open_remotes(context, request, *cursor, shards, *body, expected);

@@ -113,23 +113,24 @@ Result<SortProjection> plan_exclusion(DocView sort, DocView projection) {
   return plan;
 }
 
+// `meta` is what the shards put into $sortKey.
+SortProjection ask_for_sort_key(DocView projection, std::string_view meta) {
+  SortProjection plan;
+  plan.source = SortKeySource::sort_key_field;
+  plan.changed = true;
+  plan.strip_fields.emplace_back("$sortKey");
+  BsonWriter out;
+  out.append_elements(projection);
+  out.begin_document("$sortKey").append("$meta", meta).end();
+  plan.projection = std::move(out).finish();
+  return plan;
+}
+
 }  // namespace
 
 Result<SortProjection> plan_sort_projection(DocView sort, DocView projection, bool simple_collation,
                                             bool offers_sort_key) {
-  if (offers_sort_key) {
-    SortProjection plan;
-    plan.source = SortKeySource::sort_key_field;
-    plan.changed = true;
-    plan.strip_fields.emplace_back("$sortKey");
-    BsonWriter out;
-    out.append_elements(projection);
-    out.begin_document("$sortKey");
-    out.append("$meta", "sortKey");
-    out.end();
-    plan.projection = std::move(out).finish();
-    return plan;
-  }
+  if (offers_sort_key) return ask_for_sort_key(projection, "sortKey");
   if (!simple_collation) {
     return Error(ErrorCode::command_not_supported,
                  "a sort with a collation over several shards needs shards that compute sort keys");
@@ -143,6 +144,13 @@ Result<SortProjection> plan_sort_projection(DocView sort, DocView projection, bo
   }
   if (projection.empty() || kind_of(projection) == Kind::exclusion) return plan_exclusion(sort, projection);
   return plan_inclusion(sort, projection);
+}
+
+Result<SortProjection> plan_distance_projection(DocView projection, bool offers_sort_key) {
+  if (offers_sort_key) return ask_for_sort_key(projection, "geoNearDistance");
+  return Error(ErrorCode::command_not_supported,
+               "$near over several shards needs shards that compute sort keys, unless there is a "
+               "sort; $geoWithin needs no order");
 }
 
 }  // namespace spillway::exec

@@ -1,5 +1,5 @@
-// Sorted scatter finds: what the shards must send beyond what the client asked for, so that their streams can be
-// merged, and what has to be taken out of each document again.
+// Ordered scatter finds: what the shards must send beyond what the client asked for, so that their
+// streams can be merged, and what has to be taken out of each document again.
 #pragma once
 
 #include <string>
@@ -23,5 +23,8 @@ struct SortProjection {
 // collides with another of the list, a collation, a $meta sort.
 Result<SortProjection> plan_sort_projection(DocView sort, DocView projection, bool simple_collation,
                                             bool offers_sort_key);
+
+// The same for the order of a $near. What lies between two points only the shards compute.
+Result<SortProjection> plan_distance_projection(DocView projection, bool offers_sort_key);
 
 }  // namespace spillway::exec

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "proxy/exec/pipeline/run.h"
@@ -41,6 +42,10 @@ DocView document_or_empty(ValueView value) {
   return value.is_document() ? value.as_document() : DocView();
 }
 
+double coordinate(ValueView pair, std::string_view index) {
+  return pair.is_array() ? pair.as_document()[index].to_double().value_or(0) : 0;
+}
+
 // Takes documents for one batch.
 BsonDoc batch_reply(std::string_view name, const std::string& ns, std::deque<BsonDoc>& rest,
                     std::int64_t documents_max, std::size_t bytes_max,
@@ -59,6 +64,44 @@ BsonDoc batch_reply(std::string_view name, const std::string& ns, std::deque<Bso
 }
 
 }  // namespace
+
+// {<path>: {$near: [x, y]}} at the top of a filter, which the evaluator of queries does not know.
+struct Near {
+  std::string path;
+  double x = 0;
+  double y = 0;
+  BsonDoc rest;  // the filter without it
+
+  static std::optional<Near> of(DocView filter) {
+    std::optional<Near> near;
+    BsonWriter rest;
+    for (const Element& field : filter) {
+      const ValueView to = document_or_empty(field)["$near"];
+      if (to.exists()) {
+        near = {std::string(field.name), coordinate(to, "0"), coordinate(to, "1"), BsonDoc()};
+      } else {
+        rest.append_element(field);
+      }
+    }
+    if (near) near->rest = std::move(rest).finish();
+    return near;
+  }
+  double distance(DocView document) const {
+    const ValueView at = document[path];
+    return std::hypot(coordinate(at, "0") - x, coordinate(at, "1") - y);
+  }
+  // The nearest first, within the window.
+  void order(std::vector<BsonDoc>& documents, std::int64_t skip, std::int64_t limit) const {
+    std::stable_sort(
+        documents.begin(), documents.end(),
+        [this](const BsonDoc& a, const BsonDoc& b) { return distance(a) < distance(b); });
+    const auto skipped = std::min(documents.size(), static_cast<std::size_t>(skip));
+    documents.erase(documents.begin(), documents.begin() + static_cast<std::ptrdiff_t>(skipped));
+    if (limit > 0 && documents.size() > static_cast<std::size_t>(limit)) {
+      documents.resize(static_cast<std::size_t>(limit));
+    }
+  }
+};
 
 SimShard::SimShard(SimShardOptions options, SimLog& log)
     : options_(std::move(options)), log_(log) {}
@@ -286,17 +329,23 @@ BsonDoc SimShard::hello() const {
   return std::move(out).finish();
 }
 
-BsonDoc SimShard::with_sort_key(const BsonDoc& document, DocView sort, DocView projection) {
-  BsonDoc projected = document;
-  if (!projection.empty()) {
-    pipeline::FindQuery query;
-    query.projection = projection;
-    auto one = pipeline::run_find({&document, 1}, query, budget_);
-    SPILLWAY_CHECK(one.has_value());
-    projected = std::move(one->front());
-  }
+BsonDoc SimShard::projected(const BsonDoc& document, DocView projection) {
+  if (projection.empty()) return document;
+  pipeline::FindQuery query;
+  query.projection = projection;
+  auto one = pipeline::run_find({&document, 1}, query, budget_);
+  SPILLWAY_CHECK(one.has_value());
+  return std::move(one->front());
+}
+
+BsonDoc SimShard::with_sort_key(const BsonDoc& document, DocView sort, const Near* near,
+                                DocView projection) {
   BsonWriter out;
-  out.append_elements(projected);
+  out.append_elements(projected(document, projection));
+  if (near != nullptr) {
+    out.append("$sortKey", near->distance(document));
+    return std::move(out).finish();
+  }
   const bool as_array = options_.sort_keys == SimShardOptions::SortKeys::array;
   as_array ? out.begin_array("$sortKey") : out.begin_document("$sortKey");
   int index = 0;
@@ -317,24 +366,35 @@ BsonDoc SimShard::find(DocView body, const std::string& ns) {
   query.limit = number(body["limit"], 0);
   const DocView projection = document_or_empty(body["projection"]);
   BsonWriter plain;
-  bool sort_key = false;
+  std::string_view sort_key;
   for (const Element& field : projection) {
     if (field.name == "$sortKey") {
-      sort_key = true;
+      sort_key = field.as_document()["$meta"].as_string();
     } else {
       plain.append_element(field);
     }
   }
   const BsonDoc plain_projection = std::move(plain).finish();
-  if (!sort_key) query.projection = plain_projection;
+  std::optional<Near> near = Near::of(query.filter);
+  if (near) query.filter = near->rest;
+  const Near* const order = near && query.sort.empty() ? &*near : nullptr;
+  const std::int64_t skip = order != nullptr ? std::exchange(query.skip, 0) : 0;
+  const std::int64_t limit = order != nullptr ? std::exchange(query.limit, 0) : 0;
+  const bool asked = !sort_key.empty();
+  if (!asked && order == nullptr) query.projection = plain_projection;
   auto found = pipeline::run_find(stored_[ns], query, budget_);
   if (found.has_error()) return error_reply(found.error());
-  if (sort_key) {
-    if (options_.sort_keys == SimShardOptions::SortKeys::none) {
-      return error_reply(2, "BadValue", "$meta sortKey is not known here");
+  if (order != nullptr) order->order(*found, skip, limit);
+  if (asked && (options_.sort_keys == SimShardOptions::SortKeys::none ||
+                sort_key != (order != nullptr ? "geoNearDistance" : "sortKey"))) {
+    return error_reply(2, "BadValue", fmt::format("$meta {} is not known here", sort_key));
+  }
+  for (BsonDoc& document : *found) {
+    if (asked) {
+      document = with_sort_key(document, query.sort, order, plain_projection);
+    } else if (order != nullptr) {
+      document = projected(document, plain_projection);
     }
-    for (BsonDoc& document : *found)
-      document = with_sort_key(document, query.sort, plain_projection);
   }
   return first_batch(ns, *std::move(found), body["batchSize"], body["singleBatch"].truthy());
 }

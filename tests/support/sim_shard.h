@@ -23,6 +23,8 @@
 
 namespace spillway::test {
 
+struct Near;  // a filter's, sim_shard.cpp
+
 struct SimShardOptions {
   // none: no mongod, cannot compute {$meta: "sortKey"}. object: {"": value, …}, array: [value, …].
   enum class SortKeys { none, object, array };
@@ -125,7 +127,10 @@ class SimShard {
   std::int64_t insert_one(const std::string& ns, DocView document, BsonWriter& error);
   std::int64_t update_one(const std::string& ns, DocView statement);
   std::int64_t delete_some(const std::string& ns, DocView statement);
-  BsonDoc with_sort_key(const BsonDoc& document, DocView sort, DocView projection);
+  BsonDoc projected(const BsonDoc& document, DocView projection);
+  // `near`: null, or what orders the documents where there is no sort.
+  BsonDoc with_sort_key(const BsonDoc& document, DocView sort, const Near* near,
+                        DocView projection);
   std::size_t find_id(const std::string& ns, ValueView id);
 
   SimShardOptions options_;

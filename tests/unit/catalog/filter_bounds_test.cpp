@@ -197,6 +197,25 @@ TEST_CASE("what cannot be bounded is ignored") {
   });
 }
 
+TEST_CASE("a $near orders by distance, wherever the server takes it") {
+  for (const char* filter :
+       {"{'loc': {'$near': [0, 0]}}", "{'a': 5, 'loc': {'$maxDistance': 1, '$near': [0, 0]}}",
+        "{'loc': {'$nearSphere': {'$geometry': {}}}}", "{'loc': {'$geoNear': [0, 0]}}",
+        "{'$and': [{'a': 1}, {'$and': [{'a.loc': {'$near': [0, 0]}}]}]}"}) {
+    INFO(filter);
+    CHECK(orders_by_distance(doc(filter)));
+  }
+  for (const char* filter :
+       {"{}", "{'loc': {'$geoWithin': {}}}", "{'loc': {'a': 1, '$near': [0, 0]}}", "{'$and': 5}",
+        "{'$near': [0, 0]}", "{'loc': '$near'}"}) {
+    INFO(filter);
+    CHECK_FALSE(orders_by_distance(doc(filter)));
+  }
+  const BsonDoc near = doc("{'loc': {'$near': [0, 0]}}");
+  CHECK(orders_by_distance(test::nested(near, "$and", filter_depth_max)));
+  CHECK_FALSE(orders_by_distance(test::nested(near, "$and", 3000)));
+}
+
 TEST_CASE("an $expr equality with a constant targets") {
   check({
       {"{'a': 1}", "{'$expr': {'$eq': ['$a', 5]}}", {{only("5")}}},

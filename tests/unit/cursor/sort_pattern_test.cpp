@@ -167,6 +167,27 @@ TEST_CASE("sort keys of another shape are a shard's mistake", "[sort]") {
   }
 }
 
+TEST_CASE("a distance is the whole sort key of a shard", "[sort]") {
+  const SortPattern sort = SortPattern::by_distance();
+  CHECK_FALSE(sort.empty());
+  std::string near = "kept";
+  REQUIRE_FALSE(sort.append_key_from_sort_key(near, Value("2")).has_error());
+  std::string far = "kept";
+  REQUIRE_FALSE(sort.append_key_from_sort_key(far, Value("2.5")).has_error());
+  CHECK(near == "kept" + up("2"));
+  CHECK(near < far);
+  for (const char* text : {R"("x")", "[1]", R"({"":1})", "null"}) {
+    std::string out = "kept";
+    const auto keyed = sort.append_key_from_sort_key(out, Value(text));
+    INFO(text);
+    REQUIRE(keyed.has_error());
+    CHECK(keyed.error().is(ErrorCode::internal_error));
+    CHECK(out == "kept");
+  }
+  std::string out;
+  CHECK(sort.append_key(out, DocView()).has_error());
+}
+
 // --- one path over many shapes, against the definition written out
 
 void collect(ValueView value, std::string_view path, bool positioned, std::vector<BsonDoc>& out);
