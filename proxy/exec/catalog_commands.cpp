@@ -109,7 +109,7 @@ Answer to_owners(Context& context, const Request& request, Tolerate tolerate) {
   if (targets.shards.size() == 1) {
     auto forwarding = forward_to(context, request, targets.shards.front(), options);
     auto forwarded = co_await forwarding;
-    if (forwarded.has_error()) co_return label_failure(request, forwarded.error());
+    if (forwarded.has_error()) co_return forwarded.error();
     co_return with_recovery_token(context, request, *std::move(forwarded));
   }
   auto fanning = fan_out(context, request, targets.shards, options);

@@ -122,7 +122,7 @@ Task<EarlierAttempt> ask_for_earlier_attempt(Context& context, const Request& re
       if (has_matched(outcome.body()) && !earlier.response)
         earlier.response = passthrough(std::move(outcome.reply));
     } else if (outcome.reply.bytes.size() == 0) {
-      earlier.error = label_failure(request, *outcome.error);
+      earlier.error = *outcome.error;
     } else if (upserts && outcome.error->code == retried_as_other_write) {
       inserted_by = outcome.shard;
     }
@@ -166,20 +166,18 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
                                      std::string_view collection, const Statement& statement,
                                      const catalog::CollectionRouting& routing,
                                      const WriteTarget& target) {
-  const Request* step = &request;
-  std::optional<Request> later;  // once a shard was sent the first step
-  BsonDoc later_body;
+  SteppedRequest step(request);
   for (int attempt = 0; attempt < choices_max; ++attempt) {
     auto choosing = choose_document(context, *step, collection, statement, target.shards,
                                     !target.key_kept.empty());
     auto chosen = co_await choosing;
-    if (chosen.error) co_return label_failure(request, *chosen.error);
+    if (chosen.error) co_return *chosen.error;
     if (!chosen.choice) {
       auto finishing = without_match(context, *step, statement, routing, target);
       co_return co_await finishing;
     }
     if (auto kept = check_key_kept(routing.key, target, chosen.choice->document); kept.has_error())
-      co_return label_failure(request, kept.error());
+      co_return kept.error();
     const BsonDoc query = narrow_filter(statement.query, chosen.choice->document.view()["_id"]);
     const BsonDoc body = rewritten(*step, {.query = query.view(), .update = {}, .upsert = false});
     auto sending = send(context, *step, chosen.choice->shard, body);
@@ -188,10 +186,7 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
     const auto pieces = answered->pieces();
     if (pieces.size() != 1 || has_matched(DocView::trusted(pieces.front().iov_base)))
       co_return answered;
-    if (step->start_transaction) {
-      later = later_statement(request, later_body);
-      step = &*later;
-    }
+    step.sent_a_step();
   }
   co_return too_much_change();
 }
@@ -206,7 +201,7 @@ Task<Result<Response>> run_sharded(Context& context, const Request& request,
   }
   const Statement& statement = **parsed;
   auto targeted = target_statement(routing, statement);
-  if (targeted.has_error()) co_return label_failure(request, targeted.error());
+  if (targeted.has_error()) co_return targeted.error();
   WriteTarget& target = *targeted;
   if (target.route == Route::one && !target.upsert_after) {
     auto forwarding = forward_write(context, request, target.shards.front());

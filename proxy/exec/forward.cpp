@@ -57,17 +57,18 @@ void append_generic_arguments(BsonWriter& out, const Request& request,
   }
 }
 
-Request later_statement(const Request& request, BsonDoc& body) {
+void SteppedRequest::sent_a_step() {
+  if (!now_->start_transaction) return;
   BsonWriter out;
-  copy_command(out, request, {"startTransaction", "readConcern"});
-  body = std::move(out).finish();
-  Request later = request;
-  later.body = later.message.body = body.view();
+  copy_command(out, *now_, {"startTransaction", "readConcern"});
+  later_body_ = std::move(out).finish();
+  Request& later = later_.emplace(*now_);
+  later.body = later.message.body = later_body_.view();
   later.sections = {};
   later.strips_fields = true;  // so that it is forwarded as it is here
   later.start_transaction = false;
   later.read_concern = {};
-  return later;
+  now_ = &later;
 }
 
 shard::Command forward_command(const Request& request, BsonDoc& scratch) {

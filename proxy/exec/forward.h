@@ -3,6 +3,7 @@
 
 #include <array>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,9 +27,26 @@ void copy_command(BsonWriter& out, const Request& request,
 // maxTimeMS, readConcern, writeConcern, $readPreference; except those named in `without`.
 void append_generic_arguments(BsonWriter& out, const Request& request,
                               std::initializer_list<std::string_view> without = {});
-// A request that has begun a transaction, as a later statement of it: without startTransaction and
-// readConcern, which only the first one has. It refers to the original and to `body`, made here.
-Request later_statement(const Request& request, BsonDoc& body);
+// A request that takes several steps on shards. If it begins a transaction, its first step does; from
+// then on it is a later statement of it, without startTransaction and readConcern, which only the
+// first one has. Refers to the client's request.
+class SteppedRequest {
+ public:
+  explicit SteppedRequest(const Request& request) noexcept : now_(&request) {}
+  SteppedRequest(const SteppedRequest&) = delete;
+  SteppedRequest& operator=(const SteppedRequest&) = delete;
+
+  // As the next step has it. Good until sent_a_step().
+  const Request& operator*() const noexcept { return *now_; }
+  const Request* operator->() const noexcept { return now_; }
+  // A step has gone to a shard.
+  void sent_a_step();
+
+ private:
+  const Request* now_;
+  std::optional<Request> later_;
+  BsonDoc later_body_;
+};
 
 // One shard's reply as the client's: stripped fields cut out, in place. ok: 0 replies too.
 Response passthrough(shard::Reply reply);

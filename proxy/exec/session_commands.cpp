@@ -287,7 +287,7 @@ Task<Result<Response>> end_on_shard(Context& context, const Request& request,
   options.retry = shard::RetryPolicy::idempotent;  // both may be repeated
   auto call = context.gateway.call(shard, shard::Command::of_body(document), options);
   auto reply = co_await call;
-  if (reply.has_error()) co_return label_failure(request, reply.error());
+  if (reply.has_error()) co_return reply.error();
   co_return with_recovery_token(context, request, passthrough(*std::move(reply)));
 }
 
@@ -299,7 +299,7 @@ Error not_in_transaction(const Request& request) {
 Task<Result<Response>> commit_transaction(Context& context, Client&, const Request& request) {
   if (!request.in_transaction) co_return not_in_transaction(request);
   auto known = context.shared.transactions->commit(request.lsid, *request.txn_number, Clock::now());
-  if (known.has_error()) co_return label_failure(request, known.error());
+  if (known.has_error()) co_return known.error();
   if (*known) {
     if (!(*known)->shard) co_return ok_response();
     auto ending = end_on_shard(context, request, *(*known)->shard);
@@ -308,19 +308,15 @@ Task<Result<Response>> commit_transaction(Context& context, Client&, const Reque
   // Another router's transaction: its token tells the shard that wrote.
   const ValueView token = request.body["recoveryToken"];
   if (!token.is_document()) {
-    co_return label_failure(
-        request,
-        Error(
-            ErrorCode::no_such_transaction,
-            fmt::format(
-                "Transaction {} was not started through this router and there is no recoveryToken",
-                *request.txn_number)));
+    co_return Error(
+        ErrorCode::no_such_transaction,
+        fmt::format("Transaction {} was not started through this router and there is no recoveryToken",
+                    *request.txn_number));
   }
   const ValueView shard_name = token.as_document()["recoveryShardId"];
   if (!shard_name.is_string()) {
-    co_return label_failure(
-        request, Error(ErrorCode::no_such_transaction,
-                       "the transaction was read-only on the router that ran it and is lost"));
+    co_return Error(ErrorCode::no_such_transaction,
+                    "the transaction was read-only on the router that ran it and is lost");
   }
   const auto shard = context.routing().shard_by_name(shard_name.as_string());
   if (!shard) {

@@ -244,11 +244,9 @@ Result<void> check_retryable(Context& context, const Request& request,
     if (state.replica_set) continue;
     const bool reached = state.any_known();
     if (!reached && state.set_name.empty()) {
-      return label_failure(request,
-                           Error(ErrorCode::host_unreachable,
-                                 fmt::format("shard {} cannot be reached: whether it takes "
-                                             "transaction numbers is not known",
-                                             context.routing().shard(shard).name)));
+      return Error(ErrorCode::host_unreachable,
+                   fmt::format("shard {} cannot be reached: whether it takes transaction numbers is not known",
+                               context.routing().shard(shard).name));
     }
     if (!reached) continue;  // a replica set that cannot be reached: the call says so
     return Error(ErrorCode::illegal_operation,
@@ -275,7 +273,7 @@ Task<Result<void>> check_transaction(Context& context, const Request& request,
     auto aborting = abort_on_shard(context, *std::move(step.to_abort));
     co_await aborting;
   }
-  if (step.error) co_return label_failure(request, *step.error);
+  if (step.error) co_return *step.error;
   co_return Result<void>();
 }
 

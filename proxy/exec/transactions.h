@@ -127,8 +127,8 @@ void abort_after_failure(Context& context, const Request& request, const Error& 
 // Adds what a router adds to a reply inside a transaction: recoveryToken if ok. REQUIRES no stream.
 Response with_recovery_token(Context& context, const Request& request, Response response);
 // Labels of a failure: TransientTransactionError inside a transaction, RetryableWriteError for a
-// retryable write, when the shard could not be reached or this router shuts down. Every failure of a command passes
-// here; a label is added once.
+// retryable write, when the shard could not be reached or this router shuts down. run_command() passes every failure
+// of a command by here: who finds one need not.
 Error label_failure(const Request& request, Error error);
 
 }  // namespace spillway::exec

@@ -24,7 +24,7 @@ Task<Result<Response>> call_for_write(Context& context, const Request& request,
                                       catalog::ShardIndex shard, shard::Command command) {
   auto call = context.gateway.call(shard, command, write_options(context, request));
   auto reply = co_await call;
-  if (reply.has_error()) co_return label_failure(request, reply.error());
+  if (reply.has_error()) co_return reply.error();
   co_return with_recovery_token(context, request, passthrough(*std::move(reply)));
 }
 
@@ -220,7 +220,7 @@ Task<Result<Response>> run_sharded(Context& context, const Client& client, const
   if (planned.has_error()) co_return planned.error();
   const ChildRoom room = child_room(context, request, *command, routing);
   WriteRun run{context,
-               &request,
+               SteppedRequest(request),
                *command,
                routing,
                WriteBatch(*std::move(planned), command->ordered, room),
@@ -228,7 +228,7 @@ Task<Result<Response>> run_sharded(Context& context, const Client& client, const
   count_hosts(context, run);
   if (request.in_transaction) {
     for (std::size_t i = 0; i < run.batch.size(); ++i) {
-      if (run.batch.op(i).refused) co_return label_failure(request, why_refused(run, i));
+      if (run.batch.op(i).refused) co_return why_refused(run, i);
     }
   }
   if (request.txn_number) {

@@ -29,7 +29,7 @@ std::optional<Error> take_outcome(WriteRun& run, std::span<const std::uint32_t> 
   // With statement ids the whole command can be sent again, and drivers do so when the reply itself
   // is labelled.
   if (run.request->in_transaction || (!answered && run.command.retryable)) {
-    return label_failure(*run.request, *outcome.error);
+    return *outcome.error;
   }
   if (answered) {
     refused.push_back({{ops.begin(), ops.end()}, *outcome.error});
@@ -51,7 +51,7 @@ namespace {
 // The proxy's own refusal of an operation. In a transaction it ends the command, and with it the
 // transaction.
 std::optional<Error> refuse(WriteRun& run, std::uint32_t op, const Error& why) {
-  if (run.request->in_transaction) return label_failure(*run.request, why);
+  if (run.request->in_transaction) return why;
   run.results.add_error(op, why);
   return std::nullopt;
 }
@@ -88,7 +88,7 @@ Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> 
   }
   auto calls = call_shards(run.context, commands, write_options(run.context, *run.request));
   auto outcomes = co_await calls;
-  run.sent_a_step();
+  run.request.sent_a_step();
   std::vector<Refusal> refused;
   std::optional<Error> fatal;
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
@@ -146,7 +146,7 @@ Task<ShardOutcomes> call_with(WriteRun& run, std::uint32_t op, DocView document,
   for (const catalog::ShardIndex shard : shards) commands.push_back({shard, message.command(), {}});
   auto calls = call_shards(run.context, commands, write_options(run.context, *run.request));
   auto outcomes = co_await calls;
-  run.sent_a_step();
+  run.request.sent_a_step();
   co_return outcomes;
 }
 
@@ -181,7 +181,7 @@ Task<StepOutcome> ask_for_earlier_attempt(WriteRun& run, std::uint32_t op,
     if (!outcome.ok()) {
       // What a shard refuses it will refuse again, in its own words.
       if (outcome.reply.bytes.size() == 0)
-        result.fatal = label_failure(*run.request, *outcome.error);
+        result.fatal = *outcome.error;
       continue;
     }
     if (outcome.body()["n"].to_int64().value_or(0) < 1 || result.n > 0) continue;
@@ -248,7 +248,7 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, const WriteRun::
     StepOutcome result;
     if (chosen.error) {
       if (run.command.retryable || run.request->in_transaction) {
-        result.fatal = label_failure(*run.request, *chosen.error);
+        result.fatal = *chosen.error;
       } else {
         run.results.add_lost({&op, 1}, *chosen.error, "a shard");
       }

@@ -18,20 +18,12 @@ namespace spillway::exec {
 // Belongs to one command's coroutine, on its worker.
 struct WriteRun {
   Context& context;
-  const Request* request;  // the client's; later_statement() once a shard was sent the first step
+  SteppedRequest request;
   const WriteCommand& command;
   const catalog::CollectionRouting& routing;
   WriteBatch batch;
   WriteResults results;
-  std::optional<Request> later = {};
-  BsonDoc later_body = {};
 
-  // A step has gone to a shard: if that began the transaction, the next ones must not.
-  void sent_a_step() {
-    if (!request->start_transaction) return;
-    later = later_statement(*request, later_body);
-    request = &*later;
-  }
   // Of an update or a deletion that could be targeted.
   struct Targeted {
     Statement statement;
