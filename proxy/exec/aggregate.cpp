@@ -24,7 +24,6 @@ Task<Result<Response>> collectionless_aggregate(Context& context, Client& client
 
 namespace {
 
-constexpr int nesting_max = 20;
 constexpr std::size_t accepted_stages_max = 4096;
 
 // MergePipeline as a cursor's stage.
@@ -97,7 +96,7 @@ Result<void> collect_stage(const Element& stage, std::string_view db, int depth,
 }
 
 Result<void> collect(DocView pipeline, std::string_view db, int depth, std::vector<InvolvedNamespace>& into) {
-  if (depth > nesting_max) return Error(ErrorCode::failed_to_parse, "the pipeline is nested too deeply");
+  if (depth > pipeline_nesting_max) return Error(ErrorCode::failed_to_parse, "the pipeline is nested too deeply");
   for (auto at = pipeline.begin(); !at.done(); ++at) {
     if (!at->is_document()) continue;
     const Element stage = at->as_document().first();
@@ -163,7 +162,7 @@ Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const
                     "an aggregation with a collation cannot be merged from several shards");
   }
   // The stages pay for themselves (SplitPipeline::parsed).
-  const std::size_t sort_bytes = divided->merge_sort ? pipeline::parsed_bytes(*divided->merge_sort) : 0;
+  const std::size_t sort_bytes = divided->merge_sort ? kept_sort_bytes(*divided->merge_sort) : 0;
   auto kept = reserve_kept(context, request, aggregate.collection, sort_bytes);
   if (kept.has_error()) co_return std::move(kept.error());
   if (divided->unseen) {
@@ -233,7 +232,7 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
     co_return co_await running;
   }
   CursorSeed seed{client, request, aggregate.collection};
-  seed.writes = ends_in_write(request.body["pipeline"]) || request.body["writeConcern"].exists();
+  seed.writes = ends_in_write(aggregate.pipeline) || request.body["writeConcern"].exists();
   seed.batch_size = aggregate.batch_size;
   seed.first_batch_documents =
       aggregate.batch_size_given ? aggregate.batch_size : std::int64_t{limits::first_batch_documents_default};
@@ -266,10 +265,9 @@ DocView leading_match(DocView pipeline) noexcept {
   return stage.name == "$match" && stage.is_document() ? stage.as_document() : DocView();
 }
 
-bool ends_in_write(ValueView pipeline) noexcept {
-  if (!pipeline.is_array()) return false;
+bool ends_in_write(DocView pipeline) noexcept {
   bool writes = false;
-  for (auto at = pipeline.as_document().begin(); !at.done(); ++at) {
+  for (auto at = pipeline.begin(); !at.done(); ++at) {
     const std::string_view stage = at->is_document() ? at->as_document().first().name : std::string_view();
     writes = stage == "$out" || stage == "$merge";
   }

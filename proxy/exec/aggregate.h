@@ -28,7 +28,9 @@ bool lies_on(const Context& context, const InvolvedNamespace& ns, catalog::Shard
 // The filter that narrows the shards: of a first $match; {} otherwise.
 DocView leading_match(DocView pipeline) noexcept;
 // $out or $merge is its last stage, as it must be: what was sent may have been executed.
-bool ends_in_write(ValueView pipeline) noexcept;
+bool ends_in_write(DocView pipeline) noexcept;
+// Deeper ones are refused when they are run.
+inline constexpr int pipeline_nesting_max = 20;
 
 // The parsed command; views into the request.
 struct AggregateArguments {

@@ -168,7 +168,9 @@ const CommandSpec* find_command(std::string_view name) {
 bool ends_with_client(const Request& request) noexcept {
   const CommandSpec* const spec = find_command(request.name);
   if (spec == nullptr || !(spec->secondary_ok || spec->name == "getMore")) return false;
-  return spec->name != "aggregate" || !ends_in_write(request.body["pipeline"]);
+  if (spec->name != "aggregate") return true;
+  const ValueView pipeline = request.body["pipeline"];
+  return !pipeline.is_array() || !ends_in_write(pipeline.as_document());
 }
 
 Result<void> check_api_strict(const CommandSpec& spec, const Request& request) {

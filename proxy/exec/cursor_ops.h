@@ -79,6 +79,10 @@ Task<Result<Response>> answer_first_batch(Context& context, CursorPtr cursor, st
 // documents. A little is free. To be asked before the shards are: an error is a refusal, and nothing has happened.
 Result<Reservation> reserve_kept(Context& context, const Request& request, std::string_view collection,
                                  std::size_t more_bytes = 0);
+// What a cursor keeps of a sort: its fields, and those that are stripped again.
+inline std::size_t kept_sort_bytes(DocView sort) noexcept {
+  return 2 * (sort.size() + sort.count() * sizeof(SortPattern::Part));
+}
 // A cursor for this request, without remotes: namespace, session, owner, originating command. `kept`: of
 // reserve_kept(); empty for one that does not outlive the command.
 CursorPtr make_cursor(Client& client, const Request& request, std::string_view collection, Reservation kept);

@@ -366,9 +366,7 @@ Result<SortProjection> plan_merge(const Context& context, const FindArguments& f
 
 Task<Result<Response>> find_on_many(Context& context, Client& client, const Request& request,
                                     const FindArguments& find, const catalog::ShardSet& shards) {
-  // The sort's fields, and those that are stripped again.
-  const std::size_t sort_bytes = 2 * (find.sort.size() + find.sort.count() * sizeof(SortPattern::Part));
-  auto kept = reserve_kept(context, request, find.collection, sort_bytes);
+  auto kept = reserve_kept(context, request, find.collection, kept_sort_bytes(find.sort));
   if (kept.has_error()) co_return std::move(kept.error());
   CursorPtr cursor = make_cursor(client, request, find.collection, *std::move(kept));
   cursor->no_timeout = find.no_cursor_timeout;

@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include "cursor/field_table.h"
+#include "proxy/exec/aggregate.h"
 
 namespace spillway::exec {
 
 namespace {
-
-constexpr int nesting_max = 20;
 
 // What depends on the server's inner state or on a search engine beside it. $collStats is more than its count, too.
 constexpr FieldTable<8> unstable_stages({"$currentOp", "$indexStats", "$listLocalSessions", "$listSessions",
@@ -45,7 +44,7 @@ Result<void> check_stage(const Element& stage, int depth) {
 }
 
 Result<void> check_pipeline(ValueView pipeline, int depth) {
-  if (!pipeline.is_array() || depth > nesting_max) return {};  // refused when it is run
+  if (!pipeline.is_array() || depth > pipeline_nesting_max) return {};  // refused when it is run
   for (const Element& stage : pipeline.as_document()) {
     if (!stage.is_document()) continue;
     for (const Element& named : stage.as_document()) {

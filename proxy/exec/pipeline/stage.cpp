@@ -57,19 +57,6 @@ Result<void> parse_sort_by_count(const Element& element, const ParseScope& scope
 
 Result<bool> Stage::emit(Sink&) { return false; }
 
-std::size_t parsed_bytes(DocView spec) noexcept {
-  // Measured by what is mostly made of them: a leaf of a filter, an expression's constant, a member of $in's set.
-  constexpr std::size_t node_bytes = 192;
-  constexpr std::size_t value_bytes = 64;
-  std::size_t bytes = 0;
-  for (const Element& element : spec) {
-    const bool node = (element.is_document() || element.is_array()) && element.name != "$literal";
-    bytes += node ? node_bytes + element.name.size() + parsed_bytes(element.as_document())
-                  : value_bytes + element.raw.size();
-  }
-  return bytes;
-}
-
 Result<void> check_stage_count(const std::vector<StagePtr>& stages) {
   if (stages.size() <= stages_max) {
     return {};

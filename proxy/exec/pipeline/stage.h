@@ -62,9 +62,6 @@ Result<void> parse_stage(DocView spec, const ParseScope& scope, std::vector<Stag
 // All stages of a pipeline (the array).
 Result<std::vector<StagePtr>> parse_stages(DocView pipeline, const ParseScope& scope);
 
-// About what stages, or a sort, take once they are parsed from this valid specification.
-std::size_t parsed_bytes(DocView spec) noexcept;
-
 // The numbers that $limit and $skip take, checked.
 Result<std::int64_t> parse_limit(ValueView value);
 Result<std::int64_t> parse_skip(ValueView value);
