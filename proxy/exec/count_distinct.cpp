@@ -115,9 +115,7 @@ Task<Result<Response>> merge_distinct(Context& context, const Request& request, 
     if (more.has_error()) co_return more.error();
     if (!*more) co_return Response(std::move(merge).reply());
     co_await context.pump.turn();
-    if (request.interrupt != nullptr && request.interrupt->requested() != nullptr) {
-      co_return *request.interrupt->requested();
-    }
+    if (const Error* why = shard::requested_of(request.interrupt)) co_return *why;
     if (Clock::now() >= request.deadline) {
       co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
     }

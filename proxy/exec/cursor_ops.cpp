@@ -236,9 +236,7 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
   bool batch_ended = false;
   for (;;) {
     if (limits.one_batch && batch_ended) break;
-    if (limits.interrupt != nullptr && limits.interrupt->requested() != nullptr) {
-      co_return *limits.interrupt->requested();
-    }
+    if (const Error* why = shard::requested_of(limits.interrupt)) co_return *why;
     if (limits.documents_max > 0 && static_cast<std::int64_t>(out.count()) >= limits.documents_max) break;
     if (cursor.stage) {
       bool full = false;

@@ -55,10 +55,6 @@ Error error_of(SpillError error) {
   return read_back_failed("the server is shutting down");
 }
 
-bool interrupted(const shard::Interrupt* interrupt) noexcept {
-  return interrupt != nullptr && interrupt->requested() != nullptr;
-}
-
 // nullopt: no answer in time, or an interrupt; the store may still be at it.
 Task<std::optional<SpillFetched>> fetch_once(Context& context, SpillTicket& ticket,
                                              MemoryBudget& budget,
@@ -73,7 +69,7 @@ Task<std::optional<SpillFetched>> fetch_once(Context& context, SpillTicket& tick
   };
   auto now = context.shared.spill->fetch(ticket, budget, later);
   if (now) co_return std::move(now);
-  while (!state->fetched && !interrupted(interrupt) && Clock::now() < deadline) {
+  while (!state->fetched && shard::requested_of(interrupt) == nullptr && Clock::now() < deadline) {
     context.loop.arm(*state, std::min<TimePoint>(deadline, Clock::now() + interrupt_check));
     co_await state->done;
     context.loop.disarm(*state);
@@ -101,10 +97,10 @@ Task<Result<SpillFetched>> fetch_parked(Context& context, SpillTicket& ticket,
                                         MemoryBudget& budget, const shard::Interrupt* interrupt) {
   const TimePoint deadline = Clock::now() + unpark_wait_max;
   for (;;) {
-    if (interrupted(interrupt)) co_return *interrupt->requested();
+    if (const Error* why = shard::requested_of(interrupt)) co_return *why;
     auto fetching = fetch_once(context, ticket, budget, interrupt, deadline);
     std::optional<SpillFetched> fetched = co_await fetching;
-    if (!fetched && interrupted(interrupt)) continue;
+    if (!fetched && shard::requested_of(interrupt) != nullptr) continue;
     if (!fetched) co_return read_back_failed("the file does not answer");
     if (fetched->error == SpillError::none) co_return *std::move(fetched);
     if (fetched->error != SpillError::no_memory || Clock::now() >= deadline) {

@@ -56,7 +56,7 @@ Task<Result<CursorPtr>> wait_for_fill(Context& context, const Request& request, 
                                       std::shared_ptr<FillWaiter> waiter) {
   bool waits = true;
   while (!waiter->delivered()) {
-    const bool interrupted = request.interrupt != nullptr && request.interrupt->requested() != nullptr;
+    const bool interrupted = shard::requested_of(request.interrupt) != nullptr;
     if (interrupted && waits) {
       if (context.shared.cursors.stop_waiting(id, *waiter)) co_return *request.interrupt->requested();
       waits = false;  // it is on its way

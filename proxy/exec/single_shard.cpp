@@ -53,9 +53,7 @@ Task<Result<void>> read_whole(Context& context, const Request& request, shard::R
   shard::Connection& connection = *reply.lease;
   const shard::Interruptible interruptible(request.interrupt, connection);
   const auto lost = [&request] {
-    if (request.interrupt != nullptr && request.interrupt->requested() != nullptr) {
-      return *request.interrupt->requested();
-    }
+    if (const Error* why = shard::requested_of(request.interrupt)) return *why;
     return Error(ErrorCode::host_unreachable, "a shard's connection ended in the middle of a reply");
   };
   while (connection.remaining() > 0) {

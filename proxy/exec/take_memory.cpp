@@ -16,7 +16,7 @@ namespace {
 constexpr Duration open_wait_max = std::chrono::seconds(5);
 
 std::function<bool()> not_interrupted(const shard::Interrupt* interrupt) {
-  return [interrupt] { return interrupt == nullptr || interrupt->requested() == nullptr; };
+  return [interrupt] { return shard::requested_of(interrupt) == nullptr; };
 }
 
 TimePoint end_of(const Patience& patience) noexcept {
@@ -25,8 +25,7 @@ TimePoint end_of(const Patience& patience) noexcept {
 
 Error refusal(const Patience& patience, const MemoryBudget& budget, std::size_t bytes,
               std::string_view what) {
-  const shard::Interrupt* const interrupt = patience.interrupt;
-  if (interrupt != nullptr && interrupt->requested() != nullptr) return *interrupt->requested();
+  if (const Error* why = shard::requested_of(patience.interrupt)) return *why;
   if (Clock::now() >= patience.deadline) {
     return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
   }

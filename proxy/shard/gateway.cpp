@@ -90,11 +90,6 @@ Error in_context(const RemoteShard& shard, const HostAddress* host, Error error)
   return error;
 }
 
-// Null: go on.
-const Error* interruption(const CallOptions& options) noexcept {
-  return options.interrupt != nullptr ? options.interrupt->requested() : nullptr;
-}
-
 // There was no room for a reply, but the command was executed: it must not be sent again.
 void lose_reply(Error& refusal, const CallOptions& options) {
   refusal.labels.clear();
@@ -205,7 +200,7 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
   TimePoint patience_end = time_point_never;  // for waits; set when there is one
   if (options.time != nullptr) options.time->note_call(options.bulk);
   for (int sends = 1;; ++sends) {
-    if (const Error* why = interruption(options)) co_return *why;
+    if (const Error* why = requested_of(options.interrupt)) co_return *why;
     if (sends > 1) counts.retries.add();
     auto leased = shard.try_lease(options);
     if (leased.has_value() && !*leased) {
@@ -213,7 +208,7 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
       auto leasing = lease(shard, options, patience_end);
       leased = co_await leasing;
       // Nobody would hear what a command brings that is sent now. The connection goes back as it is.
-      if (const Error* why = interruption(options)) co_return *why;
+      if (const Error* why = requested_of(options.interrupt)) co_return *why;
     }
     Failure failure;
     if (leased.has_value()) {
@@ -241,7 +236,7 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
         co_return *std::move(ended.reply);
       }
       failure = std::move(ended.failure);
-      if (const Error* why = interruption(options)) co_return *why;
+      if (const Error* why = requested_of(options.interrupt)) co_return *why;
       // A long-running command does not use up the patience for finding another host.
       if (sends == 1) patience_end = Clock::now() + shard.connect_timeout();
     } else {

@@ -34,6 +34,11 @@ class Interrupt {
   std::vector<Interruptible*> waiting_;
 };
 
+// Why the interrupt (null: none) was requested; null: it was not.
+inline const Error* requested_of(const Interrupt* interrupt) noexcept {
+  return interrupt == nullptr ? nullptr : interrupt->requested();
+}
+
 // While it lives, the interrupt (null: none) ends what waits on the connection, or wakes the waiter. One that was
 // requested before does so at once.
 class Interruptible {

@@ -275,9 +275,7 @@ Error RemoteShard::none_eligible(const CallOptions& options) const {
 Task<Result<RemoteShard::Member*>> RemoteShard::choose(const CallOptions& options,
                                                        TimePoint until) {
   for (;;) {
-    if (options.interrupt != nullptr && options.interrupt->requested() != nullptr) {
-      co_return *options.interrupt->requested();
-    }
+    if (const Error* why = requested_of(options.interrupt)) co_return *why;
     auto selected = select(options);
     if (selected.has_error() || *selected != nullptr) co_return selected;
     if (requests_waiting_++ == 0) wake_monitors();
@@ -286,9 +284,7 @@ Task<Result<RemoteShard::Member*>> RemoteShard::choose(const CallOptions& option
     const Interruptible interruptible(options.interrupt, waiter);
     const bool called = co_await waiter;
     --requests_waiting_;
-    if (options.interrupt != nullptr && options.interrupt->requested() != nullptr) {
-      co_return *options.interrupt->requested();
-    }
+    if (const Error* why = requested_of(options.interrupt)) co_return *why;
     if (!called) co_return none_eligible(options);
   }
 }
