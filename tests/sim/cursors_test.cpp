@@ -132,9 +132,7 @@ TEST_CASE("the last batch of a small unsorted cursor says that it is the last") 
 }
 
 TEST_CASE("a getMore comes over another connection and another worker") {
-  SimWorldOptions options = sharded_world(2, 20);
-  options.workers = 2;
-  SimWorld world(std::move(options));
+  SimWorld world(two_workers(2, 20));
   store_documents(world, 20);
   auto first = world.client(0);
   auto second = world.client(1);
@@ -241,9 +239,7 @@ TEST_CASE("a find's maxTimeMS holds for a first batch that is asked for by itsel
 }
 
 TEST_CASE("killOp ends a read that waits for its shards, at once") {
-  SimWorldOptions options = sharded_world(2, 20);
-  options.workers = 2;
-  SimWorld world(std::move(options));
+  SimWorld world(two_workers(2, 20));
   store_documents(world, 20);
   auto first = world.client(0);
   auto second = world.client(1);
@@ -702,9 +698,7 @@ TEST_CASE("allowPartialResults tolerates a shard that is gone") {
 }
 
 TEST_CASE("a shutdown kills the cursors that are open, on every worker") {
-  SimWorldOptions options = sharded_world(3, 20);
-  options.workers = 2;
-  SimWorld world(std::move(options));
+  SimWorld world(two_workers(3, 20));
   store_documents(world, 20);
   auto first = world.client(0);
   auto second = world.client(1);

@@ -52,15 +52,6 @@ int answered(SimWorld& world, SimClient& client, std::string_view command, int t
   return tries;
 }
 
-// An hour long, for a topology other than the present one.
-BsonDoc hello_that_waits(SimWorld& world, SimClient& client) {
-  const BsonDoc hello = call(world, client, R"({"hello": 1, "$db": "admin"})");
-  BsonWriter out;
-  out.append("hello", 1).append("topologyVersion", hello.view()["topologyVersion"]);
-  out.append("maxAwaitTimeMS", std::int64_t{3'600'000}).append("$db", "admin");
-  return std::move(out).finish();
-}
-
 Task<void> send_again_and_again(SimClient* client, BsonDoc command, int times) {
   for (int i = 0; i < times; ++i) {
     auto sending = client->send(command);
@@ -72,9 +63,7 @@ Task<void> send_again_and_again(SimClient* client, BsonDoc command, int times) {
 }  // namespace
 
 TEST_CASE("an application has its operations per second over all its connections, and may always finish") {
-  SimWorldOptions options = sharded_world(3, 20);
-  options.workers = 2;
-  SimWorld world(std::move(options));
+  SimWorld world(two_workers(3, 20));
   store_documents(world, 20);
   world.shared().limits.configure(per(LimitKey::application, {.operations_per_second = 2, .burst = 10}));
   auto here = world.client(0), there = world.client(1), other = world.client(0);
@@ -174,9 +163,7 @@ TEST_CASE("what idle cursors hold is counted, and who holds too much opens no fu
 }
 
 TEST_CASE("connections beyond an address' limit hear why, and end") {
-  SimWorldOptions options = sharded_world(1, 20);
-  options.workers = 2;
-  SimWorld world(std::move(options));
+  SimWorld world(two_workers(1, 20));
   world.shared().limits.configure(per(LimitKey::address, {.connections = 2}));
   auto first = world.client(0), second = world.client(1), third = world.client(0);
   CHECK(is_ok(call(world, *first, hello_of("a"))));
@@ -214,7 +201,7 @@ TEST_CASE("who is refused by his address cannot stay by sending slowly") {
 TEST_CASE("who waits for a change of the topology does not fill the memory meanwhile") {
   SimWorld world(sharded_world(1, 20));
   auto client = world.client();
-  const BsonDoc waits = hello_that_waits(world, *client);
+  const BsonDoc waits = hello_that_waits(world, *client, 3'600'000);
   const BsonDoc large = json(fmt::format(R"({{"ping": 1, "x": "{}", "$db": "admin"}})", std::string(900'000, 'x')));
   world.run(client->send(waits));
   const TimePoint begin = Clock::now();
@@ -231,7 +218,7 @@ TEST_CASE("who waits for a change of the topology does not fill the memory meanw
 TEST_CASE("who sends one hello that waits after the other is not read ahead for each") {
   SimWorld world(sharded_world(1, 20));
   auto client = world.client();
-  const BsonDoc waits = hello_that_waits(world, *client);
+  const BsonDoc waits = hello_that_waits(world, *client, 3'600'000);
   constexpr int hellos = 2'000;
   world.spawn(send_again_and_again(client.get(), waits, hellos));
   for (int i = 0; i + 1 < hellos; ++i) REQUIRE(world.run(client->receive()));

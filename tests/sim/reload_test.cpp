@@ -158,9 +158,7 @@ TEST_CASE("documents that arrive while a reload checks are not lost sight of") {
 
 TEST_CASE("what commands wrote with the old table is looked for when they have ended") {
   const bool hidden = GENERATE(false, true);
-  SimWorldOptions options = sharded_world(3, 20);
-  options.workers = 2;
-  SimWorld world(std::move(options));
+  SimWorld world(two_workers(3, 20));
   auto client = world.client(1);
   call(world, *client, R"({"find": "fresh", "$db": "app"})");  // has a connection
   FaultOptions slow;
@@ -188,9 +186,7 @@ TEST_CASE("what commands wrote with the old table is looked for when they have e
 }
 
 TEST_CASE("a reload does not wait for ever for commands that began with the old table") {
-  SimWorldOptions options = sharded_world(3, 20);
-  options.workers = 2;
-  SimWorld world(std::move(options));
+  SimWorld world(two_workers(3, 20));
   store_documents(world, 20);
   auto client = world.client(1);
   world.shard(2).delay = minutes(5);
@@ -210,9 +206,7 @@ TEST_CASE("a reload does not wait for ever for commands that began with the old 
 }
 
 TEST_CASE("commands use the table that was there when they began") {
-  SimWorldOptions options = sharded_world(3, 20);
-  options.workers = 2;
-  SimWorld world(std::move(options));
+  SimWorld world(two_workers(3, 20));
   store_documents(world, 20);
   auto client = world.client(0);
   for (std::size_t i = 0; i < 3; ++i) world.shard(i).delay = seconds(2);

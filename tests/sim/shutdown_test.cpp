@@ -14,12 +14,6 @@ constexpr std::string_view scatter_find = R"({"find": "docs", "batchSize": 5, "$
 constexpr std::string_view find_one =
     R"({"find": "docs", "filter": {"_id": 1}, "limit": 1, "$db": "app"})";
 
-SimWorldOptions two_workers() {
-  SimWorldOptions options = sharded_world(3, 20);
-  options.workers = 2;
-  return options;
-}
-
 void check_quiescing(DocView reply, std::int64_t remaining_ms) {
   CHECK_FALSE(is_ok(reply));
   CHECK(code_of(reply) == 91);
@@ -42,7 +36,7 @@ void advance_to_end(SimWorld& world) {
 }  // namespace
 
 TEST_CASE("a shutdown is told at once to those who wait for a change, on every worker") {
-  SimWorld world(two_workers());
+  SimWorld world(two_workers(3, 20));
   auto first = world.client(0);
   auto second = world.client(1);
   auto busy = world.client(0);
@@ -63,7 +57,7 @@ TEST_CASE("a shutdown is told at once to those who wait for a change, on every w
 }
 
 TEST_CASE("who asks to wait for a change while it is announced is told at once, and holds nothing up") {
-  SimWorld world(two_workers());
+  SimWorld world(two_workers(3, 20));
   auto busy = world.client(0);
   auto monitor = world.client(0);
   CHECK(is_ok(call(world, *busy, R"({"ping": 1, "$db": "admin"})")));
@@ -72,11 +66,7 @@ TEST_CASE("who asks to wait for a change while it is announced is told at once, 
   const TimePoint begun = Clock::now();
   world.run_for(seconds(1));
   // It knows of the change already.
-  const BsonDoc version(call(world, *monitor, hello).view()["topologyVersion"].as_document());
-  BsonWriter awaiting;
-  awaiting.append("hello", 1).append("topologyVersion", version).append("maxAwaitTimeMS", std::int64_t{60'000});
-  awaiting.append("$db", "admin");
-  const auto told = start(world, *monitor, std::move(awaiting).finish());
+  const auto told = start(world, *monitor, hello_that_waits(world, *monitor, 60'000));
   world.run_for(milliseconds(10));
   REQUIRE(told->done);
   REQUIRE(told->reply.has_value());
@@ -86,13 +76,9 @@ TEST_CASE("who asks to wait for a change while it is announced is told at once, 
 }
 
 TEST_CASE("a hello that waits for a change is answered when its session is to end") {
-  SimWorld world(two_workers());
+  SimWorld world(two_workers(3, 20));
   auto monitor = world.client(0);
-  const BsonDoc version(call(world, *monitor, hello).view()["topologyVersion"].as_document());
-  BsonWriter awaiting;
-  awaiting.append("hello", 1).append("topologyVersion", version).append("maxAwaitTimeMS", std::int64_t{60'000});
-  awaiting.append("$db", "admin");
-  const auto waiting = start(world, *monitor, std::move(awaiting).finish());
+  const auto waiting = start(world, *monitor, hello_that_waits(world, *monitor, 60'000));
   world.run_for(seconds(1));
   REQUIRE_FALSE(waiting->done);
   world.worker(0).close_sessions(true);
@@ -104,7 +90,7 @@ TEST_CASE("a hello that waits for a change is answered when its session is to en
 }
 
 TEST_CASE("everything but hello is served until the announcement ends") {
-  SimWorld world(two_workers());
+  SimWorld world(two_workers(3, 20));
   store_documents(world, 20);
   auto client = world.client(0);
   BsonDoc reply = call(world, *client, scatter_find);
@@ -132,7 +118,7 @@ TEST_CASE("everything but hello is served until the announcement ends") {
 }
 
 TEST_CASE("a shutdown waits only while clients are there that have sent requests") {
-  SimWorld world(two_workers());
+  SimWorld world(two_workers(3, 20));
   store_documents(world, 20);
   auto monitor = world.client(0);
   CHECK(is_ok(call(world, *monitor, hello)));
@@ -152,7 +138,7 @@ TEST_CASE("a shutdown waits only while clients are there that have sent requests
 }
 
 TEST_CASE("a request that is running finishes, also after the announcement") {
-  SimWorld world(two_workers());
+  SimWorld world(two_workers(3, 20));
   store_documents(world, 20);
   auto client = world.client(1);
   world.shard(0).delay = seconds(5);
@@ -166,7 +152,7 @@ TEST_CASE("a request that is running finishes, also after the announcement") {
 }
 
 TEST_CASE("what outlasts the drain is interrupted, and says that the router goes") {
-  SimWorld world(two_workers());
+  SimWorld world(two_workers(3, 20));
   store_documents(world, 20);
   auto client = world.client(1);
   CHECK(is_ok(call(world, *client, find_one)));
@@ -223,7 +209,7 @@ TEST_CASE("a transaction that is open is aborted on its shard") {
 }
 
 TEST_CASE("who is in a hurry waits for nobody") {
-  SimWorld world(two_workers());
+  SimWorld world(two_workers(3, 20));
   store_documents(world, 20);
   auto idle = world.client(0);
   CHECK(cursor_id(call(world, *idle, scatter_find)) != 0);
@@ -278,7 +264,7 @@ TEST_CASE("a shard that hangs does not keep a shutdown waiting, and the others a
 }
 
 TEST_CASE("a second, shorter announcement counts, a longer one does not") {
-  SimWorld world(two_workers());
+  SimWorld world(two_workers(3, 20));
   auto client = world.client(0);
   CHECK(is_ok(call(world, *client, R"({"ping": 1, "$db": "admin"})")));
   world.shutdown().begin(seconds(15));

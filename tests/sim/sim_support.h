@@ -61,6 +61,12 @@ inline SimWorldOptions sharded_world(std::size_t shards, int span, SimShardOptio
   return options;
 }
 
+inline SimWorldOptions two_workers(std::size_t shards, int span) {
+  SimWorldOptions options = sharded_world(shards, span);
+  options.workers = 2;
+  return options;
+}
+
 inline std::optional<BsonDoc> try_call(SimWorld& world, SimClient& client, BsonDoc command) {
   return world.run(client.call(std::move(command)));
 }
@@ -71,6 +77,15 @@ inline BsonDoc call(SimWorld& world, SimClient& client, std::string_view command
   REQUIRE(reply.has_value());
   INFO(to_json(*reply));
   return *std::move(reply);
+}
+
+// A hello that waits for another topology than the present one.
+inline BsonDoc hello_that_waits(SimWorld& world, SimClient& client, std::int64_t most_ms) {
+  const BsonDoc hello = call(world, client, R"({"hello": 1, "$db": "admin"})");
+  BsonWriter out;
+  out.append("hello", 1).append("topologyVersion", hello.view()["topologyVersion"]);
+  out.append("maxAwaitTimeMS", most_ms).append("$db", "admin");
+  return std::move(out).finish();
 }
 
 inline bool is_ok(DocView reply) { return reply["ok"].truthy(); }
