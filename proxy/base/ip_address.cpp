@@ -57,6 +57,11 @@ std::optional<IpAddress> IpAddress::of(const sockaddr_storage& from) {
 
 bool IpAddress::is_v4() const noexcept { return std::equal(v4_prefix.begin(), v4_prefix.end(), bytes.begin()); }
 
+bool IpAddress::is_loopback() const noexcept {
+  constexpr std::array<std::uint8_t, 16> v6_loopback{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+  return is_v4() ? bytes[v4_prefix.size()] == 127 : bytes == v6_loopback;
+}
+
 std::string IpAddress::to_text() const {
   char text[INET6_ADDRSTRLEN] = "";
   const bool v4 = is_v4();

@@ -24,6 +24,7 @@ struct IpAddress {
   static std::optional<IpAddress> parse(std::string_view text);
   static std::optional<IpAddress> of(const sockaddr_storage& address);
   bool is_v4() const noexcept;
+  bool is_loopback() const noexcept;  // 127.0.0.0/8, ::1
   std::string to_text() const;
   bool operator==(const IpAddress&) const = default;
 };

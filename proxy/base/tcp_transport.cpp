@@ -12,6 +12,8 @@
 
 #include <fmt/format.h>
 
+#include "proxy/base/ip_address.h"
+#include "proxy/base/pacing.h"
 #include "proxy/base/poller.h"
 
 namespace spillway {
@@ -41,6 +43,11 @@ void set_option(int fd, int level, int name, int value) noexcept {
   ::setsockopt(fd, level, name, &value, sizeof value);
 }
 
+bool is_same_machine(std::string_view peer, std::string_view local) noexcept {
+  const auto address = IpAddress::parse(without_port(peer));
+  return address && (address->is_loopback() || address == IpAddress::parse(without_port(local)));
+}
+
 // Pieces of at most this much together leave as one: copying them costs less than a vectored send.
 constexpr std::size_t gathered_bytes_max = 4096;
 
@@ -68,6 +75,13 @@ class TcpTransport final : public Transport, private Poller::Socket {
   Loop& loop() noexcept override { return loop_; }
 
   void grow_receive_buffer(int bytes) override { set_option(socket_.get(), SOL_SOCKET, SO_RCVBUF, bytes); }
+
+  // The kernel takes at most half of the receive buffer, and tells at once if so many bytes are there.
+  void set_read_low_water(std::size_t bytes) override {
+    if (bytes == read_low_water_) return;
+    read_low_water_ = bytes;
+    set_option(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, static_cast<int>(bytes));
+  }
 
   bool timed_out() const noexcept override { return timed_out_; }
 
@@ -221,6 +235,7 @@ class TcpTransport final : public Transport, private Poller::Socket {
   // By direction. Not ready: the last call found nothing, and no change has been told since.
   std::array<bool, 2> ready_{};
   std::array<IoWaiter*, 2> waiters_{};
+  std::size_t read_low_water_ = 1;
   bool hung_up_ = false;
   bool timed_out_ = false;
   std::string peer_;
@@ -287,8 +302,11 @@ std::unique_ptr<Transport> make_tcp_transport(Loop& loop, TcpSocket socket, cons
 
 std::unique_ptr<Transport> adopt_tcp_transport(Loop& loop, FileDescriptor connected,
                                                const TcpOptions& options) {
-  if (::fcntl(connected.get(), F_GETFD) < 0) return nullptr;
-  return std::make_unique<TcpTransport>(loop, std::move(connected), options);
+  const int fd = connected.get();
+  if (::fcntl(fd, F_GETFD) < 0) return nullptr;
+  auto transport = std::make_unique<TcpTransport>(loop, std::move(connected), options);
+  if (!is_same_machine(transport->peer(), transport->local())) set_paced_again(fd);
+  return transport;
 }
 
 Task<Result<std::unique_ptr<Transport>>> TcpNetwork::connect(std::string host, std::uint16_t port,
@@ -310,6 +328,7 @@ Task<Result<std::unique_ptr<Transport>>> TcpNetwork::connect(std::string host, s
     TcpSocket socket(loop_.io().get_executor());
     error_code not_opened;
     socket.open(endpoint.protocol(), not_opened);
+    if (!not_opened && endpoint.address().is_loopback()) set_unpaced(socket.native_handle());
     if (!not_opened && options_.receive_buffer_bytes > 0) {
       set_option(socket.native_handle(), SOL_SOCKET, SO_RCVBUF, options_.receive_buffer_bytes);
     }

@@ -349,13 +349,8 @@ std::vector<std::string> listen_addresses(const NetConfig& net) {
 
 bool is_loopback(std::string_view address) {
   if (address == "localhost") return true;
-  const std::string text(address);
-  in_addr v4{};
-  if (inet_pton(AF_INET, text.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
-  in6_addr v6{};
-  if (inet_pton(AF_INET6, text.c_str(), &v6) != 1) return false;
-  if (IN6_IS_ADDR_V4MAPPED(&v6)) return v6.s6_addr[12] == 127;
-  return IN6_IS_ADDR_LOOPBACK(&v6) != 0;
+  const auto parsed = IpAddress::parse(address);
+  return parsed && parsed->is_loopback();
 }
 
 int worker_count(const Config& config, const SystemLimits& limits) {

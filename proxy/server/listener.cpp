@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "proxy/base/log.h"
+#include "proxy/base/pacing.h"
 
 namespace spillway::server {
 
@@ -55,6 +56,7 @@ void set_before_connections(int fd, const SocketBuffers& buffers) noexcept {
   if (segment > 0) ::setsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &segment, sizeof segment);
   const int receive = buffers.client_receive_bytes;
   if (receive > 0) ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive, sizeof receive);
+  set_unpaced(fd);
 }
 }  // namespace
 

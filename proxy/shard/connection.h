@@ -48,7 +48,9 @@ class Connection : public boost::intrusive::list_base_hook<
   Task<Result<Reply>> receive(MemoryBudget& budget, bool stream, TimePoint deadline, Buffer* room = nullptr,
                               ShardWait* first_byte = nullptr);
 
-  // The rest of a streaming reply, as the socket gives it; never reads past the message's end.
+  // The rest of a streaming reply, as the socket gives it; never reads past the message's end. One that finds less
+  // than it asked for lets the next wait for reading go on until a good part of the rest is there, or nothing more
+  // comes: whoever must pass on what there is tries again after a while.
   // REQUIRES remaining() > 0.
   IoResult try_read_rest(MutableBytes into);
   // The same into a pipe, unseen. REQUIRES remaining() > 0, pipe.empty() and transport().can_splice().
@@ -102,7 +104,7 @@ class Connection : public boost::intrusive::list_base_hook<
   Error broken_by(Error why);
   Error wait_failed(bool timed_out);
   Error read_failed(IoResult got);
-  IoResult note_rest(IoResult got) noexcept;
+  IoResult note_rest(IoResult got, std::size_t wanted);
 
   std::unique_ptr<Transport> transport_;
   HostAddress address_;

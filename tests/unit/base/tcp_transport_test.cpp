@@ -167,6 +167,41 @@ Task<void> connect_to(Network* network, std::uint16_t port, std::unique_ptr<Tran
   *into = std::move(*connected);
 }
 
+Task<void> wait_to_read(Transport* transport, Duration patience, bool* ready) {
+  ReadyWait readable(*transport, Transport::Direction::read, Clock::now() + patience);
+  *ready = co_await readable;
+}
+
+TEST_CASE("a wait for much goes on until it is there, or nothing more comes", "[tcp]") {
+  TcpPair pair;
+  const std::string half = pattern(32 * 1024);
+  std::vector<std::uint8_t> room(half.size() * 3);
+  pair.near->set_read_low_water(half.size() + 1);
+  CHECK(pair.near->try_read(room).would_block());
+  bool ready = false;
+  REQUIRE(pair.run(send_all(pair.far.get(), &half)));
+  REQUIRE(pair.run(wait_to_read(pair.near.get(), std::chrono::milliseconds(20), &ready)));
+  CHECK_FALSE(ready);
+  SECTION("it is there") {
+    REQUIRE(pair.run(send_all(pair.far.get(), &half)));
+    REQUIRE(pair.run(wait_to_read(pair.near.get(), tcp_patience, &ready)));
+    CHECK(ready);
+    CHECK(pair.near->try_read(room).bytes == 2 * half.size());
+  }
+  SECTION("nothing more comes") {
+    pair.far->close();
+    REQUIRE(pair.run(wait_to_read(pair.near.get(), tcp_patience, &ready)));
+    CHECK(ready);
+    CHECK(pair.near->try_read(room).bytes == half.size());
+  }
+  SECTION("less is enough") {
+    pair.near->set_read_low_water(1);
+    REQUIRE(pair.run(wait_to_read(pair.near.get(), tcp_patience, &ready)));
+    CHECK(ready);
+  }
+  SECTION("it is read without a wait") { CHECK(pair.near->try_read(room).bytes == half.size()); }
+}
+
 std::uint32_t promised_by_a_connection(int receive_buffer_bytes) {
   TcpPair pair;  // for its loop
   asio::basic_socket_acceptor<asio::ip::tcp, asio::io_context::executor_type> acceptor(
