@@ -117,6 +117,17 @@ class Loop {
   bool begin_sleep(Sleeper& sleeper) noexcept;
   void end_sleep();  // runs the timers that are due
 
+  // Told by who polls the loop's sockets: so many events were found, and are run one after the other.
+  void note_poll(int events) noexcept {
+    ++polls_;
+    events_left_ = events;
+  }
+  void note_event_run() noexcept { --events_left_; }
+  // How often that was; 0 where nobody polls.
+  std::uint64_t polls() const noexcept { return polls_; }
+  // Is something posted, or was something found that has not run yet?
+  bool has_more_to_run() const noexcept { return events_left_ > 0 || posted_.load(std::memory_order_relaxed) > 0; }
+
   // Held during an operation that Asio's own reactor ends.
   class AsioOperation {
    public:
@@ -146,6 +157,8 @@ class Loop {
   std::size_t spawned_ = 0;
   bool running_ = false;
   std::size_t asio_operations_ = 0;
+  std::uint64_t polls_ = 0;
+  int events_left_ = 0;
   std::atomic<std::size_t> posted_{0};  // and not run yet
   std::atomic<bool> asleep_{false};
   Sleeper* sleeper_ = nullptr;  // set before asleep_ is

@@ -99,11 +99,13 @@ void Poller::serve() {
 void Poller::collect(int timeout_ms) noexcept {
   next_ = 0;
   count_ = ::epoll_wait(set_.native_handle(), events_.data(), static_cast<int>(events_.size()), timeout_ms);
+  if (loop_ != nullptr) loop_->note_poll(count_);
 }
 
 void Poller::dispatch() {
   while (next_ < count_) {
     const epoll_event event = events_[static_cast<std::size_t>(next_++)];
+    if (loop_ != nullptr) loop_->note_event_run();
     if (event.data.ptr != nullptr) static_cast<Socket*>(event.data.ptr)->on_events(event.events);
   }
 }
