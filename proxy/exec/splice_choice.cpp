@@ -12,6 +12,8 @@ constexpr std::array<std::string_view, 3> names{"auto", "always", "never"};
 constexpr Duration look_every = std::chrono::milliseconds(100);
 constexpr double enter_share = 0.3;
 constexpr double leave_share = 0.08;
+constexpr double enter_bytes_per_s = 100e6;
+constexpr double leave_bytes_per_s = 25e6;
 
 std::int64_t thread_cpu_ns() noexcept {
   timespec used{};
@@ -32,8 +34,9 @@ std::optional<SpliceReplies> find_splice_replies(std::string_view name) noexcept
   return std::nullopt;
 }
 
-bool SpliceChoice::is_busy(bool was, double share) noexcept {
-  return share >= (was ? leave_share : enter_share);
+bool SpliceChoice::is_busy(bool was, double share, double bytes_per_s) noexcept {
+  if (was) return share >= leave_share || bytes_per_s >= leave_bytes_per_s;
+  return share >= enter_share || bytes_per_s >= enter_bytes_per_s;
 }
 
 bool SpliceChoice::splices(SpliceReplies wanted, TimePoint now) noexcept {
@@ -41,11 +44,11 @@ bool SpliceChoice::splices(SpliceReplies wanted, TimePoint now) noexcept {
   const Duration past = now - looked_;
   if (past < look_every) return busy_;
   const std::int64_t cpu_ns = thread_cpu_ns();
-  const double share = static_cast<double>(cpu_ns - cpu_ns_) /
-                       static_cast<double>(std::chrono::nanoseconds(past).count());
-  busy_ = is_busy(busy_, share);
+  const auto past_ns = static_cast<double>(std::chrono::nanoseconds(past).count());
+  busy_ = is_busy(busy_, static_cast<double>(cpu_ns - cpu_ns_) / past_ns, static_cast<double>(bytes_) * 1e9 / past_ns);
   looked_ = now;
   cpu_ns_ = cpu_ns;
+  bytes_ = 0;
   return busy_;
 }
 

@@ -124,15 +124,15 @@ Task<Step> pass_batch(Relay& relay) {
     if (!got.ok()) co_return Step::shard_lost;
     const Bytes bytes = piece.first(got.bytes);
     if (count(relay, bytes).has_error()) co_return Step::malformed;
-    relay.left -= got.bytes;
     if (relay.client_gone) {
+      relay.left -= got.bytes;
       // Read and drop the rest, so that the connection can be used again: within bounds.
       drained += got.bytes;
       if (drained > limits::drain_bytes_max || Clock::now() > relay.drain_until)
         co_return Step::shard_lost;
       continue;
     }
-    relay.context.shared.metrics.streamed_bytes.add(got.bytes);
+    took(relay, got.bytes);
     send_piece(relay, bytes);
   }
   co_return Step::passed;

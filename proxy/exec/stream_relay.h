@@ -41,6 +41,8 @@ void client_went(Relay& relay);
 ReadyWait wait_for_shard(const Relay& relay);
 // After a wait that has ended without the shard: is it to be tried again?
 bool waits_on(Relay& relay, const ReadyWait& waited);
+// So much of the batch was taken from the shard, for the client.
+void took(Relay& relay, std::size_t bytes);
 // Counts the documents in bytes of the batch. Error: they are malformed.
 Result<void> count(Relay& relay, Bytes bytes);
 // Documents of the whole batch; by the mean of those that were counted if some passed unseen.

@@ -97,8 +97,7 @@ Task<Step> read_some(Relay& relay, MutableBytes into, std::size_t& got) {
   }
   if (!read.ok()) co_return Step::shard_lost;
   if (count(relay, into.first(got)).has_error()) co_return Step::malformed;
-  relay.left -= got;
-  relay.context.shared.metrics.streamed_bytes.add(got);
+  took(relay, got);
   co_return Step::passed;
 }
 
@@ -183,6 +182,12 @@ void client_went(Relay& relay) {
 ReadyWait wait_for_shard(const Relay& relay) {
   const TimePoint until = relay.client_gone ? relay.drain_until : Clock::now() + client_check;
   return {relay.stream.reply.lease->transport(), Transport::Direction::read, until};
+}
+
+void took(Relay& relay, std::size_t bytes) {
+  relay.left -= bytes;
+  relay.context.shared.metrics.streamed_bytes.add(bytes);
+  relay.context.splice_choice.passed(bytes);
 }
 
 bool waits_on(Relay& relay, const ReadyWait& waited) {

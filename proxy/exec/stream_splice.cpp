@@ -57,7 +57,6 @@ bool may_splice(Relay& relay) noexcept {
 
 Task<Step> splice_batch(Relay& relay) {
   shard::Connection& connection = *relay.stream.reply.lease;
-  Metrics& metrics = relay.context.shared.metrics;
   while (may_splice(relay)) {
     co_await relay.context.pump.turn();
     // What the pipe may hold while its client stalls.
@@ -77,10 +76,9 @@ Task<Step> splice_batch(Relay& relay) {
       continue;
     }
     if (!got.ok()) co_return Step::shard_lost;
-    relay.left -= got.bytes;
+    took(relay, got.bytes);
     relay.spliced += got.bytes;
-    metrics.streamed_bytes.add(got.bytes);
-    metrics.spliced_bytes.add(got.bytes);
+    relay.context.shared.metrics.spliced_bytes.add(got.bytes);
     auto draining = drain(relay, *pipe);
     co_await draining;
     relay.context.pipes.give_back(*std::move(pipe));
