@@ -767,10 +767,11 @@ constexpr std::array keys = {
          .at_runtime = true,
          .at_reload = true,
          .meaning = "Pass the inside of large batches from a shard's socket to the client's within "
-                    "the kernel, where neither end uses TLS and memory is plenty: half the CPU for "
-                    "each byte, or less; a client on the same machine pays a part of it when it "
-                    "reads. auto: while a worker uses a third of a core. What passes so is not "
-                    "seen: a cursor's nDocsReturned is then an estimate."}),
+                    "the kernel, where neither end uses TLS and memory is plenty: a third of the CPU "
+                    "for each byte, or less; a client on the same machine pays a part of it when it "
+                    "reads. auto: while a worker passes 100 MB a second or uses a third of a "
+                    "core. What passes so is not seen: a cursor's nDocsReturned is then an "
+                    "estimate."}),
     row<Parameter<&ParameterConfig::shutdown_timeout_ms>>(
         {.key = "setParameter.mongosShutdownTimeoutMillisForSignaledShutdown",
          .type = integer,
