@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "bench/documents.h"
-#include "cursor/merge.h"
+#include "cursor/loser_tree.h"
+#include "cursor/sort_pattern.h"
 
 namespace {
 
@@ -52,21 +53,29 @@ std::array<Stream, streams> make_streams(bool with_sort_key) {
 // Merges everything; `key_of(out, stream, index)` appends the key of a document.
 template <class KeyOf>
 void merge_all(benchmark::State& state, KeyOf&& key_of) {
-  std::string key;
+  struct Head {
+    std::string key;
+    bool exhausted = false;
+  };
   for (auto _ : state) {
-    LoserTree tree(streams);
+    std::array<Head, streams> heads;
     std::array<std::size_t, streams> next{};
     const auto advance = [&](std::size_t stream) {
-      if (next[stream] == documents_per_stream) return tree.exhaust(stream);
-      key.clear();
-      key_of(key, stream, next[stream]++);
-      tree.set(stream, key);
+      Head& head = heads[stream];
+      head.exhausted = next[stream] == documents_per_stream;
+      head.key.clear();
+      if (!head.exhausted) key_of(head.key, stream, next[stream]++);
+    };
+    const auto order = [&](std::size_t a, std::size_t b) {
+      if (heads[a].exhausted || heads[b].exhausted) return heads[a].exhausted - heads[b].exhausted;
+      return heads[a].key.compare(heads[b].key);
     };
     for (std::size_t stream = 0; stream < streams; ++stream) advance(stream);
+    LoserTree tree;
     std::size_t merged = 0;
-    while (const auto winner = tree.winner()) {
+    for (tree.build(streams, order); !heads[tree.winner()].exhausted; tree.replay(order)) {
       ++merged;
-      advance(*winner);
+      advance(tree.winner());
     }
     if (merged != streams * documents_per_stream) state.SkipWithError("documents were lost");
   }

@@ -13,7 +13,7 @@
 #include "cursor/bson_writer.h"
 #include "cursor/cursor_seat.h"
 #include "cursor/host_name.h"
-#include "cursor/merge.h"
+#include "cursor/sort_pattern.h"
 
 namespace spillway {
 

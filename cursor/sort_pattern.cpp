@@ -5,7 +5,7 @@
 
 #include "allocator/limits.h"
 #include "cursor/bson_order.h"
-#include "cursor/merge.h"
+#include "cursor/sort_pattern.h"
 
 namespace spillway {
 

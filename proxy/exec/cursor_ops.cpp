@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "allocator/memory_layer.h"
+#include "cursor/loser_tree.h"
 #include "proxy/base/memory_wait.h"
 #include "proxy/exec/compressed_batches.h"
 #include "proxy/exec/forward.h"
@@ -132,44 +133,78 @@ struct NextInput {
   std::size_t bytes = 0;  // key_room: what its next document's key needs, and is not there
 };
 
-Result<NextInput> next_sorted(ClusterCursor& cursor, MemoryBudget& budget) {
-  RemoteCursor* best = nullptr;
-  for (RemoteCursor& remote : cursor.remotes) {
+// A sorted cursor's heads while a batch is filled.
+class SortedHeads {
+ public:
+  // Only the head that this gave last may have been taken since, unless forget() was called.
+  Result<NextInput> next(ClusterCursor& cursor, MemoryBudget& budget) {
+    const auto order = [&remotes = cursor.remotes](std::size_t a, std::size_t b) {
+      const RemoteCursor& left = remotes[a];
+      const RemoteCursor& right = remotes[b];
+      // Without a document here it is exhausted: what is to be fetched was told before.
+      if (!left.head_keyed || !right.head_keyed) {
+        return static_cast<int>(!left.head_keyed) - static_cast<int>(!right.head_keyed);
+      }
+      return left.head_key.compare(right.head_key);
+    };
+    if (tree_.built()) {
+      auto missing = look_at(cursor, cursor.remotes[tree_.winner()], budget);
+      if (missing.has_error() || *missing) return told(std::move(missing));
+      tree_.replay(order);
+    } else {
+      for (RemoteCursor& remote : cursor.remotes) {
+        auto missing = look_at(cursor, remote, budget);
+        if (missing.has_error() || *missing) return told(std::move(missing));
+      }
+      tree_.build(cursor.remotes.size(), order);
+    }
+    RemoteCursor& best = cursor.remotes[tree_.winner()];
+    return best.head_keyed ? NextInput{.kind = NextInput::Kind::document, .remote = &best} : NextInput{};
+  }
+  void forget() noexcept { tree_.forget(); }
+
+ private:
+  // What is needed before this remote's head can be compared, if anything is.
+  static Result<std::optional<NextInput>> look_at(const ClusterCursor& cursor, RemoteCursor& remote,
+                                                  MemoryBudget& budget) {
+    if (remote.damaged()) return malformed_reply("the batch");
     if (!remote.has_document()) {
       if (remote.id != 0 || remote.must_unpark()) return NextInput{.kind = NextInput::Kind::fetch};
-      continue;
+      return std::optional<NextInput>();
     }
     if (auto keyed = key_head(cursor, remote); keyed.has_error()) return keyed.error();
     std::size_t needed = 0;
     if (!pay_for_key(remote, budget, needed)) return NextInput{NextInput::Kind::key_room, &remote, needed};
-    if (best == nullptr || remote.head_key < best->head_key) best = &remote;
+    return std::optional<NextInput>();
   }
-  if (best == nullptr) return NextInput{};
-  return NextInput{.kind = NextInput::Kind::document, .remote = best};
-}
+  Result<NextInput> told(Result<std::optional<NextInput>> missing) {
+    forget();
+    if (missing.has_error()) return std::move(missing.error());
+    return **missing;
+  }
 
-NextInput next_unsorted(ClusterCursor& cursor) {
+  LoserTree tree_;
+};
+
+Result<NextInput> next_unsorted(ClusterCursor& cursor) {
   bool open = false;
   const std::size_t n = cursor.remotes.size();
   for (std::size_t i = 0; i < n; ++i) {
     const std::size_t at = (cursor.next_remote + i) % n;
     RemoteCursor& remote = cursor.remotes[at];
+    if (remote.damaged()) return malformed_reply("the batch");
     if (remote.has_document()) {
       cursor.next_remote = at;
-      return {.kind = NextInput::Kind::document, .remote = &remote};
+      return NextInput{.kind = NextInput::Kind::document, .remote = &remote};
     }
     open = open || remote.id != 0 || remote.must_unpark();
   }
-  return {.kind = open ? NextInput::Kind::fetch : NextInput::Kind::end};
+  return NextInput{.kind = open ? NextInput::Kind::fetch : NextInput::Kind::end};
 }
 
-Result<NextInput> next_input(ClusterCursor& cursor, MemoryBudget& budget) {
-  for (const RemoteCursor& remote : cursor.remotes) {
-    if (remote.damaged()) return malformed_reply("the batch");
-  }
+Result<NextInput> next_input(ClusterCursor& cursor, SortedHeads& heads, MemoryBudget& budget) {
   if (cursor.limit_remaining && *cursor.limit_remaining <= 0) return NextInput{};
-  if (cursor.sort_keys != SortKeySource::none) return next_sorted(cursor, budget);
-  return next_unsorted(cursor);
+  return cursor.sort_keys == SortKeySource::none ? next_unsorted(cursor) : heads.next(cursor, budget);
 }
 
 bool is_memory_refusal(const Error& error) noexcept {
@@ -234,6 +269,7 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
   bool ignored = false;
   bool& broken = limits.broken != nullptr ? *limits.broken : ignored;
   bool batch_ended = false;
+  SortedHeads heads;
   for (;;) {
     if (limits.one_batch && batch_ended) break;
     if (const Error* why = shard::requested_of(limits.interrupt)) co_return *why;
@@ -256,7 +292,7 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
       if (*drained) continue;
       if (cursor.stage_finished) break;
     }
-    auto input = next_input(cursor, context.shared.cursor_memory);
+    auto input = next_input(cursor, heads, context.shared.cursor_memory);
     if (input.has_error()) co_return input.error();
     if (input->kind == NextInput::Kind::fetch) {
       // Without a size to reach, what the shards have sent so far is a batch, if there is much of it. A little is

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cursor/merge.h"
+#include "cursor/sort_pattern.h"
 #include "proxy/exec/forward.h"
 #include "proxy/wire/cursor_reply.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cursor/bson_order.h"
-#include "cursor/merge.h"
+#include "cursor/sort_pattern.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 
 #include "cursor/bson_hash.h"
 #include "cursor/bson_writer.h"
-#include "cursor/merge.h"
+#include "cursor/sort_pattern.h"
 
 namespace {
 

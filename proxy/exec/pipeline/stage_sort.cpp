@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "cursor/merge.h"
+#include "cursor/sort_pattern.h"
 #include "proxy/exec/pipeline/number.h"
 #include "proxy/exec/pipeline/stage.h"
 #include "proxy/exec/pipeline/text.h"

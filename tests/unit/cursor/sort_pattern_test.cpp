@@ -2,7 +2,7 @@
 #include <set>
 
 #include "cursor/bson_order.h"
-#include "cursor/merge.h"
+#include "cursor/sort_pattern.h"
 #include "tests/unit/cursor/bson_text.h"
 
 namespace spillway {

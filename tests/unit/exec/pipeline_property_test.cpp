@@ -6,7 +6,7 @@
 #include <random>
 
 #include "cursor/bson_order.h"
-#include "cursor/merge.h"
+#include "cursor/sort_pattern.h"
 #include "pipeline_support.h"
 #include "proxy/exec/pipeline/split.h"
 

@@ -1,8 +1,9 @@
-#include "cursor/merge.h"
+#include "cursor/loser_tree.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <random>
+#include <string>
 
 namespace spillway {
 namespace {
@@ -27,24 +28,34 @@ std::vector<Item> naive(const Streams& streams) {
   return items;
 }
 
-void advance(LoserTree& tree, const Streams& streams, std::size_t stream, std::size_t position) {
-  if (position < streams[stream].size()) {
-    tree.set(stream, streams[stream][position]);
-  } else {
-    tree.exhaust(stream);
+// How far each stream has been read.
+struct Heads {
+  const Streams& streams;
+  std::vector<std::size_t> positions = std::vector<std::size_t>(streams.size(), 0);
+  std::size_t orders = 0;  // comparisons made
+
+  bool has(std::size_t stream) const { return positions[stream] < streams[stream].size(); }
+  const std::string& key(std::size_t stream) const { return streams[stream][positions[stream]]; }
+  auto order() {
+    return [this](std::size_t a, std::size_t b) {
+      ++orders;
+      if (!has(a) || !has(b)) return static_cast<int>(!has(a)) - static_cast<int>(!has(b));
+      return key(a).compare(key(b));
+    };
   }
-}
+  Item take(std::size_t stream) {
+    const Item taken{key(stream), stream, positions[stream]};
+    ++positions[stream];
+    return taken;
+  }
+};
 
 std::vector<Item> merged(const Streams& streams) {
-  LoserTree tree(streams.size());
-  std::vector<std::size_t> positions(streams.size(), 0);
-  for (std::size_t stream = 0; stream < streams.size(); ++stream) {
-    advance(tree, streams, stream, 0);
-  }
+  Heads heads{streams};
+  LoserTree tree;
   std::vector<Item> items;
-  while (const auto winner = tree.winner()) {
-    items.push_back({std::string(tree.key(*winner)), *winner, positions[*winner]});
-    advance(tree, streams, *winner, ++positions[*winner]);
+  for (tree.build(streams.size(), heads.order()); heads.has(tree.winner()); tree.replay(heads.order())) {
+    items.push_back(heads.take(tree.winner()));
   }
   return items;
 }
@@ -110,7 +121,7 @@ TEST_CASE("any number of streams, with keys that hold any bytes", "[merge]") {
   }
 }
 
-TEST_CASE("streams that wait hold the merge up, and go on", "[merge]") {
+TEST_CASE("a tree may be built again at any time", "[merge]") {
   const std::uint32_t seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937 random(seed);
@@ -121,46 +132,37 @@ TEST_CASE("streams that wait hold the merge up, and go on", "[merge]") {
       for (auto& key : stream) key = std::string(1, static_cast<char>('a' + random() % 4));
       std::ranges::sort(stream);
     }
-    LoserTree tree(streams.size());
-    CHECK_FALSE(tree.ready());
-    std::vector<std::size_t> positions(streams.size(), 0);
-    std::vector<std::size_t> waiting;
-    for (std::size_t stream = 0; stream < streams.size(); ++stream) waiting.push_back(stream);
+    Heads heads{streams};
+    LoserTree tree;
     std::vector<Item> items;
     for (;;) {
-      std::ranges::shuffle(waiting, random);
-      for (const std::size_t stream : waiting) advance(tree, streams, stream, positions[stream]);
-      waiting.clear();
-      REQUIRE(tree.ready());
-      const auto winner = tree.winner();
-      if (!winner) break;
-      items.push_back({std::string(tree.key(*winner)), *winner, positions[*winner]++});
-      if (random() % 2 == 0) {
-        tree.await(*winner);
-        CHECK_FALSE(tree.ready());
-        waiting.push_back(*winner);
-      } else {
-        advance(tree, streams, *winner, positions[*winner]);
-      }
+      if (!tree.built()) tree.build(streams.size(), heads.order());
+      if (!heads.has(tree.winner())) break;
+      items.push_back(heads.take(tree.winner()));
+      random() % 2 == 0 ? tree.forget() : tree.replay(heads.order());
     }
     CHECK(items == naive(streams));
-    for (std::size_t stream = 0; stream < streams.size(); ++stream) CHECK(tree.exhausted(stream));
   }
 }
 
-TEST_CASE("a stream may end or change while it is not the winner", "[merge]") {
-  LoserTree tree(3);
-  tree.set(0, "b");
-  tree.set(1, "a");
-  tree.set(2, "c");
-  CHECK(tree.winner() == 1U);
-  tree.set(2, "0");
-  CHECK(tree.winner() == 2U);
-  tree.exhaust(0);
-  tree.exhaust(2);
-  CHECK(tree.winner() == 1U);
-  tree.exhaust(1);
-  CHECK(tree.winner() == std::nullopt);
+TEST_CASE("a head costs the comparisons of one path", "[merge]") {
+  Streams streams(100);
+  for (std::size_t stream = 0; stream < streams.size(); ++stream) {
+    for (std::size_t i = 0; i < 10; ++i) {
+      streams[stream].push_back({static_cast<char>(i), static_cast<char>(stream)});
+    }
+  }
+  Heads heads{streams};
+  LoserTree tree;
+  tree.build(streams.size(), heads.order());
+  CHECK(heads.orders == 99);
+  for (std::size_t taken = 0; taken < 1000; ++taken) {
+    heads.take(tree.winner());
+    heads.orders = 0;
+    tree.replay(heads.order());
+    CHECK(heads.orders <= 7);
+  }
+  CHECK_FALSE(heads.has(tree.winner()));
 }
 
 }  // namespace

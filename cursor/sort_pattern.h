@@ -1,4 +1,4 @@
-// Merging sorted streams: the order keys of documents, and a tournament over streams of them.
+// The order keys of documents under a sort, for the merge of sorted streams (loser_tree.h).
 // Pure: no I/O, no clock. Not thread-safe.
 #pragma once
 
@@ -50,48 +50,6 @@ class SortPattern {
   std::vector<Part> parts_;
   bool natural_ = false;
   bool by_distance_ = false;
-};
-
-// Finds the least of N keys again and again in log N comparisons. A stream waits (its next key is
-// not known), has a key, or is exhausted. Equal keys: the lower stream wins, so a merge is stable.
-//   for each stream: set() or exhaust()
-//   while (auto stream = tree.winner()) { take its head; then set(*stream, next key), exhaust() or
-//     await() it; }
-class LoserTree {
- public:
-  explicit LoserTree(std::size_t streams);  // all are waiting; REQUIRES streams > 0
-
-  std::size_t streams() const noexcept { return entries_.size(); }
-  void set(std::size_t stream, std::string_view key);  // copies the key
-  void exhaust(std::size_t stream);
-  void await(std::size_t stream);
-
-  bool exhausted(std::size_t stream) const noexcept {
-    return entries_[stream].state == State::exhausted;
-  }
-  // No stream is waiting: the winner is known.
-  bool ready() const noexcept { return waiting_ == 0; }
-  // The stream with the least key; nullopt once all are exhausted. REQUIRES ready().
-  std::optional<std::size_t> winner();
-  std::string_view key(std::size_t stream) const noexcept { return entries_[stream].key; }
-
- private:
-  enum class State : std::uint8_t { waiting, keyed, exhausted };
-  struct Entry {
-    std::string key;
-    State state = State::waiting;
-  };
-  void change(std::size_t stream, State state);
-  bool beats(std::size_t a, std::size_t b) const noexcept;
-  void replay(std::size_t stream) noexcept;
-  void rebuild();
-
-  std::vector<Entry> entries_;
-  // nodes_[0] is the winner; nodes_[i] the loser of the match at inner node i, whose children are
-  // 2i and 2i+1; stream s is the leaf streams() + s.
-  std::vector<std::size_t> nodes_;
-  std::size_t waiting_;
-  bool stale_ = true;  // a stream other than the winner changed
 };
 
 }  // namespace spillway
