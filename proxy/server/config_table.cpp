@@ -728,6 +728,7 @@ constexpr std::array keys = {
          .preset = "4",
          .min = 1,
          .max = 86'400,
+         .at_runtime = true,
          .at_reload = true,
          .meaning = "How often idle cursors are looked for."}),
     row<Parameter<&ParameterConfig::time_out_session_cursors>>(
