@@ -138,6 +138,7 @@ class SortedHeads {
  public:
   // Only the head that this gave last may have been taken since, unless forget() was called.
   Result<NextInput> next(ClusterCursor& cursor, MemoryBudget& budget) {
+    if (cursor.remotes.empty()) return NextInput{};
     const auto order = [&remotes = cursor.remotes](std::size_t a, std::size_t b) {
       const RemoteCursor& left = remotes[a];
       const RemoteCursor& right = remotes[b];
