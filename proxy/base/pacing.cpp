@@ -21,15 +21,19 @@ std::string congestion_control_of(int socket) {
   return name;
 }
 
-void set_congestion_control(int socket, std::string_view name) noexcept {
-  ::setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size()));
+bool set_congestion_control(int socket, std::string_view name) noexcept {
+  return ::setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) == 0;
 }
 
-// What new sockets of this process have.
-const std::string& choice_of_the_machine() {
+// What new sockets of this process have, if it paces and can be chosen again once it was replaced; else empty.
+const std::string& replaceable_choice() {
   static const std::string name = [] {
     const FileDescriptor fresh(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    return congestion_control_of(fresh.get());
+    std::string found = congestion_control_of(fresh.get());
+    const bool replaceable = is_pacing(found) && set_congestion_control(fresh.get(), unpaced) &&
+                             set_congestion_control(fresh.get(), found);
+    if (!replaceable) found.clear();
+    return found;
   }();
   return name;
 }
@@ -39,15 +43,13 @@ const std::string& choice_of_the_machine() {
 bool is_pacing(std::string_view congestion_control) noexcept { return congestion_control.substr(0, 3) == "bbr"; }
 
 void set_unpaced(int socket) noexcept {
-  if (is_pacing(choice_of_the_machine()) && is_pacing(congestion_control_of(socket))) {
-    set_congestion_control(socket, unpaced);
-  }
+  if (replaceable_choice().empty() || !is_pacing(congestion_control_of(socket))) return;
+  set_congestion_control(socket, unpaced);
 }
 
 void set_paced_again(int socket) noexcept {
-  if (is_pacing(choice_of_the_machine()) && congestion_control_of(socket) == unpaced) {
-    set_congestion_control(socket, choice_of_the_machine());
-  }
+  if (replaceable_choice().empty() || congestion_control_of(socket) != unpaced) return;
+  set_congestion_control(socket, replaceable_choice());
 }
 
 }  // namespace spillway

@@ -66,18 +66,27 @@ class TcpTransport final : public Transport, private Poller::Socket {
       set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
       set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, options.user_timeout_ms);
     }
+    receive_buffer_bytes_ = options.receive_buffer_bytes;
     peer_ = end_text(fd, ::getpeername);
     local_ = end_text(fd, ::getsockname);
+    if (!is_same_machine(peer_, local_)) set_paced_again(fd);
     if (!poller_.add(fd, *this)) socket_.reset();
   }
   ~TcpTransport() override { disconnect(); }
 
   Loop& loop() noexcept override { return loop_; }
 
-  void grow_receive_buffer(int bytes) override { set_option(socket_.get(), SOL_SOCKET, SO_RCVBUF, bytes); }
+  void grow_receive_buffer(int bytes) override {
+    receive_buffer_bytes_ = bytes;
+    set_option(socket_.get(), SOL_SOCKET, SO_RCVBUF, bytes);
+  }
 
-  // The kernel takes at most half of the receive buffer, and tells at once if so many bytes are there.
+  // A set receive buffer is what the peer may have on its way: at most a quarter of it, or the peer would have to stop
+  // until this end has read, and every buffer would take a round trip. (Of one that the kernel sizes it makes room for
+  // twice as much.) If so many bytes are there already, the kernel tells at once.
   void set_read_low_water(std::size_t bytes) override {
+    if (receive_buffer_bytes_ > 0) bytes = std::min(bytes, static_cast<std::size_t>(receive_buffer_bytes_) / 4);
+    bytes = std::max<std::size_t>(bytes, 1);
     if (bytes == read_low_water_) return;
     read_low_water_ = bytes;
     set_option(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, static_cast<int>(bytes));
@@ -236,6 +245,7 @@ class TcpTransport final : public Transport, private Poller::Socket {
   std::array<bool, 2> ready_{};
   std::array<IoWaiter*, 2> waiters_{};
   std::size_t read_low_water_ = 1;
+  int receive_buffer_bytes_ = 0;  // 0: the kernel's choice
   bool hung_up_ = false;
   bool timed_out_ = false;
   std::string peer_;
@@ -302,11 +312,8 @@ std::unique_ptr<Transport> make_tcp_transport(Loop& loop, TcpSocket socket, cons
 
 std::unique_ptr<Transport> adopt_tcp_transport(Loop& loop, FileDescriptor connected,
                                                const TcpOptions& options) {
-  const int fd = connected.get();
-  if (::fcntl(fd, F_GETFD) < 0) return nullptr;
-  auto transport = std::make_unique<TcpTransport>(loop, std::move(connected), options);
-  if (!is_same_machine(transport->peer(), transport->local())) set_paced_again(fd);
-  return transport;
+  if (::fcntl(connected.get(), F_GETFD) < 0) return nullptr;
+  return std::make_unique<TcpTransport>(loop, std::move(connected), options);
 }
 
 Task<Result<std::unique_ptr<Transport>>> TcpNetwork::connect(std::string host, std::uint16_t port,

@@ -676,6 +676,20 @@ TEST_CASE("allowPartialResults tolerates a shard that is gone") {
     }
     CHECK(documents == 40);
   }
+  SECTION("with all others, of a sorted find") {
+    for (std::size_t i = 0; i < 3; ++i) world.shard(i).die();
+    world.run_for(seconds(1));
+    const std::string batch_size = GENERATE("0", "5");
+    BsonDoc reply = call(world, *client,
+                         R"({"find": "docs", "filter": {}, "sort": {"_id": 1}, "batchSize": )" + batch_size +
+                             R"(, "allowPartialResults": true, "$db": "app"})");
+    REQUIRE(is_ok(reply));
+    CHECK(reply.view().find_path("cursor.partialResultsReturned").truthy());
+    CHECK(batch_of(reply).size() == 0);
+    if (cursor_id(reply) != 0) reply = call(world, *client, get_more(cursor_id(reply), 7));
+    CHECK(is_ok(reply));
+    CHECK(cursor_id(reply) == 0);
+  }
   SECTION("between two batches") {
     BsonDoc reply = call(world, *client, partial);
     REQUIRE(is_ok(reply));

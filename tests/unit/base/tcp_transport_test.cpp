@@ -202,6 +202,18 @@ TEST_CASE("a wait for much goes on until it is there, or nothing more comes", "[
   SECTION("it is read without a wait") { CHECK(pair.near->try_read(room).bytes == half.size()); }
 }
 
+TEST_CASE("a wait for much leaves the peer most of a set receive buffer", "[tcp]") {
+  TcpOptions options;
+  options.receive_buffer_bytes = 64 * 1024;
+  TcpPair pair(options);
+  const std::string quarter = pattern(16 * 1024);
+  pair.near->set_read_low_water(256 * 1024);
+  bool ready = false;
+  REQUIRE(pair.run(send_all(pair.far.get(), &quarter)));
+  REQUIRE(pair.run(wait_to_read(pair.near.get(), tcp_patience, &ready)));
+  CHECK(ready);
+}
+
 std::uint32_t promised_by_a_connection(int receive_buffer_bytes) {
   TcpPair pair;  // for its loop
   asio::basic_socket_acceptor<asio::ip::tcp, asio::io_context::executor_type> acceptor(
