@@ -8,7 +8,7 @@ import time
 
 import pymongo
 import pytest
-from proxy import Proxy, routing
+from proxy import Proxy, is_sanitized, routing
 from pymongo.errors import CursorNotFound
 from waiting import wait_for
 
@@ -110,7 +110,7 @@ def test_read_ahead_is_of_use_to_a_client_that_works(proxy, watcher):
 
 def test_idle_cursors_give_way_when_memory_is_short(binary, shard_set):
     config = {"routing": routing([shard.uri for shard in shard_set]),
-              "memory": {"limit": "96MiB", "evictIdleMillis": 300}}
+              "memory": {"limit": "160MiB" if is_sanitized(binary) else "96MiB", "evictIdleMillis": 300}}
     payload = os.urandom(100_000)
     with Proxy(binary, config) as proxy:
         client = pymongo.MongoClient(proxy.uri)
