@@ -86,11 +86,15 @@ class Relay:
                     with self._lock:
                         self.lost += 1
                     break
-                sink.sendall(data)
+                self._pass_on(sink, data, forward)
         except OSError:
             pass
         self._shut(source)
         self._shut(sink)
+
+    def _pass_on(self, sink, data, forward):
+        """What comes of bytes, to the shard (`forward`) or from it; on a thread of the connection's direction."""
+        sink.sendall(data)
 
     def _inspect(self, window, state):
         """Looks for the markers in what the proxy sent; returns what may begin a split one."""

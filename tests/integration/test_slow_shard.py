@@ -28,12 +28,10 @@ class PausingRelay(Relay):
     def resume(self):
         self._resumed.set()
 
-    def _pump(self, source, sink, forward, state):
-        super()._pump(source, sink if forward else PausingSink(self, sink), forward, state)
-
-    def before(self, sink, data):
-        if self._left is None or len(data) < HEARTBEAT_BYTES_MAX:
-            return sink.sendall(data)
+    def _pass_on(self, sink, data, forward):
+        if forward or self._left is None or len(data) < HEARTBEAT_BYTES_MAX:
+            sink.sendall(data)
+            return
         first, rest = data[:self._left], data[self._left:]
         self._left -= len(first)
         sink.sendall(first)
@@ -41,18 +39,15 @@ class PausingRelay(Relay):
             assert self._resumed.wait(60)
             self._left = None
             sink.sendall(rest)
-        return None
 
 
-class PausingSink:
-    def __init__(self, relay, sink):
-        self._relay, self._sink = relay, sink
-
-    def sendall(self, data):
-        self._relay.before(self._sink, data)
-
-    def __getattr__(self, name):
-        return getattr(self._sink, name)
+def take(client, so_far, wanted):
+    """Reads on until `wanted` bytes have arrived; returns how many have."""
+    while so_far < wanted:
+        data = client.socket.recv(64 * KIB)
+        assert data, "the proxy closed the connection"
+        so_far += len(data)
+    return so_far
 
 
 @pytest.mark.parametrize("splice", ["always", "never"])
@@ -67,14 +62,7 @@ def test_what_came_before_the_pause_is_passed_on(make_proxy, shard_set, splice):
                 assert client.command({"insert": "paused", "documents": [document], "$db": "app"}).ok
             relay.pause()
             client.send_command({"find": "paused", "$db": "app"})
-            arrived = 0
-            while arrived < PAUSE_AFTER_BYTES - 16 * KIB:
-                data = client.socket.recv(64 * KIB)
-                assert data, "the proxy closed the connection"
-                arrived += len(data)
+            arrived = take(client, 0, PAUSE_AFTER_BYTES - 16 * KIB)
             assert arrived <= PAUSE_AFTER_BYTES + 16 * KIB
             relay.resume()
-            while arrived < DOCUMENTS * DOCUMENT_BYTES:
-                data = client.socket.recv(64 * KIB)
-                assert data, "the proxy closed the connection"
-                arrived += len(data)
+            take(client, arrived, DOCUMENTS * DOCUMENT_BYTES)
