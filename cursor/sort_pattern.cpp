@@ -1,3 +1,5 @@
+#include "cursor/sort_pattern.h"
+
 #include <absl/container/inlined_vector.h>
 
 #include <algorithm>
@@ -5,7 +7,6 @@
 
 #include "allocator/limits.h"
 #include "cursor/bson_order.h"
-#include "cursor/sort_pattern.h"
 
 namespace spillway {
 

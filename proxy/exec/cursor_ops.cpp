@@ -136,7 +136,7 @@ struct NextInput {
 // A sorted cursor's heads while a batch is filled.
 class SortedHeads {
  public:
-  // Only the head that this gave last may have been taken since, unless forget() was called.
+  // Since the last call, only the head that it gave may have been taken; after anything else it gave, all may differ.
   Result<NextInput> next(ClusterCursor& cursor, MemoryBudget& budget) {
     if (cursor.remotes.empty()) return NextInput{};
     const auto order = [&remotes = cursor.remotes](std::size_t a, std::size_t b) {
@@ -162,7 +162,6 @@ class SortedHeads {
     RemoteCursor& best = cursor.remotes[tree_.winner()];
     return best.head_keyed ? NextInput{.kind = NextInput::Kind::document, .remote = &best} : NextInput{};
   }
-  void forget() noexcept { tree_.forget(); }
 
  private:
   // What is needed before this remote's head can be compared, if anything is.
@@ -179,7 +178,7 @@ class SortedHeads {
     return std::optional<NextInput>();
   }
   Result<NextInput> told(Result<std::optional<NextInput>> missing) {
-    forget();
+    tree_.forget();
     if (missing.has_error()) return std::move(missing.error());
     return **missing;
   }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "proxy/exec/take_memory.h"
-#include "proxy/exec/transactions.h"
 #include "proxy/exec/write_choose.h"
 #include "proxy/shard/connection.h"
 

@@ -38,6 +38,15 @@ constexpr std::size_t header_and_flags_bytes = limits::message_header_bytes + 4;
 // A shorter command is not worth the work of compressing it.
 constexpr std::size_t compression_threshold_bytes = 512;
 
+// A worker wakes up for so much of a large reply rather than for every segment, which is 64 KiB on loopback and 1 KiB
+// elsewhere. Of a smaller reply a quarter of what is left: on a slow line that time is lost.
+std::size_t worth_waking(std::size_t wanted, std::size_t remaining) noexcept {
+  constexpr std::size_t least = 64 * limits::kib;
+  constexpr std::size_t most = 256 * limits::kib;
+  const std::size_t part = std::min(wanted, std::clamp(remaining / 4, least, most));
+  return part < least ? 1 : std::bit_floor(part);
+}
+
 Error protocol_error(std::string text) { return Error(ErrorCode::protocol_error, std::move(text)); }
 
 // The name of a command whose body comes first; empty if it does not.
@@ -202,19 +211,6 @@ Task<void> Connection::send_compressed(const Command& command, TimePoint deadlin
 
 // --- receiving
 
-namespace {
-
-// A worker wakes up for so much of a large reply rather than for every segment, which is 64 KiB on loopback and 1 KiB
-// elsewhere. Of a smaller reply a quarter of what is left: on a slow line that time is lost.
-std::size_t worth_waking(std::size_t wanted, std::size_t remaining) noexcept {
-  constexpr std::size_t least = 64 * limits::kib;
-  constexpr std::size_t most = 256 * limits::kib;
-  const std::size_t part = std::min(wanted, std::clamp(remaining / 4, least, most));
-  return part < least ? 1 : std::bit_floor(part);
-}
-
-}  // namespace
-
 // What the first bytes of a reply say, as far as they are there (at least a header).
 Result<Connection::Incoming> Connection::check_start(Bytes start) const {
   Incoming incoming;
@@ -304,8 +300,10 @@ IoResult Connection::try_read_rest(MutableBytes into) {
 IoResult Connection::note_rest(IoResult got, std::size_t wanted) {
   if (got.ok() || got.would_block()) {
     remaining_ -= got.bytes;
-    if (got.bytes < wanted) transport_->set_read_low_water(worth_waking(wanted - got.bytes, remaining_));
-    if (remaining_ == 0) transport_->set_read_low_water(1);
+    // (Where all that was asked for came, the next try is made without a wait.)
+    if (got.bytes < wanted || remaining_ == 0) {
+      transport_->set_read_low_water(worth_waking(wanted - got.bytes, remaining_));
+    }
   } else {
     broken_ = true;
   }

@@ -174,8 +174,7 @@ TEST_CASE("hello must say loadBalanced on the load balancers' port, and nowhere 
 TEST_CASE("a cursor ends with its connection, though its client has others") {
   const bool balanced = GENERATE(true, false);
   const bool reset = GENERATE(true, false);
-  SimWorldOptions options = sharded_world(2, 30);
-  options.workers = 2;
+  SimWorldOptions options = two_workers(2, 30);
   options.orphan_grace_ms = GENERATE(-1, 30'000);
   SimWorld world(std::move(options));
   store_documents(world, 30, 1'000);
