@@ -22,7 +22,7 @@ namespace spillway {
 
 namespace {
 
-constexpr std::size_t page_bytes = 4096;
+constexpr std::size_t jemalloc_page_bytes = 4096;
 constexpr std::size_t own_arenas = 4;
 
 // The pacer of the release under way on this thread.
@@ -79,7 +79,7 @@ void refresh_statistics() noexcept { write_value<std::uint64_t>("epoch", 1); }
 std::uint64_t free_bytes_of(unsigned arena) noexcept {
   const auto pages = read_value<std::size_t>(Name("stats.arenas", arena, "pdirty").text.data(), 0) +
                      read_value<std::size_t>(Name("stats.arenas", arena, "pmuzzy").text.data(), 0);
-  return std::uint64_t{pages} * page_bytes;
+  return std::uint64_t{pages} * jemalloc_page_bytes;
 }
 
 void purge(unsigned arena) noexcept {
@@ -120,7 +120,7 @@ class JemallocHeap final : public SpannedHeap {
   }
   void* take_pages(std::size_t bytes) noexcept override {
     return ::mallocx(
-        bytes, MALLOCX_ARENA(arena_of_thread()) | MALLOCX_TCACHE_NONE | MALLOCX_ALIGN(page_bytes));
+        bytes, MALLOCX_ARENA(arena_of_thread()) | MALLOCX_TCACHE_NONE | MALLOCX_ALIGN(jemalloc_page_bytes));
   }
   void give_back_pages(void* pages, std::size_t bytes) noexcept override {
     // Before the arena has it: its own purge may leave it to another thread that is at it.

@@ -13,7 +13,7 @@ namespace spillway {
 
 namespace {
 
-constexpr std::size_t page_bytes = 4096;
+constexpr std::size_t system_page_bytes = 4096;
 constexpr int mapping_threshold_bytes = 128 * 1024;
 
 class SystemHeap final : public SpannedHeap {
@@ -24,10 +24,10 @@ class SystemHeap final : public SpannedHeap {
 
  protected:
   std::size_t pages_bytes(std::size_t bytes) const noexcept override {
-    return (bytes + page_bytes - 1) / page_bytes * page_bytes;
+    return (bytes + system_page_bytes - 1) / system_page_bytes * system_page_bytes;
   }
   void* take_pages(std::size_t bytes) noexcept override {
-    return libc_malloc().memalign(page_bytes, bytes);
+    return libc_malloc().memalign(system_page_bytes, bytes);
   }
   void give_back_pages(void* pages, std::size_t bytes) noexcept override {
     libc_malloc().free(pages);

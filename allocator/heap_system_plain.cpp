@@ -10,7 +10,7 @@ namespace spillway {
 
 namespace {
 
-constexpr std::size_t page_bytes = 4096;
+constexpr std::size_t system_page_bytes = 4096;
 
 class PlainHeap final : public Heap {
  public:
@@ -19,7 +19,7 @@ class PlainHeap final : public Heap {
   std::size_t block_bytes(std::size_t bytes) const noexcept override {
     if (SpanPool::serves(bytes)) return SpanPool::class_bytes(SpanPool::class_of(bytes));
     if (bytes <= span_bytes) return span_bytes;
-    return (bytes + page_bytes - 1) / page_bytes * page_bytes;
+    return (bytes + system_page_bytes - 1) / system_page_bytes * system_page_bytes;
   }
   Block take(std::size_t bytes) noexcept override {
     Block block{nullptr, block_bytes(bytes), this, nullptr};

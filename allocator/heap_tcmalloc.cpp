@@ -27,7 +27,7 @@ namespace spillway {
 
 namespace {
 
-constexpr std::size_t page_bytes = 8192;  // tcmalloc's, the least it gives out and takes back
+constexpr std::size_t tcmalloc_page_bytes = 8192;  // tcmalloc's, the least it gives out and takes back
 // Pieces are taken in these sizes, so that a large span that is gone already, and fits better than
 // the one that is not, is out of the way in few steps.
 constexpr std::array<std::size_t, 3> piece_sizes = {32 * release_slice_bytes,
@@ -57,9 +57,9 @@ std::uint64_t page_heap_free_bytes() noexcept { return property("tcmalloc.pagehe
 class MappedMemory final : public SysAllocator {
  public:
   void* Alloc(std::size_t size, std::size_t* actual_size, std::size_t alignment) override {
-    alignment = std::max(alignment, page_bytes);
+    alignment = std::max(alignment, tcmalloc_page_bytes);
     if (size > static_cast<std::size_t>(PTRDIFF_MAX) - ahead_bytes - alignment) return nullptr;
-    const std::size_t bytes = round_up(size, page_bytes);
+    const std::size_t bytes = round_up(size, tcmalloc_page_bytes);
     std::uintptr_t begin = round_up(next_, alignment);
     if (next_ == 0 || begin > end_ || end_ - begin < bytes) {
       if (!reserve(std::max(bytes, ahead_bytes) + alignment) && !reserve(bytes + alignment)) {
@@ -232,7 +232,7 @@ class TcmallocHeap final : public SpannedHeap {
 
  protected:
   std::size_t pages_bytes(std::size_t bytes) const noexcept override {
-    return (bytes + page_bytes - 1) / page_bytes * page_bytes;
+    return (bytes + tcmalloc_page_bytes - 1) / tcmalloc_page_bytes * tcmalloc_page_bytes;
   }
   void* take_pages(std::size_t bytes) noexcept override { return ::tc_malloc(bytes); }
   void give_back_pages(void* pages, std::size_t bytes) noexcept override {
@@ -273,7 +273,7 @@ class TcmallocHeap final : public SpannedHeap {
       if (block == nullptr) return;
       const std::size_t bytes = block->bytes;
       left -= std::min<std::uint64_t>(left, bytes);
-      discard_pages(block, block->gone ? page_bytes : bytes, pacer);
+      discard_pages(block, block->gone ? tcmalloc_page_bytes : bytes, pacer);
       pieces.add(block);
     }
   }

@@ -17,7 +17,7 @@ namespace spillway {
 
 namespace {
 
-std::string failed(const std::string& path, const char* what) {
+std::string watch_error(const std::string& path, const char* what) {
   return path + ": cannot be " + what + ": " + std::strerror(errno);
 }
 
@@ -91,7 +91,7 @@ std::optional<std::string> decode_base64(std::string_view text) {
 
 PressureWatch::Opened PressureWatch::open(const std::string& path, std::string_view write) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return {nullptr, failed(path, "opened")};
+  if (::stat(path.c_str(), &status) != 0) return {nullptr, watch_error(path, "opened")};
   const bool is_socket = S_ISSOCK(status.st_mode), is_fifo = S_ISFIFO(status.st_mode);
   if (!is_socket && !is_fifo && !S_ISREG(status.st_mode)) {
     return {nullptr, path + ": is no file, FIFO or socket"};
@@ -99,13 +99,13 @@ PressureWatch::Opened PressureWatch::open(const std::string& path, std::string_v
   // A FIFO is opened for both, so that it has no end when its last writer goes.
   const int mode = is_fifo || !write.empty() ? O_RDWR : O_RDONLY;
   const int fd = is_socket ? connect_to(path) : ::open(path.c_str(), mode | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return {nullptr, failed(path, is_socket ? "connected to" : "opened")};
+  if (fd < 0) return {nullptr, watch_error(path, is_socket ? "connected to" : "opened")};
   const bool is_psi = !is_socket && !is_fifo;
   std::unique_ptr<PressureWatch> watch(new PressureWatch(fd, is_psi ? Kind::psi : Kind::stream));
   if (!write.empty()) {
     const ssize_t written = is_socket ? ::send(fd, write.data(), write.size(), MSG_NOSIGNAL)
                                       : ::write(fd, write.data(), write.size());
-    if (written != static_cast<ssize_t>(write.size())) return {nullptr, failed(path, "written to")};
+    if (written != static_cast<ssize_t>(write.size())) return {nullptr, watch_error(path, "written to")};
     if (is_fifo) watch->drain();  // a FIFO gives our own words back
   }
   if (is_psi && (write.empty() || !can_wait_for(fd))) {

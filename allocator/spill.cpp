@@ -86,7 +86,7 @@ std::uint64_t stored_of(const SpillItem& item) {
 }
 
 // In memory a block is kept only if it is smaller there.
-bool gains(std::size_t held, std::size_t raw) noexcept { return held <= raw - raw / 8; }
+bool saves_an_eighth(std::size_t held, std::size_t raw) noexcept { return held <= raw - raw / 8; }
 
 }  // namespace
 
@@ -404,7 +404,7 @@ bool SpillStore::store_piece(SpillItem& item, std::span<const std::uint8_t> byte
     block.info = encoded.info;
     if (!write_block(encoded, block.extent, now_ns)) {
       auto held = Buffer::allocate(budget_, encoded.bytes.size());
-      if (!held || !gains(held->capacity(), raw.size())) return false;
+      if (!held || !saves_an_eighth(held->capacity(), raw.size())) return false;
       held->append(encoded.bytes.data(), encoded.bytes.size());
       block.memory = *std::move(held);
     }

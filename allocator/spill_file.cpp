@@ -17,7 +17,7 @@ namespace spillway {
 
 namespace {
 
-std::string failed(const std::string& folder, const char* what) {
+std::string folder_error(const std::string& folder, const char* what) {
   return folder + ": " + what + ": " + std::strerror(errno);
 }
 
@@ -68,10 +68,10 @@ std::string try_out(SpillFile& file, const std::string& folder) {
   errno = 0;
   const ssize_t written = file.write(out, 0);
   if (written < 0) errno = static_cast<int>(-written);
-  if (written != static_cast<ssize_t>(out.size())) return failed(folder, "cannot be written to");
+  if (written != static_cast<ssize_t>(out.size())) return folder_error(folder, "cannot be written to");
   const ssize_t read = file.read(in, 0);
   if (read < 0) errno = static_cast<int>(-read);
-  if (read != static_cast<ssize_t>(in.size())) return failed(folder, "cannot be read from");
+  if (read != static_cast<ssize_t>(in.size())) return folder_error(folder, "cannot be read from");
   if (in != out) return folder + ": does not give back what was written";
   file.truncate(0);
   return {};
@@ -81,10 +81,10 @@ std::string try_out(SpillFile& file, const std::string& folder) {
 
 OpenedSpillFile open_spill_file(const std::string& folder) {
   struct stat status {};
-  if (::stat(folder.c_str(), &status) != 0) return {nullptr, failed(folder, "cannot be used"), 0};
+  if (::stat(folder.c_str(), &status) != 0) return {nullptr, folder_error(folder, "cannot be used"), 0};
   if (!S_ISDIR(status.st_mode)) return {nullptr, folder + ": is no folder", 0};
   const int fd = open_unnamed(folder);
-  if (fd < 0) return {nullptr, failed(folder, "no file can be made in it"), 0};
+  if (fd < 0) return {nullptr, folder_error(folder, "no file can be made in it"), 0};
   struct statfs system {};
   const bool known = ::fstatfs(fd, &system) == 0;
   const bool in_memory = known && (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC);

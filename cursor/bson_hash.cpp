@@ -16,7 +16,7 @@ namespace spillway {
 namespace {
 
 // Documents nested deeper are refused long before they are hashed; this only bounds the recursion.
-constexpr int depth_max = 256;
+constexpr int hash_depth_max = 256;
 
 // Collects small pieces, so that a scalar costs one update of the digest.
 class Stream {
@@ -58,7 +58,6 @@ class Stream {
 };
 
 std::int64_t hashed_integer(double value) noexcept {
-  constexpr double two_to_63 = 9223372036854775808.0;
   if (std::isnan(value)) return 0;
   // 2^63 itself overflows to the lowest integer in the server, larger values saturate.
   if (value == two_to_63 || value < -two_to_63) return std::numeric_limits<std::int64_t>::min();
@@ -82,7 +81,7 @@ std::int64_t hashed_integer(ValueView value) noexcept {
 void put_value(Stream& stream, ValueView value, int depth);
 
 void put_elements(Stream& stream, DocView doc, int depth) {
-  if (depth < depth_max) {
+  if (depth < hash_depth_max) {
     for (const Element& element : doc) {
       stream.put_number<std::int32_t>(canonical_type(element.type));
       stream.put(element.name.data(), element.name.size() + 1);  // with its NUL

@@ -13,8 +13,7 @@ namespace {
 
 // Documents nested deeper are refused before they are compared; here it only bounds the recursion:
 // below this depth documents compare by their bytes.
-constexpr int depth_max = 256;
-constexpr double two_to_63 = 9223372036854775808.0;
+constexpr int order_depth_max = 256;
 
 std::weak_ordering compare_bytes(const void* a, std::size_t size_a, const void* b,
                                  std::size_t size_b) noexcept {
@@ -84,7 +83,7 @@ std::weak_ordering compare_at_depth(ValueView a, ValueView b, int depth) noexcep
 
 // Arrays leave the names out: they are the positions.
 std::weak_ordering compare_elements(DocView a, DocView b, bool with_names, int depth) noexcept {
-  if (depth >= depth_max) return compare_bytes(a.bytes(), b.bytes());
+  if (depth >= order_depth_max) return compare_bytes(a.bytes(), b.bytes());
   DocIterator at_a = a.begin();
   DocIterator at_b = b.begin();
   for (; !at_a.done() && !at_b.done(); ++at_a, ++at_b) {
@@ -268,7 +267,7 @@ void put_number(std::string& key, ValueView value) {
 void put_payload(std::string& key, ValueView value, int depth);
 
 void put_elements(std::string& key, DocView doc, bool with_names, int depth) {
-  if (depth >= depth_max) {
+  if (depth >= order_depth_max) {
     put_escaped(key, {reinterpret_cast<const char*>(doc.data()), doc.size()});
     return;
   }

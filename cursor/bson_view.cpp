@@ -8,7 +8,6 @@ namespace spillway {
 
 namespace {
 constexpr std::uint8_t empty_document[5] = {5, 0, 0, 0, 0};
-constexpr double two_to_63 = 9223372036854775808.0;
 
 Error invalid_bson(std::string message) { return {ErrorCode::invalid_bson, std::move(message)}; }
 

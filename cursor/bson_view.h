@@ -188,6 +188,8 @@ class DocView {
 
 inline DocView ValueView::as_document() const noexcept { return DocView::trusted(bytes.data()); }
 
+inline constexpr double two_to_63 = 9223372036854775808.0;  // the first double above every int64
+
 // Size in bytes of a value of this type at `at`, or nullopt if it does not fit before `end`.
 // Nested documents are checked by their frame only.
 inline std::optional<std::size_t> bson_value_size(BsonType type, const std::uint8_t* at,

@@ -8,11 +8,11 @@ namespace spillway {
 
 // From the kernel's generator, fetched in blocks.
 std::int64_t random_cursor_id() {
-  struct Block {
+  struct RandomBlock {
     std::array<std::uint64_t, 64> words;
     std::size_t used = 64;
   };
-  thread_local Block block;
+  thread_local RandomBlock block;
   for (;;) {
     if (block.used == block.words.size()) {
       std::size_t have = 0;

@@ -106,18 +106,6 @@ Result<void> collect(DocView pipeline, std::string_view db, int depth, std::vect
   return {};
 }
 
-void count_targets(HostsTargeted& metric, const Targets& targets) {
-  if (targets.routing == nullptr) {
-    metric.unsharded.add();
-  } else if (targets.shards.size() == 1) {
-    metric.one_shard.add();
-  } else if (targets.shards.size() == targets.routing->all_shards().size()) {
-    metric.all_shards.add();
-  } else {
-    metric.many_shards.add();
-  }
-}
-
 BsonDoc scatter_command(const Request& request, const AggregateArguments& aggregate, DocView shard_part,
                         bool passes_batch_size) {
   BsonWriter out;

@@ -27,30 +27,30 @@ constexpr std::size_t json_bytes_max = 16 * param_bytes_max;
 
 // What a command's line is made of. `plain` ones have no event of their own in MongoDB's schema: an
 // authCheck that says they were allowed, as a server writes with auditAuthorizationSuccess.
-enum Kind : std::uint8_t { none, plain, create, create_index, drop, drop_database, drop_index, rename, shutdown };
+enum class AuditKind : std::uint8_t { none, plain, create, create_index, drop, drop_database, drop_index, rename, shutdown };
 
 struct Audited {
   std::string_view command;
-  Kind kind;
+  AuditKind kind;
 };
 constexpr std::array audited_commands = {
-    Audited{"create", create},
-    Audited{"createIndexes", create_index},
-    Audited{"drop", drop},
-    Audited{"dropDatabase", drop_database},
-    Audited{"dropIndexes", drop_index},
-    Audited{"deleteIndexes", drop_index},
-    Audited{"renameCollection", rename},
-    Audited{"shutdown", shutdown},
-    Audited{"collMod", plain},
-    Audited{"convertToCapped", plain},
-    Audited{"killOp", plain},
-    Audited{"killSessions", plain},
-    Audited{"killAllSessions", plain},
-    Audited{"killAllSessionsByPattern", plain},
-    Audited{"logRotate", plain},
-    Audited{"releaseMemory", plain},
-    Audited{"setParameter", plain},
+    Audited{"create", AuditKind::create},
+    Audited{"createIndexes", AuditKind::create_index},
+    Audited{"drop", AuditKind::drop},
+    Audited{"dropDatabase", AuditKind::drop_database},
+    Audited{"dropIndexes", AuditKind::drop_index},
+    Audited{"deleteIndexes", AuditKind::drop_index},
+    Audited{"renameCollection", AuditKind::rename},
+    Audited{"shutdown", AuditKind::shutdown},
+    Audited{"collMod", AuditKind::plain},
+    Audited{"convertToCapped", AuditKind::plain},
+    Audited{"killOp", AuditKind::plain},
+    Audited{"killSessions", AuditKind::plain},
+    Audited{"killAllSessions", AuditKind::plain},
+    Audited{"killAllSessionsByPattern", AuditKind::plain},
+    Audited{"logRotate", AuditKind::plain},
+    Audited{"releaseMemory", AuditKind::plain},
+    Audited{"setParameter", AuditKind::plain},
 };
 
 std::string utc_text(std::int64_t ms) {
@@ -148,9 +148,9 @@ AuditLog::~AuditLog() = default;
 
 std::uint8_t AuditLog::kind_of(std::string_view command) noexcept {
   for (const Audited& one : audited_commands) {
-    if (one.command == command) return one.kind;
+    if (one.command == command) return static_cast<std::uint8_t>(one.kind);
   }
-  return none;
+  return static_cast<std::uint8_t>(AuditKind::none);
 }
 
 // --- of connections
@@ -194,18 +194,18 @@ void AuditLog::administrative(const Client& client, const Request& request, std:
 }
 
 void AuditLog::done(const Client& client, const CommandSpec& spec, const Request& request, std::int32_t result) {
-  switch (static_cast<Kind>(spec.audited)) {
-    case none:
+  switch (static_cast<AuditKind>(spec.audited)) {
+    case AuditKind::none:
       return;
-    case plain:
+    case AuditKind::plain:
       return administrative(client, request, result);
-    case create:
+    case AuditKind::create:
       return write("createCollection", &client, ns_param(request.ns()), result);
-    case drop:
+    case AuditKind::drop:
       return write("dropCollection", &client, ns_param(request.ns()), result);
-    case drop_database:
+    case AuditKind::drop_database:
       return write("dropDatabase", &client, ns_param(request.db), result);
-    case create_index: {
+    case AuditKind::create_index: {
       const ValueView indexes = request.body["indexes"];
       if (!indexes.is_array()) return;
       for (const Element& index : indexes.as_document()) {
@@ -220,20 +220,20 @@ void AuditLog::done(const Client& client, const CommandSpec& spec, const Request
       }
       return;
     }
-    case drop_index:
+    case AuditKind::drop_index:
       for_each_name(request.body["index"], [&](std::string_view name) {
         BsonWriter out;
         out.append("ns", request.ns()).append("indexName", name);
         write("dropIndex", &client, std::move(out).finish(), result);
       });
       return;
-    case rename: {
+    case AuditKind::rename: {
       const ValueView from = request.body.first(), to = request.body["to"];
       BsonWriter out;
       out.append("old", from.is_string() ? from.as_string() : "").append("new", to.is_string() ? to.as_string() : "");
       return write("renameCollection", &client, std::move(out).finish(), result);
     }
-    case shutdown:
+    case AuditKind::shutdown:
       return write("shutdown", &client, BsonDoc(), result);
   }
 }

@@ -32,7 +32,7 @@ constexpr std::int32_t not_implemented = 238;
 
 using Rows = std::vector<BsonDoc>;
 
-std::string_view operation_kind(std::string_view command) noexcept {
+std::string_view operation_name(std::string_view command) noexcept {
   if (command == "find") return "query";
   if (command == "getMore") return "getmore";
   if (command == "delete") return "remove";
@@ -83,7 +83,7 @@ void append_running(BsonWriter& out, const Client& client, const CurrentOpOption
   }
   if (!request.lsid.empty()) out.append("lsid", request.lsid_document());
   out.append("secs_running", micros / 1'000'000).append("microsecs_running", micros);
-  out.append("op", operation_kind(request.name)).append("ns", operation_namespace(request));
+  out.append("op", operation_name(request.name)).append("ns", operation_namespace(request));
   append_command(out, request.body, options.truncate_operations);
   if (client.interrupt.requested() != nullptr) out.append("killPending", true);
   out.append("numYields", std::int32_t{0});

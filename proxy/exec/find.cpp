@@ -417,18 +417,6 @@ std::int64_t first_batch_documents_max(const FindArguments& find) {
   return one ? 1 : most;
 }
 
-void count_targets(HostsTargeted& metric, const Targets& targets) {
-  if (targets.routing == nullptr) {
-    metric.unsharded.add();
-  } else if (targets.shards.size() == 1) {
-    metric.one_shard.add();
-  } else if (targets.shards.size() == targets.routing->all_shards().size()) {
-    metric.all_shards.add();
-  } else {
-    metric.many_shards.add();
-  }
-}
-
 Task<Result<Response>> run_find(Context& context, Client& client, const Request& request) {
   auto parsed = parse_find(request.body);
   if (parsed.has_error()) co_return parsed.error();

@@ -201,4 +201,16 @@ bool is_simple_collation(ValueView collation) noexcept {
   return locale.is_string() && locale.as_string() == "simple";
 }
 
+void count_targets(HostsTargeted& metric, const Targets& targets) {
+  if (targets.routing == nullptr) {
+    metric.unsharded.add();
+  } else if (targets.shards.size() == 1) {
+    metric.one_shard.add();
+  } else if (targets.shards.size() == targets.routing->all_shards().size()) {
+    metric.all_shards.add();
+  } else {
+    metric.many_shards.add();
+  }
+}
+
 }  // namespace spillway::exec

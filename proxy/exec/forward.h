@@ -92,6 +92,7 @@ struct Targets {
   const catalog::CollectionRouting* routing = nullptr;  // null: unsharded
 };
 Targets shards_with_chunks(Context& context, std::string_view db, std::string_view ns);
+void count_targets(HostsTargeted& metric, const Targets& targets);
 
 // "db.collection", for a lookup: takes no memory for names of a usual length.
 class NamespaceText {

@@ -11,7 +11,6 @@ namespace spillway::exec {
 
 namespace {
 
-std::int64_t as_long(std::uint64_t value) noexcept { return static_cast<std::int64_t>(value); }
 std::int64_t of(const Counter& counter) noexcept { return as_long(counter.value()); }
 
 }  // namespace

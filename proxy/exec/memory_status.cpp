@@ -12,7 +12,6 @@
 namespace spillway::exec {
 
 namespace {
-std::int64_t as_long(std::uint64_t value) noexcept { return static_cast<std::int64_t>(value); }
 
 double as_ms(std::uint64_t us) noexcept { return static_cast<double>(us) / 1000; }
 

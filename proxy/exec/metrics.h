@@ -21,6 +21,9 @@ class Counter {
   std::atomic<std::uint64_t> value_{0};
 };
 
+// As serverStatus shows counters: BSON has no unsigned integers.
+inline std::int64_t as_long(std::uint64_t value) noexcept { return static_cast<std::int64_t>(value); }
+
 // How many hosts a command was sent to: shardingStatistics.numHostsTargeted.
 struct HostsTargeted {
   Counter all_shards, many_shards, one_shard, unsharded;

@@ -35,7 +35,7 @@ std::string number(double value) {
 constexpr int octave_first = 2;
 
 // Exact: microseconds have six digits.
-std::string seconds(std::uint64_t us) {
+std::string seconds_text(std::uint64_t us) {
   std::string text = fmt::format("{}.{:06}", us / 1'000'000, us % 1'000'000);
   text.erase(text.find_last_not_of('0') + 1);
   if (text.back() == '.') text.pop_back();
@@ -111,17 +111,17 @@ void MetricsText::histogram(Labels labels, const LatencyReading& reading) {
   std::uint64_t below = 0;
   for (std::size_t i = 0; i < latency_bounds_us.size(); ++i) {
     below += reading.counts[i];
-    sample("_bucket", labels, seconds(latency_bounds_us[i]), fmt::format("{}", below));
+    sample("_bucket", labels, seconds_text(latency_bounds_us[i]), fmt::format("{}", below));
   }
   below += reading.counts.back();
   sample("_bucket", labels, "+Inf", fmt::format("{}", below));
-  sample("_sum", labels, {}, seconds(reading.sum_us));
+  sample("_sum", labels, {}, seconds_text(reading.sum_us));
   sample("_count", labels, {}, fmt::format("{}", below));
 }
 
 void MetricsText::histogram(Labels labels, const FineReading& reading) {
   for (int octave = octave_first; octave <= fine_octave_last; ++octave) {
-    sample("_bucket", labels, seconds(std::uint64_t{1} << octave),
+    sample("_bucket", labels, seconds_text(std::uint64_t{1} << octave),
            fmt::format("{}", reading.up_to_octave(octave)));
   }
   const std::uint64_t total = reading.total();

@@ -16,7 +16,7 @@ namespace {
 constexpr auto tight_idle = std::chrono::seconds(1);
 constexpr auto critical_idle = std::chrono::milliseconds(250);
 constexpr auto room_retry = std::chrono::milliseconds(20);
-constexpr auto interrupt_check = std::chrono::milliseconds(100);
+constexpr auto parked_interrupt_check = std::chrono::milliseconds(100);
 // Of one round; the next comes a second later, 250 ms later when memory is tight.
 constexpr std::size_t cursors_per_round = 64;
 // A cursor that holds less is not worth the work.
@@ -70,7 +70,7 @@ Task<std::optional<SpillFetched>> fetch_once(Context& context, SpillTicket& tick
   auto now = context.shared.spill->fetch(ticket, budget, later);
   if (now) co_return std::move(now);
   while (!state->fetched && shard::requested_of(interrupt) == nullptr && Clock::now() < deadline) {
-    context.loop.arm(*state, std::min<TimePoint>(deadline, Clock::now() + interrupt_check));
+    context.loop.arm(*state, std::min<TimePoint>(deadline, Clock::now() + parked_interrupt_check));
     co_await state->done;
     context.loop.disarm(*state);
     state->done.clear();

@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t wait_ms_default = 10'000;
 
 // Lives until the answer came, even when the one who asked has given up.
-struct Answer final : Timer {
+struct ReleaseAnswer final : Timer {
   Event done;
   std::optional<ReleaseRecord> record;
   void on_timer() override { done.set(); }
@@ -30,7 +30,7 @@ Task<Result<Response>> release_memory_command(Context& context, Client&, const R
   if (!releaser.running()) {
     co_return Error(ErrorCode::illegal_operation, "memory is not released: the server is stopping");
   }
-  auto answer = std::make_shared<Answer>();
+  auto answer = std::make_shared<ReleaseAnswer>();
   const Releaser::Done on_done = [answer, loop = &context.loop](const ReleaseRecord& record) {
     loop->post([answer, record] {
       answer->record = record;

@@ -20,7 +20,6 @@ Task<Result<Response>> server_status_command(Context& context, Client& client,
 
 namespace {
 
-std::int64_t as_long(std::uint64_t value) noexcept { return static_cast<std::int64_t>(value); }
 
 struct Facts : StatusFacts {
   bool histograms = false;  // {serverStatus: 1, metrics: {histograms: true}}

@@ -101,13 +101,13 @@ Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> 
 namespace {
 
 // An entry of updates or deletes with some of its fields replaced.
-struct Rewrite {
+struct OpRewrite {
   std::optional<DocView> query;
   std::optional<DocView> update;
   std::optional<bool> upsert;
 };
 
-BsonDoc rewritten(DocView op, const Rewrite& rewrite) {
+BsonDoc rewritten(DocView op, const OpRewrite& rewrite) {
   BsonWriter out;
   for (const Element& field : op) {
     if (field.name == "q" && rewrite.query) {
@@ -281,7 +281,7 @@ Task<std::optional<Error>> insert_by_upsert(WriteRun& run, std::uint32_t op,
                                             const Statement& statement) {
   auto plan = plan_upsert(run.routing, statement, make_object_id());
   if (plan.has_error()) co_return refuse(run, op, plan.error());
-  Rewrite rewrite;
+  OpRewrite rewrite;
   if (plan->update) rewrite.update = plan->update->view();
   const BsonDoc document = rewritten(run.command.ops[op], rewrite);
   const catalog::ShardSet owner{plan->shard};
@@ -301,7 +301,7 @@ Task<std::optional<Error>> run_special(WriteRun& run, std::uint32_t op) {
     if (earlier.fatal) co_return std::move(earlier.fatal);
     if (earlier.n > 0) co_return std::nullopt;
   }
-  Rewrite rewrite;
+  OpRewrite rewrite;
   if (target.upsert_after) rewrite.upsert = false;
   const BsonDoc document = rewritten(run.command.ops[op], rewrite);
   StepOutcome done;

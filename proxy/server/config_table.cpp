@@ -95,7 +95,7 @@ constexpr std::int64_t year_ms = 366LL * 24 * 3'600 * 1'000;
 
 constexpr ValueType boolean = ValueType::boolean;
 constexpr ValueType integer = ValueType::integer;
-constexpr ValueType text = ValueType::text;
+constexpr ValueType plain_text = ValueType::text;
 constexpr ValueType choice = ValueType::choice;
 
 constexpr std::string_view ranges = "addresses and ranges of them (10.0.0.0/8), a list or separated by commas";
@@ -143,7 +143,7 @@ using PerUser = LimitRows<exec::LimitKey::user>;
 using PerApplication = LimitRows<exec::LimitKey::application>;
 using PerAddress = LimitRows<exec::LimitKey::address>;
 
-constexpr std::array keys = {
+constexpr std::array all_keys = {
     row<Net<&NetConfig::port>>(
         {.key = "net.port",
          .type = integer,
@@ -167,7 +167,7 @@ constexpr std::array keys = {
              "balancers\" names. Default: no such port."}),
     row<Net<&NetConfig::bind_ip>>(
         {.key = "net.bindIp",
-         .type = text,
+         .type = plain_text,
          .preset = "127.0.0.1",
          .range = "addresses separated by commas; * is every IPv4 address",
          .meaning =
@@ -195,7 +195,7 @@ constexpr std::array keys = {
                     "say (tls=true, tlsCAFile, tlsCertificateKeyFile, …)."}),
     row<Tls<&TlsConfig::certificate_key_file>>(
         {.key = "net.tls.certificateKeyFile",
-         .type = text,
+         .type = plain_text,
          .example = "/etc/spillway/server.pem",
          .range = "a PEM file",
          .at_reload = true,
@@ -203,14 +203,14 @@ constexpr std::array keys = {
                     "key. Needed unless net.tls.mode is disabled."}),
     row<Tls<&TlsConfig::certificate_key_password>>(
         {.key = "net.tls.certificateKeyFilePassword",
-         .type = text,
+         .type = plain_text,
          .example = "secret",
          .range = "a password",
          .at_reload = true,
          .meaning = "Of the private key in net.tls.certificateKeyFile, if it is encrypted."}),
     row<Tls<&TlsConfig::ca_file>>(
         {.key = "net.tls.CAFile",
-         .type = text,
+         .type = plain_text,
          .example = "/etc/spillway/ca.pem",
          .range = "a PEM file",
          .at_reload = true,
@@ -218,7 +218,7 @@ constexpr std::array keys = {
                     "none is asked for."}),
     row<Tls<&TlsConfig::crl_file>>(
         {.key = "net.tls.CRLFile",
-         .type = text,
+         .type = plain_text,
          .example = "/etc/spillway/crl.pem",
          .range = "a PEM file",
          .at_reload = true,
@@ -238,7 +238,7 @@ constexpr std::array keys = {
          .meaning = "Clients' certificates are not checked."}),
     row<Tls<&TlsConfig::disabled_protocols>>(
         {.key = "net.tls.disabledProtocols",
-         .type = text,
+         .type = plain_text,
          .preset = "TLS1_0,TLS1_1",
          .range = "of TLS1_0, TLS1_1, TLS1_2, TLS1_3, separated by commas",
          .at_reload = true,
@@ -254,7 +254,7 @@ constexpr std::array keys = {
                     "one, which a line \"spillway ready for administration\" names. Default: no such port."}),
     row<Admin<&AdminConfig::bind_ip>>(
         {.key = "net.admin.bindIp",
-         .type = text,
+         .type = plain_text,
          .preset = "127.0.0.1",
          .range = "addresses separated by commas; * is every IPv4 address",
          .meaning = "The addresses of that port."}),
@@ -322,13 +322,13 @@ constexpr std::array keys = {
                     "net.core.somaxconn)."}),
     row<Net<&NetConfig::compressors>>(
         {.key = "net.compression.compressors",
-         .type = text,
+         .type = plain_text,
          .preset = "\"snappy,zstd,zlib\"",
          .range = "some of snappy, zstd, zlib, separated by commas, or disabled",
          .meaning = "Compressors that clients may negotiate; the client's order decides."}),
     row<Net<&NetConfig::shard_compression>>(
         {.key = "net.shardCompression",
-         .type = text,
+         .type = plain_text,
          .preset = "disabled",
          .range = "some of snappy, zstd, zlib, separated by commas, or disabled",
          .meaning = "Compressors offered to shards. Compressed replies cannot be passed through in "
@@ -410,7 +410,7 @@ constexpr std::array keys = {
                     "CursorNotFound."}),
     row<Spill<&SpillConfig::path>>(
         {.key = "memory.spill.path",
-         .type = text,
+         .type = plain_text,
          .example = "/var/lib/spillway",
          .range = "a folder",
          .meaning =
@@ -519,7 +519,7 @@ constexpr std::array keys = {
          .meaning = "Where log lines go. console is standard error."}),
     row<Log<&SystemLogConfig::path>>(
         {.key = "systemLog.path",
-         .type = text,
+         .type = plain_text,
          .example = "/var/log/spillway/spillway.log",
          .range = "a file",
          .at_reload = true,
@@ -580,14 +580,14 @@ constexpr std::array keys = {
          .meaning = "Known from mongos, whose OCSF is refused."}),
     row<Audit<&AuditConfig::path>>(
         {.key = "auditLog.path",
-         .type = text,
+         .type = plain_text,
          .example = "/var/log/spillway/audit.json",
          .range = "a file",
          .meaning = "The audit log's file, with auditLog.destination: file, which requires it. It is made readable for its "
                     "owner alone, and opened anew when the log is (SIGUSR1, logRotate)."}),
     row<Audit<&AuditConfig::filter>>(
         {.key = "auditLog.filter",
-         .type = text,
+         .type = plain_text,
          .example = "'{\"atype\": {\"$in\": [\"authenticate\", \"authCheck\"]}}'",
          .range = "a query, in Extended JSON",
          .meaning = "Only events that match are written: a filter as find takes it, on atype, ts, local, remote, users, "
@@ -604,7 +604,7 @@ constexpr std::array keys = {
                     "slowms changes it, too. -1: all are."}),
     row<Process<&ProcessConfig::pid_file_path>>(
         {.key = "processManagement.pidFilePath",
-         .type = text,
+         .type = plain_text,
          .example = "/run/spillway/spillway.pid",
          .range = "a file",
          .meaning = "Where to write the process id. Default: nowhere."}),
@@ -656,7 +656,7 @@ constexpr std::array keys = {
                        "has no credentials."},
     row<Field<&Config::users_file>>(
         {.key = "security.usersFile",
-         .type = text,
+         .type = plain_text,
          .example = "/etc/spillway/users.yaml",
          .range = "a file that not everybody may read",
          .at_reload = true,
@@ -664,7 +664,7 @@ constexpr std::array keys = {
                     "$CREDENTIALS_DIRECTORY, as security.shards.passwordFile may."}),
     row<Field<&Config::users_from>>(
         {.key = "security.usersFrom",
-         .type = text,
+         .type = plain_text,
          .example = "shard0",
          .range = "a shard's name",
          .meaning = "Users of that shard (its admin.system.users) log in here, too, with the roles "
@@ -672,7 +672,7 @@ constexpr std::array keys = {
                     "See setParameter.userCacheInvalidationIntervalSecs."}),
     row<Field<&Config::shard_login, &ShardLoginConfig::user>>(
         {.key = "security.shards.user",
-         .type = text,
+         .type = plain_text,
          .example = "spillway",
          .range = "a user's name",
          .at_reload = true,
@@ -680,7 +680,7 @@ constexpr std::array keys = {
                     "allowed all that clients are. Default: without logging in."}),
     row<Field<&Config::shard_login, &ShardLoginConfig::db>>(
         {.key = "security.shards.db",
-         .type = text,
+         .type = plain_text,
          .preset = "admin",
          .range = "a database",
          .at_reload = true,
@@ -695,7 +695,7 @@ constexpr std::array keys = {
                     "the tlsCertificateKeyFile of the connection string; then no user is needed."}),
     row<Field<&Config::shard_login, &ShardLoginConfig::password_file>>(
         {.key = "security.shards.passwordFile",
-         .type = text,
+         .type = plain_text,
          .example = "$CREDENTIALS_DIRECTORY/shard-password",
          .range = "a file that not everybody may read",
          .at_reload = true,
@@ -924,10 +924,10 @@ constexpr std::array keys = {
 
 }  // namespace
 
-std::span<const KeySpec> config_keys() { return keys; }
+std::span<const KeySpec> config_keys() { return all_keys; }
 
 const KeySpec* find_config_key(std::string_view key) {
-  for (const KeySpec& spec : keys) {
+  for (const KeySpec& spec : all_keys) {
     if (spec.key == key) return &spec;
   }
   return nullptr;
@@ -937,7 +937,7 @@ bool is_config_section(std::string_view name) {
   const auto below = [&](std::string_view key) {
     return key.size() > name.size() && key.starts_with(name) && key[name.size()] == '.';
   };
-  return std::any_of(keys.begin(), keys.end(), [&](const KeySpec& s) { return below(s.key); }) ||
+  return std::any_of(all_keys.begin(), all_keys.end(), [&](const KeySpec& s) { return below(s.key); }) ||
          std::any_of(foreign_keys().begin(), foreign_keys().end(),
                      [&](const ForeignKey& f) { return below(f.key); });
 }

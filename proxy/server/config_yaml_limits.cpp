@@ -26,7 +26,7 @@ constexpr std::array<Named, 5> values = {{{"connections", &Values::connections},
                                           {"bufferedBytes", &Values::buffered_bytes},
                                           {"operationsPerSecond", &Values::operations_per_second},
                                           {"burst", &Values::burst}}};
-constexpr std::array<const char*, 3> keys = {"user", "application", "address"};
+constexpr std::array<const char*, 3> scope_keys = {"user", "application", "address"};
 
 class OverrideReader {
  public:
@@ -40,9 +40,9 @@ class OverrideReader {
     for (const auto& item : node) {
       const std::string key = item.first.IsScalar() ? item.first.Scalar() : "";
       if (!item.second.IsScalar()) return error(fmt::format("{} must be one value", key));
-      const auto is_key = std::find(keys.begin(), keys.end(), key);
-      if (is_key != keys.end()) {
-        one.key = static_cast<exec::LimitKey>(is_key - keys.begin());
+      const auto is_key = std::find(scope_keys.begin(), scope_keys.end(), key);
+      if (is_key != scope_keys.end()) {
+        one.key = static_cast<exec::LimitKey>(is_key - scope_keys.begin());
         one.name = item.second.Scalar();
         ++named;
       } else if (!take_value(one.values, key, item.second.Scalar())) {
@@ -105,7 +105,7 @@ class OverrideReader {
     }
     for (const exec::LimitOverride& before : reading_.overrides) {
       if (before.key != one.key || before.name != one.name) continue;
-      error(fmt::format("the {} {} is there twice", keys[static_cast<std::size_t>(one.key)], one.name));
+      error(fmt::format("the {} {} is there twice", scope_keys[static_cast<std::size_t>(one.key)], one.name));
       return false;
     }
     return true;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view prefix = "SPILLWAY_";
 // Not SPILLWAY_PORT: in a pod beside a service called "spillway" Kubernetes sets that one.
-constexpr std::array settings = {
+constexpr std::array known_settings = {
     EnvironmentSetting{"SPILLWAY_CONFIG", ""},
     EnvironmentSetting{"SPILLWAY_NET_PORT", "net.port"},
     EnvironmentSetting{"SPILLWAY_NET_LOAD_BALANCER_PORT", "net.loadBalancerPort"},
@@ -42,14 +42,14 @@ bool is_service_link(std::string_view name, std::string_view value) {
 
 }  // namespace
 
-std::span<const EnvironmentSetting> environment_settings() { return settings; }
+std::span<const EnvironmentSetting> environment_settings() { return known_settings; }
 
 std::string_view environment_variable(std::string_view key) {
   if (key.empty()) return {};
   const auto* found =
-      std::find_if(settings.begin(), settings.end(),
+      std::find_if(known_settings.begin(), known_settings.end(),
                    [&](const EnvironmentSetting& setting) { return setting.key == key; });
-  return found == settings.end() ? std::string_view() : found->variable;
+  return found == known_settings.end() ? std::string_view() : found->variable;
 }
 
 Environment read_environment(const char* const* variables) {
@@ -61,7 +61,7 @@ Environment read_environment(const char* const* variables) {
     set.insert_or_assign(text.substr(0, equals), text.substr(equals + 1));
   }
   Environment environment;
-  for (const EnvironmentSetting& setting : settings) {
+  for (const EnvironmentSetting& setting : known_settings) {
     const auto found = set.find(setting.variable);
     if (found == set.end()) continue;
     if (setting.key.empty()) {

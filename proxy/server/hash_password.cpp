@@ -54,7 +54,7 @@ std::optional<std::string> read_line() {
   return line;
 }
 
-std::optional<std::string> ask(const char* prompt) {
+std::optional<std::string> ask_terminal(const char* prompt) {
   if (::isatty(STDIN_FILENO) == 0) return read_line();
   std::fputs(prompt, stderr);
   std::optional<std::string> line;
@@ -99,13 +99,13 @@ Result<std::string> user_entry(const std::string& name, std::string_view passwor
 int hash_password(const std::string& name) {
   const rlimit no_core{0, 0};
   ::setrlimit(RLIMIT_CORE, &no_core);
-  auto password = ask("Password: ");
+  auto password = ask_terminal("Password: ");
   if (!password) {
     std::fputs("spillway: no password was given on standard input, or it is too long\n", stderr);
     return exit_failed;
   }
   if (::isatty(STDIN_FILENO) != 0) {
-    auto again = ask("Once more: ");
+    auto again = ask_terminal("Once more: ");
     const bool same = again && auth::same_secret(auth::bytes_of(*again), auth::bytes_of(*password));
     if (again) auth::wipe(*again);
     if (!same) {

@@ -16,7 +16,6 @@ namespace {
 
 // How long a reload waits for commands that began with the old routing table.
 constexpr auto old_table_wait_max = std::chrono::seconds(10);
-constexpr auto look_interval = std::chrono::milliseconds(10);
 
 log::Options log_options(const SystemLogConfig& config) {
   log::Options options;

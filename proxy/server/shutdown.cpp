@@ -9,7 +9,6 @@
 namespace spillway::server {
 
 namespace {
-constexpr auto look_interval = std::chrono::milliseconds(10);
 // For what shards have to be told at the end, and for connections to them that are being opened.
 constexpr auto shard_time_max = std::chrono::seconds(20);
 

@@ -15,9 +15,8 @@ namespace {
 // First reads go here; larger messages get a buffer of their own.
 constexpr std::size_t scratch_bytes = 16 * limits::kib;
 constexpr auto tick = std::chrono::milliseconds(250);
-constexpr auto look_interval = std::chrono::milliseconds(10);
 // For the answers of operations that a shutdown interrupted.
-constexpr auto answer_time_max = std::chrono::milliseconds(500);
+constexpr auto interrupted_answer_time_max = std::chrono::milliseconds(500);
 // What shards are told must not keep a shutdown waiting for one that hangs: so long for the cursors
 // of operations that are cut, then so long for what clients leave behind.
 constexpr auto cut_time_max = std::chrono::milliseconds(1'000);
@@ -161,7 +160,7 @@ Task<void> Worker::cut_sessions() {
     if (!sessions_.contains(session)) continue;  // the last one's end took it along
     session->interrupt(Error(ErrorCode::interrupted_at_shutdown, "operation was interrupted: the router shuts down"));
   }
-  const TimePoint answered_by = Clock::now() + answer_time_max;
+  const TimePoint answered_by = Clock::now() + interrupted_answer_time_max;
   while (!sessions_.empty() && Clock::now() < answered_by) co_await loop_.sleep_for(look_interval);
   if (sessions_.empty()) co_return;
   auto killing = exec::kill_and_wait(context_, shared_.cursors.kill_all(), Clock::now() + cut_time_max);

@@ -21,6 +21,10 @@
 
 namespace spillway::server {
 
+// Between two looks at something that ends by itself: sessions of a shutdown, tables of a reload.
+inline constexpr auto look_interval = std::chrono::milliseconds(10);
+
+
 struct WorkerOptions {
   shard::GatewayOptions gateway;  // with credentials, unless the gateway is to read them
   std::vector<wire::Compressor> compressors;

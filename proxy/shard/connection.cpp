@@ -34,7 +34,6 @@ MutableBytes receive_scratch() noexcept {
 // kind of the first section and its length. It is also the size of the smallest OP_MSG with a body.
 constexpr std::size_t empty_document_bytes = 5;
 constexpr std::size_t start_bytes = wire::op_msg_prefix_bytes + empty_document_bytes;
-constexpr std::size_t header_and_flags_bytes = limits::message_header_bytes + 4;
 // A shorter command is not worth the work of compressing it.
 constexpr std::size_t compression_threshold_bytes = 512;
 

@@ -21,6 +21,9 @@ namespace spillway::shard {
 
 class ShardWait;  // shard_time.h
 
+// What an OP_MSG has before its body section.
+inline constexpr std::size_t header_and_flags_bytes = limits::message_header_bytes + 4;
+
 // Life: connected → handshaken → (send → receive)* → closed. A connection whose reply was not read
 // to its end is dirty: it is never pooled again.
 class Connection : public boost::intrusive::list_base_hook<

@@ -28,7 +28,6 @@ constexpr int sends_max = 4;
 constexpr std::array<std::chrono::milliseconds, sends_max> pauses{
     std::chrono::milliseconds(0), std::chrono::milliseconds(0), std::chrono::milliseconds(100),
     std::chrono::milliseconds(500)};
-constexpr std::size_t header_and_flags_bytes = limits::message_header_bytes + 4;
 
 // One attempt's end, when it did not bring a reply that may leave.
 struct Failure {

@@ -15,7 +15,7 @@
 namespace spillway::wire {
 namespace {
 
-constexpr std::array<std::string_view, 4> names = {"noop", "snappy", "zlib", "zstd"};
+constexpr std::array<std::string_view, 4> compressor_names = {"noop", "snappy", "zlib", "zstd"};
 constexpr std::size_t body_bytes_max = limits::message_bytes_max - limits::message_header_bytes;
 constexpr int zstd_level = 3;
 
@@ -33,10 +33,10 @@ std::string_view take_item(std::string_view& list) noexcept {
   return item.substr(0, item.find_last_not_of(' ') + 1);
 }
 
-Error bad(std::string text) { return Error(ErrorCode::bad_value, std::move(text)); }
+Error bad_compression(std::string text) { return Error(ErrorCode::bad_value, std::move(text)); }
 
 Error size_differs(std::size_t declared) {
-  return bad("decompressing the message did not yield the declared " + std::to_string(declared) +
+  return bad_compression("decompressing the message did not yield the declared " + std::to_string(declared) +
              " bytes");
 }
 
@@ -216,7 +216,7 @@ bool zstd_window_allowed(Bytes in) noexcept {
 
 Result<void> decompress_zstd(const CompressedHeader& header, MutableBytes out) {
   if (!zstd_window_allowed(header.payload)) {
-    return bad("the zstd frame asks for a window that is too large");
+    return bad_compression("the zstd frame asks for a window that is too large");
   }
   const unsigned long long declared =
       ZSTD_getFrameContentSize(header.payload.data(), header.payload.size());
@@ -277,15 +277,15 @@ std::size_t compress_snappy(Bytes in, MutableBytes out) {
 }  // namespace
 
 std::string_view compressor_name(Compressor compressor) noexcept {
-  return names[static_cast<std::size_t>(compressor)];
+  return compressor_names[static_cast<std::size_t>(compressor)];
 }
 
 std::optional<Compressor> compressor_from_name(std::string_view name) noexcept {
-  const auto found = std::find(names.begin(), names.end(), name);
-  if (found == names.end()) {
+  const auto found = std::find(compressor_names.begin(), compressor_names.end(), name);
+  if (found == compressor_names.end()) {
     return std::nullopt;
   }
-  return static_cast<Compressor>(found - names.begin());
+  return static_cast<Compressor>(found - compressor_names.begin());
 }
 
 std::vector<Compressor> parse_list(std::string_view text) {
@@ -308,11 +308,11 @@ Result<std::vector<Compressor>> check_list(std::string_view text) {
     const std::string_view item = take_item(text);
     const auto known = compressor_from_name(item);
     if (!known) {
-      return bad("unknown compressor '" + std::string(item) +
+      return bad_compression("unknown compressor '" + std::string(item) +
                  "': snappy, zstd, zlib or noop, separated by commas, or disabled");
     }
     if (std::find(list.begin(), list.end(), *known) != list.end()) {
-      return bad("compressor '" + std::string(item) + "' is named twice");
+      return bad_compression("compressor '" + std::string(item) + "' is named twice");
     }
     list.push_back(*known);
   }
@@ -362,7 +362,7 @@ CompressorList negotiate(std::span<const Compressor> enabled, DocView client) {
 Result<CompressedHeader> parse_compressed(Bytes whole_message) {
   if (whole_message.size() < compressed_prefix_bytes ||
       load_le<std::uint32_t>(whole_message.data()) != whole_message.size()) {
-    return bad("OP_COMPRESSED with a wrong length of " + std::to_string(whole_message.size()) +
+    return bad_compression("OP_COMPRESSED with a wrong length of " + std::to_string(whole_message.size()) +
                " bytes");
   }
   CompressedHeader header;
@@ -373,9 +373,9 @@ Result<CompressedHeader> parse_compressed(Bytes whole_message) {
     return Error(ErrorCode::illegal_operation, "a compressed message inside a compressed message");
   }
   if (size < 0 || static_cast<std::size_t>(size) > body_bytes_max) {
-    return bad("OP_COMPRESSED declares a size of " + std::to_string(size) + " bytes");
+    return bad_compression("OP_COMPRESSED declares a size of " + std::to_string(size) + " bytes");
   }
-  if (id >= names.size()) {
+  if (id >= compressor_names.size()) {
     return Error(ErrorCode::internal_error, "unknown compressor " + std::to_string(id));
   }
   header.uncompressed_size = static_cast<std::uint32_t>(size);
@@ -430,7 +430,7 @@ std::size_t compressed_size_max(Compressor compressor, std::size_t in) noexcept 
 
 Result<std::size_t> compress(Compressor compressor, Bytes in, MutableBytes out) {
   if (out.size() < compressed_size_max(compressor, in.size())) {
-    return bad("no room for the compressed message");
+    return bad_compression("no room for the compressed message");
   }
   std::optional<std::size_t> written;
   switch (compressor) {
@@ -464,7 +464,7 @@ std::size_t compressed_message_size_max(Compressor compressor, std::size_t whole
 Result<std::size_t> compress_message(Compressor compressor, Bytes whole_message, MutableBytes out) {
   if (compressed_message_size_max(compressor, whole_message.size()) > limits::message_bytes_max ||
       out.size() < compressed_prefix_bytes) {
-    return bad("no room for the compressed message");
+    return bad_compression("no room for the compressed message");
   }
   const Bytes body = whole_message.subspan(limits::message_header_bytes);
   Result<std::size_t> written = compress(compressor, body, out.subspan(compressed_prefix_bytes));

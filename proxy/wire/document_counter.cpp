@@ -10,9 +10,9 @@ namespace {
 
 // Indexes of a batch have at most eight digits.
 constexpr std::uint8_t name_bytes_max = 16;
-constexpr std::int32_t document_size_min = 5;
+constexpr std::int32_t array_size_min = 5;
 
-Error malformed(const char* what) {
+Error bad_array(const char* what) {
   return Error(ErrorCode::invalid_bson, std::string("malformed batch: ") + what);
 }
 
@@ -53,7 +53,7 @@ Result<void> DocumentCounter::feed(Bytes piece) {
         passed_bytes_ += hop;
         if (document_left_ == 0) {
           if (piece[hop - 1] != 0) {
-            return malformed("a document does not end with a zero byte");
+            return bad_array("a document does not end with a zero byte");
           }
           ++count_;
           state_ = State::type;
@@ -62,7 +62,7 @@ Result<void> DocumentCounter::feed(Bytes piece) {
         break;
       }
       case State::done:
-        return malformed("bytes after the array's end");
+        return bad_array("bytes after the array's end");
     }
     if (!step) {
       return step;
@@ -83,7 +83,7 @@ void DocumentCounter::hop_whole(Bytes& piece) noexcept {
     if (nul == nullptr) break;
     const std::size_t document_bytes = load_le<std::uint32_t>(nul + 1);
     const auto room = static_cast<std::size_t>(end - (nul + 1));
-    if (document_bytes < static_cast<std::size_t>(document_size_min) || document_bytes > room) break;
+    if (document_bytes < static_cast<std::size_t>(array_size_min) || document_bytes > room) break;
     const std::size_t element_bytes = static_cast<std::size_t>(nul + 1 - at) + document_bytes;
     // The array's terminator follows, at least.
     if (element_bytes >= array_left || at[element_bytes - 1] != 0) break;
@@ -111,8 +111,8 @@ bool DocumentCounter::fill_length(Bytes& piece) {
 
 Result<void> DocumentCounter::on_array_length() {
   const auto length = load_le<std::int32_t>(length_.data());
-  if (length < document_size_min || static_cast<std::size_t>(length) > limits::message_bytes_max) {
-    return malformed("the array's length is wrong");
+  if (length < array_size_min || static_cast<std::size_t>(length) > limits::message_bytes_max) {
+    return bad_array("the array's length is wrong");
   }
   total_bytes_ = static_cast<std::size_t>(length);
   state_ = State::type;
@@ -122,16 +122,16 @@ Result<void> DocumentCounter::on_array_length() {
 Result<void> DocumentCounter::on_type(std::uint8_t type) {
   if (type == static_cast<std::uint8_t>(BsonType::eoo)) {
     if (passed_bytes_ != total_bytes_) {
-      return malformed("the array ends before its length");
+      return bad_array("the array ends before its length");
     }
     state_ = State::done;
     return {};
   }
   if (type != static_cast<std::uint8_t>(BsonType::document)) {
-    return malformed("an element is not a document");
+    return bad_array("an element is not a document");
   }
   if (passed_bytes_ == total_bytes_) {
-    return malformed("the array does not end with a zero byte");
+    return bad_array("the array does not end with a zero byte");
   }
   name_bytes_ = 0;
   state_ = State::name;
@@ -140,7 +140,7 @@ Result<void> DocumentCounter::on_type(std::uint8_t type) {
 
 Result<void> DocumentCounter::on_name_byte(std::uint8_t byte) {
   if (passed_bytes_ == total_bytes_ || (byte != 0 && ++name_bytes_ > name_bytes_max)) {
-    return malformed("an index does not end");
+    return bad_array("an index does not end");
   }
   if (byte == 0) {
     state_ = State::document_length;
@@ -152,9 +152,9 @@ Result<void> DocumentCounter::on_document_length() {
   const auto length = load_le<std::int32_t>(length_.data());
   // What is left must hold the document's other bytes and the array's terminator. (passed_bytes_
   // may stand beyond the end here, when the length itself did not fit.)
-  if (length < document_size_min ||
+  if (length < array_size_min ||
       passed_bytes_ + static_cast<std::size_t>(length) - length_.size() >= total_bytes_) {
-    return malformed("a document's length is wrong");
+    return bad_array("a document's length is wrong");
   }
   document_left_ = static_cast<std::size_t>(length) - length_.size();
   state_ = State::document;

@@ -12,7 +12,7 @@ constexpr std::int32_t reply_flag_query_failure = 2;
 constexpr std::int32_t reply_flag_await_capable = 8;
 constexpr std::size_t reply_envelope_bytes = limits::message_header_bytes + 20;
 
-Error malformed(const char* what) { return Error(ErrorCode::protocol_error, what); }
+Error bad_query(const char* what) { return Error(ErrorCode::protocol_error, what); }
 
 Result<DocView> parse_checked_document(Bytes bytes) {
   Result<DocView> document = DocView::parse(bytes);
@@ -37,7 +37,7 @@ bool length_matches(Bytes message) {
          static_cast<std::size_t>(load_le<std::uint32_t>(message.data())) == message.size();
 }
 
-void append_bytes(std::vector<std::uint8_t>& out, const void* from, std::size_t size) {
+void append_query_bytes(std::vector<std::uint8_t>& out, const void* from, std::size_t size) {
   const auto* bytes = static_cast<const std::uint8_t*>(from);
   out.insert(out.end(), bytes, bytes + size);
 }
@@ -51,31 +51,31 @@ void encode_reply(std::vector<std::uint8_t>& out, std::int32_t flags, std::int32
   store_le(out.data() + 20, std::int64_t{0});  // cursor
   store_le(out.data() + 28, std::int32_t{0});  // starting from
   store_le(out.data() + 32, std::int32_t{1});  // documents
-  append_bytes(out, document.data(), document.size());
+  append_query_bytes(out, document.data(), document.size());
 }
 
 }  // namespace
 
 Result<OpQuery> parse_op_query(Bytes whole_message) {
   if (!length_matches(whole_message)) {
-    return malformed("OP_QUERY with a wrong length");
+    return bad_query("OP_QUERY with a wrong length");
   }
   Bytes rest = whole_message.subspan(limits::message_header_bytes);
   if (rest.size() < 4) {
-    return malformed("OP_QUERY too short for its flags");
+    return bad_query("OP_QUERY too short for its flags");
   }
   OpQuery result;
   result.flags = load_le<std::int32_t>(rest.data());
   rest = rest.subspan(4);
   const auto nul = std::find(rest.begin(), rest.end(), std::uint8_t{0});
   if (nul == rest.end()) {
-    return malformed("OP_QUERY whose collection name does not end");
+    return bad_query("OP_QUERY whose collection name does not end");
   }
   const auto name_size = static_cast<std::size_t>(nul - rest.begin());
   result.collection = {reinterpret_cast<const char*>(rest.data()), name_size};
   rest = rest.subspan(name_size + 1);
   if (rest.size() < 8) {
-    return malformed("OP_QUERY too short for its counts");
+    return bad_query("OP_QUERY too short for its counts");
   }
   result.skip = load_le<std::int32_t>(rest.data());
   result.to_return = load_le<std::int32_t>(rest.data() + 4);
@@ -89,7 +89,7 @@ Result<OpQuery> parse_op_query(Bytes whole_message) {
   if (!rest.empty()) {  // a projection, which commands do not use
     Result<DocView> fields = DocView::parse(rest);
     if (!fields || fields->size() != rest.size()) {
-      return malformed("OP_QUERY with bytes after its query");
+      return bad_query("OP_QUERY with bytes after its query");
     }
   }
   return result;
@@ -130,23 +130,23 @@ void encode_op_query(std::vector<std::uint8_t>& out, std::int32_t request_id,
   constexpr std::int32_t one_document = -1;
   out.assign(limits::message_header_bytes + 4, 0);
   store_le(out.data() + limits::message_header_bytes, slave_ok);
-  append_bytes(out, collection.data(), collection.size());
+  append_query_bytes(out, collection.data(), collection.size());
   out.push_back(0);
   const std::size_t counts_at = out.size();
   out.resize(counts_at + 8);
   store_le(out.data() + counts_at, std::int32_t{0});
   store_le(out.data() + counts_at + 4, one_document);
-  append_bytes(out, query.data(), query.size());
+  append_query_bytes(out, query.data(), query.size());
   write_header(out.data(), {static_cast<std::int32_t>(out.size()), request_id, 0,
                             static_cast<std::int32_t>(OpCode::query)});
 }
 
 Result<DocView> parse_op_reply(Bytes whole_message) {
   if (!length_matches(whole_message) || whole_message.size() < reply_envelope_bytes) {
-    return malformed("OP_REPLY with a wrong length");
+    return bad_query("OP_REPLY with a wrong length");
   }
   if (load_le<std::int32_t>(whole_message.data() + 32) < 1) {
-    return malformed("OP_REPLY without a document");
+    return bad_query("OP_REPLY without a document");
   }
   return parse_checked_document(whole_message.subspan(reply_envelope_bytes));
 }

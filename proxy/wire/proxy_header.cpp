@@ -26,7 +26,7 @@ enum Command : std::uint8_t { command_local, command_proxy };
 enum Family : std::uint8_t { family_none, family_ipv4, family_ipv6, family_unix };
 enum Kind : std::uint8_t { kind_none, kind_stream, kind_datagram };
 
-ProxyHeader bad(std::string_view why) {
+ProxyHeader bad_header(std::string_view why) {
   ProxyHeader result;
   result.kind = ProxyHeader::Kind::bad;
   result.why = why;
@@ -62,7 +62,7 @@ std::optional<std::string> text_end(bool v6, std::string_view address, std::stri
 ProxyHeader read_text(std::string_view have) {
   const std::size_t end = have.substr(0, text_bytes_max).find("\r\n");
   if (end == std::string_view::npos) {
-    if (have.size() >= text_bytes_max) return bad("its line does not end within 107 bytes");
+    if (have.size() >= text_bytes_max) return bad_header("its line does not end within 107 bytes");
     return {};
   }
   ProxyHeader result;
@@ -77,11 +77,11 @@ ProxyHeader read_text(std::string_view have) {
   }
   if (words.front() == "UNKNOWN") return result;
   const bool v6 = words.front() == "TCP6";
-  if (!v6 && words.front() != "TCP4") return bad("its protocol is none of TCP4, TCP6 and UNKNOWN");
-  if (words.size() != 5) return bad("it does not hold two addresses and two ports");
+  if (!v6 && words.front() != "TCP4") return bad_header("its protocol is none of TCP4, TCP6 and UNKNOWN");
+  if (words.size() != 5) return bad_header("it does not hold two addresses and two ports");
   auto source = text_end(v6, words[1], words[3]);
   auto destination = text_end(v6, words[2], words[4]);
-  if (!source || !destination) return bad("an address or a port cannot be read");
+  if (!source || !destination) return bad_header("an address or a port cannot be read");
   result.source = *std::move(source);
   result.destination = *std::move(destination);
   return result;
@@ -114,22 +114,22 @@ ProxyHeader read_binary(Bytes have) {
   const std::uint8_t command = have[12] & 0x0f;
   const std::uint8_t family = have[13] >> 4;
   const std::uint8_t kind = have[13] & 0x0f;
-  if (have[12] >> 4 != 2) return bad("its version is not 2");
-  if (command > command_proxy) return bad("its command is none of LOCAL and PROXY");
+  if (have[12] >> 4 != 2) return bad_header("its version is not 2");
+  if (command > command_proxy) return bad_header("its command is none of LOCAL and PROXY");
   const std::size_t total = binary_fixed_bytes + big_endian(have.subspan(14));
-  if (total > proxy_header_bytes_max) return bad("it is of more than 4096 bytes");
+  if (total > proxy_header_bytes_max) return bad_header("it is of more than 4096 bytes");
   if (have.size() < total) return {};
   ProxyHeader result;
   result.kind = ProxyHeader::Kind::header;
   result.bytes = total;
   if (command == command_local) return result;
-  if (family > family_unix || kind > kind_datagram) return bad("its address family is unknown");
+  if (family > family_unix || kind > kind_datagram) return bad_header("its address family is unknown");
   if (family == family_none) return result;
   constexpr std::array<std::size_t, 4> address_bytes{0, 12, 36, 216};
   const Bytes header = have.first(total);
   const std::size_t fields = binary_fixed_bytes + address_bytes[family];
-  if (fields > total) return bad("its addresses are cut");
-  if (const std::string_view why = check_fields(header, fields); !why.empty()) return bad(why);
+  if (fields > total) return bad_header("its addresses are cut");
+  if (const std::string_view why = check_fields(header, fields); !why.empty()) return bad_header(why);
   if (kind != kind_stream || family == family_unix) return result;
   const bool v6 = family == family_ipv6;
   const std::size_t size = v6 ? sizeof(in6_addr) : sizeof(in_addr);

@@ -241,7 +241,7 @@ class MergeObjects final : public Accumulator {
   Kept merged_;
 };
 
-constexpr std::pair<std::string_view, AccumulatorKind> names[] = {
+constexpr std::pair<std::string_view, AccumulatorKind> accumulator_names[] = {
     {"$sum", AccumulatorKind::sum},
     {"$count", AccumulatorKind::count},
     {"$avg", AccumulatorKind::average},
@@ -256,7 +256,7 @@ constexpr std::pair<std::string_view, AccumulatorKind> names[] = {
 }  // namespace
 
 std::optional<AccumulatorKind> find_accumulator(std::string_view name) noexcept {
-  for (const auto& [known, kind] : names) {
+  for (const auto& [known, kind] : accumulator_names) {
     if (known == name) {
       return kind;
     }

@@ -6,9 +6,8 @@ namespace spillway::pipeline {
 namespace {
 
 using Kind = MatchNode::Kind;
-using Path = MatchPath;
 
-Result<Path> split_dots(std::string_view dotted, const FilterParse& parse) {
+Result<MatchPath> split_dots(std::string_view dotted, const FilterParse& parse) {
   if (auto charged = parse.charge(0, path_bytes(dotted)); !charged) {
     return charged.error();
   }
@@ -30,7 +29,7 @@ MatchNodePtr negate(MatchNodePtr child) {
   return node;
 }
 
-Result<void> parse_operators(const Path& path, DocView operators, FilterParse& parse,
+Result<void> parse_operators(const MatchPath& path, DocView operators, FilterParse& parse,
                              MatchNode& into);
 
 bool is_operator_document(ValueView value) noexcept {
@@ -42,7 +41,7 @@ bool is_operator_document(ValueView value) noexcept {
          first.name != "$id" && first.name != "$db";
 }
 
-Result<MatchNodePtr> parse_elem_match(const Path& path, ValueView value, FilterParse& parse) {
+Result<MatchNodePtr> parse_elem_match(const MatchPath& path, ValueView value, FilterParse& parse) {
   if (auto charged = parse.charge(2); !charged) {
     return charged.error();
   }
@@ -72,7 +71,7 @@ Result<MatchNodePtr> parse_elem_match(const Path& path, ValueView value, FilterP
   return node;
 }
 
-Result<MatchNodePtr> parse_all(const Path& path, ValueView value, FilterParse& parse) {
+Result<MatchNodePtr> parse_all(const MatchPath& path, ValueView value, FilterParse& parse) {
   if (!value.is_array()) {
     return bad_value("$all needs an array");
   }
@@ -95,7 +94,7 @@ Result<MatchNodePtr> parse_all(const Path& path, ValueView value, FilterParse& p
   return node;
 }
 
-Result<MatchNodePtr> parse_not(const Path& path, ValueView value, FilterParse& parse) {
+Result<MatchNodePtr> parse_not(const MatchPath& path, ValueView value, FilterParse& parse) {
   if (value.type == BsonType::regex) {
     auto child = parse_equality(path, value, parse);
     return child ? negate(std::move(*child)) : std::move(child);
@@ -113,7 +112,7 @@ Result<MatchNodePtr> parse_not(const Path& path, ValueView value, FilterParse& p
   return negate(std::move(child));
 }
 
-Result<MatchNodePtr> parse_operator(const Path& path, const Element& element,
+Result<MatchNodePtr> parse_operator(const MatchPath& path, const Element& element,
                                     const RegexOperators& regex, FilterParse& parse) {
   const std::string_view op = element.name;
   const auto comparison = [&](Kind kind) -> Result<MatchNodePtr> {
@@ -154,7 +153,7 @@ Result<MatchNodePtr> parse_operator(const Path& path, const Element& element,
   return bad_value(join("unknown operator: ", op));
 }
 
-Result<void> parse_operators(const Path& path, DocView operators, FilterParse& parse,
+Result<void> parse_operators(const MatchPath& path, DocView operators, FilterParse& parse,
                              MatchNode& into) {
   const RegexOperators regex{operators["$regex"], operators["$options"]};
   for (const Element& element : operators) {

@@ -10,7 +10,6 @@ namespace spillway::pipeline {
 namespace {
 
 using Kind = MatchNode::Kind;
-using Path = MatchPath;
 
 // The pattern and options of a BSON regular expression.
 std::pair<std::string_view, std::string_view> regex_parts(ValueView value) {
@@ -41,7 +40,7 @@ Result<Regex> compile_regex(std::string_view pattern, std::string_view options,
   return regex;
 }
 
-Result<MatchNodePtr> make_regex(const Path& path, std::string_view pattern,
+Result<MatchNodePtr> make_regex(const MatchPath& path, std::string_view pattern,
                                 std::string_view options, FilterParse& parse) {
   auto regex = compile_regex(pattern, options, parse);
   if (!regex) {
@@ -84,7 +83,7 @@ Result<void> add_type(MatchNode& node, ValueView value) {
 
 Error bad_value(std::string text) { return {ErrorCode::bad_value, std::move(text)}; }
 
-Result<MatchNodePtr> make_leaf(Kind kind, const Path& path, ValueView operand,
+Result<MatchNodePtr> make_leaf(Kind kind, const MatchPath& path, ValueView operand,
                                const FilterParse& parse) {
   if (auto charged = parse.charge(1, operand.bytes.size()); !charged) {
     return charged.error();
@@ -95,7 +94,7 @@ Result<MatchNodePtr> make_leaf(Kind kind, const Path& path, ValueView operand,
   return node;
 }
 
-Result<MatchNodePtr> parse_equality(const Path& path, ValueView value, FilterParse& parse) {
+Result<MatchNodePtr> parse_equality(const MatchPath& path, ValueView value, FilterParse& parse) {
   if (value.type == BsonType::regex) {
     const auto [pattern, options] = regex_parts(value);
     return make_regex(path, pattern, options, parse);
@@ -106,7 +105,7 @@ Result<MatchNodePtr> parse_equality(const Path& path, ValueView value, FilterPar
   return make_leaf(Kind::equal, path, value, parse);
 }
 
-Result<MatchNodePtr> parse_regex(const Path& path, const RegexOperators& operators,
+Result<MatchNodePtr> parse_regex(const MatchPath& path, const RegexOperators& operators,
                                  FilterParse& parse) {
   const auto [pattern, options] = operators;
   if (!pattern.exists()) {
@@ -129,7 +128,7 @@ Result<MatchNodePtr> parse_regex(const Path& path, const RegexOperators& operato
   return make_regex(path, text, own.empty() ? given : own, parse);
 }
 
-Result<MatchNodePtr> parse_in(const Path& path, ValueView value, std::string_view op,
+Result<MatchNodePtr> parse_in(const MatchPath& path, ValueView value, std::string_view op,
                               FilterParse& parse) {
   if (!value.is_array()) {
     return bad_value(join(op, " needs an array"));
@@ -160,7 +159,7 @@ Result<MatchNodePtr> parse_in(const Path& path, ValueView value, std::string_vie
   return node;
 }
 
-Result<MatchNodePtr> parse_type(const Path& path, ValueView value) {
+Result<MatchNodePtr> parse_type(const MatchPath& path, ValueView value) {
   auto node = std::make_unique<MatchNode>(Kind::type);
   node->path = path;
   if (!value.is_array()) {
@@ -180,7 +179,7 @@ Result<MatchNodePtr> parse_type(const Path& path, ValueView value) {
   return node;
 }
 
-Result<MatchNodePtr> parse_mod(const Path& path, ValueView value) {
+Result<MatchNodePtr> parse_mod(const MatchPath& path, ValueView value) {
   if (!value.is_array()) {
     return bad_value("malformed mod, needs to be an array");
   }
@@ -215,7 +214,7 @@ Result<MatchNodePtr> parse_mod(const Path& path, ValueView value) {
   return node;
 }
 
-Result<MatchNodePtr> parse_size(const Path& path, ValueView value) {
+Result<MatchNodePtr> parse_size(const MatchPath& path, ValueView value) {
   const auto size = value.is_number() ? whole_int64(value) : std::nullopt;
   if (!size) {
     return bad_value("$size must be a whole number");

@@ -382,7 +382,7 @@ Result<Value> extreme(Operands operands, bool largest) {
 Result<Value> min_of(Operands operands, EvalContext&) { return extreme(operands, false); }
 Result<Value> max_of(Operands operands, EvalContext&) { return extreme(operands, true); }
 
-constexpr OperatorSpec table[] = {
+constexpr OperatorSpec arithmetic_table[] = {
     {"$add", 0, -1, add},       {"$subtract", 2, 2, subtract}, {"$multiply", 0, -1, multiply},
     {"$divide", 2, 2, divide},  {"$mod", 2, 2, mod},           {"$abs", 1, 1, absolute},
     {"$ceil", 1, 1, ceiling},   {"$floor", 1, 1, floor},       {"$round", 1, 2, round},
@@ -393,6 +393,6 @@ constexpr OperatorSpec table[] = {
 
 }  // namespace
 
-std::span<const OperatorSpec> arithmetic_operators() noexcept { return table; }
+std::span<const OperatorSpec> arithmetic_operators() noexcept { return arithmetic_table; }
 
 }  // namespace spillway::pipeline

@@ -249,7 +249,7 @@ Result<Value> range(Operands operands, EvalContext& context) {
   return std::move(out).finish(context.meter);
 }
 
-constexpr OperatorSpec table[] = {{"$size", 1, 1, size},
+constexpr OperatorSpec array_table[] = {{"$size", 1, 1, size},
                                   {"$arrayElemAt", 2, 2, array_element_at},
                                   {"$first", 1, 1, first},
                                   {"$last", 1, 1, last},
@@ -263,6 +263,6 @@ constexpr OperatorSpec table[] = {{"$size", 1, 1, size},
 
 }  // namespace
 
-std::span<const OperatorSpec> array_operators() noexcept { return table; }
+std::span<const OperatorSpec> array_operators() noexcept { return array_table; }
 
 }  // namespace spillway::pipeline

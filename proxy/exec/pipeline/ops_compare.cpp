@@ -181,7 +181,7 @@ Result<Value> elements_true(Operands operands, bool all) {
 Result<Value> all_true(Operands operands, EvalContext&) { return elements_true(operands, true); }
 Result<Value> any_true(Operands operands, EvalContext&) { return elements_true(operands, false); }
 
-constexpr OperatorSpec table[] = {{"$eq", 2, 2, equal},
+constexpr OperatorSpec compare_table[] = {{"$eq", 2, 2, equal},
                                   {"$ne", 2, 2, not_equal},
                                   {"$gt", 2, 2, greater},
                                   {"$gte", 2, 2, greater_equal},
@@ -199,6 +199,6 @@ constexpr OperatorSpec table[] = {{"$eq", 2, 2, equal},
 
 }  // namespace
 
-std::span<const OperatorSpec> comparison_operators() noexcept { return table; }
+std::span<const OperatorSpec> comparison_operators() noexcept { return compare_table; }
 
 }  // namespace spillway::pipeline

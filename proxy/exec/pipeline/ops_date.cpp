@@ -110,7 +110,7 @@ Result<Value> millisecond(Operands o, EvalContext&) {
   return part(o, [](const Parts& p) { return p.millisecond; });
 }
 
-constexpr OperatorSpec table[] = {{"$year", 1, 1, year},
+constexpr OperatorSpec date_table[] = {{"$year", 1, 1, year},
                                   {"$month", 1, 1, month},
                                   {"$dayOfMonth", 1, 1, day_of_month},
                                   {"$dayOfWeek", 1, 1, day_of_week},
@@ -132,6 +132,6 @@ std::string date_to_text(std::int64_t ms) {
   return text;
 }
 
-std::span<const OperatorSpec> date_operators() noexcept { return table; }
+std::span<const OperatorSpec> date_operators() noexcept { return date_table; }
 
 }  // namespace spillway::pipeline

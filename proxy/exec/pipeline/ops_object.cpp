@@ -133,12 +133,12 @@ Result<Value> array_to_object(Operands operands, EvalContext& context) {
   return merged.build(context.meter);
 }
 
-constexpr OperatorSpec table[] = {{"$mergeObjects", 0, -1, merge_objects},
+constexpr OperatorSpec object_table[] = {{"$mergeObjects", 0, -1, merge_objects},
                                   {"$objectToArray", 1, 1, object_to_array},
                                   {"$arrayToObject", 1, 1, array_to_object}};
 
 }  // namespace
 
-std::span<const OperatorSpec> object_operators() noexcept { return table; }
+std::span<const OperatorSpec> object_operators() noexcept { return object_table; }
 
 }  // namespace spillway::pipeline

@@ -222,7 +222,7 @@ Result<Value> compare_ignoring_case(Operands operands, EvalContext&) {
   return Value::of(std::int32_t{result < 0 ? -1 : result > 0 ? 1 : 0});
 }
 
-constexpr OperatorSpec table[] = {{"$concat", 0, -1, concat},
+constexpr OperatorSpec string_table[] = {{"$concat", 0, -1, concat},
                                   {"$toLower", 1, 1, to_lower},
                                   {"$toUpper", 1, 1, to_upper},
                                   {"$substr", 3, 3, substring_bytes},
@@ -235,6 +235,6 @@ constexpr OperatorSpec table[] = {{"$concat", 0, -1, concat},
 
 }  // namespace
 
-std::span<const OperatorSpec> string_operators() noexcept { return table; }
+std::span<const OperatorSpec> string_operators() noexcept { return string_table; }
 
 }  // namespace spillway::pipeline

@@ -242,7 +242,7 @@ Result<Value> to_date(Operands operands, EvalContext&) {
   }
 }
 
-constexpr OperatorSpec table[] = {
+constexpr OperatorSpec type_table[] = {
     {"$type", 1, 1, type_of},       {"$isNumber", 1, 1, is_number},
     {"$toString", 1, 1, to_string}, {"$toInt", 1, 1, to_int},
     {"$toLong", 1, 1, to_long},     {"$toDouble", 1, 1, to_double},
@@ -293,6 +293,6 @@ Result<std::string> coerce_to_string(const Value& value) {
   }
 }
 
-std::span<const OperatorSpec> type_operators() noexcept { return table; }
+std::span<const OperatorSpec> type_operators() noexcept { return type_table; }
 
 }  // namespace spillway::pipeline

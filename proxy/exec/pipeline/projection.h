@@ -13,6 +13,12 @@
 
 namespace spillway::pipeline {
 
+// Does this value of a $project field include or exclude it, rather than compute it?
+inline bool is_switch(ValueView value) noexcept {
+  return value.is_number() || value.type == BsonType::boolean;
+}
+
+
 // What happens to the fields of one level of a document.
 struct ProjectionNode {
   struct Child {

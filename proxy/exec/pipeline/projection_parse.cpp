@@ -10,10 +10,6 @@ namespace {
 using Child = ProjectionNode::Child;
 using Mode = Projection::Mode;
 
-bool is_switch(ValueView value) noexcept {
-  return value.is_number() || value.type == BsonType::boolean;
-}
-
 bool is_expression_document(ValueView value) noexcept {
   if (!value.is_document()) {
     return false;

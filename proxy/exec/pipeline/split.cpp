@@ -5,6 +5,7 @@
 #include <set>
 
 #include "proxy/exec/pipeline/names.h"
+#include "proxy/exec/pipeline/projection.h"
 #include "proxy/exec/pipeline/split_group.h"
 #include "proxy/exec/pipeline/text.h"
 
@@ -35,10 +36,6 @@ bool is_memory_refusal(const Error& error) noexcept {
 }
 
 std::string_view top_level(std::string_view path) { return path.substr(0, path.find('.')); }
-
-bool is_switch(ValueView value) noexcept {
-  return value.is_number() || value.type == BsonType::boolean;
-}
 
 // What a stage that works on one document at a time does to the fields of that document.
 struct DocumentStage {

@@ -124,7 +124,8 @@ TEST_CASE("a heap's account of what it keeps holds while nothing is to be kept",
   }
 }
 
-TEST_CASE("RSS stays under the limit through changing sizes of blocks", "[keeping]") {
+// Twelve phases of blocks of one size and of another, over each heap.
+void change_sizes(int steps) {
   if (sanitized) return;
   constexpr std::size_t room = 96 * mib;
   for (Heap* heap : linked_heaps()) {
@@ -141,10 +142,10 @@ TEST_CASE("RSS stays under the limit through changing sizes of blocks", "[keepin
     std::size_t held = 0;
     std::uint64_t highest = 0;
     const std::size_t sizes[] = {16'000, 90'000, 200'000, mib, 4 * mib, 16 * mib};
-    for (int step = 0; step < 3000; ++step) {
+    for (int step = 0; step < steps; ++step) {
       // Phases of one size and of another, in which half or all of the payload's share is held.
-      const std::size_t bytes = sizes[(random() % 4 + static_cast<std::size_t>(step) / 500) % 6];
-      const std::size_t most = (step / 250 % 2 == 0 ? 40 : 84) * mib;
+      const std::size_t bytes = sizes[(random() % 4 + static_cast<std::size_t>(step * 6 / steps)) % 6];
+      const std::size_t most = (step * 12 / steps % 2 == 0 ? 40 : 84) * mib;
       while (held + heap->block_bytes(bytes) > most) {
         std::swap(blocks[random() % blocks.size()], blocks.back());
         held -= blocks.back().bytes;
@@ -161,6 +162,10 @@ TEST_CASE("RSS stays under the limit through changing sizes of blocks", "[keepin
     layer.stop();
   }
 }
+
+TEST_CASE("RSS stays under the limit through changing sizes of blocks", "[keeping]") { change_sizes(600); }
+
+TEST_CASE("RSS stays under the limit through many changing sizes of blocks", "[keeping][stress]") { change_sizes(3000); }
 
 }  // namespace
 }  // namespace spillway

@@ -13,7 +13,6 @@
 namespace spillway {
 namespace {
 
-constexpr int rounds = 2'000;
 
 // What a worker's loop does with a delivery: another thread takes it.
 class ThreadWaiter final : public CursorWaiter {
@@ -109,6 +108,30 @@ void get_more_again_and_again(CursorRegistry& registry, std::int64_t id, Totals&
   }
 }
 
+// Three threads fight for a cursor, in so many rounds.
+void fight(int rounds) {
+  CursorRegistry registry;
+  Totals totals;
+  for (int round = 0; round < rounds; ++round) {
+    const std::int64_t id = registry.insert(make(), 0);
+    std::array<std::thread, 3> workers;
+    workers[0] = std::thread([&] { fill_again_and_again(registry, id, totals); });
+    workers[1] = std::thread([&] { get_more_again_and_again(registry, id, totals); });
+    workers[2] = std::thread([&] {
+      for (int i = 0; i < round % 50; ++i) std::this_thread::yield();
+      auto killed = registry.kill(id, "app.users");
+      if (killed.cursor) ++totals.ended;
+      if (killed.outcome == CursorRegistry::KillOutcome::not_found) ++totals.wrong;
+    });
+    for (std::thread& worker : workers) worker.join();
+  }
+  CHECK(totals.wrong == 0);
+  CHECK(totals.ended == rounds);  // each cursor by exactly one of them
+  CHECK(totals.waited > 0);
+  CHECK(registry.counts().open_total == 0);
+  WARN(totals.taken << " taken, " << totals.waited << " waited, " << totals.in_use << " in use");
+}
+
 }  // namespace
 
 TEST_CASE("a getMore on one thread waits for a cursor that another thread fills") {
@@ -133,26 +156,9 @@ TEST_CASE("a getMore on one thread waits for a cursor that another thread fills"
 }
 
 TEST_CASE("cursors that threads fill, ask for and kill are delivered once, and none is lost") {
-  CursorRegistry registry;
-  Totals totals;
-  for (int round = 0; round < rounds; ++round) {
-    const std::int64_t id = registry.insert(make(), 0);
-    std::array<std::thread, 3> workers;
-    workers[0] = std::thread([&] { fill_again_and_again(registry, id, totals); });
-    workers[1] = std::thread([&] { get_more_again_and_again(registry, id, totals); });
-    workers[2] = std::thread([&] {
-      for (int i = 0; i < round % 50; ++i) std::this_thread::yield();
-      auto killed = registry.kill(id, "app.users");
-      if (killed.cursor) ++totals.ended;
-      if (killed.outcome == CursorRegistry::KillOutcome::not_found) ++totals.wrong;
-    });
-    for (std::thread& worker : workers) worker.join();
-  }
-  CHECK(totals.wrong == 0);
-  CHECK(totals.ended == rounds);  // each cursor by exactly one of them
-  CHECK(totals.waited > 0);
-  CHECK(registry.counts().open_total == 0);
-  WARN(totals.taken << " taken, " << totals.waited << " waited, " << totals.in_use << " in use");
+  fight(100);
 }
+
+TEST_CASE("the same for as long as it takes to meet rare orders", "[stress]") { fight(2'000); }
 
 }  // namespace spillway
