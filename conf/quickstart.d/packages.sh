@@ -1,17 +1,20 @@
+#!/bin/bash
 # What the build, the quick start and the tests need on Debian 12, and how it is installed.
 # To be sourced: install_packages installs what is missing, make_venv prepares build/venv.
+# Or to be run: packages.sh [tests] [package] installs for these levels of the tests, too.
 
+# To build, and for the quick start.
 spillway_packages=(
-  # build
-  cmake ninja-build g++ pkg-config ccache
+  cmake ninja-build g++ pkg-config
   libboost1.81-dev libmongoc-dev libbson-dev libabsl-dev libjemalloc-dev libgoogle-perftools-dev
-  libspdlog-dev libfmt-dev libyaml-cpp-dev libcli11-dev libssl-dev libidn-dev libgsasl-dev libzstd-dev
+  libspdlog-dev libfmt-dev libyaml-cpp-dev libcli11-dev libssl-dev libidn-dev libzstd-dev
   libsnappy-dev zlib1g-dev libpcre2-dev
-  # tests and benches
-  catch2 libbenchmark-dev haproxy
-  python3 python3-venv ca-certificates openssl procps sslscan nmap
+  python3 python3-venv ca-certificates golang
 )
-# The tests of what is shipped (tests/run package) want these besides; the quick start does not.
+# The tests and benches want these besides.
+spillway_test_packages=(catch2 libbenchmark-dev haproxy openssl procps sslscan nmap
+  nodejs npm default-jdk-headless maven)
+# The tests of what is shipped (tests/run package) want these besides.
 spillway_package_tools=(mmdebstrap arch-test dpkg-dev lintian buildah mandoc man-db groff-base
   systemd-container)
 # `tests/run fuzz` wants clang-19 and libclang-rt-19-dev (a clang before 16 compiles all targets but two).
@@ -37,17 +40,22 @@ have_node() {
     [[ $(node --version) =~ ^v([0-9]+)\. ]] && ((BASH_REMATCH[1] >= 18))
 }
 
-# Prints the packages that are missing, one a line; of those named, too.
+# Prints which packages are missing of those named and of spillway_packages, one a line. A Go, Node.js,
+# JDK or Maven from elsewhere serves, too.
 missing_packages() {
   local package
   for package in "${spillway_packages[@]}" "$@"; do
-    [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] ||
-      echo "$package"
+    case $package in
+      golang) have_go || echo golang-1.23-go ;;
+      nodejs | npm) have_node || echo "$package" ;;
+      default-jdk-headless) command -v javac >/dev/null || echo "$package" ;;
+      maven) command -v mvn >/dev/null || echo "$package" ;;
+      *)
+        [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] ||
+          echo "$package"
+        ;;
+    esac
   done
-  have_go || echo golang-1.23-go
-  have_node || printf '%s\n' nodejs npm
-  command -v javac >/dev/null || echo default-jdk-headless
-  command -v mvn >/dev/null || echo maven
 }
 
 # Go 1.22 and later are in the backports of Debian 12: adds them beside the mirror in use.
@@ -92,3 +100,16 @@ make_venv() {
   "$venv/bin/python" -m pip install -q --disable-pip-version-check -r "$wanted"
   cp "$wanted" "$venv/requirements.txt"
 }
+
+if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
+  set -euo pipefail
+  wanted=()
+  for level in "$@"; do
+    case $level in
+      tests) wanted+=("${spillway_test_packages[@]}") ;;
+      package) wanted+=("${spillway_package_tools[@]}") ;;
+      *) echo "packages.sh: no such level: $level" >&2 && exit 2 ;;
+    esac
+  done
+  install_packages "${wanted[@]}"
+fi
