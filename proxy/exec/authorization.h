@@ -14,7 +14,7 @@ bool may_on_cluster(const Context& context, const Client& client, auth::ActionSe
 // Is the request's session this client's? Always without authorization.
 bool owns_session(const Context& context, const Client& client, const Request& request);
 
-// Unauthorized(13): another user's session, and alive. TooManyLogicalSessions(261).
+// Unauthorized(13): another user's session, and alive.
 Result<void> claim_session(Context& context, Client& client, std::string_view uuid);
 
 }  // namespace spillway::exec

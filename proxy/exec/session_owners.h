@@ -2,12 +2,15 @@
 // another user's lsid is refused here.
 //
 // Thread-safe, striped by lsid. An entry lives for as long as shards keep a session: 30 minutes after its
-// last use.
+// last use. Where there is no room, the user who has most loses the one that he has not used for longest: so nobody
+// is kept out, and who fills the table pays for it himself. (Of a session that is forgotten, nothing is lost but that
+// somebody else might use its id, which cannot be guessed.)
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <list>
 #include <string_view>
 #include <vector>
 
@@ -30,10 +33,13 @@ class SessionOwners {
  public:
   static constexpr Duration lifetime = std::chrono::minutes(30);
   static constexpr std::size_t entries_max = 200'000;
+  static constexpr std::size_t entry_bytes = 128;  // what one takes, at most
 
-  explicit SessionOwners(std::size_t capacity = entries_max);
+  explicit SessionOwners(std::size_t capacity = entries_max) { set_capacity(capacity); }
+  // Before the first use.
+  void set_capacity(std::size_t capacity) noexcept;
 
-  enum class Claim : std::uint8_t { own, another_users, too_many };
+  enum class Claim : std::uint8_t { own, another_users };
   // The session is this user's from now on, unless it is somebody else's.
   Claim claim(const SessionId& session, std::string_view user, TimePoint now);
   // Is it alive, and another user's?
@@ -48,17 +54,24 @@ class SessionOwners {
  private:
   static constexpr std::size_t stripe_count = 16;
   struct Entry {
+    SessionId session;
     std::uint64_t user;  // a hash: users are few, and named by the operator
     TimePoint last_used;
   };
+  using Sessions = std::list<Entry>;  // of one user, the longest unused first
   struct alignas(64) Stripe {
     mutable Mutex mutex;
-    absl::flat_hash_map<SessionId, Entry> entries ABSL_GUARDED_BY(mutex);
+    absl::flat_hash_map<SessionId, Sessions::iterator> entries ABSL_GUARDED_BY(mutex);
+    absl::flat_hash_map<std::uint64_t, Sessions> holders ABSL_GUARDED_BY(mutex);  // by user; none is empty
     std::size_t sweep_at ABSL_GUARDED_BY(mutex) = 256;  // a look for expired ones, at this size
     TimePoint next_sweep ABSL_GUARDED_BY(mutex){};      // and not before
+
+    void add(const Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+    void erase(Sessions::iterator entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+    void drop_expired(TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+    void drop_oldest_of_largest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   };
   static std::size_t stripe_of(const SessionId& session) noexcept { return session[1] % stripe_count; }
-  static void drop_expired(Stripe& stripe, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mutex);
 
   std::size_t stripe_entries_max_;
   std::array<Stripe, stripe_count> stripes_;
