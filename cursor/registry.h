@@ -68,15 +68,6 @@ struct CursorCounts {
   std::uint64_t buffered_bytes = 0;   // of idle cursors
 };
 
-// A row of currentOp's idle cursors; copies, so that no lock outlives the call.
-struct IdleCursor {
-  std::int64_t id;
-  std::string ns, lsid, originating_command, address, application, user;
-  std::int64_t created_ms, last_used_ns;
-  std::uint64_t documents_returned, batches_returned, buffered_bytes;
-  bool no_timeout, tailable, await_data;
-};
-
 class CursorRegistry {
  public:
   // The program's steady clock, so that this layer needs no clock of its own.
@@ -154,7 +145,6 @@ class CursorRegistry {
   void for_each_idle(const std::function<void(const ClusterCursor&, SteadyNs last_used)>& look) const;
 
   CursorCounts counts() const;
-  std::vector<IdleCursor> idle() const;
 
  private:
   struct Entry {

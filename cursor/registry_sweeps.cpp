@@ -203,16 +203,4 @@ CursorCounts CursorRegistry::counts() const {
   return counts;
 }
 
-std::vector<IdleCursor> CursorRegistry::idle() const {
-  std::vector<IdleCursor> rows;
-  for_each_idle([&](const ClusterCursor& c, SteadyNs last_used) {
-    const CursorClient client = c.client ? *c.client : CursorClient{};
-    rows.push_back({c.id, c.ns, c.session.lsid, c.originating_command, client.address,
-                    client.application, c.owner, c.created_ms, last_used, c.documents_returned,
-                    c.batches_returned, c.buffered_bytes(), c.no_timeout, c.tailable,
-                    c.await_data});
-  });
-  return rows;
-}
-
 }  // namespace spillway

@@ -108,11 +108,13 @@ BsonDoc chunk_document(const RoutingSnapshot& snapshot, const CollectionRouting&
   return std::move(out).finish();
 }
 
-bool visit_chunks(const RoutingSnapshot& snapshot, Visit visit) {
+bool visit_chunks(const RoutingSnapshot& snapshot, Visit visit, std::size_t first) {
   for (const CollectionRouting& collection : snapshot.collections()) {
-    for (std::size_t i = 0; i < collection.chunks.size(); ++i) {
+    const std::size_t count = collection.chunks.size();
+    for (std::size_t i = std::min(first, count); i < count; ++i) {
       if (!visit(chunk_document(snapshot, collection, i))) return true;
     }
+    first -= std::min(first, count);
   }
   return true;
 }
@@ -182,15 +184,23 @@ const std::vector<std::string_view>& config_collection_names() {
 }
 
 bool visit_config_documents(std::string_view collection, const RoutingSnapshot& snapshot,
-                            const ConfigReadParams& params, Visit visit) {
-  if (collection == "shards") return visit_shards(snapshot, visit);
-  if (collection == "databases") return visit_databases(snapshot, visit);
-  if (collection == "collections") return visit_collections(snapshot, params, visit);
-  if (collection == "chunks") return visit_chunks(snapshot, visit);
-  if (collection == "version") return visit_version(params, visit);
-  if (collection == "settings") return visit_settings(visit);
-  if (collection == "mongos") return visit_mongos(params, visit);
-  if (collection == "tags") return visit_tags(snapshot, visit);
+                            const ConfigReadParams& params, Visit visit, std::size_t first) {
+  if (collection == "chunks") return visit_chunks(snapshot, visit, first);
+  // Of the others there are few.
+  const auto from_first = [&](BsonDoc document) {
+    if (first > 0) {
+      --first;
+      return true;
+    }
+    return visit(std::move(document));
+  };
+  if (collection == "shards") return visit_shards(snapshot, from_first);
+  if (collection == "databases") return visit_databases(snapshot, from_first);
+  if (collection == "collections") return visit_collections(snapshot, params, from_first);
+  if (collection == "version") return visit_version(params, from_first);
+  if (collection == "settings") return visit_settings(from_first);
+  if (collection == "mongos") return visit_mongos(params, from_first);
+  if (collection == "tags") return visit_tags(snapshot, from_first);
   return false;
 }
 

@@ -30,11 +30,12 @@ struct ConfigReadParams {
 // mongos, tags, sorted.
 const std::vector<std::string_view>& config_collection_names();
 
-// Visits the documents of config.<collection> in the table's order until visit returns false. False
-// when no such collection is made here. Documents are made one by one: a million chunks need no
-// more memory than one.
+// Visits the documents of config.<collection> in the table's order, from number `first` on, until
+// visit returns false. False when no such collection is made here. Documents are made one by one: a
+// million chunks need no more memory than one.
 bool visit_config_documents(std::string_view collection, const RoutingSnapshot& snapshot,
-                            const ConfigReadParams& params, absl::FunctionRef<bool(BsonDoc)> visit);
+                            const ConfigReadParams& params, absl::FunctionRef<bool(BsonDoc)> visit,
+                            std::size_t first = 0);
 
 // All of them at once; nullopt when no such collection is made here.
 std::optional<std::vector<BsonDoc>> config_documents(std::string_view collection,

@@ -1,5 +1,6 @@
 // The config database, answered from the routing snapshot: find, aggregate, count and distinct on config.shards,
-// databases, collections, chunks, tags, version, settings and mongos.
+// databases, collections, chunks, tags, version, settings and mongos. Documents are made one by one, in turns of the
+// pump; kept is what the query lets through.
 #pragma once
 
 #include <string_view>
@@ -7,6 +8,7 @@
 
 #include "cursor/bson_writer.h"
 #include "proxy/exec/context.h"
+#include "proxy/exec/kept_documents.h"
 #include "proxy/exec/request.h"
 #include "proxy/exec/response.h"
 
@@ -18,12 +20,12 @@ const std::vector<std::string_view>& config_collections();
 // Handlers of reads on db "config". Writes there are refused by the write commands with IllegalOperation(20).
 Task<Result<Response>> config_find(Context& context, Client& client, const Request& request);
 Task<Result<Response>> config_aggregate(Context& context, Client& client, const Request& request);
-Result<Response> config_count(Context& context, const Request& request);
-Result<Response> config_distinct(Context& context, const Request& request);
+Task<Result<Response>> config_count(Context& context, const Request& request);
+Task<Result<Response>> config_distinct(Context& context, const Request& request);
 
-// A cursor over documents in memory: the first batch now, the rest by getMore.
+// A cursor over documents in memory (charged to Shared::cursor_memory): the first batch now, the rest by getMore.
 Task<Result<Response>> answer_documents(Context& context, Client& client, const Request& request,
-                                        std::vector<BsonDoc> documents, std::string_view collection,
+                                        KeptDocuments documents, std::string_view collection,
                                         std::int64_t batch_size, bool batch_size_given, bool single_batch);
 
 }  // namespace spillway::exec

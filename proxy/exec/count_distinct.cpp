@@ -129,7 +129,10 @@ Task<Result<Response>> count_command(Context& context, Client&, const Request& r
   if (collection.has_error()) co_return collection.error();
   auto query = query_of(request.body);
   if (query.has_error()) co_return query.error();
-  if (request.db == "config") co_return config_count(context, request);
+  if (request.db == "config") {
+    auto reading = config_count(context, request);
+    co_return co_await reading;
+  }
   auto targets = read_targets(context, request.db, *collection, *query, is_simple_collation(request.body["collation"]));
   if (targets.has_error()) co_return targets.error();
   if (targets->shards.size() == 1) {
@@ -161,7 +164,10 @@ Task<Result<Response>> distinct_command(Context& context, Client&, const Request
   if (collection.has_error()) co_return collection.error();
   auto query = query_of(request.body);
   if (query.has_error()) co_return query.error();
-  if (request.db == "config") co_return config_distinct(context, request);
+  if (request.db == "config") {
+    auto reading = config_distinct(context, request);
+    co_return co_await reading;
+  }
   const bool simple = is_simple_collation(request.body["collation"]);
   auto targets = read_targets(context, request.db, *collection, *query, simple);
   if (targets.has_error()) co_return targets.error();

@@ -30,7 +30,11 @@ constexpr std::size_t rows_bytes_max = limits::document_bytes_max - 64 * limits:
 // FerretDB's code for commands that it has not got.
 constexpr std::int32_t not_implemented = 238;
 
-using Rows = std::vector<BsonDoc>;
+// Of one worker, charged as they are made.
+struct Rows {
+  KeptDocuments kept;
+  std::optional<Error> failed;
+};
 
 std::string_view operation_name(std::string_view command) noexcept {
   if (command == "find") return "query";
@@ -90,14 +94,15 @@ void append_running(BsonWriter& out, const Client& client, const CurrentOpOption
 }
 
 Rows local_operations(const Context& context, const CurrentOpOptions& options) {
-  Rows rows;
-  std::size_t bytes = 0;
+  Rows rows{KeptDocuments(context.shared.cursor_memory), std::nullopt};
   for (const Client* client : context.clients) {
     if (client->running == nullptr && !options.idle_connections) continue;
     if (!options.only_user.empty() && client->user != options.only_user) continue;
-    rows.push_back(operation_document(context, *client, options));
-    bytes += rows.back().size();
-    if (bytes > rows_bytes_max) break;
+    if (auto added = rows.kept.add(operation_document(context, *client, options)); added.has_error()) {
+      rows.failed = added.error();
+      break;
+    }
+    if (rows.kept.used_bytes() > rows_bytes_max) break;
   }
   return rows;
 }
@@ -111,23 +116,23 @@ void append_user(BsonWriter& out, std::string_view id) {
   out.end().end();
 }
 
-BsonDoc idle_cursor_document(const Context& context, const IdleCursor& idle) {
-  const std::int64_t unused_ms = (steady_ns() - idle.last_used_ns) / 1'000'000;
+BsonDoc idle_cursor_document(const Context& context, const ClusterCursor& idle, std::int64_t last_used_ns) {
+  const std::int64_t unused_ms = (steady_ns() - last_used_ns) / 1'000'000;
   BsonWriter out;
   out.append("type", "idleCursor")
       .append("host", context.shared.facts.host_name)
       .append("ns", idle.ns);
-  if (!idle.address.empty()) out.append("client", idle.address);
-  if (!idle.application.empty()) out.append("appName", idle.application);
-  append_user(out, idle.user);
-  if (!idle.lsid.empty()) out.append("lsid", DocView::trusted(idle.lsid.data()));
+  if (idle.client && !idle.client->address.empty()) out.append("client", idle.client->address);
+  if (idle.client && !idle.client->application.empty()) out.append("appName", idle.client->application);
+  append_user(out, idle.owner);
+  if (!idle.session.lsid.empty()) out.append("lsid", DocView::trusted(idle.session.lsid.data()));
   out.begin_document("cursor");
   out.append("cursorId", idle.id);
   out.append_date("createdDate", idle.created_ms);
   out.append_date("lastAccessDate", wall_clock_ms() - unused_ms);
   out.append("nDocsReturned", static_cast<std::int64_t>(idle.documents_returned));
   out.append("nBatchesReturned", static_cast<std::int64_t>(idle.batches_returned));
-  out.append("bufferedBytes", static_cast<std::int64_t>(idle.buffered_bytes));
+  out.append("bufferedBytes", static_cast<std::int64_t>(idle.buffered_bytes()));
   out.append("noCursorTimeout", idle.no_timeout).append("tailable", idle.tailable);
   out.append("awaitData", idle.await_data);
   if (!idle.originating_command.empty()) {
@@ -137,9 +142,21 @@ BsonDoc idle_cursor_document(const Context& context, const IdleCursor& idle) {
   return std::move(out).finish();
 }
 
+// One's own, where others' are not asked for. Until there is enough of them for a reply.
+Result<void> add_idle_cursors(const Context& context, const CurrentOpOptions& options, KeptDocuments& rows) {
+  Result<void> added;
+  const std::size_t most = rows.used_bytes() + rows_bytes_max;
+  context.shared.cursors.for_each_idle([&](const ClusterCursor& idle, std::int64_t last_used_ns) {
+    if (!options.only_user.empty() && idle.owner != options.only_user) return;
+    if (added.has_error() || rows.used_bytes() > most) return;
+    added = rows.add(idle_cursor_document(context, idle, last_used_ns));
+  });
+  return added;
+}
+
 // The operations of every shard that can list them, at the end of `rows`.
 Task<Result<void>> add_shard_operations(Context& context, const Request& request,
-                                        const CurrentOpOptions& options, Rows& rows) {
+                                        const CurrentOpOptions& options, KeptDocuments& rows) {
   BsonWriter out;
   out.append("currentOp", std::int32_t{1})
       .append("$all", options.idle_connections)
@@ -165,35 +182,40 @@ Task<Result<void>> add_shard_operations(Context& context, const Request& request
     const ValueView operations = outcome.body()["inprog"];
     if (!operations.is_array()) continue;
     for (const Element& operation : operations.as_document()) {
-      if (operation.is_document())
-        rows.push_back(shard_operation_document(name, operation.as_document()));
+      if (!operation.is_document()) continue;
+      auto added = rows.add(shard_operation_document(name, operation.as_document()));
+      if (added.has_error()) co_return added.error();
     }
   }
   co_return Result<void>();
 }
 
-Task<Result<Rows>> all_operations(Context& context, const Request& request,
-                                  CurrentOpOptions options) {
+// All of them, given to the query.
+Task<Result<void>> all_operations(Context& context, const Request& request, CurrentOpOptions options,
+                                  pipeline::DocumentQuery& into) {
   const std::function<Rows(const Context&)> local = [options](const Context& worker) {
     return local_operations(worker, options);
   };
   auto asking = ask_workers<Rows>(context, local);
   std::vector<Rows> answers = co_await asking;
-  Rows rows;
-  for (Rows& answer : answers) {
-    for (BsonDoc& row : answer) rows.push_back(std::move(row));
-  }
+  KeptDocuments others(context.shared.cursor_memory);
   if (options.idle_cursors) {
-    for (const IdleCursor& idle : context.shared.cursors.idle()) {
-      if (options.only_user.empty() || idle.user == options.only_user) rows.push_back(idle_cursor_document(context, idle));
-    }
+    if (auto added = add_idle_cursors(context, options, others); added.has_error()) co_return added.error();
   }
   // To the shards all users are one.
-  if (options.local_operations || !options.only_user.empty()) co_return rows;
-  auto adding = add_shard_operations(context, request, options, rows);
-  auto added = co_await adding;
-  if (added.has_error()) co_return added.error();
-  co_return rows;
+  if (!options.local_operations && options.only_user.empty()) {
+    auto adding = add_shard_operations(context, request, options, others);
+    auto added = co_await adding;
+    if (added.has_error()) co_return added.error();
+  }
+  answers.push_back({std::move(others), std::nullopt});
+  for (const Rows& rows : answers) {
+    if (rows.failed) co_return *rows.failed;
+    for (const BsonDoc& row : rows.kept.documents()) {
+      if (auto pushed = into.push(row); pushed.has_error()) co_return pushed.error();
+    }
+  }
+  co_return into.finish();
 }
 
 // The command's other fields filter the operations.
@@ -236,26 +258,24 @@ bool generates_documents(std::string_view stage) noexcept {
   return false;
 }
 
-// The documents of $currentOp, or why this first stage cannot be run.
-Task<Result<Rows>> first_stage(Context& context, const Client& client, const Request& request, Element stage) {
+// What $currentOp is asked for, or why this first stage cannot be run.
+Result<CurrentOpOptions> first_stage(const Context& context, const Client& client, const Request& request,
+                                     Element stage) {
   if (stage.name != "$currentOp") {
     if (generates_documents(stage.name)) {
-      co_return Error(ErrorCode::command_not_supported,
-                      fmt::format("{} is not supported", stage.name));
+      return Error(ErrorCode::command_not_supported, fmt::format("{} is not supported", stage.name));
     }
-    co_return Error(ErrorCode::invalid_namespace,
-                    fmt::format("{{aggregate: 1}} is not valid for '{}'; a collection is required.",
-                                stage.name));
+    return Error(ErrorCode::invalid_namespace,
+                 fmt::format("{{aggregate: 1}} is not valid for '{}'; a collection is required.", stage.name));
   }
   if (request.db != "admin") {
-    co_return Error(ErrorCode::invalid_namespace,
-                    "$currentOp must be run against the 'admin' database with {aggregate: 1}");
+    return Error(ErrorCode::invalid_namespace,
+                 "$currentOp must be run against the 'admin' database with {aggregate: 1}");
   }
   auto options = parse_current_op(stage);
-  if (options.has_error()) co_return options.error();
+  if (options.has_error()) return options.error();
   if (context.shared.authorization && !options->all_users) options->only_user = client.user;
-  auto listing = all_operations(context, request, *options);
-  co_return co_await listing;
+  return options;
 }
 
 }  // namespace
@@ -337,15 +357,17 @@ Task<Result<Response>> current_op_command(Context& context, Client& client, cons
   options.idle_connections = request.body["$all"].truthy();
   options.truncate_operations = true;
   if (context.shared.authorization && request.body["$ownOps"].truthy()) options.only_user = client.user;
-  auto listing = all_operations(context, request, options);
+  KeptDocuments kept(context.shared.cursor_memory);
+  const BsonDoc pipeline = filter_pipeline(request.body);
+  auto matching = pipeline::DocumentQuery::of_pipeline(
+      pipeline, context.shared.cursor_memory, [&kept](BsonDoc row) { return kept.add(std::move(row)); });
+  if (matching.has_error()) co_return matching.error();
+  auto listing = all_operations(context, request, options, *matching);
   auto listed = co_await listing;
   if (listed.has_error()) co_return listed.error();
-  const BsonDoc pipeline = filter_pipeline(request.body);
-  auto matching = pipeline::run_pipeline(*listed, pipeline, context.shared.reply_memory);
-  if (matching.has_error()) co_return matching.error();
   BsonWriter reply;
   reply.begin_array("inprog");
-  for (const BsonDoc& row : *matching) {
+  for (const BsonDoc& row : kept.documents()) {
     if (reply.size() + row.size() > rows_bytes_max) break;
     reply.append_item(row);
   }
@@ -365,15 +387,19 @@ Task<Result<Response>> collectionless_aggregate(Context& context, Client& client
   if (!head.is_document() || head.as_document().count() != 1) {
     co_return Error(40323, "A pipeline stage specification object must contain exactly one field.");
   }
-  auto generating = first_stage(context, client, request, head.as_document().first());
-  auto rows = co_await generating;
-  if (rows.has_error()) co_return rows.error();
+  const auto options = first_stage(context, client, request, head.as_document().first());
+  if (options.has_error()) co_return options.error();
   const BsonDoc rest = rest_of(pipeline);
-  auto output = pipeline::run_pipeline(*rows, rest, context.shared.reply_memory);
+  KeptDocuments kept(context.shared.cursor_memory);
+  auto output = pipeline::DocumentQuery::of_pipeline(
+      rest, context.shared.cursor_memory, [&kept](BsonDoc row) { return kept.add(std::move(row)); });
   if (output.has_error()) co_return output.error();
+  auto listing = all_operations(context, request, *options, *output);
+  auto listed = co_await listing;
+  if (listed.has_error()) co_return listed.error();
   auto arguments = parse_aggregate(request.body);
   if (arguments.has_error()) co_return arguments.error();
-  auto answering = answer_documents(context, client, request, *std::move(output), "$cmd.aggregate",
+  auto answering = answer_documents(context, client, request, std::move(kept), "$cmd.aggregate",
                                     arguments->batch_size, arguments->batch_size_given, false);
   co_return co_await answering;
 }

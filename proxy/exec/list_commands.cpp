@@ -45,9 +45,31 @@ CursorBatch batch_of(DocView body) {
   return {size.to_int64().value_or(0), true};
 }
 
+// What the shards list, each name once. They list many names in common: kept is one document of each.
+struct Listing {
+  struct Named {
+    std::size_t of;  // which of the shards that were asked
+    BsonDoc document;
+  };
+  std::map<std::string, Named> by_name;
+  KeptDocuments paid;
+
+  // The first shard's document counts, in the order in which they stand.
+  Result<void> add(std::size_t of, std::string_view name, DocView document) {
+    const auto found = by_name.find(std::string(name));
+    if (found != by_name.end() && found->second.of < of) return {};
+    if (auto charged = paid.charge(document.size() + name.size() + named_overhead_bytes); charged.has_error())
+      return charged;
+    by_name.insert_or_assign(std::string(name), Named{of, BsonDoc(document)});
+    return {};
+  }
+  static constexpr std::size_t named_overhead_bytes = 256;
+};
+
 // Every document of one shard's cursor: its first batch and all that follow.
 Task<std::optional<Error>> drain_shard(Context& context, const Request& request, catalog::ShardIndex shard,
-                                       DocView body, std::vector<BsonDoc>& into) {
+                                       DocView body, std::size_t of, Listing& into) {
+  const bool primary = shard == context.routing().primary_shard(request.db);
   CursorPtr cursor = std::make_unique<ClusterCursor>();
   catalog::ShardSet one{shard};
   const shard::Command command = shard::Command::of_body(body);
@@ -67,7 +89,15 @@ Task<std::optional<Error>> drain_shard(Context& context, const Request& request,
     for (; remote.has_document() && !damaged; remote.batches.front().pop()) {
       const DocView document = *remote.front()->peek();
       damaged = document.validate().has_error();
-      into.emplace_back(document);
+      const ValueView name = damaged ? ValueView() : document["name"];
+      if (!name.is_string()) continue;
+      // What is not sharded lives on the primary: elsewhere it is a shard's own affair.
+      const std::string ns = fmt::format("{}.{}", request.db, name.as_string());
+      if (!primary && context.routing().collection(ns) == nullptr) continue;
+      if (auto added = into.add(of, name.as_string(), document); added.has_error()) {
+        kill_remotes(context, *cursor);
+        co_return added.error();
+      }
     }
     if (damaged || remote.damaged()) {
       kill_remotes(context, *cursor);
@@ -85,13 +115,13 @@ Task<std::optional<Error>> drain_shard(Context& context, const Request& request,
 }
 
 Task<void> drain_into(Context* context, const Request* request, catalog::ShardIndex shard, DocView body,
-                      std::vector<BsonDoc>* into, std::optional<Error>* failed) {
-  auto draining = drain_shard(*context, *request, shard, body, *into);
+                      std::size_t of, Listing* into, std::optional<Error>* failed) {
+  auto draining = drain_shard(*context, *request, shard, body, of, *into);
   *failed = co_await draining;
 }
 
-Task<Result<std::vector<BsonDoc>>> union_by_name(Context& context, const Request& request,
-                                                 const catalog::ShardSet& shards) {
+Task<Result<KeptDocuments>> union_by_name(Context& context, const Request& request,
+                                          const catalog::ShardSet& shards) {
   TakeCopyRoom taking_room(context, request);
   const auto room = co_await taking_room;
   if (room.has_error()) co_return room.error();
@@ -99,35 +129,23 @@ Task<Result<std::vector<BsonDoc>>> union_by_name(Context& context, const Request
   copy_command(out, request, {"cursor"});
   out.begin_document("cursor").end();
   const BsonDoc body = std::move(out).finish();
-  std::vector<std::vector<BsonDoc>> lists(shards.size());
+  Listing listing{{}, KeptDocuments(context.shared.cursor_memory)};
   std::vector<std::optional<Error>> failures(shards.size());
   TaskGroup group;
   for (std::size_t i = 0; i < shards.size(); ++i) {
-    group.start(drain_into(&context, &request, shards[i], body, &lists[i], &failures[i]));
+    group.start(drain_into(&context, &request, shards[i], body, i, &listing, &failures[i]));
   }
   co_await group.wait();
-  std::map<std::string, BsonDoc> by_name;
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    if (failures[i] && !is_namespace_missing(*failures[i])) co_return *failures[i];
-    const bool primary = shards[i] == context.routing().primary_shard(request.db);
-    for (BsonDoc& document : lists[i]) {
-      const ValueView name = document.view()["name"];
-      if (!name.is_string()) continue;
-      const std::string key(name.as_string());
-      // What is not sharded lives on the primary: elsewhere it is a shard's own affair.
-      const bool sharded = context.routing().collection(fmt::format("{}.{}", request.db, key)) != nullptr;
-      if (!primary && !sharded) continue;
-      by_name.try_emplace(key, std::move(document));
-    }
+  for (const std::optional<Error>& failed : failures) {
+    if (failed && !is_namespace_missing(*failed)) co_return *failed;
   }
-  std::vector<BsonDoc> all;
-  all.reserve(by_name.size());
-  for (auto& [name, document] : by_name) all.push_back(std::move(document));
-  co_return all;
+  KeptDocuments all = std::move(listing.paid);
+  for (auto& [name, named] : listing.by_name) all.add_paid(std::move(named.document));
+  co_return std::move(all);
 }
 
 Task<Result<Response>> answer_list(Context& context, Client& client, const Request& request,
-                                   std::vector<BsonDoc> documents) {
+                                   KeptDocuments documents) {
   const CursorBatch batch = batch_of(request.body);
   auto answering = answer_documents(context, client, request, std::move(documents), "$cmd.listCollections",
                                     batch.batch_size, batch.given, false);
@@ -138,13 +156,13 @@ Task<Result<Response>> answer_list(Context& context, Client& client, const Reque
 
 Task<Result<Response>> list_collections_command(Context& context, Client& client, const Request& request) {
   if (request.db == "config") {
-    std::vector<BsonDoc> names;
+    KeptDocuments names(context.shared.cursor_memory);
     for (const std::string_view name : config_collections()) {
       BsonWriter row;
       row.append("name", name).append("type", "collection");
       row.begin_document("options").end();
       row.begin_document("info").append("readOnly", true).end();
-      names.push_back(std::move(row).finish());
+      if (auto added = names.add(std::move(row).finish()); added.has_error()) co_return added.error();
     }
     auto answering = answer_list(context, client, request, std::move(names));
     co_return co_await answering;

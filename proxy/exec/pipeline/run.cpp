@@ -6,40 +6,28 @@
 namespace spillway::pipeline {
 namespace {
 
-Result<std::vector<BsonDoc>> run_stages(std::span<const BsonDoc> docs, std::vector<StagePtr> stages,
-                                        MemoryBudget& budget) {
-  MergePipeline pipeline(std::move(stages), budget);
-  std::vector<BsonDoc> output;
-  const auto drain = [&]() -> Result<void> {
-    for (;;) {
-      auto doc = pipeline.next();
-      if (!doc) {
-        return doc.error();
-      }
-      if (!*doc) {
-        return {};
-      }
-      output.push_back(std::move(**doc));
-    }
-  };
+using Documents = std::vector<BsonDoc>;
+
+Result<void> push_all(Result<DocumentQuery>& query, std::span<const BsonDoc> docs) {
+  if (!query) {
+    return query.error();
+  }
   for (const BsonDoc& doc : docs) {
-    if (!pipeline.wants_more()) {
+    if (!query->wants_more()) {
       break;
     }
-    if (auto pushed = pipeline.push(doc); !pushed) {
-      return pushed.error();
-    }
-    if (auto drained = drain(); !drained) {
-      return drained.error();
+    if (auto pushed = query->push(doc); !pushed) {
+      return pushed;
     }
   }
-  if (auto finished = pipeline.finish(); !finished) {
-    return finished.error();
-  }
-  if (auto drained = drain(); !drained) {
-    return drained.error();
-  }
-  return output;
+  return query->finish();
+}
+
+DocumentQuery::Take into(Documents& output) {
+  return [&output](BsonDoc doc) -> Result<void> {
+    output.push_back(std::move(doc));
+    return {};
+  };
 }
 
 // What the projection of a find has and $project has not.
@@ -62,9 +50,37 @@ Result<void> check_find_projection(DocView projection) {
 
 }  // namespace
 
-Result<std::vector<BsonDoc>> run_find(std::span<const BsonDoc> docs, const FindQuery& query,
-                                      MemoryBudget& budget) {
-  Meter parsed(budget, "the parsed query", any_number_of_bytes);
+Result<void> DocumentQuery::drain() {
+  for (;;) {
+    auto doc = stages_.next();
+    if (!doc) {
+      return doc.error();
+    }
+    if (!*doc) {
+      return {};
+    }
+    if (auto taken = take_(std::move(**doc)); !taken) {
+      return taken;
+    }
+  }
+}
+
+Result<void> DocumentQuery::push(DocView document) {
+  if (auto pushed = stages_.push(document); !pushed) {
+    return pushed;
+  }
+  return drain();
+}
+
+Result<void> DocumentQuery::finish() {
+  if (auto finished = stages_.finish(); !finished) {
+    return finished;
+  }
+  return drain();
+}
+
+Result<DocumentQuery> DocumentQuery::of_find(const FindQuery& query, MemoryBudget& budget, Take take) {
+  auto parsed = std::make_unique<Meter>(budget, "the parsed query", any_number_of_bytes);
   std::vector<StagePtr> stages;
   const auto add = [&](Result<StagePtr> stage) -> Result<void> {
     if (!stage) {
@@ -73,7 +89,7 @@ Result<std::vector<BsonDoc>> run_find(std::span<const BsonDoc> docs, const FindQ
     stages.push_back(std::move(*stage));
     return {};
   };
-  const ParseScope scope(&parsed);
+  const ParseScope scope(parsed.get());
   for (const DocView part : {query.filter, query.sort, query.projection}) {
     if (auto valid = part.validate(); !valid) {
       return valid.error();
@@ -106,20 +122,41 @@ Result<std::vector<BsonDoc>> run_find(std::span<const BsonDoc> docs, const FindQ
       return added.error();
     }
   }
-  return run_stages(docs, std::move(stages), budget);
+  return DocumentQuery(MergePipeline(std::move(stages), budget, stage_bytes_max, std::move(parsed)),
+                       std::move(take));
+}
+
+Result<DocumentQuery> DocumentQuery::of_pipeline(DocView pipeline, MemoryBudget& budget, Take take) {
+  if (auto valid = pipeline.validate(); !valid) {
+    return valid.error();
+  }
+  auto parsed = std::make_unique<Meter>(budget, "the parsed pipeline", any_number_of_bytes);
+  auto stages = parse_stages(pipeline, ParseScope(parsed.get()));
+  if (!stages) {
+    return stages.error();
+  }
+  return DocumentQuery(MergePipeline(std::move(*stages), budget, stage_bytes_max, std::move(parsed)),
+                       std::move(take));
+}
+
+Result<std::vector<BsonDoc>> run_find(std::span<const BsonDoc> docs, const FindQuery& query,
+                                      MemoryBudget& budget) {
+  Documents output;
+  auto running = DocumentQuery::of_find(query, budget, into(output));
+  if (auto pushed = push_all(running, docs); !pushed) {
+    return pushed.error();
+  }
+  return output;
 }
 
 Result<std::vector<BsonDoc>> run_pipeline(std::span<const BsonDoc> docs, DocView pipeline,
                                           MemoryBudget& budget) {
-  if (auto valid = pipeline.validate(); !valid) {
-    return valid.error();
+  Documents output;
+  auto running = DocumentQuery::of_pipeline(pipeline, budget, into(output));
+  if (auto pushed = push_all(running, docs); !pushed) {
+    return pushed.error();
   }
-  Meter parsed(budget, "the parsed pipeline", any_number_of_bytes);
-  auto stages = parse_stages(pipeline, ParseScope(&parsed));
-  if (!stages) {
-    return stages.error();
-  }
-  return run_stages(docs, std::move(*stages), budget);
+  return output;
 }
 
 }  // namespace spillway::pipeline

@@ -2,13 +2,14 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <functional>
 #include <span>
 #include <vector>
 
 #include "allocator/budget.h"
 #include "cursor/bson_writer.h"
 #include "cursor/error.h"
+#include "proxy/exec/pipeline/merge_pipeline.h"
 
 namespace spillway::pipeline {
 
@@ -19,6 +20,27 @@ struct FindQuery {
   DocView projection;
   std::int64_t skip = 0;   // ≥ 0
   std::int64_t limit = 0;  // 0: none
+};
+
+// A query over documents that are given one by one. What comes out goes to `take` at once; what its
+// stages keep is charged to the budget, which outlives it, as do the query's documents. An error of `take` is its own.
+class DocumentQuery {
+ public:
+  using Take = std::function<Result<void>(BsonDoc)>;
+  // Errors as below.
+  static Result<DocumentQuery> of_find(const FindQuery& query, MemoryBudget& budget, Take take);
+  static Result<DocumentQuery> of_pipeline(DocView pipeline, MemoryBudget& budget, Take take);
+
+  bool wants_more() const noexcept { return stages_.wants_more(); }
+  Result<void> push(DocView document);
+  Result<void> finish();
+
+ private:
+  DocumentQuery(MergePipeline stages, Take take) : stages_(std::move(stages)), take_(std::move(take)) {}
+  Result<void> drain();
+
+  MergePipeline stages_;
+  Take take_;
 };
 
 // The documents that a find with these arguments returns, in its order; without a sort in the given

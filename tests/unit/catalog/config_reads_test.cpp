@@ -122,6 +122,25 @@ TEST_CASE("a visitor stops the listing") {
   CHECK(visited == 3);
 }
 
+TEST_CASE("a listing goes on where it was stopped") {
+  for (const std::string_view name : config_collection_names()) {
+    const auto all = read(name);
+    for (std::size_t first = 0; first <= all.size() + 1; ++first) {
+      INFO(name << " from " << first);
+      std::size_t at = first;
+      CHECK(visit_config_documents(
+          name, *table(), params(),
+          [&](BsonDoc document) {
+            REQUIRE(at < all.size());
+            CHECK(to_json(document) == to_json(all[at++]));
+            return true;
+          },
+          first));
+      CHECK(at == std::max(first, all.size()));
+    }
+  }
+}
+
 TEST_CASE("the derived cluster id depends on the shards only") {
   CHECK(derived_cluster_id(*table()) == derived_cluster_id(*table()));
   CHECK(derived_cluster_id(*table()) != std::array<std::uint8_t, 12>{});
