@@ -797,7 +797,9 @@ constexpr std::array all_keys = {
          .min = 1,
          .max = 3'600'000,
          .meaning = "Connecting to a shard, and its answers to the monitor's hello, may take this "
-                    "long; afterwards what waits for it fails."}),
+                    "long; afterwards what waits for it fails. Not counted is the wait for a turn to "
+                    "connect, or for a place in a full pool: that may last until the command's "
+                    "maxTimeMS."}),
     row<Parameter<&ParameterConfig::user_refresh_seconds>>(
         {.key = "setParameter.userCacheInvalidationIntervalSecs",
          .type = integer,

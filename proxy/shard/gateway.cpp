@@ -262,7 +262,7 @@ Task<Result<Lease>> GatewayImpl::lease(RemoteShard& shard, const CallOptions& op
                                        TimePoint patience_end) {
   auto leasing = shard.lease(options, std::min(options.deadline, patience_end));
   auto leased = co_await leasing;
-  if (leased.has_error() && options.deadline <= patience_end && Clock::now() >= options.deadline) {
+  if (leased.has_error() && Clock::now() >= options.deadline) {
     co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
   }
   co_return std::move(leased);

@@ -73,7 +73,22 @@ Lease Pool::try_acquire(bool bulk) {
   return Lease(this, std::move(connection));
 }
 
-Task<Result<Lease>> Pool::acquire(TimePoint deadline, bool bulk, Interrupt* interrupt) {
+// Without a place for one more connection nothing is told of the host.
+TimePoint Pool::patience_end(const Request& request) const noexcept {
+  const bool has_place = in_use_ < settings_.limits.max && (!request.bulk || bulk_allowed());
+  const Duration patience = std::chrono::milliseconds(settings_.connect_timeout_ms);
+  if (!has_place) return Clock::now() + patience;
+  return served_ == TimePoint::min() ? request.patience_end : std::max(request.patience_end, served_ + patience);
+}
+
+void Pool::Request::on_timer() {
+  const TimePoint until = std::min(deadline, pool.patience_end(*this));
+  if (until > Clock::now()) return wait_until(until);
+  Waiter::on_timer();
+}
+
+Task<Result<Lease>> Pool::acquire(TimePoint patience_end, TimePoint deadline, bool bulk,
+                                  Interrupt* interrupt) {
   Lease lease = try_acquire(bulk);
   if (lease) co_return std::move(lease);
   if (stopped_) co_return Error(ErrorCode::host_unreachable, "the proxy is shutting down");
@@ -81,7 +96,7 @@ Task<Result<Lease>> Pool::acquire(TimePoint deadline, bool bulk, Interrupt* inte
     co_return Error(ErrorCode::network_interface_exceeded_time_limit,
                     "too many requests wait for a connection");
   }
-  Request request(settings_.loop, deadline, bulk);
+  Request request(*this, patience_end, deadline, bulk);
   (bulk ? bulk_requests_ : point_requests_).push_back(request);
   ++waiting_;
   if (bulk) ++waiting_bulk_;
@@ -95,7 +110,7 @@ Task<Result<Lease>> Pool::acquire(TimePoint deadline, bool bulk, Interrupt* inte
     if (waiting_ > 0) serve();
     if (stopped_) owner_.stopped_pool_changed();
     if (called) co_return *interrupt->requested();
-    if (connecting_ > 0 && in_use_ < settings_.limits.max) {
+    if (Clock::now() < deadline) {
       co_return Error(ErrorCode::network_timeout,
                       fmt::format("Timed out connecting to {}", address_.text()));
     }
@@ -129,6 +144,7 @@ void Pool::serve() {
     if (!connection) break;
     lend(*connection, request->bulk);
     request->connection = std::move(connection);
+    served_ = Clock::now();
     settle(*request);
     request->wake();
   }
@@ -177,7 +193,8 @@ void Pool::open_missing() {
 
 Task<void> Pool::open_one() {
   const std::uint64_t generation = generation_;
-  const TimePoint deadline = Clock::now() + std::chrono::milliseconds(settings_.connect_timeout_ms);
+  const TimePoint began = Clock::now();
+  const TimePoint deadline = began + std::chrono::milliseconds(settings_.connect_timeout_ms);
   const auth::ServiceLogin::Ptr login = settings_.login;  // a reload may put another in its place
   std::optional<Error> failed;
   std::unique_ptr<Connection> connection;
@@ -203,7 +220,8 @@ Task<void> Pool::open_one() {
   --connecting_;
   if (!failed) {
     opened(std::move(connection), generation);
-  } else if (generation == generation_ && !stopped_) {
+  } else if (generation == generation_ && !stopped_ &&
+             !(failed->is(ErrorCode::network_timeout) && opened_ >= began)) {
     fail_requests(*failed);
     owner_.connect_failed(address_, *failed);
   } else {
@@ -215,6 +233,7 @@ Task<void> Pool::open_one() {
 void Pool::opened(std::unique_ptr<Connection> connection, std::uint64_t generation) {
   if (!stopped_ && generation == generation_ && connection->clean()) {
     ++created_;
+    opened_ = Clock::now();
     connection->pool_notes.generation = generation;
     connection->pool_notes.idle_since = Clock::now();
     idle_.push_back(std::move(connection));

@@ -10,6 +10,7 @@
 // Source: mongos behaviour reference, section 7.1.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -81,10 +82,13 @@ class Pool {
 
   // An idle connection, if one may be had without waiting; else an empty lease.
   Lease try_acquire(bool bulk);
+  // To wait for a place, or for a turn to connect, is no failure of the host: that lasts until the deadline. From
+  // `patience_end` on it fails when nobody in line was served for the connect timeout though there is a place.
   // Errors: why no connection could be opened (HostUnreachable, NetworkTimeout, …);
-  // NetworkInterfaceExceededTimeLimit(202) when the deadline passed with all connections in use, or
-  // the line is too long; the interrupt's (null: none), which takes the request out of the line.
-  Task<Result<Lease>> acquire(TimePoint deadline, bool bulk, Interrupt* interrupt = nullptr);
+  // NetworkInterfaceExceededTimeLimit(202) when the deadline passed, or the line is too long; the
+  // interrupt's (null: none), which takes the request out of the line.
+  Task<Result<Lease>> acquire(TimePoint patience_end, TimePoint deadline, bool bulk,
+                              Interrupt* interrupt = nullptr);
   void give_back(std::unique_ptr<Connection> connection) noexcept;  // by Lease
   void became_bulk(Connection& connection) noexcept;                // by Lease
 
@@ -110,7 +114,16 @@ class Pool {
 
  private:
   struct Request : Waiter {
-    Request(Loop& loop, TimePoint deadline, bool is_bulk) : Waiter(loop, deadline), bulk(is_bulk) {}
+    Request(Pool& asked, TimePoint patience_ends, TimePoint latest, bool is_bulk)
+        : Waiter(asked.settings_.loop, std::min(patience_ends, latest)),
+          pool(asked),
+          patience_end(patience_ends),
+          deadline(latest),
+          bulk(is_bulk) {}
+    void on_timer() override;
+    Pool& pool;
+    TimePoint patience_end;
+    TimePoint deadline;
     bool bulk;
     std::unique_ptr<Connection> connection;
     std::optional<Error> error;
@@ -119,6 +132,7 @@ class Pool {
       boost::intrusive::list<Connection, boost::intrusive::constant_time_size<false>>;
 
   bool bulk_allowed() const noexcept;
+  TimePoint patience_end(const Request& request) const noexcept;
   std::unique_ptr<Connection> take_idle();
   void lend(Connection& connection, bool bulk) noexcept;
   Request* next_request() noexcept;
@@ -144,6 +158,8 @@ class Pool {
   std::size_t created_ = 0;
   std::uint64_t returned_ = 0;
   std::uint64_t generation_ = 0;
+  TimePoint served_ = TimePoint::min();  // when somebody in line was, last
+  TimePoint opened_ = TimePoint::min();  // when a connection was, last: attempts of before tell nothing of the host
   std::size_t points_before_bulk_ = 0;  // overtook the bulk request that waits
   bool stopped_ = false;
 };

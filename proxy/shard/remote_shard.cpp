@@ -293,7 +293,7 @@ Task<Result<Lease>> RemoteShard::lease(const CallOptions& options, TimePoint unt
   auto choosing = choose(options, until);
   auto member = co_await choosing;
   if (member.has_error()) co_return member.error();
-  auto acquiring = (*member)->pool.acquire(until, options.bulk, options.interrupt);
+  auto acquiring = (*member)->pool.acquire(until, options.deadline, options.bulk, options.interrupt);
   co_return co_await acquiring;
 }
 

@@ -41,7 +41,7 @@ class RemoteShard final : private PoolOwner, private MonitorSink {
   // A connection to a host that suits the options; an empty lease when that takes waiting.
   // Errors: as for lease(), those that waiting does not mend.
   Result<Lease> try_lease(const CallOptions& options);
-  // The same, waiting until `until` for a host and for a connection. Errors:
+  // The same, waiting until `until` for a host, and as Pool::acquire() does for a connection. Errors:
   // FailedToSatisfyReadPreference(133), HostUnreachable(6), NetworkTimeout(89),
   // IllegalOperation(20), NetworkInterfaceExceededTimeLimit(202), MaxStalenessOutOfRange(160), the interrupt's.
   Task<Result<Lease>> lease(const CallOptions& options, TimePoint until);

@@ -40,6 +40,10 @@ class Waiter : public Timer,
     std::exchange(handle_, nullptr).resume();
   }
 
+ protected:
+  // Of an on_timer() that waits on.
+  void wait_until(TimePoint deadline) { loop_.arm(*this, deadline); }
+
  private:
   Loop& loop_;
   TimePoint deadline_;

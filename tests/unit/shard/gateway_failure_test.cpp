@@ -1,4 +1,5 @@
 // Shards that refuse, break, stay silent and come back; networks that misbehave.
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "allocator/budget_denial.h"
@@ -159,15 +160,59 @@ TEST_CASE("a deadline while no connection is free") {
   CHECK(third->ok());
 }
 
-TEST_CASE("no connection within the connect timeout") {
+TEST_CASE("a place in the pool is waited for beyond the connect timeout, until the deadline") {
   Standalone world(pool_of(1));
   world.server.delay = 1min;
   auto first = world.start(ping);
   auto second = world.start(ping);
-  world.run(11s);
-  CHECK(second->code() == 202);
-  world.run(50s);
+  CallOptions options;
+  options.deadline = Clock::now() + 30s;
+  auto hasty = world.start(ping, options);
+  world.run(29s);
+  CHECK_FALSE(hasty->done());
+  world.run(1s);
+  CHECK(hasty->code() == 50);
+  world.run(30s);
   CHECK(first->ok());
+  CHECK_FALSE(second->done());
+  world.run(1min);
+  CHECK(second->ok());
+  CHECK(world.gateway->states()[0].hosts[0].known);
+}
+
+TEST_CASE("a turn to connect is waited for while others have theirs") {
+  // A handshake takes 600 ms, two at a time: the last of a hundred calls has its turn after 30 s.
+  FaultOptions slow;
+  slow.latency_min = slow.latency_max = 300ms;
+  Standalone world({}, slow);
+  REQUIRE(world.run_until([&] { return world.gateway->states()[0].hosts[0].known; }, 5s));
+  world.server.delay = 1min;  // none goes back to the pool meanwhile
+  std::vector<std::shared_ptr<Call>> calls;
+  for (int i = 0; i < 100; ++i) calls.push_back(world.start(ping));
+  REQUIRE(world.run_until([&] { return world.gateway->states()[0].hosts[0].waiting == 0; }, 1min));
+  const auto failed = std::count_if(calls.begin(), calls.end(), [](const auto& call) { return call->done(); });
+  CHECK(failed == 0);
+  CHECK(world.run_until([&] { return std::all_of(calls.begin(), calls.end(), [](const auto& call) { return call->ok(); }); },
+                        2min));
+}
+
+TEST_CASE("a machine that vanishes fails those who wait for a turn to connect within the connect timeout") {
+  FaultOptions slow;
+  slow.latency_min = slow.latency_max = 300ms;
+  Standalone world({}, slow);
+  REQUIRE(world.run_until([&] { return world.gateway->states()[0].hosts[0].known; }, 5s));
+  world.server.delay = 1min;
+  std::vector<std::shared_ptr<Call>> calls;
+  for (int i = 0; i < 100; ++i) calls.push_back(world.start(ping));
+  world.run(15s);
+  world.network.vanish("a", 1);
+  const auto all_done = [&] {
+    return std::all_of(calls.begin(), calls.end(), [](const auto& call) { return call->done(); });
+  };
+  world.run(10'600ms);  // and what was opened last may have been so when it vanished
+  CHECK(world.gateway->states()[0].hosts[0].waiting == 0);
+  CHECK(world.run_until(all_done, 30s));
+  world.network.reappear("a", 1);
 }
 
 TEST_CASE("a frozen shard: what is in flight fails when the monitor's hello stays unanswered") {

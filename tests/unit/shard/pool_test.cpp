@@ -39,7 +39,7 @@ struct Acquired {
 
 Task<void> acquire(Pool* pool, TimePoint deadline, bool bulk, Interrupt* interrupt,
                    std::shared_ptr<Acquired> into) {
-  auto acquiring = pool->acquire(deadline, bulk, interrupt);
+  auto acquiring = pool->acquire(time_point_never, deadline, bulk, interrupt);
   into->result.emplace(co_await acquiring);
 }
 
@@ -310,4 +310,18 @@ TEST_CASE("a request that is interrupted when it has been served is served all t
   bench.loop.poll_until_idle();
   CHECK(waiter->ok());
   CHECK(bench.pool->waiting() == 0);
+}
+
+TEST_CASE("an attempt to connect that takes too long fails nobody while others succeed") {
+  Bench bench({.min = 0, .max = 10, .connecting_max = 2});
+  // The first hello hangs; the host answers the others.
+  bench.network.set_byte_fault("a", 1, {.kind = ByteFault::Kind::split, .at_bytes = 1, .pause = 20s});
+  auto first = bench.begin_to_ask();
+  auto second = bench.begin_to_ask();
+  run_for(bench.loop, 1s);
+  REQUIRE(second->ok() != first->ok());
+  run_for(bench.loop, 10s);
+  CHECK(first->ok());
+  CHECK(second->ok());
+  CHECK(bench.failures == 0);
 }
