@@ -1,6 +1,7 @@
 // How fast documents pass the merge: three sorted streams of 200-byte documents, one core. The
 // first case is the merge of order keys alone, the second with keys taken from the documents, the
-// third from shards' $sortKey.
+// third from shards' $sortKey. Then what it takes to move documents of about 1 KB into a batch
+// without their $sortKey: walked through element by element, and in one piece.
 #include <benchmark/benchmark.h>
 
 #include <array>
@@ -10,9 +11,12 @@
 #include "bench/documents.h"
 #include "cursor/loser_tree.h"
 #include "cursor/sort_pattern.h"
+#include "cursor/strip_fields.h"
 
 namespace {
 
+using spillway::BsonDoc;
+using spillway::BsonWriter;
 using spillway::DocView;
 using spillway::LoserTree;
 using spillway::SortPattern;
@@ -124,6 +128,69 @@ void merge_by_sort_key(benchmark::State& state) {
   });
 }
 BENCHMARK(merge_by_sort_key)->Unit(benchmark::kMillisecond);
+
+// 24 fields of many kinds, as an application's document has them, and the shard's $sortKey.
+std::vector<BsonDoc> make_records() {
+  std::vector<BsonDoc> records;
+  for (std::int64_t i = 0; i < 4'000; ++i) {
+    BsonWriter out;
+    out.append("_id", i).append("name", std::string(40, 'n')).append_date("created", i);
+    for (int field = 0; field < 8; ++field) {
+      out.append("count_" + std::to_string(field), field);
+      out.append("text_" + std::to_string(field), std::string(60, 't'));
+    }
+    out.begin_document("address").append("street", "Main").append("city", "Town").append("zip", 1).end();
+    out.begin_array("tags").append_item("one").append_item("two").append_item("three").end();
+    out.begin_document("owner").append("id", i).append("rights", 7).end();
+    out.append("active", true).append("ratio", 0.5).append_null("deleted");
+    out.begin_document("$sortKey").append("", i).end();
+    records.push_back(std::move(out).finish());
+  }
+  return records;
+}
+
+// `strip(batch, record)` appends a record's bytes without its last field to the batch.
+template <class Strip>
+void strip_all(benchmark::State& state, Strip&& strip) {
+  const auto records = make_records();
+  std::string batch;
+  std::size_t bytes = 0;
+  for (const BsonDoc& record : records) bytes += record.size();
+  batch.reserve(bytes);
+  for (auto _ : state) {
+    batch.clear();
+    for (const BsonDoc& record : records) strip(batch, record.view());
+    benchmark::DoNotOptimize(batch.data());
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(records.size()));
+  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(bytes));
+}
+
+void append(std::string& batch, const void* bytes, std::size_t size) {
+  batch.append(static_cast<const char*>(bytes), size);
+}
+
+void strip_sort_key_by_walk(benchmark::State& state) {
+  const std::vector<std::string> paths{"$sortKey"};
+  strip_all(state, [&](std::string& batch, DocView record) {
+    if (record.validate().has_error()) state.SkipWithError("damaged");
+    const BsonDoc stripped = spillway::copy_without(record, paths);
+    append(batch, stripped.view().data(), stripped.size());
+  });
+}
+BENCHMARK(strip_sort_key_by_walk)->Unit(benchmark::kMicrosecond);
+
+void strip_sort_key_in_one_piece(benchmark::State& state) {
+  strip_all(state, [&](std::string& batch, DocView record) {
+    const auto elements = spillway::elements_before_last(record, "$sortKey");
+    if (!elements) return state.SkipWithError("not the last");
+    const auto size = static_cast<std::uint32_t>(elements->size() + 5);
+    append(batch, &size, sizeof size);
+    append(batch, elements->data(), elements->size());
+    batch.push_back('\0');
+  });
+}
+BENCHMARK(strip_sort_key_in_one_piece)->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 

@@ -257,6 +257,13 @@ Result<void> SortPattern::append_key(std::string& out, DocView document) const {
                  "a sort by $meta needs shards that send their sort keys");
   }
   const std::size_t start = out.size();
+  // The server takes the keys of a sort as an index with that pattern would, and its index on _id alone holds each
+  // value as a whole: a stored _id is never an array. A group's, or a computed one, may be.
+  if (parts_.size() == 1 && parts_[0].path == "_id") {
+    const Element id = document.find("_id");
+    append_order_key(out, id.exists() ? ValueView(id) : null_value, parts_[0].descending);
+    return {};
+  }
   for (const Part& part : parts_) {
     std::string_view path = part.path;
     const Element found = find_or_array(document, path);

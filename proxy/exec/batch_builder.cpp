@@ -44,11 +44,12 @@ bool BatchBuilder::fits(std::size_t document_bytes) const noexcept {
                             bytes_max_;
 }
 
-Result<void> BatchBuilder::append(DocView document) {
+Result<void> BatchBuilder::append_elements(Bytes elements) {
   char name[index_name_bytes_max];
   const auto end = std::to_chars(name, name + sizeof name, count_).ptr;
   const auto name_bytes = static_cast<std::size_t>(end - name);
-  const std::size_t need = 1 + name_bytes + 1 + document.size();
+  const std::size_t document_bytes = 4 + elements.size() + 1;
+  const std::size_t need = 1 + name_bytes + 1 + document_bytes;
   if (chunks_.empty() || chunks_.back().room() < need) {
     const std::size_t grown =
         chunks_.empty() ? first_chunk_bytes : std::min(chunks_.back().capacity() * 4, chunk_bytes_max);
@@ -59,12 +60,15 @@ Result<void> BatchBuilder::append(DocView document) {
   }
   Buffer& chunk = chunks_.back();
   const auto type = static_cast<std::uint8_t>(BsonType::document);
+  const auto length = static_cast<std::uint32_t>(document_bytes);
   chunk.append(&type, 1);
   chunk.append(name, name_bytes);
   chunk.append("\0", 1);
-  chunk.append(document.data(), document.size());
+  chunk.append(&length, sizeof length);
+  chunk.append(elements.data(), elements.size());
+  chunk.append("\0", 1);
   ++count_;
-  document_bytes_ += document.size();
+  document_bytes_ += document_bytes;
   array_bytes_ += need;
   return {};
 }

@@ -25,7 +25,9 @@ class BatchBuilder {
   bool fits(std::size_t document_bytes) const noexcept;
   // The error of memory_refused() (base/memory_wait.h) when the budget refuses; nothing has changed then, and it may
   // be tried again, best after add_room().
-  Result<void> append(DocView document);
+  Result<void> append(DocView document) { return append_elements({document.data() + 4, document.size() - 5}); }
+  // The same for the document that consists of these elements, encoded.
+  Result<void> append_elements(Bytes elements);
   // What a document of this size may take in the batch.
   static std::size_t room_for(std::size_t document_bytes) noexcept;
   // Room that was waited for: the next document goes there if it fits.

@@ -8,6 +8,7 @@
 
 #include "allocator/memory_layer.h"
 #include "cursor/loser_tree.h"
+#include "cursor/strip_fields.h"
 #include "proxy/base/memory_wait.h"
 #include "proxy/exec/compressed_batches.h"
 #include "proxy/exec/forward.h"
@@ -29,59 +30,16 @@ constexpr std::size_t kept_free_bytes = 1024;
 // What a worker keeps to make the next document's sort key in.
 constexpr std::size_t key_room_kept_max = 16 * limits::kib;
 
-// Copies a document without some dotted paths; arrays on the way are followed.
-void copy_without(BsonWriter& out, DocView document, const std::vector<std::string_view>& paths);
-
-void copy_value_without(BsonWriter& out, const Element& field, const std::vector<std::string_view>& below) {
-  if (field.is_document()) {
-    out.begin_document(field.name);
-    copy_without(out, field.as_document(), below);
-    out.end();
-  } else if (field.is_array()) {
-    out.begin_array(field.name);
-    for (auto at = field.as_document().begin(); !at.done(); ++at) {
-      if (at->is_document() || at->is_array()) {
-        copy_value_without(out, *at, below);
-      } else {
-        out.append_element(*at);
-      }
-    }
-    out.end();
-  } else {
-    out.append_element(field);
+Result<void> append_document(const ClusterCursor& cursor, BatchBuilder& out, DocView document) {
+  const std::vector<std::string>& strip = cursor.strip_fields;
+  if (strip.empty()) return out.append(document);
+  // A shard puts its $sortKey last: what stands before it moves as it is.
+  if (strip.size() == 1 && strip[0].find('.') == std::string::npos) {
+    if (const auto elements = elements_before_last(document, strip[0])) return out.append_elements(*elements);
   }
-}
-
-void copy_without(BsonWriter& out, DocView document, const std::vector<std::string_view>& paths) {
-  for (auto at = document.begin(); !at.done(); ++at) {
-    bool drop = false;
-    std::vector<std::string_view> below;
-    for (const std::string_view path : paths) {
-      const std::size_t dot = path.find('.');
-      if (path.substr(0, dot) != at->name) continue;
-      if (dot == std::string_view::npos) {
-        drop = true;
-      } else {
-        below.push_back(path.substr(dot + 1));
-      }
-    }
-    if (drop) continue;
-    if (below.empty()) {
-      out.append_element(*at);
-    } else {
-      copy_value_without(out, *at, below);
-    }
-  }
-}
-
-Result<void> append_document(ClusterCursor& cursor, BatchBuilder& out, DocView document) {
-  if (cursor.strip_fields.empty()) return out.append(document);
   // Copied field by field: of a damaged one only the beginning would be left.
   if (document.validate().has_error()) return malformed_reply("a document");
-  const std::vector<std::string_view> paths(cursor.strip_fields.begin(), cursor.strip_fields.end());
-  BsonWriter writer;
-  copy_without(writer, document, paths);
-  const BsonDoc stripped = std::move(writer).finish();
+  const BsonDoc stripped = copy_without(document, strip);
   return out.append(stripped);
 }
 

@@ -104,6 +104,30 @@ TEST_CASE("arrays give their least value ascending, their greatest descending", 
   CHECK(up(undefined) < up("null"));
 }
 
+TEST_CASE("a sort by _id alone takes an array there as a whole", "[sort]") {
+  for (const char* array : {"[]", "[3,1]", "[[1],2]", R"([{"x":1}])"}) {
+    const std::string document = std::string(R"({"_id":)") + array + "}";
+    INFO(document);
+    CHECK(key(R"({"_id":1})", document) == up(array));
+    CHECK(key(R"({"_id":-1})", document) == down(array));
+    CHECK(key(R"({"_id":1})", R"({"_id":null})") < key(R"({"_id":1})", document));
+    CHECK(key(R"({"_id":1})", R"({"_id":{"z":1}})") < key(R"({"_id":1})", document));
+  }
+  CHECK(key(R"({"_id":1})", "{}") == up("null"));
+  CHECK(key(R"({"_id":-1})", R"({"_id":7})") == down("7"));
+}
+
+TEST_CASE("beside other fields, or below _id, an array there is descended into", "[sort]") {
+  CHECK(key(R"({"_id":1,"n":1})", R"({"_id":[],"n":2})") == up(undefined) + up("2"));
+  CHECK(key(R"({"_id":1,"n":1})", R"({"_id":[3,1],"n":2})") == up("1") + up("2"));
+  CHECK(key(R"({"n":-1,"_id":-1})", R"({"_id":[3,1],"n":2})") == down("2") + down("3"));
+  CHECK(key(R"({"_id":1,"_id.a":1})", R"({"_id":[{"a":2}]})") == up(R"({"a":2})") + up("2"));
+  CHECK(key(R"({"_id.a":1})", R"({"_id":[{"a":2},{"a":1}]})") == up("1"));
+  CHECK(key(R"({"_id.0":1})", R"({"_id":[2,1]})") == up("2"));
+  CHECK(key(R"({"id":1})", R"({"id":[2,1]})") == up("1"));
+  CHECK(error_of_key(R"({"_id":1,"n":1})", R"({"_id":[1],"n":[2]})") == 2);
+}
+
 TEST_CASE("paths run through arrays implicitly and by position", "[sort]") {
   CHECK(key(R"({"a.b":1})", R"({"a":[{"b":3},{"b":2}]})") == up("2"));
   CHECK(key(R"({"a.b":-1})", R"({"a":[{"b":3},{"b":2}]})") == down("3"));

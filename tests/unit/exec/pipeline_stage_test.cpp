@@ -52,6 +52,38 @@ TEST_CASE("sort is by all types, and stable") {
   CHECK(error_of(R"([{"$sort": {"a": {"$meta": "textScore"}}}])") == 115);
 }
 
+TEST_CASE("groups by arrays are sorted by _id as the server sorts them") {
+  const char* input = R"([{"k": [2, 9]}, {"k": []}, {"k": null}, {"k": {"z": 1}}, {"k": [2]}, {"k": 5},
+                          {"k": "x"}, {"k": true}, {"k": [[1]]}])";
+  const auto sorted = [&](const std::string& sort) {
+    return R"([{"$group": {"_id": "$k", "n": {"$sum": 1}}}, {"$sort": )" + sort + R"(}, {"$project": {"_id": 1}}])";
+  };
+  // Alone: whole, after objects.
+  check(input, sorted(R"({"_id": 1})").c_str(),
+        R"([{"_id": null}, {"_id": 5}, {"_id": "x"}, {"_id": {"z": 1}}, {"_id": []}, {"_id": [2]}, {"_id": [2, 9]},
+            {"_id": [[1]]}, {"_id": true}])");
+  check(input, sorted(R"({"_id": -1})").c_str(),
+        R"([{"_id": true}, {"_id": [[1]]}, {"_id": [2, 9]}, {"_id": [2]}, {"_id": []}, {"_id": {"z": 1}}, {"_id": "x"},
+            {"_id": 5}, {"_id": null}])");
+  // Beside other fields: by the least or greatest element, an empty array before null.
+  const char* by_elements =
+      R"([{"_id": []}, {"_id": null}, {"_id": [2, 9]}, {"_id": [2]}, {"_id": 5}, {"_id": "x"}, {"_id": {"z": 1}},
+          {"_id": [[1]]}, {"_id": true}])";
+  check(input, sorted(R"({"_id": 1, "n": 1})").c_str(), by_elements);
+  check(input, sorted(R"({"n": -1, "_id": 1})").c_str(), by_elements);
+}
+
+TEST_CASE("computed arrays are sorted by their elements") {
+  const char* input = R"([{"_id": 1, "v": [5, 1]}, {"_id": 2, "v": []}, {"_id": 3, "v": 3}, {"_id": 4, "v": null}])";
+  check(input, R"([{"$project": {"a": "$v"}}, {"$sort": {"a": 1}}, {"$project": {"_id": 1}}])",
+        R"([{"_id": 2}, {"_id": 4}, {"_id": 1}, {"_id": 3}])");
+  check(input, R"([{"$project": {"a": "$v"}}, {"$sort": {"a": -1}}, {"$project": {"_id": 1}}])",
+        R"([{"_id": 1}, {"_id": 3}, {"_id": 4}, {"_id": 2}])");
+  check(input, R"([{"$project": {"_id": "$v"}}, {"$sort": {"_id": 1}}])",
+        R"([{"_id": null}, {"_id": 3}, {"_id": []}, {"_id": [5, 1]}])");
+  CHECK(run_error(docs(R"([{"a": [1], "b": [2]}])"), R"([{"$sort": {"a": 1, "b": 1}}])") == 2);
+}
+
 TEST_CASE("a sort with a limit keeps few documents") {
   Budget budget(200 * 1024);
   const BsonDoc spec = stages(R"([{"$sort": {"a": 1}}, {"$limit": 3}])");
