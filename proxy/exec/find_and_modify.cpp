@@ -146,6 +146,14 @@ Task<Result<Response>> without_match(Context& context, const Request& request,
                                      const Statement& statement,
                                      const catalog::CollectionRouting& routing,
                                      const WriteTarget& target) {
+  if (!target.upsert_after && target.check_key) {
+    // What came to match meanwhile would be written unseen.
+    const BsonDoc nothing = match_nothing();
+    const BsonDoc query = both_filters(statement.query, nothing);
+    const BsonDoc body = rewritten(request, {.query = query.view(), .update = {}, .upsert = false});
+    auto sending = send(context, request, target.shards.front(), body);
+    co_return co_await sending;
+  }
   if (!target.upsert_after) {
     BsonDoc scratch;
     const shard::Command whole = forward_command(request, scratch);
@@ -167,18 +175,25 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
                                      const catalog::CollectionRouting& routing,
                                      const WriteTarget& target) {
   SteppedRequest step(request);
+  const auto paths =
+      target.check_key ? paths_to_check(routing.key, statement) : std::vector<std::string>{};
   for (int attempt = 0; attempt < choices_max; ++attempt) {
-    auto choosing = choose_document(context, *step, collection, statement, target.shards,
-                                    !target.key_kept.empty());
+    auto choosing =
+        choose_document(context, *step, collection, statement, target.shards, paths);
     auto chosen = co_await choosing;
     if (chosen.error) co_return *chosen.error;
     if (!chosen.choice) {
       auto finishing = without_match(context, *step, statement, routing, target);
       co_return co_await finishing;
     }
-    if (auto kept = check_key_kept(routing.key, target, chosen.choice->document); kept.has_error())
-      co_return kept.error();
-    const BsonDoc query = narrow_filter(statement.query, chosen.choice->document.view()["_id"]);
+    const DocView met = chosen.choice->document;
+    BsonDoc unchanged;
+    if (target.check_key) {
+      if (auto kept = check_key_kept(routing.key, statement, met); kept.has_error())
+        co_return kept.error();
+      unchanged = same_key_filter(routing.key, statement, met);
+    }
+    const BsonDoc query = narrow_filter(statement.query, met["_id"], unchanged);
     const BsonDoc body = rewritten(*step, {.query = query.view(), .update = {}, .upsert = false});
     auto sending = send(context, *step, chosen.choice->shard, body);
     auto answered = co_await sending;

@@ -28,14 +28,12 @@ bool has_position(std::string_view path) noexcept {
   return false;
 }
 
-// {_id: 1, <sort paths>: 1}; nullopt when a projection cannot carry the paths: then the whole
-// document comes.
-std::optional<BsonDoc> projection_of(const SortPattern& sort) {
-  std::vector<std::string> paths{"_id"};
-  for (const SortPattern::Part& part : sort.parts()) {
-    if (has_position(part.path)) return std::nullopt;
-    paths.push_back(part.path);
-  }
+// {_id: 1, <paths>: 1, <sort paths>: 1}; nullopt when a projection cannot carry the paths: then the
+// whole document comes.
+std::optional<BsonDoc> projection_of(const SortPattern& sort, std::vector<std::string> paths) {
+  paths.emplace_back("_id");
+  for (const SortPattern::Part& part : sort.parts()) paths.push_back(part.path);
+  if (std::any_of(paths.begin(), paths.end(), has_position)) return std::nullopt;
   std::sort(paths.begin(), paths.end());
   BsonWriter out;
   std::string last;
@@ -48,12 +46,13 @@ std::optional<BsonDoc> projection_of(const SortPattern& sort) {
 }
 
 BsonDoc choosing_find(const Request& request, std::string_view collection,
-                      const Statement& statement, const SortPattern& sort, bool whole) {
+                      const Statement& statement, const SortPattern& sort,
+                      std::vector<std::string> paths) {
   BsonWriter out;
   out.append("find", collection);
   out.append("filter", statement.query);
   if (!statement.sort.empty()) out.append("sort", statement.sort);
-  const auto projection = whole ? std::nullopt : projection_of(sort);
+  const auto projection = projection_of(sort, std::move(paths));
   if (projection) out.append("projection", *projection);
   out.append("limit", std::int64_t{1});
   out.append("singleBatch", true);
@@ -73,19 +72,20 @@ BsonDoc choosing_find(const Request& request, std::string_view collection,
 
 Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
                                     std::string_view collection, const Statement& statement,
-                                    const catalog::ShardSet& shards, bool whole) {
+                                    const catalog::ShardSet& shards,
+                                    std::vector<std::string> paths) {
   ChoiceOutcome result;
   auto sort = SortPattern::parse(statement.sort);
   if (sort.has_error()) {
     result.error = sort.error();
     co_return result;
   }
-  if (!sort->empty() && !statement.simple_collation) {
+  if (!sort->empty() && !statement.simple_collation && shards.size() > 1) {
     result.error = Error(ErrorCode::command_not_supported,
                          "a sort with a collation cannot choose a document among several shards");
     co_return result;
   }
-  const BsonDoc body = choosing_find(request, collection, statement, *sort, whole);
+  const BsonDoc body = choosing_find(request, collection, statement, *sort, std::move(paths));
   std::vector<ShardCommand> commands;
   for (const catalog::ShardIndex shard : shards)
     commands.push_back({shard, shard::Command::of_body(body), {}});
@@ -124,19 +124,24 @@ Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
   co_return result;
 }
 
-BsonDoc narrow_filter(DocView filter, ValueView id) {
+BsonDoc narrow_filter(DocView filter, ValueView id, DocView unchanged) {
   BsonWriter out;
-  if (!filter.find("_id").exists()) {
+  if (!filter.find("_id").exists() && unchanged.empty()) {
     out.append_elements(filter);
     out.append("_id", id);
     return std::move(out).finish();
   }
-  BsonWriter exact;
-  exact.append("_id", id);
-  const BsonDoc chosen = std::move(exact).finish();
+  out.append("_id", id);
+  out.append_elements(unchanged);
+  const BsonDoc chosen = std::move(out).finish();
+  return both_filters(filter, chosen);
+}
+
+BsonDoc both_filters(DocView one, DocView other) {
+  BsonWriter out;
   out.begin_array("$and");
-  out.append_item(filter);
-  out.append_item(chosen.view());
+  out.append_item(one);
+  out.append_item(other);
   out.end();
   return std::move(out).finish();
 }

@@ -11,7 +11,9 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "cursor/bson_writer.h"
 #include "proxy/exec/context.h"
@@ -34,14 +36,18 @@ struct ChoiceOutcome {
   bool lost = false;  // the error is a shard's silence, not its refusal
 };
 
-// Finds the document that a write of one document with this filter and sort writes first. It comes
-// whole if `whole`, else it holds what is needed to sort it and to find it again.
+// Finds the document that a write of one document with this filter and sort writes first. It holds
+// what is needed to sort it and to find it again, and these paths.
 Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
                                     std::string_view collection, const Statement& statement,
-                                    const catalog::ShardSet& shards, bool whole);
+                                    const catalog::ShardSet& shards,
+                                    std::vector<std::string> paths);
 
-// The filter for the chosen document alone. Operators that refer to array positions keep working.
-BsonDoc narrow_filter(DocView filter, ValueView id);
+// The filter for the chosen document alone, and only while it matches `unchanged`. Operators that
+// refer to array positions keep working.
+BsonDoc narrow_filter(DocView filter, ValueView id, DocView unchanged = {});
+// Both filters at once.
+BsonDoc both_filters(DocView one, DocView other);
 // A filter that nothing matches.
 BsonDoc match_nothing();
 // "The chosen document changed every time": what ten attempts end with.

@@ -1,5 +1,6 @@
 #include "proxy/exec/write_key.h"
 
+#include <absl/container/inlined_vector.h>
 #include <fmt/format.h>
 #include <sys/random.h>
 
@@ -9,7 +10,9 @@
 #include <string>
 #include <string_view>
 
+#include "cursor/bson_hash.h"
 #include "cursor/bson_order.h"
+#include "proxy/base/check.h"
 #include "proxy/base/clock.h"
 
 namespace spillway::exec {
@@ -35,19 +38,8 @@ bool same_key_value(const Field& field, ValueView a, ValueView b) {
   a = or_null(a);
   b = or_null(b);
   if (a == b) return true;
-  if (field.hashed) return false;  // values that compare equal may hash apart
-  std::string left, right;
-  append_order_key(left, a);
-  append_order_key(right, b);
-  return left == right;
-}
-
-// Does a path change a field of the key that is not (part of) _id? Shards look after _id.
-const Field* mutable_field(const catalog::ShardKeyPattern& key, std::string_view path) noexcept {
-  for (const Field& field : key.fields()) {
-    if (!is_inside_id(field.path) && is_related(field.path, path)) return &field;
-  }
-  return nullptr;
+  return field.hashed ? bson_hash64(a) == bson_hash64(b)
+                      : std::is_eq(compare_values(a, b));
 }
 
 Error immutable(std::string_view path, const Field& field) {
@@ -59,62 +51,47 @@ Error immutable(std::string_view path, const Field& field) {
           path, field.path));
 }
 
-Error needs_full_key(std::string_view path, const Field& field) {
-  return Error(ErrorCode::invalid_options,
-               fmt::format("the update sets '{}', which is the shard key field '{}' or holds it: "
-                           "the query must name "
-                           "the full shard key by equality, with the same value",
-                           path, field.path));
-}
-
 // The value that {<path>: value} gives to a field at or below that path; nullopt when it sets
 // something inside it.
 std::optional<ValueView> value_given(const Field& field, std::string_view path,
                                      ValueView value) noexcept {
   if (field.path == path) return value;
   if (!is_below(field.path, path)) return std::nullopt;
-  if (!value.is_document()) return std::nullopt;
-  return or_null(
-      value.as_document().find_path(std::string_view(field.path).substr(path.size() + 1)));
+  if (value.is_array()) return value;  // no key holds one
+  if (!value.is_document()) return ValueView{};
+  return or_null(value.as_document().find_path(std::string_view(field.path).substr(path.size() + 1)));
 }
 
-Result<void> check_setting(const catalog::ShardKeyPattern& key,
-                           const std::optional<catalog::QueryKey>& full, const Element& setting,
-                           bool on_insert_only) {
+// What an update does to a field of the key, or above or inside of it.
+struct KeyChange {
+  const Field* field = nullptr;
+  std::string_view path;
+  std::string_view op;     // $set, $unset or another operator
+  ValueView value{};          // its argument
+  std::string_view source{};  // $rename's, where `path` is its target
+};
+using KeyChanges = absl::InlinedVector<KeyChange, 4>;
+
+// Shards look after _id.
+void add_changes(const catalog::ShardKeyPattern& key, KeyChange change, KeyChanges& changes) {
   for (const Field& field : key.fields()) {
-    if (is_inside_id(field.path) || !is_related(field.path, setting.name)) continue;
-    if (!full) {
-      if (on_insert_only) continue;  // plan_upsert() reads it
-      return needs_full_key(setting.name, field);
-    }
-    const auto given = value_given(field, setting.name, setting);
-    if (!given || !same_key_value(field, *given, full->values.view()[field.path])) {
-      return immutable(setting.name, field);
-    }
+    if (is_inside_id(field.path) || !is_related(field.path, change.path)) continue;
+    change.field = &field;
+    changes.push_back(change);
   }
-  return {};
 }
 
-Result<void> check_operators(const catalog::ShardKeyPattern& key, const Statement& statement,
-                             const std::optional<catalog::QueryKey>& full) {
-  for (const Element& op : statement.update.as_document()) {
-    if (!op.is_document()) continue;  // the shard refuses it
-    const bool on_insert_only = op.name == "$setOnInsert";
-    if (on_insert_only && !statement.upsert) continue;
+void add_operators(const catalog::ShardKeyPattern& key, DocView update, KeyChanges& changes) {
+  for (const Element& op : update) {
+    // $setOnInsert does nothing to a document; the shard refuses what is no operator.
+    if (!op.is_document() || op.name == "$setOnInsert") continue;
     for (const Element& setting : op.as_document()) {
-      if (op.name == "$set" || on_insert_only) {
-        auto checked = check_setting(key, full, setting, on_insert_only);
-        if (checked.has_error()) return checked.error();
-        continue;
-      }
-      if (const Field* field = mutable_field(key, setting.name))
-        return immutable(setting.name, *field);
-      if (op.name != "$rename" || !setting.is_string()) continue;
-      if (const Field* field = mutable_field(key, setting.as_string()))
-        return immutable(setting.as_string(), *field);
+      const bool renames = op.name == "$rename";
+      add_changes(key, {.path = setting.name, .op = op.name, .value = setting}, changes);
+      if (!renames || !setting.is_string()) continue;
+      add_changes(key, {.path = setting.as_string(), .op = op.name, .source = setting.name}, changes);
     }
   }
-  return {};
 }
 
 Error possibly_changes_key(std::string_view stage) {
@@ -122,30 +99,103 @@ Error possibly_changes_key(std::string_view stage) {
                fmt::format("the pipeline update's stage {} may change the shard key", stage));
 }
 
-Result<void> check_pipeline(const catalog::ShardKeyPattern& key, DocView pipeline) {
-  for (const Element& stage : pipeline) {
-    if (!stage.is_document()) continue;  // the shard refuses it
-    const Element operation = stage.as_document().first();
-    if (operation.name == "$set" || operation.name == "$addFields") {
-      if (!operation.is_document()) continue;
-      for (const Element& setting : operation.as_document()) {
-        if (mutable_field(key, setting.name)) return possibly_changes_key(operation.name);
-      }
-    } else if (operation.name == "$unset") {
-      if (operation.is_string() && mutable_field(key, operation.as_string())) {
-        return possibly_changes_key(operation.name);
-      }
-      if (!operation.is_array()) continue;
-      for (const Element& path : operation.as_document()) {
-        if (path.is_string() && mutable_field(key, path.as_string()))
-          return possibly_changes_key(operation.name);
-      }
-    } else if (operation.name == "$project" || operation.name == "$replaceRoot" ||
-               operation.name == "$replaceWith") {
-      return possibly_changes_key(operation.name);
+// The value of an expression that is the same for all documents; nullopt: who knows.
+std::optional<ValueView> constant(ValueView expression) noexcept {
+  if (expression.is_document()) {
+    const Element only = expression.as_document().first();
+    if (only.name != "$literal") return std::nullopt;
+    return only;
+  }
+  if (expression.is_array()) return std::nullopt;
+  if (expression.is_string() && expression.as_string().starts_with('$')) return std::nullopt;
+  return expression;
+}
+
+Result<void> add_stage(const catalog::ShardKeyPattern& key, const Element& operation, KeyChanges& changes) {
+  const auto unset = [&](ValueView path) {
+    if (path.is_string()) add_changes(key, {.path = path.as_string(), .op = "$unset"}, changes);
+  };
+  if ((operation.name == "$set" || operation.name == "$addFields") && operation.is_document()) {
+    for (const Element& setting : operation.as_document()) {
+      KeyChanges touched;
+      add_changes(key, {.path = setting.name, .op = "$set"}, touched);
+      if (touched.empty()) continue;
+      const auto value = constant(setting);
+      if (!value) return possibly_changes_key(operation.name);
+      add_changes(key, {.path = setting.name, .op = "$set", .value = *value}, changes);
     }
+  } else if (operation.name == "$unset") {
+    unset(operation);
+    if (!operation.is_array()) return {};
+    for (const Element& path : operation.as_document()) unset(path);
+  } else if (operation.name == "$project" || operation.name == "$replaceRoot" ||
+             operation.name == "$replaceWith") {
+    return possibly_changes_key(operation.name);
   }
   return {};
+}
+
+// Everything that the update does to the key of a document that is there. CommandNotSupported(115).
+Result<KeyChanges> key_changes(const catalog::ShardKeyPattern& key, const Statement& statement) {
+  KeyChanges changes;
+  if (statement.kind != WriteKind::update || is_id_key(key)) return changes;
+  const DocView update = statement.update.as_document();
+  if (statement.style == UpdateStyle::operators) {
+    add_operators(key, update, changes);
+  } else if (statement.style == UpdateStyle::pipeline) {
+    for (const Element& stage : update) {
+      if (!stage.is_document()) continue;  // the shard refuses it
+      if (auto added = add_stage(key, stage.as_document().first(), changes); added.has_error())
+        return added.error();
+    }
+  } else {
+    for (const Field& field : key.fields()) {
+      if (is_inside_id(field.path)) continue;
+      changes.push_back({.field = &field, .path = field.path, .op = "$set", .value = update.find_path(field.path)});
+    }
+  }
+  return changes;
+}
+
+// The field's value after the change, whatever the document; nullopt: the document tells.
+std::optional<ValueView> value_after(const KeyChange& change) noexcept {
+  if (change.op == "$set") return value_given(*change.field, change.path, change.value);
+  if (change.op == "$unset") return value_given(*change.field, change.path, ValueView{});
+  return std::nullopt;
+}
+
+// What the change leaves at its path of this document; nullopt: who knows.
+std::optional<ValueView> left_at_path(const KeyChange& change, DocView document, bool simple_collation) {
+  const ValueView now = document.find_path(change.path);
+  if (change.op == "$set") return change.value;
+  if (change.op == "$unset") return ValueView{};
+  if (change.op == "$rename") {
+    if (change.source.empty()) return ValueView{};
+    const ValueView moved = document.find_path(change.source);
+    return moved.exists() ? moved : now;
+  }
+  if (change.op == "$inc" || change.op == "$mul") {
+    const double neutral = change.op == "$inc" ? 0 : 1;
+    if (now.is_number() && change.value.to_double() == neutral) return now;
+    return std::nullopt;
+  }
+  if (change.op == "$min" || change.op == "$max") {
+    if (!now.exists()) return change.value;
+    if (!simple_collation && catalog::is_collatable(now)) return std::nullopt;
+    const auto order = compare_values(change.value, now);
+    const bool sets = change.op == "$min" ? std::is_lt(order) : std::is_gt(order);
+    return sets ? change.value : now;
+  }
+  return std::nullopt;
+}
+
+bool keeps_key(const KeyChange& change, DocView document, bool simple_collation) {
+  const auto left = left_at_path(change, document, simple_collation);
+  if (!left) return false;
+  if (const auto after = value_given(*change.field, change.path, *left))
+    return same_key_value(*change.field, *after, document.find_path(change.field->path));
+  const ValueView now = document.find_path(change.path);
+  return now.exists() == left->exists() && same_key_value(*change.field, now, *left);
 }
 
 // The query's equality on one path. Owns its bytes.
@@ -216,24 +266,88 @@ Result<std::string> key_of_replacement(const catalog::ShardKeyPattern& key,
   return found;
 }
 
-Result<void> check_key_update(const catalog::ShardKeyPattern& key, const Statement& statement) {
-  if (statement.kind != WriteKind::update || is_id_key(key)) return {};
-  if (statement.style == UpdateStyle::pipeline)
-    return check_pipeline(key, statement.update.as_document());
-  auto full = key.query_key(statement.query);
-  // What a collation takes for equal has another key.
-  if (full && full->collatable && !statement.simple_collation) full.reset();
-  if (statement.style == UpdateStyle::operators) return check_operators(key, statement, full);
-  if (!full) return {};
-  const DocView replacement = statement.update.as_document();
-  for (const Field& field : key.fields()) {
-    if (is_inside_id(field.path)) continue;
-    if (!same_key_value(field, replacement.find_path(field.path),
-                        full->values.view()[field.path])) {
-      return immutable(field.path, field);
+Result<bool> may_change_key(const catalog::ShardKeyPattern& key, const Statement& statement) {
+  auto changes = key_changes(key, statement);
+  if (changes.has_error()) return changes.error();
+  const bool inserts = statement.upsert && statement.style == UpdateStyle::operators;
+  if (inserts) {
+    const ValueView on_insert = statement.update.as_document()["$setOnInsert"];
+    if (on_insert.is_document()) {
+      for (const Element& setting : on_insert.as_document())
+        add_changes(key, {.path = setting.name, .op = "$set", .value = setting}, *changes);
     }
   }
+  if (changes->empty()) return false;
+  const auto full = key.query_key(statement.query);
+  // What a collation takes for equal has another key.
+  if (!full || (full->collatable && !statement.simple_collation)) return true;
+  return !std::all_of(changes->begin(), changes->end(), [&](const KeyChange& change) {
+    const auto after = value_after(change);
+    return after && same_key_value(*change.field, *after, full->values.view()[change.field->path]);
+  });
+}
+
+Result<void> check_key_kept(const catalog::ShardKeyPattern& key, const Statement& statement,
+                            DocView document) {
+  const auto changes = key_changes(key, statement);
+  if (changes.has_error()) return changes.error();
+  for (const KeyChange& change : *changes) {
+    if (!keeps_key(change, document, statement.simple_collation))
+      return immutable(change.path, *change.field);
+  }
   return {};
+}
+
+std::vector<std::string> paths_to_check(const catalog::ShardKeyPattern& key, const Statement& statement) {
+  std::vector<std::string> paths;
+  const auto changes = key_changes(key, statement);
+  if (changes.has_error()) return paths;
+  for (const KeyChange& change : *changes) {
+    paths.emplace_back(is_below(change.field->path, change.path) ? change.path
+                                                                 : std::string_view(change.field->path));
+    if (!change.source.empty()) paths.emplace_back(change.source);
+  }
+  return paths;
+}
+
+namespace {
+
+void append_equality(BsonWriter& out, std::string_view path, ValueView value) {
+  out.begin_document(path).append("$eq", or_null(value)).end();
+}
+
+}  // namespace
+
+BsonDoc same_key_filter(const catalog::ShardKeyPattern& key, const Statement& statement, DocView document) {
+  BsonWriter out;
+  const auto changes = key_changes(key, statement);
+  if (changes.has_error()) return std::move(out).finish();
+  for (const Field& field : key.fields()) {
+    const ValueView now = document.find_path(field.path);
+    const bool touched = std::any_of(changes->begin(), changes->end(),
+                                     [&](const KeyChange& change) { return change.field == &field; });
+    if (touched && now.type != BsonType::undefined) append_equality(out, field.path, now);
+  }
+  return std::move(out).finish();
+}
+
+std::optional<BsonDoc> kept_filter(const catalog::ShardKeyPattern& key, const Statement& statement) {
+  const auto changes = key_changes(key, statement);
+  if (changes.has_error()) return std::nullopt;
+  BsonWriter out;
+  for (const KeyChange& change : *changes) {
+    const auto after = value_after(change);
+    if (!after || after->is_array()) return std::nullopt;
+    if (!statement.simple_collation && catalog::is_collatable(*after)) return std::nullopt;
+    append_equality(out, change.field->path, *after);
+  }
+  return std::move(out).finish();
+}
+
+Error changes_key(const catalog::ShardKeyPattern& key, const Statement& statement) {
+  const auto changes = key_changes(key, statement);
+  SPILLWAY_CHECK(changes.has_value() && !changes->empty());
+  return immutable(changes->front().path, *changes->front().field);
 }
 
 namespace {

@@ -6,6 +6,8 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "cursor/bson_writer.h"
 #include "proxy/catalog/routing.h"
@@ -21,11 +23,25 @@ ObjectId make_object_id();
 // to change _id.
 bool is_id_key(const catalog::ShardKeyPattern& key) noexcept;
 
-// May this update run on documents that its query selects? ImmutableField(66) when it would give
-// the shard key another value than the query names; InvalidOptions(72) when the query names none;
-// CommandNotSupported(115) for pipelines that may touch it. Replacements whose query names no full
-// key are for the caller to target.
-Result<void> check_key_update(const catalog::ShardKeyPattern& key, const Statement& statement);
+// Might this update give a document that its query selects another key, or its upsert another key
+// than the query names? CommandNotSupported(115) for pipelines of which no document could tell.
+Result<bool> may_change_key(const catalog::ShardKeyPattern& key, const Statement& statement);
+
+// Does the update leave this document's key as it is? ImmutableField(66). Operators that compute a
+// value count as a change unless they leave a number or an extreme as it is.
+Result<void> check_key_kept(const catalog::ShardKeyPattern& key, const Statement& statement,
+                            DocView document);
+// What check_key_kept() must see of a document: a projection's paths.
+std::vector<std::string> paths_to_check(const catalog::ShardKeyPattern& key,
+                                        const Statement& statement);
+// Matches the document while what the update touches of its key is as it was.
+BsonDoc same_key_filter(const catalog::ShardKeyPattern& key, const Statement& statement,
+                        DocView document);
+// Matches the documents whose key the update does not change; nullopt: no filter tells them.
+std::optional<BsonDoc> kept_filter(const catalog::ShardKeyPattern& key,
+                                   const Statement& statement);
+// ImmutableField(66). REQUIRES may_change_key().
+Error changes_key(const catalog::ShardKeyPattern& key, const Statement& statement);
 
 // The encoded key of a replacement; `_id` comes from the query's equality if the replacement lacks
 // it. ShardKeyNotFound(61).

@@ -209,12 +209,7 @@ Task<StepOutcome> write_where_found(WriteRun& run, std::uint32_t op, DocView doc
 // The operation with a filter that also matches nothing: a shard then says only what is wrong with it.
 BsonDoc probe_of(const Statement& statement, DocView document) {
   const BsonDoc nothing = match_nothing();
-  BsonWriter both;
-  both.begin_array("$and");
-  both.append_item(statement.query);
-  both.append_item(nothing.view());
-  both.end();
-  const BsonDoc query = std::move(both).finish();
+  const BsonDoc query = both_filters(statement.query, nothing);
   return rewritten(document, {.query = query.view(), .update = {}, .upsert = {}});
 }
 
@@ -231,42 +226,85 @@ Task<StepOutcome> refuse_as_shard(WriteRun& run, std::uint32_t op,
   co_return done;
 }
 
+// A find that chooses has failed.
+Task<StepOutcome> fail_choice(WriteRun& run, std::uint32_t op, const WriteRun::Targeted& write,
+                              DocView document, const ChoiceOutcome& chosen) {
+  if (!chosen.lost) {
+    auto refusing = refuse_as_shard(run, op, write, document, *chosen.error);
+    co_return co_await refusing;
+  }
+  StepOutcome result;
+  if (run.command.retryable || run.request->in_transaction) {
+    result.fatal = *chosen.error;
+  } else {
+    run.results.add_lost({&op, 1}, *chosen.error, "a shard");
+  }
+  co_return result;
+}
+
+// A multi update that might change keys. One server would stop at the first document whose key
+// changes, with some written; here nothing is written then. What changes meanwhile is not met.
+Task<StepOutcome> write_all_kept(WriteRun& run, std::uint32_t op, const WriteRun::Targeted& write,
+                                 DocView document) {
+  const auto kept = kept_filter(run.routing.key, write.statement);
+  Statement changing = write.statement;
+  BsonDoc others;
+  if (kept) {
+    BsonWriter nor;
+    nor.begin_array("$nor");
+    nor.append_item(kept->view());
+    nor.end();
+    const BsonDoc not_kept = std::move(nor).finish();
+    others = both_filters(write.statement.query, not_kept);
+    changing.query = others;
+  }
+  auto choosing = choose_document(run.context, *run.request, run.command.collection, changing,
+                                  write.target.shards, {});
+  const auto chosen = co_await choosing;
+  if (chosen.error) {
+    auto failing = fail_choice(run, op, write, document, chosen);
+    co_return co_await failing;
+  }
+  if (chosen.choice) {
+    co_return StepOutcome{
+        .n = 0, .fatal = refuse(run, op, changes_key(run.routing.key, write.statement))};
+  }
+  const BsonDoc query = both_filters(write.statement.query, kept ? *kept : match_nothing());
+  const BsonDoc narrowed = rewritten(document, {.query = query.view(), .update = {}, .upsert = {}});
+  auto stepping = step(run, op, narrowed, write.target.shards);
+  co_return co_await stepping;
+}
+
 Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, const WriteRun::Targeted& write,
                                DocView document) {
   const Statement& statement = write.statement;
   const WriteTarget& target = write.target;
+  const catalog::ShardKeyPattern& key = run.routing.key;
+  const auto paths = target.check_key ? paths_to_check(key, statement) : std::vector<std::string>{};
   for (int attempt = 0; attempt < choices_max; ++attempt) {
-    auto choosing =
-        choose_document(run.context, *run.request, run.command.collection, statement,
-                        target.shards, !target.key_kept.empty());
+    auto choosing = choose_document(run.context, *run.request, run.command.collection, statement,
+                                    target.shards, paths);
     auto chosen = co_await choosing;
-    if (chosen.error && !chosen.lost) {
-      auto refusing = refuse_as_shard(run, op, write, document, *chosen.error);
-      co_return co_await refusing;
-    }
-    StepOutcome result;
     if (chosen.error) {
-      if (run.command.retryable || run.request->in_transaction) {
-        result.fatal = *chosen.error;
-      } else {
-        run.results.add_lost({&op, 1}, *chosen.error, "a shard");
-      }
-      co_return result;
+      auto failing = fail_choice(run, op, write, document, chosen);
+      co_return co_await failing;
     }
     if (!chosen.choice) {
       // Nothing matches; a shard may still find the operation wrong. What came to match meanwhile
-      // would be replaced unseen.
-      const BsonDoc probe =
-          target.key_kept.empty() ? BsonDoc(document) : probe_of(statement, document);
+      // would be written unseen.
+      const BsonDoc probe = target.check_key ? probe_of(statement, document) : BsonDoc(document);
       const catalog::ShardSet first{target.shards.front()};
       auto stepping = step(run, op, probe, first);
       co_return co_await stepping;
     }
-    if (auto kept = check_key_kept(run.routing.key, target, chosen.choice->document);
-        kept.has_error()) {
-      co_return StepOutcome{.n = 0, .fatal = refuse(run, op, kept.error())};
+    const DocView met = chosen.choice->document;
+    BsonDoc unchanged;
+    if (target.check_key) {
+      if (auto kept = check_key_kept(key, statement, met); kept.has_error())
+        co_return StepOutcome{.n = 0, .fatal = refuse(run, op, kept.error())};
+      unchanged = same_key_filter(key, statement, met);
     }
-    const BsonDoc query = narrow_filter(statement.query, chosen.choice->document.view()["_id"]);
+    const BsonDoc query = narrow_filter(statement.query, met["_id"], unchanged);
     const BsonDoc narrowed =
         rewritten(document, {.query = query.view(), .update = {}, .upsert = {}});
     const catalog::ShardSet owner{chosen.choice->shard};
@@ -307,6 +345,9 @@ Task<std::optional<Error>> run_special(WriteRun& run, std::uint32_t op) {
   StepOutcome done;
   if (target.route == Route::choose) {
     auto writing = write_chosen(run, op, write, document);
+    done = co_await writing;
+  } else if (target.route == Route::all_kept) {
+    auto writing = write_all_kept(run, op, write, document);
     done = co_await writing;
   } else if (target.route == Route::until_found) {
     auto writing = write_where_found(run, op, document, target.shards);

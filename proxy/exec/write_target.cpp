@@ -37,16 +37,6 @@ BsonDoc keyed_part(const catalog::ShardKeyPattern& key, DocView document, const 
 
 }  // namespace
 
-Result<void> check_key_kept(const catalog::ShardKeyPattern& key, const WriteTarget& target,
-                            DocView chosen) {
-  if (target.key_kept.empty()) return {};
-  auto has = key.key_of_document(chosen);
-  if (has.has_value() && *has == target.key_kept) return {};
-  return Error(ErrorCode::immutable_field,
-               "The replacement would modify the document's shard key, which is immutable; delete "
-               "the document and insert it anew");
-}
-
 Result<WriteTarget> target_insert(const catalog::CollectionRouting& routing, DocView document,
                                   const ObjectId* new_id) {
   if (new_id != nullptr && routing.key.touches("_id")) {
@@ -70,25 +60,22 @@ Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,
   WriteTarget target;
   target.shards = *std::move(found);
   if (is_refused_anywhere(statement)) return to_one(target.shards.front());
-  if (auto checked = check_key_update(routing.key, statement); checked.has_error())
-    return checked.error();
-  const bool exact_key =
-      routing.target_exact(statement.query, statement.simple_collation).has_value();
-  const bool replaces =
-      statement.kind == WriteKind::update && statement.style == UpdateStyle::replacement;
-  if (replaces && !exact_key && !is_id_key(routing.key)) {
-    // The document that is replaced must have its replacement's key: shards that know no chunks
-    // would change it, so the document is looked at first. An upsert has to know that no shard has
-    // one that matches.
+  const auto changes = may_change_key(routing.key, statement);
+  if (changes.has_error()) return changes.error();
+  if (*changes) {
+    // An upsert has to know that no shard has a document that matches.
+    target.check_key = true;
+    target.upsert_after = statement.upsert;
+    target.route = statement.multi ? Route::all_kept : Route::choose;
+    if (statement.style != UpdateStyle::replacement) return target;
     auto key = key_of_replacement(routing.key, statement);
     if (key.has_error()) return key.error();
     if (!statement.upsert && target.shards.size() > 1)
       target.shards = {routing.chunks.shard_for(*key)};
-    target.route = Route::choose;
-    target.upsert_after = statement.upsert;
-    target.key_kept = *std::move(key);
     return target;
   }
+  const bool exact_key =
+      routing.target_exact(statement.query, statement.simple_collation).has_value();
   target.upsert_after = statement.upsert && !exact_key;
   if (target.shards.size() == 1) return target;
   bool collatable = false;

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 
 #include "proxy/catalog/routing.h"
 #include "proxy/exec/write_key.h"
@@ -17,6 +16,7 @@ enum class Route : std::uint8_t {
   until_found,  // to one shard after the other, until one has found the document: exact _id on
                 // another key
   choose,  // at most one document of many shards: one is chosen by a find, then written by its _id
+  all_kept,  // as `all`, once a find has shown that the update changes no document's key
 };
 
 struct WriteTarget {
@@ -25,9 +25,9 @@ struct WriteTarget {
   // The operation is an upsert whose key the query does not tell: it is sent without upsert, and if
   // nothing matched, once more as an upsert to the shard that plan_upsert() names.
   bool upsert_after = false;
-  // A replacement whose query names no full shard key: its encoded key, which the chosen document
-  // must have. Else empty.
-  std::string key_kept;
+  // The update might change a key: shards that know no chunks would let it, so it is sent only for
+  // documents that have been looked at.
+  bool check_key = false;
 };
 
 // The owner of a new document. `new_id`: its _id, when the document has none. ShardKeyNotFound(61).
@@ -36,11 +36,7 @@ struct WriteTarget {
 Result<WriteTarget> target_insert(const catalog::CollectionRouting& routing, DocView document,
                                   const ObjectId* new_id);
 
-// May the chosen document be replaced? ImmutableField(66) if its key would change.
-Result<void> check_key_kept(const catalog::ShardKeyPattern& key, const WriteTarget& target,
-                            DocView chosen);
-
-// Errors: those of check_key_update() and key_of_replacement(), and Location17439.
+// Errors: those of may_change_key() and key_of_replacement(), and Location17439.
 Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,
                                      const Statement& statement);
 

@@ -10,9 +10,10 @@ using test::split_at;
 
 std::string shown(const Result<WriteTarget>& target) {
   if (target.has_error()) return "error " + std::to_string(target.error().code);
-  static constexpr const char* names[] = {"one", "all", "until_found", "choose"};
+  static constexpr const char* names[] = {"one", "all", "until_found", "choose", "all_kept"};
   std::string text = names[static_cast<std::size_t>(target->route)];
   for (const catalog::ShardIndex shard : target->shards) text += " " + std::to_string(shard);
+  if (target->check_key) text += " checked";
   if (target->upsert_after) text += " then upsert";
   return text;
 }
@@ -50,6 +51,7 @@ TEST_CASE("deletions go where their filter points", "[write]") {
 }
 
 TEST_CASE("updates go where their filter points, and keep the shard key", "[write]") {
+  // "checked": the document tells whether its key would change.
   const auto routing = split_at("{'a': 1}", {"{'a': 10}", "{'a': 20}"});
   check(routing, WriteKind::update,
         {{"{'q': {'a': 5}, 'u': {'$set': {'b': 1}}}", "one 0"},
@@ -58,38 +60,50 @@ TEST_CASE("updates go where their filter points, and keep the shard key", "[writ
          {"{'q': {'_id': 5}, 'u': {'$set': {'b': 1}}}", "until_found 0 1 2"},
          // A collation may match another key than it names.
          {"{'q': {'a': 'X'}, 'u': {'$set': {'a': 'X', 'b': 1}}, 'collation': {'locale': 'en', 'strength': 2}}",
-          "error 72"},
+          "choose 0 1 2 checked"},
          {"{'q': {'a': 5}, 'u': {'$set': {'a': 5}}, 'collation': {'locale': 'en', 'strength': 2}}", "one 0"},
          // The key stays as it is …
          {"{'q': {'a': 5}, 'u': {'$set': {'a': 5}}}", "one 0"},
          {"{'q': {'a': 5}, 'u': {'$set': {'a': 5.0}}}", "one 0"},
          {"{'q': {'a': 5}, 'u': {'a': 5, 'b': 2}}", "one 0"},
          {"{'q': {'a': 5}, 'u': {'$setOnInsert': {'a': 6}}}", "one 0"},
-         // … or the update is refused.
-         {"{'q': {'a': 5}, 'u': {'$set': {'a': 6}}}", "error 66"},
-         {"{'q': {'a': 5}, 'u': {'$set': {'a.x': 6}}}", "error 66"},
-         {"{'q': {'a': 5}, 'u': {'$inc': {'a': 1}}}", "error 66"},
-         {"{'q': {'a': 5}, 'u': {'$unset': {'a': 1}}}", "error 66"},
-         {"{'q': {'a': 5}, 'u': {'$rename': {'b': 'a'}}}", "error 66"},
-         {"{'q': {'a': 5}, 'u': {'$rename': {'a': 'b'}}}", "error 66"},
-         {"{'q': {'a': 5}, 'u': {'a': 6}}", "error 66"},
-         {"{'q': {'a': 5}, 'u': {'b': 6}}", "error 66"},
-         {"{'q': {'b': 5}, 'u': {'$set': {'a': 6}}}", "error 72"},
-         {"{'q': {'a': 5}, 'u': {'$setOnInsert': {'a': 6}}, 'upsert': true}", "error 66"},
+         {"{'q': {'a': 5}, 'u': [{'$set': {'a': 5}}]}", "one 0"},
+         {"{'q': {'a': null}, 'u': {'$unset': {'a': 1}}}", "one 0"},
+         {"{'q': {'a': 5}, 'u': {'$set': {'a': 5}}, 'multi': true}", "one 0"},
+         // … or the document tells.
+         {"{'q': {'a': 5}, 'u': {'$set': {'a': 6}}}", "choose 0 checked"},
+         {"{'q': {'a': 5}, 'u': {'$set': {'a.x': 6}}}", "choose 0 checked"},
+         {"{'q': {'a': 5}, 'u': {'$inc': {'a': 1}}}", "choose 0 checked"},
+         {"{'q': {'a': 5}, 'u': {'$unset': {'a': 1}}}", "choose 0 checked"},
+         {"{'q': {'a': 5}, 'u': {'$rename': {'b': 'a'}}}", "choose 0 checked"},
+         {"{'q': {'a': 5}, 'u': {'$rename': {'a': 'b'}}}", "choose 0 checked"},
+         {"{'q': {'a': 5}, 'u': {'a': 6}}", "choose 0 checked"},
+         {"{'q': {'a': 5}, 'u': {'b': 6}}", "choose 0 checked"},
+         {"{'q': {'b': 5}, 'u': {'$set': {'a': 6}}}", "choose 0 1 2 checked"},
+         {"{'q': {'_id': 5}, 'u': {'$set': {'a': 6, 'b': 1}}}", "choose 0 1 2 checked"},
+         {"{'q': {'_id': 5}, 'u': {'$set': {'a': 6}}, 'multi': true}", "all_kept 0 1 2 checked"},
+         {"{'q': {'_id': 5}, 'u': {'$set': {'a': 6}}, 'upsert': true}",
+          "choose 0 1 2 checked then upsert"},
+         {"{'q': {'a': 5}, 'u': {'$setOnInsert': {'a': 6}}, 'upsert': true}",
+          "choose 0 checked then upsert"},
          // A replacement shows where its document must live.
-         {"{'q': {'b': 5}, 'u': {'a': 15}}", "choose 1"},
-         {"{'q': {'a': {'$gt': 25}}, 'u': {'a': 15}}", "choose 2"},
+         {"{'q': {'b': 5}, 'u': {'a': 15}}", "choose 1 checked"},
+         {"{'q': {'a': {'$gt': 25}}, 'u': {'a': 15}}", "choose 2 checked"},
          // … and an upsert only when no shard has one that matches.
-         {"{'q': {'b': 5}, 'u': {'a': 15}, 'upsert': true}", "choose 0 1 2 then upsert"},
-         {"{'q': {'a': {'$gt': 25}}, 'u': {'a': 15}, 'upsert': true}", "choose 2 then upsert"},
+         {"{'q': {'b': 5}, 'u': {'a': 15}, 'upsert': true}", "choose 0 1 2 checked then upsert"},
+         {"{'q': {'a': {'$gt': 25}}, 'u': {'a': 15}, 'upsert': true}",
+          "choose 2 checked then upsert"},
          {"{'q': {'b': 5}, 'u': {'a': [1, 2]}}", "error 61"},
          // Every server refuses these: one shard's words will do.
          {"{'q': {}, 'u': {'b': 1}, 'multi': true}", "one 0"},
          {"{'q': {}, 'u': {'$set': {'b': 1}, 'c': 1}}", "one 0"},
          // Pipelines
          {"{'q': {'b': 1}, 'u': [{'$set': {'c': 1}}, {'$unset': 'd'}]}", "choose 0 1 2"},
-         {"{'q': {'b': 1}, 'u': [{'$set': {'a': 1}}]}", "error 115"},
-         {"{'q': {'b': 1}, 'u': [{'$unset': ['x', 'a']}]}", "error 115"},
+         {"{'q': {'b': 1}, 'u': [{'$set': {'a': 1}}]}", "choose 0 1 2 checked"},
+         {"{'q': {'b': 1}, 'u': [{'$set': {'a': {'$literal': '$x'}}}]}", "choose 0 1 2 checked"},
+         {"{'q': {'b': 1}, 'u': [{'$unset': ['x', 'a']}]}", "choose 0 1 2 checked"},
+         {"{'q': {'b': 1}, 'u': [{'$set': {'a': '$b'}}]}", "error 115"},
+         {"{'q': {'b': 1}, 'u': [{'$set': {'a': {'$add': [1, 2]}}}]}", "error 115"},
          {"{'q': {'b': 1}, 'u': [{'$replaceWith': '$x'}]}", "error 115"},
          // Upserts
          {"{'q': {'a': 5}, 'u': {'$set': {'b': 1}}, 'upsert': true}", "one 0"},
@@ -145,11 +159,76 @@ TEST_CASE("a dotted shard key is kept by updates above it", "[write]") {
   const auto routing = split_at("{'a.b': 1, 'c': 1}", {"{'a.b': 10, 'c': 0}"});
   check(routing, WriteKind::update,
         {{"{'q': {'a.b': 5, 'c': 1}, 'u': {'$set': {'a': {'b': 5, 'd': 1}}}}", "one 0"},
-         {"{'q': {'a.b': 5, 'c': 1}, 'u': {'$set': {'a': {'d': 1}}}}", "error 66"},
-         {"{'q': {'a.b': 5, 'c': 1}, 'u': {'$set': {'a': 7}}}", "error 66"},
+         {"{'q': {'a.b': 5, 'c': 1}, 'u': {'$set': {'a': {'d': 1}}}}", "choose 0 checked"},
+         {"{'q': {'a.b': 5, 'c': 1}, 'u': {'$set': {'a': 7}}}", "choose 0 checked"},
          {"{'q': {'a.b': 5, 'c': 1}, 'u': {'$set': {'a.d': 7}}}", "one 0"},
          {"{'q': {'a.b': 5, 'c': 1}, 'u': {'a': {'b': 5}, 'c': 1.0}}", "one 0"},
-         {"{'q': {'a.b': 5, 'c': 1}, 'u': {'a': {'b': 5}}}", "error 66"}});
+         {"{'q': {'a.b': 5, 'c': 1}, 'u': {'a': {'b': 5}}}", "choose 0 checked"}});
+}
+
+TEST_CASE("a document tells whether an update changes its key", "[write]") {
+  const auto by_a = split_at("{'a': 1}", {"{'a': 10}"}).key;
+  const auto hashed = catalog::ShardKeyPattern::parse(doc("{'a': 'hashed'}")).value();
+  const auto dotted = split_at("{'a.b': 1, 'c': 1}", {"{'a.b': 10, 'c': 0}"}).key;
+  struct Kept {
+    const catalog::ShardKeyPattern& key;
+    const char* document;
+    const char* update;
+    bool kept;
+  };
+  const Kept cases[] = {
+      {by_a, "{'_id': 1, 'a': 5}", "{'$set': {'a': 5, 'x': 1}}", true},
+      {by_a, "{'_id': 1, 'a': 5}", "{'$set': {'a': 5.0}}", true},
+      {by_a, "{'_id': 1, 'a': 5}", "{'$set': {'a': 6}}", false},
+      {by_a, "{'_id': 1, 'a': 5}", "{'$set': {'a': [5]}}", false},
+      {by_a, "{'_id': 1}", "{'$set': {'a': null}}", true},  // missing has the key of null
+      {by_a, "{'_id': 1, 'a': null}", "{'$unset': {'a': ''}}", true},
+      {by_a, "{'_id': 1, 'a': 5}", "{'$unset': {'a': ''}}", false},
+      {by_a, "{'_id': 1, 'a': 5}", "{'$inc': {'a': 0}}", true},
+      {by_a, "{'_id': 1, 'a': 5}", "{'$inc': {'a': 1}}", false},
+      {by_a, "{'_id': 1}", "{'$inc': {'a': 0}}", false},
+      {by_a, "{'_id': 1, 'a': 5}", "{'$mul': {'a': 1}}", true},
+      {by_a, "{'_id': 1, 'a': 5}", "{'$min': {'a': 7}}", true},
+      {by_a, "{'_id': 1, 'a': 5}", "{'$min': {'a': 3}}", false},
+      {by_a, "{'_id': 1, 'a': 5}", "{'$max': {'a': 3}}", true},
+      {by_a, "{'_id': 1}", "{'$max': {'a': 3}}", false},
+      {by_a, "{'_id': 1, 'a': 5}", "{'$setOnInsert': {'a': 7}}", true},
+      {by_a, "{'_id': 1, 'a': 5}", "{'$currentDate': {'a': true}}", false},
+      {by_a, "{'_id': 1, 'a': 5, 'b': 5}", "{'$rename': {'b': 'a'}}", true},
+      {by_a, "{'_id': 1, 'a': 5, 'b': 6}", "{'$rename': {'b': 'a'}}", false},
+      {by_a, "{'_id': 1, 'a': 5}", "{'$rename': {'b': 'a'}}", true},  // there is nothing to rename
+      {by_a, "{'_id': 1, 'a': 5}", "{'$rename': {'a': 'b'}}", false},
+      {by_a, "{'_id': 1}", "{'$rename': {'a': 'b'}}", true},
+      {by_a, "{'_id': 1, 'a': {'x': 1}}", "{'$set': {'a.x': 1}}", true},
+      {by_a, "{'_id': 1, 'a': {'x': 1}}", "{'$set': {'a.y': null}}", false},
+      {by_a, "{'_id': 1, 'a': 5}", "{'a': 5.0, 'x': 1}", true},
+      {by_a, "{'_id': 1, 'a': 5}", "{'x': 1}", false},
+      {by_a, "{'_id': 1}", "{'x': 1}", true},
+      {by_a, "{'_id': 1, 'a': 5}", "[{'$set': {'a': 5}}, {'$unset': 'x'}]", true},
+      {by_a, "{'_id': 1, 'a': 5}", "[{'$unset': 'a'}]", false},
+      {hashed, "{'_id': 1, 'a': 5}", "{'$set': {'a': 5.0}}", true},  // numbers hash alike
+      {hashed, "{'_id': 1, 'a': 5}", "{'$set': {'a': '5'}}", false},
+      {hashed, "{'_id': 1}", "{'$set': {'a': null}}", true},
+      {dotted, "{'_id': 1, 'a': {'b': 5}, 'c': 1}", "{'$set': {'a': {'b': 5, 'd': 1}, 'c': 1}}", true},
+      {dotted, "{'_id': 1, 'a': {'b': 5}, 'c': 1}", "{'$set': {'a': {'d': 1}}}", false},
+      {dotted, "{'_id': 1, 'a': {'b': 5}, 'c': 1}", "{'$set': {'a': 7}}", false},
+      {dotted, "{'_id': 1, 'c': 1}", "{'$set': {'a': 7}}", true},  // neither has an a.b
+      {dotted, "{'_id': 1, 'c': 1}", "{'$set': {'a': [{'b': 1}]}}", false},
+      {dotted, "{'_id': 1, 'a': {'b': 5}, 'c': 1}", "{'$set': {'a.b': 5, 'c': 2}}", false},
+      {dotted, "{'_id': 1, 'a': {'b': 5}, 'c': 1}", "{'$set': {'a.d': 7}}", true},
+  };
+  for (const Kept& one : cases) {
+    INFO(one.document << " " << one.update);
+    const bool pipeline = one.update[0] == '[';
+    const BsonDoc op = doc(std::string("{'q': {'_id': 1}, 'u': ") + one.update + "}");
+    const auto statement = parse_statement(op, WriteKind::update);
+    REQUIRE(statement.has_value());
+    CHECK((statement->style == UpdateStyle::pipeline) == pipeline);
+    const BsonDoc document = doc(one.document);
+    const auto checked = check_key_kept(one.key, *statement, document);
+    CHECK(checked.has_value() == one.kept);
+    if (checked.has_error()) CHECK(checked.error().is(ErrorCode::immutable_field));
+  }
 }
 
 TEST_CASE("new documents go to the owner of their key", "[write]") {
