@@ -194,9 +194,9 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std:
   if (kept.has_error()) co_return std::move(kept.error());
   shard::CallOptions options = read_options(context, seed.request);
   if (seed.writes) {
-    const shard::CallOptions as_write = write_options(context, seed.request);
-    options.retry = as_write.retry;
-    options.interrupt = as_write.interrupt;
+    // It writes in pieces: no error tells that nothing has been written.
+    options.retry = shard::RetryPolicy::none;
+    options.interrupt = nullptr;
   }
   // Of a stream the client has the start before it is known whether a cursor stays open.
   options.stream = stream && may_stream(seed.request) && may_open_cursor(seed.client.limits.account().get());

@@ -32,10 +32,9 @@ constexpr std::array<std::chrono::milliseconds, sends_max> pauses{
 // One attempt's end, when it did not bring a reply that may leave.
 struct Failure {
   Error error;
-  // May it have been executed?
-  enum class Executed : std::uint8_t { no, maybe } executed = Executed::maybe;
-  bool unsent = false;  // not even sent as a whole: sending it again is sending it once
-  bool final = false;   // never sent again: the deadline, our own memory
+  bool unsent = false;   // not even sent as a whole: sending it again is sending it once
+  bool refused = false;  // before anything of it was executed
+  bool final = false;    // never sent again: the deadline, our own memory
 };
 
 class GatewayImpl final : public Gateway, public ShardListener {
@@ -244,9 +243,8 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
       failure.final = !shard.replica_set() || failure.error.is(ErrorCode::max_time_ms_expired) ||
                       !is_retriable(failure.error.code);
     }
-    const bool allowed =
-        failure.unsent || options.retry == RetryPolicy::idempotent ||
-        (options.retry == RetryPolicy::not_idempotent && failure.executed == Failure::Executed::no);
+    const bool allowed = failure.unsent || options.retry == RetryPolicy::idempotent ||
+                         (options.retry == RetryPolicy::not_idempotent && failure.refused);
     if (failure.final || !allowed || sends == sends_max || options.host || stopped_) {
       counts.failed.add();
       co_return std::move(failure.error);
@@ -308,24 +306,20 @@ GatewayImpl::Attempt GatewayImpl::judge(RemoteShard& shard, Lease lease, Reply r
                   Error(ErrorCode::protocol_error, "a reply is not well-formed"), options);
   }
   const bool idempotent = options.retry == RetryPolicy::idempotent;
-  if (verdict.code == 0 && !is_state_change(verdict.write_concern_code)) {
-    attempt.reply = std::move(reply);
-    return attempt;
-  }
-  const bool top_level = verdict.code != 0;
-  const std::int32_t code = top_level ? verdict.code : verdict.write_concern_code;
-  if (top_level && code == static_cast<std::int32_t>(ErrorCode::unauthorized)) {
+  if (verdict.code == static_cast<std::int32_t>(ErrorCode::unauthorized)) {
     tell_of_refusal(shard, reply.body());
   }
-  if (!is_state_change(code)) {
-    attempt.try_again = idempotent && is_retriable(code);
+  const bool top_level = is_state_change(verdict.code);
+  if (!top_level && verdict.inner_state_change == 0) {
+    attempt.try_again = idempotent && is_retriable(verdict.code);
     attempt.reply = std::move(reply);
     return attempt;
   }
+  const std::int32_t code = top_level ? verdict.code : verdict.inner_state_change;
   lease.release();
   shard.state_change_error(reply.host, code, reply.body());
   if (!top_level && !idempotent) {
-    auto relabelled = relabel_write_concern_error(reply, *options.budget);
+    auto relabelled = relabel_state_changes(reply, *options.budget);
     if (relabelled.has_value()) {
       reply.bytes = *std::move(relabelled);
       reply.message_bytes = reply.bytes.size();
@@ -334,13 +328,13 @@ GatewayImpl::Attempt GatewayImpl::judge(RemoteShard& shard, Lease lease, Reply r
     }
   }
   const ValueView message = reply.body()["errmsg"];
-  attempt.failure.error =
-      in_context(shard, &reply.host,
-                 Error(ErrorCode::host_unreachable,
-                       fmt::format("the shard changed its state (code {}): {}", code,
-                                   message.is_string() ? message.as_string() : "")));
-  attempt.failure.executed =
-      top_level && is_not_primary(code) ? Failure::Executed::no : Failure::Executed::maybe;
+  attempt.failure.refused = top_level && is_refusal(code);
+  attempt.failure.error = in_context(
+      shard, &reply.host,
+      Error(ErrorCode::host_unreachable,
+            fmt::format("the shard changed its state (code {}{}): {}", code,
+                        attempt.failure.refused ? "" : "; the command may have been executed, or in part",
+                        message.is_string() ? message.as_string() : "")));
   return attempt;
 }
 

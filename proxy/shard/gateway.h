@@ -70,8 +70,8 @@ struct Command {
 // What may be sent again after a failure. (mongos behaviour reference, section 7.3)
 enum class RetryPolicy : std::uint8_t {
   none,            // once
-  not_idempotent,  // only when the shard surely did not execute it: not sent, or a not-primary
-                   // error
+  not_idempotent,  // only when the shard surely did nothing of it: not sent as a whole, or refused by a host that was no
+                   // primary before it began
   idempotent,      // reads, and writes with a txnNumber
 };
 
@@ -190,8 +190,8 @@ class Gateway {
   // Sends one command and reads its reply. On failure the error is one a client may see:
   // HostUnreachable(6), NetworkTimeout(89), FailedToSatisfyReadPreference(133),
   // MaxTimeMSExpired(50), … State-change errors of the shard (91, 189, 10107, 11600, 11602, 13435,
-  // 13436) never leave call(): what retries did not mend becomes HostUnreachable(6). A reply with
-  // ok: 0 and another code is a success here: the caller reads it.
+  // 13436) never leave call(), nor inside a reply's writeErrors or writeConcernError: what retries did not mend becomes
+  // HostUnreachable(6). A reply with ok: 0 and another code is a success here: the caller reads it.
   virtual Task<Result<Reply>> call(std::uint16_t shard, Command command, CallOptions options) = 0;
 
   // The state of every shard, in order. Valid until the loop runs again.

@@ -7,6 +7,7 @@
 
 #include "cursor/bson_writer.h"
 #include "proxy/base/memory_wait.h"
+#include "proxy/shard/topology.h"
 #include "proxy/wire/message.h"
 #include "proxy/wire/op_msg.h"
 
@@ -15,20 +16,59 @@ namespace spillway::shard {
 namespace {
 
 constexpr std::string_view write_concern_error_field = "writeConcernError";
+constexpr std::string_view write_errors_field = "writeErrors";
 
 std::int32_t code_of(ValueView value) noexcept {
   return static_cast<std::int32_t>(
       std::clamp<std::int64_t>(value.to_int64().value_or(0), 0, INT32_MAX));
 }
 
-void append_relabelled(BsonWriter& writer, DocView error) {
-  const ValueView message = error["errmsg"];
-  writer.begin_document(write_concern_error_field);
-  writer.append("code", static_cast<std::int32_t>(ErrorCode::host_unreachable));
-  writer.append("codeName",
-                error_code_name(static_cast<std::int32_t>(ErrorCode::host_unreachable)));
-  writer.append("errmsg", fmt::format("the shard changed its state :: caused by :: {}",
-                                      message.is_string() ? message.as_string() : ""));
+// 0: its code tells of something else.
+std::int32_t state_change_of(ValueView error) noexcept {
+  const std::int32_t code = error.is_document() ? code_of(error.as_document()["code"]) : 0;
+  return is_state_change(code) ? code : 0;
+}
+
+std::int32_t first_state_change(ValueView write_errors) noexcept {
+  if (!write_errors.is_array()) return 0;
+  for (const Element& error : write_errors.as_document()) {
+    if (const std::int32_t code = state_change_of(error); code != 0) return code;
+  }
+  return 0;
+}
+
+void append_relabelled(BsonWriter& writer, DocView error, std::string_view what) {
+  for (const Element& field : error) {
+    if (field.name == "code") {
+      writer.append("code", static_cast<std::int32_t>(ErrorCode::host_unreachable));
+    } else if (field.name == "codeName") {
+      writer.append("codeName", error_code_name(static_cast<std::int32_t>(ErrorCode::host_unreachable)));
+    } else if (field.name == "errmsg") {
+      writer.append("errmsg", fmt::format("{} :: caused by :: {}", what, field.is_string() ? field.as_string() : ""));
+    } else {
+      writer.append_element(field);
+    }
+  }
+}
+
+// A statement that was refused was not executed; one that was interrupted may have been, in part.
+std::string_view told_of(std::int32_t code) noexcept {
+  return is_refusal(code) ? "the shard changed its state"
+                          : "the shard changed its state, and the statement may have been executed in part";
+}
+
+void append_relabelled_all(BsonWriter& writer, DocView write_errors) {
+  writer.begin_array(write_errors_field);
+  for (const Element& error : write_errors) {
+    const std::int32_t code = state_change_of(error);
+    if (code == 0) {
+      writer.append_item(ValueView(error));
+      continue;
+    }
+    writer.begin_document_item();
+    append_relabelled(writer, error.as_document(), told_of(code));
+    writer.end();
+  }
   writer.end();
 }
 
@@ -44,8 +84,10 @@ ReplyVerdict judge_reply(DocView reply) noexcept {
       ok = it->truthy();
     } else if (it->name == "code") {
       code = code_of(*it);
-    } else if (it->name == write_concern_error_field && it->is_document()) {
-      verdict.write_concern_code = code_of(it->as_document()["code"]);
+    } else if (it->name == write_concern_error_field && verdict.inner_state_change == 0) {
+      verdict.inner_state_change = state_change_of(*it);
+    } else if (it->name == write_errors_field && verdict.inner_state_change == 0) {
+      verdict.inner_state_change = first_state_change(*it);
     }
   }
   verdict.well_formed = !it.malformed();
@@ -53,11 +95,17 @@ ReplyVerdict judge_reply(DocView reply) noexcept {
   return verdict;
 }
 
-Result<Buffer> relabel_write_concern_error(const Reply& reply, MemoryBudget& budget) {
+Result<Buffer> relabel_state_changes(const Reply& reply, MemoryBudget& budget) {
+  // Written anew, a damaged list of errors would look whole.
+  if (auto valid = reply.body().validate(); valid.has_error()) return valid.error();
   BsonWriter writer;
   for (const Element& element : reply.body()) {
-    if (element.name == write_concern_error_field) {
-      append_relabelled(writer, element.as_document());
+    if (element.name == write_errors_field && element.is_array()) {
+      append_relabelled_all(writer, element.as_document());
+    } else if (element.name == write_concern_error_field && state_change_of(element) != 0) {
+      writer.begin_document(write_concern_error_field);
+      append_relabelled(writer, element.as_document(), "the shard changed its state");
+      writer.end();
     } else if (element.name != "topologyVersion") {
       writer.append_element(element);
     }

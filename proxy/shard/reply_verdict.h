@@ -12,14 +12,14 @@ namespace spillway::shard {
 struct ReplyVerdict {
   bool well_formed = true;              // the top level, as far as it was looked at
   std::int32_t code = 0;                // of an error; 0: ok
-  std::int32_t write_concern_code = 0;  // of its writeConcernError; 0: none
-  bool good() const noexcept { return well_formed && code == 0 && write_concern_code == 0; }
+  std::int32_t inner_state_change = 0;  // the first state change in its writeErrors and writeConcernError; 0: none
+  bool good() const noexcept { return well_formed && code == 0 && inner_state_change == 0; }
 };
 ReplyVerdict judge_reply(DocView reply) noexcept;
 
-// The reply with its writeConcernError relabelled as HostUnreachable(6): a write was executed, and
-// its concern failed with a code that describes the shard and would make a driver take the proxy
-// for down. Errors: ExceededMemoryLimit(146).
-Result<Buffer> relabel_write_concern_error(const Reply& reply, MemoryBudget& budget);
+// The reply with those of its writeErrors and its writeConcernError that describe the shard's state relabelled as
+// HostUnreachable(6): their codes would make a driver take the proxy for down. Errors: ExceededMemoryLimit(146), the
+// reply's own if it is malformed.
+Result<Buffer> relabel_state_changes(const Reply& reply, MemoryBudget& budget);
 
 }  // namespace spillway::shard

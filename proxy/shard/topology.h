@@ -118,12 +118,15 @@ class Topology {
 };
 
 // Codes that describe the shard's state and never reach a client.
-constexpr bool is_not_primary(std::int32_t code) noexcept {
-  return code == 189 || code == 10107 || code == 11602 || code == 13435 || code == 13436;
+// As a command's own code: the host looked at its role before it began, and did nothing. (What a command does in pieces
+// within the host, as aggregations that write, may meet it later.)
+constexpr bool is_refusal(std::int32_t code) noexcept {
+  return code == 10107 || code == 13435 || code == 13436;
 }
 constexpr bool is_shutdown(std::int32_t code) noexcept { return code == 91 || code == 11600; }
+// The others end a command at any of its yields: 189, PrimarySteppedDown, and 11602, InterruptedDueToReplStateChange.
 constexpr bool is_state_change(std::int32_t code) noexcept {
-  return is_not_primary(code) || is_shutdown(code);
+  return is_refusal(code) || code == 189 || code == 11602 || is_shutdown(code);
 }
 // What an idempotent command is sent again for.
 constexpr bool is_retriable(std::int32_t code) noexcept {

@@ -46,6 +46,12 @@ double coordinate(ValueView pair, std::string_view index) {
   return pair.is_array() ? pair.as_document()[index].to_double().value_or(0) : 0;
 }
 
+// The session's and the number's bytes.
+std::string transaction_of(DocView body) {
+  const Bytes session = body["lsid"].bytes;
+  return std::string(session.begin(), session.end()) + std::to_string(number(body["txnNumber"], 0));
+}
+
 // Takes documents for one batch.
 BsonDoc batch_reply(std::string_view name, const std::string& ns, std::deque<BsonDoc>& rest,
                     std::int64_t documents_max, std::size_t bytes_max,
@@ -142,6 +148,26 @@ void SimShard::thaw() {
 
 void SimShard::misbehave(Fault fault, std::string command, int times) {
   orders_.push_back({fault, std::move(command), times});
+}
+
+void SimShard::step_down(std::size_t yields, std::int32_t code, Duration pause) {
+  SPILLWAY_CHECK(!options_.set_name.empty());
+  step_down_ = StepDown{yields, code, pause};
+}
+
+void SimShard::step_down_now(Duration pause) {
+  SPILLWAY_CHECK(!options_.set_name.empty());
+  log_.add(options_.host + " steps down");
+  ++step_downs_;
+  elected_at_ = Clock::now() + pause;
+}
+
+std::int32_t SimShard::yield() {
+  if (!primary()) return 10107;  // what follows in a batch that goes on
+  if (!step_down_ || step_down_->yields-- > 0) return 0;
+  const StepDown now = *std::exchange(step_down_, std::nullopt);
+  step_down_now(now.pause);
+  return now.code;
 }
 
 void SimShard::forget_cursors() {
@@ -300,26 +326,43 @@ BsonDoc SimShard::execute(const wire::OpMsg& request, std::string_view name) {
     return error_reply(20, "IllegalOperation",
                        "Transaction numbers are only allowed on a replica set member or mongos");
   }
+  if (auto refused = refusal(body, name)) return *std::move(refused);
   if (name == "find") return find(body, ns);
   if (name == "aggregate") return aggregate(body, ns);
   if (name == "count") return count(body, ns);
   if (name == "getMore") return get_more(body, db);
   if (name == "killCursors") return kill_cursors(body);
   if (name == "insert" || name == "update" || name == "delete") return write(request, name, ns);
+  if (name == "findAndModify") return find_and_modify(body, ns);
   if (name == "ping" || name == "endSessions" || name == "killSessions") return ok_reply();
   return error_reply(59, "CommandNotFound", fmt::format("no such command: '{}'", name));
+}
+
+// What a host that is no primary does not even begin with.
+std::optional<BsonDoc> SimShard::refusal(DocView body, std::string_view name) const {
+  if (primary()) return std::nullopt;
+  if (name == "getMore" || name == "killCursors" || name == "ping" || name == "endSessions" || name == "killSessions") {
+    return std::nullopt;
+  }
+  const bool reads = name == "find" || name == "aggregate" || name == "count";
+  if (!reads) return error_reply(10107, "NotWritablePrimary", "not primary");
+  const ValueView mode = document_or_empty(body["$readPreference"])["mode"];
+  if (mode.is_string() && mode.as_string() != "primary") return std::nullopt;
+  return error_reply(13435, "NotPrimaryNoSecondaryOk", "not primary and secondaryOk=false");
 }
 
 BsonDoc SimShard::hello() const {
   const std::string me = options_.host + ":" + std::to_string(options_.port);
   BsonWriter out;
-  out.append("ismaster", true).append("isWritablePrimary", true).append("helloOk", true);
+  out.append("ismaster", primary()).append("isWritablePrimary", primary()).append("helloOk", true);
   if (!options_.set_name.empty()) {
-    out.append("setName", options_.set_name).append("secondary", false);
+    out.append("setName", options_.set_name).append("secondary", !primary());
     out.begin_array("hosts").append_item(std::string_view(me)).end();
     out.append("me", me).append("setVersion", 1);
-    const std::uint8_t election[12] = {1};
-    out.append_object_id("electionId", election);
+    std::uint8_t election[12] = {};
+    election[11] = static_cast<std::uint8_t>(1 + step_downs_);
+    election[10] = static_cast<std::uint8_t>((1 + step_downs_) >> 8);
+    if (primary()) out.append_object_id("electionId", election);
     out.append("logicalSessionTimeoutMinutes", 30);
   }
   out.append("maxBsonObjectSize", 16'777'216).append("maxMessageSizeBytes", 48'000'000);
@@ -513,42 +556,53 @@ BsonDoc SimShard::write(const wire::OpMsg& request, std::string_view name, const
     if (ids.size() != statements.size())
       return error_reply(72, "InvalidOptions", "stmtIds has another length");
   }
-  std::set<std::int32_t>* executed = nullptr;
-  if (request.body["txnNumber"].exists()) {
-    const Bytes session = request.body["lsid"].bytes;
-    std::string key(session.begin(), session.end());
-    key += std::to_string(number(request.body["txnNumber"], 0));
-    executed = &retryable_[key];
-  }
-  const ValueView ordered = request.body["ordered"];
-  return apply(name, ns, statements, ids, executed, !ordered.exists() || ordered.truthy());
+  return apply(request, name, ns, statements, ids);
 }
 
-BsonDoc SimShard::apply(std::string_view name, const std::string& ns,
-                        std::span<const DocView> statements, const std::vector<std::int32_t>& ids,
-                        std::set<std::int32_t>* executed, bool ordered) {
+// Null: nobody will ask for them again.
+std::set<std::int32_t>* SimShard::executed_by(DocView body) {
+  if (!body["txnNumber"].exists()) return nullptr;
+  return &retryable_[transaction_of(body)];
+}
+
+BsonDoc SimShard::apply(const wire::OpMsg& request, std::string_view name, const std::string& ns,
+                        std::span<const DocView> statements, const std::vector<std::int32_t>& ids) {
+  std::set<std::int32_t>* const executed = executed_by(request.body);
+  const ValueView order = request.body["ordered"];
+  const bool ordered = !order.exists() || order.truthy();
+  const bool in_transaction = request.body["autocommit"].exists();
   std::int64_t n = 0;
   BsonWriter errors;
   errors.begin_array("writeErrors");
   bool failed = false;
   std::vector<std::int32_t> retried;
   for (std::size_t i = 0; i < statements.size(); ++i) {
-    if (executed != nullptr && !executed->insert(ids[i]).second) {
+    if (executed != nullptr && executed->contains(ids[i])) {
       retried.push_back(ids[i]);
       ++n;
       continue;
     }
-    BsonWriter error;
-    std::int64_t done = 0;
-    if (name == "insert") done = insert_one(ns, statements[i], error);
-    if (name == "update") done = update_one(ns, statements[i]);
-    if (name == "delete") done = delete_some(ns, statements[i]);
-    n += done;
-    if (error.size() <= 4) continue;
+    const DocView statement = statements[i];
+    Done done;
+    if (name == "insert") done = insert_one(ns, statement);
+    if (name == "update") {
+      done = update_some(ns, document_or_empty(statement["q"]), document_or_empty(statement["u"]),
+                         statement["multi"].truthy());
+    }
+    if (name == "delete") {
+      done = delete_some(ns, document_or_empty(statement["q"]), number(statement["limit"], 0));
+    }
+    if (done.code == 0) {
+      if (executed != nullptr && done.n > 0) executed->insert(ids[i]);
+      n += done.n;
+      continue;
+    }
+    const bool of_statement = done.code == 11000 || done.code == 189 || done.code == 10107;
+    if (!of_statement || in_transaction) return error_reply(Error(done.code, "the write was interrupted"));
     failed = true;
-    error.append("index", static_cast<std::int32_t>(i));
-    const BsonDoc item = std::move(error).finish();
-    errors.append_item(item);
+    errors.begin_document_item();
+    errors.append("index", static_cast<std::int32_t>(i)).append("code", done.code);
+    errors.append("errmsg", done.code == 11000 ? "E11000 duplicate key error" : "Demoted from primary").end();
     if (ordered) break;
   }
   errors.end();
@@ -566,6 +620,33 @@ BsonDoc SimShard::apply(std::string_view name, const std::string& ns,
   return std::move(out).finish();
 }
 
+// {query, update: {$inc: …}} or {query, remove: true}; returns the document as it was.
+BsonDoc SimShard::find_and_modify(DocView body, const std::string& ns) {
+  std::set<std::int32_t>* const executed = executed_by(body);
+  BsonDoc* const remembered = executed != nullptr ? &remembered_[transaction_of(body)] : nullptr;
+  if (executed != nullptr && executed->contains(0)) return *remembered;
+  pipeline::FindQuery query;
+  query.filter = document_or_empty(body["query"]);
+  query.limit = 1;
+  const auto found = pipeline::run_find(stored_[ns], query, budget_);
+  if (found.has_error()) return error_reply(found.error());
+  const bool removes = body["remove"].truthy();
+  const Done done = removes ? delete_some(ns, query.filter, 1)
+                            : update_some(ns, query.filter, document_or_empty(body["update"]), false);
+  if (done.code != 0) return error_reply(Error(done.code, "the write was interrupted"));
+  BsonWriter out;
+  out.begin_document("lastErrorObject").append("n", static_cast<std::int32_t>(done.n));
+  if (!removes) out.append("updatedExisting", done.n > 0);
+  out.end();
+  found->empty() ? out.append_null("value") : out.append("value", found->front().view());
+  out.append("ok", 1.0);
+  BsonDoc reply = std::move(out).finish();
+  if (executed == nullptr || done.n == 0) return reply;
+  executed->insert(0);
+  *remembered = reply;
+  return reply;
+}
+
 std::size_t SimShard::find_id(const std::string& ns, ValueView id) {
   const std::vector<BsonDoc>& all = stored_[ns];
   const auto at = std::find_if(all.begin(), all.end(),
@@ -573,23 +654,17 @@ std::size_t SimShard::find_id(const std::string& ns, ValueView id) {
   return static_cast<std::size_t>(at - all.begin());
 }
 
-std::int64_t SimShard::insert_one(const std::string& ns, DocView document, BsonWriter& error) {
-  if (find_id(ns, document["_id"]) != stored_[ns].size()) {
-    error.append("code", 11000).append("errmsg", "E11000 duplicate key error");
-    return 0;
-  }
+SimShard::Done SimShard::insert_one(const std::string& ns, DocView document) {
+  if (const std::int32_t code = yield(); code != 0) return {0, code};
+  if (find_id(ns, document["_id"]) != stored_[ns].size()) return {0, 11000};
   ++applied_;
   stored_[ns].emplace_back(document);
-  return 1;
+  return {1, 0};
 }
 
-// {q: {_id: …}, u: {$inc: {field: 1}}}: enough to see how often it ran.
-std::int64_t SimShard::update_one(const std::string& ns, DocView statement) {
-  const std::size_t at = find_id(ns, document_or_empty(statement["q"])["_id"]);
-  if (at == stored_[ns].size()) return 0;
-  ++applied_;
-  const Element inc = document_or_empty(document_or_empty(statement["u"])["$inc"]).first();
-  BsonDoc& document = stored_[ns][at];
+// {$inc: {field: 1}}: enough to see how often it ran.
+void SimShard::increment(BsonDoc& document, DocView update) {
+  const Element inc = document_or_empty(update["$inc"]).first();
   BsonWriter out;
   bool found = false;
   for (const Element& field : document.view()) {
@@ -602,21 +677,41 @@ std::int64_t SimShard::update_one(const std::string& ns, DocView statement) {
   }
   if (!found && inc.exists()) out.append(inc.name, number(inc, 0));
   document = std::move(out).finish();
-  return 1;
 }
 
-std::int64_t SimShard::delete_some(const std::string& ns, DocView statement) {
+SimShard::Done SimShard::update_some(const std::string& ns, DocView filter, DocView update, bool multi) {
   pipeline::FindQuery query;
-  query.filter = document_or_empty(statement["q"]);
-  query.limit = number(statement["limit"], 0);
+  query.filter = filter;
+  if (!multi) query.limit = 1;
   const auto found = pipeline::run_find(stored_[ns], query, budget_);
-  if (found.has_error()) return 0;
+  Done done;
+  if (found.has_error()) return done;
   for (const BsonDoc& document : *found) {
+    done.code = yield();
+    if (done.code != 0) return done;
+    increment(stored_[ns][find_id(ns, document.view()["_id"])], update);
+    ++applied_;
+    ++done.n;
+  }
+  return done;
+}
+
+SimShard::Done SimShard::delete_some(const std::string& ns, DocView filter, std::int64_t limit) {
+  pipeline::FindQuery query;
+  query.filter = filter;
+  query.limit = limit;
+  const auto found = pipeline::run_find(stored_[ns], query, budget_);
+  Done done;
+  if (found.has_error()) return done;
+  for (const BsonDoc& document : *found) {
+    done.code = yield();
+    if (done.code != 0) return done;
     stored_[ns].erase(stored_[ns].begin() +
                       static_cast<std::ptrdiff_t>(find_id(ns, document.view()["_id"])));
     ++applied_;
+    ++done.n;
   }
-  return static_cast<std::int64_t>(found->size());
+  return done;
 }
 
 }  // namespace spillway::test

@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -71,7 +72,16 @@ class SimShard {
 
   // The next `times` commands of that name (empty: of any, handshakes aside) meet this fault.
   void misbehave(Fault fault, std::string command, int times = 1);
-  void clear_faults() { orders_.clear(); }
+  void clear_faults() {
+    orders_.clear();
+    step_down_.reset();
+  }
+  // A set's primary steps down, and is elected again after `pause`. It does so at a yield of a write, of which there is
+  // one before each document that a write changes: after so many of them. As mongods do, it tells of 189 and
+  // 10107 inside `writeErrors` of the statement under way, and of the others instead of the whole command's reply.
+  void step_down(std::size_t yields, std::int32_t code, Duration pause);
+  void step_down_now(Duration pause);
+  std::size_t step_downs() const noexcept { return step_downs_; }
   Duration delay{};                    // before each reply, handshakes aside
   // Set: what is sent instead of a command's reply; handshakes aside.
   std::function<BsonDoc(std::string_view command, BsonDoc reply)> revise;
@@ -100,7 +110,16 @@ class SimShard {
     std::deque<BsonDoc> rest;
     bool excused = false;
   };
+  struct StepDown {
+    std::size_t yields;
+    std::int32_t code;
+    Duration pause;
+  };
   void excuse_cursors();  // a message got lost
+  bool primary() const noexcept { return Clock::now() >= elected_at_; }
+  std::optional<BsonDoc> refusal(DocView body, std::string_view name) const;
+  // The code that a write ends with at this yield; 0: it goes on.
+  std::int32_t yield();
   struct Order {
     Fault fault;
     std::string command;
@@ -121,12 +140,19 @@ class SimShard {
   BsonDoc get_more(DocView body, std::string_view db);
   BsonDoc kill_cursors(DocView body);
   BsonDoc write(const wire::OpMsg& request, std::string_view name, const std::string& ns);
-  BsonDoc apply(std::string_view name, const std::string& ns, std::span<const DocView> statements,
-                const std::vector<std::int32_t>& ids, std::set<std::int32_t>* executed,
-                bool ordered);
-  std::int64_t insert_one(const std::string& ns, DocView document, BsonWriter& error);
-  std::int64_t update_one(const std::string& ns, DocView statement);
-  std::int64_t delete_some(const std::string& ns, DocView statement);
+  BsonDoc apply(const wire::OpMsg& request, std::string_view name, const std::string& ns,
+                std::span<const DocView> statements, const std::vector<std::int32_t>& ids);
+  BsonDoc find_and_modify(DocView body, const std::string& ns);
+  // What a statement did, up to where it was interrupted.
+  struct Done {
+    std::int64_t n = 0;
+    std::int32_t code = 0;
+  };
+  Done insert_one(const std::string& ns, DocView document);
+  Done update_some(const std::string& ns, DocView query, DocView update, bool multi);
+  Done delete_some(const std::string& ns, DocView query, std::int64_t limit);
+  void increment(BsonDoc& document, DocView update);
+  std::set<std::int32_t>* executed_by(DocView body);
   BsonDoc projected(const BsonDoc& document, DocView projection);
   // `near`: null, or what orders the documents where there is no sort.
   BsonDoc with_sort_key(const BsonDoc& document, DocView sort, const Near* near,
@@ -141,9 +167,13 @@ class SimShard {
   std::map<std::int64_t, Cursor> cursors_;
   std::map<std::string, std::set<std::int32_t>>
       retryable_;  // by session and txnNumber: statements executed
+  std::map<std::string, BsonDoc> remembered_;  // replies to findAndModify, likewise
   std::map<std::string, std::uint64_t> seen_;
   std::vector<Order> orders_;
   CursorCounts cursor_counts_;
+  std::optional<StepDown> step_down_;
+  TimePoint elected_at_ = TimePoint::min();
+  std::size_t step_downs_ = 0;
   std::int64_t next_cursor_ = 1;
   std::uint64_t applied_ = 0;
   int serving_ = 0;

@@ -1,4 +1,5 @@
 // Calls that go well, and those that are mended.
+#include <fmt/format.h>
 #include <catch2/catch.hpp>
 
 #include "allocator/limits.h"
@@ -44,11 +45,10 @@ struct ReplicaSet : World {
   }
   ~ReplicaSet() { disconnect(); }
   // a steps down without notice; b takes over after `gap`.
-  void step_down() {
+  void step_down(int code = 10107) {
     a.role = Role::secondary;
-    a.answer = [](DocView) {
-      return json(
-          R"({"ok": 0, "code": 10107, "codeName": "NotWritablePrimary", "errmsg": "not primary"})");
+    a.answer = [code](DocView) {
+      return json(fmt::format(R"({{"ok": 0, "code": {}, "errmsg": "not primary"}})", code));
     };
   }
   void elect_b() {
@@ -183,19 +183,79 @@ TEST_CASE("a set is discovered, and its hosts are told apart") {
   CHECK(set.b.commands == 2);
 }
 
-TEST_CASE("a step-down is retried on the new primary") {
+TEST_CASE("a command that a stepped-down primary did not begin is retried on the new one") {
   for (const RetryPolicy policy : {RetryPolicy::idempotent, RetryPolicy::not_idempotent}) {
+    for (const int code : {10107, 13435, 13436}) {
+      ReplicaSet set;
+      REQUIRE(set.call(ping)->ok());
+      set.step_down(code);
+      auto call = set.start(ping, with_retry(policy));
+      set.run(3s);
+      CHECK_FALSE(call->done());
+      set.elect_b();
+      REQUIRE(set.run_until([&] { return call->done(); }, 1s));  // the expedited heartbeat
+      REQUIRE(call->ok());
+      CHECK((*call->result)->host == HostAddress{"b", 2});
+      CHECK(set.a.commands == 2);
+      CHECK(set.b.commands == 1);
+    }
+  }
+}
+
+TEST_CASE("what a step-down or a shutdown may have ended in the middle is sent again only if it may run twice") {
+  for (const int code : {91, 189, 11600, 11602}) {
+    ReplicaSet set;
+    set.step_down(code);
+    auto write = set.call(ping, with_retry(RetryPolicy::not_idempotent));
+    CHECK(write->code() == 6);
+    CHECK(write->message().find(fmt::format("code {}", code)) != std::string::npos);
+    CHECK(write->message().find("in part") != std::string::npos);
+    CHECK(set.a.commands == 1);
+    auto read = set.start(ping, with_retry(RetryPolicy::idempotent));
+    set.elect_b();
+    REQUIRE(set.run_until([&] { return read->done(); }, 1s));
+    CHECK(read->ok());
+    CHECK(set.b.commands == 1);
+  }
+}
+
+TEST_CASE("a state change inside writeErrors") {
+  for (const int code : {91, 189, 10107, 11600, 11602, 13435, 13436}) {
     ReplicaSet set;
     REQUIRE(set.call(ping)->ok());
-    set.step_down();
-    auto call = set.start(ping, with_retry(policy));
-    set.run(3s);
-    CHECK_FALSE(call->done());
+    const std::string reply = fmt::format(
+        R"({{"n": 3, "writeErrors": [{{"index": 1, "code": 11000, "errmsg": "twice"}},
+            {{"index": 3, "code": {}, "codeName": "X", "errmsg": "stepped down"}}], "ok": 1}})", code);
+    set.a.answer = [&](DocView) { return json(reply); };
+    set.a.role = Role::secondary;
+    for (const RetryPolicy policy : {RetryPolicy::none, RetryPolicy::not_idempotent}) {
+      // Relabelled: the statements before it were executed.
+      set.a.commands = 0;
+      auto write = set.call(ping, with_retry(policy));
+      REQUIRE(write->ok());
+      CHECK(set.a.commands == 1);
+      const DocView body = (*write->result)->body();
+      CHECK(body["n"].to_int64() == 3);
+      REQUIRE(body["writeErrors"].is_array());
+      const DocView errors = body["writeErrors"].as_document();
+      REQUIRE(errors.count() == 2);
+      CHECK(errors["0"].as_document()["code"].to_int64() == 11000);
+      CHECK(errors["0"].as_document()["errmsg"].as_string() == "twice");
+      CHECK(errors["1"].as_document()["index"].to_int64() == 3);
+      CHECK(errors["1"].as_document()["code"].to_int64() == 6);
+      CHECK(errors["1"].as_document()["codeName"].as_string() == "HostUnreachable");
+      CHECK((*write->result)->bytes.size() == (*write->result)->message_bytes);
+      // The monitor is to look at once.
+      CHECK_FALSE(set.gateway->states()[0].hosts[0].primary);
+      set.a.role = Role::primary;
+      set.run(11s);
+      REQUIRE(set.gateway->states()[0].hosts[0].primary);
+      set.a.role = Role::secondary;
+    }
+    auto retryable = set.start(ping, with_retry(RetryPolicy::idempotent));
     set.elect_b();
-    REQUIRE(set.run_until([&] { return call->done(); }, 1s));  // the expedited heartbeat
-    REQUIRE(call->ok());
-    CHECK((*call->result)->host == HostAddress{"b", 2});
-    CHECK(set.a.commands == 2);
+    REQUIRE(set.run_until([&] { return retryable->done(); }, 2s));
+    CHECK(retryable->ok());
     CHECK(set.b.commands == 1);
   }
 }
@@ -206,16 +266,6 @@ TEST_CASE("without a retry, a state change becomes HostUnreachable") {
   auto call = set.call(ping);
   CHECK(call->code() == 6);
   CHECK(call->message().find("shard shard0 at a:1") == 0);
-  CHECK(set.a.commands == 1);
-}
-
-TEST_CASE("a write that may have been executed is not sent again unless it may be") {
-  ReplicaSet set;
-  set.a.answer = [](DocView) {
-    return json(R"({"ok": 0, "code": 11600, "errmsg": "shutting down"})");
-  };
-  auto call = set.call(ping, with_retry(RetryPolicy::not_idempotent));
-  CHECK(call->code() == 6);
   CHECK(set.a.commands == 1);
 }
 
