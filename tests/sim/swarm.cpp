@@ -21,6 +21,11 @@ void Swarm::store() {
     docs_.push_back(document);
   }
   plain_ = docs_;
+  for (int id = 0; id < static_cast<int>(setting_.shards) * sums_per_shard; ++id) {
+    BsonWriter out;
+    out.append("_id", id);
+    world_.shard(static_cast<std::size_t>(id / sums_per_shard)).store("app.sums", std::move(out).finish());
+  }
 }
 
 // --- what happens to the shards
@@ -36,7 +41,7 @@ Task<void> Swarm::chaos() {
     static const std::vector<Fault> faults = {Fault::not_primary,       Fault::cursor_not_found,
                                               Fault::wrong_response_to, Fault::garbage_length,
                                               Fault::cut_after,         Fault::cut_within};
-    switch (setting_.lossy ? dice.between(0, 5) : 1) {
+    switch (setting_.lossy ? dice.between(0, setting_.replica_set ? 7 : 5) : 1) {
       case 0:
         shard.die();
         co_await loop.sleep_for(milliseconds(dice.between(10, 3000)));
@@ -50,6 +55,13 @@ Task<void> Swarm::chaos() {
       case 2:
         shard.forget_cursors();
         break;
+      case 6:
+      case 7: {
+        static const std::vector<std::int32_t> codes = {11602, 11602, 189, 10107, 91, 11600};
+        shard.step_down(static_cast<std::size_t>(dice.between(0, 5)), dice.one_of(codes),
+                        milliseconds(dice.between(10, 3000)));
+        break;
+      }
       default:
         shard.cut_at_bytes = static_cast<std::size_t>(dice.between(1, 400));
         shard.misbehave(dice.one_of(faults), "", static_cast<int>(dice.between(1, 3)));
@@ -74,6 +86,27 @@ void Swarm::check_inserted() {
   }
   for (const std::string& id : acknowledged_) {
     if (!stored.contains(id)) fail(fmt::format("{} was acknowledged but is not stored", id));
+  }
+}
+
+// No write counts a document twice, and one that was acknowledged has counted all of its documents.
+void Swarm::check_sums() {
+  std::map<std::string, std::set<std::int64_t>> counted;
+  for (std::size_t i = 0; i < setting_.shards; ++i) {
+    for (const BsonDoc& document : world_.shard(i).stored("app.sums")) {
+      const std::int64_t id = document.view()["_id"].to_int64().value_or(-1);
+      for (const Element& field : document.view()) {
+        if (field.name == "_id") continue;
+        const std::string name(field.name);
+        counted[name].insert(id);
+        if (field.to_int64() != 1) fail(fmt::format("{} counted _id {} {} times", name, id, field.to_int64().value_or(-1)));
+      }
+    }
+  }
+  for (const auto& [name, documents] : sums_) {
+    if (documents && counted[name] != *documents) {
+      fail(fmt::format("{} was acknowledged for {} documents, and counted {}", name, documents->size(), counted[name].size()));
+    }
   }
 }
 
@@ -155,6 +188,7 @@ SwarmResult Swarm::run() {
   world_.run_for(seconds(150));
   for (std::string& line : world_.leftovers()) fail("at the end: " + std::move(line));
   check_inserted();
+  check_sums();
   check_cursors();
   // A client that still waits is waited for, so that its failure can be told.
   if (!world_.shut_down()) fail("the workers did not stop");

@@ -346,11 +346,54 @@ Task<void> Swarm::insert(Member& member) {
     acknowledged_.insert(ids.begin(), ids.end());
     co_return;
   }
-  for (const Element& error : errors.as_document()) {
+  check_write_errors(*reply);
+}
+
+void Swarm::check_write_errors(DocView reply) {
+  for (const Element& error : reply["writeErrors"].as_document()) {
     const std::int64_t code = code_of(error.as_document());
     static const std::set<std::int64_t> allowed = {6, 7, 89, 133, 202};
     const bool short_of_memory = setting_.memory_limit_bytes != 0 && code == 462;
-    if (!short_of_memory && (!setting_.lossy || !allowed.contains(code))) fail("an insert failed: " + to_json(*reply));
+    if (!short_of_memory && (!setting_.lossy || !allowed.contains(code))) fail("a write failed: " + to_json(reply));
+  }
+}
+
+// A write that would show if it were executed twice: of one document or of all, with a transaction number or without.
+Task<void> Swarm::count_up(Member& member) {
+  const std::string field = fmt::format("n{}_{}", member.index, member.next_sum++);
+  const std::int64_t total = static_cast<std::int64_t>(setting_.shards) * sums_per_shard;
+  const bool all = member.dice.percent(60);
+  const std::int64_t id = member.dice.between(0, total - 1);
+  std::set<std::int64_t> documents;
+  for (std::int64_t each = 0; each < total; ++each) {
+    if (all || each == id) documents.insert(each);
+  }
+  sums_[field];  // not known to be done
+  const std::string update = fmt::format(R"({{"$inc": {{"{}": 1}}}})", field);
+  BsonWriter out;
+  if (!all && member.dice.percent(30)) {
+    out.append("findAndModify", "sums").append("query", json(fmt::format(R"({{"_id": {}}})", id)));
+    out.append("update", json(update));
+  } else {
+    out.append("update", "sums").begin_array("updates");
+    out.append_item(json(fmt::format(R"({{"q": {}, "u": {}, "multi": {}}})",
+                                     all ? "{}" : fmt::format(R"({{"_id": {}}})", id), update, all)));
+    out.end();
+  }
+  if (!all && setting_.replica_set && member.dice.percent(60)) {
+    std::uint8_t uuid[16] = {};
+    uuid[0] = static_cast<std::uint8_t>(member.index + 1);
+    out.begin_document("lsid").append_binary("id", 4, uuid).end();
+    out.append("txnNumber", ++member.txn_number);
+  }
+  out.append("$db", "app");
+  auto asking = ask(member, *member.first, std::move(out).finish());
+  auto reply = co_await asking;
+  if (!reply || !is_ok(*reply)) co_return;
+  if (reply->view()["writeErrors"].exists()) {
+    check_write_errors(*reply);
+  } else {
+    sums_[field] = documents;
   }
 }
 
@@ -403,7 +446,7 @@ Task<void> Swarm::pipelined(Member& member) {
 }
 
 Task<void> Swarm::something(Member& member) {
-  const std::int64_t what = member.dice.between(0, 99);
+  const std::int64_t what = member.dice.between(0, 109);
   if (what < 20) return point_find(member);
   if (what < 48) return scan(member);
   if (what < 62) return race(member);
@@ -412,7 +455,8 @@ Task<void> Swarm::something(Member& member) {
   if (what < 81) return tell(member);
   if (what < 87) return count(member);
   if (what < 93) return group(member);
-  return pipelined(member);
+  if (what < 100) return pipelined(member);
+  return count_up(member);
 }
 
 Task<void> Swarm::live(Member* member) {

@@ -1,6 +1,7 @@
 // A run under way: its clients, its shards' misfortunes, and the oracles.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -41,7 +42,7 @@ class Swarm {
     Dice dice;
     std::unique_ptr<SimClient> first, second;
     std::int64_t txn_number = 0;
-    int next_id = 0;
+    int next_id = 0, next_sum = 0;
     bool done = false;
   };
   // One of two requests that are under way together.
@@ -67,13 +68,16 @@ class Swarm {
   Task<void> scan(Member& member);
   Task<bool> leave_scan(Member& member, const Query& query, std::int64_t id);
   Task<void> insert(Member& member);
+  Task<void> count_up(Member& member);
   Task<void> count(Member& member);
   Task<void> group(Member& member);
   Task<void> pipelined(Member& member);
   Query draw_query(Dice& dice);
   void check_documents(const Query& query, const std::vector<BsonDoc>& returned, bool whole,
                        bool in_order = true);
+  void check_write_errors(DocView reply);
   void check_inserted();
+  void check_sums();
   void check_cursors();
   void settle();
   void fail(std::string what) { result_.failures.push_back(std::move(what)); }
@@ -85,6 +89,8 @@ class Swarm {
   std::vector<BsonDoc> docs_, plain_;
   std::vector<std::unique_ptr<Member>> members_;
   std::set<std::string> acknowledged_, sent_, unwritten_;
+  // By the field that it counts up, from nothing to 1: which documents of app.sums must have it; nullopt: any may.
+  std::map<std::string, std::optional<std::set<std::int64_t>>> sums_;
   std::set<std::string> exceeded_;
   bool abandoned_ = false;  // a client left while it waited
   MemoryBudget budget_{"expectations", 0};

@@ -75,6 +75,7 @@ SimWorldOptions world_options(const Setting& setting) {
   options.workers = setting.workers;
   options.routing = "  collections:\n" +
                     ranged_collection("app.docs", setting.shards, setting.span) +
+                    ranged_collection("app.sums", setting.shards, sums_per_shard) +
                     "    - {ns: app.log, key: {_id: hashed}}\n";
   options.faults = setting.faults;
   options.cursor_timeout_ms = 120'000;

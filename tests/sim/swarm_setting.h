@@ -28,6 +28,8 @@ class Dice {
   std::mt19937_64 engine_;
 };
 
+constexpr int sums_per_shard = 4;  // documents of app.sums
+
 struct Setting {
   std::uint64_t seed;
   bool lossy;        // connections and shards may break; otherwise everything is only slow
