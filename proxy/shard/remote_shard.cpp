@@ -236,14 +236,7 @@ void RemoteShard::state_change_error(const HostAddress& host, std::int32_t code,
 
 Result<RemoteShard::Member*> RemoteShard::select(const CallOptions& options) {
   if (stopped_) return Error(ErrorCode::host_unreachable, "the proxy is shutting down");
-  if (options.host) {
-    Member* member = find(*options.host);
-    if (member == nullptr) {
-      return Error(ErrorCode::host_unreachable,
-                   fmt::format("{} is no member of the shard any more", options.host->text()));
-    }
-    return member;
-  }
+  if (options.host) return find(*options.host);
   random_ ^= random_ << 13;
   random_ ^= random_ >> 7;
   random_ ^= random_ << 17;
@@ -272,12 +265,22 @@ Error RemoteShard::none_eligible(const CallOptions& options) const {
                   mode_name(mode), topology_.set_name(), topology_.explain()));
 }
 
+Error RemoteShard::no_member(const HostAddress& host) const {
+  return Error(ErrorCode::host_unreachable,
+               fmt::format("{} is no member of the shard any more", host.text()));
+}
+
 Task<Result<RemoteShard::Member*>> RemoteShard::choose(const CallOptions& options,
                                                        TimePoint until) {
-  for (;;) {
+  for (bool asked = false;;) {
     if (const Error* why = requested_of(options.interrupt)) co_return *why;
     auto selected = select(options);
     if (selected.has_error() || *selected != nullptr) co_return selected;
+    if (options.host && !std::exchange(asked, true)) {
+      perform(topology_.check_members());
+    } else if (options.host && topology_.members_checked()) {
+      co_return no_member(*options.host);
+    }
     if (requests_waiting_++ == 0) wake_monitors();
     Waiter waiter(settings_.loop, until);
     choosing_.push_back(waiter);
@@ -285,7 +288,7 @@ Task<Result<RemoteShard::Member*>> RemoteShard::choose(const CallOptions& option
     const bool called = co_await waiter;
     --requests_waiting_;
     if (const Error* why = requested_of(options.interrupt)) co_return *why;
-    if (!called) co_return none_eligible(options);
+    if (!called) co_return options.host ? no_member(*options.host) : none_eligible(options);
   }
 }
 

@@ -96,6 +96,7 @@ class RemoteShard final : private PoolOwner, private MonitorSink {
   Result<Member*> select(const CallOptions& options);
   Task<Result<Member*>> choose(const CallOptions& options, TimePoint until);
   Error none_eligible(const CallOptions& options) const;
+  Error no_member(const HostAddress& host) const;
 
   PoolSettings settings_;
   std::string name_;

@@ -143,6 +143,18 @@ TopologyActions Topology::no_progress(const HostAddress& address, TimePoint now)
   return actions;
 }
 
+TopologyActions Topology::check_members() {
+  TopologyActions actions;
+  for (Host& host : hosts_) request_check(host, actions);
+  return actions;
+}
+
+bool Topology::members_checked() const noexcept {
+  const auto checked = [](const Host& host) { return !host.check_now && !host.checking; };
+  if (const Host* host = primary()) return checked(*host);
+  return std::all_of(hosts_.begin(), hosts_.end(), checked);
+}
+
 TimePoint Topology::next_check(const HostAddress& address, bool request_waits) const {
   const Host* host = find(address);
   if (host == nullptr || host->checking) return time_point_never;

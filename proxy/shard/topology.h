@@ -80,6 +80,10 @@ class Topology {
   // nearest, the one that `random` falls on. Null: none now. An error: none ever (a refused single
   // host, MaxStalenessOutOfRange(160)). Valid until the next event.
   Result<const Host*> select(const ReadPreference& preference, std::uint64_t random) const;
+  // Asks the hosts who is a member now: another worker may have heard of a host before this one. Until
+  // members_checked() the answer is under way.
+  TopologyActions check_members();
+  bool members_checked() const noexcept;
   // Why select() found none, for people: "a:1 is unknown (connection refused)".
   std::string explain() const;
 
