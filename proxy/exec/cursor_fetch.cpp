@@ -52,7 +52,7 @@ std::int64_t documents_in_window(const Context& context, double mean_document_by
 
 std::int64_t remote_batch_size(const Context& context, const ClusterCursor& cursor,
                                std::uint16_t shard, bool passes) {
-  const bool caps_by_bytes = context.gateway.states()[shard].offers_sort_key;  // a mongod
+  const bool caps_by_bytes = context.gateway.capabilities(shard).offers_sort_key;  // a mongod
   // A mongod fills 16 MiB by itself and stops there; other shards need a number.
   if (caps_by_bytes && passes) return cursor.batch_size;
   const std::int64_t wanted = cursor.batch_size > 0 ? cursor.batch_size : fetch_documents_max;

@@ -249,7 +249,7 @@ namespace {
 
 bool all_offer_sort_key(const Context& context, const catalog::ShardSet& shards) {
   for (const catalog::ShardIndex shard : shards) {
-    if (!context.gateway.states()[shard].offers_sort_key) return false;
+    if (!context.gateway.capabilities(shard).offers_sort_key) return false;
   }
   return true;
 }

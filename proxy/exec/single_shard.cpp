@@ -22,7 +22,7 @@ constexpr std::size_t mongod_batch_bytes_max = limits::document_bytes_max + 2 * 
 
 // At least limits::document_bytes_max.
 std::size_t passthrough_batch_bytes_max(const Context& context, std::uint16_t shard) {
-  return context.gateway.states()[shard].offers_sort_key ? mongod_batch_bytes_max
+  return context.gateway.capabilities(shard).offers_sort_key ? mongod_batch_bytes_max
                                                          : limits::document_bytes_max;
 }
 
@@ -306,7 +306,7 @@ std::int64_t size_to_ask(Context& context, const Request& request, ClusterCursor
       return documents;
     }
   }
-  if (batch_size > 0 && context.gateway.states()[remote.shard].offers_sort_key) return batch_size;
+  if (batch_size > 0 && context.gateway.capabilities(remote.shard).offers_sort_key) return batch_size;
   // A mongod caps its batches by itself; other shards are asked for no more than fits.
   const std::int64_t finds = std::exchange(cursor.batch_size, 0);  // getMore's own size counts here
   const std::int64_t fitting = remote_batch_size(context, cursor, remote.shard, true);

@@ -240,8 +240,8 @@ Result<void> check_retryable(Context& context, const Request& request,
                              const catalog::ShardSet& targets) {
   if (!request.txn_number) return {};
   for (const catalog::ShardIndex shard : targets) {
+    if (context.gateway.capabilities(shard).replica_set) continue;
     const shard::ShardState& state = context.gateway.states()[shard];
-    if (state.replica_set) continue;
     const bool reached = state.any_known();
     if (!reached && state.set_name.empty()) {
       return Error(ErrorCode::host_unreachable,

@@ -176,7 +176,7 @@ std::size_t child_operations_max(const Context& context, WriteKind kind,
   const auto all = static_cast<std::size_t>(limits::write_batch_size_max);
   if (kind != WriteKind::update) return all;
   for (const catalog::ShardIndex shard : routing.all_shards()) {
-    if (context.gateway.states()[shard].ferretdb) return 1;
+    if (context.gateway.capabilities(shard).ferretdb) return 1;
   }
   return all;
 }

@@ -45,6 +45,7 @@ class GatewayImpl final : public Gateway, public ShardListener {
 
   Task<Result<Reply>> call(std::uint16_t shard, Command command, CallOptions options) override;
   const std::vector<ShardState>& states() const override;
+  const ShardCapabilities& capabilities(std::uint16_t shard) const override;
   const CallCounts* call_counts(std::size_t shard) const noexcept override {
     return shard < call_counts_.size() ? call_counts_[shard].get() : nullptr;
   }
@@ -62,6 +63,7 @@ class GatewayImpl final : public Gateway, public ShardListener {
   };
 
   void shard_changed() override;
+  bool refresh_states() const;
   bool quiet() const noexcept;
   bool all_known() const noexcept;
   Task<Result<Lease>> lease(RemoteShard& shard, const CallOptions& options, TimePoint patience_end);
@@ -345,14 +347,24 @@ void GatewayImpl::shard_changed() {
   wake_all(watchers_);
 }
 
+// False: nothing but the counts may have changed.
+bool GatewayImpl::refresh_states() const {
+  if (!std::exchange(states_stale_, false)) return false;
+  states_.clear();
+  for (const auto& shard : shards_) states_.push_back(shard->state());
+  return true;
+}
+
 const std::vector<ShardState>& GatewayImpl::states() const {
-  if (std::exchange(states_stale_, false)) {
-    states_.clear();
-    for (const auto& shard : shards_) states_.push_back(shard->state());
-  } else {
+  if (!refresh_states()) {
     for (std::size_t i = 0; i < shards_.size(); ++i) shards_[i]->update_counts(states_[i]);
   }
   return states_;
+}
+
+const ShardCapabilities& GatewayImpl::capabilities(std::uint16_t shard) const {
+  refresh_states();
+  return states_[shard];
 }
 
 bool GatewayImpl::all_known() const noexcept {

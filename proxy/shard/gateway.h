@@ -133,14 +133,17 @@ struct HostState {
   std::size_t waiting = 0;          // requests in line for a connection
   std::size_t connections_max = 0;  // of this worker
 };
-struct ShardState {
-  std::string name;
-  std::string set_name;          // empty: standalone
+// What can be asked of a shard.
+struct ShardCapabilities {
   bool replica_set = false;      // every known host is a replica-set member
   bool offers_sort_key = false;  // a mongod: projections may ask for {$meta: "sortKey"}
   bool ferretdb = false;         // no 16 MB cap on batches, 250 documents when batchSize is missing
   // The lowest of its hosts', each as it was last known: an outage changes nothing. 0 before the first answer.
   std::int32_t max_wire_version = 0;
+};
+struct ShardState : ShardCapabilities {
+  std::string name;
+  std::string set_name;  // empty: standalone
   std::vector<HostState> hosts;
 
   bool any_known() const noexcept {
@@ -196,6 +199,8 @@ class Gateway {
 
   // The state of every shard, in order. Valid until the loop runs again.
   virtual const std::vector<ShardState>& states() const = 0;
+  // What a shard can do, without a walk over the hosts. Valid as long.
+  virtual const ShardCapabilities& capabilities(std::uint16_t shard) const { return states()[shard]; }
   // Any thread, while the gateway lives. Null: this one does not count.
   virtual const CallCounts* call_counts(std::size_t shard) const noexcept {
     static_cast<void>(shard);
