@@ -165,6 +165,7 @@ TEST_CASE("a set is discovered, and its hosts are told apart") {
   const auto& state = set.gateway->states()[0];
   CHECK(state.replica_set);
   CHECK(state.set_name == "rs0");
+  CHECK(set.gateway->capabilities(0).replica_set);
   REQUIRE(state.hosts.size() == 2);
   CHECK(state.hosts[0].primary);
   CHECK(state.hosts[1].secondary);
