@@ -323,6 +323,12 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
   co_return Result<void>();
 }
 
+void count_batch(Context& context, ClusterCursor& cursor, std::size_t documents) {
+  cursor.documents_returned += documents;
+  if (++cursor.batches_returned == 2) context.shared.metrics.cursors_more_than_one_batch.add();
+  cursor.answered_ns = steady_ns();
+}
+
 Result<Reservation> reserve_kept(Context& context, const Request& request, std::string_view collection,
                                  std::size_t more_bytes) {
   const std::size_t ns_bytes = request.db.size() + 1 + collection.size();
@@ -375,8 +381,7 @@ Task<Result<Response>> answer_first_batch(Context& context, CursorPtr cursor, st
       co_return try_again(std::move(filled.error()));
     }
   }
-  cursor->documents_returned += batch.count();
-  cursor->batches_returned = 1;
+  count_batch(context, *cursor, batch.count());
   std::int64_t id = 0;
   const std::string ns = cursor->ns;
   const bool partial = cursor->partial;

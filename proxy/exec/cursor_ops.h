@@ -35,6 +35,9 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint
 // The same ahead of the client, up to cursor.ahead_depth batches of each; what is parked stays so.
 Task<Result<void>> fetch_ahead(Context& context, ClusterCursor& cursor, shard::Interrupt* interrupt);
 
+// A batch of so many documents goes out to the cursor's client.
+void count_batch(Context& context, ClusterCursor& cursor, std::size_t documents);
+
 // The command {getMore: …} for one remote; `batch_size` 0 leaves the field out.
 BsonDoc remote_get_more(const ClusterCursor& cursor, const RemoteCursor& remote, std::int64_t batch_size,
                         std::optional<std::int64_t> max_time_ms);

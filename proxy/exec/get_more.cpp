@@ -87,8 +87,7 @@ Task<Result<Response>> get_more_on_many(Context& context, const Request& request
     end_cursor(context, std::move(cursor));
     co_return do_not_try_again(std::move(error));
   }
-  cursor->documents_returned += batch.count();
-  if (++cursor->batches_returned == 2) context.shared.metrics.cursors_more_than_one_batch.add();
+  count_batch(context, *cursor, batch.count());
   const bool exhausted = cursor->exhausted();
   Response response =
       std::move(batch).finish("nextBatch", exhausted ? 0 : id, cursor->ns, cursor->partial);

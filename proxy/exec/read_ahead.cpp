@@ -129,8 +129,7 @@ Task<void> fill(Context* context, CursorPtr cursor) {
 
 // A client that waits gets more in advance, one that does not gets less.
 void learn_pace(Context& context, ClusterCursor& cursor, bool waited, TimePoint arrived) {
-  // By the first getMore nobody knows.
-  if (cursor.answered_ns != 0) cursor.pause_ns = arrived.time_since_epoch().count() - cursor.answered_ns;
+  cursor.pause_ns = arrived.time_since_epoch().count() - cursor.answered_ns;
   if (!std::exchange(cursor.read_ahead, false)) return;
   (waited ? context.shared.metrics.read_ahead_waits : context.shared.metrics.read_ahead_hits).add();
   cursor.ahead_depth = waited ? depth_max : std::uint8_t{1};
@@ -172,7 +171,6 @@ Task<Result<CursorPtr>> take_cursor(Context& context, Client& client, const Requ
 
 CursorPtr give_back(Context& context, CursorPtr cursor) {
   CursorRegistry& cursors = context.shared.cursors;
-  cursor->answered_ns = steady_ns();
   if (!is_worth_reading_ahead(context, *cursor)) return cursors.check_in(std::move(cursor), steady_ns());
   if (!cursors.begin_filling(*cursor)) {
     cursors.forget(cursor->id);

@@ -118,8 +118,7 @@ Task<Result<Response>> repack(Context& context, CursorPtr cursor, std::size_t in
     remote.batches.front().pop();
   }
   if (!remote.has_document() && !remote.damaged()) remote.batches.clear();
-  cursor->documents_returned += batch.count();
-  ++cursor->batches_returned;
+  count_batch(context, *cursor, batch.count());
   const std::string ns = cursor->ns;
   std::int64_t id = 0;
   if (!cursor->exhausted()) {
@@ -251,8 +250,7 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std:
     CursorPtr cursor = seed.make(*std::move(kept));
     set_remote(*cursor, shard, reply.host, parsed->id);
     learn_mean(*cursor, parsed->batch.size(), documents);
-    cursor->documents_returned = documents;
-    cursor->batches_returned = 1;
+    count_batch(context, *cursor, documents);
     if (auto refusal = seat_cursor(cursor->seat)) {
       end_cursor(context, std::move(cursor));
       co_return *std::move(refusal);
@@ -346,8 +344,7 @@ Task<Result<std::optional<Response>>> pass_complete(Context& context, CursorPtr&
   learn_mean(*cursor, parsed->batch.size(), documents);
   if (cursor->whole_documents)
     context.document_sizes.learn(cursor->ns, cursor->mean_document_bytes);
-  cursor->documents_returned += documents;
-  ++cursor->batches_returned;
+  count_batch(context, *cursor, documents);
   std::int64_t client_id = 0;
   if (!cursor->exhausted()) {
     client_id = id;

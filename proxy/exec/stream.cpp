@@ -206,8 +206,7 @@ void settle_cursor(Relay& relay, std::int64_t shard_id, bool keep) {
   CursorPtr cursor = std::move(relay.stream.cursor);
   cursor->remotes[relay.stream.remote].id = shard_id;
   const std::size_t documents = documents_of(relay);
-  cursor->documents_returned += documents;
-  ++cursor->batches_returned;
+  count_batch(relay.context, *cursor, documents);
   if (documents > 0) {
     cursor->mean_document_bytes =
         static_cast<double>(relay.stream.batch_bytes) / static_cast<double>(documents);

@@ -91,6 +91,30 @@ TEST_CASE("with read-ahead a client gets the same batches, and sooner") {
   }
 }
 
+TEST_CASE("how long a client takes is counted from its last batch, whichever way that came") {
+  SimShardOptions like;
+  like.sort_keys = SimShardOptions::SortKeys::array;
+  SimWorld world(sharded_world(1, 40, like));
+  store_documents(world, 40, 100'000);
+  world.shared().parameters.read_ahead = false;
+  auto client = world.client();
+  const std::int64_t id = cursor_id(call(
+      world, *client, R"({"find": "docs", "filter": {}, "batchSize": 1, "$db": "app"})"));
+  REQUIRE(is_ok(call(world, *client, get_more(id, 1))));
+  for (int i = 0; i < 3; ++i) {
+    world.run_for(milliseconds(600));
+    REQUIRE(is_ok(call(world, *client, get_more(id, 8))));  // in pieces
+  }
+  CHECK(world.shared().metrics.streamed_replies.value() == 3);
+  CHECK(world.shared().metrics.cursors_more_than_one_batch.value() == 1);
+  world.shared().parameters.read_ahead = true;
+  world.run_for(milliseconds(600));
+  REQUIRE(is_ok(call(world, *client, get_more(id, 1))));
+  CHECK(world.shared().metrics.read_ahead_started.value() == 1);
+  client->close();
+  world.run_for(seconds(1));
+}
+
 TEST_CASE("a getMore that comes too early waits for what is being fetched, on any worker") {
   SimWorldOptions options = world_of(2);
   options.workers = 2;

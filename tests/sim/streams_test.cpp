@@ -63,6 +63,7 @@ TEST_CASE("a batch of 16 MB passes in pieces") {
     REQUIRE(is_ok(reply));
   }
   CHECK(returned == documents_stored);
+  CHECK(world.shared().metrics.cursors_more_than_one_batch.value() == 1);
   CHECK(world.shared().metrics.streamed_replies.value() >= 2);
   CHECK(world.shared().reply_memory.usage().peak_bytes < limits::mib);
   CHECK(world.shared().cursor_memory.usage().peak_bytes < limits::mib);
@@ -100,6 +101,7 @@ TEST_CASE("an unsorted scan over several shards holds next to nothing") {
                              cursor_id(reply), size));
   }
   CHECK(left.empty());
+  CHECK(world.shared().metrics.cursors_more_than_one_batch.value() == 1);
   CHECK(world.shared().metrics.streamed_replies.value() >= 3);
   CHECK(world.shared().memory.usage().peak_bytes < limits::mib);
   CHECK(world.shared().memory.usage().refusals == 0);
@@ -131,6 +133,7 @@ TEST_CASE("a batch that its shard did not cap is capped for the client") {
             cursor_id(reply)));
   }
   CHECK(returned == documents_stored);
+  CHECK(world.shared().metrics.cursors_more_than_one_batch.value() == 1);
   client->close();
   world.run_for(seconds(1));
   require_quiet(world);
