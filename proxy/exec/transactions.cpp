@@ -33,6 +33,15 @@ bool is_end(const Request& request) noexcept {
   return request.name == "commitTransaction" || request.name == "abortTransaction";
 }
 
+bool has_label(const Error& error, std::string_view label) noexcept {
+  return std::find(error.labels.begin(), error.labels.end(), label) != error.labels.end();
+}
+
+// It has begun a transaction on a shard, as far as is known. (A number is begun once there.)
+bool may_have_begun(const Request& request) noexcept {
+  return request.start_transaction && (request.shard_time == nullptr || request.shard_time->calls() > 0);
+}
+
 bool is_unreachable(const Error& error) noexcept {
   return error.is(ErrorCode::host_unreachable) || error.is(ErrorCode::host_not_found) ||
          error.is(ErrorCode::network_timeout);
@@ -186,6 +195,17 @@ std::optional<OpenTransaction> TransactionTable::fail(std::string_view lsid,
   return OpenTransaction{found->first, txn_number, *transaction.shard};
 }
 
+void TransactionTable::forget(std::string_view lsid, std::int64_t txn_number, TimePoint since) {
+  Stripe& stripe = stripe_of(lsid);
+  const MutexLock lock(stripe.mutex);
+  const auto found = stripe.entries.find(std::string(lsid));
+  if (found == stripe.entries.end()) return;
+  const Transaction& transaction = found->second;
+  const bool begun = transaction.txn_number == txn_number && transaction.last_used >= since &&
+                     transaction.state == Transaction::State::active;
+  if (begun) stripe.entries.erase(found);
+}
+
 std::optional<Transaction> TransactionTable::find(std::string_view lsid,
                                                   std::int64_t txn_number) const {
   const Stripe& stripe = stripe_of(lsid);
@@ -280,10 +300,12 @@ Task<Result<void>> check_transaction(Context& context, const Request& request,
 void abort_after_failure(Context& context, const Request& request, const Error& error) {
   if (!request.in_transaction || is_end(request)) return;
   // One that is begun twice goes on as it was.
-  const bool untouched = error.is(ErrorCode::conflicting_operation_in_progress) ||
-                         std::find(error.labels.begin(), error.labels.end(), "RetryableError") !=
-                             error.labels.end();
-  if (untouched) return;
+  if (error.is(ErrorCode::conflicting_operation_in_progress)) return;
+  if (has_label(error, "RetryableError") && !may_have_begun(request)) {
+    if (request.start_transaction)
+      context.shared.transactions->forget(request.lsid, *request.txn_number, request.arrived);
+    return;
+  }
   auto open = context.shared.transactions->fail(request.lsid, *request.txn_number);
   if (open) context.background.start(abort_on_shard(context, *std::move(open)));
 }
@@ -305,15 +327,17 @@ Response with_recovery_token(Context& context, const Request& request, Response 
 
 Error label_failure(const Request& request, Error error) {
   const auto add = [&error](const char* label) {
-    if (std::find(error.labels.begin(), error.labels.end(), label) == error.labels.end()) {
-      error.labels.emplace_back(label);
-    }
+    if (!has_label(error, label)) error.labels.emplace_back(label);
   };
   const bool ends = is_end(request);
   // What this router's shutdown has cut may be tried again by way of another.
   const bool passing = is_unreachable(error) || error.is(ErrorCode::interrupted_at_shutdown) ||
                        error.is(ErrorCode::shutdown_in_progress);
   if (request.in_transaction) {
+    if (has_label(error, "RetryableError") && may_have_begun(request)) {
+      error.labels.clear();
+      add("TransientTransactionError");
+    }
     if (passing && !ends) add("TransientTransactionError");
     if (error.is(ErrorCode::no_such_transaction) && request.name != "abortTransaction") {
       add("TransientTransactionError");

@@ -76,6 +76,9 @@ class TransactionTable {
   // aborted on its shard; a commit under way decides by itself.
   std::optional<OpenTransaction> fail(std::string_view lsid, std::int64_t txn_number);
 
+  // The statement that began it after `since` has not been executed: the number may be begun again.
+  void forget(std::string_view lsid, std::int64_t txn_number, TimePoint since);
+
   // The transaction as it stands, if it is this number's.
   std::optional<Transaction> find(std::string_view lsid, std::int64_t txn_number) const;
 
@@ -121,14 +124,15 @@ Task<void> abort_on_shard(Context& context, OpenTransaction open, TimePoint dead
 
 // A command that ends with an error of the proxy's ends its transaction with it, in the background:
 // the shard knows nothing of the error, and would commit the rest. An error that says that the
-// command may be tried again as it is leaves the transaction open.
+// command may be tried again as it is leaves the transaction open, or not begun.
 void abort_after_failure(Context& context, const Request& request, const Error& error);
 
 // Adds what a router adds to a reply inside a transaction: recoveryToken if ok. REQUIRES no stream.
 Response with_recovery_token(Context& context, const Request& request, Response response);
 // Labels of a failure: TransientTransactionError inside a transaction, RetryableWriteError for a
 // retryable write, when the shard could not be reached or this router shuts down. run_command() passes every failure
-// of a command by here: who finds one need not.
+// of a command by here: who finds one need not. What began a transaction on its shard cannot be tried again as it is:
+// the transaction can, as a whole.
 Error label_failure(const Request& request, Error error);
 
 }  // namespace spillway::exec

@@ -137,7 +137,10 @@ Task<ShardOutcomes> call_with(WriteRun& run, std::uint32_t op, DocView document,
   if (built.has_error()) {
     ShardOutcomes failed(1);
     failed.front().shard = shards.front();
-    failed.front().error = built.error();
+    // Within a transaction nothing tells a shard that it has executed a statement before.
+    failed.front().error = run.request->in_transaction && run.results.has_effects()
+                               ? do_not_try_again(built.error())
+                               : built.error();
     co_return failed;
   }
   message = *std::move(built);

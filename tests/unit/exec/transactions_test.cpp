@@ -93,6 +93,17 @@ TEST_CASE("transactions expire and are bounded", "[transactions]") {
         "ok");
 }
 
+TEST_CASE("a transaction that has not begun is forgotten, any other is not", "[transactions]") {
+  TransactionTable table;
+  const TimePoint later = start + std::chrono::seconds(1);
+  table.statement("a", 1, true, s0, false, start);
+  table.forget("a", 1, later);  // of an earlier statement
+  table.forget("a", 2, start);
+  CHECK(shown(table.statement("a", 1, true, s0, false, later)) == "error 117");
+  table.forget("a", 1, start);
+  CHECK(shown(table.statement("a", 1, true, s1, false, later)) == "ok");
+}
+
 TEST_CASE("sessions that end leave transactions to abort", "[transactions]") {
   TransactionTable table;
   table.statement("a", 1, true, s1, false, start);

@@ -614,6 +614,38 @@ TEST_CASE("a command of several steps begins its transaction with the first", "[
                                           "update within"});
 }
 
+TEST_CASE("a first statement that found no memory begins its transaction when it is sent again", "[transactions]") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  router.shards.answer = count_all;
+  Error no_memory(ErrorCode::ingress_request_rate_limit_exceeded, "no memory");
+  no_memory.labels = {"SystemOverloadedError", "RetryableError"};
+  const std::string insert = "{'insert': 'c', 'documents': [{'_id': 1, 'a': 20}], 'autocommit': false";
+  const std::string begun = insert + ", 'startTransaction': true";
+  SECTION("nothing was sent") {
+    router.shards.fails_unsent = no_memory;
+    const std::string refused = compact(router.run(with_txn(begun, 1)));
+    CHECK(refused.find("'code':462,") != std::string::npos);
+    CHECK(refused.find("'RetryableError'") != std::string::npos);
+    CHECK(router.shards.sent.empty());
+    CHECK(compact(router.run(with_txn(begun, 1))).find("'ok':1.0") != std::string::npos);
+    CHECK(compact(router.run(with_txn(insert, 1))).find("'ok':1.0") != std::string::npos);
+  }
+  SECTION("a later one goes on") {
+    CHECK(compact(router.run(with_txn(begun, 1))).find("'ok':1.0") != std::string::npos);
+    router.shards.fails_unsent = no_memory;
+    CHECK(compact(router.run(with_txn(insert, 1))).find("'RetryableError'") != std::string::npos);
+    CHECK(compact(router.run(with_txn(insert, 1))).find("'ok':1.0") != std::string::npos);
+  }
+  SECTION("its shard has begun it: that number is used") {
+    router.shards.fails_sent = no_memory;
+    const std::string refused = compact(router.run(with_txn(begun, 1)));
+    CHECK(refused.find("'TransientTransactionError'") != std::string::npos);
+    CHECK(refused.find("'RetryableError'") == std::string::npos);
+    CHECK(router.shards.sent.back().name() == "abortTransaction");
+    CHECK(compact(router.run(with_txn(begun, 2))).find("'ok':1.0") != std::string::npos);
+  }
+}
+
 TEST_CASE("collections are made within a transaction as documents are", "[transactions]") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
   router.shards.answer = [](const Sent&) { return "{'ok': 1.0}"; };

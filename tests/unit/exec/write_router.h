@@ -47,11 +47,19 @@ class ScriptedShards final : public shard::Gateway {
   }
 
   Answer answer;
+  // Set: the next call ends so, before it is sent or after that.
+  std::optional<Error> fails_unsent, fails_sent;
   std::vector<Sent> sent;
+  void set_wire_version(std::int32_t version) {
+    for (shard::ShardState& state : states_) state.max_wire_version = version;
+  }
 
   Task<Result<shard::Reply>> call(std::uint16_t shard, shard::Command command,
-                                  shard::CallOptions) override {
+                                  shard::CallOptions options) override {
+    if (fails_unsent) co_return *std::exchange(fails_unsent, std::nullopt);
+    if (options.time != nullptr) options.time->note_call(options.bulk);
     sent.push_back({shard, parse(command)});
+    if (fails_sent) co_return *std::exchange(fails_sent, std::nullopt);
     const auto said = answer(sent.back());
     if (!said) co_return Error(ErrorCode::host_unreachable, "connection reset");
     std::vector<std::uint8_t> bytes;
@@ -146,6 +154,8 @@ class Router {
     REQUIRE(message.has_value());
     auto request = parse_request(*message, Bytes(bytes).subspan(20), Clock::now());
     if (request.has_error()) return text_of(error_document(request.error()));
+    shard::ShardTime time;
+    request->shard_time = &time;
     std::optional<std::string> reply;
     loop_.spawn(run_one(this, &*request, &reply));
     while (!reply) loop_.poll_until_idle();
