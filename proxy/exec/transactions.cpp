@@ -59,9 +59,23 @@ const TransactionTable::Stripe& TransactionTable::stripe_of(std::string_view lsi
   return stripes_[std::hash<std::string_view>{}(lsid) % stripe_count];
 }
 
-void TransactionTable::drop_expired(Stripe& stripe, TimePoint now) {
-  absl::erase_if(stripe.entries,
-                 [now](const auto& entry) { return entry.second.last_used + lifetime <= now; });
+void TransactionTable::drop_done(Stripe& stripe, TimePoint now) {
+  const auto expired = absl::erase_if(
+      stripe.entries, [now](const auto& entry) { return entry.second.last_used + lifetime <= now; });
+  if (expired > 0) return;
+  const auto has_ended = [](const auto& entry) {
+    return entry.second.state != Transaction::State::active;
+  };
+  std::vector<TimePoint> ends;
+  for (const auto& entry : stripe.entries) {
+    if (has_ended(entry)) ends.push_back(entry.second.last_used);
+  }
+  if (ends.empty()) return;
+  const auto middle = ends.begin() + static_cast<std::ptrdiff_t>(ends.size() / 2);
+  std::nth_element(ends.begin(), middle, ends.end());
+  absl::erase_if(stripe.entries, [&](const auto& entry) {
+    return has_ended(entry) && entry.second.last_used <= *middle;
+  });
 }
 
 std::optional<Error> TransactionTable::begin(Stripe& stripe, const std::string& key,
@@ -82,7 +96,7 @@ std::optional<Error> TransactionTable::begin(Stripe& stripe, const std::string& 
     }
   }
   if (!known && stripe.entries.size() >= stripe_entries_max_) {
-    drop_expired(stripe, now);
+    drop_done(stripe, now);
     if (stripe.entries.size() >= stripe_entries_max_) {
       return Error(too_many_sessions, "there are too many sessions with transactions");
     }

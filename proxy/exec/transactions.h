@@ -99,8 +99,8 @@ class TransactionTable {
   std::optional<Error> begin(Stripe& stripe, const std::string& key, std::int64_t txn_number,
                              const catalog::ShardSet& targets, TimePoint now, Statement& result)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mutex);
-  static void drop_expired(Stripe& stripe, TimePoint now)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mutex);
+  // Makes room: of those that have expired, else of the older half of those that have ended.
+  static void drop_done(Stripe& stripe, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mutex);
 
   std::size_t stripe_entries_max_;
   std::array<Stripe, stripe_count> stripes_;

@@ -93,6 +93,28 @@ TEST_CASE("transactions expire and are bounded", "[transactions]") {
         "ok");
 }
 
+TEST_CASE("transactions that have ended give way to new ones", "[transactions]") {
+  TransactionTable table(16 * 8);
+  const auto begin = [&](const std::string& lsid, TimePoint now) {
+    return table.statement(lsid, 1, true, s0, false, now).error;
+  };
+  TimePoint now = start;
+  CHECK_FALSE(begin("open", now));
+  for (int i = 0; i < 1000; ++i) {
+    now += std::chrono::milliseconds(1);
+    const std::string lsid = "b" + std::to_string(i);
+    REQUIRE_FALSE(begin(lsid, now));
+    if (i % 2 == 0) {
+      REQUIRE(table.commit(lsid, 1, now).has_value());
+    } else {
+      REQUIRE(table.abort(lsid, 1, now).has_value());
+    }
+  }
+  CHECK(table.size() <= 16 * 8);
+  CHECK(table.find("b999", 1));  // the last to end are kept: a commit may be sent again
+  CHECK(shown(table.statement("open", 1, false, s0, false, now)) == "ok");
+}
+
 TEST_CASE("a transaction that has not begun is forgotten, any other is not", "[transactions]") {
   TransactionTable table;
   const TimePoint later = start + std::chrono::seconds(1);
