@@ -71,6 +71,9 @@ Task<std::optional<Error>> drain_shard(Context& context, const Request& request,
                                        DocView body, std::size_t of, Listing& into) {
   const bool primary = shard == context.routing().primary_shard(request.db);
   CursorPtr cursor = std::make_unique<ClusterCursor>();
+  // A shard takes no getMore of another session than its cursor's.
+  cursor->session.lsid = request.lsid;
+  cursor->session.api = request.api;
   catalog::ShardSet one{shard};
   const shard::Command command = shard::Command::of_body(body);
   shard::CallOptions options = read_options(context, request);

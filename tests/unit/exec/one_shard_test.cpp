@@ -1,0 +1,47 @@
+// What a shard is asked for as it is where it is the only one, and what older shards are not asked.
+#include "tests/unit/exec/write_router.h"
+
+namespace spillway::exec {
+namespace {
+
+using test::Router;
+using test::Sent;
+using test::split_at;
+
+std::int64_t cursor_id(const std::string& reply) {
+  return test::doc(reply).view().find_path("cursor.id").to_int64().value_or(0);
+}
+
+std::int64_t code(const std::string& reply) {
+  return test::doc(reply).view()["code"].to_int64().value_or(0);
+}
+
+// One empty batch after the other.
+std::optional<std::string> open_cursor(const Sent& sent) {
+  const char* const batch = sent.name() == "getMore" ? "nextBatch" : "firstBatch";
+  return std::string("{'cursor': {'") + batch + "': [], 'id': {'$numberLong': '5'}, 'ns': 'db.c'}, 'ok': 1.0}";
+}
+
+std::string get_more(const std::string& reply, const std::string& collection, const std::string& more = "") {
+  return "{'getMore': {'$numberLong': '" + std::to_string(cursor_id(reply)) + "'}, 'collection': '" + collection +
+         "'" + more + "}";
+}
+
+TEST_CASE("a listing over shards is read to its end in its session") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  router.shards.answer = [](const Sent& sent) -> std::optional<std::string> {
+    if (sent.name() != "getMore")
+      return "{'cursor': {'firstBatch': [], 'id': {'$numberLong': '5'}, 'ns': 'db.$cmd.listCollections'}, 'ok': 1.0}";
+    return "{'cursor': {'nextBatch': [{'name': 'c', 'type': 'collection'}], 'id': {'$numberLong': '0'}, "
+           "'ns': 'db.$cmd.listCollections'}, 'ok': 1.0}";
+  };
+  const std::string reply = router.run(std::string("{'listCollections': 1, 'cursor': {}, ") + test::session_fields + "}");
+  CHECK(reply.find("collection") != std::string::npos);
+  CHECK(router.shards.sent.size() == 4);
+  const ValueView first = router.shards.sent.front().command.view()["lsid"];
+  REQUIRE(first.exists());
+  for (const Sent& sent : router.shards.sent) CHECK(sent.command.view()["lsid"] == first);
+}
+
+}  // namespace
+}  // namespace spillway::exec
