@@ -20,11 +20,14 @@ constexpr double scarce_fetch_bytes = 0.25 * limits::mib;
 constexpr double fetch_bytes_least = 32.0 * limits::kib;
 constexpr double passthrough_fetch_bytes = 15.0 * limits::mib;
 constexpr std::int64_t fetch_documents_max = 100'000;
+// The first version whose getMore has a comment (4.4).
+constexpr std::int32_t comment_wire_version = 9;
 
 }  // namespace
 
-BsonDoc remote_get_more(const ClusterCursor& cursor, const RemoteCursor& remote,
-                        std::int64_t batch_size, std::optional<std::int64_t> max_time_ms) {
+BsonDoc remote_get_more(const Context& context, const ClusterCursor& cursor,
+                        const RemoteCursor& remote, std::int64_t batch_size,
+                        std::optional<std::int64_t> max_time_ms) {
   BsonWriter command;
   command.append("getMore", remote.id);
   command.append("collection", cursor.collection());
@@ -34,7 +37,10 @@ BsonDoc remote_get_more(const ClusterCursor& cursor, const RemoteCursor& remote,
     command.append("lsid", DocView::trusted(cursor.session.lsid.data()));
   if (cursor.session.txn_number) command.append("txnNumber", *cursor.session.txn_number);
   if (cursor.session.in_transaction) command.append("autocommit", false);
-  if (!cursor.comment.empty()) command.append_elements(DocView::trusted(cursor.comment.data()));
+  if (!cursor.comment.empty() &&
+      context.gateway.states()[remote.shard].max_wire_version >= comment_wire_version) {
+    command.append_elements(DocView::trusted(cursor.comment.data()));
+  }
   command.append("$db", cursor.database());
   return std::move(command).finish();
 }
@@ -143,7 +149,7 @@ Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint dead
     const bool as_before = ahead && cursor.from_one_shard;
     const std::int64_t size = as_before ? cursor.ahead_batch_size
                                         : remote_batch_size(context, cursor, remote.shard, false);
-    bodies.push_back(remote_get_more(cursor, remote, size, {}));
+    bodies.push_back(remote_get_more(context, cursor, remote, size, {}));
     commands.push_back({remote.shard, shard::Command::of_body(bodies.back()),
                         shard::HostAddress{remote.host, remote.port}});
     remotes.push_back(i);

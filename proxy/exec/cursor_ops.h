@@ -39,8 +39,8 @@ Task<Result<void>> fetch_ahead(Context& context, ClusterCursor& cursor, shard::I
 void count_batch(Context& context, ClusterCursor& cursor, std::size_t documents);
 
 // The command {getMore: …} for one remote; `batch_size` 0 leaves the field out.
-BsonDoc remote_get_more(const ClusterCursor& cursor, const RemoteCursor& remote, std::int64_t batch_size,
-                        std::optional<std::int64_t> max_time_ms);
+BsonDoc remote_get_more(const Context& context, const ClusterCursor& cursor, const RemoteCursor& remote,
+                        std::int64_t batch_size, std::optional<std::int64_t> max_time_ms);
 // How many documents to ask of a shard, by what the cursor has learnt; 0: let the shard decide.
 // `passes`: the reply becomes the client's, and is not buffered.
 std::int64_t remote_batch_size(const Context& context, const ClusterCursor& cursor, std::uint16_t shard,

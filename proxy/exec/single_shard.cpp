@@ -364,7 +364,7 @@ Task<Result<std::optional<Response>>> pass_batch(Context& context, const Request
     cursor->last_batch_size = pass.batch_size;
     cursor->ahead_batch_size = asked;
   }
-  const BsonDoc body = remote_get_more(*cursor, remote, asked, pass.await_ms);
+  const BsonDoc body = remote_get_more(context, *cursor, remote, asked, pass.await_ms);
   shard::CallOptions options;
   options.budget = &context.shared.reply_memory;
   options.host = shard::HostAddress{remote.host, remote.port};

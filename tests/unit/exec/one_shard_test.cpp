@@ -27,6 +27,19 @@ std::string get_more(const std::string& reply, const std::string& collection, co
          "'" + more + "}";
 }
 
+TEST_CASE("a getMore repeats the find's comment where the shard knows of it") {
+  const std::int32_t version = GENERATE(8, 9, 21);
+  Router router(split_at("{'a': 1}", {}));
+  router.shards.set_wire_version(version);
+  router.shards.answer = open_cursor;
+  const std::string reply = router.run("{'find': 'c', 'filter': {}, 'comment': 'mine'}");
+  REQUIRE(cursor_id(reply) != 0);
+  CHECK(code(router.run(get_more(reply, "c"))) == 0);
+  REQUIRE(router.shards.sent.size() == 2);
+  CHECK(router.shards.sent[0].command.view()["comment"].exists());
+  CHECK(router.shards.sent[1].command.view()["comment"].exists() == (version >= 9));
+}
+
 TEST_CASE("a listing over shards is read to its end in its session") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
   router.shards.answer = [](const Sent& sent) -> std::optional<std::string> {
