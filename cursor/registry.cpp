@@ -241,6 +241,13 @@ bool CursorRegistry::is_another_users(std::int64_t id, std::string_view ns, std:
   return found != stripe.entries.end() && found->second.ns == ns && found->second.owner != owner_number(user);
 }
 
+std::string CursorRegistry::ns_of(std::int64_t id) const {
+  const Stripe& stripe = stripes_[stripe_of(id)];
+  MutexLock lock(stripe.mutex);
+  const auto found = stripe.entries.find(id);
+  return found == stripe.entries.end() ? std::string() : found->second.ns;
+}
+
 CursorRegistry::Killed CursorRegistry::kill(std::int64_t id, std::string_view ns) {
   Stripe& stripe = stripes_[stripe_of(id)];
   std::shared_ptr<CursorWaiter> waiter;

@@ -102,6 +102,9 @@ class CursorRegistry {
   // Was it made by somebody else than this user? False for an unknown one.
   bool is_another_users(std::int64_t id, std::string_view ns, std::string_view user) const;
 
+  // Its namespace; empty for an unknown one.
+  std::string ns_of(std::int64_t id) const;
+
   enum class KillOutcome : std::uint8_t { killed_idle, marked_in_use, not_found };
   struct Killed {
     KillOutcome outcome;

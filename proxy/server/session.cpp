@@ -6,6 +6,7 @@
 #include "proxy/base/log.h"
 #include "proxy/exec/authorization.h"
 #include "proxy/exec/command_table.h"
+#include "proxy/exec/query_commands.h"
 #include "proxy/exec/stream.h"
 #include "proxy/server/config.h"
 #include "proxy/wire/op_msg.h"
@@ -215,7 +216,51 @@ Task<bool> Session::handle_message() {
   if (refused_) return answer_refused();
   if (header_.is(wire::OpCode::msg)) return handle_op_msg();
   if (header_.is(wire::OpCode::query)) return handle_op_query();
+  if (header_.is(wire::OpCode::kill_cursors)) return handle_kill_cursors();
   return handle_unknown();
+}
+
+// A killCursors for each namespace in turn, by its rules.
+Task<bool> Session::handle_kill_cursors() {
+  const auto parsed = wire::parse_op_kill_cursors(message_.bytes());
+  if (parsed.has_error()) {
+    log::info("connection {} from {} closed: {}", client_.connection_id, client_.peer, parsed.error().message);
+    co_return false;
+  }
+  std::string ns;
+  std::vector<std::int64_t> ids;
+  for (Bytes rest = *parsed; !rest.empty(); rest = rest.subspan(sizeof(std::int64_t))) {
+    const auto id = load_le<std::int64_t>(rest.data());
+    std::string its_ns = environment_.context.shared.cursors.ns_of(id);
+    if (its_ns.empty()) continue;
+    if (its_ns != ns && !ids.empty()) {
+      auto killing = kill_cursors(ns, ids);
+      co_await killing;
+      ids.clear();
+    }
+    ns = std::move(its_ns);
+    ids.push_back(id);
+  }
+  if (!ids.empty()) {
+    auto killing = kill_cursors(ns, ids);
+    co_await killing;
+  }
+  co_return true;
+}
+
+Task<void> Session::kill_cursors(std::string_view ns, std::span<const std::int64_t> ids) {
+  const catalog::Namespace names = catalog::split_namespace(ns);
+  BsonWriter out;
+  out.append("killCursors", names.collection).begin_array("cursors");
+  for (const std::int64_t id : ids) out.append_item(id);
+  out.end();
+  const BsonDoc command = std::move(out).finish();
+  std::vector<std::uint8_t> sections;
+  auto request = exec::parse_query_command(command, names.db, arrived_, sections);
+  if (request.has_error()) co_return;
+  request->interrupt = &client_.interrupt;
+  auto running = exec::run_command(environment_.context, client_, *request);
+  co_await running;
 }
 
 Task<bool> Session::handle_unknown() {

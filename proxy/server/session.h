@@ -106,6 +106,8 @@ class Session {
   Task<bool> begin();
   Task<bool> handle_message();
   Task<bool> handle_op_msg();
+  Task<bool> handle_kill_cursors();
+  Task<void> kill_cursors(std::string_view ns, std::span<const std::int64_t> ids);
   Task<bool> handle_unknown();
 
   // session_hello.cpp

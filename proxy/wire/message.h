@@ -15,7 +15,7 @@ enum class OpCode : std::int32_t {
   query = 2004,  // only for hello
   get_more = 2005,
   delete_ = 2006,
-  kill_cursors = 2007,
+  kill_cursors = 2007,  // of drivers that hello says less than 14 to
   compressed = 2012,  // an envelope
   msg = 2013,         // the protocol
 };

@@ -56,6 +56,18 @@ void encode_reply(std::vector<std::uint8_t>& out, std::int32_t flags, std::int32
 
 }  // namespace
 
+Result<Bytes> parse_op_kill_cursors(Bytes whole_message) {
+  constexpr std::size_t ids_offset = limits::message_header_bytes + 8;  // a zero, how many
+  constexpr std::size_t ids_max = 29'999;
+  if (!length_matches(whole_message) || whole_message.size() < ids_offset)
+    return bad_query("OP_KILL_CURSORS: bad length");
+  const Bytes ids = whole_message.subspan(ids_offset);
+  const std::size_t count = load_le<std::uint32_t>(whole_message.data() + limits::message_header_bytes + 4);
+  if (count == 0 || count > ids_max || ids.size() != count * sizeof(std::int64_t))
+    return bad_query("OP_KILL_CURSORS: bad number of cursors");
+  return ids;
+}
+
 Result<OpQuery> parse_op_query(Bytes whole_message) {
   if (!length_matches(whole_message)) {
     return bad_query("OP_QUERY with a wrong length");

@@ -1,4 +1,4 @@
-// OP_QUERY and OP_REPLY, which live on for the first hello of a connection.
+// OP_QUERY and OP_REPLY, which live on for the first hello of a connection, and OP_KILL_CURSORS.
 // Source: mongos behaviour reference, section 1.4.
 #pragma once
 
@@ -48,5 +48,9 @@ void encode_query_failure(std::vector<std::uint8_t>& out, std::int32_t request_i
 void encode_op_query(std::vector<std::uint8_t>& out, std::int32_t request_id,
                      std::string_view collection, DocView query);
 Result<DocView> parse_op_reply(Bytes whole_message);  // the first document
+
+// OP_KILL_CURSORS, which nobody answers: the ids, eight bytes each. Drivers may send it where hello
+// says less than 14.
+Result<Bytes> parse_op_kill_cursors(Bytes whole_message);
 
 }  // namespace spillway::wire

@@ -67,6 +67,30 @@ TEST_CASE("a getMore keeps to the API parameters of its cursor") {
       "$db": "app"}})", id))));
 }
 
+TEST_CASE("OP_KILL_CURSORS kills cursors, and nobody answers it") {
+  SimWorld world(sharded_world(2, 20));
+  store_documents(world, 20);
+  auto client = world.client();
+  const std::int64_t first = cursor_id(call(world, *client, scatter_find));
+  const std::int64_t second = cursor_id(call(world, *client, scatter_find));
+  const std::int64_t kept = cursor_id(call(world, *client, scatter_find));
+  CHECK(world.run(client->kill_cursors({first, 4711, second})));
+  world.run_for(seconds(1));
+  CHECK(open_shard_cursors(world) == 2);
+  CHECK(is_ok(call(world, *client, get_more(kept, 1))));  // over the same connection
+  CHECK(code_of(call(world, *client, get_more(first))) == 43);
+  CHECK(code_of(call(world, *client, get_more(second))) == 43);
+  CHECK(world.run(client->kill_cursors({kept})));
+  world.run_for(seconds(1));
+  CHECK(open_shard_cursors(world) == 0);
+  // One that names none is no message.
+  CHECK(world.run(client->kill_cursors({})));
+  CHECK_FALSE(try_call(world, *client, json(scatter_find)).has_value());
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
 TEST_CASE("a cursor with noCursorTimeout stays") {
   SimWorldOptions options = sharded_world(2, 20);
   options.cursor_timeout_ms = 30'000;

@@ -88,6 +88,24 @@ Task<bool> SimClient::send_first(BsonDoc command, std::size_t bytes, std::uint32
   wire::append_body(message, command);
   wire::finish_op_msg(message);
   if (compressor) message = packed(*compressor, message);
+  auto writing = write(std::move(message), bytes);
+  co_return co_await writing;
+}
+
+Task<bool> SimClient::kill_cursors(std::vector<std::int64_t> ids) {
+  check_nothing_came();
+  if (!transport_) transport_ = dial_();
+  if (!transport_) co_return false;
+  std::vector<std::uint8_t> message(limits::message_header_bytes + 8 + 8 * ids.size());
+  wire::write_header(message.data(), {static_cast<std::int32_t>(message.size()), next_request_id_++, 0,
+                                      static_cast<std::int32_t>(wire::OpCode::kill_cursors)});
+  store_le(message.data() + 20, static_cast<std::int32_t>(ids.size()));
+  for (std::size_t i = 0; i < ids.size(); ++i) store_le(message.data() + 24 + 8 * i, ids[i]);
+  auto writing = write(std::move(message), SIZE_MAX);
+  co_return co_await writing;
+}
+
+Task<bool> SimClient::write(std::vector<std::uint8_t> message, std::size_t bytes) {
   iovec piece{message.data(), std::min(bytes, message.size())};
   waiting_ = true;
   auto writing = write_all(*transport_, {&piece, 1});

@@ -32,6 +32,8 @@ class SimClient {
   Task<bool> send_part(BsonDoc command, std::size_t bytes);
   // Sends a command that nobody answers (moreToCome).
   Task<bool> tell(BsonDoc command);
+  // Sends an OP_KILL_CURSORS, which nobody answers.
+  Task<bool> kill_cursors(std::vector<std::int64_t> ids);
   // Reads so many bytes of a reply and no more.
   Task<bool> read_bytes(std::size_t bytes);
 
@@ -51,6 +53,7 @@ class SimClient {
 
  private:
   Task<bool> send_first(BsonDoc command, std::size_t bytes, std::uint32_t flags = 0);
+  Task<bool> write(std::vector<std::uint8_t> message, std::size_t bytes);
   void check_nothing_came();
   Task<bool> read(MutableBytes into);
   std::optional<BsonDoc> broken(std::string what);

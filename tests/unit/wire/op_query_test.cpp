@@ -114,4 +114,25 @@ TEST_CASE("the_failure_of_a_legacy_find_is_flagged_as_one") {
   CHECK_FALSE((*document)["ok"].exists());
 }
 
+TEST_CASE("the_cursors_of_an_op_kill_cursors_are_told") {
+  ByteVector bytes(24 + 16);
+  write_header(bytes.data(), {40, 1, 0, static_cast<std::int32_t>(OpCode::kill_cursors)});
+  store_le(bytes.data() + 20, std::int32_t{2});
+  store_le(bytes.data() + 24, std::int64_t{7});
+  store_le(bytes.data() + 32, std::int64_t{-1});
+  const Result<Bytes> ids = parse_op_kill_cursors(bytes);
+  REQUIRE(ids.has_value());
+  REQUIRE(ids->size() == 16);
+  CHECK(load_le<std::int64_t>(ids->data()) == 7);
+  for (const std::int32_t count : {-1, 0, 1, 3, 30'000}) {
+    store_le(bytes.data() + 20, count);
+    CHECK_FALSE(parse_op_kill_cursors(bytes).has_value());
+  }
+  for (std::size_t size = 0; size < 40; ++size) {
+    ByteVector cut = exact(Bytes(bytes).first(size));
+    if (size >= 4) store_le(cut.data(), static_cast<std::int32_t>(size));
+    CHECK_FALSE(parse_op_kill_cursors(cut).has_value());
+  }
+}
+
 }  // namespace spillway::wire
