@@ -380,6 +380,8 @@ constexpr CommandNeed needs[] = {
     // the proxy and the cluster
     cluster("hostInfo", host_info),
     somebody("isdbgrid"),
+    somebody("getLastError"),
+    somebody("getlasterror"),
     somebody("echo"),
     somebody("features"),
     cluster("getCmdLineOpts", get_cmd_line_opts),

@@ -38,6 +38,16 @@ Response finish(BsonWriter&& reply) {
 
 Answer ping(Context&, Client&, const Request&) { co_return finish(BsonWriter()); }
 
+// Of legacy writes, which there are none of. Gone where servers had no legacy writes any more (5.1).
+Answer get_last_error(Context& context, Client&, const Request& request) {
+  constexpr std::int32_t gone_wire_version = 14;
+  if (advertised_wire_version(context) >= gone_wire_version)
+    co_return Error(ErrorCode::command_not_found, fmt::format("no such command: '{}'", request.name));
+  BsonWriter reply;
+  reply.append("n", std::int32_t{0}).append_null("err");
+  co_return finish(std::move(reply));
+}
+
 // Sessions answer hello themselves; this serves callers that have no connection state to update.
 Answer hello(Context& context, Client& client, const Request& request) {
   auto parsed = wire::parse_hello(request.body);
@@ -355,6 +365,8 @@ std::span<const CommandSpec> local_commands() {
       {.name = "isMaster", .handler = hello, .secondary_ok = true, .help = "older name of hello"},
       {.name = "ismaster", .handler = hello, .secondary_ok = true, .help = "older name of hello"},
       {.name = "ping", .handler = ping, .secondary_ok = true, .help = "answers at once"},
+      {.name = "getLastError", .handler = get_last_error, .help = "of legacy writes: nothing"},
+      {.name = "getlasterror", .handler = get_last_error, .help = "older name of getLastError"},
       {.name = "buildInfo", .handler = build_info, .secondary_ok = true, .help = "version and build"},
       {.name = "buildinfo", .handler = build_info, .secondary_ok = true, .help = "version and build"},
       {.name = "hostInfo", .handler = host_info, .secondary_ok = true, .help = "the machine"},

@@ -56,5 +56,17 @@ TEST_CASE("a listing over shards is read to its end in its session") {
   for (const Sent& sent : router.shards.sent) CHECK(sent.command.view()["lsid"] == first);
 }
 
+TEST_CASE("getLastError is known as long as there were legacy writes") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  const char* const command = GENERATE("{'getLastError': 1, 'w': 1}", "{'getlasterror': 1}");
+  router.shards.set_wire_version(8);
+  const BsonDoc reply = test::doc(router.run(command));
+  CHECK(reply.view()["ok"].truthy());
+  CHECK(reply.view()["err"].is_null());
+  CHECK(reply.view()["n"].to_int64() == 0);
+  router.shards.set_wire_version(14);
+  CHECK(router.run(command).find("CommandNotFound") != std::string::npos);
+}
+
 }  // namespace
 }  // namespace spillway::exec
