@@ -188,9 +188,32 @@ Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const
   co_return co_await answering;
 }
 
-bool is_change_stream(DocView pipeline) noexcept {
+std::string_view first_stage_name(DocView pipeline) noexcept {
   const Element first = pipeline.first();
-  return first.is_document() && first.as_document().first().name == "$changeStream";
+  return first.is_document() ? first.as_document().first().name : std::string_view();
+}
+
+// What a server tells of itself, or of more than a collection: a shard may where it is the only one.
+bool is_for_only_shard(const Context& context, const Request& request, const AggregateArguments& aggregate) noexcept {
+  if (context.routing().shards().size() != 1) return false;
+  const std::string_view stage = first_stage_name(aggregate.pipeline);
+  if (aggregate.collection.empty()) return stage == "$changeStream" || stage == "$listLocalSessions";
+  return stage == "$listSessions" && request.db == "config" && aggregate.collection == "system.sessions";
+}
+
+Task<Result<Response>> aggregate_on_one(Context& context, Client& client, const Request& request,
+                                        const AggregateArguments& aggregate, catalog::ShardIndex shard) {
+  CursorSeed seed{client, request, aggregate.collection.empty() ? "$cmd.aggregate" : aggregate.collection};
+  seed.writes = ends_in_write(aggregate.pipeline) || request.body["writeConcern"].exists();
+  seed.batch_size = aggregate.batch_size;
+  seed.first_batch_documents =
+      aggregate.batch_size_given ? aggregate.batch_size : std::int64_t{limits::first_batch_documents_default};
+  // Its getMores wait for events, as long as their maxTimeMS says.
+  seed.change_stream = seed.tailable = seed.await_data = first_stage_name(aggregate.pipeline) == "$changeStream";
+  BsonDoc scratch;
+  const shard::Command command = forward_command(request, scratch);
+  auto opening = open_on_one_shard(context, seed, shard, command, true);
+  co_return co_await opening;
 }
 
 Task<Result<Response>> run_aggregate(Context& context, Client& client, const Request& request) {
@@ -200,6 +223,14 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
   if (aggregate.explain) {
     auto explaining = explain_command(context, client, request);
     co_return co_await explaining;
+  }
+  if (is_for_only_shard(context, request, aggregate)) {
+    const catalog::ShardSet only = context.routing().all_shards();
+    auto checking = check_transaction(context, request, only);
+    const auto checked = co_await checking;
+    if (checked.has_error()) co_return checked.error();
+    auto running = aggregate_on_one(context, client, request, aggregate, only.front());
+    co_return co_await running;
   }
   if (aggregate.collection.empty()) {
     auto running = collectionless_aggregate(context, client, request, aggregate.pipeline);
@@ -219,17 +250,8 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
     auto running = aggregate_on_many(context, client, request, aggregate, plan->targets.shards);
     co_return co_await running;
   }
-  CursorSeed seed{client, request, aggregate.collection};
-  seed.writes = ends_in_write(aggregate.pipeline) || request.body["writeConcern"].exists();
-  seed.batch_size = aggregate.batch_size;
-  seed.first_batch_documents =
-      aggregate.batch_size_given ? aggregate.batch_size : std::int64_t{limits::first_batch_documents_default};
-  // Its getMores wait for events, as long as their maxTimeMS says.
-  seed.change_stream = seed.tailable = seed.await_data = is_change_stream(aggregate.pipeline);
-  BsonDoc scratch;
-  const shard::Command command = forward_command(request, scratch);
-  auto opening = open_on_one_shard(context, seed, plan->targets.shards.front(), command, true);
-  co_return co_await opening;
+  auto running = aggregate_on_one(context, client, request, aggregate, plan->targets.shards.front());
+  co_return co_await running;
 }
 
 }  // namespace

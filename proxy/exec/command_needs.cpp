@@ -160,6 +160,7 @@ bool may_stage(const Subject& subject, const Element& stage, int depth) {
   if (name == "$collStats") return may_on_collection(subject, coll_stats);
   if (name == "$indexStats") return may_on_collection(subject, index_stats);
   if (name == "$planCacheStats") return may_on_collection(subject, plan_cache_read);
+  if (name == "$listSessions") return subject.privileges.on_cluster().has(list_sessions);
   if (name == "$changeStream") {
     const bool of_collection = subject.body.first().is_string();
     return of_collection ? may_on_collection(subject, {find, change_stream}) : subject.may({find, change_stream}, {});
@@ -196,11 +197,13 @@ bool may_generate(const Subject& subject, DocView pipeline) {
   if (stage.name == "$currentOp" && stage.is_document()) {
     return subject.privileges.on_cluster().has(inprog) || !says(stage.as_document(), "allUsers");
   }
-  if (stage.name == "$listSessions" || stage.name == "$listLocalSessions") {
-    return subject.privileges.on_cluster().has(list_sessions) || !stage.is_document() ||
-           !says(stage.as_document(), "allUsers");
+  // Asked of a shard, to which all users are one: the router's.
+  if (stage.name == "$listLocalSessions") return subject.privileges.on_cluster().has(list_sessions);
+  if (stage.name == "$changeStream") {
+    const bool of_all = stage.is_document() && says(stage.as_document(), "allChangesForCluster");
+    return of_all ? subject.privileges.allows({find, change_stream}, {}, {})
+                  : subject.may({find, change_stream}, {});
   }
-  if (stage.name == "$changeStream") return subject.may({find, change_stream}, {});
   return true;
 }
 

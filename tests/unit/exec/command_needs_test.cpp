@@ -108,6 +108,20 @@ TEST_CASE("changes of a whole database need a right on it") {
   const std::string changes = "{'aggregate': 1, 'pipeline': [{'$changeStream': {}}], 'cursor': {}, '$db': 'app'}";
   CHECK(may(grants({{"read", "app"}}), changes));
   CHECK_FALSE(may(grants({{"read", "other"}}), changes));
+  const std::string everything = "{'aggregate': 1, 'pipeline': [{'$changeStream': {'allChangesForCluster': true}}], "
+                                 "'cursor': {}, '$db': 'admin'}";
+  CHECK(may(grants({{"readAnyDatabase", "admin"}}), everything));
+  CHECK_FALSE(may(grants({{"read", "admin"}}), everything));
+}
+
+TEST_CASE("sessions are listed for who may see everybody's") {
+  for (const char* command :
+       {"{'aggregate': 1, 'pipeline': [{'$listLocalSessions': {}}], 'cursor': {}, '$db': 'admin'}",
+        "{'aggregate': 'system.sessions', 'pipeline': [{'$listSessions': {}}], 'cursor': {}, '$db': 'config'}"}) {
+    INFO(command);
+    CHECK(may(grants({{"clusterMonitor", "admin"}}), command));
+    CHECK_FALSE(may(grants({{"readAnyDatabase", "admin"}}), command));
+  }
 }
 
 TEST_CASE("an aggregation needs what its stages read and write") {

@@ -68,5 +68,41 @@ TEST_CASE("getLastError is known as long as there were legacy writes") {
   CHECK(router.run(command).find("CommandNotFound") != std::string::npos);
 }
 
+TEST_CASE("what tells of more than a collection is asked of the only shard") {
+  const bool one = GENERATE(true, false);
+  Router router(one ? split_at("{'a': 1}", {}) : split_at("{'a': 1}", {"{'a': 10}"}));
+  router.shards.answer = open_cursor;
+  struct Case {
+    const char* target;
+    const char* pipeline;
+    const char* db;
+  };
+  const Case cases[] = {
+      {"1", "[{'$changeStream': {}}, {'$match': {'x': 1}}]", "db"},
+      {"1", "[{'$changeStream': {'allChangesForCluster': true}}]", "admin"},
+      {"1", "[{'$listLocalSessions': {}}]", "admin"},
+      {"'system.sessions'", "[{'$listSessions': {}}]", "config"},
+  };
+  for (const Case& each : cases) {
+    INFO(each.pipeline);
+    router.shards.sent.clear();
+    const std::string reply = router.run(std::string("{'aggregate': ") + each.target + ", 'pipeline': " +
+                                         each.pipeline + ", 'cursor': {}, '$db': '" + each.db + "'}");
+    if (!one) {
+      CHECK(code(reply) != 0);
+      CHECK(router.shards.sent.empty());
+      continue;
+    }
+    REQUIRE(cursor_id(reply) != 0);
+    REQUIRE(router.shards.sent.size() == 1);
+    CHECK(test::text_of(router.shards.sent.front().command.view()["pipeline"].as_document()) ==
+          test::text_of(test::doc(std::string("{'p': ") + each.pipeline + "}").view()["p"].as_document()));
+    const std::string collection = each.target[0] == '1' ? "$cmd.aggregate" : "system.sessions";
+    CHECK(code(router.run(get_more(reply, collection, std::string(", '$db': '") + each.db + "'"))) == 0);
+    CHECK(router.shards.sent.back().name() == "getMore");
+    CHECK(router.shards.sent.back().command.view()["collection"].as_string() == collection);
+  }
+}
+
 }  // namespace
 }  // namespace spillway::exec

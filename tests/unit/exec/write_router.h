@@ -133,7 +133,8 @@ class Router {
     const BsonDoc given = doc(json);
     whole.append_elements(given);
     const CommandSpec* const spec = find_command(given.view().first().name);
-    whole.append("$db", spec != nullptr && spec->admin_only ? "admin" : "db");
+    if (!given.view()["$db"].exists())
+      whole.append("$db", spec != nullptr && spec->admin_only ? "admin" : "db");
     const BsonDoc body = std::move(whole).finish();
     std::vector<std::uint8_t> bytes;
     wire::begin_op_msg(bytes, 1, 0, 0);
