@@ -47,6 +47,11 @@ Result<void> MergePipeline::push(DocView doc) {
   if (auto valid = doc.validate(); !valid) {
     return valid;
   }
+  while (emitter()) {  // full: nobody has taken what the last document became
+    if (auto stepped = step(); !stepped) {
+      return stepped;
+    }
+  }
   return push_into(0, doc);
 }
 
@@ -67,31 +72,50 @@ bool MergePipeline::wants_more() const noexcept {
   return true;
 }
 
-Result<std::optional<BsonDoc>> MergePipeline::next() {
-  while (output_.empty()) {
-    if (!finished_ || draining_ == stages_.size()) {
-      return std::nullopt;
+std::optional<std::size_t> MergePipeline::emitter() const noexcept {
+  for (std::size_t i = stages_.size(); i-- > draining_;) {
+    if (stages_[i]->is_full()) {
+      return i;
     }
     // What stands before a satisfied limit has nothing more to say.
-    for (std::size_t i = stages_.size(); i-- > draining_ + 1;) {
-      if (!stages_[i]->wants_more()) {
-        draining_ = i;
-        break;
-      }
+    if (!stages_[i]->wants_more()) {
+      return finished_ ? std::optional(i) : std::nullopt;
     }
-    Link next(*this, draining_ + 1);
-    auto emitted = stages_[draining_]->emit(next);
-    if (!emitted) {
-      return emitted.error();
-    }
-    if (!*emitted) {
-      ++draining_;
-    }
+  }
+  return finished_ && draining_ < stages_.size() ? std::optional(draining_) : std::nullopt;
+}
+
+Result<void> MergePipeline::step() {
+  const std::size_t stage = *emitter();
+  Link next(*this, stage + 1);
+  const bool full = stages_[stage]->is_full();
+  auto emitted = stages_[stage]->emit(next);
+  if (!emitted) {
+    return emitted.error();
+  }
+  if (finished_ && !full) {
+    draining_ = *emitted ? stage : stage + 1;
+  }
+  return {};
+}
+
+std::optional<BsonDoc> MergePipeline::take() {
+  if (output_.empty()) {
+    return std::nullopt;
   }
   std::optional<BsonDoc> doc(std::move(output_.front()));
   output_.pop_front();
   meter_->credit(doc->size() + sizeof(BsonDoc));
   return doc;
+}
+
+Result<std::optional<BsonDoc>> MergePipeline::next() {
+  while (busy()) {
+    if (auto stepped = step(); !stepped) {
+      return stepped.error();
+    }
+  }
+  return take();
 }
 
 }  // namespace spillway::pipeline

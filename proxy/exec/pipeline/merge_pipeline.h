@@ -35,6 +35,10 @@ class MergePipeline {
   bool wants_more() const noexcept;
   // The next document of the output, if there is one now. After finish() nullopt means the end.
   Result<std::optional<BsonDoc>> next();
+  // The same bit by bit: while busy(), step() gets a little nearer to the next document, and take() gives what is there.
+  bool busy() const noexcept { return output_.empty() && emitter().has_value(); }
+  Result<void> step();  // REQUIRES busy()
+  std::optional<BsonDoc> take();
   // What it keeps, as charged to the budget.
   std::uint64_t held_bytes() const noexcept { return *held_bytes_; }
   // After finish(): nothing is left.
@@ -45,6 +49,8 @@ class MergePipeline {
  private:
   class Link;
   Result<void> push_into(std::size_t stage, DocView doc);
+  // The stage whose turn it is to emit: the last that is full or, after finish(), the one being drained.
+  std::optional<std::size_t> emitter() const noexcept;
 
   std::unique_ptr<std::uint64_t> held_bytes_;  // by all meters; stays where it is
   std::unique_ptr<Meter> parsed_;  // of stages_

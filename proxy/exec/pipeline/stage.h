@@ -22,7 +22,8 @@ class Sink {
 };
 
 // One running stage. Fed by push(), then, after the last document, drained by emit() until it
-// answers false. A stage is used for one run. Not thread-safe.
+// answers false. A push or an emit puts one document into `next` at most: what a peer sends must not
+// become work without end in one go. A stage is used for one run. Not thread-safe.
 class Stage {
  public:
   virtual ~Stage() = default;
@@ -30,6 +31,8 @@ class Stage {
   virtual Result<void> push(DocView doc, Sink& next) = 0;
   // Puts at most one kept document into `next`; false when there is none left.
   virtual Result<bool> emit(Sink& next);
+  // True: it has to emit() before the next push.
+  virtual bool is_full() const noexcept { return false; }
   // False: nothing pushed from now on can have an effect.
   virtual bool wants_more() const noexcept { return true; }
   // Tells a blocking stage that a $limit follows it directly.

@@ -1,4 +1,8 @@
 #include <absl/container/flat_hash_map.h>
+#include <absl/hash/hash.h>
+
+#include <deque>
+#include <vector>
 
 #include "cursor/bson_order.h"
 #include "proxy/exec/pipeline/group.h"
@@ -42,14 +46,15 @@ class GroupStage final : public Stage {
   }
 
   Result<bool> emit(Sink& next) override {
-    index_.clear();
-    if (at_ == groups_.size()) {
-      groups_.clear();
-      at_ = 0;
+    if (!index_.empty()) {
+      index_.pop_back();
+    }
+    if (groups_.empty()) {
       meter().credit(meter().used_bytes());
       return false;
     }
-    Group group = std::move(groups_[at_++]);
+    const Group group = std::move(groups_.front());
+    groups_.pop_front();
     const MeterScope scope(meter());
     BsonWriter out;
     out.append("_id", group.id.view());
@@ -86,10 +91,18 @@ class GroupStage final : public Stage {
   }
 
   Result<std::size_t> group_of(const Value& id) {
+    if (index_.empty()) {
+      if (auto charged = meter().charge(index_parts * sizeof(Index)); !charged) {
+        return charged.error();
+      }
+      index_.resize(index_parts);
+    }
     std::string key;
     append_order_key(key, id.view());
-    const auto found = index_.find(key);
-    if (found != index_.end()) {
+    // The upper bits: a part orders its own by the lower ones.
+    Index& index = index_[(absl::HashOf(key) >> 32) % index_parts];
+    const auto found = index.find(key);
+    if (found != index.end()) {
       return found->second;
     }
     const std::uint64_t bytes =
@@ -103,14 +116,16 @@ class GroupStage final : public Stage {
       group.states.push_back(make_accumulator(field.kind));
     }
     groups_.push_back(std::move(group));
-    index_.emplace(std::move(key), groups_.size() - 1);
+    index.emplace(std::move(key), groups_.size() - 1);
     return groups_.size() - 1;
   }
 
   GroupSpec spec_;
-  absl::flat_hash_map<std::string, std::size_t> index_;
-  std::vector<Group> groups_;
-  std::size_t at_ = 0;
+  // There may be hundreds of thousands of groups: they neither grow nor go in one go.
+  using Index = absl::flat_hash_map<std::string, std::size_t>;
+  static constexpr std::size_t index_parts = 64;
+  std::vector<Index> index_;  // by the hash of the key; empty before the first group
+  std::deque<Group> groups_;
 };
 
 Result<GroupField> parse_field(const AccumulatorElement& element, const ParseScope& scope) {

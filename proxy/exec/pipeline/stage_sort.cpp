@@ -1,7 +1,8 @@
 // $sort in memory.
 
-#include <algorithm>
+#include <iterator>
 #include <optional>
+#include <set>
 
 #include "cursor/sort_pattern.h"
 #include "proxy/exec/pipeline/number.h"
@@ -11,7 +12,7 @@
 namespace spillway::pipeline {
 namespace {
 
-// Keeps every document with its key, or, when a limit is known, about twice as many as the limit.
+// Keeps every document, or as many as a limit that is known, in their order: nothing is left to be sorted at once.
 // Equal keys keep their order.
 class SortStage final : public Stage {
  public:
@@ -29,30 +30,30 @@ class SortStage final : public Stage {
     if (auto keyed = pattern_.append_key(entry.key, doc); !keyed) {
       return keyed;
     }
-    if (auto charged = meter().charge(cost(entry.key.size(), doc.size())); !charged) {
+    entry.number = count_++;
+    if (limit_ && entries_.size() >= static_cast<std::uint64_t>(*limit_)) {
+      const auto last = std::prev(entries_.end());
+      if (*last < entry) {
+        return {};
+      }
+      meter().credit(cost(*last));
+      entries_.erase(last);
+    }
+    entry.doc = BsonDoc(doc);
+    if (auto charged = meter().charge(cost(entry)); !charged) {
       return charged;
     }
-    entry.number = count_++;
-    entry.doc = BsonDoc(doc);
-    entries_.push_back(std::move(entry));
-    if (limit_ && *limit_ < 1'000'000 &&
-        entries_.size() >= static_cast<std::size_t>(*limit_) * 2 + 64) {
-      cut(static_cast<std::size_t>(*limit_));
-    }
+    entries_.insert(entries_.end(), std::move(entry));  // most come in order, or nearly
     return {};
   }
 
   Result<bool> emit(Sink& next) override {
-    if (!sorted_) {
-      std::sort(entries_.begin(), entries_.end());
-      sorted_ = true;
-    }
-    if (at_ == entries_.size()) {
+    if (entries_.empty()) {
       return false;
     }
-    Entry entry = std::move(entries_[at_++]);
-    auto pushed = next.push(entry.doc);
-    meter().credit(cost(entry.key.size(), entry.doc.size()));
+    const auto node = entries_.extract(entries_.begin());
+    auto pushed = next.push(node.value().doc);
+    meter().credit(cost(node.value()));
     if (!pushed) {
       return pushed.error();
     }
@@ -69,25 +70,14 @@ class SortStage final : public Stage {
       return order != 0 ? order < 0 : number < other.number;
     }
   };
-  static std::uint64_t cost(std::size_t key_bytes, std::size_t doc_bytes) noexcept {
-    return key_bytes + doc_bytes + 2 * sizeof(Entry);
-  }
-
-  void cut(std::size_t limit) {
-    const auto end = entries_.begin() + static_cast<std::ptrdiff_t>(limit);
-    std::nth_element(entries_.begin(), end, entries_.end());
-    for (auto entry = end; entry != entries_.end(); ++entry) {
-      meter().credit(cost(entry->key.size(), entry->doc.size()));
-    }
-    entries_.erase(end, entries_.end());
+  static std::uint64_t cost(const Entry& entry) noexcept {
+    return entry.key.size() + entry.doc.size() + 2 * sizeof(Entry);
   }
 
   SortPattern pattern_;
-  std::optional<std::int64_t> limit_;
-  std::vector<Entry> entries_;
+  std::optional<std::int64_t> limit_;  // at least 1
+  std::set<Entry> entries_;
   std::uint64_t count_ = 0;
-  std::size_t at_ = 0;
-  bool sorted_ = false;
 };
 
 Result<void> check_pattern(DocView pattern) {

@@ -63,12 +63,13 @@ class UnwindStage final : public Stage {
       value = value.is_document() ? value.as_document()[part] : ValueView();
     }
     if (value.is_array() && !value.as_document().empty()) {
-      std::int64_t index = 0;
-      for (const Element& element : value.as_document()) {
-        if (auto pushed = push_one(doc, element, Value::of(index++), next); !pushed) {
-          return pushed;
-        }
+      if (auto charged = meter().charge(doc.size()); !charged) {
+        return charged;
       }
+      const std::ptrdiff_t array = value.bytes.data() - doc.data();
+      doc_ = BsonDoc(doc);
+      at_ = DocView::trusted(doc_.view().data() + array).begin();
+      index_ = 0;
       return {};
     }
     const bool nothing =
@@ -83,6 +84,21 @@ class UnwindStage final : public Stage {
       return next.push(doc);
     }
     return push_one(doc, value, Value::null(), next);
+  }
+
+  bool is_full() const noexcept override { return !at_.done(); }
+  Result<bool> emit(Sink& next) override {
+    if (at_.done()) {
+      return false;
+    }
+    if (auto pushed = push_one(doc_, *at_, Value::of(index_++), next); !pushed) {
+      return pushed.error();
+    }
+    if ((++at_).done()) {
+      meter().credit(doc_.size());
+      doc_ = BsonDoc();
+    }
+    return true;
   }
 
  private:
@@ -104,6 +120,10 @@ class UnwindStage final : public Stage {
   }
 
   UnwindSpec spec_;
+  // What is being unwound, and where.
+  BsonDoc doc_;
+  DocIterator at_;
+  std::int64_t index_ = 0;
 };
 
 Result<std::vector<std::string>> parse_path(ValueView value) {

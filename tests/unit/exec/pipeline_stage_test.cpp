@@ -200,11 +200,91 @@ TEST_CASE("a satisfied limit stops the upstream and the stages before it") {
   MergePipeline pipeline(std::move(*parsed), budget.budget);
   CHECK(pipeline.wants_more());
   REQUIRE(pipeline.push(json(R"({"a": [1, 2, 3, 4]})")).has_value());
+  CHECK(pipeline.next()->has_value());
+  CHECK(pipeline.wants_more());
+  CHECK(pipeline.next()->has_value());
   CHECK_FALSE(pipeline.wants_more());
   REQUIRE(pipeline.finish().has_value());
-  CHECK(pipeline.next()->has_value());
-  CHECK(pipeline.next()->has_value());
   CHECK_FALSE(pipeline.next()->has_value());
+}
+
+TEST_CASE("no step of a pipeline does more than one document's work") {
+  Budget budget;
+  BsonWriter many;
+  many.append("_id", 1).begin_array("a");
+  for (int i = 0; i < 1000; ++i) many.append_item(i % 250);
+  many.end();
+  const BsonDoc doc = std::move(many).finish();
+  const auto start = [&](std::string_view text) {
+    const BsonDoc spec = stages(text);
+    auto parsed = parse_stages(spec, ParseScope());
+    REQUIRE(parsed.has_value());
+    return MergePipeline(std::move(*parsed), budget.budget);
+  };
+  // Returns how many steps it was busy for; counts what came out.
+  const auto drain = [](MergePipeline& pipeline, int& documents) {
+    int steps = 0;
+    for (;;) {
+      if (pipeline.take()) {
+        ++documents;
+      } else if (pipeline.busy()) {
+        REQUIRE(pipeline.step().has_value());
+        ++steps;
+      } else {
+        return steps;
+      }
+    }
+  };
+  SECTION("an unwound array that goes into groups and a sort") {
+    auto pipeline = start(R"([{"$unwind": "$a"}, {"$group": {"_id": "$a", "n": {"$sum": 1}}}, {"$sort": {"_id": -1}}])");
+    int documents = 0;
+    REQUIRE(pipeline.push(doc).has_value());
+    CHECK(drain(pipeline, documents) == 1000);
+    CHECK(documents == 0);
+    REQUIRE(pipeline.finish().has_value());
+    CHECK(drain(pipeline, documents) >= 2 * 250);
+    CHECK(documents == 250);
+    CHECK(pipeline.exhausted());
+  }
+  SECTION("groups that a match lets none of through") {
+    auto pipeline = start(R"([{"$unwind": "$a"}, {"$group": {"_id": "$a"}}, {"$match": {"_id": -1}}])");
+    int documents = 0;
+    REQUIRE(pipeline.push(doc).has_value());
+    drain(pipeline, documents);
+    REQUIRE(pipeline.finish().has_value());
+    CHECK(drain(pipeline, documents) >= 250);
+    CHECK(documents == 0);
+  }
+  SECTION("arrays in arrays, in their order") {
+    auto pipeline = start(R"([{"$unwind": "$a"}, {"$unwind": "$a"}, {"$project": {"_id": 0}}])");
+    REQUIRE(pipeline.push(json(R"({"a": [[1, 2], [], [3], 4]})")).has_value());
+    REQUIRE(pipeline.push(json(R"({"a": [[5, 6]]})")).has_value());  // before the first is taken
+    REQUIRE(pipeline.finish().has_value());
+    std::vector<BsonDoc> out;
+    while (auto next = *pipeline.next()) out.push_back(std::move(*next));
+    CHECK(text(out) == text(docs(R"([{"a": 1}, {"a": 2}, {"a": 3}, {"a": 4}, {"a": 5}, {"a": 6}])")));
+  }
+}
+
+TEST_CASE("what an unwound array becomes is not kept as a whole") {
+  Budget budget(1024 * 1024);
+  BsonWriter many;
+  many.append("fill", std::string(10'000, 'x')).begin_array("a");
+  for (int i = 0; i < 2000; ++i) many.append_item(i);  // 20 MB in all
+  many.end();
+  const BsonDoc spec = stages(R"([{"$unwind": "$a"}])");
+  auto parsed = parse_stages(spec, ParseScope());
+  REQUIRE(parsed.has_value());
+  MergePipeline pipeline(std::move(*parsed), budget.budget);
+  REQUIRE(pipeline.push(std::move(many).finish()).has_value());
+  int documents = 0;
+  for (;;) {
+    auto next = pipeline.next();
+    REQUIRE(next.has_value());
+    if (!*next) break;
+    ++documents;
+  }
+  CHECK(documents == 2000);
 }
 
 TEST_CASE("output streams before the input ends") {
