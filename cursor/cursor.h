@@ -66,6 +66,7 @@ class DocumentStage {
   virtual Result<void> push(DocView document) = 0;
   virtual Result<void> finish() = 0;                // no more input
   virtual Result<std::optional<BsonDoc>> next() = 0;  // the next output document, if one is ready
+  virtual bool busy() const { return false; }  // next() did a part of its work: it wants another call before all else
   virtual bool wants_more() const = 0;  // false: input may stop (a limit was reached)
   virtual bool exhausted() const = 0;   // after finish(): nothing is left
   // What it holds of a memory budget, at no cost: asked of idle cursors, under a lock.

@@ -61,8 +61,7 @@ BsonDoc copy_without(DocView document, std::span<const std::string> paths) {
   return std::move(out).finish();
 }
 
-std::optional<Bytes> elements_before_last(DocView document, std::string_view name) noexcept {
-  const Element found = document.find(name);  // the first of that name
+std::optional<Bytes> elements_before_last(DocView document, const Element& found) noexcept {
   const std::uint8_t* const end = document.data() + document.size() - 1;
   if (!found.exists() || found.raw.data() + found.raw.size() != end) return std::nullopt;
   return Bytes(document.data() + 4, found.raw.data());

@@ -14,8 +14,8 @@ namespace spillway {
 // The document without these dotted paths; arrays on the way are followed. Element by element: REQUIRES that it is valid.
 BsonDoc copy_without(DocView document, std::span<const std::string> paths);
 
-// What stands before the last element, encoded, if that element is the only one of this name at its level: the document
-// without it, in one piece. nullopt: it is not there, not the last, not the only one, or an element before it is damaged.
-std::optional<Bytes> elements_before_last(DocView document, std::string_view name) noexcept;
+// What stands before `found`, encoded, if that is the document's last element: the document without it, in one piece.
+// `found` is what document.find() gave, the first of its name; nullopt, too, if there is none.
+std::optional<Bytes> elements_before_last(DocView document, const Element& found) noexcept;
 
 }  // namespace spillway

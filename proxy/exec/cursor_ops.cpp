@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 #include "allocator/memory_layer.h"
 #include "cursor/loser_tree.h"
 #include "cursor/strip_fields.h"
 #include "proxy/base/memory_wait.h"
+#include "proxy/base/time_slice.h"
 #include "proxy/exec/compressed_batches.h"
 #include "proxy/exec/forward.h"
 #include "proxy/exec/take_memory.h"
@@ -30,13 +32,15 @@ constexpr std::size_t kept_free_bytes = 1024;
 // What a worker keeps to make the next document's sort key in.
 constexpr std::size_t key_room_kept_max = 16 * limits::kib;
 
-Result<void> append_document(const ClusterCursor& cursor, BatchBuilder& out, DocView document) {
+// `cut`: of a document that ends with what is to be taken out, what stands before that, if this is known already.
+Result<void> append_document(const ClusterCursor& cursor, BatchBuilder& out, DocView document,
+                             std::optional<Bytes> cut) {
   const std::vector<std::string>& strip = cursor.strip_fields;
   if (strip.empty()) return out.append(document);
-  // A shard puts its $sortKey last: what stands before it moves as it is.
-  if (strip.size() == 1 && strip[0].find('.') == std::string::npos) {
-    if (const auto elements = elements_before_last(document, strip[0])) return out.append_elements(*elements);
+  if (!cut && strip.size() == 1 && strip[0].find('.') == std::string::npos) {
+    cut = elements_before_last(document, document.find(strip[0]));
   }
+  if (cut) return out.append_elements(*cut);
   // Copied field by field: of a damaged one only the beginning would be left.
   if (document.validate().has_error()) return malformed_reply("a document");
   const BsonDoc stripped = copy_without(document, strip);
@@ -58,17 +62,20 @@ bool pay_for_key(RemoteCursor& remote, MemoryBudget& budget, std::size_t& needed
   return false;
 }
 
-Result<void> key_head(const ClusterCursor& cursor, RemoteCursor& remote) {
+// `cut` becomes the head without its $sortKey if a shard put that last, which is where it does.
+Result<void> key_head(const ClusterCursor& cursor, RemoteCursor& remote, std::optional<Bytes>& cut) {
   if (remote.head_keyed) return {};
+  cut.reset();
   thread_local std::string key;  // one at a time per worker is made before it is paid for
   key.clear();
   const DocView document = *remote.front()->peek();
   Result<void> keyed;
   if (cursor.sort_keys == SortKeySource::sort_key_field) {
-    const ValueView sort_key = document["$sortKey"];
+    const Element sort_key = document.find("$sortKey");
     if (!sort_key.exists()) {
       return Error(ErrorCode::internal_error, "a shard's document lacks $sortKey");
     }
+    cut = elements_before_last(document, sort_key);
     keyed = cursor.sort->append_key_from_sort_key(key, sort_key);
   } else {
     keyed = cursor.sort->append_key(key, document);
@@ -89,6 +96,7 @@ struct NextInput {
   enum class Kind { document, fetch, key_room, end } kind = Kind::end;
   RemoteCursor* remote = nullptr;
   std::size_t bytes = 0;  // key_room: what its next document's key needs, and is not there
+  std::optional<Bytes> cut{};  // document: without its $sortKey, where that is known
 };
 
 // A sorted cursor's heads while a batch is filled.
@@ -106,31 +114,33 @@ class SortedHeads {
       }
       return left.head_key.compare(right.head_key);
     };
+    cuts_.resize(cursor.remotes.size());
     if (tree_.built()) {
-      auto missing = look_at(cursor, cursor.remotes[tree_.winner()], budget);
+      auto missing = look_at(cursor, tree_.winner(), budget);
       if (missing.has_error() || *missing) return told(std::move(missing));
       tree_.replay(order);
     } else {
-      for (RemoteCursor& remote : cursor.remotes) {
-        auto missing = look_at(cursor, remote, budget);
+      for (std::size_t i = 0; i < cursor.remotes.size(); ++i) {
+        auto missing = look_at(cursor, i, budget);
         if (missing.has_error() || *missing) return told(std::move(missing));
       }
       tree_.build(cursor.remotes.size(), order);
     }
     RemoteCursor& best = cursor.remotes[tree_.winner()];
-    return best.head_keyed ? NextInput{.kind = NextInput::Kind::document, .remote = &best} : NextInput{};
+    if (!best.head_keyed) return NextInput{};
+    return NextInput{.kind = NextInput::Kind::document, .remote = &best, .cut = cuts_[tree_.winner()]};
   }
 
  private:
   // What is needed before this remote's head can be compared, if anything is.
-  static Result<std::optional<NextInput>> look_at(const ClusterCursor& cursor, RemoteCursor& remote,
-                                                  MemoryBudget& budget) {
+  Result<std::optional<NextInput>> look_at(ClusterCursor& cursor, std::size_t at, MemoryBudget& budget) {
+    RemoteCursor& remote = cursor.remotes[at];
     if (remote.damaged()) return malformed_reply("the batch");
     if (!remote.has_document()) {
       if (remote.id != 0 || remote.must_unpark()) return NextInput{.kind = NextInput::Kind::fetch};
       return std::optional<NextInput>();
     }
-    if (auto keyed = key_head(cursor, remote); keyed.has_error()) return keyed.error();
+    if (auto keyed = key_head(cursor, remote, cuts_[at]); keyed.has_error()) return keyed.error();
     std::size_t needed = 0;
     if (!pay_for_key(remote, budget, needed)) return NextInput{NextInput::Kind::key_room, &remote, needed};
     return std::optional<NextInput>();
@@ -142,6 +152,7 @@ class SortedHeads {
   }
 
   LoserTree tree_;
+  absl::InlinedVector<std::optional<Bytes>, 4> cuts_;  // of heads that were keyed here
 };
 
 Result<NextInput> next_unsorted(ClusterCursor& cursor) {
@@ -228,8 +239,15 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
   bool& broken = limits.broken != nullptr ? *limits.broken : ignored;
   bool batch_ended = false;
   SortedHeads heads;
-  for (;;) {
+  TimeSlice slice(context.pump);
+  for (std::size_t step_bytes = 0;;) {
     if (limits.one_batch && batch_ended) break;
+    if (slice.is_over(std::exchange(step_bytes, 0))) {
+      co_await slice.next();
+      if (Clock::now() >= limits.deadline) {
+        co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+      }
+    }
     if (const Error* why = shard::requested_of(limits.interrupt)) co_return *why;
     if (limits.documents_max > 0 && static_cast<std::int64_t>(out.count()) >= limits.documents_max) break;
     if (cursor.stage) {
@@ -247,7 +265,7 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
         co_return drained.error();
       }
       if (full) break;
-      if (*drained) continue;
+      if (*drained || cursor.stage->busy()) continue;
       if (cursor.stage_finished) break;
     }
     auto input = next_input(cursor, heads, context.shared.cursor_memory);
@@ -261,6 +279,7 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
       if (out.count() > 0 && !limits.whole && is_scarce(context)) break;
       auto fetch = fetch_more(context, cursor, limits.deadline, limits.interrupt, &broken, limits.time);
       auto fetched = co_await fetch;
+      slice.renew();
       if (fetched.has_error()) {
         const bool may_wait = is_memory_refusal(fetched.error()) && !broken;
         if (may_wait && out.count() > 0 && !limits.whole) break;
@@ -293,6 +312,7 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
     }
     RemoteCursor& remote = *input->remote;
     const DocView document = *remote.front()->peek();
+    step_bytes = document.size();
     if (cursor.skip_remaining > 0) {
       --cursor.skip_remaining;
       remote.pop();
@@ -308,7 +328,7 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
       }
     } else {
       if (!out.fits(document.size())) break;
-      if (auto added = append_document(cursor, out, document); added.has_error()) {
+      if (auto added = append_document(cursor, out, document, input->cut); added.has_error()) {
         if (!is_memory_refusal(added.error())) co_return added.error();
         auto finding = room_or_end(context, limits, out, document.size());
         auto found = co_await finding;

@@ -7,5 +7,7 @@ namespace spillway::test {
 
 void set_time(TimePoint now);
 void advance_time(Duration by);
+// From now on time goes by so much whenever somebody looks at the clock: for those who work until it is late.
+void advance_time_at_each_look(Duration by);
 
 }  // namespace spillway::test

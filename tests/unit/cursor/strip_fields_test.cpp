@@ -1,6 +1,7 @@
 // Documents with fields taken out of them: in one piece where that can be, otherwise element by element.
 #include "cursor/strip_fields.h"
 
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -31,11 +32,17 @@ std::string walked(DocView doc, const std::vector<std::string>& paths) {
   return bytes_of(copy_without(doc, paths));
 }
 
-bool is_cut(std::string_view text) { return elements_before_last(json(text), sort_key).has_value(); }
+std::optional<Bytes> cut(DocView doc) { return elements_before_last(doc, doc.find(sort_key)); }
+bool is_cut(std::string_view text) {
+  const BsonDoc doc = json(text);
+  return cut(doc).has_value();
+}
 
 // Documents of all types and shapes; with a field named $sortKey now and then inside.
 class RandomDocuments {
  public:
+  static constexpr int top_depth = 3;
+
   void fill(BsonWriter& out, int depth) {
     for (int left = pick(9); left > 0; --left) add(out, depth);
   }
@@ -75,10 +82,6 @@ class RandomDocuments {
     return std::string(static_cast<std::size_t>(pick(12)), static_cast<char>('a' + pick(26)));
   }
 
- public:
-  static constexpr int top_depth = 3;
-
- private:
   std::mt19937 random_{20261122};
 };
 
@@ -96,11 +99,11 @@ TEST_CASE("what stands before a last $sortKey is what the walk leaves", "[strip]
     }
     const BsonDoc without = std::move(plain).finish();
     const BsonDoc with = std::move(keyed).finish();
-    const auto cut = elements_before_last(with, sort_key);
-    REQUIRE(cut.has_value());
-    CHECK(framed(*cut) == bytes_of(without));
-    CHECK(framed(*cut) == walked(with, {std::string(sort_key)}));
-    CHECK_FALSE(elements_before_last(without, sort_key).has_value());
+    const auto left = cut(with);
+    REQUIRE(left.has_value());
+    CHECK(framed(*left) == bytes_of(without));
+    CHECK(framed(*left) == walked(with, {std::string(sort_key)}));
+    CHECK_FALSE(cut(without).has_value());
     CHECK(walked(without, {std::string(sort_key)}) == bytes_of(without));
   }
 }
@@ -117,21 +120,21 @@ TEST_CASE("a $sortKey that is not the last, not the only one or not there is lef
   BsonWriter twice;
   twice.append("$sortKey", 1).append("a", 2).append("$sortKey", 3);
   const BsonDoc doc = std::move(twice).finish();
-  CHECK_FALSE(elements_before_last(doc, sort_key).has_value());
+  CHECK_FALSE(cut(doc).has_value());
   CHECK(walked(doc, {"$sortKey"}) == bytes_of(json(R"({"a":2})")));
 }
 
 TEST_CASE("a nested field of that name stays", "[strip]") {
   const BsonDoc doc = json(R"({"a":{"$sortKey":5},"b":[{"$sortKey":6}],"$sortKey":[1]})");
   const std::string left = bytes_of(json(R"({"a":{"$sortKey":5},"b":[{"$sortKey":6}]})"));
-  CHECK(framed(*elements_before_last(doc, sort_key)) == left);
+  CHECK(framed(*cut(doc)) == left);
   CHECK(walked(doc, {"$sortKey"}) == left);
 }
 
 TEST_CASE("a damaged element before the last is not passed over", "[strip]") {
   BsonDoc doc = json(R"({"a":"text","$sortKey":[1]})");
   const_cast<std::uint8_t*>(doc.view().first().bytes.data())[3] = 0x7f;
-  CHECK_FALSE(elements_before_last(doc, sort_key).has_value());
+  CHECK_FALSE(cut(doc).has_value());
 }
 
 TEST_CASE("the walk takes dotted paths out, through documents and arrays", "[strip]") {
