@@ -152,7 +152,7 @@ class SortedHeads {
   }
 
   LoserTree tree_;
-  absl::InlinedVector<std::optional<Bytes>, 4> cuts_;  // of heads that were keyed here
+  absl::InlinedVector<std::optional<Bytes>, 16> cuts_;  // of heads that were keyed here
 };
 
 Result<NextInput> next_unsorted(ClusterCursor& cursor) {

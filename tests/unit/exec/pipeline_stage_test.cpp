@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "pipeline_support.h"
 
 namespace spillway::pipeline::test {
@@ -104,6 +106,32 @@ TEST_CASE("a sort with a limit keeps few documents") {
   }
   CHECK_FALSE(pipeline.next()->has_value());
   CHECK(pipeline.exhausted());
+}
+
+TEST_CASE("many documents are sorted as a few are, with and without a limit") {
+  Budget budget;
+  std::vector<BsonDoc> input;
+  for (int i = 0; i < 5000; ++i) {
+    BsonWriter writer;
+    writer.append("_id", i).append("a", (i * 7919) % 1500);
+    input.push_back(std::move(writer).finish());
+  }
+  const auto ids = [](const std::vector<BsonDoc>& list) {
+    std::vector<int> out;
+    for (const BsonDoc& doc : list) out.push_back(doc.view()["_id"].as_int32());
+    return out;
+  };
+  std::vector<BsonDoc> sorted = input;
+  std::stable_sort(sorted.begin(), sorted.end(), [](const BsonDoc& x, const BsonDoc& y) {
+    return x.view()["a"].as_int32() < y.view()["a"].as_int32();
+  });
+  const std::vector<int> expected = ids(sorted);
+  CHECK(ids(run(input, R"([{"$sort": {"a": 1}}])")) == expected);
+  for (const int limit : {1, 2, 66, 500, 512, 700, 4999, 5000, 9000}) {
+    CAPTURE(limit);
+    const auto some = ids(run(input, R"([{"$sort": {"a": 1}}, {"$limit": )" + std::to_string(limit) + "}]"));
+    CHECK(some == std::vector<int>(expected.begin(), expected.begin() + std::min(limit, 5000)));
+  }
 }
 
 TEST_CASE("limit and skip") {
