@@ -19,7 +19,7 @@ std::string user_id(std::string_view db, std::string_view name) { return concat(
 
 User::User(UserSpec spec) : UserSpec(std::move(spec)), id(user_id(db, name)), privileges(roles) {}
 
-UserTable::UserTable(std::vector<UserSpec> users) {
+UserTable::UserTable(std::vector<UserSpec> users, const std::optional<Digest>& fake_key) : fake_key_(fake_key) {
   std::map<std::string, const UserSpec*> in_order;
   for (const UserSpec& user : users) in_order.emplace(user_id(user.db, user.name), &user);
   std::string keys;
@@ -43,12 +43,9 @@ UserTable::UserTable(std::vector<UserSpec> users) {
     fake_iterations_[place(hash)] = most->first;
   }
   if (with_password == 0 || (!fakes_[0] && !fakes_[1])) fakes_[place(Hash::sha256)] = true;
-  if (keys.empty()) {
-    fake_key_.size = static_cast<std::uint8_t>(fake_key_.bytes.size());
-    fill_random(fake_key_.bytes);
-  } else {
-    fake_key_ = digest(Hash::sha256, bytes_of(keys));
-  }
+  made_up_key_.size = static_cast<std::uint8_t>(made_up_key_.bytes.size());
+  fill_random(made_up_key_.bytes);
+  if (!fake_key_ && !keys.empty()) fake_key_ = digest(Hash::sha256, bytes_of(keys));
   wipe(keys);
   for (UserSpec& user : users) {
     auto made = std::make_shared<const User>(std::move(user));
@@ -79,7 +76,7 @@ UserTable::ToCheck UserTable::credentials(Hash hash, std::string_view db,
   if (const auto user = find(db, name); user && user->credentials(hash))
     return {*user->credentials(hash), true};
   return {
-      fake_credentials(hash, fake_key_.view(), user_id(db, name), fake_iterations_[place(hash)]),
+      fake_credentials(hash, (fake_key_ ? *fake_key_ : made_up_key_).view(), user_id(db, name), fake_iterations_[place(hash)]),
       false};
 }
 
@@ -94,20 +91,21 @@ UserTable::Ptr UserDirectory::table() const {
 namespace {
 
 // The first of a name is the one.
-UserTable::Ptr table_of(std::vector<UserSpec> users) {
+UserTable::Ptr table_of(std::vector<UserSpec> users, const std::optional<Digest>& fake_key) {
   std::set<std::string> ids;
   std::erase_if(
       users, [&](const UserSpec& user) { return !ids.insert(user_id(user.db, user.name)).second; });
-  return std::make_shared<const UserTable>(std::move(users));
+  return std::make_shared<const UserTable>(std::move(users), fake_key);
 }
 
 }  // namespace
 
 bool UserDirectory::put(std::vector<UserSpec> UserDirectory::*list, std::vector<UserSpec> users) {
   std::vector<UserSpec> all;
+  std::optional<Digest> key;
   // The table is built outside of the lock, and again if the other list changed meanwhile: or an older
   // table could replace a newer one, and bring back who was removed.
-  for (UserTable::Ptr table;; table = table_of(all)) {
+  for (UserTable::Ptr table;; table = table_of(all, key)) {
     MutexLock lock(mutex_);
     if (!table) {
       if (this->*list == users) return false;
@@ -115,12 +113,14 @@ bool UserDirectory::put(std::vector<UserSpec> UserDirectory::*list, std::vector<
     }
     std::vector<UserSpec> now = configured_;
     now.insert(now.end(), fed_.begin(), fed_.end());
-    if (table && now == all) {
+    if (table && now == all && key == fake_key_) {
+      fake_key_ = table->fake_key();
       table_.swap(table);
       generation_.fetch_add(1, std::memory_order_release);
       return true;
     }
     all = std::move(now);
+    key = fake_key_;
   }
 }
 

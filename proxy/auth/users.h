@@ -47,7 +47,8 @@ class UserTable {
   using Ptr = std::shared_ptr<const UserTable>;
 
   // REQUIRES that no two have the same database and name. What of them counts is checked before.
-  explicit UserTable(std::vector<UserSpec> users);
+  // `fake_key`: of the table before; without one it is made from the users' keys.
+  explicit UserTable(std::vector<UserSpec> users, const std::optional<Digest>& fake_key = std::nullopt);
 
   // Null: there is none. A reference for as long as somebody is logged in with it.
   std::shared_ptr<const User> find(std::string_view db, std::string_view name) const;
@@ -63,10 +64,13 @@ class UserTable {
   };
   // The user's, or fake ones.
   ToCheck credentials(Hash hash, std::string_view db, std::string_view name) const;
+  // What fake credentials are made with; none: there is no user with a password, and they are made up.
+  const std::optional<Digest>& fake_key() const noexcept { return fake_key_; }
 
  private:
   absl::flat_hash_map<std::string, std::shared_ptr<const User>> users_;  // by id
-  Digest fake_key_;  // from the users' keys: nobody of them alone can compute it
+  std::optional<Digest> fake_key_;  // nobody of the users alone can compute it
+  Digest made_up_key_;
   bool fakes_[2] = {true, true};                       // by Hash
   std::uint32_t fake_iterations_[2] = {10'000, 15'000};
 };
@@ -90,6 +94,9 @@ class UserDirectory {
   mutable Mutex mutex_;
   std::vector<UserSpec> configured_ ABSL_GUARDED_BY(mutex_);
   std::vector<UserSpec> fed_ ABSL_GUARDED_BY(mutex_);
+  // Of the first table with a password in it, for good: who does not exist looks the same after users have changed,
+  // as those do who exist, and after a start with the same users.
+  std::optional<Digest> fake_key_ ABSL_GUARDED_BY(mutex_);
   UserTable::Ptr table_ ABSL_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> generation_{1};
 };

@@ -69,6 +69,23 @@ TEST_CASE("a directory says that it has changed", "[auth]") {
   CHECK(directory.table()->size() == 1);
 }
 
+TEST_CASE("who does not exist looks the same after users have changed", "[auth]") {
+  UserDirectory directory;
+  directory.configure({user("ann"), user("bob")});
+  const auto salt = [&] { return directory.table()->credentials(Hash::sha256, "admin", "nobody").credentials.salt; };
+  const auto before = salt();
+  CHECK(directory.configure({user("ann"), user("bob"), user("eve")}));
+  CHECK(salt() == before);
+  CHECK(directory.feed({user("dan")}));
+  CHECK(salt() == before);
+  CHECK(directory.configure({user("eve")}));
+  CHECK(salt() == before);
+  // A start with the same users makes the same.
+  UserDirectory again;
+  again.configure({user("bob"), user("ann")});
+  CHECK(again.table()->credentials(Hash::sha256, "admin", "nobody").credentials.salt == before);
+}
+
 TEST_CASE("of two changes at once none is lost", "[auth]") {
   constexpr int rounds = 400;
   const UserSpec ann{"ann", "admin", {{"read", "app"}}, {}, {}};
