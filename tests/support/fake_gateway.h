@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "proxy/base/memory_wait.h"
 #include "proxy/catalog/static_routing.h"
 #include "proxy/exec/context.h"
 #include "proxy/exec/request.h"
@@ -56,7 +57,7 @@ class FakeGateway final : public shard::Gateway {
     if (answered.has_error()) co_return answered.error();
     const std::size_t bytes = wire::op_msg_prefix_bytes + answered->size();
     auto buffer = Buffer::allocate(*options.budget, bytes);
-    SPILLWAY_CHECK(buffer.has_value());
+    if (!buffer) co_return memory_refused(*options.budget, bytes, "a reply");
     const std::uint8_t prefix[wire::op_msg_prefix_bytes] = {};
     buffer->append(prefix, sizeof prefix);
     buffer->append(answered->view().data(), answered->size());
