@@ -321,7 +321,8 @@ CgroupMemory Cgroup::read_memory() const {
     const std::uint64_t usage =
         number(read_small_file(folder + (v1 ? "/memory.usage_in_bytes" : "/memory.current")))
             .value_or(0);
-    if (std::exchange(own, false)) memory.usage_bytes = usage;
+    const bool is_own = std::exchange(own, false);
+    if (is_own) memory.usage_bytes = usage;
     const auto max = read_limit(folder + (v1 ? "/memory.limit_in_bytes" : "/memory.max"));
     // Version 1 has no such file.
     const auto high = read_limit(folder + "/memory.high");
@@ -331,8 +332,14 @@ CgroupMemory Cgroup::read_memory() const {
     const std::uint64_t used = usage - std::min(usage, cache);
     lower(memory.max_bytes, max);
     lower(memory.high_bytes, high);
-    if (max) memory.max_share = std::max(memory.max_share, share(used, *max));
-    if (high) memory.high_share = std::max(memory.high_share, share(used, *high));
+    const std::uint64_t active = is_own ? 0 : stat_value(stat, "active_file");
+    const double max_share = max ? share(used, *max) : 0;
+    const double high_share = high ? share(used - std::min(used, active), *high) : 0;
+    memory.max_share = std::max(memory.max_share, max_share);
+    memory.high_share = std::max(memory.high_share, high_share);
+    if (!is_own) continue;
+    memory.own_max_share = max_share;
+    memory.own_high_share = high_share;
   }
   return memory;
 }

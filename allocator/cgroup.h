@@ -24,13 +24,16 @@ std::optional<Psi> parse_psi(std::string_view text) noexcept;
 
 // Memory of the process's group and its ancestors at one moment. A share is usage without inactive
 // page cache (which the kernel takes back before it kills) by limit, of the group nearest to its
-// own limit: that one is in trouble first, whoever in it uses the memory.
+// own limit: that one is in trouble first, whoever in it uses the memory. Beyond memory.high the
+// kernel takes active page cache back, too: of an ancestor, where it is others', it does not count.
 struct CgroupMemory {
   std::uint64_t usage_bytes = 0;            // of the process's own group, page cache included
   std::optional<std::uint64_t> max_bytes;   // the lowest on the way to the root; nullopt: none
   std::optional<std::uint64_t> high_bytes;  // version 2 only
   double max_share = 0;                     // 0 without a limit
   double high_share = 0;
+  double own_max_share = 0;  // of the process's own group alone
+  double own_high_share = 0;
 };
 
 class Cgroup {

@@ -48,15 +48,14 @@ PressureFsm::Reason PressureFsm::wanted(const PressureInputs& inputs,
     if (value >= bound && level > reason.level) reason = {level, cause, value};
   };
   const double some = inputs.psi ? inputs.psi->some_avg10 : 0;
-  const double full = inputs.psi ? inputs.psi->full_avg10 : 0;
   const PressureOptions& o = options_;
-  consider(PressureLevel::critical, PressureCause::cgroup_max, inputs.cgroup.max_share,
+  // What an ancestor holds may all be its other children's.
+  consider(PressureLevel::critical, PressureCause::cgroup_max, inputs.cgroup.own_max_share,
            o.max_critical);
-  consider(PressureLevel::critical, PressureCause::cgroup_high, inputs.cgroup.high_share,
+  consider(PressureLevel::critical, PressureCause::cgroup_high, inputs.cgroup.own_high_share,
            o.high_critical);
   consider(PressureLevel::critical, PressureCause::budget, inputs.budget_share(),
            o.budget_critical);
-  consider(PressureLevel::critical, PressureCause::stall, full, o.stall_critical);
   consider(PressureLevel::tight, PressureCause::cgroup_max, inputs.cgroup.max_share, o.max_tight);
   consider(PressureLevel::tight, PressureCause::cgroup_high, inputs.cgroup.high_share,
            o.high_tight);

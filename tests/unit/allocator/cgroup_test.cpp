@@ -66,6 +66,8 @@ TEST_CASE("version_2_is_found_by_its_mount_and_the_lowest_limit_holds", "[cgroup
   root.write(own + "/cpu.max", "max 100000\n");
   root.write("/mnt/groups/system.slice/memory.max", mib_text(1000));
   root.write("/mnt/groups/system.slice/memory.current", mib_text(950));
+  root.write("/mnt/groups/system.slice/memory.high", mib_text(900));
+  root.write("/mnt/groups/system.slice/memory.stat", "inactive_file 0\nactive_file " + mib_text(860));
   root.write("/mnt/groups/system.slice/cpu.max", "250000 100000\n");
   root.write("/proc/pressure/memory", "some avg10=99.00 avg60=0 avg300=0 total=0\n");
 
@@ -81,6 +83,8 @@ TEST_CASE("version_2_is_found_by_its_mount_and_the_lowest_limit_holds", "[cgroup
   CHECK(memory.high_bytes == 300 * mib);
   CHECK(memory.high_share == Approx(0.5));  // (200 - 50) / 300
   CHECK(memory.max_share == Approx(0.95));  // the slice is nearer to its limit than we are to ours
+  CHECK(memory.own_high_share == Approx(0.5));
+  CHECK(memory.own_max_share == Approx(0.375));
   const auto psi = group.read_psi();
   REQUIRE(psi);
   CHECK(psi->some_avg10 == 12.5);

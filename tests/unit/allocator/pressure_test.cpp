@@ -21,6 +21,15 @@ PressureInputs cgroup(double max_share, double high_share) {
   PressureInputs inputs;
   inputs.cgroup.max_share = max_share;
   inputs.cgroup.high_share = high_share;
+  inputs.cgroup.own_max_share = max_share;
+  inputs.cgroup.own_high_share = high_share;
+  return inputs;
+}
+
+PressureInputs ancestor(double max_share, double high_share) {
+  PressureInputs inputs;
+  inputs.cgroup.max_share = max_share;
+  inputs.cgroup.high_share = high_share;
   return inputs;
 }
 
@@ -57,7 +66,9 @@ TEST_CASE("each_input_raises_the_level_at_once", "[pressure]") {
       {cgroup(0.90, 1.20), Level::critical, Cause::cgroup_high},
       {stalled(9.9, 0), Level::normal, Cause::none},
       {stalled(10, 0), Level::tight, Cause::stall},
-      {stalled(20, 10), Level::critical, Cause::stall},
+      {stalled(100, 100), Level::tight, Cause::stall},
+      {ancestor(2, 0), Level::tight, Cause::cgroup_max},
+      {ancestor(0, 2), Level::tight, Cause::cgroup_high},
       {signalled(), Level::tight, Cause::signal},
   };
   for (const Row& row : rows) {
