@@ -1,6 +1,7 @@
 #include "proxy/exec/command_needs.h"
 
 #include "absl/container/flat_hash_map.h"
+#include "cursor/field_table.h"
 
 namespace spillway::exec {
 
@@ -143,7 +144,15 @@ bool may_merge(const Subject& subject, const Element& stage, int depth) {
   return targeted;
 }
 
-// What a stage needs beside `find` on the collection, by its name.
+// Stages that read nothing but what comes to them. $currentOp and its like stand first, and were looked at there.
+constexpr FieldTable<30> harmless_stages(
+    {"$match", "$project", "$addFields", "$set", "$unset", "$unwind", "$sort", "$limit", "$skip", "$group", "$count",
+     "$sortByCount", "$replaceRoot", "$replaceWith", "$redact", "$sample", "$bucket", "$bucketAuto", "$geoNear",
+     "$densify", "$fill", "$setWindowFields", "$documents", "$search", "$searchMeta", "$vectorSearch",
+     "$changeStreamSplitLargeEvent", "$currentOp", "$listSessions", "$listLocalSessions"});
+
+// What a stage needs beside `find` on the collection, by its name. One that is not known here might read, or write,
+// anything: it is for nobody.
 bool may_stage(const Subject& subject, const Element& stage, int depth) {
   const std::string_view name = stage.name;
   if (name == "$lookup" || name == "$graphLookup") {
@@ -165,7 +174,7 @@ bool may_stage(const Subject& subject, const Element& stage, int depth) {
     const bool of_collection = subject.body.first().is_string();
     return of_collection ? may_on_collection(subject, {find, change_stream}) : subject.may({find, change_stream}, {});
   }
-  return true;
+  return harmless_stages.contains(name);
 }
 
 bool may_run(const Subject& subject, DocView pipeline, int depth) {

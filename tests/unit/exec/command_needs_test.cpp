@@ -31,6 +31,23 @@ void check_all(const auth::Privileges& privileges, bool expected,
   }
 }
 
+TEST_CASE("a stage that is not known here is for nobody, wherever it stands") {
+  const auth::Privileges all = grants({{"root", "admin"}, {"readWrite", "app"}});
+  check_all(all, false,
+            {"{'aggregate': 'c', 'pipeline': [{'$readOtherCollection': {'from': 'secret'}}], 'cursor': {}, '$db': 'app'}",
+             "{'aggregate': 'c', 'pipeline': [{'$match': {}}, {'$_internalApplyOplogUpdate': {}}], 'cursor': {}, '$db': 'app'}",
+             "{'aggregate': 'c', 'pipeline': [{'$facet': {'a': [{'$rankFusion': {}}]}}], 'cursor': {}, '$db': 'app'}",
+             "{'aggregate': 'c', 'pipeline': [{'$lookup': {'from': 'd', 'pipeline': [{'$new': 1}], 'as': 'x'}}], "
+             "'cursor': {}, '$db': 'app'}"});
+  check_all(grants({{"read", "app"}}), true,
+            {"{'aggregate': 'c', 'pipeline': [{'$match': {}}, {'$group': {'_id': 1}}, {'$sort': {'_id': 1}}, {'$limit': 1}, "
+             "{'$skip': 1}, {'$project': {'a': 1}}, {'$addFields': {'a': 1}}, {'$set': {'a': 1}}, {'$unset': 'a'}, "
+             "{'$unwind': '$a'}, {'$count': 'n'}, {'$sortByCount': '$a'}, {'$replaceRoot': {}}, {'$replaceWith': '$a'}, "
+             "{'$redact': '$$KEEP'}, {'$sample': {'size': 1}}, {'$bucket': {}}, {'$bucketAuto': {}}, {'$densify': {}}, "
+             "{'$fill': {}}, {'$setWindowFields': {}}], 'cursor': {}, '$db': 'app'}",
+             "{'aggregate': 'c', 'pipeline': [{'$geoNear': {}}, {'$facet': {'a': [{'$match': {}}]}}], 'cursor': {}, '$db': 'app'}"});
+}
+
 TEST_CASE("every command of the table needs something that is written down") {
   std::set<std::string_view> known;
   for (const CommandSpec& spec : all_commands()) {
