@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "allocator/budget_denial.h"
+#include "allocator/memory_queue.h"
 
 namespace spillway {
 
@@ -125,9 +126,11 @@ bool MemoryBudget::charge(std::uint64_t bytes) noexcept {
 
 void MemoryBudget::credit(std::uint64_t bytes) noexcept {
   for (MemoryBudget* node = this; node != nullptr; node = node->parent_) {
-    [[maybe_unused]] const std::uint64_t before =
-        node->used_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    [[maybe_unused]] const std::uint64_t before = node->used_bytes_.fetch_sub(bytes);
     assert(before >= bytes);
+    for (MemoryQueue* queue : node->wakes_) {
+      if (queue != nullptr) queue->wake_first();
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 // ancestors. (Model: seastar's semaphore_units for the reservation.)
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <optional>
@@ -58,6 +59,9 @@ class MemoryBudget {
   // Where those who are refused may wait; null: nowhere. Before the first use; outlives this node.
   void set_queue(MemoryQueue* queue) noexcept { queue_ = queue; }
   MemoryQueue* queue() const noexcept { return queue_; }
+  // The queues in which somebody may wait for what is given back here; null: none. Likewise.
+  using Queues = std::array<MemoryQueue*, 2>;
+  void set_wakes(const Queues& queues) noexcept { wakes_ = queues; }
   // The least of the limits that a charge must keep to; 0: none.
   std::uint64_t ceiling_bytes() const noexcept;
 
@@ -75,6 +79,7 @@ class MemoryBudget {
   std::uint64_t limit_bytes_;
   MemoryBudget* parent_;
   MemoryQueue* queue_ = nullptr;
+  Queues wakes_{};
   std::atomic<std::uint64_t> used_bytes_{0};
   std::atomic<std::uint64_t> peak_bytes_{0};
   std::atomic<std::uint64_t> refusals_{0};

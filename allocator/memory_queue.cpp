@@ -8,36 +8,39 @@ void MemoryQueue::set_reserves(std::uint64_t large_bytes, std::uint64_t small_by
   has_reserve_ = large_bytes != 0 && small_bytes != 0;
 }
 
-MemoryQueue::Place::Place(MemoryQueue& queue, bool in_line) : queue_(queue) {
+MemoryQueue::Place::Place(MemoryQueue& queue, Sleeper& sleeper, bool in_line)
+    : queue_(queue), line_(in_line ? queue.line_ : queue.outside_) {
   queue_.waits_.fetch_add(1, std::memory_order_relaxed);
-  if (!in_line) {
-    queue_.outside_.fetch_add(1, std::memory_order_relaxed);
-    return;
-  }
   const std::lock_guard lock(queue_.mutex_);
   number_ = queue_.next_++;
-  queue_.waiting_.insert(queue_.waiting_.end(), number_);
-  queue_.first_.store(*queue_.waiting_.begin(), std::memory_order_release);
+  line_.waiting.emplace_hint(line_.waiting.end(), number_, &sleeper);
+  line_.set_first();
 }
 
 MemoryQueue::Place::~Place() {
-  if (!in_line()) {
-    queue_.outside_.fetch_sub(1, std::memory_order_relaxed);
-    return;
-  }
   const std::lock_guard lock(queue_.mutex_);
-  queue_.waiting_.erase(number_);
-  queue_.first_.store(queue_.waiting_.empty() ? 0 : *queue_.waiting_.begin(),
-                      std::memory_order_release);
+  const bool was_first = first();
+  line_.waiting.erase(number_);
+  line_.set_first();
+  if (was_first && !line_.waiting.empty()) line_.waiting.begin()->second->wake();
+}
+
+void MemoryQueue::wake_first() noexcept {
+  // Whoever joins looks for memory after he has joined, and this comes after memory was given back: one of the two
+  // sees the other.
+  if (line_.first.load() == 0 && outside_.first.load() == 0) return;
+  const std::lock_guard lock(mutex_);
+  for (Line* line : {&line_, &outside_}) {
+    if (!line->waiting.empty()) line->waiting.begin()->second->wake();
+  }
 }
 
 MemoryQueueUsage MemoryQueue::usage() const {
   MemoryQueueUsage usage;
   {
     const std::lock_guard lock(mutex_);
-    usage.waiting = waiting_.size();
+    usage.waiting = line_.waiting.size() + outside_.waiting.size();
   }
-  usage.waiting += outside_.load(std::memory_order_relaxed);
   usage.waits = waits_.load(std::memory_order_relaxed);
   usage.in_vain = in_vain_.load(std::memory_order_relaxed);
   usage.large = large_.usage();

@@ -8,14 +8,14 @@
 // whose holders need nothing of the first: then nobody waits in a circle. Requests and what is made
 // of them (copies for shards, decompressed bytes, replies) therefore have a queue each.
 //
-// Waiting itself is the caller's (proxy/base/memory_wait.h). Any thread.
+// Waiting itself is the caller's (proxy/base/memory_wait.h): only the first of a line tries, and is woken when memory
+// has been given back, or when he has become the first. Any thread.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <mutex>
-#include <set>
-#include <utility>
 
 #include "allocator/budget.h"
 
@@ -34,7 +34,10 @@ class MemoryQueue {
   static constexpr std::uint64_t small_bytes_max = 64 * 1024;
 
   // Limits of 0: nothing is kept (a process without a limit).
-  explicit MemoryQueue(std::string_view name) : large_(name, 0), small_(name, 0) {}
+  explicit MemoryQueue(std::string_view name) : large_(name, 0), small_(name, 0) {
+    large_.set_wakes({this});
+    small_.set_wakes({this});
+  }
   MemoryQueue(const MemoryQueue&) = delete;
   MemoryQueue& operator=(const MemoryQueue&) = delete;
 
@@ -46,38 +49,55 @@ class MemoryQueue {
   MemoryBudget* small() noexcept { return has_reserve_ ? &small_ : nullptr; }
   std::uint64_t large_bytes() const noexcept { return large_.usage().limit_bytes; }
 
-  // One who waits; leaves the queue when destroyed. The queue outlives it.
+  // Called on any thread, under the queue's lock: it hands over to the one who waits, no more.
+  class Sleeper {
+   public:
+    virtual void wake() noexcept = 0;
+
+   protected:
+    ~Sleeper() = default;
+  };
+
+  // Those who wait, by their numbers, which rise.
+  struct Line {
+    std::map<std::uint64_t, Sleeper*> waiting;  // under the queue's lock
+    std::atomic<std::uint64_t> first{0};        // 0: nobody waits
+
+    void set_first() noexcept { first.store(waiting.empty() ? 0 : waiting.begin()->first); }
+  };
+
+  // One who waits; leaves the queue when destroyed. The queue and the sleeper outlive it.
   class [[nodiscard]] Place {
    public:
-    // `in_line`: false for what the reserve could never hold, which is counted, but in nobody's way.
-    explicit Place(MemoryQueue& queue, bool in_line = true);
+    // `in_line`: false for what the reserve could never hold, and for what may as well not begin: they have a line of
+    // their own, and are in nobody's way.
+    Place(MemoryQueue& queue, Sleeper& sleeper, bool in_line = true);
     Place(const Place&) = delete;
     Place& operator=(const Place&) = delete;
     ~Place();
-    bool in_line() const noexcept { return number_ != 0; }
-    bool first() const noexcept {
-      return in_line() && queue_.first_.load(std::memory_order_acquire) == number_;
-    }
+    bool in_line() const noexcept { return &line_ == &queue_.line_; }
+    bool first() const noexcept { return line_.first.load(std::memory_order_acquire) == number_; }
 
    private:
+    friend class MemoryQueue;
     MemoryQueue& queue_;
-    std::uint64_t number_ = 0;  // 0: outside the line
+    Line& line_;
+    std::uint64_t number_;
   };
 
-  bool somebody_waits() const noexcept {
-    return first_.load(std::memory_order_relaxed) != 0 ||
-           outside_.load(std::memory_order_relaxed) != 0;
-  }
+  bool somebody_waits() const noexcept { return line_waits() || outside_.first.load(std::memory_order_relaxed) != 0; }
+  // In line: whoever comes now, and can wait, joins them.
+  bool line_waits() const noexcept { return line_.first.load(std::memory_order_relaxed) != 0; }
+  // Somebody gave memory back.
+  void wake_first() noexcept;
   // Somebody gave up.
   void count_in_vain() noexcept { in_vain_.fetch_add(1, std::memory_order_relaxed); }
   MemoryQueueUsage usage() const;
 
  private:
   mutable std::mutex mutex_;
-  std::set<std::uint64_t> waiting_;  // numbers, rising
+  Line line_, outside_;
   std::uint64_t next_ = 1;
-  std::atomic<std::uint64_t> first_{0};  // 0: nobody waits
-  std::atomic<std::uint64_t> outside_{0};
   std::atomic<std::uint64_t> waits_{0};
   std::atomic<std::uint64_t> in_vain_{0};
   bool has_reserve_ = false;

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <memory>
+#include <utility>
 
 #include "allocator/memory_queue.h"
 
@@ -11,9 +14,45 @@ namespace spillway {
 
 namespace {
 
-// Memory comes back on any thread, at any time: looked for again after so long, longer each time.
-constexpr Duration poll_first = std::chrono::milliseconds(1);
-constexpr Duration poll_longest = std::chrono::milliseconds(16);
+// How often one who sleeps is asked whether he still wants it: his client may have left, and that costs a system call.
+constexpr Duration asked_every = std::chrono::milliseconds(500);
+
+// One who sleeps until somebody wakes him, on any thread, or for a time. Lives on his loop; a call under way there
+// keeps it.
+class LoopSleeper final : public MemoryQueue::Sleeper, public Timer, public std::enable_shared_from_this<LoopSleeper> {
+ public:
+  explicit LoopSleeper(Loop& loop) : loop_(loop) {}
+
+  void wake() noexcept override {
+    if (woken_.exchange(true)) return;
+    loop_.post([self = shared_from_this()] { self->resume(); });
+  }
+  void on_timer() override { resume(); }
+
+  // co_await sleeper.sleep_until(at): at once if he was woken since the last time.
+  struct Sleep {
+    LoopSleeper& sleeper;
+    TimePoint at;
+    bool await_ready() const noexcept { return sleeper.woken_.load(); }
+    void await_suspend(std::coroutine_handle<> waiter) {
+      sleeper.waiter_ = waiter;
+      sleeper.loop_.arm(sleeper, at);
+    }
+    void await_resume() const noexcept { sleeper.woken_.store(false); }
+  };
+  Sleep sleep_until(TimePoint at) noexcept { return {*this, at}; }
+
+ private:
+  void resume() {
+    if (!waiter_) return;
+    loop_.disarm(*this);
+    std::exchange(waiter_, nullptr).resume();
+  }
+
+  Loop& loop_;
+  std::coroutine_handle<> waiter_;
+  std::atomic<bool> woken_{false};
+};
 
 std::optional<Buffer> take(MemoryBudget& budget, std::size_t bytes, Buffer*) noexcept {
   return Buffer::allocate(budget, bytes);
@@ -44,18 +83,23 @@ Task<std::optional<T>> wait_for(Loop& loop, MemoryBudget& budget, std::size_t by
                                 bool in_line) {
   MemoryQueue* const queue = budget.queue();
   if (queue == nullptr || !could_ever_fit(budget, bytes)) co_return std::nullopt;
+  const auto sleeper = std::make_shared<LoopSleeper>(loop);
   // What the reserve could never hold does not stand in the way of what it can.
-  const MemoryQueue::Place place(*queue, in_line && bytes <= queue->large_bytes());
-  Duration pause = poll_first;
-  while (Clock::now() < deadline) {
-    co_await loop.sleep_until(std::min(deadline, Clock::now() + pause));
-    pause = std::min(pause * 2, poll_longest);
+  const MemoryQueue::Place place(*queue, *sleeper, in_line && bytes <= queue->large_bytes());
+  TimePoint asked = Clock::now();
+  for (;;) {
+    if (place.first()) {
+      auto taken = in_line ? take_now<T>(budget, bytes)
+                           : take(budget, bytes, static_cast<T*>(nullptr));
+      if (!taken && place.in_line()) taken = take(*queue->large(), bytes, static_cast<T*>(nullptr));
+      if (taken) co_return taken;
+    }
+    const TimePoint now = Clock::now();
+    if (now >= deadline) break;
+    co_await sleeper->sleep_until(std::min(deadline, now + asked_every));
+    if (Clock::now() < asked + asked_every) continue;
+    asked = Clock::now();
     if (!wanted()) co_return std::nullopt;
-    if (place.in_line() && !place.first()) continue;
-    auto taken = in_line ? take_now<T>(budget, bytes)
-                         : take(budget, bytes, static_cast<T*>(nullptr));
-    if (!taken && place.in_line()) taken = take(*queue->large(), bytes, static_cast<T*>(nullptr));
-    if (taken) co_return taken;
   }
   queue->count_in_vain();
   co_return std::nullopt;
@@ -64,13 +108,18 @@ Task<std::optional<T>> wait_for(Loop& loop, MemoryBudget& budget, std::size_t by
 template <class T>
 Task<std::optional<T>> take_or_wait(Loop& loop, MemoryBudget& budget, std::size_t bytes,
                                     TimePoint deadline, const std::function<bool()>& wanted) {
-  auto taken = take_now<T>(budget, bytes);
-  if (taken) co_return taken;
+  if (!must_wait(budget, bytes)) {
+    if (auto taken = take_now<T>(budget, bytes)) co_return taken;
+  }
   auto waiting = wait_for<T>(loop, budget, bytes, deadline, wanted, true);
   co_return co_await waiting;
 }
 
 }  // namespace
+
+bool must_wait(const MemoryBudget& budget, std::size_t bytes) noexcept {
+  return bytes > MemoryQueue::small_bytes_max && budget.queue() != nullptr && budget.queue()->line_waits();
+}
 
 std::optional<Buffer> allocate_now(MemoryBudget& budget, std::size_t bytes) noexcept {
   return take_now<Buffer>(budget, bytes);

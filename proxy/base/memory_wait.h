@@ -5,8 +5,10 @@
 //   std::optional<Buffer> buffer = co_await taking;
 //
 // A wait ends with nothing when there is no queue, when so much could never fit, when the deadline
-// passes, or when `wanted` says no; it is asked every few milliseconds, on the loop, and outlives
-// the wait.
+// passes, or when `wanted` says no; it is asked now and then, on the loop, and outlives the wait.
+//
+// First come, first served: who can wait joins the line where there is one, the first of it is woken when memory is
+// given back, and nobody else tries.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +25,8 @@ namespace spillway {
 // From the budget, or, if it is little, from the budget's queue's small reserve.
 std::optional<Buffer> allocate_now(MemoryBudget& budget, std::size_t bytes) noexcept;
 std::optional<Reservation> reserve_now(MemoryBudget& budget, std::size_t bytes) noexcept;
+// Others wait for what this one wants. (Little has a reserve, and nobody waits for it.)
+bool must_wait(const MemoryBudget& budget, std::size_t bytes) noexcept;
 
 Task<std::optional<Buffer>> wait_for_buffer(Loop& loop, MemoryBudget& budget, std::size_t bytes,
                                             TimePoint deadline,

@@ -40,6 +40,7 @@ Shared::Shared(std::uint64_t memory_limit_bytes)
   for (MemoryBudget* budget : {&write_memory, &reply_memory, &cursor_memory}) {
     budget->set_queue(&work_queue);
   }
+  memory.set_wakes({&request_queue, &work_queue});
 }
 
 Shared::~Shared() = default;

@@ -68,7 +68,9 @@ Task<Result<Reservation>> take_reservation(Context& context, const Request& requ
 Task<Result<Reservation>> TakeCopyRoom::take() {
   MemoryBudget& budget = context_.shared.write_memory;
   const std::size_t bytes = copies_ * request_.body.size();
-  if (auto taken = budget.try_reserve(bytes)) co_return *std::move(taken);
+  if (!context_.shared.work_queue.somebody_waits()) {
+    if (auto taken = budget.try_reserve(bytes)) co_return *std::move(taken);
+  }
   const Patience patience{request_.interrupt, request_.deadline, open_wait_max};
   const auto wanted = not_interrupted(patience.interrupt);
   auto waiting =
@@ -85,12 +87,14 @@ Task<Result<std::vector<Buffer>>> take_rooms(Context& context, const Request& re
   const TimePoint deadline = end_of(patience);
   const auto wanted = not_interrupted(request.interrupt);
   std::vector<Buffer> rooms;
-  for (;;) {
+  for (bool waited = false;; waited = true) {
     // What open cursors have taken from the reserve is theirs in turn: without it they could not go
     // on.
     const std::uint64_t lent = context.shared.work_queue.usage().large.used_bytes;
     const std::uint64_t wanted_bytes = count * bytes_each + lent;
-    if (auto there = budget.try_reserve(wanted_bytes)) {
+    std::optional<Reservation> there;
+    if (waited || !context.shared.work_queue.somebody_waits()) there = budget.try_reserve(wanted_bytes);
+    if (there) {
       there->release();
       for (std::size_t i = 0; i < count; ++i) {
         auto room = Buffer::allocate(budget, bytes_each);
@@ -102,7 +106,7 @@ Task<Result<std::vector<Buffer>>> take_rooms(Context& context, const Request& re
     }
     auto waiting =
         wait_for_reservation(context.loop, budget, wanted_bytes, deadline, wanted, false);
-    const auto there = co_await waiting;
+    there = co_await waiting;
     if (!there) {
       co_return refusal(patience, budget, count * bytes_each, "a cursor over several shards");
     }

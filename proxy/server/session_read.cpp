@@ -140,7 +140,9 @@ bool Session::too_large_for_a_stranger(std::size_t message_bytes) const noexcept
 // `have` starts with the message and may lie in the scratch, which the next suspension overwrites:
 // all of it is copied. Refused: there is no room now.
 Session::Admission Session::take_message(std::size_t message_bytes, Bytes have) {
-  auto buffer = allocate_now(environment_.context.shared.request_memory, message_bytes);
+  MemoryBudget& budget = environment_.context.shared.request_memory;
+  if (must_wait(budget, message_bytes)) return Admission::refused;
+  auto buffer = allocate_now(budget, message_bytes);
   if (!buffer) return Admission::refused;
   message_ = std::move(*buffer);
   const std::size_t now = std::min(message_bytes, have.size());

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <atomic>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -9,13 +10,54 @@
 namespace spillway {
 namespace {
 
+struct Sleeper final : MemoryQueue::Sleeper {
+  void wake() noexcept override { woken.fetch_add(1); }
+  std::atomic<int> woken{0};
+};
+
+TEST_CASE("memory that is given back wakes the first of each line, and nobody else") {
+  MemoryQueue queue("test");
+  MemoryBudget memory("memory", 100), node("node", 0, &memory);
+  memory.set_wakes({&queue});
+  Sleeper a, b, c, d;
+  auto held = node.try_reserve(100);
+  std::optional<MemoryQueue::Place> first(std::in_place, queue, a), second(std::in_place, queue, b);
+  const MemoryQueue::Place outside(queue, c, false), behind(queue, d, false);
+  CHECK(first->first());
+  CHECK(outside.first());
+  CHECK_FALSE(behind.first());
+  held->shrink_to(50);
+  CHECK(a.woken == 1);
+  CHECK(b.woken == 0);
+  CHECK(c.woken == 1);
+  CHECK(d.woken == 0);
+  first.reset();  // what is left is for the next
+  CHECK(b.woken == 1);
+  second.reset();
+  held->release();
+  CHECK(a.woken == 1);
+  CHECK(b.woken == 1);
+  CHECK(c.woken == 2);
+}
+
+TEST_CASE("a reserve that is given back wakes the first, too") {
+  MemoryQueue queue("test");
+  queue.set_reserves(10, 10);
+  auto large = queue.large()->try_reserve(10);
+  Sleeper sleeper;
+  const MemoryQueue::Place place(queue, sleeper);
+  large->release();
+  CHECK(sleeper.woken == 1);
+}
+
 TEST_CASE("who came first is first until he leaves") {
+  Sleeper sleeper;
   MemoryQueue queue("test");
   CHECK_FALSE(queue.somebody_waits());
   std::optional<MemoryQueue::Place> a, b, c;
-  a.emplace(queue);
-  b.emplace(queue);
-  c.emplace(queue);
+  a.emplace(queue, sleeper);
+  b.emplace(queue, sleeper);
+  c.emplace(queue, sleeper);
   CHECK(a->first());
   CHECK_FALSE(b->first());
   b.reset();  // gave up
@@ -51,7 +93,8 @@ TEST_CASE("many threads queue up and all get to the front") {
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
       for (int i = 0; i < 500; ++i) {
-        const MemoryQueue::Place place(queue);
+        Sleeper sleeper;
+        const MemoryQueue::Place place(queue, sleeper);
         while (!place.first()) std::this_thread::yield();
         auto taken = queue.large()->try_reserve(1);  // the first has it for himself
         if (taken) served.fetch_add(1);
