@@ -97,7 +97,7 @@ struct CursorSession {
 struct CursorClient {
   std::string address;      // without the port
   std::string application;  // hello's application.name; may be empty
-  std::uint64_t key = 0;    // hash of address and client metadata: the same program, or its twin
+  std::uint64_t key = 0;    // hash of client metadata: the same program, or its twin
   std::int64_t connection_id = 0;
   bool load_balanced = false;  // its cursors end with it
 

@@ -123,6 +123,7 @@ Result<void> log_in(Context& context, Client& client, const Attempt& attempt) {
   mechanism.successful.add();
   if (attempt.speculative) mechanism.speculative_successful.add();
   client.user = user->id;
+  client.presence.set_user(client.user);
   client.login.session = {};
   client.login.user = std::move(user);
   client.login.generation = generation;
@@ -298,6 +299,7 @@ Answer log_out(Context& context, Client& client, const Request& request) {
     client.login.user.reset();
     client.login.session = {};
     client.user.clear();
+    client.presence.set_user({});
   }
   BsonWriter reply;
   reply.append("ok", 1.0);
@@ -356,6 +358,7 @@ void refresh_login(Context& context, Client& client) {
     log::info("connection {} from {}: the user {} is no more", client.connection_id, client.peer,
               login.user->id);
     client.user.clear();
+    client.presence.set_user({});
     client.limits.leave(LimitKey::user);
     login.session = {};
   }

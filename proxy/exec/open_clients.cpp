@@ -9,6 +9,9 @@ namespace {
 // A connection remembers so many sessions. A pool's connection sees few, again and again.
 constexpr std::size_t sessions_max = 256;
 
+// Of a program's connections as this user, or, empty, as nobody.
+std::uint64_t key_of(std::uint64_t program, std::string_view user) noexcept { return absl::HashOf(program, user); }
+
 std::string_view text_of(Bytes bytes) noexcept {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -31,8 +34,11 @@ void OpenClients::leave(std::uint64_t key) {
 bool OpenClients::has_client(const ClusterCursor& cursor) const {
   if (!cursor.client) return true;
   MutexLock lock(mutex_);
-  if (counts_.contains(cursor.client->key)) return true;
-  return !cursor.client->load_balanced && !cursor.session.lsid.empty() &&
+  if (cursor.client->load_balanced) return counts_.contains(cursor.client->key);
+  if (counts_.contains(key_of(cursor.client->key, cursor.owner)) || counts_.contains(key_of(cursor.client->key, {}))) {
+    return true;
+  }
+  return !cursor.session.lsid.empty() &&
          counts_.contains(ClientPresence::session_key(cursor.session.lsid));
 }
 
@@ -42,7 +48,7 @@ std::uint64_t ClientPresence::session_key(std::string_view lsid) noexcept {
 
 ClientPresence::~ClientPresence() {
   if (all_ == nullptr) return;
-  for (const std::uint64_t key : programs_) all_->leave(key);
+  for (const std::uint64_t program : programs_) all_->leave(joined_key(program));
   for (const std::uint64_t key : sessions_) all_->leave(key);
 }
 
@@ -63,6 +69,19 @@ const std::shared_ptr<const CursorClient>& ClientPresence::facts() {
   return facts_;
 }
 
+std::uint64_t ClientPresence::joined_key(std::uint64_t program) const noexcept {
+  return load_balanced_ ? program : key_of(program, user_);
+}
+
+void ClientPresence::set_user(std::string_view user) {
+  if (all_ == nullptr || user == user_) return;
+  absl::InlinedVector<std::uint64_t, 2> left;
+  for (const std::uint64_t program : programs_) left.push_back(joined_key(program));
+  user_ = user;
+  for (const std::uint64_t program : programs_) all_->join(joined_key(program));
+  for (const std::uint64_t key : left) all_->leave(key);
+}
+
 void ClientPresence::set_facts(std::string_view application, Bytes metadata) {
   auto facts = std::make_shared<CursorClient>();
   facts->address = address_;
@@ -71,8 +90,8 @@ void ClientPresence::set_facts(std::string_view application, Bytes metadata) {
   facts->load_balanced = load_balanced_;
   // Behind a balancer nothing but the connection tells programs apart.
   facts->key = load_balanced_ ? absl::HashOf(std::string_view("connection"), connection_id_)
-                              : absl::HashOf(std::string_view(address_), text_of(metadata));
-  all_->join(facts->key);
+                              : absl::HashOf(text_of(metadata));
+  all_->join(joined_key(facts->key));
   programs_.push_back(facts->key);
   facts_ = std::move(facts);
 }

@@ -1,9 +1,10 @@
 // OpenClients: which programs have a connection open, so that a cursor whose program is gone can end
 // early (DESIGN.md, section 4: orphans).
 //
-// A cursor has a client as long as a connection is open from the same address with the same client
-// metadata, or one that has used the cursor's session: drivers share sessions between the
-// connections of a pool, and a pool may shrink.
+// A cursor has a client as long as a connection is open with the same client metadata, from anywhere, of the cursor's
+// user or of nobody (a driver's monitor does not log in), or one that has used the cursor's session. A guess, on the
+// safe side: addresses tell nothing (NAT pools, two balancers, temporary IPv6 addresses), and twins of a program that
+// is gone keep its cursors until these time out.
 #pragma once
 
 #include <atomic>
@@ -49,6 +50,8 @@ class ClientPresence {
   void attach(OpenClients& all, std::string_view peer, std::int64_t connection_id, bool load_balanced);
   // With hello's client document.
   void identify(std::string_view application, Bytes metadata);
+  // Has logged in as this user, or out (empty).
+  void set_user(std::string_view user);
   // This connection used a session: of each command that has one. The lsid document's bytes.
   void note_session(std::string_view lsid) {
     const std::uint64_t key = session_key(lsid);
@@ -65,6 +68,7 @@ class ClientPresence {
  private:
   void add_session(std::uint64_t key);
   void set_facts(std::string_view application, Bytes metadata);
+  std::uint64_t joined_key(std::uint64_t program) const noexcept;
 
   OpenClients* all_ = nullptr;
   std::string address_;
@@ -72,7 +76,8 @@ class ClientPresence {
   bool load_balanced_ = false;
   std::uint64_t last_session_ = 0;
   std::shared_ptr<const CursorClient> facts_;
-  absl::InlinedVector<std::uint64_t, 2> programs_;
+  std::string user_;
+  absl::InlinedVector<std::uint64_t, 2> programs_;  // keys of CursorClients
   absl::flat_hash_set<std::uint64_t> sessions_;
 };
 

@@ -749,9 +749,9 @@ constexpr std::array all_keys = {
          .at_runtime = true,
          .at_reload = true,
          .meaning = "A cursor whose client has closed its last connection ends after this time. A "
-                    "client is there while a connection with the same address and client metadata "
-                    "is open, or one that has used the cursor's session. -1: such cursors live as "
-                    "long as others."}),
+                    "client is there while a connection with the same client metadata, of the same "
+                    "user or of nobody, is open, or one that has used the cursor's session. -1: such "
+                    "cursors live as long as others."}),
     row<Parameter<&ParameterConfig::read_ahead>>(
         {.key = "setParameter.cursorReadAhead",
          .type = boolean,
