@@ -18,7 +18,8 @@
 namespace spillway::server {
 namespace {
 
-constexpr Duration exhaust_pause_min = std::chrono::milliseconds(10);
+// The least pause that drivers make between two (minHeartbeatFrequencyMS).
+constexpr Duration exhaust_pause_min = std::chrono::milliseconds(500);
 
 }  // namespace
 

@@ -124,12 +124,12 @@ def test_exhaust_hello(wire):
         previous = reply.request_id
 
 
-@pytest.mark.parametrize("await_ms, replies_max", [(0, 150), (2**63 - 1, 1)])
+@pytest.mark.parametrize("await_ms, replies_max", [(0, 3), (2**63 - 1, 1)])
 def test_exhaust_hello_is_no_flood(wire, await_ms, replies_max):
     version = wire.command(HELLO).document["topologyVersion"]
     wire.send_command({**HELLO, "topologyVersion": version, "maxAwaitTimeMS": bson.Int64(await_ms)},
                       flags=EXHAUST_ALLOWED)
-    wire.socket.settimeout(0.3)
+    wire.socket.settimeout(0.7)
     end, replies = time.monotonic() + 1, 0
     while time.monotonic() < end:
         try:
