@@ -136,6 +136,8 @@ class [[nodiscard]] WriteAll {
     return rest_->await_suspend(waiter);
   }
   bool await_resume() const noexcept { return pieces_.empty(); }
+  // What was not written, once the wait is over.
+  std::span<iovec> rest() const noexcept { return pieces_; }
 
  private:
   enum class Progress : std::uint8_t { all, blocked, failed };

@@ -106,6 +106,7 @@ struct Shared {
   // Those who wait for room for a request wait in one, those who hold one and need more in the other.
   MemoryQueue request_queue{"requestReserve"};
   MemoryQueue work_queue{"workReserve"};
+  MemoryQueue stranger_queue{"strangerReserve"};  // has none
   std::atomic<int> refusals_under_way{0};       // large messages that are read to be dropped
   std::atomic<std::uint64_t> opening_bytes{0};  // expected, not reserved: OpeningShare
   std::uint32_t message_bytes_max = limits::message_bytes_max;  // hello's maxMessageSizeBytes
@@ -115,6 +116,11 @@ struct Shared {
   MemoryBudget cursor_memory{"cursors", 0, &memory};
   MemoryBudget spill_memory{"spill", 0, &memory};
   MemoryBudget link_memory{"links", 0};  // beside them: monitors' and handshakes' replies
+  // Beside them too: what a connection takes while it is idle; of that, at most half for what those send who have not
+  // logged in: pieces of messages, and handshakes. Whoever fills it keeps other strangers out, and takes nothing of
+  // those who are in.
+  MemoryBudget connection_memory{"connections", 0};
+  MemoryBudget stranger_memory{"strangers", 0, &connection_memory};
   // Beside them too: kernel buffers of clients that send large messages, until they leave.
   MemoryBudget socket_growth{"socketGrowth", 0};
   MemoryBudget admin_memory{"admin", 0};  // and what the admin port holds

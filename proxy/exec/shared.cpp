@@ -24,6 +24,13 @@ constexpr std::uint64_t small_reserve_most = 16 * limits::mib;
 // Monitors' and handshakes' replies: three members of a set, two connections being opened to each, for every worker.
 constexpr std::uint64_t link_bytes_per_shard = 9 * limits::handshake_reply_bytes;
 constexpr std::uint64_t link_bytes_least = limits::mib / 4;
+// What connections take by themselves: a share of the payload, and of what is not reserved.
+constexpr std::uint64_t connections_in_payload = 8;
+constexpr std::uint64_t connections_in_general = 4;
+constexpr std::uint64_t connection_bytes_most = 256 * limits::mib;
+// The same of the table of sessions.
+constexpr std::uint64_t sessions_in_payload = 64;
+constexpr std::uint64_t sessions_in_general = 32;
 // What must be left for everything that is not reserved.
 constexpr std::uint64_t general_bytes_least = 4 * limits::mib;
 
@@ -40,7 +47,9 @@ Shared::Shared(std::uint64_t memory_limit_bytes)
   for (MemoryBudget* budget : {&write_memory, &reply_memory, &cursor_memory}) {
     budget->set_queue(&work_queue);
   }
+  stranger_memory.set_queue(&stranger_queue);
   memory.set_wakes({&request_queue, &work_queue});
+  connection_memory.set_wakes({&stranger_queue});
 }
 
 Shared::~Shared() = default;
@@ -67,7 +76,18 @@ std::optional<std::string> Shared::divide_memory(std::uint64_t payload_bytes, st
   request_queue.set_reserves(large, small);
   work_queue.set_reserves(large, small);
   link_memory.set_limit(links);
-  memory.set_limit(payload_bytes - reserves);
+  const std::uint64_t general = payload_bytes - reserves;
+  const std::uint64_t connections =
+      std::min({payload_bytes / connections_in_payload, general / connections_in_general, connection_bytes_most});
+  connection_memory.set_limit(connections);
+  stranger_memory.set_limit(connections / 2);
+  std::uint64_t sessions = 0;
+  if (authorization) {
+    sessions = std::min<std::uint64_t>({payload_bytes / sessions_in_payload, general / sessions_in_general,
+                                        SessionOwners::entries_max * SessionOwners::entry_bytes});
+    session_owners.set_capacity(sessions / SessionOwners::entry_bytes);
+  }
+  memory.set_limit(general - connections - sessions);
   return std::nullopt;
 }
 

@@ -4,6 +4,7 @@
 
 #include "proxy/base/ip_address.h"
 #include "proxy/base/log.h"
+#include "proxy/base/memory_wait.h"
 #include "proxy/exec/authorization.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/query_commands.h"
@@ -16,11 +17,15 @@ namespace spillway::server {
 
 namespace {
 
-// What OpenSSL takes for a connection: 17 KiB were measured when it is idle, more while it shakes hands.
+// What an idle connection takes.
+constexpr std::uint64_t connection_bytes = 2 * limits::kib;
+// What OpenSSL takes for one: 17 KiB were measured when it is idle, more while it shakes hands.
 constexpr std::uint64_t tls_connection_bytes = 20 * limits::kib;
 constexpr std::uint64_t tls_handshake_bytes = 64 * limits::kib;
 // Where net.handshakeTimeoutMillis sets no end to it.
 constexpr Duration tls_patience = std::chrono::seconds(30);
+// While over half of the room for handshakes is taken, one must not take longer.
+constexpr Duration tls_patience_contended = std::chrono::seconds(2);
 // Shorter operations are not worth a look at their client's socket.
 constexpr Duration absence_noticed_after = std::chrono::milliseconds(250);
 
@@ -82,8 +87,18 @@ void Session::wake_hello() {
   if (awaiting_hello_) transport_->cancel();
 }
 
+bool Session::refuse_connection() {
+  log::info("connection {} from {} closed: connections take all the memory that there is for them", client_.connection_id,
+            client_.peer);
+  environment_.context.shared.metrics.connections_rejected.add();
+  return false;
+}
+
 // What a load balancer says of its client comes first, in plain text.
 Task<bool> Session::begin() {
+  auto room = environment_.context.shared.connection_memory.try_reserve(connection_bytes);
+  if (!room) co_return refuse_connection();
+  room_ = *std::move(room);
   if (balanced()) {
     auto heading = read_proxy_header();
     const bool read = co_await heading;
@@ -92,34 +107,53 @@ Task<bool> Session::begin() {
   client_.login.from_loopback = !balanced() && is_loopback(without_port(client_.peer));
   if (!environment_.context.tls) co_return true;
   if (refused_) co_return false;  // a handshake costs more than it has to say
-  auto room = environment_.context.shared.memory.try_reserve(tls_handshake_bytes);
-  if (!room) {
-    log::info("connection {} from {} closed: no memory for TLS", client_.connection_id, client_.peer);
-    co_return false;
+  auto beginning = begin_tls();
+  co_return co_await beginning;
+}
+
+// Nothing is taken for a handshake before its first byte.
+Task<bool> Session::begin_tls() {
+  exec::Shared& shared = environment_.context.shared;
+  TimePoint end = handshake_end();
+  if (end == time_point_never) end = Clock::now() + tls_patience;
+  idle_ = true;
+  if (pipelined_.size() == 0) {
+    ReadyWait readable(*transport_, Transport::Direction::read, end);
+    const bool ready = co_await readable;
+    if (readable.timed_out()) {
+      shared.metrics.tls_handshakes_failed.add();
+      log::info("connection {} from {} closed: TLS handshake: nothing came", client_.connection_id, client_.peer);
+    }
+    if (!ready || closing_) co_return false;
   }
-  tls_room_ = *std::move(room);
+  const std::function<bool()> wanted = [this] { return !closing_ && !transport_->peer_hung_up(); };
+  auto taking = reserve_or_wait(environment_.context.loop, shared.stranger_memory, tls_handshake_bytes, end, wanted);
+  const auto handshake = co_await taking;
+  if (!wanted()) co_return false;
+  if (!handshake || !room_.try_grow(tls_connection_bytes)) co_return refuse_connection();
   transport_ = make_tls_server(std::move(transport_), environment_.context.tls, environment_.plain_text,
                                pipelined_.bytes());
   pipelined_.reset();
-  idle_ = true;
-  const TimePoint end = handshake_end();
-  auto establishing = transport_->establish(end != time_point_never ? end : Clock::now() + tls_patience);
+  const BudgetUsage strangers = shared.stranger_memory.usage();
+  if (strangers.limit_bytes != 0 && strangers.used_bytes > strangers.limit_bytes / 2) {
+    end = std::min(end, Clock::now() + tls_patience_contended);
+  }
+  auto establishing = transport_->establish(end);
   const Result<void> established = co_await establishing;
   idle_ = false;
-  exec::Metrics& metrics = environment_.context.shared.metrics;
   if (established.has_error()) {
-    metrics.tls_handshakes_failed.add();
-  } else if (speaks_tls(*transport_)) {
-    metrics.tls_handshakes.add();
+    shared.metrics.tls_handshakes_failed.add();
+    log::info("connection {} from {} closed: TLS handshake: {}", client_.connection_id, client_.peer,
+              established.error().message);
+    co_return false;
   }
-  if (!established.has_error()) {
-    tls_room_.shrink_to(speaks_tls(*transport_) ? tls_connection_bytes : 0);
-    client_.login.certificate_subject = transport_->peer_certificate_subject();
-    co_return !closing_;
+  if (speaks_tls(*transport_)) {
+    shared.metrics.tls_handshakes.add();
+  } else {
+    room_.shrink_to(connection_bytes);
   }
-  log::info("connection {} from {} closed: TLS handshake: {}", client_.connection_id, client_.peer,
-            established.error().message);
-  co_return false;
+  client_.login.certificate_subject = transport_->peer_certificate_subject();
+  co_return !closing_;
 }
 
 Task<void> Session::run() {
@@ -340,8 +374,14 @@ Task<bool> Session::handle_op_msg() {
   }
   Framed framed;
   frame(response, framed);
-  auto writing = write_all(*transport_, framed.pieces_span(), time_point_never, &first_tried);
-  const bool written = co_await writing;
+  bool written = false;
+  if (response.bytes() <= watched_reply_bytes) {
+    auto writing = write_all(*transport_, framed.pieces_span(), time_point_never, &first_tried);
+    written = co_await writing;
+  } else {
+    auto writing = write_watched(framed.pieces_span(), &first_tried);
+    written = co_await writing;
+  }
   note_inside(shards, first_tried, response.bytes());
   co_return written;
 }

@@ -91,7 +91,9 @@ class Session {
   // to end.
   Task<bool> read_message();
   enum class Admission : std::uint8_t { taken, refused, gone };
+  bool is_stranger() const noexcept;
   bool too_large_for_a_stranger(std::size_t message_bytes) const noexcept;
+  MemoryBudget& memory_for(std::size_t message_bytes, std::size_t have_bytes) const noexcept;
   Admission take_message(std::size_t message_bytes, Bytes have);
   bool keep_for_later(Bytes bytes);
   Task<Admission> wait_for_room(std::size_t message_bytes, Bytes have);
@@ -104,6 +106,8 @@ class Session {
 
   // session.cpp
   Task<bool> begin();
+  Task<bool> begin_tls();
+  bool refuse_connection();
   Task<bool> handle_message();
   Task<bool> handle_op_msg();
   Task<bool> handle_kill_cursors();
@@ -124,6 +128,9 @@ class Session {
   // session_reply.cpp
   void frame(const exec::Response& response, Framed& framed);
   Task<bool> write_response(exec::Response& response, TimePoint* first_tried = nullptr);
+  // For larger replies than these: others may wait for what they hold.
+  static constexpr std::size_t watched_reply_bytes = 64 * limits::kib;
+  Task<bool> write_watched(std::span<iovec> pieces, TimePoint* first_tried);
   Task<bool> write_compressed(const exec::Response& response, TimePoint* first_tried);
   void note_inside(const shard::ShardTime& shards, TimePoint first_tried, std::size_t reply_bytes);
   bool is_compressed_request() const noexcept { return request_compressor_.has_value(); }
@@ -138,7 +145,7 @@ class Session {
   TimePoint received_{};  // when it was whole
   TimePoint arrived_{};   // the same, or, where it had to wait for memory, when it had that
   Buffer pipelined_;  // bytes behind it
-  Reservation tls_room_;        // what TLS takes outside of buffers
+  Reservation room_;            // what the connection takes outside of buffers
   Reservation receive_growth_;  // of the socket's buffer, for good: it cannot shrink
   wire::MessageHeader header_;
   std::optional<wire::Compressor> request_compressor_;

@@ -77,7 +77,8 @@ Task<bool> Session::read_message() {
       const MutableBytes scratch = environment_.scratch;
       std::copy(fresh.begin(), fresh.end(), scratch.begin());
       MutableBytes room = scratch.subspan(fresh.size());
-      if (environment_.context.shared.request_queue.somebody_waits()) {
+      const exec::Shared& shared = environment_.context.shared;
+      if (shared.request_queue.somebody_waits() || (is_stranger() && shared.stranger_queue.somebody_waits())) {
         room = room.first(std::min(room.size(), first_read_bytes_scarce));
       }
       const IoResult got = transport_->try_read(room);
@@ -131,16 +132,25 @@ Task<bool> Session::read_message() {
   }
 }
 
+bool Session::is_stranger() const noexcept {
+  return refused_ || (environment_.context.shared.authorization && !client_.login.user);
+}
+
 // Who has not logged in, where that is needed, has nothing to say that is long.
 bool Session::too_large_for_a_stranger(std::size_t message_bytes) const noexcept {
-  const bool stranger = refused_ || (environment_.context.shared.authorization && !client_.login.user);
-  return message_bytes > stranger_message_bytes_max && stranger;
+  return message_bytes > stranger_message_bytes_max && is_stranger();
+}
+
+// Strangers wait for each other with what has not come yet. A message that is there whole is answered at once.
+MemoryBudget& Session::memory_for(std::size_t message_bytes, std::size_t have_bytes) const noexcept {
+  exec::Shared& shared = environment_.context.shared;
+  return is_stranger() && have_bytes < message_bytes ? shared.stranger_memory : shared.request_memory;
 }
 
 // `have` starts with the message and may lie in the scratch, which the next suspension overwrites:
 // all of it is copied. Refused: there is no room now.
 Session::Admission Session::take_message(std::size_t message_bytes, Bytes have) {
-  MemoryBudget& budget = environment_.context.shared.request_memory;
+  MemoryBudget& budget = memory_for(message_bytes, have.size());
   if (must_wait(budget, message_bytes)) return Admission::refused;
   auto buffer = allocate_now(budget, message_bytes);
   if (!buffer) return Admission::refused;
@@ -183,12 +193,12 @@ Task<Session::Admission> Session::wait_for_room(std::size_t message_bytes, Bytes
   }
   kept->append(have.data(), have.size());
   const std::function<bool()> wanted = [this] { return !closing_ && !transport_->peer_hung_up(); };
+  MemoryBudget& budget = memory_for(message_bytes, have.size());
   std::optional<Buffer> buffer;
   while (!buffer) {
     const TimePoint asked = Clock::now();
     const TimePoint deadline = asked + room_wait_max;
-    auto waiting = wait_for_buffer(environment_.context.loop, shared.request_memory, message_bytes,
-                                   deadline, wanted);
+    auto waiting = wait_for_buffer(environment_.context.loop, budget, message_bytes, deadline, wanted);
     buffer = co_await waiting;
     begun_ += Clock::now() - asked;  // not its client's fault
     if (!wanted()) co_return Admission::gone;
@@ -198,7 +208,7 @@ Task<Session::Admission> Session::wait_for_room(std::size_t message_bytes, Bytes
     shared.metrics.requests_refused.add();
     auto refusing =
         refuse_message(message_bytes, kept->bytes(),
-                       memory_refused(shared.request_memory, message_bytes, "a request"));
+                       memory_refused(budget, message_bytes, "a request"));
     co_return co_await refusing;
   }
   message_ = std::move(*buffer);
@@ -277,7 +287,7 @@ void Session::grow_receive_buffer(std::size_t message_bytes) {
 
 Task<bool> Session::read_rest(std::size_t message_bytes) {
   grow_receive_buffer(message_bytes);
-  const MemoryQueue& queue = environment_.context.shared.request_queue;
+  const MemoryQueue& queue = *memory_for(message_bytes, message_.size()).queue();
   const Duration patience = sender_patience(environment_.context.shared);
   TimePoint now = Clock::now();
   const TimePoint end = std::min(sender_end(now, patience, message_bytes), handshake_end());

@@ -1,11 +1,57 @@
 // How a session writes complete replies.
 #include <algorithm>
 
+#include "proxy/base/log.h"
+#include "proxy/exec/stalled_clients.h"
 #include "proxy/server/session.h"
 #include "proxy/wire/crc32c.h"
 #include "proxy/wire/op_msg.h"
 
 namespace spillway::server {
+
+namespace {
+
+// A client that takes its reply slowly pays for the memory with at least so many bytes a second, and that from
+// net.slowSenderTimeoutMillis on; while others wait for memory, from stalled_patience on. (A kernel takes what comes in
+// bursts, seconds apart.)
+constexpr std::size_t reader_bytes_per_second_min = 16 * limits::kib;
+
+std::size_t bytes_of(std::span<const iovec> pieces) noexcept {
+  std::size_t bytes = 0;
+  for (const iovec& piece : pieces) bytes += piece.iov_len;
+  return bytes;
+}
+
+bool others_wait(const exec::Shared& shared) noexcept {
+  return shared.work_queue.somebody_waits() || shared.request_queue.somebody_waits() ||
+         shared.pressure.at_least(PressureLevel::critical);
+}
+
+}  // namespace
+
+Task<bool> Session::write_watched(std::span<iovec> pieces, TimePoint* first_tried) {
+  exec::Shared& shared = environment_.context.shared;
+  const TimePoint begun = Clock::now();
+  const Duration patience = std::chrono::milliseconds(shared.parameters.slow_sender_ms.load(std::memory_order_relaxed));
+  const TimePoint end = begun + patience + std::chrono::seconds(bytes_of(pieces) / reader_bytes_per_second_min);
+  constexpr std::size_t window_bytes_min = exec::stalled_patience / std::chrono::seconds(1) * reader_bytes_per_second_min;
+  for (;;) {
+    const std::size_t before = bytes_of(pieces);
+    const TimePoint window_end = std::min(end, Clock::now() + exec::stalled_patience);
+    WriteAll writing(*transport_, pieces, window_end, std::exchange(first_tried, nullptr));
+    const bool written = co_await writing;
+    if (written) co_return true;
+    const TimePoint now = Clock::now();
+    if (now < window_end) co_return false;
+    pieces = writing.rest();
+    const bool slow = before - bytes_of(pieces) < window_bytes_min && others_wait(shared);
+    if (!slow && now < end) continue;
+    shared.metrics.stalled_clients_closed.add();
+    log::info("connection {} from {} closed: it has not taken {} bytes of a reply", client_.connection_id, client_.peer,
+              bytes_of(pieces));
+    co_return false;
+  }
+}
 
 Task<bool> Session::write_response(exec::Response& response, TimePoint* first_tried) {
   if (compresses_replies()) {
@@ -14,7 +60,7 @@ Task<bool> Session::write_response(exec::Response& response, TimePoint* first_tr
   }
   Framed framed;
   frame(response, framed);
-  auto writing = write_all(*transport_, framed.pieces_span(), time_point_never, first_tried);
+  auto writing = write_watched(framed.pieces_span(), first_tried);
   co_return co_await writing;
 }
 
@@ -68,8 +114,7 @@ Task<bool> Session::write_compressed(const exec::Response& response, TimePoint* 
   std::size_t total = 0;
   for (const iovec& piece : pieces) total += piece.iov_len;
   environment_.context.shared.metrics.bytes_out.add(total);
-  auto writing =
-      write_all(*transport_, {pieces.data(), pieces.size()}, time_point_never, first_tried);
+  auto writing = write_watched({pieces.data(), pieces.size()}, first_tried);
   co_return co_await writing;
 }
 

@@ -213,7 +213,7 @@ std::vector<std::string> SimWorld::leftovers() {
     found.push_back(fmt::format("{} cursors are checked out", cursors.pinned));
   for (const MemoryBudget* budget : {&shared_->request_memory, &shared_->write_memory, &shared_->reply_memory,
                                      &shared_->cursor_memory, &shared_->spill_memory,
-                                     &shared_->memory}) {
+                                     &shared_->stranger_memory, &shared_->memory}) {
     const std::uint64_t used = budget->usage().used_bytes;
     if (used != 0)
       found.push_back(fmt::format("{} bytes are reserved for {}", used, budget->name()));
