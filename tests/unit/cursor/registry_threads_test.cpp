@@ -108,8 +108,9 @@ void get_more_again_and_again(CursorRegistry& registry, std::int64_t id, Totals&
   }
 }
 
-// Three threads fight for a cursor, in so many rounds.
-void fight(int rounds) {
+// Three threads fight for a cursor, in so many rounds. Returns how often one waited for another: a few rounds on a busy
+// machine may pass without.
+int fight(int rounds) {
   CursorRegistry registry;
   Totals totals;
   for (int round = 0; round < rounds; ++round) {
@@ -127,9 +128,9 @@ void fight(int rounds) {
   }
   CHECK(totals.wrong == 0);
   CHECK(totals.ended == rounds);  // each cursor by exactly one of them
-  CHECK(totals.waited > 0);
   CHECK(registry.counts().open_total == 0);
   WARN(totals.taken << " taken, " << totals.waited << " waited, " << totals.in_use << " in use");
+  return totals.waited;
 }
 
 }  // namespace
@@ -159,6 +160,6 @@ TEST_CASE("cursors that threads fill, ask for and kill are delivered once, and n
   fight(100);
 }
 
-TEST_CASE("the same for as long as it takes to meet rare orders", "[stress]") { fight(2'000); }
+TEST_CASE("the same for as long as it takes to meet rare orders", "[stress]") { CHECK(fight(2'000) > 0); }
 
 }  // namespace spillway
