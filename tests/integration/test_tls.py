@@ -142,7 +142,7 @@ def test_what_tls_takes_is_counted(binary, shard_set, certificates):
                     certificateKeyFile=certificates.server) as proxy, \
             client_of(proxy, certificates) as client:
         def used():
-            return client.admin.command("serverStatus")["memory"]["budgets"]["process"]["usedBytes"]
+            return client.admin.command("serverStatus")["memory"]["connections"]["usedBytes"]
 
         context = ssl.create_default_context(cafile=certificates.ca)
         before, held = used(), []
