@@ -1,6 +1,6 @@
 // When the inside of a large reply passes from socket to socket within the kernel (base/splice.h) and when it is copied.
 //
-// Spliced, a byte costs the proxy a third to a seventh of the CPU (bench/README.md, "What splicing saves"). Copied, it was
+// Spliced, a byte costs the proxy a third to a seventh of the CPU (bench/RESULTS.md, "Splicing"). Copied, it was
 // seen: documents are counted to the last one, and a client on the same machine reads it from warmer pages. So a worker
 // copies while it has little to do, and splices once it passes a hundred megabytes a second or uses a third of its core.
 #pragma once

@@ -173,8 +173,8 @@ says how a key takes effect: setParameter is MongoDB's command; a reload is SIGH
 
 constexpr std::string_view man_end = R"(.SH FILES
 .TP
-.I /usr/share/doc/spillway/CONFIGURATION.md
-Routing tables, users and roles, TLS, reload and shutdown at length.
+.I /usr/share/doc/spillway/manual
+Routing tables, limits, reload and shutdown (configuration.md), TLS, users and roles (security.md).
 .TP
 .I /usr/share/spillway
 Examples.

@@ -57,7 +57,8 @@ def test_what_is_in_it(deb):
                  "etc/spillway/spillway.yaml", "etc/logrotate.d/spillway",
                  "usr/share/man/man8/spillway.8.gz", "usr/share/man/man5/spillway.yaml.5.gz",
                  "usr/share/doc/spillway/copyright", "usr/share/doc/spillway/changelog.Debian.gz",
-                 "usr/share/doc/spillway/README.md", "usr/share/spillway/sidecar.yaml"):
+                 "usr/share/doc/spillway/README.md", "usr/share/doc/spillway/manual/operating.md",
+                 "usr/share/spillway/sidecar.yaml"):
         assert "./" + name in names, name
     assert {owner for _, owner, _ in files} == {"root/root"}
     assert not [path for mode, _, path in files if "w" in mode[5:] and not mode.startswith("l")]

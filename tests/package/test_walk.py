@@ -1,4 +1,4 @@
-"""A newcomer's walk: what proxy/README.md tells him to type, typed into an empty Debian, with a clock.
+"""A newcomer's walk: the commands of conf/manual/operating.md, typed into an empty Debian, with a clock.
 
 The commands are those of its section "From an empty machine", block by block. What a chroot has not
 is done in its place: the addresses of the shard and the port are put in, and `systemctl` becomes the
@@ -26,7 +26,7 @@ SECTION = "## From an empty machine"
 
 def blocks():
     """(title, commands) of each step of the section."""
-    text = (ROOT / "proxy/README.md").read_text()
+    text = (ROOT / "conf/manual/operating.md").read_text()
     section = text.split(f"{SECTION}\n", 1)[1].split("\n## ", 1)[0]
     return re.findall(r"^(\d\. [^\n]*?)[.:]?\n.*?^```sh\n(.*?)^```$", section, re.M | re.S)
 

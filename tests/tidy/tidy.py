@@ -9,7 +9,7 @@ import os
 import re
 import sys
 
-# A layer may include itself and the layers named here (README.md, "The layers"). Siblings never
+# A layer may include itself and the layers named here (proxy/README.md, "The layers"). Siblings never
 # include each other.
 _BELOW_WIRE = ("allocator", "cursor", "proxy/base")
 LAYERS = {
