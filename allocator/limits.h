@@ -10,7 +10,7 @@ namespace spillway::limits {
 inline constexpr std::size_t kib = 1024;
 inline constexpr std::size_t mib = 1024 * kib;
 
-// --- the wire (mongos behaviour reference, section 1.6)
+// --- the wire
 inline constexpr std::size_t message_header_bytes = 16;
 // Any wire message, header included; a longer one closes the connection.
 inline constexpr std::size_t message_bytes_max = 48'000'000;

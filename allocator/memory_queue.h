@@ -1,5 +1,5 @@
-// MemoryQueue: who waits for memory, first come, first served, and a reserve for the first of them,
-// so that whoever has waited longest always gets on (DESIGN.md, section 5: the slow lane).
+// MemoryQueue: requests that wait for memory, first come, first served, and a reserve for the first
+// of them, so that the one that has waited longest always gets on.
 //
 // Two reserves stand beside the budgets, not in them:
 //   small  for pieces of up to small_bytes_max: commands, their answers. Nobody waits for them.

@@ -1,5 +1,4 @@
 // MongoDB's hash of a BSON value, as used by hashed shard keys and hashed indexes.
-// Source: mongos behaviour reference, section 2.9.
 #pragma once
 
 #include <cstdint>

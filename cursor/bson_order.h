@@ -1,5 +1,5 @@
 // MongoDB's total order of BSON values, across types, and its memcmp-comparable key encoding.
-// Source: mongos behaviour reference, section 2.8. Simple (binary) collation only.
+// Simple (binary) collation only.
 #pragma once
 
 #include <compare>

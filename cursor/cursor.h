@@ -84,7 +84,7 @@ struct ApiParameters {
   bool is_strict() const noexcept { return strict.value_or(false); }
 };
 
-// Session facts a getMore is checked against. (mongos behaviour reference, section 5.4, step 6)
+// Session facts a getMore is checked against.
 struct CursorSession {
   std::string lsid;  // the lsid document's bytes; empty: no session
   std::optional<std::int64_t> txn_number;

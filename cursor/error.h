@@ -1,6 +1,5 @@
 // Errors that a client can see, and Result<T>. Every code the proxy raises itself is named here;
-// codes that come from a shard are carried as numbers. Source: the error table of the server
-// (mongos behaviour reference, section 9).
+// codes that come from a shard are carried as numbers. The names are those of the server's error table.
 #pragma once
 
 #include <boost/system/result.hpp>

@@ -11,7 +11,7 @@ Error killed_error(std::int64_t id) {
   return Error(ErrorCode::cursor_killed, "cursor id " + std::to_string(id) + " was killed");
 }
 
-// The session rules of a getMore. (mongos behaviour reference, section 5.4, step 6)
+// The session rules of a getMore.
 Result<void> check_session(const CursorSession& cursor, const CursorCaller& caller, std::int64_t id) {
   const auto refused = [id](std::int32_t code, const char* why) {
     return Error(code, "Cannot run getMore on cursor " + std::to_string(id) + ", which was " + why);

@@ -15,7 +15,7 @@ namespace spillway {
 
 // A parsed sort document. Its keys compare bytewise in the order of the sort (bson_order.h), so
 // that streams from shards with `$sortKey` and streams keyed from their documents can meet in one
-// merge. Source: mongos behaviour reference, section 5.2.
+// merge.
 class SortPattern {
  public:
   struct Part {

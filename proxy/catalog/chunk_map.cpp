@@ -93,7 +93,7 @@ ChunkMap ChunkMap::single(const ShardKeyPattern& pattern, ShardIndex shard) {
 
 ChunkMap ChunkMap::even_hashed(const ShardKeyPattern& pattern, std::size_t shard_count,
                                std::size_t chunks_per_shard) {
-  // The server's split points: symmetric around 0, (INT64_MAX / n) * 2 apart (section 2.9).
+  // The server's split points: symmetric around 0, (INT64_MAX / n) * 2 apart.
   const auto count = static_cast<std::int64_t>(shard_count * chunks_per_shard);
   const std::int64_t step = std::numeric_limits<std::int64_t>::max() / count * 2;
   std::vector<std::int64_t> points;

@@ -9,7 +9,6 @@
 // {_id: "hashed"} takes about 50 bytes, one of a compound key at most 200.
 //
 // Immutable once built; safe to use from any thread.
-// Source: mongos behaviour reference, sections 2.3, 2.5, 2.8 and 2.10.
 #pragma once
 
 #include <absl/container/inlined_vector.h>

@@ -1,6 +1,6 @@
 // The documents of the `config` database, made from the routing snapshot: what sh.status(), Compass
 // and drivers' test harnesses read from a router.
-// Source: mongos behaviour reference, sections 2.1–2.4 (fields of 4.2 and of 5.0 side by side).
+// The fields are those of MongoDB 4.2 and of 5.0, side by side.
 #pragma once
 
 #include <absl/functional/function_ref.h>

@@ -3,8 +3,7 @@
 // within the bounds. What cannot be bounded ([MinKey, MaxKey]) goes to all shards.
 //
 // Nothing here throws on a filter, however odd; recursion and work are limited, and what lies
-// beyond a limit counts as unbounded. Malformed filters are for the shard to refuse. Source: mongos
-// behaviour reference, section 2.10.
+// beyond a limit counts as unbounded. Malformed filters are for the shard to refuse.
 #pragma once
 
 #include <absl/functional/function_ref.h>

@@ -1,5 +1,5 @@
 // What a regular expression says about the strings it can match.
-// Source: mongos behaviour reference, section 2.10 (bounds of /abc/ and /^abc/).
+// (The bounds of /abc/ and /^abc/ are those of MongoDB's planner.)
 #pragma once
 
 #include <string>

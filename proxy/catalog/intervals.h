@@ -1,6 +1,5 @@
 // Arithmetic on interval lists: union, intersection, complement, and the brackets that comparisons
 // keep to. Values are encoded with append_order_key, so everything here compares bytes.
-// Source: mongos behaviour reference, section 2.10.
 #pragma once
 
 #include <optional>

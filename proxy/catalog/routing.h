@@ -2,8 +2,7 @@
 //
 // A RoutingSnapshot is immutable and shared as std::shared_ptr<const RoutingSnapshot>; a request
 // takes one reference at its start and uses the same table to its end. Every pointer and view
-// handed out lives as long as the snapshot. Safe to use from any thread. Source: mongos behaviour
-// reference, sections 2.1–2.4, 2.10 and 4.5.
+// handed out lives as long as the snapshot. Safe to use from any thread.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>

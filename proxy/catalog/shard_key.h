@@ -3,7 +3,6 @@
 // A *key* is the memcmp-comparable encoding (cursor/bson_order.h) of the pattern's field values in
 // pattern order, hashed fields replaced by the int64 hash of their value. Keys and chunk bounds of
 // one pattern compare with memcmp.
-// Source: mongos behaviour reference, sections 2.7 and 4.5.
 #pragma once
 
 #include <optional>
@@ -90,7 +89,7 @@ class ShardKeyPattern {
 };
 
 // Exact equality on _id: `{_id: v}` or `{_id: {$eq: v}}`, other predicates allowed beside it, v no
-// array, regex or object with $-fields (section 4.5). `collatable`, when given, tells of v.
+// array, regex or object with $-fields. `collatable`, when given, tells of v.
 bool exact_id_equality(DocView filter, bool* collatable = nullptr);
 
 }  // namespace spillway::catalog

@@ -1,4 +1,4 @@
-// The routing table of a configuration file: its `routing:` key (DESIGN.md, section 6).
+// The routing table of a configuration file: its `routing:` key.
 //
 //   routing:
 //     shards: [{name: shard0, uri: "mongodb://127.0.0.1:27018/"}, …]

@@ -1,5 +1,5 @@
 // Logging in: saslStart, saslContinue, authenticate, logout, and what hello says and does of it.
-// Source: mongos behaviour reference, section 6.9; the drivers' Authentication specification.
+// Source: the drivers' Authentication specification.
 //
 // Every failure is AuthenticationFailed(18) in the same words: nobody learns who exists. Why stands in
 // the log.

@@ -1,5 +1,4 @@
 // Databases, collections, indexes: commands that go to the primary shard, to the chunk owners, or to every shard.
-// (mongos behaviour reference, sections 4.1, 4.2, 4.9)
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,4 @@
 // Merging the replies of DDL and statistics commands that went to several shards. Pure.
-// (mongos behaviour reference, sections 4.1 and 4.9)
 #pragma once
 
 #include <functional>

@@ -43,7 +43,7 @@ std::span<const CommandSpec> user_commands();        // usersInfo, connectionSta
 
 // By exact name, aliases included; nullptr: unknown.
 const CommandSpec* find_command(std::string_view name);
-// Ends with its client: a read does. A write goes on, whoever hears of it. (mongos behaviour reference, section 5.8)
+// Ends with its client: a read does. A write goes on.
 bool ends_with_client(const Request& request) noexcept;
 std::span<const CommandSpec> all_commands();
 

@@ -1,4 +1,4 @@
-// Batches for clients that compress (DESIGN.md, section 4): compressed bytes cannot be cut through,
+// Batches for clients that compress: compressed bytes cannot be cut through,
 // so what is to leave compressed is read whole. Where the client named no batchSize, its batches
 // are made as large as that is worth.
 #pragma once

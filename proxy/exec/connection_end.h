@@ -1,5 +1,5 @@
 // What ends with a connection that came through a load balancer: drivers pin cursors and transactions to it, and can
-// continue neither over another. (DESIGN.md, section 4, orphans; mongos behaviour reference, section 1.9)
+// continue neither over another.
 #pragma once
 
 #include <cstddef>

@@ -136,7 +136,7 @@ struct Shared {
   std::vector<Context*> workers;
   std::atomic<std::int64_t> next_operation_id{1};
   std::atomic<std::int64_t> topology_counter{0};  // hello's topologyVersion.counter
-  // A shutdown was announced: hello fails, the rest goes on until `stopping`. (mongos behaviour reference, section 1.8)
+  // A shutdown was announced: hello fails, the rest goes on until `stopping`.
   std::atomic<bool> quiescing{false};
   std::atomic<std::int64_t> quiesce_end_ns{0};  // steady clock; set before `quiescing`
   std::atomic<bool> stopping{false};            // only requests under way go on

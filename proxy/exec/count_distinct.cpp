@@ -1,4 +1,4 @@
-// count and distinct. (mongos behaviour reference, section 4.9)
+// count and distinct.
 #include <fmt/format.h>
 
 #include <algorithm>

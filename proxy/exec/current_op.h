@@ -1,5 +1,5 @@
 // The operations under way: of this router's clients, its idle cursors, and of the shards that know
-// $currentOp. (mongos behaviour reference, sections 4.2 and 5.9)
+// $currentOp.
 #pragma once
 
 #include <string>

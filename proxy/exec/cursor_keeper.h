@@ -1,5 +1,5 @@
-// CursorKeeper: what happens to cursors that nobody is working on. They are parked, time out, lose
-// their clients, and give way when memory is short (DESIGN.md, section 5: order of sacrifice).
+// CursorKeeper: the housekeeping of idle cursors. They are parked, time out, lose their clients, and
+// end when memory is short.
 #pragma once
 
 #include <cstdint>

@@ -49,7 +49,7 @@ std::int64_t remote_batch_size(const Context& context, const ClusterCursor& curs
 std::int64_t documents_in_window(const Context& context, double mean_document_bytes, bool sorted);
 
 // allowPartialResults: may a cursor do without this shard, whose call failed? Without one that is not reached; and
-// without what an open one would have sent, whatever it answers instead (section 5.7). What we refuse ourselves (for want
+// without what an open one would have sent, whatever it answers instead. What we refuse ourselves (for want
 // of memory or time, or because the operation was ended) would be missing though the shard has it.
 enum class ShardLoss : std::uint8_t { opening, getting_more };
 bool may_be_missing(const ShardOutcome& outcome, ShardLoss when) noexcept;

@@ -1,5 +1,4 @@
 // explain: the inner command is targeted as it would be run; the plan names its shards.
-// (mongos behaviour reference, section 4.11)
 #include <fmt/format.h>
 
 #include "proxy/exec/aggregate.h"

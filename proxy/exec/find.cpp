@@ -168,7 +168,7 @@ Result<FindArguments> parse_find(DocView body) {
 
 namespace {
 
-// The command for each of several shards. (mongos behaviour reference, section 5.2)
+// The command for each of several shards.
 Result<BsonDoc> scatter_command(const Request& request, const FindArguments& find,
                                 const SortProjection& sort, std::int64_t batch_size) {
   BsonWriter out;

@@ -1,6 +1,5 @@
 // findAndModify. One shard gets the client's bytes; a query that may match on several is narrowed
-// to a chosen document first (write_choose.h tells what that does and does not guarantee). (mongos
-// behaviour reference, section 4.6)
+// to a chosen document first (write_choose.h tells what that does and does not guarantee).
 #include <fmt/format.h>
 
 #include "proxy/exec/forward.h"

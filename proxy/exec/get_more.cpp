@@ -1,4 +1,4 @@
-// getMore and killCursors. (mongos behaviour reference, sections 5.4 and 5.5)
+// getMore and killCursors.
 #include <fmt/format.h>
 
 #include "proxy/exec/authorization.h"
@@ -162,7 +162,7 @@ Task<Result<Response>> kill_cursors_command(Context& context, Client& client, co
                                   at->name, bson_type_name(at->type)));
     }
   }
-  // One that may not be killed fails them all. (mongos behaviour reference, section 5.5)
+  // One that may not be killed fails them all.
   if (!may_on_cluster(context, client, auth::Action::kill_any_cursor)) {
     for (auto at = cursors.as_document().begin(); !at.done(); ++at) {
       if (!context.shared.cursors.is_another_users(at->as_int64(), ns, client.user)) continue;

@@ -1,4 +1,4 @@
-// The reply to hello and isMaster. (mongos behaviour reference, section 1.7)
+// The reply to hello and isMaster.
 #pragma once
 
 #include <optional>

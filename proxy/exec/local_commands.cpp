@@ -1,4 +1,4 @@
-// Commands that the proxy answers by itself. (mongos behaviour reference, section 4.2)
+// Commands that the proxy answers by itself.
 #include <fmt/format.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>

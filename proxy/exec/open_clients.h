@@ -1,5 +1,5 @@
 // OpenClients: which programs have a connection open, so that a cursor whose program is gone can end
-// early (DESIGN.md, section 4: orphans).
+// early.
 //
 // A cursor has a client as long as a connection is open with the same client metadata, from anywhere, of the cursor's
 // user or of nobody (a driver's monitor does not log in), or one that has used the cursor's session. A guess, on the

@@ -1,6 +1,6 @@
 // Commands over OP_QUERY. Clients have not used it for them since MongoDB 3.6, but for hello;
 // programs that watch servers still do (exporters made with old drivers). What those ask for is
-// answered, nothing else. (mongos behaviour reference, section 1.4)
+// answered, nothing else.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Read-ahead: while a client works on a batch, its cursor's next one is fetched (DESIGN.md, section 4).
+// Read-ahead: while a client works on a batch, its cursor's next one is fetched.
 // It changes nothing that a client sees but the time: a getMore that comes too early waits for the
 // cursor, and what fails waits for the getMore that asks.
 #pragma once

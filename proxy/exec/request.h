@@ -52,7 +52,7 @@ struct Request {
   std::string ns() const;
 };
 
-// Reads the envelope of a command (mongos behaviour reference, section 1.10): name, $db, generic arguments.
+// Reads the envelope of a command: name, $db, generic arguments.
 // Errors: 40571 no $db, InvalidNamespace(73), IllegalOperation(20) for db local, TypeMismatch(14), InvalidOptions(72)
 // for transaction fields that contradict each other, FailedToParse(9), APIVersionError(322), BadValue(2),
 // 4886600 for apiStrict or apiDeprecationErrors without apiVersion.
@@ -62,7 +62,7 @@ Result<Request> parse_query_request(DocView command, std::string_view db, TimePo
 
 // Is a top-level field one that a router strips from a client's command before forwarding?
 bool is_stripped_from_request(std::string_view field) noexcept;
-// … or strips from a shard's reply (section 1.10)?
+// … or strips from a shard's reply?
 bool is_stripped_from_reply(std::string_view field) noexcept;
 // Generic arguments: forwarded, but no part of the command itself (lsid, $db, comment, maxTimeMS, …).
 bool is_generic_argument(std::string_view field) noexcept;

@@ -1,5 +1,5 @@
 // serverStatus: the sections that tools read from a router. Counters are int64 and only grow: tools
-// take differences. (mongos behaviour reference, section 8)
+// take differences.
 #include <unistd.h>
 
 #include <algorithm>

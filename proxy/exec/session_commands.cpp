@@ -1,4 +1,4 @@
-// Sessions and the ends of transactions. (mongos behaviour reference, sections 4.12 and 6.1)
+// Sessions and the ends of transactions.
 #include <fmt/format.h>
 #include <sys/random.h>
 
@@ -143,7 +143,7 @@ BsonDoc kill_by_ids(const SessionIds& ids) {
 }
 
 // What ends or goes on by itself is not waited for: a driver that closes would wait for a shard that
-// has no primary. (mongos behaviour reference, section 4.2)
+// has no primary.
 bool waits_for_shards(const Request& request) noexcept {
   return request.name != "endSessions" && request.name != "refreshSessions";
 }

@@ -1,4 +1,4 @@
-// {shutdown: 1, timeoutSecs, force}: ends the process as SIGTERM does. (mongos behaviour reference, section 1.8)
+// {shutdown: 1, timeoutSecs, force}: ends the process as SIGTERM does.
 #include <fmt/format.h>
 
 #include <chrono>

@@ -1,6 +1,5 @@
 // Transactions on one shard: which session's transaction is pinned to which shard, and what a
-// router answers about it. (mongos behaviour reference, section 4.12; a transaction over several
-// shards is refused with 263.)
+// router answers about it. A transaction over several shards is refused with 263.
 //
 // A session's statements may come over any connection and worker: the table is shared, striped by
 // lsid, and never does I/O. What has to be sent (an abort) is handed back to the caller.

@@ -1,5 +1,5 @@
 // Users who are kept on a shard, as MongoDB keeps them (admin.system.users): read now and then by the
-// first worker, as the router's own user there. (mongos behaviour reference, section 6.9)
+// first worker, as the router's own user there.
 #pragma once
 
 #include <vector>

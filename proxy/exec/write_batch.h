@@ -1,5 +1,5 @@
 // A batch of writes on its way to several shards: which operations go out together, in which order.
-// Pure: no I/O, no clock. Not thread-safe. (mongos behaviour reference, section 4.4)
+// Pure: no I/O, no clock. Not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint8_t body_kind = 0, sequence_kind = 1;
 constexpr std::size_t id_element_bytes = 1 + 4 + 12;  // type, "_id" with its NUL, ObjectId
 
-// The client's write concern; unacknowledged writes are acknowledged to the proxy. (section 6.4)
+// The client's write concern; unacknowledged writes are acknowledged to the proxy.
 void append_write_concern(BsonWriter& out, DocView body) {
   const ValueView concern = body["writeConcern"];
   if (!concern.exists()) return;

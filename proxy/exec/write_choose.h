@@ -1,6 +1,6 @@
 // Writes of at most one document whose filter may match on several shards: a find chooses the
-// document, the write is then sent to its shard with its _id added to the filter. (mongos behaviour
-// reference, section 4.5, "without shard key"; done with ordinary commands only)
+// document, the write is then sent to its shard with its _id added to the filter.
+// Only ordinary commands are used.
 //
 // The two steps are not atomic. Between them another client may change the chosen document: if it
 // no longer matches, nothing is written and the choice is repeated; if it still matches, it is

@@ -1,5 +1,4 @@
 // insert, update and delete: one shard gets the client's bytes, several get their pieces.
-// (mongos behaviour reference, sections 4.4 and 4.5)
 #include <fmt/format.h>
 
 #include "allocator/limits.h"

@@ -1,6 +1,6 @@
 // Shard-key values do not change: shards that know no chunks would keep a document that belongs
 // elsewhere, so the proxy looks at every update of a sharded collection. And: what an upsert's
-// document will have as its key. (mongos behaviour reference, sections 2.7 and 4.5)
+// document will have as its key.
 #pragma once
 
 #include <array>

@@ -1,5 +1,4 @@
 // insert, update and delete commands, parsed into views over the client's message.
-// (mongos behaviour reference, section 4.4)
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // What the shards answered to the pieces of one write, put together as one server's reply.
-// Pure: no I/O. Not thread-safe. (mongos behaviour reference, section 4.4)
+// Pure: no I/O. Not thread-safe.
 #pragma once
 
 #include <algorithm>

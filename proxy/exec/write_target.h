@@ -1,4 +1,4 @@
-// Where one operation of a write goes. Pure: no I/O. (mongos behaviour reference, section 4.5)
+// Where one operation of a write goes. Pure: no I/O.
 #pragma once
 
 #include <cstdint>

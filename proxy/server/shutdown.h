@@ -1,4 +1,4 @@
-// Shutdown: ends service as a mongos does. (mongos behaviour reference, section 1.8)
+// Shutdown: ends service as a mongos does.
 //
 // 1. Announce: hello fails with ShutdownInProgress(91) and a new topologyVersion, those that wait for one included;
 //    everything else is served, new connections too. Over after the time given, or as soon as no connection is left

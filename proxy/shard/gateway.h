@@ -67,7 +67,7 @@ struct Command {
   static Command of_sections(Bytes sections) noexcept;
 };
 
-// What may be sent again after a failure. (mongos behaviour reference, section 7.3)
+// What may be sent again after a failure.
 enum class RetryPolicy : std::uint8_t {
   none,            // once
   not_idempotent,  // only when the shard surely did nothing of it: not sent as a whole, or refused by a host that was no

@@ -1,5 +1,5 @@
 // The first exchange on a shard connection, and the monitor's: isMaster or hello over OP_MSG.
-// Source: mongos behaviour reference, section 1.11: no internalClient, we are an ordinary client.
+// Without internalClient: the proxy is an ordinary client.
 #pragma once
 
 #include <string>

@@ -7,7 +7,6 @@
 // generation: connections of an older one are closed as they come back.
 //
 // Belongs to one loop's thread. A Lease points back to its pool: the pool outlives them (quiet()).
-// Source: mongos behaviour reference, section 7.1.
 #pragma once
 
 #include <algorithm>

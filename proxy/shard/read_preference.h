@@ -1,4 +1,4 @@
-// $readPreference, parsed. Source: mongos behaviour reference, section 6.7.
+// $readPreference, parsed.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// What a shard's reply means for retries. Pure. Source: mongos behaviour reference, sections 6.6
-// and 7.3.
+// What a shard's reply means for retries. Pure.
 #pragma once
 
 #include <cstdint>

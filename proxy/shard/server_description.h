@@ -1,5 +1,4 @@
 // What a host said of itself in its last hello, and what its buildInfo tells about its kind. Pure.
-// Source: mongos behaviour reference, sections 1.7 and 7.2.
 #pragma once
 
 #include <array>

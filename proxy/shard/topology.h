@@ -1,6 +1,5 @@
 // Topology: what one shard's hosts are, by a state machine over their hello replies. Pure: no
 // clock, no sockets; time comes in with each event, and what is to be done goes out as actions.
-// Source: mongos behaviour reference, sections 6.7, 7.2 and 7.3.
 //
 //   seeds ──hello──▶ single (a standalone, or directConnection)
 //           └──────▶ replica set: hosts follow the primary's list; one primary, never a stale one

@@ -1,4 +1,4 @@
-// Topology: the choice of a host. Source: mongos behaviour reference, section 6.7.
+// Topology: the choice of a host.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// OP_COMPRESSED. Source: mongos behaviour reference, section 1.5.
+// OP_COMPRESSED.
 //
 // Declared sizes are compared with the limits before any memory is taken, and with what really came
 // out afterwards: a message that declares more than it holds is an error, never a buffer whose end

@@ -1,6 +1,5 @@
 // Cursor replies of shards ({cursor: {firstBatch: […], id, ns}, ok: 1}): whole ones.
 // Replies that arrive in pieces: cursor_reply_scanner.h. Counting documents: document_counter.h.
-// Source: mongos behaviour reference, section 5.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +35,7 @@ Result<CursorReply> parse_cursor_reply(DocView reply);
 bool reply_is_ok(DocView reply) noexcept;
 
 // The error that an ok: 0 reply describes: code, errmsg, errorLabels; `extra` are its further
-// fields, without those that a router strips from shards' replies (section 1.10).
+// fields, without those that a router strips from shards' replies.
 Error error_from_reply(DocView reply);
 
 }  // namespace spillway::wire

@@ -1,5 +1,4 @@
 // hello and isMaster, as far as the request alone decides: fields and their checks.
-// Source: mongos behaviour reference, sections 1.7 and 1.8.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +42,7 @@ Result<void> check_client_metadata(DocView client);
 Result<void> check_metadata_not_repeated(const HelloRequest& request, bool first_hello);
 
 // LoadBalancerSupportMismatch(354): a connection's first hello must say loadBalanced exactly if it came through the
-// port for load balancers. (mongos behaviour reference, section 1.9)
+// port for load balancers.
 Result<void> check_load_balanced(const HelloRequest& request, bool through_balancer);
 
 // Must the answer wait for a change (up to maxAwaitTimeMS)? Compares with this process's version;

@@ -1,4 +1,4 @@
-// The header that every wire message starts with. Source: mongos behaviour reference, section 1.1.
+// The header that every wire message starts with.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// OP_MSG: parsing into views and encoding. Source: mongos behaviour reference, section 1.2.
+// OP_MSG: parsing into views and encoding.
 #pragma once
 
 #include <absl/container/inlined_vector.h>

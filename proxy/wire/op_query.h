@@ -1,5 +1,4 @@
 // OP_QUERY and OP_REPLY, which live on for the first hello of a connection, and OP_KILL_CURSORS.
-// Source: mongos behaviour reference, section 1.4.
 #pragma once
 
 #include <cstdint>

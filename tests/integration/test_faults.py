@@ -166,7 +166,7 @@ def test_frozen_and_thawed(hurt):
 
 
 def test_error_of_a_dead_shard(hurt):
-    """The client gets the network error of the reference, in time, never the shard's own code."""
+    """The client gets a network error in time, never the shard's own code."""
     shards, proxy, load, running = hurt
     running.stop(ANSWER_LIMIT_S + 30)
     shards[HURT].kill()

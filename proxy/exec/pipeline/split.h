@@ -1,6 +1,5 @@
 // Dividing an aggregation pipeline over several shards: what every shard runs on its own documents,
 // and what is left to do here, on what they send.
-// Source: mongos behaviour reference, section 4.8.
 #pragma once
 
 #include <cstdint>

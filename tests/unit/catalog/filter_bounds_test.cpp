@@ -68,7 +68,7 @@ void check(const std::vector<BoundsCase>& cases, bool simple_collation = true) {
   }
 }
 
-TEST_CASE("the bounds examples of section 2.10") {
+TEST_CASE("the bounds of filters") {
   check({
       {"{'a': 1}", "{'a': 2}", {{only("2")}}},
       {"{'a': 1}", "{'b': 2}", {{all()}}},
@@ -293,7 +293,7 @@ Ranges flattened(const FilterBounds& bounds) {
   return out;
 }
 
-TEST_CASE("the flatten examples of section 2.10") {
+TEST_CASE("intervals flattened to ranges of keys") {
   const auto points = [](std::vector<std::string> values) {
     std::vector<Range> out;
     for (auto& value : values) out.push_back(only(value));

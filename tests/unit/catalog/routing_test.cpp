@@ -16,7 +16,7 @@ struct TargetCase {
   std::vector<int> shards;
 };
 
-TEST_CASE("the targeting examples of section 2.10") {
+TEST_CASE("targeting by a single-field key") {
   const auto routing = split_at("{'a': 1}", {"{'a': 'x'}", "{'a': 'y'}", "{'a': 'z'}"});
   const TargetCase cases[] = {
       {"{}", true, {0, 1, 2, 3}},
@@ -75,7 +75,7 @@ TEST_CASE("a hashed key targets by hash") {
   ShardKeyPattern key = pattern("{'_id': 'hashed'}");
   ChunkMap chunks = ChunkMap::even_hashed(key, 3);
   const CollectionRouting routing{"db.c", std::move(key), false, std::move(chunks), 0};
-  // Hashes from section 2.9; the outer thirds begin at about ±3.07e18.
+  // MongoDB's hashes; the outer thirds begin at about ±3.07e18.
   CHECK(routing.target_exact(doc("{'_id': 0}"), true) == ShardIndex{2});  // 4854801880128277513
   CHECK(routing.target_exact(doc("{'_id': 3}"), true) == ShardIndex{1});  // -1529429926180645992
   CHECK(routing.target_exact(doc("{'_id': 6}"), true) == ShardIndex{0});  // -6504342592125989714

@@ -1,4 +1,4 @@
-// Every worked example of the mongos behaviour reference, section 2.9.
+// Hashes that MongoDB computes, value by value.
 #include "cursor/bson_hash.h"
 
 #include <limits>
