@@ -24,7 +24,7 @@ std::optional<Psi> parse_psi(std::string_view text) noexcept;
 
 // Memory of the process's group and its ancestors at one moment. A share is usage without inactive
 // page cache (which the kernel takes back before it kills) by limit, of the group nearest to its
-// own limit: that one is in trouble first, whoever in it uses the memory. Beyond memory.high the
+// own limit: that one is in trouble first, whatever uses its memory. Beyond memory.high the
 // kernel takes active page cache back, too: of an ancestor, where it is others', it does not count.
 struct CgroupMemory {
   std::uint64_t usage_bytes = 0;            // of the process's own group, page cache included

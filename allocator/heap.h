@@ -12,7 +12,7 @@ namespace spillway {
 class Heap;
 struct Span;
 
-// Payload memory on loan from a heap. A plain value: whoever holds it gives it back, once.
+// Payload memory on loan from a heap. A plain value: its holder gives it back, once.
 struct Block {
   std::uint8_t* data = nullptr;  // null: there was no memory
   std::size_t bytes = 0;

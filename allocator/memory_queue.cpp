@@ -26,7 +26,7 @@ MemoryQueue::Place::~Place() {
 }
 
 void MemoryQueue::wake_first() noexcept {
-  // Whoever joins looks for memory after he has joined, and this comes after memory was given back: one of the two
+  // A request looks for memory after it has joined, and this comes after memory was given back: one of the two
   // sees the other.
   if (line_.first.load() == 0 && outside_.first.load() == 0) return;
   const std::lock_guard lock(mutex_);

@@ -86,7 +86,7 @@ class MemoryQueue {
   };
 
   bool somebody_waits() const noexcept { return line_waits() || outside_.first.load(std::memory_order_relaxed) != 0; }
-  // In line: whoever comes now, and can wait, joins them.
+  // In line: a new request that can wait joins them.
   bool line_waits() const noexcept { return line_.first.load(std::memory_order_relaxed) != 0; }
   // Somebody gave memory back.
   void wake_first() noexcept;

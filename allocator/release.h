@@ -144,7 +144,7 @@ class Releaser {
 
   // Until started nothing is released, and requests are dropped. Not while others use it.
   void start(FlushCaches flush_caches);
-  // Ends the thread, after the slice under way. Whoever waits gets what was done until then.
+  // Ends the thread, after the slice under way. Callers that wait get what was done until then.
   void stop();
   bool running() const noexcept { return running_.load(std::memory_order_relaxed); }
 

@@ -40,7 +40,7 @@ struct RemoteCursor {
   bool has_document() const noexcept { return front() != nullptr && front()->peek().has_value(); }
   // Its next document is here, but not in its batches.
   bool must_unpark() const noexcept { return !has_document() && !parked.empty(); }
-  // What cannot be read of its batch is not its end: whoever reads on is told.
+  // What cannot be read of its batch is not its end: a later read gets the error.
   bool damaged() const noexcept { return front() != nullptr && front()->malformed(); }
   bool finished() const noexcept { return id == 0 && !has_document() && parked.empty() && !damaged(); }
 

@@ -16,7 +16,7 @@ class CursorAccount {
   virtual void add_bytes(std::int64_t change) noexcept = 0;
 };
 
-// A cursor's place in its account: what it has added goes when it goes. Used by whoever holds the
+// A cursor's place in its account: what it has added goes when it goes. Used by the holder of the
 // cursor, or under the lock of its stripe.
 class CursorSeat {
  public:

@@ -1,6 +1,6 @@
 // HostName: the name of a shard's host. Copies share one immutable text, so that what is sent and answered
 // for each operation can carry it without the heap; the counter they share is atomic, so copies may be on any
-// thread. Whoever copies one often should own it alone: see separate().
+// thread. A holder that copies it often should own it alone: see separate().
 #pragma once
 
 #include <compare>

@@ -1,6 +1,6 @@
 // The project's cursor registry as a table: a key's value is a cursor with 8 KB in it. The registry
 // draws the ids, so that an array beside it says which id a key has; what is done to a cursor is
-// done while it is checked out, without any lock, and whoever comes meanwhile is told so
+// done while it is checked out, without any lock, and a request that comes meanwhile is told so
 // (CursorInUse).
 #include <cstring>
 #include <thread>

@@ -197,7 +197,7 @@ class BucketLock final : public Growing {
   std::vector<Bucket> buckets_;
 };
 
-// Hand over hand: whoever walks a chain holds the lock of the node before the one it looks at.
+// Hand over hand: a thread on a chain holds the lock of the node before the one it looks at.
 class NodeLock final : public Growing {
  public:
   explicit NodeLock(const TableShape& shape) : Growing(shape), heads_(shape.buckets) {}

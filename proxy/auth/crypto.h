@@ -66,7 +66,7 @@ class Secret {
  public:
   using Ptr = std::shared_ptr<const Secret>;
 
-  // Copies the text; whoever holds it wipes it.
+  // Copies the text; its holder wipes it.
   static Ptr make(std::string_view text);
   Secret(const Secret&) = delete;
   Secret& operator=(const Secret&) = delete;

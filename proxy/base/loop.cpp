@@ -63,7 +63,7 @@ void Loop::stop() {
   if (asleep_.load()) sleeper_->wake();
 }
 
-// Whoever posts counts first and looks for a sleeper then; here it is the other way round, so that one of the two
+// A poster counts first and looks for a sleeper then; here it is the other way round, so that one of the two
 // sees the other.
 bool Loop::begin_sleep(Sleeper& sleeper) noexcept {
   if (!running_ || asio_operations_ > 0) return false;

@@ -22,7 +22,7 @@ class NameLookup {
  public:
   // Runs on a thread of the lookup. Errors: HostNotFound.
   using Resolve = std::function<Result<IpAddresses>(const std::string& host)>;
-  // Names under way at once, a thread each; whoever asks for one more gets HostNotFound.
+  // Names under way at once, a thread each; one more gets HostNotFound.
   static constexpr std::size_t under_way_max = 64;
 
   explicit NameLookup(Resolve resolve);

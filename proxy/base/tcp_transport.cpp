@@ -181,7 +181,7 @@ class TcpTransport final : public Transport, private Poller::Socket {
     return static_cast<std::size_t>(direction);
   }
 
-  // Whoever is called may destroy this transport.
+  // The callback may destroy this transport.
   void on_events(std::uint32_t events) override {
     IoWaiter* reader = nullptr;
     IoWaiter* writer = nullptr;

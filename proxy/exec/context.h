@@ -117,7 +117,7 @@ struct Shared {
   MemoryBudget spill_memory{"spill", 0, &memory};
   MemoryBudget link_memory{"links", 0};  // beside them: monitors' and handshakes' replies
   // Beside them too: what a connection takes while it is idle; of that, at most half for what those send who have not
-  // logged in: pieces of messages, and handshakes. Whoever fills it keeps other strangers out, and takes nothing of
+  // logged in: pieces of messages, and handshakes. A peer that fills it keeps other strangers out, and takes nothing of
   // those who are in.
   MemoryBudget connection_memory{"connections", 0};
   MemoryBudget stranger_memory{"strangers", 0, &connection_memory};
@@ -183,7 +183,7 @@ struct Context {
   std::unique_ptr<InsideTimes> inside_times = std::make_unique<InsideTimes>();
   absl::flat_hash_set<std::uint64_t> accepted_stages{};  // what aggregate.cpp asked a shard about; own thread only
 
-  // Replaced by a reload, on the worker's thread. Whoever uses it across a suspension holds a reference: run_command
+  // Replaced by a reload, on the worker's thread. A coroutine that uses it across a suspension holds a reference: run_command
   // does for the command that it runs.
   std::shared_ptr<const catalog::RoutingSnapshot> table{own_reference(shared.routing)};
   // Towards clients; null: none. Replaced likewise.

@@ -17,7 +17,7 @@ struct CurrentOpOptions {
   bool local_operations = false;  // localOps: this router's only
   bool truncate_operations = false;
   bool all_users = false;
-  // With authorization, whoever is not asked for: operations of this user alone. Empty: everybody's.
+  // With authorization: operations of this user alone. Empty: every user's.
   std::string only_user = {};
 };
 

@@ -1,4 +1,4 @@
-// Documents that a command makes or collects before it answers: whoever asked is charged for them as they come.
+// Documents that a command makes or collects before it answers: its budget pays for them as they come.
 #pragma once
 
 #include <algorithm>

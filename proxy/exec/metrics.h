@@ -83,7 +83,7 @@ struct Metrics {
   };
   std::array<Command, commands_max> commands;  // by CommandSpec::index
   Counter unknown_commands;
-  ErrorCounts errors;  // ok: 0 replies, whoever gave them
+  ErrorCounts errors;  // ok: 0 replies, of shards and of the proxy
   Counter bytes_in, bytes_out, requests;
   HostsTargeted find, insert, update, delete_, aggregate;
   Counter streamed_replies, streamed_bytes, stream_failures, stream_refusals;

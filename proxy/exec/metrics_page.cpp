@@ -136,7 +136,7 @@ void write_commands(MetricsText& out, const Shared& shared) {
   out.counter("spillway_commands_unknown_total", "Commands that do not exist.",
               all.unknown_commands.value());
   out.family("spillway_errors_total", counter,
-             "Replies with ok: 0, by code name, whoever gave them.");
+             "Replies with ok: 0, by code name, of shards and of the proxy.");
   for (const auto& [code, count] : all.errors.by_code())
     out.value({{"code", error_name(code)}}, count);
   out.value({{"code", "others"}}, all.errors.others());

@@ -23,7 +23,7 @@ namespace {
 constexpr std::size_t scarce_piece_bytes = 32 * limits::kib;
 constexpr auto scarce_wait_max = std::chrono::seconds(30);
 
-// No memory to be slow with: the client's connection ends, in the middle of a reply.
+// Out of memory for buffering a slow client: its connection ends, in the middle of a reply.
 void end_client(Relay& relay) {
   client_went(relay);
   relay.context.shared.metrics.stream_refusals.add();

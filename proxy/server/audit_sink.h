@@ -1,6 +1,6 @@
 // AuditSink: takes the audit log's lines to where they go, on a thread of its own: a disk that is slow
 // or stuck keeps nobody else waiting. What waits for it is at most `waiting_bytes_max`; beyond, lines
-// are refused, and whoever asked counts them.
+// are refused, and the caller counts them.
 #pragma once
 
 #include <chrono>

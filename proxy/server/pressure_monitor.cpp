@@ -66,7 +66,7 @@ void PressureMonitor::stop() {
 
 void PressureMonitor::on_timer() {
   sample(false);
-  // Once per interval: whoever signals more often is not sampled more often.
+  // Once per interval, however often a source signals.
   wait_for_signal();
   loop_.arm(*this, Clock::now() + sample_interval);
 }

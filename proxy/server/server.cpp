@@ -262,7 +262,7 @@ class Server {
   std::optional<AdminServer> admin_;  // before what it looks at goes
 };
 
-// What it is to write has been checked with the configuration. `rename`, as it then is, is for whoever reopens it.
+// What it is to write has been checked with the configuration. `rename`, as it then is, is for the code that reopens it.
 // Throws std::runtime_error for a file that cannot be opened.
 void open_audit(exec::Shared& shared, const Config& config, std::unique_ptr<AuditSink>& sink,
                 const std::atomic<bool>& rename) {

@@ -228,7 +228,7 @@ void Session::close_silent(Silence silence) {
   close(false);
 }
 
-// Why nobody may come from this address now, to whoever asks first.
+// Answers the first message of a connection whose address may not connect now.
 Task<bool> Session::answer_refused() {
   if (header_.is(wire::OpCode::query)) {
     const auto parsed = wire::parse_op_query(message_.bytes());

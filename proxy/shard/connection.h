@@ -53,7 +53,7 @@ class Connection : public boost::intrusive::list_base_hook<
 
   // The rest of a streaming reply, as the socket gives it; never reads past the message's end. One that finds less
   // than it asked for lets the next wait for reading go on until a good part of the rest is there, or nothing more
-  // comes: whoever must pass on what there is tries again after a while.
+  // comes: a caller that must pass on what there is tries again later.
   // REQUIRES remaining() > 0.
   IoResult try_read_rest(MutableBytes into);
   // The same into a pipe, unseen. REQUIRES remaining() > 0, pipe.empty() and transport().can_splice().
@@ -62,7 +62,7 @@ class Connection : public boost::intrusive::list_base_hook<
   std::size_t remaining() const noexcept { return remaining_; }
   bool clean() const noexcept;  // no request under way, nothing unread, not broken
   void mark_broken() noexcept { broken_ = true; }
-  // Ends the connection under whoever waits on it: send() and receive() then report `why`.
+  // Ends the connection under its waiters: send() and receive() then report `why`.
   void fail(Error why);
   // Why send() failed.
   Error failure() const;

@@ -106,7 +106,7 @@ Task<Result<Lease>> Pool::acquire(TimePoint patience_end, TimePoint deadline, bo
   if (request.error) co_return *std::move(request.error);
   if (!request.connection) {
     settle(request);
-    // What came free since it was called up passed it by, and whoever came after it waits.
+    // What came free since it was called up passed it by, and those after it wait.
     if (waiting_ > 0) serve();
     if (stopped_) owner_.stopped_pool_changed();
     if (called) co_return *interrupt->requested();
