@@ -1,4 +1,4 @@
-// A tree of byte counters: who may hold how much memory. A charge on a node is a charge on all its
+// A tree of byte counters that bound memory. A charge on a node is a charge on all its
 // ancestors. (Model: seastar's semaphore_units for the reservation.)
 #pragma once
 

@@ -28,7 +28,7 @@ struct HeapUsage {
   std::uint64_t taken_bytes = 0;       // by all blocks, ever: the measure of activity
 };
 
-// Giving memory back is done in slices, so that nobody waits long for a lock or a core. A heap
+// Giving memory back is done in slices, so that no thread waits long for a lock or a core. A heap
 // calls begin() before and end() after each; what happens between two slices (a pause, a look at
 // the clock) is the pacer's business. Used on the releasing thread only.
 class SlicePacer {

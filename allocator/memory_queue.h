@@ -2,10 +2,10 @@
 // of them, so that the one that has waited longest always gets on.
 //
 // Two reserves stand beside the budgets, not in them:
-//   small  for pieces of up to small_bytes_max: commands, their answers. Nobody waits for them.
+//   small  for pieces of up to small_bytes_max: commands, their answers. No request waits for them.
 //   large  for one of the largest messages: the first in the queue takes from it.
 // What a holder of one queue's memory still needs must come from the small reserve, or from a queue
-// whose holders need nothing of the first: then nobody waits in a circle. Requests and what is made
+// whose holders need nothing of the first: then no circle of waits exists. Requests and what is made
 // of them (copies for shards, decompressed bytes, replies) therefore have a queue each.
 //
 // Waiting itself is the caller's (proxy/base/memory_wait.h): only the first of a line tries, and is woken when memory

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::array<std::string_view, release_reasons> reason_names = {
     "exhaustion", "decay", "expiry", "kill", "orphan", "pressure", "command", "switched"};
 
-// Asked for by somebody who waits, or by the lack of memory.
+// Requested by a waiting caller, or by the lack of memory.
 constexpr ReleaseReasons urgent_reasons =
     reason_bit(ReleaseReason::pressure) | reason_bit(ReleaseReason::command);
 

@@ -191,7 +191,7 @@ bool SpillStore::park_again(SpillTicket& ticket, std::int64_t now_ns) {
   return true;
 }
 
-// The parked buffer itself. REQUIRES the mutex, and that nobody works on it.
+// The parked buffer itself. REQUIRES the mutex, and that no thread works on it.
 SpillFetched SpillStore::take_whole(SpillItem& item) {
   SpillFetched fetched{SpillError::none, std::move(item.raw), item.begin, item.end};
   item.state = SpillItemState::empty;
@@ -255,8 +255,8 @@ void SpillStore::drop(const ItemPtr& item) noexcept {
   wake_.notify_one();
 }
 
-// Nobody will ask for the rest of an item any more. What it returns is freed after the lock.
-// REQUIRES the mutex, and that nobody works on it.
+// No request for the rest of an item will come. What it returns is freed after the lock.
+// REQUIRES the mutex, and that no thread works on it.
 std::deque<SpillPiece> SpillStore::take_pieces(SpillItem& item) {
   stats_.parked_bytes -= item.left_bytes.load();
   stats_.memory_bytes -= memory_of(item);
@@ -503,7 +503,7 @@ void SpillStore::do_fetch(FetchJob job) {
     if (fetched.error == SpillError::none) {
       done_with.push_back(take_front_piece(item));
     } else {
-      // It stays where it is: who asks again is told again, or gets it from a disk that recovered.
+      // It stays where it is: the next request gets the error again, or the data from a disk that recovered.
       ++(fetched.error == SpillError::corrupt ? stats_.corrupt : stats_.read_errors);
     }
     if (item.dropped) {

@@ -1,4 +1,4 @@
-// SpillStore: bytes that nobody needs now, compressed, and in a file if there is one.
+// SpillStore: bytes that are not needed now, compressed, and in a file if there is one.
 //
 //   park(buffer)  ->  SpillTicket  ->  fetch(), piece by piece, the same bytes again
 //

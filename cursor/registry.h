@@ -22,7 +22,7 @@
 
 namespace spillway {
 
-// What a getMore or killCursors knows about who asks.
+// What a getMore or killCursors knows about its sender.
 struct CursorCaller {
   std::string_view lsid;  // the lsid document's bytes; empty: none
   std::optional<std::int64_t> txn_number;

@@ -1,4 +1,4 @@
-// What goes over all cursors: who has been idle for long, whose client has gone, who holds much,
+// Sweeps over all cursors: which are idle for long, which have lost their client, which hold much,
 // how many there are.
 #include <algorithm>
 

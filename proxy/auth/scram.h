@@ -62,7 +62,7 @@ Result<ScramClientFirst> parse_client_first(std::string_view message);
 // The server's end of one conversation.
 class ScramServer {
  public:
-  // `credentials`: the user's, or fake ones for who does not exist (known: false), so that nobody
+  // `credentials`: the user's, or fake ones for an unknown user (known: false), so that no client
   // learns the difference.
   // `nonce`: our half; empty: a random one.
   ScramServer(Hash hash, const ScramClientFirst& first, ScramCredentials credentials, bool known,
@@ -82,7 +82,7 @@ class ScramServer {
   std::string server_first_;
 };
 
-// Credentials of a user who does not exist: the same whenever he is asked for, and like others'.
+// Credentials of a user who does not exist: the same each time, and like those of known users.
 ScramCredentials fake_credentials(Hash hash, Bytes key, std::string_view user_id, std::uint32_t iterations);
 
 // What a client computed for a salt: the same server asks for it again and again. Thread-safe.

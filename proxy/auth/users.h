@@ -56,7 +56,7 @@ class UserTable {
   std::size_t size() const noexcept { return users_.size(); }
   std::vector<std::shared_ptr<const User>> all() const;
 
-  // What saslSupportedMechs says, and who does not exist looks like: as most users do.
+  // For saslSupportedMechs. An unknown user looks like most users.
   bool offers(std::string_view db, std::string_view name, Hash hash) const;
   struct ToCheck {
     ScramCredentials credentials;
@@ -85,7 +85,7 @@ class UserDirectory {
   // configuration's go before. Nothing is replaced where nothing changes; true: it was.
   bool configure(std::vector<UserSpec> users);
   bool feed(std::vector<UserSpec> users);
-  // Changes whenever the table does: who is logged in is looked up again then.
+  // Changes whenever the table does: logged-in users are looked up again then.
   std::uint64_t generation() const noexcept { return generation_.load(std::memory_order_acquire); }
 
  private:
@@ -94,8 +94,8 @@ class UserDirectory {
   mutable Mutex mutex_;
   std::vector<UserSpec> configured_ ABSL_GUARDED_BY(mutex_);
   std::vector<UserSpec> fed_ ABSL_GUARDED_BY(mutex_);
-  // Of the first table with a password in it, for good: who does not exist looks the same after users have changed,
-  // as those do who exist, and after a start with the same users.
+  // Of the first table with a password in it, for good: an unknown user looks the same after users have changed,
+  // as known ones do, and after a start with the same users.
   std::optional<Digest> fake_key_ ABSL_GUARDED_BY(mutex_);
   UserTable::Ptr table_ ABSL_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> generation_{1};

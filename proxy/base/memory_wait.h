@@ -7,8 +7,8 @@
 // A wait ends with nothing when there is no queue, when so much could never fit, when the deadline
 // passes, or when `wanted` says no; it is asked now and then, on the loop, and outlives the wait.
 //
-// First come, first served: who can wait joins the line where there is one, the first of it is woken when memory is
-// given back, and nobody else tries.
+// First come, first served: a request that can wait joins the line where there is one, and only the first of it is
+// woken when memory is given back.
 #pragma once
 
 #include <cstddef>
@@ -25,13 +25,13 @@ namespace spillway {
 // From the budget, or, if it is little, from the budget's queue's small reserve.
 std::optional<Buffer> allocate_now(MemoryBudget& budget, std::size_t bytes) noexcept;
 std::optional<Reservation> reserve_now(MemoryBudget& budget, std::size_t bytes) noexcept;
-// Others wait for what this one wants. (Little has a reserve, and nobody waits for it.)
+// Others wait for what this one wants. (Little has a reserve, without a wait.)
 bool must_wait(const MemoryBudget& budget, std::size_t bytes) noexcept;
 
 Task<std::optional<Buffer>> wait_for_buffer(Loop& loop, MemoryBudget& budget, std::size_t bytes,
                                             TimePoint deadline,
                                             const std::function<bool()>& wanted);
-// `in_line`: false for work that may as well not begin: it takes no reserve, and stands in nobody's way.
+// `in_line`: false for work that may as well not begin: it takes no reserve, and delays no other work.
 Task<std::optional<Reservation>> wait_for_reservation(Loop& loop, MemoryBudget& budget,
                                                       std::size_t bytes, TimePoint deadline,
                                                       const std::function<bool()>& wanted,

@@ -1,7 +1,7 @@
 // Host names to addresses, by the system's resolver: getaddrinfo(3) with all that nsswitch.conf(5) says.
 //
 // It blocks, for half a minute where a name server does not answer, and cannot be interrupted. So it
-// runs on threads that nobody waits for: who asks leaves at the deadline, and a process ends without
+// runs on threads that no caller waits for: a caller leaves at the deadline, and a process ends without
 // them. (Asio's resolver joins its thread when its io_context goes, and looks up one name at a time.)
 #pragma once
 

@@ -1,8 +1,8 @@
 // Logging in: saslStart, saslContinue, authenticate, logout, and what hello says and does of it.
 // Source: the drivers' Authentication specification.
 //
-// Every failure is AuthenticationFailed(18) in the same words: nobody learns who exists. Why stands in
-// the log.
+// Every failure is AuthenticationFailed(18) in the same words: a client cannot learn which users exist. The
+// log has the reason.
 #pragma once
 
 #include "proxy/exec/context.h"
@@ -15,10 +15,10 @@ namespace spillway::exec {
 void append_authentication(BsonWriter& reply, Context& context, Client& client,
                            const wire::HelloRequest& hello);
 
-// Looks a client's user up again if users have changed; one who is gone is nobody.
+// Looks a client's user up again if users have changed; a user who is removed loses access.
 void refresh_login(Context& context, Client& client);
 
-// Commands whose fields are nobody's business: not logged, not shown.
+// Commands with secret fields: not logged, not shown.
 bool is_sensitive(std::string_view command) noexcept;
 
 }  // namespace spillway::exec

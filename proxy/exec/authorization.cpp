@@ -28,8 +28,8 @@ Result<void> check_sequences(const wire::OpMsg& message) {
   return {};
 }
 
-// MongoDB lets create users who comes from the machine itself while there are none. Here the answer
-// to that tells where users come from, and nothing else is let through.
+// MongoDB lets a client of the same machine create users while there are none. Here the answer to
+// that explains where users come from, and nothing else is allowed.
 bool is_localhost_exception(const Context& context, const Client& client, const CommandSpec& spec) {
   return client.login.from_loopback && (spec.name == "createUser" || spec.name == "createRole") &&
          context.shared.users.table()->empty();

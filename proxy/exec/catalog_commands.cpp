@@ -367,7 +367,7 @@ Answer db_stats(Context& context, Client&, const Request& request) {
   co_return Response(merge_db_stats(fanned.answers, request.db));
 }
 
-// Who may not list all sees those where he may do something. (listDatabases' authorizedDatabases)
+// A user who may not list all databases sees those with a right on them. (listDatabases' authorizedDatabases)
 bool sees_database(const Context& context, const Client& client, const Request& request, std::string_view db) {
   if (!context.shared.authorization) return true;
   const bool all = may_on_cluster(context, client, auth::Action::list_databases);

@@ -26,7 +26,7 @@ namespace spillway::exec {
 namespace {
 
 // What lets a client finish, or give back, what it has begun, and log in and out: refused by no limit
-// of operations, or nobody could ever come below one.
+// of operations, or no client could come below one again.
 constexpr std::array<std::string_view, 14> draining_commands = {
     "getMore",      "killCursors",     "endSessions",              "abortTransaction", "commitTransaction",
     "killSessions", "killAllSessions", "killAllSessionsByPattern", "killOp",           "refreshSessions",
@@ -108,7 +108,7 @@ Error too_many_requests(RateLimiter& limiter) {
   return error;
 }
 
-// Of all requests together, as MongoDB limits them: who has not logged in, where one has to, is not counted.
+// Of all requests together, as MongoDB limits them. Clients that still have to log in are not counted.
 std::optional<Error> admit_request(Context& context, const Client& client, const CommandSpec& spec, TimePoint now) {
   RateLimiter& limiter = *context.shared.request_rate;
   const auto address = IpAddress::parse(without_port(client.peer));
@@ -131,7 +131,7 @@ std::optional<Error> admit(Context& context, Client& client, const CommandSpec& 
   if (shared.request_rate->enabled.load(std::memory_order_relaxed)) refusal = admit_request(context, client, spec, now);
   const bool limited = shared.limits.looks_at_operations() || shared.limits.looks_at_bytes();
   if (!refusal && limited && !spec.drains && client.limits.limits() != nullptr) {
-    // Who has never said hello has no name either.
+    // A client that has never said hello has no name either.
     if (!client.limits.has(LimitKey::application)) client.limits.enter(shared.limits, LimitKey::application, "", true);
     refusal = client.limits.admit(now, spec.opens_cursor);
   }

@@ -129,7 +129,7 @@ Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint dead
   bodies.reserve(cursor.remotes.size());
   commands.reserve(cursor.remotes.size());
   remotes.reserve(cursor.remotes.size());
-  // Where memory is short, nobody waits for room while he holds what another has waited for; and
+  // Under memory pressure no request waits for room while it holds what another has waited for; and
   // room is taken before a batch is asked for, which is lost if it finds none.
   const bool one_at_a_time = !ahead && is_scarce(context);
   Buffer room;
@@ -186,7 +186,7 @@ Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint dead
     }
     if (outcomes[i].error->is(ErrorCode::cursor_not_found)) remote.id = 0;
     if (cursor.allow_partial && may_be_missing(outcomes[i], ShardLoss::getting_more)) {
-      // Who answered hears that nobody will ask again; who is gone would only be waited for.
+      // A shard that answered learns that the cursor ends; one that is gone would only cost time.
       if (is_unreachable(*outcomes[i].error)) remote.id = 0;
       kill_remote(context, cursor, remote);
       cursor.partial = true;

@@ -1,4 +1,4 @@
-// Who is at the other end of a client's connection, and the conversation that is to tell.
+// The user of a client's connection, and the conversation that proves it.
 #pragma once
 
 #include <cstdint>

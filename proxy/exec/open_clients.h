@@ -2,7 +2,7 @@
 // early.
 //
 // A cursor has a client as long as a connection is open with the same client metadata, from anywhere, of the cursor's
-// user or of nobody (a driver's monitor does not log in), or one that has used the cursor's session. A guess, on the
+// user or of no user (a driver's monitor does not log in), or one that has used the cursor's session. A guess, on the
 // safe side: addresses tell nothing (NAT pools, two balancers, temporary IPv6 addresses), and twins of a program that
 // is gone keep its cursors until these time out.
 #pragma once

@@ -104,7 +104,7 @@ bool may_read_ahead(const ClusterCursor& cursor) noexcept {
 bool is_worth_reading_ahead(Context& context, ClusterCursor& cursor) {
   const Shared& shared = context.shared;
   if (!shared.parameters.read_ahead.load(std::memory_order_relaxed) || !may_read_ahead(cursor)) return false;
-  // Who holds as much as he may gets no more than he asks for.
+  // A client at its limit of bytes gets no more than it asks for.
   const auto* const account = static_cast<const LimitAccount*>(cursor.seat.account());
   if (shared.limits.looks_at_bytes() && account != nullptr && account->full_of_bytes() != nullptr) return false;
   if (shared.pressure.level() != PressureLevel::normal || shared.quiescing) return false;

@@ -2,9 +2,9 @@
 // another user's lsid is refused here.
 //
 // Thread-safe, striped by lsid. An entry lives for as long as shards keep a session: 30 minutes after its
-// last use. Where there is no room, the user who has most loses the one that he has not used for longest: so nobody
-// is kept out, and who fills the table pays for it himself. (Of a session that is forgotten, nothing is lost but that
-// somebody else might use its id, which cannot be guessed.)
+// last use. Where there is no room, the user with most sessions loses the least recently used one: so no user
+// is kept out, and a user that fills the table pays for it. (A forgotten session only loses its protection: another
+// user might use its id, which cannot be guessed.)
 #pragma once
 
 #include <array>

@@ -31,8 +31,8 @@ Result<std::chrono::milliseconds> announce_time(const Context& context, ValueVie
 
 }  // namespace
 
-// Nobody is authenticated: only who could send the signal, or nearly, may ask. The connection ends without an answer
-// when the announcement is over.
+// Only a client of the same machine may ask: it could send the signal, or nearly. The connection ends
+// without an answer when the announcement is over.
 Task<Result<Response>> shutdown_command(Context& context, Client& client, const Request& request) {
   // A load balancer says where its clients come from, and anybody might pose as one.
   if (!is_local(client.peer) || client.presence.load_balanced()) {

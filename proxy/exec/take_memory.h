@@ -23,7 +23,7 @@ struct Patience {
   Duration longest = std::chrono::seconds(30);
 };
 
-// Who waits must not hold what others wait for in the same queue. Ends with the error of memory_refused(), or of the
+// A request that waits must not hold what others wait for in the same queue. Ends with the error of memory_refused(), or of the
 // operation's deadline or interrupt. `what` is static.
 Task<Result<Buffer>> take_buffer(Context& context, Patience patience, MemoryBudget& budget,
                                  std::size_t bytes, std::string_view what);
@@ -36,7 +36,7 @@ Task<Result<Reservation>> take_reservation(Context& context, const Request& requ
                                            std::string_view what);
 
 // co_await TakeCopyRoom(context, request): room for `copies` of the request's body in another shape (copy_command() and
-// the like), to be held as long as they. Empty, and no frame, where they are small blocks, which belong to nobody's
+// the like), to be held as long as they. Empty, and no frame, where they are small blocks, which belong to no
 // budget. For reads that have not begun: they wait outside the line, and take no reserve from what is under way.
 class [[nodiscard]] TakeCopyRoom {
  public:

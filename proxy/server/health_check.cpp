@@ -76,7 +76,7 @@ Task<Greeting> greet(const shard::PoolSettings& settings, shard::HostAddress add
   co_return Greeting{wire::error_from_reply(answered->body()), true};
 }
 
-// Nobody but a limit on connections ends one that has said nothing yet.
+// Only a limit on connections ends one that has sent nothing yet.
 Task<bool> closes_unasked(Network& network, shard::HostAddress address, TimePoint deadline) {
   auto connecting = network.connect(address.host, address.port, deadline);
   auto connected = co_await connecting;
@@ -110,7 +110,7 @@ Task<bool> says_alive(Network& network, shard::HostAddress address, TimePoint de
   co_return done && std::equal(start.begin(), start.end(), good.begin());
 }
 
-// A process that lets nobody in, or lets them wait, because too many come must not be ended for it.
+// A process that refuses clients, or lets them wait, because too many connect must not be ended for it.
 Task<Result<std::string>> find_out(const shard::PoolSettings& settings, const NetConfig& net) {
   const TimePoint end = Clock::now() + answer_time_max;
   const TimePoint hello_end = end - reason_time_max;

@@ -31,7 +31,7 @@ std::int64_t reserved_files(std::int64_t files_max) noexcept {
   return std::max(files_max / 5, least);
 }
 
-// How many clients the files allow. Who may come beyond the maximum may take half of what is reserved.
+// How many clients the files allow. Clients that may exceed the maximum may take half of the reserve.
 std::int64_t clients_of_files(std::int64_t files_max, bool beyond_max) noexcept {
   if (files_max == 0) return std::numeric_limits<std::int64_t>::max();
   const std::int64_t reserved = reserved_files(files_max) / (beyond_max ? 2 : 1);

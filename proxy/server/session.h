@@ -74,7 +74,7 @@ class Session {
     std::span<iovec> pieces_span() noexcept { return {pieces.data(), pieces.size()}; }
   };
 
-  // Who is refused by his address has so long to hear why.
+  // A client that is refused by its address has this time to read the reason.
   static constexpr Duration refused_patience = std::chrono::seconds(2);
 
   // When the first message must be whole; never: it is, or may take any time.

@@ -33,7 +33,7 @@ constexpr std::size_t contended_bytes_min = 32 * limits::kib;
 constexpr std::size_t flags_end = limits::message_header_bytes + 4;
 constexpr std::size_t answer_told_by = std::max(flags_end, wire::compressed_flags_bytes);
 
-// Of who has not logged in: a hello and the steps of logging in are much shorter.
+// Before the login: a hello and the steps of logging in are much shorter.
 constexpr std::size_t stranger_message_bytes_max = 64 * limits::kib;
 
 Duration sender_patience(const exec::Shared& shared) noexcept {
@@ -136,7 +136,7 @@ bool Session::is_stranger() const noexcept {
   return refused_ || (environment_.context.shared.authorization && !client_.login.user);
 }
 
-// Who has not logged in, where that is needed, has nothing to say that is long.
+// A client that still has to log in sends no long message.
 bool Session::too_large_for_a_stranger(std::size_t message_bytes) const noexcept {
   return message_bytes > stranger_message_bytes_max && is_stranger();
 }
