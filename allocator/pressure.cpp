@@ -1,5 +1,6 @@
 #include "allocator/pressure.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace spillway {
@@ -37,6 +38,16 @@ std::string_view pressure_cause_name(PressureCause cause) noexcept {
 double PressureInputs::budget_share() const noexcept {
   if (budget_limit_bytes == 0) return 0;
   return static_cast<double>(budget_used_bytes) / static_cast<double>(budget_limit_bytes);
+}
+
+std::uint64_t PressureInputs::group_missing_bytes() const noexcept {
+  const PressureOptions options;
+  double most = 0;
+  for (const auto& [share, leave] : {std::pair(cgroup.own_max_share, options.max_critical.leave),
+                                     std::pair(cgroup.own_high_share, options.high_critical.leave)}) {
+    if (share > leave) most = std::max(most, 1 - leave / share);
+  }
+  return static_cast<std::uint64_t>(most * static_cast<double>(cgroup.usage_bytes));
 }
 
 PressureFsm::Reason PressureFsm::wanted(const PressureInputs& inputs,

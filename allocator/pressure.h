@@ -40,6 +40,8 @@ struct PressureInputs {
   bool signalled = false;  // since the last step
 
   double budget_share() const noexcept;  // 0 without a limit
+  // What would have to be given back for the process's own group to be no more than tight; 0: nothing.
+  std::uint64_t group_missing_bytes() const noexcept;
 };
 
 // A level is entered at `enter` and left below `leave`: between them it stays as it is.

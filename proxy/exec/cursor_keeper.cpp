@@ -22,6 +22,9 @@ constexpr auto full_orphan_interval = std::chrono::seconds(10);
 constexpr double evict_down_to = 0.80;
 // … or, where it is not the budget that is short, part by part.
 constexpr std::uint64_t evict_parts = 8;
+// What cursors hold is worth ending them for where it is more than one part in so many of what is missing: the rest
+// is other programs' of the same group.
+constexpr std::uint64_t real_share_parts = 8;
 // Of a large holder, only what is not being read just now.
 constexpr auto share_idle = std::chrono::seconds(1);
 constexpr auto share_interval = std::chrono::milliseconds(100);
@@ -97,7 +100,9 @@ void CursorKeeper::evict(Context& context, TimePoint now) {
   Shared& shared = context.shared;
   const std::int64_t idle_ms = shared.parameters.evict_idle_ms.load();
   const BudgetUsage usage = shared.memory.usage();
-  std::uint64_t wanted = std::max<std::uint64_t>(1, shared.cursor_memory.usage().used_bytes / evict_parts);
+  const std::uint64_t held = shared.cursor_memory.usage().used_bytes;
+  if (held < shared.pressure.state().last.group_missing_bytes() / real_share_parts) return;
+  std::uint64_t wanted = std::max<std::uint64_t>(1, held / evict_parts);
   const auto enough = static_cast<std::uint64_t>(static_cast<double>(usage.limit_bytes) * evict_down_to);
   if (usage.limit_bytes > 0 && usage.used_bytes > enough) {
     wanted = std::max(wanted, usage.used_bytes - enough);

@@ -47,6 +47,19 @@ PressureInputs signalled() {
 
 }  // namespace
 
+TEST_CASE("what_is_missing_is_what_the_own_group_uses_beyond_the_line", "[pressure]") {
+  PressureInputs inputs = cgroup(0.96, 0);
+  inputs.cgroup.usage_bytes = 960;
+  CHECK(inputs.group_missing_bytes() == 60);
+  inputs.cgroup.own_max_share = 0.90;
+  CHECK(inputs.group_missing_bytes() == 0);
+  inputs.cgroup.own_high_share = 1.9;  // the kernel throttles, and the group may grow on
+  CHECK(inputs.group_missing_bytes() == 480);
+  inputs = ancestor(0.99, 0.99);
+  inputs.cgroup.usage_bytes = 960;
+  CHECK(inputs.group_missing_bytes() == 0);
+}
+
 TEST_CASE("each_input_raises_the_level_at_once", "[pressure]") {
   struct Row {
     PressureInputs inputs;
