@@ -17,7 +17,7 @@ spillway_test_packages=(catch2 libbenchmark-dev haproxy openssl procps sslscan n
 # The tests of what is shipped (tests/run package) want these besides.
 spillway_package_tools=(mmdebstrap arch-test dpkg-dev lintian buildah mandoc man-db groff-base
   systemd-container)
-# `tests/run fuzz` wants clang-19 and libclang-rt-19-dev (a clang before 16 compiles all targets but two).
+# `tests/run --long fuzz` wants clang-19 and libclang-rt-19-dev (a clang before 16 compiles all targets but two).
 
 # The directory's Go is new enough for FerretDB (1.22): true or false.
 go_is_new_enough() {

@@ -1,5 +1,5 @@
-// The seeds of the wire's fuzz targets. `wire_test "[.seeds]"`, run from the source tree's root,
-// writes them; the ordinary test says when they are out of date.
+// The seeds of the wire's fuzz targets. `wire_test "[.seeds]"` writes them into the build's copy of the
+// corpus, `tests/fuzz/run --pack` into the stored one; the ordinary test says when they are out of date.
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -15,8 +15,8 @@ namespace {
 
 using Seeds = std::map<std::string, ByteVector>;
 
-constexpr const char* op_msg_corpus = "tests/fuzz/corpus/op_msg_fuzz";
-constexpr const char* frame_reader_corpus = "tests/fuzz/corpus/frame_reader_fuzz";
+constexpr const char* op_msg_corpus = SPILLWAY_CORPUS "/op_msg_fuzz";
+constexpr const char* frame_reader_corpus = SPILLWAY_CORPUS "/frame_reader_fuzz";
 constexpr const char* hello_json =
     R"({"hello": 1, "helloOk": true, "compression": ["snappy", "zstd"], "$db": "admin",
         "client": {"driver": {"name": "d", "version": "1"}, "os": {"type": "Linux"}},
