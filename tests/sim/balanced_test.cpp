@@ -23,18 +23,6 @@ std::string hello(bool balanced) {
       balanced);
 }
 
-std::string get_more(std::int64_t id) {
-  return fmt::format(
-      R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "batchSize": 3, "$db": "app"}})",
-      id);
-}
-
-std::uint64_t open_shard_cursors(SimWorld& world) {
-  std::uint64_t open = 0;
-  for (std::size_t i = 0; i < world.shard_count(); ++i) open += world.shard(i).cursors().open();
-  return open;
-}
-
 std::string address_of(SimWorld& world, SimClient& client) {
   return std::string(
       call(world, client, R"({"whatsmyuri": 1, "$db": "admin"})").view()["you"].as_string());
@@ -189,15 +177,15 @@ TEST_CASE("a cursor ends with its connection, though its client has others") {
   cursor_id(
       call(world, *client,
            R"({"find": "docs", "filter": {"_id": {"$lt": 30}}, "batchSize": 4, "$db": "app"})"));
-  CHECK(is_ok(call(world, *client, get_more(read))));  // what follows is read ahead
+  CHECK(is_ok(call(world, *client, get_more(read, 3))));  // what follows is read ahead
   reset ? client->reset() : client->close();
   world.run_for(seconds(1));
   CHECK(world.shared().cursors.counts().open_total == (balanced ? 1 : 3));
   CHECK(world.shared().cursors.counts().orphaned == (balanced ? 2 : 0));
   CHECK(open_shard_cursors(world) == (balanced ? 2 : 5));
-  const BsonDoc next = call(world, *twin, get_more(read));
+  const BsonDoc next = call(world, *twin, get_more(read, 3));
   CHECK(code_of(next) == (balanced ? 43 : 0));
-  CHECK(is_ok(call(world, *twin, get_more(others))));
+  CHECK(is_ok(call(world, *twin, get_more(others, 3))));
   twin->close();
   world.run_for(minutes(20));
   require_quiet(world);

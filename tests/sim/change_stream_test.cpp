@@ -43,12 +43,6 @@ class Events {
   std::int32_t sent_ = 0;
 };
 
-std::string get_more(std::int64_t id, std::string_view max_time = "") {
-  return fmt::format(
-      R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "batchSize": 5, {} "$db": "app"}})",
-      id, max_time);
-}
-
 // One event, and the token that belongs to it.
 void check_batch(DocView reply, int number) {
   REQUIRE(is_ok(reply));
@@ -67,8 +61,8 @@ TEST_CASE("a change stream's getMore says how long to wait for events") {
   Events events(world.shard(0), 10);
   auto client = world.client();
   const std::int64_t id = cursor_id(call(world, *client, watch));
-  check_batch(call(world, *client, get_more(id, R"("maxTimeMS": 500,)")), 2);
-  check_batch(call(world, *client, get_more(id)), 3);
+  check_batch(call(world, *client, get_more(id, 5, R"("maxTimeMS": 500,)")), 2);
+  check_batch(call(world, *client, get_more(id, 5)), 3);
   CHECK(events.awaited_ms == std::vector<std::optional<std::int64_t>>{500, std::nullopt});
   CHECK(world.shard(0).seen("killCursors") == 0);
 }
@@ -82,7 +76,7 @@ TEST_CASE("every batch of a change stream has its token, and none is fetched ahe
   check_batch(first, 1);
   for (int number = 2; number < 8; ++number) {
     world.run_for(milliseconds(50));
-    check_batch(call(world, *client, get_more(cursor_id(first))), number);
+    check_batch(call(world, *client, get_more(cursor_id(first), 5)), number);
   }
   CHECK(world.shared().metrics.read_ahead_started.value() == 0);
   CHECK(world.shard(0).seen("getMore") == 6);

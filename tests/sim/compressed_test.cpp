@@ -14,11 +14,6 @@ std::unique_ptr<SimClient> compressing_client(SimWorld& world) {
   return client;
 }
 
-std::string get_more(std::int64_t id) {
-  return fmt::format(
-      R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "$db": "app"}})", id);
-}
-
 struct Seen {
   std::size_t documents = 0, replies = 0, compressed = 0, largest_bytes = 0;
 };

@@ -14,12 +14,6 @@ constexpr std::size_t text_bytes_each = 9'000;
 constexpr std::string_view sorted_find =
     R"({"find": "docs", "filter": {}, "sort": {"_id": -1}, "batchSize": 4, "$db": "app"})";
 
-std::string get_more(std::int64_t id, int batch_size = 3) {
-  return fmt::format(
-      R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "batchSize": {}, "$db": "app"}})",
-      id, batch_size);
-}
-
 std::string hello_of(std::string_view application) {
   return fmt::format(
       R"({{"hello": 1, "client": {{"application": {{"name": "{}"}},
@@ -27,20 +21,9 @@ std::string hello_of(std::string_view application) {
       application);
 }
 
-void set_level(SimWorld& world, PressureLevel level) {
-  const LevelChange change{world.shared().pressure.level(), level, PressureCause::budget, 0.9};
-  world.shared().pressure.publish({}, change);
-}
-
 std::int64_t status_of(SimWorld& world, SimClient& client, std::string_view path) {
   const BsonDoc status = call(world, client, R"({"serverStatus": 1, "$db": "admin"})");
   return status.view().find_path(path).to_int64().value_or(-1);
-}
-
-std::uint64_t open_shard_cursors(SimWorld& world) {
-  std::uint64_t open = 0;
-  for (std::size_t i = 0; i < world.shard_count(); ++i) open += world.shard(i).cursors().open();
-  return open;
 }
 
 }  // namespace
@@ -62,11 +45,11 @@ TEST_CASE("when memory is critical, what is idle for long and holds much ends, a
   world.run_for(seconds(1));
   CHECK(world.shared().cursors.counts().open_total == 2);
   CHECK(world.shared().cursors.counts().evicted == 1);
-  const BsonDoc ended = call(world, *client, get_more(heavy));
+  const BsonDoc ended = call(world, *client, get_more(heavy, 3));
   CHECK(code_of(ended) == 43);
   CHECK(ended.view()["errmsg"].as_string().find("memory was short") != std::string_view::npos);
-  CHECK(is_ok(call(world, *client, get_more(empty))));
-  CHECK(is_ok(call(world, *client, get_more(fresh))));
+  CHECK(is_ok(call(world, *client, get_more(empty, 3))));
+  CHECK(is_ok(call(world, *client, get_more(fresh, 3))));
   CHECK(status_of(world, *client, "metrics.cursor.evicted") == 1);
   CHECK(status_of(world, *client, "metrics.cursor.evictedBytes") > 9'000);
   set_level(world, PressureLevel::normal);
@@ -75,6 +58,25 @@ TEST_CASE("when memory is critical, what is idle for long and holds much ends, a
   world.run_for(seconds(60));
   CHECK(open_shard_cursors(world) == 0);
   require_quiet(world);
+}
+
+TEST_CASE("cursors are not ended for what other programs of the group hold") {
+  SimWorld world(sharded_world(2, 30));
+  store_documents(world, 30, text_bytes_each);
+  auto client = world.client();
+  REQUIRE(is_ok(call(world, *client, sorted_find)));
+  world.run_for(minutes(2));
+  PressureInputs inputs;
+  inputs.cgroup.own_max_share = 0.96;
+  const auto critical_with = [&](std::uint64_t usage_bytes) {
+    inputs.cgroup.usage_bytes = usage_bytes;
+    world.shared().pressure.publish(inputs, LevelChange{PressureLevel::normal, PressureLevel::critical});
+    world.run_for(seconds(2));
+  };
+  critical_with(std::uint64_t{8} << 30);  // of which 500 MiB too many
+  CHECK(world.shared().cursors.counts().evicted == 0);
+  critical_with(std::uint64_t{8} << 20);
+  CHECK(world.shared().cursors.counts().evicted == 1);
 }
 
 TEST_CASE("one client's idle cursors do not lock the others out") {
@@ -221,7 +223,7 @@ TEST_CASE("a cursor ends some time after its client's last connection closed") {
   const std::int64_t others = cursor_id(call(world, *other, sorted_find));
   client->close();
   world.run_for(minutes(2));  // its pool has shrunk, that is all
-  CHECK(is_ok(call(world, *pooled, get_more(id))));
+  CHECK(is_ok(call(world, *pooled, get_more(id, 3))));
   CHECK(world.shared().cursors.counts().clientless == 0);
   reset ? pooled->reset() : pooled->close();
   world.run_for(seconds(25));
@@ -231,10 +233,10 @@ TEST_CASE("a cursor ends some time after its client's last connection closed") {
   CHECK(world.shared().cursors.counts().open_total == 1);
   CHECK(world.shared().cursors.counts().orphaned == 1);
   CHECK(open_shard_cursors(world) == 2);
-  const BsonDoc ended = call(world, *other, get_more(id));
+  const BsonDoc ended = call(world, *other, get_more(id, 3));
   CHECK(code_of(ended) == 43);
   CHECK(ended.view()["errmsg"].as_string().find("had gone") != std::string_view::npos);
-  CHECK(is_ok(call(world, *other, get_more(others))));
+  CHECK(is_ok(call(world, *other, get_more(others, 3))));
   CHECK(status_of(world, *other, "metrics.cursor.orphaned") == 1);
 }
 
@@ -249,7 +251,7 @@ TEST_CASE("a client that comes back within the grace keeps its cursor") {
   auto again = world.client();
   REQUIRE(is_ok(call(world, *again, hello_of("export"))));
   world.run_for(minutes(2));
-  CHECK(is_ok(call(world, *again, get_more(id))));
+  CHECK(is_ok(call(world, *again, get_more(id, 3))));
 }
 
 TEST_CASE("a connection of the cursor's session keeps it, whatever it calls itself") {

@@ -9,18 +9,6 @@ constexpr auto no_sort_keys = SimShardOptions::SortKeys::none;
 constexpr auto object_sort_keys = SimShardOptions::SortKeys::object;
 constexpr auto array_sort_keys = SimShardOptions::SortKeys::array;
 
-std::string get_more(std::int64_t id, int batch_size = 0) {
-  return fmt::format(
-      R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", {} "$db": "app"}})", id,
-      batch_size > 0 ? fmt::format("\"batchSize\": {},", batch_size) : "");
-}
-
-std::uint64_t open_shard_cursors(SimWorld& world) {
-  std::uint64_t open = 0;
-  for (std::size_t i = 0; i < world.shard_count(); ++i) open += world.shard(i).cursors().open();
-  return open;
-}
-
 constexpr std::string_view scatter_find =
     R"({"find": "docs", "filter": {}, "batchSize": 2, "$db": "app"})";
 

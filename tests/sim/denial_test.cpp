@@ -99,12 +99,6 @@ class Run {
   std::unique_ptr<SimClient> client_;
 };
 
-BsonDoc get_more(std::int64_t id) {
-  return json(fmt::format(
-      R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "batchSize": 7, "$db": "app"}})",
-      id));
-}
-
 // Reads a find to its end. What a driver may retry is retried, once memory is there: then all of it
 // comes.
 void scan(Run& run, const BsonDoc& find) {
@@ -128,7 +122,7 @@ void scan(Run& run, const BsonDoc& find) {
       CHECK(document.view()["text"].as_string().size() == 3'000);
     }
     if (cursor_id(*reply) == 0) break;
-    command = get_more(cursor_id(*reply));
+    command = json(get_more(cursor_id(*reply), 7));
   }
   std::sort(ids.begin(), ids.end());
   REQUIRE(ids.size() == shards * span);

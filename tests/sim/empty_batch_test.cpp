@@ -7,12 +7,12 @@ namespace spillway::test {
 
 namespace {
 
-constexpr int span = 20;
+constexpr int span_each = 20;
 
 SimWorldOptions late_world(std::size_t shards) {
   SimShardOptions like;
   like.ends_with_empty_batch = true;
-  return sharded_world(shards, span, like);
+  return sharded_world(shards, span_each, like);
 }
 
 struct Scan {
@@ -62,7 +62,7 @@ TEST_CASE("a scan ends where its shards' last batches are empty") {
   CAPTURE(shards, sort, batch_size, read_ahead);
   SimWorld world(late_world(shards));
   world.shared().parameters.read_ahead = read_ahead;
-  store_documents(world, span);
+  store_documents(world, span_each);
   for (std::size_t i = 0; i < shards; ++i) world.shard(i).delay = milliseconds(5);
   auto client = world.client();
   const std::string size = batch_size > 0 ? fmt::format("\"batchSize\": {},", batch_size) : "";
@@ -72,7 +72,7 @@ TEST_CASE("a scan ends where its shards' last batches are empty") {
   if (sort == R"("sort": {"_id": 1},)") CHECK(std::is_sorted(all.ids.begin(), all.ids.end()));
   std::sort(all.ids.begin(), all.ids.end());
   std::vector<std::int64_t> expected;
-  for (int id = 0; id < static_cast<int>(shards) * span; ++id) expected.push_back(id);
+  for (int id = 0; id < static_cast<int>(shards) * span_each; ++id) expected.push_back(id);
   CHECK(all.ids == expected);
   // A client may see an empty batch, as from its shard alone, but no more of them than there are shards.
   CHECK(all.empty_batches <= shards);
@@ -84,12 +84,12 @@ TEST_CASE("an empty last batch that was read ahead ends the cursor") {
       GENERATE(R"({"find": "docs", "filter": {"_id": {"$lt": 20}}, "batchSize": 5, "$db": "app"})",
                R"({"find": "docs", "filter": {}, "sort": {"_id": 1}, "batchSize": 10, "$db": "app"})");
   SimWorld world(late_world(2));
-  store_documents(world, span);
+  store_documents(world, span_each);
   auto client = world.client();
   const bool one_shard = find.find("$lt") != std::string_view::npos;
   const int batch_size = one_shard ? 5 : 10;
   const Scan all = scan(world, *client, std::string(find), batch_size, milliseconds(50));
-  CHECK(all.ids.size() == static_cast<std::size_t>(one_shard ? span : 2 * span));
+  CHECK(all.ids.size() == static_cast<std::size_t>(one_shard ? span_each : 2 * span_each));
   CHECK(world.shared().metrics.read_ahead_hits.value() > 0);
   client->close();
   world.run_for(seconds(1));

@@ -39,11 +39,6 @@ void check_refused(const BsonDoc& reply, bool write = false) {
   CHECK((labels.find("NoWritesPerformed") != std::string::npos) == write);
 }
 
-BsonDoc get_more(std::int64_t id, int batch = 5) {
-  return json(fmt::format(R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "batchSize": {}, "$db": "app"}})",
-                          id, batch));
-}
-
 // How many of these are answered until the first refusal.
 int answered(SimWorld& world, SimClient& client, std::string_view command, int tries = 50) {
   for (int i = 0; i < tries; ++i) {
@@ -77,7 +72,7 @@ TEST_CASE("an application has its operations per second over all its connections
   check_refused(call(world, *there, R"({"insert": "docs", "documents": [{"_id": 1}], "$db": "app"})"), true);
   // Another is not concerned; a cursor goes on, and hello is answered.
   CHECK(is_ok(call(world, *other, ping)));
-  BsonDoc reply = *try_call(world, *here, get_more(cursor_id(opened)));
+  BsonDoc reply = *try_call(world, *here, json(get_more(cursor_id(opened), 5)));
   CHECK(is_ok(reply));
   CHECK(batch_of(reply).size() == 5);
   CHECK(is_ok(call(world, *here, R"({"hello": 1, "$db": "admin"})")));
@@ -115,7 +110,7 @@ TEST_CASE("a cursor beyond the limit is not left open, and its find is refused")
   if (layout != 2) CHECK(is_ok(call(world, *client, R"({"find": "docs", "filter": {"_id": 3}, "$db": "app"})")));
   std::int64_t id = cursor_id(first);
   for (int turn = 0; turn < 20 && id != 0; ++turn) {
-    const BsonDoc more = *try_call(world, *client, get_more(id, 100));
+    const BsonDoc more = *try_call(world, *client, json(get_more(id, 100)));
     REQUIRE(is_ok(more));
     id = cursor_id(more);
   }
@@ -154,7 +149,7 @@ TEST_CASE("what idle cursors hold is counted, and who holds too much opens no fu
   // Reading on makes room.
   std::int64_t id = cursor_id(opened);
   while (id != 0) {
-    const BsonDoc more = *try_call(world, *client, get_more(id, 100));
+    const BsonDoc more = *try_call(world, *client, json(get_more(id, 100)));
     REQUIRE(is_ok(more));
     id = cursor_id(more);
   }

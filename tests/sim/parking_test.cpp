@@ -20,12 +20,6 @@ SimWorldOptions parking_world(FakeDisk* disk, std::size_t shards = 2, int span =
   return options;
 }
 
-std::string get_more(std::int64_t id, int batch_size) {
-  return fmt::format(
-      R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "batchSize": {}, "$db": "app"}})",
-      id, batch_size);
-}
-
 // Over two shards whose documents wait in the proxy when it is idle: each has sent four.
 constexpr std::string_view sorted_find =
     R"({"find": "docs", "filter": {}, "sort": {"_id": -1}, "batchSize": 4, "$db": "app"})";
@@ -35,11 +29,6 @@ void append_ids(std::vector<std::int64_t>& ids, const BsonDoc& reply) {
     ids.push_back(document.view()["_id"].as_int32());
     CHECK(document.view()["text"].as_string().size() == text_bytes_each);
   }
-}
-
-void set_level(SimWorld& world, PressureLevel level) {
-  const LevelChange change{world.shared().pressure.level(), level, PressureCause::budget, 0.9};
-  world.shared().pressure.publish({}, change);
 }
 
 }  // namespace

@@ -7,21 +7,10 @@ namespace spillway::test {
 
 namespace {
 
-std::string get_more(std::int64_t id, int batch_size) {
-  return fmt::format(
-      R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", {} "$db": "app"}})", id,
-      batch_size > 0 ? fmt::format("\"batchSize\": {},", batch_size) : "");
-}
-
 std::vector<std::int64_t> ids_of(const BsonDoc& reply) {
   std::vector<std::int64_t> ids;
   for (const BsonDoc& document : batch_of(reply)) ids.push_back(document.view()["_id"].as_int32());
   return ids;
-}
-
-void set_level(SimWorld& world, PressureLevel level) {
-  const LevelChange change{world.shared().pressure.level(), level, PressureCause::budget, 0.9};
-  world.shared().pressure.publish({}, change);
 }
 
 struct Scan {
@@ -52,7 +41,7 @@ SimWorldOptions world_of(std::size_t shards) {
   return sharded_world(shards, 40, like);
 }
 
-constexpr std::string_view sorted_find =
+constexpr std::string_view ascending_find =
     R"({"find": "docs", "filter": {}, "sort": {"_id": 1}, "batchSize": 5, "$db": "app"})";
 constexpr std::string_view one_shard_find =
     R"({"find": "docs", "filter": {"_id": {"$lt": 35}}, "batchSize": 5, "$db": "app"})";
@@ -60,7 +49,7 @@ constexpr std::string_view one_shard_find =
 }  // namespace
 
 TEST_CASE("with read-ahead a client gets the same batches, and sooner") {
-  const std::string_view find = GENERATE(sorted_find, one_shard_find);
+  const std::string_view find = GENERATE(ascending_find, one_shard_find);
   const std::vector<int> sizes = GENERATE(std::vector{5}, std::vector{5, 5, 2, 9}, std::vector{0});
   Scan scans[2];
   for (const bool on : {false, true}) {
@@ -121,7 +110,7 @@ TEST_CASE("a getMore that comes too early waits for what is being fetched, on an
   SimWorld world(std::move(options));
   store_documents(world, 40);
   auto first = world.client(0), second = world.client(1);
-  const std::int64_t id = cursor_id(call(world, *first, sorted_find));
+  const std::int64_t id = cursor_id(call(world, *first, ascending_find));
   REQUIRE(is_ok(call(world, *first, get_more(id, 5))));
   for (std::size_t i = 0; i < 2; ++i) world.shard(i).delay = seconds(2);
   std::size_t documents = 0;
@@ -151,7 +140,7 @@ TEST_CASE("one who waits for a fetch and leaves, or is killed, leaves nothing be
   SimWorld world(world_of(2));
   store_documents(world, 40);
   auto client = world.client(), other = world.client();
-  const std::int64_t id = cursor_id(call(world, *client, sorted_find));
+  const std::int64_t id = cursor_id(call(world, *client, ascending_find));
   for (std::size_t i = 0; i < 2; ++i) world.shard(i).delay = seconds(2);
   REQUIRE(is_ok(call(world, *client, get_more(id, 5))));
   REQUIRE(world.run_until([&] { return world.shared().cursors.counts().filling == 1; }, seconds(20)));
@@ -180,7 +169,7 @@ TEST_CASE("an error waits for the getMore that asks") {
   SimWorld world(world_of(2));
   store_documents(world, 40);
   auto client = world.client();
-  const std::int64_t id = cursor_id(call(world, *client, sorted_find));
+  const std::int64_t id = cursor_id(call(world, *client, ascending_find));
   for (std::size_t i = 0; i < 2; ++i) world.shard(i).delay = milliseconds(200);
   REQUIRE(is_ok(call(world, *client, get_more(id, 5))));
   REQUIRE(world.shared().cursors.counts().filling == 1);
@@ -201,20 +190,20 @@ TEST_CASE("nothing is fetched ahead where it is of no use, or where memory is sh
   auto client = world.client();
   const exec::Metrics& metrics = world.shared().metrics;
   SECTION("for the first batch alone") {
-    REQUIRE(cursor_id(call(world, *client, sorted_find)) > 0);
+    REQUIRE(cursor_id(call(world, *client, ascending_find)) > 0);
   }
   SECTION("for a client that stops") {
-    scan(world, *client, sorted_find, {5}, seconds(5));
+    scan(world, *client, ascending_find, {5}, seconds(5));
     CHECK(metrics.read_ahead_started.value() <= 1);  // by the first getMore nobody knows
     return;
   }
   SECTION("when memory is tight") {
     set_level(world, PressureLevel::tight);
-    scan(world, *client, sorted_find, {5}, milliseconds(10));
+    scan(world, *client, ascending_find, {5}, milliseconds(10));
   }
   SECTION("where it is switched off") {
     REQUIRE(is_ok(call(world, *client, R"({"setParameter": 1, "cursorReadAhead": false, "$db": "admin"})")));
-    scan(world, *client, sorted_find, {5}, milliseconds(10));
+    scan(world, *client, ascending_find, {5}, milliseconds(10));
   }
   world.run_for(seconds(1));
   CHECK(metrics.read_ahead_started.value() == 0);

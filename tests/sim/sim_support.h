@@ -102,6 +102,23 @@ inline std::vector<BsonDoc> batch_of(DocView reply) {
   return documents;
 }
 
+// batch_size 0: none is asked for. `more`: further fields, "maxTimeMS": 5, for one.
+inline std::string get_more(std::int64_t id, int batch_size = 0, std::string_view more = "") {
+  return fmt::format(R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", {}{} "$db": "app"}})", id,
+                     batch_size > 0 ? fmt::format("\"batchSize\": {},", batch_size) : "", more);
+}
+
+inline std::uint64_t open_shard_cursors(SimWorld& world) {
+  std::uint64_t open = 0;
+  for (std::size_t i = 0; i < world.shard_count(); ++i) open += world.shard(i).cursors().open();
+  return open;
+}
+
+inline void set_level(SimWorld& world, PressureLevel level) {
+  const LevelChange change{world.shared().pressure.level(), level, PressureCause::budget, 0.9};
+  world.shared().pressure.publish({}, change);
+}
+
 // The length of a string, array or document of a reply becomes one that is impossible.
 inline void damage(ValueView value) {
   REQUIRE(value.exists());

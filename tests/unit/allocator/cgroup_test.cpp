@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/unit/allocator/temporary_folder.h"
+#include "tests/support/units.h"
 
 namespace spillway {
 namespace {
@@ -19,7 +20,7 @@ namespace {
 using test::TemporaryFolder;
 using Version = Cgroup::Version;
 
-constexpr std::uint64_t mib = 1ULL << 20;
+using test::mib;
 constexpr const char* no_limit_v1 = "9223372036854771712\n";
 
 std::string v2_mount(const std::string& root, const std::string& point) {

@@ -14,6 +14,7 @@
 
 #include "allocator/buffer_heaps.h"
 #include "tests/unit/allocator/heap_support.h"
+#include "tests/support/units.h"
 
 extern "C" void* pvalloc(std::size_t bytes) noexcept;
 
@@ -21,7 +22,7 @@ namespace spillway {
 namespace {
 
 constexpr std::size_t kib = 1024;
-constexpr std::size_t mib = 1024 * kib;
+using test::mib;
 
 std::string library_of(const char* symbol) {
   Dl_info info{};

@@ -9,11 +9,12 @@
 #include "allocator/heaps.h"
 #include "allocator/memory_layer.h"
 #include "tests/unit/allocator/heap_support.h"
+#include "tests/support/units.h"
 
 namespace spillway {
 namespace {
 
-constexpr std::size_t mib = 1 << 20;
+using test::mib;
 
 class KeepingReset {
  public:

@@ -9,11 +9,12 @@
 #include "allocator/buffer_heaps.h"
 #include "allocator/heaps.h"
 #include "tests/unit/allocator/heap_support.h"
+#include "tests/support/units.h"
 
 namespace spillway {
 namespace {
 
-constexpr std::uint64_t mib = 1 << 20;
+using test::mib;
 
 class HeapRestored {
  public:

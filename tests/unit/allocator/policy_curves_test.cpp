@@ -6,12 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/units.h"
+
 #include "allocator/policy.h"
 
 namespace spillway {
 namespace {
 
-constexpr std::uint64_t mib = 1 << 20;
+using test::mib;
 
 std::vector<PolicySample> recorded(const std::string& name) {
   const std::string path = std::string(SPILLWAY_CURVES) + "/" + name + ".csv";

@@ -5,10 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/units.h"
+
 namespace spillway {
 namespace {
 
-constexpr std::uint64_t mib = 1 << 20;
+using test::mib;
 
 // Seconds of one kind of load.
 struct Stretch {

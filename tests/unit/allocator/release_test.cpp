@@ -11,12 +11,13 @@
 #include "allocator/buffer_heaps.h"
 #include "allocator/heaps.h"
 #include "tests/unit/allocator/heap_support.h"
+#include "tests/support/units.h"
 
 namespace spillway {
 namespace {
 
 constexpr std::int64_t ms = 1'000'000;
-constexpr std::uint64_t mib = 1 << 20;
+using test::mib;
 
 ReleaseSchedule::Counters counters(std::uint64_t taken, std::uint64_t freed, bool decays = false) {
   return {freed, taken, decays};

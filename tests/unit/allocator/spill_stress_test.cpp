@@ -7,6 +7,7 @@
 #include "allocator/spill.h"
 #include "tests/unit/allocator/spill_support.h"
 #include "tests/unit/allocator/temporary_folder.h"
+#include "tests/support/units.h"
 
 namespace spillway {
 namespace {
@@ -18,7 +19,7 @@ using test::FakeFile;
 using test::random_bytes;
 using test::text_bytes;
 
-constexpr std::uint64_t mib = 1ULL << 20;
+using test::mib;
 
 SpillFetched fetch(SpillStore& store, SpillTicket& ticket, MemoryBudget& budget) {
   std::promise<SpillFetched> later;

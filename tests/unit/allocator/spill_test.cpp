@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/unit/allocator/spill_support.h"
+#include "tests/support/units.h"
 
 namespace spillway {
 namespace {
@@ -15,7 +16,7 @@ using test::FakeFile;
 using test::random_bytes;
 using test::text_bytes;
 
-constexpr std::uint64_t mib = 1ULL << 20;
+using test::mib;
 constexpr std::int64_t second = 1'000'000'000;
 
 // Cuts after about `wanted` bytes, at a multiple of 1,000.

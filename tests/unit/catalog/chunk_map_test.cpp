@@ -15,8 +15,8 @@ ChunkSpec chunk(std::string_view min, std::string_view max, ShardIndex shard) {
   return {doc(min), doc(max), shard};
 }
 
-constexpr std::string_view low = "{'a': {'$minKey': 1}}";
-constexpr std::string_view high = "{'a': {'$maxKey': 1}}";
+constexpr std::string_view lowest = "{'a': {'$minKey': 1}}";
+constexpr std::string_view highest = "{'a': {'$maxKey': 1}}";
 
 TEST_CASE("a key belongs to the first chunk whose upper bound is above it") {
   const auto routing = split_at("{'a': 1}", {"{'a': -100}", "{'a': 0}", "{'a': 100}"});
@@ -52,14 +52,14 @@ TEST_CASE("ranges include both ends") {
 
 TEST_CASE("chunks may be declared in any order and bounds come back as they were given") {
   auto built =
-      ChunkMap::build(pattern("{'a': 1}"), {chunk("{'a': 7}", high, 0), chunk(low, "{'a': 7}", 4)});
+      ChunkMap::build(pattern("{'a': 1}"), {chunk("{'a': 7}", highest, 0), chunk(lowest, "{'a': 7}", 4)});
   REQUIRE(built.has_value());
   CHECK(built->size() == 2);
   CHECK(built->owner(0) == 4);
-  CHECK(to_json(built->min_bound(0)) == to_json(doc(low)));
+  CHECK(to_json(built->min_bound(0)) == to_json(doc(lowest)));
   CHECK(to_json(built->max_bound(0)) == to_json(doc("{'a': 7}")));
   CHECK(to_json(built->min_bound(1)) == to_json(doc("{'a': 7}")));
-  CHECK(to_json(built->max_bound(1)) == to_json(doc(high)));
+  CHECK(to_json(built->max_bound(1)) == to_json(doc(highest)));
   CHECK(built->first_shard() == 4);
   CHECK(list(built->owners()) == std::vector<int>{0, 4});
   CHECK(built->next_owner_change(0) == 1);
@@ -77,27 +77,27 @@ TEST_CASE("gaps, overlaps and odd bounds are named") {
   const std::vector<FaultCase> cases = {
       {"none", {}, 0, {"no chunks"}},
       {"gap",
-       {chunk(low, "{'a': 1}", 0), chunk("{'a': 2}", high, 0)},
+       {chunk(lowest, "{'a': 1}", 0), chunk("{'a': 2}", highest, 0)},
        1,
        {"gap", to_json(doc("{'a': 1}")), to_json(doc("{'a': 2}"))}},
       {"gap at the start",
-       {chunk("{'a': 3}", high, 0)},
+       {chunk("{'a': 3}", highest, 0)},
        0,
-       {"gap", to_json(doc(low)), to_json(doc("{'a': 3}"))}},
+       {"gap", to_json(doc(lowest)), to_json(doc("{'a': 3}"))}},
       {"gap at the end",
-       {chunk(low, "{'a': 3}", 0)},
+       {chunk(lowest, "{'a': 3}", 0)},
        0,
-       {"gap", to_json(doc("{'a': 3}")), to_json(doc(high))}},
+       {"gap", to_json(doc("{'a': 3}")), to_json(doc(highest))}},
       {"overlap",
-       {chunk(low, "{'a': 5}", 0), chunk("{'a': 4}", high, 0)},
+       {chunk(lowest, "{'a': 5}", 0), chunk("{'a': 4}", highest, 0)},
        1,
        {"overlap", to_json(doc("{'a': 5}")), to_json(doc("{'a': 4}"))}},
-      {"twice", {chunk(low, high, 0), chunk(low, high, 1)}, 1, {"overlap"}},
+      {"twice", {chunk(lowest, highest, 0), chunk(lowest, highest, 1)}, 1, {"overlap"}},
       {"turned round",
-       {chunk(low, "{'a': 5}", 0), chunk("{'a': 9}", "{'a': 5}", 0)},
+       {chunk(lowest, "{'a': 5}", 0), chunk("{'a': 9}", "{'a': 5}", 0)},
        1,
        {"min is not below max", to_json(doc("{'a': 9}"))}},
-      {"other field", {chunk(low, "{'b': 5}", 0), chunk("{'b': 5}", high, 0)}, 0, {"'a'", "'b'"}},
+      {"other field", {chunk(lowest, "{'b': 5}", 0), chunk("{'b': 5}", highest, 0)}, 0, {"'a'", "'b'"}},
   };
   for (const auto& c : cases) {
     INFO(c.name);

@@ -6,7 +6,7 @@ namespace spillway::exec {
 namespace {
 
 constexpr TimePoint start{std::chrono::hours(1)};
-const catalog::ShardSet s0{0}, s1{1}, both{0, 1};
+const catalog::ShardSet s0{0}, s1{1}, both_shards{0, 1};
 
 std::string shown(const TransactionTable::Statement& statement) {
   std::string text = statement.error ? "error " + std::to_string(statement.error->code) : "ok";
@@ -26,7 +26,7 @@ TEST_CASE("a transaction stays on its first shard", "[transactions]") {
 
 TEST_CASE("a first statement for several shards ends the transaction", "[transactions]") {
   TransactionTable table;
-  CHECK(shown(table.statement("a", 1, true, both, false, start)) == "error 263");
+  CHECK(shown(table.statement("a", 1, true, both_shards, false, start)) == "error 263");
   CHECK(table.abort("a", 1, start).error().code == 251);
 }
 

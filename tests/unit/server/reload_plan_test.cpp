@@ -13,7 +13,7 @@ const std::string shards =
     "routing: {shards: [{name: s0, uri: \"mongodb://127.0.0.1:1/\"}, {name: s1, uri: "
     "\"mongodb://127.0.0.1:2/\"}]";
 
-LoadResult load(const std::string& text, const std::string& routing_rest = "") {
+LoadResult load_with(const std::string& text, const std::string& routing_rest = "") {
   LoadRequest request;
   request.text = text + shards + routing_rest + "}\n";
   request.file_name = "f.yaml";
@@ -30,8 +30,8 @@ using Words = std::vector<std::string>;
 }  // namespace
 
 TEST_CASE("a configuration that has not changed changes nothing") {
-  const LoadResult now = load("workers: 3\n");
-  const ReloadPlan same = plan(now, load("workers: 3\n"));
+  const LoadResult now = load_with("workers: 3\n");
+  const ReloadPlan same = plan(now, load_with("workers: 3\n"));
   CHECK(same.refusals.empty());
   CHECK(same.changed.empty());
   CHECK_FALSE(same.routing);
@@ -39,19 +39,19 @@ TEST_CASE("a configuration that has not changed changes nothing") {
 
 TEST_CASE("every key that needs a restart is named") {
   const ReloadPlan refused =
-      plan(load(""), load("workers: 3\nnet: {port: 1, maxIncomingConnections: 7}\n"));
+      plan(load_with(""), load_with("workers: 3\nnet: {port: 1, maxIncomingConnections: 7}\n"));
   CHECK(refused.refusals == Words{"net.port cannot be changed without a restart",
                                   "workers cannot be changed without a restart"});
 }
 
 TEST_CASE("a bad file is refused with its errors") {
-  const LoadResult bad = load("wrokers: 3\nnet: {port: 70000}\n");
+  const LoadResult bad = load_with("wrokers: 3\nnet: {port: 70000}\n");
   CHECK(bad.errors.size() == 2);
-  CHECK(plan(load(""), bad).refusals == bad.errors);
+  CHECK(plan(load_with(""), bad).refusals == bad.errors);
 }
 
 TEST_CASE("what a reload may change is changed") {
-  const ReloadPlan taken = plan(load(""), load(R"(
+  const ReloadPlan taken = plan(load_with(""), load_with(R"(
 net: {maxIncomingConnections: 7}
 drainTimeoutSecs: 1
 systemLog: {verbosity: 1}
@@ -67,14 +67,14 @@ setParameter: {cursorTimeoutMillis: 5}
 }
 
 TEST_CASE("of the routing, shards and defaults need a restart") {
-  const LoadResult now = load("");
-  const ReloadPlan added = plan(now, load("", ", collections: [{ns: a.b, key: {_id: hashed}}]"));
+  const LoadResult now = load_with("");
+  const ReloadPlan added = plan(now, load_with("", ", collections: [{ns: a.b, key: {_id: hashed}}]"));
   CHECK(added.refusals.empty());
   CHECK(added.routing);
-  CHECK(plan(now, load("", ", databases: [{name: a, primary: s1}]")).routing);
-  CHECK(plan(now, load("", ", defaultPrimary: s1")).refusals ==
+  CHECK(plan(now, load_with("", ", databases: [{name: a, primary: s1}]")).routing);
+  CHECK(plan(now, load_with("", ", defaultPrimary: s1")).refusals ==
         Words{"routing.defaultPrimary cannot be changed without a restart"});
-  CHECK(plan(now, load("", ", defaultShardKey: {_id: hashed}")).refusals ==
+  CHECK(plan(now, load_with("", ", defaultShardKey: {_id: hashed}")).refusals ==
         Words{"routing.defaultShardKey cannot be changed without a restart"});
   LoadRequest one_shard;
   one_shard.text = "routing: {shards: [{name: s0, uri: \"mongodb://127.0.0.1:1/\"}]}\n";
