@@ -18,7 +18,7 @@
 #include "proxy/base/tcp_transport.h"
 #include "proxy/exec/ask_workers.h"
 #include "proxy/exec/metrics_page.h"
-#include "proxy/server/words.h"
+#include "proxy/config/words.h"
 
 namespace spillway::server {
 

@@ -26,7 +26,7 @@
 #include "proxy/exec/context.h"
 #include "proxy/exec/status_facts.h"
 #include "proxy/server/admin_http.h"
-#include "proxy/server/config.h"
+#include "proxy/config/config.h"
 #include "proxy/server/worker.h"
 
 namespace spillway::server {

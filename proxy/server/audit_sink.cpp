@@ -17,7 +17,6 @@
 #include <system_error>
 #include <utility>
 
-#include "cursor/bson_writer.h"
 #include "proxy/base/file_descriptor.h"
 #include "proxy/base/log.h"
 #include "proxy/base/log_pace.h"
@@ -210,15 +209,6 @@ void AuditSink::Writer::open_anew(Reopen how) {
   }
   file_ = std::move(next);
   mid_line_ = false;
-}
-
-Result<std::unique_ptr<const pipeline::Filter>> make_audit_filter(const std::string& text) {
-  if (text.empty()) return std::unique_ptr<const pipeline::Filter>();
-  auto document = BsonDoc::from_json(text);
-  if (document.has_error()) return document.error();
-  auto filter = pipeline::Filter::parse(document->view());
-  if (filter.has_error()) return filter.error();
-  return std::unique_ptr<const pipeline::Filter>(std::make_unique<const pipeline::Filter>(*std::move(filter)));
 }
 
 }  // namespace spillway::server

@@ -9,9 +9,7 @@
 #include <string>
 #include <thread>
 
-#include "cursor/error.h"
-#include "proxy/exec/pipeline/match.h"
-#include "proxy/server/config.h"
+#include "proxy/config/config.h"
 
 namespace spillway::server {
 
@@ -46,8 +44,5 @@ class AuditSink {
   std::shared_ptr<Writer> writer_;
   std::thread thread_;
 };
-
-// Null: there is none, and everything is wanted.
-Result<std::unique_ptr<const pipeline::Filter>> make_audit_filter(const std::string& text);
 
 }  // namespace spillway::server

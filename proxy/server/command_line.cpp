@@ -5,8 +5,8 @@
 #include <exception>
 
 #include "allocator/limits.h"
-#include "proxy/server/config_table.h"
-#include "proxy/server/environment.h"
+#include "proxy/config/table.h"
+#include "proxy/config/environment.h"
 
 namespace spillway::server {
 

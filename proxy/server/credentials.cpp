@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "proxy/base/clock.h"
-#include "proxy/server/shard_login.h"
-#include "proxy/server/tls_config.h"
+#include "proxy/config/shard_login.h"
+#include "proxy/config/tls.h"
 
 namespace spillway::server {
 

@@ -8,7 +8,7 @@
 
 #include "proxy/base/tls_transport.h"
 #include "proxy/catalog/routing.h"
-#include "proxy/server/config.h"
+#include "proxy/config/config.h"
 #include "proxy/shard/gateway.h"
 
 namespace spillway::server {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cursor/error.h"
-#include "proxy/server/config.h"
+#include "proxy/config/config.h"
 #include "proxy/shard/gateway.h"
 
 namespace spillway::server {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "proxy/server/command_line.h"
-#include "proxy/server/config.h"
-#include "proxy/server/environment.h"
+#include "proxy/config/config.h"
+#include "proxy/config/environment.h"
 #include "proxy/server/hash_password.h"
 #include "proxy/server/health_check.h"
 #include "proxy/server/reload.h"
@@ -25,7 +25,7 @@
 namespace {
 
 using spillway::server::CommandLine;
-using spillway::server::Environment;
+using spillway::Environment;
 
 #ifdef SPILLWAY_CANNED
 // Canned shards of this process, and the routing over them as configuration text.
@@ -67,7 +67,7 @@ int serve(CommandLine line, const Environment& environment, int argc, char** arg
     return spillway::server::exit_usage;
   }
 #endif
-  const auto loaded = spillway::server::load_config_file(line.config_path, line.overrides, true, environment.values);
+  const auto loaded = spillway::load_config_file(line.config_path, line.overrides, true, environment.values);
   for (const std::string& warning : environment.warnings) std::fprintf(stderr, "spillway: warning: %s\n", warning.c_str());
   for (const std::string& warning : loaded.warnings) std::fprintf(stderr, "spillway: warning: %s\n", warning.c_str());
   for (const std::string& error : loaded.errors) std::fprintf(stderr, "spillway: %s\n", error.c_str());
@@ -88,7 +88,7 @@ int serve(CommandLine line, const Environment& environment, int argc, char** arg
   options.arguments.assign(argv, argv + argc);
   options.check_shards = !line.canned_shards;
   options.load = [path = line.config_path, overrides = line.overrides, values = environment.values] {
-    return spillway::server::load_config_file(path, overrides, true, values);
+    return spillway::load_config_file(path, overrides, true, values);
   };
   return spillway::server::run_server(std::move(options));
 }
@@ -120,11 +120,11 @@ int main(int argc, char** argv) {
       break;
   }
   try {
-    const Environment environment = spillway::server::read_environment(environ);
+    const Environment environment = spillway::read_environment(environ);
     if (line.config_path.empty()) line.config_path = environment.config_path;
     if (line.action == CommandLine::Action::health_check) {
       return spillway::server::health_check(
-          spillway::server::load_config_file(line.config_path, line.overrides, false, environment.values));
+          spillway::load_config_file(line.config_path, line.overrides, false, environment.values));
     }
     return serve(std::move(line), environment, argc, argv);
   } catch (const std::exception& error) {

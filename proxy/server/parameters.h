@@ -2,7 +2,7 @@
 #pragma once
 
 #include "proxy/exec/context.h"
-#include "proxy/server/config.h"
+#include "proxy/config/config.h"
 
 namespace spillway::server {
 

@@ -19,8 +19,8 @@
 
 #include "proxy/base/log.h"
 #include "proxy/exec/context.h"
-#include "proxy/server/config.h"
-#include "proxy/server/reload_plan.h"
+#include "proxy/config/config.h"
+#include "proxy/config/reload_plan.h"
 #include "proxy/server/table_check.h"
 #include "proxy/server/worker.h"
 

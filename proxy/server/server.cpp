@@ -19,6 +19,7 @@
 #include "proxy/base/log.h"
 #include "proxy/exec/audit.h"
 #include "proxy/exec/user_feed.h"
+#include "proxy/config/audit_filter.h"
 #include "proxy/server/admin.h"
 #include "proxy/server/audit_sink.h"
 #include "proxy/server/guards.h"
@@ -28,7 +29,7 @@
 #include "proxy/server/service_manager.h"
 #include "proxy/server/shutdown.h"
 #include "proxy/server/signals.h"
-#include "proxy/server/system_limits.h"
+#include "proxy/config/system_limits.h"
 #include "proxy/server/watchdog.h"
 
 namespace spillway::server {

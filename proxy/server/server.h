@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "proxy/exec/context.h"
-#include "proxy/server/config.h"
+#include "proxy/config/config.h"
 #include "proxy/server/listener.h"
 #include "proxy/server/worker.h"
 

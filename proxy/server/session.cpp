@@ -9,7 +9,7 @@
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/query_commands.h"
 #include "proxy/exec/stream.h"
-#include "proxy/server/config.h"
+#include "proxy/config/config.h"
 #include "proxy/wire/op_msg.h"
 #include "proxy/wire/op_query.h"
 

@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "proxy/server/config.h"
-#include "proxy/server/reload_plan.h"
+#include "proxy/config/config.h"
+#include "proxy/config/reload_plan.h"
 
 namespace {
 
@@ -15,7 +15,7 @@ void expect(bool holds) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace spillway::server;
+  using namespace spillway;
   if (size > 20'000) return 0;
   const std::string text(reinterpret_cast<const char*>(data), size);
   // Files that a configuration names are read: not devices, which may have no end.

@@ -55,7 +55,7 @@ class Reloading {
     return wait();
   }
 
-  server::LoadResult next;
+  LoadResult next;
 
  private:
   static std::vector<server::Worker*> workers_of(SimWorld& world) {
@@ -79,7 +79,7 @@ TEST_CASE("a reload that is refused keeps nothing of its table on the shards") {
   SimWorld world(sharded_world(3, 20));
   Reloading reloading(world);
   reloading.next.routing = table_with(world, ranged_collection("app.docs", 3, 20) + hashed_by("k"));
-  reloading.next.config.system_log.destination = server::LogDestination::file;
+  reloading.next.config.system_log.destination = LogDestination::file;
   reloading.next.config.system_log.path = "/dev/null/no.log";
   CHECK_THAT(reloading.run(), Catch::Contains("reload refused") && Catch::Contains("systemLog: "));
   for (std::size_t i = 0; i < 3; ++i) CHECK(world.shard(i).stored("spillway.routing").empty());
@@ -103,7 +103,7 @@ TEST_CASE("a log level that was set by command stays while its key does") {
   constexpr std::string_view get_level = R"({"getParameter": 1, "logLevel": 1, "$db": "admin"})";
   CHECK(is_ok(call(world, *client, R"({"setParameter": 1, "logLevel": 2, "$db": "admin"})")));
   CHECK(log::enabled(log::Level::debug));
-  reloading.next.config.system_log.rotation = server::LogRotation::reopen;
+  reloading.next.config.system_log.rotation = LogRotation::reopen;
   CHECK(reloading.run() == "reloaded: systemLog.logRotate");
   CHECK(log::enabled(log::Level::debug));
   CHECK(call(world, *client, get_level).view()["logLevel"].to_int64() == 2);
@@ -121,8 +121,8 @@ TEST_CASE("a reload says which certificates and passwords it has read") {
   SimWorld world({});
   Reloading reloading(world);
   CHECK(reloading.run() == "reloaded: nothing has changed");
-  server::TlsConfig& tls = reloading.next.config.net.tls;
-  tls.mode = server::TlsMode::allow;
+  TlsConfig& tls = reloading.next.config.net.tls;
+  tls.mode = TlsMode::allow;
   tls.certificate_key_file = certificates.server();
   CHECK_THAT(reloading.run(), Catch::StartsWith("reloaded: net.tls.mode, net.tls.certificateKeyFile; certificates (" +
                                                 certificates.server() + ": CN=") &&

@@ -21,8 +21,10 @@ LAYERS = {
     "proxy/catalog": _BELOW_WIRE + ("proxy/wire", "proxy/auth"),
     "proxy/shard": _BELOW_WIRE + ("proxy/wire", "proxy/auth"),
     "proxy/exec": _BELOW_WIRE + ("proxy/wire", "proxy/auth", "proxy/catalog", "proxy/shard"),
-    "proxy/server": _BELOW_WIRE + (
+    "proxy/config": _BELOW_WIRE + (
         "proxy/wire", "proxy/auth", "proxy/catalog", "proxy/shard", "proxy/exec"),
+    "proxy/server": _BELOW_WIRE + (
+        "proxy/wire", "proxy/auth", "proxy/catalog", "proxy/shard", "proxy/exec", "proxy/config"),
 }
 
 # The one file that knows everything; it takes the canned shards of --canned from bench/.
@@ -32,7 +34,7 @@ MAIN = "proxy/server/main.cpp"
 DOORS = {
     "spdlog/": ("proxy/base/log",),
     "CLI/": ("proxy/server/command_line",),
-    "yaml-cpp/": ("proxy/catalog/", "proxy/server/config_yaml"),
+    "yaml-cpp/": ("proxy/catalog/", "proxy/config/yaml"),
     "bson/": ("cursor/",),
     "openssl/": ("proxy/auth/crypto", "proxy/base/tls_", "cursor/"),
     "stringprep": ("proxy/auth/saslprep",),

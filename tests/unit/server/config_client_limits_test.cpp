@@ -6,9 +6,9 @@
 #include "proxy/exec/context.h"
 #include "proxy/exec/failed_logins.h"
 #include "proxy/exec/rate_limiter.h"
-#include "proxy/server/config.h"
+#include "proxy/config/config.h"
 #include "proxy/server/parameters.h"
-#include "proxy/server/reload_plan.h"
+#include "proxy/config/reload_plan.h"
 
 using namespace spillway;
 using namespace spillway::server;

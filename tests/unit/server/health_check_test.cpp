@@ -118,5 +118,22 @@ TEST_CASE("a certificate is shown where one is needed, and no other time", "[hea
   CHECK(not_needed.error().message.find("connecting") != std::string::npos);
 }
 
+TEST_CASE("the health check asks on loopback where it can", "[health]") {
+  NetConfig net;
+  net.port = 5;
+  const auto address = [&](const char* list) {
+    net.bind_ip = list;
+    return health_address(net).text();
+  };
+  CHECK(address("127.0.0.1") == "127.0.0.1:5");
+  CHECK(address("10.0.0.7") == "10.0.0.7:5");
+  CHECK(address("10.0.0.7,localhost") == "127.0.0.1:5");
+  CHECK(address("*") == "127.0.0.1:5");
+  net.ipv6 = true;
+  CHECK(address("::").find("::1") != std::string::npos);
+  net.port = 0;
+  CHECK(ask_health(net).has_error());
+}
+
 }  // namespace
 }  // namespace spillway::server

@@ -7,7 +7,7 @@
 #include <list>
 
 #include "proxy/server/listener.h"
-#include "proxy/server/system_limits.h"
+#include "proxy/config/system_limits.h"
 #include "tests/support/tcp_promise.h"
 
 namespace spillway::server {

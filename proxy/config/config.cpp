@@ -1,0 +1,420 @@
+#include "proxy/config/config.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "allocator/limits.h"
+#include "allocator/memory_layer.h"
+#include "proxy/base/credentials_directory.h"
+#include "proxy/catalog/static_routing.h"
+#include "proxy/config/audit_filter.h"
+#include "proxy/config/yaml.h"
+#include "proxy/config/yaml_users.h"
+#include "proxy/config/system_limits.h"
+#include "proxy/config/shard_login.h"
+#include "proxy/config/words.h"
+#include "proxy/config/tls.h"
+#include "proxy/shard/connection_string.h"
+#include "proxy/wire/compression.h"
+
+namespace spillway {
+
+namespace {
+
+constexpr std::size_t bind_addresses_max = 64;
+
+bool is_ipv4(const std::string& text) {
+  in_addr address{};
+  return inet_pton(AF_INET, text.c_str(), &address) == 1;
+}
+
+bool is_ipv6(const std::string& text) {
+  in6_addr address{};
+  return inet_pton(AF_INET6, text.c_str(), &address) == 1;
+}
+
+std::vector<std::string> split_list(const std::string& text) {
+  std::vector<std::string> words;
+  for (const std::string_view word : split(text, ",")) {
+    words.emplace_back(trim(word));
+  }
+  return words;
+}
+
+// What holds between keys, and what one key alone cannot tell. Appends to the reading's errors.
+class Checker {
+ public:
+  explicit Checker(ConfigReading& reading) : reading_(reading), config_(reading.result.config) {}
+
+  void check_all() {
+    check_addresses();
+    check_admin();
+    check_exposure();
+    check_compressors("net.compression.compressors", config_.net.compressors);
+    check_compressors("net.shardCompression", config_.net.shard_compression);
+    for (const TlsConfigError& wrong : check_tls(config_.net.tls)) error(wrong.key, wrong.message);
+    check_log();
+    check_process();
+    check_pools();
+    check_allocator();
+    check_limits();
+    check_audit();
+    check_users();
+    if (auto login = make_shard_login(config_.shard_login); login.has_error()) {
+      error(config_.shard_login.password_file.empty() ? "security.shards.user" : "security.shards.passwordFile",
+            "security.shards: " + login.error().message);
+    }
+  }
+
+ private:
+  void error(std::string_view key, const std::string& message) {
+    const auto found = reading_.places.find(key);
+    reading_.result.errors.push_back(
+        found == reading_.places.end() ? message : fmt::format("{}: {}", found->second, message));
+  }
+
+  void check_addresses() {
+    const NetConfig& net = config_.net;
+    if (net.bind_ip_all && reading_.written("net.bindIp")) {
+      error("net.bindIpAll", "net.bindIpAll and net.bindIp exclude each other");
+    }
+    if (net.load_balancer_port && *net.load_balancer_port != 0 && *net.load_balancer_port == net.port) {
+      error("net.loadBalancerPort", "net.loadBalancerPort and net.port are the same port");
+    }
+    const std::vector<std::string> words = split_list(net.bind_ip);
+    if (words.size() > bind_addresses_max) {
+      error("net.bindIp", fmt::format("net.bindIp has {} addresses; at most {} are possible",
+                                      words.size(), bind_addresses_max));
+    }
+    for (const std::string& word : words) check_address(word);
+  }
+
+  void check_address(const std::string& word) {
+    if (word.empty()) {
+      error("net.bindIp", "net.bindIp has an empty address");
+    } else if (word[0] == '/') {
+      error("net.bindIp",
+            fmt::format("net.bindIp: \"{}\" is a Unix socket; only TCP is listened on", word));
+    } else if (is_ipv6(word) && !config_.net.ipv6) {
+      error("net.bindIp", fmt::format("net.bindIp: {} needs net.ipv6: true", word));
+    } else if (word != "*" && !is_ipv4(word) && !is_ipv6(word) &&
+               word.find_first_of(":/*[] ") != std::string::npos) {
+      error("net.bindIp",
+            fmt::format("net.bindIp: \"{}\" is no address (the port is net.port)", word));
+    }
+  }
+
+  void check_admin() {
+    const NetConfig& net = config_.net;
+    if (net.admin.port && *net.admin.port != 0 && (*net.admin.port == net.port || net.admin.port == net.load_balancer_port)) {
+      error("net.admin.port", "net.admin.port is a port for clients already");
+    }
+    for (const std::string& address : admin_addresses(net)) {
+      if (is_ipv6(address) && !net.ipv6) {
+        error("net.admin.bindIp", fmt::format("net.admin.bindIp: {} needs net.ipv6: true", address));
+      } else if (!is_ipv4(address) && !is_ipv6(address)) {
+        error("net.admin.bindIp", fmt::format("net.admin.bindIp: \"{}\" is no address", address));
+      }
+    }
+  }
+
+  void check_exposure() {
+    if (config_.authorization.has_value()) return;
+    for (const std::string& address : listen_addresses(config_.net)) {
+      if (address.empty() || is_loopback(address)) continue;
+      error(config_.net.bind_ip_all ? "net.bindIpAll" : "net.bindIp",
+            fmt::format("{} is not a loopback address, and clients are not authenticated: whoever "
+                        "reaches it can read and change every shard. Write security.authorization: "
+                        "enabled, and security.users; or disabled, if that is meant",
+                        address));
+      return;
+    }
+  }
+
+  void check_compressors(std::string_view key, const std::string& list) {
+    if (list == "disabled") return;
+    const Result<std::vector<wire::Compressor>> checked = wire::check_list(list);
+    if (!checked) error(key, fmt::format("{}: {}", key, checked.error().message));
+  }
+
+  void check_log() {
+    const SystemLogConfig& log = config_.system_log;
+    if (log.destination == LogDestination::file && log.path.empty()) {
+      error("systemLog.destination", "systemLog.destination: file needs systemLog.path");
+    }
+    if (log.destination != LogDestination::file && !log.path.empty()) {
+      error("systemLog.path", "systemLog.path needs systemLog.destination: file");
+    }
+  }
+
+  void check_process() {
+    if (!config_.process.fork) return;
+    error("processManagement.fork",
+          "processManagement.fork: true is refused: leave the background to a service manager "
+          "(systemd/spillway.service), or to the shell's &");
+  }
+
+  void check_limits() {
+    for (std::size_t i = 0; i < exec::limit_keys; ++i) {
+      const exec::LimitValues& values = config_.limits.per[i];
+      if (!values.burst || values.operations_per_second) continue;
+      const std::string section = fmt::format("limits.{}", exec::section_of(static_cast<exec::LimitKey>(i)));
+      error(section + ".burst", fmt::format("{0}.burst needs {0}.operationsPerSecond", section));
+    }
+  }
+
+  void check_audit() {
+    const AuditConfig& audit = config_.audit;
+    if (audit.destination == AuditDestination::file && audit.path.empty()) {
+      error("auditLog.destination", "auditLog.destination: file needs auditLog.path");
+    }
+    if (audit.destination != AuditDestination::file && !audit.path.empty()) {
+      error("auditLog.path", "auditLog.path needs auditLog.destination: file");
+    }
+    if (!audit.filter.empty() && !audit.destination) error("auditLog.filter", "auditLog.filter needs auditLog.destination");
+    if (const auto filter = make_audit_filter(audit.filter); filter.has_error()) {
+      error("auditLog.filter", "auditLog.filter: " + filter.error().message);
+    }
+  }
+
+  void check_allocator() {
+    if (const auto missing = missing_heap(config_.memory.allocator)) {
+      error("memory.allocator", "memory.allocator: " + *missing);
+    }
+  }
+
+  // Of two lists; each alone is checked where it is read.
+  void check_users() {
+    if (!config_.users_file.empty()) {
+      const auto path = expand_credentials(config_.users_file);
+      if (path.has_error()) {
+        error("security.usersFile", "security.usersFile: " + path.error().message);
+        return;
+      }
+      UsersReading more = read_users_file(*path);
+      for (const std::string& wrong : more.errors) error("security.usersFile", wrong);
+      std::move(more.users.begin(), more.users.end(), std::back_inserter(config_.users));
+    }
+    std::set<std::string> ids;
+    for (const auth::UserSpec& user : config_.users) {
+      if (ids.insert(auth::user_id(user.db, user.name)).second) continue;
+      error("security.users", fmt::format("security.users: {} of the database {} is there twice", user.name, user.db));
+    }
+    if (config_.users.size() > auth::users_max) {
+      error("security.users", fmt::format("security.users has {} users; at most {} are possible", config_.users.size(), auth::users_max));
+    }
+  }
+
+  void check_pools() {
+    const ParameterConfig& p = config_.parameters;
+    if (p.pool_min <= p.pool_max) return;
+    error(reading_.written("setParameter.ShardingTaskExecutorPoolMinSize")
+              ? "setParameter.ShardingTaskExecutorPoolMinSize"
+              : "setParameter.ShardingTaskExecutorPoolMaxSize",
+          fmt::format("ShardingTaskExecutorPoolMinSize ({}) is greater than "
+                      "ShardingTaskExecutorPoolMaxSize ({})",
+                      p.pool_min, p.pool_max));
+  }
+
+  ConfigReading& reading_;
+  Config& config_;
+};
+
+Result<std::vector<std::string>> check_shard_uri(const std::string& uri) {
+  const auto parsed = shard::parse_connection_string(uri);
+  if (!parsed) return parsed.error();
+  if (parsed->tls) {
+    if (const auto made = TlsContext::make_client(*parsed->tls); made.has_error()) return made.error();
+  }
+  std::vector<std::string> warnings;
+  for (const std::string& option : parsed->ignored_options) {
+    warnings.push_back(fmt::format("the option {} has no effect here", option));
+  }
+  return warnings;
+}
+
+void load_routing(ConfigReading& reading, const LoadRequest& request) {
+  LoadResult& result = reading.result;
+  if (!reading.routing_text) {
+    if (!request.needs_routing || !reading.file_parsed) return;
+    const std::string message =
+        "routing.shards is missing: name at least one shard, for instance routing: {shards: "
+        "[{name: "
+        "shard0, uri: \"mongodb://127.0.0.1:27018/\"}]}";
+    result.errors.push_back(
+        request.file_name.empty() ? message : fmt::format("{}: {}", request.file_name, message));
+    return;
+  }
+  auto routing =
+      catalog::read_static_routing(*reading.routing_text, reading.routing_name, check_shard_uri);
+  result.routing = std::move(routing.snapshot);
+  for (Error& error : routing.errors) result.errors.push_back(std::move(error.message));
+  for (std::string& warning : routing.warnings) result.warnings.push_back(std::move(warning));
+}
+
+}  // namespace
+
+namespace {
+
+// Of the table, which is there now.
+void check_users_from(ConfigReading& reading) {
+  const std::string& from = reading.result.config.users_from;
+  if (from.empty() || !reading.result.routing || reading.result.routing->shard_by_name(from)) return;
+  const auto place = reading.places.find("security.usersFrom");
+  reading.result.errors.push_back(fmt::format("{}{}security.usersFrom: there is no shard {}",
+                                              place == reading.places.end() ? "" : place->second,
+                                              place == reading.places.end() ? "" : ": ", from));
+}
+
+}  // namespace
+
+LoadResult load_config(const LoadRequest& request) {
+  ConfigReading reading = read_config_yaml(request);
+  Checker(reading).check_all();
+  load_routing(reading, request);
+  check_users_from(reading);
+  return std::move(reading.result);
+}
+
+LoadResult load_config_file(const std::string& path, std::vector<std::string> overrides,
+                            bool needs_routing, std::vector<EnvironmentValue> environment) {
+  LoadRequest request{.text = {},
+                      .file_name = path,
+                      .overrides = std::move(overrides),
+                      .needs_routing = needs_routing,
+                      .environment = std::move(environment)};
+  if (path.empty()) return load_config(request);
+  LoadResult failed;
+  failed.net_known = false;
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  // Reading a folder fails only here, not when opening it.
+  if (file) file.peek();
+  if (!file && !file.eof()) {
+    const std::string reason = std::generic_category().message(errno == 0 ? EIO : errno);
+    failed.errors.push_back(fmt::format("{}: cannot be read: {}", path, reason));
+    return failed;
+  }
+  file.clear();
+  constexpr std::size_t piece_bytes = 64UL * 1024;
+  std::string piece(piece_bytes, '\0');
+  while (file.read(piece.data(), piece_bytes), file.gcount() > 0) {
+    request.text.append(piece, 0, static_cast<std::size_t>(file.gcount()));
+    if (request.text.size() <= config_file_bytes_max) continue;
+    failed.errors.push_back(
+        fmt::format("{}: is larger than {} bytes", path, config_file_bytes_max));
+    return failed;
+  }
+  return load_config(request);
+}
+
+std::vector<std::string> admin_addresses(const NetConfig& net) {
+  NetConfig other;
+  other.bind_ip = net.admin.bind_ip;
+  other.ipv6 = net.ipv6;
+  return listen_addresses(other);
+}
+
+std::vector<std::string> listen_addresses(const NetConfig& net) {
+  std::vector<std::string> addresses;
+  const auto add = [&](const std::string& address) {
+    if (std::find(addresses.begin(), addresses.end(), address) == addresses.end()) {
+      addresses.push_back(address);
+    }
+  };
+  for (const std::string& word : split_list(net.bind_ip_all ? "*" : net.bind_ip)) {
+    if (word == "*") {
+      add("0.0.0.0");
+      if (net.ipv6) add("::");
+    } else if (word == "localhost") {
+      add("127.0.0.1");
+      if (net.ipv6) add("::1");
+    } else {
+      add(word);
+    }
+  }
+  return addresses;
+}
+
+bool is_loopback(std::string_view address) {
+  if (address == "localhost") return true;
+  const auto parsed = IpAddress::parse(address);
+  return parsed && parsed->is_loopback();
+}
+
+int worker_count(const Config& config, const SystemLimits& limits) {
+  if (config.workers > 0) return config.workers;
+  const double cpus = std::clamp(limits.cpus, 1.0, static_cast<double>(limits::workers_max));
+  return static_cast<int>(std::ceil(cpus));
+}
+
+namespace {
+
+// What percentages of memory are taken of.
+struct AvailableMemory {
+  std::uint64_t bytes = 0;  // 0: not known
+  bool of_cgroup = false;   // a cgroup that allows more than the machine has is none
+};
+
+AvailableMemory available_memory(const SystemLimits& limits) {
+  const bool of_cgroup =
+      limits.cgroup_memory_bytes.has_value() &&
+      (limits.memory_bytes == 0 || *limits.cgroup_memory_bytes < limits.memory_bytes);
+  return {of_cgroup ? *limits.cgroup_memory_bytes : limits.memory_bytes, of_cgroup};
+}
+
+// 0: the limit is none of memory there is.
+std::uint64_t limit_percent(const MemoryLimit& limit, const AvailableMemory& available) {
+  if (limit.kind == MemoryLimit::Kind::automatic) return available.of_cgroup ? 50 : 25;
+  return limit.kind == MemoryLimit::Kind::percent ? limit.value : 0;
+}
+
+}  // namespace
+
+std::uint64_t memory_limit_bytes(const MemoryLimit& limit, const SystemLimits& limits) {
+  if (limit.kind == MemoryLimit::Kind::bytes) return limit.value;
+  const AvailableMemory available = available_memory(limits);
+  if (limit.kind == MemoryLimit::Kind::unlimited || available.bytes == 0) {
+    return std::numeric_limits<std::uint64_t>::max();
+  }
+  return std::max(available.bytes / 100 * limit_percent(limit, available), memory_limit_bytes_min);
+}
+
+std::uint64_t spill_limit_bytes(const MemoryLimit& limit, std::uint64_t free_bytes) {
+  switch (limit.kind) {
+    case MemoryLimit::Kind::automatic:
+      return free_bytes / 2;
+    case MemoryLimit::Kind::percent:
+      return free_bytes / 100 * limit.value;
+    case MemoryLimit::Kind::bytes:
+      return limit.value;
+    case MemoryLimit::Kind::unlimited:
+      break;
+  }
+  // Offsets in a file are signed.
+  return static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+}
+
+std::string describe_memory_limit(const MemoryLimit& limit, const SystemLimits& limits) {
+  const std::uint64_t bytes = memory_limit_bytes(limit, limits);
+  if (bytes == std::numeric_limits<std::uint64_t>::max()) return "none";
+  const AvailableMemory available = available_memory(limits);
+  const std::uint64_t percent = limit_percent(limit, available);
+  if (percent == 0) return fmt::format("{} MiB", bytes >> 20);
+  return fmt::format("{} MiB ({} % of the {}'s {} MiB, at least {} MiB)", bytes >> 20, percent,
+                     available.of_cgroup ? "cgroup" : "machine", available.bytes >> 20,
+                     memory_limit_bytes_min >> 20);
+}
+
+}  // namespace spillway

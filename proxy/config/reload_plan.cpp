@@ -1,0 +1,59 @@
+#include "proxy/config/reload_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "proxy/catalog/routing_change.h"
+#include "proxy/config/table.h"
+
+namespace spillway {
+
+namespace {
+
+std::string needs_restart(std::string_view key) { return fmt::format("{} cannot be changed without a restart", key); }
+
+bool same_shards(const catalog::RoutingSnapshot& a, const catalog::RoutingSnapshot& b) {
+  return std::equal(a.shards().begin(), a.shards().end(), b.shards().begin(), b.shards().end(),
+                    [](const catalog::Shard& x, const catalog::Shard& y) { return x.name == y.name && x.uri == y.uri; });
+}
+
+std::string default_key(const catalog::RoutingSnapshot& table) {
+  return table.default_collection() == nullptr ? "" : to_json(table.default_collection()->key.pattern());
+}
+
+void plan_routing(ReloadPlan& plan, const catalog::RoutingSnapshot& now, const catalog::RoutingSnapshot& next) {
+  if (!same_shards(now, next)) plan.refusals.push_back(needs_restart("routing.shards"));
+  if (now.default_primary() != next.default_primary()) plan.refusals.push_back(needs_restart("routing.defaultPrimary"));
+  if (default_key(now) != default_key(next)) plan.refusals.push_back(needs_restart("routing.defaultShardKey"));
+  plan.routing = !catalog::same_routing(now, next);
+}
+
+}  // namespace
+
+bool ReloadPlan::changes(std::string_view section_or_key) const {
+  return std::any_of(changed.begin(), changed.end(), [&](std::string_view key) {
+    return key == section_or_key || (key.starts_with(section_or_key) && key[section_or_key.size()] == '.');
+  });
+}
+
+ReloadPlan plan_reload(const Config& now, const catalog::RoutingSnapshot* table, const LoadResult& loaded) {
+  ReloadPlan plan;
+  plan.refusals = loaded.errors;
+  if (!plan.refusals.empty()) return plan;
+  for (const KeySpec& spec : config_keys()) {
+    if (spec.read == nullptr || spec.read(now) == spec.read(loaded.config)) continue;
+    if (!spec.at_reload) plan.refusals.push_back(needs_restart(spec.key));
+    plan.changed.push_back(spec.key);
+  }
+  if (now.limits.overrides != loaded.config.limits.overrides) plan.changed.push_back("limits.overrides");
+  if (now.users != loaded.config.users) plan.changed.push_back("security.users");
+  if (table != nullptr && loaded.routing) {
+    plan_routing(plan, *table, *loaded.routing);
+  } else if (table != nullptr || loaded.routing) {
+    plan.refusals.push_back(needs_restart("routing.shards"));
+  }
+  return plan;
+}
+
+}  // namespace spillway

@@ -1,0 +1,377 @@
+#include "proxy/config/yaml.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/str_cat.h>
+#include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/yaml.h>
+
+#include <sstream>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "proxy/config/table.h"
+#include "proxy/config/yaml_limits.h"
+#include "proxy/config/yaml_users.h"
+#include "proxy/config/environment.h"
+#include "proxy/config/words.h"
+#include "proxy/shard/connection_string.h"
+
+namespace spillway {
+
+namespace {
+
+constexpr int flow_depth_max = 64;
+
+// Writes a node back as flow YAML. Quoted scalars stay quoted: bounds of chunks depend on it.
+// False: nested too deeply, or larger than a file may be.
+bool append_flow(std::string& out, const YAML::Node& node, int depth = 0) {
+  if (depth > flow_depth_max || out.size() > config_file_bytes_max) return false;
+  if (node.IsMap() || node.IsSequence()) {
+    const bool map = node.IsMap();
+    const char* comma = "";
+    out += map ? "{" : "[";
+    for (const auto& item : node) {
+      out += std::exchange(comma, ", ");
+      if (map && !append_flow(out, item.first, depth + 1)) return false;
+      if (map) out += ": ";
+      if (!append_flow(out, map ? item.second : YAML::Node(item), depth + 1)) return false;
+    }
+    out += map ? "}" : "]";
+    return true;
+  }
+  if (!node.IsScalar()) {
+    out += "null";
+    return true;
+  }
+  const std::string& text = node.Scalar();
+  constexpr std::string_view safe =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+-.$/";
+  if (node.Tag() == "?" && text.find_first_not_of(safe) == std::string::npos) {
+    out += text;
+    return true;
+  }
+  out += yaml_quoted(text);
+  return true;
+}
+
+std::string kind_of(const YAML::Node& node) {
+  if (node.IsMap()) return "a section";
+  if (node.IsSequence()) return "a list";
+  return node.IsScalar() ? fmt::format("\"{}\"", node.Scalar()) : "nothing";
+}
+
+// Takes a document's events and keeps nothing.
+class Unheard final : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
+// Not by YAML::LoadAll(): for a text that starts with a comma it makes documents without end (0.7).
+bool holds_several_documents(const std::string& text) {
+  std::istringstream in(text);
+  YAML::Parser parser(in);
+  Unheard unheard;
+  return parser.HandleNextDocument(unheard) && parser.HandleNextDocument(unheard);
+}
+
+// In --set, whose values may be sections and connection strings: those of a user, and of whatever
+// key or option is called so (net.tls.certificateKeyFilePassword, tlsCertificateKeyFilePassword=).
+bool sets_password(std::string_view text) {
+  constexpr std::string_view word = "password";
+  if (shard::holds_password(text)) return true;
+  std::string lower(text);
+  absl::AsciiStrToLower(&lower);
+  for (std::size_t at = lower.find(word); at != std::string::npos; at = lower.find(word, at + 1)) {
+    const std::size_t next = lower.find_first_not_of("\"' \t", at + word.size());
+    if (next != std::string::npos && (lower[next] == '=' || lower[next] == ':')) return true;
+  }
+  return false;
+}
+
+class Reader {
+ public:
+  explicit Reader(ConfigReading& reading) : reading_(reading) {}
+
+  void read_file(const LoadRequest& request) {
+    file_name_ = request.file_name;
+    const std::optional<YAML::Node> root = parse(request.text, request.file_name);
+    reading_.file_parsed = root && (root->IsNull() || root->IsMap());
+    if (!root || root->IsNull()) return;
+    if (!root->IsMap()) {
+      error(place(*root), "the configuration must be a mapping of keys");
+      return;
+    }
+    walk(*root, "");
+  }
+
+  // Single values are plain text, so that bindIp may be "*".
+  void read_variable(const EnvironmentValue& value) {
+    override_place_ = value.variable;
+    seen_.clear();
+    if (value.key == "routing.shards") {
+      YAML::Node shards(YAML::NodeType::Sequence);
+      for (const auto& [name, uri] : split_shards(value.text)) {
+        YAML::Node shard;
+        shard["name"] = name;
+        shard["uri"] = uri;
+        shards.push_back(shard);
+      }
+      override_routing("shards", shards, value.variable);
+    } else if (value.key.starts_with("routing.")) {
+      const std::optional<YAML::Node> node = parse(value.text, override_place_);
+      if (node) override_routing(value.key.substr(value.key.find('.') + 1), *node, value.variable);
+    } else {
+      entry(value.key, YAML::Node(value.text), override_place_);
+    }
+  }
+
+  // `text` is "key=value".
+  void read_override(const std::string& text) {
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      error(absl::StrCat("--set ", text), "expected key=value");
+      return;
+    }
+    const std::string key = text.substr(0, equals);
+    if (sets_password(text)) {
+      error(absl::StrCat("--set ", key),
+            "a password must not stand on the command line, where everybody sees it: see security.shards.passwordFile, "
+            "or write it into the file");
+      return;
+    }
+    override_place_ = absl::StrCat("--set ", key);
+    const std::optional<YAML::Node> value = parse(text.substr(equals + 1), override_place_);
+    if (!value) return;
+    seen_.clear();
+    if (key.starts_with("routing.")) {
+      override_routing(key.substr(key.find('.') + 1), *value, "--set routing");
+    } else {
+      entry(key, *value, override_place_);
+    }
+  }
+
+  // After all else: what the routing table is to be loaded from.
+  void finish_routing(const LoadRequest& request) {
+    if (routing_sources_.empty()) {
+      if (routing_) {
+        reading_.routing_text = request.text;
+        reading_.routing_name = request.file_name;
+      }
+      return;
+    }
+    std::vector<std::pair<std::string, YAML::Node>> parts;
+    const auto put = [&](const std::string& key, const YAML::Node& value) {
+      for (auto& part : parts) {
+        if (part.first != key) continue;
+        part.second.reset(value);
+        return;
+      }
+      parts.emplace_back(key, value);
+    };
+    if (routing_) {
+      for (const auto& item : *routing_) {
+        if (item.first.IsScalar()) put(item.first.Scalar(), item.second);
+      }
+    }
+    for (const auto& [key, value] : routing_overrides_) put(key, value);
+    std::string text = "routing:\n";
+    for (const auto& [key, value] : parts) {
+      absl::StrAppend(&text, "  ", key, ": ");
+      if (!append_flow(text, value)) {
+        error(routing_sources_, "the routing table is nested too deeply or too large");
+        return;
+      }
+      text += "\n";
+    }
+    reading_.routing_text = std::move(text);
+    reading_.routing_name =
+        file_name_.empty() ? routing_sources_ : absl::StrCat(file_name_, " with ", routing_sources_);
+  }
+
+ private:
+  void override_routing(const std::string& key, const YAML::Node& value, const std::string& source) {
+    routing_overrides_.emplace_back(key, value);
+    add_routing_source(source);
+  }
+  void add_routing_source(const std::string& source) {
+    if (routing_sources_.ends_with(source)) return;
+    absl::StrAppend(&routing_sources_, routing_sources_.empty() ? "" : ", ", source);
+  }
+  void error(const std::string& place, const std::string& message) {
+    reading_.result.errors.push_back(place.empty() ? message : absl::StrCat(place, ": ", message));
+  }
+  void warn(const std::string& place, const std::string& message) {
+    reading_.result.warnings.push_back(absl::StrCat(place, ": ", message));
+  }
+
+  void wrong_value(std::string_view key, const std::string& at, const std::string& message) {
+    error(at, message);
+    if (key == "net" || key.starts_with("net.")) reading_.result.net_known = false;
+  }
+
+  std::string place(const YAML::Node& node) const {
+    if (!override_place_.empty()) return override_place_;
+    return absl::StrCat(file_name_, ":", node.Mark().line + 1);
+  }
+
+  // One document. nullopt: the error was reported.
+  std::optional<YAML::Node> parse(const std::string& text, const std::string& name) {
+    try {
+      if (holds_several_documents(text)) {
+        error(name, "holds more than one YAML document");
+        return std::nullopt;
+      }
+      return YAML::Load(text);
+    } catch (const YAML::Exception& e) {
+      const bool in_file = override_place_.empty() && !e.mark.is_null();
+      error(in_file ? absl::StrCat(name, ":", e.mark.line + 1) : name,
+            absl::StrCat("not valid YAML: ", e.msg));
+      return std::nullopt;
+    }
+  }
+
+  // The depth is that of the table's sections: what is no section is not entered.
+  void walk(const YAML::Node& map, const std::string& path) {
+    for (const auto& item : map) {
+      if (!item.first.IsScalar()) {
+        error(place(item.first), "a key must be a word");
+        continue;
+      }
+      const std::string& word = item.first.Scalar();
+      entry(path.empty() ? word : absl::StrCat(path, ".", word), item.second, place(item.first));
+    }
+  }
+
+  void entry(const std::string& key, const YAML::Node& value, const std::string& at) {
+    if (const auto [first, is_new] = seen_.emplace(key, at); !is_new) {
+      error(at, fmt::format("{} is written twice (first at {})", key, first->second));
+      return;
+    }
+    if (key == "routing") {
+      take_routing(value, at);
+    } else if (key.starts_with("routing.")) {
+      error(at, fmt::format("{} must stand in a section, below \"routing:\"", key));
+    } else if (key == "security.users") {
+      take_users(value, at);
+    } else if (key == "limits.overrides") {
+      take_overrides(value, at);
+    } else if (const KeySpec* spec = find_config_key(key)) {
+      take_value(*spec, value, at);
+    } else if (const ForeignKey* foreign = find_foreign_key(key)) {
+      take_foreign(*foreign, value, at);
+    } else if (is_config_section(key)) {
+      // A section whose keys are all commented out is null.
+      if (value.IsMap()) walk(value, key);
+      if (!value.IsMap() && !value.IsNull()) {
+        wrong_value(key, at, fmt::format("{} must be a section of keys, not {}", key, kind_of(value)));
+      }
+    } else {
+      const std::string nearest = nearest_config_key(key);
+      error(at, nearest.empty()
+                    ? fmt::format("unknown key \"{}\" (--print-config lists all keys)", key)
+                    : fmt::format("unknown key \"{}\"; did you mean \"{}\"?", key, nearest));
+    }
+  }
+
+  void take_routing(const YAML::Node& value, const std::string& at) {
+    if (value.IsNull()) return;
+    if (!value.IsMap()) {
+      error(at, fmt::format("routing must be a section of keys, not {}", kind_of(value)));
+      return;
+    }
+    routing_.emplace(value);
+    if (override_place_.empty()) return;
+    routing_overrides_.clear();  // --set routing=… is all of it
+    routing_sources_.clear();
+    add_routing_source("--set routing");
+  }
+
+  void take_users(const YAML::Node& value, const std::string& at) {
+    if (value.IsNull()) return;
+    UsersReading reading = read_users(value, override_place_.empty() ? file_name_ : std::string());
+    for (const std::string& wrong : reading.errors) error(reading.placed ? "" : at, wrong);
+    reading_.result.config.users = std::move(reading.users);
+    reading_.places.insert_or_assign("security.users", at);
+  }
+
+  void take_overrides(const YAML::Node& value, const std::string& at) {
+    OverridesReading reading = read_overrides(value);
+    for (const std::string& wrong : reading.errors) error(at, wrong);
+    reading_.result.config.limits.overrides = std::move(reading.overrides);
+    reading_.places.insert_or_assign("limits.overrides", at);
+  }
+
+  // A list of words as one text.
+  static YAML::Node joined(const YAML::Node& list) {
+    std::string text;
+    for (const auto& item : list) {
+      if (!item.IsScalar()) return list;
+      absl::StrAppend(&text, text.empty() ? "" : ",", item.Scalar());
+    }
+    return YAML::Node(text);
+  }
+
+  void take_value(const KeySpec& spec, const YAML::Node& value, const std::string& at) {
+    if (spec.type == ValueType::list && value.IsSequence()) {
+      const YAML::Node text = joined(value);
+      if (text.IsScalar()) return take_value(spec, text, at);
+    }
+    if (!value.IsScalar()) {
+      wrong_value(spec.key, at, fmt::format("{} must be one value, not {}", spec.key, kind_of(value)));
+      return;
+    }
+    const Result<ConfigValue> parsed = parse_config_value(spec, value.Scalar());
+    if (!parsed) {
+      wrong_value(spec.key, at, parsed.error().message);
+      return;
+    }
+    spec.assign(reading_.result.config, *parsed);
+    reading_.places.insert_or_assign(std::string(spec.key), at);
+  }
+
+  void take_foreign(const ForeignKey& foreign, const YAML::Node& value, const std::string& at) {
+    const std::string_view text = value.IsScalar() ? std::string_view(value.Scalar()) : "";
+    if (foreign.refuses(text)) {
+      error(at, fmt::format("{} is refused: {}", foreign.key, foreign.note));
+      return;
+    }
+    if (!foreign.allowed_only.empty()) return;  // its harmless value, which is what holds here
+    warn(at, foreign.note.empty() ? fmt::format("{} has no effect", foreign.key)
+                                  : fmt::format("{} has no effect: {}", foreign.key, foreign.note));
+  }
+
+  ConfigReading& reading_;
+  std::string file_name_;
+  std::string override_place_;               // empty while the file is read
+  std::map<std::string, std::string> seen_;  // every key and section of this source, and its place
+  std::optional<YAML::Node> routing_;
+  // --set routing.<key>=… and variables, and what they are called in messages.
+  std::vector<std::pair<std::string, YAML::Node>> routing_overrides_;
+  std::string routing_sources_;
+};
+
+}  // namespace
+
+ConfigReading read_config_yaml(const LoadRequest& request) {
+  ConfigReading reading;
+  Reader reader(reading);
+  reader.read_file(request);
+  const std::size_t errors_of_file = reading.result.errors.size();
+  for (const EnvironmentValue& value : request.environment) reader.read_variable(value);
+  for (const std::string& text : request.overrides) reader.read_override(text);
+  if (!reading.file_parsed || reading.result.errors.size() > errors_of_file) reading.result.net_known = false;
+  reader.finish_routing(request);
+  return reading;
+}
+
+}  // namespace spillway

@@ -1,0 +1,22 @@
+// limits.overrides as YAML. Does not throw.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "proxy/exec/limits.h"
+
+namespace YAML {
+class Node;
+}
+
+namespace spillway {
+
+struct OverridesReading {
+  std::vector<exec::LimitOverride> overrides;
+  std::vector<std::string> errors;  // each names its entry
+};
+
+OverridesReading read_overrides(const YAML::Node& list);
+
+}  // namespace spillway

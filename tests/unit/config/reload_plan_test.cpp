@@ -1,0 +1,93 @@
+#include "proxy/config/reload_plan.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "proxy/config/table.h"
+
+namespace spillway {
+namespace {
+
+const std::string shards =
+    "routing: {shards: [{name: s0, uri: \"mongodb://127.0.0.1:1/\"}, {name: s1, uri: "
+    "\"mongodb://127.0.0.1:2/\"}]";
+
+LoadResult load_with(const std::string& text, const std::string& routing_rest = "") {
+  LoadRequest request;
+  request.text = text + shards + routing_rest + "}\n";
+  request.file_name = "f.yaml";
+  return load_config(request);
+}
+
+ReloadPlan plan(const LoadResult& before, const LoadResult& after) {
+  REQUIRE(before.errors.empty());
+  return plan_reload(before.config, before.routing.get(), after);
+}
+
+using Words = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("a configuration that has not changed changes nothing") {
+  const LoadResult now = load_with("workers: 3\n");
+  const ReloadPlan same = plan(now, load_with("workers: 3\n"));
+  CHECK(same.refusals.empty());
+  CHECK(same.changed.empty());
+  CHECK_FALSE(same.routing);
+}
+
+TEST_CASE("every key that needs a restart is named") {
+  const ReloadPlan refused =
+      plan(load_with(""), load_with("workers: 3\nnet: {port: 1, maxIncomingConnections: 7}\n"));
+  CHECK(refused.refusals == Words{"net.port cannot be changed without a restart",
+                                  "workers cannot be changed without a restart"});
+}
+
+TEST_CASE("a bad file is refused with its errors") {
+  const LoadResult bad = load_with("wrokers: 3\nnet: {port: 70000}\n");
+  CHECK(bad.errors.size() == 2);
+  CHECK(plan(load_with(""), bad).refusals == bad.errors);
+}
+
+TEST_CASE("what a reload may change is changed") {
+  const ReloadPlan taken = plan(load_with(""), load_with(R"(
+net: {maxIncomingConnections: 7}
+drainTimeoutSecs: 1
+systemLog: {verbosity: 1}
+setParameter: {cursorTimeoutMillis: 5}
+)"));
+  CHECK(taken.refusals.empty());
+  CHECK(taken.changed.size() == 4);
+  CHECK(taken.changes("systemLog"));
+  CHECK(taken.changes("systemLog.verbosity"));
+  CHECK_FALSE(taken.changes("systemLog.verb"));
+  CHECK_FALSE(taken.changes("system"));
+  CHECK_FALSE(taken.routing);
+}
+
+TEST_CASE("of the routing, shards and defaults need a restart") {
+  const LoadResult now = load_with("");
+  const ReloadPlan added = plan(now, load_with("", ", collections: [{ns: a.b, key: {_id: hashed}}]"));
+  CHECK(added.refusals.empty());
+  CHECK(added.routing);
+  CHECK(plan(now, load_with("", ", databases: [{name: a, primary: s1}]")).routing);
+  CHECK(plan(now, load_with("", ", defaultPrimary: s1")).refusals ==
+        Words{"routing.defaultPrimary cannot be changed without a restart"});
+  CHECK(plan(now, load_with("", ", defaultShardKey: {_id: hashed}")).refusals ==
+        Words{"routing.defaultShardKey cannot be changed without a restart"});
+  LoadRequest one_shard;
+  one_shard.text = "routing: {shards: [{name: s0, uri: \"mongodb://127.0.0.1:1/\"}]}\n";
+  CHECK(plan(now, load_config(one_shard)).refusals ==
+        Words{"routing.shards cannot be changed without a restart"});
+}
+
+TEST_CASE("settings that are shared are reloaded exactly where the table says so") {
+  // setParameter reaches the same settings: whatever it may change, a reload may.
+  for (const KeySpec& spec : config_keys()) {
+    INFO(spec.key);
+    if (spec.at_runtime) CHECK(spec.at_reload);
+  }
+}
+
+}  // namespace spillway
