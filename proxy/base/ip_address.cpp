@@ -39,22 +39,6 @@ std::optional<IpAddress> IpAddress::parse(std::string_view text) {
   return std::nullopt;
 }
 
-std::optional<IpAddress> IpAddress::of(const sockaddr_storage& from) {
-  IpAddress address;
-  if (from.ss_family == AF_INET) {
-    sockaddr_in v4{};
-    std::memcpy(&v4, &from, sizeof v4);
-    std::copy(v4_prefix.begin(), v4_prefix.end(), address.bytes.begin());
-    std::memcpy(address.bytes.data() + v4_prefix.size(), &v4.sin_addr, sizeof v4.sin_addr);
-    return address;
-  }
-  if (from.ss_family != AF_INET6) return std::nullopt;
-  sockaddr_in6 v6{};
-  std::memcpy(&v6, &from, sizeof v6);
-  std::memcpy(address.bytes.data(), &v6.sin6_addr, address.bytes.size());
-  return address;
-}
-
 bool IpAddress::is_v4() const noexcept { return std::equal(v4_prefix.begin(), v4_prefix.end(), bytes.begin()); }
 
 bool IpAddress::is_loopback() const noexcept {
@@ -101,45 +85,6 @@ bool AddressRange::contains(const IpAddress& address) const noexcept {
   if (rest == 0) return true;
   const auto mask = static_cast<std::uint8_t>(0xff << (8 - rest));
   return ((first.bytes[whole] ^ address.bytes[whole]) & mask) == 0;
-}
-
-AddressRanges parse_address_ranges(std::string_view text) {
-  AddressRanges parsed;
-  while (!trimmed(text).empty()) {
-    const std::size_t comma = std::min(text.find(','), text.size());
-    const std::string_view word = trimmed(text.substr(0, comma));
-    text.remove_prefix(std::min(comma + 1, text.size()));
-    if (auto range = AddressRange::parse(word)) {
-      parsed.ranges.push_back(*std::move(range));
-    } else if (parsed.wrong.empty()) {
-      parsed.wrong = word.empty() ? "an empty word" : std::string(word);
-    }
-  }
-  return parsed;
-}
-
-std::shared_ptr<const std::vector<AddressRange>> AddressList::current() const {
-  MutexLock lock(mutex_);
-  return ranges_;
-}
-
-void AddressList::set(std::vector<AddressRange> ranges) {
-  auto next = std::make_shared<const std::vector<AddressRange>>(std::move(ranges));
-  MutexLock lock(mutex_);
-  any_ = !next->empty();
-  ranges_ = std::move(next);
-}
-
-bool AddressList::contains(const IpAddress& address) const {
-  if (!any_.load(std::memory_order_relaxed)) return false;
-  const auto ranges = current();
-  return ranges && std::any_of(ranges->begin(), ranges->end(),
-                               [&](const AddressRange& range) { return range.contains(address); });
-}
-
-std::vector<AddressRange> AddressList::ranges() const {
-  const auto ranges = current();
-  return ranges ? *ranges : std::vector<AddressRange>();
 }
 
 }  // namespace spillway

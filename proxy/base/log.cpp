@@ -33,7 +33,6 @@ struct State {
   std::deque<std::string> recent;
   std::uint64_t total = 0;
   std::atomic<bool> debug_on{false};
-  std::atomic<bool> quiet{false};
 };
 
 State& state() {
@@ -195,7 +194,6 @@ void use(Prepared prepared) {
   std::lock_guard lock(s.mutex);
   s.logger = std::move(prepared.logger);
   s.options = std::move(prepared.options);
-  s.quiet = s.options.quiet;
 }
 
 void open(const Options& options) { use(prepare(options)); }
@@ -229,9 +227,7 @@ void name_thread(std::string name) { thread_name = std::move(name); }
 void set_verbosity(int verbosity) { state().debug_on = verbosity > 0; }
 
 bool enabled(Level level) noexcept {
-  if (level == Level::debug) return state().debug_on.load(std::memory_order_relaxed);
-  if (level == Level::info) return !state().quiet.load(std::memory_order_relaxed);
-  return true;
+  return level != Level::debug || state().debug_on.load(std::memory_order_relaxed);
 }
 
 void write(Level level, std::string_view format, std::string_view line) {

@@ -22,7 +22,6 @@ struct Options {
   std::string path;  // empty: standard error
   bool append = true;
   bool syslog = false;
-  bool quiet = false;
   bool json = false;  // a line is a document, in the format of MongoDB 4.4's log
   bool rename_to_rotate = true;  // rotate() renames the file; else somebody else has
 };

@@ -53,19 +53,6 @@ class TokenBucket {
   void give_back(const BucketPace& pace) noexcept {
     full_at_ns_.fetch_sub(pace.interval_ns, std::memory_order_relaxed);
   }
-  // How long until the next token is there.
-  Duration wait(TimePoint now, const BucketPace& pace) const noexcept {
-    const std::int64_t missing = full_at_ns_.load(std::memory_order_relaxed) - now.time_since_epoch().count();
-    const std::int64_t wait_ns = std::min(missing - pace.slack_ns, pace.interval_ns);
-    return std::chrono::nanoseconds(pace.limits() ? std::max<std::int64_t>(wait_ns, 0) : 0);
-  }
-  double tokens(TimePoint now, const BucketPace& pace) const noexcept {
-    if (!pace.limits()) return std::numeric_limits<double>::infinity();
-    const std::int64_t missing =
-        std::max<std::int64_t>(full_at_ns_.load(std::memory_order_relaxed) - now.time_since_epoch().count(), 0);
-    const double there = static_cast<double>(pace.slack_ns + pace.interval_ns - missing);
-    return std::max(there / static_cast<double>(pace.interval_ns), 0.0);
-  }
   // Nothing would be lost with it.
   bool full(TimePoint now) const noexcept {
     return full_at_ns_.load(std::memory_order_relaxed) <= now.time_since_epoch().count();

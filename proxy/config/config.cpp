@@ -18,7 +18,6 @@
 #include "allocator/memory_layer.h"
 #include "proxy/base/credentials_directory.h"
 #include "proxy/catalog/static_routing.h"
-#include "proxy/config/audit_filter.h"
 #include "proxy/config/yaml.h"
 #include "proxy/config/yaml_users.h"
 #include "proxy/config/system_limits.h"
@@ -64,12 +63,9 @@ class Checker {
     check_compressors("net.compression.compressors", config_.net.compressors);
     check_compressors("net.shardCompression", config_.net.shard_compression);
     for (const TlsConfigError& wrong : check_tls(config_.net.tls)) error(wrong.key, wrong.message);
-    check_log();
-    check_process();
-    check_pools();
+    check_file("systemLog", config_.system_log.destination == LogDestination::file, config_.system_log.path);
+    check_file("auditLog", config_.audit.destination == AuditDestination::file, config_.audit.path);
     check_allocator();
-    check_limits();
-    check_audit();
     check_users();
     if (auto login = make_shard_login(config_.shard_login); login.has_error()) {
       error(config_.shard_login.password_file.empty() ? "security.shards.user" : "security.shards.passwordFile",
@@ -86,9 +82,6 @@ class Checker {
 
   void check_addresses() {
     const NetConfig& net = config_.net;
-    if (net.bind_ip_all && reading_.written("net.bindIp")) {
-      error("net.bindIpAll", "net.bindIpAll and net.bindIp exclude each other");
-    }
     if (net.load_balancer_port && *net.load_balancer_port != 0 && *net.load_balancer_port == net.port) {
       error("net.loadBalancerPort", "net.loadBalancerPort and net.port are the same port");
     }
@@ -106,8 +99,6 @@ class Checker {
     } else if (word[0] == '/') {
       error("net.bindIp",
             fmt::format("net.bindIp: \"{}\" is a Unix socket; only TCP is listened on", word));
-    } else if (is_ipv6(word) && !config_.net.ipv6) {
-      error("net.bindIp", fmt::format("net.bindIp: {} needs net.ipv6: true", word));
     } else if (word != "*" && !is_ipv4(word) && !is_ipv6(word) &&
                word.find_first_of(":/*[] ") != std::string::npos) {
       error("net.bindIp",
@@ -121,9 +112,7 @@ class Checker {
       error("net.admin.port", "net.admin.port is a port for clients already");
     }
     for (const std::string& address : admin_addresses(net)) {
-      if (is_ipv6(address) && !net.ipv6) {
-        error("net.admin.bindIp", fmt::format("net.admin.bindIp: {} needs net.ipv6: true", address));
-      } else if (!is_ipv4(address) && !is_ipv6(address)) {
+      if (!is_ipv4(address) && !is_ipv6(address)) {
         error("net.admin.bindIp", fmt::format("net.admin.bindIp: \"{}\" is no address", address));
       }
     }
@@ -133,7 +122,7 @@ class Checker {
     if (config_.authorization.has_value()) return;
     for (const std::string& address : listen_addresses(config_.net)) {
       if (address.empty() || is_loopback(address)) continue;
-      error(config_.net.bind_ip_all ? "net.bindIpAll" : "net.bindIp",
+      error("net.bindIp",
             fmt::format("{} is not a loopback address, and clients are not authenticated: whoever "
                         "reaches it can read and change every shard. Write security.authorization: "
                         "enabled, and security.users; or disabled, if that is meant",
@@ -148,48 +137,14 @@ class Checker {
     if (!checked) error(key, fmt::format("{}: {}", key, checked.error().message));
   }
 
-  void check_log() {
-    const SystemLogConfig& log = config_.system_log;
-    if (log.destination == LogDestination::file && log.path.empty()) {
-      error("systemLog.destination", "systemLog.destination: file needs systemLog.path");
-    }
-    if (log.destination != LogDestination::file && !log.path.empty()) {
-      error("systemLog.path", "systemLog.path needs systemLog.destination: file");
-    }
-  }
-
-  void check_process() {
-    if (!config_.process.fork) return;
-    error("processManagement.fork",
-          "processManagement.fork: true is refused: leave the background to a service manager "
-          "(systemd/spillway.service), or to the shell's &");
-  }
-
-  void check_limits() {
-    for (std::size_t i = 0; i < exec::limit_keys; ++i) {
-      const exec::LimitValues& values = config_.limits.per[i];
-      if (!values.burst || values.operations_per_second) continue;
-      const std::string section = fmt::format("limits.{}", exec::section_of(static_cast<exec::LimitKey>(i)));
-      error(section + ".burst", fmt::format("{0}.burst needs {0}.operationsPerSecond", section));
-    }
-  }
-
-  void check_audit() {
-    const AuditConfig& audit = config_.audit;
-    if (audit.destination == AuditDestination::file && audit.path.empty()) {
-      error("auditLog.destination", "auditLog.destination: file needs auditLog.path");
-    }
-    if (audit.destination != AuditDestination::file && !audit.path.empty()) {
-      error("auditLog.path", "auditLog.path needs auditLog.destination: file");
-    }
-    if (!audit.filter.empty() && !audit.destination) error("auditLog.filter", "auditLog.filter needs auditLog.destination");
-    if (const auto filter = make_audit_filter(audit.filter); filter.has_error()) {
-      error("auditLog.filter", "auditLog.filter: " + filter.error().message);
-    }
+  void check_file(std::string_view section, bool to_file, const std::string& path) {
+    const auto key = [&](const char* word) { return fmt::format("{}.{}", section, word); };
+    if (to_file && path.empty()) error(key("destination"), fmt::format("{0}.destination: file needs {0}.path", section));
+    if (!to_file && !path.empty()) error(key("path"), fmt::format("{0}.path needs {0}.destination: file", section));
   }
 
   void check_allocator() {
-    if (const auto missing = missing_heap(config_.memory.allocator)) {
+    if (const auto missing = missing_heap(config_.parameters.allocator)) {
       error("memory.allocator", "memory.allocator: " + *missing);
     }
   }
@@ -214,17 +169,6 @@ class Checker {
     if (config_.users.size() > auth::users_max) {
       error("security.users", fmt::format("security.users has {} users; at most {} are possible", config_.users.size(), auth::users_max));
     }
-  }
-
-  void check_pools() {
-    const ParameterConfig& p = config_.parameters;
-    if (p.pool_min <= p.pool_max) return;
-    error(reading_.written("setParameter.ShardingTaskExecutorPoolMinSize")
-              ? "setParameter.ShardingTaskExecutorPoolMinSize"
-              : "setParameter.ShardingTaskExecutorPoolMaxSize",
-          fmt::format("ShardingTaskExecutorPoolMinSize ({}) is greater than "
-                      "ShardingTaskExecutorPoolMaxSize ({})",
-                      p.pool_min, p.pool_max));
   }
 
   ConfigReading& reading_;
@@ -322,7 +266,6 @@ LoadResult load_config_file(const std::string& path, std::vector<std::string> ov
 std::vector<std::string> admin_addresses(const NetConfig& net) {
   NetConfig other;
   other.bind_ip = net.admin.bind_ip;
-  other.ipv6 = net.ipv6;
   return listen_addresses(other);
 }
 
@@ -333,16 +276,8 @@ std::vector<std::string> listen_addresses(const NetConfig& net) {
       addresses.push_back(address);
     }
   };
-  for (const std::string& word : split_list(net.bind_ip_all ? "*" : net.bind_ip)) {
-    if (word == "*") {
-      add("0.0.0.0");
-      if (net.ipv6) add("::");
-    } else if (word == "localhost") {
-      add("127.0.0.1");
-      if (net.ipv6) add("::1");
-    } else {
-      add(word);
-    }
+  for (const std::string& word : split_list(net.bind_ip)) {
+    add(word == "*" ? "0.0.0.0" : word == "localhost" ? "127.0.0.1" : word);
   }
   return addresses;
 }

@@ -1,23 +1,21 @@
 // The configuration as the program uses it: plain values, filled by load_config() from a YAML file
-// and --set, checked as a whole. Every key, with its meaning and range, is a row of config_table.h.
+// and --set, checked as a whole. Every key, with its meaning and range, is a row of table.h.
 //
 // Used while starting; load_config() may allocate freely and does not throw. A Config is never
-// changed afterwards: what setParameter changes lives with its owner.
+// changed afterwards: what is in use of its Parameters, which setParameter changes, lives in exec::Shared.
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "allocator/policy.h"
 #include "proxy/auth/service_login.h"
 #include "proxy/auth/users.h"
-#include "proxy/exec/limits.h"
-#include "proxy/exec/splice_choice.h"
+#include "proxy/config/limit_settings.h"
+#include "proxy/config/parameters.h"
 
 namespace spillway::catalog {
 class RoutingSnapshot;
@@ -43,14 +41,10 @@ struct TlsConfig {
   bool operator==(const TlsConfig&) const = default;
 };
 
-// How many shards must be reachable for /readyz to say so.
-enum class ReadyShards : std::uint8_t { any, all, none };
-
 // net.admin: HTTP for those who watch the process.
 struct AdminConfig {
   std::optional<std::uint16_t> port;  // 0: a free one; none: no such port
   std::string bind_ip = "127.0.0.1";
-  ReadyShards ready_shards = ReadyShards::any;
 
   bool operator==(const AdminConfig&) const = default;
 };
@@ -59,14 +53,7 @@ struct NetConfig {
   std::uint16_t port = 27017;         // 0: a free one
   std::optional<std::uint16_t> load_balancer_port;  // the same; none: no such port
   std::string bind_ip = "127.0.0.1";  // comma-separated; listen_addresses() splits it
-  bool bind_ip_all = false;
-  bool ipv6 = false;
   std::int64_t max_incoming_connections = 65'536;
-  std::string beyond_max_connections;  // ranges, separated by commas
-  std::int64_t idle_client_ms = 0;     // 0: none
-  std::int64_t handshake_ms = 30'000;  // 0: none
-  std::int64_t slow_sender_ms = 30'000;
-  std::int32_t listen_backlog = 4'096;
   // Names separated by commas, checked; "disabled": none.
   std::string compressors = "snappy,zstd,zlib";
   std::string shard_compression = "disabled";
@@ -86,50 +73,8 @@ struct SystemLogConfig {
   bool append = true;
   LogRotation rotation = LogRotation::rename;
   LogFormat format = LogFormat::text;
-  std::int32_t verbosity = 0;
-  bool quiet = false;
 
   bool operator==(const SystemLogConfig&) const = default;
-};
-
-struct ProcessConfig {
-  std::string pid_file_path;  // empty: none
-  bool fork = false;          // true is refused by load_config()
-
-  bool operator==(const ProcessConfig&) const = default;
-};
-
-// One of MongoDB's limiters of what comes in.
-struct RateConfig {
-  bool enabled = false;
-  std::int64_t per_second = std::numeric_limits<std::int32_t>::max();
-  double burst_seconds = std::numeric_limits<double>::max();
-  std::int64_t queue_max = 0;
-  std::string exempt;  // ranges, separated by commas
-
-  bool operator==(const RateConfig&) const = default;
-};
-
-// What `setParameter:` holds, under mongos's own names.
-struct ParameterConfig {
-  std::int64_t cursor_timeout_ms = 600'000;
-  std::int64_t cursor_monitor_seconds = 4;
-  bool time_out_session_cursors = true;
-  bool test_commands = false;
-  std::int64_t connect_timeout_ms = 10'000;
-  std::int64_t pool_min = 1;
-  std::int64_t pool_max = 1'000;
-  std::int64_t pool_connecting_max = 2;
-  std::int64_t pool_idle_ms = 300'000;
-  std::int64_t orphan_grace_ms = 30'000;  // -1: off
-  bool read_ahead = true;
-  exec::SpliceReplies splice_replies = exec::SpliceReplies::automatic;
-  std::int64_t shutdown_timeout_ms = 15'000;
-  std::int64_t user_refresh_seconds = 30;
-  RateConfig connection_rate;
-  RateConfig request_rate;
-
-  bool operator==(const ParameterConfig&) const = default;
 };
 
 // memory.limit as written; memory_limit_bytes() turns it into bytes.
@@ -150,39 +95,14 @@ struct MemoryLimit {
 struct SpillConfig {
   std::string path;   // a folder; empty: they are compressed in memory only
   MemoryLimit limit;  // automatic: half of what is free there at start
-  std::int64_t idle_ms = 10'000;
 
   bool operator==(const SpillConfig&) const = default;
 };
 
-// What `memory:` holds beside the limit.
-struct MemoryConfig {
-  AllocatorChoice allocator = AllocatorChoice::automatic;
-  std::int64_t release_threshold_bytes = 8LL << 20;
-  std::int64_t release_quiet_ms = 800;
-  std::int64_t evict_idle_ms = 30'000;
-
-  bool operator==(const MemoryConfig&) const = default;
-};
-
-// security.failedLogins.
-struct FailedLoginsConfig {
-  std::int64_t allowed = 10;  // 0: nothing is refused for them
-  std::int64_t wait_max_ms = 60'000;
-
-  bool operator==(const FailedLoginsConfig&) const = default;
-};
-
 enum class AuditDestination : std::uint8_t { file, syslog, console };
-enum class AuditFormat : std::uint8_t { json };
-enum class AuditSchema : std::uint8_t { mongo };
-
 struct AuditConfig {
   std::optional<AuditDestination> destination;  // unset: there is no audit log
-  AuditFormat format = AuditFormat::json;
-  AuditSchema schema = AuditSchema::mongo;
   std::string path;
-  std::string filter;  // Extended JSON; empty: everything
 
   bool operator==(const AuditConfig&) const = default;
 };
@@ -203,22 +123,22 @@ struct Config {
   NetConfig net;
   std::int32_t workers = 0;  // 0: by the CPU quota; worker_count() decides
   std::int32_t drain_seconds = 10;
-  std::int64_t slow_ms = 100;
   SystemLogConfig system_log;
-  ProcessConfig process;
+  std::string pid_file_path;  // empty: none
   MemoryLimit memory_limit;
   SpillConfig spill;
-  MemoryConfig memory;
   std::optional<Authorization> authorization;  // unset: not written out
   std::string users_file;             // empty: none
   std::vector<auth::UserSpec> users;  // security.users, and those of the file
   std::string users_from;  // a shard's name; empty: none
   ShardLoginConfig shard_login;
-  FailedLoginsConfig failed_logins;
+  std::int64_t failed_logins_allowed = 10;  // 0: nothing is refused for them
   AuditConfig audit;
-  exec::LimitSettings limits;
+  LimitSettings limits;
   std::int64_t local_threshold_ms = 15;
-  ParameterConfig parameters;
+  std::int64_t connect_timeout_ms = 10'000;
+  std::int64_t pool_max = 1'000;
+  Parameters parameters;
 
   bool operator==(const Config&) const = default;
 };
@@ -243,7 +163,7 @@ struct LoadResult {
   // Of the `routing` key; null if it is absent or wrong.
   std::shared_ptr<const catalog::RoutingSnapshot> routing;
   std::vector<std::string> errors;  // "file:line: what is wrong"; all of them, in the file's order
-  std::vector<std::string> warnings;  // keys that a mongos knows and that have no effect here
+  std::vector<std::string> warnings;  // keys without effect
   // False: the file, a variable, --set or a value of `net` could not be read, so that nobody can tell from
   // `config` where it is served.
   bool net_known = true;
@@ -263,7 +183,7 @@ inline constexpr std::size_t config_file_bytes_max = 64UL * 1024 * 1024;
 inline constexpr std::uint64_t memory_limit_bytes_min = 88ULL * 1024 * 1024;
 
 // What to listen on, in order and without repetitions: bindIp split at its commas, localhost as
-// numbers, `*` and bindIpAll as 0.0.0.0 (and :: with net.ipv6). Host names stay names.
+// 127.0.0.1, `*` as 0.0.0.0. Host names stay names.
 std::vector<std::string> listen_addresses(const NetConfig& net);
 // The same of net.admin.bindIp.
 std::vector<std::string> admin_addresses(const NetConfig& net);

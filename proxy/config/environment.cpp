@@ -3,34 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <utility>
+
+#include "proxy/config/table.h"
 
 namespace spillway {
 
 namespace {
 
 constexpr std::string_view prefix = "SPILLWAY_";
-// Not SPILLWAY_PORT: in a pod beside a service called "spillway" Kubernetes sets that one.
-constexpr std::array known_settings = {
-    EnvironmentSetting{"SPILLWAY_CONFIG", ""},
-    EnvironmentSetting{"SPILLWAY_NET_PORT", "net.port"},
-    EnvironmentSetting{"SPILLWAY_NET_LOAD_BALANCER_PORT", "net.loadBalancerPort"},
-    EnvironmentSetting{"SPILLWAY_NET_BIND_IP", "net.bindIp"},
-    EnvironmentSetting{"SPILLWAY_NET_ADMIN_PORT", "net.admin.port"},
-    EnvironmentSetting{"SPILLWAY_NET_ADMIN_BIND_IP", "net.admin.bindIp"},
-    EnvironmentSetting{"SPILLWAY_WORKERS", "workers"},
-    EnvironmentSetting{"SPILLWAY_MEMORY_LIMIT", "memory.limit"},
-    EnvironmentSetting{"SPILLWAY_SHARDS", "routing.shards"},
-    EnvironmentSetting{"SPILLWAY_DEFAULT_SHARD_KEY", "routing.defaultShardKey"},
-    EnvironmentSetting{"SPILLWAY_LOG_FORMAT", "systemLog.format"},
-    EnvironmentSetting{"SPILLWAY_AUTHORIZATION", "security.authorization"},
-    EnvironmentSetting{"SPILLWAY_USERS_FILE", "security.usersFile"},
-    EnvironmentSetting{"SPILLWAY_SHARD_USER", "security.shards.user"},
-    EnvironmentSetting{"SPILLWAY_SHARD_PASSWORD_FILE", "security.shards.passwordFile"},
-};
-
 // <NAME>_SERVICE_HOST, <NAME>_SERVICE_PORT[_<PORT>], <NAME>_PORT_<N>_TCP[_…], and <NAME>_PORT, which is
 // an address there: as a number it is somebody's who means net.….port.
 bool is_service_link(std::string_view name, std::string_view value) {
@@ -42,14 +24,12 @@ bool is_service_link(std::string_view name, std::string_view value) {
 
 }  // namespace
 
-std::span<const EnvironmentSetting> environment_settings() { return known_settings; }
-
-std::string_view environment_variable(std::string_view key) {
-  if (key.empty()) return {};
-  const auto* found =
-      std::find_if(known_settings.begin(), known_settings.end(),
-                   [&](const EnvironmentSetting& setting) { return setting.key == key; });
-  return found == known_settings.end() ? std::string_view() : found->variable;
+std::vector<EnvironmentSetting> environment_settings() {
+  std::vector<EnvironmentSetting> settings = {{"SPILLWAY_CONFIG", ""}};
+  for (const KeySpec& spec : config_keys()) {
+    if (!spec.facts.variable.empty()) settings.push_back({spec.facts.variable, spec.key});
+  }
+  return settings;
 }
 
 Environment read_environment(const char* const* variables) {
@@ -61,7 +41,7 @@ Environment read_environment(const char* const* variables) {
     set.insert_or_assign(text.substr(0, equals), text.substr(equals + 1));
   }
   Environment environment;
-  for (const EnvironmentSetting& setting : known_settings) {
+  for (const EnvironmentSetting& setting : environment_settings()) {
     const auto found = set.find(setting.variable);
     if (found == set.end()) continue;
     if (setting.key.empty()) {

@@ -3,7 +3,6 @@
 // argument; does not throw.
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,9 +15,8 @@ struct EnvironmentSetting {
   std::string_view variable;
   std::string_view key;  // of config_keys(); empty: the configuration file's path
 };
-std::span<const EnvironmentSetting> environment_settings();
-// The variable that sets a key; empty: none does.
-std::string_view environment_variable(std::string_view key);
+// Those that keys name. None is called SPILLWAY_PORT: in a pod beside a service called "spillway" Kubernetes sets it.
+std::vector<EnvironmentSetting> environment_settings();
 
 struct Environment {
   std::string config_path;               // of SPILLWAY_CONFIG; empty: not set

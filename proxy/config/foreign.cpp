@@ -1,177 +1,181 @@
-// The keys of a mongos that have no effect here, and what to tell who brings them.
+// The keys that are accepted and set nothing, and what to tell who brings them: most are a mongos's.
 #include <array>
+#include <vector>
 
 #include "proxy/config/table.h"
+#include "proxy/config/words.h"
 
 namespace spillway {
 
 namespace {
 
-constexpr std::string_view always = "";
-constexpr std::string_view refused_key = "*";
+using Fate = ForeignKey::Fate;
+
+// Keys of one section that share their fate. "": ignored with a warning; "*": refused; another value: that one says what
+// holds anyhow, others are refused, or ignored after "~".
+struct Group {
+  std::string_view section;
+  std::string_view keys;  // separated by blanks
+  std::string_view fate;
+  std::string_view note = {};
+};
+
 constexpr std::string_view shard_tls =
     "shards' connection strings say how to speak to them: tls, tlsCAFile, tlsCertificateKeyFile, …";
 constexpr std::string_view old_tls = "its name is net.tls.… today";
-constexpr std::string_view mode_key = "see net.tls.mode";
-constexpr std::string_view own_ciphers = "ciphers are those with forward secrecy and authentication";
 constexpr std::string_view not_enforced = "nothing would enforce it; see security.users";
 constexpr std::string_view own_users = "users stand in the configuration; see security.users";
 constexpr std::string_view plain_audit = "the audit log is neither encrypted nor compressed";
 constexpr std::string_view no_javascript = "the router runs no JavaScript";
-constexpr std::string_view no_windows = "it is for Windows";
 constexpr std::string_view own_threads = "one event loop per worker; see workers";
 constexpr std::string_view own_monitor =
     "connections are checked by the shard monitor; see setParameter.connectTimeoutMS";
-constexpr std::string_view no_config_servers = "there are no config servers; see routing";
-constexpr std::string_view own_planner = "queries are planned by the shards";
-constexpr std::string_view own_memory = "see memory.limit";
 constexpr std::string_view not_redacted =
     "slow operations are logged with their filters and documents; see operationProfiling.slowOpThresholdMs";
-constexpr std::string_view nothing = "";
 
-constexpr std::array keys_of_mongos = {
-    ForeignKey{"systemLog.traceAllExceptions", always, "see systemLog.verbosity"},
-    ForeignKey{"systemLog.syslogFacility", always, "lines go to the facility daemon"},
-    ForeignKey{"systemLog.timeStampFormat", always, "times are ISO 8601 in local time"},
-    ForeignKey{"systemLog.component", always, "see systemLog.verbosity"},
-    ForeignKey{"processManagement.timeZoneInfo", always, "the router computes with no time zones"},
-    ForeignKey{"processManagement.windowsService", always, no_windows},
-    ForeignKey{"net.wireObjectCheck", always, "the structure of every request is always checked"},
-    ForeignKey{"net.unixDomainSocket", always, "only TCP is listened on"},
-    ForeignKey{"net.serviceExecutor", always, own_threads},
-    ForeignKey{"net.transportLayer", always, own_threads},
-    ForeignKey{"net.http", always, "there is no HTTP interface"},
-    ForeignKey{"net.proxyPort", always, "the PROXY protocol is understood on net.loadBalancerPort only"},
-    ForeignKey{"net.tls.certificateSelector", refused_key, "it is for Windows and macOS"},
-    ForeignKey{"net.tls.clusterCertificateSelector", refused_key, "it is for Windows and macOS"},
-    ForeignKey{"net.tls.clusterFile", always, shard_tls},
-    ForeignKey{"net.tls.clusterPassword", always, shard_tls},
-    ForeignKey{"net.tls.clusterAuthX509", always, "routers do not speak to each other"},
-    ForeignKey{"net.tls.clusterCAFile", always, shard_tls},
-    ForeignKey{"net.tls.allowInvalidHostnames", always, shard_tls},
-    ForeignKey{"net.tls.FIPSMode", "false", "OpenSSL is used as the system configures it"},
-    ForeignKey{"net.tls.logVersions", always, nothing},
-    ForeignKey{"net.ssl.mode", "disabled", old_tls},
-    ForeignKey{"net.ssl.sslOnNormalPorts", "false", old_tls},
-    ForeignKey{"net.ssl.certificateSelector", refused_key, old_tls},
-    ForeignKey{"net.ssl.clusterCertificateSelector", refused_key, old_tls},
-    ForeignKey{"net.ssl.PEMKeyFile", refused_key, old_tls},
-    ForeignKey{"net.ssl.PEMKeyPassword", refused_key, old_tls},
-    ForeignKey{"net.ssl.clusterFile", refused_key, old_tls},
-    ForeignKey{"net.ssl.clusterPassword", refused_key, old_tls},
-    ForeignKey{"net.ssl.CAFile", refused_key, old_tls},
-    ForeignKey{"net.ssl.clusterCAFile", refused_key, old_tls},
-    ForeignKey{"net.ssl.CRLFile", refused_key, old_tls},
-    ForeignKey{"net.ssl.allowConnectionsWithoutCertificates", refused_key, old_tls},
-    ForeignKey{"net.ssl.allowInvalidCertificates", refused_key, old_tls},
-    ForeignKey{"net.ssl.allowInvalidHostnames", refused_key, old_tls},
-    ForeignKey{"net.ssl.disabledProtocols", refused_key, old_tls},
-    ForeignKey{"net.ssl.FIPSMode", refused_key, old_tls},
-    ForeignKey{"security.keyFile", refused_key, "shards' connection strings say how to log in there"},
-    ForeignKey{"security.clusterAuthMode", refused_key, not_enforced},
-    ForeignKey{"security.transitionToAuth", refused_key, not_enforced},
-    ForeignKey{"security.clusterIpSourceAllowlist", refused_key, not_enforced},
-    ForeignKey{"security.clusterIpSourceWhitelist", refused_key, not_enforced},
-    ForeignKey{"security.ldap", refused_key, not_enforced},
-    ForeignKey{"security.sasl", refused_key, not_enforced},
-    ForeignKey{"security.javascriptEnabled", always, no_javascript},
-    ForeignKey{"security.redactClientLogData", "false", not_redacted},
-    ForeignKey{"sharding.configDB", refused_key,
-               "config servers are not supported: write the table down, see routing"},
-    ForeignKey{"auditLog.auditEncryptionKeyIdentifier", refused_key, plain_audit},
-    ForeignKey{"auditLog.compressionMode", "none", plain_audit},
-    ForeignKey{"auditLog.localAuditKeyFile", refused_key, plain_audit},
-    ForeignKey{"auditLog.runtimeConfiguration", "false", "the filter is auditLog.filter"},
-    ForeignKey{"operationProfiling.mode", "off", "a router does not profile; see operationProfiling.slowOpThresholdMs"},
-    ForeignKey{"operationProfiling.slowOpSampleRate", always, "every slow operation is logged"},
-    ForeignKey{"operationProfiling.filter", always, "every slow operation is logged"},
-    ForeignKey{"setParameter.authenticationMechanisms", refused_key, not_enforced},
-    ForeignKey{"setParameter.enableLocalhostAuthBypass", always, "there is nothing to bypass: users stand in the configuration"},
-    ForeignKey{"setParameter.saslauthdPath", always, own_users},
-    ForeignKey{"setParameter.saslHostName", always, own_users},
-    ForeignKey{"setParameter.saslServiceName", always, own_users},
-    ForeignKey{"setParameter.scramIterationCount", always, own_users},
-    ForeignKey{"setParameter.scramSHA256IterationCount", always, own_users},
-    ForeignKey{"setParameter.opensslCipherConfig", refused_key, own_ciphers},
-    ForeignKey{"setParameter.opensslDiffieHellmanParameters", always, own_ciphers},
-    ForeignKey{"setParameter.sslMode", "disabled", mode_key},
-    ForeignKey{"setParameter.tlsMode", "disabled", mode_key},
-    ForeignKey{"setParameter.tlsWithholdClientCertificate", always, shard_tls},
-    ForeignKey{"setParameter.sslWithholdClientCertificate", always, shard_tls},
-    ForeignKey{"setParameter.auditAuthorizationSuccess", "false", "of what is allowed, administrative commands alone are audited"},
-    ForeignKey{"setParameter.logLevel", always, "see systemLog.verbosity"},
-    ForeignKey{"setParameter.logComponentVerbosity", always, "see systemLog.verbosity"},
-    ForeignKey{"setParameter.quiet", always, "see systemLog.quiet"},
-    ForeignKey{"setParameter.traceExceptions", always, "see systemLog.verbosity"},
-    ForeignKey{"setParameter.maxLogSizeKB", always, nothing},
-    ForeignKey{"setParameter.redactClientLogData", "false", not_redacted},
-    ForeignKey{"setParameter.javascriptProtection", always, no_javascript},
-    ForeignKey{"setParameter.localLogicalSessionTimeoutMinutes", always,
-               "sessions are kept by the shards"},
-    ForeignKey{"setParameter.logicalSessionRefreshMillis", always,
-               "sessions are kept by the shards"},
-    ForeignKey{"setParameter.maxSessions", always, "sessions are kept by the shards"},
-    ForeignKey{"setParameter.transactionLifetimeLimitSeconds", always,
-               "transactions are kept by the shards"},
-    ForeignKey{"setParameter.taskExecutorPoolSize", always, own_threads},
-    ForeignKey{"setParameter.initialServiceExecutorThreadingModel", always, own_threads},
-    ForeignKey{"setParameter.synchronousServiceExecutorRecursionLimit", always, own_threads},
-    ForeignKey{"setParameter.ShardingTaskExecutorPoolRefreshRequirementMS", always, own_monitor},
-    ForeignKey{"setParameter.ShardingTaskExecutorPoolRefreshTimeoutMS", always, own_monitor},
-    ForeignKey{"setParameter.ShardingTaskExecutorPoolReplicaSetMatching", always,
-               "each host's pool follows its own load"},
-    ForeignKey{"setParameter.ShardingTaskExecutorPoolMinSizeForConfigServers", always,
-               no_config_servers},
-    ForeignKey{"setParameter.ShardingTaskExecutorPoolMaxSizeForConfigServers", always,
-               no_config_servers},
-    ForeignKey{"setParameter.loadRoutingTableOnStartup", always, no_config_servers},
-    ForeignKey{"setParameter.warmMinConnectionsInShardingTaskExecutorPoolOnStartup", always,
-               own_monitor},
-    ForeignKey{"setParameter.warmMinConnectionsInShardingTaskExecutorPoolOnStartupWaitMS", always,
-               own_monitor},
-    ForeignKey{"setParameter.findChunksOnConfigTimeoutMS", always, no_config_servers},
-    ForeignKey{"setParameter.replMonitorMaxFailedChecks", always, own_monitor},
-    ForeignKey{"setParameter.replicaSetMonitorProtocol", always, own_monitor},
-    ForeignKey{"setParameter.connPoolMaxShardedConnsPerHost", always,
-               "see setParameter.ShardingTaskExecutorPoolMaxSize"},
-    ForeignKey{"setParameter.connPoolMaxShardedInUseConnsPerHost", always,
-               "see setParameter.ShardingTaskExecutorPoolMaxSize"},
-    ForeignKey{"setParameter.connPoolMaxConnsPerHost", always,
-               "see setParameter.ShardingTaskExecutorPoolMaxSize"},
-    ForeignKey{"setParameter.connPoolMaxInUseConnsPerHost", always,
-               "see setParameter.ShardingTaskExecutorPoolMaxSize"},
-    ForeignKey{"setParameter.globalConnPoolIdleTimeoutMinutes", always,
-               "see setParameter.ShardingTaskExecutorPoolHostTimeoutMS"},
-    ForeignKey{"setParameter.shardedConnPoolIdleTimeoutMinutes", always,
-               "see setParameter.ShardingTaskExecutorPoolHostTimeoutMS"},
-    ForeignKey{"setParameter.internalQueryProhibitMergingOnMongoS", always, own_planner},
-    ForeignKey{"setParameter.internalQueryAlwaysMergeOnPrimaryShard", always, own_planner},
-    ForeignKey{"setParameter.internalQueryDisableExchange", always, own_planner},
-    ForeignKey{"setParameter.internalQueryMaxBlockingSortMemoryUsageBytes", always, own_planner},
-    ForeignKey{"setParameter.notablescan", always, own_planner},
-    ForeignKey{"setParameter.tcmallocAggressiveMemoryDecommit", always, own_memory},
-    ForeignKey{"setParameter.tcmallocMaxTotalThreadCacheBytes", always, own_memory},
-    ForeignKey{"setParameter.tcmallocReleaseRate", always, own_memory},
-    ForeignKey{"setParameter.heapProfilingEnabled", always, own_memory},
-    ForeignKey{"setParameter.diagnosticDataCollectionEnabled", always, "see serverStatus"},
-    ForeignKey{"setParameter.diagnosticDataCollectionDirectoryPath", always, "see serverStatus"},
-    ForeignKey{"setParameter.diagnosticDataCollectionDirectorySizeMB", always, "see serverStatus"},
-    ForeignKey{"setParameter.diagnosticDataCollectionFileSizeMB", always, "see serverStatus"},
-    ForeignKey{"setParameter.diagnosticDataCollectionPeriodMillis", always, "see serverStatus"},
-    ForeignKey{"setParameter.loadBalancerPort", always, "see net.loadBalancerPort"},
-    ForeignKey{"setParameter.tcpFastOpenServer", always, nothing},
-    ForeignKey{"setParameter.tcpFastOpenClient", always, nothing},
-    ForeignKey{"setParameter.tcpFastOpenQueueSize", always, nothing},
-    ForeignKey{"setParameter.disableJavaScriptJIT", always, no_javascript},
-    ForeignKey{"setParameter.automationServiceDescriptor", always, nothing},
+constexpr std::array groups = {
+    Group{"systemLog", "traceAllExceptions component", "", "see systemLog.verbosity"},
+    Group{"systemLog", "syslogFacility", "", "lines go to the facility daemon"},
+    Group{"systemLog", "timeStampFormat", "", "times are ISO 8601 in local time"},
+    Group{"systemLog", "quiet", "~false", "informational lines are always written"},
+    Group{"processManagement", "fork", "false",
+          "leave the background to a service manager (systemd/spillway.service), or to the shell's &"},
+    Group{"processManagement", "timeZoneInfo", "", "the router computes with no time zones"},
+    Group{"processManagement", "windowsService", "", "it is for Windows"},
+    Group{"net", "wireObjectCheck", "", "the structure of every request is always checked"},
+    Group{"net", "unixDomainSocket", "", "only TCP is listened on"},
+    Group{"net", "serviceExecutor transportLayer", "", own_threads},
+    Group{"net", "http", "", "there is no HTTP interface"},
+    Group{"net", "proxyPort", "", "the PROXY protocol is understood on net.loadBalancerPort only"},
+    Group{"net", "ipv6", "~false",
+          "IPv6 addresses are listened on where net.bindIp names them: * is every IPv4 address, :: every IPv6 one, "
+          "localhost is 127.0.0.1"},
+    Group{"net", "listenBacklog", "", "it is 4096, capped by net.core.somaxconn"},
+    Group{"net", "maxIncomingConnectionsOverride", "", "net.maxIncomingConnections holds for every address"},
+    Group{"net.tls", "certificateSelector clusterCertificateSelector", "*", "it is for Windows and macOS"},
+    Group{"net.tls", "clusterFile clusterPassword clusterCAFile allowInvalidHostnames", "", shard_tls},
+    Group{"net.tls", "clusterAuthX509", "", "routers do not speak to each other"},
+    Group{"net.tls", "FIPSMode", "false", "OpenSSL is used as the system configures it"},
+    Group{"net.tls", "logVersions", ""},
+    Group{"net.ssl", "mode", "disabled", old_tls},
+    Group{"net.ssl", "sslOnNormalPorts", "false", old_tls},
+    Group{"net.ssl",
+          "certificateSelector clusterCertificateSelector PEMKeyFile PEMKeyPassword clusterFile clusterPassword CAFile "
+          "clusterCAFile CRLFile allowConnectionsWithoutCertificates allowInvalidCertificates allowInvalidHostnames "
+          "disabledProtocols FIPSMode",
+          "*", old_tls},
+    Group{"security", "keyFile", "*", "shards' connection strings say how to log in there"},
+    Group{"security", "clusterAuthMode transitionToAuth clusterIpSourceAllowlist clusterIpSourceWhitelist ldap sasl", "*",
+          not_enforced},
+    Group{"security", "javascriptEnabled", "", no_javascript},
+    Group{"security", "redactClientLogData", "false", not_redacted},
+    Group{"sharding", "configDB", "*", "config servers are not supported: write the table down, see routing"},
+    Group{"auditLog", "format", "JSON", "the audit log is written as JSON"},
+    Group{"auditLog", "schema", "mongo", "the audit log is written in the schema mongo"},
+    Group{"auditLog", "filter", "*", "every event is written; choose among the lines where they are read"},
+    Group{"auditLog", "auditEncryptionKeyIdentifier localAuditKeyFile", "*", plain_audit},
+    Group{"auditLog", "compressionMode", "none", plain_audit},
+    Group{"auditLog", "runtimeConfiguration", "false", "there is no filter to change"},
+    Group{"operationProfiling", "mode", "off",
+          "a router does not profile; see operationProfiling.slowOpThresholdMs"},
+    Group{"operationProfiling", "slowOpSampleRate filter", "", "every slow operation is logged"},
+    Group{"setParameter", "authenticationMechanisms", "*", not_enforced},
+    Group{"setParameter", "enableLocalhostAuthBypass", "",
+          "there is nothing to bypass: users stand in the configuration"},
+    Group{"setParameter", "saslauthdPath saslHostName saslServiceName scramIterationCount scramSHA256IterationCount", "",
+          own_users},
+    Group{"setParameter", "opensslCipherConfig", "*", "ciphers are those with forward secrecy and authentication"},
+    Group{"setParameter", "opensslDiffieHellmanParameters", "",
+          "ciphers are those with forward secrecy and authentication"},
+    Group{"setParameter", "sslMode tlsMode", "disabled", "see net.tls.mode"},
+    Group{"setParameter", "tlsWithholdClientCertificate sslWithholdClientCertificate", "", shard_tls},
+    Group{"setParameter", "auditAuthorizationSuccess", "false",
+          "of what is allowed, administrative commands alone are audited"},
+    Group{"setParameter", "logLevel logComponentVerbosity traceExceptions", "", "see systemLog.verbosity"},
+    Group{"setParameter", "quiet", "~false", "informational lines are always written"},
+    Group{"setParameter", "maxLogSizeKB tcpFastOpenServer tcpFastOpenClient tcpFastOpenQueueSize automationServiceDescriptor",
+          ""},
+    Group{"setParameter", "redactClientLogData", "false", not_redacted},
+    Group{"setParameter", "javascriptProtection disableJavaScriptJIT", "", no_javascript},
+    Group{"setParameter", "localLogicalSessionTimeoutMinutes logicalSessionRefreshMillis maxSessions", "",
+          "sessions are kept by the shards"},
+    Group{"setParameter", "transactionLifetimeLimitSeconds", "", "transactions are kept by the shards"},
+    Group{"setParameter",
+          "taskExecutorPoolSize initialServiceExecutorThreadingModel synchronousServiceExecutorRecursionLimit", "",
+          own_threads},
+    Group{"setParameter",
+          "ShardingTaskExecutorPoolRefreshRequirementMS ShardingTaskExecutorPoolRefreshTimeoutMS replMonitorMaxFailedChecks "
+          "replicaSetMonitorProtocol warmMinConnectionsInShardingTaskExecutorPoolOnStartup "
+          "warmMinConnectionsInShardingTaskExecutorPoolOnStartupWaitMS",
+          "", own_monitor},
+    Group{"setParameter", "ShardingTaskExecutorPoolReplicaSetMatching", "", "each host's pool follows its own load"},
+    Group{"setParameter", "ShardingTaskExecutorPoolMinSize", "", "each worker keeps one connection to a host open"},
+    Group{"setParameter", "ShardingTaskExecutorPoolMaxConnecting", "", "each worker opens two at once to a host"},
+    Group{"setParameter",
+          "ShardingTaskExecutorPoolHostTimeoutMS globalConnPoolIdleTimeoutMinutes shardedConnPoolIdleTimeoutMinutes", "",
+          "connections idle for 5 minutes are closed"},
+    Group{"setParameter",
+          "ShardingTaskExecutorPoolMinSizeForConfigServers ShardingTaskExecutorPoolMaxSizeForConfigServers "
+          "loadRoutingTableOnStartup findChunksOnConfigTimeoutMS",
+          "", "there are no config servers; see routing"},
+    Group{"setParameter",
+          "connPoolMaxShardedConnsPerHost connPoolMaxShardedInUseConnsPerHost connPoolMaxConnsPerHost "
+          "connPoolMaxInUseConnsPerHost",
+          "", "see setParameter.ShardingTaskExecutorPoolMaxSize"},
+    Group{"setParameter",
+          "internalQueryProhibitMergingOnMongoS internalQueryAlwaysMergeOnPrimaryShard internalQueryDisableExchange "
+          "internalQueryMaxBlockingSortMemoryUsageBytes notablescan",
+          "", "queries are planned by the shards"},
+    Group{"setParameter",
+          "tcmallocAggressiveMemoryDecommit tcmallocMaxTotalThreadCacheBytes tcmallocReleaseRate heapProfilingEnabled", "",
+          "see memory.limit"},
+    Group{"setParameter",
+          "diagnosticDataCollectionEnabled diagnosticDataCollectionDirectoryPath diagnosticDataCollectionDirectorySizeMB "
+          "diagnosticDataCollectionFileSizeMB diagnosticDataCollectionPeriodMillis",
+          "", "see serverStatus"},
+    Group{"setParameter", "loadBalancerPort", "", "see net.loadBalancerPort"},
+    Group{"setParameter", "ingressConnectionEstablishmentRateLimiterEnabled ingressRequestRateLimiterEnabled", "~false",
+          "rates are limited by limits.perUser and limits.perAddress"},
+    Group{"setParameter",
+          "ingressConnectionEstablishmentRatePerSec ingressConnectionEstablishmentBurstCapacitySecs "
+          "ingressConnectionEstablishmentMaxQueueDepth ingressConnectionEstablishmentRateLimiterBypass "
+          "ingressRequestAdmissionRatePerSec ingressRequestAdmissionBurstCapacitySecs "
+          "ingressRequestRateLimiterExemptions",
+          "", "see limits"},
+    // Our own of earlier versions.
+    Group{"limits", "perApplication", "*", "nothing would enforce it; see limits.perUser"},
+    Group{"limits.perUser", "burst", "", "the operations of a second may come at once"},
+    Group{"limits.perAddress", "burst", "", "the operations of a second may come at once"},
+    Group{"memory", "release", "", "free memory is given back 800 ms after the load, from 8 MiB on"},
+    Group{"memory.spill", "idleMillis", "", "it is 10 s"},
+    Group{"net", "handshakeTimeoutMillis", "", "it is 30 s"},
+    Group{"net.admin", "readyShards", "any", "/readyz answers 200 while any shard can be reached"},
+    Group{"security.failedLogins", "waitMaxMillis", "", "it is a minute"},
+    Group{"setParameter", "cursorReadAhead", "~true", "batches are fetched ahead while memory is plenty"},
 };
+
+std::vector<ForeignKey> all_keys_of(std::span<const Group> from) {
+  std::vector<ForeignKey> keys;
+  for (const Group& group : from) {
+    const bool ignored = group.fate.empty() || group.fate.starts_with('~');
+    const std::string_view harmless = group.fate.substr(group.fate.starts_with('~') ? 1 : 0);
+    for (const std::string_view word : split(group.keys, " ")) {
+      keys.push_back({std::string(group.section) + "." + std::string(word), ignored ? Fate::ignored : Fate::refused,
+                      harmless == "*" ? std::string_view() : harmless, group.note});
+    }
+  }
+  return keys;
+}
 
 }  // namespace
 
-std::span<const ForeignKey> foreign_keys() { return keys_of_mongos; }
+std::span<const ForeignKey> foreign_keys() {
+  static const std::vector<ForeignKey> keys = all_keys_of(groups);
+  return keys;
+}
 
 const ForeignKey* find_foreign_key(std::string_view key) {
-  for (const ForeignKey& foreign : keys_of_mongos) {
+  for (const ForeignKey& foreign : foreign_keys()) {
     if (foreign.key == key) return &foreign;
   }
   return nullptr;

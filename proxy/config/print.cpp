@@ -1,10 +1,10 @@
-// --print-config: the table as a YAML file that loads, one comment per key.
+// The table as a YAML file that loads, as a manual page and as Markdown.
+#include <absl/strings/str_replace.h>
 #include <fmt/format.h>
 
 #include <vector>
 
 #include "proxy/config/table.h"
-#include "proxy/config/environment.h"
 #include "proxy/config/words.h"
 
 namespace spillway {
@@ -19,10 +19,6 @@ std::string_view type_name(ValueType type) {
       return "boolean";
     case ValueType::integer:
       return "integer";
-    case ValueType::number:
-      return "number";
-    case ValueType::list:
-      return "list";
     case ValueType::text:
       return "text";
     case ValueType::choice:
@@ -30,9 +26,7 @@ std::string_view type_name(ValueType type) {
     case ValueType::bytes:
     case ValueType::size:
       return "size";
-    case ValueType::routing:
-    case ValueType::users:
-    case ValueType::overrides:
+    case ValueType::yaml:
       return "YAML";
   }
   return "";
@@ -51,19 +45,28 @@ void print_comment(std::string& out, std::size_t indent, std::string_view text) 
   flush();
 }
 
+std::string range_of(const KeySpec& spec) {
+  if (spec.type == ValueType::integer) return fmt::format("{} to {}", spec.facts.min, spec.facts.max);
+  return spec.type == ValueType::boolean ? "true | false" : std::string(spec.facts.range);
+}
+
+// Empty: it has none.
+std::string default_of(const KeySpec& spec) {
+  return spec.read == nullptr ? "" : config_value_text(spec, spec.read(Config{}));
+}
+
+std::string_view changed_by(const KeySpec& spec) {
+  if (spec.change == Change::restart) return "restart";
+  return spec.change == Change::reload ? "reload, restart" : "setParameter, reload, restart";
+}
+
 std::string facts(const KeySpec& spec) {
-  std::string range(spec.range);
-  if (spec.type == ValueType::integer) range = fmt::format("{} to {}", spec.min, spec.max);
-  if (spec.type == ValueType::boolean && range.empty()) range = "true | false";
+  const std::string preset = default_of(spec);
   std::string text = fmt::format("Type: {}.", type_name(spec.type));
-  if (!spec.unit.empty()) text += fmt::format(" Unit: {}.", spec.unit);
-  text +=
-      fmt::format(" Range: {}. Default: {}.", range, spec.preset.empty() ? "none" : spec.preset);
-  text += fmt::format(" Changed by: {}{}restart.", spec.at_runtime ? "setParameter, " : "",
-                      spec.at_reload ? "reload, " : "");
-  if (const std::string_view variable = environment_variable(spec.key); !variable.empty()) {
-    text += fmt::format(" Environment: {}.", variable);
-  }
+  if (!spec.facts.unit.empty()) text += fmt::format(" Unit: {}.", spec.facts.unit);
+  text += fmt::format(" Range: {}. Default: {}. Changed by: {}.", range_of(spec), preset.empty() ? "none" : preset,
+                      changed_by(spec));
+  if (!spec.facts.variable.empty()) text += fmt::format(" Environment: {}.", spec.facts.variable);
   return text;
 }
 
@@ -97,11 +100,11 @@ std::string print_config() {
     const std::size_t indent = 2 * print_sections(out, previous, spec.key);
     print_comment(out, indent, spec.meaning);
     print_comment(out, indent, facts(spec));
-    const std::string_view name = spec.key.substr(spec.key.rfind('.') + 1);
+    const std::string preset = default_of(spec);
     // The one key that a file must have is printed with its example.
-    const bool written = !spec.preset.empty() || spec.key == "routing.shards";
-    out += fmt::format("{}{}{}: {}\n", std::string(indent, ' '), written ? "" : "# ", name,
-                       spec.preset.empty() ? spec.example : spec.preset);
+    const bool written = !preset.empty() || spec.key == "routing.shards";
+    out += fmt::format("{}{}{}: {}\n", std::string(indent, ' '), written ? "" : "# ", spec.last_word(),
+                       preset.empty() ? spec.facts.example : preset);
     previous = spec.key;
   }
   return out;
@@ -193,6 +196,27 @@ std::string print_man(std::string_view version) {
     out += fmt::format(".TP\n.B {}\n{}\n.br\n{}\n", roff(spec.key), roff(spec.meaning), roff(facts(spec)));
   }
   out += man_end;
+  return out;
+}
+
+std::string print_reference() {
+  std::string out =
+      "# The keys\n\n"
+      "Made by `spillway --print-reference` from the table of keys; `--print-config` prints them as a file, `man spillway.yaml`\n"
+      "as a manual page. *Changed by* says how a new value takes effect: `setParameter` is MongoDB's command, a reload is\n"
+      "SIGHUP to the process. Other keys of a `mongos.conf` set nothing: each is named when the file is read, and refused if it\n"
+      "promises a protection that is not there.\n\n"
+      "| key | default | range | changed by | meaning |\n|---|---|---|---|---|\n";
+  for (const KeySpec& spec : config_keys()) {
+    const std::string preset = default_of(spec);
+    const std::string unit = spec.facts.unit.empty() ? "" : fmt::format(" {}", spec.facts.unit);
+    std::string meaning(spec.meaning);
+    if (!spec.facts.example.empty()) meaning += fmt::format(" Example: `{}`.", spec.facts.example);
+    if (!spec.facts.variable.empty()) meaning += fmt::format(" Environment: `{}`.", spec.facts.variable);
+    out += fmt::format("| `{}` | {} | {}{} | {} | {} |\n", spec.key, preset.empty() ? "" : fmt::format("`{}`", preset),
+                       absl::StrReplaceAll(range_of(spec), {{"|", "\\|"}, {"*", "\\*"}}), unit, changed_by(spec),
+                       absl::StrReplaceAll(meaning, {{"*", "\\*"}, {"|", "\\|"}}));
+  }
   return out;
 }
 

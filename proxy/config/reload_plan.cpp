@@ -42,12 +42,10 @@ ReloadPlan plan_reload(const Config& now, const catalog::RoutingSnapshot* table,
   plan.refusals = loaded.errors;
   if (!plan.refusals.empty()) return plan;
   for (const KeySpec& spec : config_keys()) {
-    if (spec.read == nullptr || spec.read(now) == spec.read(loaded.config)) continue;
-    if (!spec.at_reload) plan.refusals.push_back(needs_restart(spec.key));
+    if (spec.same == nullptr || spec.same(now, loaded.config)) continue;
+    if (spec.change == Change::restart) plan.refusals.push_back(needs_restart(spec.key));
     plan.changed.push_back(spec.key);
   }
-  if (now.limits.overrides != loaded.config.limits.overrides) plan.changed.push_back("limits.overrides");
-  if (now.users != loaded.config.users) plan.changed.push_back("security.users");
   if (table != nullptr && loaded.routing) {
     plan_routing(plan, *table, *loaded.routing);
   } else if (table != nullptr || loaded.routing) {

@@ -3,13 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "proxy/base/ip_address.h"
 #include "proxy/catalog/nearest_name.h"
 #include "proxy/config/table.h"
 #include "proxy/config/words.h"
@@ -20,49 +18,36 @@ namespace {
 
 constexpr std::size_t shown_bytes_max = 60;
 
-Error wrong(const KeySpec& spec, std::string_view expected, std::string_view text) {
+Error wrong(std::string_view name, std::string_view expected, std::string_view text) {
   const bool cut = text.size() > shown_bytes_max;
-  return Error(ErrorCode::bad_value, fmt::format("{} must be {}, not \"{}{}\"", spec.key, expected,
+  return Error(ErrorCode::bad_value, fmt::format("{} must be {}, not \"{}{}\"", name, expected,
                                                  text.substr(0, shown_bytes_max), cut ? "…" : ""));
 }
 
-Result<ConfigValue> parse_boolean(const KeySpec& spec, std::string_view text) {
+Result<ConfigValue> parse_boolean(const KeySpec& spec, std::string_view name, std::string_view text) {
   const bool number_too = spec.key.starts_with("setParameter.");
   if (text == "true" || (number_too && text == "1")) return ConfigValue(true);
   if (text == "false" || (number_too && text == "0")) return ConfigValue(false);
-  return wrong(spec, "true or false", text);
+  return wrong(name, "true or false", text);
 }
 
-Result<ConfigValue> parse_integer(const KeySpec& spec, std::string_view text) {
+Result<ConfigValue> parse_integer(const KeySpec& spec, std::string_view name, std::string_view text) {
   const std::optional<std::int64_t> value = parse_number<std::int64_t>(text);
-  if (!value || *value < spec.min || *value > spec.max) {
-    return wrong(spec, fmt::format("an integer from {} to {}", spec.min, spec.max), text);
+  if (!value || *value < spec.facts.min || *value > spec.facts.max) {
+    return wrong(name, fmt::format("an integer from {} to {}", spec.facts.min, spec.facts.max), text);
   }
   return ConfigValue(*value);
 }
 
-Result<ConfigValue> parse_above_zero(const KeySpec& spec, std::string_view text) {
-  const std::optional<double> value = parse_number<double>(text);
-  if (!value || !(*value > 0) || !std::isfinite(*value)) return wrong(spec, "a number above 0", text);
-  return ConfigValue(*value);
-}
-
-// The lists that there are hold ranges of addresses.
-Result<ConfigValue> parse_list(const KeySpec& spec, std::string_view text) {
-  const AddressRanges parsed = parse_address_ranges(text);
-  if (!parsed.wrong.empty()) return wrong(spec, spec.range, parsed.wrong);
-  return ConfigValue(std::string(text));
-}
-
-Result<ConfigValue> parse_choice(const KeySpec& spec, std::string_view text) {
-  const std::vector<std::string_view> words = split(spec.range, " | ");
+Result<ConfigValue> parse_choice(const KeySpec& spec, std::string_view name, std::string_view text) {
+  const std::vector<std::string_view> words = split(spec.facts.range, " | ");
   const auto found = std::find(words.begin(), words.end(), text);
   if (found == words.end()) {
     std::string expected(words[0]);
     for (std::size_t i = 1; i < words.size(); ++i) {
       expected += (i + 1 == words.size() ? " or " : ", ") + std::string(words[i]);
     }
-    return wrong(spec, expected, text);
+    return wrong(name, expected, text);
   }
   return ConfigValue(static_cast<std::int64_t>(found - words.begin()));
 }
@@ -87,32 +72,29 @@ std::optional<std::uint64_t> read_bytes(std::string_view text) {
   return std::nullopt;
 }
 
-Result<ConfigValue> parse_bytes(const KeySpec& spec, std::string_view text) {
+Result<ConfigValue> parse_bytes(const KeySpec& spec, std::string_view name, std::string_view text) {
   const std::optional<std::uint64_t> bytes = read_bytes(text);
-  const bool fits = bytes && *bytes >= static_cast<std::uint64_t>(spec.min) &&
-                    *bytes <= static_cast<std::uint64_t>(spec.max);
-  if (!fits) return wrong(spec, spec.range, text);
+  const bool fits = bytes && *bytes >= static_cast<std::uint64_t>(spec.facts.min) &&
+                    *bytes <= static_cast<std::uint64_t>(spec.facts.max);
+  if (!fits) return wrong(name, spec.facts.range, text);
   return ConfigValue(static_cast<std::int64_t>(*bytes));
 }
 
-Result<ConfigValue> parse_size(const KeySpec& spec, std::string_view text) {
+Result<ConfigValue> parse_size(const KeySpec& spec, std::string_view name, std::string_view text) {
   using Kind = MemoryLimit::Kind;
   if (text == "auto") return ConfigValue(MemoryLimit{});
   if (text == "unlimited") return ConfigValue(MemoryLimit{Kind::unlimited, 0});
   if (text.ends_with('%')) {
     const auto percent = parse_number<std::uint64_t>(trim(text.substr(0, text.size() - 1)));
-    if (!percent || *percent < 1 || *percent > 100) return wrong(spec, spec.range, text);
+    if (!percent || *percent < 1 || *percent > 100) return wrong(name, spec.facts.range, text);
     return ConfigValue(MemoryLimit{Kind::percent, *percent});
   }
   const std::optional<std::uint64_t> bytes = read_bytes(text);
-  if (!bytes || *bytes < static_cast<std::uint64_t>(spec.min)) return wrong(spec, spec.range, text);
+  if (!bytes || *bytes < static_cast<std::uint64_t>(spec.facts.min)) return wrong(name, spec.facts.range, text);
   return ConfigValue(MemoryLimit{Kind::bytes, *bytes});
 }
 
-std::string_view last_word(std::string_view key) {
-  const std::size_t dot = key.rfind('.');
-  return dot == std::string_view::npos ? key : key.substr(dot + 1);
-}
+std::string_view last_word(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
 // Sections ("net", "net.tls") and keys, ours first, so that they win ties.
 std::vector<std::string_view> all_names() {
@@ -131,31 +113,40 @@ std::vector<std::string_view> all_names() {
 
 }  // namespace
 
-Result<ConfigValue> parse_config_value(const KeySpec& spec, std::string_view text) {
+Result<ConfigValue> parse_config_value(const KeySpec& spec, std::string_view text, std::string_view name) {
+  if (name.empty()) name = spec.key;
   switch (spec.type) {
     case ValueType::boolean:
-      return parse_boolean(spec, text);
+      return parse_boolean(spec, name, text);
     case ValueType::integer:
-      return parse_integer(spec, text);
-    case ValueType::number:
-      return parse_above_zero(spec, text);
-    case ValueType::list:
-      return parse_list(spec, text);
+      return parse_integer(spec, name, text);
     case ValueType::choice:
-      return parse_choice(spec, text);
+      return parse_choice(spec, name, text);
     case ValueType::bytes:
-      return parse_bytes(spec, text);
+      return parse_bytes(spec, name, text);
     case ValueType::size:
-      return parse_size(spec, text);
+      return parse_size(spec, name, text);
     case ValueType::text:
-      if (text.empty()) return wrong(spec, spec.range, text);
+      if (text.empty()) return wrong(name, spec.facts.range, text);
       return ConfigValue(std::string(text));
-    case ValueType::routing:
-    case ValueType::users:
-    case ValueType::overrides:
+    case ValueType::yaml:
       break;
   }
-  return Error(ErrorCode::bad_value, fmt::format("{} is not a single value", spec.key));
+  return Error(ErrorCode::bad_value, fmt::format("{} is not a single value", name));
+}
+
+std::string config_value_text(const KeySpec& spec, const ConfigValue& value) {
+  if (const auto* const text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* const on = std::get_if<bool>(&value)) return *on ? "true" : "false";
+  if (const auto* const limit = std::get_if<MemoryLimit>(&value)) {
+    using Kind = MemoryLimit::Kind;
+    if (limit->kind == Kind::automatic) return "auto";
+    return limit->kind == Kind::unlimited ? "unlimited"
+                                          : fmt::format("{}{}", limit->value, limit->kind == Kind::percent ? "%" : "");
+  }
+  const auto number = std::get<std::int64_t>(value);
+  if (spec.type != ValueType::choice) return fmt::format("{}", number);
+  return std::string(split(spec.facts.range, " | ")[static_cast<std::size_t>(number)]);
 }
 
 std::string nearest_config_key(std::string_view key) {

@@ -261,6 +261,8 @@ class Reader {
       take_routing(value, at);
     } else if (key.starts_with("routing.")) {
       error(at, fmt::format("{} must stand in a section, below \"routing:\"", key));
+    } else if (key == "net.bindIpAll") {
+      take_bind_all(value, at);
     } else if (key == "security.users") {
       take_users(value, at);
     } else if (key == "limits.overrides") {
@@ -311,21 +313,17 @@ class Reader {
     reading_.places.insert_or_assign("limits.overrides", at);
   }
 
-  // A list of words as one text.
-  static YAML::Node joined(const YAML::Node& list) {
-    std::string text;
-    for (const auto& item : list) {
-      if (!item.IsScalar()) return list;
-      absl::StrAppend(&text, text.empty() ? "" : ",", item.Scalar());
+  // A mongos's other name for net.bindIp: "*".
+  void take_bind_all(const YAML::Node& value, const std::string& at) {
+    const std::string text = value.IsScalar() ? value.Scalar() : "";
+    if (text == "true") {
+      entry("net.bindIp", YAML::Node("*"), absl::StrCat(at, ", as net.bindIpAll"));
+    } else if (text != "false") {
+      wrong_value("net.bindIpAll", at, fmt::format("net.bindIpAll must be true or false, not {}", kind_of(value)));
     }
-    return YAML::Node(text);
   }
 
   void take_value(const KeySpec& spec, const YAML::Node& value, const std::string& at) {
-    if (spec.type == ValueType::list && value.IsSequence()) {
-      const YAML::Node text = joined(value);
-      if (text.IsScalar()) return take_value(spec, text, at);
-    }
     if (!value.IsScalar()) {
       wrong_value(spec.key, at, fmt::format("{} must be one value, not {}", spec.key, kind_of(value)));
       return;
@@ -341,11 +339,11 @@ class Reader {
 
   void take_foreign(const ForeignKey& foreign, const YAML::Node& value, const std::string& at) {
     const std::string_view text = value.IsScalar() ? std::string_view(value.Scalar()) : "";
-    if (foreign.refuses(text)) {
+    if (!foreign.harmless.empty() && text == foreign.harmless) return;
+    if (foreign.fate == ForeignKey::Fate::refused) {
       error(at, fmt::format("{} is refused: {}", foreign.key, foreign.note));
       return;
     }
-    if (!foreign.allowed_only.empty()) return;  // its harmless value, which is what holds here
     warn(at, foreign.note.empty() ? fmt::format("{} has no effect", foreign.key)
                                   : fmt::format("{} has no effect: {}", foreign.key, foreign.note));
   }

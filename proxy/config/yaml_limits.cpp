@@ -16,17 +16,15 @@ namespace {
 constexpr std::size_t overrides_max = 10'000;
 constexpr int counted_bits_max = 64;  // of an IPv6 address
 
-using Values = exec::LimitValues;
+using Values = LimitValues;
 struct Named {
   const char* name;
   std::optional<std::int64_t> Values::* value;
 };
-constexpr std::array<Named, 5> values = {{{"connections", &Values::connections},
+constexpr std::array<Named, 4> values = {{{"connections", &Values::connections},
                                           {"cursors", &Values::cursors},
                                           {"bufferedBytes", &Values::buffered_bytes},
-                                          {"operationsPerSecond", &Values::operations_per_second},
-                                          {"burst", &Values::burst}}};
-constexpr std::array<const char*, 3> scope_keys = {"user", "application", "address"};
+                                          {"operationsPerSecond", &Values::operations_per_second}}};
 
 class OverrideReader {
  public:
@@ -34,22 +32,22 @@ class OverrideReader {
 
   void read(const YAML::Node& node, std::size_t index) {
     who_ = fmt::format("limits.overrides, entry {}", index + 1);
-    if (!node.IsMap()) return error("it must be {user | application | address, and limits}");
-    exec::LimitOverride one;
+    if (!node.IsMap()) return error("it must be {user | address, and limits}");
+    LimitOverride one;
     int named = 0;
     for (const auto& item : node) {
       const std::string key = item.first.IsScalar() ? item.first.Scalar() : "";
       if (!item.second.IsScalar()) return error(fmt::format("{} must be one value", key));
-      const auto is_key = std::find(scope_keys.begin(), scope_keys.end(), key);
-      if (is_key != scope_keys.end()) {
-        one.key = static_cast<exec::LimitKey>(is_key - scope_keys.begin());
+      const auto is_key = std::find(limit_key_names.begin(), limit_key_names.end(), key);
+      if (is_key != limit_key_names.end()) {
+        one.key = static_cast<LimitKey>(is_key - limit_key_names.begin());
         one.name = item.second.Scalar();
         ++named;
       } else if (!take_value(one.values, key, item.second.Scalar())) {
         return;
       }
     }
-    if (named != 1) return error("it must name one user, application or address");
+    if (named != 1) return error("it must name one user or address");
     if (!check(one)) return;
     reading_.overrides.push_back(std::move(one));
   }
@@ -60,7 +58,7 @@ class OverrideReader {
   bool take_value(Values& into, const std::string& key, const std::string& text) {
     for (const Named& one : values) {
       if (key != one.name) continue;
-      if (text == "unlimited" && key != "burst") {
+      if (text == "unlimited") {
         into.*one.value = Values::unlimited;
         return true;
       }
@@ -73,25 +71,21 @@ class OverrideReader {
       return true;
     }
     error(fmt::format("unknown key \"{}\"{}", key,
-                      catalog::did_you_mean(key, {"user", "application", "address", "connections", "cursors",
-                                                  "bufferedBytes", "operationsPerSecond", "burst"})));
+                      catalog::did_you_mean(key, {"user", "address", "connections", "cursors",
+                                                  "bufferedBytes", "operationsPerSecond"})));
     return false;
   }
 
-  bool check(exec::LimitOverride& one) {
+  bool check(LimitOverride& one) {
     if (one.values == Values{}) {
       error("it has no limit");
       return false;
     }
-    if (one.values.burst && !one.values.operations_per_second) {
-      error("burst needs operationsPerSecond");
-      return false;
-    }
-    if (one.key == exec::LimitKey::user && one.name.find('.') == std::string::npos) {
+    if (one.key == LimitKey::user && one.name.find('.') == std::string::npos) {
       error(fmt::format("a user is database.name, as admin.{}", one.name));
       return false;
     }
-    if (one.key == exec::LimitKey::address) {
+    if (one.key == LimitKey::address) {
       const auto range = AddressRange::parse(one.name);
       if (!range) {
         error(fmt::format("\"{}\" is no address, and no range of them", one.name));
@@ -103,9 +97,9 @@ class OverrideReader {
       }
       one.range = *range;
     }
-    for (const exec::LimitOverride& before : reading_.overrides) {
+    for (const LimitOverride& before : reading_.overrides) {
       if (before.key != one.key || before.name != one.name) continue;
-      error(fmt::format("the {} {} is there twice", scope_keys[static_cast<std::size_t>(one.key)], one.name));
+      error(fmt::format("the {} {} is there twice", name_of(one.key), one.name));
       return false;
     }
     return true;

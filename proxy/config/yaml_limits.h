@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "proxy/exec/limits.h"
+#include "proxy/config/limit_settings.h"
 
 namespace YAML {
 class Node;
@@ -13,7 +13,7 @@ class Node;
 namespace spillway {
 
 struct OverridesReading {
-  std::vector<exec::LimitOverride> overrides;
+  std::vector<LimitOverride> overrides;
   std::vector<std::string> errors;  // each names its entry
 };
 

@@ -15,7 +15,6 @@
 #include "proxy/base/ip_address.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/context.h"
-#include "proxy/exec/pipeline/match.h"
 
 namespace spillway::exec {
 
@@ -138,13 +137,10 @@ void for_each_name(ValueView value, const Each& each) {
 
 }  // namespace
 
-AuditLog::AuditLog(Options options, std::unique_ptr<const pipeline::Filter> filter)
-    : options_(std::move(options)), filter_(std::move(filter)) {
+AuditLog::AuditLog(Options options) : options_(std::move(options)) {
   // No secret: a process without random bytes does not start anyway.
   if (::getrandom(&seed_, sizeof seed_, 0) != static_cast<ssize_t>(sizeof seed_)) seed_ = absl::HashOf(::getpid());
 }
-
-AuditLog::~AuditLog() = default;
 
 std::uint8_t AuditLog::kind_of(std::string_view command) noexcept {
   for (const Audited& one : audited_commands) {
@@ -264,14 +260,6 @@ void AuditLog::rotate() {
 
 // --- lines
 
-bool AuditLog::wanted(DocView event) const {
-  if (!filter_) return true;
-  MemoryBudget room("audit", 0);
-  pipeline::Meter meter(room, "auditLog.filter");
-  const auto matched = filter_->matches(event, meter);
-  return matched.has_error() || *matched;  // rather one line too many
-}
-
 void AuditLog::write(std::string_view atype, const Client* client, BsonDoc param, std::int32_t result) {
   const std::int64_t now_ms = wall_clock_ms();
   if (param.view().size() > param_bytes_max) {
@@ -283,11 +271,6 @@ void AuditLog::write(std::string_view atype, const Client* client, BsonDoc param
   append_who(rest, client);
   rest.append("param", param).append("result", result);
   const BsonDoc tail = std::move(rest).finish();
-  if (filter_) {
-    BsonWriter event;
-    event.append("atype", atype).append_date("ts", now_ms).append_elements(tail.view());
-    if (!wanted(std::move(event).finish().view())) return;
-  }
   std::array<std::uint64_t, 2> uuid{};
   if (client != nullptr) uuid = {absl::HashOf(seed_, client->connection_id), absl::HashOf(client->connection_id, seed_, 1)};
   const auto* const bytes = reinterpret_cast<const std::uint8_t*>(uuid.data());

@@ -16,10 +16,6 @@
 #include "cursor/error.h"
 #include "proxy/exec/metrics.h"
 
-namespace spillway::pipeline {
-class Filter;
-}
-
 namespace spillway::exec {
 
 struct Client;
@@ -39,8 +35,7 @@ class AuditLog {
     std::function<void()> reopen{};
     std::function<std::uint64_t()> failed{};
   };
-  AuditLog(Options options, std::unique_ptr<const pipeline::Filter> filter);
-  ~AuditLog();
+  explicit AuditLog(Options options);
 
   // --- of connections
   void client_metadata(const Client& client);
@@ -68,11 +63,9 @@ class AuditLog {
 
  private:
   void write(std::string_view atype, const Client* client, BsonDoc param, std::int32_t result);
-  bool wanted(DocView event) const;
   void hand_over(std::string line);
 
   Options options_;
-  std::unique_ptr<const pipeline::Filter> filter_;  // null: everything
   Counter written_, lost_;
   std::uint64_t seed_ = 0;  // of connections' uuids
   std::atomic<std::uint64_t> untold_{0};  // lost, and no line says so yet

@@ -15,7 +15,6 @@
 #include "proxy/exec/authorization.h"
 #include "proxy/exec/command_needs.h"
 #include "proxy/exec/hello.h"
-#include "proxy/exec/rate_limiter.h"
 #include "proxy/exec/slow_log.h"
 #include "proxy/exec/stable_stages.h"
 #include "proxy/exec/take_memory.h"
@@ -97,42 +96,12 @@ void count_operation(Metrics& metrics, std::string_view name) {
   }
 }
 
-Error too_many_requests(RateLimiter& limiter) {
-  limiter.rejected.add();
-  if (const auto unwritten = limiter.log_pace.due(Clock::now())) {
-    log::warning("ingressRequestAdmissionRatePerSec ({}) is reached: a request was refused, and {} more since the last such line",
-                 limiter.per_second.load(), *unwritten);
-  }
-  Error error(ErrorCode::ingress_request_rate_limit_exceeded, "Request rate limit exceeded; try again later");
-  error.labels = {"SystemOverloadedError", "RetryableError"};
-  return error;
-}
-
-// Of all requests together, as MongoDB limits them. Clients that still have to log in are not counted.
-std::optional<Error> admit_request(Context& context, const Client& client, const CommandSpec& spec, TimePoint now) {
-  RateLimiter& limiter = *context.shared.request_rate;
-  const auto address = IpAddress::parse(without_port(client.peer));
-  const bool stranger = context.shared.authorization && !client.login.user;
-  if (stranger || spec.drains || (address && limiter.exempt.contains(*address))) {
-    limiter.exempted.add();
-    return std::nullopt;
-  }
-  limiter.attempted.add();
-  if (!limiter.try_take(now)) return too_many_requests(limiter);
-  limiter.successful.add();
-  return std::nullopt;
-}
-
-// May it begin now, as far as numbers go? What is allowed takes no memory and no lock (but for the
-// exemptions of ingressRequestRateLimiterEnabled).
+// May it begin now, as far as numbers go? What is allowed takes no memory and no lock.
 std::optional<Error> admit(Context& context, Client& client, const CommandSpec& spec, TimePoint now) {
   Shared& shared = context.shared;
   std::optional<Error> refusal;
-  if (shared.request_rate->enabled.load(std::memory_order_relaxed)) refusal = admit_request(context, client, spec, now);
   const bool limited = shared.limits.looks_at_operations() || shared.limits.looks_at_bytes();
-  if (!refusal && limited && !spec.drains && client.limits.limits() != nullptr) {
-    // A client that has never said hello has no name either.
-    if (!client.limits.has(LimitKey::application)) client.limits.enter(shared.limits, LimitKey::application, "", true);
+  if (limited && !spec.drains && client.limits.limits() != nullptr) {
     refusal = client.limits.admit(now, spec.opens_cursor);
   }
   if (refusal && contains(writing_commands, spec.name)) refusal = without_writes(*std::move(refusal));

@@ -25,6 +25,7 @@
 #include "proxy/base/tls_context.h"
 #include "proxy/catalog/routing.h"
 #include "proxy/auth/users.h"
+#include "proxy/config/parameters.h"
 #include "proxy/exec/document_sizes.h"
 #include "proxy/exec/inside_times.h"
 #include "proxy/exec/limits.h"
@@ -46,30 +47,8 @@ namespace spillway::exec {
 class TransactionTable;  // transactions.h
 class FailedLogins;      // failed_logins.h
 class AuditLog;          // audit.h
-struct RateLimiter;      // rate_limiter.h
 struct Context;
 struct Request;
-
-// Settings that setParameter may change while running. Shared by all workers.
-struct Parameters {
-  std::atomic<std::int64_t> cursor_timeout_ms{600'000};
-  std::atomic<std::int64_t> cursor_monitor_frequency_secs{4};
-  std::atomic<bool> timeout_of_session_cursors{true};
-  std::atomic<std::int64_t> log_level{0};
-  std::atomic<std::int64_t> slow_ms{100};
-  std::atomic<std::int64_t> spill_idle_ms{10'000};
-  std::atomic<std::int64_t> evict_idle_ms{30'000};
-  std::atomic<std::int64_t> orphan_grace_ms{30'000};  // below 0: orphans live as long as others
-  std::atomic<bool> read_ahead{true};
-  std::atomic<std::int64_t> user_refresh_secs{30};
-  std::atomic<SpliceReplies> splice_replies{SpliceReplies::automatic};
-  std::atomic<std::int64_t> idle_client_ms{0};      // 0: connections may be idle for ever
-  std::atomic<std::int64_t> handshake_ms{30'000};   // until a first message; 0: any time
-  std::atomic<std::int64_t> slow_sender_ms{30'000};  // a pause in the middle of a message
-  // How long clients are told of a shutdown before it begins.
-  std::atomic<std::int64_t> shutdown_timeout_ms{15'000};
-  bool test_commands = false;  // enableTestCommands; fixed at start
-};
 
 // Facts of the process, fixed at start. Shared by all workers.
 struct ProcessFacts {
@@ -97,10 +76,7 @@ struct Shared {
   auth::UserDirectory users;
   std::optional<std::uint16_t> users_from;  // the shard whose users log in here, too; fixed at start
   SessionOwners session_owners;  // kept with authorization only
-  // Never null, but for the last.
-  const std::unique_ptr<FailedLogins> failed_logins;
-  const std::unique_ptr<RateLimiter> connection_rate;  // applied by the listener
-  const std::unique_ptr<RateLimiter> request_rate;
+  const std::unique_ptr<FailedLogins> failed_logins;  // never null
   std::unique_ptr<AuditLog> audit;  // null: nothing is audited; fixed at start
   MemoryBudget memory{"process", 0};  // without the queues' reserves, which stand beside it
   // Those who wait for room for a request wait in one, those who hold one and need more in the other.
@@ -125,7 +101,7 @@ struct Shared {
   MemoryBudget socket_growth{"socketGrowth", 0};
   MemoryBudget admin_memory{"admin", 0};  // and what the admin port holds
   std::unique_ptr<SpillStore> spill;  // null: idle cursors' documents stay as they are
-  Limits limits;                      // of users, applications, addresses
+  Limits limits;                      // of users and addresses
   CursorRegistry cursors;             // after what its cursors hold on to
   OpenClients open_clients;
   std::atomic<std::int64_t> next_share_check_ns{0};
@@ -146,7 +122,6 @@ struct Shared {
   std::atomic<std::int64_t> connections_current{0};
   std::atomic<std::int64_t> connections_total{0};
   std::atomic<std::int64_t> connections_max{0};       // that are let in at once; 0: nobody has said
-  std::atomic<std::int64_t> connections_queued{0};    // accepted, and waiting for connection_rate
 
   // The limit of `memory`; there are no reserves until divide_memory().
   explicit Shared(std::uint64_t memory_limit_bytes);

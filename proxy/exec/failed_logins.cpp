@@ -21,8 +21,7 @@ FailedLogins::Key FailedLogins::key_of(std::string_view address, std::string_vie
 Duration FailedLogins::wait_after(std::int64_t failures) const noexcept {
   const std::int64_t beyond = failures - allowed.load(std::memory_order_relaxed);
   if (beyond < 0) return Duration::zero();
-  const Duration most = std::chrono::milliseconds(wait_max_ms.load(std::memory_order_relaxed));
-  return std::min(most, first_wait * (std::int64_t{1} << std::min(beyond, doublings_max)));
+  return std::min(wait_max, Duration(first_wait * (std::int64_t{1} << std::min(beyond, doublings_max))));
 }
 
 Duration FailedLogins::refused_for(std::string_view address, std::string_view user, TimePoint now) {

@@ -26,7 +26,7 @@ class FailedLogins {
 
   // 0 allowed: nothing is counted or refused. May change at any time.
   std::atomic<std::int64_t> allowed{10};
-  std::atomic<std::int64_t> wait_max_ms{60'000};
+  static constexpr Duration wait_max = std::chrono::minutes(1);
 
   // How long this user must wait at this address; zero: not at all. Counts a refusal.
   Duration refused_for(std::string_view address, std::string_view user, TimePoint now);

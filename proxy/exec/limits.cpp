@@ -26,7 +26,7 @@ std::int64_t most_of(const std::optional<std::int64_t>& value) noexcept {
 BucketPace pace_of(const LimitValues& values) noexcept {
   const std::int64_t rate = most_of(values.operations_per_second);
   if (rate == no_limit) return {};
-  return BucketPace::of(static_cast<double>(rate), static_cast<double>(values.burst.value_or(rate)));
+  return BucketPace::of(static_cast<double>(rate), static_cast<double>(rate));
 }
 
 // What the override names goes before what the section says.
@@ -38,9 +38,7 @@ LimitValues over(const LimitValues& section, const LimitValues& named) {
   take(values.connections, named.connections);
   take(values.cursors, named.cursors);
   take(values.buffered_bytes, named.buffered_bytes);
-  if (named.operations_per_second) values.burst.reset();  // it was another rate's
   take(values.operations_per_second, named.operations_per_second);
-  take(values.burst, named.burst);
   return values;
 }
 
@@ -52,16 +50,6 @@ bool any(const LimitSettings& settings, std::optional<std::int64_t> LimitValues:
 }
 
 }  // namespace
-
-std::string_view name_of(LimitKey key) noexcept {
-  constexpr std::array<std::string_view, limit_keys> names = {"user", "application", "address"};
-  return names[index_of(key)];
-}
-
-std::string_view section_of(LimitKey key) noexcept {
-  constexpr std::array<std::string_view, limit_keys> names = {"perUser", "perApplication", "perAddress"};
-  return names[index_of(key)];
-}
 
 std::string_view name_of(LimitOf thing) noexcept {
   constexpr std::array<std::string_view, limited_things> names = {"connections", "cursors", "bufferedBytes",
@@ -242,14 +230,12 @@ ClientLimits::~ClientLimits() {
   for (std::size_t i = 0; i < limit_keys; ++i) leave(static_cast<LimitKey>(i));
 }
 
-std::optional<Error> ClientLimits::enter(Limits& limits, LimitKey key, std::string_view name, bool counted_only) {
+std::optional<Error> ClientLimits::enter(Limits& limits, LimitKey key, std::string_view name) {
   limits_ = &limits;
   LimitHandle& handle = handles_[index_of(key)];
   if (handle && handle->name == name) return std::nullopt;
   LimitHandle found = limits.find(key, name);
-  if (counted_only) {
-    found->add(LimitOf::connections, 1);
-  } else if (!found->try_add(LimitOf::connections, 1)) {
+  if (!found->try_add(LimitOf::connections, 1)) {
     return limits.refuse(*found.get(), LimitOf::connections);
   }
   leave(key);

@@ -1,7 +1,7 @@
-// Limits: what one user, one application, one address may have at once, over all workers (the key
+// Limits: what one user, one address may have at once, over all workers (the key
 // `limits` of the configuration): connections, cursors, buffered bytes, operations per second.
 //
-// Thread-safe. A key (a user's id, an application's name, an address) is looked up when a connection
+// Thread-safe. A key (a user's id, an address) is looked up when a connection
 // learns it; from then on its counters are reached through a LimitHandle: no lock, no memory, per
 // operation. Everything is counted at all times, so that a reload can set a limit to what is there.
 // What nobody uses is forgotten as soon as its bucket is full again, and the longest unused before
@@ -26,39 +26,15 @@
 #include "proxy/base/ip_address.h"
 #include "proxy/base/log_pace.h"
 #include "proxy/base/token_bucket.h"
+#include "proxy/config/limit_settings.h"
 #include "proxy/exec/metrics.h"
 
 namespace spillway::exec {
 
-enum class LimitKey : std::uint8_t { user, application, address };
-inline constexpr std::size_t limit_keys = 3;
 enum class LimitOf : std::uint8_t { connections, cursors, buffered_bytes, operations };
 inline constexpr std::size_t limited_things = 4;
 
-std::string_view name_of(LimitKey key) noexcept;      // "user"
-std::string_view section_of(LimitKey key) noexcept;   // "perUser"
 std::string_view name_of(LimitOf thing) noexcept;     // "operationsPerSecond"
-
-// Unset: what the section says, and in a section: no limit.
-struct LimitValues {
-  static constexpr std::int64_t unlimited = 0;  // in an override: no limit, whatever the section says
-  std::optional<std::int64_t> connections{}, cursors{}, buffered_bytes{}, operations_per_second{}, burst{};
-  bool operator==(const LimitValues&) const = default;
-};
-
-struct LimitOverride {
-  LimitKey key = LimitKey::user;
-  std::string name;    // "db.user", the application's name; of a range its text
-  AddressRange range;  // of addresses; the longest that fits counts
-  LimitValues values;
-  bool operator==(const LimitOverride&) const = default;
-};
-
-struct LimitSettings {
-  std::array<LimitValues, limit_keys> per;  // by LimitKey
-  std::vector<LimitOverride> overrides;
-  bool operator==(const LimitSettings&) const = default;
-};
 
 // What one key has, and may have. The latter is replaced by a reload: read it once per decision.
 struct alignas(64) LimitEntry {
@@ -190,9 +166,9 @@ class ClientLimits {
   ClientLimits& operator=(const ClientLimits&) = delete;
   ~ClientLimits();
 
-  // The connection is this user's, application's, address' from now on, and counted as such; else
-  // the refusal, and all stays. `counted_only`: there is no refusal.
-  std::optional<Error> enter(Limits& limits, LimitKey key, std::string_view name, bool counted_only = false);
+  // The connection is of this user or address from now on, and counted as such; else
+  // the refusal, and all stays.
+  std::optional<Error> enter(Limits& limits, LimitKey key, std::string_view name);
   void leave(LimitKey key);
   bool has(LimitKey key) const noexcept { return static_cast<bool>(handles_[static_cast<std::size_t>(key)]); }
   // Takes a token of each key; `opens_cursor`: the operation may hold more than it did.

@@ -110,8 +110,8 @@ struct Metrics {
   enum MechanismIndex : std::size_t { scram_sha_1, scram_sha_256, x509, mechanism_count };
   std::array<Mechanism, mechanism_count> mechanisms;
   Counter unauthenticated_commands, unauthorized_commands;  // refused
-  // Connections: beyond net.maxIncomingConnections, refused and let in all the same; closed for silence.
-  Counter connections_rejected, connections_exempt, idle_clients_closed, silent_clients_closed;
+  // Connections: refused beyond net.maxIncomingConnections; closed for silence.
+  Counter connections_rejected, idle_clients_closed, silent_clients_closed;
   Counter clients_timed_out;  // took nothing of what was sent, or answered nothing, for TCP_USER_TIMEOUT
   Counter hellos_with_backpressure, hellos_without_backpressure;  // first ones of connections
 };

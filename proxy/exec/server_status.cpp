@@ -47,8 +47,6 @@ void connections(BsonWriter& out, const Context& context, const Facts& facts) {
   append_connection_limits(out, context.shared);
 }
 
-void queues(BsonWriter& out, const Context& context, const Facts&) { append_establishment_queue(out, context.shared); }
-
 void client_limits(BsonWriter& out, const Context& context, const Facts&) { append_limits(out, context.shared); }
 
 void extra_info(BsonWriter& out, const Context&, const Facts& facts) {
@@ -240,7 +238,6 @@ void network(BsonWriter& out, const Context& context, const Facts&) {
   out.append("numSlowDNSOperations", std::int64_t{0})
       .append("numSlowSSLOperations", std::int64_t{0});
   out.append("numRequests", as_long(all.requests.value()));
-  append_request_rate(out, context.shared);
 }
 
 void opcounters(BsonWriter& out, const Context& context, const Facts&) {
@@ -366,7 +363,6 @@ constexpr Section sections[] = {
     {"network", network},
     {"opLatencies", op_latencies},
     {"opcounters", opcounters},
-    {"queues", queues},
     {"security", security},
     {"sharding", sharding},
     {"shardingStatistics", sharding_statistics},

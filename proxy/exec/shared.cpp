@@ -7,7 +7,6 @@
 #include "proxy/exec/audit.h"
 #include "proxy/exec/context.h"
 #include "proxy/exec/failed_logins.h"
-#include "proxy/exec/rate_limiter.h"
 #include "proxy/exec/transactions.h"
 
 namespace spillway::exec {
@@ -39,8 +38,6 @@ constexpr std::uint64_t general_bytes_least = 4 * limits::mib;
 Shared::Shared(std::uint64_t memory_limit_bytes)
     : memory_layer(std::make_unique<MemoryLayer>()),
       failed_logins(std::make_unique<FailedLogins>()),
-      connection_rate(std::make_unique<RateLimiter>()),
-      request_rate(std::make_unique<RateLimiter>()),
       memory("process", memory_limit_bytes),
       transactions(std::make_unique<TransactionTable>()) {
   request_memory.set_queue(&request_queue);

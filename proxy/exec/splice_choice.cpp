@@ -1,6 +1,5 @@
 #include "proxy/exec/splice_choice.h"
 
-#include <array>
 #include <chrono>
 #include <ctime>
 
@@ -8,7 +7,6 @@ namespace spillway::exec {
 
 namespace {
 
-constexpr std::array<std::string_view, 3> names{"auto", "always", "never"};
 constexpr Duration look_every = std::chrono::milliseconds(100);
 constexpr double enter_share = 0.3;
 constexpr double leave_share = 0.08;
@@ -22,17 +20,6 @@ std::int64_t thread_cpu_ns() noexcept {
 }
 
 }  // namespace
-
-std::string_view splice_replies_name(SpliceReplies wanted) noexcept {
-  return names[static_cast<std::size_t>(wanted)];
-}
-
-std::optional<SpliceReplies> find_splice_replies(std::string_view name) noexcept {
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (names[i] == name) return static_cast<SpliceReplies>(i);
-  }
-  return std::nullopt;
-}
 
 bool SpliceChoice::is_busy(bool was, double share, double bytes_per_s) noexcept {
   if (was) return share >= leave_share || bytes_per_s >= leave_bytes_per_s;

@@ -7,17 +7,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <string_view>
 
 #include "proxy/base/clock.h"
+#include "proxy/config/parameters.h"
 
 namespace spillway::exec {
-
-// In the order of setParameter.spliceReplies.
-enum class SpliceReplies : std::uint8_t { automatic, always, never };
-std::string_view splice_replies_name(SpliceReplies wanted) noexcept;
-std::optional<SpliceReplies> find_splice_replies(std::string_view name) noexcept;
 
 // A worker's choice. Its own thread only.
 class SpliceChoice {

@@ -392,10 +392,8 @@ Task<AdminServer::Answer> AdminServer::readiness() {
   if (missing.empty()) co_return Answer{.text = "ready\n", .pieces = {}};
   const std::string names =
       fmt::format("shards that cannot be reached: {}\n", fmt::join(missing, ", "));
-  const bool enough =
-      options_.ready_shards == ReadyShards::none ||
-      (options_.ready_shards == ReadyShards::any && missing.size() < facts.shards.size());
-  if (enough) co_return Answer{.text = "ready\n" + names, .pieces = {}};
+  // Any shard is enough: else one that is dead would take every router out of service.
+  if (missing.size() < facts.shards.size()) co_return Answer{.text = "ready\n" + names, .pieces = {}};
   co_return unready(names);
 }
 

@@ -3,9 +3,8 @@
 //
 //   /metrics   Prometheus' text format (exec/metrics_page.h)
 //   /healthz   200 while every loop gives a sign of life within health_patience, else 503
-//   /readyz    200 when clients should come here: it listens, is not shutting down, and as many
-//   shards are reachable as
-//              the rule asks for; else 503. Why stands in the body.
+//   /readyz    200 when clients should come here: it listens, is not shutting down, and any shard can
+//              be reached; else 503. Why stands in the body.
 //
 // A thread of its own: what it asks workers they answer between two requests, and none of them
 // waits for it. Connections, headers, times and memory (Shared::admin_memory) are bounded. It ends
@@ -34,7 +33,6 @@ namespace spillway::server {
 struct AdminOptions {
   std::vector<std::string> addresses;  // numbers
   std::uint16_t port = 0;              // 0: a free one
-  ReadyShards ready_shards = ReadyShards::any;
 };
 
 inline constexpr std::size_t admin_connections_max = 16;

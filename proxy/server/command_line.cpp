@@ -16,6 +16,7 @@ struct Flags {
   bool check_config = false;
   bool print_config = false;
   bool print_man = false;
+  bool print_reference = false;
   bool health_check = false;
   bool version = false;
   int canned_shards = 0;
@@ -44,7 +45,9 @@ void declare_options(CLI::App& app, CommandLine& line, Flags& flags) {
                                 "Serve N canned shards from inside, for load tests");
   canned->type_name("N")->check(CLI::Range(1, static_cast<int>(limits::shards_max)));
   health->excludes(version)->excludes(canned);
-  app.add_flag("--print-man", flags.print_man, "")->group("");  // for the build; not in --help
+  // For the build and the manual; not in --help.
+  app.add_flag("--print-man", flags.print_man, "")->group("");
+  app.add_flag("--print-reference", flags.print_reference, "")->group("");
   check->excludes(print)->excludes(version);
   print->excludes(version)->excludes(canned);
   version->excludes(canned);
@@ -65,7 +68,7 @@ std::string variables_help() {
 CommandLine::Action action_of(const Flags& flags) {
   using Action = CommandLine::Action;
   if (flags.version) return Action::version;
-  if (flags.print_config || flags.print_man) return Action::print_config;
+  if (flags.print_config || flags.print_man || flags.print_reference) return Action::print_config;
   if (flags.health_check) return Action::health_check;
   return flags.check_config ? Action::check_config : Action::run;
 }
@@ -91,7 +94,9 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
     if (line.action == CommandLine::Action::version)
       line.output = "spillway " SPILLWAY_VERSION "\n";
     if (line.action == CommandLine::Action::print_config) {
-      line.output = flags.print_man ? print_man(SPILLWAY_VERSION) : print_config();
+      line.output = flags.print_man         ? print_man(SPILLWAY_VERSION)
+                    : flags.print_reference ? print_reference()
+                                            : print_config();
     }
   } catch (const CLI::CallForHelp&) {
     line.action = CommandLine::Action::help;

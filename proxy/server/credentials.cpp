@@ -81,12 +81,9 @@ Result<Credentials::Ptr> read_credentials(const Config& config, const catalog::R
 shard::GatewayOptions gateway_options(const Config& config, const catalog::RoutingSnapshot& routing) {
   shard::GatewayOptions options;
   for (const catalog::Shard& shard : routing.shards()) options.shards.push_back({shard.name, shard.uri});
-  options.connect_timeout_ms = config.parameters.connect_timeout_ms;
+  options.connect_timeout_ms = config.connect_timeout_ms;
   options.local_threshold_ms = config.local_threshold_ms;
-  options.pool_min = static_cast<std::size_t>(config.parameters.pool_min);
-  options.pool_max = static_cast<std::size_t>(config.parameters.pool_max);
-  options.pool_connecting_max = static_cast<std::size_t>(config.parameters.pool_connecting_max);
-  options.pool_idle_ms = config.parameters.pool_idle_ms;
+  options.pool_max = static_cast<std::size_t>(config.pool_max);
   if (config.net.shard_compression != "disabled") options.compressors = config.net.shard_compression;
   return options;
 }

@@ -23,6 +23,8 @@ using boost::system::error_code;
 
 // So that a flood of clients does not keep signals waiting.
 constexpr int accepts_per_turn = 64;
+// Connections that the kernel holds until they are accepted (it caps this by net.core.somaxconn).
+constexpr int backlog = 4'096;
 
 // Files that clients must leave for connections to shards, the admin port and the process itself,
 // which has some two dozen open before anybody comes.
@@ -31,11 +33,9 @@ std::int64_t reserved_files(std::int64_t files_max) noexcept {
   return std::max(files_max / 5, least);
 }
 
-// How many clients the files allow. Clients that may exceed the maximum may take half of the reserve.
-std::int64_t clients_of_files(std::int64_t files_max, bool beyond_max) noexcept {
+std::int64_t clients_of_files(std::int64_t files_max) noexcept {
   if (files_max == 0) return std::numeric_limits<std::int64_t>::max();
-  const std::int64_t reserved = reserved_files(files_max) / (beyond_max ? 2 : 1);
-  return std::max<std::int64_t>(files_max - reserved, 1);
+  return std::max<std::int64_t>(files_max - reserved_files(files_max), 1);
 }
 
 asio::ip::tcp::endpoint resolve(Loop& loop, const std::string& address, std::uint16_t port) {
@@ -65,11 +65,9 @@ Listener::Listener(Loop& loop, exec::Shared& shared, const ListenerOptions& opti
       shared_(shared),
       addresses_(options.clients ? options.addresses : std::vector<std::string>()),
       files_max_(options.files_max),
-      establishment_(shared),
-      queue_timer_(loop.io()),
       port_(options.clients ? open_doors(options, options.port, Entrance::clients)
                             : std::uint16_t{0}) {
-  set_connections_max(options.connections_max, options.beyond_max);
+  set_connections_max(options.connections_max);
   if (options.load_balancer_port) {
     load_balancer_port_ =
         open_doors(options, *options.load_balancer_port, Entrance::load_balancers);
@@ -88,7 +86,7 @@ std::uint16_t Listener::open_doors(const ListenerOptions& options, std::uint16_t
     if (!ec && endpoint.address().is_v6()) acceptor.set_option(asio::ip::v6_only(true), ec);
     if (!ec) set_before_connections(acceptor.native_handle(), options.sockets);
     if (!ec) acceptor.bind(endpoint, ec);
-    if (!ec) acceptor.listen(options.backlog, ec);
+    if (!ec) acceptor.listen(backlog, ec);
     if (!ec) acceptor.non_blocking(true, ec);
     if (ec) {
       throw std::runtime_error(
@@ -136,13 +134,10 @@ void Listener::stop() {
     error_code ignored;
     door->acceptor.close(ignored);
   }
-  queue_timer_.cancel();
-  establishment_.close_all();
 }
 
-void Listener::set_connections_max(std::int64_t connections_max, std::vector<AddressRange> beyond_max) {
-  const std::int64_t allowed = clients_of_files(files_max_, false);
-  beyond_max_ = std::move(beyond_max);
+void Listener::set_connections_max(std::int64_t connections_max) {
+  const std::int64_t allowed = clients_of_files(files_max_);
   shared_.connections_max = std::min(connections_max, allowed);
   short_of_files_ = connections_max > allowed;
   if (!short_of_files_) return;
@@ -156,7 +151,7 @@ void Listener::set_connections_max(std::int64_t connections_max, std::vector<Add
 
 // Those that have been accepted, whether or not their worker has heard of them yet.
 std::int64_t Listener::open_connections() const {
-  std::int64_t open = static_cast<std::int64_t>(establishment_.waiting());
+  std::int64_t open = 0;
   for (const Worker* worker : workers_) open += worker->connections();
   return open;
 }
@@ -186,9 +181,7 @@ void Listener::await_clients(Door& door) {
 // The descriptor alone crosses threads: a socket object belongs to the loop that it was made for.
 bool Listener::accept_clients(Door& door) {
   for (int turn = 0; turn < accepts_per_turn; ++turn) {
-    sockaddr_storage from{};
-    socklen_t from_bytes = sizeof from;
-    FileDescriptor client(::accept4(door.acceptor.native_handle(), reinterpret_cast<sockaddr*>(&from), &from_bytes,
+    FileDescriptor client(::accept4(door.acceptor.native_handle(), nullptr, nullptr,
                                     SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!client) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
@@ -200,41 +193,19 @@ bool Listener::accept_clients(Door& door) {
       }
       return false;
     }
-    const auto address = IpAddress::of(from);
-    if (!may_be_open(address)) continue;
-    Establishment::Comer comer{std::move(client), door.entrance, {}};
-    const bool exempt = address && shared_.connection_rate->exempt.contains(*address);
-    switch (establishment_.offer(comer, exempt, Clock::now())) {
-      case Establishment::Verdict::enters:
-        let_in(std::move(comer.socket), comer.entrance);
-        break;
-      case Establishment::Verdict::waits:
-        serve_queue();
-        break;
-      case Establishment::Verdict::is_closed:
-        break;
-    }
+    if (may_be_open()) let_in(std::move(client), door.entrance);
   }
   return true;
 }
 
-// net.maxIncomingConnections, and who is beyond it by net.maxIncomingConnectionsOverride; neither when files are short.
-bool Listener::may_be_open(const std::optional<IpAddress>& address) {
-  exec::Metrics& metrics = shared_.metrics;
+bool Listener::may_be_open() {
   const std::int64_t most = shared_.connections_max.load(std::memory_order_relaxed);
   const std::int64_t open = open_connections();
   if (open < most) return true;
-  const auto holds = [&](const AddressRange& range) { return address && range.contains(*address); };
-  const bool beyond_max = std::any_of(beyond_max_.begin(), beyond_max_.end(), holds);
-  if (beyond_max && open < clients_of_files(files_max_, true)) {
-    metrics.connections_exempt.add();
-    return true;
-  }
-  metrics.connections_rejected.add();
+  shared_.metrics.connections_rejected.add();
   if (const auto unwritten = refusal_pace_.due(Clock::now())) {
     log::warning("connection refused: {} ({}) is reached; {} more since the last such line",
-                 short_of_files_ || beyond_max ? "what the limit of open files allows" : "net.maxIncomingConnections",
-                 open, *unwritten);
+                 short_of_files_ ? "what the limit of open files allows" : "net.maxIncomingConnections", open, *unwritten);
   }
   return false;
 }
@@ -242,20 +213,6 @@ bool Listener::may_be_open(const std::optional<IpAddress>& address) {
 void Listener::let_in(FileDescriptor socket, Entrance entrance) {
   shared_.connections_total.fetch_add(1, std::memory_order_relaxed);
   least_loaded().adopt(std::move(socket), next_connection_id_++, entrance);
-}
-
-void Listener::serve_queue() {
-  if (queue_served_) return;
-  const TimePoint now = Clock::now();
-  while (auto comer = establishment_.next(now)) let_in(std::move(comer->socket), comer->entrance);
-  const auto wait = establishment_.ask_again_in(now);
-  if (!wait) return;
-  queue_served_ = true;
-  queue_timer_.expires_after(std::max(*wait, Duration(std::chrono::milliseconds(1))));
-  queue_timer_.async_wait([this](const error_code&) {
-    queue_served_ = false;
-    if (!stopped_) serve_queue();
-  });
 }
 
 }  // namespace spillway::server

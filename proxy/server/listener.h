@@ -7,11 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "proxy/base/ip_address.h"
 #include "proxy/base/log_pace.h"
 #include "proxy/base/tcp_transport.h"
 #include "proxy/exec/context.h"
-#include "proxy/server/establishment.h"
 #include "proxy/server/socket_buffers.h"
 #include "proxy/server/worker.h"
 
@@ -22,10 +20,8 @@ struct ListenerOptions {
   std::uint16_t port = 0;  // 0: a free one
   std::optional<std::uint16_t> load_balancer_port;  // the same; none: no such port
   bool clients = true;  // false: clients' sockets come by adopt()
-  int backlog = 0;
   std::int64_t connections_max = 0;  // over all ports
   std::int64_t files_max = 0;  // that the process may open; 0: any number
-  std::vector<AddressRange> beyond_max;  // who may come all the same
   SocketBuffers sockets;
 };
 
@@ -41,7 +37,7 @@ class Listener {
   void start(std::vector<Worker*> workers);
   void stop();
   // What open files do not allow is not let in either: shards, and the process itself, need some.
-  void set_connections_max(std::int64_t connections_max, std::vector<AddressRange> beyond_max);
+  void set_connections_max(std::int64_t connections_max);
   std::uint16_t port() const noexcept {
     return port_;
   }  // the one in use, also when 0 was asked for
@@ -59,10 +55,8 @@ class Listener {
   void await_clients(Door& door);
   // Takes the clients that wait. False: it failed, and would again at once.
   bool accept_clients(Door& door);
-  bool may_be_open(const std::optional<IpAddress>& address);
+  bool may_be_open();
   void let_in(FileDescriptor socket, Entrance entrance);
-  // Lets in who waits, and comes back while anybody does.
-  void serve_queue();
   std::int64_t open_connections() const;
   Worker& least_loaded() const;
 
@@ -71,12 +65,8 @@ class Listener {
   std::vector<Worker*> workers_;
   std::vector<std::unique_ptr<Door>> doors_;
   std::vector<std::string> addresses_;
-  std::vector<AddressRange> beyond_max_;
   std::int64_t files_max_;
   bool short_of_files_ = false;  // they, not net.maxIncomingConnections, are the limit
-  Establishment establishment_;
-  asio::steady_timer queue_timer_;
-  bool queue_served_ = false;
   log::LogPace refusal_pace_, failure_pace_;
   std::int64_t next_connection_id_ = 1;
   std::uint16_t port_ = 0;

@@ -81,7 +81,7 @@ int serve(CommandLine line, const Environment& environment, int argc, char** arg
     std::puts("the configuration is right");
     return spillway::server::exit_ok;
   }
-  spillway::server::open_log(loaded.config.system_log);
+  spillway::server::open_log(loaded.config);
   spillway::server::ServerOptions options;
   options.config = loaded.config;
   options.routing = loaded.routing;

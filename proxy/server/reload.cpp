@@ -7,8 +7,9 @@
 #include <exception>
 #include <utility>
 
-#include "allocator/memory_layer.h"
-#include "proxy/server/parameters.h"
+#include "proxy/config/table.h"
+#include "proxy/exec/failed_logins.h"
+#include "proxy/exec/local_parameters.h"
 
 namespace spillway::server {
 
@@ -22,7 +23,6 @@ log::Options log_options(const SystemLogConfig& config) {
   if (config.destination == LogDestination::file) options.path = config.path;
   options.syslog = config.destination == LogDestination::syslog;
   options.append = config.append;
-  options.quiet = config.quiet;
   options.json = config.format == LogFormat::json;
   options.rename_to_rotate = config.rotation == LogRotation::rename;
   return options;
@@ -30,9 +30,9 @@ log::Options log_options(const SystemLogConfig& config) {
 
 }  // namespace
 
-void open_log(const SystemLogConfig& config) {
-  log::open(log_options(config));
-  log::set_verbosity(config.verbosity);
+void open_log(const Config& config) {
+  log::open(log_options(config.system_log));
+  log::set_verbosity(static_cast<int>(config.parameters.log_level.load()));
 }
 
 Reload::Reload(Loop& loop, exec::Shared& shared, std::vector<Worker*> workers, Config config, Table table,
@@ -198,13 +198,11 @@ Task<void> Reload::look_for_strays(std::shared_ptr<const Replaced> replaced, Tab
 }
 
 void Reload::apply_parameters(const Config& next) {
-  take_parameters(shared_.parameters, &config_, next);
-  log::set_verbosity(static_cast<int>(shared_.parameters.log_level));
-  take_limits(shared_, &config_, next);
-  if (config_.memory.allocator != next.memory.allocator) {
-    // The configuration's check has seen that it is there.
-    if (const auto missing = shared_.memory_layer->choose(next.memory.allocator)) log::error("{}", *missing);
-  }
+  use_changes(shared_.parameters, config_, next);
+  // The configuration's check has seen that it is there.
+  if (const auto missing = exec::take_parameters_into_use(shared_)) log::error("{}", *missing);
+  shared_.failed_logins->allowed = next.failed_logins_allowed;
+  if (config_.limits != next.limits) shared_.limits.configure(next.limits);
 }
 
 void Reload::refuse(const std::vector<std::string>& reasons) {

@@ -92,6 +92,6 @@ class Reload {
 };
 
 // How the log is opened at the start. Throws std::runtime_error.
-void open_log(const SystemLogConfig& config);
+void open_log(const Config& config);
 
 }  // namespace spillway::server

@@ -18,12 +18,11 @@
 #include "proxy/base/ip_address.h"
 #include "proxy/base/log.h"
 #include "proxy/exec/audit.h"
+#include "proxy/exec/failed_logins.h"
 #include "proxy/exec/user_feed.h"
-#include "proxy/config/audit_filter.h"
 #include "proxy/server/admin.h"
 #include "proxy/server/audit_sink.h"
 #include "proxy/server/guards.h"
-#include "proxy/server/parameters.h"
 #include "proxy/server/pressure_monitor.h"
 #include "proxy/server/reload.h"
 #include "proxy/server/service_manager.h"
@@ -44,9 +43,7 @@ ListenerOptions listener_options(const NetConfig& net, const SocketBuffers& sock
   options.addresses = listen_addresses(net);
   options.port = net.port;
   options.load_balancer_port = net.load_balancer_port;
-  options.backlog = net.listen_backlog;
   options.connections_max = net.max_incoming_connections;
-  options.beyond_max = parse_address_ranges(net.beyond_max_connections).ranges;
   options.sockets = sockets;
   return options;
 }
@@ -76,9 +73,9 @@ void fill_facts(exec::Shared& shared, const ServerOptions& options, std::size_t 
   }
   parsed.end();
   facts.parsed_options = std::move(parsed).finish();
-  take_parameters(shared.parameters, nullptr, options.config);
-  take_limits(shared, nullptr, options.config);
-  shared.parameters.test_commands = options.config.parameters.test_commands;
+  shared.parameters = options.config.parameters;
+  shared.failed_logins->allowed = options.config.failed_logins_allowed;
+  shared.limits.configure(options.config.limits);
 }
 
 // Throws std::runtime_error when memory.spill.path is of no use.
@@ -184,10 +181,8 @@ std::shared_ptr<CacheFlush> flush_workers(const exec::Shared& shared) {
 
 void start_memory_layer(exec::Shared& shared, const Config& config, std::uint64_t limit_bytes) {
   MemoryLayerSettings settings;
-  settings.choice = config.memory.allocator;
+  settings.choice = config.parameters.allocator;
   settings.limit_bytes = limit_bytes;
-  settings.release.threshold_bytes = static_cast<std::uint64_t>(config.memory.release_threshold_bytes);
-  settings.release.quiet_ns = config.memory.release_quiet_ms * 1'000'000;
   const auto on_switch = [](const PolicyDecision& decision) {
     log::info("buffers come from {} now: {}", decision.heap, decision.reason);
   };
@@ -273,8 +268,7 @@ void open_audit(exec::Shared& shared, const Config& config, std::unique_ptr<Audi
   shared.audit = std::make_unique<exec::AuditLog>(
       exec::AuditLog::Options{.sink = [to](std::string line) { return to->offer(std::move(line)); },
                               .reopen = [to, &rename] { to->reopen(rename); },
-                              .failed = [to] { return to->failed(); }},
-      make_audit_filter(config.audit.filter).value());
+                              .failed = [to] { return to->failed(); }});
 }
 
 void use_users(exec::Shared& shared, const Config& config) {
@@ -355,7 +349,7 @@ void Server::listen() {
   const NetConfig& net = options_.config.net;
   if (net.admin.port) {
     admin_.emplace(shared_, loop_,
-                   AdminOptions{.addresses = admin_addresses(net), .port = *net.admin.port, .ready_shards = net.admin.ready_shards});
+                   AdminOptions{.addresses = admin_addresses(net), .port = *net.admin.port});
   }
   std::vector<FileDescriptor> sockets = manager_.take_sockets();
   ListenerOptions listening = listener_options(net, worker_options_.socket_buffers);
@@ -392,8 +386,7 @@ void Server::begin_reload_hooks(Reload::Options& hooks) {
   hooks.apply = [this](const Config& config) {
     use_users(shared_, config);
     audit_renames_ = config.system_log.rotation == LogRotation::rename;
-    listener_->set_connections_max(config.net.max_incoming_connections,
-                                   parse_address_ranges(config.net.beyond_max_connections).ranges);
+    listener_->set_connections_max(config.net.max_incoming_connections);
     shutdown_->set_drain(std::chrono::seconds(config.drain_seconds));
   };
   hooks.began = [this] { manager_.reloading(); };
@@ -422,7 +415,7 @@ void Server::start() {
     print_admin_ready(*admin_);
   }
   StartCheck(*workers_.front(), options_.check_shards).run_and_wait(loop_);
-  write_pid_file(options_.config.process.pid_file_path);
+  write_pid_file(options_.config.pid_file_path);
   loop_.io().restart();
   pressure_->start();
   listener_->start(worker_list_);
@@ -455,7 +448,7 @@ void Server::finish() {
   if (shared_.audit) shared_.audit->shut_down();
   if (audit_sink_) audit_sink_->stop();
   log::info("stopped; {} bytes are still reserved", shared_.memory.usage().used_bytes);
-  remove_pid_file(options_.config.process.pid_file_path);
+  remove_pid_file(options_.config.pid_file_path);
 }
 
 int Server::run() {

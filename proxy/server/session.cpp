@@ -22,7 +22,7 @@ constexpr std::uint64_t connection_bytes = 2 * limits::kib;
 // What OpenSSL takes for one: 17 KiB were measured when it is idle, more while it shakes hands.
 constexpr std::uint64_t tls_connection_bytes = 20 * limits::kib;
 constexpr std::uint64_t tls_handshake_bytes = 64 * limits::kib;
-// Where net.handshakeTimeoutMillis sets no end to it.
+// Where Parameters::handshake_ms sets no end to it.
 constexpr Duration tls_patience = std::chrono::seconds(30);
 // While over half of the room for handshakes is taken, one must not take longer.
 constexpr Duration tls_patience_contended = std::chrono::seconds(2);
@@ -74,7 +74,7 @@ void Session::attach_presence() {
                           client_.connection_id, balanced());
   const std::string_view text = without_port(client_.peer);
   const auto address = IpAddress::parse(text);
-  refused_ = client_.limits.enter(environment_.context.shared.limits, exec::LimitKey::address,
+  refused_ = client_.limits.enter(environment_.context.shared.limits, LimitKey::address,
                                   address ? exec::Limits::address_name(*address) : std::string(text));
 }
 
@@ -194,7 +194,7 @@ void Session::notice_absent_client(TimePoint now) {
 }
 
 Session::Silence Session::notice_silence(TimePoint now) {
-  const exec::Parameters& parameters = environment_.context.shared.parameters;
+  const Parameters& parameters = environment_.context.shared.parameters;
   const bool same = seen_messages_ == messages_ && seen_idle_ == idle_ && seen_in_header_ == in_header_;
   if (!same) quiet_since_ = now;
   seen_messages_ = messages_;

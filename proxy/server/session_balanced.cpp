@@ -11,7 +11,7 @@ namespace spillway::server {
 namespace {
 
 // From the connection's start to the end of the header, or to the client's first byte: a driver
-// sends hello at once. Less where net.handshakeTimeoutMillis is.
+// sends hello at once. Less where Parameters::handshake_ms is.
 constexpr auto header_patience = std::chrono::seconds(30);
 
 }  // namespace

@@ -41,12 +41,6 @@ Result<wire::HelloRequest> Session::take_hello(DocView command, bool exhaust) {
     if (auto checked = wire::check_exhaust_hello(*hello); checked.has_error())
       return checked.error();
   }
-  // An application's connections are counted from the first hello on; those without a name as one.
-  if (hello->client || first_hello_) {
-    auto refusal = client_.limits.enter(environment_.context.shared.limits, exec::LimitKey::application,
-                                        hello->client ? hello->application_name : std::string_view());
-    if (refusal) return *std::move(refusal);
-  }
   if (hello->client) {
     client_.metadata.assign(hello->client->data(), hello->client->data() + hello->client->size());
     client_.application_name = hello->application_name;
@@ -63,11 +57,9 @@ Result<wire::HelloRequest> Session::take_hello(DocView command, bool exhaust) {
   return hello;
 }
 
-// A driver that does not know of the load balancer would take its connections for interchangeable;
-// an application has all the connections that it may.
+// A driver that does not know of the load balancer would take its connections for interchangeable.
 bool Session::ends_connection(const Error& refused) const noexcept {
-  return (balanced() && refused.is(ErrorCode::load_balancer_support_mismatch)) ||
-         refused.is(ErrorCode::ingress_request_rate_limit_exceeded);
+  return balanced() && refused.is(ErrorCode::load_balancer_support_mismatch);
 }
 
 BsonDoc Session::hello_reply(const wire::HelloRequest& hello) {

@@ -23,7 +23,6 @@
 #include "proxy/base/file_descriptor.h"
 #include "proxy/catalog/static_routing.h"
 #include "proxy/exec/context.h"
-#include "proxy/exec/rate_limiter.h"
 #include "proxy/server/worker.h"
 #include "proxy/wire/message.h"
 #include "proxy/wire/op_msg.h"
@@ -133,19 +132,13 @@ class World {
 
   // Of everything there is, so much that it is never reached.
   void limit_all() {
-    exec::LimitSettings settings;
-    for (exec::LimitValues& values : settings.per) {
+    LimitSettings settings;
+    for (LimitValues& values : settings.per) {
       values.connections = values.cursors = 1'000;
       values.buffered_bytes = std::int64_t{1} << 30;
       values.operations_per_second = 10'000'000;
-      values.burst = 50'000'000;
     }
     shared_.limits.configure(settings);
-    exec::RateLimiter& rate = *shared_.request_rate;
-    rate.per_second = 10'000'000;
-    rate.burst_seconds = 5;
-    rate.exempt.set(parse_address_ranges("10.0.0.0/8,2001:db8::/32").ranges);
-    rate.enabled = true;
   }
 
   // On the worker's thread.

@@ -104,8 +104,8 @@ def test_what_is_audited(audited):
     assert only(proxy, "reload")[0]["param"]["outcome"].startswith("reloaded")
 
 
-def test_filter_and_rotation(audited):
-    proxy = audited(filter=json.dumps({"atype": {"$in": ["authenticate", "rotateLog"]}, "result": {"$in": [0, 18]}}))
+def test_rotation(audited):
+    proxy = audited()
 
     def renamed():
         return list(proxy.audit_path.parent.glob("audit.json.2*"))
@@ -113,7 +113,7 @@ def test_filter_and_rotation(audited):
     with client_of(proxy, "root") as root:
         root.app.drop_collection("audited")
         wait_for(lambda: proxy.audit_path.read_text(), "a line")
-        assert {e["atype"] for e in events(proxy)} == {"authenticate"}
+        assert only(proxy, "authenticate")
         old = proxy.audit_path.with_suffix(".old")
         proxy.audit_path.rename(old)
         proxy.process.send_signal(signal.SIGUSR1)

@@ -104,9 +104,9 @@ def test_settings_are_taken_and_what_was_set_by_command_stays(proxy, client):
         return client.admin.command("getParameter", 1, **{name: 1})[name]
 
     client.admin.command("setParameter", 1, cursorTimeoutMillis=5000)
-    proxy.config["setParameter"].update(cursorReadAhead=False, cursorOrphanGraceMillis=777)
+    proxy.config["setParameter"].update(spliceReplies="never", cursorOrphanGraceMillis=777)
     outcome = proxy.reload()
-    assert "cursorReadAhead" in outcome and "cursorOrphanGraceMillis" in outcome
+    assert "spliceReplies" in outcome and "cursorOrphanGraceMillis" in outcome
     assert parameter("cursorOrphanGraceMillis") == 777
     assert parameter("cursorTimeoutMillis") == 5000
     assert "nothing has changed" in proxy.reload()

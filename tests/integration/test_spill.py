@@ -26,7 +26,7 @@ def payload(number):
 def spilling_proxy(binary, shard_set, folder, limit="64MiB"):
     config = {"routing": routing([shard.uri for shard in shard_set]),
               "memory": {"limit": "256MiB",
-                         "spill": {"path": str(folder), "limit": limit, "idleMillis": 200}}}
+                         "spill": {"path": str(folder), "limit": limit}}}
     with Proxy(binary, config) as proxy:
         client = pymongo.MongoClient(proxy.uri, uuidRepresentation="standard")
         try:

@@ -2,21 +2,18 @@
 // behind on shards.
 #include <functional>
 
-#include "proxy/exec/rate_limiter.h"
 #include "tests/sim/sim_support.h"
 
 namespace spillway::test {
 
 namespace {
 
-using exec::LimitKey;
 using exec::LimitOf;
-using exec::LimitValues;
 
 constexpr std::string_view ping = R"({"ping": 1, "$db": "admin"})";
 
-exec::LimitSettings per(LimitKey key, LimitValues values) {
-  exec::LimitSettings settings;
+LimitSettings per(LimitKey key, LimitValues values) {
+  LimitSettings settings;
   settings.per[static_cast<std::size_t>(key)] = values;
   return settings;
 }
@@ -57,14 +54,13 @@ Task<void> send_again_and_again(SimClient* client, BsonDoc command, int times) {
 
 }  // namespace
 
-TEST_CASE("an application has its operations per second over all its connections, and may always finish") {
+TEST_CASE("an address has its operations per second over all its connections, and may always finish") {
   SimWorld world(two_workers(3, 20));
   store_documents(world, 20);
-  world.shared().limits.configure(per(LimitKey::application, {.operations_per_second = 2, .burst = 10}));
-  auto here = world.client(0), there = world.client(1), other = world.client(0);
-  call(world, *here, hello_of("shop"));
-  call(world, *there, hello_of("shop"));
-  call(world, *other, hello_of("report"));
+  world.shared().limits.configure(per(LimitKey::address, {.operations_per_second = 10}));
+  auto here = world.client(0), there = world.client(1);
+  auto other = world.balanced_client("PROXY TCP4 198.51.100.9 10.0.0.1 4000 27016\r\n");
+  call(world, *other, R"({"hello": 1, "loadBalanced": true, "$db": "admin"})");
   const BsonDoc opened = call(world, *here, R"({"find": "docs", "batchSize": 5, "$db": "app"})");
   REQUIRE(cursor_id(opened) != 0);
   CHECK(answered(world, *here, ping) + answered(world, *there, ping) == 9);
@@ -78,9 +74,9 @@ TEST_CASE("an application has its operations per second over all its connections
   CHECK(is_ok(call(world, *here, R"({"hello": 1, "$db": "admin"})")));
   CHECK(is_ok(call(world, *there, fmt::format(R"({{"killCursors": "docs", "cursors": [{{"$numberLong": "{}"}}], "$db": "app"}})",
                                               cursor_id(opened)))));
-  CHECK(refusals(world, LimitKey::application, LimitOf::operations) == 4);
-  // Two more after a second, of all connections together.
-  world.run_for(milliseconds(1'010));
+  CHECK(refusals(world, LimitKey::address, LimitOf::operations) == 4);
+  // Two more after a fifth of a second, of all connections together.
+  world.run_for(milliseconds(210));
   CHECK(answered(world, *here, ping) + answered(world, *there, ping) == 2);
   for (SimClient* client : {here.get(), there.get(), other.get()}) client->close();
   world.run_for(minutes(1));
@@ -218,37 +214,6 @@ TEST_CASE("who sends one hello that waits after the other is not read ahead for 
   world.spawn(send_again_and_again(client.get(), waits, hellos));
   for (int i = 0; i + 1 < hellos; ++i) REQUIRE(world.run(client->receive()));
   CHECK(world.shared().request_memory.usage().peak_bytes < 128 * limits::kib);
-}
-
-TEST_CASE("connections beyond an application's limit are refused in hello") {
-  SimWorld world(sharded_world(1, 20));
-  world.shared().limits.configure(per(LimitKey::application, {.connections = 1}));
-  auto first = world.client(), second = world.client(), other = world.client();
-  CHECK(is_ok(call(world, *first, hello_of("shop"))));
-  check_refused(call(world, *second, hello_of("shop")));
-  CHECK_FALSE(try_call(world, *second, json(ping)).has_value());
-  CHECK(is_ok(call(world, *other, hello_of("report"))));
-  first->close();
-  world.run_for(seconds(1));
-  auto third = world.client();
-  CHECK(is_ok(call(world, *third, hello_of("shop"))));
-}
-
-TEST_CASE("all requests together are limited as MongoDB limits them") {
-  SimWorld world(sharded_world(1, 20));
-  exec::RateLimiter& rate = *world.shared().request_rate;
-  rate.enabled = true;
-  rate.per_second = 10;
-  rate.burst_seconds = 0.5;
-  auto client = world.client();
-  CHECK(answered(world, *client, ping) == 5);
-  check_refused(call(world, *client, ping));
-  CHECK(rate.rejected.value() == 2);
-  CHECK(rate.successful.value() == 5);
-  world.run_for(milliseconds(110));
-  CHECK(answered(world, *client, ping) == 1);
-  rate.enabled = false;
-  CHECK(answered(world, *client, ping) == 50);
 }
 
 TEST_CASE("idle connections are closed where that is wanted, busy ones are not") {

@@ -202,7 +202,7 @@ TEST_CASE("nothing is fetched ahead where it is of no use, or where memory is sh
     scan(world, *client, ascending_find, {5}, milliseconds(10));
   }
   SECTION("where it is switched off") {
-    REQUIRE(is_ok(call(world, *client, R"({"setParameter": 1, "cursorReadAhead": false, "$db": "admin"})")));
+    world.shared().parameters.read_ahead = false;
     scan(world, *client, ascending_find, {5}, milliseconds(10));
   }
   world.run_for(seconds(1));

@@ -107,13 +107,39 @@ TEST_CASE("a log level that was set by command stays while its key does") {
   CHECK(reloading.run() == "reloaded: systemLog.logRotate");
   CHECK(log::enabled(log::Level::debug));
   CHECK(call(world, *client, get_level).view()["logLevel"].to_int64() == 2);
-  reloading.next.config.system_log.verbosity = 1;
+  reloading.next.config.parameters.log_level = 1;
   CHECK(reloading.run() == "reloaded: systemLog.verbosity");
   CHECK(log::enabled(log::Level::debug));
   CHECK(call(world, *client, get_level).view()["logLevel"].to_int64() == 1);
-  reloading.next.config.system_log.verbosity = 0;
+  reloading.next.config.parameters.log_level = 0;
   CHECK(reloading.run() == "reloaded: systemLog.verbosity");
   CHECK_FALSE(log::enabled(log::Level::debug));
+}
+
+TEST_CASE("setParameter knows the keys that the table says it may change, with their ranges") {
+  SimWorld world({});
+  auto client = world.client();
+  const auto set = [&](const char* what) {
+    return call(world, *client, fmt::format(R"({{"setParameter": 1, {}, "$db": "admin"}})", what));
+  };
+  const auto says = [&](const char* what) { return std::string(set(what).view()["errmsg"].as_string()); };
+  CHECK(set(R"("cursorTimeoutMillis": 5000.0)").view()["was"].to_int64() == 600'000);
+  CHECK(says(R"("cursorTimeoutMillis": -1)") == "cursorTimeoutMillis must be an integer from 0 to 31622400000, not \"-1\"");
+  CHECK(says(R"("cursorTimeoutMillis": 1.5)") == "cursorTimeoutMillis must be an integer from 0 to 31622400000, not \"1.5\"");
+  CHECK(set(R"("enableTimeoutOfInactiveSessionCursors": 0)").view()["was"].as_bool());
+  CHECK(says(R"("spliceReplies": "sometimes")") == "spliceReplies must be auto, always or never, not \"sometimes\"");
+  CHECK(is_ok(set(R"("spliceReplies": "never")")));
+  CHECK_THAT(says(R"("cursorTimeoutMilis": 1)"), Catch::Contains("attempted to set unrecognized parameter"));
+  CHECK_THAT(says(R"("enableTestCommands": 1)"), Catch::Contains("not allowed to change [enableTestCommands]"));
+  CHECK_THAT(says(R"("slowOpThresholdMs": 1)"), Catch::Contains("attempted to set unrecognized parameter"));
+  const BsonDoc all = call(world, *client, R"({"getParameter": "*", "$db": "admin"})");
+  CHECK(all.view()["cursorTimeoutMillis"].to_int64() == 5'000);
+  CHECK_FALSE(all.view()["enableTimeoutOfInactiveSessionCursors"].as_bool());
+  CHECK(all.view()["spliceReplies"].as_string() == "never");
+  CHECK(all.view()["memoryAllocator"].as_string() == "auto");
+  CHECK(all.view()["logLevel"].to_int64() == 0);
+  CHECK(all.view()["featureCompatibilityVersion"].exists());
+  CHECK(world.shared().parameters.splice_replies.load() == SpliceReplies::never);
 }
 
 TEST_CASE("a reload says which certificates and passwords it has read") {

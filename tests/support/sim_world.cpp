@@ -56,7 +56,7 @@ SimWorld::SimWorld(SimWorldOptions options)
   shared_->parameters.spill_idle_ms = options.spill_idle_ms;
   shared_->parameters.orphan_grace_ms = options.orphan_grace_ms;
   // Whoever asks for the thread's CPU time does not repeat itself.
-  shared_->parameters.splice_replies = exec::SpliceReplies::always;
+  shared_->parameters.splice_replies = SpliceReplies::always;
   if (options.spill_file) {
     SpillOptions spill;
     spill.limit_bytes = 64 * limits::mib;

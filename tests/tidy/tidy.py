@@ -20,9 +20,9 @@ LAYERS = {
     "proxy/auth": _BELOW_WIRE + ("proxy/wire",),
     "proxy/catalog": _BELOW_WIRE + ("proxy/wire", "proxy/auth"),
     "proxy/shard": _BELOW_WIRE + ("proxy/wire", "proxy/auth"),
-    "proxy/exec": _BELOW_WIRE + ("proxy/wire", "proxy/auth", "proxy/catalog", "proxy/shard"),
-    "proxy/config": _BELOW_WIRE + (
-        "proxy/wire", "proxy/auth", "proxy/catalog", "proxy/shard", "proxy/exec"),
+    "proxy/config": _BELOW_WIRE + ("proxy/wire", "proxy/auth", "proxy/catalog", "proxy/shard"),
+    "proxy/exec": _BELOW_WIRE + (
+        "proxy/wire", "proxy/auth", "proxy/catalog", "proxy/shard", "proxy/config"),
     "proxy/server": _BELOW_WIRE + (
         "proxy/wire", "proxy/auth", "proxy/catalog", "proxy/shard", "proxy/exec", "proxy/config"),
 }

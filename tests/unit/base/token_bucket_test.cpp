@@ -2,13 +2,8 @@
 // unless a test moves it.
 #include <catch2/catch.hpp>
 
-#include <cmath>
-#include <cstring>
 #include <thread>
 #include <vector>
-
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include "proxy/base/ip_address.h"
 #include "proxy/base/log_pace.h"
@@ -29,9 +24,7 @@ int taken(TokenBucket& bucket, TimePoint now, const BucketPace& pace) {
 TEST_CASE("a bucket gives its burst at once, and its rate from then on", "[bucket]") {
   TokenBucket bucket;
   const BucketPace pace = BucketPace::of(10, 25);
-  CHECK(bucket.tokens(start, pace) == Approx(25));
   CHECK(taken(bucket, start, pace) == 25);
-  CHECK(bucket.wait(start, pace) == 100ms);
   CHECK(taken(bucket, start + 99ms, pace) == 0);
   CHECK(taken(bucket, start + 100ms, pace) == 1);
   CHECK(taken(bucket, start + 1100ms, pace) == 10);
@@ -45,8 +38,6 @@ TEST_CASE("a bucket without a limit gives without end", "[bucket]") {
   CHECK(taken(bucket, start, BucketPace::unlimited()) == 10'000);
   CHECK(taken(bucket, start, BucketPace::of(2147483647, 1e300)) == 10'000);
   CHECK(taken(bucket, start, BucketPace::of(20, std::numeric_limits<double>::max())) == 10'000);
-  CHECK(std::isinf(bucket.tokens(start, BucketPace::unlimited())));
-  CHECK(bucket.wait(start, BucketPace::unlimited()) == 0ns);
 }
 
 TEST_CASE("a bucket holds at least one token", "[bucket]") {
@@ -63,6 +54,14 @@ TEST_CASE("a token that is given back is there again", "[bucket]") {
   REQUIRE(bucket.try_take(start, pace));
   bucket.give_back(pace);
   CHECK(taken(bucket, start, pace) == 1);
+}
+
+TEST_CASE("a faster pace is not kept shut by a slower one before", "[bucket]") {
+  TokenBucket bucket;
+  CHECK(taken(bucket, start, BucketPace::of(1, 1'000)) == 1'000);
+  const BucketPace fast = BucketPace::of(100, 1);
+  CHECK(taken(bucket, start, fast) == 0);
+  CHECK(taken(bucket, start + 10ms, fast) == 1);
 }
 
 TEST_CASE("threads together take no more than there is", "[bucket]") {
@@ -100,23 +99,12 @@ TEST_CASE("ranges of addresses contain what they say", "[address]") {
     CAPTURE(wrong);
     CHECK_FALSE(AddressRange::parse(wrong).has_value());
   }
-  CHECK(parse_address_ranges("10.0.0.1, ::1,192.168.0.0/16").ranges.size() == 3);
-  CHECK(parse_address_ranges("10.0.0.1,here").wrong == "here");
-  CHECK(parse_address_ranges("").ranges.empty());
 }
 
-TEST_CASE("addresses are read from peers and sockets", "[address]") {
+TEST_CASE("addresses are read from peers", "[address]") {
   CHECK(without_port("10.0.0.1:5000") == "10.0.0.1");
   CHECK(without_port("[2001:db8::1]:5000") == "2001:db8::1");
-  sockaddr_storage storage{};
-  sockaddr_in v4{};
-  v4.sin_family = AF_INET;
-  v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  std::memcpy(&storage, &v4, sizeof v4);
-  const auto address = IpAddress::of(storage);
-  REQUIRE(address.has_value());
-  CHECK(address->to_text() == "127.0.0.1");
-  CHECK(*address == *IpAddress::parse("127.0.0.1"));
+  CHECK(IpAddress::parse("10.0.0.1")->to_text() == "10.0.0.1");
   CHECK(IpAddress::parse("2001:DB8::1")->to_text() == "2001:db8::1");
 }
 

@@ -94,18 +94,16 @@ net:
   port: 0
   loadBalancerPort: 27016
   bindIp: "localhost,::1 , 10.0.0.1"
-  ipv6: true
   maxIncomingConnections: 100
-  listenBacklog: 17
   compression: {compressors: "zlib, snappy"}
   shardCompression: zstd
   tls: {mode: disabled, certificateKeyFilePassword: secret, allowInvalidCertificates: true,
         allowConnectionsWithoutCertificates: true, disabledProtocols: TLS1_0}
-  admin: {port: 9216, bindIp: "::1", readyShards: none}
+  admin: {port: 9216, bindIp: "::1"}
 workers: 3
 memory: {limit: 512MiB}
 drainTimeoutSecs: 4
-systemLog: {destination: file, path: /tmp/x.log, logAppend: false, logRotate: reopen, format: json, verbosity: 2, quiet: true}
+systemLog: {destination: file, path: /tmp/x.log, logAppend: false, logRotate: reopen, format: json, verbosity: 2}
 operationProfiling: {slowOpThresholdMs: 20}
 processManagement: {pidFilePath: /tmp/x.pid, fork: false}
 security: {authorization: disabled}
@@ -116,10 +114,7 @@ setParameter:
   enableTimeoutOfInactiveSessionCursors: 0
   enableTestCommands: 1
   connectTimeoutMS: 250
-  ShardingTaskExecutorPoolMinSize: 2
   ShardingTaskExecutorPoolMaxSize: 9
-  ShardingTaskExecutorPoolMaxConnecting: 3
-  ShardingTaskExecutorPoolHostTimeoutMS: 60000
 )" + shard_line,
                                  {}, true);
   check_messages(result.errors, {});
@@ -128,11 +123,7 @@ setParameter:
   expected.net = {.port = 0,
                   .load_balancer_port = 27016,
                   .bind_ip = "localhost,::1 , 10.0.0.1",
-                  .bind_ip_all = false,
-                  .ipv6 = true,
                   .max_incoming_connections = 100,
-                  .beyond_max_connections = "",
-                  .listen_backlog = 17,
                   .compressors = "zlib, snappy",
                   .shard_compression = "zstd",
                   .tls = {.mode = TlsMode::disabled,
@@ -143,30 +134,26 @@ setParameter:
                           .allow_connections_without_certificates = true,
                           .allow_invalid_certificates = true,
                           .disabled_protocols = "TLS1_0"},
-                  .admin = {.port = 9216, .bind_ip = "::1", .ready_shards = ReadyShards::none}};
+                  .admin = {.port = 9216, .bind_ip = "::1"}};
   expected.workers = 3;
   expected.memory_limit = {MemoryLimit::Kind::bytes, 512ULL << 20};
   expected.drain_seconds = 4;
-  expected.slow_ms = 20;
+  expected.parameters.slow_ms = 20;
+  expected.parameters.log_level = 2;
   expected.system_log = {.destination = LogDestination::file,
                          .path = "/tmp/x.log",
                          .append = false,
                          .rotation = LogRotation::reopen,
-                         .format = LogFormat::json,
-                         .verbosity = 2,
-                         .quiet = true};
-  expected.process = {"/tmp/x.pid", false};
+                         .format = LogFormat::json};
+  expected.pid_file_path = "/tmp/x.pid";
   expected.authorization = Authorization::disabled;
   expected.local_threshold_ms = 7;
   expected.parameters.cursor_timeout_ms = 5'000;
-  expected.parameters.cursor_monitor_seconds = 1;
-  expected.parameters.time_out_session_cursors = false;
+  expected.parameters.cursor_monitor_frequency_secs = 1;
+  expected.parameters.timeout_of_session_cursors = false;
   expected.parameters.test_commands = true;
-  expected.parameters.connect_timeout_ms = 250;
-  expected.parameters.pool_min = 2;
-  expected.parameters.pool_max = 9;
-  expected.parameters.pool_connecting_max = 3;
-  expected.parameters.pool_idle_ms = 60'000;
+  expected.connect_timeout_ms = 250;
+  expected.pool_max = 9;
   CHECK(result.config == expected);
   REQUIRE(result.routing);
   REQUIRE(result.routing->shards().size() == 1);
@@ -191,12 +178,14 @@ TEST_CASE("bad_files_say_what_is_wrong_and_where") {
        {"f.yaml:1: net.admin.port is a port for clients already"}},
       {"net: {loadBalancerPort: 9, admin: {port: 9}}\n",
        {"f.yaml:1: net.admin.port is a port for clients already"}},
-      {"net: {admin: {bindIp: \"::1\"}}\n",
-       {"f.yaml:1: net.admin.bindIp: ::1 needs net.ipv6: true"}},
       {"net: {admin: {bindIp: a-host}}\n",
        {"f.yaml:1: net.admin.bindIp: \"a-host\" is no address"}},
-      {"net: {admin: {readyShards: some}}\n",
-       {"f.yaml:1: net.admin.readyShards must be any, all or none, not \"some\""}},
+      {"net: {admin: {readyShards: all}}\n",
+       {"f.yaml:1: net.admin.readyShards is refused: /readyz answers 200 while any shard"}},
+      {"limits: {perApplication: {connections: 5}}\n",
+       {"f.yaml:1: limits.perApplication is refused: nothing would enforce it"}},
+      {"auditLog: {filter: '{}'}\n", {"f.yaml:1: auditLog.filter is refused: every event is written"}},
+      {"auditLog: {format: BSON}\n", {"f.yaml:1: auditLog.format is refused: the audit log is written as JSON"}},
       {"net: {port: -1}\n", {"f.yaml:1: net.port must be an integer from 0 to 65535, not \"-1\""}},
       {"net: {port: 1x}\n", {"f.yaml:1: net.port must be an integer from 0 to 65535, not \"1x\""}},
       {"net: {port: \"\"}\n", {"f.yaml:1: net.port must be an integer from 0 to 65535, not \"\""}},
@@ -204,8 +193,11 @@ TEST_CASE("bad_files_say_what_is_wrong_and_where") {
       {"net: {port: [1]}\n", {"f.yaml:1: net.port must be one value, not a list"}},
       {"net: {port: {a: 1}}\n", {"f.yaml:1: net.port must be one value, not a section"}},
       {"net: {port: }\n", {"f.yaml:1: net.port must be one value, not nothing"}},
-      {"net: {ipv6: yes}\n", {"f.yaml:1: net.ipv6 must be true or false, not \"yes\""}},
-      {"net: {ipv6: 1}\n", {"f.yaml:1: net.ipv6 must be true or false, not \"1\""}},
+      {"net: {tls: {allowInvalidCertificates: yes}}\n",
+       {"f.yaml:1: net.tls.allowInvalidCertificates must be true or false, not \"yes\""}},
+      {"net: {tls: {allowInvalidCertificates: 1}}\n",
+       {"f.yaml:1: net.tls.allowInvalidCertificates must be true or false, not \"1\""}},
+      {"net: {bindIpAll: 1}\n", {"f.yaml:1: net.bindIpAll must be true or false, not \"1\""}},
       {"net: 3\n", {"f.yaml:1: net must be a section of keys, not \"3\""}},
       {"net: [port]\n", {"f.yaml:1: net must be a section of keys, not a list"}},
       {"- net\n", {"f.yaml:1: the configuration must be a mapping of keys"}},
@@ -215,7 +207,7 @@ TEST_CASE("bad_files_say_what_is_wrong_and_where") {
       {"net: *nowhere\n", {"f.yaml:"}},
       {"workers: 1\n---\nworkers: 2\n", {"f.yaml: holds more than one YAML document"}},
       {"workers: 1\nworkers: 2\n", {"f.yaml:2: workers is written twice (first at f.yaml:1)"}},
-      {"net: {port: 1}\nnet: {ipv6: true}\n",
+      {"net: {port: 1}\nnet: {bindIp: ''}\n",
        {"f.yaml:2: net is written twice (first at f.yaml:1)"}},
       {"net.port: 1\nnet: {port: 2}\n",
        {"f.yaml:2: net.port is written twice (first at f.yaml:1)"}},
@@ -230,7 +222,7 @@ TEST_CASE("bad_files_say_what_is_wrong_and_where") {
       {"systemLog: {destination: file, path: ''}\n",
        {"f.yaml:1: systemLog.path must be a file, not \"\"",
         "f.yaml:1: systemLog.destination: file needs systemLog.path"}},
-      {"processManagement:\n  fork: true\n", {"f.yaml:2: processManagement.fork: true is refused"}},
+      {"processManagement:\n  fork: true\n", {"f.yaml:2: processManagement.fork is refused: leave the background to a service manager"}},
       {"security: {keyFile: /k}\n", {"f.yaml:1: security.keyFile is refused: shards' connection"}},
       {"security: {redactClientLogData: true}\n",
        {"f.yaml:1: security.redactClientLogData is refused: slow operations are logged with their"}},
@@ -276,14 +268,13 @@ TEST_CASE("bad_files_say_what_is_wrong_and_where") {
        {"f.yaml:1: 0.0.0.0 is not a loopback address, and clients are not authenticated"}},
       {"net: {bindIp: 'localhost,myhost'}\n", {"f.yaml:1: myhost is not a loopback address"}},
       {"net: {bindIp: '*'}\n", {"f.yaml:1: 0.0.0.0 is not a loopback address"}},
-      {"net: {bindIpAll: true}\n", {"f.yaml:1: 0.0.0.0 is not a loopback address"}},
+      {"net: {bindIpAll: true}\n", {"f.yaml:1, as net.bindIpAll: 0.0.0.0 is not a loopback address"}},
       {"net: {bindIpAll: true, bindIp: 127.0.0.1}\nsecurity: {authorization: disabled}\n",
-       {"f.yaml:1: net.bindIpAll and net.bindIp exclude each other"}},
+       {"f.yaml:1: net.bindIp is written twice (first at f.yaml:1, as net.bindIpAll)"}},
       {"net: {port: 27016, loadBalancerPort: 27016}\n",
        {"f.yaml:1: net.loadBalancerPort and net.port are the same port"}},
       {"net: {loadBalancerPort: 65536}\n",
        {"f.yaml:1: net.loadBalancerPort must be an integer from 0 to 65535, not \"65536\""}},
-      {"net: {bindIp: '::1'}\n", {"f.yaml:1: net.bindIp: ::1 needs net.ipv6: true"}},
       {"net: {bindIp: '127.0.0.1,'}\n", {"f.yaml:1: net.bindIp has an empty address"}},
       {"net: {bindIp: '127.0.0.1:27017'}\nsecurity: {authorization: disabled}\n",
        {"f.yaml:1: net.bindIp: \"127.0.0.1:27017\" is no address (the port is net.port)"}},
@@ -300,8 +291,6 @@ TEST_CASE("bad_files_say_what_is_wrong_and_where") {
       {"setParameter: {cursorOrphanGraceMillis: -2}\n",
        {"f.yaml:1: setParameter.cursorOrphanGraceMillis "}},
       {"memory: {evictMillis: 1}\n", {"f.yaml:1: unknown key \"memory.evictMillis\""}},
-      {"setParameter: {ShardingTaskExecutorPoolMinSize: 5, ShardingTaskExecutorPoolMaxSize: 4}\n",
-       {"f.yaml:1: ShardingTaskExecutorPoolMinSize (5) is greater than"}},
       {"routing: [a]\n", {"f.yaml:1: routing must be a section of keys, not a list"}},
       {"routing.shards: [a]\n", {"f.yaml:1: routing.shards must stand in a section"}},
       {"workers: x\nnet:\n  port: y\n  foo: 1\nzzzzzzzz: 1\n",
@@ -347,12 +336,54 @@ setParameter: {ShardingTaskExecutorPoolRefreshTimeoutMS: 1, maxLogSizeKB: 10}
        "f.yaml:9: setParameter.maxLogSizeKB has no effect"});
 }
 
+TEST_CASE("what_a_mongos_conf_may_hold_beside_our_keys_is_accepted_with_a_word_where_it_matters") {
+  const LoadResult silent = load(R"(
+net: {ipv6: false, bindIpAll: false}
+processManagement: {fork: false}
+systemLog: {quiet: false}
+auditLog: {destination: syslog, format: JSON, schema: mongo}
+setParameter: {ingressRequestRateLimiterEnabled: false}
+)");
+  check_messages(silent.errors, {});
+  check_messages(silent.warnings, {});
+  const LoadResult told = load(R"(
+net: {ipv6: true, listenBacklog: 100, maxIncomingConnectionsOverride: [10.0.0.1, 192.168.0.0/16]}
+systemLog: {quiet: true}
+setParameter:
+  ingressConnectionEstablishmentRateLimiterEnabled: true
+  ingressConnectionEstablishmentRateLimiterBypass: {ranges: [10.0.0.0/8]}
+  ingressRequestAdmissionRatePerSec: 1000
+  ShardingTaskExecutorPoolMinSize: 2
+  ShardingTaskExecutorPoolMaxConnecting: 3
+  ShardingTaskExecutorPoolHostTimeoutMS: 60000
+memory: {release: {threshold: 1MiB}, spill: {idleMillis: 5}}
+)");
+  check_messages(told.errors, {});
+  check_messages(told.warnings,
+                 {"f.yaml:2: net.ipv6 has no effect: IPv6 addresses are listened on where net.bindIp names them",
+                  "f.yaml:2: net.listenBacklog has no effect: it is 4096",
+                  "f.yaml:2: net.maxIncomingConnectionsOverride has no effect: net.maxIncomingConnections holds",
+                  "f.yaml:3: systemLog.quiet has no effect: ",
+                  "f.yaml:5: setParameter.ingressConnectionEstablishmentRateLimiterEnabled has no effect: rates are limited",
+                  "f.yaml:6: setParameter.ingressConnectionEstablishmentRateLimiterBypass has no effect: see limits",
+                  "f.yaml:7: setParameter.ingressRequestAdmissionRatePerSec has no effect: see limits",
+                  "f.yaml:8: setParameter.ShardingTaskExecutorPoolMinSize has no effect: each worker keeps one",
+                  "f.yaml:9: setParameter.ShardingTaskExecutorPoolMaxConnecting has no effect: each worker opens two",
+                  "f.yaml:10: setParameter.ShardingTaskExecutorPoolHostTimeoutMS has no effect: connections idle for 5",
+                  "f.yaml:11: memory.release has no effect: ", "f.yaml:11: memory.spill.idleMillis has no effect: it is"});
+  CHECK(told.config == Config{});
+}
+
 TEST_CASE("loopback_needs_no_permission_and_other_addresses_do") {
   CHECK(load("net: {bindIp: '127.0.0.1,127.8.8.8,localhost'}\n").ok());
-  CHECK(load("net: {bindIp: '::1', ipv6: true}\n").ok());
+  CHECK(load("net: {bindIp: '::1'}\n").ok());
   CHECK(load("net: {bindIp: 0.0.0.0}\nsecurity: {authorization: disabled}\n").ok());
   CHECK(load("net: {bindIpAll: true}\nsecurity: {authorization: disabled}\n").ok());
-  CHECK(load("net: {bindIpAll: true}\nsecurity: {authorization: enabled}\n").ok());
+  const LoadResult all = load("net: {bindIpAll: true}\nsecurity: {authorization: enabled}\n");
+  CHECK(all.ok());
+  CHECK(all.warnings.empty());
+  CHECK(all.config.net.bind_ip == "*");
+  CHECK(load("net: {bindIpAll: false, bindIp: '::1'}\n").config.net.bind_ip == "::1");
   for (const char* address : {"127.0.0.1", "127.255.0.9", "::1", "::ffff:127.0.0.1", "localhost"}) {
     CHECK(is_loopback(address));
   }
@@ -365,20 +396,20 @@ TEST_CASE("listen_addresses_are_numbers_where_they_can_be_and_come_once") {
   NetConfig net;
   net.bind_ip = "localhost, 127.0.0.1,db.example";
   CHECK(listen_addresses(net) == std::vector<std::string>{"127.0.0.1", "db.example"});
-  net.bind_ip_all = true;
+  net.bind_ip = "*";
   CHECK(listen_addresses(net) == std::vector<std::string>{"0.0.0.0"});
-  net.ipv6 = true;
+  net.bind_ip = "*,::";
   CHECK(listen_addresses(net) == std::vector<std::string>{"0.0.0.0", "::"});
 }
 
 TEST_CASE("set_goes_before_the_file_and_the_last_one_wins") {
   const LoadResult result =
-      load("net: {port: 1, ipv6: true}\nworkers: 2\n",
-           {"net.port=5", "net={port: 7, listenBacklog: 9}", "workers=\"4\""});
+      load("net: {port: 1, bindIp: '::1'}\nworkers: 2\n",
+           {"net.port=5", "net={port: 7, maxIncomingConnections: 9}", "workers=\"4\""});
   check_messages(result.errors, {});
   CHECK(result.config.net.port == 7);
-  CHECK(result.config.net.listen_backlog == 9);
-  CHECK(result.config.net.ipv6);
+  CHECK(result.config.net.max_incoming_connections == 9);
+  CHECK(result.config.net.bind_ip == "::1");
   CHECK(result.config.workers == 4);
 }
 

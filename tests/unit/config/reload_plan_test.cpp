@@ -4,8 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "proxy/config/table.h"
-
 namespace spillway {
 namespace {
 
@@ -80,14 +78,6 @@ TEST_CASE("of the routing, shards and defaults need a restart") {
   one_shard.text = "routing: {shards: [{name: s0, uri: \"mongodb://127.0.0.1:1/\"}]}\n";
   CHECK(plan(now, load_config(one_shard)).refusals ==
         Words{"routing.shards cannot be changed without a restart"});
-}
-
-TEST_CASE("settings that are shared are reloaded exactly where the table says so") {
-  // setParameter reaches the same settings: whatever it may change, a reload may.
-  for (const KeySpec& spec : config_keys()) {
-    INFO(spec.key);
-    if (spec.at_runtime) CHECK(spec.at_reload);
-  }
 }
 
 }  // namespace spillway

@@ -12,9 +12,8 @@ using namespace spillway;
 
 namespace {
 
-std::string unquoted(std::string_view text) {
-  if (text.size() >= 2 && text.front() == '"') text = text.substr(1, text.size() - 2);
-  return std::string(text);
+bool has_default(const KeySpec& spec) {
+  return spec.read != nullptr && !config_value_text(spec, spec.read(Config{})).empty();
 }
 
 ConfigValue parse(std::string_view key, std::string_view text) {
@@ -27,17 +26,14 @@ ConfigValue parse(std::string_view key, std::string_view text) {
 
 }  // namespace
 
-TEST_CASE("the_defaults_of_the_table_are_those_of_the_struct") {
-  Config config;
+TEST_CASE("defaults_are_in_range_and_read_as_they_are_printed") {
   for (const KeySpec& spec : config_keys()) {
     CAPTURE(spec.key);
-    if (spec.preset.empty()) continue;
-    const auto value = parse_config_value(spec, unquoted(spec.preset));
+    if (!has_default(spec)) continue;
+    const auto value = parse_config_value(spec, config_value_text(spec, spec.read(Config{})));
     REQUIRE(value.has_value());
     CHECK(spec.read(Config{}) == *value);
-    spec.assign(config, *value);
   }
-  CHECK(config == Config{});
 }
 
 TEST_CASE("every_row_is_complete_and_unique") {
@@ -47,15 +43,16 @@ TEST_CASE("every_row_is_complete_and_unique") {
     CHECK(names.insert(spec.key).second);
     CHECK_FALSE(spec.meaning.empty());
     CHECK(spec.meaning.back() == '.');
-    CHECK((spec.preset.empty() != spec.example.empty()));
+    CHECK(has_default(spec) == spec.facts.example.empty());
     const bool numeric = spec.type == ValueType::integer || spec.type == ValueType::bytes;
-    CHECK((numeric ? spec.min < spec.max : spec.max == 0));
+    CHECK((numeric ? spec.facts.min < spec.facts.max : spec.facts.max == 0));
     if (spec.type != ValueType::integer && spec.type != ValueType::boolean) {
-      CHECK_FALSE(spec.range.empty());
+      CHECK_FALSE(spec.facts.range.empty());
     }
-    const bool special = spec.type == ValueType::routing || spec.type == ValueType::users || spec.type == ValueType::overrides;
-    CHECK(special == (spec.assign == nullptr));
-    CHECK((spec.type == ValueType::routing) == spec.key.starts_with("routing."));
+    CHECK((spec.type == ValueType::yaml) == (spec.assign == nullptr));
+    CHECK((spec.same == nullptr) == spec.key.starts_with("routing."));
+    // setParameter reaches what is in use.
+    if (spec.change == Change::runtime) CHECK(spec.use != nullptr);
     CHECK_FALSE(is_config_section(spec.key));
   }
   for (const ForeignKey& foreign : foreign_keys()) {
@@ -85,16 +82,13 @@ TEST_CASE("what_is_assigned_is_read_back") {
         break;
       case ValueType::integer:
       case ValueType::bytes:
-        value = spec.read(Config{}) == ConfigValue(spec.max) ? spec.min : spec.max;
+        value = spec.read(Config{}) == ConfigValue(spec.facts.max) ? spec.facts.min : spec.facts.max;
         break;
       case ValueType::choice:
         value = std::int64_t{1};
         break;
       case ValueType::size:
         value = MemoryLimit{MemoryLimit::Kind::percent, 7};
-        break;
-      case ValueType::number:
-        value = 1.5;
         break;
       default:
         value = std::string("something");
@@ -103,7 +97,26 @@ TEST_CASE("what_is_assigned_is_read_back") {
     spec.assign(config, value);
     CHECK(spec.read(config) == value);
     CHECK_FALSE(config == Config{});
+    CHECK_FALSE(spec.same(config, Config{}));
+    if (spec.use == nullptr) continue;
+    Parameters parameters;
+    spec.use(parameters, value);
+    CHECK(parameters == config.parameters);
+    CHECK(spec.used(parameters) == value);
   }
+}
+
+TEST_CASE("there_are_at_most_70_keys") { CHECK(config_keys().size() <= 70); }
+
+TEST_CASE("a_reload_takes_what_its_keys_say_and_leaves_what_was_set_since") {
+  Config before, after;
+  after.parameters.slow_ms = 7;
+  Parameters used;
+  used.cursor_timeout_ms = 99;  // setParameter
+  used.slow_ms = 50;            // the profile command
+  use_changes(used, before, after);
+  CHECK(used.cursor_timeout_ms == 99);
+  CHECK(used.slow_ms == 7);
 }
 
 TEST_CASE("sizes_have_units") {
@@ -129,7 +142,7 @@ TEST_CASE("sizes_have_units") {
 
 TEST_CASE("bytes_have_units_and_bounds") {
   const auto bytes = [](std::string_view text) {
-    return std::get<std::int64_t>(parse("memory.release.threshold", text));
+    return std::get<std::int64_t>(parse("limits.perUser.bufferedBytes", text));
   };
   CHECK(bytes("64KiB") == 65'536);
   CHECK(bytes("8388608") == 8 << 20);
@@ -138,7 +151,7 @@ TEST_CASE("bytes_have_units_and_bounds") {
   for (const char* text : {"", "auto", "unlimited", "10%", "63KiB", "1025GiB", "-1MiB", "1.5MiB", "MiB", "8mib",
                            "18446744073709551616", "16777216TiB"}) {
     CAPTURE(text);
-    CHECK_FALSE(parse_config_value(*find_config_key("memory.release.threshold"), text).has_value());
+    CHECK_FALSE(parse_config_value(*find_config_key("limits.perUser.bufferedBytes"), text).has_value());
   }
 }
 
@@ -186,7 +199,7 @@ TEST_CASE("print_config_stays_valid_with_every_example_taken") {
     const std::string name = example ? line.substr(hash + 2, line.find(": ") - hash - 2) : "";
     bool known = false;
     for (const KeySpec& spec : config_keys()) {
-      known = known || (!spec.example.empty() && spec.key.ends_with("." + name));
+      known = known || (!spec.facts.example.empty() && spec.key.ends_with("." + name));
     }
     // Files of TLS must be there, and are refused where it is disabled.
     const bool tls_file = name.ends_with("File") || name.ends_with("FilePassword");
@@ -199,7 +212,7 @@ TEST_CASE("print_config_stays_valid_with_every_example_taken") {
   CAPTURE(text, result.errors);
   CHECK(result.ok());
   CHECK(result.config.authorization == Authorization::disabled);
-  CHECK_FALSE(result.config.process.pid_file_path.empty());
+  CHECK_FALSE(result.config.pid_file_path.empty());
   REQUIRE(result.routing != nullptr);
 }
 
@@ -211,14 +224,13 @@ TEST_CASE("print_config_fits_in_100_columns") {
   }
 }
 
-TEST_CASE("the_reference_in_conf_readme_is_print_config") {
-  std::ifstream file("conf/README.md");
+TEST_CASE("the_reference_in_the_manual_is_made_of_the_table") {
+  std::ifstream file("conf/manual/keys.md");
   REQUIRE(file);
   std::stringstream text;
   text << file.rdbuf();
-  const std::string expected = "```yaml\n" + print_config() + "```\n";
-  INFO("conf/README.md must hold what `spillway --print-config` prints, between ```yaml and ```");
-  CHECK(text.str().find(expected) != std::string::npos);
+  INFO("spillway --print-reference > conf/manual/keys.md");
+  CHECK(text.str() == print_reference());
 }
 
 TEST_CASE("the_example_files_load_without_warnings") {

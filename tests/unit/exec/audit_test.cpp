@@ -7,7 +7,6 @@
 
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/context.h"
-#include "proxy/exec/pipeline/match.h"
 #include "tests/support/fake_gateway.h"
 
 namespace spillway::exec {
@@ -61,7 +60,7 @@ void run(AuditLog& audit, const Client& client, const BsonDoc& command, std::int
 
 TEST_CASE("a login's line names who, from where, and what came of it", "[audit]") {
   Lines lines;
-  AuditLog audit(lines.options(), nullptr);
+  AuditLog audit(lines.options());
   Client client;
   audit.authenticated(make(client), "SCRAM-SHA-256", "admin", "ann", 18);
   CHECK(to_json(lines.last()) ==
@@ -78,7 +77,7 @@ TEST_CASE("a login's line names who, from where, and what came of it", "[audit]"
 
 TEST_CASE("a line is one document with time and connection", "[audit]") {
   Lines lines;
-  AuditLog audit(lines.options(), nullptr);
+  AuditLog audit(lines.options());
   Client client;
   audit.logged_out(make(client));
   audit.logged_out(client);
@@ -96,7 +95,7 @@ TEST_CASE("a line is one document with time and connection", "[audit]") {
 
 TEST_CASE("of a refused command its documents are not written", "[audit]") {
   Lines lines;
-  AuditLog audit(lines.options(), nullptr);
+  AuditLog audit(lines.options());
   Client client;
   make(client);
   for (const char* text : {R"({"insert": "people", "documents": [{"ssn": "078-05-1120"}], "$db": "app"})",
@@ -116,7 +115,7 @@ TEST_CASE("of a refused command its documents are not written", "[audit]") {
 
 TEST_CASE("administrative commands have MongoDB's names and fields", "[audit]") {
   Lines lines;
-  AuditLog audit(lines.options(), nullptr);
+  AuditLog audit(lines.options());
   Client client;
   make(client);
   const auto line_of = [&](std::string_view command, std::int32_t result = 0) {
@@ -148,7 +147,7 @@ TEST_CASE("logRotate rotates the log it names, or both", "[audit]") {
   int reopened = 0;
   AuditLog::Options options = lines.options();
   options.reopen = [&] { ++reopened; };
-  worker.shared.audit = std::make_unique<AuditLog>(std::move(options), nullptr);
+  worker.shared.audit = std::make_unique<AuditLog>(std::move(options));
   const auto code_of = [&](const char* which) {
     const test::FakeRequest command(std::string("{'logRotate': ") + which + ", '$db': 'admin'}");
     Client client;
@@ -166,24 +165,9 @@ TEST_CASE("logRotate rotates the log it names, or both", "[audit]") {
   CHECK(reopened == 2);
 }
 
-TEST_CASE("only what the filter matches is written", "[audit]") {
-  Lines lines;
-  auto filter = pipeline::Filter::parse(json(R"({"atype": "authenticate", "result": {"$ne": 0}, "remote.ip": "2001:db8::1",
-                                                 "ts": {"$gt": {"$date": "2020-01-01T00:00:00Z"}}})").view());
-  REQUIRE(filter.has_value());
-  AuditLog audit(lines.options(), std::make_unique<const pipeline::Filter>(*std::move(filter)));
-  Client client;
-  make(client);
-  audit.logged_out(client);
-  audit.authenticated(client, "SCRAM-SHA-256", "admin", "ann", 0);
-  CHECK(lines.all.empty());
-  audit.authenticated(client, "SCRAM-SHA-256", "admin", "ann", 18);
-  CHECK(lines.all.size() == 1);
-}
-
 TEST_CASE("what was lost is counted, and told where it is missing", "[audit]") {
   Lines lines;
-  AuditLog audit(lines.options(), nullptr);
+  AuditLog audit(lines.options());
   Client client;
   make(client);
   lines.room = 1;
@@ -201,7 +185,7 @@ TEST_CASE("what was lost is counted, and told where it is missing", "[audit]") {
 
 TEST_CASE("a name that is no text, and a param of any size, make lines all the same", "[audit]") {
   Lines lines;
-  AuditLog audit(lines.options(), nullptr);
+  AuditLog audit(lines.options());
   Client client;
   make(client);
   audit.authenticated(client, "SCRAM-SHA-256", "admin", "a\xff\"\n", 18);

@@ -1,4 +1,4 @@
-// Limits of users, applications and addresses, on time that a test moves.
+// Limits of users and addresses, on time that a test moves.
 #include "proxy/exec/limits.h"
 
 #include <catch2/catch.hpp>
@@ -7,7 +7,6 @@
 #include <thread>
 #include <vector>
 
-#include "proxy/exec/rate_limiter.h"
 #include "tests/support/clock_manual.h"
 
 namespace spillway::exec {
@@ -65,7 +64,7 @@ TEST_CASE("what nobody uses is forgotten", "[limits]") {
 
 TEST_CASE("a new connection does not fill its address' bucket", "[limits]") {
   Limits limits;
-  limits.configure(per_address({.operations_per_second = 10, .burst = 20}));
+  limits.configure(per_address({.operations_per_second = 20}));
   CHECK(limits.looks_at_operations());
   int done = 0;
   for (int i = 0; i < 10; ++i) {
@@ -85,7 +84,7 @@ TEST_CASE("a new connection does not fill its address' bucket", "[limits]") {
 TEST_CASE("addresses by the thousand take bounded memory, whatever they did", "[limits]") {
   constexpr std::size_t idle_max = 100;
   Limits limits(idle_max);
-  limits.configure(per_address({.operations_per_second = 1, .burst = 1}));
+  limits.configure(per_address({.operations_per_second = 1}));
   for (int i = 0; i < 5'000; ++i) {
     ClientLimits client;
     client.enter(limits, LimitKey::address, fmt::format("10.{}.{}.1", i / 250, i % 250));
@@ -103,8 +102,8 @@ TEST_CASE("addresses by the thousand take bounded memory, whatever they did", "[
 TEST_CASE("each key's tokens are taken, or none", "[limits]") {
   Limits limits;
   LimitSettings settings;
-  settings.per[static_cast<std::size_t>(LimitKey::user)] = {.operations_per_second = 100, .burst = 100};
-  settings.per[static_cast<std::size_t>(LimitKey::address)] = {.operations_per_second = 1, .burst = 7};
+  settings.per[static_cast<std::size_t>(LimitKey::user)] = {.operations_per_second = 100};
+  settings.per[static_cast<std::size_t>(LimitKey::address)] = {.operations_per_second = 7};
   limits.configure(settings);
   ClientLimits at_home, away;
   at_home.enter(limits, LimitKey::user, "admin.ann");
@@ -115,7 +114,7 @@ TEST_CASE("each key's tokens are taken, or none", "[limits]") {
   CHECK(admitted(away) == 7);
   const auto refused = away.admit(Clock::now(), false);
   REQUIRE(refused.has_value());
-  CHECK(refused->message == "the address '10.0.0.2' has reached its limit of 1 operationsPerSecond; try again later");
+  CHECK(refused->message == "the address '10.0.0.2' has reached its limit of 7 operationsPerSecond; try again later");
   // What addresses refused was not taken from the user.
   ClientLimits elsewhere;
   elsewhere.enter(limits, LimitKey::user, "admin.ann");
@@ -153,43 +152,19 @@ TEST_CASE("overrides go before, and the longest range counts", "[limits]") {
 TEST_CASE("a reload holds for who is there already", "[limits]") {
   Limits limits;
   ClientLimits a, b;
-  a.enter(limits, LimitKey::application, "shop");
-  b.enter(limits, LimitKey::application, "shop");
+  a.enter(limits, LimitKey::user, "admin.shop");
+  b.enter(limits, LimitKey::user, "admin.shop");
   CHECK_FALSE(limits.looks_at_operations());
   CHECK(admitted(a) == 1'000);
   LimitSettings settings;
-  settings.per[static_cast<std::size_t>(LimitKey::application)] = {.connections = 2, .operations_per_second = 3};
+  settings.per[static_cast<std::size_t>(LimitKey::user)] = {.connections = 2, .operations_per_second = 3};
   limits.configure(settings);
   ClientLimits c;
-  CHECK(c.enter(limits, LimitKey::application, "shop").has_value());
+  CHECK(c.enter(limits, LimitKey::user, "admin.shop").has_value());
   CHECK(admitted(a) == 3);
   limits.configure({});
-  CHECK_FALSE(c.enter(limits, LimitKey::application, "shop"));
+  CHECK_FALSE(c.enter(limits, LimitKey::user, "admin.shop"));
   CHECK(admitted(a) == 1'000);
-}
-
-TEST_CASE("a faster pace is not kept shut by a slower one before", "[limits]") {
-  Limits limits;
-  limits.configure(per_address({.operations_per_second = 1, .burst = 1'000}));
-  ClientLimits client;
-  client.enter(limits, LimitKey::address, "10.0.0.1");
-  CHECK(admitted(client) == 1'000);
-  limits.configure(per_address({.operations_per_second = 100, .burst = 1}));
-  CHECK(admitted(client) == 0);
-  test::advance_time(10ms);
-  CHECK(admitted(client) == 1);
-  // The same for all together, whose settings change one by one.
-  RateLimiter rate;
-  rate.per_second = 1;
-  rate.burst_seconds = 100;
-  int taken = 0;
-  while (rate.try_take(Clock::now())) ++taken;
-  CHECK(taken == 100);
-  rate.burst_seconds = 0.01;
-  rate.per_second = 100;
-  CHECK_FALSE(rate.try_take(Clock::now()));
-  test::advance_time(10ms);
-  CHECK(rate.try_take(Clock::now()));
 }
 
 TEST_CASE("cursors are counted until they are gone, though their connection is", "[limits]") {

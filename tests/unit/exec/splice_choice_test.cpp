@@ -22,11 +22,7 @@ TEST_CASE("a worker that passes much splices though it costs little") {
   CHECK_FALSE(choice.splices(SpliceReplies::automatic, start + std::chrono::hours(1)));
 }
 
-TEST_CASE("what is wanted of splicing has names") {
-  for (const auto wanted : {SpliceReplies::automatic, SpliceReplies::always, SpliceReplies::never}) {
-    CHECK(find_splice_replies(splice_replies_name(wanted)) == wanted);
-  }
-  CHECK_FALSE(find_splice_replies("sometimes"));
+TEST_CASE("what is wanted of splicing goes before") {
   SpliceChoice choice;
   CHECK(choice.splices(SpliceReplies::always, Clock::now()));
   CHECK_FALSE(choice.splices(SpliceReplies::never, Clock::now()));

@@ -18,7 +18,6 @@ std::uint32_t promised_by_a_listener(const SocketBuffers& buffers) {
   exec::Shared shared(0);
   ListenerOptions options;
   options.addresses = {"127.0.0.1"};
-  options.backlog = 16;
   options.connections_max = 16;
   options.sockets = buffers;
   Listener listener(loop, shared, options);
@@ -61,7 +60,6 @@ struct Door {
 ListenerOptions short_of_files() {
   ListenerOptions options;
   options.addresses = {"127.0.0.1"};
-  options.backlog = 64;
   options.connections_max = 1'000;
   options.files_max = 84;  // 64 are reserved
   return options;
@@ -73,20 +71,10 @@ TEST_CASE("clients are refused and counted before the process is out of files", 
   door.come(24);
   CHECK(door.worker.connections() == 20);
   CHECK(door.refused() == 4);
-  door.listener.set_connections_max(21, {});
+  door.listener.set_connections_max(21);
   CHECK(door.shared.connections_max == 20);
-  door.listener.set_connections_max(15, {});
+  door.listener.set_connections_max(15);
   CHECK(door.shared.connections_max == 15);
-}
-
-TEST_CASE("who may come beyond the maximum leaves files for the rest, too", "[listener]") {
-  ListenerOptions options = short_of_files();
-  options.beyond_max = parse_address_ranges("127.0.0.0/8").ranges;
-  Door door(options);
-  door.come(60);
-  CHECK(door.worker.connections() == 52);
-  CHECK(door.shared.metrics.connections_exempt.value() == 32);
-  CHECK(door.refused() == 8);
 }
 
 TEST_CASE("as many files may be open as the hard limit allows", "[listener]") {
