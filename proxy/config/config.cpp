@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <limits>
@@ -18,12 +17,12 @@
 #include "allocator/memory_layer.h"
 #include "proxy/base/credentials_directory.h"
 #include "proxy/catalog/static_routing.h"
+#include "proxy/config/shard_login.h"
+#include "proxy/config/system_limits.h"
+#include "proxy/config/tls.h"
+#include "proxy/config/words.h"
 #include "proxy/config/yaml.h"
 #include "proxy/config/yaml_users.h"
-#include "proxy/config/system_limits.h"
-#include "proxy/config/shard_login.h"
-#include "proxy/config/words.h"
-#include "proxy/config/tls.h"
 #include "proxy/shard/connection_string.h"
 #include "proxy/wire/compression.h"
 

@@ -18,8 +18,6 @@ struct ConfigReading {
   // A YAML text with the `routing` key, for catalog::load_static_routing, and its name in messages.
   std::optional<std::string> routing_text;
   std::string routing_name;
-
-  bool written(std::string_view key) const { return places.contains(key); }
 };
 
 ConfigReading read_config_yaml(const LoadRequest& request);
