@@ -32,7 +32,8 @@ Worker::Worker(std::size_t index, exec::Shared& shared, const WorkerOptions& opt
       loop_(drive),
       pump_(loop_),
       network_(network ? std::move(network) : std::make_unique<TcpNetwork>(loop_, options.socket_buffers.shard_socket())),
-      gateway_(shard::make_gateway(loop_, *network_, shared.reply_memory, shared.link_memory, options_.gateway)),
+      gateway_(shard::make_gateway(loop_, *network_, shared.reply_memory, shared.link_memory, options_.gateway,
+                                   *options_.shared_shards)),
       context_{loop_, pump_, *gateway_, shared, index, {}},
       scratch_(std::make_unique<std::uint8_t[]>(scratch_bytes)),
       environment_{context_, {scratch_.get(), scratch_bytes}, options_.compressors, options_.socket_buffers, options_.plain_text} {

@@ -1,4 +1,5 @@
-// Worker: one thread, its loop, its shard connections and its sessions. Workers share nothing but exec::Shared.
+// Worker: one thread, its loop, its shard connections and its sessions. Workers share nothing but exec::Shared and what they
+// know of the shards' hosts.
 #pragma once
 
 #include <atomic>
@@ -31,6 +32,8 @@ struct WorkerOptions {
   SocketBuffers socket_buffers;
   TlsContext::Ptr tls;  // towards clients; null: none
   PlainText plain_text = PlainText::allowed;
+  // Of all workers that are made from copies of these options; the first must be the last to end.
+  std::shared_ptr<shard::SharedShards> shared_shards = std::make_shared<shard::SharedShards>();
 };
 
 class Worker {

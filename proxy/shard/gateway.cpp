@@ -40,7 +40,7 @@ struct Failure {
 class GatewayImpl final : public Gateway, public ShardListener {
  public:
   GatewayImpl(Loop& loop, Network& network, MemoryBudget& budget, MemoryBudget& link_budget,
-              GatewayOptions options);
+              GatewayOptions options, SharedShards& shared);
   ~GatewayImpl() override { SPILLWAY_CHECK(quiet()); }
 
   Task<Result<Reply>> call(std::uint16_t shard, Command command, CallOptions options) override;
@@ -124,22 +124,24 @@ PoolSettings pool_settings(Loop& loop, Network& network, MemoryBudget& budget,
 }
 
 GatewayImpl::GatewayImpl(Loop& loop, Network& network, MemoryBudget& budget,
-                         MemoryBudget& link_budget, GatewayOptions options)
+                         MemoryBudget& link_budget, GatewayOptions options, SharedShards& shared)
     : loop_(loop),
       options_(std::move(options)),
       settings_(pool_settings(loop, network, budget, link_budget, options_)) {
   if (options_.credentials.empty()) options_.credentials = read_credentials(options_).value();
   SPILLWAY_CHECK(options_.credentials.size() == options_.shards.size());
+  const bool leads = shared.empty();
   for (std::size_t i = 0; i < options_.shards.size(); ++i) {
     const ShardAddress& shard = options_.shards[i];
     ConnectionString parsed = parse_connection_string(shard.uri).value();
-    if (parsed.read_preference.mode != ReadMode::primary) {
+    if (leads && parsed.read_preference.mode != ReadMode::primary) {
       log::warning("Shard {}: readPreference in its connection string is not used: clients choose",
                    shard.name);
     }
     call_counts_.push_back(std::make_unique<CallCounts>());
-    shards_.push_back(
-        std::make_unique<RemoteShard>(settings_, options_, shard.name, std::move(parsed), *this));
+    shards_.push_back(std::make_unique<RemoteShard>(settings_, options_, shard.name, std::move(parsed),
+                                                    leads ? nullptr : shared.at(i), *this));
+    if (leads) shared.push_back(shards_.back()->shared());
     shards_.back()->use_credentials(options_.credentials[i]);
   }
   options_.credentials.clear();  // from now on the shards hold them
@@ -429,8 +431,8 @@ Result<std::vector<ShardCredentials>> read_credentials(const GatewayOptions& opt
 }
 
 std::unique_ptr<Gateway> make_gateway(Loop& loop, Network& network, MemoryBudget& budget,
-                                      MemoryBudget& link_budget, GatewayOptions options) {
-  return std::make_unique<GatewayImpl>(loop, network, budget, link_budget, std::move(options));
+                                      MemoryBudget& link_budget, GatewayOptions options, SharedShards& shared) {
+  return std::make_unique<GatewayImpl>(loop, network, budget, link_budget, std::move(options), shared);
 }
 
 }  // namespace spillway::shard

@@ -37,6 +37,7 @@ class Connection;  // connection.h
 class Pool;        // pool.h
 class Interrupt;   // interrupt.h
 class ShardTime;   // shard_time.h
+class SharedShard;  // shared_shard.h
 
 // A shard as configuration names it. The index is its position in the routing snapshot.
 struct ShardAddress {
@@ -122,7 +123,7 @@ struct Reply {
   DocView body() const noexcept;
 };
 
-// The state of a shard as its worker's monitor sees it.
+// The state of a shard as its worker has heard of it.
 struct HostState {
   HostAddress address;
   bool known = false;    // answered its last hello
@@ -219,14 +220,18 @@ class Gateway {
   // not sent again; those that were interrupted wait for no host or connection any longer. For a
   // shutdown whose patience has ended; calls may be made afterwards.
   virtual void abort_calls() {}
-  // Stops monitors, closes idle connections; leases end on their own. co_await before the loop
+  // Stops its monitors, closes idle connections; leases end on their own. co_await before the loop
   // stops.
   virtual Task<void> shut_down() = 0;
 };
 
+// What the gateways of a process share, in the shards' order. The one that gets it empty fills it in: its loop has the
+// monitors, and the others rely on it while they serve. They may shut down in any order; no loop ends before all have.
+using SharedShards = std::vector<std::shared_ptr<SharedShard>>;
+
 // `link_budget` pays for handshakes and the monitors' questions (handshake.h), `budget` for what does not fit there and
 // for commands that are compressed. Both outlive the gateway.
 std::unique_ptr<Gateway> make_gateway(Loop& loop, Network& network, MemoryBudget& budget,
-                                      MemoryBudget& link_budget, GatewayOptions options);
+                                      MemoryBudget& link_budget, GatewayOptions options, SharedShards& shared);
 
 }  // namespace spillway::shard

@@ -39,6 +39,7 @@ class Monitor {
   // run() returns soon: when its connection attempt ends at the latest.
   void stop();
   bool ended() const noexcept { return ended_; }
+  const HostAddress& address() const noexcept { return address_; }
 
  private:
   struct Answer {

@@ -57,29 +57,28 @@ TopologyOptions topology_options(const GatewayOptions& options, const std::strin
 
 RemoteShard::RemoteShard(const PoolSettings& settings, const GatewayOptions& options,
                          std::string name, ConnectionString connection_string,
-                         ShardListener& listener)
+                         std::shared_ptr<SharedShard> shared, ShardListener& listener)
     : settings_(settings_of(settings, connection_string)),
       name_(std::move(name)),
       listener_(listener),
+      leads_(shared == nullptr),
       topology_(topology_options(options, name_, std::move(connection_string))),
+      shared_(leads_ ? std::make_shared<SharedShard>(settings_, topology_.options(), listener) : std::move(shared)),
       random_(std::hash<std::string>{}(name_) | 1) {}
 
 void RemoteShard::use_credentials(const ShardCredentials& credentials) {
   const bool same_user = auth::same_user(settings_.login.get(), credentials.login.get());
   settings_.tls = credentials.tls;
   settings_.login = credentials.login;
+  if (leads_) shared_->use_tls(credentials.tls);
   if (same_user) return;
   for (const auto& member : members_) member->pool.drop();
 }
 
 void RemoteShard::start() {
-  for (const Topology::Host& host : topology_.hosts()) {
-    members_.push_back(std::make_unique<Member>(settings_, host.address, *this));
-  }
-  // A monitor may report before it first suspends, and so change the members: walk a copy.
-  std::vector<Member*> seeds;
-  for (const auto& member : members_) seeds.push_back(member.get());
-  for (Member* member : seeds) settings_.loop.spawn(member->monitor.run());
+  follow_members();
+  if (leads_) shared_->start();
+  subscription_ = shared_->subscribe(settings_.loop, *this);
 }
 
 Duration RemoteShard::connect_timeout() const noexcept {
@@ -99,48 +98,29 @@ void RemoteShard::add_member(const HostAddress& host) {
   // Each reply carries the name: it is not shared with the other workers.
   const HostAddress own{host.host.separate(), host.port};
   members_.push_back(std::make_unique<Member>(settings_, own, *this));
-  log::info("Shard {}: host {} was discovered", name_, host.text());
-  settings_.loop.spawn(members_.back()->monitor.run());
 }
 
-void RemoteShard::retire_member(const HostAddress& host) {
-  for (auto& member : members_) {
-    if (!(member->pool.address() == host)) continue;
-    log::info("Shard {}: host {} is no member any more", name_, host.text());
-    retired_.push_back(std::move(member));
-    std::erase(members_, nullptr);
-    retired_.back()->monitor.stop();
-    retired_.back()->pool.stop();
-    return;
+void RemoteShard::follow_members() {
+  for (const Topology::Host& host : topology_.hosts()) {
+    if (find(host.address) == nullptr) add_member(host.address);
   }
+  for (auto& member : members_) {
+    if (topology_.is_member(member->pool.address())) continue;
+    retired_.push_back(std::move(member));
+    retired_.back()->pool.stop();
+  }
+  std::erase(members_, nullptr);
 }
 
 void RemoteShard::perform(const TopologyActions& actions) {
   using Kind = TopologyAction::Kind;
   for (const TopologyAction& action : actions) {
-    if (action.kind == Kind::add_host) {
-      if (!stopped_) add_member(action.host);
-      continue;
-    }
     Member* member = find(action.host);
     if (member == nullptr) continue;
-    switch (action.kind) {
-      case Kind::add_host:
-        break;
-      case Kind::remove_host:
-        retire_member(action.host);
-        break;
-      case Kind::drop_pool:
-        member->pool.drop();
-        break;
-      case Kind::fail_in_flight:
-        member->pool.fail_in_flight(
-            Error(ErrorCode::network_timeout,
-                  fmt::format("no sign of life for {} ms", settings_.connect_timeout_ms)));
-        break;
-      case Kind::check_now:
-        member->monitor.wake();
-        break;
+    if (action.kind == Kind::drop_pool) member->pool.drop();
+    if (action.kind == Kind::fail_in_flight) {
+      member->pool.fail_in_flight(
+          Error(ErrorCode::network_timeout, fmt::format("no sign of life for {} ms", settings_.connect_timeout_ms)));
     }
   }
 }
@@ -150,69 +130,31 @@ void RemoteShard::changed() {
   listener_.shard_changed();
 }
 
-void RemoteShard::wake_monitors() {
-  for (const auto& member : members_) member->monitor.wake();
-}
-
-ServerType RemoteShard::type_of(const HostAddress& address) const noexcept {
-  for (const Topology::Host& host : topology_.hosts()) {
-    if (host.address == address) return host.server.type;
-  }
-  return ServerType::unknown;
-}
-
-void RemoteShard::log_change(const HostAddress& address, ServerType before) const {
-  const ServerType now = type_of(address);
-  if (now == before) return;
-  if (now == ServerType::unknown) {
-    log::warning("Shard {}: lost {}; {}", name_, address.text(), topology_.explain());
-  } else {
-    log::info("Shard {}: {} is {}", name_, address.text(), server_type_name(now));
-  }
-}
-
 // --- what happened
 
-void RemoteShard::check_started(const HostAddress& host) { topology_.check_started(host); }
-
-void RemoteShard::check_succeeded(const HostAddress& host, ServerDescription server,
-                                  const BuildInfo& build, Duration round_trip) {
-  const ServerType before = type_of(host);
-  const HostAddress address = host;  // the member may be retired below
-  perform(topology_.check_succeeded(host, std::move(server), build, round_trip, Clock::now()));
-  log_change(address, before);
-  changed();
+// Returns the report's number: once heard_ is that, it is part of topology_.
+std::uint64_t RemoteShard::report(TopologyReport report) {
+  if (report.event) perform(report.event(topology_));
+  unheard_.push_back(report);
+  shared_->report(subscription_, std::move(report));
+  return heard_ + unheard_.size();
 }
 
-// A host that never answered is reported once, and again when it fails in another way.
-void RemoteShard::log_unreachable(const HostAddress& address, const Error& why) const {
-  for (const Topology::Host& host : topology_.hosts()) {
-    if (!(host.address == address) || host.server.type != ServerType::unknown) continue;
-    if (host.server.error && host.server.error->message == why.message) return;
-    log::warning("Shard {}: {} cannot be used: {}", name_, address.text(), why.message);
+void RemoteShard::topology_published(const Topology& topology, std::uint64_t reports, const TopologyActions& for_pools) {
+  topology_ = topology;
+  for (; heard_ < reports; ++heard_) unheard_.pop_front();
+  for (const TopologyReport& each : unheard_) {
+    if (each.event) each.event(topology_);
   }
-}
-
-void RemoteShard::check_failed(const HostAddress& host, Error why, bool silent) {
-  const ServerType before = type_of(host);
-  log_unreachable(host, why);
-  perform(topology_.check_failed(host, std::move(why), silent, Clock::now()));
-  log_change(host, before);
+  perform(for_pools);
+  follow_members();
   changed();
 }
-
-TimePoint RemoteShard::next_check(const HostAddress& host) {
-  return topology_.next_check(host, requests_waiting_ > 0);
-}
-
-void RemoteShard::monitor_ended() { listener_.shard_changed(); }
 
 void RemoteShard::stopped_pool_changed() { listener_.shard_changed(); }
 
 void RemoteShard::connect_failed(const HostAddress& host, const Error& why) {
-  const ServerType before = type_of(host);
-  perform(topology_.network_error(host, why, Clock::now()));
-  log_change(host, before);
+  report({host, [host, why, now = Clock::now()](Topology& topology) { return topology.network_error(host, why, now); }});
   changed();
 }
 
@@ -225,10 +167,10 @@ void RemoteShard::network_error(const HostAddress& host, std::uint64_t generatio
 }
 
 void RemoteShard::state_change_error(const HostAddress& host, std::int32_t code, DocView reply) {
-  const ServerType before = type_of(host);
-  perform(topology_.state_change_error(host, code, TopologyVersion::parse(reply["topologyVersion"]),
-                                       Clock::now()));
-  log_change(host, before);
+  const auto version = TopologyVersion::parse(reply["topologyVersion"]);
+  report({host, [host, code, version, now = Clock::now()](Topology& topology) {
+            return topology.state_change_error(host, code, version, now);
+          }});
   changed();
 }
 
@@ -272,21 +214,22 @@ Error RemoteShard::no_member(const HostAddress& host) const {
 
 Task<Result<RemoteShard::Member*>> RemoteShard::choose(const CallOptions& options,
                                                        TimePoint until) {
-  for (bool asked = false;;) {
+  // A cursor's host may be a member that another worker heard of first.
+  std::uint64_t asked = 0;
+  for (;;) {
     if (const Error* why = requested_of(options.interrupt)) co_return *why;
     auto selected = select(options);
     if (selected.has_error() || *selected != nullptr) co_return selected;
-    if (options.host && !std::exchange(asked, true)) {
-      perform(topology_.check_members());
-    } else if (options.host && topology_.members_checked()) {
-      co_return no_member(*options.host);
-    }
-    if (requests_waiting_++ == 0) wake_monitors();
+    if (options.host && asked == 0) asked = report({});
+    if (options.host && heard_ >= asked) co_return no_member(*options.host);
+    ++requests_waiting_;
+    if (!options.host) shared_->begin_wait();
     Waiter waiter(settings_.loop, until);
     choosing_.push_back(waiter);
     const Interruptible interruptible(options.interrupt, waiter);
     const bool called = co_await waiter;
     --requests_waiting_;
+    if (!options.host) shared_->end_wait();
     if (const Error* why = requested_of(options.interrupt)) co_return *why;
     if (!called) co_return options.host ? no_member(*options.host) : none_eligible(options);
   }
@@ -308,17 +251,17 @@ void RemoteShard::watch_progress(Member& member, TimePoint now) {
     member.returned_seen = returned;
     member.returned_since = now;
   } else if (now - member.returned_since >= progress_expected_within) {
-    perform(topology_.no_progress(member.pool.address(), now));
+    if (!topology_.no_progress(member.pool.address(), now).empty()) shared_->no_progress(member.pool.address());
   }
 }
 
 void RemoteShard::tick(TimePoint now) {
   if (stopped_) return;
-  std::erase_if(retired_,
-                [](const auto& member) { return member->pool.quiet() && member->monitor.ended(); });
+  if (leads_) shared_->tick();
+  std::erase_if(retired_, [](const auto& member) { return member->pool.quiet(); });
   for (const auto& member : members_) {
     watch_progress(*member, now);
-    const ServerType type = type_of(member->pool.address());
+    const ServerType type = topology_.type_of(member->pool.address());
     const bool useful = type != ServerType::unknown && type != ServerType::rs_arbiter &&
                         type != ServerType::rs_other;
     member->pool.tick(now, useful);
@@ -338,18 +281,16 @@ void RemoteShard::abort_calls() {
 
 void RemoteShard::stop() {
   stopped_ = true;
-  for (const auto& member : members_) {
-    member->monitor.stop();
-    member->pool.stop();
-  }
+  if (leads_) shared_->stop();
+  shared_->unsubscribe(subscription_);
+  for (const auto& member : members_) member->pool.stop();
   wake_all(choosing_);
 }
 
 bool RemoteShard::quiet() const noexcept {
-  const auto is_quiet = [](const auto& member) {
-    return member->pool.quiet() && member->monitor.ended();
-  };
-  return requests_waiting_ == 0 && std::all_of(members_.begin(), members_.end(), is_quiet) &&
+  const auto is_quiet = [](const auto& member) { return member->pool.quiet(); };
+  return stopped_ && requests_waiting_ == 0 && (!leads_ || shared_->quiet()) &&
+         std::all_of(members_.begin(), members_.end(), is_quiet) &&
          std::all_of(retired_.begin(), retired_.end(), is_quiet);
 }
 

@@ -1,42 +1,38 @@
-// RemoteShard: one shard as one worker sees it: its topology, and a pool and a monitor for each
-// host. Belongs to one loop's thread.
+// RemoteShard: one shard as one worker sees it: a copy of its topology (shared_shard.h), and a pool for each host. Belongs
+// to one loop's thread.
+//
+// What goes wrong with a host changes the copy at once, so that nothing is sent there again, and is reported. A topology
+// that is published before the report was heard is changed in the same way.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "proxy/shard/connection_string.h"
 #include "proxy/shard/gateway.h"
-#include "proxy/shard/monitor.h"
 #include "proxy/shard/pool.h"
+#include "proxy/shard/shared_shard.h"
 #include "proxy/shard/topology.h"
 #include "proxy/shard/waiter.h"
 
 namespace spillway::shard {
 
-class ShardListener {
- public:
-  // The shard's state is another one, or (once stopped) it may have become quiet.
-  virtual void shard_changed() = 0;
-
- protected:
-  ~ShardListener() = default;
-};
-
 // Life: start() → leases → stop() → quiet() → destroyed.
-class RemoteShard final : private PoolOwner, private MonitorSink {
+class RemoteShard final : private PoolOwner, private TopologyFollower {
  public:
-  // `settings` are the worker's; a connectTimeoutMS in the connection string overrides theirs.
+  // `settings` are the worker's; a connectTimeoutMS in the connection string overrides theirs. `shared`: null if this is
+  // the first worker, which makes and leads it.
   RemoteShard(const PoolSettings& settings, const GatewayOptions& options, std::string name,
-              ConnectionString connection_string, ShardListener& listener);
+              ConnectionString connection_string, std::shared_ptr<SharedShard> shared, ShardListener& listener);
   ~RemoteShard() = default;
   RemoteShard(const RemoteShard&) = delete;
   RemoteShard& operator=(const RemoteShard&) = delete;
 
   // Before start(), and again: Gateway::use_credentials().
   void use_credentials(const ShardCredentials& credentials);
-  void start();  // monitoring
+  void start();
 
   // A connection to a host that suits the options; an empty lease when that takes waiting.
   // Errors: as for lease(), those that waiting does not mend.
@@ -58,6 +54,7 @@ class RemoteShard final : private PoolOwner, private MonitorSink {
   bool answered() const noexcept { return topology_.answered(); }
   bool replica_set() const noexcept { return topology_.replica_set(); }
   const std::string& name() const noexcept { return name_; }
+  const std::shared_ptr<SharedShard>& shared() const noexcept { return shared_; }
   Duration connect_timeout() const noexcept;
   ShardState state() const;
   void update_counts(ShardState& state) const;  // REQUIRES state() since the last change
@@ -65,9 +62,8 @@ class RemoteShard final : private PoolOwner, private MonitorSink {
  private:
   struct Member {
     Member(const PoolSettings& settings, const HostAddress& address, RemoteShard& owner)
-        : pool(settings, address, owner), monitor(settings, address, owner) {}
+        : pool(settings, address, owner) {}
     Pool pool;
-    Monitor monitor;
     std::uint64_t returned_seen = 0;  // pool.returned(), and since when it has been that
     TimePoint returned_since{};
   };
@@ -75,23 +71,15 @@ class RemoteShard final : private PoolOwner, private MonitorSink {
   // PoolOwner
   void connect_failed(const HostAddress& host, const Error& why) override;
   void stopped_pool_changed() override;
-  // MonitorSink
-  void check_started(const HostAddress& host) override;
-  void check_succeeded(const HostAddress& host, ServerDescription server, const BuildInfo& build,
-                       Duration round_trip) override;
-  void check_failed(const HostAddress& host, Error why, bool silent) override;
-  TimePoint next_check(const HostAddress& host) override;
-  void monitor_ended() override;
+  // TopologyFollower
+  void topology_published(const Topology& topology, std::uint64_t reports, const TopologyActions& for_pools) override;
 
   Member* find(const HostAddress& host) const noexcept;
   void add_member(const HostAddress& host);
-  void retire_member(const HostAddress& host);
+  void follow_members();
+  std::uint64_t report(TopologyReport report);
   void perform(const TopologyActions& actions);
   void changed();
-  void log_unreachable(const HostAddress& address, const Error& why) const;
-  void log_change(const HostAddress& host, ServerType before) const;
-  ServerType type_of(const HostAddress& host) const noexcept;
-  void wake_monitors();
   void watch_progress(Member& member, TimePoint now);
   Result<Member*> select(const CallOptions& options);
   Task<Result<Member*>> choose(const CallOptions& options, TimePoint until);
@@ -101,7 +89,12 @@ class RemoteShard final : private PoolOwner, private MonitorSink {
   PoolSettings settings_;
   std::string name_;
   ShardListener& listener_;
-  Topology topology_;
+  bool leads_;
+  Topology topology_;  // a copy
+  std::shared_ptr<SharedShard> shared_;
+  SharedShard::SubscriptionPtr subscription_;
+  std::deque<TopologyReport> unheard_;  // reports that are no part of what was published
+  std::uint64_t heard_ = 0;             // how many are
   std::vector<std::unique_ptr<Member>> members_;
   std::vector<std::unique_ptr<Member>> retired_;
   WaiterLine choosing_;  // requests that wait for a host

@@ -50,6 +50,11 @@ Topology::Host* Topology::find(const HostAddress& address) noexcept {
   return const_cast<Host*>(std::as_const(*this).find(address));
 }
 
+ServerType Topology::type_of(const HostAddress& address) const noexcept {
+  const Host* host = find(address);
+  return host == nullptr ? ServerType::unknown : host->server.type;
+}
+
 bool Topology::answered() const noexcept {
   return std::any_of(hosts_.begin(), hosts_.end(), [](const Host& host) { return host.answered; });
 }
@@ -141,18 +146,6 @@ TopologyActions Topology::no_progress(const HostAddress& address, TimePoint now)
   if (now - host->last_check < no_progress_interval) return actions;
   request_check(*host, actions);
   return actions;
-}
-
-TopologyActions Topology::check_members() {
-  TopologyActions actions;
-  for (Host& host : hosts_) request_check(host, actions);
-  return actions;
-}
-
-bool Topology::members_checked() const noexcept {
-  const auto checked = [](const Host& host) { return !host.check_now && !host.checking; };
-  if (const Host* host = primary()) return checked(*host);
-  return std::all_of(hosts_.begin(), hosts_.end(), checked);
 }
 
 TimePoint Topology::next_check(const HostAddress& address, bool request_waits) const {

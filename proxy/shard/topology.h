@@ -1,5 +1,6 @@
 // Topology: what one shard's hosts are, by a state machine over their hello replies. Pure: no
-// clock, no sockets; time comes in with each event, and what is to be done goes out as actions.
+// clock, no sockets; time comes in with each event, and what is to be done goes out as actions. A value:
+// each worker chooses hosts by a copy (shared_shard.h).
 //
 //   seeds ──hello──▶ single (a standalone, or directConnection)
 //           └──────▶ replica set: hosts follow the primary's list; one primary, never a stale one
@@ -35,6 +36,7 @@ struct TopologyAction {
   };
   Kind kind;
   HostAddress host;
+  bool is_for_pool() const noexcept { return kind == Kind::drop_pool || kind == Kind::fail_in_flight; }
   bool operator==(const TopologyAction&) const = default;
 };
 using TopologyActions = std::vector<TopologyAction>;
@@ -79,14 +81,11 @@ class Topology {
   // nearest, the one that `random` falls on. Null: none now. An error: none ever (a refused single
   // host, MaxStalenessOutOfRange(160)). Valid until the next event.
   Result<const Host*> select(const ReadPreference& preference, std::uint64_t random) const;
-  // Asks the hosts who is a member now: another worker may have heard of a host before this one. Until
-  // members_checked() the answer is under way.
-  TopologyActions check_members();
-  bool members_checked() const noexcept;
   // Why select() found none, for people: "a:1 is unknown (connection refused)".
   std::string explain() const;
 
   bool is_member(const HostAddress& host) const noexcept { return find(host) != nullptr; }
+  ServerType type_of(const HostAddress& host) const noexcept;  // unknown: as of who is no member
   const std::vector<Host>& hosts() const noexcept { return hosts_; }
   bool replica_set() const noexcept { return replica_set_; }
   const std::string& set_name() const noexcept { return set_name_; }

@@ -27,9 +27,10 @@ World::~World() {
   test::run_for(loop, std::chrono::seconds(30));
 }
 
-void World::connect(const std::string& uri, shard::GatewayOptions options) {
+void World::connect(const std::string& uri, shard::GatewayOptions options, shard::SharedShards* shared) {
   options.shards = {{"shard0", uri}};
-  gateway = shard::make_gateway(loop, network, budget, link_budget, options);
+  shard::SharedShards alone;
+  gateway = shard::make_gateway(loop, network, budget, link_budget, options, shared != nullptr ? *shared : alone);
   stop_ticking_ = false;
   ticking_ = true;
   loop.spawn(housekeeping());

@@ -36,8 +36,8 @@ struct World {
   explicit World(const FaultOptions& faults = {}) : network(loop, faults) {}
   ~World();
 
-  // `uri` for a shard named shard0; options for the rest.
-  void connect(const std::string& uri, shard::GatewayOptions options = {});
+  // `uri` for a shard named shard0; options for the rest. `shared`: with other workers; null: alone.
+  void connect(const std::string& uri, shard::GatewayOptions options = {}, shard::SharedShards* shared = nullptr);
   void disconnect();
 
   // Starts a call; its result is there once done(). The command is copied.

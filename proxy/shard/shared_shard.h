@@ -1,0 +1,106 @@
+// SharedShard: what the workers of a process know of one shard together: its topology, and a monitor for each host.
+//
+//   worker ──report()──▶ the topology ──published──▶ each worker's copy of it, by which it chooses hosts
+//             monitors ──────▲
+//
+// It lives on the loop of the first worker: that one ends last in a shutdown, and a hello per host now and then is no load
+// worth spreading. What passes between loops is posted: nobody locks, and each worker hears all in order.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proxy/shard/gateway.h"
+#include "proxy/shard/monitor.h"
+#include "proxy/shard/pool.h"
+#include "proxy/shard/topology.h"
+
+namespace spillway::shard {
+
+class ShardListener {
+ public:
+  // The shard's state is another one, or (once stopped) it may have become quiet.
+  virtual void shard_changed() = 0;
+
+ protected:
+  ~ShardListener() = default;
+};
+
+// One worker's end. Called on its loop.
+class TopologyFollower {
+ public:
+  // `reports`: so many of this follower's reports are part of it. `for_pools`: what has happened since the last time.
+  virtual void topology_published(const Topology& topology, std::uint64_t reports, const TopologyActions& for_pools) = 0;
+
+ protected:
+  ~TopologyFollower() = default;
+};
+
+// What a worker saw of a host. An event of Topology, which a worker's copy is told as well; empty: the worker only asks for
+// the newest topology.
+struct TopologyReport {
+  HostAddress host;
+  std::function<TopologyActions(Topology&)> event;
+};
+
+// Life: start() → stop() → quiet() → destroyed. Its loop and those of its subscriptions outlive all that is posted to them.
+class SharedShard final : public std::enable_shared_from_this<SharedShard>, private MonitorSink {
+ public:
+  class Subscription;
+  using SubscriptionPtr = std::shared_ptr<Subscription>;
+
+  SharedShard(const PoolSettings& settings, TopologyOptions options, ShardListener& listener);
+
+  // --- its loop's thread
+  void use_tls(TlsContext::Ptr tls) { settings_.tls = std::move(tls); }
+  void start();
+  void tick();
+  void stop();
+  bool quiet() const noexcept;
+
+  // --- any thread, until the loop has stopped
+  SubscriptionPtr subscribe(Loop& loop, TopologyFollower& follower);
+  // On the subscription's loop: the follower hears nothing from here on.
+  void unsubscribe(const SubscriptionPtr& subscription);
+  // The next publication that the reporter gets has it in it.
+  void report(const SubscriptionPtr& by, TopologyReport report);
+  void no_progress(const HostAddress& host);
+  // A request waits for a host: they are asked more often.
+  void begin_wait();
+  void end_wait() noexcept { requests_waiting_.fetch_sub(1, std::memory_order_relaxed); }
+
+ private:
+  // MonitorSink
+  void check_started(const HostAddress& host) override;
+  void check_succeeded(const HostAddress& host, ServerDescription server, const BuildInfo& build,
+                       Duration round_trip) override;
+  void check_failed(const HostAddress& host, Error why, bool silent) override;
+  TimePoint next_check(const HostAddress& host) override;
+  void monitor_ended() override;
+
+  void take_report(Subscription& by, const TopologyReport& report);
+  void perform(const TopologyActions& actions, const Subscription* done_by = nullptr);
+  std::unique_ptr<Monitor> make_monitor(const HostAddress& host);
+  void add_monitor(const HostAddress& host);
+  void retire_monitor(const HostAddress& host);
+  void wake_monitors();
+  void publish();
+  void publish_now();
+  void log_unreachable(const HostAddress& host, const Error& why) const;
+  void log_change(const HostAddress& host, ServerType before) const;
+
+  PoolSettings settings_;
+  ShardListener& listener_;
+  Topology topology_;
+  std::vector<std::unique_ptr<Monitor>> monitors_;
+  std::vector<std::unique_ptr<Monitor>> retired_;
+  std::vector<SubscriptionPtr> subscriptions_;
+  std::atomic<std::size_t> requests_waiting_{0};  // of all workers
+  bool publishing_ = false;                       // is posted
+  bool stopped_ = false;
+};
+
+}  // namespace spillway::shard
