@@ -20,6 +20,10 @@ constexpr auto no_progress_interval = std::chrono::seconds(1);
 // Servers from 6.0 on order primaries by election first, older ones by configuration first.
 constexpr std::int32_t election_first_wire_version = 17;
 
+constexpr bool is_not_primary(std::int32_t code) noexcept {
+  return code == 10107 || code == 13435 || code == 189;
+}
+
 // It was us who had no room for an answer, which says nothing of the host.
 bool lacked_memory(const Error& why) noexcept {
   return why.is(ErrorCode::ingress_request_rate_limit_exceeded) ||
@@ -119,6 +123,8 @@ TopologyActions Topology::state_change_error(const HostAddress& address, std::in
   if (host == nullptr) return actions;
   const auto& known = host->server.topology_version;
   if (version && known && version->not_after(*known)) return actions;
+  // Commands that met a step-down may end, on any worker, after the host has said in a hello that it is no primary.
+  if (host->server.type == ServerType::rs_secondary && is_not_primary(code)) return actions;
   const bool was_known = host->server.known();
   host->discard_answer = host->checking;
   host->server = unknown_server(Error(code, fmt::format("it answered with code {}", code)), now);

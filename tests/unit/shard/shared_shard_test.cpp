@@ -53,6 +53,10 @@ struct Workers {
     for (const auto& worker : each) worker->connect("mongodb://a:1/?replicaSet=rs0", options, &shared);
     run(1s);
   }
+  // No loop ends before all gateways have shut down.
+  ~Workers() {
+    for (const auto& worker : each) worker->disconnect();
+  }
   Worker& operator[](std::size_t i) { return *each[i]; }
   void poll() {
     for (bool ran = true; ran;) {
@@ -176,6 +180,23 @@ TEST_CASE("a primary that stepped down is found by the worker that met it, for a
   }
   CHECK(workers.call(2)->ok());
   CHECK(workers[2].a.commands == 0);
+}
+
+TEST_CASE("a step-down is told once, whichever worker's commands meet it when") {
+  Workers workers(3);
+  const std::uint64_t since = log::recent().total;
+  std::vector<std::shared_ptr<Call>> calls;
+  for (std::size_t i = 0; i < 3; ++i) {
+    workers[i].a.delay = 5ms * (i + 1);
+    workers[i].a.role = Role::secondary;
+    workers[i].a.answer = [](DocView) { return json(not_primary); };
+    workers[i].b.role = Role::primary;
+    workers[i].b.election = 2;
+    calls.push_back(workers[i].start(ping, idempotent()));
+  }
+  workers.run(2s);
+  for (const auto& call : calls) CHECK(call->ok());
+  CHECK(lines_with("lost a:1", since) == 1);
 }
 
 TEST_CASE("a request that waits on any worker has the hosts asked often") {

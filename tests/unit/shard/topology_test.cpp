@@ -186,6 +186,20 @@ TEST_CASE("a step-down: the old primary is checked at once, the new one takes ov
   CHECK(topology.explain().find("older election") != std::string::npos);
 }
 
+TEST_CASE("that a secondary is no primary is no news") {
+  Topology topology(options({a, b}));
+  answer(topology, a, elected(1));
+  answer(topology, b, server(ServerType::rs_secondary));
+  for (const std::int32_t code : {10107, 13435, 189}) {
+    CHECK(topology.state_change_error(b, code, std::nullopt, t0).empty());
+    CHECK(topology.type_of(b) == ServerType::rs_secondary);
+  }
+  for (const std::int32_t code : {13436, 11600, 11602, 91}) {
+    CHECK(has(topology.state_change_error(b, code, std::nullopt, t0), Kind::check_now, b));
+    answer(topology, b, server(ServerType::rs_secondary));
+  }
+}
+
 TEST_CASE("a shutdown error drops the pool") {
   Topology topology(options({a, b}));
   answer(topology, a, elected(1));
