@@ -1,5 +1,5 @@
-// Worker: one thread, its loop, its shard connections and its sessions. Workers share nothing but exec::Shared and what they
-// know of the shards' hosts.
+// Worker: one thread, its loop, its shard connections and its sessions. Workers share nothing but exec::Shared and what
+// they know of the shards' hosts.
 #pragma once
 
 #include <atomic>

@@ -140,7 +140,8 @@ std::uint64_t RemoteShard::report(TopologyReport report) {
   return heard_ + unheard_.size();
 }
 
-void RemoteShard::topology_published(const Topology& topology, std::uint64_t reports, const TopologyActions& for_pools) {
+void RemoteShard::topology_published(const Topology& topology, std::uint64_t reports,
+                                     const TopologyActions& for_pools) {
   topology_ = topology;
   for (; heard_ < reports; ++heard_) unheard_.pop_front();
   for (const TopologyReport& each : unheard_) {
@@ -154,7 +155,9 @@ void RemoteShard::topology_published(const Topology& topology, std::uint64_t rep
 void RemoteShard::stopped_pool_changed() { listener_.shard_changed(); }
 
 void RemoteShard::connect_failed(const HostAddress& host, const Error& why) {
-  report({host, [host, why, now = Clock::now()](Topology& topology) { return topology.network_error(host, why, now); }});
+  report({host, [host, why, now = Clock::now()](Topology& topology) {
+            return topology.network_error(host, why, now);
+          }});
   changed();
 }
 

@@ -1,8 +1,8 @@
-// RemoteShard: one shard as one worker sees it: a copy of its topology (shared_shard.h), and a pool for each host. Belongs
-// to one loop's thread.
+// RemoteShard: one shard as one worker sees it: a copy of its topology (shared_shard.h), and a pool for each host.
+// Belongs to one loop's thread.
 //
-// What goes wrong with a host changes the copy at once, so that nothing is sent there again, and is reported. A topology
-// that is published before the report was heard is changed in the same way.
+// What goes wrong with a host changes the copy at once, so that nothing is sent there again, and is reported. A
+// topology that is published before the report was heard is changed in the same way.
 #pragma once
 
 #include <deque>
@@ -22,8 +22,8 @@ namespace spillway::shard {
 // Life: start() → leases → stop() → quiet() → destroyed.
 class RemoteShard final : private PoolOwner, private TopologyFollower {
  public:
-  // `settings` are the worker's; a connectTimeoutMS in the connection string overrides theirs. `shared`: null if this is
-  // the first worker, which makes and leads it.
+  // `settings` are the worker's; a connectTimeoutMS in the connection string overrides theirs. `shared`: null if this
+  // is the first worker, which makes and leads it.
   RemoteShard(const PoolSettings& settings, const GatewayOptions& options, std::string name,
               ConnectionString connection_string, std::shared_ptr<SharedShard> shared, ShardListener& listener);
   ~RemoteShard() = default;
@@ -72,7 +72,8 @@ class RemoteShard final : private PoolOwner, private TopologyFollower {
   void connect_failed(const HostAddress& host, const Error& why) override;
   void stopped_pool_changed() override;
   // TopologyFollower
-  void topology_published(const Topology& topology, std::uint64_t reports, const TopologyActions& for_pools) override;
+  void topology_published(const Topology& topology, std::uint64_t reports,
+                          const TopologyActions& for_pools) override;
 
   Member* find(const HostAddress& host) const noexcept;
   void add_member(const HostAddress& host);

@@ -3,8 +3,8 @@
 //   worker ──report()──▶ the topology ──published──▶ each worker's copy of it, by which it chooses hosts
 //             monitors ──────▲
 //
-// It lives on the loop of the first worker: that one ends last in a shutdown, and a hello per host now and then is no load
-// worth spreading. What passes between loops is posted: nobody locks, and each worker hears all in order.
+// It lives on the loop of the first worker: that one ends last in a shutdown, and a hello per host now and then is no
+// load worth spreading. What passes between loops is posted: nobody locks, and each worker hears all in order.
 #pragma once
 
 #include <atomic>
@@ -33,20 +33,22 @@ class ShardListener {
 class TopologyFollower {
  public:
   // `reports`: so many of this follower's reports are part of it. `for_pools`: what has happened since the last time.
-  virtual void topology_published(const Topology& topology, std::uint64_t reports, const TopologyActions& for_pools) = 0;
+  virtual void topology_published(const Topology& topology, std::uint64_t reports,
+                                  const TopologyActions& for_pools) = 0;
 
  protected:
   ~TopologyFollower() = default;
 };
 
-// What a worker saw of a host. An event of Topology, which a worker's copy is told as well; empty: the worker only asks for
+// What a worker saw of a host. An event of Topology, which the worker's copy is told as well; empty: it only asks for
 // the newest topology.
 struct TopologyReport {
   HostAddress host;
   std::function<TopologyActions(Topology&)> event;
 };
 
-// Life: start() → stop() → quiet() → destroyed. Its loop and those of its subscriptions outlive all that is posted to them.
+// Life: start() → stop() → quiet() → destroyed. Its loop and those of its subscriptions outlive all that is posted to
+// them.
 class SharedShard final : public std::enable_shared_from_this<SharedShard>, private MonitorSink {
  public:
   class Subscription;

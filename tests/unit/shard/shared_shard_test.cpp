@@ -1,4 +1,5 @@
-// Several workers with one topology. Each has a loop and a network of its own, and every network the same hosts.
+// Several workers with one topology. Each has a loop and a network of its own, and every network the
+// same hosts.
 #include "proxy/shard/shared_shard.h"
 
 #include <algorithm>
@@ -50,7 +51,9 @@ struct Worker : World {
 struct Workers {
   explicit Workers(std::size_t count, const GatewayOptions& options = {}) {
     for (std::size_t i = 0; i < count; ++i) each.push_back(std::make_unique<Worker>());
-    for (const auto& worker : each) worker->connect("mongodb://a:1/?replicaSet=rs0", options, &shared);
+    for (const auto& worker : each) {
+      worker->connect("mongodb://a:1/?replicaSet=rs0", options, &shared);
+    }
     run(1s);
   }
   // No loop ends before all gateways have shut down.
@@ -71,7 +74,9 @@ struct Workers {
       if (done()) return true;
       if (Clock::now() >= end) return false;
       TimePoint next = end;
-      for (const auto& worker : each) next = std::min(next, worker->loop.next_timer().value_or(end));
+      for (const auto& worker : each) {
+        next = std::min(next, worker->loop.next_timer().value_or(end));
+      }
       set_time(std::max(next, Clock::now()));
     }
   }
@@ -83,7 +88,9 @@ struct Workers {
     run_until([&] { return call->done(); }, 2min);
     return call;
   }
-  int hellos(std::size_t worker) { return each[worker]->a.hellos + each[worker]->b.hellos + each[worker]->c.hellos; }
+  int hellos(std::size_t worker) {
+    return each[worker]->a.hellos + each[worker]->b.hellos + each[worker]->c.hellos;
+  }
 
   SharedShards shared;
   std::vector<std::unique_ptr<Worker>> each;
@@ -93,8 +100,8 @@ struct Workers {
 std::ptrdiff_t lines_with(std::string_view text, std::uint64_t since) {
   const log::Recent recent = log::recent();
   const auto last = static_cast<std::ptrdiff_t>(recent.total - since);
-  return std::count_if(recent.lines.end() - last, recent.lines.end(),
-                       [&](const std::string& line) { return line.find(text) != std::string::npos; });
+  const auto has_text = [&](const std::string& line) { return line.find(text) != line.npos; };
+  return std::count_if(recent.lines.end() - last, recent.lines.end(), has_text);
 }
 
 }  // namespace
@@ -133,11 +140,13 @@ TEST_CASE("a host that one worker lost is checked once, and no worker keeps conn
   CHECK(workers[2].host(0).created == created + 1);
 }
 
-TEST_CASE("a worker keeps away from a host that it saw an error of, until what it saw is known to all") {
+TEST_CASE("a worker keeps away from a host that it saw an error of, until that is known to all") {
   Workers workers(2);
   Worker& owner = workers[0];
   Worker& worker = workers[1];
-  worker.a.answer = [&](DocView) { return json(worker.a.commands == 1 ? not_primary : R"({"ok": 1})"); };
+  worker.a.answer = [&](DocView) {
+    return json(worker.a.commands == 1 ? not_primary : R"({"ok": 1})");
+  };
   // A publication is about to leave that does not know of the error.
   auto other = owner.start(ping, on({"d", 4}));
   REQUIRE(owner.loop.io().poll_one() == 1);
@@ -218,7 +227,9 @@ TEST_CASE("a request that waits on any worker has the hosts asked often") {
 TEST_CASE("a cursor's host that only another worker has heard of is found") {
   Workers workers(2);
   for (const auto& worker : workers.each) {
-    for (ScriptedServer* server : {&worker->a, &worker->b, &worker->c}) server->members = {"a:1", "b:2", "c:3"};
+    for (ScriptedServer* server : {&worker->a, &worker->b, &worker->c}) {
+      server->members = {"a:1", "b:2", "c:3"};
+    }
   }
   // Only the first worker runs: it finds c, and opens a cursor there.
   workers[0].run(11s);
@@ -274,7 +285,8 @@ TEST_CASE("new credentials are each worker's own to take") {
   Workers workers(2);
   REQUIRE(workers[0].host(0).available == 1);
   REQUIRE(workers[1].host(0).available == 1);
-  const auto login = auth::ServiceLogin::make(auth::ServiceMechanism::x509, "CN=new", "$external", nullptr);
+  const auto login =
+      auth::ServiceLogin::make(auth::ServiceMechanism::x509, "CN=new", "$external", nullptr);
   REQUIRE(login.has_value());
   for (const std::size_t i : {1u, 0u}) {
     workers[i].gateway->use_credentials({{nullptr, *login}});
@@ -333,7 +345,9 @@ TEST_CASE("workers on threads of their own share what they know") {
     });
   }
   // Time passes when nobody has anything to do.
-  const auto all_done = [&] { return std::all_of(done.begin(), done.end(), [](const auto& n) { return n == rounds; }); };
+  const auto all_done = [&] {
+    return std::all_of(done.begin(), done.end(), [](const auto& n) { return n == rounds; });
+  };
   for (std::array<std::uint64_t, count> seen{}; !all_done();) {
     bool all_idle = true;
     for (std::size_t i = 0; i < count; ++i) all_idle = all_idle && idle[i] > seen[i] + 1;
