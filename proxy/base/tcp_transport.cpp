@@ -1,8 +1,10 @@
 #include "proxy/base/tcp_transport.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -12,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "allocator/limits.h"
 #include "proxy/base/ip_address.h"
 #include "proxy/base/pacing.h"
 #include "proxy/base/poller.h"
@@ -51,6 +54,23 @@ bool is_same_machine(std::string_view peer, std::string_view local) noexcept {
 // Pieces of at most this much together leave as one: copying them costs less than a vectored send.
 constexpr std::size_t gathered_bytes_max = 4096;
 
+// What one more socket may take of what is left for sockets to grow by, in the kernel's count: each the same part of it,
+// so that the first leave some for others.
+constexpr std::uint64_t growth_part = 16;
+constexpr std::uint64_t growth_most = 8 * limits::mib;
+constexpr std::uint64_t growth_least = 64 * limits::kib;
+// A send buffer that has grown is looked at so often: it shrinks once it is empty.
+constexpr auto growth_look = std::chrono::seconds(1);
+
+Reservation take_growth(MemoryBudget* budget) noexcept {
+  if (budget == nullptr) return {};
+  const BudgetUsage usage = budget->usage();
+  const std::uint64_t left = usage.limit_bytes - std::min(usage.limit_bytes, usage.used_bytes);
+  const std::uint64_t part = std::min(left / growth_part, growth_most);
+  if (part < growth_least) return {};
+  return budget->try_reserve(part).value_or(Reservation());
+}
+
 class TcpTransport final : public Transport, private Poller::Socket {
  public:
   TcpTransport(Loop& loop, FileDescriptor socket, const TcpOptions& options)
@@ -67,6 +87,8 @@ class TcpTransport final : public Transport, private Poller::Socket {
       set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, options.user_timeout_ms);
     }
     receive_buffer_bytes_ = options.receive_buffer_bytes;
+    send_buffer_bytes_ = options.send_buffer_bytes;
+    growth_ = options.growth;
     peer_ = end_text(fd, ::getpeername);
     local_ = end_text(fd, ::getsockname);
     if (!is_same_machine(peer_, local_)) set_paced_again(fd);
@@ -85,6 +107,7 @@ class TcpTransport final : public Transport, private Poller::Socket {
   // until this end has read, and every buffer would take a round trip. (Of one that the kernel sizes it makes room for
   // twice as much.) If so many bytes are there already, the kernel tells at once.
   void set_read_low_water(std::size_t bytes) override {
+    if (bytes > 1) grow_for_much();
     if (receive_buffer_bytes_ > 0) bytes = std::min(bytes, static_cast<std::size_t>(receive_buffer_bytes_) / 4);
     bytes = std::max<std::size_t>(bytes, 1);
     if (bytes == read_low_water_) return;
@@ -209,12 +232,47 @@ class TcpTransport final : public Transport, private Poller::Socket {
     }
   }
 
+  // Until the connection ends: what it has promised its peer cannot be taken back.
+  void grow_for_much() {
+    if (receive_buffer_bytes_ == 0 || receive_growth_.bytes() > 0) return;
+    receive_growth_ = take_growth(growth_);
+    const auto more = static_cast<int>(receive_growth_.bytes() / 2);  // the kernel doubles what it is told
+    if (more > 0) grow_receive_buffer(receive_buffer_bytes_ + more);
+  }
+
+  // The peer takes less than it is sent.
+  void grow_for_rest() noexcept {
+    if (send_buffer_bytes_ == 0 || send_growth_) return;
+    Reservation room = take_growth(growth_);
+    if (room.bytes() == 0) return;
+    set_option(socket_.get(), SOL_SOCKET, SO_SNDBUF, send_buffer_bytes_ + static_cast<int>(room.bytes() / 2));
+    send_growth_ = std::make_unique<SendGrowth>(*this, std::move(room));
+    loop_.arm(*send_growth_, Clock::now() + growth_look);
+  }
+
+  struct SendGrowth final : Timer {
+    SendGrowth(TcpTransport& grown, Reservation pays) : transport(grown), room(std::move(pays)) {}
+    void on_timer() override { transport.shrink_again(); }
+    TcpTransport& transport;
+    Reservation room;
+  };
+
+  void shrink_again() {
+    int unsent = 0;
+    if (::ioctl(socket_.get(), SIOCOUTQ, &unsent) == 0 && unsent > 0) {
+      return loop_.arm(*send_growth_, Clock::now() + growth_look);
+    }
+    set_option(socket_.get(), SOL_SOCKET, SO_SNDBUF, send_buffer_bytes_);
+    send_growth_.reset();
+  }
+
   // After a system call that failed.
   IoResult would_block(Direction direction) noexcept {
     if (errno != EAGAIN && errno != EWOULDBLOCK) {
       timed_out_ = timed_out_ || errno == ETIMEDOUT;
       return {IoResult::Status::failed, 0};
     }
+    if (direction == Direction::write) grow_for_rest();
     ready_[of(direction)] = false;
     return {IoResult::Status::would_block, 0};
   }
@@ -223,6 +281,9 @@ class TcpTransport final : public Transport, private Poller::Socket {
     if (!socket_) return;
     poller_.remove(socket_.get(), *this);
     socket_.reset();
+    receive_growth_.release();
+    if (send_growth_) loop_.disarm(*send_growth_);
+    send_growth_.reset();
   }
 
   // Copies the pieces into one, if they are small enough.
@@ -246,6 +307,10 @@ class TcpTransport final : public Transport, private Poller::Socket {
   std::array<IoWaiter*, 2> waiters_{};
   std::size_t read_low_water_ = 1;
   int receive_buffer_bytes_ = 0;  // 0: the kernel's choice
+  int send_buffer_bytes_ = 0;     // before it has grown; likewise
+  MemoryBudget* growth_ = nullptr;
+  Reservation receive_growth_;
+  std::unique_ptr<SendGrowth> send_growth_;  // null: it has not grown
   bool hung_up_ = false;
   bool timed_out_ = false;
   std::string peer_;
@@ -336,9 +401,6 @@ Task<Result<std::unique_ptr<Transport>>> TcpNetwork::connect(std::string host, s
     error_code not_opened;
     socket.open(endpoint.protocol(), not_opened);
     if (!not_opened && endpoint.address().is_loopback()) set_unpaced(socket.native_handle());
-    if (!not_opened && options_.receive_buffer_bytes > 0) {
-      set_option(socket.native_handle(), SOL_SOCKET, SO_RCVBUF, options_.receive_buffer_bytes);
-    }
     auto start = [&](auto done) { socket.async_connect(endpoint, done); };
     auto cancel = [&] {
       error_code ignored;
@@ -346,6 +408,9 @@ Task<Result<std::unique_ptr<Transport>>> TcpNetwork::connect(std::string host, s
     };
     OperationWait wait(loop_, share_of(deadline, addresses.size() - i), start, cancel);
     const error_code ec = co_await wait;
+    if (!ec && options_.receive_buffer_bytes > 0) {
+      set_option(socket.native_handle(), SOL_SOCKET, SO_RCVBUF, options_.receive_buffer_bytes);
+    }
     if (!ec && !wait.timed_out()) co_return make_tcp_transport(loop_, std::move(socket), options_);
     last = connect_error(wait.timed_out(), host, port, ec);
     if (wait.timed_out() && Clock::now() >= deadline) break;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "allocator/budget.h"
 #include "proxy/base/file_descriptor.h"
 #include "proxy/base/name_lookup.h"
 #include "proxy/base/transport.h"
@@ -15,9 +16,12 @@ using TcpSocket = asio::basic_stream_socket<asio::ip::tcp, asio::io_context::exe
 
 struct TcpOptions {
   int send_buffer_bytes = 0;     // 0: the kernel's choice
-  // 0: the kernel's choice. Set before connecting: afterwards the kernel would drop what its first,
-  // larger offer lets the peer send. An accepted connection has its listener's.
+  // 0: the kernel's choice; else at least 32 KiB, which it doubles: the 64 KiB that a connection promises its peer at first.
+  // Set once it is made: a peer that met a smaller buffer would never send larger segments than half of it. An accepted
+  // connection has its listener's.
   int receive_buffer_bytes = 0;
+  // Pays for what set buffers grow by, in the kernel's own count, while much passes through them; null: they do not.
+  MemoryBudget* growth = nullptr;
   // A peer that was powered off is noticed: keepalive 30 s + 3 × 5 s, TCP_USER_TIMEOUT.
   bool keepalive = true;
   // With keepalive: so long a peer may take nothing of what was sent, even if its kernel answers.

@@ -324,7 +324,7 @@ Server::Server(ServerOptions options)
   worker_options_.tls = credentials->clients;
   worker_options_.plain_text = credentials->plain_text;
   worker_options_.socket_buffers = socket_buffers(memory_bytes_);
-  shared_.socket_growth.set_limit(worker_options_.socket_buffers.client_growth_bytes_max);
+  shared_.socket_growth.set_limit(worker_options_.socket_buffers.growth_bytes_max);
   worker_options_.compressors = wire::parse_list(options_.config.net.compressors);
   listen();
   divided_ = divide_memory(shared_, memory_bytes_, worker_total_, admin_.has_value());

@@ -2,9 +2,9 @@
 // a cgroup charges them. Values as SO_SNDBUF and SO_RCVBUF take them; the kernel doubles them for its
 // own bookkeeping. 0: its choice.
 //
-// A receive buffer is set before the connection is: a socket that has promised its peer more than its
-// buffer holds drops what comes, and gets it again after a timeout (7 instead of 600 MB/s on
-// loopback, 50 senders of 4 MB). For the same reason it grows, and never shrinks.
+// A receive buffer holds what the connection has promised its peer before it is set: a socket that has promised
+// more drops what comes, and gets it again after a timeout (7 instead of 600 MB/s on loopback, 50 senders of 4 MB).
+// For the same reason it grows, and never shrinks.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,24 @@ struct SocketBuffers {
   int client_send_bytes = 0;
   int client_receive_bytes = 0;        // of every client's socket, from its first packet on
   int client_receive_large_bytes = 0;  // of one that sends large messages, while there are few such
-  // So much may those that grew take together, in the kernel's own count.
-  std::uint64_t client_growth_bytes_max = 0;
+  // So much may those that grew take together, in the kernel's own count; and those that large replies pass through.
+  std::uint64_t growth_bytes_max = 0;
   int shard_receive_bytes = 0;
   // On loopback and jumbo frames a segment may be as large as the whole send buffer. It would be the
   // only one on its way, and the receiver acknowledges a single one 40 ms late: a scan got 1.6 MB/s.
-  // So a buffer holds four.
+  // So a buffer holds four. 0: of any size.
   int client_segment_bytes_max = 0;
 
-  TcpOptions client_socket() const noexcept {
+  // `growth`: of growth_bytes_max, or null.
+  TcpOptions client_socket(MemoryBudget* growth) const noexcept {
     TcpOptions options;
+    options.growth = growth;
     options.send_buffer_bytes = client_send_bytes;
     return options;
   }
-  TcpOptions shard_socket() const noexcept {
+  TcpOptions shard_socket(MemoryBudget* growth) const noexcept {
     TcpOptions options;
+    options.growth = growth;
     options.receive_buffer_bytes = shard_receive_bytes;
     return options;
   }

@@ -31,7 +31,9 @@ Worker::Worker(std::size_t index, exec::Shared& shared, const WorkerOptions& opt
       drive_(drive),
       loop_(drive),
       pump_(loop_),
-      network_(network ? std::move(network) : std::make_unique<TcpNetwork>(loop_, options.socket_buffers.shard_socket())),
+      network_(network ? std::move(network)
+                       : std::make_unique<TcpNetwork>(
+                             loop_, options.socket_buffers.shard_socket(&shared.socket_growth))),
       gateway_(shard::make_gateway(loop_, *network_, shared.reply_memory, shared.link_memory, options_.gateway,
                                    *options_.shared_shards)),
       context_{loop_, pump_, *gateway_, shared, index, {}},
@@ -56,7 +58,8 @@ void Worker::adopt(FileDescriptor client, std::int64_t connection_id, Entrance e
   connections_.fetch_add(1, std::memory_order_relaxed);
   loop_.post([this, client = std::move(client), connection_id, entrance]() mutable {
     connections_.fetch_sub(1, std::memory_order_relaxed);  // serve() counts it from now on
-    auto transport = adopt_tcp_transport(loop_, std::move(client), options_.socket_buffers.client_socket());
+    const TcpOptions socket = options_.socket_buffers.client_socket(&shared_.socket_growth);
+    auto transport = adopt_tcp_transport(loop_, std::move(client), socket);
     if (transport) serve(std::move(transport), connection_id, entrance);
   });
 }

@@ -16,6 +16,8 @@ namespace spillway::shard {
 namespace {
 // A connection that has been idle for longer is looked at before it is used again.
 constexpr auto trusted_idle_time = std::chrono::seconds(1);
+// One that served a bulk request last has buffers that may have grown for it, and only ending it gives them back.
+constexpr auto bulk_idle_time = std::chrono::seconds(10);
 }  // namespace
 
 std::size_t connections_to_create(const PoolCounts& counts, const PoolLimits& limits) noexcept {
@@ -252,10 +254,11 @@ void Pool::fail_in_flight(const Error& why) {
 }
 
 void Pool::tick(TimePoint now, bool host_up) {
-  const auto idle_time = std::chrono::milliseconds(settings_.idle_ms);
-  while (!idle_.empty() && idle_.size() + in_use_ > settings_.limits.min &&
-         now - idle_.front()->pool_notes.idle_since > idle_time) {
-    idle_.pop_front();
+  const Duration idle_time = std::chrono::milliseconds(settings_.idle_ms);
+  for (auto each = idle_.begin(); each != idle_.end() && idle_.size() + in_use_ > settings_.limits.min;) {
+    const Connection::PoolNotes& notes = (*each)->pool_notes;
+    const Duration at_most = notes.bulk ? std::min<Duration>(idle_time, bulk_idle_time) : idle_time;
+    each = now - notes.idle_since > at_most ? idle_.erase(each) : std::next(each);
   }
   if (host_up) open_missing();
 }

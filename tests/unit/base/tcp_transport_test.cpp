@@ -230,8 +230,86 @@ std::uint32_t promised_by_a_connection(int receive_buffer_bytes) {
 }
 
 TEST_CASE("a shard is promised no more than the connection's receive buffer holds", "[tcp]") {
-  CHECK(promised_by_a_connection(8192) <= 2 * 8192);
-  CHECK(promised_by_a_connection(0) > 2 * 8192);  // what the kernel promises by itself
+  for (const int kib : {32, 44, 256}) {
+    CHECK(promised_by_a_connection(kib * 1024) <= 2U * 1024U * static_cast<unsigned>(kib));
+  }
+}
+
+// What the kernel says of a connected transport's buffers, by its end's port.
+int option_of(const Transport& transport, int name) {
+  const std::string wanted = transport.local();
+  for (int fd = 3; fd < 1024; ++fd) {
+    asio::ip::tcp::endpoint end;
+    auto length = static_cast<socklen_t>(end.capacity());
+    if (::getsockname(fd, end.data(), &length) != 0) continue;
+    end.resize(length);
+    if ("127.0.0.1:" + std::to_string(end.port()) != wanted) continue;
+    asio::ip::tcp::endpoint peer;
+    length = static_cast<socklen_t>(peer.capacity());
+    if (::getpeername(fd, peer.data(), &length) != 0) continue;
+    int value = 0;
+    length = sizeof value;
+    REQUIRE(::getsockopt(fd, SOL_SOCKET, name, &value, &length) == 0);
+    return value;
+  }
+  FAIL("no such socket");
+  return 0;
+}
+
+TEST_CASE("a set receive buffer grows for much out of what sockets may grow by, until its connection ends", "[tcp]") {
+  MemoryBudget growth("growth", 16 << 20);
+  TcpOptions options;
+  options.receive_buffer_bytes = 64 * 1024;
+  options.growth = &growth;
+  TcpPair pair(options);
+  CHECK(growth.usage().used_bytes == 0);
+  pair.near->set_read_low_water(1);
+  CHECK(growth.usage().used_bytes == 0);
+  const int before = option_of(*pair.near, SO_RCVBUF);
+  pair.near->set_read_low_water(64 * 1024);
+  CHECK(growth.usage().used_bytes == 1 << 20);
+  CHECK(option_of(*pair.near, SO_RCVBUF) >= before + (1 << 20));
+  pair.near->set_read_low_water(1);  // the promise stands
+  pair.near->set_read_low_water(64 * 1024);
+  CHECK(growth.usage().used_bytes == 1 << 20);
+  pair.near->close();
+  CHECK(growth.usage().used_bytes == 0);
+}
+
+TEST_CASE("a set send buffer grows when its peer takes less, and shrinks once it is empty", "[tcp]") {
+  MemoryBudget growth("growth", 16 << 20);
+  TcpOptions options;
+  options.send_buffer_bytes = 64 * 1024;
+  options.growth = &growth;
+  TcpPair pair(options);
+  const int before = option_of(*pair.near, SO_SNDBUF);
+  std::size_t written = 0;
+  REQUIRE(pair.run(fill(pair.near.get(), &written)));
+  CHECK(growth.usage().used_bytes == 1 << 20);
+  CHECK(option_of(*pair.near, SO_SNDBUF) == before + (1 << 20));
+  SECTION("its peer takes all") {
+    bool ready = false;
+    REQUIRE(pair.run(read_count(pair.far.get(), written)));
+    const TimePoint end = Clock::now() + tcp_patience;
+    while (growth.usage().used_bytes > 0 && Clock::now() < end) {
+      REQUIRE(pair.run(wait_to_read(pair.near.get(), std::chrono::milliseconds(50), &ready)));
+    }
+    CHECK(option_of(*pair.near, SO_SNDBUF) == before);
+  }
+  SECTION("its connection ends") { pair.near->close(); }
+  CHECK(growth.usage().used_bytes == 0);
+}
+
+TEST_CASE("buffers stay as they are where little is left for sockets to grow by", "[tcp]") {
+  MemoryBudget growth("growth", 512 * 1024);
+  TcpOptions options;
+  options.send_buffer_bytes = options.receive_buffer_bytes = 64 * 1024;
+  options.growth = &growth;
+  TcpPair pair(options);
+  pair.near->set_read_low_water(64 * 1024);
+  std::size_t written = 0;
+  REQUIRE(pair.run(fill(pair.near.get(), &written)));
+  CHECK(growth.usage().used_bytes == 0);
 }
 
 using Acceptor = asio::basic_socket_acceptor<asio::ip::tcp, asio::io_context::executor_type>;

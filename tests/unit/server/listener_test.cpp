@@ -95,8 +95,8 @@ TEST_CASE("receive buffers of 1,000 clients fit beside a small memory limit, gro
     const SocketBuffers buffers = socket_buffers(limit);
     CAPTURE(mib, buffers.client_receive_bytes);
     CHECK(1000 * 2 * static_cast<std::uint64_t>(buffers.client_receive_bytes) <= limit / 6);
-    CHECK(buffers.client_growth_bytes_max <= limit / 16);
-    CHECK(buffers.client_growth_bytes_max >= 2 * static_cast<std::uint64_t>(buffers.client_receive_large_bytes));
+    CHECK(buffers.growth_bytes_max <= limit / 16);
+    CHECK(buffers.growth_bytes_max >= 2 * static_cast<std::uint64_t>(buffers.client_receive_large_bytes));
     CHECK(buffers.client_receive_large_bytes > buffers.client_receive_bytes);
   }
   const SocketBuffers unlimited = socket_buffers(0);

@@ -230,6 +230,21 @@ TEST_CASE("idle connections are trimmed to the minimum, and the minimum is kept"
   CHECK(bench.pool->idle() == 2);
 }
 
+TEST_CASE("idle connections that bulk requests used go sooner, for what their buffers took") {
+  Bench bench({.min = 1, .max = 10, .connecting_max = 10});
+  {
+    std::vector<std::shared_ptr<Acquired>> many;
+    for (int i = 0; i < 6; ++i) many.push_back(bench.ask(i % 2 == 0));
+  }
+  CHECK(bench.pool->idle() == 6);
+  run_for(bench.loop, 9s);
+  bench.pool->tick(Clock::now(), true);
+  CHECK(bench.pool->idle() == 6);
+  run_for(bench.loop, 2s);
+  bench.pool->tick(Clock::now(), true);
+  CHECK(bench.pool->idle() == 3);
+}
+
 TEST_CASE("a connection that died while idle is not lent") {
   Bench bench({.min = 0, .max = 10, .connecting_max = 10});
   auto first = bench.ask();
