@@ -1,9 +1,6 @@
 #include "allocator/memory_layer.h"
 
-#include <sys/mman.h>
 #include <sys/resource.h>
-
-#include <algorithm>
 
 #include "allocator/buffer_heaps.h"
 #include "allocator/heaps.h"
@@ -13,25 +10,6 @@ namespace spillway {
 
 namespace {
 
-// What a page costs that is touched for the first time: it differs tenfold between machines and
-// their virtual kin. Some milliseconds, once.
-double measure_fault_cost_ns() noexcept {
-  constexpr std::size_t page_bytes = 4096, pages = 512;
-  void* memory = ::mmap(nullptr, pages * page_bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return PolicyRule{}.fault_cost_ns;
-  double best = 1e9;
-  auto* bytes = static_cast<volatile std::uint8_t*>(memory);
-  for (int round = 0; round < 3; ++round) {
-    const std::int64_t start = steady_now_ns();
-    for (std::size_t page = 0; page < pages; ++page) bytes[page * page_bytes] = 1;
-    best = std::min(best, static_cast<double>(steady_now_ns() - start) / pages);
-    ::madvise(memory, pages * page_bytes, MADV_DONTNEED);
-  }
-  ::munmap(memory, pages * page_bytes);
-  return best;
-}
-
 PolicySample sample_process(std::int64_t now_ns, std::uint64_t limit_bytes) noexcept {
   PolicySample sample;
   sample.now_ns = now_ns;
@@ -40,7 +18,6 @@ PolicySample sample_process(std::int64_t now_ns, std::uint64_t limit_bytes) noex
   sample.taken_bytes = heap_counters().taken_bytes;
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
-  sample.page_faults = static_cast<std::uint64_t>(usage.ru_minflt);
   const auto nanos = [](const timeval& time) {
     return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
            static_cast<std::uint64_t>(time.tv_usec) * 1'000;
@@ -75,10 +52,8 @@ std::optional<std::string> MemoryLayer::start(MemoryLayerSettings settings, OnSw
   std::optional<PolicyDecision> decision;
   {
     const std::lock_guard lock(mutex_);
-    rule_ = settings.rule;
-    rule_.fault_cost_ns = measure_fault_cost_ns();
     limit_bytes_ = settings.limit_bytes;
-    policy_ = AllocatorPolicy(settings.choice, rule_);
+    policy_ = AllocatorPolicy(settings.choice, settings.rule);
     on_switch_ = std::move(on_switch);
     started_ = true;
     decision = sample_locked(steady_now_ns());
@@ -157,7 +132,6 @@ MemoryAccount MemoryLayer::account() const {
     account.choice = policy_.choice();
     account.policy_reason = policy_.reason();
     account.policy_inputs = policy_.inputs();
-    account.fault_cost_ns = rule_.fault_cost_ns;
     account.policy_evaluations = policy_.evaluations();
     account.switches = policy_.switches();
     if (policy_.switches() > 0) account.last_switch_ns = policy_.last_switch_ns();

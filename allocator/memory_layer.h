@@ -41,7 +41,6 @@ struct MemoryAccount {
   AllocatorChoice choice = AllocatorChoice::automatic;
   std::string policy_reason;
   PolicyInputs policy_inputs;
-  double fault_cost_ns = 0;
   std::uint64_t policy_evaluations = 0;
   std::uint64_t switches = 0;
   std::optional<std::int64_t> last_switch_ns;  // steady; none: never
@@ -88,7 +87,6 @@ class MemoryLayer {
   mutable std::mutex mutex_;
   bool started_ = false;
   std::uint64_t limit_bytes_ = 0;
-  PolicyRule rule_;
   AllocatorPolicy policy_;
   OnSwitch on_switch_;
   Releaser releaser_;

@@ -1,6 +1,7 @@
 #include "allocator/policy.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 
 namespace spillway {
@@ -9,21 +10,8 @@ namespace {
 
 constexpr std::array<std::string_view, 4> choice_names = {"auto", "jemalloc", "tcmalloc", "system"};
 
-// What a heavy second weighs beside the next one: two fifths are left after a minute.
-constexpr double fading = 0.985;
-
 std::uint64_t difference(std::uint64_t now, std::uint64_t before) noexcept {
   return now > before ? now - before : 0;
-}
-
-std::string describe(const char* why, const PolicyInputs& inputs) {
-  std::array<char, 256> text;
-  std::snprintf(
-      text.data(), text.size(),
-      "%s (heavy scans in %.0f %% of the last seconds, %.0f %% of memory.limit free, page "
-      "faults %.1f %% of the CPU)",
-      why, inputs.heavy_share * 100, inputs.free_share * 100, inputs.fault_cpu_share * 100);
-  return text.data();
 }
 
 }  // namespace
@@ -41,95 +29,82 @@ std::optional<AllocatorChoice> find_allocator_choice(std::string_view name) noex
 AllocatorPolicy::AllocatorPolicy(AllocatorChoice choice, PolicyRule rule) noexcept
     : choice_(choice), rule_(rule) {}
 
-void AllocatorPolicy::measure(const PolicySample& sample) noexcept {
+std::string_view AllocatorPolicy::automatic_heap() const noexcept {
+  const int turn = trial_ ? trial_->samples / rule_.turn_samples : 0;
+  const bool other = turn == 1 || turn == 2;
+  return prefers_tcmalloc_ != other ? "tcmalloc" : "jemalloc";
+}
+
+// One more sample of a trial: how much was taken, and the CPU that it took, since the last one.
+void AllocatorPolicy::note(Trial& trial, const PolicySample& sample) noexcept {
+  if (trial.samples % rule_.turn_samples >= rule_.turn_warmup_samples) {
+    Spent& spent = heap_ == "tcmalloc" ? trial.tcmalloc : trial.jemalloc;
+    spent.cpu_ns += static_cast<double>(difference(sample.cpu_ns, last_->cpu_ns));
+    spent.taken_bytes += static_cast<double>(difference(sample.taken_bytes, last_->taken_bytes));
+  }
+  ++trial.samples;
+}
+
+void AllocatorPolicy::conclude(const Trial& trial) {
+  const auto us_per_mb = [](const Spent& spent) { return spent.cpu_ns * 1e3 / spent.taken_bytes; };
+  inputs_.jemalloc_cpu_us_per_mb = us_per_mb(trial.jemalloc);
+  inputs_.tcmalloc_cpu_us_per_mb = us_per_mb(trial.tcmalloc);
+  ++inputs_.trials;
+  prefers_tcmalloc_ = inputs_.tcmalloc_cpu_us_per_mb <= (1 - rule_.gain_least) * inputs_.jemalloc_cpu_us_per_mb;
+  std::array<char, 128> text;
+  std::snprintf(text.data(), text.size(), "tried in turn: %.0f us of CPU per MB with jemalloc, %.0f with tcmalloc",
+                inputs_.jemalloc_cpu_us_per_mb, inputs_.tcmalloc_cpu_us_per_mb);
+  why_ = text.data();
+}
+
+void AllocatorPolicy::observe(const PolicySample& sample) {
   inputs_.free_share = 1;
   if (sample.limit_bytes > 0) {
-    inputs_.free_share =
-        static_cast<double>(difference(sample.limit_bytes, sample.resident_bytes)) /
-        static_cast<double>(sample.limit_bytes);
+    inputs_.free_share = static_cast<double>(difference(sample.limit_bytes, sample.resident_bytes)) /
+                         static_cast<double>(sample.limit_bytes);
+  }
+  if (inputs_.free_share < rule_.tight_share) {
+    trial_.reset();
+    next_trial_ns_ = sample.now_ns + rule_.again_ns;
+    prefers_tcmalloc_ = false;
+    why_ = "memory is tight";
+    return;
   }
   const double seconds = static_cast<double>(sample.now_ns - last_->now_ns) * 1e-9;
   const auto taken = static_cast<double>(difference(sample.taken_bytes, last_->taken_bytes));
-  const bool heavy = taken >= static_cast<double>(rule_.heavy_bytes_per_s) * seconds;
-  heavy_[next_] = heavy;
-  next_ = (next_ + 1) % window;
-  ++inputs_.samples;
-  const std::size_t seen = std::min<std::size_t>(inputs_.samples, window);
-  inputs_.heavy_share = static_cast<double>(std::count(heavy_.begin(), heavy_.end(), true)) /
-                        static_cast<double>(seen);
-  const auto cpu_ns = static_cast<double>(difference(sample.cpu_ns, last_->cpu_ns));
-  // With tcmalloc there are no faults to measure: what jemalloc's time has shown stands.
-  if (heavy && heap_ == "jemalloc" && cpu_ns > 0) {
-    const auto faults = static_cast<double>(difference(sample.page_faults, last_->page_faults));
-    // Of sums: faults come in bursts, after each of jemalloc's releases.
-    heavy_fault_ns_ = fading * heavy_fault_ns_ + faults * rule_.fault_cost_ns;
-    heavy_cpu_ns_ = fading * heavy_cpu_ns_ + cpu_ns;
-    inputs_.fault_cpu_share = std::min(1.0, heavy_fault_ns_ / heavy_cpu_ns_);
+  if (choice_ != AllocatorChoice::automatic || taken < static_cast<double>(rule_.heavy_bytes_per_s) * seconds) {
+    trial_.reset();
+    return;
   }
-}
-
-std::string_view AllocatorPolicy::wanted(const PolicySample& sample, std::string& reason) {
-  if (choice_ != AllocatorChoice::automatic) {
-    reason = "memory.allocator says so";
-    return allocator_choice_name(choice_);
-  }
-  heavy_mostly_ =
-      inputs_.heavy_share >= (heavy_mostly_ ? rule_.heavy_share_leave : rule_.heavy_share_enter);
-  plenty_ = inputs_.free_share >= (plenty_ ? rule_.plenty_share_leave : rule_.plenty_share_enter);
-  if (sample.now_ns - first_ns_ < rule_.settle_ns) {
-    reason = "auto begins with jemalloc";
-    return heap_.empty() ? "jemalloc" : heap_;
-  }
-  if (inputs_.free_share < rule_.tight_share) {
-    tight_ns_ = sample.now_ns;
-    reason = describe("memory is tight", inputs_);
-    return "jemalloc";
-  }
-  if (tight_ns_ && sample.now_ns - *tight_ns_ < rule_.calm_ns) {
-    reason = describe("memory was tight", inputs_);
-    return "jemalloc";
-  }
-  if (!heavy_mostly_ && !plenty_) {
-    reason = describe("neither heavy scans nor plenty of memory", inputs_);
-    return "jemalloc";
-  }
-  if (inputs_.fault_cpu_share < rule_.benefit_least) {
-    reason = describe("kept pages would save too little", inputs_);
-    return "jemalloc";
-  }
-  reason = describe(heavy_mostly_ ? "heavy scans most of the time" : "plenty of memory", inputs_);
-  return "tcmalloc";
-}
-
-std::optional<PolicyDecision> AllocatorPolicy::decide(std::string_view heap, std::string reason,
-                                                      std::int64_t now_ns) {
-  if (!heap_.empty()) {
-    ++switches_;
-    last_switch_ns_ = now_ns;
-  }
-  heap_ = heap;
-  reason_ = std::move(reason);
-  return PolicyDecision{heap_, reason_, inputs_};
+  if (!trial_ && sample.now_ns >= next_trial_ns_) trial_.emplace();
+  if (!trial_) return;
+  note(*trial_, sample);
+  if (trial_->samples < 4 * rule_.turn_samples) return;
+  conclude(*trial_);
+  trial_.reset();
+  next_trial_ns_ = sample.now_ns + rule_.again_ns;
 }
 
 std::optional<PolicyDecision> AllocatorPolicy::step(const PolicySample& sample) {
   if (!last_) {
-    first_ns_ = sample.now_ns;
     last_ = sample;
   } else if (sample.now_ns - last_->now_ns >= rule_.sample_ns) {
-    measure(sample);
+    observe(sample);
     last_ = sample;
   } else if (choice_ == AllocatorChoice::automatic) {
     return std::nullopt;
   }
   ++evaluations_;
-  std::string reason;
-  const std::string_view heap = wanted(sample, reason);
+  const bool automatic = choice_ == AllocatorChoice::automatic;
+  const std::string_view heap = automatic ? automatic_heap() : allocator_choice_name(choice_);
   if (heap == heap_) return std::nullopt;
-  const bool may_wait = choice_ == AllocatorChoice::automatic && switches_ > 0;
-  const bool tight = inputs_.free_share < rule_.tight_share;
-  if (may_wait && !tight && sample.now_ns - last_switch_ns_ < rule_.dwell_ns) return std::nullopt;
-  return decide(heap, std::move(reason), sample.now_ns);
+  if (!heap_.empty()) {
+    ++switches_;
+    last_switch_ns_ = sample.now_ns;
+  }
+  heap_ = heap;
+  reason_ = !automatic ? "memory.allocator says so" : trial_ ? "both are tried in turn" : why_;
+  return PolicyDecision{heap_, reason_, inputs_};
 }
 
 }  // namespace spillway

@@ -2,13 +2,10 @@
 //
 // Pure: time and measurements are parameters. Not thread-safe.
 //
-// The rule: heavy scans most of the time, or plenty of memory, want tcmalloc, which keeps freed
-// pages for the next scan; everything else wants jemalloc, whose free memory goes back while the
-// proxy is busy too. But kept pages only help if page faults cost something: where they take less
-// than 2 % of the CPU, jemalloc serves just as fast and holds less.
+// The rule: jemalloc serves, unless tcmalloc took a twentieth less CPU per byte when both were last tried in turn under
+// a load that lasted, which is done again every ten minutes; where memory is tight, jemalloc.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -28,29 +25,28 @@ struct PolicySample {
   std::uint64_t limit_bytes = 0;  // memory.limit; 0: none
   std::uint64_t resident_bytes = 0;
   std::uint64_t taken_bytes = 0;  // by payload blocks, ever
-  std::uint64_t page_faults = 0;  // ever
   std::uint64_t cpu_ns = 0;       // ever
 };
 
 struct PolicyRule {
   std::int64_t sample_ns = 1'000'000'000;      // one sample per second counts
-  std::int64_t settle_ns = 20'000'000'000;     // of samples, before the first decision
-  std::int64_t dwell_ns = 30'000'000'000;      // between two switches
-  std::uint64_t heavy_bytes_per_s = 16 << 20;  // a second that takes more is one of heavy scans
-  double heavy_share_enter = 0.5, heavy_share_leave = 0.25;   // of the last minute's seconds
-  double plenty_share_enter = 0.6, plenty_share_leave = 0.4;  // of the limit, free
-  double tight_share = 0.15;              // less of the limit free: jemalloc, whatever the load,
-  std::int64_t calm_ns = 60'000'000'000;  // and for so long after
-  double benefit_least = 0.02;            // of the CPU that page faults cost
-  double fault_cost_ns = 500;             // of one page; measured at start
+  std::uint64_t heavy_bytes_per_s = 16 << 20;  // a load that takes less is not worth a trial
+  // Of a trial's four turns (this heap, the other, the other, this), in samples. What comes first pays for pages that
+  // the other heap has given back. The rest must hold one of jemalloc's releases, 5 s apart.
+  int turn_samples = 10;
+  int turn_warmup_samples = 4;
+  std::int64_t again_ns = 600'000'000'000;  // from a trial's end to the next one
+  double gain_least = 0.05;                 // of the CPU, for tcmalloc to serve
+  double tight_share = 0.15;                // less of the limit free: jemalloc, until the next trial
 };
 
 // What the last decision was made of; shares are of 1.
 struct PolicyInputs {
-  double heavy_share = 0;
-  double free_share = 1;       // of the limit; 1 without one
-  double fault_cpu_share = 0;  // measured while jemalloc served; 0 until there was load
-  std::uint64_t samples = 0;
+  double free_share = 1;  // of the limit; 1 without one
+  // Of the last trial: what the process used for a MB that buffers took under each heap; 0: there was none.
+  double jemalloc_cpu_us_per_mb = 0;
+  double tcmalloc_cpu_us_per_mb = 0;
+  std::uint64_t trials = 0;  // that came to their end
 };
 
 struct PolicyDecision {
@@ -80,25 +76,29 @@ class AllocatorPolicy {
   std::int64_t last_switch_ns() const noexcept { return last_switch_ns_; }
 
  private:
-  void measure(const PolicySample& sample) noexcept;
-  std::string_view wanted(const PolicySample& sample, std::string& reason);
-  std::optional<PolicyDecision> decide(std::string_view heap, std::string reason,
-                                       std::int64_t now_ns);
+  struct Spent {
+    double cpu_ns = 0, taken_bytes = 0;
+  };
+  struct Trial {
+    int samples = 0;
+    Spent jemalloc, tcmalloc;
+  };
 
-  static constexpr std::size_t window = 60;
+  void observe(const PolicySample& sample);
+  void note(Trial& trial, const PolicySample& sample) noexcept;
+  void conclude(const Trial& trial);
+  std::string_view automatic_heap() const noexcept;
 
   AllocatorChoice choice_;
   PolicyRule rule_;
   PolicyInputs inputs_;
   std::optional<PolicySample> last_;
-  std::array<bool, window> heavy_{};
-  std::size_t next_ = 0;
-  double heavy_fault_ns_ = 0, heavy_cpu_ns_ = 0;  // of heavy seconds under jemalloc, fading
-  std::int64_t first_ns_ = 0;
-  std::optional<std::int64_t> tight_ns_;  // the last sample that was
+  std::optional<Trial> trial_;
+  std::int64_t next_trial_ns_ = 0;
+  bool prefers_tcmalloc_ = false;  // what the last trial found
+  std::string why_ = "auto begins with jemalloc";
   std::string_view heap_;
   std::string reason_;
-  bool plenty_ = false, heavy_mostly_ = false;
   std::uint64_t evaluations_ = 0, switches_ = 0;
   std::int64_t last_switch_ns_ = 0;
 };

@@ -40,10 +40,10 @@ void append_policy(BsonWriter& out, const MemoryAccount& account) {
     if (heap.current) out.append("current", heap.name);
   }
   out.append("reason", account.policy_reason);
-  out.append("heavyScansShare", account.policy_inputs.heavy_share);
   out.append("freeShare", account.policy_inputs.free_share);
-  out.append("faultCpuShare", account.policy_inputs.fault_cpu_share);
-  out.append("pageFaultNanos", account.fault_cost_ns);
+  out.append("trials", as_long(account.policy_inputs.trials));
+  out.append("jemallocCpuMicrosPerMB", account.policy_inputs.jemalloc_cpu_us_per_mb);
+  out.append("tcmallocCpuMicrosPerMB", account.policy_inputs.tcmalloc_cpu_us_per_mb);
   out.append("keepsFreed", account.keeps_freed);
   out.append("timesKeptNothing", as_long(account.times_kept_nothing));
   out.append("evaluations", as_long(account.policy_evaluations));

@@ -69,7 +69,7 @@ TEST_CASE("server_status_has_the_types_that_tools_decode") {
       {"memory.heaps.system.givenBackBytes", BsonType::int64},
       {"memory.allocator.setting", BsonType::string},
       {"memory.allocator.current", BsonType::string},
-      {"memory.allocator.faultCpuShare", BsonType::double_},
+      {"memory.allocator.trials", BsonType::int64},
       {"memory.release.releases", BsonType::int64},
       {"memory.release.byReason.kill", BsonType::int64},
       {"memory.release.slicesByMicros.<1000", BsonType::int64},
