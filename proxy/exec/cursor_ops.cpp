@@ -268,7 +268,8 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
       if (*drained || cursor.stage->busy()) continue;
       if (cursor.stage_finished) break;
     }
-    auto input = next_input(cursor, heads, context.shared.cursor_memory);
+    const bool stage_full = cursor.stage && !cursor.stage->wants_more();
+    auto input = stage_full ? NextInput{} : next_input(cursor, heads, context.shared.cursor_memory);
     if (input.has_error()) co_return input.error();
     if (input->kind == NextInput::Kind::fetch) {
       // Without a size to reach, what the shards have sent so far is a batch, if there is much of it. A little is
@@ -294,8 +295,7 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
       if (!*found) break;
       continue;
     }
-    const bool stage_full = cursor.stage && !cursor.stage->wants_more();
-    if (input->kind == NextInput::Kind::end || stage_full) {
+    if (input->kind == NextInput::Kind::end) {
       if (!cursor.stage) break;
       if (auto finished = cursor.stage->finish(); finished.has_error()) {
         broken = true;

@@ -94,6 +94,7 @@ double expected_bytes(const Context& context, const ClusterCursor& cursor) {
 
 bool may_read_ahead(const ClusterCursor& cursor) noexcept {
   if (cursor.tailable || cursor.await_data || cursor.session.in_transaction || cursor.stage_finished) return false;
+  if (cursor.stage && !cursor.stage->wants_more()) return false;
   if (cursor.batches_returned < 2 || cursor.pause_ns > pause_max.count()) return false;
   if (!cursor.limit_remaining) return true;
   // Not for the last batch.

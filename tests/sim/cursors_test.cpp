@@ -212,7 +212,7 @@ TEST_CASE("a cursor is killed while its first batch is fetched") {
   auto pending = start(world, *client, json(scatter_find));
   world.run_for(seconds(5));
   CHECK(world.shard(0).seen("getMore") + world.shard(1).seen("getMore") == 1);
-  CHECK(world.shared().cursors.kill_sessions([](std::string_view) { return true; }).empty());
+  CHECK(world.shared().cursors.kill_all().empty());
   CHECK(world.run_until([&] { return pending->done; }, minutes(1)));
   REQUIRE(pending->reply.has_value());
   CHECK(code_of(*pending->reply) == 237);
@@ -735,6 +735,28 @@ TEST_CASE("a shutdown kills the cursors that are open, on every worker") {
   second->close();
   CHECK(world.shut_down(seconds(30)));
   for (std::size_t i = 0; i < 3; ++i) CHECK(world.shard(i).cursors().killed == 2);
+}
+
+TEST_CASE("who has as much as his limit says asks the shards for no more") {
+  constexpr int span = 300;
+  SimWorld world(sharded_world(2, span));
+  store_documents(world, span);
+  auto client = world.client();
+  // Just what the shards send at once: 101 documents each.
+  const std::string command = GENERATE(
+      R"("find": "docs", "limit": 202, "batchSize": 300)",
+      R"("aggregate": "docs", "pipeline": [{"$limit": 202}], "cursor": {"batchSize": 300})",
+      R"("aggregate": "docs", "pipeline": [{"$limit": 202}, {"$addFields": {"a": 1}}], "cursor": {"batchSize": 300})",
+      R"("aggregate": "docs", "pipeline": [{"$limit": 202}, {"$unwind": "$k"}], "cursor": {"batchSize": 300})",
+      R"("aggregate": "docs", "pipeline": [{"$limit": 202}, {"$group": {"_id": "$_id"}}], "cursor": {"batchSize": 300})");
+  CAPTURE(command);
+  const BsonDoc reply = call(world, *client, "{" + command + R"(, "$db": "app"})");
+  CHECK(batch_of(reply).size() == 202);
+  CHECK(cursor_id(reply) == 0);
+  CHECK(world.shard(0).seen("getMore") + world.shard(1).seen("getMore") == 0);
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
 }
 
 }  // namespace spillway::test
