@@ -26,10 +26,10 @@ namespace {
 
 // What lets a client finish, or give back, what it has begun, and log in and out: refused by no limit
 // of operations, or no client could come below one again.
-constexpr std::array<std::string_view, 14> draining_commands = {
+constexpr std::array<std::string_view, 13> draining_commands = {
     "getMore",      "killCursors",     "endSessions",              "abortTransaction", "commitTransaction",
-    "killSessions", "killAllSessions", "killAllSessionsByPattern", "killOp",           "refreshSessions",
-    "saslStart",    "saslContinue",    "authenticate",             "logout"};
+    "killSessions", "killAllSessions", "killAllSessionsByPattern", "killOp",           "saslStart",
+    "saslContinue", "authenticate",    "logout"};
 constexpr std::array<std::string_view, 4> cursor_commands = {"find", "aggregate", "listCollections", "listIndexes"};
 constexpr std::array<std::string_view, 4> writing_commands = {"insert", "update", "delete", "findAndModify"};
 // Version 1 of the Stable API, with the older names that commands of it go by. (isMaster is not one of hello's.)

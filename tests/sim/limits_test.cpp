@@ -310,4 +310,18 @@ TEST_CASE("a first message that no memory is there for is not cut for that") {
   CHECK(is_ok(*waits->reply));
 }
 
+TEST_CASE("renewing sessions is work like any other: it begins, and ends nothing") {
+  SimWorld world(sharded_world(2, 20));
+  store_documents(world, 20);
+  world.shared().limits.configure(per(LimitKey::application, {.operations_per_second = 2, .burst = 10}));
+  auto client = world.client();
+  call(world, *client, hello_of("shop"));
+  constexpr std::string_view sessions = R"([{"id": {"$binary": {"base64": "AAECAwQFBgcICQoLDA0ODw==", "subType": "04"}}}], "$db": "admin"})";
+  CHECK(answered(world, *client, fmt::format(R"({{"refreshSessions": {})", sessions)) == 10);
+  check_refused(call(world, *client, fmt::format(R"({{"refreshSessions": {})", sessions)));
+  CHECK(is_ok(call(world, *client, fmt::format(R"({{"endSessions": {})", sessions))));
+  client->close();
+  world.run_for(seconds(20));
+}
+
 }  // namespace spillway::test
