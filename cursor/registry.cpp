@@ -1,5 +1,8 @@
 #include "cursor/registry.h"
 
+#include <limits>
+
+#include "absl/container/flat_hash_set.h"
 #include "absl/hash/hash.h"
 #include "cursor/cursor_id.h"
 
@@ -44,6 +47,11 @@ Result<void> check_session(const CursorSession& cursor, const CursorCaller& call
 
 std::uint64_t owner_number(std::string_view user) { return absl::HashOf(user); }
 
+// Null: nobody outside uses it.
+std::int64_t connection_of(const ClusterCursor& cursor) noexcept {
+  return cursor.client ? cursor.client->connection_id : 0;
+}
+
 Error not_the_owner(std::int64_t id) {
   return Error(ErrorCode::unauthorized,
                "cursor id " + std::to_string(id) + " was not created by the authenticated user");
@@ -58,11 +66,24 @@ Result<void> check_caller(const ClusterCursor& cursor, const CursorCaller& calle
 
 }  // namespace
 
+void CursorRegistry::Stripe::used_by(std::int64_t id, Entry& entry, std::int64_t connection_id) {
+  if (entry.connection_id == connection_id) return;
+  if (entry.connection_id != 0) by_connection.erase({entry.connection_id, id});
+  if (connection_id != 0) by_connection.insert({connection_id, id});
+  entry.connection_id = connection_id;
+}
+
+void CursorRegistry::Stripe::erase(Entries::iterator at) {
+  used_by(at->first, at->second, 0);
+  if (!at->second.lsid.empty()) by_session.erase({session_id_of_lsid(at->second.lsid), at->first});
+  entries.erase(at);
+}
+
 void CursorRegistry::Stripe::put_idle(Entry& entry, CursorPtr cursor, SteadyNs now) {
   entry.last_used = now;
   entry.filling = false;
   if (cursor->seat.account() != nullptr) cursor->seat.hold(cursor->buffered_bytes());
-  entry.connection_id = cursor->client ? cursor->client->connection_id : 0;
+  used_by(cursor->id, entry, connection_of(*cursor));
   if (!entry.no_timeout) (entry.lsid.empty() ? idle : idle_session).push_back(*cursor);
   entry.cursor = std::move(cursor);
 }
@@ -100,7 +121,10 @@ std::int64_t CursorRegistry::emplace(Entry entry, SteadyNs now, CursorPtr cursor
     MutexLock lock(stripe.mutex);
     const auto [at, inserted] = stripe.entries.try_emplace(id);
     if (!inserted) continue;
+    const std::int64_t connection_id = std::exchange(entry.connection_id, 0);
     at->second = std::move(entry);
+    stripe.used_by(id, at->second, connection_id);
+    if (!at->second.lsid.empty()) stripe.by_session.insert({session_id_of_lsid(at->second.lsid), id});
     if (cursor) {
       cursor->id = id;
       stripe.put_idle(at->second, std::move(cursor), now);
@@ -127,7 +151,7 @@ std::int64_t CursorRegistry::insert_checked_out(const ClusterCursor& cursor, Ste
   entry.owner = owner_number(cursor.owner);
   entry.multi_target = cursor.remotes.size() > 1;
   entry.no_timeout = cursor.no_timeout;
-  entry.connection_id = cursor.client ? cursor.client->connection_id : 0;
+  entry.connection_id = connection_of(cursor);
   return emplace(std::move(entry), now, nullptr);
 }
 
@@ -172,7 +196,7 @@ bool CursorRegistry::begin_filling(const ClusterCursor& cursor) {
   const auto found = stripe.entries.find(cursor.id);
   if (found == stripe.entries.end() || found->second.killed) return false;
   found->second.filling = true;
-  found->second.connection_id = cursor.client ? cursor.client->connection_id : 0;
+  stripe.used_by(cursor.id, found->second, connection_of(cursor));
   return true;
 }
 
@@ -187,7 +211,7 @@ CursorPtr CursorRegistry::check_in(CursorPtr cursor, SteadyNs now) {
     if (found == stripe.entries.end()) return cursor;
     Entry& entry = found->second;
     if (entry.killed) {
-      stripe.entries.erase(found);
+      stripe.erase(found);
       return cursor;
     }
     waiter = std::move(entry.waiter);
@@ -221,7 +245,7 @@ bool CursorRegistry::forget(std::int64_t id) {
     if (found == stripe.entries.end()) return true;
     was_killed = found->second.killed;
     waiter = std::move(found->second.waiter);
-    stripe.entries.erase(found);
+    stripe.erase(found);
   }
   if (waiter) waiter->deliver(killed_error(id));
   return was_killed;
@@ -263,48 +287,87 @@ CursorRegistry::Killed CursorRegistry::kill(std::int64_t id, std::string_view ns
     } else {
       killed.outcome = KillOutcome::killed_idle;
       killed.cursor = stripe.take_idle(found->second);
-      stripe.entries.erase(found);
+      stripe.erase(found);
     }
   }
   if (waiter) waiter->deliver(killed_error(id));
   return killed;
 }
 
+void CursorRegistry::kill_here(Stripe& stripe, Entries::iterator at, AllKilled& killed) {
+  if (!at->second.cursor) {
+    at->second.killed = true;
+    if (at->second.waiter) killed.waiters.emplace_back(at->first, std::move(at->second.waiter));
+    return;
+  }
+  killed.idle.push_back(stripe.take_idle(at->second));
+  stripe.erase(at);
+}
+
+std::vector<CursorPtr> CursorRegistry::AllKilled::tell() && {
+  for (auto& [id, waiter] : waiters) waiter->deliver(killed_error(id));
+  return std::move(idle);
+}
+
 std::vector<CursorPtr> CursorRegistry::kill_matching(
-    const std::function<bool(const Entry&)>& matches, bool orphaned) {
-  std::vector<CursorPtr> taken;
-  std::vector<std::pair<std::int64_t, std::shared_ptr<CursorWaiter>>> waiters;
+    const std::function<bool(const Entry&)>& matches) {
+  AllKilled killed;
   for (Stripe& stripe : stripes_) {
     MutexLock lock(stripe.mutex);
     for (auto at = stripe.entries.begin(); at != stripe.entries.end();) {
       auto here = at++;
-      if (!matches(here->second)) continue;
-      if (orphaned) {
-        stripe.remember(here->first, EndedBy::orphanage);
-        ++stripe.orphaned;
-      }
-      if (!here->second.cursor) {
-        here->second.killed = true;
-        if (here->second.waiter) waiters.emplace_back(here->first, std::move(here->second.waiter));
-        continue;
-      }
-      taken.push_back(stripe.take_idle(here->second));
-      stripe.entries.erase(here);
+      if (matches(here->second)) kill_here(stripe, here, killed);
     }
   }
-  for (auto& [id, waiter] : waiters) waiter->deliver(killed_error(id));
-  return taken;
+  return std::move(killed).tell();
 }
 
-std::vector<CursorPtr> CursorRegistry::kill_sessions(
-    const std::function<bool(std::string_view lsid)>& matches) {
-  return kill_matching([&](const Entry& entry) { return matches(entry.lsid); });
+std::vector<CursorPtr> CursorRegistry::kill_sessions(const std::vector<SessionId>& sessions) {
+  const absl::flat_hash_set<SessionId> wanted(sessions.begin(), sessions.end());
+  AllKilled killed;
+  std::vector<std::int64_t> ids;
+  for (Stripe& stripe : stripes_) {
+    MutexLock lock(stripe.mutex);
+    ids.clear();
+    if (wanted.size() < stripe.by_session.size()) {
+      for (const SessionId& session : wanted) {
+        auto at = stripe.by_session.lower_bound({session, std::numeric_limits<std::int64_t>::min()});
+        for (; at != stripe.by_session.end() && at->first == session; ++at) ids.push_back(at->second);
+      }
+      stripe.looked_at += ids.size();
+    } else {
+      stripe.looked_at += stripe.by_session.size();
+      for (const auto& [session, id] : stripe.by_session) {
+        if (wanted.contains(session)) ids.push_back(id);
+      }
+    }
+    for (const std::int64_t id : ids) kill_here(stripe, stripe.entries.find(id), killed);
+  }
+  return std::move(killed).tell();
+}
+
+std::vector<CursorPtr> CursorRegistry::kill_all_sessions() {
+  return kill_matching([](const Entry& entry) { return !entry.lsid.empty(); });
 }
 
 std::vector<CursorPtr> CursorRegistry::kill_connection(std::int64_t connection_id) {
-  return kill_matching(
-      [&](const Entry& entry) { return entry.connection_id == connection_id && !entry.killed; },
-      true);
+  AllKilled killed;
+  std::vector<std::int64_t> ids;
+  for (Stripe& stripe : stripes_) {
+    MutexLock lock(stripe.mutex);
+    ids.clear();
+    auto used = stripe.by_connection.lower_bound({connection_id, std::numeric_limits<std::int64_t>::min()});
+    for (; used != stripe.by_connection.end() && used->first == connection_id; ++used) ids.push_back(used->second);
+    stripe.looked_at += ids.size();
+    for (const std::int64_t id : ids) {
+      const auto at = stripe.entries.find(id);
+      if (at->second.killed) continue;
+      stripe.remember(id, EndedBy::orphanage);
+      ++stripe.orphaned;
+      kill_here(stripe, at, killed);
+    }
+  }
+  return std::move(killed).tell();
 }
 
 std::vector<CursorPtr> CursorRegistry::kill_all() {

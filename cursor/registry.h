@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 
 #include "allocator/limits.h"
@@ -19,6 +20,7 @@
 #include "allocator/small_blocks.h"
 #include "cursor/cursor.h"
 #include "cursor/idle_list.h"
+#include "cursor/session_id.h"
 
 namespace spillway {
 
@@ -65,6 +67,7 @@ struct CursorCounts {
   std::uint64_t evicted_bytes = 0;    // ever, what they held
   std::uint64_t orphaned = 0;         // ever
   std::uint64_t total_opened = 0;     // ever
+  std::uint64_t looked_at = 0;        // ever, to find those of a connection or of sessions
   std::uint64_t buffered_bytes = 0;   // of idle cursors
 };
 
@@ -111,8 +114,9 @@ class CursorRegistry {
     CursorPtr cursor;  // set for killed_idle: its remotes must be killed
   };
   Killed kill(std::int64_t id, std::string_view ns);
-  // Kills by session: every cursor whose lsid is accepted. Idle ones are returned.
-  std::vector<CursorPtr> kill_sessions(const std::function<bool(std::string_view lsid)>& matches);
+  // Kills by session. Idle ones are returned.
+  std::vector<CursorPtr> kill_sessions(const std::vector<SessionId>& sessions);
+  std::vector<CursorPtr> kill_all_sessions();  // not those without one
   // Kills what a connection used last, counted as orphaned. Idle ones are returned.
   std::vector<CursorPtr> kill_connection(std::int64_t connection_id);
   std::vector<CursorPtr> kill_all();
@@ -162,6 +166,9 @@ class CursorRegistry {
     std::string ns, lsid;
   };
   using Entries = absl::flat_hash_map<std::int64_t, Entry>;
+  // Of what is found by something else than its id: that, and the id. 16 and 24 bytes a cursor, a third more for room.
+  template <class Key>
+  using Index = absl::btree_set<std::pair<Key, std::int64_t>>;
 
   // Why a cursor is not found: of the last that ended otherwise than a client expects.
   enum class EndedBy : std::uint8_t { eviction, orphanage };
@@ -173,6 +180,8 @@ class CursorRegistry {
   struct alignas(64) Stripe {
     mutable Mutex mutex;
     Entries entries ABSL_GUARDED_BY(mutex);
+    Index<std::int64_t> by_connection ABSL_GUARDED_BY(mutex);  // that used it last; not those of nobody outside
+    Index<SessionId> by_session ABSL_GUARDED_BY(mutex);       // not those without one
     IdleList idle ABSL_GUARDED_BY(mutex);          // with neither a session nor no_timeout
     IdleList idle_session ABSL_GUARDED_BY(mutex);  // with a session
     std::array<Ended, 32> ended ABSL_GUARDED_BY(mutex);
@@ -182,7 +191,10 @@ class CursorRegistry {
     std::uint64_t evicted_bytes ABSL_GUARDED_BY(mutex) = 0;
     std::uint64_t orphaned ABSL_GUARDED_BY(mutex) = 0;
     std::uint64_t opened ABSL_GUARDED_BY(mutex) = 0;
+    std::uint64_t looked_at ABSL_GUARDED_BY(mutex) = 0;
 
+    void used_by(std::int64_t id, Entry& entry, std::int64_t connection_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+    void erase(Entries::iterator at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
     void put_idle(Entry& entry, CursorPtr cursor, SteadyNs now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
     CursorPtr take_idle(Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
     void remember(std::int64_t id, EndedBy by) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -203,8 +215,15 @@ class CursorRegistry {
   };
   std::int64_t emplace(Entry entry, SteadyNs now, CursorPtr cursor);
   CursorPtr evict_one(const Weight& chosen);
-  std::vector<CursorPtr> kill_matching(const std::function<bool(const Entry&)>& matches,
-                                       bool orphaned = false);
+  // What was killed. Those who wait for it are to be told, outside of locks.
+  struct AllKilled {
+    std::vector<CursorPtr> idle;
+    std::vector<std::pair<std::int64_t, std::shared_ptr<CursorWaiter>>> waiters;
+    std::vector<CursorPtr> tell() &&;
+  };
+  static void kill_here(Stripe& stripe, Entries::iterator at, AllKilled& killed)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mutex);
+  std::vector<CursorPtr> kill_matching(const std::function<bool(const Entry&)>& matches);
 
   std::array<Stripe, limits::cursor_stripes> stripes_;
 };

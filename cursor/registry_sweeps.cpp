@@ -12,7 +12,7 @@ void CursorRegistry::Stripe::expire(IdleList Stripe::*list, SteadyNs not_after,
     const auto found = entries.find(first->id);
     if (found->second.last_used > not_after) return;
     taken.push_back(take_idle(found->second));
-    entries.erase(found);
+    erase(found);
     ++timed_out;
   }
 }
@@ -32,7 +32,7 @@ CursorPtr CursorRegistry::Stripe::evict(Entries::iterator at) {
   ++evicted;
   evicted_bytes += at->second.cursor->buffered_bytes();
   CursorPtr cursor = take_idle(at->second);
-  entries.erase(at);
+  erase(at);
   return cursor;
 }
 
@@ -125,7 +125,7 @@ CursorRegistry::Orphans CursorRegistry::end_orphans(
       stripe.remember(here->first, EndedBy::orphanage);
       ++stripe.orphaned;
       orphans.ended.push_back(stripe.take_idle(here->second));
-      stripe.entries.erase(here);
+      stripe.erase(here);
     }
   }
   return orphans;
@@ -186,6 +186,7 @@ CursorCounts CursorRegistry::counts() const {
     counts.evicted_bytes += stripe.evicted_bytes;
     counts.orphaned += stripe.orphaned;
     counts.total_opened += stripe.opened;
+    counts.looked_at += stripe.looked_at;
     for (const auto& [id, entry] : stripe.entries) {
       if (entry.killed) continue;
       ++counts.open_total;

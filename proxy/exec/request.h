@@ -30,6 +30,7 @@ struct Request {
   TimePoint arrived{};
   TimePoint deadline = time_point_never;     // from max_time_ms, counted from `arrived`
   std::string_view lsid;                     // bytes of the lsid document; empty: none
+  std::string_view user;                     // whose connection it came over; empty without authentication
   std::optional<std::int64_t> txn_number;
   bool in_transaction = false;               // autocommit: false
   bool start_transaction = false;

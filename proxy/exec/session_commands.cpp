@@ -15,7 +15,6 @@ namespace spillway::exec {
 
 namespace {
 
-constexpr std::size_t uuid_bytes = 16;
 constexpr std::size_t sessions_per_command_max = 10'000;
 constexpr std::uint8_t uuid_subtype = 4;
 
@@ -25,20 +24,6 @@ Response ok_response() {
   BsonWriter reply;
   reply.append("ok", 1.0);
   return Response(std::move(reply).finish());
-}
-
-// The session's UUID in an lsid document; empty when there is none.
-std::string_view session_id(DocView lsid) noexcept {
-  const ValueView id = lsid["id"];
-  if (id.type != BsonType::binary) return {};
-  const Bytes data = id.as_binary().data;
-  if (data.size() != uuid_bytes) return {};
-  return {reinterpret_cast<const char*>(data.data()), data.size()};
-}
-
-bool contains_session(const SessionIds& ids, std::string_view lsid) {
-  if (lsid.empty()) return false;
-  return ids.contains(std::string(session_id(DocView::trusted(lsid.data()))));
 }
 
 // {endSessions: [{id: UUID}, …]}
@@ -52,7 +37,7 @@ Result<SessionIds> parse_sessions(const Request& request) {
   SessionIds ids;
   for (const Element& item : list.as_document()) {
     const std::string_view id =
-        item.is_document() ? session_id(item.as_document()) : std::string_view();
+        item.is_document() ? session_uuid(item.as_document()) : std::string_view();
     if (id.empty()) {
       return Error(ErrorCode::type_mismatch,
                    fmt::format("BSON field '{}' must hold sessions: {{id: UUID}}", request.name));
@@ -77,7 +62,7 @@ Result<void> check_own(const Context& context, const Client& client, const Sessi
 }
 
 Task<Result<Response>> start_session(Context&, Client&, const Request&) {
-  std::array<std::uint8_t, uuid_bytes> id{};
+  std::array<std::uint8_t, session_uuid_bytes> id{};
   if (::getrandom(id.data(), id.size(), 0) != static_cast<ssize_t>(id.size())) {
     co_return Error(ErrorCode::internal_error, "no random bytes for a session's id");
   }
@@ -157,11 +142,18 @@ Task<void> tell_shards(Context& context, const Request& request, BsonDoc documen
   co_await telling;
 }
 
-Task<void> end_everything_of(Context& context, const std::function<bool(std::string_view)>& matches,
-                             bool wait) {
-  end_cursors(context, context.shared.cursors.kill_sessions(matches), CursorEnd::killed);
+// Null: of everybody.
+Task<void> end_everything_of(Context& context, const SessionIds* sessions, bool wait) {
+  CursorRegistry& cursors = context.shared.cursors;
+  TransactionTable& transactions = *context.shared.transactions;
+  std::vector<SessionId> ids;
+  if (sessions != nullptr) {
+    for (const std::string& id : *sessions) ids.push_back(session_id_of(id));
+  }
+  end_cursors(context, sessions == nullptr ? cursors.kill_all_sessions() : cursors.kill_sessions(ids), CursorEnd::killed);
   TaskGroup aborts;
-  for (OpenTransaction& open : context.shared.transactions->end_sessions(matches)) {
+  for (OpenTransaction& open :
+       sessions == nullptr ? transactions.end_all_sessions() : transactions.end_sessions(ids)) {
     (wait ? aborts : context.background).start(abort_on_shard(context, std::move(open)));
   }
   co_await aborts.wait();
@@ -183,7 +175,7 @@ Task<Result<Response>> refresh_sessions(Context& context, Client& client, const 
 SessionIds ids_of_user(const Context& context, std::string_view user) {
   SessionIds ids;
   for (const SessionId& id : context.shared.session_owners.of(user, sessions_per_command_max)) {
-    ids.emplace(reinterpret_cast<const char*>(id.data()), uuid_bytes);
+    ids.emplace(reinterpret_cast<const char*>(id.data()), session_uuid_bytes);
   }
   return ids;
 }
@@ -203,10 +195,7 @@ Task<Result<Response>> end_sessions(Context& context, Client& client, const Requ
     all = false;
     *ids = ids_of_user(context, client.user);
   }
-  const std::function<bool(std::string_view)> matches = [&ids, all](std::string_view lsid) {
-    return !lsid.empty() && (all || contains_session(*ids, lsid));
-  };
-  auto ending = end_everything_of(context, matches, waits_for_shards(request));
+  auto ending = end_everything_of(context, all ? nullptr : &*ids, waits_for_shards(request));
   co_await ending;
   if (authorization) {
     for (const std::string& id : *ids) context.shared.session_owners.release(session_id_of(id), client.user);
@@ -255,7 +244,7 @@ Result<KillPatterns> parse_patterns(const Context& context, const Request& reque
       continue;
     }
     const std::string_view id =
-        lsid.is_document() ? session_id(lsid.as_document()) : std::string_view();
+        lsid.is_document() ? session_uuid(lsid.as_document()) : std::string_view();
     if (id.empty()) return Error(ErrorCode::type_mismatch, "a pattern's lsid must be {id: UUID}");
     patterns.ids.emplace(id);
   }
@@ -265,10 +254,7 @@ Result<KillPatterns> parse_patterns(const Context& context, const Request& reque
 Task<Result<Response>> kill_all_sessions(Context& context, Client&, const Request& request) {
   auto patterns = parse_patterns(context, request);
   if (patterns.has_error()) co_return patterns.error();
-  const std::function<bool(std::string_view)> matches = [&patterns](std::string_view lsid) {
-    return !lsid.empty() && (patterns->everybody || contains_session(patterns->ids, lsid));
-  };
-  auto ending = end_everything_of(context, matches, true);
+  auto ending = end_everything_of(context, patterns->everybody ? nullptr : &patterns->ids, true);
   co_await ending;
   if (patterns->of_users && patterns->ids.empty()) co_return ok_response();
   auto telling = tell_shards(context, request,

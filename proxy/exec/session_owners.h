@@ -9,25 +9,16 @@
 
 #include <array>
 #include <cstdint>
-#include <cstring>
 #include <list>
 #include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "allocator/mutex.h"
+#include "cursor/session_id.h"
 #include "proxy/base/clock.h"
 
 namespace spillway::exec {
-
-// A session's UUID.
-using SessionId = std::array<std::uint64_t, 2>;
-// REQUIRES 16 bytes.
-inline SessionId session_id_of(std::string_view uuid) noexcept {
-  SessionId id;
-  std::memcpy(id.data(), uuid.data(), sizeof id);
-  return id;
-}
 
 class SessionOwners {
  public:

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "proxy/base/check.h"
 #include "proxy/exec/forward.h"
@@ -52,36 +53,58 @@ bool is_unreachable(const Error& error) noexcept {
 TransactionTable::TransactionTable(std::size_t capacity)
     : stripe_entries_max_(std::max<std::size_t>(1, capacity / stripe_count)) {}
 
-TransactionTable::Stripe& TransactionTable::stripe_of(std::string_view lsid) noexcept {
-  return stripes_[std::hash<std::string_view>{}(lsid) % stripe_count];
-}
-const TransactionTable::Stripe& TransactionTable::stripe_of(std::string_view lsid) const noexcept {
-  return stripes_[std::hash<std::string_view>{}(lsid) % stripe_count];
+TransactionTable::Entries::iterator TransactionTable::Stripe::erase(Entries::iterator at) {
+  const auto holder = held.find(at->second.user);
+  if (--holder->second == 0) held.erase(holder);
+  return entries.erase(at);
 }
 
-void TransactionTable::drop_done(Stripe& stripe, TimePoint now) {
-  const auto expired = absl::erase_if(
-      stripe.entries, [now](const auto& entry) { return entry.second.last_used + lifetime <= now; });
-  if (expired > 0) return;
-  const auto has_ended = [](const auto& entry) {
-    return entry.second.state != Transaction::State::active;
+void TransactionTable::Stripe::drop_done(TimePoint now, std::optional<std::uint64_t> user) {
+  const auto drop = [&](const auto& done) {
+    std::size_t dropped = 0;
+    for (auto at = entries.begin(); at != entries.end();) {
+      const bool drops = (!user || at->second.user == *user) && done(at->second);
+      dropped += drops ? 1 : 0;
+      at = drops ? erase(at) : std::next(at);
+    }
+    return dropped;
   };
+  if (drop([now](const Transaction& each) { return each.last_used + lifetime <= now; }) > 0) return;
+  const auto has_ended = [](const Transaction& each) { return each.state != Transaction::State::active; };
   std::vector<TimePoint> ends;
-  for (const auto& entry : stripe.entries) {
-    if (has_ended(entry)) ends.push_back(entry.second.last_used);
+  for (const auto& [key, each] : entries) {
+    if ((!user || each.user == *user) && has_ended(each)) ends.push_back(each.last_used);
   }
   if (ends.empty()) return;
   const auto middle = ends.begin() + static_cast<std::ptrdiff_t>(ends.size() / 2);
   std::nth_element(ends.begin(), middle, ends.end());
-  absl::erase_if(stripe.entries, [&](const auto& entry) {
-    return has_ended(entry) && entry.second.last_used <= *middle;
-  });
+  drop([&](const Transaction& each) { return has_ended(each) && each.last_used <= *middle; });
 }
 
-std::optional<Error> TransactionTable::begin(Stripe& stripe, const std::string& key,
+std::vector<OpenTransaction> TransactionTable::Stripe::end(Entries::iterator first, Entries::iterator last) {
+  std::vector<OpenTransaction> open;
+  std::size_t count = static_cast<std::size_t>(std::distance(first, last));
+  for (; count > 0; --count) {
+    const Transaction& transaction = first->second;
+    if (transaction.state == Transaction::State::active && transaction.shard) {
+      open.push_back({first->first.second, transaction.txn_number, *transaction.shard});
+    }
+    first = erase(first);
+  }
+  return open;
+}
+
+bool TransactionTable::has_room(Stripe& stripe, std::uint64_t user) const {
+  if (stripe.entries.size() >= stripe_entries_max_) return false;
+  if (user == 0) return true;
+  const auto holder = stripe.held.find(user);
+  return holder == stripe.held.end() || holder->second < stripe_entries_max_ - stripe.entries.size();
+}
+
+std::optional<Error> TransactionTable::begin(Stripe& stripe, const Key& key,
                                              std::int64_t txn_number,
                                              const catalog::ShardSet& targets, TimePoint now,
-                                             Statement& result) {
+                                             std::uint64_t user, Statement& result) {
   const auto found = stripe.entries.find(key);
   const bool known = found != stripe.entries.end();
   if (known && found->second.txn_number == txn_number) {
@@ -92,30 +115,38 @@ std::optional<Error> TransactionTable::begin(Stripe& stripe, const std::string& 
     // A shard drops the older one by itself when the newer one reaches it.
     const catalog::ShardIndex old_shard = *found->second.shard;
     if (targets.size() != 1 || targets.front() != old_shard) {
-      result.to_abort = OpenTransaction{key, found->second.txn_number, old_shard};
+      result.to_abort = OpenTransaction{key.second, found->second.txn_number, old_shard};
     }
   }
-  if (!known && stripe.entries.size() >= stripe_entries_max_) {
-    drop_done(stripe, now);
-    if (stripe.entries.size() >= stripe_entries_max_) {
-      return Error(too_many_sessions, "there are too many sessions with transactions");
+  if (!known && !has_room(stripe, user)) {
+    const bool full = stripe.entries.size() >= stripe_entries_max_;
+    stripe.drop_done(now, full ? std::nullopt : std::optional(user));
+    if (!has_room(stripe, user)) {
+      return Error(too_many_sessions, user == 0 ? "there are too many sessions with transactions"
+                                                : "this user has too many sessions with transactions");
     }
   }
-  stripe.entries.insert_or_assign(key, Transaction{}).first->second.txn_number = txn_number;
+  if (known) stripe.erase(found);
+  Transaction begun;
+  begun.txn_number = txn_number;
+  begun.user = user;
+  stripe.entries.emplace(key, begun);
+  ++stripe.held[user];
   return std::nullopt;
 }
 
 TransactionTable::Statement TransactionTable::statement(std::string_view lsid,
                                                         std::int64_t txn_number, bool starts,
                                                         const catalog::ShardSet& targets,
-                                                        bool writes, TimePoint now) {
+                                                        bool writes, TimePoint now,
+                                                        std::string_view user) {
   Statement result;
-  Stripe& stripe = stripe_of(lsid);
-  const std::string key(lsid);
+  const Key key = key_of(lsid);
+  Stripe& stripe = stripe_of(key);
   const MutexLock lock(stripe.mutex);
   auto found = stripe.entries.find(key);
   if (found != stripe.entries.end() && found->second.last_used + lifetime <= now) {
-    stripe.entries.erase(found);
+    stripe.erase(found);
     found = stripe.entries.end();
   }
   const bool known = found != stripe.entries.end();
@@ -124,7 +155,8 @@ TransactionTable::Statement TransactionTable::statement(std::string_view lsid,
     return result;
   }
   if (starts) {
-    if (result.error = begin(stripe, key, txn_number, targets, now, result); result.error) {
+    const std::uint64_t holder = user.empty() ? 0 : absl::HashOf(user) | 1;
+    if (result.error = begin(stripe, key, txn_number, targets, now, holder, result); result.error) {
       return result;
     }
     found = stripe.entries.find(key);
@@ -141,7 +173,7 @@ TransactionTable::Statement TransactionTable::statement(std::string_view lsid,
   }
   if (targets.size() != 1 || (transaction.shard && *transaction.shard != targets.front())) {
     transaction.state = Transaction::State::aborted;
-    if (transaction.shard) result.to_abort = OpenTransaction{key, txn_number, *transaction.shard};
+    if (transaction.shard) result.to_abort = OpenTransaction{key.second, txn_number, *transaction.shard};
     result.error = Error(
         ErrorCode::operation_not_supported_in_transaction,
         "a transaction may touch one shard only, and this statement needs another or several; "
@@ -156,9 +188,10 @@ TransactionTable::Statement TransactionTable::statement(std::string_view lsid,
 Result<std::optional<TransactionTable::Ending>> TransactionTable::commit(std::string_view lsid,
                                                                          std::int64_t txn_number,
                                                                          TimePoint now) {
-  Stripe& stripe = stripe_of(lsid);
+  const Key key = key_of(lsid);
+  Stripe& stripe = stripe_of(key);
   const MutexLock lock(stripe.mutex);
-  const auto found = stripe.entries.find(std::string(lsid));
+  const auto found = stripe.entries.find(key);
   if (found == stripe.entries.end() || found->second.txn_number < txn_number)
     return std::optional<Ending>();
   Transaction& transaction = found->second;
@@ -173,9 +206,10 @@ Result<std::optional<TransactionTable::Ending>> TransactionTable::commit(std::st
 
 Result<TransactionTable::Ending> TransactionTable::abort(std::string_view lsid,
                                                          std::int64_t txn_number, TimePoint now) {
-  Stripe& stripe = stripe_of(lsid);
+  const Key key = key_of(lsid);
+  Stripe& stripe = stripe_of(key);
   const MutexLock lock(stripe.mutex);
-  const auto found = stripe.entries.find(std::string(lsid));
+  const auto found = stripe.entries.find(key);
   if (found == stripe.entries.end() || found->second.txn_number < txn_number) {
     return no_such_transaction(txn_number,
                                "cannot be aborted: no command of it was sent through this router");
@@ -198,50 +232,58 @@ Result<TransactionTable::Ending> TransactionTable::abort(std::string_view lsid,
 
 std::optional<OpenTransaction> TransactionTable::fail(std::string_view lsid,
                                                       std::int64_t txn_number) {
-  Stripe& stripe = stripe_of(lsid);
+  const Key key = key_of(lsid);
+  Stripe& stripe = stripe_of(key);
   const MutexLock lock(stripe.mutex);
-  const auto found = stripe.entries.find(std::string(lsid));
+  const auto found = stripe.entries.find(key);
   if (found == stripe.entries.end() || found->second.txn_number != txn_number) return std::nullopt;
   Transaction& transaction = found->second;
   if (transaction.state != Transaction::State::active) return std::nullopt;
   transaction.state = Transaction::State::aborted;
   if (!transaction.shard) return std::nullopt;
-  return OpenTransaction{found->first, txn_number, *transaction.shard};
+  return OpenTransaction{found->first.second, txn_number, *transaction.shard};
 }
 
 void TransactionTable::forget(std::string_view lsid, std::int64_t txn_number, TimePoint since) {
-  Stripe& stripe = stripe_of(lsid);
+  const Key key = key_of(lsid);
+  Stripe& stripe = stripe_of(key);
   const MutexLock lock(stripe.mutex);
-  const auto found = stripe.entries.find(std::string(lsid));
+  const auto found = stripe.entries.find(key);
   if (found == stripe.entries.end()) return;
   const Transaction& transaction = found->second;
   const bool begun = transaction.txn_number == txn_number && transaction.last_used >= since &&
                      transaction.state == Transaction::State::active;
-  if (begun) stripe.entries.erase(found);
+  if (begun) stripe.erase(found);
 }
 
 std::optional<Transaction> TransactionTable::find(std::string_view lsid,
                                                   std::int64_t txn_number) const {
-  const Stripe& stripe = stripe_of(lsid);
+  const Key key = key_of(lsid);
+  const Stripe& stripe = stripe_of(key);
   const MutexLock lock(stripe.mutex);
-  const auto found = stripe.entries.find(std::string(lsid));
+  const auto found = stripe.entries.find(key);
   if (found == stripe.entries.end() || found->second.txn_number != txn_number) return std::nullopt;
   return found->second;
 }
 
-std::vector<OpenTransaction> TransactionTable::end_sessions(
-    const std::function<bool(std::string_view lsid)>& matches) {
+std::vector<OpenTransaction> TransactionTable::end_sessions(const std::vector<SessionId>& sessions) {
+  std::vector<OpenTransaction> open;
+  for (const SessionId& session : sessions) {
+    Stripe& stripe = stripes_[number_of(session)];
+    const MutexLock lock(stripe.mutex);
+    const auto first = stripe.entries.lower_bound({session, std::string()});
+    auto last = first;
+    while (last != stripe.entries.end() && last->first.first == session) ++last;
+    for (OpenTransaction& each : stripe.end(first, last)) open.push_back(std::move(each));
+  }
+  return open;
+}
+
+std::vector<OpenTransaction> TransactionTable::end_all_sessions() {
   std::vector<OpenTransaction> open;
   for (Stripe& stripe : stripes_) {
     const MutexLock lock(stripe.mutex);
-    absl::erase_if(stripe.entries, [&](const auto& entry) {
-      if (!matches(entry.first)) return false;
-      const Transaction& transaction = entry.second;
-      if (transaction.state == Transaction::State::active && transaction.shard) {
-        open.push_back({entry.first, transaction.txn_number, *transaction.shard});
-      }
-      return true;
-    });
+    for (OpenTransaction& each : stripe.end(stripe.entries.begin(), stripe.entries.end())) open.push_back(std::move(each));
   }
   return open;
 }
@@ -300,7 +342,7 @@ Task<Result<void>> check_transaction(Context& context, const Request& request,
     co_return checked.error();
   auto step = context.shared.transactions->statement(request.lsid, *request.txn_number,
                                                      request.start_transaction, targets,
-                                                     writes_data(request.name), Clock::now());
+                                                     writes_data(request.name), Clock::now(), request.user);
   if (step.to_abort && !step.error) {
     context.background.start(abort_on_shard(context, *std::move(step.to_abort)));
   } else if (step.to_abort) {

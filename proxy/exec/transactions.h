@@ -3,19 +3,23 @@
 //
 // A session's statements may come over any connection and worker: the table is shared, striped by
 // lsid, and never does I/O. What has to be sent (an abort) is handed back to the caller.
+//
+// An open transaction is never given up for another. So that nobody fills the table, a user may have as many as
+// there is room for more: one user alone half of it, two a third each, and whoever comes finds room.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 
 #include "allocator/mutex.h"
+#include "cursor/session_id.h"
 #include "proxy/base/clock.h"
 #include "proxy/catalog/chunk_map.h"
 #include "proxy/exec/context.h"
@@ -33,6 +37,7 @@ struct Transaction {
       shard;           // where its statements run; none: no statement has reached a shard
   bool wrote = false;  // its shard stands in recoveryToken
   TimePoint last_used{};
+  std::uint64_t user = 0;  // whose: a hash, 0 where there are no users
 };
 
 // A transaction that is open on a shard and has to be aborted there.
@@ -52,14 +57,15 @@ class TransactionTable {
 
   // A statement that will run on `targets`. Begins or continues the session's transaction and pins
   // it. `to_abort`: a transaction that this statement ended, to be aborted on its shard, whether an
-  // error comes back or not. Errors: 117 started twice, 225 an older number, 251 unknown or
-  // aborted, 263 a second shard, 146 too many transactions.
+  // error comes back or not. `user`: empty where there are none. Errors: 117 started twice, 225 an
+  // older number, 251 unknown or aborted, 263 a second shard, 261 too many transactions.
   struct Statement {
     std::optional<OpenTransaction> to_abort;
     std::optional<Error> error;
   };
   Statement statement(std::string_view lsid, std::int64_t txn_number, bool starts,
-                      const catalog::ShardSet& targets, bool writes, TimePoint now);
+                      const catalog::ShardSet& targets, bool writes, TimePoint now,
+                      std::string_view user = {});
 
   // commitTransaction and abortTransaction: where to send them. nullopt shard: nowhere, the answer
   // is ok. Errors: 225, 251. Not known here at all: nullopt, and a recoveryToken may help.
@@ -81,25 +87,36 @@ class TransactionTable {
   // The transaction as it stands, if it is this number's.
   std::optional<Transaction> find(std::string_view lsid, std::int64_t txn_number) const;
 
-  // Forgets the sessions that `matches` accepts; their active transactions are to be aborted.
-  std::vector<OpenTransaction> end_sessions(
-      const std::function<bool(std::string_view lsid)>& matches);
+  // Forgets these sessions; their active transactions are to be aborted.
+  std::vector<OpenTransaction> end_sessions(const std::vector<SessionId>& sessions);
+  std::vector<OpenTransaction> end_all_sessions();
   std::size_t size() const;
 
  private:
   static constexpr std::size_t stripe_count = 16;
+  // Its session, and then the whole lsid.
+  using Key = std::pair<SessionId, std::string>;
+  using Entries = absl::btree_map<Key, Transaction>;
   struct alignas(64) Stripe {
     mutable Mutex mutex;
-    absl::flat_hash_map<std::string, Transaction> entries ABSL_GUARDED_BY(mutex);
+    Entries entries ABSL_GUARDED_BY(mutex);
+    absl::flat_hash_map<std::uint64_t, std::size_t> held ABSL_GUARDED_BY(mutex);  // entries by user; none is 0
+
+    Entries::iterator erase(Entries::iterator at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+    // Makes room: of those that have expired, else of the older half of those that have ended. Of one user, or of all.
+    void drop_done(TimePoint now, std::optional<std::uint64_t> user) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+    std::vector<OpenTransaction> end(Entries::iterator first, Entries::iterator last)
+        ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   };
-  Stripe& stripe_of(std::string_view lsid) noexcept;
-  const Stripe& stripe_of(std::string_view lsid) const noexcept;
+  static Key key_of(std::string_view lsid) { return {session_id_of_lsid(lsid), std::string(lsid)}; }
+  Stripe& stripe_of(const Key& key) noexcept { return stripes_[number_of(key.first)]; }
+  const Stripe& stripe_of(const Key& key) const noexcept { return stripes_[number_of(key.first)]; }
+  static std::size_t number_of(const SessionId& session) noexcept { return absl::HashOf(session) % stripe_count; }
   // A new transaction of this session.
-  std::optional<Error> begin(Stripe& stripe, const std::string& key, std::int64_t txn_number,
-                             const catalog::ShardSet& targets, TimePoint now, Statement& result)
+  std::optional<Error> begin(Stripe& stripe, const Key& key, std::int64_t txn_number,
+                             const catalog::ShardSet& targets, TimePoint now, std::uint64_t user, Statement& result)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mutex);
-  // Makes room: of those that have expired, else of the older half of those that have ended.
-  static void drop_done(Stripe& stripe, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mutex);
+  bool has_room(Stripe& stripe, std::uint64_t user) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mutex);
 
   std::size_t stripe_entries_max_;
   std::array<Stripe, stripe_count> stripes_;

@@ -338,6 +338,7 @@ Task<bool> Session::handle_op_msg() {
   shard::ShardTime shards;
   request->interrupt = &client_.interrupt;
   request->shard_time = &shards;
+  request->user = client_.user;
   request->compressed = compresses_replies();
   const bool stranger = context.shared.authorization && !client_.login.user;
   if (!request->lsid.empty() && !stranger) client_.presence.note_session(request->lsid);

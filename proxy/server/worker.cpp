@@ -174,9 +174,8 @@ Task<void> Worker::cut_sessions() {
 
 // What clients leave behind on shards: open transactions and cursors, of all workers.
 Task<void> Worker::end_on_shards(TimePoint told_by) {
-  const auto all = [](std::string_view) { return true; };
   TaskGroup aborts;
-  for (exec::OpenTransaction& open : shared_.transactions->end_sessions(all)) {
+  for (exec::OpenTransaction& open : shared_.transactions->end_all_sessions()) {
     aborts.start(exec::abort_on_shard(context_, std::move(open), told_by));
   }
   auto killing = exec::kill_and_wait(context_, shared_.cursors.kill_all(), told_by);

@@ -166,7 +166,7 @@ TEST_CASE("sessions' cursors end with their sessions") {
   const auto out = registry.insert(make("app.users", "L1"), 0);
   auto taken = registry.check_out(out, "app.users", caller("L1"));
   REQUIRE(taken.has_value());
-  const auto ended = registry.kill_sessions([](std::string_view lsid) { return lsid == "L1"; });
+  const auto ended = registry.kill_sessions({session_id_of_lsid("L1")});
   CHECK(ended.size() == 1);
   CHECK(registry.killed(out));
   CHECK(registry.check_in(std::move(taken.value()), 0));
@@ -307,6 +307,50 @@ TEST_CASE("the cursors that a connection used last end with it") {
   CHECK(registry.counts().orphaned == 3);
 }
 
+TEST_CASE("what a connection or sessions end is found without a look at all others") {
+  CursorRegistry registry;
+  std::vector<std::shared_ptr<CursorClient>> clients;
+  std::vector<std::int64_t> ids;
+  for (std::int64_t connection = 1; connection <= 1000; ++connection) {
+    auto& client = clients.emplace_back(std::make_shared<CursorClient>());
+    client->connection_id = connection;
+    for (int n = 0; n < 2; ++n) {
+      CursorPtr cursor = make("app.users", "session " + std::to_string(connection));
+      cursor->client = client;
+      ids.push_back(registry.insert(std::move(cursor), 0));
+    }
+  }
+  // Used over another connection since.
+  auto moved = registry.check_out(ids[0], "app.users", caller("session 1"));
+  REQUIRE(moved.has_value());
+  moved.value()->client = clients[1];
+  CHECK_FALSE(registry.check_in(std::move(moved.value()), 1));
+  CHECK(ids_of(registry.kill_connection(1)) == std::set{ids[1]});
+  CHECK(ids_of(registry.kill_connection(2)) == std::set{ids[0], ids[2], ids[3]});
+  CHECK(registry.counts().looked_at == 4);
+  CHECK(ids_of(registry.kill_sessions({session_id_of_lsid("session 7"), session_id_of_lsid("none")})) ==
+        std::set{ids[12], ids[13]});
+  CHECK(registry.counts().looked_at <= 4 + 2 + 2 * (2000 / limits::cursor_stripes));  // a stripe may be as small as the list
+  for (std::int64_t connection = 3; connection <= 900; ++connection) registry.kill_connection(connection);
+  const std::uint64_t before = registry.counts().looked_at;
+  CHECK(before <= 6 + 2 * 900 + 2 * (2000 / limits::cursor_stripes));
+  // More sessions than cursors: each cursor is looked at once.
+  std::vector<SessionId> many;
+  for (int n = 1; n < 10'000; ++n) many.push_back(session_id_of_lsid("session " + std::to_string(n)));
+  CHECK(registry.kill_sessions(many).size() == 200);
+  CHECK(registry.counts().looked_at == before + 200);
+  CHECK(registry.counts().open_total == 0);
+  CHECK(registry.kill_connection(950).empty());
+}
+
+TEST_CASE("all sessions' cursors may end at once, and others stay") {
+  CursorRegistry registry;
+  registry.insert(make("app.users", "L1"), 0);
+  const auto bare = registry.insert(make(), 0);
+  CHECK(registry.kill_all_sessions().size() == 1);
+  CHECK(registry.check_out(bare, "app.users", caller()).has_value());
+}
+
 struct TestWaiter final : CursorWaiter {
   using CursorWaiter::CursorWaiter;
   void deliver(Result<CursorPtr> given) override {
@@ -359,7 +403,7 @@ TEST_CASE("a getMore waits for a cursor that is being filled") {
     CHECK(registry.check_in(std::move(filling.value()), 1));
   }
   SECTION("and of its session's end") {
-    CHECK(registry.kill_sessions([](std::string_view each) { return each == "L1"; }).empty());
+    CHECK(registry.kill_sessions({session_id_of_lsid("L1")}).empty());
     CHECK(waiter->code == 237);
     CHECK(registry.forget(id));
     CHECK(waiter->delivered == 1);

@@ -115,6 +115,46 @@ TEST_CASE("transactions that have ended give way to new ones", "[transactions]")
   CHECK(shown(table.statement("open", 1, false, s0, false, now)) == "ok");
 }
 
+TEST_CASE("who has many transactions open keeps nobody else from his, and none of them ends for another", "[transactions]") {
+  constexpr std::size_t capacity = 16 * 64;
+  TransactionTable table(capacity);
+  const auto begun = [&](const std::string& user, int first, int count) {
+    int all = 0;
+    for (int i = first; i < first + count; ++i) {
+      const auto statement = table.statement(user + std::to_string(i), 1, true, s0, false, start, user);
+      if (statement.error) CHECK(statement.error->code == 261);
+      all += statement.error ? 0 : 1;
+    }
+    return all;
+  };
+  REQUIRE(begun("ann", 0, 16) == 16);
+  const int most = begun("mallory", 0, 10'000);
+  CHECK(most > 400);
+  CHECK(most <= static_cast<int>(capacity / 2));
+  CHECK(begun("ann", 16, 16) == 16);
+  CHECK(begun("bob", 0, 64) == 64);
+  CHECK(begun("mallory", 10'000, 1000) == 0);
+  // What they have goes on.
+  for (int i = 0; i < 16; ++i) CHECK(shown(table.statement("ann" + std::to_string(i), 1, false, s0, false, start)) == "ok");
+  for (int i = 0, open = 0; i < 10'000; ++i) {
+    open += table.find("mallory" + std::to_string(i), 1).has_value();
+    if (i == 9'999) CHECK(open == most);
+  }
+  // Who ends his own has room again: his ended ones go, nobody else's do.
+  REQUIRE(table.commit("ann0", 1, start)->has_value());
+  for (int i = 0; i < 10'000; ++i) {
+    if (table.find("mallory" + std::to_string(i), 1)) REQUIRE(table.commit("mallory" + std::to_string(i), 1, start)->has_value());
+  }
+  CHECK(begun("mallory", 20'000, 64) == 64);
+  CHECK(table.find("ann0", 1));
+}
+
+TEST_CASE("where there are no users the table is everybody's", "[transactions]") {
+  TransactionTable table(16 * 8);
+  for (int i = 0; i < 2000; ++i) table.statement("a" + std::to_string(i), 1, true, s0, false, start);
+  CHECK(table.size() == 16 * 8);
+}
+
 TEST_CASE("a transaction that has not begun is forgotten, any other is not", "[transactions]") {
   TransactionTable table;
   const TimePoint later = start + std::chrono::seconds(1);
@@ -130,7 +170,7 @@ TEST_CASE("sessions that end leave transactions to abort", "[transactions]") {
   TransactionTable table;
   table.statement("a", 1, true, s1, false, start);
   table.statement("b", 1, true, s0, false, start);
-  const auto open = table.end_sessions([](std::string_view lsid) { return lsid == "a"; });
+  const auto open = table.end_sessions({session_id_of_lsid("a")});
   REQUIRE(open.size() == 1);
   CHECK(open.front().shard == 1);
   CHECK(open.front().txn_number == 1);
