@@ -1,5 +1,7 @@
 #include "cursor/bson_view.h"
 
+#include "cursor/bson_validator.h"
+
 #include <cmath>
 
 #include "cursor/bson_decimal.h"
@@ -10,33 +12,6 @@ namespace {
 constexpr std::uint8_t empty_document[5] = {5, 0, 0, 0, 0};
 
 Error invalid_bson(std::string message) { return {ErrorCode::invalid_bson, std::move(message)}; }
-
-Result<void> validate_level(DocView doc, int depth_left);
-
-Result<void> validate_element(const Element& element, int depth_left) {
-  if (element.type == BsonType::boolean && element.bytes[0] > 1) {
-    return invalid_bson("Invalid boolean value in BSON field '" + std::string(element.name) + "'");
-  }
-  if (element.is_document() || element.is_array()) {
-    return validate_level(element.as_document(), depth_left - 1);
-  }
-  if (element.type == BsonType::code_with_scope) {
-    const std::uint8_t* code = element.bytes.data() + 4;
-    return validate_level(DocView::trusted(code + 4 + load_le<std::uint32_t>(code)),
-                          depth_left - 1);
-  }
-  return {};
-}
-
-Result<void> validate_level(DocView doc, int depth_left) {
-  if (depth_left <= 0) return invalid_bson("BSON document is nested too deeply");
-  DocIterator at = doc.begin();
-  for (; !at.done(); ++at) {
-    if (auto checked = validate_element(*at, depth_left); !checked) return checked;
-  }
-  if (at.malformed()) return invalid_bson("Malformed element in a BSON document");
-  return {};
-}
 
 // Bytes of a NUL-terminated string with its NUL, or 0 when there is none within `room`.
 std::size_t cstring_size(const std::uint8_t* at, std::size_t room) noexcept {
@@ -218,6 +193,48 @@ std::size_t DocView::count() const noexcept {
   return elements;
 }
 
-Result<void> DocView::validate(int depth_max) const { return validate_level(*this, depth_max); }
+Result<void> DocView::validate(int depth_max) const {
+  BsonValidator validator(*this, depth_max);
+  for (;;) {
+    const auto stepped = validator.step(SIZE_MAX);
+    if (stepped.has_error()) return stepped.error();
+    if (*stepped) return {};
+  }
+}
+
+bool BsonValidator::enter(DocView document) noexcept {
+  if (depth_ == depth_max_) return false;
+  ends_[static_cast<std::size_t>(depth_++)] = document.data() + document.size() - 1;
+  at_ = document.data() + 4;
+  return true;
+}
+
+Result<bool> BsonValidator::step(std::size_t elements) {
+  const auto too_deep = [] { return invalid_bson("BSON document is nested too deeply"); };
+  if (at_ == nullptr && !enter(next_)) return too_deep();
+  for (; elements > 0; --elements) {
+    const std::uint8_t* const end = ends_[static_cast<std::size_t>(depth_ - 1)];
+    if (at_ == end) {
+      // A document ends where its value does.
+      if (--depth_ == 0) return true;
+      ++at_;
+      continue;
+    }
+    const DocIterator element(at_, end);
+    if (element.malformed()) return invalid_bson("Malformed element in a BSON document");
+    if (element->type == BsonType::boolean && element->bytes[0] > 1) {
+      return invalid_bson("Invalid boolean value in BSON field '" + std::string(element->name) + "'");
+    }
+    if (element->is_document() || element->is_array()) {
+      if (!enter(element->as_document())) return too_deep();
+    } else if (element->type == BsonType::code_with_scope) {
+      const std::uint8_t* code = element->bytes.data() + 4;
+      if (!enter(DocView::trusted(code + 4 + load_le<std::uint32_t>(code)))) return too_deep();
+    } else {
+      at_ += element->raw.size();
+    }
+  }
+  return false;
+}
 
 }  // namespace spillway

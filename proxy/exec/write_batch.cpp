@@ -1,6 +1,7 @@
 #include "proxy/exec/write_batch.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace spillway::exec {
 
@@ -60,75 +61,92 @@ bool WriteBatch::adds_ids() const noexcept {
 }
 
 WriteRound WriteBatch::next() {
-  if (stopped_) return {};
-  return ordered_ ? next_ordered() : next_unordered();
-}
-
-WriteRound WriteBatch::next_ordered() {
   WriteRound round;
-  if (first_ready_ == ops_.size()) return round;
-  const std::size_t first = first_ready_++;
-  const PlannedWrite& op = ops_[first];
-  const auto index = static_cast<std::uint32_t>(first);
-  if (op.refused) {
-    round.failed = index;
-  } else if (!op.simple()) {
-    round.special = index;
-  } else if (op.shards.size() > 1) {
-    for (const catalog::ShardIndex shard : op.shards)
-      round.children.push_back({shard, {index}, op.bytes});
-  } else {
-    ChildBatch& child = child_of(round.children, op.shards.front());
-    add(child, first);
-    for (; first_ready_ < ops_.size(); ++first_ready_) {
-      const PlannedWrite& next = ops_[first_ready_];
-      if (next.refused || !next.simple() || next.shards != op.shards ||
-          !fits(child, next))
-        break;
-      add(child, first_ready_);
-    }
+  while (!fill(round, ops_.size())) {
   }
   return round;
 }
 
-WriteRound WriteBatch::next_unordered() {
-  WriteRound round;
+bool WriteBatch::fill(WriteRound& round, std::size_t operations) {
+  if (stopped_) return true;
+  return ordered_ ? fill_ordered(round, operations) : fill_unordered(round, operations);
+}
+
+bool WriteBatch::fill_ordered(WriteRound& round, std::size_t operations) {
+  if (first_ready_ == ops_.size()) return true;
+  if (round.children.empty()) {
+    const std::size_t first = first_ready_++;
+    const PlannedWrite& op = ops_[first];
+    const auto index = static_cast<std::uint32_t>(first);
+    if (op.refused) {
+      round.failed = index;
+      return true;
+    }
+    if (!op.simple()) {
+      round.special = index;
+      return true;
+    }
+    if (op.shards.size() > 1) {
+      for (const catalog::ShardIndex shard : op.shards)
+        round.children.push_back({shard, {index}, op.bytes});
+      return true;
+    }
+    add(child_of(round.children, op.shards.front()), first);
+  }
+  ChildBatch& child = round.children.front();
+  const PlannedWrite& before = ops_[first_ready_ - 1];
+  for (; first_ready_ < ops_.size(); ++first_ready_, --operations) {
+    if (operations == 0) return false;
+    const PlannedWrite& next = ops_[first_ready_];
+    if (next.refused || !next.simple() || next.shards != before.shards || !fits(child, next)) break;
+    add(child, first_ready_);
+  }
+  return true;
+}
+
+bool WriteBatch::fill_unordered(WriteRound& round, std::size_t operations) {
   if (simple_left_) {
-    gather(round);
-    if (!round.children.empty()) return round;
+    if (!gather(round, operations)) return false;
+    if (!round.children.empty()) return true;
     simple_left_ = false;
   }
   while (first_ready_ < ops_.size() && ops_[first_ready_].done) ++first_ready_;
-  if (first_ready_ == ops_.size()) return round;
+  if (first_ready_ == ops_.size()) return true;
   const auto index = static_cast<std::uint32_t>(first_ready_++);
   (ops_[index].refused ? round.failed : round.special) = index;
-  return round;
+  return true;
 }
 
 // Everything that takes one step and fits.
-void WriteBatch::gather(WriteRound& round) {
+bool WriteBatch::gather(WriteRound& round, std::size_t operations) {
   constexpr std::size_t turned_away_max =
       1024;  // full children end the search: a round must not cost the whole batch
   const auto due = [](const PlannedWrite& op) {
     return !op.done && !op.refused && op.simple();
   };
-  while (gather_from_ < ops_.size() && !due(ops_[gather_from_])) ++gather_from_;
-  std::size_t turned_away = 0;
-  for (std::size_t i = gather_from_; i < ops_.size() && turned_away < turned_away_max; ++i) {
-    PlannedWrite& op = ops_[i];
+  if (!std::exchange(gathering_, true)) {
+    while (gather_from_ < ops_.size() && !due(ops_[gather_from_])) ++gather_from_;
+    gather_at_ = gather_from_;
+    turned_away_ = 0;
+  }
+  for (; gather_at_ < ops_.size() && turned_away_ < turned_away_max; ++gather_at_, --operations) {
+    if (operations == 0) return false;
+    PlannedWrite& op = ops_[gather_at_];
     if (!due(op)) continue;
     const bool room = std::all_of(
         op.shards.begin(), op.shards.end(),
         [&](catalog::ShardIndex shard) { return fits(child_of(round.children, shard), op); });
     if (!room) {
-      ++turned_away;
+      ++turned_away_;
       continue;
     }
     for (const catalog::ShardIndex shard : op.shards)
-      add(child_of(round.children, shard), i);
+      add(child_of(round.children, shard), gather_at_);
     op.done = true;
   }
+  gathering_ = false;
   std::erase_if(round.children, [](const ChildBatch& child) { return child.ops.empty(); });
+  return true;
 }
 
 }  // namespace spillway::exec

@@ -67,13 +67,16 @@ class WriteBatch {
   // What is due next; its operations count as done. Ordered: neighbours for one shard together,
   // anything else alone. Unordered: everything that takes one step first, then the rest one by one.
   WriteRound next();
+  // The same in steps, with a round that is empty at first: looks at so many operations, or a few more. True: the round
+  // is complete.
+  bool fill(WriteRound& round, std::size_t operations);
   // An ordered batch met an error: nothing more is due.
   void stop() noexcept { stopped_ = true; }
 
  private:
-  WriteRound next_ordered();
-  WriteRound next_unordered();
-  void gather(WriteRound& round);
+  bool fill_ordered(WriteRound& round, std::size_t operations);
+  bool fill_unordered(WriteRound& round, std::size_t operations);
+  bool gather(WriteRound& round, std::size_t operations);
   void add(ChildBatch& child, std::size_t index) const;
   bool fits(const ChildBatch& child, const PlannedWrite& op) const noexcept;
   std::size_t bytes_of(const PlannedWrite& op) const noexcept {
@@ -87,6 +90,9 @@ class WriteBatch {
   bool simple_left_ = true;  // unordered: operations of one step may be left
   std::size_t first_ready_ = 0;
   std::size_t gather_from_ = 0;  // unordered: nothing before it takes one step and is due
+  // Of the round that is gathered.
+  bool gathering_ = false;
+  std::size_t gather_at_ = 0, turned_away_ = 0;
 };
 
 }  // namespace spillway::exec

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "allocator/limits.h"
+#include "proxy/base/time_slice.h"
 #include "proxy/exec/forward.h"
 #include "proxy/exec/take_memory.h"
 
@@ -34,17 +35,20 @@ void append_write_concern(BsonWriter& out, DocView body) {
   out.end();
 }
 
-BsonDoc child_body(const Request& request, const WriteCommand& command,
-                   std::span<const ChildOp> ops) {
+Task<BsonDoc> child_body(TimeSlice& slice, const Request& request, const WriteCommand& command,
+                         std::span<const ChildOp> ops) {
   BsonWriter out;
   copy_command(out, request, {command.list_name, "stmtIds", "stmtId", "writeConcern"});
   append_write_concern(out, request.body);
   if (command.retryable) {
     out.begin_array("stmtIds");
-    for (const ChildOp& op : ops) out.append_item(op.stmt_id);
+    for (const ChildOp& op : ops) {
+      out.append_item(op.stmt_id);
+      if (slice.is_over()) co_await slice.next();
+    }
     out.end();
   }
-  return std::move(out).finish();
+  co_return std::move(out).finish();
 }
 
 // The documents as they stand in the client's message, if they are neighbours there.
@@ -93,18 +97,27 @@ Task<Result<ChildMessage>> ChildMessage::build(Context& context, const Request& 
                                                const WriteCommand& command,
                                                std::span<const ChildOp> ops) {
   ChildMessage child;
+  TimeSlice slice(context.pump);
   child.documents_ = neighbours(ops);
   if (child.documents_.empty()) {
     std::size_t bytes = 0;
-    for (const ChildOp& op : ops) bytes += bytes_of(op);
+    for (const ChildOp& op : ops) {
+      bytes += bytes_of(op);
+      if (slice.is_over()) co_await slice.next();
+    }
     auto taking = take_buffer(context, request, context.shared.write_memory, bytes, "a write");
     auto buffer = co_await taking;
     if (buffer.has_error()) co_return buffer.error();
     child.copied_ = *std::move(buffer);
-    for (const ChildOp& op : ops) append_document(child.copied_, op);
+    slice.renew();
+    for (const ChildOp& op : ops) {
+      append_document(child.copied_, op);
+      if (slice.is_over(op.document.size())) co_await slice.next();
+    }
     child.documents_ = child.copied_.bytes();
   }
-  const BsonDoc body = child_body(request, command, ops);
+  auto making = child_body(slice, request, command, ops);
+  const BsonDoc body = co_await making;
   const std::string_view name = command.list_name;
   RecycledBytes& head = child.head_;
   head.reserve(1 + body.size() + 1 + 4 + name.size() + 1);

@@ -3,6 +3,7 @@
 
 #include "allocator/limits.h"
 #include "proxy/base/check.h"
+#include "proxy/base/time_slice.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/forward.h"
 #include "proxy/exec/take_memory.h"
@@ -81,10 +82,11 @@ Result<WriteTarget> target_new(const catalog::CollectionRouting& routing, DocVie
 }
 
 // Targets every operation. Fails as a whole only for operations that are no operations at all.
-Result<RecycledVector<PlannedWrite>> plan(const WriteCommand& command,
-                                       const catalog::CollectionRouting& routing) {
+Task<Result<RecycledVector<PlannedWrite>>> plan(TimeSlice& slice, const WriteCommand& command,
+                                                const catalog::CollectionRouting& routing) {
   RecycledVector<PlannedWrite> planned(command.ops.size());
   for (std::size_t i = 0; i < command.ops.size(); ++i) {
+    if (slice.is_over()) co_await slice.next();
     const DocView document = command.ops[i];
     PlannedWrite& op = planned[i];
     Result<WriteTarget> target = WriteTarget{};
@@ -93,7 +95,7 @@ Result<RecycledVector<PlannedWrite>> plan(const WriteCommand& command,
       target = target_new(routing, document, new_id_of(op));
     } else {
       auto statement = parse_statement(document, command.kind);
-      if (statement.has_error()) return statement.error();
+      if (statement.has_error()) co_return statement.error();
       target = target_statement(routing, *statement);
     }
     op.bytes = static_cast<std::uint32_t>(ChildMessage::bytes_of({document, new_id_of(op), 0}));
@@ -103,7 +105,18 @@ Result<RecycledVector<PlannedWrite>> plan(const WriteCommand& command,
     op.route = target->route;
     op.upsert_after = target->upsert_after;
   }
-  return planned;
+  co_return std::move(planned);
+}
+
+Task<Result<WriteCommand>> parse_write_in_steps(TimeSlice& slice, const Request& request, WriteKind kind) {
+  constexpr std::size_t operations_per_step = 64;
+  WriteParser parser(request, kind);
+  for (;;) {
+    const auto stepped = parser.step(operations_per_step);
+    if (stepped.has_error()) co_return stepped.error();
+    if (*stepped) co_return std::move(parser).take();
+    if (slice.is_over(4 * limits::kib)) co_await slice.next();
+  }
 }
 
 // Of an operation that could not be targeted. Kept for each, the errors of a large batch would take
@@ -131,12 +144,18 @@ Response counted_reply(Context& context, BsonDoc reply) {
 }
 
 Task<Result<Response>> run_rounds(WriteRun& run, const Client& client) {
+  constexpr std::size_t operations_per_step = 64, entries_per_step = 16;
+  TimeSlice slice(run.context.pump);
   for (;;) {
     if (const Error* why = client.interrupt.requested()) co_return *why;
-    WriteRound round = run.batch.next();
+    WriteRound round;
+    while (!run.batch.fill(round, operations_per_step)) {
+      if (slice.is_over(4 * limits::kib)) co_await slice.next();
+    }
     if (round.finished()) break;
     if (round.failed) {
       run.results.add_error(*round.failed, why_refused(run, *round.failed));
+      if (slice.is_over()) co_await slice.next();
     } else if (round.special) {
       auto running = run_special(run, *round.special);
       auto fatal = co_await running;
@@ -144,21 +163,28 @@ Task<Result<Response>> run_rounds(WriteRun& run, const Client& client) {
     } else {
       auto sending = send_children(run, std::move(round.children));
       auto fatal = co_await sending;
+      slice.renew();
       if (fatal) co_return std::move(*fatal);
     }
     // An error has ended its transaction on the shard: what follows would hide it.
     const bool ends = run.command.ordered || run.request->in_transaction;
     if (ends && run.results.has_errors()) run.batch.stop();
   }
+  WriteResults::Finishing finishing(run.results);
+  while (!finishing.step(entries_per_step)) {
+    if (slice.is_over(4 * limits::kib)) co_await slice.next();
+  }
   co_return with_recovery_token(run.context, *run.request,
-                                counted_reply(run.context, run.results.finish()));
+                                counted_reply(run.context, std::move(finishing).take()));
 }
 
 // Every operation goes to one shard, but new documents need their _id.
 Task<Result<Response>> send_with_ids(WriteRun& run, catalog::ShardIndex shard) {
   std::vector<ChildOp> ops;
   ops.reserve(run.command.ops.size());
+  TimeSlice slice(run.context.pump);
   for (std::size_t i = 0; i < run.command.ops.size(); ++i) {
+    if (slice.is_over()) co_await slice.next();
     ops.push_back({run.command.ops[i], new_id_of(run.batch.op(i)), run.command.stmt_id(i)});
   }
   auto building = ChildMessage::build(run.context, *run.request, run.command, ops);
@@ -190,7 +216,7 @@ ChildRoom child_room(const Context& context, const Request& request, const Write
 }
 
 // The shards that a transaction would have to include.
-catalog::ShardSet shards_to_check(const WriteRun& run) {
+Task<catalog::ShardSet> shards_to_check(const WriteRun& run, TimeSlice& slice) {
   const std::size_t owners = run.routing.all_shards().size();
   catalog::ShardSet shards = run.batch.shards();
   for (std::size_t i = 0; i < run.batch.size() && shards.size() < owners; ++i) {
@@ -198,13 +224,16 @@ catalog::ShardSet shards_to_check(const WriteRun& run) {
     const WriteRun::Targeted write = run.targeted(i);
     const catalog::ShardSet more = possible_shards(run.routing, write.statement, write.target);
     for (const catalog::ShardIndex shard : more) shards.insert(shard);
+    if (slice.is_over()) co_await slice.next();
   }
-  return shards;
+  co_return shards;
 }
 
 Task<Result<Response>> run_sharded(Context& context, const Client& client, const Request& request,
                                    WriteKind kind, const catalog::CollectionRouting& routing) {
-  auto command = parse_write(request, kind);
+  TimeSlice slice(context.pump);
+  auto parsing = parse_write_in_steps(slice, request, kind);
+  auto command = co_await parsing;
   if (command.has_error()) co_return command.error();
   // A child's list of indexes grows by doubling.
   constexpr std::size_t bytes_per_op = sizeof(DocView) + sizeof(PlannedWrite) +
@@ -215,7 +244,9 @@ Task<Result<Response>> run_sharded(Context& context, const Client& client, const
                                     "the list of operations");
   const auto reservation = co_await reserving;
   if (reservation.has_error()) co_return without_writes(reservation.error());
-  auto planned = plan(*command, routing);
+  slice.renew();
+  auto planning = plan(slice, *command, routing);
+  auto planned = co_await planning;
   if (planned.has_error()) co_return planned.error();
   const ChildRoom room = child_room(context, request, *command, routing);
   WriteRun run{context,
@@ -224,25 +255,31 @@ Task<Result<Response>> run_sharded(Context& context, const Client& client, const
                routing,
                WriteBatch(*std::move(planned), command->ordered, room),
                WriteResults(kind, command->ordered)};
+  // Each look at all of 100,000 takes a fraction of a millisecond.
+  const std::size_t look_bytes = run.batch.size() * sizeof(PlannedWrite);
   count_hosts(context, run);
+  if (slice.is_over(look_bytes)) co_await slice.next();
   if (request.in_transaction) {
     for (std::size_t i = 0; i < run.batch.size(); ++i) {
       if (run.batch.op(i).refused) co_return why_refused(run, i);
     }
   }
   if (request.txn_number) {
-    const catalog::ShardSet shards = shards_to_check(run);
+    auto looking = shards_to_check(run, slice);
+    const catalog::ShardSet shards = co_await looking;
     auto checking = check_transaction(context, request, shards);
     auto checked = co_await checking;
     if (checked.has_error()) co_return checked.error();
   }
   const auto only = run.batch.only_shard();
+  if (slice.is_over(look_bytes)) co_await slice.next();
   if (only && !run.batch.adds_ids()) {
     BsonDoc scratch;
     const shard::Command whole = forward_command(request, scratch);
     auto calling = call_for_write(context, request, *only, whole);
     co_return co_await calling;
   }
+  if (slice.is_over(look_bytes)) co_await slice.next();
   // With what is added it may be longer than a message: then it takes several.
   if (only && run.batch.fits_one_child()) {
     auto sending = send_with_ids(run, *only);

@@ -29,11 +29,13 @@ Result<bool> optional_flag(DocView document, std::string_view field, std::string
   return value.truthy();
 }
 
+constexpr std::size_t counted_max = 2 * static_cast<std::size_t>(limits::write_batch_size_max);
+
 Result<void> check_count(std::size_t count) {
   if (count >= 1 && count <= static_cast<std::size_t>(limits::write_batch_size_max)) return {};
   return Error(ErrorCode::invalid_length,
-               fmt::format("Write batch sizes must be between 1 and {}. Got {} operations.",
-                           limits::write_batch_size_max, count));
+               fmt::format("Write batch sizes must be between 1 and {}. Got {}{} operations.",
+                           limits::write_batch_size_max, count >= counted_max ? "at least " : "", count));
 }
 
 Result<void> parse_statement_ids(DocView body, WriteCommand& command) {
@@ -43,6 +45,7 @@ Result<void> parse_statement_ids(DocView body, WriteCommand& command) {
     for (const Element& id : ids.as_document()) {
       if (id.type != BsonType::int32) return wrong_type("stmtIds", id, "int");
       command.stmt_ids.push_back(id.as_int32());
+      if (command.stmt_ids.size() > command.ops.size()) break;
     }
     if (command.stmt_ids.size() != command.ops.size()) {
       return Error(ErrorCode::invalid_length, "There must be one statement id for each write");
@@ -90,42 +93,69 @@ Result<std::size_t> count_operations(const Request& request, std::string_view li
     if (!list.exists()) return missing(fmt::format("{}.{}", request.name, list_name));
     if (!list.is_array())
       return wrong_type(fmt::format("{}.{}", request.name, list_name), list, "array");
-    count = list.as_document().count();
+    // Of more than are refused anyway nobody asks how many there are.
+    for (auto at = list.as_document().begin(); !at.done() && count < counted_max; ++at) ++count;
   }
   if (auto checked = check_count(count); checked.has_error()) return checked.error();
   return count;
 }
 
 Result<WriteCommand> parse_write(const Request& request, WriteKind kind) {
-  WriteCommand command;
-  command.kind = kind;
-  command.list_name = list_name_of(kind);
-  auto collection = parse_collection(request.body);
-  if (collection.has_error()) return collection.error();
-  command.collection = *collection;
-  auto count = count_operations(request, command.list_name);
-  if (count.has_error()) return count.error();
-  command.ops.reserve(*count);
-  if (const wire::DocSequence* sequence = request.message.sequence(command.list_name)) {
-    command.contiguous = true;
-    for (const DocView op : *sequence) command.ops.push_back(op);
-  } else {
-    for (const Element& op : request.body[command.list_name].as_document()) {
-      if (!op.is_document()) {
-        return wrong_type(fmt::format("{}.{}.{}", request.name, command.list_name, op.name), op,
-                          "object");
-      }
-      command.ops.push_back(op.as_document());
-    }
-    if (command.ops.size() != *count)
-      return Error(ErrorCode::invalid_bson, "the list of operations is malformed");
+  WriteParser parser(request, kind);
+  for (;;) {
+    const auto stepped = parser.step(static_cast<std::size_t>(limits::write_batch_size_max));
+    if (stepped.has_error()) return stepped.error();
+    if (*stepped) return std::move(parser).take();
   }
-  auto ordered = optional_flag(request.body, "ordered", "ordered", true);
+}
+
+Result<void> WriteParser::begin() {
+  command_.list_name = list_name_of(command_.kind);
+  auto collection = parse_collection(request_.body);
+  if (collection.has_error()) return collection.error();
+  command_.collection = *collection;
+  auto count = count_operations(request_, command_.list_name);
+  if (count.has_error()) return count.error();
+  count_ = *count;
+  command_.ops.reserve(count_);
+  if (const wire::DocSequence* sequence = request_.message.sequence(command_.list_name)) {
+    command_.contiguous = true;
+    in_sequence_ = sequence->begin();
+  } else {
+    in_array_ = request_.body[command_.list_name].as_document().begin();
+  }
+  return {};
+}
+
+Result<bool> WriteParser::step(std::size_t operations) {
+  if (!std::exchange(begun_, true)) {
+    if (auto begun = begin(); begun.has_error()) return begun.error();
+  }
+  for (; operations > 0 && command_.ops.size() < count_; --operations) {
+    if (command_.contiguous) {
+      command_.ops.push_back(*in_sequence_);
+      ++in_sequence_;
+      continue;
+    }
+    if (in_array_.done()) return Error(ErrorCode::invalid_bson, "the list of operations is malformed");
+    if (!in_array_->is_document()) {
+      return wrong_type(fmt::format("{}.{}.{}", request_.name, command_.list_name, in_array_->name), *in_array_,
+                        "object");
+    }
+    command_.ops.push_back(in_array_->as_document());
+    ++in_array_;
+  }
+  if (command_.ops.size() < count_) return false;
+  if (auto finished = finish(); finished.has_error()) return finished.error();
+  return true;
+}
+
+Result<void> WriteParser::finish() {
+  auto ordered = optional_flag(request_.body, "ordered", "ordered", true);
   if (ordered.has_error()) return ordered.error();
-  command.ordered = *ordered;
-  command.retryable = request.retryable_write();
-  if (auto ids = parse_statement_ids(request.body, command); ids.has_error()) return ids.error();
-  return command;
+  command_.ordered = *ordered;
+  command_.retryable = request_.retryable_write();
+  return parse_statement_ids(request_.body, command_);
 }
 
 UpdateStyle style_of(ValueView update) noexcept {

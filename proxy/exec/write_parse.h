@@ -36,6 +36,27 @@ Result<std::string_view> parse_collection(DocView body);
 Result<std::size_t> count_operations(const Request& request, std::string_view list_name);
 // Errors: InvalidNamespace(73), TypeMismatch(14), 40414, InvalidLength(16).
 Result<WriteCommand> parse_write(const Request& request, WriteKind kind);
+
+// The same in steps, for there may be 100,000 operations all over a large message.
+class WriteParser {
+ public:
+  // The request outlives it.
+  WriteParser(const Request& request, WriteKind kind) : request_(request) { command_.kind = kind; }
+  // At most so many operations. True: that was all, and the command may be taken.
+  Result<bool> step(std::size_t operations);
+  WriteCommand take() && { return std::move(command_); }
+
+ private:
+  Result<void> begin();
+  Result<void> finish();
+
+  const Request& request_;
+  WriteCommand command_;
+  bool begun_ = false;
+  std::size_t count_ = 0;
+  wire::DocSequence::Iterator in_sequence_;
+  DocIterator in_array_;
+};
 std::string_view list_name_of(WriteKind kind) noexcept;
 
 enum class UpdateStyle : std::uint8_t { replacement, operators, pipeline };

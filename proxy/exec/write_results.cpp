@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace spillway::exec {
 
@@ -38,41 +40,55 @@ void append_count(BsonWriter& out, std::string_view name, std::int64_t value) {
 
 std::int64_t WriteResults::add_reply(std::span<const std::uint32_t> ops, DocView reply,
                                      std::string_view shard) {
-  const std::int64_t n = number_of(reply, "n");
-  n_ += n;
-  modified_ += number_of(reply, "nModified");
-  // The client's index of a shard's one; a shard that names another operation is not believed.
-  const auto client_index = [&](DocView entry) -> std::optional<std::uint32_t> {
-    const auto index = entry["index"].to_int64();
-    if (!index || *index < 0 || *index >= static_cast<std::int64_t>(ops.size()))
-      return std::nullopt;
-    return ops[static_cast<std::size_t>(*index)];
-  };
-  if (const ValueView upserted = reply["upserted"]; upserted.is_array()) {
-    for (const Element& entry : upserted.as_document()) {
-      if (!entry.is_document()) continue;
-      const auto op = client_index(entry.as_document());
-      if (op) upserted_.insert_or_assign(*op, without(entry.as_document(), "index"));
-    }
+  Reading reading(*this, ops, reply, shard);
+  while (!reading.step(SIZE_MAX)) {
   }
-  if (const ValueView errors = reply["writeErrors"]; errors.is_array()) {
-    for (const Element& entry : errors.as_document()) {
-      if (!entry.is_document()) continue;
-      const DocView error = entry.as_document();
-      const std::uint32_t op = client_index(error).value_or(ops.back());
-      const auto code = static_cast<std::int32_t>(number_of(error, "code"));
-      add(op, {code, keep_text(without(error, "index"))});
-    }
+  return number_of(reply, "n");
+}
+
+WriteResults::Reading::Reading(WriteResults& results, std::span<const std::uint32_t> ops, DocView reply,
+                               std::string_view shard)
+    : results_(results), ops_(ops), reply_(reply), shard_(shard) {
+  results_.n_ += number_of(reply, "n");
+  results_.modified_ += number_of(reply, "nModified");
+  if (const ValueView upserted = reply["upserted"]; upserted.is_array()) upserted_ = upserted.as_document().begin();
+  if (const ValueView errors = reply["writeErrors"]; errors.is_array()) errors_ = errors.as_document().begin();
+}
+
+// The client's index of a shard's one; a shard that names another operation is not believed.
+std::optional<std::uint32_t> WriteResults::Reading::client_index(DocView entry) const {
+  const auto index = entry["index"].to_int64();
+  if (!index || *index < 0 || *index >= static_cast<std::int64_t>(ops_.size())) return std::nullopt;
+  return ops_[static_cast<std::size_t>(*index)];
+}
+
+bool WriteResults::Reading::step(std::size_t entries) {
+  for (; !upserted_.done(); ++upserted_, --entries) {
+    if (entries == 0) return false;
+    if (!upserted_->is_document()) continue;
+    const DocView entry = upserted_->as_document();
+    const auto op = client_index(entry);
+    if (op) results_.upserted_.insert_or_assign(*op, without(entry, "index"));
   }
-  if (const ValueView concern = reply["writeConcernError"]; concern.is_document()) {
-    concern_errors_.push_back({BsonDoc(concern.as_document()), std::string(shard)});
+  for (; !errors_.done(); ++errors_, --entries) {
+    if (entries == 0) return false;
+    if (!errors_->is_document()) continue;
+    const DocView error = errors_->as_document();
+    const std::uint32_t op = client_index(error).value_or(ops_.back());
+    const auto code = static_cast<std::int32_t>(number_of(error, "code"));
+    // Once there are enough, no text is kept.
+    const std::uint32_t text = results_.text_bytes_ > error_texts_bytes_max ? no_text : results_.keep_text(without(error, "index"));
+    results_.add(op, {code, text});
   }
-  if (const ValueView retried = reply["retriedStmtIds"]; retried.is_array()) {
+  if (const ValueView concern = reply_["writeConcernError"]; concern.is_document()) {
+    results_.concern_errors_.push_back({BsonDoc(concern.as_document()), std::string(shard_)});
+  }
+  if (const ValueView retried = reply_["retriedStmtIds"]; retried.is_array()) {
     for (const Element& id : retried.as_document()) {
-      if (id.type == BsonType::int32) retried_.push_back(id.as_int32());
+      if (id.type == BsonType::int32) results_.retried_.push_back(id.as_int32());
     }
   }
-  return n;
+  return true;
 }
 
 std::uint32_t WriteResults::keep_text(BsonDoc text) {
@@ -94,20 +110,31 @@ void WriteResults::add(std::uint32_t op, WriteError error) {
 }
 
 void WriteResults::add_errors(std::span<const std::uint32_t> ops, const Error& error) {
+  Failing(*this, error).add(ops);
+}
+
+WriteResults::Failing::Failing(WriteResults& results, const Error& error) : results_(results), code_(error.code) {
   BsonWriter fields;
   fields.append("code", error.code);
   fields.append("errmsg", error.message);
   if (!error.extra.empty()) fields.append_elements(DocView::trusted(error.extra.data()));
-  const WriteError kept{error.code, keep_text(std::move(fields).finish())};
-  for (const std::uint32_t op : ops) add(op, kept);
+  text_ = results_.keep_text(std::move(fields).finish());
+}
+
+void WriteResults::Failing::add(std::span<const std::uint32_t> ops) {
+  for (const std::uint32_t op : ops) results_.add(op, {code_, text_});
 }
 
 void WriteResults::add_lost(std::span<const std::uint32_t> ops, const Error& error,
                             std::string_view shard) {
+  add_errors(ops, lost(error, shard));
+}
+
+Error WriteResults::lost(const Error& error, std::string_view shard) {
   Error lost = error;
   lost.message =
       fmt::format("Write results unavailable from {} :: caused by :: {}", shard, error.message);
-  add_errors(ops, lost);
+  return lost;
 }
 
 void WriteResults::append_error(BsonWriter& out, Errors::const_iterator first,
@@ -136,24 +163,6 @@ void WriteResults::append_error(BsonWriter& out, Errors::const_iterator first,
     for (auto one = first; one != end; ++one) out.append_item(texts_[one->second.text].view());
     out.end();
     out.end();
-  }
-  out.end();
-}
-
-void WriteResults::append_errors(BsonWriter& out) const {
-  if (errors_.empty()) return;
-  std::size_t bytes = 0;
-  out.begin_array("writeErrors");
-  for (auto first = errors_.begin(); first != errors_.end();) {
-    const auto end = errors_.upper_bound(first->first);
-    bool brief = false;
-    for (auto one = first; one != end; ++one) {
-      const std::uint32_t text = one->second.text;
-      brief = brief || text == no_text;
-      if (text != no_text) bytes += texts_[text].size();  // each time that it is told
-    }
-    append_error(out, first, end, brief || bytes > error_texts_bytes_max);
-    first = end;
   }
   out.end();
 }
@@ -187,30 +196,64 @@ void WriteResults::append_concern_error(BsonWriter& out) const {
 }
 
 BsonDoc WriteResults::finish() const {
-  BsonWriter out;
-  append_count(out, "n", n_);
-  if (kind_ == WriteKind::update) append_count(out, "nModified", modified_);
-  if (!upserted_.empty()) {
-    out.begin_array("upserted");
-    for (const auto& [op, id] : upserted_) {
-      out.begin_document_item();
-      out.append("index", static_cast<std::int32_t>(op));
-      out.append_elements(id);
-      out.end();
-    }
-    out.end();
+  Finishing finishing(*this);
+  while (!finishing.step(SIZE_MAX)) {
   }
-  append_errors(out);
-  append_concern_error(out);
-  if (!retried_.empty()) {
-    std::vector<std::int32_t> ids = retried_;
+  return std::move(finishing).take();
+}
+
+WriteResults::Finishing::Finishing(const WriteResults& results)
+    : results_(results), upserted_(results.upserted_.begin()), error_(results.errors_.begin()) {}
+
+void WriteResults::Finishing::append_head() {
+  append_count(out_, "n", results_.n_);
+  if (results_.kind_ == WriteKind::update) append_count(out_, "nModified", results_.modified_);
+}
+
+// The next operation's.
+void WriteResults::Finishing::append_error() {
+  const auto end = results_.errors_.upper_bound(error_->first);
+  bool brief = false;
+  for (auto one = error_; one != end; ++one) {
+    const std::uint32_t text = one->second.text;
+    brief = brief || text == no_text;
+    if (text != no_text) text_bytes_ += results_.texts_[text].size();  // each time that it is told
+  }
+  results_.append_error(out_, error_, end, brief || text_bytes_ > error_texts_bytes_max);
+  error_ = end;
+}
+
+bool WriteResults::Finishing::step(std::size_t entries) {
+  if (!std::exchange(begun_, true)) append_head();
+  for (; upserted_ != results_.upserted_.end(); ++upserted_, --entries) {
+    if (entries == 0) return false;
+    if (upserted_ == results_.upserted_.begin()) out_.begin_array("upserted");
+    out_.begin_document_item();
+    out_.append("index", static_cast<std::int32_t>(upserted_->first));
+    out_.append_elements(upserted_->second);
+    out_.end();
+    if (std::next(upserted_) == results_.upserted_.end()) out_.end();
+  }
+  for (; error_ != results_.errors_.end(); --entries) {
+    if (entries == 0) return false;
+    if (error_ == results_.errors_.begin()) out_.begin_array("writeErrors");
+    append_error();
+    if (error_ == results_.errors_.end()) out_.end();
+  }
+  append_tail();
+  return true;
+}
+
+void WriteResults::Finishing::append_tail() {
+  results_.append_concern_error(out_);
+  if (!results_.retried_.empty()) {
+    std::vector<std::int32_t> ids = results_.retried_;
     std::sort(ids.begin(), ids.end());
-    out.begin_array("retriedStmtIds");
-    for (const std::int32_t id : ids) out.append_item(id);
-    out.end();
+    out_.begin_array("retriedStmtIds");
+    for (const std::int32_t id : ids) out_.append_item(id);
+    out_.end();
   }
-  out.append("ok", 1.0);
-  return std::move(out).finish();
+  out_.append("ok", 1.0);
 }
 
 }  // namespace spillway::exec

@@ -21,6 +21,14 @@ namespace spillway::exec {
 // Errors take next to nothing each: their texts, as far as a reply tells them, stand beside them,
 // one for all operations that failed with it.
 class WriteResults {
+  static constexpr std::uint32_t no_text = UINT32_MAX;
+  struct WriteError {
+    std::int32_t code = 0;
+    std::uint32_t text = no_text;  // in texts_
+  };
+  // By operation, in the order of arrival.
+  using Errors = absl::btree_multimap<std::uint32_t, WriteError>;
+
  public:
   // Once the errors' texts take this much, later ones carry their index and code only, as a server
   // does it.
@@ -36,11 +44,39 @@ class WriteResults {
 
   // A shard's reply with ok: 1 to a child that held the operations `ops`. Returns the child's n.
   std::int64_t add_reply(std::span<const std::uint32_t> ops, DocView reply, std::string_view shard);
+  // The same in steps: a reply may tell of 100,000 operations. What it is given outlives it.
+  class Reading {
+   public:
+    Reading(WriteResults& results, std::span<const std::uint32_t> ops, DocView reply, std::string_view shard);
+    // At most so many entries. True: that was all.
+    bool step(std::size_t entries);
+
+   private:
+    std::optional<std::uint32_t> client_index(DocView entry) const;
+
+    WriteResults& results_;
+    std::span<const std::uint32_t> ops_;
+    DocView reply_;
+    std::string_view shard_;
+    DocIterator upserted_, errors_;
+  };
   // Operations failed as a whole: they could not be targeted, or their child was answered ok: 0.
   void add_error(std::uint32_t op, const Error& error) { add_errors({&op, 1}, error); }
   void add_errors(std::span<const std::uint32_t> ops, const Error& error);
+  // The same in steps.
+  class Failing {
+   public:
+    Failing(WriteResults& results, const Error& error);
+    void add(std::span<const std::uint32_t> ops);
+
+   private:
+    WriteResults& results_;
+    std::int32_t code_;
+    std::uint32_t text_;
+  };
   // No answer came from a shard.
   void add_lost(std::span<const std::uint32_t> ops, const Error& error, std::string_view shard);
+  static Error lost(const Error& error, std::string_view shard);
 
   bool has_errors() const noexcept { return !errors_.empty(); }
   bool has_error(std::uint32_t op) const { return errors_.contains(op); }
@@ -49,15 +85,28 @@ class WriteResults {
 
   // {n, nModified?, upserted?, writeErrors?, writeConcernError?, retriedStmtIds?, ok: 1}
   BsonDoc finish() const;
+  // The same in steps. Nothing is added meanwhile.
+  class Finishing {
+   public:
+    explicit Finishing(const WriteResults& results);
+    // At most so many entries. True: that was all, and the reply may be taken.
+    bool step(std::size_t entries);
+    BsonDoc take() && { return std::move(out_).finish(); }
+
+   private:
+    void append_head();
+    void append_error();
+    void append_tail();
+
+    const WriteResults& results_;
+    BsonWriter out_;
+    bool begun_ = false;
+    std::size_t text_bytes_ = 0;
+    absl::btree_map<std::uint32_t, BsonDoc>::const_iterator upserted_;
+    Errors::const_iterator error_;
+  };
 
  private:
-  static constexpr std::uint32_t no_text = UINT32_MAX;
-  struct WriteError {
-    std::int32_t code = 0;
-    std::uint32_t text = no_text;  // in texts_
-  };
-  // By operation, in the order of arrival.
-  using Errors = absl::btree_multimap<std::uint32_t, WriteError>;
   struct ConcernError {
     BsonDoc document;
     std::string shard;
@@ -65,7 +114,6 @@ class WriteResults {
   // What is kept of a text: it, or no_text.
   std::uint32_t keep_text(BsonDoc text);
   void add(std::uint32_t op, WriteError error);
-  void append_errors(BsonWriter& out) const;
   // All errors of one operation.
   void append_error(BsonWriter& out, Errors::const_iterator first, Errors::const_iterator end,
                     bool brief) const;

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "proxy/base/time_slice.h"
 #include "proxy/exec/take_memory.h"
 #include "proxy/exec/write_choose.h"
 #include "proxy/shard/connection.h"
@@ -17,7 +20,7 @@ WriteRun::Targeted WriteRun::targeted(std::size_t op) const {
 
 std::optional<Error> take_outcome(WriteRun& run, std::span<const std::uint32_t> ops,
                                   const ShardOutcome& outcome, std::vector<Refusal>& refused,
-                                  std::int64_t* n) {
+                                  std::int64_t* n, std::vector<Refusal>* lost) {
   if (outcome.ok()) {
     const std::int64_t count =
         run.results.add_reply(ops, outcome.body(), run.shard_name(outcome.shard));
@@ -32,6 +35,9 @@ std::optional<Error> take_outcome(WriteRun& run, std::span<const std::uint32_t> 
   }
   if (answered) {
     refused.push_back({{ops.begin(), ops.end()}, *outcome.error});
+  } else if (lost != nullptr) {
+    lost->push_back({{ops.begin(), ops.end()},
+                     WriteResults::lost(*outcome.error, run.shard_name(outcome.shard))});
   } else {
     run.results.add_lost(ops, *outcome.error, run.shard_name(outcome.shard));
   }
@@ -57,7 +63,26 @@ std::optional<Error> refuse(WriteRun& run, std::uint32_t op, const Error& why) {
 
 }  // namespace
 
+namespace {
+
+constexpr std::size_t result_entries_per_step = 16;
+
+Task<void> add_failures(WriteRun& run, TimeSlice& slice, const std::vector<Refusal>& failures) {
+  for (const Refusal& failure : failures) {
+    WriteResults::Failing failing(run.results, failure.error);
+    for (std::span<const std::uint32_t> rest = failure.ops; !rest.empty();) {
+      const std::size_t now = std::min(rest.size(), result_entries_per_step);
+      failing.add(rest.first(now));
+      rest = rest.subspan(now);
+      if (slice.is_over()) co_await slice.next();
+    }
+  }
+}
+
+}  // namespace
+
 Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> children) {
+  TimeSlice slice(run.context.pump);
   std::vector<ChildMessage> messages;
   std::vector<ShardCommand> commands;
   messages.reserve(children.size());
@@ -67,6 +92,7 @@ Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> 
     for (const std::uint32_t op : child.ops) {
       const auto& new_id = run.batch.op(op).new_id;
       ops.push_back({run.command.ops[op], new_id ? &*new_id : nullptr, run.command.stmt_id(op)});
+      if (slice.is_over()) co_await slice.next();
     }
     auto building = ChildMessage::build(run.context, *run.request, run.command, ops);
     auto built = co_await building;
@@ -88,14 +114,29 @@ Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> 
   auto calls = call_shards(run.context, commands, write_options(run.context, *run.request));
   auto outcomes = co_await calls;
   run.request.sent_a_step();
-  std::vector<Refusal> refused;
+  slice.renew();
+  std::vector<Refusal> refused, lost;
   std::optional<Error> fatal;
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
-    auto error = take_outcome(run, children[sent[i]].ops, outcomes[i], refused);
+    if (outcomes[i].ok()) {
+      WriteResults::Reading reading(run.results, children[sent[i]].ops, outcomes[i].body(),
+                                    run.shard_name(outcomes[i].shard));
+      while (!reading.step(result_entries_per_step)) {
+        if (slice.is_over(4 * limits::kib)) co_await slice.next();
+      }
+      continue;
+    }
+    auto error = take_outcome(run, children[sent[i]].ops, outcomes[i], refused, nullptr, &lost);
     if (error && !fatal) fatal = std::move(error);
   }
+  auto adding_lost = add_failures(run, slice, lost);
+  co_await adding_lost;
   if (fatal) co_return fatal;
-  co_return settle_refusals(run, refused);
+  if (refused.empty()) co_return std::nullopt;
+  if (!run.results.has_effects()) co_return refused.front().error;
+  auto adding = add_failures(run, slice, refused);
+  co_await adding;
+  co_return std::nullopt;
 }
 
 namespace {

@@ -43,14 +43,14 @@ Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> 
 Task<std::optional<Error>> run_special(WriteRun& run, std::uint32_t op);
 
 // One shard's outcome for these operations. `refused` collects ok: 0 answers, to be settled by
-// settle_refusals().
+// settle_refusals(), `lost` what no answer came to, which is added here where it is null.
 struct Refusal {
   std::vector<std::uint32_t> ops;
   Error error;
 };
 std::optional<Error> take_outcome(WriteRun& run, std::span<const std::uint32_t> ops,
                                   const ShardOutcome& outcome, std::vector<Refusal>& refused,
-                                  std::int64_t* n = nullptr);
+                                  std::int64_t* n = nullptr, std::vector<Refusal>* lost = nullptr);
 // A refusal before anything was written is the command's own failure, as it is with one server;
 // otherwise it becomes an error of each operation.
 std::optional<Error> settle_refusals(WriteRun& run, const std::vector<Refusal>& refused);

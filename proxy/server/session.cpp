@@ -2,15 +2,18 @@
 
 #include <chrono>
 
+#include "cursor/bson_validator.h"
 #include "proxy/base/ip_address.h"
 #include "proxy/base/log.h"
 #include "proxy/base/memory_wait.h"
+#include "proxy/base/time_slice.h"
 #include "proxy/exec/authorization.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/query_commands.h"
 #include "proxy/exec/stream.h"
 #include "proxy/config/config.h"
 #include "proxy/wire/op_msg.h"
+#include "proxy/wire/op_msg_parser.h"
 #include "proxy/wire/op_query.h"
 
 namespace spillway::server {
@@ -33,6 +36,10 @@ bool is_hello_name(std::string_view name) noexcept {
   return name == "hello" || name == "isMaster" || name == "ismaster";
 }
 
+// Larger messages are looked through in steps.
+constexpr std::size_t looked_through_at_once_bytes_max = 256 * limits::kib;
+constexpr std::size_t elements_per_step = 256, documents_per_step = 64, summed_bytes_per_step = 64 * limits::kib;
+
 // Every document of the request is well-formed to its last element: what is routed is never looked
 // into again, and must not be a shard's problem.
 Result<void> check_documents(const wire::OpMsg& message) {
@@ -43,6 +50,43 @@ Result<void> check_documents(const wire::OpMsg& message) {
     }
   }
   return {};
+}
+
+Task<Result<void>> check_document(TimeSlice& slice, DocView document) {
+  BsonValidator validator(document);
+  for (;;) {
+    const auto stepped = validator.step(elements_per_step);
+    if (stepped.has_error()) co_return stepped.error();
+    if (*stepped) co_return Result<void>();
+    if (slice.is_over(4 * limits::kib)) co_await slice.next();
+  }
+}
+
+Task<Result<void>> check_documents_in_steps(TimeSlice& slice, const wire::OpMsg& message) {
+  auto checking_body = check_document(slice, message.body);
+  if (auto valid = co_await checking_body; valid.has_error()) co_return valid.error();
+  for (const wire::DocSequence& sequence : message.sequences) {
+    for (const DocView document : sequence) {
+      if (slice.is_over()) co_await slice.next();
+      if (document.size() <= 4 * limits::kib) {
+        if (auto valid = document.validate(); valid.has_error()) co_return valid.error();
+        continue;
+      }
+      auto checking = check_document(slice, document);
+      if (auto valid = co_await checking; valid.has_error()) co_return valid.error();
+    }
+  }
+  co_return Result<void>();
+}
+
+Task<Result<wire::OpMsg>> parse_in_steps(TimeSlice& slice, Bytes message) {
+  wire::OpMsgParser parser(message);
+  for (;;) {
+    const auto stepped = parser.step(summed_bytes_per_step, documents_per_step);
+    if (stepped.has_error()) co_return stepped.error();
+    if (*stepped) co_return std::move(parser).take();
+    if (slice.is_over(4 * limits::kib)) co_await slice.next();
+  }
 }
 
 }  // namespace
@@ -305,7 +349,15 @@ Task<bool> Session::handle_unknown() {
 
 Task<bool> Session::handle_op_msg() {
   exec::Context& context = environment_.context;
-  auto parsed = wire::parse_op_msg(message_.bytes());
+  const bool large = message_.size() > looked_through_at_once_bytes_max;
+  TimeSlice slice(context.pump);
+  Result<wire::OpMsg> parsed = Error(ErrorCode::internal_error, std::string());
+  if (large) {
+    auto parsing = parse_in_steps(slice, message_.bytes());
+    parsed = co_await parsing;
+  } else {
+    parsed = wire::parse_op_msg(message_.bytes());
+  }
   if (parsed.has_error()) {
     if (wire::connection_fatal(parsed.error())) {
       log::info("connection {} from {} closed: {}", client_.connection_id, client_.peer,
@@ -319,7 +371,14 @@ Task<bool> Session::handle_op_msg() {
     co_return co_await writing;
   }
   checksum_ = parsed->has_flag(wire::flags::checksum_present);
-  if (auto valid = check_documents(*parsed); valid.has_error()) {
+  Result<void> valid;
+  if (large) {
+    auto checking = check_documents_in_steps(slice, *parsed);
+    valid = co_await checking;
+  } else {
+    valid = check_documents(*parsed);
+  }
+  if (valid.has_error()) {
     if (parsed->has_flag(wire::flags::more_to_come)) co_return true;
     exec::Response response = exec::refuse(context.shared.metrics, valid.error());
     auto writing = write_response(response);

@@ -8,10 +8,12 @@
 
 #include "proxy/base/log.h"
 #include "proxy/base/memory_wait.h"
+#include "proxy/base/time_slice.h"
 #include "proxy/exec/take_memory.h"
 #include "proxy/server/refusal_slot.h"
 #include "proxy/server/session.h"
 #include "proxy/wire/frame_reader.h"
+#include "proxy/wire/message_packer.h"
 
 namespace spillway::server {
 
@@ -54,6 +56,26 @@ std::optional<std::uint32_t> flags_of(const wire::MessageHeader& header, Bytes s
   if (header.is(wire::OpCode::compressed)) return wire::peek_compressed_flags(start);
   if (!header.is(wire::OpCode::msg) || start.size() < flags_end) return std::nullopt;
   return load_le<std::uint32_t>(start.data() + limits::message_header_bytes);
+}
+
+// What is long in steps, if there is room for what these take.
+Task<Result<void>> unpack(exec::Context& context, wire::MessageHeader outer, const wire::CompressedHeader& envelope,
+                          MutableBytes into) {
+  using wire::MessageUnpacker;
+  const wire::Compressor compressor = envelope.compressor;
+  std::optional<Reservation> scratch;
+  if (into.size() > MessageUnpacker::at_once_bytes_max(compressor)) {
+    scratch = context.shared.write_memory.try_reserve(MessageUnpacker::scratch_bytes(compressor));
+  }
+  if (!scratch) co_return wire::decompress_message(outer, envelope, into);
+  MessageUnpacker unpacker(outer, envelope, into);
+  TimeSlice slice(context.pump);
+  for (;;) {
+    const auto stepped = unpacker.step();
+    if (stepped.has_error()) co_return stepped.error();
+    if (*stepped) co_return Result<void>();
+    if (slice.is_over(MessageUnpacker::step_bytes)) co_await slice.next();
+  }
 }
 
 }  // namespace
@@ -229,6 +251,7 @@ Task<Session::Admission> Session::refuse_message(std::size_t message_bytes, Byte
   TimePoint end = sender_end(Clock::now(), patience, granted);
   end = std::min(end, handshake_end());
   if (refused_) end = std::min(end, begun_ + refused_patience);
+  TimeSlice slice(environment_.context.pump);
   while (seen < message_bytes) {
     const MutableBytes scratch = environment_.scratch;
     const IoResult got =
@@ -239,6 +262,7 @@ Task<Session::Admission> Session::refuse_message(std::size_t message_bytes, Byte
                     start.begin() + static_cast<std::ptrdiff_t>(seen));
       }
       seen += got.bytes;
+      if (slice.is_over(got.bytes)) co_await slice.next();
       continue;
     }
     if (!got.would_block()) co_return Admission::gone;
@@ -294,6 +318,7 @@ Task<bool> Session::read_rest(std::size_t message_bytes) {
   TimePoint last_heard = now;
   TimePoint window_start = now;
   std::size_t window_bytes = 0;
+  TimeSlice slice(environment_.context.pump);
   while (message_.size() < message_bytes) {
     const IoResult got =
         transport_->try_read(message_.free_space().first(message_bytes - message_.size()));
@@ -301,6 +326,7 @@ Task<bool> Session::read_rest(std::size_t message_bytes) {
       message_.set_size(message_.size() + got.bytes);
       window_bytes += got.bytes;
       last_heard = time_point_never;  // now; the clock is asked when there is nothing to do
+      if (slice.is_over(got.bytes)) co_await slice.next();
       continue;
     }
     if (!got.would_block()) co_return false;
@@ -317,6 +343,7 @@ Task<bool> Session::read_rest(std::size_t message_bytes) {
                        std::min(patience_end, window_start + contended_patience));
     const bool ready = co_await readable;
     if (!ready && !readable.timed_out()) co_return false;
+    slice.renew();
   }
   if (message_.size() == message_bytes) co_return true;
   log::info("connection {} from {} closed: it stopped {} bytes into a message of {}",
@@ -363,8 +390,8 @@ Task<Session::Admission> Session::decompress() {
       const bool go_on = co_await answering;
       co_return go_on ? Admission::refused : Admission::gone;
     }
-    if (auto done = wire::decompress_message(header_, *parsed, {buffer->data(), whole});
-        done.has_error()) {
+    auto unpacking = unpack(environment_.context, header_, *parsed, {buffer->data(), whole});
+    if (auto done = co_await unpacking; done.has_error()) {
       failed = done.error();
     } else {
       buffer->set_size(whole);

@@ -11,13 +11,17 @@
 #include <utility>
 
 #include "allocator/limits.h"
+#include "proxy/wire/codec.h"
 
 namespace spillway::wire {
+
+using codec::size_differs;
+using codec::zstd_level;
+
 namespace {
 
 constexpr std::array<std::string_view, 4> compressor_names = {"noop", "snappy", "zlib", "zstd"};
 constexpr std::size_t body_bytes_max = limits::message_bytes_max - limits::message_header_bytes;
-constexpr int zstd_level = 3;
 
 constexpr std::array<std::string_view, 12> never_compressed = {
     "hello",        "isMaster",   "ismaster",   "saslStart", "saslContinue",    "getnonce",
@@ -34,11 +38,6 @@ std::string_view take_item(std::string_view& list) noexcept {
 }
 
 Error bad_compression(std::string text) { return Error(ErrorCode::bad_value, std::move(text)); }
-
-Error size_differs(std::size_t declared) {
-  return bad_compression("decompressing the message did not yield the declared " + std::to_string(declared) +
-             " bytes");
-}
 
 // A zlib stream of this thread, kept from message to message (its tables are the cost of zlib).
 class Inflater {
@@ -100,61 +99,12 @@ std::optional<std::uint32_t> take_number(Bytes& in, std::size_t count) noexcept 
   return number;
 }
 
-// One element of a snappy stream, as far as it fits; false: damaged, or not all there.
-// Source: snappy's format_description.txt, section 2.
-bool take_snappy_element(Bytes& in, MutableBytes out, std::size_t& filled) noexcept {
-  const auto tag = take_number(in, 1);
-  if (!tag) {
-    return false;
-  }
-  const std::uint32_t kind = *tag & 3;
-  const std::uint32_t upper = *tag >> 2;
-  if (kind == 0) {
-    std::size_t length = std::size_t{upper} + 1;
-    if (upper >= 60) {
-      const auto more = take_number(in, upper - 59);
-      if (!more) {
-        return false;
-      }
-      length = std::size_t{*more} + 1;
-    }
-    length = std::min(length, out.size() - filled);
-    if (in.size() < length) {
-      return false;
-    }
-    std::copy_n(in.begin(), length, out.begin() + static_cast<std::ptrdiff_t>(filled));
-    in = in.subspan(length);
-    filled += length;
-    return true;
-  }
-  const auto number = take_number(in, kind == 1 ? 1 : kind == 2 ? 2 : 4);
-  if (!number) {
-    return false;
-  }
-  const std::size_t offset = kind == 1 ? (upper >> 3 << 8 | *number) : *number;
-  if (offset == 0 || offset > filled) {
-    return false;
-  }
-  const std::size_t length = kind == 1 ? (upper & 7) + 4 : upper + 1;
-  const std::size_t end = filled + std::min(length, out.size() - filled);
-  for (; filled < end; ++filled) {
-    out[filled] = out[filled - offset];
-  }
-  return true;
-}
-
 bool begin_snappy(Bytes in, MutableBytes out) noexcept {
-  for (int i = 0;; ++i) {  // the length
-    const auto byte = take_number(in, 1);
-    if (!byte || i == 5) {
-      return false;
-    }
-    if ((*byte & 0x80) == 0) {
-      break;
-    }
+  if (!codec::take_snappy_length(in)) {
+    return false;
   }
   for (std::size_t filled = 0; filled < out.size();) {
-    if (!take_snappy_element(in, out, filled)) {
+    if (!codec::take_snappy_element(in, out, filled)) {
       return false;
     }
   }
@@ -215,14 +165,8 @@ bool zstd_window_allowed(Bytes in) noexcept {
 }
 
 Result<void> decompress_zstd(const CompressedHeader& header, MutableBytes out) {
-  if (!zstd_window_allowed(header.payload)) {
-    return bad_compression("the zstd frame asks for a window that is too large");
-  }
-  const unsigned long long declared =
-      ZSTD_getFrameContentSize(header.payload.data(), header.payload.size());
-  if (declared == ZSTD_CONTENTSIZE_ERROR ||
-      (declared != ZSTD_CONTENTSIZE_UNKNOWN && declared > out.size())) {
-    return size_differs(out.size());
+  if (auto checked = codec::check_zstd_frame(header, out.size()); checked.has_error()) {
+    return checked;
   }
   thread_local const std::unique_ptr<ZSTD_DCtx, FreeZstd> context(ZSTD_createDCtx());
   if (!context) {
@@ -275,6 +219,92 @@ std::size_t compress_snappy(Bytes in, MutableBytes out) {
 }
 
 }  // namespace
+
+namespace codec {
+
+Error size_differs(std::size_t declared) {
+  return bad_compression("decompressing the message did not yield the declared " + std::to_string(declared) +
+             " bytes");
+}
+
+Result<void> check_zstd_frame(const CompressedHeader& header, std::size_t out_bytes) {
+  if (!zstd_window_allowed(header.payload)) {
+    return bad_compression("the zstd frame asks for a window that is too large");
+  }
+  const unsigned long long declared =
+      ZSTD_getFrameContentSize(header.payload.data(), header.payload.size());
+  if (declared == ZSTD_CONTENTSIZE_ERROR ||
+      (declared != ZSTD_CONTENTSIZE_UNKNOWN && declared > out_bytes)) {
+    return size_differs(out_bytes);
+  }
+  return {};
+}
+
+// Source: snappy's format_description.txt, sections 1 and 2.
+std::optional<std::uint32_t> take_snappy_length(Bytes& in) noexcept {
+  std::uint64_t length = 0;
+  for (int i = 0; i < 5; ++i) {
+    const auto byte = take_number(in, 1);
+    if (!byte) {
+      return std::nullopt;
+    }
+    length |= std::uint64_t{*byte & 0x7f} << (7 * i);
+    if ((*byte & 0x80) == 0) {
+      return length > UINT32_MAX ? std::nullopt : std::optional(static_cast<std::uint32_t>(length));
+    }
+  }
+  return std::nullopt;
+}
+
+bool take_snappy_element(Bytes& in, MutableBytes out, std::size_t& filled) noexcept {
+  const auto tag = take_number(in, 1);
+  if (!tag) {
+    return false;
+  }
+  const std::uint32_t kind = *tag & 3;
+  const std::uint32_t upper = *tag >> 2;
+  if (kind == 0) {
+    std::size_t length = std::size_t{upper} + 1;
+    if (upper >= 60) {
+      const auto more = take_number(in, upper - 59);
+      if (!more) {
+        return false;
+      }
+      length = std::size_t{*more} + 1;
+    }
+    length = std::min(length, out.size() - filled);
+    if (in.size() < length) {
+      return false;
+    }
+    std::copy_n(in.begin(), length, out.begin() + static_cast<std::ptrdiff_t>(filled));
+    in = in.subspan(length);
+    filled += length;
+    return true;
+  }
+  const auto number = take_number(in, kind == 1 ? 1 : kind == 2 ? 2 : 4);
+  if (!number) {
+    return false;
+  }
+  const std::size_t offset = kind == 1 ? (upper >> 3 << 8 | *number) : *number;
+  if (offset == 0 || offset > filled) {
+    return false;
+  }
+  const std::size_t length = kind == 1 ? (upper & 7) + 4 : upper + 1;
+  const std::size_t end = filled + std::min(length, out.size() - filled);
+  constexpr std::size_t word = sizeof(std::uint64_t);
+  if (offset >= word && out.size() - filled >= length + word) {
+    for (; filled < end; filled += word) {
+      std::memcpy(&out[filled], &out[filled - offset], word);
+    }
+    filled = end;
+  }
+  for (; filled < end; ++filled) {
+    out[filled] = out[filled - offset];
+  }
+  return true;
+}
+
+}  // namespace codec
 
 std::string_view compressor_name(Compressor compressor) noexcept {
   return compressor_names[static_cast<std::size_t>(compressor)];

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "proxy/wire/crc32c.h"
+#include "proxy/wire/op_msg_parser.h"
 
 namespace spillway::wire {
 namespace {
@@ -94,14 +95,28 @@ Result<DocView> parse_document(Bytes bytes) {
   return document;
 }
 
+}  // namespace
+
 // Walks over the sections of one message.
 class SectionParser {
  public:
-  SectionParser(Bytes sections, bool unique_names) : rest_(sections), unique_names_(unique_names) {}
-
-  Result<OpMsg> run(std::uint32_t message_flags) {
+  SectionParser(Bytes sections, bool unique_names, std::uint32_t message_flags)
+      : rest_(sections), unique_names_(unique_names) {
     message_.flags = message_flags;
-    while (!rest_.empty()) {
+  }
+
+  // So many documents of sequences. True: that was all, and the message may be taken.
+  Result<bool> step(std::size_t documents) {
+    for (;;) {
+      if (Result<void> counted = count_documents(documents); !counted) {
+        return std::move(counted).error();
+      }
+      if (!uncounted_.empty()) {
+        return false;
+      }
+      if (rest_.empty()) {
+        break;
+      }
       const std::uint8_t kind = rest_[0];
       rest_ = rest_.subspan(1);
       Result<void> section = kind == kind_body       ? take_body()
@@ -117,8 +132,9 @@ class SectionParser {
     if (Result<void> apart = check_names_apart(); !apart) {
       return std::move(apart).error();
     }
-    return std::move(message_);
+    return true;
   }
+  OpMsg take() && { return std::move(message_); }
 
  private:
   static Result<void> unknown(std::uint8_t kind) {
@@ -168,22 +184,25 @@ class SectionParser {
       return Error(code_same_sequence_twice,
                    "Duplicate document sequence: " + std::string(sequence.name));
     }
-    if (Result<void> counted = count_documents(sequence); !counted) {
-      return counted;
-    }
+    uncounted_ = sequence.documents;
     message_.sequences.push_back(sequence);
     return {};
   }
 
-  static Result<void> count_documents(DocSequence& sequence) {
-    for (Bytes left = sequence.documents; !left.empty(); ++sequence.count) {
-      Result<DocView> document = parse_document(left);
+  // Of the last sequence.
+  Result<void> count_documents(std::size_t& most) {
+    if (uncounted_.empty()) {
+      return {};
+    }
+    DocSequence& sequence = message_.sequences.back();
+    for (; most > 0 && !uncounted_.empty(); --most, ++sequence.count) {
+      Result<DocView> document = parse_document(uncounted_);
       if (!document) {
         return std::move(document).error().with_context(
             "document " + std::to_string(sequence.count) + " of sequence " +
             std::string(sequence.name));
       }
-      left = left.subspan(document->size());
+      uncounted_ = uncounted_.subspan(document->size());
     }
     return {};
   }
@@ -209,10 +228,14 @@ class SectionParser {
   Bytes rest_;
   bool unique_names_;
   bool has_body_ = false;
+  Bytes uncounted_;
   OpMsg message_;
 };
 
-Result<OpMsg> parse(Bytes message, bool verify_checksum, bool unique_names) {
+namespace {
+
+// The sections of a message whose frame is right.
+Result<Bytes> sections_of(Bytes message, bool verify_checksum) {
   if (message.size() < limits::message_header_bytes + flags_bytes ||
       static_cast<std::size_t>(load_le<std::uint32_t>(message.data())) != message.size()) {
     return Error(code_bad_length,
@@ -235,7 +258,24 @@ Result<OpMsg> parse(Bytes message, bool verify_checksum, bool unique_names) {
       return Error(ErrorCode::checksum_mismatch, "OP_MSG checksum does not match contents");
     }
   }
-  return SectionParser(sections, unique_names).run(message_flags);
+  return sections;
+}
+
+Result<OpMsg> parse(Bytes message, bool verify_checksum, bool unique_names) {
+  const Result<Bytes> sections = sections_of(message, verify_checksum);
+  if (!sections) {
+    return sections.error();
+  }
+  SectionParser parser(*sections, unique_names, peek_flags(message));
+  for (;;) {
+    const Result<bool> stepped = parser.step(SIZE_MAX);
+    if (!stepped) {
+      return stepped.error();
+    }
+    if (*stepped) {
+      return std::move(parser).take();
+    }
+  }
 }
 
 void append_bytes(std::vector<std::uint8_t>& out, const void* from, std::size_t size) {
@@ -260,6 +300,32 @@ const DocSequence* OpMsg::sequence(std::string_view name) const noexcept {
                                   [&](const DocSequence& each) { return each.name == name; });
   return found == sequences.end() ? nullptr : &*found;
 }
+
+OpMsgParser::OpMsgParser(Bytes whole_message) : message_(whole_message) {}
+OpMsgParser::~OpMsgParser() = default;
+
+Result<bool> OpMsgParser::step(std::size_t bytes, std::size_t documents) {
+  if (parser_ == nullptr) {
+    const bool checked = (peek_flags(message_) & flags::checksum_present) != 0 && message_.size() > checksum_bytes;
+    const std::size_t covered = checked ? message_.size() - checksum_bytes : 0;
+    if (summed_bytes_ < covered) {
+      const Bytes now = message_.subspan(summed_bytes_, std::min(bytes, covered - summed_bytes_));
+      sum_ = crc32c(now, sum_);
+      summed_bytes_ += now.size();
+      return false;
+    }
+    // One that is wrong is summed up once more, for the error that comes first.
+    const bool right = checked && load_le<std::uint32_t>(message_.data() + covered) == sum_;
+    const Result<Bytes> sections = sections_of(message_, !right);
+    if (!sections) {
+      return sections.error();
+    }
+    parser_ = std::make_unique<SectionParser>(*sections, true, peek_flags(message_));
+  }
+  return parser_->step(documents);
+}
+
+OpMsg OpMsgParser::take() && { return std::move(*parser_).take(); }
 
 Result<OpMsg> parse_op_msg(Bytes whole_message, bool verify_checksum) {
   return parse(whole_message, verify_checksum, true);

@@ -1,4 +1,6 @@
 // Long work in turns: what others get done beside it. Time passes here when somebody looks at the clock.
+#include <functional>
+
 #include "proxy/base/time_slice.h"
 #include "tests/sim/sim_support.h"
 
@@ -26,20 +28,39 @@ Task<void> find_until(SimClient* client, std::shared_ptr<Pending> other, int* fo
   }
 }
 
+struct LongWork {
+  BsonDoc command;
+  std::optional<wire::Compressor> compressor{};  // of its client
+};
+
 // How many point finds another client gets answered until this command is.
-int finds_beside(SimWorld& world, std::string_view command, std::size_t documents) {
-  auto scanning = world.client(), other = world.client();
-  call(world, *scanning, R"({"ping": 1, "$db": "admin"})");
+int finds_beside(SimWorld& world, const LongWork& work, const std::function<void(DocView)>& check) {
+  auto working = world.client(), other = world.client();
+  call(world, *working, R"({"ping": 1, "$db": "admin"})");
+  working->compressor = work.compressor;
   call(world, *other, R"({"find": "docs", "filter": {"_id": 5}, "limit": 1, "$db": "app"})");
   int found = 0;
-  const auto pending = start(world, *scanning, json(command));
+  const auto pending = start(world, *working, work.command);
   world.spawn(find_until(other.get(), pending, &found));
-  REQUIRE(world.run_until([&] { return pending->done; }, minutes(1)));
+  REQUIRE(world.run_until([&] { return pending->done; }, minutes(10)));
   REQUIRE(pending->reply.has_value());
   INFO(to_json(*pending->reply, 500));
-  CHECK(batch_of(*pending->reply).size() == documents);
+  check(*pending->reply);
   world.run_for(seconds(1));
   return found;
+}
+
+// The more time passes, the more often others have their turn.
+void check_turns(SimWorld& world, const LongWork& work, int slices, const std::function<void(DocView)>& check) {
+  const int in_no_time = finds_beside(world, work, check);
+  int in_time = 0;
+  {
+    const TimePasses passes;
+    in_time = finds_beside(world, work, check);
+  }
+  CAPTURE(to_json(work.command, 200), in_no_time, in_time);
+  // A find takes several turns, of which the other work has one at least in between.
+  CHECK(in_time - in_no_time >= slices / 12);
 }
 
 void check_turns(std::string_view command, std::size_t documents, int slices) {
@@ -48,15 +69,22 @@ void check_turns(std::string_view command, std::size_t documents, int slices) {
   like.sort_keys = SimShardOptions::SortKeys::object;
   SimWorld world(sharded_world(2, span, like));
   store_documents(world, span);
-  const int in_no_time = finds_beside(world, command, documents);
-  int in_time = 0;
-  {
-    const TimePasses passes;
-    in_time = finds_beside(world, command, documents);
+  check_turns(world, {json(command)}, slices,
+              [&](DocView reply) { CHECK(batch_of(reply).size() == documents); });
+}
+
+// A write of so many operations, each of which `append` makes.
+BsonDoc write_of(std::string_view name, std::string_view list, int operations,
+                 const std::function<void(BsonWriter&, int)>& append) {
+  BsonWriter out;
+  out.append(name, "other").begin_array(list);
+  for (int i = 0; i < operations; ++i) {
+    out.begin_document_item();
+    append(out, i);
+    out.end();
   }
-  CAPTURE(command, in_no_time, in_time);
-  // A find takes several turns, of which the other work has one at least in between.
-  CHECK(in_time - in_no_time >= slices / 12);
+  out.end().append("ordered", false).append("$db", "app");
+  return std::move(out).finish();
 }
 
 }  // namespace
@@ -99,6 +127,93 @@ TEST_CASE("point finds pass an array of thousands that is unwound") {
                    {"$unwind": "$all"}, {"$group": {"_id": {"$gt": ["$all", 4000]}, "n": {"$sum": 1}}}],
                    "cursor": {}, "$db": "app"})",
               2, 6000 / 16);
+}
+
+TEST_CASE("point finds pass a large reply that is compressed") {
+  constexpr int span = 100;
+  SimWorld world(sharded_world(2, span));
+  store_documents(world, span, 30'000);
+  const auto compressor = GENERATE(wire::Compressor::zlib, wire::Compressor::zstd, wire::Compressor::snappy);
+  const BsonDoc find = json(R"({"find": "docs", "sort": {"_id": 1}, "batchSize": 200, "$db": "app"})");
+  const auto check = [](DocView reply) { CHECK(batch_of(reply).size() == 200); };
+  const TimePasses passes;
+  const int plain = finds_beside(world, {find}, check);
+  const int compressed = finds_beside(world, {find, compressor}, check);
+  CAPTURE(plain, compressed);
+  CHECK(compressed - plain >= 6'000'000 / 4096 / 4 / 12);
+}
+
+TEST_CASE("point finds pass a large request that is unpacked") {
+  SimWorld world(sharded_world(2, 100));
+  store_documents(world, 100);
+  const auto compressor = GENERATE(wire::Compressor::zlib, wire::Compressor::zstd, wire::Compressor::snappy);
+  const BsonDoc insert = write_of("insert", "documents", 3, [](BsonWriter& out, int) {
+    out.append("text", std::string(5'000'000, 'x'));
+  });
+  check_turns(world, {insert, compressor}, 15'000'000 / (32 * 1024) / 4, [](DocView reply) { CHECK(is_ok(reply)); });
+}
+
+TEST_CASE("point finds pass a request of many values that is checked") {
+  SimWorld world(sharded_world(2, 100));
+  store_documents(world, 100);
+  const BsonDoc insert = write_of("insert", "documents", 2, [](BsonWriter& out, int) {
+    out.begin_array("values");
+    for (int i = 0; i < 300'000; ++i) out.append_item(i);
+    out.end();
+  });
+  check_turns(world, {insert}, 2 * 300'000 / 256 / 4, [](DocView reply) { CHECK(is_ok(reply)); });
+}
+
+TEST_CASE("point finds pass a write of many operations that is planned and divided") {
+  constexpr int operations = 20'000;
+  SimWorldOptions options = sharded_world(2, 100);
+  options.routing += ranged_collection("app.other", 2, operations / 2);
+  SimWorld world(std::move(options));
+  store_documents(world, 100);
+  int first = 0;
+  const std::string name = GENERATE("insert", "update", "delete");
+  const auto write = [&] {
+    first += 1'000'000;
+    if (name == "insert") {
+      return write_of(name, "documents", operations, [&](BsonWriter& out, int i) { out.append("_id", i % 2 == 0 ? first + i : -first - i); });
+    }
+    return write_of(name, name + "s", operations, [&](BsonWriter& out, int i) {
+      out.begin_document("q").append("_id", i).end();
+      if (name == "delete") {
+        out.append("limit", 1);
+      } else {
+        out.begin_document("u").begin_document("$set").append("a", 1).end().end();
+      }
+    });
+  };
+  const auto check = [](DocView reply) { CHECK(is_ok(reply)); };
+  const int in_no_time = finds_beside(world, {write()}, check);
+  int in_time = 0;
+  {
+    const TimePasses passes;
+    in_time = finds_beside(world, {write()}, check);
+  }
+  CAPTURE(name, in_no_time, in_time);
+  // Each is parsed, targeted, gathered, copied.
+  CHECK(in_time - in_no_time >= 4 * operations / 16 / 12);
+}
+
+TEST_CASE("point finds pass a write of many operations that fail") {
+  constexpr int operations = 20'000;
+  SimWorldOptions options = sharded_world(2, 100);
+  std::string routing = ranged_collection("app.other", 2, operations / 2);
+  for (std::size_t at = routing.find("_id"); at != std::string::npos; at = routing.find("_id")) routing.replace(at, 3, "k");
+  options.routing += routing;
+  SimWorld world(std::move(options));
+  store_documents(world, 100);
+  const BsonDoc insert = write_of("insert", "documents", operations, [](BsonWriter& out, int i) {
+    out.append("_id", i).begin_array("k").append_item(i).end();  // no key that a shard could own
+  });
+  check_turns(world, {insert}, 2 * operations / 16, [&](DocView reply) {
+    CHECK(is_ok(reply));
+    CHECK(reply["n"].to_int64() == 0);
+    CHECK((reply["writeErrors"].is_array() && reply["writeErrors"].as_document().count() == operations));
+  });
 }
 
 TEST_CASE("a merge that yields to others ends at its deadline") {

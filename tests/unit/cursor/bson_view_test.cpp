@@ -1,5 +1,7 @@
 #include "cursor/bson_view.h"
 
+#include "cursor/bson_validator.h"
+
 #include <limits>
 
 #include "tests/unit/cursor/bson_text.h"
@@ -225,6 +227,21 @@ TEST_CASE("validate looks into nested documents and at booleans", "[view]") {
   const auto code = around(scoped);
   CHECK(DocView::parse(code)->find("a").exists());
   CHECK(DocView::parse(code)->validate().has_error());
+}
+
+TEST_CASE("a document is validated step by step", "[view]") {
+  const BsonDoc doc = json(R"({"a": 1, "b": {"c": [{}, {"d": [[], 2]}]}, "e": {"$code": "f", "$scope": {"g": 1}}, "h": true})");
+  for (const std::size_t size : {1U, 2U, 3U, 100U}) {
+    BsonValidator validator(doc);
+    std::size_t steps = 1;
+    for (;; ++steps) {
+      const auto stepped = validator.step(size);
+      REQUIRE(stepped.has_value());
+      if (*stepped) break;
+      REQUIRE(steps < 100);
+    }
+    CHECK(steps == (19 + size - 1) / size);
+  }
 }
 
 TEST_CASE("validate counts the levels of nesting", "[view]") {

@@ -41,10 +41,23 @@ std::string shown(const WriteRound& round) {
   return text;
 }
 
+std::vector<std::string> rounds_in_steps(WriteBatch batch) {
+  std::vector<std::string> rounds;
+  for (;;) {
+    WriteRound round;
+    while (!batch.fill(round, 1)) {
+    }
+    if (round.finished()) return rounds;
+    rounds.push_back(shown(round));
+  }
+}
+
 std::vector<std::string> rounds_of(WriteBatch batch) {
   std::vector<std::string> rounds;
+  const std::vector<std::string> in_steps = rounds_in_steps(batch);
   for (WriteRound round = batch.next(); !round.finished(); round = batch.next())
     rounds.push_back(shown(round));
+  CHECK(in_steps == rounds);
   return rounds;
 }
 

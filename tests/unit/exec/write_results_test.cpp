@@ -35,6 +35,31 @@ TEST_CASE("counts are added up and indexes are the client's", "[write]") {
                  "'code': 11000, 'errmsg': 'dup', 'keyPattern': {'a': 1}}], 'ok': 1.0}"));
 }
 
+TEST_CASE("a reply is taken in, and one made, step by step", "[write]") {
+  const auto make = [](bool in_steps) {
+    WriteResults results(WriteKind::update, false);
+    const Ops ops{0, 3, 5, 6};
+    const BsonDoc reply = doc(
+        "{'n': 2, 'nModified': 1, 'upserted': [{'index': 1, '_id': 7}, {'index': 3, '_id': 8}], 'writeErrors': "
+        "[{'index': 0, 'code': 2, 'errmsg': 'a'}, {'index': 2, 'code': 3, 'errmsg': 'b'}], 'ok': 1.0}");
+    std::size_t steps = 1;
+    if (in_steps) {
+      WriteResults::Reading reading(results, ops, reply, "s0");
+      for (; !reading.step(1); ++steps) {
+      }
+      CHECK(steps == 4);
+      WriteResults::Finishing finishing(results);
+      for (steps = 1; !finishing.step(1); ++steps) {
+      }
+      CHECK(steps == 4);
+      return compact(std::move(finishing).take());
+    }
+    results.add_reply(ops, reply, "s0");
+    return compact(results.finish());
+  };
+  CHECK(make(true) == make(false));
+}
+
 TEST_CASE("errors stand in the client's order", "[write]") {
   WriteResults results(WriteKind::insert, false);
   results.add_error(5, Error(ErrorCode::shard_key_not_found, "five"));

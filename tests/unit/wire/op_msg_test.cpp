@@ -3,6 +3,7 @@
 #include <string>
 
 #include "proxy/wire/crc32c.h"
+#include "proxy/wire/op_msg_parser.h"
 #include "tests/unit/wire/wire_support.h"
 
 namespace spillway::wire {
@@ -69,6 +70,35 @@ TEST_CASE("a_message_with_body_and_sequences_is_read_back") {
   CHECK(parsed->sequence("more")->count == 0);
   CHECK(parsed->sequence("more")->begin() == parsed->sequence("more")->end());
   CHECK(parsed->sequence("other") == nullptr);
+}
+
+TEST_CASE("a_message_is_read_step_by_step") {
+  const bool checksum = GENERATE(true, false);
+  ByteVector message = insert_message(checksum);
+  OpMsgParser parser(message);
+  std::size_t steps = 1;
+  for (;; ++steps) {
+    const auto stepped = parser.step(10, 1);
+    REQUIRE(stepped.has_value());
+    if (*stepped) break;
+    REQUIRE(steps < 100);
+  }
+  CHECK(steps >= 2 + (checksum ? message.size() / 10 : 0));
+  const OpMsg read = std::move(parser).take();
+  CHECK(read.sequence("documents")->count == 2);
+  CHECK(read.sequence("more")->count == 0);
+  if (!checksum) return;
+  message[30] ^= 1;
+  OpMsgParser damaged(message);
+  for (;;) {
+    const auto stepped = damaged.step(10, 1);
+    if (stepped.has_value()) {
+      REQUIRE_FALSE(*stepped);
+      continue;
+    }
+    CHECK(stepped.error().is(ErrorCode::checksum_mismatch));
+    break;
+  }
 }
 
 TEST_CASE("a_sequence_may_come_before_the_body") {

@@ -1,0 +1,32 @@
+// DocView::validate() in steps, for documents of which a peer decides how much there is to look at.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "allocator/limits.h"
+#include "cursor/bson_view.h"
+
+namespace spillway {
+
+// A small value that points into the document. Errors: InvalidBSON.
+class BsonValidator {
+ public:
+  explicit BsonValidator(DocView document, int depth_max = limits::bson_depth_max) noexcept
+      : depth_max_(depth_max < limits::bson_depth_max ? depth_max : limits::bson_depth_max), next_(document) {}
+
+  // Looks at so many elements, ends of documents included. True: that was all, and all is well.
+  Result<bool> step(std::size_t elements);
+
+ private:
+  bool enter(DocView document) noexcept;
+
+  int depth_max_;
+  int depth_ = 0;  // 0: not begun
+  DocView next_;
+  const std::uint8_t* at_ = nullptr;
+  std::array<const std::uint8_t*, limits::bson_depth_max> ends_;  // of the documents that it is in
+};
+
+}  // namespace spillway
