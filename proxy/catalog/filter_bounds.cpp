@@ -71,6 +71,7 @@ class BoundsBuilder {
   void and_branches(Conjunction& into, const Element& e, const std::string& prefix, int depth) {
     if (!e.is_array()) return;
     for (const Element& branch : e.as_document()) {
+      if (!may_look_on()) return;
       if (branch.is_document()) merge(into, conjunction(branch.as_document(), prefix, depth + 1));
     }
   }
@@ -82,7 +83,7 @@ class BoundsBuilder {
     std::vector<bool> full(fields_.size(), false);
     bool any = false;
     for (const Element& branch : e.as_document()) {
-      if (!branch.is_document()) return;
+      if (!branch.is_document() || !may_look_on()) return;
       Conjunction one = conjunction(branch.as_document(), prefix, depth + 1);
       if (one.empty) continue;
       any = true;
@@ -256,6 +257,9 @@ class BoundsBuilder {
     return std::move(out).finish();
   }
 
+  // Of a list: no value of it can be left out, but the whole of it can.
+  bool may_look_on() noexcept { return ++values_ <= filter_values_max; }
+
   bool incomparable(ValueView value) const noexcept {
     return !simple_collation_ && is_collatable(value);
   }
@@ -312,7 +316,8 @@ class BoundsBuilder {
     IntervalUnion out;
     std::size_t count = 0;
     for (const Element& item : op.as_document()) {
-      ++count;
+      if (++count > interval_points_max && (negated || fields_[field].hashed)) return std::nullopt;
+      if (!may_look_on()) return std::nullopt;
       if (negated) {
         if (!add_excluded(item, out)) return std::nullopt;
       } else if (item.type == BsonType::regex) {
@@ -324,8 +329,6 @@ class BoundsBuilder {
       }
     }
     if (!negated) return std::move(out).finish();
-    // A list too long to keep exactly was widened to one span: its complement would be too small.
-    if (count > interval_points_max) return std::nullopt;
     return complement(std::move(out).finish());
   }
 
@@ -334,7 +337,7 @@ class BoundsBuilder {
     if (!op.is_array() || op.as_document().empty()) return std::nullopt;
     Conjunction inner(fields_.size());
     for (const Element& item : op.as_document()) {
-      if (is_operator_document(item)) return std::nullopt;
+      if (is_operator_document(item) || !may_look_on()) return std::nullopt;
       restrict_field(inner, field, value_match(field, item));
     }
     return std::move(inner.lists[field]);
@@ -406,6 +409,7 @@ class BoundsBuilder {
   const bool simple_collation_;
   bool whole_collection_ = false;  // $text or $near: no bounds at all
   std::size_t work_ = 0;
+  std::size_t values_ = 0;  // that were looked at
 };
 
 bool near_in(DocView filter, int depth) {

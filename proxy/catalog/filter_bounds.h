@@ -22,7 +22,10 @@ namespace spillway::catalog {
 // Ranges that a flattened filter may have; more is Location17439.
 inline constexpr std::size_t key_ranges_max = 4'000'000;
 // Points of one $in that are kept apart; a longer list is bounded by its smallest and largest.
-inline constexpr std::size_t interval_points_max = 100'000;
+inline constexpr std::size_t interval_points_max = 1'000;
+// Values and branches of one filter that are looked at, so that it takes a millisecond or two: a list that goes on
+// bounds nothing.
+inline constexpr std::size_t filter_values_max = 20'000;
 // Nesting of a filter that is looked into.
 inline constexpr int filter_depth_max = 100;
 

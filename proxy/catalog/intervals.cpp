@@ -118,6 +118,18 @@ std::optional<Interval> type_bracket(BsonType type) {
 
 void IntervalUnion::add(Interval interval) {
   if (holds_nothing(interval)) return;
+  if (widened_) {
+    Interval& span = list_.front();
+    if (starts_before(interval, span)) {
+      span.low = std::move(interval.low);
+      span.low_open = interval.low_open;
+    }
+    if (ends_before(span, interval)) {
+      span.high = std::move(interval.high);
+      span.high_open = interval.high_open;
+    }
+    return;
+  }
   list_.push_back(std::move(interval));
   if (list_.size() >= 2 * interval_points_max) normalise();
 }
