@@ -7,6 +7,7 @@
 #include "absl/container/btree_set.h"
 #include "cursor/bson_order.h"
 #include "proxy/catalog/config_reads.h"
+#include "proxy/base/time_slice.h"
 #include "proxy/exec/aggregate.h"
 #include "proxy/exec/cursor_ops.h"
 #include "proxy/exec/find.h"
@@ -38,6 +39,12 @@ Task<Result<void>> run_over(Context& context, const Request& request, std::strin
   if (query.has_error()) co_return query.error();
   const auto table = context.table;
   const catalog::ConfigReadParams params = params_of(context);
+  TimeSlice slice(context.pump);
+  const auto goes_on = [&]() -> Result<void> {
+    if (const Error* why = shard::requested_of(request.interrupt)) return *why;
+    if (Clock::now() >= request.deadline) return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+    return {};
+  };
   for (std::size_t first = 0;; first += documents_per_turn) {
     std::size_t seen = 0;
     Result<void> pushed;
@@ -47,10 +54,18 @@ Task<Result<void>> run_over(Context& context, const Request& request, std::strin
     };
     catalog::visit_config_documents(collection, *table, params, push, first);
     if (pushed.has_error()) co_return pushed.error();
-    if (seen < documents_per_turn || !query->wants_more()) co_return query->finish();
-    co_await context.pump.turn();
-    if (const Error* why = shard::requested_of(request.interrupt)) co_return *why;
-    if (Clock::now() >= request.deadline) co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+    if (seen < documents_per_turn || !query->wants_more()) break;
+    co_await slice.next();
+    if (auto going = goes_on(); going.has_error()) co_return going.error();
+  }
+  if (auto begun = query->begin_finish(); begun.has_error()) co_return begun.error();
+  for (;;) {
+    const auto stepped = query->finish_step();
+    if (stepped.has_error()) co_return stepped.error();
+    if (*stepped) co_return Result<void>();
+    if (!slice.is_over()) continue;
+    co_await slice.next();
+    if (auto going = goes_on(); going.has_error()) co_return going.error();
   }
 }
 

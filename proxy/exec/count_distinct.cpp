@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "proxy/base/time_slice.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/config_reads.h"
 #include "proxy/exec/distinct_merge.h"
@@ -110,11 +111,13 @@ Response count_reply(Context& context, const ShardOutcomes& outcomes, CountWindo
 // The arrays outlive the task.
 Task<Result<Response>> merge_distinct(Context& context, const Request& request, std::vector<DocView> arrays) {
   DistinctMerge merge(std::move(arrays), context.shared.cursor_memory);
+  TimeSlice slice(context.pump);
   for (;;) {
     auto more = merge.step();
     if (more.has_error()) co_return more.error();
     if (!*more) co_return Response(std::move(merge).reply());
-    co_await context.pump.turn();
+    if (!slice.is_over(DistinctMerge::values_per_step * DistinctMerge::bytes_of_value)) continue;
+    co_await slice.next();
     if (const Error* why = shard::requested_of(request.interrupt)) co_return *why;
     if (Clock::now() >= request.deadline) {
       co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");

@@ -7,6 +7,12 @@
 
 namespace spillway::exec {
 
+namespace {
+
+std::size_t cost_of(ValueView value) noexcept { return 1 + value.bytes.size() / DistinctMerge::bytes_of_value; }
+
+}  // namespace
+
 DistinctMerge::DistinctMerge(std::vector<DocView> arrays, MemoryBudget& budget)
     : arrays_(std::move(arrays)),
       meter_(budget, "distinct values", pipeline::any_number_of_bytes) {
@@ -19,9 +25,10 @@ Result<bool> DistinctMerge::step() {
   while (left > 0 && array_ < arrays_.size()) {
     auto read = read_run(left);
     if (read.has_error()) return read.error();
-    left -= *read;
+    left -= std::min(left, *read);
   }
-  for (; left > 0 && array_ == arrays_.size() && !heap_.empty(); --left) {
+  while (left > 0 && array_ == arrays_.size() && !heap_.empty()) {
+    left -= std::min(left, cost_of(runs_[heap_.front()].first()));
     if (auto given = give_out(); given.has_error()) return given.error();
   }
   return array_ < arrays_.size() || !heap_.empty();
@@ -33,7 +40,7 @@ BsonDoc DistinctMerge::reply() && {
   return std::move(out_).finish();
 }
 
-// The next values of one shard, no more than so many.
+// The next values of one shard, no more than so many. What they cost.
 Result<std::size_t> DistinctMerge::read_run(std::size_t values_max) {
   constexpr std::size_t element_bytes_min = 2;
   const std::size_t room = std::min(values_max, arrays_[array_].size() / element_bytes_min);
@@ -41,19 +48,22 @@ Result<std::size_t> DistinctMerge::read_run(std::size_t values_max) {
   if (auto charged = meter_.charge(bytes); charged.has_error()) return charged.error();
   Run run;
   run.values.reserve(room);
-  for (; run.values.size() < room && !at_.done(); ++at_) run.values.push_back(*at_);
+  std::size_t cost = 0;
+  for (; run.values.size() < room && cost < values_max && !at_.done(); ++at_) {
+    run.values.push_back(*at_);
+    cost += cost_of(*at_);
+  }
   if (at_.done() && ++array_ < arrays_.size()) at_ = arrays_[array_].begin();
-  const std::size_t count = run.values.size();
-  if (count == 0) {
+  if (run.values.empty()) {
     meter_.credit(bytes);
-    return count;
+    return std::size_t{0};
   }
   std::stable_sort(run.values.begin(), run.values.end(),
                    [](ValueView a, ValueView b) { return compare_values(a, b) < 0; });
   runs_.push_back(std::move(run));
   heap_.push_back(runs_.size() - 1);
   std::push_heap(heap_.begin(), heap_.end(), [this](std::size_t a, std::size_t b) { return comes_later(a, b); });
-  return count;
+  return cost;
 }
 
 Result<void> DistinctMerge::give_out() {

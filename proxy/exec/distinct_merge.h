@@ -15,7 +15,9 @@ namespace spillway::exec {
 // the caller's loop has others to serve. What points at the values is charged to the budget, which outlives this.
 class DistinctMerge {
  public:
-  static constexpr std::size_t values_per_step = 2048;
+  static constexpr std::size_t values_per_step = 512;
+  // Long values take longer: so many bytes count as one more.
+  static constexpr std::size_t bytes_of_value = 128;
 
   // The arrays stay where they are until the end. They have been validated.
   DistinctMerge(std::vector<DocView> arrays, MemoryBudget& budget);

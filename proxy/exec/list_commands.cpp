@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "proxy/base/time_slice.h"
 #include "proxy/exec/catalog_merge.h"
 #include "proxy/exec/command_table.h"
 #include "proxy/exec/config_reads.h"
@@ -87,10 +88,12 @@ Task<std::optional<Error>> drain_shard(Context& context, const Request& request,
   RemoteCursor& remote = cursor->remotes.emplace_back();
   remote.shard = shard;
   if (auto taken = take_reply(*cursor, remote, *std::move(reply)); taken.has_error()) co_return taken.error();
+  TimeSlice slice(context.pump);
   for (;;) {
     bool damaged = false;
     for (; remote.has_document() && !damaged; remote.batches.front().pop()) {
       const DocView document = *remote.front()->peek();
+      if (slice.is_over(document.size())) co_await slice.next();
       damaged = document.validate().has_error();
       const ValueView name = damaged ? ValueView() : document["name"];
       if (!name.is_string()) continue;
@@ -114,6 +117,7 @@ Task<std::optional<Error>> drain_shard(Context& context, const Request& request,
       kill_remotes(context, *cursor);
       co_return fetched.error();
     }
+    slice.renew();
   }
 }
 
@@ -143,7 +147,11 @@ Task<Result<KeptDocuments>> union_by_name(Context& context, const Request& reque
     if (failed && !is_namespace_missing(*failed)) co_return *failed;
   }
   KeptDocuments all = std::move(listing.paid);
-  for (auto& [name, named] : listing.by_name) all.add_paid(std::move(named.document));
+  TimeSlice slice(context.pump);
+  for (auto& [name, named] : listing.by_name) {
+    all.add_paid(std::move(named.document));
+    if (slice.is_over()) co_await slice.next();
+  }
   co_return std::move(all);
 }
 

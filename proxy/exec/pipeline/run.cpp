@@ -79,6 +79,23 @@ Result<void> DocumentQuery::finish() {
   return drain();
 }
 
+Result<bool> DocumentQuery::finish_step() {
+  if (stages_.busy()) {
+    if (auto stepped = stages_.step(); !stepped) {
+      return stepped.error();
+    }
+    return false;
+  }
+  auto doc = stages_.take();
+  if (!doc) {
+    return true;
+  }
+  if (auto taken = take_(std::move(*doc)); !taken) {
+    return taken.error();
+  }
+  return false;
+}
+
 Result<DocumentQuery> DocumentQuery::of_find(const FindQuery& query, MemoryBudget& budget, Take take) {
   auto parsed = std::make_unique<Meter>(budget, "the parsed query", any_number_of_bytes);
   std::vector<StagePtr> stages;

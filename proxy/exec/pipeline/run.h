@@ -34,6 +34,9 @@ class DocumentQuery {
   bool wants_more() const noexcept { return stages_.wants_more(); }
   Result<void> push(DocView document);
   Result<void> finish();
+  // The same in steps: begin, then step until it returns true.
+  Result<void> begin_finish() { return stages_.finish(); }
+  Result<bool> finish_step();
 
  private:
   DocumentQuery(MergePipeline stages, Take take) : stages_(std::move(stages)), take_(std::move(take)) {}
