@@ -47,7 +47,7 @@ std::uint64_t PressureInputs::group_missing_bytes() const noexcept {
                                      std::pair(cgroup.own_high_share, options.high_critical.leave)}) {
     if (share > leave) most = std::max(most, 1 - leave / share);
   }
-  return static_cast<std::uint64_t>(most * static_cast<double>(cgroup.usage_bytes));
+  return static_cast<std::uint64_t>(most * static_cast<double>(cgroup.usage_bytes) + 0.5);
 }
 
 PressureFsm::Reason PressureFsm::wanted(const PressureInputs& inputs,

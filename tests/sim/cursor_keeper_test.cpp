@@ -75,7 +75,7 @@ TEST_CASE("cursors are not ended for what other programs of the group hold") {
   };
   critical_with(std::uint64_t{8} << 30);  // of which 500 MiB too many
   CHECK(world.shared().cursors.counts().evicted == 0);
-  critical_with(std::uint64_t{8} << 20);
+  critical_with(std::uint64_t{1} << 20);
   CHECK(world.shared().cursors.counts().evicted == 1);
 }
 

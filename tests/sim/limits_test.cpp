@@ -313,9 +313,8 @@ TEST_CASE("a first message that no memory is there for is not cut for that") {
 TEST_CASE("renewing sessions is work like any other: it begins, and ends nothing") {
   SimWorld world(sharded_world(2, 20));
   store_documents(world, 20);
-  world.shared().limits.configure(per(LimitKey::application, {.operations_per_second = 2, .burst = 10}));
+  world.shared().limits.configure(per(LimitKey::address, {.operations_per_second = 10}));
   auto client = world.client();
-  call(world, *client, hello_of("shop"));
   constexpr std::string_view sessions = R"([{"id": {"$binary": {"base64": "AAECAwQFBgcICQoLDA0ODw==", "subType": "04"}}}], "$db": "admin"})";
   CHECK(answered(world, *client, fmt::format(R"({{"refreshSessions": {})", sessions)) == 10);
   check_refused(call(world, *client, fmt::format(R"({{"refreshSessions": {})", sessions)));

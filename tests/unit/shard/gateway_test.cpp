@@ -12,7 +12,6 @@ using namespace spillway::test;
 using namespace std::chrono_literals;
 
 namespace {
-const char* const ping = R"({"ping": 1, "$db": "admin"})";
 CallOptions with_retry(RetryPolicy policy) {
   CallOptions options;
   options.retry = policy;

@@ -12,6 +12,8 @@
 
 namespace spillway::test {
 
+inline const char* const ping = R"({"ping": 1, "$db": "admin"})";
+
 inline shard::GatewayOptions pool_of(std::size_t max) {
   shard::GatewayOptions options;
   options.pool_max = max;

@@ -20,7 +20,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-const char* const ping = R"({"ping": 1, "$db": "admin"})";
 const char* const not_primary = R"({"ok": 0, "code": 10107, "errmsg": "not primary"})";
 
 CallOptions idempotent() {
