@@ -155,11 +155,12 @@ TEST_CASE("freed blocks of every size go back to the system, in slices", "[heaps
       const std::uint64_t given_back = heap->usage().given_back_bytes;
       const std::uint64_t idle = resident_bytes();
       std::vector<Block> blocks = take_and_touch(*heap, bytes, total);
-      CHECK(resident_bytes() > idle + total * 9 / 10);
+      // A sanitizer keeps freed memory on purpose, and takes it again: what is resident says nothing.
+      if (!sanitized) CHECK(resident_bytes() > idle + total * 9 / 10);
       give_back_all(*heap, blocks);
       RecordingPacer pacer;
       heap->release(pacer);
-      if (sanitized) continue;  // a sanitizer keeps freed memory on purpose
+      if (sanitized) continue;
       CHECK(resident_bytes() < idle + 8 * mib);
       CHECK(heap->usage().kept_bytes < 8 * mib);
       CHECK(heap->usage().given_back_bytes >= given_back + total * 9 / 10);
