@@ -15,7 +15,7 @@
 #include <bit>
 #include <cstdio>
 
-#include "allocator/keeping.h"
+#include "allocator/retention.h"
 #include "allocator/spanned_heap.h"
 
 namespace spillway {
@@ -124,12 +124,12 @@ class JemallocHeap final : public SpannedHeap {
   }
   void give_back_pages(void* pages, std::size_t bytes) noexcept override {
     // Before the arena has it: its own purge may leave it to another thread that is at it.
-    if (!Keeping::allowed()) discard_pages(pages, bytes);
+    if (!Retention::allowed()) discard_pages(pages, bytes);
     ::dallocx(pages, MALLOCX_TCACHE_NONE);
   }
   void release_pages(SlicePacer& pacer) noexcept override {
     const WithPacer paced(pacer);
-    set_decay(Keeping::allowed() ? never_ms : at_once_ms);
+    set_decay(Retention::allowed() ? never_ms : at_once_ms);
     for (const unsigned arena : arenas_) {
       if (arena != 0 && pacer.more()) purge(arena);
     }

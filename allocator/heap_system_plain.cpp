@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "allocator/heap_system.h"
-#include "allocator/keeping.h"
+#include "allocator/retention.h"
 #include "allocator/span_pool.h"
 
 namespace spillway {
@@ -26,13 +26,13 @@ class PlainHeap final : public Heap {
     block.data = static_cast<std::uint8_t*>(std::malloc(block.bytes));
     if (block.data == nullptr) return {};
     count_taken(block.bytes);
-    Keeping::taken(block.bytes);
+    Retention::taken(block.bytes);
     return block;
   }
   void give_back(const Block& block) noexcept override {
     std::free(block.data);
     count_freed(block.bytes);
-    Keeping::freed(block.bytes);
+    Retention::freed(block.bytes);
   }
   void release(SlicePacer&) noexcept override {}
   HeapUsage usage() const noexcept override {

@@ -20,7 +20,7 @@
 #include <mutex>
 #include <new>
 
-#include "allocator/keeping.h"
+#include "allocator/retention.h"
 #include "allocator/spanned_heap.h"
 
 namespace spillway {
@@ -146,7 +146,7 @@ class CarvedPieces {
       while (count_ > last) ::tc_free(pieces_[--count_]);
       pacer.end(0);
     }
-    set_aggressive_decommit(!Keeping::allowed());
+    set_aggressive_decommit(!Retention::allowed());
   }
 
  private:
@@ -236,7 +236,7 @@ class TcmallocHeap final : public SpannedHeap {
   }
   void* take_pages(std::size_t bytes) noexcept override { return ::tc_malloc(bytes); }
   void give_back_pages(void* pages, std::size_t bytes) noexcept override {
-    const bool gone = !Keeping::allowed();
+    const bool gone = !Retention::allowed();
     if (gone) {
       spillway::discard_pages(pages, bytes);
       released_bytes.fetch_add(bytes, std::memory_order_relaxed);
@@ -249,7 +249,7 @@ class TcmallocHeap final : public SpannedHeap {
         page_heap_free_bytes() + property("tcmalloc.pageheap_unmapped_bytes");
     CarvedPieces pieces(static_cast<std::size_t>(free_bytes / release_slice_bytes) +
                         room_for_others);
-    if (Keeping::allowed()) set_aggressive_decommit(false);
+    if (Retention::allowed()) set_aggressive_decommit(false);
     waiting_.open();
     pieces.carve(pacer);
     for (int round = 0; round < rounds_max && waiting_.bytes() > 0; ++round) {

@@ -4,7 +4,7 @@
 
 #include "allocator/buffer_heaps.h"
 #include "allocator/heaps.h"
-#include "allocator/keeping.h"
+#include "allocator/retention.h"
 
 namespace spillway {
 
@@ -66,12 +66,12 @@ std::optional<std::string> MemoryLayer::start(MemoryLayerSettings settings, OnSw
   };
   const std::uint64_t base = process_resident_bytes();
   if (settings.limit_bytes > base)
-    Keeping::set_up(settings.limit_bytes - base, give_back, &releaser_);
+    Retention::set_up(settings.limit_bytes - base, give_back, &releaser_);
   return std::nullopt;
 }
 
 void MemoryLayer::stop() {
-  if (releaser_.running()) Keeping::reset();
+  if (releaser_.running()) Retention::reset();
   releaser_.stop();
 }
 
@@ -91,7 +91,7 @@ void MemoryLayer::apply(const std::optional<PolicyDecision>& decision) {
 
 void MemoryLayer::tick(std::int64_t now_ns) {
   releaser_.tick(now_ns);
-  Keeping::review(now_ns);
+  Retention::review(now_ns);
   std::optional<PolicyDecision> decision;
   {
     const std::lock_guard lock(mutex_);
@@ -136,8 +136,8 @@ MemoryAccount MemoryLayer::account() const {
     account.switches = policy_.switches();
     if (policy_.switches() > 0) account.last_switch_ns = policy_.last_switch_ns();
   }
-  account.keeps_freed = Keeping::allowed();
-  account.times_kept_nothing = Keeping::times_ended();
+  account.keeps_freed = Retention::allowed();
+  account.times_kept_nothing = Retention::times_ended();
   account.release_threshold_bytes = releaser_.threshold();
   account.releases = releaser_.statistics();
   return account;

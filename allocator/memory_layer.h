@@ -45,7 +45,7 @@ struct MemoryAccount {
   std::uint64_t switches = 0;
   std::optional<std::int64_t> last_switch_ns;  // steady; none: never
 
-  bool keeps_freed = true;               // keeping.h
+  bool keeps_freed = true;               // retention.h
   std::uint64_t times_kept_nothing = 0;  // that this ended
   std::uint64_t release_threshold_bytes = 0;
   ReleaserStatistics releases;

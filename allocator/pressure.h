@@ -55,7 +55,8 @@ struct PressureOptions {
   PressureThreshold max_tight{0.85, 0.80}, max_critical{0.95, 0.90};
   // Beyond memory.high every allocation is slow: shed before it.
   PressureThreshold high_tight{0.90, 0.85}, high_critical{1.00, 0.95};
-  // Percent of `some`. Without cgroups of version 2 it is the whole machine that waits: no reason to end anything of ours.
+  // Percent of `some`. Without cgroups of version 2 it is the whole machine that waits: no reason to end anything of
+  // ours.
   PressureThreshold stall_tight{10, 5};
   // A level sinks, one at a time, when nothing has asked for it for so long. A signal asks for
   // tight.

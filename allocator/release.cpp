@@ -11,7 +11,7 @@
 
 #include "allocator/buffer_heaps.h"
 #include "allocator/heaps.h"
-#include "allocator/keeping.h"
+#include "allocator/retention.h"
 
 namespace spillway {
 
@@ -265,7 +265,7 @@ ReleaseRecord Releaser::release(ReleaseReasons reasons) {
   record.flush_us = micros_since(start);
   Pacer pacer(stopping_, (reasons & urgent_reasons) != 0);
   {
-    const Keeping::Pass pass;
+    const Retention::Pass pass;
     for (Heap* heap : linked_heaps()) heap->release(pacer);
   }
   plain_malloc::release(pacer);

@@ -6,7 +6,7 @@
 #include <cassert>
 #include <new>
 
-#include "allocator/keeping.h"
+#include "allocator/retention.h"
 
 namespace spillway {
 
@@ -68,7 +68,7 @@ Span* SpanPool::make_span(std::size_t size_class) noexcept {
   }
   span->size_class = static_cast<std::uint8_t>(size_class);
   span->free = all_blocks(size_class);
-  span->clean = fresh_spans_ || Keeping::gone() ? span->free : 0;
+  span->clean = fresh_spans_ || Retention::gone() ? span->free : 0;
   spans_.fetch_add(1, std::memory_order_relaxed);
   return span;
 }
@@ -109,7 +109,7 @@ void SpanPool::give_back(std::uint8_t* data, Span* span) noexcept {
   const auto block = static_cast<std::size_t>(data - span->base) / class_bytes(index);
   const std::uint64_t bit = std::uint64_t{1} << block;
   Span* unwanted = nullptr;
-  const bool keep = Keeping::allowed();
+  const bool keep = Retention::allowed();
   if (!keep) {
     discard_pages(data, class_bytes(index));
     given_back_.fetch_add(class_bytes(index), std::memory_order_relaxed);

@@ -1,6 +1,6 @@
 #include "allocator/spanned_heap.h"
 
-#include "allocator/keeping.h"
+#include "allocator/retention.h"
 
 namespace spillway {
 
@@ -22,7 +22,7 @@ Block SpannedHeap::take(std::size_t bytes) noexcept {
   if (block.data == nullptr) return {};
   block.heap = this;
   count_taken(block.bytes);
-  Keeping::taken(block.bytes);
+  Retention::taken(block.bytes);
   return block;
 }
 
@@ -33,7 +33,7 @@ void SpannedHeap::give_back(const Block& block) noexcept {
     give_back_pages(block.data, block.bytes);
   }
   count_freed(block.bytes);
-  Keeping::freed(block.bytes);
+  Retention::freed(block.bytes);
 }
 
 void SpannedHeap::release(SlicePacer& pacer) noexcept {

@@ -16,12 +16,12 @@
 #include <thread>
 #include <vector>
 
-#include "bench/bson_bytes.h"
-#include "bench/documents.h"
 #include "bench/histogram.h"
 #include "bench/load_checks.h"
 #include "bench/load_peer.h"
-#include "bench/message.h"
+#include "proxy/canned/bson_bytes.h"
+#include "proxy/canned/documents.h"
+#include "proxy/canned/message.h"
 
 namespace {
 

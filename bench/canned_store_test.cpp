@@ -1,4 +1,4 @@
-#include "bench/canned_store.h"
+#include "proxy/canned/canned_store.h"
 
 #include <catch2/catch.hpp>
 #include <string>

@@ -1,4 +1,4 @@
-#include "bench/canned.h"
+#include "proxy/canned/canned.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -12,7 +12,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "bench/message.h"
+#include "proxy/canned/message.h"
 
 namespace spillway::bench {
 namespace {

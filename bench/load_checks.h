@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/documents.h"
+#include "proxy/canned/documents.h"
 
 namespace spillway::bench {
 

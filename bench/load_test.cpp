@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "bench/canned.h"
 #include "bench/load_account.h"
 #include "bench/load_checks.h"
 #include "bench/load_client.h"
@@ -13,6 +12,7 @@
 #include "bench/load_peer.h"
 #include "bench/load_progress.h"
 #include "bench/load_report.h"
+#include "proxy/canned/canned.h"
 
 using namespace spillway::bench;
 

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "bench/documents.h"
 #include "cursor/loser_tree.h"
 #include "cursor/sort_pattern.h"
 #include "cursor/strip_fields.h"
+#include "proxy/canned/documents.h"
 
 namespace {
 

@@ -4,10 +4,10 @@
 
 #include <string>
 
-#include "bench/bson_bytes.h"
-#include "bench/documents.h"
-#include "bench/message.h"
 #include "cursor/bson_view.h"
+#include "proxy/canned/bson_bytes.h"
+#include "proxy/canned/documents.h"
+#include "proxy/canned/message.h"
 #include "proxy/wire/frame_reader.h"
 #include "proxy/wire/op_msg.h"
 

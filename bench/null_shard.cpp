@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "bench/canned.h"
+#include "proxy/canned/canned.h"
 
 namespace {
 

@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/bson_bytes.h"
-#include "bench/message.h"
+#include "proxy/canned/bson_bytes.h"
+#include "proxy/canned/message.h"
 
 namespace spillway::bench {
 

@@ -11,7 +11,7 @@
 
 #include "cursor/batch.h"
 #include "cursor/bson_writer.h"
-#include "cursor/cursor_seat.h"
+#include "cursor/cursor_charge.h"
 #include "cursor/host_name.h"
 #include "cursor/sort_pattern.h"
 
@@ -137,7 +137,7 @@ struct ClusterCursor {
   CursorSession session;
   std::string owner;            // the user that created it; empty without authentication
   std::shared_ptr<const CursorClient> client;  // who used it last; null: nobody outside
-  CursorSeat seat;              // in the account of who opened it
+  CursorCharge charge;              // in the account of who opened it
   std::string originating_command;  // BSON, at most limits::originating_command_bytes_max
   std::string comment;          // BSON element to repeat on getMores, or empty
   Reservation kept;             // pays for what it keeps of its request, if that is much

@@ -1,4 +1,5 @@
-// Where cursor ids come from. The tests' simulation links a generator with a seed instead (tests/support/seeded_ids.cpp).
+// Where cursor ids come from. The tests' simulation links a generator with a seed instead
+// (tests/support/seeded_ids.cpp).
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
-// The tree of losers (Knuth, The Art of Computer Programming, volume 3, section 5.4.1): finds the least of N streams' heads
-// again and again in log N comparisons.
+// The tree of losers (Knuth, The Art of Computer Programming, volume 3, section 5.4.1): finds the least of N streams'
+// heads again and again in log N comparisons.
 //
 // The heads, and their keys, are the caller's: `order(a, b)` tells how stream a's head stands to stream b's: less than,
-// equal to or more than 0. An exhausted stream comes after all others. Of equal heads the lower stream's wins, so that a
-// merge is stable.
+// equal to or more than 0. An exhausted stream comes after all others. Of equal heads the lower stream's wins, so that
+// a merge is stable.
 //   tree.build(n, order);
 //   while (the head of tree.winner() is there) { take it; its stream moves on; tree.replay(order); }
 #pragma once
@@ -55,8 +55,8 @@ class LoserTree {
   // So many streams ask the heap for nothing.
   static constexpr std::size_t few = 16;
 
-  // nodes_[0] is the winner; nodes_[i] the loser of the match at inner node i, whose children are 2i and 2i+1; stream s is
-  // the leaf N + s.
+  // nodes_[0] is the winner; nodes_[i] the loser of the match at inner node i, whose children are 2i and 2i+1; stream s
+  // is the leaf N + s.
   absl::InlinedVector<std::size_t, few> nodes_;
 };
 

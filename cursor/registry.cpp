@@ -82,7 +82,7 @@ void CursorRegistry::Stripe::erase(Entries::iterator at) {
 void CursorRegistry::Stripe::put_idle(Entry& entry, CursorPtr cursor, SteadyNs now) {
   entry.last_used = now;
   entry.filling = false;
-  if (cursor->seat.account() != nullptr) cursor->seat.hold(cursor->buffered_bytes());
+  if (cursor->charge.account() != nullptr) cursor->charge.hold(cursor->buffered_bytes());
   used_by(cursor->id, entry, connection_of(*cursor));
   if (!entry.no_timeout) (entry.lsid.empty() ? idle : idle_session).push_back(*cursor);
   entry.cursor = std::move(cursor);

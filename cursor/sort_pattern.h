@@ -36,9 +36,9 @@ class SortPattern {
 
   // Appends the document's key. A path runs through arrays, by position and implicitly; of the
   // values it meets the one that sorts first counts, for paths through one common array together.
-  // Missing is null, an empty array undefined. A sort by _id alone takes an array there as a whole. Errors: BadValue(2) for arrays on two paths; 16746
-  // for a position that is also a name in the array's documents; CommandNotSupported(115) for
-  // $meta. `out` is unchanged by an error.
+  // Missing is null, an empty array undefined. A sort by _id alone takes an array there as a whole. Errors: BadValue(2)
+  // for arrays on two paths; 16746 for a position that is also a name in the array's documents;
+  // CommandNotSupported(115) for $meta. `out` is unchanged by an error.
   Result<void> append_key(std::string& out, DocView document) const;
 
   // The same from a shard's `$sortKey`: an object of as many values as parts (4.2) or an array of

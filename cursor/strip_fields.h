@@ -11,7 +11,8 @@
 
 namespace spillway {
 
-// The document without these dotted paths; arrays on the way are followed. Element by element: REQUIRES that it is valid.
+// The document without these dotted paths; arrays on the way are followed. Element by element: REQUIRES that it is
+// valid.
 BsonDoc copy_without(DocView document, std::span<const std::string> paths);
 
 // What stands before `found`, encoded, if that is the document's last element: the document without it, in one piece.

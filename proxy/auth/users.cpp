@@ -75,9 +75,9 @@ UserTable::ToCheck UserTable::credentials(Hash hash, std::string_view db,
                                           std::string_view name) const {
   if (const auto user = find(db, name); user && user->credentials(hash))
     return {*user->credentials(hash), true};
-  return {
-      fake_credentials(hash, (fake_key_ ? *fake_key_ : made_up_key_).view(), user_id(db, name), fake_iterations_[place(hash)]),
-      false};
+  return {fake_credentials(hash, (fake_key_ ? *fake_key_ : made_up_key_).view(), user_id(db, name),
+                           fake_iterations_[place(hash)]),
+          false};
 }
 
 UserDirectory::UserDirectory()

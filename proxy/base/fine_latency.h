@@ -46,7 +46,8 @@ struct FineReading {
   }
   // How many took at most 2^octave us. REQUIRES octave <= fine_octave_last.
   std::uint64_t up_to_octave(int octave) const noexcept {
-    const auto end = octave < 4 ? std::size_t{1} << octave : fine_cells_exact + static_cast<std::size_t>(octave - 4) * 8;
+    const auto end =
+        octave < 4 ? std::size_t{1} << octave : fine_cells_exact + static_cast<std::size_t>(octave - 4) * 8;
     std::uint64_t all = 0;
     for (std::size_t i = 0; i < end; ++i) all += counts[i];
     return all;

@@ -78,7 +78,8 @@ std::optional<AddressRange> AddressRange::parse(std::string_view text) {
 
 bool AddressRange::contains(const IpAddress& address) const noexcept {
   const auto whole = static_cast<std::size_t>(bits / 8);
-  if (!std::equal(first.bytes.begin(), first.bytes.begin() + static_cast<std::ptrdiff_t>(whole), address.bytes.begin())) {
+  if (!std::equal(first.bytes.begin(), first.bytes.begin() + static_cast<std::ptrdiff_t>(whole),
+                  address.bytes.begin())) {
     return false;
   }
   const int rest = bits % 8;

@@ -1,9 +1,10 @@
 // Pacing, and connections that do not leave the machine.
 //
-// BBR sends at the pace that it measured of the line, and has the kernel set a timer for it with nearly every segment. Within
-// a machine there is no line: the timers cost more CPU than the bytes do, and leave half of the rate (bench/RESULTS.md,
-// "Pacing"). So where BBR is the machine's choice, connections from the machine itself and to loopback addresses have
-// Reno, which every kernel has. It must be chosen before a connection is there: what began with BBR stays paced. Any thread.
+// BBR sends at the pace that it measured of the line, and has the kernel set a timer for it with nearly every segment.
+// Within a machine there is no line: the timers cost more CPU than the bytes do, and leave half of the rate
+// (bench/RESULTS.md, "Pacing"). So where BBR is the machine's choice, connections from the machine itself and to
+// loopback addresses have Reno, which every kernel has. It must be chosen before a connection is there: what began with
+// BBR stays paced. Any thread.
 #pragma once
 
 #include <string_view>

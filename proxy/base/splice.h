@@ -1,7 +1,7 @@
 // Pipes through which bytes pass from one socket to another without being copied: splice(2).
 //
-// What lies in a pipe is the kernel's: it is neither seen nor counted here. On loopback a byte that is spliced costs half
-// of one that is received and sent. A process that splices ignores SIGPIPE.
+// What lies in a pipe is the kernel's: it is neither seen nor counted here. On loopback a byte that is spliced costs
+// half of one that is received and sent. A process that splices ignores SIGPIPE.
 #pragma once
 
 #include <cstddef>

@@ -54,8 +54,8 @@ bool is_same_machine(std::string_view peer, std::string_view local) noexcept {
 // Pieces of at most this much together leave as one: copying them costs less than a vectored send.
 constexpr std::size_t gathered_bytes_max = 4096;
 
-// What one more socket may take of what is left for sockets to grow by, in the kernel's count: each the same part of it,
-// so that the first leave some for others.
+// What one more socket may take of what is left for sockets to grow by, in the kernel's count: each the same part of
+// it, so that the first leave some for others.
 constexpr std::uint64_t growth_part = 16;
 constexpr std::uint64_t growth_most = 8 * limits::mib;
 constexpr std::uint64_t growth_least = 64 * limits::kib;

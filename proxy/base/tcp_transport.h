@@ -16,9 +16,9 @@ using TcpSocket = asio::basic_stream_socket<asio::ip::tcp, asio::io_context::exe
 
 struct TcpOptions {
   int send_buffer_bytes = 0;     // 0: the kernel's choice
-  // 0: the kernel's choice; else at least 32 KiB, which it doubles: the 64 KiB that a connection promises its peer at first.
-  // Set once it is made: a peer that met a smaller buffer would never send larger segments than half of it. An accepted
-  // connection has its listener's.
+  // 0: the kernel's choice; else at least 32 KiB, which it doubles: the 64 KiB that a connection promises its peer at
+  // first. Set once it is made: a peer that met a smaller buffer would never send larger segments than half of it. An
+  // accepted connection has its listener's.
   int receive_buffer_bytes = 0;
   // Pays for what set buffers grow by, in the kernel's own count, while much passes through them; null: they do not.
   MemoryBudget* growth = nullptr;

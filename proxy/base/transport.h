@@ -70,8 +70,8 @@ class Transport {
   // The kernel may hold so much of what was not read yet, as SO_RCVBUF takes it; more than before. Where there is no
   // kernel, nothing.
   virtual void grow_receive_buffer(int bytes) { static_cast<void>(bytes); }
-  // A wait for reading may go on until so many bytes can be read, or none will come any more. 1, where it begins: until any.
-  // Where there is no kernel, nothing.
+  // A wait for reading may go on until so many bytes can be read, or none will come any more. 1, where it begins: until
+  // any. Where there is no kernel, nothing.
   virtual void set_read_low_water(std::size_t bytes) { static_cast<void>(bytes); }
   // Did the connection break because the peer took nothing of what was sent, or answered nothing, for too long? Once a
   // read or a write has failed.

@@ -107,7 +107,8 @@ class Checker {
 
   void check_admin() {
     const NetConfig& net = config_.net;
-    if (net.admin.port && *net.admin.port != 0 && (*net.admin.port == net.port || net.admin.port == net.load_balancer_port)) {
+    if (net.admin.port && *net.admin.port != 0 &&
+        (*net.admin.port == net.port || net.admin.port == net.load_balancer_port)) {
       error("net.admin.port", "net.admin.port is a port for clients already");
     }
     for (const std::string& address : admin_addresses(net)) {
@@ -138,7 +139,8 @@ class Checker {
 
   void check_file(std::string_view section, bool to_file, const std::string& path) {
     const auto key = [&](const char* word) { return fmt::format("{}.{}", section, word); };
-    if (to_file && path.empty()) error(key("destination"), fmt::format("{0}.destination: file needs {0}.path", section));
+    if (to_file && path.empty())
+      error(key("destination"), fmt::format("{0}.destination: file needs {0}.path", section));
     if (!to_file && !path.empty()) error(key("path"), fmt::format("{0}.path needs {0}.destination: file", section));
   }
 
@@ -166,7 +168,8 @@ class Checker {
       error("security.users", fmt::format("security.users: {} of the database {} is there twice", user.name, user.db));
     }
     if (config_.users.size() > auth::users_max) {
-      error("security.users", fmt::format("security.users has {} users; at most {} are possible", config_.users.size(), auth::users_max));
+      error("security.users",
+            fmt::format("security.users has {} users; at most {} are possible", config_.users.size(), auth::users_max));
     }
   }
 

@@ -11,8 +11,8 @@ namespace {
 
 using Fate = ForeignKey::Fate;
 
-// Keys of one section that share their fate. "": ignored with a warning; "*": refused; another value: that one says what
-// holds anyhow, others are refused, or ignored after "~".
+// Keys of one section that share their fate. "": ignored with a warning; "*": refused; another value: that one says
+// what holds anyhow, others are refused, or ignored after "~".
 struct Group {
   std::string_view section;
   std::string_view keys;  // separated by blanks
@@ -65,8 +65,8 @@ constexpr std::array groups = {
           "disabledProtocols FIPSMode",
           "*", old_tls},
     Group{"security", "keyFile", "*", "shards' connection strings say how to log in there"},
-    Group{"security", "clusterAuthMode transitionToAuth clusterIpSourceAllowlist clusterIpSourceWhitelist ldap sasl", "*",
-          not_enforced},
+    Group{"security", "clusterAuthMode transitionToAuth clusterIpSourceAllowlist clusterIpSourceWhitelist ldap sasl",
+          "*", not_enforced},
     Group{"security", "javascriptEnabled", "", no_javascript},
     Group{"security", "redactClientLogData", "false", not_redacted},
     Group{"sharding", "configDB", "*", "config servers are not supported: write the table down, see routing"},
@@ -76,14 +76,13 @@ constexpr std::array groups = {
     Group{"auditLog", "auditEncryptionKeyIdentifier localAuditKeyFile", "*", plain_audit},
     Group{"auditLog", "compressionMode", "none", plain_audit},
     Group{"auditLog", "runtimeConfiguration", "false", "there is no filter to change"},
-    Group{"operationProfiling", "mode", "off",
-          "a router does not profile; see operationProfiling.slowOpThresholdMs"},
+    Group{"operationProfiling", "mode", "off", "a router does not profile; see operationProfiling.slowOpThresholdMs"},
     Group{"operationProfiling", "slowOpSampleRate filter", "", "every slow operation is logged"},
     Group{"setParameter", "authenticationMechanisms", "*", not_enforced},
     Group{"setParameter", "enableLocalhostAuthBypass", "",
           "there is nothing to bypass: users stand in the configuration"},
-    Group{"setParameter", "saslauthdPath saslHostName saslServiceName scramIterationCount scramSHA256IterationCount", "",
-          own_users},
+    Group{"setParameter", "saslauthdPath saslHostName saslServiceName scramIterationCount scramSHA256IterationCount",
+          "", own_users},
     Group{"setParameter", "opensslCipherConfig", "*", "ciphers are those with forward secrecy and authentication"},
     Group{"setParameter", "opensslDiffieHellmanParameters", "",
           "ciphers are those with forward secrecy and authentication"},
@@ -93,8 +92,8 @@ constexpr std::array groups = {
           "of what is allowed, administrative commands alone are audited"},
     Group{"setParameter", "logLevel logComponentVerbosity traceExceptions", "", "see systemLog.verbosity"},
     Group{"setParameter", "quiet", "~false", "informational lines are always written"},
-    Group{"setParameter", "maxLogSizeKB tcpFastOpenServer tcpFastOpenClient tcpFastOpenQueueSize automationServiceDescriptor",
-          ""},
+    Group{"setParameter",
+          "maxLogSizeKB tcpFastOpenServer tcpFastOpenClient tcpFastOpenQueueSize automationServiceDescriptor", ""},
     Group{"setParameter", "redactClientLogData", "false", not_redacted},
     Group{"setParameter", "javascriptProtection disableJavaScriptJIT", "", no_javascript},
     Group{"setParameter", "localLogicalSessionTimeoutMinutes logicalSessionRefreshMillis maxSessions", "",
@@ -104,7 +103,8 @@ constexpr std::array groups = {
           "taskExecutorPoolSize initialServiceExecutorThreadingModel synchronousServiceExecutorRecursionLimit", "",
           own_threads},
     Group{"setParameter",
-          "ShardingTaskExecutorPoolRefreshRequirementMS ShardingTaskExecutorPoolRefreshTimeoutMS replMonitorMaxFailedChecks "
+          "ShardingTaskExecutorPoolRefreshRequirementMS ShardingTaskExecutorPoolRefreshTimeoutMS "
+          "replMonitorMaxFailedChecks "
           "replicaSetMonitorProtocol warmMinConnectionsInShardingTaskExecutorPoolOnStartup "
           "warmMinConnectionsInShardingTaskExecutorPoolOnStartupWaitMS",
           "", own_monitor},
@@ -112,8 +112,8 @@ constexpr std::array groups = {
     Group{"setParameter", "ShardingTaskExecutorPoolMinSize", "", "each worker keeps one connection to a host open"},
     Group{"setParameter", "ShardingTaskExecutorPoolMaxConnecting", "", "each worker opens two at once to a host"},
     Group{"setParameter",
-          "ShardingTaskExecutorPoolHostTimeoutMS globalConnPoolIdleTimeoutMinutes shardedConnPoolIdleTimeoutMinutes", "",
-          "connections idle for 5 minutes are closed"},
+          "ShardingTaskExecutorPoolHostTimeoutMS globalConnPoolIdleTimeoutMinutes shardedConnPoolIdleTimeoutMinutes",
+          "", "connections idle for 5 minutes are closed"},
     Group{"setParameter",
           "ShardingTaskExecutorPoolMinSizeForConfigServers ShardingTaskExecutorPoolMaxSizeForConfigServers "
           "loadRoutingTableOnStartup findChunksOnConfigTimeoutMS",
@@ -127,12 +127,13 @@ constexpr std::array groups = {
           "internalQueryMaxBlockingSortMemoryUsageBytes notablescan",
           "", "queries are planned by the shards"},
     Group{"setParameter",
-          "tcmallocAggressiveMemoryDecommit tcmallocMaxTotalThreadCacheBytes tcmallocReleaseRate heapProfilingEnabled", "",
-          "see memory.limit"},
-    Group{"setParameter",
-          "diagnosticDataCollectionEnabled diagnosticDataCollectionDirectoryPath diagnosticDataCollectionDirectorySizeMB "
-          "diagnosticDataCollectionFileSizeMB diagnosticDataCollectionPeriodMillis",
-          "", "see serverStatus"},
+          "tcmallocAggressiveMemoryDecommit tcmallocMaxTotalThreadCacheBytes tcmallocReleaseRate heapProfilingEnabled",
+          "", "see memory.limit"},
+    Group{
+        "setParameter",
+        "diagnosticDataCollectionEnabled diagnosticDataCollectionDirectoryPath diagnosticDataCollectionDirectorySizeMB "
+        "diagnosticDataCollectionFileSizeMB diagnosticDataCollectionPeriodMillis",
+        "", "see serverStatus"},
     Group{"setParameter", "loadBalancerPort", "", "see net.loadBalancerPort"},
     Group{"setParameter", "ingressConnectionEstablishmentRateLimiterEnabled ingressRequestRateLimiterEnabled", "~false",
           "rates are limited by limits.perUser and limits.perAddress"},

@@ -202,9 +202,12 @@ std::string print_man(std::string_view version) {
 std::string print_reference() {
   std::string out =
       "# The keys\n\n"
-      "Made by `spillway --print-reference` from the table of keys; `--print-config` prints them as a file, `man spillway.yaml`\n"
-      "as a manual page. *Changed by* says how a new value takes effect: `setParameter` is MongoDB's command, a reload is\n"
-      "SIGHUP to the process. Other keys of a `mongos.conf` set nothing: each is named when the file is read, and refused if it\n"
+      "Made by `spillway --print-reference` from the table of keys; `--print-config` prints them as a file, `man "
+      "spillway.yaml`\n"
+      "as a manual page. *Changed by* says how a new value takes effect: `setParameter` is MongoDB's command, a reload "
+      "is\n"
+      "SIGHUP to the process. Other keys of a `mongos.conf` set nothing: each is named when the file is read, and "
+      "refused if it\n"
       "promises a protection that is not there.\n\n"
       "| key | default | range | changed by | meaning |\n|---|---|---|---|---|\n";
   for (const KeySpec& spec : config_keys()) {

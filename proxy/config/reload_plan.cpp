@@ -14,8 +14,9 @@ namespace {
 std::string needs_restart(std::string_view key) { return fmt::format("{} cannot be changed without a restart", key); }
 
 bool same_shards(const catalog::RoutingSnapshot& a, const catalog::RoutingSnapshot& b) {
-  return std::equal(a.shards().begin(), a.shards().end(), b.shards().begin(), b.shards().end(),
-                    [](const catalog::Shard& x, const catalog::Shard& y) { return x.name == y.name && x.uri == y.uri; });
+  return std::equal(
+      a.shards().begin(), a.shards().end(), b.shards().begin(), b.shards().end(),
+      [](const catalog::Shard& x, const catalog::Shard& y) { return x.name == y.name && x.uri == y.uri; });
 }
 
 std::string default_key(const catalog::RoutingSnapshot& table) {

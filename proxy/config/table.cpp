@@ -128,7 +128,8 @@ constexpr std::array all_keys = {
         "The addresses to listen on. Anything but loopback needs security.authorization written out: enabled, or "
         "disabled. net.bindIpAll: true is another name for *."),
     row("net.tls.mode", AT(net.tls.mode), reload, {.range = "disabled | allowTLS | preferTLS | requireTLS"},
-        "TLS towards clients. requireTLS serves no client without it; allowTLS and preferTLS serve both kinds. Shards are "
+        "TLS towards clients. requireTLS serves no client without it; allowTLS and preferTLS serve both kinds. Shards "
+        "are "
         "spoken to as their connection strings say (tls=true, tlsCAFile, tlsCertificateKeyFile, …)."),
     row("net.tls.certificateKeyFile", AT(net.tls.certificate_key_file), reload,
         {.example = "/etc/spillway/server.pem", .range = "a PEM file"},
@@ -150,153 +151,194 @@ constexpr std::array all_keys = {
         "TLS versions not to speak. The first two are never spoken."),
     row("net.admin.port", AT(net.admin.port), restart,
         {.example = "9216", .max = 65'535, .variable = "SPILLWAY_NET_ADMIN_PORT"},
-        "A port for those who watch the process, by HTTP: /metrics for Prometheus, /healthz, /readyz. It shows numbers and "
-        "names of shards, to whoever reaches it. 0 takes a free one, which a line \"spillway ready for administration\" "
+        "A port for those who watch the process, by HTTP: /metrics for Prometheus, /healthz, /readyz. It shows numbers "
+        "and "
+        "names of shards, to whoever reaches it. 0 takes a free one, which a line \"spillway ready for "
+        "administration\" "
         "names. Default: no such port."),
     row("net.admin.bindIp", AT(net.admin.bind_ip), restart,
         {.range = "addresses separated by commas; * is every IPv4 address, :: every IPv6 one",
          .variable = "SPILLWAY_NET_ADMIN_BIND_IP"},
         "The addresses of that port."),
     row("net.maxIncomingConnections", AT(net.max_incoming_connections), reload, {.min = 1, .max = 1'000'000},
-        "Client connections open at once; further ones are closed as they come. Never more than four fifths of the files "
+        "Client connections open at once; further ones are closed as they come. Never more than four fifths of the "
+        "files "
         "that the process may open: shards need some."),
     setting("net.idleClientTimeoutMillis", AT(idle_client_ms), reload, {.unit = "ms", .max = year_ms},
-        "A client's connection that has been idle for so long is closed. Drivers open another when they need one; cursors "
-        "stay, except those of net.loadBalancerPort. 0: never."),
+            "A client's connection that has been idle for so long is closed. Drivers open another when they need one; "
+            "cursors "
+            "stay, except those of net.loadBalancerPort. 0: never."),
     setting("net.slowSenderTimeoutMillis", AT(slow_sender_ms), reload, {.unit = "ms", .min = 1'000, .max = 3'600'000},
-        "A client that sends nothing for so long in the middle of a message loses its connection; one that takes longer "
-        "than that and a second per 16 KiB for a message, too."),
+            "A client that sends nothing for so long in the middle of a message loses its connection; one that takes "
+            "longer "
+            "than that and a second per 16 KiB for a message, too."),
     row("net.compression.compressors", AT(net.compressors), restart, {.range = compressors},
         "Compressors that clients may negotiate; the client's order decides."),
     row("net.shardCompression", AT(net.shard_compression), restart, {.range = compressors},
-        "Compressors offered to shards. Compressed replies cannot be passed through in pieces: leave it disabled unless "
+        "Compressors offered to shards. Compressed replies cannot be passed through in pieces: leave it disabled "
+        "unless "
         "the network is the bottleneck."),
     row("workers", AT(workers), restart, {.max = 256, .variable = "SPILLWAY_WORKERS"},
         "Worker threads. 0: the CPU quota of the cgroup, or the CPUs of the machine, rounded up."),
     row("drainTimeoutSecs", AT(drain_seconds), reload, {.unit = "s", .max = 3'600},
-        "When a shutdown has been announced (setParameter.mongosShutdownTimeoutMillisForSignaledShutdown), requests under "
+        "When a shutdown has been announced (setParameter.mongosShutdownTimeoutMillisForSignaledShutdown), requests "
+        "under "
         "way may take so long to finish; idle connections are closed at once."),
     row("memory.limit", AT(memory_limit), restart,
-        {.unit = "bytes", .range = "auto, unlimited, 1% to 100%, or at least 88MiB (units KiB, MiB, GiB, TiB)",
-         .min = memory_limit_bytes_min, .variable = "SPILLWAY_MEMORY_LIMIT"},
-        "What the process and its sockets may take. Of it, its memory at the start, a tenth for the heaps and an eighth "
-        "for sockets are set aside; the rest is for what clients send and ask for, two of the largest messages of it for "
-        "those who have waited longest. auto is half of the cgroup's limit, or a quarter of the machine's memory without "
+        {.unit = "bytes",
+         .range = "auto, unlimited, 1% to 100%, or at least 88MiB (units KiB, MiB, GiB, TiB)",
+         .min = memory_limit_bytes_min,
+         .variable = "SPILLWAY_MEMORY_LIMIT"},
+        "What the process and its sockets may take. Of it, its memory at the start, a tenth for the heaps and an "
+        "eighth "
+        "for sockets are set aside; the rest is for what clients send and ask for, two of the largest messages of it "
+        "for "
+        "those who have waited longest. auto is half of the cgroup's limit, or a quarter of the machine's memory "
+        "without "
         "one; a percentage is of the same."),
-    setting("memory.allocator", AT(allocator), runtime,
+    setting(
+        "memory.allocator", AT(allocator), runtime,
         {.range = "auto | jemalloc | tcmalloc | system", .parameter = "memoryAllocator"},
-        "The heap that buffers of 16 KiB and more come from; setParameter calls it memoryAllocator. jemalloc gives free "
+        "The heap that buffers of 16 KiB and more come from; setParameter calls it memoryAllocator. jemalloc gives "
+        "free "
         "memory back while the proxy is busy too, tcmalloc keeps it for the next scan until the load is over, system "
-        "(glibc) keeps none. auto takes jemalloc, unless tcmalloc took at least 5 % less CPU per byte when both were last "
-        "tried in turn under a load that lasted, which is done again every ten minutes; where memory is tight, jemalloc."),
+        "(glibc) keeps none. auto takes jemalloc, unless tcmalloc took at least 5 % less CPU per byte when both were "
+        "last "
+        "tried in turn under a load that lasted, which is done again every ten minutes; where memory is tight, "
+        "jemalloc."),
     setting("memory.evictIdleMillis", AT(evict_idle_ms), reload, {.unit = "ms", .min = 100, .max = year_ms},
-        "While memory is short, cursors that nobody has asked for so long and that hold documents are ended, the heaviest "
-        "first; their next getMore answers CursorNotFound."),
+            "While memory is short, cursors that nobody has asked for so long and that hold documents are ended, the "
+            "heaviest "
+            "first; their next getMore answers CursorNotFound."),
     row("memory.spill.path", AT(spill.path), restart, {.example = "/var/lib/spillway", .range = "a folder"},
-        "Where the buffered documents of cursors that were idle for 10 s are written to, compressed, in a file without a "
-        "name: it is gone with the process. On a tmpfs only compression gains. Default: nowhere; they are compressed in "
+        "Where the buffered documents of cursors that were idle for 10 s are written to, compressed, in a file without "
+        "a "
+        "name: it is gone with the process. On a tmpfs only compression gains. Default: nowhere; they are compressed "
+        "in "
         "memory when it is short."),
     row("memory.spill.limit", AT(spill.limit), restart,
-        {.unit = "bytes", .range = "auto, unlimited, 1% to 100%, or at least 64MiB (units KiB, MiB, GiB, TiB)",
+        {.unit = "bytes",
+         .range = "auto, unlimited, 1% to 100%, or at least 64MiB (units KiB, MiB, GiB, TiB)",
          .min = 64LL * 1024 * 1024},
-        "The bytes that this file may take. auto is half of what its file system has free at start; a percentage is of the "
+        "The bytes that this file may take. auto is half of what its file system has free at start; a percentage is of "
+        "the "
         "same. Without room documents stay in memory."),
     routing("routing.shards", restart,
-        {.example = "[{name: shard0, uri: \"mongodb://127.0.0.1:27018/\"}]", .range = "1 to 1024 of {name, uri}",
-         .variable = "SPILLWAY_SHARDS"},
-        "The shards, each with a name and a connection string. Required."),
-    routing("routing.defaultPrimary", restart, {.example = "shard0", .range = "a shard's name"},
+            {.example = "[{name: shard0, uri: \"mongodb://127.0.0.1:27018/\"}]",
+             .range = "1 to 1024 of {name, uri}",
+             .variable = "SPILLWAY_SHARDS"},
+            "The shards, each with a name and a connection string. Required."),
+    routing(
+        "routing.defaultPrimary", restart, {.example = "shard0", .range = "a shard's name"},
         "Where the unsharded collections of databases live that routing.databases does not name. Default: the first "
         "shard."),
     routing("routing.databases", reload,
-        {.example = "[{name: app, primary: shard0}]", .range = "a list of {name, primary}"},
-        "Databases whose unsharded collections live on a shard of their own choice."),
+            {.example = "[{name: app, primary: shard0}]", .range = "a list of {name, primary}"},
+            "Databases whose unsharded collections live on a shard of their own choice."),
     routing("routing.collections", reload,
-        {.example = "[{ns: app.users, key: {_id: hashed}}]",
-         .range = "a list of {ns, key, unique, chunks: [{min, max, shard}]}"},
-        "Sharded collections. Bounds are Extended JSON; chunks cover the whole key space without gap or overlap. Without "
-        "chunks a hashed key is split evenly over all shards."),
+            {.example = "[{ns: app.users, key: {_id: hashed}}]",
+             .range = "a list of {ns, key, unique, chunks: [{min, max, shard}]}"},
+            "Sharded collections. Bounds are Extended JSON; chunks cover the whole key space without gap or overlap. "
+            "Without "
+            "chunks a hashed key is split evenly over all shards."),
     routing("routing.defaultShardKey", restart,
-        {.example = "{_id: hashed}", .range = "a shard key whose first field is hashed",
-         .variable = "SPILLWAY_DEFAULT_SHARD_KEY"},
-        "Shards every collection that routing.collections does not name, except system.* and those of admin, config and "
-        "local."),
+            {.example = "{_id: hashed}",
+             .range = "a shard key whose first field is hashed",
+             .variable = "SPILLWAY_DEFAULT_SHARD_KEY"},
+            "Shards every collection that routing.collections does not name, except system.* and those of admin, "
+            "config and "
+            "local."),
     routing("routing.zones", reload,
-        {.example = "[{name: eu, ns: app.orders, min: {region: a}, max: {region: m}, shards: [shard0]}]",
-         .range = "a list of {name, ns, min, max, shards}"},
-        "Zones, as config.tags lists them. Listed only: the chunks above decide where documents go."),
-    limit<user>("limits.perUser.connections", AT(connections), connection_count,
+            {.example = "[{name: eu, ns: app.orders, min: {region: a}, max: {region: m}, shards: [shard0]}]",
+             .range = "a list of {name, ns, min, max, shards}"},
+            "Zones, as config.tags lists them. Listed only: the chunks above decide where documents go."),
+    limit<user>(
+        "limits.perUser.connections", AT(connections), connection_count,
         "One user's client connections: further logins are refused. Nothing is limited by default; each refusal is "
         "IngressRequestRateLimitExceeded (462), labelled so that drivers try again later, and counted in "
         "serverStatus.limits."),
     limit<user>("limits.perUser.cursors", AT(cursors), cursor_count,
-        "Its open cursors. Who has so many is refused the next one; getMore and killCursors go on."),
+                "Its open cursors. Who has so many is refused the next one; getMore and killCursors go on."),
     limit<user>("limits.perUser.bufferedBytes", AT(buffered_bytes), byte_count,
-        "What is kept for its idle cursors, and for replies over 16 KiB that wait for their reader. Who holds so much may "
-        "open no cursor, and nothing is fetched ahead for its cursors, until it has read some of it."),
+                "What is kept for its idle cursors, and for replies over 16 KiB that wait for their reader. Who holds "
+                "so much may "
+                "open no cursor, and nothing is fetched ahead for its cursors, until it has read some of it."),
     limit<user>("limits.perUser.operationsPerSecond", AT(operations_per_second), rate,
-        "Its operations, over all its connections; after a pause those of a second may come at once. hello, logging in, "
-        "getMore, and what ends something (killCursors, endSessions, commitTransaction, abortTransaction, …) do not count "
-        "and are never refused."),
+                "Its operations, over all its connections; after a pause those of a second may come at once. hello, "
+                "logging in, "
+                "getMore, and what ends something (killCursors, endSessions, commitTransaction, abortTransaction, …) "
+                "do not count "
+                "and are never refused."),
     limit<address>("limits.perAddress.connections", AT(connections), connection_count,
-        "The same for one address; of IPv6 the first 64 bits count. The first message of a further connection is refused, "
-        "and the connection ends; with TLS it is closed at once."),
+                   "The same for one address; of IPv6 the first 64 bits count. The first message of a further "
+                   "connection is refused, "
+                   "and the connection ends; with TLS it is closed at once."),
     limit<address>("limits.perAddress.cursors", AT(cursors), cursor_count, "As limits.perUser.cursors."),
-    limit<address>("limits.perAddress.bufferedBytes", AT(buffered_bytes), byte_count, "As limits.perUser.bufferedBytes."),
+    limit<address>("limits.perAddress.bufferedBytes", AT(buffered_bytes), byte_count,
+                   "As limits.perUser.bufferedBytes."),
     limit<address>("limits.perAddress.operationsPerSecond", AT(operations_per_second), rate,
-        "As limits.perUser.operationsPerSecond."),
+                   "As limits.perUser.operationsPerSecond."),
     row("limits.overrides", AT(limits.overrides), reload,
         {.example = "[{user: admin.batch, cursors: unlimited}, {address: 10.0.0.0/8, connections: 5}]",
          .range = "a list of {user | address, and any of the limits}"},
-        "Other limits for one user (database.name), or each address of a range, of which the longest counts; what is not "
+        "Other limits for one user (database.name), or each address of a range, of which the longest counts; what is "
+        "not "
         "named is as above, unlimited is no limit."),
     row("systemLog.destination", AT(system_log.destination), reload, {.range = "console | file | syslog"},
         "Where log lines go. console is standard error."),
-    row("systemLog.path", AT(system_log.path), reload,
-        {.example = "/var/log/spillway/spillway.log", .range = "a file"},
+    row("systemLog.path", AT(system_log.path), reload, {.example = "/var/log/spillway/spillway.log", .range = "a file"},
         "The log file; with systemLog.destination: file, which requires it."),
     row("systemLog.logAppend", AT(system_log.append), reload, {}, "Append to the log file at start; false empties it."),
     row("systemLog.logRotate", AT(system_log.rotation), reload, {.range = "rename | reopen"},
-        "What SIGUSR1 and the command logRotate do before they open the log file anew: rename it, its name followed by the "
+        "What SIGUSR1 and the command logRotate do before they open the log file anew: rename it, its name followed by "
+        "the "
         "time, or nothing, for who has renamed it already (logrotate)."),
     row("systemLog.format", AT(system_log.format), reload, {.range = "text | json", .variable = "SPILLWAY_LOG_FORMAT"},
         "json: each line is a document in the format of MongoDB's log since 4.4."),
     setting("systemLog.verbosity", AT(log_level), runtime, {.max = 5, .parameter = "logLevel"},
-        "0 logs events, 1 and more debug lines too; setParameter calls it logLevel."),
-    row("auditLog.destination", AT(audit.destination), restart, {.example = "syslog", .range = "file | syslog | console"},
+            "0 logs events, 1 and more debug lines too; setParameter calls it logLevel."),
+    row("auditLog.destination", AT(audit.destination), restart,
+        {.example = "syslog", .range = "file | syslog | console"},
         "Where the audit log goes: a line of JSON for each login, refusal of what is not allowed, and administrative "
         "command. console is standard output. Default: nowhere."),
     row("auditLog.path", AT(audit.path), restart, {.example = "/var/log/spillway/audit.json", .range = "a file"},
         "The audit log's file, with auditLog.destination: file, which requires it. It is made readable for its owner "
         "alone, and opened anew when the log is (SIGUSR1, logRotate)."),
     setting("operationProfiling.slowOpThresholdMs", AT(slow_ms), reload, {.unit = "ms", .min = -1, .max = year_ms},
-        "Operations that take longer are logged, as \"Slow query\". The profile command's slowms changes it, too. -1: all "
-        "are."),
+            "Operations that take longer are logged, as \"Slow query\". The profile command's slowms changes it, too. "
+            "-1: all "
+            "are."),
     row("processManagement.pidFilePath", AT(pid_file_path), restart,
-        {.example = "/run/spillway/spillway.pid", .range = "a file"}, "Where to write the process id. Default: nowhere."),
+        {.example = "/run/spillway/spillway.pid", .range = "a file"},
+        "Where to write the process id. Default: nowhere."),
     row("security.authorization", AT(authorization), restart,
         {.example = "disabled", .range = "disabled | enabled", .variable = "SPILLWAY_AUTHORIZATION"},
-        "enabled: clients log in, and may do what their roles allow. Not written out, only loopback is listened on, and "
+        "enabled: clients log in, and may do what their roles allow. Not written out, only loopback is listened on, "
+        "and "
         "everybody there may do everything; written out as disabled, that holds for every address. Who logs in all the "
         "same is checked then, too."),
     row("security.failedLogins.allowed", AT(failed_logins_allowed), reload, {.max = 1'000'000},
         "After so many failed logins of one user from one address (of IPv6 the first 64 bits) in a row, the next are "
-        "refused unchecked for 1 s, after each further failure for twice as long, up to a minute. Other addresses are not "
+        "refused unchecked for 1 s, after each further failure for twice as long, up to a minute. Other addresses are "
+        "not "
         "concerned. A success, or 15 minutes, make up for it. 0: nobody is refused."),
     row("security.users", AT(users), reload,
         {.example = "[{user: \"CN=app\", db: $external, roles: [{role: read, db: app}]}]",
          .range = "list of {user, db, roles: [{role, db}], credentials}"},
         "Who may log in. An entry is made by spillway --hash-password NAME: the password itself stands nowhere. Roles: "
         "read, readWrite, dbAdmin, clusterMonitor, clusterAdmin, readAnyDatabase, readWriteAnyDatabase, "
-        "dbAdminAnyDatabase, root. A user of the database $external logs in by a certificate of net.tls.CAFile: his name is "
+        "dbAdminAnyDatabase, root. A user of the database $external logs in by a certificate of net.tls.CAFile: his "
+        "name is "
         "its subject (RFC 2253), and he has no credentials."),
     row("security.usersFile", AT(users_file), reload,
-        {.example = "/etc/spillway/users.yaml", .range = "a file that not everybody may read",
+        {.example = "/etc/spillway/users.yaml",
+         .range = "a file that not everybody may read",
          .variable = "SPILLWAY_USERS_FILE"},
         "A file with more users: the list alone, as in security.users. It may begin with $CREDENTIALS_DIRECTORY, as "
         "security.shards.passwordFile may."),
     row("security.usersFrom", AT(users_from), restart, {.example = "shard0", .range = "a shard's name"},
-        "Users of that shard (its admin.system.users) log in here, too, with the roles that are known here. The user of "
+        "Users of that shard (its admin.system.users) log in here, too, with the roles that are known here. The user "
+        "of "
         "security.shards must be allowed to read them. See setParameter.userCacheInvalidationIntervalSecs."),
     row("security.shards.user", AT(shard_login.user), reload,
         {.example = "spillway", .range = "a user's name", .variable = "SPILLWAY_SHARD_USER"},
@@ -306,46 +348,57 @@ constexpr std::array all_keys = {
         "Where this user is known (authSource)."),
     row("security.shards.mechanism", AT(shard_login.mechanism), reload,
         {.range = "negotiated | SCRAM-SHA-1 | SCRAM-SHA-256 | MONGODB-X509"},
-        "negotiated: SCRAM-SHA-256 if the user has it, else SCRAM-SHA-1. MONGODB-X509: by the tlsCertificateKeyFile of the "
+        "negotiated: SCRAM-SHA-256 if the user has it, else SCRAM-SHA-1. MONGODB-X509: by the tlsCertificateKeyFile of "
+        "the "
         "connection string; then no user is needed."),
     row("security.shards.passwordFile", AT(shard_login.password_file), reload,
-        {.example = "$CREDENTIALS_DIRECTORY/shard-password", .range = "a file that not everybody may read",
+        {.example = "$CREDENTIALS_DIRECTORY/shard-password",
+         .range = "a file that not everybody may read",
          .variable = "SPILLWAY_SHARD_PASSWORD_FILE"},
         "The password is its first line. $CREDENTIALS_DIRECTORY is where systemd puts what LoadCredential= names. A "
         "connection string may hold user and password, too; --set may not, for everybody sees the command line."),
     row("replication.localPingThresholdMs", AT(local_threshold_ms), restart, {.unit = "ms", .max = int32_max},
         "Of a replica set's eligible members, those no further than this from the nearest share the reads."),
     setting("setParameter.cursorTimeoutMillis", AT(cursor_timeout_ms), runtime, {.unit = "ms", .max = year_ms},
-        "A cursor idle for longer is killed, on its shards too."),
+            "A cursor idle for longer is killed, on its shards too."),
     setting("setParameter.clientCursorMonitorFrequencySecs", AT(cursor_monitor_frequency_secs), runtime,
-        {.unit = "s", .min = 1, .max = 86'400}, "How often idle cursors are looked for."),
-    setting("setParameter.enableTimeoutOfInactiveSessionCursors", AT(timeout_of_session_cursors), runtime, {},
+            {.unit = "s", .min = 1, .max = 86'400}, "How often idle cursors are looked for."),
+    setting(
+        "setParameter.enableTimeoutOfInactiveSessionCursors", AT(timeout_of_session_cursors), runtime, {},
         "Cursors opened in a session (every driver's) are timed out as others are. A mongos since 4.4.8 spares them by "
         "default."),
     setting("setParameter.cursorOrphanGraceMillis", AT(orphan_grace_ms), runtime,
-        {.unit = "ms", .min = -1, .max = year_ms},
-        "A cursor whose client has closed its last connection ends after this time. A client is there while a connection "
-        "with the same client metadata, of the same user or of nobody, is open, or one that has used the cursor's session. "
-        "-1: such cursors live as long as others."),
+            {.unit = "ms", .min = -1, .max = year_ms},
+            "A cursor whose client has closed its last connection ends after this time. A client is there while a "
+            "connection "
+            "with the same client metadata, of the same user or of nobody, is open, or one that has used the cursor's "
+            "session. "
+            "-1: such cursors live as long as others."),
     setting("setParameter.spliceReplies", AT(splice_replies), runtime, {.range = "auto | always | never"},
-        "Pass the inside of large batches from a shard's socket to the client's within the kernel, where neither end uses "
-        "TLS and memory is plenty: a third of the CPU for each byte, or less; a client on the same machine pays a part of "
-        "it when it reads. auto: while a worker passes 100 MB a second or uses a third of a core. What passes so is not "
-        "seen: a cursor's nDocsReturned is then an estimate."),
+            "Pass the inside of large batches from a shard's socket to the client's within the kernel, where neither "
+            "end uses "
+            "TLS and memory is plenty: a third of the CPU for each byte, or less; a client on the same machine pays a "
+            "part of "
+            "it when it reads. auto: while a worker passes 100 MB a second or uses a third of a core. What passes so "
+            "is not "
+            "seen: a cursor's nDocsReturned is then an estimate."),
     setting("setParameter.mongosShutdownTimeoutMillisForSignaledShutdown", AT(shutdown_timeout_ms), runtime,
-        {.unit = "ms", .max = 3'600'000},
-        "After SIGTERM clients are told for so long that this router goes, while it serves them; less if all of them have "
-        "left before."),
+            {.unit = "ms", .max = 3'600'000},
+            "After SIGTERM clients are told for so long that this router goes, while it serves them; less if all of "
+            "them have "
+            "left before."),
     row("setParameter.enableTestCommands", AT(parameters.test_commands), restart, {},
         "What getParameter tells drivers' test suites."),
     row("setParameter.connectTimeoutMS", AT(connect_timeout_ms), restart, {.unit = "ms", .min = 1, .max = 3'600'000},
-        "Connecting to a shard, and its answers to the monitor's hello, may take this long; afterwards what waits for it "
+        "Connecting to a shard, and its answers to the monitor's hello, may take this long; afterwards what waits for "
+        "it "
         "fails. Not counted is the wait for a turn to connect, or for a place in a full pool: that may last until the "
         "command's maxTimeMS."),
     setting("setParameter.userCacheInvalidationIntervalSecs", AT(user_refresh_secs), runtime,
-        {.unit = "s", .min = 1, .max = 86'400},
-        "How often the users of security.usersFrom are read again. Where that fails ten times in a row, they are nobody "
-        "until it succeeds."),
+            {.unit = "s", .min = 1, .max = 86'400},
+            "How often the users of security.usersFrom are read again. Where that fails ten times in a row, they are "
+            "nobody "
+            "until it succeeds."),
     row("setParameter.ShardingTaskExecutorPoolMaxSize", AT(pool_max), restart, {.min = 1, .max = 32'767},
         "Connections per worker and shard host; requests beyond them wait in a queue."),
 };

@@ -1,9 +1,9 @@
 // The one table of configuration keys. Parsing, validation, reloads, setParameter and getParameter, environment
 // variables, --print-config, the manual page and conf/manual/keys.md come from it; a key exists nowhere else.
 //
-// Beside it stands the list of keys that are known and set nothing: those of a mongos.conf that mean nothing here, so that
-// it can be brought along. Each is ignored with a warning, or refused if ignoring it would leave somebody less safe than
-// the file says. All of it is constant; safe to use from any thread.
+// Beside it stands the list of keys that are known and set nothing: those of a mongos.conf that mean nothing here, so
+// that it can be brought along. Each is ignored with a warning, or refused if ignoring it would leave somebody less
+// safe than the file says. All of it is constant; safe to use from any thread.
 #pragma once
 
 #include <cstdint>

@@ -16,9 +16,9 @@
 #include "proxy/base/log.h"
 #include "proxy/base/poller.h"
 #include "proxy/base/tcp_transport.h"
-#include "proxy/exec/ask_workers.h"
-#include "proxy/exec/metrics_page.h"
 #include "proxy/config/words.h"
+#include "proxy/exec/admin/metrics_page.h"
+#include "proxy/exec/core/ask_workers.h"
 
 namespace spillway::server {
 

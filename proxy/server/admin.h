@@ -22,10 +22,10 @@
 
 #include "proxy/base/file_descriptor.h"
 #include "proxy/base/transport.h"
-#include "proxy/exec/context.h"
-#include "proxy/exec/status_facts.h"
-#include "proxy/server/admin_http.h"
 #include "proxy/config/config.h"
+#include "proxy/exec/admin/status_facts.h"
+#include "proxy/exec/core/context.h"
+#include "proxy/server/admin_http.h"
 #include "proxy/server/worker.h"
 
 namespace spillway::server {

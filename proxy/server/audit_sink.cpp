@@ -32,7 +32,8 @@ std::string error_text() { return std::generic_category().message(errno); }
 FileDescriptor open_file(const std::string& path) {
   FileDescriptor file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, owner_only));
   struct stat found {};
-  if (!file || ::fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode)) return file;  // a pipe's mode is its owner's business
+  if (!file || ::fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode))
+    return file;  // a pipe's mode is its owner's business
   // One that was there already may be readable for others.
   const bool private_now = (found.st_mode & ALLPERMS) == owner_only || ::fchmod(file.get(), owner_only) == 0;
   if (!private_now) log::warning("auditLog.path: its mode cannot be set: {}", error_text());
@@ -181,7 +182,8 @@ void AuditSink::Writer::write(const std::string& line) {
     mid_line_ = done > 0;
     failed_.fetch_add(1, std::memory_order_relaxed);
     if (const auto unwritten = log_pace_.due(Clock::now())) {
-      log::error("the audit log cannot be written: {}; a line is lost, and {} more since the last such line", why, *unwritten);
+      log::error("the audit log cannot be written: {}; a line is lost, and {} more since the last such line", why,
+                 *unwritten);
     }
     return;
   }

@@ -205,7 +205,8 @@ bool Listener::may_be_open() {
   shared_.metrics.connections_rejected.add();
   if (const auto unwritten = refusal_pace_.due(Clock::now())) {
     log::warning("connection refused: {} ({}) is reached; {} more since the last such line",
-                 short_of_files_ ? "what the limit of open files allows" : "net.maxIncomingConnections", open, *unwritten);
+                 short_of_files_ ? "what the limit of open files allows" : "net.maxIncomingConnections", open,
+                 *unwritten);
   }
   return false;
 }

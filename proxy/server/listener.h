@@ -9,7 +9,7 @@
 
 #include "proxy/base/log_pace.h"
 #include "proxy/base/tcp_transport.h"
-#include "proxy/exec/context.h"
+#include "proxy/exec/core/context.h"
 #include "proxy/server/socket_buffers.h"
 #include "proxy/server/worker.h"
 

@@ -19,7 +19,7 @@
 #include "proxy/server/server.h"
 
 #ifdef SPILLWAY_CANNED
-#include "bench/canned.h"
+#include "proxy/canned/canned.h"
 #endif
 
 namespace {
@@ -68,12 +68,14 @@ int serve(CommandLine line, const Environment& environment, int argc, char** arg
   }
 #endif
   const auto loaded = spillway::load_config_file(line.config_path, line.overrides, true, environment.values);
-  for (const std::string& warning : environment.warnings) std::fprintf(stderr, "spillway: warning: %s\n", warning.c_str());
+  for (const std::string& warning : environment.warnings)
+    std::fprintf(stderr, "spillway: warning: %s\n", warning.c_str());
   for (const std::string& warning : loaded.warnings) std::fprintf(stderr, "spillway: warning: %s\n", warning.c_str());
   for (const std::string& error : loaded.errors) std::fprintf(stderr, "spillway: %s\n", error.c_str());
   if (!loaded.ok()) {
     if (line.config_path.empty() && line.overrides.empty() && environment.values.empty()) {
-      std::fputs("spillway: start it with --config FILE; --print-config prints every key, --help the options\n", stderr);
+      std::fputs("spillway: start it with --config FILE; --print-config prints every key, --help the options\n",
+                 stderr);
     }
     return spillway::server::exit_config;
   }

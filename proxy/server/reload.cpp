@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "proxy/config/table.h"
-#include "proxy/exec/failed_logins.h"
-#include "proxy/exec/local_parameters.h"
+#include "proxy/exec/admin/local_parameters.h"
+#include "proxy/exec/core/failed_logins.h"
 
 namespace spillway::server {
 
@@ -186,8 +186,9 @@ Task<void> Reload::look_for_strays(std::shared_ptr<const Replaced> replaced, Tab
   while (waits()) co_await context.loop.sleep_for(look_interval);
   if (context.shared.stopping) co_return;
   if (replaced->in_use()) {
-    log::warning("reload: commands that began with the old routing table are still running; what they write from now on "
-                 "where the new one does not look is not noticed");
+    log::warning(
+        "reload: commands that began with the old routing table are still running; what they write from now on "
+        "where the new one does not look is not noticed");
   }
   auto looking = find_strays(context, replaced->table, after);
   const std::vector<std::string> strays = co_await looking;

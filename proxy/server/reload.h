@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "proxy/base/log.h"
-#include "proxy/exec/context.h"
 #include "proxy/config/config.h"
 #include "proxy/config/reload_plan.h"
+#include "proxy/exec/core/context.h"
 #include "proxy/server/table_check.h"
 #include "proxy/server/worker.h"
 

@@ -17,18 +17,18 @@
 #include "allocator/release.h"
 #include "proxy/base/ip_address.h"
 #include "proxy/base/log.h"
-#include "proxy/exec/audit.h"
-#include "proxy/exec/failed_logins.h"
-#include "proxy/exec/user_feed.h"
+#include "proxy/config/system_limits.h"
+#include "proxy/exec/access/audit.h"
+#include "proxy/exec/access/user_feed.h"
+#include "proxy/exec/core/failed_logins.h"
 #include "proxy/server/admin.h"
 #include "proxy/server/audit_sink.h"
-#include "proxy/server/guards.h"
+#include "proxy/server/ownership_check.h"
 #include "proxy/server/pressure_monitor.h"
 #include "proxy/server/reload.h"
 #include "proxy/server/service_manager.h"
 #include "proxy/server/shutdown.h"
 #include "proxy/server/signals.h"
-#include "proxy/config/system_limits.h"
 #include "proxy/server/watchdog.h"
 
 namespace spillway::server {
@@ -122,7 +122,7 @@ class StartCheck {
       if (read.has_error()) log::warning("users cannot be read from their shard yet: {}", read.error().message);
     }
     if (guards_) {
-      auto guarding = run_start_guards(worker_.context());
+      auto guarding = check_ownership_at_start(worker_.context());
       auto guarded = co_await guarding;
       if (guarded.has_error()) refusal_ = guarded.error().message;
     }
@@ -165,7 +165,8 @@ void print_admin_ready(const AdminServer& admin) {
 void print_ready(const Listener& listener) {
   const std::string host = shown_address(listener.addresses().front());
   if (const auto port = listener.load_balancer_port()) {
-    std::printf("spillway ready for load balancers: mongodb://%s:%u/?loadBalanced=true\n", host.c_str(), unsigned{*port});
+    std::printf("spillway ready for load balancers: mongodb://%s:%u/?loadBalanced=true\n", host.c_str(),
+                unsigned{*port});
   }
   std::printf("spillway ready: mongodb://%s:%u/\n", host.c_str(), unsigned{listener.port()});
   std::fflush(stdout);
@@ -212,10 +213,11 @@ std::string divide_memory(exec::Shared& shared, std::uint64_t limit_bytes, std::
                                          limit_bytes / limits::mib, base / limits::mib, heap / limits::mib,
                                          sockets / limits::mib, *refusal));
   }
-  return fmt::format("of memory.limit, {} MiB are for what clients send and ask for ({} MiB base, {} MiB for the heaps, {} for "
-                     "sockets); messages may have {} MiB",
-                     payload / limits::mib, base / limits::mib, heap / limits::mib, sockets / limits::mib,
-                     shared.message_bytes_max / limits::mib);
+  return fmt::format(
+      "of memory.limit, {} MiB are for what clients send and ask for ({} MiB base, {} MiB for the heaps, {} for "
+      "sockets); messages may have {} MiB",
+      payload / limits::mib, base / limits::mib, heap / limits::mib, sockets / limits::mib,
+      shared.message_bytes_max / limits::mib);
 }
 
 // Everything that a process which serves is made of, in the order in which it begins.
@@ -258,8 +260,8 @@ class Server {
   std::optional<AdminServer> admin_;  // before what it looks at goes
 };
 
-// What it is to write has been checked with the configuration. `rename`, as it then is, is for the code that reopens it.
-// Throws std::runtime_error for a file that cannot be opened.
+// What it is to write has been checked with the configuration. `rename`, as it then is, is for the code that reopens
+// it. Throws std::runtime_error for a file that cannot be opened.
 void open_audit(exec::Shared& shared, const Config& config, std::unique_ptr<AuditSink>& sink,
                 const std::atomic<bool>& rename) {
   if (!config.audit.destination) return;

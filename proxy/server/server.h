@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "proxy/exec/context.h"
 #include "proxy/config/config.h"
+#include "proxy/exec/core/context.h"
 #include "proxy/server/listener.h"
 #include "proxy/server/worker.h"
 

@@ -7,11 +7,11 @@
 #include "proxy/base/log.h"
 #include "proxy/base/memory_wait.h"
 #include "proxy/base/time_slice.h"
-#include "proxy/exec/authorization.h"
-#include "proxy/exec/command_table.h"
-#include "proxy/exec/query_commands.h"
-#include "proxy/exec/stream.h"
 #include "proxy/config/config.h"
+#include "proxy/exec/access/authorization.h"
+#include "proxy/exec/commands/command_table.h"
+#include "proxy/exec/commands/op_query_commands.h"
+#include "proxy/exec/streams/stream.h"
 #include "proxy/wire/op_msg.h"
 #include "proxy/wire/op_msg_parser.h"
 #include "proxy/wire/op_query.h"
@@ -132,8 +132,8 @@ void Session::wake_hello() {
 }
 
 bool Session::refuse_connection() {
-  log::info("connection {} from {} closed: connections take all the memory that there is for them", client_.connection_id,
-            client_.peer);
+  log::info("connection {} from {} closed: connections take all the memory that there is for them",
+            client_.connection_id, client_.peer);
   environment_.context.shared.metrics.connections_rejected.add();
   return false;
 }

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "proxy/base/log.h"
-#include "proxy/exec/audit.h"
-#include "proxy/exec/command_table.h"
-#include "proxy/exec/hello.h"
-#include "proxy/exec/query_commands.h"
+#include "proxy/exec/access/audit.h"
+#include "proxy/exec/admin/hello.h"
+#include "proxy/exec/commands/command_table.h"
+#include "proxy/exec/commands/op_query_commands.h"
 #include "proxy/server/session.h"
 #include "proxy/wire/hello.h"
 #include "proxy/wire/op_msg.h"
@@ -97,7 +97,8 @@ Task<Result<BsonDoc>> Session::answer_query_command(const wire::OpQuery& query, 
   request->interrupt = &client_.interrupt;
   auto running = exec::run_command(environment_.context, client_, *request);
   const exec::Response response = co_await running;
-  if (response.stream() != nullptr) co_return Error(ErrorCode::unsupported_op_query_command, "the reply is too large for OP_REPLY");
+  if (response.stream() != nullptr)
+    co_return Error(ErrorCode::unsupported_op_query_command, "the reply is too large for OP_REPLY");
   RecycledBytes document;
   for (const iovec& piece : response.pieces()) {
     const auto* bytes = static_cast<const std::uint8_t*>(piece.iov_base);
@@ -140,15 +141,15 @@ Task<bool> Session::handle_op_query() {
 }
 
 Task<bool> Session::answer_hello(const exec::Request& request, bool exhaust) {
-  const auto allowed = exec::check_api_strict(*exec::find_command(request.name), request);
+  const auto allowed = exec::check_api_strict(*exec::command_named(request.name), request);
   auto hello = allowed.has_error() ? Result<wire::HelloRequest>(allowed.error()) : take_hello(request.body, exhaust);
   if (hello.has_value() && hello->topology_version) {
     auto streaming = stream_hello(*hello, exhaust);
     co_return co_await streaming;
   }
   const bool go_on = hello.has_value() || !ends_connection(hello.error());
-  exec::Response response =
-      hello.has_error() ? exec::refuse(environment_.context.shared.metrics, hello.error()) : exec::Response(hello_reply(*hello));
+  exec::Response response = hello.has_error() ? exec::refuse(environment_.context.shared.metrics, hello.error())
+                                              : exec::Response(hello_reply(*hello));
   auto writing = write_response(response);
   const bool written = co_await writing;
   co_return written&& go_on;

@@ -9,7 +9,7 @@
 #include "proxy/base/log.h"
 #include "proxy/base/memory_wait.h"
 #include "proxy/base/time_slice.h"
-#include "proxy/exec/take_memory.h"
+#include "proxy/exec/cursors/take_memory.h"
 #include "proxy/server/refusal_slot.h"
 #include "proxy/server/session.h"
 #include "proxy/wire/frame_reader.h"

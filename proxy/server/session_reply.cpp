@@ -3,7 +3,7 @@
 
 #include "proxy/base/log.h"
 #include "proxy/base/time_slice.h"
-#include "proxy/exec/stalled_clients.h"
+#include "proxy/exec/core/stalled_clients.h"
 #include "proxy/server/session.h"
 #include "proxy/wire/crc32c.h"
 #include "proxy/wire/message_packer.h"
@@ -52,7 +52,8 @@ Task<std::optional<Buffer>> pack(exec::Context& context, wire::Compressor compre
     TimeSlice slice(context.pump);
     std::size_t skip = limits::message_header_bytes;  // the first piece has it
     for (const iovec& piece : pieces) {
-      Bytes rest = Bytes(static_cast<const std::uint8_t*>(piece.iov_base), piece.iov_len).subspan(std::exchange(skip, 0));
+      Bytes rest =
+          Bytes(static_cast<const std::uint8_t*>(piece.iov_base), piece.iov_len).subspan(std::exchange(skip, 0));
       while (!rest.empty()) {
         const Bytes now = rest.first(std::min(rest.size(), wire::MessagePacker::step_bytes));
         rest = rest.subspan(now.size());
@@ -74,7 +75,8 @@ Task<bool> Session::write_watched(std::span<iovec> pieces, TimePoint* first_trie
   const TimePoint begun = Clock::now();
   const Duration patience = std::chrono::milliseconds(shared.parameters.slow_sender_ms.load(std::memory_order_relaxed));
   const TimePoint end = begun + patience + std::chrono::seconds(bytes_of(pieces) / reader_bytes_per_second_min);
-  constexpr std::size_t window_bytes_min = exec::stalled_patience / std::chrono::seconds(1) * reader_bytes_per_second_min;
+  constexpr std::size_t window_bytes_min =
+      exec::stalled_patience / std::chrono::seconds(1) * reader_bytes_per_second_min;
   for (;;) {
     const std::size_t before = bytes_of(pieces);
     const TimePoint window_end = std::min(end, Clock::now() + exec::stalled_patience);
@@ -135,7 +137,8 @@ Task<bool> Session::write_compressed(const exec::Response& response, TimePoint* 
   absl::InlinedVector<iovec, 10> pieces;
   pieces.push_back({prefix.data(), prefix.size()});
   for (const iovec& piece : response.pieces()) pieces.push_back(piece);
-  auto packing = pack(environment_.context, *request_compressor_, {pieces.data(), pieces.size()}, *wire::parse_header(prefix));
+  auto packing =
+      pack(environment_.context, *request_compressor_, {pieces.data(), pieces.size()}, *wire::parse_header(prefix));
   auto packed = co_await packing;
   if (packed) {
     pieces.assign(1, {packed->data(), packed->size()});

@@ -13,7 +13,7 @@
 #include <functional>
 #include <vector>
 
-#include "proxy/exec/context.h"
+#include "proxy/exec/core/context.h"
 #include "proxy/server/worker.h"
 
 namespace spillway::server {

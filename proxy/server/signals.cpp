@@ -7,7 +7,7 @@
 #include <exception>
 
 #include "proxy/base/log.h"
-#include "proxy/exec/audit.h"
+#include "proxy/exec/access/audit.h"
 
 namespace spillway::server {
 

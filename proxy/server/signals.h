@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "proxy/base/loop.h"
-#include "proxy/exec/context.h"
+#include "proxy/exec/core/context.h"
 #include "proxy/server/reload.h"
 #include "proxy/server/shutdown.h"
 

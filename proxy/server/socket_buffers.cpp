@@ -44,7 +44,8 @@ SocketBuffers socket_buffers(std::uint64_t memory_limit_bytes) noexcept {
   if (memory_limit_bytes == 0) return buffers;  // what clients send may wait in the kernel
   buffers.client_receive_bytes =
       static_cast<int>(std::clamp(limit / waiting_connections, waiting_least, waiting_most));
-  buffers.client_receive_large_bytes = static_cast<int>(std::clamp(limit / growing_connections, grown_least, grown_most));
+  buffers.client_receive_large_bytes =
+      static_cast<int>(std::clamp(limit / growing_connections, grown_least, grown_most));
   buffers.growth_bytes_max = limit / growth_in_limit;
   return buffers;
 }

@@ -10,8 +10,8 @@
 
 #include "proxy/base/log.h"
 #include "proxy/catalog/routing_change.h"
-#include "proxy/server/guards.h"
-#include "proxy/server/shard_question.h"
+#include "proxy/server/ask_shard.h"
+#include "proxy/server/ownership_check.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::server {
@@ -152,7 +152,7 @@ Task<Result<void>> check_new_table(exec::Context& context, Table before, Table a
   auto checked = co_await checking;
   if (checked.has_error()) co_return checked.error();
   for (const bool keep : {false, true}) {
-    auto guarding = run_guards(context, after, {.keep = keep, .complete = true});
+    auto guarding = check_ownership(context, after, {.keep = keep, .complete = true});
     auto guarded = co_await guarding;
     if (guarded.has_error()) co_return guarded.error();
   }

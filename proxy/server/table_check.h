@@ -5,17 +5,17 @@
 #include <string>
 #include <vector>
 
-#include "proxy/exec/context.h"
+#include "proxy/exec/core/context.h"
 
 namespace spillway::server {
 
 using Table = std::shared_ptr<const catalog::RoutingSnapshot>;
 
 // Compares both tables, asks shards whether collections are empty that move without being moved, and compares with
-// the fingerprints that the shards keep (guards.h); only if all of it is right are new fingerprints kept. That takes a
-// while, so that the collections are asked for once more at its end. Runs on a worker's loop. Errors name the collection and the range, or the shard that could not be asked:
-// IllegalOperation(20), FailedToParse(9), HostUnreachable(6).
-// REQUIRES the same shards, default primary and default shard key.
+// the fingerprints that the shards keep (ownership_check.h); only if all of it is right are new fingerprints kept. That
+// takes a while, so that the collections are asked for once more at its end. Runs on a worker's loop. Errors name the
+// collection and the range, or the shard that could not be asked: IllegalOperation(20), FailedToParse(9),
+// HostUnreachable(6). REQUIRES the same shards, default primary and default shard key.
 Task<Result<void>> check_new_table(exec::Context& context, Table before, Table after);
 
 // Are there collections of which commands that still use the table before may write documents where the one after does

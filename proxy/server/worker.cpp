@@ -6,8 +6,8 @@
 
 #include "allocator/memory_layer.h"
 #include "proxy/base/log.h"
-#include "proxy/exec/cursor_ops.h"
-#include "proxy/exec/transactions.h"
+#include "proxy/exec/access/transactions.h"
+#include "proxy/exec/cursors/cursor_ops.h"
 
 namespace spillway::server {
 
@@ -31,14 +31,18 @@ Worker::Worker(std::size_t index, exec::Shared& shared, const WorkerOptions& opt
       drive_(drive),
       loop_(drive),
       pump_(loop_),
-      network_(network ? std::move(network)
-                       : std::make_unique<TcpNetwork>(
-                             loop_, options.socket_buffers.shard_socket(&shared.socket_growth))),
+      network_(network
+                   ? std::move(network)
+                   : std::make_unique<TcpNetwork>(loop_, options.socket_buffers.shard_socket(&shared.socket_growth))),
       gateway_(shard::make_gateway(loop_, *network_, shared.reply_memory, shared.link_memory, options_.gateway,
                                    *options_.shared_shards)),
       context_{loop_, pump_, *gateway_, shared, index, {}},
       scratch_(std::make_unique<std::uint8_t[]>(scratch_bytes)),
-      environment_{context_, {scratch_.get(), scratch_bytes}, options_.compressors, options_.socket_buffers, options_.plain_text} {
+      environment_{context_,
+                   {scratch_.get(), scratch_bytes},
+                   options_.compressors,
+                   options_.socket_buffers,
+                   options_.plain_text} {
   context_.tls = options_.tls;
 }
 

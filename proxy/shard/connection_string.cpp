@@ -102,7 +102,8 @@ Result<std::optional<TlsClientSettings>> tls_of(const mongoc_uri_t* uri) {
                                      std::pair(MONGOC_URI_TLSCAFILE, &settings.files.ca)}) {
     auto path = expand_credentials(text_option(uri, option));
     if (path.has_error()) {
-      return Error(ErrorCode::failed_to_parse, fmt::format("Invalid connection string: {}: {}", option, path.error().message));
+      return Error(ErrorCode::failed_to_parse,
+                   fmt::format("Invalid connection string: {}: {}", option, path.error().message));
     }
     *file = *std::move(path);
   }

@@ -71,9 +71,9 @@ struct Command {
 // What may be sent again after a failure.
 enum class RetryPolicy : std::uint8_t {
   none,            // once
-  not_idempotent,  // only when the shard surely did nothing of it: not sent as a whole, or refused by a host that was no
-                   // primary before it began
-  idempotent,      // reads, and writes with a txnNumber
+  not_idempotent,  // only when the shard surely did nothing of it: not sent as a whole, or refused by a host that was
+                   // no primary before it began
+  idempotent,  // reads, and writes with a txnNumber
 };
 
 struct CallOptions {

@@ -63,8 +63,8 @@ class Topology {
   void check_started(const HostAddress& host);
   TopologyActions check_succeeded(const HostAddress& host, ServerDescription server,
                                   const BuildInfo& build, Duration round_trip, TimePoint now);
-  // `silent`: the host gave no sign for the connect timeout, as opposed to refusing. Here and in network_error(): want of
-  // memory on our side changes nothing.
+  // `silent`: the host gave no sign for the connect timeout, as opposed to refusing. Here and in network_error(): want
+  // of memory on our side changes nothing.
   TopologyActions check_failed(const HostAddress& host, Error why, bool silent, TimePoint now);
   // A command got one of the codes of is_state_change(). `version`: the error reply's, if any.
   TopologyActions state_change_error(const HostAddress& host, std::int32_t code,

@@ -31,9 +31,9 @@ std::optional<Compressor> compressor_from_name(std::string_view name) noexcept;
 std::vector<Compressor> parse_list(std::string_view text);
 Result<std::vector<Compressor>> check_list(std::string_view text);
 
-// The flags of the OP_MSG inside an OP_COMPRESSED, for which there is no room to decompress it: of its beginning, as far
-// as it is there. So much of it suffices for what senders make. nullopt: they cannot be told, as those of zstd never can
-// (its frames take a window), or it is no OP_MSG.
+// The flags of the OP_MSG inside an OP_COMPRESSED, for which there is no room to decompress it: of its beginning, as
+// far as it is there. So much of it suffices for what senders make. nullopt: they cannot be told, as those of zstd
+// never can (its frames take a window), or it is no OP_MSG.
 inline constexpr std::size_t compressed_flags_bytes = 512;
 std::optional<std::uint32_t> peek_compressed_flags(Bytes start);
 

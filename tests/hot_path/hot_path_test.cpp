@@ -17,12 +17,12 @@
 #include <vector>
 
 #include "allocator/buffer_heaps.h"
-#include "bench/canned.h"
 #include "cursor/bson_writer.h"
 #include "cursor/cursor.h"
 #include "proxy/base/file_descriptor.h"
+#include "proxy/canned/canned.h"
 #include "proxy/catalog/static_routing.h"
-#include "proxy/exec/context.h"
+#include "proxy/exec/core/context.h"
 #include "proxy/server/worker.h"
 #include "proxy/wire/message.h"
 #include "proxy/wire/op_msg.h"

@@ -68,7 +68,8 @@ TEST_CASE("a change stream's getMore says how long to wait for events") {
 }
 
 TEST_CASE("every batch of a change stream has its token, and none is fetched ahead") {
-  const std::size_t event_bytes = GENERATE(std::size_t{10}, std::size_t{400'000});  // the larger one would pass in pieces
+  const std::size_t event_bytes =
+      GENERATE(std::size_t{10}, std::size_t{400'000});  // the larger one would pass in pieces
   SimWorld world(sharded_world(1, 1000));
   Events events(world.shard(0), event_bytes);
   auto client = world.client();

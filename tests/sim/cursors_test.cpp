@@ -748,7 +748,8 @@ TEST_CASE("who has as much as his limit says asks the shards for no more") {
       R"("aggregate": "docs", "pipeline": [{"$limit": 202}], "cursor": {"batchSize": 300})",
       R"("aggregate": "docs", "pipeline": [{"$limit": 202}, {"$addFields": {"a": 1}}], "cursor": {"batchSize": 300})",
       R"("aggregate": "docs", "pipeline": [{"$limit": 202}, {"$unwind": "$k"}], "cursor": {"batchSize": 300})",
-      R"("aggregate": "docs", "pipeline": [{"$limit": 202}, {"$group": {"_id": "$_id"}}], "cursor": {"batchSize": 300})");
+      R"("aggregate": "docs", "pipeline": [{"$limit": 202}, {"$group": {"_id": "$_id"}}],)"
+      R"( "cursor": {"batchSize": 300})");
   CAPTURE(command);
   const BsonDoc reply = call(world, *client, "{" + command + R"(, "$db": "app"})");
   CHECK(batch_of(reply).size() == 202);

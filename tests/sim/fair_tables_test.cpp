@@ -34,7 +34,8 @@ void log_in_all(SimWorld& world, const char* name) {
     std::vector<auth::UserSpec> users;
     for (const char* each : {"ann", "mallory"}) {
       auth::UserSpec user{each, "admin", {{"readWrite", "app"}}, {}, {}};
-      user.sha256 = auth::make_credentials(auth::Hash::sha256, **password, auth::bytes_of("a salt of some bytes"), 4096);
+      user.sha256 =
+          auth::make_credentials(auth::Hash::sha256, **password, auth::bytes_of("a salt of some bytes"), 4096);
       users.push_back(std::move(user));
     }
     world.shared().users.configure(std::move(users));
@@ -138,7 +139,8 @@ TEST_CASE("a client that takes a merged reply drop by drop is closed, soon while
   auto slow = world.client(), other = world.client();
   slow->pace_bytes = 2'000;
   slow->pace_pause = seconds(9);
-  const auto pending = start(world, *slow, json(R"({"find": "docs", "sort": {"k": 1}, "batchSize": 1000, "$db": "app"})"));
+  const auto pending =
+      start(world, *slow, json(R"({"find": "docs", "sort": {"k": 1}, "batchSize": 1000, "$db": "app"})"));
   world.run_for(seconds(1));
   REQUIRE(shared.memory.usage().used_bytes > 1'000'000);
   std::optional<Reservation> rest;
@@ -167,7 +169,8 @@ TEST_CASE("a client that takes its reply slowly, but takes it, has it whole") {
   auto slow = world.client();
   slow->pace_bytes = 20'000;
   slow->pace_pause = seconds(1);
-  const auto pending = start(world, *slow, json(R"({"find": "docs", "sort": {"k": 1}, "batchSize": 1000, "$db": "app"})"));
+  const auto pending =
+      start(world, *slow, json(R"({"find": "docs", "sort": {"k": 1}, "batchSize": 1000, "$db": "app"})"));
   REQUIRE(world.run_until([&] { return pending->done; }, minutes(5)));
   REQUIRE(pending->reply);
   CHECK(batch_of(*pending->reply).size() == 40);
@@ -233,7 +236,8 @@ TEST_CASE("idle connections are counted, and beyond what is there for them refus
   CHECK(shared.connection_memory.usage().used_bytes == 0);
 }
 
-TEST_CASE("a program has its cursors while a connection of it is there, whatever its address, of its user or of nobody") {
+TEST_CASE(
+    "a program has its cursors while a connection of it is there, whatever its address, of its user or of nobody") {
   SimWorldOptions options = sharded_world(2, 20);
   SimWorld world(std::move(options));
   store_documents(world, 20);

@@ -114,7 +114,8 @@ TEST_CASE("with apiStrict a hello goes by its new name") {
   SimWorld world(sharded_world(1, 20));
   auto client = world.client();
   CHECK(is_ok(call(world, *client, R"({"hello": 1, "apiVersion": "1", "apiStrict": true, "$db": "admin"})")));
-  CHECK(code_of(call(world, *client, R"({"isMaster": 1, "apiVersion": "1", "apiStrict": true, "$db": "admin"})")) == 323);
+  CHECK(code_of(call(world, *client, R"({"isMaster": 1, "apiVersion": "1", "apiStrict": true, "$db": "admin"})")) ==
+        323);
   CHECK(is_ok(call(world, *client, R"({"isMaster": 1, "apiVersion": "1", "$db": "admin"})")));
   CHECK(code_of(call(world, *client, R"({"ping": 1, "apiStrict": true, "$db": "admin"})")) == 4886600);
 }

@@ -1,5 +1,5 @@
 // What counts as time inside the proxy: on virtual time, where nothing takes any but what a test makes take it.
-#include "proxy/exec/status_facts.h"
+#include "proxy/exec/admin/status_facts.h"
 #include "tests/sim/sim_support.h"
 
 namespace spillway::test {
@@ -62,7 +62,8 @@ TEST_CASE("of shards that are asked at once the slowest counts, of calls in a ro
   auto client = world.client();
   SECTION("a find on three shards") {
     const TimePoint began = Clock::now();
-    REQUIRE(batch_of(call(world, *client, R"({"find": "docs", "filter": {}, "limit": 90, "$db": "app"})")).size() == 90);
+    REQUIRE(batch_of(call(world, *client, R"({"find": "docs", "filter": {}, "limit": 90, "$db": "app"})")).size() ==
+            90);
     REQUIRE(Clock::now() - began >= milliseconds(80));
     CHECK(points(world) == Seen{});
     CHECK((bulk(world).count + others(world).count == 1));
@@ -102,7 +103,8 @@ TEST_CASE("operations are points, bulk or others by what they asked for") {
   REQUIRE(is_ok(call(world, *client, R"({"ping": 1, "$db": "admin"})")));
   CHECK(others(world) == Seen{1, Duration{}});
   REQUIRE(is_ok(call(world, *client, find_one)));
-  REQUIRE(is_ok(call(world, *client, R"({"update": "docs", "updates": [{"q": {"_id": 3}, "u": {"$set": {"k": 1}}}], "$db": "app"})")));
+  REQUIRE(is_ok(call(world, *client,
+                     R"({"update": "docs", "updates": [{"q": {"_id": 3}, "u": {"$set": {"k": 1}}}], "$db": "app"})")));
   CHECK(points(world) == Seen{2, Duration{}});
   // A large reply streams; its first byte leaves when the shard's has come.
   REQUIRE(batch_of(call(world, *client, find_all)).size() > 50);

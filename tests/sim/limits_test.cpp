@@ -72,8 +72,9 @@ TEST_CASE("an address has its operations per second over all its connections, an
   CHECK(is_ok(reply));
   CHECK(batch_of(reply).size() == 5);
   CHECK(is_ok(call(world, *here, R"({"hello": 1, "$db": "admin"})")));
-  CHECK(is_ok(call(world, *there, fmt::format(R"({{"killCursors": "docs", "cursors": [{{"$numberLong": "{}"}}], "$db": "app"}})",
-                                              cursor_id(opened)))));
+  CHECK(is_ok(call(world, *there,
+                   fmt::format(R"({{"killCursors": "docs", "cursors": [{{"$numberLong": "{}"}}], "$db": "app"}})",
+                               cursor_id(opened)))));
   CHECK(refusals(world, LimitKey::address, LimitOf::operations) == 4);
   // Two more after a fifth of a second, of all connections together.
   world.run_for(milliseconds(210));
@@ -102,7 +103,8 @@ TEST_CASE("a cursor beyond the limit is not left open, and its find is refused")
   check_refused(call(world, *client, find));
   CHECK(world.shared().cursors.counts().open_total == 2);
   // What needs no cursor is not concerned.
-  CHECK(is_ok(call(world, *client, R"({"find": "docs", "filter": {"_id": 3}, "limit": 1, "singleBatch": true, "$db": "app"})")));
+  CHECK(is_ok(call(world, *client,
+                   R"({"find": "docs", "filter": {"_id": 3}, "limit": 1, "singleBatch": true, "$db": "app"})")));
   if (layout != 2) CHECK(is_ok(call(world, *client, R"({"find": "docs", "filter": {"_id": 3}, "$db": "app"})")));
   std::int64_t id = cursor_id(first);
   for (int turn = 0; turn < 20 && id != 0; ++turn) {
@@ -315,7 +317,8 @@ TEST_CASE("renewing sessions is work like any other: it begins, and ends nothing
   store_documents(world, 20);
   world.shared().limits.configure(per(LimitKey::address, {.operations_per_second = 10}));
   auto client = world.client();
-  constexpr std::string_view sessions = R"([{"id": {"$binary": {"base64": "AAECAwQFBgcICQoLDA0ODw==", "subType": "04"}}}], "$db": "admin"})";
+  constexpr std::string_view sessions =
+      R"([{"id": {"$binary": {"base64": "AAECAwQFBgcICQoLDA0ODw==", "subType": "04"}}}], "$db": "admin"})";
   CHECK(answered(world, *client, fmt::format(R"({{"refreshSessions": {})", sessions)) == 10);
   check_refused(call(world, *client, fmt::format(R"({{"refreshSessions": {})", sessions)));
   CHECK(is_ok(call(world, *client, fmt::format(R"({{"endSessions": {})", sessions))));

@@ -124,8 +124,10 @@ TEST_CASE("setParameter knows the keys that the table says it may change, with t
   };
   const auto says = [&](const char* what) { return std::string(set(what).view()["errmsg"].as_string()); };
   CHECK(set(R"("cursorTimeoutMillis": 5000.0)").view()["was"].to_int64() == 600'000);
-  CHECK(says(R"("cursorTimeoutMillis": -1)") == "cursorTimeoutMillis must be an integer from 0 to 31622400000, not \"-1\"");
-  CHECK(says(R"("cursorTimeoutMillis": 1.5)") == "cursorTimeoutMillis must be an integer from 0 to 31622400000, not \"1.5\"");
+  CHECK(says(R"("cursorTimeoutMillis": -1)") ==
+        "cursorTimeoutMillis must be an integer from 0 to 31622400000, not \"-1\"");
+  CHECK(says(R"("cursorTimeoutMillis": 1.5)") ==
+        "cursorTimeoutMillis must be an integer from 0 to 31622400000, not \"1.5\"");
   CHECK(set(R"("enableTimeoutOfInactiveSessionCursors": 0)").view()["was"].as_bool());
   CHECK(says(R"("spliceReplies": "sometimes")") == "spliceReplies must be auto, always or never, not \"sometimes\"");
   CHECK(is_ok(set(R"("spliceReplies": "never")")));
@@ -190,8 +192,8 @@ TEST_CASE("what commands wrote with the old table is looked for when they have e
   FaultOptions slow;
   slow.latency_min = slow.latency_max = seconds(3);
   world.network(1).set_faults(slow);
-  const auto write = start(world, *client, hidden ? json(insert)
-                                                  : json(R"({"insert": "fresh", "documents": [{"_id": 5}], "$db": "app"})"));
+  const auto write = start(
+      world, *client, hidden ? json(insert) : json(R"({"insert": "fresh", "documents": [{"_id": 5}], "$db": "app"})"));
   // The router has it, no shard does.
   world.run_for(milliseconds(3500));
   REQUIRE(world.shard(0).stored("app.fresh").empty());
@@ -237,7 +239,8 @@ TEST_CASE("commands use the table that was there when they began") {
   auto client = world.client(0);
   for (std::size_t i = 0; i < 3; ++i) world.shard(i).delay = seconds(2);
   // Under way while the table goes: one that merges, one that writes to several shards in turn.
-  const auto scan = start(world, *client, json(R"({"find": "docs", "sort": {"k": 1}, "batchSize": 1000, "$db": "app"})"));
+  const auto scan =
+      start(world, *client, json(R"({"find": "docs", "sort": {"k": 1}, "batchSize": 1000, "$db": "app"})"));
   auto writer = world.client(1);
   const auto write = start(world, *writer, json(
       R"({"insert": "docs", "documents": [{"_id": 1000}, {"_id": -1000}, {"_id": 1001}], "$db": "app"})"));

@@ -1,5 +1,5 @@
 // Shutdowns: how clients are told, what goes on meanwhile, what is left on shards.
-#include "proxy/exec/command_table.h"
+#include "proxy/exec/commands/command_table.h"
 #include "tests/sim/sim_support.h"
 
 namespace spillway::test {

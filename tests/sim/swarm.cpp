@@ -99,13 +99,15 @@ void Swarm::check_sums() {
         if (field.name == "_id") continue;
         const std::string name(field.name);
         counted[name].insert(id);
-        if (field.to_int64() != 1) fail(fmt::format("{} counted _id {} {} times", name, id, field.to_int64().value_or(-1)));
+        if (field.to_int64() != 1)
+          fail(fmt::format("{} counted _id {} {} times", name, id, field.to_int64().value_or(-1)));
       }
     }
   }
   for (const auto& [name, documents] : sums_) {
     if (documents && counted[name] != *documents) {
-      fail(fmt::format("{} was acknowledged for {} documents, and counted {}", name, documents->size(), counted[name].size()));
+      fail(fmt::format("{} was acknowledged for {} documents, and counted {}", name, documents->size(),
+                       counted[name].size()));
     }
   }
 }

@@ -3,7 +3,7 @@
 #include <map>
 #include <set>
 
-#include "proxy/exec/pipeline/run.h"
+#include "proxy/pipeline/run.h"
 #include "tests/sim/swarm_run.h"
 
 namespace spillway::test {

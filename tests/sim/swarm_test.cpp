@@ -48,8 +48,8 @@ TEST_CASE("seeded runs of the whole proxy keep every promise", "[swarm]") {
     CHECK(result.log_hash == again.log_hash);
     ++twice;
   }
-  WARN(count << " seeds, " << twice << " of them twice: " << answered << " requests answered, " << refused << " refused, " << lost
-             << " lost");
+  WARN(count << " seeds, " << twice << " of them twice: " << answered << " requests answered, " << refused
+             << " refused, " << lost << " lost");
   if (count >= seeds_default) {  // the faults are there
     CHECK(refused > 0);
     CHECK(lost > 0);

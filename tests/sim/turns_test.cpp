@@ -118,7 +118,8 @@ TEST_CASE("point finds pass a long merge without an order") {
 
 TEST_CASE("point finds pass groups that are gathered, sorted and let through") {
   check_turns(R"({"aggregate": "docs", "pipeline": [{"$group": {"_id": "$_id", "n": {"$sum": 1}}},
-                   {"$sort": {"n": 1, "_id": -1}}, {"$match": {"_id": 17}}], "cursor": {"batchSize": 10}, "$db": "app"})",
+                   {"$sort": {"n": 1, "_id": -1}}, {"$match": {"_id": 17}}],
+                   "cursor": {"batchSize": 10}, "$db": "app"})",
               1, 3 * 6000 / 16);
 }
 
@@ -175,7 +176,8 @@ TEST_CASE("point finds pass a write of many operations that is planned and divid
   const auto write = [&] {
     first += 1'000'000;
     if (name == "insert") {
-      return write_of(name, "documents", operations, [&](BsonWriter& out, int i) { out.append("_id", i % 2 == 0 ? first + i : -first - i); });
+      return write_of(name, "documents", operations,
+                      [&](BsonWriter& out, int i) { out.append("_id", i % 2 == 0 ? first + i : -first - i); });
     }
     return write_of(name, name + "s", operations, [&](BsonWriter& out, int i) {
       out.begin_document("q").append("_id", i).end();
@@ -202,7 +204,8 @@ TEST_CASE("point finds pass a write of many operations that fail") {
   constexpr int operations = 20'000;
   SimWorldOptions options = sharded_world(2, 100);
   std::string routing = ranged_collection("app.other", 2, operations / 2);
-  for (std::size_t at = routing.find("_id"); at != std::string::npos; at = routing.find("_id")) routing.replace(at, 3, "k");
+  for (std::size_t at = routing.find("_id"); at != std::string::npos; at = routing.find("_id"))
+    routing.replace(at, 3, "k");
   options.routing += routing;
   SimWorld world(std::move(options));
   store_documents(world, 100);
@@ -225,7 +228,8 @@ TEST_CASE("a merge that yields to others ends at its deadline") {
   BsonDoc reply;
   {
     const TimePasses passes(milliseconds(1));
-    reply = call(world, *client, R"({"find": "docs", "sort": {"k": 1}, "batchSize": 6000, "maxTimeMS": 20, "$db": "app"})");
+    reply =
+        call(world, *client, R"({"find": "docs", "sort": {"k": 1}, "batchSize": 6000, "maxTimeMS": 20, "$db": "app"})");
   }
   CHECK(code_of(reply) == 50);
   world.run_for(seconds(1));

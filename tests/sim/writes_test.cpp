@@ -189,9 +189,12 @@ TEST_CASE("a driver that ends its sessions does not wait for shards") {
   CHECK(is_ok(call(world, *client, R"({"ping": 1, "$db": "admin"})")));
   world.shard(1).freeze();
   const std::string name = GENERATE("endSessions", "refreshSessions");
-  const auto ended = start(world, *client, json(fmt::format(
-      R"({{"{}": [{{"id": {{"$binary": {{"base64": "AAECAwQFBgcICQoLDA0ODw==", "subType": "04"}}}}}}], "$db": "admin"}})",
-      name)));
+  const auto ended = start(
+      world, *client,
+      json(fmt::format(
+          R"({{"{}": [{{"id": {{"$binary": {{"base64": "AAECAwQFBgcICQoLDA0ODw==", "subType": "04"}}}}}}],)"
+          R"( "$db": "admin"}})",
+          name)));
   REQUIRE(world.run_until([&] { return ended->done; }, seconds(1)));
   REQUIRE(ended->reply.has_value());
   CHECK(is_ok(*ended->reply));
@@ -298,7 +301,8 @@ TEST_CASE("a multi-update on one shard only that a step-down ends is not sent ag
   for (const std::int32_t code : interruptions) {
     const std::uint64_t sent = steps.first().seen("update");
     const BsonDoc reply = steps.ask(
-        R"({"update": "other", "updates": [{"q": {}, "u": {"$inc": {"n": 1}}, "multi": true}], "$db": "app"})", 3, code);
+        R"({"update": "other", "updates": [{"q": {}, "u": {"$inc": {"n": 1}}, "multi": true}], "$db": "app"})", 3,
+        code);
     CHECK(!all_done(reply));
     CHECK(steps.first().seen("update") == sent + 1);
   }
@@ -321,9 +325,11 @@ TEST_CASE("batches of inserts that a step-down ends are stored once, and what wa
         documents += fmt::format("{}{{\"_id\": {}}}", i == 0 ? "" : ", ", i % 2 == 0 ? -next : next);
         ++next;
       }
-      const std::string command = fmt::format(R"("insert": "docs", "ordered": {}, "documents": [{}])", ordered, documents);
-      const BsonDoc reply = steps.ask(
-          retryable_write ? retryable(command, ++number) : fmt::format(R"({{{}, "$db": "app"}})", command), yields, code);
+      const std::string command =
+          fmt::format(R"("insert": "docs", "ordered": {}, "documents": [{}])", ordered, documents);
+      const BsonDoc reply =
+          steps.ask(retryable_write ? retryable(command, ++number) : fmt::format(R"({{{}, "$db": "app"}})", command),
+                    yields, code);
       INFO(code << " after " << yields << ": " << to_json(reply));
       const bool mended = retryable_write || yields == 3;
       // Alone in its command, a document meets an interruption of the whole of it.
@@ -391,7 +397,8 @@ TEST_CASE("an aggregation that writes is not sent again after any error of a sha
   auto client = world.client();
   // What it writes it writes in pieces, each of which a host may refuse that has stepped down.
   const std::int32_t code = GENERATE(189, 10107, 11602, 13435, 13436);
-  const std::string last_stage = GENERATE(std::string(R"({"$merge": {"into": "third"}})"), std::string(R"({"$out": "third"})"));
+  const std::string last_stage =
+      GENERATE(std::string(R"({"$merge": {"into": "third"}})"), std::string(R"({"$out": "third"})"));
   bool first = true;
   world.shard(0).revise = [&](std::string_view, BsonDoc reply) {
     return std::exchange(first, false) ? json(fmt::format(R"({{"ok": 0, "code": {}, "errmsg": "x"}})", code)) : reply;
@@ -431,16 +438,22 @@ TEST_CASE("a statement of a transaction that a step-down ends is not sent again,
   const std::int32_t code = GENERATE(from_range(std::begin(interruptions), std::end(interruptions)));
   const std::string in_transaction = R"(, "autocommit": false)";
   const BsonDoc written = steps.ask(
-      retryable(R"("update": "docs", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"n": 1}}}], "startTransaction": true)" +
-                    in_transaction, 1), 0, code);
+      retryable(
+          R"("update": "docs", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"n": 1}}}], "startTransaction": true)" +
+              in_transaction,
+          1),
+      0, code);
   INFO(to_json(written));
   CHECK(code_of(written) == 6);
   CHECK(to_json(written).find("TransientTransactionError") != std::string::npos);
   CHECK(steps.first().seen("update") == 1);
 
-  const BsonDoc again = call(steps.world, *steps.client,
-      retryable(R"("update": "docs", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"n": 1}}}], "startTransaction": true)" +
-                    in_transaction, 2));
+  const BsonDoc again = call(
+      steps.world, *steps.client,
+      retryable(
+          R"("update": "docs", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"n": 1}}}], "startTransaction": true)" +
+              in_transaction,
+          2));
   CHECK(is_ok(again));
   bool first = true;
   steps.first().revise = [&](std::string_view asked, BsonDoc reply) {
@@ -448,8 +461,11 @@ TEST_CASE("a statement of a transaction that a step-down ends is not sent again,
     return json(std::exchange(first, false) ? fmt::format(R"({{"ok": 0, "code": {}, "errmsg": "x"}})", code)
                                             : R"({"ok": 1})");
   };
-  const BsonDoc committed = call(steps.world, *steps.client, 
-      fmt::format(R"({{"commitTransaction": 1, {}, "txnNumber": {{"$numberLong": "2"}}, "autocommit": false, "$db": "admin"}})", session));
+  const BsonDoc committed = call(
+      steps.world, *steps.client,
+      fmt::format(
+          R"({{"commitTransaction": 1, {}, "txnNumber": {{"$numberLong": "2"}}, "autocommit": false, "$db": "admin"}})",
+          session));
   INFO(to_json(committed));
   CHECK(is_ok(committed));
   CHECK(steps.first().seen("commitTransaction") == 2);

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <optional>
 
-#include "proxy/exec/pipeline/run.h"
+#include "proxy/pipeline/run.h"
 #include "proxy/wire/message.h"
 
 namespace spillway::test {

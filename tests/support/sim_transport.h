@@ -41,7 +41,8 @@ struct FaultOptions {
   static FaultOptions swarm(std::uint64_t seed);
 };
 
-// Something that happens once, when so many bytes have passed one way: every byte offset of a conversation can be tried.
+// Something that happens once, when so many bytes have passed one way: every byte offset of a conversation can be
+// tried.
 struct ByteFault {
   enum class Kind {
     split,       // what is before it arrives, the rest has to wait

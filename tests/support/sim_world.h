@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "allocator/limits.h"
-#include "proxy/exec/context.h"
+#include "proxy/exec/core/context.h"
 #include "proxy/server/shutdown.h"
 #include "proxy/server/worker.h"
 #include "tests/support/clock_manual.h"
@@ -49,7 +49,8 @@ struct SimWorldOptions {
   std::uint64_t small_reserve_bytes = 256 * limits::kib;
   std::int64_t cursor_timeout_ms = 600'000;
   // Enabled towards clients.
-  std::vector<wire::Compressor> compressors = {wire::Compressor::snappy, wire::Compressor::zstd, wire::Compressor::zlib};
+  std::vector<wire::Compressor> compressors = {wire::Compressor::snappy, wire::Compressor::zstd,
+                                               wire::Compressor::zlib};
   shard::GatewayOptions gateway;  // its shards are filled in
   // Set: idle cursors' documents are parked, in the file that it makes or, without one, in memory.
   std::function<std::unique_ptr<SpillFile>()> spill_file;

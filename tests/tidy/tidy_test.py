@@ -39,7 +39,7 @@ class TidyTest(unittest.TestCase):
 
     def test_clean_tree_has_no_findings(self):
         findings = self.findings()
-        self.assertEqual((findings.errors, findings.warnings), ([], []))
+        self.assertEqual(findings.errors, [])
 
     def test_downward_include(self):
         self.only_error({"allocator/a.cpp": '#include "allocator/a.h"\n#include "proxy/wire/w.h"\n'},
@@ -128,10 +128,23 @@ class TidyTest(unittest.TestCase):
         self.only_error({"allocator/b.h": "// B.\n#pragma once\n"},
                         "allocator/b.h:1: nothing includes")
 
-    def test_long_line_is_a_warning(self):
-        findings = self.findings({"allocator/a.h": CLEAN["allocator/a.h"] + "//" + "x" * 99 + "\n"})
-        self.assertEqual(findings.errors, [])
-        self.assertEqual(findings.warnings, ["allocator/a.h:3: warning: 101 columns"])
+    def test_long_line(self):
+        self.only_error({"allocator/a.h": CLEAN["allocator/a.h"] + "//" + "x" * 119 + "\n"},
+                        "allocator/a.h:3: 121 columns")
+
+    def test_rooms_of_a_layer_include_those_before_them(self):
+        files = {
+            "proxy/exec/CMakeLists.txt": "layer(read/r.cpp core/c.cpp)\n",
+            "proxy/exec/core/c.h": "// C.\n#pragma once\n",
+            "proxy/exec/core/c.cpp": '#include "proxy/exec/core/c.h"\n',
+            "proxy/exec/read/r.h": "// R.\n#pragma once\n",
+            "proxy/exec/read/r.cpp":
+                '#include "proxy/exec/read/r.h"\n#include "proxy/exec/core/c.h"\n',
+        }
+        self.assertEqual(self.findings(files).errors, [])
+        self.only_error({**files, "proxy/exec/core/c.cpp": '#include "proxy/exec/core/c.h"\n'
+                         '#include "proxy/exec/read/r.h"\n'},
+                        "proxy/exec/core may not include proxy/exec/read")
 
     def test_readme_that_names_a_missing_file(self):
         for text in ("[x](gone.md)", "`allocator/gone.h`", "`./gone --flag`", "```\n./gone now\n```"):

@@ -117,7 +117,8 @@ TEST_CASE("a load that grows or sinks meanwhile favours neither", "[policy]") {
   }
   life.live(sinking);
   CHECK(life.heaps == tried);
-  CHECK(life.policy.inputs().jemalloc_cpu_us_per_mb == Approx(life.policy.inputs().tcmalloc_cpu_us_per_mb).epsilon(0.01));
+  CHECK(life.policy.inputs().jemalloc_cpu_us_per_mb ==
+        Approx(life.policy.inputs().tcmalloc_cpu_us_per_mb).epsilon(0.01));
 }
 
 TEST_CASE("it is tried again after ten minutes, and the new result holds", "[policy]") {

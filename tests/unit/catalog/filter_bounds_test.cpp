@@ -326,7 +326,10 @@ TEST_CASE("of a long list the ends count, of a longer one nothing") {
       list += (i == 0 ? "" : ", ") + (std::string(shape) == "$or" ? "{'a': " + value + "}" : value);
     }
     const bool branches = std::string(shape) == "$or";
-    return bounds_of_filter(pattern(key), doc(branches ? "{'$or': [" + list + "]}" : "{'a': {'" + std::string(shape) + "': [" + list + "]}}"), true)
+    return bounds_of_filter(
+               pattern(key),
+               doc(branches ? "{'$or': [" + list + "]}" : "{'a': {'" + std::string(shape) + "': [" + list + "]}}"),
+               true)
         .fields.front();
   };
   constexpr std::size_t longer = 2 * interval_points_max + 1;
@@ -334,7 +337,8 @@ TEST_CASE("of a long list the ends count, of a longer one nothing") {
   const IntervalList span = intervals({{'[', "0", std::to_string(longer - 1), ']'}});
   CHECK(of("{'a': 1}", "$in", longer) == span);
   CHECK(of("{'a': 1}", "$or", longer) == span);
-  CHECK(of("{'a': 1}", "$in", filter_values_max) == intervals({{'[', "0", std::to_string(filter_values_max - 1), ']'}}));
+  CHECK(of("{'a': 1}", "$in", filter_values_max) ==
+        intervals({{'[', "0", std::to_string(filter_values_max - 1), ']'}}));
   CHECK(of("{'a': 1}", "$in", filter_values_max + 1) == intervals({all()}));
   CHECK(of("{'a': 1}", "$or", filter_values_max + 1) == intervals({all()}));
   CHECK(of("{'a': 1}", "$nin", longer) == intervals({all()}));

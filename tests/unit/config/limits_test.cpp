@@ -10,7 +10,9 @@ using namespace spillway;
 
 namespace {
 
-LoadResult load(const std::string& text) { return load_config({.text = text, .file_name = "f", .needs_routing = false}); }
+LoadResult load(const std::string& text) {
+  return load_config({.text = text, .file_name = "f", .needs_routing = false});
+}
 
 std::string only_error(const std::string& text) {
   const LoadResult loaded = load(text);
@@ -45,14 +47,18 @@ limits:
 TEST_CASE("limits_that_make_no_sense_are_refused") {
   CHECK(only_error("limits: {perUser: {connections: 0}}").find("from 1 to") != std::string::npos);
   CHECK(only_error("limits: {perGroup: {connections: 1}}").find("unknown key") != std::string::npos);
-  for (const char* entry : {"{connections: 1}", "{user: admin.a, address: 10.0.0.1, connections: 1}", "{user: admin.a}",
-                            "{user: a, connections: 1}", "{address: here, connections: 1}", "{address: 10.0.0.0/40, connections: 1}",
-                            "{address: 'fe80::1', connections: 1}", "{user: admin.a, conections: 1}", "{user: admin.a, burst: 1}", "{application: shop, connections: 1}",
-                            "{user: admin.a, connections: many}", "{user: admin.a, connections: [1]}", "x"}) {
+  for (const char* entry :
+       {"{connections: 1}", "{user: admin.a, address: 10.0.0.1, connections: 1}", "{user: admin.a}",
+        "{user: a, connections: 1}", "{address: here, connections: 1}", "{address: 10.0.0.0/40, connections: 1}",
+        "{address: 'fe80::1', connections: 1}", "{user: admin.a, conections: 1}", "{user: admin.a, burst: 1}",
+        "{application: shop, connections: 1}", "{user: admin.a, connections: many}",
+        "{user: admin.a, connections: [1]}", "x"}) {
     CAPTURE(entry);
-    CHECK(only_error(std::string("limits: {overrides: [") + entry + "]}").find("limits.overrides, entry 1: ") != std::string::npos);
+    CHECK(only_error(std::string("limits: {overrides: [") + entry + "]}").find("limits.overrides, entry 1: ") !=
+          std::string::npos);
   }
-  CHECK(only_error("limits: {overrides: [{user: admin.a, cursors: 1}, {user: admin.a, cursors: 2}]}").find("twice") != std::string::npos);
+  CHECK(only_error("limits: {overrides: [{user: admin.a, cursors: 1}, {user: admin.a, cursors: 2}]}").find("twice") !=
+        std::string::npos);
   CHECK(only_error("limits: {overrides: 5}").find("a list") != std::string::npos);
 }
 
@@ -74,8 +80,8 @@ TEST_CASE("an_audit_log_is_checked") {
   CHECK(load("auditLog: {destination: file, path: /x, format: JSON}").ok());
   CHECK(load("auditLog: {destination: syslog, format: JSON}").ok());
   for (const char* wrong : {"{destination: file}", "{destination: console, path: /x}", "{path: /x}", "{format: BSON}",
-                            "{destination: syslog, filter: '{}'}", "{schema: OCSF}", "{destination: smoke}", "{compressionMode: zstd}",
-                            "{localAuditKeyFile: /k}"}) {
+                            "{destination: syslog, filter: '{}'}", "{schema: OCSF}", "{destination: smoke}",
+                            "{compressionMode: zstd}", "{localAuditKeyFile: /k}"}) {
     CAPTURE(wrong);
     only_error(std::string("auditLog: ") + wrong);
   }

@@ -230,7 +230,8 @@ TEST_CASE("validate looks into nested documents and at booleans", "[view]") {
 }
 
 TEST_CASE("a document is validated step by step", "[view]") {
-  const BsonDoc doc = json(R"({"a": 1, "b": {"c": [{}, {"d": [[], 2]}]}, "e": {"$code": "f", "$scope": {"g": 1}}, "h": true})");
+  const BsonDoc doc =
+      json(R"({"a": 1, "b": {"c": [{}, {"d": [[], 2]}]}, "e": {"$code": "f", "$scope": {"g": 1}}, "h": true})");
   for (const std::size_t size : {1U, 2U, 3U, 100U}) {
     BsonValidator validator(doc);
     std::size_t steps = 1;

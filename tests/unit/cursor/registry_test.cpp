@@ -330,7 +330,8 @@ TEST_CASE("what a connection or sessions end is found without a look at all othe
   CHECK(registry.counts().looked_at == 4);
   CHECK(ids_of(registry.kill_sessions({session_id_of_lsid("session 7"), session_id_of_lsid("none")})) ==
         std::set{ids[12], ids[13]});
-  CHECK(registry.counts().looked_at <= 4 + 2 + 2 * (2000 / limits::cursor_stripes));  // a stripe may be as small as the list
+  CHECK(registry.counts().looked_at <=
+        4 + 2 + 2 * (2000 / limits::cursor_stripes));  // a stripe may be as small as the list
   for (std::int64_t connection = 3; connection <= 900; ++connection) registry.kill_connection(connection);
   const std::uint64_t before = registry.counts().looked_at;
   CHECK(before <= 6 + 2 * 900 + 2 * (2000 / limits::cursor_stripes));

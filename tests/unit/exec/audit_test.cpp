@@ -1,12 +1,12 @@
 // The audit log's lines, as documents.
-#include "proxy/exec/audit.h"
+#include "proxy/exec/access/audit.h"
 
 #include <catch2/catch.hpp>
 
 #include <vector>
 
-#include "proxy/exec/command_table.h"
-#include "proxy/exec/context.h"
+#include "proxy/exec/commands/command_table.h"
+#include "proxy/exec/core/context.h"
 #include "tests/support/fake_gateway.h"
 
 namespace spillway::exec {
@@ -52,7 +52,7 @@ void log_in(Client& client) {
 void run(AuditLog& audit, const Client& client, const BsonDoc& command, std::int32_t result = 0) {
   const auto request = parse_query_request(command.view(), command.view()["$db"].as_string(), {});
   REQUIRE(request.has_value());
-  const CommandSpec* spec = find_command(request->name);
+  const CommandSpec* spec = command_named(request->name);
   REQUIRE(spec != nullptr);
   REQUIRE(spec->audited != 0);
   audit.done(client, *spec, *request, result);
@@ -98,11 +98,12 @@ TEST_CASE("of a refused command its documents are not written", "[audit]") {
   AuditLog audit(lines.options());
   Client client;
   make(client);
-  for (const char* text : {R"({"insert": "people", "documents": [{"ssn": "078-05-1120"}], "$db": "app"})",
-                           R"({"find": "people", "filter": {"ssn": "078-05-1120"}, "comment": "078-05-1120", "$db": "app"})"}) {
+  for (const char* text :
+       {R"({"insert": "people", "documents": [{"ssn": "078-05-1120"}], "$db": "app"})",
+        R"({"find": "people", "filter": {"ssn": "078-05-1120"}, "comment": "078-05-1120", "$db": "app"})"}) {
     const BsonDoc command = json(text);
     const auto request = parse_query_request(command.view(), "app", {});
-    audit.refused(client, *find_command(request->name), *request);
+    audit.refused(client, *command_named(request->name), *request);
     CHECK(lines.all.back().find("078") == std::string::npos);
     const BsonDoc line = lines.last();
     CHECK(line.view()["atype"].as_string() == "authCheck");
@@ -131,9 +132,10 @@ TEST_CASE("administrative commands have MongoDB's names and fields", "[audit]") 
         R"(dropIndex { "ns" : "app.c", "indexName" : "a_1" })");
   CHECK(line_of(R"({"renameCollection": "app.a", "to": "app.b", "$db": "admin"})") ==
         R"(renameCollection { "old" : "app.a", "new" : "app.b" })");
-  CHECK(line_of(R"({"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a_1",
+  CHECK(
+      line_of(R"({"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a_1",
                     "partialFilterExpression": {"secret": 1}}], "$db": "app"})") ==
-        R"(createIndex { "ns" : "app.c", "indexName" : "a_1", "indexSpec" : { "key" : { "a" : 1 }, "name" : "a_1" } })");
+      R"(createIndex { "ns" : "app.c", "indexName" : "a_1", "indexSpec" : { "key" : { "a" : 1 }, "name" : "a_1" } })");
   const std::string set = line_of(R"({"setParameter": 1, "cursorTimeoutMillis": 5, "$db": "admin"})");
   CHECK(set.starts_with("authCheck "));
   CHECK(set.find(R"("cursorTimeoutMillis" : 5)") != std::string::npos);

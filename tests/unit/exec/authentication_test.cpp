@@ -1,13 +1,13 @@
 // Logging in, and what it changes, as commands see it.
-#include "proxy/exec/authentication.h"
+#include "proxy/exec/access/authentication.h"
 
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "proxy/exec/command_needs.h"
-#include "proxy/exec/command_table.h"
+#include "proxy/exec/access/command_needs.h"
+#include "proxy/exec/commands/command_table.h"
 #include "tests/support/fake_gateway.h"
 
 namespace spillway::exec {

@@ -1,11 +1,11 @@
 // Every command says what it needs, and no way around a collection's privileges is left open.
-#include "proxy/exec/command_needs.h"
+#include "proxy/exec/access/command_needs.h"
 
 #include <catch2/catch.hpp>
 #include <set>
 #include <string>
 
-#include "proxy/exec/command_table.h"
+#include "proxy/exec/commands/command_table.h"
 #include "tests/support/fake_gateway.h"
 
 namespace spillway::exec {
@@ -33,19 +33,23 @@ void check_all(const auth::Privileges& privileges, bool expected,
 
 TEST_CASE("a stage that is not known here is for nobody, wherever it stands") {
   const auth::Privileges all = grants({{"root", "admin"}, {"readWrite", "app"}});
-  check_all(all, false,
-            {"{'aggregate': 'c', 'pipeline': [{'$readOtherCollection': {'from': 'secret'}}], 'cursor': {}, '$db': 'app'}",
-             "{'aggregate': 'c', 'pipeline': [{'$match': {}}, {'$_internalApplyOplogUpdate': {}}], 'cursor': {}, '$db': 'app'}",
-             "{'aggregate': 'c', 'pipeline': [{'$facet': {'a': [{'$rankFusion': {}}]}}], 'cursor': {}, '$db': 'app'}",
-             "{'aggregate': 'c', 'pipeline': [{'$lookup': {'from': 'd', 'pipeline': [{'$new': 1}], 'as': 'x'}}], "
-             "'cursor': {}, '$db': 'app'}"});
-  check_all(grants({{"read", "app"}}), true,
-            {"{'aggregate': 'c', 'pipeline': [{'$match': {}}, {'$group': {'_id': 1}}, {'$sort': {'_id': 1}}, {'$limit': 1}, "
-             "{'$skip': 1}, {'$project': {'a': 1}}, {'$addFields': {'a': 1}}, {'$set': {'a': 1}}, {'$unset': 'a'}, "
-             "{'$unwind': '$a'}, {'$count': 'n'}, {'$sortByCount': '$a'}, {'$replaceRoot': {}}, {'$replaceWith': '$a'}, "
-             "{'$redact': '$$KEEP'}, {'$sample': {'size': 1}}, {'$bucket': {}}, {'$bucketAuto': {}}, {'$densify': {}}, "
-             "{'$fill': {}}, {'$setWindowFields': {}}], 'cursor': {}, '$db': 'app'}",
-             "{'aggregate': 'c', 'pipeline': [{'$geoNear': {}}, {'$facet': {'a': [{'$match': {}}]}}], 'cursor': {}, '$db': 'app'}"});
+  check_all(
+      all, false,
+      {"{'aggregate': 'c', 'pipeline': [{'$readOtherCollection': {'from': 'secret'}}], 'cursor': {}, '$db': 'app'}",
+       "{'aggregate': 'c', 'pipeline': [{'$match': {}}, {'$_internalApplyOplogUpdate': {}}], 'cursor': {}, '$db': "
+       "'app'}",
+       "{'aggregate': 'c', 'pipeline': [{'$facet': {'a': [{'$rankFusion': {}}]}}], 'cursor': {}, '$db': 'app'}",
+       "{'aggregate': 'c', 'pipeline': [{'$lookup': {'from': 'd', 'pipeline': [{'$new': 1}], 'as': 'x'}}], "
+       "'cursor': {}, '$db': 'app'}"});
+  check_all(
+      grants({{"read", "app"}}), true,
+      {"{'aggregate': 'c', 'pipeline': [{'$match': {}}, {'$group': {'_id': 1}}, {'$sort': {'_id': 1}}, {'$limit': 1}, "
+       "{'$skip': 1}, {'$project': {'a': 1}}, {'$addFields': {'a': 1}}, {'$set': {'a': 1}}, {'$unset': 'a'}, "
+       "{'$unwind': '$a'}, {'$count': 'n'}, {'$sortByCount': '$a'}, {'$replaceRoot': {}}, {'$replaceWith': '$a'}, "
+       "{'$redact': '$$KEEP'}, {'$sample': {'size': 1}}, {'$bucket': {}}, {'$bucketAuto': {}}, {'$densify': {}}, "
+       "{'$fill': {}}, {'$setWindowFields': {}}], 'cursor': {}, '$db': 'app'}",
+       "{'aggregate': 'c', 'pipeline': [{'$geoNear': {}}, {'$facet': {'a': [{'$match': {}}]}}], 'cursor': {}, '$db': "
+       "'app'}"});
 }
 
 TEST_CASE("every command of the table needs something that is written down") {
@@ -88,21 +92,29 @@ TEST_CASE("reading and writing one collection") {
              "{'distinct': 'c', '$db': 'app'}", "{'listCollections': 1, '$db': 'app'}",
              "{'listIndexes': 'c', '$db': 'app'}", "{'dataSize': 'app.c', '$db': 'app'}",
              "{'dbStats': 1, '$db': 'app'}", "{'explain': {'find': 'c'}, '$db': 'app'}"});
-  check_all(
-      read, false,
-      {"{'find': 'c', '$db': 'other'}", "{'find': 'system.users', '$db': 'app'}",
-       "{'find': 1, '$db': 'app'}", "{'find': '', '$db': 'app'}",
-       "{'insert': 'c', 'documents': [{}], '$db': 'app'}",
-       "{'delete': 'c', 'deletes': [], '$db': 'app'}", "{'drop': 'c', '$db': 'app'}",
-       "{'createIndexes': 'c', '$db': 'app'}", "{'dropDatabase': 1, '$db': 'app'}",
-       "{'serverStatus': 1, '$db': 'admin'}", "{'shutdown': 1, '$db': 'admin'}",
-       "{'dataSize': 'other.c', '$db': 'other'}", "{'dataSize': 'other.c', '$db': 'app'}",
-       "{'dataSize': 'c', '$db': 'app'}", "{'dataSize': 'app.', '$db': 'app'}", "{'explain': {'find': 'c'}, '$db': 'other'}",
-       "{'explain': {'find': 'c', '$db': 'other'}, '$db': 'app'}",
-       "{'explain': {'delete': 'c', 'deletes': []}, '$db': 'app'}",
-       "{'explain': {'explain': {'find': 'c'}}, '$db': 'app'}",
-       "{'killAllSessions': [], '$db': 'app'}", "{'profile': -1, '$db': 'app'}",
-       "{'currentOp': 1, '$db': 'admin'}"});
+  check_all(read, false,
+            {"{'find': 'c', '$db': 'other'}",
+             "{'find': 'system.users', '$db': 'app'}",
+             "{'find': 1, '$db': 'app'}",
+             "{'find': '', '$db': 'app'}",
+             "{'insert': 'c', 'documents': [{}], '$db': 'app'}",
+             "{'delete': 'c', 'deletes': [], '$db': 'app'}",
+             "{'drop': 'c', '$db': 'app'}",
+             "{'createIndexes': 'c', '$db': 'app'}",
+             "{'dropDatabase': 1, '$db': 'app'}",
+             "{'serverStatus': 1, '$db': 'admin'}",
+             "{'shutdown': 1, '$db': 'admin'}",
+             "{'dataSize': 'other.c', '$db': 'other'}",
+             "{'dataSize': 'other.c', '$db': 'app'}",
+             "{'dataSize': 'c', '$db': 'app'}",
+             "{'dataSize': 'app.', '$db': 'app'}",
+             "{'explain': {'find': 'c'}, '$db': 'other'}",
+             "{'explain': {'find': 'c', '$db': 'other'}, '$db': 'app'}",
+             "{'explain': {'delete': 'c', 'deletes': []}, '$db': 'app'}",
+             "{'explain': {'explain': {'find': 'c'}}, '$db': 'app'}",
+             "{'killAllSessions': [], '$db': 'app'}",
+             "{'profile': -1, '$db': 'app'}",
+             "{'currentOp': 1, '$db': 'admin'}"});
   check_all(grants({{"readWrite", "app"}}), true,
             {"{'insert': 'c', 'documents': [{}], '$db': 'app'}",
              "{'update': 'c', 'updates': [{'q': {}, 'u': {}, 'upsert': true}], '$db': 'app'}",

@@ -1,4 +1,4 @@
-#include "proxy/exec/distinct_merge.h"
+#include "proxy/exec/read/distinct_merge.h"
 
 #include <catch2/catch.hpp>
 #include <optional>

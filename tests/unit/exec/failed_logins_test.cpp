@@ -1,4 +1,4 @@
-#include "proxy/exec/failed_logins.h"
+#include "proxy/exec/core/failed_logins.h"
 
 #include <catch2/catch.hpp>
 
@@ -18,8 +18,8 @@ TEST_CASE("after as many failures as are allowed the next logins wait, ever long
     CHECK(logins.refused_for("10.0.0.1", "admin.ann", now) == 0ns);
     logins.failed("10.0.0.1", "admin.ann", now);
   }
-  for (const Duration wait : {Duration(1s), Duration(2s), Duration(4s), Duration(8s), Duration(16s), Duration(32s), Duration(60s),
-                              Duration(60s)}) {
+  for (const Duration wait : {Duration(1s), Duration(2s), Duration(4s), Duration(8s), Duration(16s), Duration(32s),
+                              Duration(60s), Duration(60s)}) {
     CHECK(logins.refused_for("10.0.0.1", "admin.ann", now) == wait);
     now += wait;
     CHECK(logins.refused_for("10.0.0.1", "admin.ann", now) == 0ns);

@@ -1,5 +1,5 @@
 // Limits of users and addresses, on time that a test moves.
-#include "proxy/exec/limits.h"
+#include "proxy/exec/core/limits.h"
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -125,7 +125,8 @@ TEST_CASE("overrides go before, and the longest range counts", "[limits]") {
   Limits limits;
   LimitSettings settings = per_address({.connections = 1, .operations_per_second = 5});
   settings.overrides = {override_of(LimitKey::address, "10.0.0.0/8", {.connections = 2}),
-                        override_of(LimitKey::address, "10.1.0.0/16", {.connections = LimitValues::unlimited, .operations_per_second = 9}),
+                        override_of(LimitKey::address, "10.1.0.0/16",
+                                    {.connections = LimitValues::unlimited, .operations_per_second = 9}),
                         override_of(LimitKey::user, "admin.ann", {.connections = 3})};
   limits.configure(settings);
   const auto most = [&](LimitKey key, std::string_view name) {
@@ -170,21 +171,21 @@ TEST_CASE("a reload holds for who is there already", "[limits]") {
 TEST_CASE("cursors are counted until they are gone, though their connection is", "[limits]") {
   Limits limits;
   limits.configure(per_address({.cursors = 2}));
-  std::vector<CursorSeat> none;
-  CursorSeat first, second, third;
+  std::vector<CursorCharge> none;
+  CursorCharge first, second, third;
   {
     ClientLimits client;
     client.enter(limits, LimitKey::address, "10.0.0.1");
-    for (CursorSeat* seat : {&first, &second, &third}) seat->assign(client.account());
+    for (CursorCharge* charge : {&first, &second, &third}) charge->assign(client.account());
     CHECK(may_open_cursor(client.account().get()));
-    CHECK_FALSE(seat_cursor(first));
-    CHECK_FALSE(seat_cursor(second));
+    CHECK_FALSE(charge_cursor(first));
+    CHECK_FALSE(charge_cursor(second));
     CHECK_FALSE(may_open_cursor(client.account().get()));
-    CHECK(seat_cursor(third).has_value());
+    CHECK(charge_cursor(third).has_value());
   }
   CHECK(limits.usage(LimitKey::address).tracked == 1);
   second.assign(nullptr);
-  CHECK_FALSE(seat_cursor(third));
+  CHECK_FALSE(charge_cursor(third));
   first.assign(nullptr);
   third.assign(nullptr);
   CHECK(limits.usage(LimitKey::address).tracked == 0);
@@ -196,10 +197,10 @@ TEST_CASE("who holds as many bytes as he may opens no cursor until he has read s
   CHECK(limits.looks_at_bytes());
   ClientLimits client;
   client.enter(limits, LimitKey::address, "10.0.0.1");
-  CursorSeat seat;
-  seat.assign(client.account());
-  seat.take();
-  seat.hold(99'999);
+  CursorCharge charge;
+  charge.assign(client.account());
+  charge.take();
+  charge.hold(99'999);
   CHECK_FALSE(client.admit(Clock::now(), true));
   {
     const HeldReply small(client, 100);
@@ -212,7 +213,7 @@ TEST_CASE("who holds as many bytes as he may opens no cursor until he has read s
     CHECK(client.account()->full_of_bytes() != nullptr);
   }
   CHECK_FALSE(client.admit(Clock::now(), true));
-  seat.hold(0);
+  charge.hold(0);
   CHECK(client.account()->full_of_bytes() == nullptr);
 }
 
@@ -233,9 +234,9 @@ TEST_CASE("threads that come and go leave nothing behind", "[limits]") {
       for (int i = 0; i < 2'000; ++i) {
         ClientLimits client;
         if (client.enter(limits, LimitKey::address, fmt::format("10.0.0.{}", (i * (t + 1)) % 7))) continue;
-        CursorSeat seat;
-        seat.assign(client.account());
-        if (!seat_cursor(seat)) seat.hold(1'000);
+        CursorCharge charge;
+        charge.assign(client.account());
+        if (!charge_cursor(charge)) charge.hold(1'000);
         client.admit(Clock::now(), true);
         if (i % 100 == 0) limits.configure(per_address({.connections = 2 + i % 3, .operations_per_second = 1'000'000}));
       }

@@ -1,8 +1,9 @@
-// Listings that the proxy makes or collects: what they keep is paid for as it comes, and others get their turn meanwhile.
+// Listings that the proxy makes or collects: what they keep is paid for as it comes, and others get their turn
+// meanwhile.
 #include <fmt/format.h>
 
-#include "proxy/exec/command_table.h"
-#include "proxy/exec/cursor_ops.h"
+#include "proxy/exec/commands/command_table.h"
+#include "proxy/exec/cursors/cursor_ops.h"
 #include "tests/support/fake_gateway.h"
 
 namespace spillway::exec {
@@ -75,9 +76,11 @@ TEST_CASE("reads of config.chunks answer as before") {
   const BsonDoc histories = run(worker, client, "{'distinct': 'chunks', 'key': 'history', '$db': 'config'}");
   CHECK(histories.view()["values"].as_document().count() == 2);
   CHECK(batch_size(run(worker, client, "{'find': 'chunks', 'skip': 990, 'batchSize': 100, '$db': 'config'}")) == 10);
-  const BsonDoc sorted = run(worker, client, "{'find': 'chunks', 'sort': {'min': -1}, 'limit': 1, 'projection': {'min': 1, '_id': 0}, "
-                                             "'$db': 'config'}");
-  CHECK(to_json(sorted.view().find_path("cursor.firstBatch")) == to_json(doc("{'v': [{'min': {'n': 999}}]}").view()["v"]));
+  const BsonDoc sorted = run(worker, client,
+                             "{'find': 'chunks', 'sort': {'min': -1}, 'limit': 1, 'projection': {'min': 1, '_id': 0}, "
+                             "'$db': 'config'}");
+  CHECK(to_json(sorted.view().find_path("cursor.firstBatch")) ==
+        to_json(doc("{'v': [{'min': {'n': 999}}]}").view()["v"]));
 }
 
 TEST_CASE("what a read of config.chunks keeps must fit, what it passes over need not") {
@@ -87,7 +90,8 @@ TEST_CASE("what a read of config.chunks keeps must fit, what it passes over need
   CHECK(has_no_room(run(worker, client, "{'find': 'chunks', '$db': 'config'}")));
   CHECK(worker.shared.memory.usage().used_bytes == 0);
   CHECK(batch_size(run(worker, client, "{'find': 'chunks', 'limit': 20, '$db': 'config'}")) == 20);
-  CHECK(batch_size(run(worker, client, "{'find': 'chunks', 'filter': {'min.n': {'$gte': 1990}}, '$db': 'config'}")) == 10);
+  CHECK(batch_size(run(worker, client, "{'find': 'chunks', 'filter': {'min.n': {'$gte': 1990}}, '$db': 'config'}")) ==
+        10);
 }
 
 TEST_CASE("the rows of $currentOp are paid for, and others' cursors are not looked at") {
@@ -118,8 +122,9 @@ TEST_CASE("the rows of $currentOp are paid for, and others' cursors are not look
     client.login.generation = worker.shared.users.generation();
     return run(worker, client, command);
   };
-  constexpr auto own = "{'aggregate': 1, 'pipeline': [{'$currentOp': {'idleCursors': true}}, {'$match': {'type': 'idleCursor'}}], "
-                       "'cursor': {}, '$db': 'admin'}";
+  constexpr auto own =
+      "{'aggregate': 1, 'pipeline': [{'$currentOp': {'idleCursors': true}}, {'$match': {'type': 'idleCursor'}}], "
+      "'cursor': {}, '$db': 'admin'}";
   constexpr auto everybodys = "{'aggregate': 1, 'pipeline': [{'$currentOp': {'idleCursors': true, 'allUsers': true}}, "
                               "{'$limit': 1}], 'cursor': {}, '$db': 'admin'}";
   CHECK(batch_size(as("ann", own)) == 3);
@@ -157,9 +162,10 @@ TEST_CASE("a listing over shards keeps each name once, and ends where there is n
     if (command.first().name == "listCollections") return page(shard, 0);
     return page(shard, static_cast<int>(command.first().to_int64().value() - 1'000));
   };
-  FakeWorker worker(test::routing_of("routing: {shards: [{name: s0, uri: \"mongodb://127.0.0.1:27018/\"}, "
-                                     "{name: s1, uri: \"mongodb://127.0.0.1:27019/\"}], defaultShardKey: {_id: hashed}}"),
-                    answer);
+  FakeWorker worker(
+      test::routing_of("routing: {shards: [{name: s0, uri: \"mongodb://127.0.0.1:27018/\"}, "
+                       "{name: s1, uri: \"mongodb://127.0.0.1:27019/\"}], defaultShardKey: {_id: hashed}}"),
+      answer);
   worker.shared.memory.set_limit(1'600'000);
   Client client;
   const BsonDoc reply = run(worker, client, "{'listCollections': 1, '$db': 'other'}");

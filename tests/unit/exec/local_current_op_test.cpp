@@ -1,5 +1,5 @@
-#include "proxy/exec/current_op.h"
-#include "proxy/exec/cursor_ops.h"
+#include "proxy/exec/admin/current_op.h"
+#include "proxy/exec/cursors/cursor_ops.h"
 #include "tests/support/fake_gateway.h"
 
 namespace spillway::exec {

@@ -1,4 +1,4 @@
-#include "proxy/exec/command_table.h"
+#include "proxy/exec/commands/command_table.h"
 #include "tests/support/fake_gateway.h"
 
 namespace spillway::exec {
@@ -113,7 +113,7 @@ TEST_CASE("server_status_counts_what_happened") {
   worker.gateway.states()[1].hosts.front().primary = false;
   worker.shared.metrics.op_insert.add(7);
   worker.shared.metrics.bytes_out.add(1'000);
-  worker.shared.metrics.commands[find_command("find")->index].total.add(3);
+  worker.shared.metrics.commands[command_named("find")->index].total.add(3);
   worker.shared.connections_current = 2;
   Client running, idle;
   const test::FakeRequest under_way("{'find': 'c', '$db': 'd'}");

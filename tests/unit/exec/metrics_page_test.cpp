@@ -6,8 +6,8 @@
 #include <set>
 #include <sstream>
 
-#include "proxy/exec/command_table.h"
-#include "proxy/exec/metrics_page.h"
+#include "proxy/exec/admin/metrics_page.h"
+#include "proxy/exec/commands/command_table.h"
 #include "tests/support/fake_gateway.h"
 
 namespace spillway::exec {
@@ -241,7 +241,7 @@ TEST_CASE("errors_are_counted_by_code_within_bounds", "[metrics]") {
 
 TEST_CASE("every_family_is_well_named_and_in_one_piece", "[metrics]") {
   test::FakeWorker worker(test::routing_of(two_shards), no_shard_is_asked);
-  worker.context.command_times->by_command[find_command("find")->index].add(
+  worker.context.command_times->by_command[command_named("find")->index].add(
       std::chrono::milliseconds(3));
   const std::regex name_form("(spillway|process)_[a-z0-9]+(_[a-z0-9]+)*");
   std::set<std::string> families;

@@ -48,7 +48,8 @@ TEST_CASE("a listing over shards is read to its end in its session") {
     return "{'cursor': {'nextBatch': [{'name': 'c', 'type': 'collection'}], 'id': {'$numberLong': '0'}, "
            "'ns': 'db.$cmd.listCollections'}, 'ok': 1.0}";
   };
-  const std::string reply = router.run(std::string("{'listCollections': 1, 'cursor': {}, ") + test::session_fields + "}");
+  const std::string reply =
+      router.run(std::string("{'listCollections': 1, 'cursor': {}, ") + test::session_fields + "}");
   CHECK(reply.find("collection") != std::string::npos);
   CHECK(router.shards.sent.size() == 4);
   const ValueView first = router.shards.sent.front().command.view()["lsid"];

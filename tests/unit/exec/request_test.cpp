@@ -1,5 +1,5 @@
 // The envelope of commands: what parse_request takes, and what it refuses with which code.
-#include "proxy/exec/request.h"
+#include "proxy/exec/core/request.h"
 
 #include <catch2/catch.hpp>
 #include <string>

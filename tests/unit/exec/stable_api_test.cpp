@@ -3,7 +3,7 @@
 #include <set>
 #include <string>
 
-#include "proxy/exec/command_table.h"
+#include "proxy/exec/commands/command_table.h"
 #include "tests/support/fake_gateway.h"
 
 namespace spillway::exec {
@@ -19,21 +19,23 @@ Result<BsonDoc> answer_ok(std::uint16_t, DocView) {
 int strict_code(const std::string& command, const char* strict = "true") {
   const test::FakeRequest fake(command.substr(0, command.size() - 1) +
                                ", '$db': 'app', 'apiVersion': '1', 'apiStrict': " + strict + "}");
-  const CommandSpec* const spec = find_command(fake.request.name);
+  const CommandSpec* const spec = command_named(fake.request.name);
   REQUIRE(spec != nullptr);
   const auto checked = check_api_strict(*spec, fake.request);
   return checked.has_error() ? checked.error().code : 0;
 }
 
 TEST_CASE("apiStrict keeps to the commands of version 1") {
-  for (const char* command : {"{'ping': 1}", "{'hello': 1}", "{'find': 'c'}", "{'count': 'c'}", "{'findandmodify': 'c'}",
-                              "{'getMore': {'$numberLong': '1'}, 'collection': 'c'}", "{'saslStart': 1}",
-                              "{'explain': {'find': 'c'}}", "{'deleteIndexes': 'c'}", "{'commitTransaction': 1}"}) {
+  for (const char* command :
+       {"{'ping': 1}", "{'hello': 1}", "{'find': 'c'}", "{'count': 'c'}", "{'findandmodify': 'c'}",
+        "{'getMore': {'$numberLong': '1'}, 'collection': 'c'}", "{'saslStart': 1}", "{'explain': {'find': 'c'}}",
+        "{'deleteIndexes': 'c'}", "{'commitTransaction': 1}"}) {
     INFO(command);
     CHECK(strict_code(command) == 0);
   }
-  for (const char* command : {"{'isMaster': 1}", "{'ismaster': 1}", "{'buildInfo': 1}", "{'distinct': 'c', 'key': 'a'}",
-                              "{'serverStatus': 1}", "{'collStats': 'c'}", "{'logout': 1}", "{'renameCollection': 'a.b'}"}) {
+  for (const char* command :
+       {"{'isMaster': 1}", "{'ismaster': 1}", "{'buildInfo': 1}", "{'distinct': 'c', 'key': 'a'}",
+        "{'serverStatus': 1}", "{'collStats': 'c'}", "{'logout': 1}", "{'renameCollection': 'a.b'}"}) {
     INFO(command);
     CHECK(strict_code(command) == 323);
     CHECK(strict_code(command, "false") == 0);
@@ -47,9 +49,10 @@ TEST_CASE("apiStrict keeps to the stages of version 1") {
     CHECK(strict_code(aggregate, "false") == 0);
     return strict_code(aggregate);
   };
-  for (const char* stage : {"{'$group': {'_id': 1}}", "{'$collStats': {'count': {}}}", "{'$facet': {'a': [{'$count': 'n'}]}}",
-                            "{'$changeStream': {}}", "{'$lookup': {'from': 'd', 'pipeline': [{'$match': {}}]}}",
-                            "{'$unionWith': 'd'}", "{'$project': {'$search': 1}}"}) {
+  for (const char* stage :
+       {"{'$group': {'_id': 1}}", "{'$collStats': {'count': {}}}", "{'$facet': {'a': [{'$count': 'n'}]}}",
+        "{'$changeStream': {}}", "{'$lookup': {'from': 'd', 'pipeline': [{'$match': {}}]}}", "{'$unionWith': 'd'}",
+        "{'$project': {'$search': 1}}"}) {
     INFO(stage);
     CHECK(code(stage) == 0);
   }

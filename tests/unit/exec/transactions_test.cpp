@@ -1,4 +1,4 @@
-#include "proxy/exec/transactions.h"
+#include "proxy/exec/access/transactions.h"
 
 #include "tests/unit/exec/write_support.h"
 
@@ -115,7 +115,8 @@ TEST_CASE("transactions that have ended give way to new ones", "[transactions]")
   CHECK(shown(table.statement("open", 1, false, s0, false, now)) == "ok");
 }
 
-TEST_CASE("who has many transactions open keeps nobody else from his, and none of them ends for another", "[transactions]") {
+TEST_CASE("who has many transactions open keeps nobody else from his, and none of them ends for another",
+          "[transactions]") {
   constexpr std::size_t capacity = 16 * 64;
   TransactionTable table(capacity);
   const auto begun = [&](const std::string& user, int first, int count) {
@@ -135,7 +136,8 @@ TEST_CASE("who has many transactions open keeps nobody else from his, and none o
   CHECK(begun("bob", 0, 64) == 64);
   CHECK(begun("mallory", 10'000, 1000) == 0);
   // What they have goes on.
-  for (int i = 0; i < 16; ++i) CHECK(shown(table.statement("ann" + std::to_string(i), 1, false, s0, false, start)) == "ok");
+  for (int i = 0; i < 16; ++i)
+    CHECK(shown(table.statement("ann" + std::to_string(i), 1, false, s0, false, start)) == "ok");
   for (int i = 0, open = 0; i < 10'000; ++i) {
     open += table.find("mallory" + std::to_string(i), 1).has_value();
     if (i == 9'999) CHECK(open == most);
@@ -143,7 +145,8 @@ TEST_CASE("who has many transactions open keeps nobody else from his, and none o
   // Who ends his own has room again: his ended ones go, nobody else's do.
   REQUIRE(table.commit("ann0", 1, start)->has_value());
   for (int i = 0; i < 10'000; ++i) {
-    if (table.find("mallory" + std::to_string(i), 1)) REQUIRE(table.commit("mallory" + std::to_string(i), 1, start)->has_value());
+    if (table.find("mallory" + std::to_string(i), 1))
+      REQUIRE(table.commit("mallory" + std::to_string(i), 1, start)->has_value());
   }
   CHECK(begun("mallory", 20'000, 64) == 64);
   CHECK(table.find("ann0", 1));

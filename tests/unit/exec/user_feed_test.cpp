@@ -1,4 +1,4 @@
-#include "proxy/exec/user_feed.h"
+#include "proxy/exec/access/user_feed.h"
 
 #include <catch2/catch.hpp>
 #include <string>

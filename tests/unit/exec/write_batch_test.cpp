@@ -1,4 +1,4 @@
-#include "proxy/exec/write_batch.h"
+#include "proxy/exec/write/write_batch.h"
 
 #include "tests/unit/exec/write_support.h"
 

@@ -1,5 +1,5 @@
 // The write commands over scripted shards: what is sent where, and what the client gets.
-#include "proxy/exec/write_child.h"
+#include "proxy/exec/write/write_child.h"
 #include "tests/unit/exec/write_router.h"
 
 namespace spillway::exec {
@@ -576,7 +576,8 @@ TEST_CASE("a replacement in a transaction is chosen within it", "[transactions]"
     if (sent.name() != "find") return count_all(sent);
     return "{'cursor': {'firstBatch': [{'_id': 7, 'a': 15}], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
   };
-  const std::string replace = "{'update': 'c', 'updates': [{'q': {'_id': 7}, 'u': {'a': 15, 'x': 1}}], 'autocommit': false";
+  const std::string replace =
+      "{'update': 'c', 'updates': [{'q': {'_id': 7}, 'u': {'a': 15, 'x': 1}}], 'autocommit': false";
   CHECK(router.run(with_txn(replace + ", 'startTransaction': true", 1)).find("errmsg") == std::string::npos);
   CHECK(router.run(with_txn(replace, 1)).find("errmsg") == std::string::npos);
   std::size_t started = 0;

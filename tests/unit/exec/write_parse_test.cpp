@@ -1,4 +1,4 @@
-#include "proxy/exec/write_parse.h"
+#include "proxy/exec/write/write_parse.h"
 
 #include "tests/unit/exec/write_support.h"
 

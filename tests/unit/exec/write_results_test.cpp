@@ -1,4 +1,4 @@
-#include "proxy/exec/write_results.h"
+#include "proxy/exec/write/write_results.h"
 
 #include <malloc.h>
 

@@ -12,10 +12,10 @@
 #include "cursor/bson_writer.h"
 #include "proxy/base/loop.h"
 #include "proxy/base/pump.h"
-#include "proxy/exec/command_table.h"
-#include "proxy/exec/context.h"
-#include "proxy/exec/request.h"
-#include "proxy/exec/transactions.h"
+#include "proxy/exec/access/transactions.h"
+#include "proxy/exec/commands/command_table.h"
+#include "proxy/exec/core/context.h"
+#include "proxy/exec/core/request.h"
 #include "proxy/shard/connection.h"
 #include "proxy/shard/gateway.h"
 #include "proxy/wire/op_msg.h"
@@ -132,7 +132,7 @@ class Router {
     BsonWriter whole;
     const BsonDoc given = doc(json);
     whole.append_elements(given);
-    const CommandSpec* const spec = find_command(given.view().first().name);
+    const CommandSpec* const spec = command_named(given.view().first().name);
     if (!given.view()["$db"].exists())
       whole.append("$db", spec != nullptr && spec->admin_only ? "admin" : "db");
     const BsonDoc body = std::move(whole).finish();

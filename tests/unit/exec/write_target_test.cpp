@@ -1,4 +1,4 @@
-#include "proxy/exec/write_target.h"
+#include "proxy/exec/write/write_target.h"
 
 #include "tests/unit/exec/write_support.h"
 

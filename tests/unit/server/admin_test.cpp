@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "proxy/exec/transactions.h"
+#include "proxy/exec/access/transactions.h"
 #include "proxy/server/admin.h"
 
 namespace spillway::server {

@@ -79,7 +79,8 @@ TEST_CASE("a connection string says how to speak TLS") {
 
 TEST_CASE("paths may begin with the directory of credentials") {
   const char* const uri =
-      "mongodb://a/?tls=true&tlsCAFile=$CREDENTIALS_DIRECTORY/ca.pem&tlsCertificateKeyFile=$CREDENTIALS_DIRECTORY/own.pem";
+      "mongodb://a/?tls=true&tlsCAFile=$CREDENTIALS_DIRECTORY/ca.pem&tlsCertificateKeyFile=$CREDENTIALS_DIRECTORY/"
+      "own.pem";
   ::setenv("CREDENTIALS_DIRECTORY", "/run/c", 1);
   const auto parsed = parse_connection_string(uri);
   ::unsetenv("CREDENTIALS_DIRECTORY");

@@ -191,8 +191,8 @@ TEST_CASE("a turn to connect is waited for while others have theirs") {
   REQUIRE(world.run_until([&] { return world.gateway->states()[0].hosts[0].waiting == 0; }, 1min));
   const auto failed = std::count_if(calls.begin(), calls.end(), [](const auto& call) { return call->done(); });
   CHECK(failed == 0);
-  CHECK(world.run_until([&] { return std::all_of(calls.begin(), calls.end(), [](const auto& call) { return call->ok(); }); },
-                        2min));
+  CHECK(world.run_until(
+      [&] { return std::all_of(calls.begin(), calls.end(), [](const auto& call) { return call->ok(); }); }, 2min));
 }
 
 TEST_CASE("a machine that vanishes fails those who wait for a turn to connect within the connect timeout") {

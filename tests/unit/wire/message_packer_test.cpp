@@ -23,7 +23,8 @@ ByteVector message_of(std::size_t body_bytes, unsigned values) {
   for (std::size_t i = limits::message_header_bytes; i < message.size(); ++i) {
     message[i] = static_cast<std::uint8_t>(random() % values);
   }
-  write_header(message.data(), {static_cast<std::int32_t>(message.size()), 7, 5, static_cast<std::int32_t>(OpCode::msg)});
+  write_header(message.data(),
+               {static_cast<std::int32_t>(message.size()), 7, 5, static_cast<std::int32_t>(OpCode::msg)});
   return message;
 }
 
@@ -115,7 +116,9 @@ TEST_CASE("damage_that_is_found_at_once_is_found_in_steps") {
       damaged[compressed_prefix_bytes + random() % (right.size() - compressed_prefix_bytes)] ^=
           static_cast<std::uint8_t>(1U << random() % 8);
       same(damaged);
-      same(ByteVector(right.begin(), right.begin() + static_cast<std::ptrdiff_t>(compressed_prefix_bytes + random() % (right.size() - compressed_prefix_bytes))));
+      same(ByteVector(right.begin(), right.begin() + static_cast<std::ptrdiff_t>(
+                                                         compressed_prefix_bytes +
+                                                         random() % (right.size() - compressed_prefix_bytes))));
     }
     ByteVector longer = right, more = right, less = right;
     longer.push_back(0);

@@ -1,0 +1,74 @@
+// AuditLog: who logged in, what was refused, what administrators did: one JSON document per line, in
+// the schema that MongoDB calls "mongo" (atype, ts, uuid, local, remote, users, roles, param, result).
+//
+// Never a secret, never a document of a client's: of commands only what is named here is written.
+// Any thread; a call builds a line and hands it to `sink`, which does not wait for a disk.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "cursor/bson_writer.h"
+#include "cursor/error.h"
+#include "proxy/exec/core/metrics.h"
+
+namespace spillway::exec {
+
+struct Client;
+struct CommandSpec;
+struct Request;
+class Response;
+struct ProcessFacts;
+
+class AuditLog {
+ public:
+  // False: there was no room for the line, which is lost.
+  using Sink = std::function<bool(std::string line)>;
+
+  // `reopen`: goes on in a new file; `failed`: how many lines were taken and could not be written.
+  struct Options {
+    Sink sink;
+    std::function<void()> reopen{};
+    std::function<std::uint64_t()> failed{};
+  };
+  explicit AuditLog(Options options);
+
+  // --- of connections
+  void client_metadata(const Client& client);
+  void authenticated(const Client& client, std::string_view mechanism, std::string_view db, std::string_view user,
+                     std::int32_t result);
+  void logged_out(const Client& client);
+
+  // --- of commands
+  // A number for CommandSpec::audited; 0: what it does is nobody's business.
+  static std::uint8_t kind_of(std::string_view command) noexcept;
+  void refused(const Client& client, const CommandSpec& spec, const Request& request);
+  void done(const Client& client, const CommandSpec& spec, const Request& request, std::int32_t result);
+  // Allowed, and worth a line by what it does: an authCheck with the result.
+  void administrative(const Client& client, const Request& request, std::int32_t result);
+
+  // --- of the process
+  void started(const ProcessFacts& facts);
+  void shut_down();
+  void reloaded(std::string_view outcome, bool applied);
+  // The log was rotated: so is this one.
+  void rotate();
+
+  std::uint64_t written() const noexcept { return written_.value(); }
+  std::uint64_t lost() const { return lost_.value() + (options_.failed ? options_.failed() : 0); }
+
+ private:
+  void write(std::string_view atype, const Client* client, BsonDoc param, std::int32_t result);
+  void hand_over(std::string line);
+
+  Options options_;
+  Counter written_, lost_;
+  std::uint64_t seed_ = 0;  // of connections' uuids
+  std::atomic<std::uint64_t> untold_{0};  // lost, and no line says so yet
+};
+
+}  // namespace spillway::exec

@@ -1,0 +1,103 @@
+#include "proxy/exec/access/authorization.h"
+
+#include <fmt/format.h>
+
+#include "proxy/base/log.h"
+#include "proxy/exec/access/authentication.h"
+#include "proxy/exec/access/command_needs.h"
+
+namespace spillway::exec {
+
+namespace {
+
+constexpr std::size_t shown_bytes_max = 1024;
+constexpr Duration session_believed_for = std::chrono::minutes(1);
+
+// A server takes any array from a document sequence: what is looked at here must be all there is.
+// (That no field is written twice was seen to when the message was parsed.)
+Result<void> check_sequences(const wire::OpMsg& message) {
+  for (const wire::DocSequence& sequence : message.sequences) {
+    const bool known =
+        sequence.name == "documents" || sequence.name == "updates" || sequence.name == "deletes";
+    if (!known) {
+      return Error(ErrorCode::failed_to_parse,
+                   fmt::format("'{}' must stand in the command's body, not in a document sequence",
+                               sequence.name));
+    }
+  }
+  return {};
+}
+
+// MongoDB lets a client of the same machine create users while there are none. Here the answer to
+// that explains where users come from, and nothing else is allowed.
+bool is_localhost_exception(const Context& context, const Client& client, const CommandSpec& spec) {
+  return client.login.from_loopback && (spec.name == "createUser" || spec.name == "createRole") &&
+         context.shared.users.table()->empty();
+}
+
+Error refused(const CommandSpec& spec, const Request& request) {
+  const std::string command = is_sensitive(spec.name) ? fmt::format("{{ {}: <hidden> }}", spec.name)
+                                                      : to_json(request.body, shown_bytes_max);
+  return Error(ErrorCode::unauthorized,
+               fmt::format("not authorized on {} to execute command {}", request.db, command));
+}
+
+// The session a command names. A user's part in it is what a router adds for a cluster of its own.
+Result<void> check_session(Context& context, Client& client, const Request& request) {
+  if (request.lsid.empty()) return {};
+  const DocView lsid = request.lsid_document();
+  if (lsid.count() != 1) {
+    return Error(ErrorCode::unauthorized, "Unauthorized to set user digest in LogicalSessionId");
+  }
+  return claim_session(context, client, auth::text_of(lsid["id"].as_binary().data));
+}
+
+}  // namespace
+
+bool may_on_cluster(const Context& context, const Client& client,
+                    auth::ActionSet actions) noexcept {
+  if (!context.shared.authorization) return true;
+  return client.login.user && client.login.user->privileges.on_cluster().has(actions);
+}
+
+bool owns_session(const Context& context, const Client& client, const Request& request) {
+  if (!context.shared.authorization) return true;
+  if (!client.login.user || request.lsid.empty()) return false;
+  const std::string_view uuid = auth::text_of(request.lsid_document()["id"].as_binary().data);
+  return context.shared.session_owners.is_of(session_id_of(uuid), client.user);
+}
+
+Result<void> claim_session(Context& context, Client& client, std::string_view uuid) {
+  Login& login = client.login;
+  const SessionId session = session_id_of(uuid);
+  const TimePoint now = Clock::now();
+  if (login.session == session && now - login.session_claimed < session_believed_for) return {};
+  if (context.shared.session_owners.claim(session, client.user, now) == SessionOwners::Claim::another_users) {
+    context.shared.metrics.unauthorized_commands.add();
+    return Error(ErrorCode::unauthorized, "the logical session is another user's");
+  }
+  login.session = session;
+  login.session_claimed = now;
+  return {};
+}
+
+Result<void> check_authorized(Context& context, Client& client, const CommandSpec& spec,
+                              const Request& request) {
+  const CommandNeed* const need = spec.need;
+  if (need != nullptr && need->of == CommandNeed::Of::nobody) return {};
+  refresh_login(context, client);
+  const auth::User* const user = client.login.user.get();
+  if (user == nullptr) {
+    if (is_localhost_exception(context, client, spec)) return {};
+    context.shared.metrics.unauthenticated_commands.add();
+    return Error(ErrorCode::unauthorized,
+                 fmt::format("Command {} requires authentication", spec.name));
+  }
+  if (auto checked = check_sequences(request.message); checked.has_error()) return checked.error();
+  const Subject subject{user->privileges, spec.name, request.db, request.body, &request.message};
+  if (need != nullptr && meets(*need, subject)) return check_session(context, client, request);
+  context.shared.metrics.unauthorized_commands.add();
+  return refused(spec, request);
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,462 @@
+#include "proxy/exec/access/command_needs.h"
+
+#include "absl/container/flat_hash_map.h"
+#include "cursor/field_table.h"
+
+namespace spillway::exec {
+
+namespace {
+
+using enum auth::Action;
+using auth::ActionSet;
+using Of = CommandNeed::Of;
+
+constexpr int nesting_max = 20;
+
+// A command's collection; nothing else is one by name.
+bool collection_of(const Subject& subject, std::string_view& name) {
+  const Element first = subject.body.first();
+  if (!first.is_string() || first.as_string().empty()) return false;
+  name = first.as_string();
+  return true;
+}
+
+bool may_on_collection(const Subject& subject, ActionSet actions) {
+  std::string_view name;
+  return collection_of(subject, name) && subject.may(actions, name);
+}
+
+// A namespace in one text, "db.collection".
+bool may_on_namespace(const Subject& subject, std::string_view ns, ActionSet actions) {
+  const std::size_t dot = ns.find('.');
+  if (dot == std::string_view::npos || dot + 1 == ns.size()) return false;
+  return subject.privileges.allows(actions, ns.substr(0, dot), ns.substr(dot + 1));
+}
+
+// --- writes
+
+// Calls `look` with each operation of a write command, in its body or in a document sequence.
+template <class Look>
+bool every_operation(const Subject& subject, std::string_view field, Look look) {
+  for (const Element& element : subject.body) {
+    if (element.name != field) continue;
+    if (!element.is_array()) return false;
+    for (const Element& operation : element.as_document()) {
+      if (!operation.is_document() || !look(operation.as_document())) return false;
+    }
+  }
+  if (subject.message == nullptr) return true;
+  for (const wire::DocSequence& sequence : subject.message->sequences) {
+    if (sequence.name != field) continue;
+    for (const DocView operation : sequence) {
+      if (!look(operation)) return false;
+    }
+  }
+  return true;
+}
+
+// Is the field there, and true, once or more?
+bool says(DocView document, std::string_view field) {
+  for (const Element& element : document) {
+    if (element.name == field && element.truthy()) return true;
+  }
+  return false;
+}
+
+ActionSet bypass(const Subject& subject) {
+  return says(subject.body, "bypassDocumentValidation") ? ActionSet(bypass_document_validation)
+                                                        : ActionSet();
+}
+
+bool may_insert(const Subject& subject) {
+  return may_on_collection(subject, bypass(subject) | insert);
+}
+
+bool may_update(const Subject& subject) {
+  const ActionSet actions = bypass(subject) | update;
+  if (may_on_collection(subject, actions | insert)) return true;
+  return may_on_collection(subject, actions) &&
+         every_operation(subject, "updates",
+                         [](DocView operation) { return !says(operation, "upsert"); });
+}
+
+bool may_find_and_modify(const Subject& subject) {
+  ActionSet actions = bypass(subject) | find;
+  if (says(subject.body, "remove")) {
+    actions |= remove;
+  } else {
+    actions |= update;
+    if (says(subject.body, "upsert")) actions |= insert;
+  }
+  return may_on_collection(subject, actions);
+}
+
+// --- aggregations
+
+bool may_run(const Subject& subject, DocView pipeline, int depth);
+
+// A target written as "collection" or {db, coll}; all of them, where a field is written twice.
+bool may_on_target(const Subject& subject, ValueView target, ActionSet actions) {
+  if (target.is_string()) return subject.may(actions, target.as_string());
+  if (!target.is_document()) return false;
+  std::string_view db = subject.db;
+  std::string_view collection;
+  for (const Element& field : target.as_document()) {
+    if (field.name != "db" && field.name != "coll") continue;
+    if (!field.is_string()) return false;
+    std::string_view& part = field.name == "db" ? db : collection;
+    if (field.name == "coll" && !collection.empty()) return false;
+    part = field.as_string();
+  }
+  return !collection.empty() && subject.privileges.allows(actions, db, collection);
+}
+
+// The stages that name other collections: each field so named, and the pipelines on them.
+bool may_join(const Subject& subject, DocView specification, std::string_view from, int depth) {
+  for (const Element& field : specification) {
+    if (field.name == "db") return false;  // another database only inside {db, coll}
+    if (field.name == from && !may_on_target(subject, field, find)) return false;
+    if (field.name != "pipeline") continue;
+    if (!field.is_array() || !may_run(subject, field.as_document(), depth + 1)) return false;
+  }
+  return true;
+}
+
+bool may_facet(const Subject& subject, DocView facets, int depth) {
+  for (const Element& facet : facets) {
+    if (!facet.is_array() || !may_run(subject, facet.as_document(), depth + 1)) return false;
+  }
+  return true;
+}
+
+// $merge is written as "collection", or with `into` and what is to be done.
+bool may_merge(const Subject& subject, const Element& stage, int depth) {
+  if (!stage.is_document()) return may_on_target(subject, stage, {insert, update});
+  bool targeted = false;
+  for (const Element& field : stage.as_document()) {
+    if (field.name == "into") {
+      targeted = true;
+      if (!may_on_target(subject, field, {insert, update})) return false;
+    } else if (field.name == "whenMatched" && field.is_array()) {
+      if (!may_run(subject, field.as_document(), depth + 1)) return false;
+    }
+  }
+  return targeted;
+}
+
+// Stages that read nothing but what comes to them. $currentOp and its like stand first, and were looked at there.
+constexpr FieldTable<30> harmless_stages(
+    {"$match", "$project", "$addFields", "$set", "$unset", "$unwind", "$sort", "$limit", "$skip", "$group", "$count",
+     "$sortByCount", "$replaceRoot", "$replaceWith", "$redact", "$sample", "$bucket", "$bucketAuto", "$geoNear",
+     "$densify", "$fill", "$setWindowFields", "$documents", "$search", "$searchMeta", "$vectorSearch",
+     "$changeStreamSplitLargeEvent", "$currentOp", "$listSessions", "$listLocalSessions"});
+
+// What a stage needs beside `find` on the collection, by its name. One that is not known here might read, or write,
+// anything: it is for nobody.
+bool may_stage(const Subject& subject, const Element& stage, int depth) {
+  const std::string_view name = stage.name;
+  if (name == "$lookup" || name == "$graphLookup") {
+    return stage.is_document() && may_join(subject, stage.as_document(), "from", depth);
+  }
+  if (name == "$unionWith") {
+    if (stage.is_string()) return may_on_target(subject, stage, find);
+    return stage.is_document() && may_join(subject, stage.as_document(), "coll", depth);
+  }
+  if (name == "$facet")
+    return stage.is_document() && may_facet(subject, stage.as_document(), depth);
+  if (name == "$out") return may_on_target(subject, stage, {insert, remove});
+  if (name == "$merge") return may_merge(subject, stage, depth);
+  if (name == "$collStats") return may_on_collection(subject, coll_stats);
+  if (name == "$indexStats") return may_on_collection(subject, index_stats);
+  if (name == "$planCacheStats") return may_on_collection(subject, plan_cache_read);
+  if (name == "$listSessions") return subject.privileges.on_cluster().has(list_sessions);
+  if (name == "$changeStream") {
+    const bool of_collection = subject.body.first().is_string();
+    return of_collection ? may_on_collection(subject, {find, change_stream}) : subject.may({find, change_stream}, {});
+  }
+  return harmless_stages.contains(name);
+}
+
+bool may_run(const Subject& subject, DocView pipeline, int depth) {
+  if (depth > nesting_max) return false;
+  for (const Element& stage : pipeline) {
+    if (!stage.is_document()) continue;  // no stage: refused when it is run
+    for (const Element& named : stage.as_document()) {
+      if (!may_stage(subject, named, depth)) return false;
+    }
+  }
+  return true;
+}
+
+// Stages that read no collection, but tell of one, stand first.
+ActionSet first_stage_actions(DocView pipeline) {
+  const Element first = pipeline.first();
+  if (!first.is_document()) return find;
+  const std::string_view name = first.as_document().first().name;
+  if (name == "$collStats") return coll_stats;
+  if (name == "$indexStats") return index_stats;
+  return name == "$planCacheStats" ? plan_cache_read : find;
+}
+
+// {aggregate: 1}: stages that make documents of their own.
+bool may_generate(const Subject& subject, DocView pipeline) {
+  const Element first = pipeline.first();
+  if (!first.is_document()) return true;  // refused when it is run
+  const Element stage = first.as_document().first();
+  if (stage.name == "$currentOp" && stage.is_document()) {
+    return subject.privileges.on_cluster().has(inprog) || !says(stage.as_document(), "allUsers");
+  }
+  // Asked of a shard, to which all users are one: the router's.
+  if (stage.name == "$listLocalSessions") return subject.privileges.on_cluster().has(list_sessions);
+  if (stage.name == "$changeStream") {
+    const bool of_all = stage.is_document() && says(stage.as_document(), "allChangesForCluster");
+    return of_all ? subject.privileges.allows({find, change_stream}, {}, {})
+                  : subject.may({find, change_stream}, {});
+  }
+  return true;
+}
+
+bool may_aggregate(const Subject& subject) {
+  const Element target = subject.body.first();
+  for (const Element& field : subject.body) {
+    if (field.name != "pipeline") continue;
+    if (!field.is_array()) continue;  // refused when it is run
+    const DocView pipeline = field.as_document();
+    if (!target.is_string()) {
+      if (!may_generate(subject, pipeline)) return false;
+    } else if (!may_on_collection(subject, first_stage_actions(pipeline))) {
+      return false;
+    }
+    if (!may_run(subject, pipeline, 0)) return false;
+  }
+  if (bypass(subject).empty()) return true;
+  return subject.may(bypass_document_validation,
+                     target.is_string() ? target.as_string() : std::string_view());
+}
+
+// A view shows what it is made of: who makes one must be allowed to read that.
+bool may_view(const Subject& subject) {
+  for (const Element& field : subject.body) {
+    if (field.name == "viewOn" && (!field.is_string() || !subject.may(find, field.as_string())))
+      return false;
+    if (field.name == "pipeline" &&
+        (!field.is_array() || !may_run(subject, field.as_document(), 0)))
+      return false;
+  }
+  return true;
+}
+
+bool may_create(const Subject& subject) {
+  return may_on_collection(subject, create_collection) && may_view(subject);
+}
+bool may_coll_mod(const Subject& subject) {
+  return may_on_collection(subject, coll_mod) && may_view(subject);
+}
+
+// --- others
+
+bool may_explain(const Subject& subject) {
+  const Element first = subject.body.first();
+  if (!first.is_document()) return true;  // refused when it is run
+  const DocView inner = first.as_document();
+  for (const Element& field : inner) {
+    if (field.name == "$db" && (!field.is_string() || field.as_string() != subject.db))
+      return false;
+  }
+  const Element command = inner.first();
+  if (command.name == "explain") return false;
+  const CommandNeed* const need = find_need(command.name);
+  if (need == nullptr || need->of == Of::nobody || need->of == Of::somebody)
+    return true;  // refused when it is run
+  return meets(*need, {subject.privileges, command.name, subject.db, inner, nullptr});
+}
+
+// Whose cursor it is the registry knows; what of, this. Listings have no collection.
+bool may_get_more(const Subject& subject) {
+  bool may = true;
+  for (const Element& field : subject.body) {
+    if (field.name != "collection" || !field.is_string()) continue;
+    const std::string_view name = field.as_string();
+    may = may && (name.starts_with("$cmd.") || !subject.privileges.on(subject.db, name).empty());
+  }
+  return may;
+}
+
+bool may_rename(const Subject& subject) {
+  const Element from = subject.body.first();
+  const ValueView to = subject.body["to"];
+  if (!from.is_string() || !to.is_string()) return false;
+  const std::string_view source = from.as_string();
+  const std::string_view target = to.as_string();
+  const bool same_db = source.substr(0, source.find('.')) == target.substr(0, target.find('.'));
+  const ActionSet drop =
+      says(subject.body, "dropTarget") ? ActionSet(drop_collection) : ActionSet();
+  if (same_db) {
+    return may_on_namespace(subject, source, rename_collection_same_db) &&
+           may_on_namespace(subject, target, drop | rename_collection_same_db);
+  }
+  return may_on_namespace(subject, source, {find, drop_collection}) &&
+         may_on_namespace(subject, target,
+                          drop | ActionSet{insert, create_index, create_collection});
+}
+
+// Its first field names the database, too: $db counts for nothing.
+bool may_data_size(const Subject& subject) {
+  const Element first = subject.body.first();
+  return first.is_string() && may_on_namespace(subject, first.as_string(), find);
+}
+
+bool may_current_op(const Subject& subject) {
+  return subject.privileges.on_cluster().has(inprog) || says(subject.body, "$ownOps");
+}
+
+// The threshold is the whole process's.
+bool may_profile(const Subject& subject) {
+  if (subject.privileges.on_cluster().has(set_parameter)) return true;
+  return !subject.body["slowms"].exists() && subject.may(enable_profiler, {});
+}
+
+constexpr CommandNeed nobody(std::string_view name) { return {name, Of::nobody, {}, nullptr}; }
+constexpr CommandNeed somebody(std::string_view name) { return {name, Of::somebody, {}, nullptr}; }
+constexpr CommandNeed cluster(std::string_view name, ActionSet actions) {
+  return {name, Of::cluster, actions, nullptr};
+}
+constexpr CommandNeed database(std::string_view name, ActionSet actions) {
+  return {name, Of::database, actions, nullptr};
+}
+constexpr CommandNeed collection(std::string_view name, ActionSet actions) {
+  return {name, Of::collection, actions, nullptr};
+}
+constexpr CommandNeed rule(std::string_view name, bool (*may)(const Subject&)) {
+  return {name, Of::rule, {}, may};
+}
+
+constexpr CommandNeed needs[] = {
+    // before logging in
+    nobody("hello"),
+    nobody("isMaster"),
+    nobody("ismaster"),
+    nobody("ping"),
+    nobody("buildInfo"),
+    nobody("buildinfo"),
+    nobody("whatsmyuri"),
+    nobody("connectionStatus"),
+    nobody("listCommands"),
+    nobody("saslStart"),
+    nobody("saslContinue"),
+    nobody("authenticate"),
+    nobody("logout"),
+    nobody("endSessions"),
+    // reading
+    collection("find", find),
+    collection("count", find),
+    collection("distinct", find),
+    rule("aggregate", may_aggregate),
+    rule("explain", may_explain),
+    rule("getMore", may_get_more),
+    somebody("killCursors"),
+    // writing
+    rule("insert", may_insert),
+    rule("update", may_update),
+    collection("delete", remove),
+    rule("findAndModify", may_find_and_modify),
+    rule("findandmodify", may_find_and_modify),
+    // sessions
+    somebody("startSession"),
+    somebody("refreshSessions"),
+    somebody("killSessions"),
+    cluster("killAllSessions", kill_any_session),
+    cluster("killAllSessionsByPattern", kill_any_session),
+    somebody("commitTransaction"),
+    somebody("abortTransaction"),
+    // databases, collections, indexes
+    somebody("listDatabases"),
+    database("listCollections", list_collections),
+    collection("listIndexes", list_indexes),
+    rule("create", may_create),
+    collection("drop", drop_collection),
+    database("dropDatabase", drop_database),
+    collection("createIndexes", create_index),
+    collection("dropIndexes", drop_index),
+    collection("deleteIndexes", drop_index),
+    rule("collMod", may_coll_mod),
+    rule("renameCollection", may_rename),
+    collection("convertToCapped", convert_to_capped),
+    collection("validate", validate),
+    collection("collStats", coll_stats),
+    collection("collstats", coll_stats),
+    database("dbStats", db_stats),
+    database("dbstats", db_stats),
+    rule("dataSize", may_data_size),
+    collection("compact", compact),
+    // the proxy and the cluster
+    cluster("hostInfo", host_info),
+    somebody("isdbgrid"),
+    somebody("getLastError"),
+    somebody("getlasterror"),
+    somebody("echo"),
+    somebody("features"),
+    cluster("getCmdLineOpts", get_cmd_line_opts),
+    cluster("getLog", get_log),
+    cluster("getParameter", get_parameter),
+    cluster("setParameter", set_parameter),
+    cluster("logRotate", log_rotate),
+    cluster("listShards", list_shards),
+    cluster("connPoolStats", conn_pool_stats),
+    cluster("flushRouterConfig", flush_router_config),
+    cluster("getShardMap", get_shard_map),
+    cluster("getShardVersion", get_shard_version),
+    cluster("netstat", netstat),
+    cluster("replSetGetStatus", repl_set_get_status),
+    rule("profile", may_profile),
+    cluster("releaseMemory", set_parameter),
+    cluster("serverStatus", server_status),
+    rule("currentOp", may_current_op),
+    somebody("killOp"),
+    cluster("shutdown", shutdown),
+    // users
+    somebody("usersInfo"),
+    somebody("rolesInfo"),
+    somebody("createUser"),
+    somebody("updateUser"),
+    somebody("dropUser"),
+    somebody("dropAllUsersFromDatabase"),
+    somebody("grantRolesToUser"),
+    somebody("revokeRolesFromUser"),
+    somebody("createRole"),
+    somebody("updateRole"),
+    somebody("dropRole"),
+};
+
+}  // namespace
+
+std::span<const CommandNeed> command_needs() { return needs; }
+
+const CommandNeed* find_need(std::string_view command) {
+  static const auto by_name = [] {
+    absl::flat_hash_map<std::string_view, const CommandNeed*> all;
+    for (const CommandNeed& need : needs) all.emplace(need.command, &need);
+    return all;
+  }();
+  const auto found = by_name.find(command);
+  return found == by_name.end() ? nullptr : found->second;
+}
+
+bool meets(const CommandNeed& need, const Subject& subject) {
+  switch (need.of) {
+    case Of::nobody:
+    case Of::somebody:
+      return true;
+    case Of::cluster:
+      return subject.privileges.on_cluster().has(need.actions);
+    case Of::database:
+      return subject.may(need.actions, {});
+    case Of::collection:
+      return may_on_collection(subject, need.actions);
+    case Of::rule:
+      return need.rule(subject);
+  }
+  return false;
+}
+
+}  // namespace spillway::exec

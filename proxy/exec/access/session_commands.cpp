@@ -1,0 +1,355 @@
+// Sessions and the ends of transactions.
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include "absl/container/flat_hash_set.h"
+#include "proxy/base/log.h"
+#include "proxy/exec/access/authorization.h"
+#include "proxy/exec/access/transactions.h"
+#include "proxy/exec/core/command.h"
+#include "proxy/exec/core/forward.h"
+#include "proxy/exec/cursors/cursor_ops.h"
+#include "proxy/wire/cursor_reply.h"
+
+namespace spillway::exec {
+
+namespace {
+
+constexpr std::size_t sessions_per_command_max = 10'000;
+constexpr std::uint8_t uuid_subtype = 4;
+
+using SessionIds = absl::flat_hash_set<std::string>;
+
+Response ok_response() {
+  BsonWriter reply;
+  reply.append("ok", 1.0);
+  return Response(std::move(reply).finish());
+}
+
+// {endSessions: [{id: UUID}, …]}
+Result<SessionIds> parse_sessions(const Request& request) {
+  const Element list = request.body.first();
+  if (!list.is_array()) {
+    return Error(ErrorCode::type_mismatch,
+                 fmt::format("BSON field '{0}.{0}' is the wrong type '{1}', expected type 'array'",
+                             request.name, bson_type_name(list.type)));
+  }
+  SessionIds ids;
+  for (const Element& item : list.as_document()) {
+    const std::string_view id =
+        item.is_document() ? session_uuid(item.as_document()) : std::string_view();
+    if (id.empty()) {
+      return Error(ErrorCode::type_mismatch,
+                   fmt::format("BSON field '{}' must hold sessions: {{id: UUID}}", request.name));
+    }
+    ids.emplace(id);
+    if (ids.size() > sessions_per_command_max) {
+      return Error(ErrorCode::invalid_length, fmt::format("{} takes at most {} sessions",
+                                                          request.name, sessions_per_command_max));
+    }
+  }
+  return ids;
+}
+
+// Of those that are another user's, the first: Unauthorized(13).
+Result<void> check_own(const Context& context, const Client& client, const SessionIds& ids) {
+  if (!context.shared.authorization) return {};
+  for (const std::string& id : ids) {
+    if (!context.shared.session_owners.is_another_users(session_id_of(id), client.user, Clock::now())) continue;
+    return Error(ErrorCode::unauthorized, "the logical session is another user's");
+  }
+  return {};
+}
+
+Task<Result<Response>> start_session(Context&, Client&, const Request&) {
+  std::array<std::uint8_t, session_uuid_bytes> id{};
+  if (::getrandom(id.data(), id.size(), 0) != static_cast<ssize_t>(id.size())) {
+    co_return Error(ErrorCode::internal_error, "no random bytes for a session's id");
+  }
+  id[6] = static_cast<std::uint8_t>((id[6] & 0x0f) | 0x40);
+  id[8] = static_cast<std::uint8_t>((id[8] & 0x3f) | 0x80);
+  BsonWriter reply;
+  reply.begin_document("id");
+  reply.append_binary("id", uuid_subtype, id);
+  reply.end();
+  reply.append("timeoutMinutes", std::int32_t{30});
+  reply.append("ok", 1.0);
+  co_return Response(std::move(reply).finish());
+}
+
+catalog::ShardSet replica_set_shards(const Context& context) {
+  catalog::ShardSet shards;
+  const auto& states = context.gateway.states();
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    if (states[i].replica_set) shards.insert(static_cast<catalog::ShardIndex>(i));
+  }
+  return shards;
+}
+
+// To every shard that keeps sessions. Their answers are no part of ours: a session that a shard does
+// not hear of expires there.
+Task<void> tell_shards(Context& context, std::string command, BsonDoc document, shard::ShardTime* time) {
+  std::vector<ShardCommand> commands;
+  for (const catalog::ShardIndex shard : replica_set_shards(context)) {
+    commands.push_back({shard, shard::Command::of_body(document), {}});
+  }
+  shard::CallOptions options;
+  options.budget = &context.shared.reply_memory;
+  options.deadline = Clock::now() + std::chrono::seconds(10);
+  options.time = time;
+  auto calls = call_shards(context, commands, options);
+  auto outcomes = co_await calls;
+  for (const ShardOutcome& outcome : outcomes) {
+    if (outcome.ok()) continue;
+    log::info("sessions: shard {} did not take {}: {}", context.routing().shard(outcome.shard).name,
+              command, outcome.error->message);
+  }
+}
+
+// The client's command, for shards.
+BsonDoc forwarded(const Request& request) {
+  BsonWriter body;
+  copy_command(body, request, {"lsid", "txnNumber", "autocommit", "startTransaction"});
+  return std::move(body).finish();
+}
+
+// The same with sessions by their ids: to the shards all are one user's.
+BsonDoc kill_by_ids(const SessionIds& ids) {
+  BsonWriter body;
+  body.begin_array("killSessions");
+  for (const std::string& id : ids) {
+    body.begin_document_item();
+    body.append_binary("id", uuid_subtype, auth::bytes_of(id));
+    body.end();
+  }
+  body.end();
+  body.append("$db", "admin");
+  return std::move(body).finish();
+}
+
+// What ends or goes on by itself is not waited for: a driver that closes would wait for a shard that
+// has no primary.
+bool waits_for_shards(const Request& request) noexcept {
+  return request.name != "endSessions" && request.name != "refreshSessions";
+}
+
+Task<void> tell_shards(Context& context, const Request& request, BsonDoc document) {
+  if (!waits_for_shards(request)) {
+    context.background.start(tell_shards(context, std::string(request.name), std::move(document), nullptr));
+    co_return;
+  }
+  auto telling = tell_shards(context, std::string(request.name), std::move(document), request.shard_time);
+  co_await telling;
+}
+
+// Null: of everybody.
+Task<void> end_everything_of(Context& context, const SessionIds* sessions, bool wait) {
+  CursorRegistry& cursors = context.shared.cursors;
+  TransactionTable& transactions = *context.shared.transactions;
+  std::vector<SessionId> ids;
+  if (sessions != nullptr) {
+    for (const std::string& id : *sessions) ids.push_back(session_id_of(id));
+  }
+  end_cursors(context, sessions == nullptr ? cursors.kill_all_sessions() : cursors.kill_sessions(ids),
+              CursorEnd::killed);
+  TaskGroup aborts;
+  for (OpenTransaction& open :
+       sessions == nullptr ? transactions.end_all_sessions() : transactions.end_sessions(ids)) {
+    (wait ? aborts : context.background).start(abort_on_shard(context, std::move(open)));
+  }
+  co_await aborts.wait();
+}
+
+Task<Result<Response>> refresh_sessions(Context& context, Client& client, const Request& request) {
+  auto ids = parse_sessions(request);
+  if (ids.has_error()) co_return ids.error();
+  if (context.shared.authorization) {
+    for (const std::string& id : *ids) {
+      if (auto claimed = claim_session(context, client, id); claimed.has_error()) co_return claimed.error();
+    }
+  }
+  auto telling = tell_shards(context, request, forwarded(request));
+  co_await telling;
+  co_return ok_response();
+}
+
+SessionIds ids_of_user(const Context& context, std::string_view user) {
+  SessionIds ids;
+  for (const SessionId& id : context.shared.session_owners.of(user, sessions_per_command_max)) {
+    ids.emplace(reinterpret_cast<const char*>(id.data()), session_uuid_bytes);
+  }
+  return ids;
+}
+
+// endSessions and killSessions
+Task<Result<Response>> end_sessions(Context& context, Client& client, const Request& request) {
+  auto ids = parse_sessions(request);
+  if (ids.has_error()) co_return ids.error();
+  const bool authorization = context.shared.authorization;
+  if (authorization && client.user.empty()) co_return ok_response();  // nobody's
+  if (!may_on_cluster(context, client, auth::Action::kill_any_session)) {
+    if (auto own = check_own(context, client, *ids); own.has_error()) co_return own.error();
+  }
+  // All: one's own, where there are users.
+  bool all = request.name == "killSessions" && ids->empty();
+  if (all && authorization) {
+    all = false;
+    *ids = ids_of_user(context, client.user);
+  }
+  auto ending = end_everything_of(context, all ? nullptr : &*ids, waits_for_shards(request));
+  co_await ending;
+  if (authorization) {
+    for (const std::string& id : *ids) context.shared.session_owners.release(session_id_of(id), client.user);
+    client.login.session = {};
+    if (ids->empty()) co_return ok_response();
+  }
+  auto telling = tell_shards(context, request, authorization ? kill_by_ids(*ids) : forwarded(request));
+  co_await telling;
+  co_return ok_response();
+}
+
+// What killAllSessions and killAllSessionsByPattern accept. {} and [] mean everybody.
+struct KillPatterns {
+  bool everybody = false;
+  bool of_users = false;  // the ids are those of users that were named
+  SessionIds ids;
+};
+
+Result<KillPatterns> parse_patterns(const Context& context, const Request& request) {
+  const Element list = request.body.first();
+  if (!list.is_array()) {
+    return Error(ErrorCode::type_mismatch,
+                 fmt::format("BSON field '{0}.{0}' is the wrong type '{1}', expected type 'array'",
+                             request.name, bson_type_name(list.type)));
+  }
+  KillPatterns patterns;
+  const bool by_pattern = request.name == "killAllSessionsByPattern";
+  patterns.everybody = list.as_document().empty();
+  for (const Element& item : list.as_document()) {
+    if (!item.is_document()) {
+      return Error(ErrorCode::type_mismatch, fmt::format("{} takes documents", request.name));
+    }
+    const DocView pattern = item.as_document();
+    if (!by_pattern) {
+      if (!pattern["user"].is_string() || !pattern["db"].is_string()) {
+        return Error(40414, "killAllSessions takes documents {user: <string>, db: <string>}");
+      }
+      patterns.ids.merge(ids_of_user(
+          context, auth::user_id(pattern["db"].as_string(), pattern["user"].as_string())));
+      patterns.of_users = true;
+      continue;
+    }
+    const ValueView lsid = pattern["lsid"];
+    if (!lsid.exists()) {
+      patterns.everybody = patterns.everybody || pattern.empty();
+      continue;
+    }
+    const std::string_view id =
+        lsid.is_document() ? session_uuid(lsid.as_document()) : std::string_view();
+    if (id.empty()) return Error(ErrorCode::type_mismatch, "a pattern's lsid must be {id: UUID}");
+    patterns.ids.emplace(id);
+  }
+  return patterns;
+}
+
+Task<Result<Response>> kill_all_sessions(Context& context, Client&, const Request& request) {
+  auto patterns = parse_patterns(context, request);
+  if (patterns.has_error()) co_return patterns.error();
+  auto ending = end_everything_of(context, patterns->everybody ? nullptr : &patterns->ids, true);
+  co_await ending;
+  if (patterns->of_users && patterns->ids.empty()) co_return ok_response();
+  auto telling = tell_shards(context, request,
+                             patterns->of_users ? kill_by_ids(patterns->ids) : forwarded(request));
+  co_await telling;
+  co_return ok_response();
+}
+
+// Sends the client's commit or abort to the transaction's shard.
+Task<Result<Response>> end_on_shard(Context& context, const Request& request,
+                                    catalog::ShardIndex shard) {
+  BsonWriter body;
+  copy_command(body, request, {"recoveryToken", "$readPreference"});
+  const BsonDoc document = std::move(body).finish();
+  shard::CallOptions options = write_options(context, request);
+  options.retry = shard::RetryPolicy::idempotent;  // both may be repeated
+  auto call = context.gateway.call(shard, shard::Command::of_body(document), options);
+  auto reply = co_await call;
+  if (reply.has_error()) co_return reply.error();
+  co_return with_recovery_token(context, request, passthrough(*std::move(reply)));
+}
+
+Error not_in_transaction(const Request& request) {
+  constexpr std::int32_t command_failed = 125;
+  return Error(command_failed, fmt::format("{} must be run within a transaction", request.name));
+}
+
+Task<Result<Response>> commit_transaction(Context& context, Client&, const Request& request) {
+  if (!request.in_transaction) co_return not_in_transaction(request);
+  auto known = context.shared.transactions->commit(request.lsid, *request.txn_number, Clock::now());
+  if (known.has_error()) co_return known.error();
+  if (*known) {
+    if (!(*known)->shard) co_return ok_response();
+    auto ending = end_on_shard(context, request, *(*known)->shard);
+    co_return co_await ending;
+  }
+  // Another router's transaction: its token tells the shard that wrote.
+  const ValueView token = request.body["recoveryToken"];
+  if (!token.is_document()) {
+    co_return Error(
+        ErrorCode::no_such_transaction,
+        fmt::format("Transaction {} was not started through this router and there is no recoveryToken",
+                    *request.txn_number));
+  }
+  const ValueView shard_name = token.as_document()["recoveryShardId"];
+  if (!shard_name.is_string()) {
+    co_return Error(ErrorCode::no_such_transaction,
+                    "the transaction was read-only on the router that ran it and is lost");
+  }
+  const auto shard = context.routing().shard_by_name(shard_name.as_string());
+  if (!shard) {
+    co_return Error(ErrorCode::shard_not_found,
+                    fmt::format("Shard {} not found", shard_name.as_string()));
+  }
+  if (auto checked = check_retryable(context, request, {*shard}); checked.has_error())
+    co_return checked.error();
+  auto ending = end_on_shard(context, request, *shard);
+  co_return co_await ending;
+}
+
+Task<Result<Response>> abort_transaction(Context& context, Client&, const Request& request) {
+  if (!request.in_transaction) co_return not_in_transaction(request);
+  auto known = context.shared.transactions->abort(request.lsid, *request.txn_number, Clock::now());
+  if (known.has_error()) co_return known.error();
+  auto ending = end_on_shard(context, request, *known->shard);
+  co_return co_await ending;
+}
+
+}  // namespace
+
+std::span<const CommandSpec> session_commands() {
+  static constexpr CommandSpec specs[] = {
+      {.name = "startSession", .handler = start_session, .help = "start a logical session"},
+      {.name = "refreshSessions", .handler = refresh_sessions, .help = "renew sessions"},
+      {.name = "endSessions", .handler = end_sessions, .help = "end sessions"},
+      {.name = "killSessions", .handler = end_sessions, .help = "kill sessions by their ids"},
+      {.name = "killAllSessions",
+       .handler = kill_all_sessions,
+       .help = "kill the sessions of users"},
+      {.name = "killAllSessionsByPattern",
+       .handler = kill_all_sessions,
+       .help = "kill sessions by pattern"},
+      {.name = "commitTransaction",
+       .handler = commit_transaction,
+       .admin_only = true,
+       .in_transaction = true,
+       .help = "commit a transaction"},
+      {.name = "abortTransaction",
+       .handler = abort_transaction,
+       .admin_only = true,
+       .in_transaction = true,
+       .help = "abort a transaction"},
+  };
+  return specs;
+}
+
+}  // namespace spillway::exec

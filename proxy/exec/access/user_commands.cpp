@@ -1,0 +1,212 @@
+// connectionStatus, usersInfo, rolesInfo, and the commands that would change users: those come from
+// the configuration.
+#include <fmt/format.h>
+
+#include "proxy/auth/users.h"
+#include "proxy/exec/access/authentication.h"
+#include "proxy/exec/core/command.h"
+
+namespace spillway::exec {
+
+namespace {
+
+using Answer = Task<Result<Response>>;
+
+constexpr std::size_t users_bytes_max = 15 * limits::mib;
+
+Response finish(BsonWriter&& reply) {
+  reply.append("ok", 1.0);
+  return Response(std::move(reply).finish());
+}
+
+void append_roles(BsonWriter& out, std::string_view name,
+                  const std::vector<auth::RoleGrant>& roles) {
+  out.begin_array(name);
+  for (const auth::RoleGrant& grant : roles) {
+    out.begin_document_item().append("role", grant.role).append("db", grant.db).end();
+  }
+  out.end();
+}
+
+Answer connection_status(Context& context, Client& client, const Request& request) {
+  refresh_login(context, client);
+  const auth::User* const user = client.login.user.get();
+  BsonWriter reply;
+  reply.begin_document("authInfo");
+  reply.begin_array("authenticatedUsers");
+  if (user != nullptr)
+    reply.begin_document_item().append("user", user->name).append("db", user->db).end();
+  reply.end();
+  if (user != nullptr) {
+    append_roles(reply, "authenticatedUserRoles", user->roles);
+  } else {
+    reply.begin_array("authenticatedUserRoles").end();
+  }
+  // Drivers and shells ask for it; what roles allow is not spelt out.
+  if (request.body["showPrivileges"].truthy())
+    reply.begin_array("authenticatedUserPrivileges").end();
+  reply.end();
+  co_return finish(std::move(reply));
+}
+
+// --- usersInfo
+
+struct Wanted {
+  bool all_databases = false;
+  bool all_of_database = false;
+  std::vector<std::pair<std::string, std::string>> names;  // db, name
+};
+
+Error bad_users_info() {
+  return Error(
+      ErrorCode::bad_value,
+      "usersInfo takes 1, {forAllDBs: true}, a name, {user, db}, or an array of the last two");
+}
+
+Result<void> add_name(Wanted& wanted, ValueView value, std::string_view db) {
+  if (value.is_string()) {
+    wanted.names.emplace_back(db, value.as_string());
+    return {};
+  }
+  if (!value.is_document()) return bad_users_info();
+  const ValueView user = value.as_document()["user"];
+  const ValueView user_db = value.as_document()["db"];
+  if (!user.is_string() || !user_db.is_string()) return bad_users_info();
+  wanted.names.emplace_back(user_db.as_string(), user.as_string());
+  return {};
+}
+
+Result<Wanted> parse_users_info(const Request& request) {
+  Wanted wanted;
+  const Element which = request.body.first();
+  if (which.is_number()) {
+    wanted.all_of_database = true;
+    return wanted;
+  }
+  if (which.is_array()) {
+    for (const Element& item : which.as_document()) {
+      if (auto added = add_name(wanted, item, request.db); added.has_error()) return added.error();
+    }
+    return wanted;
+  }
+  if (which.is_document() && which.as_document()["forAllDBs"].truthy()) {
+    wanted.all_databases = true;
+    return wanted;
+  }
+  if (auto added = add_name(wanted, which, request.db); added.has_error()) return added.error();
+  return wanted;
+}
+
+void append_user(BsonWriter& out, const auth::User& user) {
+  out.begin_document_item();
+  out.append("_id", user.id).append("user", user.name).append("db", user.db);
+  append_roles(out, "roles", user.roles);
+  out.begin_array("mechanisms");
+  for (const auth::Hash hash : {auth::Hash::sha1, auth::Hash::sha256}) {
+    if (user.credentials(hash)) out.append_item(auth::mechanism_name(hash));
+  }
+  if (user.db == auth::external_db) out.append_item("external");
+  out.end();
+  out.end();
+}
+
+Error own_only(const Request& request) {
+  return Error(
+      ErrorCode::unauthorized,
+      fmt::format("not authorized on {} to execute command {}: users see themselves; the role root "
+                  "sees all",
+                  request.db, to_json(request.body)));
+}
+
+Answer users_info(Context& context, Client& client, const Request& request) {
+  auto wanted = parse_users_info(request);
+  if (wanted.has_error()) co_return wanted.error();
+  if (request.body["showCredentials"].truthy()) {
+    co_return Error(ErrorCode::command_not_supported,
+                    "credentials are not shown: they stand in the configuration");
+  }
+  const auth::User* const self = client.login.user.get();
+  const bool sees_all =
+      !context.shared.authorization ||
+      (self != nullptr && self->privileges.on_cluster().has(auth::Action::view_user));
+  const auto table = context.shared.users.table();
+  BsonWriter reply;
+  reply.begin_array("users");
+  if (wanted->all_databases || wanted->all_of_database) {
+    if (!sees_all) co_return own_only(request);
+    for (const auto& user : table->all()) {
+      if (reply.size() > users_bytes_max) break;
+      if (wanted->all_databases || user->db == request.db) append_user(reply, *user);
+    }
+  }
+  for (const auto& [db, name] : wanted->names) {
+    const bool own = self != nullptr && self->db == db && self->name == name;
+    if (!own && !sees_all) co_return own_only(request);
+    if (const auto user = table->find(db, name); user && reply.size() <= users_bytes_max)
+      append_user(reply, *user);
+  }
+  reply.end();
+  co_return finish(std::move(reply));
+}
+
+Answer roles_info(Context&, Client&, const Request& request) {
+  const Element which = request.body.first();
+  const bool built_in = which.is_number() && request.body["showBuiltinRoles"].truthy();
+  BsonWriter reply;
+  reply.begin_array("roles");
+  for (const std::string_view name : auth::role_names()) {
+    const bool named = which.is_string() && which.as_string() == name;
+    if ((!built_in && !named) ||
+        auth::check_role({std::string(name), std::string(request.db)}).has_error())
+      continue;
+    reply.begin_document_item();
+    reply.append("role", name).append("db", request.db).append("isBuiltin", true);
+    reply.begin_array("roles").end();
+    reply.begin_array("inheritedRoles").end();
+    reply.end();
+  }
+  reply.end();
+  co_return finish(std::move(reply));
+}
+
+Answer change_user(Context&, Client&, const Request& request) {
+  co_return Error(
+      ErrorCode::command_not_supported,
+      fmt::format(
+          "{} is not supported: users stand in the configuration (security.users). \"spillway "
+          "--hash-password NAME\" makes an entry, and a reload (SIGHUP) takes it",
+          request.name));
+}
+
+}  // namespace
+
+std::span<const CommandSpec> user_commands() {
+  static constexpr CommandSpec specs[] = {
+      {.name = "connectionStatus",
+       .handler = connection_status,
+       .secondary_ok = true,
+       .help = "who is logged in"},
+      {.name = "usersInfo",
+       .handler = users_info,
+       .secondary_ok = true,
+       .help = "users and their roles"},
+      {.name = "rolesInfo",
+       .handler = roles_info,
+       .secondary_ok = true,
+       .help = "the roles that there are"},
+      {.name = "createUser", .handler = change_user, .help = "says where users come from"},
+      {.name = "updateUser", .handler = change_user, .help = "says where users come from"},
+      {.name = "dropUser", .handler = change_user, .help = "says where users come from"},
+      {.name = "dropAllUsersFromDatabase",
+       .handler = change_user,
+       .help = "says where users come from"},
+      {.name = "grantRolesToUser", .handler = change_user, .help = "says where users come from"},
+      {.name = "revokeRolesFromUser", .handler = change_user, .help = "says where users come from"},
+      {.name = "createRole", .handler = change_user, .help = "says where users come from"},
+      {.name = "updateRole", .handler = change_user, .help = "says where users come from"},
+      {.name = "dropRole", .handler = change_user, .help = "says where users come from"},
+  };
+  return specs;
+}
+
+}  // namespace spillway::exec

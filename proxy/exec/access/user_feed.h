@@ -1,0 +1,31 @@
+// Users who are kept on a shard, as MongoDB keeps them (admin.system.users): read now and then by the
+// first worker, as the router's own user there.
+#pragma once
+
+#include <vector>
+
+#include "proxy/exec/core/context.h"
+
+namespace spillway::exec {
+
+// One document of admin.system.users. Roles that are not known here are left out; `unknown_roles` counts
+// them. BadValue(2): it is no user's, or the user may log in from some addresses only, which is not checked here.
+Result<auth::UserSpec> parse_stored_user(DocView document, std::size_t& unknown_roles);
+
+// REQUIRES Shared::users_from. Reads them and feeds the directory. An error: nothing changed.
+Task<Result<void>> read_stored_users(Context& context);
+
+// Reads them again when it is time. Belongs to the first worker.
+class UserFeed {
+ public:
+  void tick(Context& context, TimePoint now);
+
+ private:
+  Task<void> refresh(Context* context);
+
+  TimePoint next_{};
+  bool running_ = false;
+  int failures_ = 0;  // in a row
+};
+
+}  // namespace spillway::exec

@@ -1,0 +1,84 @@
+#include "proxy/exec/admin/hello.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "proxy/exec/access/authentication.h"
+#include "proxy/exec/core/response.h"
+#include "proxy/exec/core/wire_version.h"
+
+namespace spillway::exec {
+
+namespace {
+
+void append_topology_version(BsonWriter& out, const Context& context) {
+  out.begin_document("topologyVersion");
+  std::uint8_t process_id[12];
+  std::copy(context.shared.facts.process_id.begin(), context.shared.facts.process_id.end(), process_id);
+  out.append_object_id("processId", process_id);
+  out.append("counter", context.shared.topology_counter.load());
+  out.end();
+}
+
+}  // namespace
+
+BsonDoc hello_reply(Context& context, Client& client, const wire::HelloRequest& request,
+                    const wire::CompressorList& negotiated) {
+  const bool replica_sets = std::all_of(context.gateway.states().begin(), context.gateway.states().end(),
+                                        [](const shard::ShardState& s) { return s.replica_set; });
+  BsonWriter reply;
+  reply.append(request.is_hello ? "isWritablePrimary" : "ismaster", true);
+  reply.append("msg", "isdbgrid");
+  append_topology_version(reply, context);
+  if (request.hello_ok) reply.append("helloOk", true);
+  reply.append("maxBsonObjectSize", static_cast<std::int32_t>(limits::document_bytes_max));
+  reply.append("maxMessageSizeBytes", static_cast<std::int32_t>(context.shared.message_bytes_max));
+  reply.append("maxWriteBatchSize", limits::write_batch_size_max);
+  reply.append_date("localTime", wall_clock_ms());
+  if (replica_sets) reply.append("logicalSessionTimeoutMinutes", std::int32_t{30});
+  if (client.connection_id <= std::numeric_limits<std::int32_t>::max()) {
+    reply.append("connectionId", static_cast<std::int32_t>(client.connection_id));
+  } else {
+    reply.append("connectionId", client.connection_id);
+  }
+  reply.append("maxWireVersion", advertised_wire_version(context));
+  reply.append("minWireVersion", std::int32_t{0});
+  if (client.presence.load_balanced()) {
+    // Behind one address drivers tell processes apart by it.
+    std::uint8_t service_id[12];
+    std::copy(context.shared.facts.process_id.begin(), context.shared.facts.process_id.end(), service_id);
+    reply.append_object_id("serviceId", service_id);
+  }
+  if (!negotiated.empty()) {
+    reply.begin_array("compression");
+    for (const wire::Compressor compressor : negotiated) reply.append_item(wire::compressor_name(compressor));
+    reply.end();
+  }
+  append_authentication(reply, context, client, request);
+  reply.append("ok", 1.0);
+  return std::move(reply).finish();
+}
+
+BsonDoc quiesce_reply(const Context& context) {
+  BsonWriter reply;
+  reply.append_elements(error_document(Error(
+      ErrorCode::shutdown_in_progress, "the router is in quiesce mode and will shut down")));
+  append_topology_version(reply, context);
+  const Duration left = TimePoint(Duration(context.shared.quiesce_end_ns.load())) - Clock::now();
+  reply.append("remainingQuiesceTimeMillis",
+               std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::milliseconds>(left).count()));
+  return std::move(reply).finish();
+}
+
+Error with_topology_version(const Context& context, Error error) {
+  const bool shutdown = error.is(ErrorCode::shutdown_in_progress) || error.is(ErrorCode::interrupted_at_shutdown);
+  if (!shutdown || !context.shared.quiescing || !error.extra.empty()) return error;
+  BsonWriter extra;
+  append_topology_version(extra, context);
+  const BsonDoc document = std::move(extra).finish();
+  error.extra.assign(reinterpret_cast<const char*>(document.view().data()), document.size());
+  return error;
+}
+
+}  // namespace spillway::exec

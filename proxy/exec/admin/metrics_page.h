@@ -1,0 +1,14 @@
+// What /metrics shows: the cells of serverStatus, under names as Prometheus has them. Labels are
+// shards, commands, code names, budgets and the like, never namespaces, clients or users.
+#pragma once
+
+#include "proxy/exec/admin/metrics_text.h"
+#include "proxy/exec/admin/status_facts.h"
+
+namespace spillway::exec {
+
+// Any thread, while the workers live. It takes the locks that serverStatus takes: each for a
+// moment.
+void write_metrics(MetricsText& out, const Shared& shared, const StatusFacts& facts);
+
+}  // namespace spillway::exec

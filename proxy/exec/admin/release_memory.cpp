@@ -1,0 +1,54 @@
+// releaseMemory: gives free memory back to the operating system now, and says how much and how
+// long.
+#include <memory>
+
+#include "allocator/memory_layer.h"
+#include "proxy/exec/admin/memory_status.h"
+#include "proxy/exec/core/command.h"
+
+namespace spillway::exec {
+
+Task<Result<Response>> release_memory_command(Context& context, Client& client,
+                                              const Request& request);
+
+namespace {
+
+// How long the command waits, unless its maxTimeMS says otherwise. The release goes on afterwards.
+constexpr std::int64_t wait_ms_default = 10'000;
+
+// Lives until the answer came, even when the one who asked has given up.
+struct ReleaseAnswer final : Timer {
+  Event done;
+  std::optional<ReleaseRecord> record;
+  void on_timer() override { done.set(); }
+};
+
+}  // namespace
+
+Task<Result<Response>> release_memory_command(Context& context, Client&, const Request& request) {
+  Releaser& releaser = context.shared.memory_layer->releaser();
+  if (!releaser.running()) {
+    co_return Error(ErrorCode::illegal_operation, "memory is not released: the server is stopping");
+  }
+  auto answer = std::make_shared<ReleaseAnswer>();
+  const Releaser::Done on_done = [answer, loop = &context.loop](const ReleaseRecord& record) {
+    loop->post([answer, record] {
+      answer->record = record;
+      answer->done.set();
+    });
+  };
+  releaser.request(ReleaseReason::command, on_done);
+  const std::int64_t wait_ms = request.max_time_ms.value_or(wait_ms_default);
+  context.loop.arm(*answer, Clock::now() + std::chrono::milliseconds(wait_ms));
+  co_await answer->done;
+  context.loop.disarm(*answer);
+  if (!answer->record) {
+    co_return Error(ErrorCode::max_time_ms_expired, "the release takes longer; it goes on");
+  }
+  BsonWriter reply;
+  append_release(reply, *answer->record);
+  reply.append("ok", 1.0);
+  co_return Response(std::move(reply).finish());
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,153 @@
+#include "proxy/exec/admin/status_facts.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace spillway::exec {
+
+namespace {
+
+void read_statm(ProcessUsage& usage) {
+  std::FILE* file = std::fopen("/proc/self/statm", "re");
+  if (file == nullptr) return;
+  long long size_pages = 0, resident_pages = 0;
+  if (std::fscanf(file, "%lld %lld", &size_pages, &resident_pages) == 2) {
+    const std::int64_t page_bytes = ::sysconf(_SC_PAGESIZE);
+    usage.virtual_bytes = size_pages * page_bytes;
+    usage.resident_bytes = resident_pages * page_bytes;
+  }
+  std::fclose(file);
+}
+
+std::int64_t files_allowed() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return 0;
+  return static_cast<std::int64_t>(files.rlim_cur);
+}
+
+void add_shard(ShardFacts& sum, const shard::ShardState& seen, bool first) {
+  const auto count = [&](bool shard::HostState::*what) {
+    return static_cast<std::uint64_t>(
+        std::count_if(seen.hosts.begin(), seen.hosts.end(),
+                      [what](const shard::HostState& host) { return host.*what; }));
+  };
+  const std::uint64_t known = count(&shard::HostState::known);
+  const bool writable = count(&shard::HostState::primary) > 0;
+  sum.reachable = (first || sum.reachable) && known > 0;
+  sum.writable = (first || sum.writable) && writable;
+  if (first || known < sum.hosts_known) {
+    sum.hosts = seen.hosts.size();
+    sum.hosts_known = known;
+  }
+  for (const shard::HostState& host : seen.hosts) {
+    sum.in_use += host.in_use;
+    sum.available += host.available;
+    sum.created += host.created;
+    sum.waiting += host.waiting;
+    if (host.known) sum.ping_ms = std::max(sum.ping_ms, host.ping_ms);
+  }
+}
+
+void add_calls(std::vector<ShardFacts>& shards, const Shared& shared) {
+  for (const Context* worker : shared.workers) {
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      const shard::CallCounts* counts = worker->gateway.call_counts(i);
+      if (counts == nullptr) continue;
+      shards[i].round_trips += counts->round_trips.read();
+      shards[i].failed_calls += counts->failed.value();
+      shards[i].retried_calls += counts->retries.value();
+    }
+  }
+}
+
+}  // namespace
+
+WorkerFacts look_at_worker(const Context& context) {
+  WorkerFacts facts;
+  for (const Client* client : context.clients) {
+    facts.clients.active += client->running != nullptr;
+    facts.clients.load_balanced += client->presence.load_balanced();
+  }
+  facts.databases = context.routing().databases().size();
+  facts.collections = context.routing().collections().size();
+  facts.shards = context.gateway.states();
+  return facts;
+}
+
+ProcessUsage read_process_usage() {
+  ProcessUsage usage;
+  read_statm(usage);
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  const auto micros = [](const timeval& time) {
+    return std::int64_t{time.tv_sec} * 1'000'000 + time.tv_usec;
+  };
+  usage.user_us = micros(used.ru_utime);
+  usage.system_us = micros(used.ru_stime);
+  usage.max_resident_kib = used.ru_maxrss;
+  usage.blocks_in = used.ru_inblock;
+  usage.blocks_out = used.ru_oublock;
+  usage.minor_faults = used.ru_minflt;
+  usage.major_faults = used.ru_majflt;
+  usage.switches_voluntary = used.ru_nvcsw;
+  usage.switches_forced = used.ru_nivcsw;
+  usage.files_max = files_allowed();
+  return usage;
+}
+
+StatusFacts make_status_facts(const Shared& shared, const std::vector<WorkerFacts>& workers) {
+  StatusFacts facts;
+  facts.workers_answered = workers.size();
+  bool first = true;
+  for (const WorkerFacts& worker : workers) {
+    facts.clients.active += worker.clients.active;
+    facts.clients.load_balanced += worker.clients.load_balanced;
+    facts.databases = std::max(facts.databases, worker.databases);
+    facts.collections = std::max(facts.collections, worker.collections);
+    if (facts.shards.size() < worker.shards.size()) facts.shards.resize(worker.shards.size());
+    for (std::size_t i = 0; i < worker.shards.size(); ++i) {
+      facts.shards[i].name = worker.shards[i].name;
+      add_shard(facts.shards[i], worker.shards[i], first);
+    }
+    first = false;
+  }
+  add_calls(facts.shards, shared);
+  facts.process = read_process_usage();
+  const std::int64_t most = shared.connections_max.load();
+  const std::int64_t allowed = most > 0 ? most : static_cast<std::int64_t>(limits::client_connections_max);
+  facts.connections_available = std::max<std::int64_t>(allowed - shared.connections_current.load(), 0);
+  return facts;
+}
+
+LatencyReading command_times(const Shared& shared, std::size_t command) {
+  LatencyReading all;
+  for (const Context* worker : shared.workers)
+    all += worker->command_times->by_command[command].read();
+  return all;
+}
+
+FineReading inside_time(const Shared& shared, OperationClass of) {
+  FineReading all;
+  for (const Context* worker : shared.workers) {
+    all += worker->inside_times->by_class[static_cast<std::size_t>(of)].read();
+  }
+  return all;
+}
+
+std::string error_name(std::int32_t code) { return code == 0 ? "Unknown" : error_code_name(code); }
+
+OperationKind operation_kind(std::string_view command) noexcept {
+  for (const std::string_view read : {"find", "getMore", "aggregate", "count", "distinct"}) {
+    if (command == read) return OperationKind::reads;
+  }
+  for (const std::string_view write :
+       {"insert", "update", "delete", "findAndModify", "findandmodify"}) {
+    if (command == write) return OperationKind::writes;
+  }
+  return OperationKind::commands;
+}
+
+}  // namespace spillway::exec

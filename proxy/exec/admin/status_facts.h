@@ -1,0 +1,75 @@
+// StatusFacts: what serverStatus and /metrics say beside the shared counters: what each worker
+// alone knows, and what the system says of the process. Both show the same, for both are made from
+// it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proxy/exec/core/context.h"
+#include "proxy/exec/core/metrics.h"
+
+namespace spillway::exec {
+
+struct ClientCounts {
+  std::int64_t active = 0;  // with an operation under way
+  std::int64_t load_balanced = 0;
+};
+
+// What one worker answers. Taken on its thread.
+struct WorkerFacts {
+  ClientCounts clients;
+  std::size_t databases = 0, collections = 0;  // of its routing table
+  std::vector<shard::ShardState> shards;
+};
+WorkerFacts look_at_worker(const Context& context);
+
+// A shard as all workers see it together.
+struct ShardFacts {
+  std::string name;
+  bool reachable = false;  // every worker that answered knows a host of it that answers
+  bool writable = false;   // and one that takes writes
+  std::uint64_t hosts = 0, hosts_known = 0;  // as the worker sees it that knows the fewest
+  std::uint64_t in_use = 0, available = 0, created = 0,
+                waiting = 0;  // connections, and requests in line
+  std::int64_t ping_ms = 0;   // of the slowest known host
+  LatencyReading round_trips;
+  std::uint64_t failed_calls = 0, retried_calls = 0;
+};
+
+// Since the start.
+struct ProcessUsage {
+  std::int64_t resident_bytes = 0, virtual_bytes = 0;
+  std::int64_t user_us = 0, system_us = 0, max_resident_kib = 0;
+  std::int64_t blocks_in = 0, blocks_out = 0, minor_faults = 0, major_faults = 0;
+  std::int64_t switches_voluntary = 0, switches_forced = 0;
+  std::int64_t files_open = 0, files_max = 0;  // 0: not known
+};
+ProcessUsage read_process_usage();
+
+struct StatusFacts {
+  std::size_t workers_answered = 0;
+  ClientCounts clients;
+  std::size_t databases = 0, collections = 0;
+  std::vector<ShardFacts> shards;
+  ProcessUsage process;
+  std::int64_t connections_available = 0;
+};
+// Any thread, while the workers' contexts live: `shared` must have its workers.
+StatusFacts make_status_facts(const Shared& shared, const std::vector<WorkerFacts>& workers);
+
+// How long a command took, over all workers. Any thread, while they live.
+LatencyReading command_times(const Shared& shared, std::size_t command);
+
+// How long operations were inside the proxy, over all workers. Likewise.
+FineReading inside_time(const Shared& shared, OperationClass of);
+
+// An error's code name; one without a name is Location<code>, and a reply without a code Unknown.
+std::string error_name(std::int32_t code);
+
+// Commands by what serverStatus.opLatencies calls them.
+enum class OperationKind : std::uint8_t { reads, writes, commands };
+OperationKind operation_kind(std::string_view command) noexcept;
+
+}  // namespace spillway::exec

@@ -1,0 +1,223 @@
+#include "proxy/exec/commands/command_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "proxy/base/check.h"
+#include "proxy/base/log.h"
+#include "proxy/exec/access/audit.h"
+#include "proxy/exec/access/authorization.h"
+#include "proxy/exec/access/command_needs.h"
+#include "proxy/exec/access/transactions.h"
+#include "proxy/exec/admin/hello.h"
+#include "proxy/exec/commands/slow_log.h"
+#include "proxy/exec/commands/stable_stages.h"
+#include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/read/aggregate.h"
+
+namespace spillway::exec {
+
+namespace {
+
+// What lets a client finish, or give back, what it has begun, and log in and out: refused by no limit
+// of operations, or no client could come below one again.
+constexpr std::array<std::string_view, 13> draining_commands = {
+    "getMore",      "killCursors",     "endSessions",              "abortTransaction", "commitTransaction",
+    "killSessions", "killAllSessions", "killAllSessionsByPattern", "killOp",           "saslStart",
+    "saslContinue", "authenticate",    "logout"};
+constexpr std::array<std::string_view, 4> cursor_commands = {"find", "aggregate", "listCollections", "listIndexes"};
+constexpr std::array<std::string_view, 4> writing_commands = {"insert", "update", "delete", "findAndModify"};
+// Version 1 of the Stable API, with the older names that commands of it go by. (isMaster is not one of hello's.)
+constexpr std::array<std::string_view, 31> stable_commands = {
+    "abortTransaction", "aggregate",       "authenticate", "bulkWrite",     "collMod",         "commitTransaction",
+    "count",            "create",          "createIndexes", "delete",       "deleteIndexes",   "drop",
+    "dropDatabase",     "dropIndexes",     "endSessions",  "explain",       "find",            "findAndModify",
+    "findandmodify",    "getMore",         "hello",        "insert",        "killCursors",     "listCollections",
+    "listDatabases",    "listIndexes",     "ping",         "refreshSessions", "saslContinue",  "saslStart",
+    "update"};
+
+template <std::size_t N>
+constexpr bool contains(const std::array<std::string_view, N>& names, std::string_view name) noexcept {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+struct Table {
+  std::vector<CommandSpec> specs;
+  absl::flat_hash_map<std::string_view, std::size_t> by_name;
+
+  Table() {
+    for (const auto& family : {read_commands(), aggregate_commands(), write_commands(), session_commands(),
+                               schema_commands(), local_commands(), authentication_commands(), user_commands()}) {
+      for (CommandSpec spec : family) {
+        spec.index = specs.size();
+        spec.need = find_need(spec.name);
+        spec.drains = contains(draining_commands, spec.name);
+        spec.opens_cursor = contains(cursor_commands, spec.name);
+        spec.stable_api = contains(stable_commands, spec.name);
+        spec.audited = AuditLog::kind_of(spec.name);
+        SPILLWAY_CHECK(spec.index < commands_max);
+        SPILLWAY_CHECK(by_name.try_emplace(spec.name, spec.index).second);
+        specs.push_back(spec);
+      }
+    }
+  }
+};
+
+const Table& table() {
+  static const Table instance;
+  return instance;
+}
+
+Result<void> check_rules(const CommandSpec& spec, const Request& request) {
+  if (spec.admin_only && request.db != "admin") {
+    return Error(ErrorCode::unauthorized,
+                 fmt::format("{} may only be run against the admin database.", spec.name));
+  }
+  if (request.in_transaction && !spec.in_transaction) {
+    return Error(ErrorCode::operation_not_supported_in_transaction,
+                 fmt::format("Cannot run '{}' in a multi-document transaction.", spec.name));
+  }
+  return check_api_strict(spec, request);
+}
+
+// opcounters: find is a query and getMore a getmore; the write commands count their own operations.
+void count_operation(Metrics& metrics, std::string_view name) {
+  if (name == "find") {
+    metrics.op_query.add();
+  } else if (name == "getMore") {
+    metrics.op_getmore.add();
+  } else if (name != "insert" && name != "update" && name != "delete") {
+    metrics.op_command.add();
+  }
+}
+
+// May it begin now, as far as numbers go? What is allowed takes no memory and no lock.
+std::optional<Error> admit(Context& context, Client& client, const CommandSpec& spec, TimePoint now) {
+  Shared& shared = context.shared;
+  std::optional<Error> refusal;
+  const bool limited = shared.limits.looks_at_operations() || shared.limits.looks_at_bytes();
+  if (limited && !spec.drains && client.limits.limits() != nullptr) {
+    refusal = client.limits.admit(now, spec.opens_cursor);
+  }
+  if (refusal && contains(writing_commands, spec.name)) refusal = without_writes(*std::move(refusal));
+  return refusal;
+}
+
+// Zero: the answer is a success.
+std::int32_t code_of(const Response& response) noexcept {
+  if (!response.failed) return 0;
+  return response.failure_code != 0 ? response.failure_code : static_cast<std::int32_t>(ErrorCode::operation_failed);
+}
+
+void audit_refusal(Context& context, Client& client, const CommandSpec& spec, const Request& request,
+                   const Error& error) {
+  AuditLog* const audit = context.shared.audit.get();
+  if (audit != nullptr && error.is(ErrorCode::unauthorized)) audit->refused(client, spec, request);
+}
+
+Response help_for(const CommandSpec& spec) {
+  BsonWriter reply;
+  reply.append("help", fmt::format("help for: {} {}", spec.name, spec.help));
+  reply.append("ok", 1.0);
+  return Response(std::move(reply).finish());
+}
+
+}  // namespace
+
+const CommandSpec* command_named(std::string_view name) {
+  const auto found = table().by_name.find(name);
+  return found == table().by_name.end() ? nullptr : &table().specs[found->second];
+}
+
+bool ends_with_client(const Request& request) noexcept {
+  const CommandSpec* const spec = command_named(request.name);
+  if (spec == nullptr || !(spec->secondary_ok || spec->name == "getMore")) return false;
+  if (spec->name != "aggregate") return true;
+  const ValueView pipeline = request.body["pipeline"];
+  return !pipeline.is_array() || !ends_in_write(pipeline.as_document());
+}
+
+Result<void> check_api_strict(const CommandSpec& spec, const Request& request) {
+  if (!request.api.is_strict()) return {};
+  if (!spec.stable_api) {
+    return Error(ErrorCode::api_strict_error,
+                 fmt::format("apiStrict is true, and the command {} is not in API Version 1: send it without apiStrict",
+                             spec.name));
+  }
+  return check_stable_stages(request.body);
+}
+
+Response refuse(Metrics& metrics, const Error& why) {
+  metrics.errors.add(why.code);
+  return error_response(why);
+}
+
+std::span<const CommandSpec> all_commands() { return table().specs; }
+
+Task<Response> run_command(Context& context, Client& client, const Request& request) {
+  Metrics& metrics = context.shared.metrics;
+  const CommandSpec* spec = command_named(request.name);
+  if (spec == nullptr) {
+    metrics.unknown_commands.add();
+    co_return refuse(metrics,
+                     Error(ErrorCode::command_not_found, fmt::format("no such command: '{}'", request.name)));
+  }
+  Metrics::Command& counted = metrics.commands[spec->index];
+  counted.total.add();
+  count_operation(metrics, spec->name);
+  if (auto checked = check_rules(*spec, request); checked.has_error()) {
+    counted.failed.add();
+    co_return refuse(metrics, checked.error());
+  }
+  if (auto refusal = admit(context, client, *spec, request.arrived)) {
+    counted.failed.add();
+    co_return refuse(metrics, *std::move(refusal));
+  }
+  if (context.shared.authorization) {
+    if (auto allowed = check_authorized(context, client, *spec, request); allowed.has_error()) {
+      audit_refusal(context, client, *spec, request, allowed.error());
+      counted.failed.add();
+      co_return refuse(metrics, allowed.error());
+    }
+  }
+  if (request.help) co_return help_for(*spec);
+  client.running = &request;
+  client.running_since = request.arrived;
+  client.operation_id = context.shared.next_operation_id.fetch_add(1, std::memory_order_relaxed);
+  client.interrupt.clear();
+  client.busy.enter(context.shared.busy_clients);
+  const auto held = context.table;  // a reload must not take it away
+  auto handling = spec->handler(context, client, request);
+  auto result = co_await handling;
+  client.running = nullptr;
+  const Duration taken = Clock::now() - request.arrived;
+  context.command_times->by_command[spec->index].add(taken);
+  if (result.has_error()) {
+    abort_after_failure(context, request, result.error());
+    const Error error = with_topology_version(context, label_failure(request, result.error()));
+    audit_refusal(context, client, *spec, request, error);
+    if (spec->audited != 0 && context.shared.audit && !error.is(ErrorCode::unauthorized)) {
+      context.shared.audit->done(client, *spec, request, error.code);
+    }
+    log_if_slow(context, client, request, taken, nullptr, &error);
+    counted.failed.add();
+    metrics.asserts_user.add();
+    co_return refuse(metrics, error);
+  }
+  log_if_slow(context, client, request, taken, &*result, nullptr);
+  if (result->failed) {
+    counted.failed.add();
+    metrics.errors.add(result->failure_code);
+  }
+  if (spec->audited != 0 && context.shared.audit) {
+    context.shared.audit->done(client, *spec, request, code_of(*result));
+  }
+  co_return std::move(*result);
+}
+
+}  // namespace spillway::exec

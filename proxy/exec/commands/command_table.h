@@ -1,0 +1,28 @@
+// The command table: every command the proxy knows, its handler and its rules. A name that is not in it is
+// CommandNotFound(59).
+#pragma once
+
+#include <string_view>
+
+#include "proxy/exec/core/command.h"
+#include "proxy/exec/core/context.h"
+#include "proxy/exec/core/request.h"
+#include "proxy/exec/core/response.h"
+
+namespace spillway::exec {
+
+// By exact name, aliases included; nullptr: unknown.
+const CommandSpec* command_named(std::string_view name);
+// Ends with its client: a read does. A write goes on.
+bool ends_with_client(const Request& request) noexcept;
+
+// Does a command with apiStrict keep to the Stable API? (APIStrictError(323); run_command() asks)
+Result<void> check_api_strict(const CommandSpec& spec, const Request& request);
+
+// The reply to what is refused, counted among the errors.
+Response refuse(Metrics& metrics, const Error& why);
+
+// Runs one command: envelope rules, handler, counters. Never fails: errors are replies.
+Task<Response> run_command(Context& context, Client& client, const Request& request);
+
+}  // namespace spillway::exec

@@ -1,0 +1,67 @@
+#include "proxy/exec/commands/slow_log.h"
+
+#include <chrono>
+
+#include "proxy/base/log.h"
+#include "proxy/exec/access/authentication.h"
+
+namespace spillway::exec {
+
+namespace {
+
+constexpr int slow_query_id = 51803;  // MongoDB's
+constexpr std::size_t command_bytes_max = 4096;
+constexpr std::size_t json_bytes_max = 256 * 1024;  // of a document of that size
+
+// The command without what a router adds to each; its first field alone when it is large.
+BsonDoc shown_command(const Request& request) {
+  BsonWriter out;
+  if (is_sensitive(request.name)) {
+    out.append(request.name, "<hidden>").append("$db", request.db);
+  } else if (request.body.size() > command_bytes_max) {
+    const Element first = request.body.first();
+    if (first.is_string()) {
+      out.append(first.name, first.as_string());
+    } else {
+      out.append(first.name, std::int32_t{1});
+    }
+    out.append("truncated", static_cast<std::int64_t>(request.body.size()));
+    out.append("$db", request.db);
+  } else {
+    for (const Element& field : request.body) {
+      if (field.name != "$clusterTime") out.append_element(field);
+    }
+  }
+  return std::move(out).finish();
+}
+
+void append_reply(BsonWriter& out, const Response& response) {
+  if (const StreamReply* stream = response.stream()) {
+    out.append("reslen", static_cast<std::int64_t>(stream->reply.message_bytes));
+    return;
+  }
+  out.append("reslen", static_cast<std::int64_t>(response.bytes()));
+}
+
+}  // namespace
+
+void log_if_slow(const Context& context, const Client& client, const Request& request, Duration taken,
+                 const Response* response, const Error* error) {
+  if (taken <= std::chrono::milliseconds(context.shared.parameters.slow_ms.load(std::memory_order_relaxed))) return;
+  BsonWriter attributes;
+  attributes.append("type", "command").append("ns", request.ns());
+  if (!client.application_name.empty()) attributes.append("appName", client.application_name);
+  attributes.append("command", shown_command(request));
+  if (response != nullptr) append_reply(attributes, *response);
+  if (error != nullptr) {
+    attributes.append("ok", std::int32_t{0});
+    attributes.append("errMsg", error->message).append("errCode", error->code);
+    attributes.append("errName", error_code_name(error->code));
+  }
+  attributes.append("remote", client.peer).append("protocol", "op_msg");
+  attributes.append("durationMillis", std::chrono::duration_cast<std::chrono::milliseconds>(taken).count());
+  log::write_event(log::Level::info, "COMMAND", slow_query_id, "Slow query",
+                   to_json(std::move(attributes).finish(), json_bytes_max));
+}
+
+}  // namespace spillway::exec

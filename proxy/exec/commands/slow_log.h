@@ -1,0 +1,16 @@
+// Slow operations: one log line for each that took longer than operationProfiling.slowOpThresholdMs (setParameter
+// knows it as slowMS; the profile command changes it), in the shape of MongoDB's "Slow query".
+#pragma once
+
+#include "proxy/exec/core/context.h"
+#include "proxy/exec/core/request.h"
+#include "proxy/exec/core/response.h"
+
+namespace spillway::exec {
+
+// `taken`: from its arrival on. `error`: null when the command did not fail here. A reply that streams is counted up to
+// its first bytes.
+void log_if_slow(const Context& context, const Client& client, const Request& request, Duration taken,
+                 const Response* response, const Error* error);
+
+}  // namespace spillway::exec

@@ -1,0 +1,66 @@
+#include "proxy/exec/commands/stable_stages.h"
+
+#include <fmt/format.h>
+
+#include "cursor/field_table.h"
+#include "proxy/exec/read/aggregate.h"
+
+namespace spillway::exec {
+
+namespace {
+
+// What depends on the server's inner state or on a search engine beside it. $collStats is more than its count, too.
+constexpr FieldTable<8> unstable_stages({"$currentOp", "$indexStats", "$listLocalSessions", "$listSessions",
+                                         "$planCacheStats", "$search", "$searchMeta", "$vectorSearch"});
+
+Result<void> check_pipeline(ValueView pipeline, int depth);
+
+// $count is made of {$collStats: {count: {}}}.
+bool only_counts(ValueView stage) {
+  if (!stage.is_document()) return true;  // no such stage: refused when it is run
+  for (const Element& field : stage.as_document()) {
+    if (field.name != "count") return false;
+  }
+  return true;
+}
+
+Result<void> check_stage(const Element& stage, int depth) {
+  if (unstable_stages.contains(stage.name)) {
+    return Error(ErrorCode::api_strict_error,
+                 fmt::format("stage {} is not allowed with 'apiStrict: true' in API Version 1", stage.name));
+  }
+  if (stage.name == "$collStats" && !only_counts(stage)) {
+    return Error(ErrorCode::api_strict_error,
+                 "only the 'count' field of $collStats is allowed with 'apiStrict: true' in API Version 1");
+  }
+  if (!stage.is_document()) return {};
+  const bool facets = stage.name == "$facet";
+  if (!facets && stage.name != "$lookup" && stage.name != "$unionWith") return {};
+  for (const Element& field : stage.as_document()) {
+    if (!facets && field.name != "pipeline") continue;
+    if (auto checked = check_pipeline(field, depth + 1); checked.has_error()) return checked;
+  }
+  return {};
+}
+
+Result<void> check_pipeline(ValueView pipeline, int depth) {
+  if (!pipeline.is_array() || depth > pipeline_nesting_max) return {};  // refused when it is run
+  for (const Element& stage : pipeline.as_document()) {
+    if (!stage.is_document()) continue;
+    for (const Element& named : stage.as_document()) {
+      if (auto checked = check_stage(named, depth); checked.has_error()) return checked;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_stable_stages(DocView command) {
+  const Element first = command.first();
+  if (first.name == "explain" && first.is_document()) return check_stable_stages(first.as_document());
+  if (first.name != "aggregate") return {};
+  return check_pipeline(command["pipeline"], 0);
+}
+
+}  // namespace spillway::exec

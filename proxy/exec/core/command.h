@@ -1,0 +1,45 @@
+// A command: its handler and its rules. Each family lists its own; commands/command_table.h joins them.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "proxy/exec/core/context.h"
+#include "proxy/exec/core/request.h"
+#include "proxy/exec/core/response.h"
+
+namespace spillway::exec {
+
+struct CommandNeed;  // access/command_needs.h
+
+// A handler runs on the session's worker. `request` and `client` outlive it. An Error becomes an ok: 0 reply.
+using Handler = Task<Result<Response>> (*)(Context& context, Client& client, const Request& request);
+
+struct CommandSpec {
+  std::string_view name;
+  Handler handler;
+  bool admin_only = false;     // Unauthorized(13) on other databases
+  bool in_transaction = false; // allowed inside a transaction, else 263
+  bool secondary_ok = false;   // reads: for listCommands
+  std::string_view help = "";
+  std::size_t index = 0;       // position in the table; set when the table is built
+  const CommandNeed* need = nullptr;  // what it takes to be allowed to; set then, too
+  // Of core/limits.h: goes on with, or ends, what was begun, so that it is never refused; opens a cursor.
+  bool drains = false, opens_cursor = false;  // set then, too
+  bool stable_api = false;                    // in version 1 of the Stable API; set then, too
+  std::uint8_t audited = 0;                   // the same: of access/audit.h
+};
+
+std::span<const CommandSpec> read_commands();        // find, getMore, killCursors
+std::span<const CommandSpec> aggregate_commands();   // aggregate, count, distinct, explain
+std::span<const CommandSpec> write_commands();       // insert, update, delete, findAndModify
+std::span<const CommandSpec> session_commands();     // transactions, endSessions, killSessions, …
+std::span<const CommandSpec> schema_commands();      // listDatabases, createIndexes, drop, collStats, …
+std::span<const CommandSpec> local_commands();       // ping, buildInfo, serverStatus, getParameter, …
+std::span<const CommandSpec> authentication_commands();  // saslStart, saslContinue, authenticate, logout
+std::span<const CommandSpec> user_commands();        // usersInfo, connectionStatus, …
+
+// All of them; their order is CommandSpec::index. Any thread.
+std::span<const CommandSpec> all_commands();
+
+}  // namespace spillway::exec

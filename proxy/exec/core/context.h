@@ -1,0 +1,211 @@
+// What a command may use. One Context per worker; it lives as long as the worker.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "allocator/budget.h"
+#include "allocator/limits.h"
+#include "allocator/memory_queue.h"
+#include "allocator/pressure.h"
+#include "allocator/spill.h"
+#include "cursor/registry.h"
+#include "proxy/auth/users.h"
+#include "proxy/base/loop.h"
+#include "proxy/base/pump.h"
+#include "proxy/base/splice.h"
+#include "proxy/base/tls_context.h"
+#include "proxy/catalog/routing.h"
+#include "proxy/config/parameters.h"
+#include "proxy/exec/core/document_sizes.h"
+#include "proxy/exec/core/inside_times.h"
+#include "proxy/exec/core/limits.h"
+#include "proxy/exec/core/login.h"
+#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/core/open_clients.h"
+#include "proxy/exec/core/session_owners.h"
+#include "proxy/exec/core/splice_choice.h"
+#include "proxy/exec/core/stalled_clients.h"
+#include "proxy/shard/gateway.h"
+#include "proxy/shard/interrupt.h"
+
+namespace spillway {
+class MemoryLayer;  // allocator/memory_layer.h
+}
+
+namespace spillway::exec {
+
+class TransactionTable;  // transactions.h
+class FailedLogins;      // failed_logins.h
+class AuditLog;          // audit.h
+struct Context;
+struct Request;
+
+// Facts of the process, fixed at start. Shared by all workers.
+struct ProcessFacts {
+  std::string version = "0.1.0";
+  std::string host_name;                   // "host:port", as serverStatus names it
+  std::vector<std::string> arguments;      // argv, passwords censored
+  BsonDoc parsed_options;                  // getCmdLineOpts
+  std::uint64_t memory_limit_bytes = 0;    // memory.limit; 0: none
+  std::uint64_t base_bytes = 0;            // resident before there are clients
+  std::array<std::uint8_t, 12> process_id{};  // topologyVersion
+  std::array<std::uint8_t, 12> cluster_id{};
+  std::int64_t start_wall_ms = 0;
+  TimePoint start_time{};
+  std::size_t workers = 1;
+};
+
+// Everything the workers share; thread-safe member by member. Owned by the server.
+struct Shared {
+  std::shared_ptr<const catalog::RoutingSnapshot> routing;  // the start's; later ones: Context::table
+  Parameters parameters;
+  ProcessFacts facts;
+  Metrics metrics;
+  const std::unique_ptr<MemoryLayer> memory_layer;  // never null; started by the server
+  bool authorization = false;  // security.authorization: enabled; fixed at start
+  auth::UserDirectory users;
+  std::optional<std::uint16_t> users_from;  // the shard whose users log in here, too; fixed at start
+  SessionOwners session_owners;  // kept with authorization only
+  const std::unique_ptr<FailedLogins> failed_logins;  // never null
+  std::unique_ptr<AuditLog> audit;  // null: nothing is audited; fixed at start
+  MemoryBudget memory{"process", 0};  // without the queues' reserves, which stand beside it
+  // Those who wait for room for a request wait in one, those who hold one and need more in the other.
+  MemoryQueue request_queue{"requestReserve"};
+  MemoryQueue work_queue{"workReserve"};
+  MemoryQueue stranger_queue{"strangerReserve"};  // has none
+  std::atomic<int> refusals_under_way{0};       // large messages that are read to be dropped
+  std::atomic<std::uint64_t> opening_bytes{0};  // expected, not reserved: OpeningShare
+  std::uint32_t message_bytes_max = limits::message_bytes_max;  // hello's maxMessageSizeBytes
+  MemoryBudget request_memory{"requests", 0, &memory};
+  MemoryBudget write_memory{"writes", 0, &memory};  // what is made of requests
+  MemoryBudget reply_memory{"replies", 0, &memory};
+  MemoryBudget cursor_memory{"cursors", 0, &memory};
+  MemoryBudget spill_memory{"spill", 0, &memory};
+  MemoryBudget link_memory{"links", 0};  // beside them: monitors' and handshakes' replies
+  // Beside them too: what a connection takes while it is idle; of that, at most half for what those send who have not
+  // logged in: pieces of messages, and handshakes. A peer that fills it keeps other strangers out, and takes nothing of
+  // those who are in.
+  MemoryBudget connection_memory{"connections", 0};
+  MemoryBudget stranger_memory{"strangers", 0, &connection_memory};
+  // Beside them too: kernel buffers of clients that send large messages, until they leave.
+  MemoryBudget socket_growth{"socketGrowth", 0};
+  MemoryBudget admin_memory{"admin", 0};  // and what the admin port holds
+  std::unique_ptr<SpillStore> spill;  // null: idle cursors' documents stay as they are
+  Limits limits;                      // of users and addresses
+  CursorRegistry cursors;             // after what its cursors hold on to
+  OpenClients open_clients;
+  std::atomic<std::int64_t> next_share_check_ns{0};
+  Pressure pressure;  // published by the server; ask level() anywhere
+  std::unique_ptr<TransactionTable> transactions;
+  // Every worker's context, in order; set before the first client connects. To look at another worker's clients
+  // (currentOp), post to its loop.
+  std::vector<Context*> workers;
+  std::atomic<std::int64_t> next_operation_id{1};
+  std::atomic<std::int64_t> topology_counter{0};  // hello's topologyVersion.counter
+  // A shutdown was announced: hello fails, the rest goes on until `stopping`.
+  std::atomic<bool> quiescing{false};
+  std::atomic<std::int64_t> quiesce_end_ns{0};  // steady clock; set before `quiescing`
+  std::atomic<bool> stopping{false};            // only requests under way go on
+  std::atomic<std::int64_t> busy_clients{0};    // connections that have sent more than hello
+  // The shutdown command: asks the process to end. Any thread; empty: nobody can.
+  std::function<void(std::chrono::milliseconds announce)> request_shutdown;
+  std::atomic<std::int64_t> connections_current{0};
+  std::atomic<std::int64_t> connections_total{0};
+  std::atomic<std::int64_t> connections_max{0};       // that are let in at once; 0: nobody has said
+
+  // The limit of `memory`; there are no reserves until divide_memory().
+  explicit Shared(std::uint64_t memory_limit_bytes);
+  // Divides the bytes that clients may make the proxy hold; 0: no limit. Before there are workers: how many there will
+  // be, and the shards, say how much monitors and handshakes need. An error's text:
+  // too little for the largest messages to get through.
+  std::optional<std::string> divide_memory(std::uint64_t payload_bytes, std::size_t worker_total = 1);
+  ~Shared();
+};
+
+struct Client;
+
+// The table under a reference count of its own: workers do not meet at a shared one.
+inline std::shared_ptr<const catalog::RoutingSnapshot> own_reference(
+    std::shared_ptr<const catalog::RoutingSnapshot> table) {
+  const catalog::RoutingSnapshot* const plain = table.get();
+  return {plain, [held = std::move(table)](const catalog::RoutingSnapshot*) {}};
+}
+
+struct Context {
+  Loop& loop;
+  Pump& pump;
+  shard::Gateway& gateway;
+  Shared& shared;
+  std::size_t worker = 0;
+  absl::flat_hash_set<Client*> clients;  // connected to this worker; its own thread only
+  TaskGroup background{};                // what nobody waits for before the worker stops: kills of shard cursors
+  DocumentSizes document_sizes{};
+  StalledClients stalled_clients{};
+  SplicePipes pipes{};
+  SpliceChoice splice_choice{};
+  shard::Interrupt read_ahead{};         // ends fetches that no client has asked for: for the shutdown
+  std::unique_ptr<CommandTimes> command_times = std::make_unique<CommandTimes>();
+  std::unique_ptr<InsideTimes> inside_times = std::make_unique<InsideTimes>();
+  absl::flat_hash_set<std::uint64_t> accepted_stages{};  // what aggregate.cpp asked a shard about; own thread only
+
+  // Replaced by a reload, on the worker's thread. A coroutine that uses it across a suspension holds a reference:
+  // run_command does for the command that it runs.
+  std::shared_ptr<const catalog::RoutingSnapshot> table{own_reference(shared.routing)};
+  // Towards clients; null: none. Replaced likewise.
+  TlsContext::Ptr tls{};
+
+  const catalog::RoutingSnapshot& routing() const noexcept { return *table; }
+};
+
+// Counts something in a counter while it lives.
+class Counted {
+ public:
+  Counted() = default;
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+  ~Counted() { leave(); }
+  void enter(std::atomic<std::int64_t>& counter) noexcept {
+    if (counter_ != nullptr) return;
+    counter_ = &counter;
+    counter.fetch_add(1, std::memory_order_relaxed);
+  }
+  void leave() noexcept {
+    if (counter_ != nullptr) std::exchange(counter_, nullptr)->fetch_sub(1, std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<std::int64_t>* counter_ = nullptr;
+};
+
+// One client connection, as commands see it. Belongs to its session's worker.
+struct Client {
+  std::int64_t connection_id = 0;
+  std::string peer;
+  std::string local;
+  std::string application_name;
+  std::vector<std::uint8_t> metadata;  // hello's client document, BSON; empty: none
+  std::string user;                    // its user's id, "db.name"; empty: nobody is logged in
+  Login login;
+  ClientPresence presence;
+  ClientLimits limits;
+  Counted busy;  // in Shared::busy_clients
+
+  // The operation under way, for currentOp and killOp: read and written on the session's worker only.
+  const Request* running = nullptr;
+  TimePoint running_since{};
+  std::int64_t operation_id = 0;
+  // killOp and a client that left: reads end at once, writes before their next statement.
+  shard::Interrupt interrupt;
+};
+
+}  // namespace spillway::exec

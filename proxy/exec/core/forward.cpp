@@ -1,0 +1,216 @@
+#include "proxy/exec/core/forward.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "proxy/shard/connection.h"
+#include "proxy/wire/cursor_reply.h"
+
+namespace spillway::exec {
+
+namespace {
+
+bool named(std::initializer_list<std::string_view> names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Cuts the elements that a router strips out of a document, in place. The document's bytes are the
+// buffer's, hence writable.
+void strip_in_place(std::uint8_t* document) {
+  const DocView view = DocView::trusted(document);
+  bool any = false;
+  for (auto at = view.begin(); !at.done() && !any; ++at) any = is_stripped_from_reply(at->name);
+  if (!any) return;
+  std::uint8_t* to = document + 4;
+  const std::uint8_t* const end = document + view.size() - 1;
+  const std::uint8_t* from = document + 4;
+  while (from < end) {
+    const DocIterator at(from, end);
+    if (at.done()) break;
+    const std::size_t bytes = at->raw.size();
+    if (!is_stripped_from_reply(at->name)) {
+      std::memmove(to, from, bytes);
+      to += bytes;
+    }
+    from += bytes;
+  }
+  *to++ = 0;
+  store_le(document, static_cast<std::int32_t>(to - document));
+}
+
+}  // namespace
+
+void copy_command(BsonWriter& out, const Request& request,
+                  std::initializer_list<std::string_view> without) {
+  for (auto at = request.body.begin(); !at.done(); ++at) {
+    if (is_stripped_from_request(at->name) || named(without, at->name)) continue;
+    out.append_element(*at);
+  }
+}
+
+void append_generic_arguments(BsonWriter& out, const Request& request,
+                              std::initializer_list<std::string_view> without) {
+  for (auto at = request.body.begin(); !at.done(); ++at) {
+    if (!is_generic_argument(at->name) || named(without, at->name)) continue;
+    out.append_element(*at);
+  }
+}
+
+void SteppedRequest::sent_a_step() {
+  if (!now_->start_transaction) return;
+  BsonWriter out;
+  copy_command(out, *now_, {"startTransaction", "readConcern"});
+  later_body_ = std::move(out).finish();
+  Request& later = later_.emplace(*now_);
+  later.body = later.message.body = later_body_.view();
+  later.sections = {};
+  later.strips_fields = true;  // so that it is forwarded as it is here
+  later.start_transaction = false;
+  later.read_concern = {};
+  now_ = &later;
+}
+
+shard::Command forward_command(const Request& request, BsonDoc& scratch) {
+  if (!request.strips_fields) return shard::Command::of_sections(request.sections);
+  BsonWriter body;
+  copy_command(body, request, {});
+  scratch = std::move(body).finish();
+  shard::Command command = shard::Command::of_body(scratch);
+  // The sequences follow the body, wherever they stood.
+  for (const wire::DocSequence& sequence : request.message.sequences) {
+    // A kind-1 section is its kind byte, size and name directly before its documents.
+    const std::size_t head = 1 + 4 + sequence.name.size() + 1;
+    auto* start = const_cast<std::uint8_t*>(sequence.documents.data()) - head;
+    command.sections[command.section_count++] = {start, head + sequence.documents.size()};
+  }
+  return command;
+}
+
+std::int32_t failure_code(DocView reply) noexcept {
+  const std::int64_t code = reply["code"].to_int64().value_or(0);
+  return code > 0 && code <= INT32_MAX ? static_cast<std::int32_t>(code) : 0;
+}
+
+Response passthrough(shard::Reply reply) {
+  const bool ok = wire::reply_is_ok(reply.body());
+  const std::int32_t code = ok ? 0 : failure_code(reply.body());
+  Response response = passthrough_ok(std::move(reply));
+  response.failed = !ok;
+  response.failure_code = code;
+  return response;
+}
+
+Response passthrough_ok(shard::Reply reply) {
+  std::uint8_t* const document = reply.bytes.data() + (reply.body().data() - reply.bytes.data());
+  strip_in_place(document);
+  return Response::of_buffer(std::move(reply.bytes), DocView::trusted(document));
+}
+
+shard::CallOptions read_options(Context& context, const Request& request) {
+  shard::CallOptions options;
+  options.read_preference = request.has_read_preference ? &request.read_preference : nullptr;
+  options.retry = request.in_transaction ? shard::RetryPolicy::none : shard::RetryPolicy::idempotent;
+  options.deadline = request.deadline;
+  options.interrupt = request.interrupt;
+  options.time = request.shard_time;
+  options.budget = &context.shared.reply_memory;
+  return options;
+}
+
+shard::CallOptions write_options(Context& context, const Request& request) {
+  shard::CallOptions options;
+  options.retry = request.in_transaction        ? shard::RetryPolicy::none
+                  : request.retryable_write() ? shard::RetryPolicy::idempotent
+                                                : shard::RetryPolicy::not_idempotent;
+  options.deadline = request.deadline;
+  options.time = request.shard_time;
+  options.budget = &context.shared.reply_memory;
+  return options;
+}
+
+namespace {
+
+Task<void> call_one(Context* context, ShardCommand command, shard::CallOptions options,
+                    ShardOutcome* outcome) {
+  outcome->shard = command.shard;
+  options.host = command.host;
+  options.room = command.room;
+  auto call = context->gateway.call(command.shard, command.command, options);
+  auto reply = co_await call;
+  if (reply.has_error()) {
+    outcome->error = reply.error();
+    co_return;
+  }
+  const DocView body = reply->body();
+  if (!body["cursor"].is_document() && body.validate().has_error()) {
+    outcome->error = malformed_reply(context->routing().shard(command.shard).name);
+    co_return;
+  }
+  outcome->reply = *std::move(reply);
+  if (!wire::reply_is_ok(outcome->reply.body())) {
+    outcome->error = wire::error_from_reply(outcome->reply.body());
+  }
+}
+
+}  // namespace
+
+Error malformed_reply(std::string_view what) {
+  return Error(ErrorCode::internal_error, fmt::format("a shard's reply is malformed: {}", what));
+}
+
+Task<ShardOutcomes> call_shards(Context& context, std::span<const ShardCommand> commands,
+                                shard::CallOptions options) {
+  ShardOutcomes outcomes(commands.size());
+  TaskGroup group;
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    group.start(call_one(&context, commands[i], options, &outcomes[i]));
+  }
+  co_await group.wait();
+  co_return outcomes;
+}
+
+Targets shards_with_chunks(Context& context, std::string_view db, std::string_view ns) {
+  Targets targets;
+  targets.routing = context.routing().collection(ns);
+  if (targets.routing != nullptr) {
+    targets.shards = targets.routing->all_shards();
+  } else {
+    targets.shards.insert(context.routing().primary_shard(db));
+  }
+  return targets;
+}
+
+NamespaceText::NamespaceText(std::string_view db, std::string_view collection) {
+  const std::size_t size = db.size() + 1 + collection.size();
+  char* to = short_.data();
+  if (size > short_.size()) {
+    long_.resize(size);
+    to = long_.data();
+  }
+  view_ = {to, size};
+  std::copy(collection.begin(), collection.end(), std::copy(db.begin(), db.end(), to) + 1);
+  to[db.size()] = '.';
+}
+
+bool is_simple_collation(ValueView collation) noexcept {
+  if (!collation.is_document()) return true;
+  const DocView document = collation.as_document();
+  if (document.empty()) return true;
+  const ValueView locale = document["locale"];
+  return locale.is_string() && locale.as_string() == "simple";
+}
+
+void count_targets(HostsTargeted& metric, const Targets& targets) {
+  if (targets.routing == nullptr) {
+    metric.unsharded.add();
+  } else if (targets.shards.size() == 1) {
+    metric.one_shard.add();
+  } else if (targets.shards.size() == targets.routing->all_shards().size()) {
+    metric.all_shards.add();
+  } else {
+    metric.many_shards.add();
+  }
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,120 @@
+// Counters that serverStatus and /metrics show. Relaxed atomics: monotonic, exact in sum, never a synchronisation.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "proxy/base/latency.h"
+
+namespace spillway::exec {
+
+// A counter that many threads add to.
+class Counter {
+ public:
+  void add(std::uint64_t n = 1) noexcept { value_.fetch_add(n, std::memory_order_relaxed); }
+  std::uint64_t value() const noexcept { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::uint64_t> value_{0};
+};
+
+// As serverStatus shows counters: BSON has no unsigned integers.
+inline std::int64_t as_long(std::uint64_t value) noexcept { return static_cast<std::int64_t>(value); }
+
+// How many hosts a command was sent to: shardingStatistics.numHostsTargeted.
+struct HostsTargeted {
+  Counter all_shards, many_shards, one_shard, unsharded;
+};
+
+// Errors that clients got, by code. Any thread. There is room for so many codes; what comes after them counts as
+// others.
+class ErrorCounts {
+ public:
+  static constexpr std::size_t codes_max = 128;
+
+  void add(std::int32_t code) noexcept {
+    for (Slot& slot : slots_) {
+      std::int64_t held = slot.code.load(std::memory_order_relaxed);
+      if (held == free_slot && slot.code.compare_exchange_strong(held, code, std::memory_order_relaxed)) held = code;
+      if (held != code) continue;
+      slot.count.add();
+      return;
+    }
+    others_.add();
+  }
+  // In the order of their first occurrence.
+  std::vector<std::pair<std::int32_t, std::uint64_t>> by_code() const {
+    std::vector<std::pair<std::int32_t, std::uint64_t>> all;
+    for (const Slot& slot : slots_) {
+      const std::int64_t code = slot.code.load(std::memory_order_relaxed);
+      if (code == free_slot) break;
+      all.emplace_back(static_cast<std::int32_t>(code), slot.count.value());
+    }
+    return all;
+  }
+  std::uint64_t others() const noexcept { return others_.value(); }
+
+ private:
+  static constexpr std::int64_t free_slot = INT64_MIN;
+  struct Slot {
+    std::atomic<std::int64_t> code{free_slot};
+    Counter count;
+  };
+  std::array<Slot, codes_max> slots_;
+  Counter others_;
+};
+
+inline constexpr std::size_t commands_max = 192;
+
+// How long commands took on one worker, from their arrival to the reply, or to the first bytes of one that streams.
+// The worker's thread adds, any thread reads. By CommandSpec::index.
+struct CommandTimes {
+  std::array<LatencyHistogram, commands_max> by_command;
+};
+
+struct Metrics {
+  // opcounters: find counts as query only, getMore as getmore only; inserts count documents, updates and
+  // deletes count operations; everything else is command.
+  Counter op_insert, op_query, op_update, op_delete, op_getmore, op_command;
+  struct Command {
+    Counter total, failed;
+  };
+  std::array<Command, commands_max> commands;  // by CommandSpec::index
+  Counter unknown_commands;
+  ErrorCounts errors;  // ok: 0 replies, of shards and of the proxy
+  Counter bytes_in, bytes_out, requests;
+  HostsTargeted find, insert, update, delete_, aggregate;
+  Counter streamed_replies, streamed_bytes, stream_failures, stream_refusals;
+  Counter spliced_bytes;  // of streamed_bytes
+  // Clients that stopped reading: what was left of the reply moved away from its shard; or they were closed.
+  Counter streams_moved, stalled_clients_closed;
+  Counter uncompressed_replies;  // to compressed requests: streams, or no memory to compress them
+  Counter cursors_more_than_one_batch;
+  Counter cursors_killed;  // by clients: killCursors, and the ends of sessions
+  Counter asserts_user;
+  Counter killed_due_to_client_disconnect;  // operations
+  Counter requests_refused;     // no memory, after a wait
+  Counter cursors_refused;      // not opened: memory was critical
+  Counter cursors_beyond_share;  // ended: one client's held over half of the memory
+  // Batches fetched before a client asked for them: begun; taken by a getMore that did not wait for them,
+  // or that did; ended without being taken.
+  Counter read_ahead_started, read_ahead_hits, read_ahead_waits, read_ahead_wasted;
+  Counter senders_stopped;      // connections closed in the middle of a message
+  Counter tls_handshakes, tls_handshakes_failed;
+  // Logins by mechanism; the speculative ones, inside hello, count as both.
+  struct Mechanism {
+    Counter received, successful, speculative_received, speculative_successful;
+  };
+  enum MechanismIndex : std::size_t { scram_sha_1, scram_sha_256, x509, mechanism_count };
+  std::array<Mechanism, mechanism_count> mechanisms;
+  Counter unauthenticated_commands, unauthorized_commands;  // refused
+  // Connections: refused beyond net.maxIncomingConnections; closed for silence.
+  Counter connections_rejected, idle_clients_closed, silent_clients_closed;
+  Counter clients_timed_out;  // took nothing of what was sent, or answered nothing, for TCP_USER_TIMEOUT
+  Counter hellos_with_backpressure, hellos_without_backpressure;  // first ones of connections
+};
+
+}  // namespace spillway::exec

@@ -1,0 +1,286 @@
+#include "proxy/exec/core/request.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+#include "cursor/field_table.h"
+#include "proxy/auth/users.h"
+
+namespace spillway::exec {
+
+namespace {
+
+constexpr FieldTable<17> stripped_request_fields(
+    {"$clusterTime", "$configTime", "$topologyTime", "$configServerState", "$client", "$audit", "$oplogQueryData",
+     "$replData", "tracking_info", "maxTimeMSOpOnly", "allowImplicitCollectionCreation", "shardVersion",
+     "databaseVersion", "apiVersion", "apiStrict", "apiDeprecationErrors", "help"});
+
+constexpr FieldTable<11> stripped_reply_fields(
+    {"$clusterTime", "operationTime", "$configServerState", "$configTime", "$topologyTime", "$gleStats",
+     "lastCommittedOpTime", "readOnly", "additionalParticipants", "$replData", "$oplogQueryData"});
+
+constexpr FieldTable<14> generic_arguments(
+    {"$db", "lsid", "txnNumber", "autocommit", "startTransaction", "comment", "maxTimeMS", "readConcern",
+     "writeConcern", "$readPreference", "clientOperationKey", "$queryOptions", "stmtId", "coordinator"});
+
+// What take_argument() looks at, in the order of its enumerators.
+enum class Argument : std::uint8_t {
+  db, lsid, txn_number, autocommit, start_transaction, max_time_ms, read_preference, comment, read_concern,
+  api_version, api_strict, api_deprecation_errors, old_max_time_ms, help
+};
+constexpr FieldTable<14> arguments({"$db", "lsid", "txnNumber", "autocommit", "startTransaction", "maxTimeMS",
+                                    "$readPreference", "comment", "readConcern", "apiVersion", "apiStrict",
+                                    "apiDeprecationErrors", "$maxTimeMs", "help"});
+
+Error wrong_type(std::string_view field, ValueView value, std::string_view expected) {
+  return Error(ErrorCode::type_mismatch,
+               fmt::format("BSON field '{}' is the wrong type '{}', expected type '{}'", field,
+                           bson_type_name(value.type), expected));
+}
+
+Result<void> check_database_name(std::string_view db) {
+  constexpr std::string_view forbidden("/\\. \"$*<>:|?\0", 13);
+  if (db.empty() || db.size() > limits::database_name_bytes_max ||
+      db.find_first_of(forbidden) != std::string_view::npos) {
+    return Error(ErrorCode::invalid_namespace, fmt::format("Invalid database name: '{}'", db));
+  }
+  return {};
+}
+
+// Commands about users whom a certificate vouches for name the database $external, which is none.
+bool is_of_users(std::string_view command) noexcept {
+  constexpr FieldTable<5> names({"authenticate", "logout", "saslStart", "saslContinue", "usersInfo"});
+  return names.contains(command);
+}
+
+// Static shards are separate clusters: a time of one means nothing to another, and clients are given none.
+Result<void> check_read_concern(const Element& field) {
+  if (!field.is_document()) return wrong_type("readConcern", field, "object");
+  const DocView concern = field.as_document();
+  for (const std::string_view time : {"afterClusterTime", "atClusterTime"}) {
+    if (!concern[time].exists()) continue;
+    return Error(ErrorCode::invalid_options,
+                 fmt::format("readConcern.{} is not supported: the shards of a static table are separate clusters, "
+                             "without a common time",
+                             time));
+  }
+  return {};
+}
+
+bool is_snapshot(ValueView read_concern) noexcept {
+  if (!read_concern.is_document()) return false;
+  const ValueView level = read_concern.as_document()["level"];
+  return level.is_string() && level.as_string() == "snapshot";
+}
+
+// Strict as servers are: what it has besides would be kept with cursors and transactions.
+Result<void> take_lsid(Request& request, const Element& field) {
+  if (!field.is_document()) return wrong_type("lsid", field, "object");
+  constexpr FieldTable<4> fields({"id", "uid", "txnNumber", "txnUUID"});
+  constexpr std::array<std::size_t, 4> binary_bytes = {16, 32, 0, 16};  // 0: a long
+  std::array<bool, 4> seen{};
+  auto at = field.as_document().begin();
+  for (; !at.done(); ++at) {
+    const auto name = [&at] { return fmt::format("lsid.{}", at->name); };
+    const std::size_t known = fields.find(at->name);
+    if (known == fields.absent) {
+      return Error(40415, fmt::format("BSON field '{}' is an unknown field.", name()));
+    }
+    if (std::exchange(seen[known], true)) {
+      return Error(40413, fmt::format("BSON field '{}' is a duplicate field", name()));
+    }
+    const std::size_t bytes = binary_bytes[known];
+    const bool fits =
+        bytes == 0 ? at->type == BsonType::int64
+                   : at->type == BsonType::binary && at->as_binary().data.size() == bytes;
+    if (!fits) return wrong_type(name(), *at, bytes == 0 ? "long" : "binData");
+  }
+  if (at.malformed()) return Error(ErrorCode::invalid_bson, "the lsid is malformed");
+  if (!seen[0]) return wrong_type("lsid.id", ValueView(), "binData");
+  request.lsid = {reinterpret_cast<const char*>(field.bytes.data()), field.bytes.size()};
+  return {};
+}
+
+Result<void> take_txn_number(Request& request, const Element& field) {
+  if (field.type != BsonType::int64) return wrong_type("txnNumber", field, "long");
+  if (field.as_int64() < 0) {
+    return Error(ErrorCode::invalid_options, "Transaction number cannot be negative");
+  }
+  request.txn_number = field.as_int64();
+  return {};
+}
+
+Result<void> take_max_time(Request& request, const Element& field) {
+  const auto ms = field.to_int64();
+  if (!ms) {
+    if (!field.is_number()) return wrong_type("maxTimeMS", field, "long");
+    return Error(ErrorCode::bad_value, "maxTimeMS must be an integral value");
+  }
+  if (*ms < 0 || *ms > std::numeric_limits<std::int32_t>::max()) {
+    return Error(ErrorCode::bad_value, fmt::format("{} value for maxTimeMS is out of range [0, 2147483647]", *ms));
+  }
+  if (*ms > 0) request.max_time_ms = *ms;
+  return {};
+}
+
+Result<void> take_read_preference(Request& request, const Element& field) {
+  if (!field.is_document()) return wrong_type("$readPreference", field, "object");
+  auto parsed = shard::ReadPreference::parse(field.as_document());
+  if (parsed.has_error()) return parsed.error();
+  request.read_preference = *std::move(parsed);
+  request.has_read_preference = true;
+  return {};
+}
+
+// autocommit and startTransaction: each has one value that is allowed.
+Result<void> take_flag(bool& flag, const Element& field, bool allowed) {
+  if (field.type != BsonType::boolean) return wrong_type(field.name, field, "bool");
+  if (field.as_bool() != allowed) {
+    return Error(ErrorCode::invalid_options, fmt::format("Specifying {}={} is not allowed.", field.name, !allowed));
+  }
+  flag = true;
+  return {};
+}
+
+Result<void> take_api_version(Request& request, const Element& field) {
+  if (!field.is_string()) return wrong_type("apiVersion", field, "string");
+  if (field.as_string() != "1") return Error(ErrorCode::api_version_error, "API version must be \"1\"");
+  request.api.version = true;
+  return {};
+}
+
+Result<void> take_api_flag(std::optional<bool>& flag, const Element& field) {
+  if (field.type != BsonType::boolean) return wrong_type(field.name, field, "bool");
+  flag = field.as_bool();
+  return {};
+}
+
+// Reads one generic argument into the request.
+Result<void> take_argument(Request& request, const Element& field) {
+  const std::size_t known = arguments.find(field.name);
+  if (known == arguments.absent) return {};
+  switch (static_cast<Argument>(known)) {
+    case Argument::db:
+      if (!field.is_string()) return wrong_type("$db", field, "string");
+      request.db = field.as_string();
+      request.has_db = true;
+      break;
+    case Argument::lsid:
+      return take_lsid(request, field);
+    case Argument::txn_number:
+      return take_txn_number(request, field);
+    case Argument::autocommit:
+      return take_flag(request.in_transaction, field, false);
+    case Argument::start_transaction:
+      return take_flag(request.start_transaction, field, true);
+    case Argument::max_time_ms:
+      return take_max_time(request, field);
+    case Argument::read_preference:
+      return take_read_preference(request, field);
+    case Argument::comment:
+      request.comment = field;
+      break;
+    case Argument::read_concern:
+      request.read_concern = field;
+      return check_read_concern(field);
+    case Argument::api_version:
+      return take_api_version(request, field);
+    case Argument::api_strict:
+      return take_api_flag(request.api.strict, field);
+    case Argument::api_deprecation_errors:
+      // Version 1 has nothing that is deprecated.
+      return take_api_flag(request.api.deprecation_errors, field);
+    case Argument::old_max_time_ms:
+      return Error(ErrorCode::invalid_options, "no such field: $maxTimeMs; use maxTimeMS");
+    case Argument::help:
+      request.help = field.truthy();
+      break;
+  }
+  return {};
+}
+
+Result<void> check_transaction_fields(const Request& request) {
+  if (request.txn_number && request.lsid.empty()) {
+    return Error(ErrorCode::invalid_options, "Transaction number requires a session ID to also be specified");
+  }
+  if (request.in_transaction && !request.txn_number) {
+    return Error(ErrorCode::invalid_options, "'autocommit' field requires a transaction number to also be specified");
+  }
+  if (request.start_transaction && !request.in_transaction) {
+    return Error(ErrorCode::invalid_options,
+                 "'startTransaction' field requires 'autocommit' field to also be specified");
+  }
+  return {};
+}
+
+}  // namespace
+
+bool is_stripped_from_request(std::string_view field) noexcept {
+  return stripped_request_fields.contains(field);
+}
+bool is_stripped_from_reply(std::string_view field) noexcept {
+  return stripped_reply_fields.contains(field);
+}
+bool is_generic_argument(std::string_view field) noexcept { return generic_arguments.contains(field); }
+
+std::string Request::ns() const {
+  const Element first = body.first();
+  if (!first.is_string()) return fmt::format("{}.$cmd.{}", db, name);
+  return fmt::format("{}.{}", db, first.as_string());
+}
+
+Result<Request> parse_request(const wire::OpMsg& message, Bytes sections, TimePoint now) {
+  Request request;
+  request.message = message;
+  request.sections = sections;
+  request.body = message.body;
+  const Element first = message.body.first();
+  if (!first.exists()) return Error(ErrorCode::failed_to_parse, "the command document is empty");
+  request.name = first.name;
+  request.arrived = now;
+  auto at = message.body.begin();
+  for (++at; !at.done(); ++at) {
+    if (is_stripped_from_request(at->name)) request.strips_fields = true;
+    if (auto taken = take_argument(request, *at); taken.has_error()) return taken.error();
+  }
+  if (!request.api.version && (request.api.strict || request.api.deprecation_errors)) {
+    return Error(4886600, "Provided apiStrict and/or apiDeprecationErrors without passing apiVersion");
+  }
+  if (!request.has_db) {
+    return Error(40571, "OP_MSG requests require a $db argument");
+  }
+  if (!(request.db == auth::external_db && is_of_users(request.name))) {
+    if (auto checked = check_database_name(request.db); checked.has_error()) return checked.error();
+  }
+  if (request.db == "local") {
+    return Error(ErrorCode::illegal_operation, "Can't use 'local' database through mongos");
+  }
+  if (auto checked = check_transaction_fields(request); checked.has_error()) return checked.error();
+  if (!request.in_transaction && is_snapshot(request.read_concern)) {
+    return Error(ErrorCode::invalid_options,
+                 "readConcern level snapshot is not supported outside transactions: the shards of a static table are "
+                 "separate clusters, without a common time");
+  }
+  if (request.max_time_ms && request.name != "getMore") {
+    // The shard's own limit answers first; ours is for a shard that does not.
+    request.deadline = now + std::chrono::milliseconds(*request.max_time_ms + 250);
+  }
+  return request;
+}
+
+Result<Request> parse_query_request(DocView command, std::string_view db, TimePoint) {
+  Request request;
+  request.body = command;
+  request.message.body = command;
+  request.db = db;
+  const Element first = command.first();
+  if (!first.exists()) return Error(ErrorCode::failed_to_parse, "the command document is empty");
+  request.name = first.name;
+  return request;
+}
+
+}  // namespace spillway::exec

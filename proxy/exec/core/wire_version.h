@@ -1,0 +1,17 @@
+// What this proxy says to be towards clients.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "proxy/exec/core/context.h"
+
+namespace spillway::exec {
+
+// maxWireVersion: the lower of what this proxy implements and what every known shard speaks.
+std::int32_t advertised_wire_version(const Context& context);
+// The version that clients see (buildInfo, serverStatus) is that of the wire protocol's features: drivers gate by
+// maxWireVersion, shells and tools by this string.
+std::string_view emulated_version(const Context& context);
+
+}  // namespace spillway::exec

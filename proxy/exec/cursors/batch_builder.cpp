@@ -1,0 +1,133 @@
+#include "proxy/exec/cursors/batch_builder.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "proxy/base/memory_wait.h"
+
+namespace spillway::exec {
+
+namespace {
+
+// A little less than a heap's least block: the thread keeps it for the next reply.
+constexpr std::size_t first_chunk_bytes = 14 * limits::kib;
+static_assert(first_chunk_bytes < block_bytes_min);
+constexpr std::size_t chunk_bytes_max = limits::mib;
+constexpr std::size_t index_name_bytes_max = 12;
+constexpr std::size_t frame_bytes_usual = 128;
+
+void put(RecycledBytes& out, const void* data, std::size_t bytes) {
+  const auto* from = static_cast<const std::uint8_t*>(data);
+  out.insert(out.end(), from, from + bytes);
+}
+void put_name(RecycledBytes& out, BsonType type, std::string_view name) {
+  out.push_back(static_cast<std::uint8_t>(type));
+  put(out, name.data(), name.size());
+  out.push_back(0);
+}
+template <class T>
+void put_le(RecycledBytes& out, T value) {
+  put(out, &value, sizeof value);
+}
+
+constexpr std::string_view partial_name = "partialResultsReturned";
+
+}  // namespace
+
+std::size_t BatchBuilder::room_for(std::size_t document_bytes) noexcept {
+  return 1 + index_name_bytes_max + 1 + document_bytes;
+}
+
+bool BatchBuilder::fits(std::size_t document_bytes) const noexcept {
+  return count_ == 0 || document_bytes_ + document_bytes +
+                                (count_ + 1) * limits::batch_document_overhead_bytes <=
+                            bytes_max_;
+}
+
+Result<void> BatchBuilder::append_elements(Bytes elements) {
+  char name[index_name_bytes_max];
+  const auto end = std::to_chars(name, name + sizeof name, count_).ptr;
+  const auto name_bytes = static_cast<std::size_t>(end - name);
+  const std::size_t document_bytes = 4 + elements.size() + 1;
+  const std::size_t need = 1 + name_bytes + 1 + document_bytes;
+  if (chunks_.empty() || chunks_.back().room() < need) {
+    const std::size_t grown =
+        chunks_.empty() ? first_chunk_bytes : std::min(chunks_.back().capacity() * 4, chunk_bytes_max);
+    auto chunk = allocate_now(budget_, std::max(grown, need));
+    if (!chunk && need < grown) chunk = allocate_now(budget_, need);
+    if (!chunk) return memory_refused(budget_, need, "a document of the reply");
+    chunks_.push_back(std::move(*chunk));
+  }
+  Buffer& chunk = chunks_.back();
+  const auto type = static_cast<std::uint8_t>(BsonType::document);
+  const auto length = static_cast<std::uint32_t>(document_bytes);
+  chunk.append(&type, 1);
+  chunk.append(name, name_bytes);
+  chunk.append("\0", 1);
+  chunk.append(&length, sizeof length);
+  chunk.append(elements.data(), elements.size());
+  chunk.append("\0", 1);
+  ++count_;
+  document_bytes_ += document_bytes;
+  array_bytes_ += need;
+  return {};
+}
+
+CursorReplyFrame frame_cursor_reply(std::string_view batch_name, std::size_t array_bytes, std::int64_t id,
+                                    std::string_view ns, bool partial) {
+  CursorReplyFrame frame;
+  frame.before.reserve(frame_bytes_usual);
+  frame.after.reserve(frame_bytes_usual);
+  if (partial) {
+    put_name(frame.after, BsonType::boolean, partial_name);
+    frame.after.push_back(1);
+  }
+  put_name(frame.after, BsonType::int64, "id");
+  put_le(frame.after, id);
+  put_name(frame.after, BsonType::string, "ns");
+  put_le(frame.after, static_cast<std::int32_t>(ns.size() + 1));
+  put(frame.after, ns.data(), ns.size());
+  frame.after.push_back(0);
+  frame.after.push_back(0);  // end of cursor
+  const std::size_t cursor_bytes =
+      4 + 1 + batch_name.size() + 1 + array_bytes + frame.after.size();
+  put_name(frame.after, BsonType::double_, "ok");
+  put_le(frame.after, 1.0);
+  frame.after.push_back(0);
+
+  put_le(frame.before, std::int32_t{0});
+  put_name(frame.before, BsonType::document, "cursor");
+  put_le(frame.before, static_cast<std::int32_t>(cursor_bytes));
+  put_name(frame.before, BsonType::array, batch_name);
+  store_le(frame.before.data(),
+           static_cast<std::int32_t>(frame.before.size() + array_bytes + frame.after.size()));
+  return frame;
+}
+
+std::size_t frame_id_offset(bool partial) noexcept {
+  return (partial ? 1 + partial_name.size() + 1 + 1 : 0) + 1 + 3;
+}
+
+Response BatchBuilder::finish(std::string_view batch_name, std::int64_t id, std::string_view ns,
+                              bool partial) && {
+  const std::size_t array_bytes = 4 + array_bytes_ + 1;
+  CursorReplyFrame frame = frame_cursor_reply(batch_name, array_bytes, id, ns, partial);
+  RecycledBytes head = std::move(frame.before);
+  put_le(head, static_cast<std::int32_t>(array_bytes));
+  const std::size_t before_bytes = head.size();
+  head.push_back(0);  // end of the array
+  head.insert(head.end(), frame.after.begin(), frame.after.end());
+  Response response;
+  response.set_head(std::move(head));
+  const auto own = response.pieces();  // the head alone, until pieces are added
+  const auto* bytes = static_cast<const std::uint8_t*>(own[0].iov_base);
+  const std::size_t all = own[0].iov_len;
+  response.add_piece(bytes, before_bytes);
+  for (Buffer& chunk : chunks_) response.add_piece(chunk.data(), chunk.size());
+  response.add_piece(bytes + before_bytes, all - before_bytes);
+  for (Buffer& chunk : chunks_) response.hold(std::move(chunk));
+  chunks_.clear();
+  return response;
+}
+
+}  // namespace spillway::exec

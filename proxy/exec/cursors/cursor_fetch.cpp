@@ -1,0 +1,214 @@
+// Asking a cursor's shards for more: how much, and of whom.
+#include <algorithm>
+
+#include "allocator/small_blocks.h"
+#include "proxy/exec/core/forward.h"
+#include "proxy/exec/cursors/cursor_ops.h"
+#include "proxy/exec/cursors/parking.h"
+#include "proxy/exec/cursors/take_memory.h"
+#include "proxy/wire/cursor_reply.h"
+
+namespace spillway::exec {
+
+namespace {
+
+// What a shard is asked for at once when the client named no batch size.
+constexpr double sorted_fetch_bytes = 1.0 * limits::mib;
+constexpr double unsorted_fetch_bytes = 4.0 * limits::mib;
+// Where memory is short. (None changes what a client sees: its batches are filled by several.)
+constexpr double scarce_fetch_bytes = 0.25 * limits::mib;
+constexpr double fetch_bytes_least = 32.0 * limits::kib;
+constexpr double passthrough_fetch_bytes = 15.0 * limits::mib;
+constexpr std::int64_t fetch_documents_max = 100'000;
+// The first version whose getMore has a comment (4.4).
+constexpr std::int32_t comment_wire_version = 9;
+
+}  // namespace
+
+BsonDoc remote_get_more(const Context& context, const ClusterCursor& cursor,
+                        const RemoteCursor& remote, std::int64_t batch_size,
+                        std::optional<std::int64_t> max_time_ms) {
+  BsonWriter command;
+  command.append("getMore", remote.id);
+  command.append("collection", cursor.collection());
+  if (batch_size > 0) command.append("batchSize", batch_size);
+  if (max_time_ms) command.append("maxTimeMS", *max_time_ms);
+  if (!cursor.session.lsid.empty())
+    command.append("lsid", DocView::trusted(cursor.session.lsid.data()));
+  if (cursor.session.txn_number) command.append("txnNumber", *cursor.session.txn_number);
+  if (cursor.session.in_transaction) command.append("autocommit", false);
+  if (!cursor.comment.empty() &&
+      context.gateway.states()[remote.shard].max_wire_version >= comment_wire_version) {
+    command.append_elements(DocView::trusted(cursor.comment.data()));
+  }
+  command.append("$db", cursor.database());
+  return std::move(command).finish();
+}
+
+std::int64_t documents_in_window(const Context& context, double mean_document_bytes, bool sorted) {
+  const bool scarce = is_scarce(context);
+  double window = scarce ? scarce_fetch_bytes : sorted ? sorted_fetch_bytes : unsorted_fetch_bytes;
+  // A few dozen cursors over a few shards are to fit into what there is.
+  const auto limit = static_cast<double>(context.shared.memory.usage().limit_bytes);
+  if (limit > 0)
+    window = std::min(window, std::max(limit / (scarce ? 256 : 64), fetch_bytes_least));
+  return std::max<std::int64_t>(
+      1, static_cast<std::int64_t>(window / std::max(mean_document_bytes, 1.0)));
+}
+
+std::int64_t remote_batch_size(const Context& context, const ClusterCursor& cursor,
+                               std::uint16_t shard, bool passes) {
+  const bool caps_by_bytes = context.gateway.capabilities(shard).offers_sort_key;  // a mongod
+  // A mongod fills 16 MiB by itself and stops there; other shards need a number.
+  if (caps_by_bytes && passes) return cursor.batch_size;
+  const std::int64_t wanted = cursor.batch_size > 0 ? cursor.batch_size : fetch_documents_max;
+  if (cursor.mean_document_bytes <= 0) {
+    if (!passes && is_scarce(context)) return 1;
+    return cursor.batch_size > 0 ? cursor.batch_size : limits::first_batch_documents_default;
+  }
+  const std::int64_t fitting =
+      passes ? static_cast<std::int64_t>(passthrough_fetch_bytes /
+                                         std::max(cursor.mean_document_bytes, 1.0))
+             : documents_in_window(context, cursor.mean_document_bytes,
+                                   cursor.sort_keys != SortKeySource::none);
+  return std::clamp<std::int64_t>(fitting, 1, wanted);
+}
+
+namespace {
+
+bool is_unreachable(const Error& error) noexcept {
+  return error.is(ErrorCode::host_unreachable) || error.is(ErrorCode::host_not_found) ||
+         error.is(ErrorCode::network_timeout) ||
+         error.is(ErrorCode::failed_to_satisfy_read_preference);
+}
+
+}  // namespace
+
+bool may_be_missing(const ShardOutcome& outcome, ShardLoss when) noexcept {
+  const bool answered = outcome.reply.bytes.size() > 0;
+  return is_unreachable(*outcome.error) || (answered && when == ShardLoss::getting_more);
+}
+
+Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Reply reply) {
+  auto parsed = wire::parse_cursor_reply(reply.body());
+  if (parsed.has_error()) return parsed.error();
+  remote.id = parsed->id;
+  remote.host = reply.host.host;
+  remote.port = reply.host.port;
+  const std::size_t documents = parsed->batch.count();
+  if (documents > 0) {
+    const double mean = static_cast<double>(parsed->batch.size()) / static_cast<double>(documents);
+    cursor.mean_document_bytes =
+        cursor.mean_document_bytes > 0 ? (cursor.mean_document_bytes + mean) / 2 : mean;
+  }
+  // One without a readable document is kept, too: it is damaged(), which an empty one is not.
+  if (!parsed->batch.empty()) {
+    const DocView batch = parsed->batch;
+    remote.batches.emplace_back(std::move(reply.bytes), batch);
+  }
+  return {};
+}
+
+namespace {
+
+Task<void> unpark_into(Context* context, RemoteCursor* remote, shard::Interrupt* interrupt,
+                       std::optional<Error>* failed) {
+  auto unparking = unpark(*context, *remote, interrupt);
+  auto unparked = co_await unparking;
+  if (unparked.has_error()) *failed = unparked.error();
+}
+
+// `ahead`: more may come behind what is there already.
+Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint deadline,
+                         shard::Interrupt* interrupt, bool* broken, bool ahead, shard::ShardTime* time) {
+  TaskGroup unparking;
+  std::optional<Error> failed;
+  RecycledVector<BsonDoc> bodies;
+  RecycledVector<ShardCommand> commands;
+  RecycledVector<std::size_t> remotes;
+  bodies.reserve(cursor.remotes.size());
+  commands.reserve(cursor.remotes.size());
+  remotes.reserve(cursor.remotes.size());
+  // Under memory pressure no request waits for room while it holds what another has waited for; and
+  // room is taken before a batch is asked for, which is lost if it finds none.
+  const bool one_at_a_time = !ahead && is_scarce(context);
+  Buffer room;
+  bool asked = false;
+  for (std::size_t n = 0; n < cursor.remotes.size(); ++n) {
+    const std::size_t i = (cursor.next_remote + n) % cursor.remotes.size();
+    RemoteCursor& remote = cursor.remotes[i];
+    if (one_at_a_time && asked) break;
+    if (remote.must_unpark() && !ahead) {
+      asked = true;
+      unparking.start(unpark_into(&context, &remote, interrupt, &failed));
+      continue;
+    }
+    if (remote.id == 0 || !remote.parked.empty()) continue;
+    if (ahead ? remote.batches.size() >= cursor.ahead_depth : remote.has_document()) continue;
+    asked = true;
+    const bool as_before = ahead && cursor.from_one_shard;
+    const std::int64_t size = as_before ? cursor.ahead_batch_size
+                                        : remote_batch_size(context, cursor, remote.shard, false);
+    bodies.push_back(remote_get_more(context, cursor, remote, size, {}));
+    commands.push_back({remote.shard, shard::Command::of_body(bodies.back()),
+                        shard::HostAddress{remote.host, remote.port}});
+    remotes.push_back(i);
+    if (one_at_a_time) {
+      const double expected =
+          1.1 * cursor.mean_document_bytes * static_cast<double>(std::max<std::int64_t>(size, 1));
+      auto taking =
+          take_buffer(context, Patience{interrupt, deadline}, context.shared.cursor_memory,
+                      cursor.mean_document_bytes > 0 ? static_cast<std::size_t>(expected) + 4096
+                                                     : limits::reply_complete_bytes_max,
+                      "a shard's batch");
+      auto taken = co_await taking;
+      if (taken.has_error()) co_return taken.error();
+      room = *std::move(taken);
+      commands.back().room = &room;
+    }
+  }
+  shard::CallOptions options;
+  options.budget = &context.shared.cursor_memory;
+  options.deadline = deadline;
+  options.interrupt = interrupt;
+  options.time = time;
+  options.bulk = true;
+  auto calls = call_shards(context, commands, options);
+  auto outcomes = co_await calls;
+  room.reset();
+  co_await unparking.wait();
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    RemoteCursor& remote = cursor.remotes[remotes[i]];
+    if (outcomes[i].ok()) {
+      auto taken = take_reply(cursor, remote, std::move(outcomes[i].reply));
+      if (taken.has_error()) failed = taken.error();
+      continue;
+    }
+    if (outcomes[i].error->is(ErrorCode::cursor_not_found)) remote.id = 0;
+    if (cursor.allow_partial && may_be_missing(outcomes[i], ShardLoss::getting_more)) {
+      // A shard that answered learns that the cursor ends; one that is gone would only cost time.
+      if (is_unreachable(*outcomes[i].error)) remote.id = 0;
+      kill_remote(context, cursor, remote);
+      cursor.partial = true;
+      continue;
+    }
+    if (broken != nullptr) *broken = true;
+    failed = *outcomes[i].error;
+  }
+  if (failed) co_return *failed;
+  co_return Result<void>();
+}
+
+}  // namespace
+
+Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint deadline,
+                              shard::Interrupt* interrupt, bool* broken, shard::ShardTime* time) {
+  return fetch(context, cursor, deadline, interrupt, broken, false, time);
+}
+
+Task<Result<void>> fetch_ahead(Context& context, ClusterCursor& cursor,
+                               shard::Interrupt* interrupt) {
+  return fetch(context, cursor, time_point_never, interrupt, nullptr, true, nullptr);
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,136 @@
+#include "proxy/exec/cursors/cursor_keeper.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "proxy/base/log.h"
+#include "proxy/exec/cursors/cursor_ops.h"
+#include "proxy/exec/cursors/parking.h"
+
+namespace spillway::exec {
+
+namespace {
+
+// While memory is not short.
+constexpr auto park_interval = std::chrono::seconds(1);
+constexpr auto orphan_interval = std::chrono::seconds(1);
+// A cursor may have come back from a getMore after its client's last connection had gone.
+constexpr auto full_orphan_interval = std::chrono::seconds(10);
+// Evictions go on until so much of the budget is used.
+constexpr double evict_down_to = 0.80;
+// … or, where it is not the budget that is short, part by part.
+constexpr std::uint64_t evict_parts = 8;
+// What cursors hold is worth ending them for where it is more than one part in so many of what is missing: the rest
+// is other programs' of the same group.
+constexpr std::uint64_t real_share_parts = 8;
+// Of a large holder, only what is not being read just now.
+constexpr auto share_idle = std::chrono::seconds(1);
+constexpr auto share_interval = std::chrono::milliseconds(100);
+
+std::int64_t ns_of(TimePoint time) noexcept { return time.time_since_epoch().count(); }
+
+std::uint64_t buffered_bytes(const std::vector<CursorPtr>& cursors) noexcept {
+  std::uint64_t bytes = 0;
+  for (const CursorPtr& cursor : cursors) bytes += cursor->buffered_bytes();
+  return bytes;
+}
+
+}  // namespace
+
+void CursorKeeper::tick(Context& context, TimePoint now) {
+  if (now >= next_orphans_) {
+    next_orphans_ = now + orphan_interval;
+    end_orphans(context, now);
+  }
+  if (now >= next_park_ || context.shared.pressure.at_least(PressureLevel::tight)) {
+    next_park_ = now + park_interval;
+    park_idle_cursors(context, now);
+  }
+  if (now >= next_expiry_) {
+    const auto every = context.shared.parameters.cursor_monitor_frequency_secs.load();
+    next_expiry_ = now + std::chrono::seconds(every);
+    expire(context, now);
+  }
+  if (memory_is_short(context)) evict(context, now);
+}
+
+bool CursorKeeper::memory_is_short(Context& context) {
+  Shared& shared = context.shared;
+  std::uint64_t refusals = 0;
+  for (const MemoryBudget* budget : {&shared.memory, &shared.request_memory, &shared.write_memory,
+                                     &shared.reply_memory, &shared.cursor_memory}) {
+    refusals += budget->usage().refusals;
+  }
+  const BudgetUsage usage = shared.memory.usage();
+  // What could never fit is refused by an empty proxy, too: that is nobody's fault.
+  const bool refused = std::exchange(refusals_seen_, refusals) != refusals && usage.used_bytes > usage.limit_bytes / 2;
+  if (shared.pressure.at_least(PressureLevel::critical)) return true;
+  if (!shared.pressure.at_least(PressureLevel::tight)) return refused;
+  return refused || shared.request_queue.usage().waiting > 0 || shared.work_queue.usage().waiting > 0;
+}
+
+void CursorKeeper::expire(Context& context, TimePoint now) {
+  const Parameters& parameters = context.shared.parameters;
+  const Duration timeout = std::chrono::milliseconds(parameters.cursor_timeout_ms.load());
+  end_cursors(context,
+              context.shared.cursors.expire(ns_of(now - timeout), parameters.timeout_of_session_cursors.load()),
+              CursorEnd::expired);
+}
+
+void CursorKeeper::end_orphans(Context& context, TimePoint now) {
+  const std::int64_t grace_ms = context.shared.parameters.orphan_grace_ms.load();
+  if (grace_ms < 0) return;
+  const OpenClients& clients = context.shared.open_clients;
+  const std::uint64_t departures = clients.departures();
+  if (departures == departures_seen_ && !clientless_ && now < next_full_orphans_) return;
+  departures_seen_ = departures;
+  next_full_orphans_ = now + full_orphan_interval;
+  const auto has_client = [&clients](const ClusterCursor& cursor) { return clients.has_client(cursor); };
+  auto orphans = context.shared.cursors.end_orphans(has_client, ns_of(now), grace_ms * 1'000'000);
+  clientless_ = orphans.clientless > 0;
+  if (orphans.ended.empty()) return;
+  log::info("{} cursors ended: their clients have been gone for {} ms; they held {} bytes", orphans.ended.size(),
+            grace_ms, buffered_bytes(orphans.ended));
+  end_cursors(context, std::move(orphans.ended), CursorEnd::orphaned);
+}
+
+void CursorKeeper::evict(Context& context, TimePoint now) {
+  Shared& shared = context.shared;
+  const std::int64_t idle_ms = shared.parameters.evict_idle_ms.load();
+  const BudgetUsage usage = shared.memory.usage();
+  const std::uint64_t held = shared.cursor_memory.usage().used_bytes;
+  if (held < shared.pressure.state().last.group_missing_bytes() / real_share_parts) return;
+  std::uint64_t wanted = std::max<std::uint64_t>(1, held / evict_parts);
+  const auto enough = static_cast<std::uint64_t>(static_cast<double>(usage.limit_bytes) * evict_down_to);
+  if (usage.limit_bytes > 0 && usage.used_bytes > enough) {
+    wanted = std::max(wanted, usage.used_bytes - enough);
+  }
+  auto evicted = shared.cursors.evict(ns_of(now - std::chrono::milliseconds(idle_ms)), wanted);
+  if (evicted.empty()) return;
+  log::warning("memory is short: {} cursors that were idle for over {} ms ended; they held {} bytes", evicted.size(),
+               idle_ms, buffered_bytes(evicted));
+  end_cursors(context, std::move(evicted), CursorEnd::evicted);
+}
+
+bool take_from_large_holders(Context& context, Client& client) {
+  Shared& shared = context.shared;
+  const TimePoint now = Clock::now();
+  std::int64_t next = shared.next_share_check_ns.load(std::memory_order_relaxed);
+  if (ns_of(now) < next) return false;
+  if (!shared.next_share_check_ns.compare_exchange_strong(next, ns_of(now + share_interval))) return false;
+  const std::uint64_t budget = shared.cursor_memory.ceiling_bytes();
+  if (budget == 0) return false;
+  auto evicted =
+      shared.cursors.evict_beyond_share(client.presence.facts().get(), budget / 2, ns_of(now - share_idle));
+  if (evicted.empty()) return false;
+  shared.metrics.cursors_beyond_share.add(evicted.size());
+  log::warning(
+      "memory is short, and one client's cursors hold over half of it: {} that held {} bytes ended for {} ({})",
+      evicted.size(), buffered_bytes(evicted), client.peer, client.application_name);
+  end_cursors(context, std::move(evicted), CursorEnd::evicted);
+  return true;
+}
+
+}  // namespace spillway::exec

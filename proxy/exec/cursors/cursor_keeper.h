@@ -1,0 +1,33 @@
+// CursorKeeper: the housekeeping of idle cursors. They are parked, time out, lose their clients, and
+// end when memory is short.
+#pragma once
+
+#include <cstdint>
+
+#include "proxy/exec/core/context.h"
+
+namespace spillway::exec {
+
+// One per process, on one worker's housekeeping: the registry is shared.
+class CursorKeeper {
+ public:
+  // Every 250 ms. Never blocks; kills on shards go on in the background.
+  void tick(Context& context, TimePoint now);
+
+ private:
+  bool memory_is_short(Context& context);
+  void expire(Context& context, TimePoint now);
+  void end_orphans(Context& context, TimePoint now);
+  void evict(Context& context, TimePoint now);
+
+  TimePoint next_park_{}, next_expiry_{}, next_orphans_{}, next_full_orphans_{};
+  std::uint64_t departures_seen_ = 0;
+  std::uint64_t refusals_seen_ = 0;
+  bool clientless_ = false;
+};
+
+// A client is about to be refused for want of memory: ends idle cursors of others that hold over half
+// of it. True if there were any. At most ten times a second.
+bool take_from_large_holders(Context& context, Client& client);
+
+}  // namespace spillway::exec

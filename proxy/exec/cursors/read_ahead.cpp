@@ -1,0 +1,186 @@
+#include "proxy/exec/cursors/read_ahead.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "allocator/small_blocks.h"
+#include "proxy/exec/cursors/cursor_ops.h"
+
+namespace spillway::exec {
+
+namespace {
+
+// A client that took longer for its last batch gains nothing by not waiting for a shard.
+constexpr Duration pause_max = std::chrono::seconds(1);
+constexpr auto interrupt_check = std::chrono::milliseconds(100);
+// Of the memory that may be used by all: beyond, nothing is fetched ahead; half of it allows a second
+// batch per shard.
+constexpr double used_share_max = 0.60;
+// Larger replies that need no merging pass through in pieces, which costs less than to keep them.
+constexpr double passthrough_bytes_max = static_cast<double>(limits::reply_complete_bytes_max);
+constexpr std::uint8_t depth_max = 2;
+
+class FillWaiter final : public CursorWaiter, public std::enable_shared_from_this<FillWaiter> {
+ public:
+  struct Wake final : Timer {
+    Event event;
+    void on_timer() override { event.set(); }
+  };
+
+  FillWaiter(const CursorCaller& caller, Loop& loop) : CursorWaiter(caller), loop_(loop) {}
+  void deliver(Result<CursorPtr> cursor) override {
+    result_ = std::move(cursor);
+    loop_.post([self = shared_from_this()] {
+      self->delivered_ = true;
+      self->wake_.event.set();
+    });
+  }
+  // On the loop's thread, as what follows.
+  bool delivered() const noexcept { return delivered_; }
+  Result<CursorPtr> take() { return *std::exchange(result_, std::nullopt); }
+  Wake& wake() noexcept { return wake_; }
+
+ private:
+  Loop& loop_;
+  Wake wake_;
+  std::optional<Result<CursorPtr>> result_;  // the deliverer's, until delivered_ is set
+  bool delivered_ = false;
+};
+
+// Until the cursor is delivered, or an interrupt; then whatever was delivered all the same goes back.
+Task<Result<CursorPtr>> wait_for_fill(Context& context, const Request& request, std::int64_t id,
+                                      std::shared_ptr<FillWaiter> waiter) {
+  bool waits = true;
+  while (!waiter->delivered()) {
+    const bool interrupted = shard::requested_of(request.interrupt) != nullptr;
+    if (interrupted && waits) {
+      if (context.shared.cursors.stop_waiting(id, *waiter)) co_return *request.interrupt->requested();
+      waits = false;  // it is on its way
+    }
+    FillWaiter::Wake& wake = waiter->wake();
+    context.loop.arm(wake, Clock::now() + interrupt_check);
+    co_await wake.event;
+    context.loop.disarm(wake);
+    wake.event.clear();
+  }
+  auto result = waiter->take();
+  if (waits || result.has_error()) co_return std::move(result);
+  CursorPtr cursor = *std::move(result);
+  end_cursor(context, context.shared.cursors.check_in(std::move(cursor), steady_ns()), CursorEnd::killed);
+  co_return *request.interrupt->requested();
+}
+
+// Would a fetch now ask this shard?
+bool wants_batch(const ClusterCursor& cursor, const RemoteCursor& remote) noexcept {
+  return remote.id != 0 && remote.parked.empty() && remote.batches.size() < cursor.ahead_depth;
+}
+
+double expected_bytes(const Context& context, const ClusterCursor& cursor) {
+  double bytes = 0;
+  for (const RemoteCursor& remote : cursor.remotes) {
+    if (!wants_batch(cursor, remote)) continue;
+    const std::int64_t documents = cursor.from_one_shard && cursor.ahead_batch_size > 0
+                                       ? cursor.ahead_batch_size
+                                       : remote_batch_size(context, cursor, remote.shard, false);
+    bytes += cursor.mean_document_bytes *
+             static_cast<double>(documents > 0 ? documents : limits::first_batch_documents_default);
+  }
+  return bytes;
+}
+
+bool may_read_ahead(const ClusterCursor& cursor) noexcept {
+  if (cursor.tailable || cursor.await_data || cursor.session.in_transaction || cursor.stage_finished) return false;
+  if (cursor.stage && !cursor.stage->wants_more()) return false;
+  if (cursor.batches_returned < 2 || cursor.pause_ns > pause_max.count()) return false;
+  if (!cursor.limit_remaining) return true;
+  // Not for the last batch.
+  const std::uint64_t batch = cursor.documents_returned / cursor.batches_returned;
+  return *cursor.limit_remaining > static_cast<std::int64_t>(batch);
+}
+
+bool is_worth_reading_ahead(Context& context, ClusterCursor& cursor) {
+  const Shared& shared = context.shared;
+  if (!shared.parameters.read_ahead.load(std::memory_order_relaxed) || !may_read_ahead(cursor)) return false;
+  // A client at its limit of bytes gets no more than it asks for.
+  const auto* const account = static_cast<const LimitAccount*>(cursor.charge.account());
+  if (shared.limits.looks_at_bytes() && account != nullptr && account->full_of_bytes() != nullptr) return false;
+  if (shared.pressure.level() != PressureLevel::normal || shared.quiescing) return false;
+  const BudgetUsage usage = shared.memory.usage();
+  const double limit = static_cast<double>(usage.limit_bytes) * used_share_max;
+  const double used = static_cast<double>(usage.used_bytes);
+  if (limit > 0 && used > limit / 2) cursor.ahead_depth = 1;
+  const double expected = expected_bytes(context, cursor);
+  if (expected <= 0 || (limit > 0 && used + expected > limit)) return false;
+  if (cursor.sort_keys != SortKeySource::none || cursor.stage) return true;
+  // A shard that was given no number decides by itself.
+  if (cursor.from_one_shard && cursor.ahead_batch_size == 0) return false;
+  return expected <= passthrough_bytes_max * static_cast<double>(cursor.remotes.size());
+}
+
+Task<void> fill(Context* context, CursorPtr cursor) {
+  auto fetching = fetch_ahead(*context, *cursor, &context->read_ahead);
+  auto fetched = co_await fetching;
+  if (fetched.has_error()) cursor->failed = std::make_unique<Error>(fetched.error());
+  end_cursor(*context, context->shared.cursors.check_in(std::move(cursor), steady_ns()), CursorEnd::killed);
+}
+
+// A client that waits gets more in advance, one that does not gets less.
+void learn_pace(Context& context, ClusterCursor& cursor, bool waited, TimePoint arrived) {
+  cursor.pause_ns = arrived.time_since_epoch().count() - cursor.answered_ns;
+  if (!std::exchange(cursor.read_ahead, false)) return;
+  (waited ? context.shared.metrics.read_ahead_waits : context.shared.metrics.read_ahead_hits).add();
+  cursor.ahead_depth = waited ? depth_max : std::uint8_t{1};
+}
+
+}  // namespace
+
+Task<Result<CursorPtr>> take_cursor(Context& context, Client& client, const Request& request,
+                                    std::int64_t id, std::string_view ns) {
+  if (request.shard_time != nullptr) request.shard_time->note_bulk();
+  const CursorCaller caller{request.lsid, request.txn_number, request.in_transaction, client.user, request.api};
+  CursorRegistry& cursors = context.shared.cursors;
+  std::shared_ptr<FillWaiter> waiter;
+  const auto make_waiter = [&] {
+    waiter =
+        std::allocate_shared<FillWaiter>(RecyclingAllocator<FillWaiter>(), caller, context.loop);
+    return waiter;
+  };
+  auto taken = cursors.check_out(id, ns, caller, std::ref(make_waiter));
+  const bool waited = waiter != nullptr;
+  if (waited) {
+    shard::ShardWait shards(request.shard_time);
+    shards.begin();
+    auto waiting = wait_for_fill(context, request, id, std::move(waiter));
+    taken = co_await waiting;
+  }
+  if (taken.has_error()) co_return std::move(taken);
+  CursorPtr cursor = *std::move(taken);
+  cursor->client = client.presence.facts();
+  learn_pace(context, *cursor, waited, request.arrived);
+  if (cursor->failed) {
+    Error error = *cursor->failed;
+    cursors.forget(id);
+    end_cursor(context, std::move(cursor));
+    co_return error;
+  }
+  co_return std::move(cursor);
+}
+
+CursorPtr give_back(Context& context, CursorPtr cursor) {
+  CursorRegistry& cursors = context.shared.cursors;
+  if (!is_worth_reading_ahead(context, *cursor)) return cursors.check_in(std::move(cursor), steady_ns());
+  if (!cursors.begin_filling(*cursor)) {
+    cursors.forget(cursor->id);
+    return cursor;
+  }
+  cursor->read_ahead = true;
+  context.shared.metrics.read_ahead_started.add();
+  context.background.start(fill(&context, std::move(cursor)));
+  return nullptr;
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,168 @@
+#include "proxy/exec/cursors/take_memory.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <utility>
+
+#include "proxy/base/memory_wait.h"
+#include "proxy/exec/cursors/cursor_keeper.h"
+
+namespace spillway::exec {
+
+namespace {
+
+// What has not begun may be tried again.
+constexpr Duration open_wait_max = std::chrono::seconds(5);
+
+std::function<bool()> not_interrupted(const shard::Interrupt* interrupt) {
+  return [interrupt] { return shard::requested_of(interrupt) == nullptr; };
+}
+
+TimePoint end_of(const Patience& patience) noexcept {
+  return std::min(patience.deadline, Clock::now() + patience.longest);
+}
+
+Error refusal(const Patience& patience, const MemoryBudget& budget, std::size_t bytes,
+              std::string_view what) {
+  if (const Error* why = shard::requested_of(patience.interrupt)) return *why;
+  if (Clock::now() >= patience.deadline) {
+    return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+  }
+  return memory_refused(budget, bytes, what);
+}
+
+}  // namespace
+
+Task<Result<Buffer>> take_buffer(Context& context, Patience patience, MemoryBudget& budget,
+                                 std::size_t bytes, std::string_view what) {
+  const auto wanted = not_interrupted(patience.interrupt);
+  auto taking = allocate_or_wait(context.loop, budget, bytes, end_of(patience), wanted);
+  auto taken = co_await taking;
+  if (!taken) co_return refusal(patience, budget, bytes, what);
+  co_return *std::move(taken);
+}
+
+Task<Result<Buffer>> take_buffer(Context& context, const Request& request, MemoryBudget& budget,
+                                 std::size_t bytes, std::string_view what) {
+  return take_buffer(context, Patience{request.interrupt, request.deadline}, budget, bytes, what);
+}
+
+Task<Result<Reservation>> take_reservation(Context& context, Patience patience,
+                                           MemoryBudget& budget, std::size_t bytes,
+                                           std::string_view what) {
+  const auto wanted = not_interrupted(patience.interrupt);
+  auto taking = reserve_or_wait(context.loop, budget, bytes, end_of(patience), wanted);
+  auto taken = co_await taking;
+  if (!taken) co_return refusal(patience, budget, bytes, what);
+  co_return *std::move(taken);
+}
+
+Task<Result<Reservation>> take_reservation(Context& context, const Request& request,
+                                           MemoryBudget& budget, std::size_t bytes,
+                                           std::string_view what) {
+  return take_reservation(context, Patience{request.interrupt, request.deadline}, budget, bytes,
+                          what);
+}
+
+Task<Result<Reservation>> TakeCopyRoom::take() {
+  MemoryBudget& budget = context_.shared.write_memory;
+  const std::size_t bytes = copies_ * request_.body.size();
+  if (!context_.shared.work_queue.somebody_waits()) {
+    if (auto taken = budget.try_reserve(bytes)) co_return *std::move(taken);
+  }
+  const Patience patience{request_.interrupt, request_.deadline, open_wait_max};
+  const auto wanted = not_interrupted(patience.interrupt);
+  auto waiting =
+      wait_for_reservation(context_.loop, budget, bytes, end_of(patience), wanted, false);
+  auto taken = co_await waiting;
+  if (!taken) co_return refusal(patience, budget, bytes, "a command for several shards");
+  co_return *std::move(taken);
+}
+
+Task<Result<std::vector<Buffer>>> take_rooms(Context& context, const Request& request,
+                                             std::size_t count, std::size_t bytes_each) {
+  MemoryBudget& budget = context.shared.cursor_memory;
+  const Patience patience{request.interrupt, request.deadline, open_wait_max};
+  const TimePoint deadline = end_of(patience);
+  const auto wanted = not_interrupted(request.interrupt);
+  std::vector<Buffer> rooms;
+  for (bool waited = false;; waited = true) {
+    // What open cursors have taken from the reserve is theirs in turn: without it they could not go
+    // on.
+    const std::uint64_t lent = context.shared.work_queue.usage().large.used_bytes;
+    const std::uint64_t wanted_bytes = count * bytes_each + lent;
+    std::optional<Reservation> there;
+    if (waited || !context.shared.work_queue.somebody_waits()) there = budget.try_reserve(wanted_bytes);
+    if (there) {
+      there->release();
+      for (std::size_t i = 0; i < count; ++i) {
+        auto room = Buffer::allocate(budget, bytes_each);
+        if (!room) break;
+        rooms.push_back(*std::move(room));
+      }
+      if (rooms.size() == count) co_return std::move(rooms);
+      rooms.clear();
+    }
+    auto waiting =
+        wait_for_reservation(context.loop, budget, wanted_bytes, deadline, wanted, false);
+    there = co_await waiting;
+    if (!there) {
+      co_return refusal(patience, budget, count * bytes_each, "a cursor over several shards");
+    }
+  }
+}
+
+bool is_scarce(const Context& context, std::uint64_t coming_bytes) noexcept {
+  if (context.shared.pressure.at_least(PressureLevel::tight)) return true;
+  // The level is sampled, and a crowd is faster.
+  const BudgetUsage usage = context.shared.memory.usage();
+  return usage.limit_bytes != 0 && usage.used_bytes + coming_bytes > usage.limit_bytes / 2;
+}
+
+OpeningShare::OpeningShare(Context& context, std::uint64_t bytes) noexcept
+    : context_(context), bytes_(bytes) {
+  context_.shared.opening_bytes.fetch_add(bytes_, std::memory_order_relaxed);
+}
+
+OpeningShare::~OpeningShare() { release(); }
+
+void OpeningShare::release() noexcept {
+  context_.shared.opening_bytes.fetch_sub(std::exchange(bytes_, 0), std::memory_order_relaxed);
+}
+
+bool OpeningShare::is_scarce() const noexcept {
+  return exec::is_scarce(context_, context_.shared.opening_bytes.load(std::memory_order_relaxed));
+}
+
+std::optional<Error> refuse_new_cursor(Context& context, Client& client) {
+  if (!context.shared.pressure.at_least(PressureLevel::critical)) return std::nullopt;
+  if (take_from_large_holders(context, client)) return std::nullopt;
+  context.shared.metrics.cursors_refused.add();
+  Error error(
+      ErrorCode::ingress_request_rate_limit_exceeded,
+      "memory is short: no cursor that merges several shards is opened now; try again later");
+  error.labels = {"SystemOverloadedError", "RetryableError"};
+  return error;
+}
+
+Error try_again(Error refusal) {
+  if (refusal.is(ErrorCode::ingress_request_rate_limit_exceeded)) {
+    refusal.labels = {"SystemOverloadedError", "RetryableError"};
+  }
+  return refusal;
+}
+
+Error do_not_try_again(Error refusal) {
+  if (refusal.is(ErrorCode::ingress_request_rate_limit_exceeded)) refusal.labels.clear();
+  return refusal;
+}
+
+Error without_writes(Error refusal) {
+  if (refusal.is(ErrorCode::ingress_request_rate_limit_exceeded)) {
+    refusal.labels.emplace_back("NoWritesPerformed");
+  }
+  return refusal;
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,371 @@
+#include "proxy/exec/read/aggregate.h"
+
+#include <fmt/format.h>
+
+#include "absl/hash/hash.h"
+#include "proxy/exec/access/transactions.h"
+#include "proxy/exec/core/command.h"
+#include "proxy/exec/cursors/cursor_ops.h"
+#include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/read/config_database.h"
+#include "proxy/exec/read/find.h"
+#include "proxy/exec/streams/single_shard.h"
+#include "proxy/pipeline/merge_pipeline.h"
+#include "proxy/pipeline/shape.h"
+#include "proxy/pipeline/split.h"
+
+namespace spillway::exec {
+
+Task<Result<Response>> count_command(Context& context, Client& client, const Request& request);
+Task<Result<Response>> distinct_command(Context& context, Client& client, const Request& request);
+Task<Result<Response>> explain_command(Context& context, Client& client, const Request& request);
+Task<Result<Response>> collectionless_aggregate(Context& context, Client& client, const Request& request,
+                                                DocView pipeline);
+
+namespace {
+
+constexpr std::size_t accepted_stages_max = 4096;
+
+// MergePipeline as a cursor's stage.
+class PipelineStage final : public DocumentStage {
+ public:
+  PipelineStage(std::vector<pipeline::StagePtr> stages, std::unique_ptr<pipeline::Meter> parsed, MemoryBudget& budget)
+      : merge_(std::move(stages), budget, pipeline::stage_bytes_max, std::move(parsed)) {}
+  Result<void> push(DocView document) override { return merge_.push(document); }
+  Result<void> finish() override { return merge_.finish(); }
+  Result<std::optional<BsonDoc>> next() override {
+    if (merge_.busy()) {
+      if (auto stepped = merge_.step(); stepped.has_error()) return std::move(stepped.error());
+    }
+    return merge_.take();
+  }
+  bool busy() const override { return merge_.busy(); }
+  bool wants_more() const override { return merge_.wants_more(); }
+  bool exhausted() const override { return merge_.exhausted(); }
+  std::size_t held_bytes() const noexcept override { return merge_.held_bytes(); }
+
+ private:
+  pipeline::MergePipeline merge_;
+};
+
+Result<void> collect(DocView pipeline, std::string_view db, int depth, std::vector<InvolvedNamespace>& into);
+
+Result<void> collect_sub_pipeline(DocView spec, std::string_view db, int depth,
+                                  std::vector<InvolvedNamespace>& into) {
+  const ValueView nested = spec["pipeline"];
+  if (!nested.is_array()) return {};
+  return collect(nested.as_document(), db, depth + 1, into);
+}
+
+// A target written as "coll" or {db, coll}.
+void add_target(ValueView target, std::string_view db, std::string_view stage, std::vector<InvolvedNamespace>& into) {
+  if (target.is_string()) {
+    into.push_back({std::string(db), std::string(target.as_string()), std::string(stage)});
+  } else if (target.is_document()) {
+    const ValueView named_db = target.as_document()["db"];
+    const ValueView coll = target.as_document()["coll"];
+    if (!coll.is_string()) return;
+    into.push_back({std::string(named_db.is_string() ? named_db.as_string() : db), std::string(coll.as_string()),
+                    std::string(stage)});
+  }
+}
+
+Result<void> collect_stage(const Element& stage, std::string_view db, int depth,
+                           std::vector<InvolvedNamespace>& into) {
+  if (stage.name == "$lookup" || stage.name == "$graphLookup") {
+    if (!stage.is_document()) return {};
+    add_target(stage.as_document()["from"], db, stage.name, into);
+    return collect_sub_pipeline(stage.as_document(), db, depth, into);
+  }
+  if (stage.name == "$unionWith") {
+    if (stage.is_string()) {
+      add_target(stage, db, stage.name, into);
+      return {};
+    }
+    if (!stage.is_document()) return {};
+    add_target(stage.as_document()["coll"], db, stage.name, into);
+    return collect_sub_pipeline(stage.as_document(), db, depth, into);
+  }
+  if (stage.name == "$facet" && stage.is_document()) {
+    for (auto at = stage.as_document().begin(); !at.done(); ++at) {
+      if (!at->is_array()) continue;
+      if (auto nested = collect(at->as_document(), db, depth + 1, into); nested.has_error()) return nested.error();
+    }
+    return {};
+  }
+  if (stage.name == "$out") add_target(stage, db, stage.name, into);
+  if (stage.name == "$merge") {
+    add_target(
+        stage.is_document() && stage.as_document()["into"].exists() ? stage.as_document()["into"] : ValueView(stage),
+        db, stage.name, into);
+  }
+  return {};
+}
+
+Result<void> collect(DocView pipeline, std::string_view db, int depth, std::vector<InvolvedNamespace>& into) {
+  if (depth > pipeline_nesting_max) return Error(ErrorCode::failed_to_parse, "the pipeline is nested too deeply");
+  for (auto at = pipeline.begin(); !at.done(); ++at) {
+    if (!at->is_document()) continue;
+    const Element stage = at->as_document().first();
+    if (!stage.exists()) continue;
+    if (auto collected = collect_stage(stage, db, depth, into); collected.has_error()) return collected.error();
+  }
+  return {};
+}
+
+BsonDoc scatter_command(const Request& request, const AggregateArguments& aggregate, DocView shard_part,
+                        bool passes_batch_size) {
+  BsonWriter out;
+  copy_command(out, request, {"pipeline", "cursor"});
+  out.append_array("pipeline", shard_part);
+  out.begin_document("cursor");
+  if (passes_batch_size && aggregate.batch_size_given) out.append("batchSize", aggregate.batch_size);
+  out.end();
+  return std::move(out).finish();
+}
+
+// A stage that only runs here would succeed even if the shards refuse it, and the same pipeline narrowed to one
+// shard would not. So a shard is asked first, once per worker, shard and shape. Its refusal is the answer.
+Task<std::optional<Error>> ask_about_unseen(Context& context, Client& client, const Request& request,
+                                            const AggregateArguments& aggregate, DocView unseen,
+                                            catalog::ShardIndex shard) {
+  const std::uint64_t question = absl::HashOf(pipeline::shape_of(unseen), shard);
+  if (context.accepted_stages.contains(question)) co_return std::nullopt;
+  CursorPtr cursor = make_cursor(client, request, aggregate.collection, Reservation());
+  const BsonDoc body = scatter_command(request, aggregate, unseen, false);
+  const catalog::ShardSet one{shard};
+  auto opening = open_remotes(context, request, *cursor, one, body);
+  auto refused = co_await opening;
+  if (refused) co_return refused;
+  end_cursor(context, std::move(cursor));
+  if (context.accepted_stages.size() >= accepted_stages_max) context.accepted_stages.clear();
+  context.accepted_stages.insert(question);
+  co_return std::nullopt;
+}
+
+Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const Request& request,
+                                         const AggregateArguments& aggregate, const catalog::ShardSet& shards) {
+  if (auto valid = aggregate.pipeline.validate(); valid.has_error()) co_return valid.error();
+  // Of the pipeline for the shards, and of the command that it stands in.
+  TakeCopyRoom taking_room(context, request, 2);
+  auto room = co_await taking_room;
+  if (room.has_error()) co_return std::move(room.error());
+  auto divided = pipeline::split(aggregate.pipeline, {aggregate.let, &context.shared.cursor_memory});
+  if (divided.has_error()) co_return divided.error();
+  if (!aggregate.simple_collation && (divided->merge_sort || !divided->plain_union())) {
+    co_return Error(ErrorCode::command_not_supported,
+                    "an aggregation with a collation cannot be merged from several shards");
+  }
+  // The stages pay for themselves (SplitPipeline::parsed).
+  const std::size_t sort_bytes = divided->merge_sort ? kept_sort_bytes(*divided->merge_sort) : 0;
+  auto kept = reserve_kept(context, request, aggregate.collection, sort_bytes);
+  if (kept.has_error()) co_return std::move(kept.error());
+  if (divided->unseen) {
+    auto asking = ask_about_unseen(context, client, request, aggregate, *divided->unseen, shards.front());
+    auto refused = co_await asking;
+    if (refused) co_return *refused;
+  }
+  CursorPtr cursor = make_cursor(client, request, aggregate.collection, *std::move(kept));
+  if (divided->merge_sort) {
+    auto pattern = SortPattern::parse(*divided->merge_sort);
+    if (pattern.has_error()) co_return pattern.error();
+    cursor->sort = *std::move(pattern);
+    cursor->sort_keys = SortKeySource::document;
+  }
+  if (divided->window_only) {
+    cursor->skip_remaining = divided->skip;
+    cursor->limit_remaining = divided->limit;
+    cursor->batch_size = aggregate.batch_size;
+  } else {
+    cursor->stage = std::make_unique<PipelineStage>(std::move(divided->merge), std::move(divided->parsed),
+                                                    context.shared.cursor_memory);
+  }
+  if (!cursor->passes_through()) {
+    if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);
+  }
+  BsonDoc body = scatter_command(request, aggregate, divided->shard_part, divided->window_only);
+  auto opening = open_remotes(context, request, *cursor, shards, body);
+  auto failed = co_await opening;
+  if (failed) co_return *failed;
+  body = BsonDoc();
+  divided->shard_part = BsonDoc();
+  room->release();
+  auto answering = answer_first_batch(context, std::move(cursor), aggregate.batch_size, aggregate.batch_size_given,
+                                      false, request);
+  co_return co_await answering;
+}
+
+std::string_view first_stage_name(DocView pipeline) noexcept {
+  const Element first = pipeline.first();
+  return first.is_document() ? first.as_document().first().name : std::string_view();
+}
+
+// What a server tells of itself, or of more than a collection: a shard may where it is the only one.
+bool is_for_only_shard(const Context& context, const Request& request, const AggregateArguments& aggregate) noexcept {
+  if (context.routing().shards().size() != 1) return false;
+  const std::string_view stage = first_stage_name(aggregate.pipeline);
+  if (aggregate.collection.empty()) return stage == "$changeStream" || stage == "$listLocalSessions";
+  return stage == "$listSessions" && request.db == "config" && aggregate.collection == "system.sessions";
+}
+
+Task<Result<Response>> aggregate_on_one(Context& context, Client& client, const Request& request,
+                                        const AggregateArguments& aggregate, catalog::ShardIndex shard) {
+  CursorSeed seed{client, request, aggregate.collection.empty() ? "$cmd.aggregate" : aggregate.collection};
+  seed.writes = ends_in_write(aggregate.pipeline) || request.body["writeConcern"].exists();
+  seed.batch_size = aggregate.batch_size;
+  seed.first_batch_documents =
+      aggregate.batch_size_given ? aggregate.batch_size : std::int64_t{limits::first_batch_documents_default};
+  // Its getMores wait for events, as long as their maxTimeMS says.
+  seed.change_stream = seed.tailable = seed.await_data = first_stage_name(aggregate.pipeline) == "$changeStream";
+  BsonDoc scratch;
+  const shard::Command command = forward_command(request, scratch);
+  auto opening = open_on_one_shard(context, seed, shard, command, true);
+  co_return co_await opening;
+}
+
+Task<Result<Response>> run_aggregate(Context& context, Client& client, const Request& request) {
+  auto parsed = parse_aggregate(request.body);
+  if (parsed.has_error()) co_return parsed.error();
+  const AggregateArguments& aggregate = *parsed;
+  if (aggregate.explain) {
+    auto explaining = explain_command(context, client, request);
+    co_return co_await explaining;
+  }
+  if (is_for_only_shard(context, request, aggregate)) {
+    const catalog::ShardSet only = context.routing().all_shards();
+    auto checking = check_transaction(context, request, only);
+    const auto checked = co_await checking;
+    if (checked.has_error()) co_return checked.error();
+    auto running = aggregate_on_one(context, client, request, aggregate, only.front());
+    co_return co_await running;
+  }
+  if (aggregate.collection.empty()) {
+    auto running = collectionless_aggregate(context, client, request, aggregate.pipeline);
+    co_return co_await running;
+  }
+  if (request.db == "config") {
+    auto reading = config_aggregate(context, client, request);
+    co_return co_await reading;
+  }
+  auto plan = plan_aggregate(context, request, aggregate);
+  if (plan.has_error()) co_return plan.error();
+  auto checking = check_transaction(context, request, plan->targets.shards);
+  const auto checked = co_await checking;
+  if (checked.has_error()) co_return checked.error();
+  count_targets(context.shared.metrics.aggregate, plan->targets);
+  if (!plan->whole) {
+    auto running = aggregate_on_many(context, client, request, aggregate, plan->targets.shards);
+    co_return co_await running;
+  }
+  auto running = aggregate_on_one(context, client, request, aggregate, plan->targets.shards.front());
+  co_return co_await running;
+}
+
+}  // namespace
+
+bool lies_on(const Context& context, const InvolvedNamespace& ns, catalog::ShardIndex shard) {
+  const auto* routing = context.routing().collection(fmt::format("{}.{}", ns.db, ns.collection));
+  if (routing == nullptr) return context.routing().primary_shard(ns.db) == shard;
+  return routing->all_shards().size() == 1 && routing->all_shards().front() == shard;
+}
+
+Result<std::vector<InvolvedNamespace>> involved_namespaces(DocView pipeline, std::string_view db) {
+  std::vector<InvolvedNamespace> all;
+  if (auto collected = collect(pipeline, db, 0, all); collected.has_error()) return collected.error();
+  return all;
+}
+
+DocView leading_match(DocView pipeline) noexcept {
+  const Element first = pipeline.first();
+  if (!first.is_document()) return {};
+  const Element stage = first.as_document().first();
+  return stage.name == "$match" && stage.is_document() ? stage.as_document() : DocView();
+}
+
+bool ends_in_write(DocView pipeline) noexcept {
+  bool writes = false;
+  for (auto at = pipeline.begin(); !at.done(); ++at) {
+    const std::string_view stage = at->is_document() ? at->as_document().first().name : std::string_view();
+    writes = stage == "$out" || stage == "$merge";
+  }
+  return writes;
+}
+
+Result<AggregateArguments> parse_aggregate(DocView body) {
+  AggregateArguments aggregate;
+  const Element target = body.first();
+  if (target.is_string()) {
+    aggregate.collection = target.as_string();
+    if (aggregate.collection.empty()) return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
+  } else if (!target.is_number() || target.to_int64() != 1) {
+    return Error(ErrorCode::failed_to_parse,
+                 "Invalid command format: the 'aggregate' field must specify a collection name or 1");
+  }
+  const ValueView pipeline = body["pipeline"];
+  if (!pipeline.is_array()) {
+    if (!pipeline.exists()) return Error(40414, "BSON field 'aggregate.pipeline' is missing but a required field");
+    return Error(ErrorCode::type_mismatch, "'pipeline' option must be specified as an array");
+  }
+  aggregate.pipeline = pipeline.as_document();
+  aggregate.explain = body["explain"].truthy();
+  const ValueView cursor = body["cursor"];
+  if (cursor.exists() && !cursor.is_document()) {
+    return Error(ErrorCode::type_mismatch, "cursor field must be missing or an object");
+  }
+  if (!cursor.exists() && !aggregate.explain) {
+    return Error(ErrorCode::failed_to_parse,
+                 "The 'cursor' option is required, except for aggregate with the explain argument");
+  }
+  if (cursor.exists()) {
+    const ValueView batch = cursor.as_document()["batchSize"];
+    if (batch.exists() && !batch.is_null()) {
+      if (!batch.is_number()) return Error(ErrorCode::type_mismatch, "cursor.batchSize field must be a number");
+      aggregate.batch_size =
+          batch.to_int64().value_or(static_cast<std::int64_t>(batch.to_double().value_or(0)));
+      aggregate.batch_size_given = true;
+      if (aggregate.batch_size < 0) {
+        return Error(51024, fmt::format("BSON field 'batchSize' value must be >= 0, actual value '{}'",
+                                        aggregate.batch_size));
+      }
+    }
+  }
+  const ValueView let = body["let"];
+  if (let.is_document()) aggregate.let = let.as_document();
+  aggregate.simple_collation = is_simple_collation(body["collation"]);
+  return aggregate;
+}
+
+Result<AggregatePlan> plan_aggregate(Context& context, const Request& request,
+                                     const AggregateArguments& aggregate) {
+  AggregatePlan plan;
+  auto targets = read_targets(context, request.db, aggregate.collection, leading_match(aggregate.pipeline),
+                              aggregate.simple_collation);
+  if (targets.has_error()) return targets.error();
+  plan.targets = *std::move(targets);
+  auto involved = involved_namespaces(aggregate.pipeline, request.db);
+  if (involved.has_error()) return involved.error();
+  if (plan.targets.shards.size() > 1) return plan;
+  plan.whole = true;
+  for (const InvolvedNamespace& ns : *involved) {
+    if (lies_on(context, ns, plan.targets.shards.front())) continue;
+    return Error(ErrorCode::command_not_supported,
+                 fmt::format("{} on {}.{} is not supported: that collection does not lie wholly on the shard that "
+                             "runs the aggregation",
+                             ns.stage, ns.db, ns.collection));
+  }
+  return plan;
+}
+
+std::span<const CommandSpec> aggregate_commands() {
+  static constexpr CommandSpec specs[] = {
+      {.name = "aggregate", .handler = run_aggregate, .in_transaction = true, .secondary_ok = true,
+       .help = "run an aggregation pipeline"},
+      {.name = "count", .handler = count_command, .secondary_ok = true, .help = "count documents"},
+      {.name = "distinct", .handler = distinct_command, .in_transaction = true, .secondary_ok = true,
+       .help = "the distinct values of a field"},
+      {.name = "explain", .handler = explain_command, .secondary_ok = true, .help = "explain a command's plan"},
+  };
+  return specs;
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,54 @@
+// aggregate: what its pipeline names, and where it may run.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proxy/exec/core/context.h"
+#include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/request.h"
+
+namespace spillway::exec {
+
+// A collection that a stage reads or writes beside the main one, at any depth.
+struct InvolvedNamespace {
+  std::string db;
+  std::string collection;
+  std::string stage;  // "$lookup", for messages
+};
+
+// Of $lookup, $graphLookup, $unionWith, $facet, $out and $merge, nested pipelines included (depth ≤ 20, else
+// FailedToParse).
+Result<std::vector<InvolvedNamespace>> involved_namespaces(DocView pipeline, std::string_view db);
+
+// Does this collection lie wholly on one shard, and is it that one?
+bool lies_on(const Context& context, const InvolvedNamespace& ns, catalog::ShardIndex shard);
+
+// The filter that narrows the shards: of a first $match; {} otherwise.
+DocView leading_match(DocView pipeline) noexcept;
+// $out or $merge is its last stage, as it must be: what was sent may have been executed.
+bool ends_in_write(DocView pipeline) noexcept;
+// Deeper ones are refused when they are run.
+inline constexpr int pipeline_nesting_max = 20;
+
+// The parsed command; views into the request.
+struct AggregateArguments {
+  std::string_view collection;  // empty: {aggregate: 1}
+  DocView pipeline;
+  DocView let;
+  std::int64_t batch_size = 0;
+  bool batch_size_given = false;
+  bool explain = false;
+  bool simple_collation = true;
+};
+Result<AggregateArguments> parse_aggregate(DocView body);
+
+// Where an aggregation goes: whole to the one shard in `targets`, or divided over all of them.
+struct AggregatePlan {
+  Targets targets;
+  bool whole = false;
+};
+Result<AggregatePlan> plan_aggregate(Context& context, const Request& request, const AggregateArguments& aggregate);
+
+}  // namespace spillway::exec

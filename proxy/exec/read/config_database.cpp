@@ -1,0 +1,194 @@
+#include "proxy/exec/read/config_database.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "absl/container/btree_set.h"
+#include "cursor/bson_order.h"
+#include "proxy/base/time_slice.h"
+#include "proxy/catalog/config_documents.h"
+#include "proxy/exec/core/wire_version.h"
+#include "proxy/exec/cursors/cursor_ops.h"
+#include "proxy/exec/read/aggregate.h"
+#include "proxy/exec/read/document_list_stage.h"
+#include "proxy/exec/read/find.h"
+#include "proxy/pipeline/run.h"
+
+namespace spillway::exec {
+
+namespace {
+
+constexpr std::int32_t distinct_too_big = 17217;
+// Between two turns of the pump: a fraction of a millisecond.
+constexpr std::size_t documents_per_turn = 128;
+
+catalog::ConfigReadParams params_of(const Context& context) {
+  catalog::ConfigReadParams params;
+  params.host = context.shared.facts.host_name;
+  params.mongo_version = emulated_version(context);
+  params.cluster_id = context.shared.facts.cluster_id;
+  params.start_time_ms = context.shared.facts.start_wall_ms;
+  params.now_ms = wall_clock_ms();
+  return params;
+}
+
+// Gives a collection's documents to the query, one by one.
+Task<Result<void>> run_over(Context& context, const Request& request, std::string_view collection,
+                            Result<pipeline::DocumentQuery> query) {
+  if (query.has_error()) co_return query.error();
+  const auto table = context.table;
+  const catalog::ConfigReadParams params = params_of(context);
+  TimeSlice slice(context.pump);
+  const auto goes_on = [&]() -> Result<void> {
+    if (const Error* why = shard::requested_of(request.interrupt)) return *why;
+    if (Clock::now() >= request.deadline) return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+    return {};
+  };
+  for (std::size_t first = 0;; first += documents_per_turn) {
+    std::size_t seen = 0;
+    Result<void> pushed;
+    const auto push = [&](BsonDoc document) {
+      pushed = query->push(document);
+      return ++seen < documents_per_turn && pushed.has_value() && query->wants_more();
+    };
+    catalog::visit_config_documents(collection, *table, params, push, first);
+    if (pushed.has_error()) co_return pushed.error();
+    if (seen < documents_per_turn || !query->wants_more()) break;
+    co_await slice.next();
+    if (auto going = goes_on(); going.has_error()) co_return going.error();
+  }
+  if (auto begun = query->begin_finish(); begun.has_error()) co_return begun.error();
+  for (;;) {
+    const auto stepped = query->finish_step();
+    if (stepped.has_error()) co_return stepped.error();
+    if (*stepped) co_return Result<void>();
+    if (!slice.is_over()) continue;
+    co_await slice.next();
+    if (auto going = goes_on(); going.has_error()) co_return going.error();
+  }
+}
+
+pipeline::DocumentQuery::Take keep_in(KeptDocuments& kept) {
+  return [&kept](BsonDoc document) { return kept.add(std::move(document)); };
+}
+
+std::string_view first_string(DocView body) {
+  const Element first = body.first();
+  return first.is_string() ? first.as_string() : std::string_view();
+}
+
+pipeline::FindQuery filter_of(const Request& request) {
+  pipeline::FindQuery find;
+  if (const ValueView query = request.body["query"]; query.is_document()) find.filter = query.as_document();
+  return find;
+}
+
+struct ValueOrder {
+  bool operator()(const BsonDoc& a, const BsonDoc& b) const {
+    return compare_values(a.view().first(), b.view().first()) < 0;
+  }
+};
+
+}  // namespace
+
+const std::vector<std::string_view>& config_collections() { return catalog::config_collection_names(); }
+
+Task<Result<Response>> answer_documents(Context& context, Client& client, const Request& request,
+                                        KeptDocuments documents, std::string_view collection,
+                                        std::int64_t batch_size, bool batch_size_given, bool single_batch) {
+  const std::size_t bytes = documents.used_bytes();
+  Reservation room = documents.take_room();
+  // From here on the cursor pays for all of it.
+  room.release();
+  auto kept = reserve_kept(context, request, collection, bytes);
+  if (kept.has_error()) co_return std::move(kept.error());
+  CursorPtr cursor = make_cursor(client, request, collection, *std::move(kept));
+  cursor->stage = std::make_unique<DocumentListStage>(documents.take_documents());
+  cursor->stage_finished = true;
+  auto answering = answer_first_batch(context, std::move(cursor), batch_size, batch_size_given, single_batch,
+                                      request);
+  co_return co_await answering;
+}
+
+Task<Result<Response>> config_find(Context& context, Client& client, const Request& request) {
+  auto find = parse_find(request.body);
+  if (find.has_error()) co_return find.error();
+  MemoryBudget& budget = context.shared.cursor_memory;
+  KeptDocuments kept(budget);
+  const pipeline::FindQuery query{find->filter, find->sort, find->projection, find->skip, find->limit};
+  auto running = run_over(context, request, find->collection,
+                          pipeline::DocumentQuery::of_find(query, budget, keep_in(kept)));
+  const auto ran = co_await running;
+  if (ran.has_error()) co_return ran.error();
+  auto answering = answer_documents(context, client, request, std::move(kept), find->collection,
+                                    find->batch_size, find->batch_size_given, find->single_batch);
+  co_return co_await answering;
+}
+
+Task<Result<Response>> config_aggregate(Context& context, Client& client, const Request& request) {
+  auto aggregate = parse_aggregate(request.body);
+  if (aggregate.has_error()) co_return aggregate.error();
+  MemoryBudget& budget = context.shared.cursor_memory;
+  KeptDocuments kept(budget);
+  auto running = run_over(context, request, aggregate->collection,
+                          pipeline::DocumentQuery::of_pipeline(aggregate->pipeline, budget, keep_in(kept)));
+  const auto ran = co_await running;
+  if (ran.has_error()) co_return ran.error();
+  auto answering = answer_documents(context, client, request, std::move(kept), aggregate->collection,
+                                    aggregate->batch_size, aggregate->batch_size_given, false);
+  co_return co_await answering;
+}
+
+Task<Result<Response>> config_count(Context& context, const Request& request) {
+  std::int64_t n = 0;
+  const auto count = [&n](const BsonDoc&) -> Result<void> {
+    ++n;
+    return {};
+  };
+  auto running = run_over(context, request, first_string(request.body),
+                          pipeline::DocumentQuery::of_find(filter_of(request), context.shared.reply_memory, count));
+  const auto ran = co_await running;
+  if (ran.has_error()) co_return ran.error();
+  n = std::max<std::int64_t>(0, n - request.body["skip"].to_int64().value_or(0));
+  const std::int64_t limit = std::abs(request.body["limit"].to_int64().value_or(0));
+  if (limit > 0) n = std::min(n, limit);
+  BsonWriter reply;
+  reply.append("n", static_cast<std::int32_t>(n)).append("ok", 1.0);
+  co_return Response(std::move(reply).finish());
+}
+
+Task<Result<Response>> config_distinct(Context& context, const Request& request) {
+  const ValueView key = request.body["key"];
+  if (!key.is_string()) co_return Error(ErrorCode::type_mismatch, "distinct needs a string as its key");
+  MemoryBudget& budget = context.shared.reply_memory;
+  KeptDocuments paid(budget);
+  absl::btree_set<BsonDoc, ValueOrder> values;
+  const auto add = [&](ValueView value) -> Result<void> {
+    BsonWriter holder;
+    holder.append("", value);
+    if (!values.insert(std::move(holder).finish()).second) return {};
+    return paid.charge(2 * value.bytes.size() + 128);  // here, and in the reply
+  };
+  const auto take = [&](const BsonDoc& document) -> Result<void> {
+    const ValueView value = document.view().find_path(key.as_string());
+    if (!value.is_array()) return value.exists() ? add(value) : Result<void>();
+    for (const Element& item : value.as_document()) {
+      if (auto added = add(item); added.has_error()) return added;
+    }
+    return {};
+  };
+  auto running = run_over(context, request, first_string(request.body),
+                          pipeline::DocumentQuery::of_find(filter_of(request), budget, take));
+  const auto ran = co_await running;
+  if (ran.has_error()) co_return ran.error();
+  BsonWriter reply;
+  reply.begin_array("values");
+  for (const BsonDoc& value : values) reply.append_item(value.view().first());
+  reply.end();
+  reply.append("ok", 1.0);
+  if (reply.size() > limits::document_bytes_max) co_return Error(distinct_too_big, "distinct too big, 16mb cap");
+  co_return Response(std::move(reply).finish());
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,208 @@
+// count and distinct.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <vector>
+
+#include "proxy/base/time_slice.h"
+#include "proxy/exec/access/transactions.h"
+#include "proxy/exec/core/command.h"
+#include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/read/config_database.h"
+#include "proxy/exec/read/distinct_merge.h"
+#include "proxy/exec/read/find.h"
+
+namespace spillway::exec {
+
+namespace {
+
+Result<DocView> query_of(DocView body) {
+  const ValueView query = body["query"];
+  if (!query.exists() || query.is_null()) return DocView();
+  if (!query.is_document()) {
+    return Error(
+        ErrorCode::type_mismatch,
+        fmt::format("BSON field 'query' is the wrong type '{}', expected type 'object'", bson_type_name(query.type)));
+  }
+  return query.as_document();
+}
+
+Result<std::string_view> collection_of(DocView body) {
+  const Element first = body.first();
+  if (!first.is_string()) {
+    return Error(ErrorCode::invalid_namespace,
+                 fmt::format("collection name has invalid type {}", bson_type_name(first.type)));
+  }
+  if (first.as_string().empty()) return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
+  return first.as_string();
+}
+
+std::int64_t whole_number(ValueView value) {
+  if (!value.is_number()) return 0;
+  return value.to_int64().value_or(static_cast<std::int64_t>(value.to_double().value_or(0)));
+}
+
+Task<Result<Response>> forward_whole(Context& context, const Request& request, catalog::ShardIndex shard) {
+  BsonDoc scratch;
+  const shard::Command command = forward_command(request, scratch);
+  const shard::CallOptions options = read_options(context, request);
+  auto call = context.gateway.call(shard, command, options);
+  auto reply = co_await call;
+  if (reply.has_error()) co_return reply.error();
+  co_return passthrough(*std::move(reply));
+}
+
+Task<ShardOutcomes> scatter(Context& context, const Request& request, catalog::ShardSet shards,
+                            DocView body) {
+  std::vector<ShardCommand> commands;
+  for (const catalog::ShardIndex shard : shards) commands.push_back({shard, shard::Command::of_body(body), {}});
+  const shard::CallOptions options = read_options(context, request);
+  auto calls = call_shards(context, commands, options);
+  co_return co_await calls;
+}
+
+struct CountWindow {
+  std::int64_t limit = 0, skip = 0;
+  std::int64_t shard_limit = 0;  // their sum; 0: none
+};
+
+Result<CountWindow> count_window(DocView body) {
+  CountWindow window;
+  const auto limit = number_argument("limit", body["limit"]);
+  if (limit.has_error()) return limit.error();
+  const auto skip = number_argument("skip", body["skip"]);
+  if (skip.has_error()) return skip.error();
+  window.limit = limit->value_or(0);
+  window.skip = skip->value_or(0);
+  if (window.skip < 0) return negative_argument("skip", window.skip);
+  if (window.limit == std::numeric_limits<std::int64_t>::min()) {
+    return Error(ErrorCode::bad_value, "Limit value for count cannot be min long");
+  }
+  window.limit = std::abs(window.limit);  // as many, in one batch: the same for a count
+  if (window.limit == 0) return window;
+  const auto sum = shard_limit(window.limit, window.skip);
+  if (sum.has_error()) return sum.error();
+  window.shard_limit = *sum;
+  return window;
+}
+
+Response count_reply(Context& context, const ShardOutcomes& outcomes, CountWindow window) {
+  std::int64_t total = 0;
+  BsonWriter reply;
+  reply.begin_document("shards");
+  for (const ShardOutcome& outcome : outcomes) {
+    const std::int64_t n = whole_number(outcome.body()["n"]);
+    reply.append(context.routing().shard(outcome.shard).name, n);
+    total += n;
+  }
+  reply.end();
+  total = std::max<std::int64_t>(0, total - window.skip);
+  if (window.limit > 0) total = std::min(total, window.limit);
+  if (total <= std::numeric_limits<std::int32_t>::max()) {
+    reply.append("n", static_cast<std::int32_t>(total));
+  } else {
+    reply.append("n", total);
+  }
+  reply.append("ok", 1.0);
+  return Response(std::move(reply).finish());
+}
+
+// The arrays outlive the task.
+Task<Result<Response>> merge_distinct(Context& context, const Request& request, std::vector<DocView> arrays) {
+  DistinctMerge merge(std::move(arrays), context.shared.cursor_memory);
+  TimeSlice slice(context.pump);
+  for (;;) {
+    auto more = merge.step();
+    if (more.has_error()) co_return more.error();
+    if (!*more) co_return Response(std::move(merge).reply());
+    if (!slice.is_over(DistinctMerge::values_per_step * DistinctMerge::bytes_of_value)) continue;
+    co_await slice.next();
+    if (const Error* why = shard::requested_of(request.interrupt)) co_return *why;
+    if (Clock::now() >= request.deadline) {
+      co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+    }
+  }
+}
+
+}  // namespace
+
+Task<Result<Response>> count_command(Context& context, Client&, const Request& request) {
+  auto collection = collection_of(request.body);
+  if (collection.has_error()) co_return collection.error();
+  auto query = query_of(request.body);
+  if (query.has_error()) co_return query.error();
+  if (request.db == "config") {
+    auto reading = config_count(context, request);
+    co_return co_await reading;
+  }
+  auto targets = read_targets(context, request.db, *collection, *query, is_simple_collation(request.body["collation"]));
+  if (targets.has_error()) co_return targets.error();
+  if (targets->shards.size() == 1) {
+    auto forwarding = forward_whole(context, request, targets->shards.front());
+    co_return co_await forwarding;
+  }
+  auto window = count_window(request.body);
+  if (window.has_error()) co_return window.error();
+  TakeCopyRoom taking_room(context, request);
+  const auto room = co_await taking_room;
+  if (room.has_error()) co_return room.error();
+  BsonWriter body;
+  copy_command(body, request, {"limit", "skip"});
+  if (window->shard_limit > 0) body.append("limit", window->shard_limit);
+  const BsonDoc command = std::move(body).finish();
+  auto scattering = scatter(context, request, targets->shards, command);
+  auto outcomes = co_await scattering;
+  for (ShardOutcome& outcome : outcomes) {
+    if (outcome.error) {
+      co_return std::move(*outcome.error).with_context(
+          fmt::format("failed on: {}", context.routing().shard(outcome.shard).name));
+    }
+  }
+  co_return count_reply(context, outcomes, *window);
+}
+
+Task<Result<Response>> distinct_command(Context& context, Client&, const Request& request) {
+  auto collection = collection_of(request.body);
+  if (collection.has_error()) co_return collection.error();
+  auto query = query_of(request.body);
+  if (query.has_error()) co_return query.error();
+  if (request.db == "config") {
+    auto reading = config_distinct(context, request);
+    co_return co_await reading;
+  }
+  const bool simple = is_simple_collation(request.body["collation"]);
+  auto targets = read_targets(context, request.db, *collection, *query, simple);
+  if (targets.has_error()) co_return targets.error();
+  auto checking = check_transaction(context, request, targets->shards);
+  const auto checked = co_await checking;
+  if (checked.has_error()) co_return checked.error();
+  if (targets->shards.size() == 1) {
+    auto forwarding = forward_whole(context, request, targets->shards.front());
+    co_return co_await forwarding;
+  }
+  if (!simple) {
+    co_return Error(ErrorCode::command_not_supported,
+                    "distinct with a collation cannot be merged from several shards");
+  }
+  TakeCopyRoom taking_room(context, request);
+  const auto room = co_await taking_room;
+  if (room.has_error()) co_return room.error();
+  BsonWriter body;
+  copy_command(body, request, {});
+  const BsonDoc command = std::move(body).finish();
+  auto scattering = scatter(context, request, targets->shards, command);
+  auto outcomes = co_await scattering;
+  std::vector<DocView> arrays;
+  for (const ShardOutcome& outcome : outcomes) {
+    if (outcome.error) co_return *outcome.error;
+    const ValueView array = outcome.body()["values"];
+    if (!array.is_array()) co_return Error(ErrorCode::internal_error, "a shard's distinct reply has no values");
+    arrays.push_back(array.as_document());
+  }
+  auto merging = merge_distinct(context, request, std::move(arrays));
+  co_return co_await merging;
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,52 @@
+// The distinct values of several shards, as one array in MongoDB's order.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "allocator/budget.h"
+#include "cursor/bson_writer.h"
+#include "cursor/error.h"
+#include "proxy/pipeline/meter.h"
+
+namespace spillway::exec {
+
+// Sorts the shards' values in runs and merges these, in steps: millions of values are seconds of work, during which
+// the caller's loop has others to serve. What points at the values is charged to the budget, which outlives this.
+class DistinctMerge {
+ public:
+  static constexpr std::size_t values_per_step = 512;
+  // Long values take longer: so many bytes count as one more.
+  static constexpr std::size_t bytes_of_value = 128;
+
+  // The arrays stay where they are until the end. They have been validated.
+  DistinctMerge(std::vector<DocView> arrays, MemoryBudget& budget);
+
+  // At most values_per_step values are read or given out; false: that was all. IngressRequestRateLimitExceeded (462)
+  // or ExceededMemoryLimit (146) when the budget refuses, BSONObjectTooLarge (10334) beyond a document's size.
+  Result<bool> step();
+  // {values: […], ok: 1}. Of equal values the first shard's. Call once, after the last step.
+  BsonDoc reply() &&;
+
+ private:
+  struct Run {
+    std::vector<ValueView> values;  // sorted
+    std::size_t at = 0;
+    ValueView first() const noexcept { return values[at]; }
+  };
+
+  Result<std::size_t> read_run(std::size_t values_max);
+  Result<void> give_out();
+  bool comes_later(std::size_t a, std::size_t b) const noexcept;
+
+  std::vector<DocView> arrays_;
+  std::size_t array_ = 0;  // the one that is read
+  DocIterator at_;         // in it
+  pipeline::Meter meter_;
+  std::vector<Run> runs_;
+  std::vector<std::size_t> heap_;  // of runs: the one with the least value in front
+  ValueView last_;                 // given out
+  BsonWriter out_;
+};
+
+}  // namespace spillway::exec

@@ -1,0 +1,33 @@
+// A cursor over documents that are in memory: listings merged here, reads of the config database.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "cursor/cursor.h"
+
+namespace spillway::exec {
+
+// REQUIRES: ClusterCursor::stage_finished is set, for nothing is ever pushed.
+class DocumentListStage final : public DocumentStage {
+ public:
+  explicit DocumentListStage(std::vector<BsonDoc> documents)
+      : documents_(std::make_move_iterator(documents.begin()), std::make_move_iterator(documents.end())) {}
+  Result<void> push(DocView) override { return {}; }
+  Result<void> finish() override { return {}; }
+  Result<std::optional<BsonDoc>> next() override {
+    if (documents_.empty()) return std::optional<BsonDoc>();
+    std::optional<BsonDoc> head = std::move(documents_.front());
+    documents_.pop_front();
+    return head;
+  }
+  bool wants_more() const override { return false; }
+  bool exhausted() const override { return documents_.empty(); }
+  std::size_t held_bytes() const noexcept override { return 0; }  // the cursor has paid for them
+
+ private:
+  std::deque<BsonDoc> documents_;
+};
+
+}  // namespace spillway::exec

@@ -1,0 +1,285 @@
+// explain: the inner command is targeted as it would be run; the plan names its shards.
+#include <fmt/format.h>
+
+#include "proxy/exec/core/command.h"
+#include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/read/aggregate.h"
+#include "proxy/exec/read/find.h"
+#include "proxy/pipeline/split.h"
+
+namespace spillway::exec {
+
+namespace {
+
+// What is to be explained, and where.
+struct ExplainPlan {
+  Targets targets;
+  BsonDoc inner;            // the command for the shards
+  std::string_view stage;   // of the winning plan
+  bool aggregate = false;
+  std::optional<pipeline::SplitPipeline> divided;
+};
+
+bool is_write(std::string_view name) noexcept {
+  return name == "update" || name == "delete" || name == "findAndModify" || name == "findandmodify";
+}
+
+DocView document_or_empty(ValueView value) noexcept { return value.is_document() ? value.as_document() : DocView(); }
+
+// The filter of the one operation of an update or delete: exactly one is explained.
+Result<DocView> write_filter(DocView inner) {
+  const std::string_view name = inner.first().name;
+  if (name == "findAndModify" || name == "findandmodify") return document_or_empty(inner["query"]);
+  const ValueView operations = inner[name == "update" ? "updates" : "deletes"];
+  if (!operations.is_array() || operations.as_document().count() != 1) {
+    return Error(ErrorCode::invalid_length, "explained write batches must be of size 1");
+  }
+  const Element first = operations.as_document().first();
+  return first.is_document() ? document_or_empty(first.as_document()["q"]) : DocView();
+}
+
+std::string_view stage_name(std::string_view command, const Targets& targets, bool sorted) noexcept {
+  if (is_write(command)) return "SHARD_WRITE";
+  if (targets.shards.size() == 1) return "SINGLE_SHARD";
+  return sorted ? "SHARD_MERGE_SORT" : "SHARD_MERGE";
+}
+
+Result<ExplainPlan> plan_aggregate_explain(Context& context, const Request& request, DocView inner) {
+  ExplainPlan plan;
+  plan.aggregate = true;
+  BsonWriter with_cursor;
+  with_cursor.append_elements(inner);
+  if (!inner["cursor"].exists()) with_cursor.begin_document("cursor").end();
+  plan.inner = std::move(with_cursor).finish();
+  auto aggregate = parse_aggregate(plan.inner);
+  if (aggregate.has_error()) return aggregate.error();
+  auto planned = plan_aggregate(context, request, *aggregate);
+  if (planned.has_error()) return planned.error();
+  plan.targets = std::move(planned->targets);
+  if (planned->whole) return plan;
+  if (auto valid = aggregate->pipeline.validate(); valid.has_error()) return valid.error();
+  auto divided = pipeline::split(aggregate->pipeline, {aggregate->let, &context.shared.cursor_memory});
+  if (divided.has_error()) return divided.error();
+  plan.divided = *std::move(divided);
+  BsonWriter out;
+  for (auto at = plan.inner.view().begin(); !at.done(); ++at) {
+    if (at->name == "pipeline") {
+      out.append_array("pipeline", plan.divided->shard_part);
+    } else {
+      out.append_element(*at);
+    }
+  }
+  plan.inner = std::move(out).finish();
+  return plan;
+}
+
+Result<ExplainPlan> plan_explain(Context& context, const Request& request, DocView inner) {
+  const Element command = inner.first();
+  if (command.name == "aggregate") return plan_aggregate_explain(context, request, inner);
+  ExplainPlan plan;
+  plan.inner = BsonDoc(inner);
+  if (!command.is_string()) {
+    return Error(ErrorCode::invalid_namespace,
+                 fmt::format("collection name has invalid type {}", bson_type_name(command.type)));
+  }
+  DocView filter;
+  bool sorted = false;
+  if (command.name == "find") {
+    auto find = parse_find(inner);
+    if (find.has_error()) return find.error();
+    filter = find->filter;
+    sorted = !find->sort.empty();
+  } else if (command.name == "count" || command.name == "distinct") {
+    filter = document_or_empty(inner["query"]);
+  } else if (is_write(command.name)) {
+    auto of_write = write_filter(inner);
+    if (of_write.has_error()) return of_write.error();
+    filter = *of_write;
+  } else {
+    return Error(ErrorCode::command_not_found,
+                 fmt::format("Explain failed due to unknown command: {}", command.name));
+  }
+  auto targets = read_targets(context, request.db, command.as_string(), filter,
+                              is_simple_collation(inner["collation"]));
+  if (targets.has_error()) return targets.error();
+  plan.targets = *std::move(targets);
+  plan.stage = stage_name(command.name, plan.targets, sorted);
+  return plan;
+}
+
+void append_server_info(BsonWriter& out, const Context& context) {
+  const std::string& host = context.shared.facts.host_name;
+  const std::size_t colon = host.rfind(':');
+  out.begin_document("serverInfo");
+  out.append("host", std::string_view(host).substr(0, colon));
+  out.append("port", static_cast<std::int32_t>(std::strtol(host.c_str() + colon + 1, nullptr, 10)));
+  out.append("version", context.shared.facts.version);
+  out.append("gitVersion", "spillway");
+  out.end();
+}
+
+void append_shard(BsonWriter& out, const Context& context, const ShardOutcome& outcome) {
+  out.begin_document_item();
+  out.append("shardName", context.routing().shard(outcome.shard).name);
+  out.append("connectionString", outcome.reply.host.text());
+  for (auto at = outcome.body().begin(); !at.done(); ++at) {
+    if (at->name == "ok" || is_stripped_from_reply(at->name)) continue;
+    if (at->name == "queryPlanner" && at->is_document()) {
+      out.append_elements(at->as_document());
+    } else if (at->name == "serverInfo") {
+      out.append_element(*at);
+    }
+  }
+  out.end();
+}
+
+std::int64_t number(ValueView value) { return value.to_int64().value_or(0); }
+
+void append_execution(BsonWriter& out, const Context& context, const ExplainPlan& plan,
+                      const ShardOutcomes& outcomes) {
+  std::int64_t returned = 0, millis = 0, keys = 0, docs = 0;
+  bool any = false;
+  for (const ShardOutcome& outcome : outcomes) {
+    const ValueView stats = outcome.body()["executionStats"];
+    if (!stats.is_document()) continue;
+    any = true;
+    returned += number(stats.as_document()["nReturned"]);
+    millis = std::max(millis, number(stats.as_document()["executionTimeMillis"]));
+    keys += number(stats.as_document()["totalKeysExamined"]);
+    docs += number(stats.as_document()["totalDocsExamined"]);
+  }
+  if (!any) return;
+  const auto totals = [&] {
+    out.append("nReturned", returned).append("executionTimeMillis", millis);
+    out.append("totalKeysExamined", keys).append("totalDocsExamined", docs);
+  };
+  out.begin_document("executionStats");
+  totals();
+  out.begin_document("executionStages");
+  out.append("stage", plan.stage);
+  totals();
+  out.begin_array("shards");
+  for (const ShardOutcome& outcome : outcomes) {
+    out.begin_document_item();
+    out.append("shardName", context.routing().shard(outcome.shard).name);
+    const ValueView stats = outcome.body()["executionStats"];
+    if (stats.is_document()) out.append_elements(stats.as_document());
+    out.end();
+  }
+  out.end().end().end();
+}
+
+BsonDoc plan_reply(const Context& context, const ExplainPlan& plan, const ShardOutcomes& outcomes,
+                   DocView inner) {
+  BsonWriter reply;
+  reply.begin_document("queryPlanner");
+  reply.append("mongosPlannerVersion", std::int32_t{1});
+  reply.begin_document("winningPlan").append("stage", plan.stage);
+  reply.begin_array("shards");
+  for (const ShardOutcome& outcome : outcomes) append_shard(reply, context, outcome);
+  reply.end().end().end();
+  append_execution(reply, context, plan, outcomes);
+  append_server_info(reply, context);
+  reply.append("command", inner);
+  reply.append("ok", 1.0);
+  return std::move(reply).finish();
+}
+
+BsonDoc aggregate_reply(const Context& context, const ExplainPlan& plan,
+                        const ShardOutcomes& outcomes, DocView inner) {
+  BsonWriter reply;
+  append_server_info(reply, context);
+  if (plan.divided) {
+    reply.append("mergeType", "mongos");
+    reply.begin_document("splitPipeline");
+    reply.append_array("shardsPart", plan.divided->shard_part);
+    reply.append_array("mergerPart", plan.divided->merge_part);
+    reply.end();
+  } else {
+    reply.append_null("splitPipeline");
+  }
+  reply.begin_document("shards");
+  for (const ShardOutcome& outcome : outcomes) {
+    reply.begin_document(context.routing().shard(outcome.shard).name);
+    reply.append("host", outcome.reply.host.text());
+    for (auto at = outcome.body().begin(); !at.done(); ++at) {
+      if (at->name == "ok" || is_stripped_from_reply(at->name)) continue;
+      reply.append_element(*at);
+    }
+    reply.end();
+  }
+  reply.end();
+  reply.append("command", inner);
+  reply.append("ok", 1.0);
+  return std::move(reply).finish();
+}
+
+// The inner command and the verbosity, of {explain: …} and of {aggregate: …, explain: true}.
+struct Subject {
+  BsonDoc inner;
+  std::string verbosity = "allPlansExecution";
+};
+
+Result<Subject> subject_of(const Request& request) {
+  Subject subject;
+  if (request.name == "aggregate") {
+    BsonWriter out;
+    for (auto at = request.body.begin(); !at.done(); ++at) {
+      if (at->name == "explain" || is_stripped_from_request(at->name) || is_generic_argument(at->name)) continue;
+      out.append_element(*at);
+    }
+    subject.inner = std::move(out).finish();
+    subject.verbosity = "queryPlanner";
+    return subject;
+  }
+  const Element inner = request.body.first();
+  if (!inner.is_document()) {
+    return Error(ErrorCode::type_mismatch,
+                 fmt::format("BSON field 'explain.explain' is the wrong type '{}', expected type 'object'",
+                             bson_type_name(inner.type)));
+  }
+  subject.inner = BsonDoc(inner.as_document());
+  const ValueView verbosity = request.body["verbosity"];
+  if (verbosity.exists()) {
+    if (!verbosity.is_string() ||
+        (verbosity.as_string() != "queryPlanner" && verbosity.as_string() != "executionStats" &&
+         verbosity.as_string() != "allPlansExecution")) {
+      return Error(ErrorCode::bad_value,
+                   "verbosity string must be one of {'queryPlanner', 'executionStats', 'allPlansExecution'}");
+    }
+    subject.verbosity = verbosity.as_string();
+  }
+  return subject;
+}
+
+}  // namespace
+
+Task<Result<Response>> explain_command(Context& context, Client&, const Request& request) {
+  // Of what is explained, as the client gave it and as the shards are to have it, and of the command around it.
+  TakeCopyRoom taking_room(context, request, 3);
+  const auto room = co_await taking_room;
+  if (room.has_error()) co_return room.error();
+  auto subject = subject_of(request);
+  if (subject.has_error()) co_return subject.error();
+  auto plan = plan_explain(context, request, subject->inner);
+  if (plan.has_error()) co_return plan.error();
+  BsonWriter body;
+  body.append("explain", plan->inner);
+  body.append("verbosity", subject->verbosity);
+  append_generic_arguments(body, request);
+  const BsonDoc command = std::move(body).finish();
+  std::vector<ShardCommand> commands;
+  for (const catalog::ShardIndex shard : plan->targets.shards) {
+    commands.push_back({shard, shard::Command::of_body(command), {}});
+  }
+  const shard::CallOptions options = read_options(context, request);
+  auto calls = call_shards(context, commands, options);
+  auto outcomes = co_await calls;
+  for (const ShardOutcome& outcome : outcomes) {
+    if (outcome.error) co_return *outcome.error;
+  }
+  co_return Response(plan->aggregate ? aggregate_reply(context, *plan, outcomes, subject->inner)
+                                     : plan_reply(context, *plan, outcomes, subject->inner));
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,500 @@
+// find: one shard passes through, several are merged.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+#include "cursor/field_table.h"
+#include "proxy/catalog/filter_bounds.h"
+#include "proxy/exec/access/transactions.h"
+#include "proxy/exec/core/command.h"
+#include "proxy/exec/core/forward.h"
+#include "proxy/exec/cursors/compressed_batches.h"
+#include "proxy/exec/cursors/cursor_ops.h"
+#include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/read/config_database.h"
+#include "proxy/exec/read/find.h"
+#include "proxy/exec/read/sort_projection.h"
+#include "proxy/exec/streams/single_shard.h"
+#include "proxy/wire/cursor_reply.h"
+
+namespace spillway::exec {
+
+Error negative_argument(std::string_view field, std::int64_t value) {
+  return Error(51024,
+               fmt::format("BSON field '{}' value must be >= 0, actual value '{}'", field, value));
+}
+
+Result<std::optional<std::int64_t>> number_argument(std::string_view name, ValueView value) {
+  if (!value.exists() || value.is_null()) return std::nullopt;
+  if (!value.is_number()) {
+    return Error(
+        ErrorCode::type_mismatch,
+        fmt::format(
+            "BSON field '{}' is the wrong type '{}', expected types '[long, int, decimal, double]'",
+            name, bson_type_name(value.type)));
+  }
+  if (const auto whole = value.to_int64()) return *whole;
+  const double number = value.to_double().value_or(0);
+  constexpr double beyond = 0x1p63;
+  if (std::isnan(number)) return 0;
+  if (number >= beyond) return std::numeric_limits<std::int64_t>::max();
+  if (number <= -beyond) return std::numeric_limits<std::int64_t>::min();
+  return static_cast<std::int64_t>(number);
+}
+
+Result<std::int64_t> shard_limit(std::int64_t limit, std::int64_t skip) {
+  std::int64_t sum = 0;
+  if (__builtin_add_overflow(limit, skip, &sum)) {
+    return Error(ErrorCode::overflow, "the sum of limit and skip does not fit into 64 bits");
+  }
+  return sum;
+}
+
+namespace {
+
+// The arguments below leave what they set alone when the field is null.
+Result<void> take_number(std::int64_t& number, const Element& field) {
+  auto given = number_argument(field.name, field);
+  if (given.has_error()) return given.error();
+  if (!*given) return {};
+  number = **given;
+  if (number < 0) return negative_argument(field.name, number);
+  return {};
+}
+
+Result<void> take_document(DocView& document, const Element& field) {
+  if (field.is_null()) return {};
+  if (!field.is_document()) {
+    return Error(ErrorCode::type_mismatch,
+                 fmt::format("BSON field '{}' is the wrong type '{}', expected type 'object'",
+                             field.name, bson_type_name(field.type)));
+  }
+  document = field.as_document();
+  return {};
+}
+
+// In the order of the table's names.
+enum class FindField : std::uint8_t {
+  filter,
+  sort,
+  projection,
+  limit,
+  skip,
+  batch_size,
+  single_batch,
+  tailable,
+  await_data,
+  no_cursor_timeout,
+  allow_partial,
+  collation
+};
+constexpr FieldTable<12> find_fields({"filter", "sort", "projection", "limit", "skip", "batchSize",
+                                      "singleBatch", "tailable", "awaitData", "noCursorTimeout",
+                                      "allowPartialResults", "collation"});
+
+Result<void> take_field(FindArguments& find, FindField which, const Element& field) {
+  switch (which) {
+    case FindField::filter:
+      return take_document(find.filter, field);
+    case FindField::sort:
+      return take_document(find.sort, field);
+    case FindField::projection:
+      return take_document(find.projection, field);
+    case FindField::limit:
+      return take_number(find.limit, field);
+    case FindField::skip:
+      return take_number(find.skip, field);
+    case FindField::batch_size:
+      find.batch_size_given = !field.is_null();
+      return take_number(find.batch_size, field);
+    case FindField::single_batch:
+      find.single_batch = field.truthy();
+      break;
+    case FindField::tailable:
+      find.tailable = field.truthy();
+      break;
+    case FindField::await_data:
+      find.await_data = field.truthy();
+      break;
+    case FindField::no_cursor_timeout:
+      find.no_cursor_timeout = field.truthy();
+      break;
+    case FindField::allow_partial:
+      find.allow_partial = field.truthy();
+      break;
+    case FindField::collation:
+      find.simple_collation = is_simple_collation(field);
+      break;
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<FindArguments> parse_find(DocView body) {
+  FindArguments find;
+  auto at = body.begin();
+  const Element collection = *at;
+  if (!collection.is_string()) {
+    return Error(ErrorCode::invalid_namespace, fmt::format("collection name has invalid type {}",
+                                                           bson_type_name(collection.type)));
+  }
+  find.collection = collection.as_string();
+  if (find.collection.empty())
+    return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
+  std::uint32_t seen = 0;  // of two fields with one name the first counts, as in every other lookup
+  for (++at; !at.done(); ++at) {
+    const std::size_t which = find_fields.find(at->name);
+    if (which == find_fields.absent || (seen & 1u << which) != 0) continue;
+    seen |= 1u << which;
+    if (auto taken = take_field(find, static_cast<FindField>(which), *at); taken.has_error())
+      return taken.error();
+  }
+  if (find.await_data && !find.tailable) {
+    return Error(ErrorCode::failed_to_parse,
+                 "Cannot set 'awaitData' without also setting 'tailable'");
+  }
+  if (find.tailable && !find.sort.empty() && !find.sort["$natural"].exists()) {
+    return Error(ErrorCode::bad_value,
+                 "error processing query: tailable cursor requested with a sort");
+  }
+  if (!find.projection.empty() && find.projection["$sortKey"].exists()) {
+    return Error(ErrorCode::bad_value,
+                 "cannot use field '$sortKey' in a projection through a router");
+  }
+  return find;
+}
+
+namespace {
+
+// The command for each of several shards.
+Result<BsonDoc> scatter_command(const Request& request, const FindArguments& find,
+                                const SortProjection& sort, std::int64_t batch_size) {
+  BsonWriter out;
+  copy_command(out, request,
+               {"limit", "skip", "singleBatch", "projection", "showRecordId", "batchSize",
+                "allowPartialResults"});
+  if (sort.changed) {
+    if (!sort.projection.view().empty()) out.append("projection", sort.projection);
+  } else if (!find.projection.empty()) {
+    out.append("projection", find.projection);
+  }
+  if (find.limit > 0) {
+    const auto limit = shard_limit(find.limit, find.skip);
+    if (limit.has_error()) return limit.error();
+    out.append("limit", *limit);
+  }
+  out.append("batchSize", batch_size);
+  return std::move(out).finish();
+}
+
+struct OpenedRemotes {
+  std::optional<Error> failed;
+};
+
+OpenedRemotes take_outcomes(Context&, ClusterCursor& cursor, ShardOutcomes& outcomes) {
+  OpenedRemotes opened;
+  for (ShardOutcome& outcome : outcomes) {
+    if (!outcome.ok()) {
+      if (cursor.allow_partial && may_be_missing(outcome, ShardLoss::opening)) {
+        cursor.partial = true;
+      } else if (!opened.failed) {
+        opened.failed = outcome.error;
+      }
+      continue;
+    }
+    RemoteCursor& remote = cursor.remotes.emplace_back();
+    remote.shard = outcome.shard;
+    auto taken = take_reply(cursor, remote, std::move(outcome.reply));
+    if (taken.has_error() && !opened.failed) opened.failed = taken.error();
+  }
+  return opened;
+}
+
+}  // namespace
+
+Task<std::optional<Error>> open_remotes(Context& context, const Request& request,
+                                        ClusterCursor& cursor, const catalog::ShardSet& shards,
+                                        DocView body, std::optional<std::size_t> expected_bytes) {
+  std::vector<ShardCommand> commands;
+  for (const catalog::ShardIndex shard : shards) {
+    commands.push_back({shard, shard::Command::of_body(body), {}});
+  }
+  std::vector<Buffer> rooms;
+  OpeningShare share(context, commands.size() * expected_bytes.value_or(0));
+  if (share.is_scarce()) {
+    share.release();
+    // As much as a reply may have in one piece is a guess where nothing is known.
+    auto taking = take_rooms(context, request, commands.size(),
+                             expected_bytes.value_or(limits::reply_complete_bytes_max));
+    auto taken = co_await taking;
+    if (taken.has_error()) co_return try_again(taken.error());
+    rooms = *std::move(taken);
+    for (std::size_t i = 0; i < commands.size(); ++i) commands[i].room = &rooms[i];
+  }
+  shard::CallOptions options = read_options(context, request);
+  options.budget = &context.shared.cursor_memory;
+  options.bulk = !expected_bytes || *expected_bytes >= limits::reply_complete_bytes_max;
+  auto calls = call_shards(context, commands, options);
+  auto outcomes = co_await calls;
+  rooms.clear();
+  cursor.remotes.reserve(outcomes.size());
+  OpenedRemotes opened = take_outcomes(context, cursor, outcomes);
+  if (opened.failed) kill_remotes(context, cursor);
+  co_return opened.failed;
+}
+
+namespace {
+
+bool all_offer_sort_key(const Context& context, const catalog::ShardSet& shards) {
+  for (const catalog::ShardIndex shard : shards) {
+    if (!context.gateway.capabilities(shard).offers_sort_key) return false;
+  }
+  return true;
+}
+
+std::int64_t first_batch_size(const FindArguments& find) {
+  return find.batch_size_given ? find.batch_size
+                               : std::int64_t{limits::first_batch_documents_default};
+}
+
+// The same, but no more than is worth compressing whole where the client compresses and named no
+// size.
+std::int64_t wanted_first_batch_size(const Context& context, const Request& request,
+                                     const FindArguments& find) {
+  const std::int64_t size = first_batch_size(find);
+  const bool any_will_do = !find.batch_size_given && !find.single_batch && !find.tailable;
+  if (!request.compressed || !any_will_do || !find.projection.empty()) return size;
+  const NamespaceText ns(request.db, find.collection);
+  const std::int64_t documents = compressed_batch_documents(context.document_sizes.mean(ns.view()));
+  return documents > 0 ? std::min(size, documents) : size;
+}
+
+// The client's command for one shard.
+shard::Command shard_find(const Context& context, const Request& request,
+                            const FindArguments& find, BsonDoc& scratch) {
+  const std::int64_t wanted = wanted_first_batch_size(context, request, find);
+  const std::int64_t most =
+      find.limit > 0 ? find.limit : std::int64_t{limits::first_batch_documents_default};
+  if (find.batch_size_given || wanted >= most) return forward_command(request, scratch);
+  BsonWriter body;
+  copy_command(body, request, {"batchSize"});
+  body.append("batchSize", wanted);
+  scratch = std::move(body).finish();
+  return shard::Command::of_body(scratch);
+}
+
+// Room for the largest first batches of all shards, several times.
+bool has_plenty(const Context& context, std::size_t shards) {
+  constexpr std::uint64_t times = 4;
+  if (context.shared.pressure.at_least(PressureLevel::tight)) return false;
+  const BudgetUsage usage = context.shared.memory.usage();
+  return usage.limit_bytes == 0 ||
+         usage.used_bytes + times * shards * limits::document_bytes_max <= usage.limit_bytes;
+}
+
+// How many documents each shard is asked for at first: no more than there is room for. 0: none,
+// because the first batch will be one shard's, passed through.
+std::int64_t opening_batch_size(const Context& context, const FindArguments& find,
+                                const ClusterCursor& cursor, std::size_t shards) {
+  const std::int64_t whole = first_batch_size(find);
+  const double mean = context.document_sizes.mean(cursor.ns);
+  if (whole == 0 || (mean <= 0 && has_plenty(context, shards))) return whole;
+  const bool sorted = cursor.sort_keys != SortKeySource::none;
+  const std::int64_t fitting = mean > 0 ? documents_in_window(context, mean, sorted) : 1;
+  if (mean > 0 && fitting >= whole) return whole;
+  const bool passes = cursor.passes_through() && !find.single_batch;
+  return passes ? 0 : std::min(fitting, whole);
+}
+
+// About so much one shard will answer when it is asked for so many documents; nullopt: none was
+// seen.
+std::optional<std::size_t> expected_reply_bytes(const Context& context, const ClusterCursor& cursor,
+                                                std::int64_t documents) {
+  constexpr double envelope_bytes = 4096;
+  constexpr double slack = 1.1;
+  if (documents == 0) return static_cast<std::size_t>(envelope_bytes);
+  const double mean = context.document_sizes.mean(cursor.ns);
+  if (mean <= 0) return std::nullopt;
+  return static_cast<std::size_t>(mean * slack * static_cast<double>(documents) + envelope_bytes);
+}
+
+// The first batch of a cursor whose shards were asked for none yet.
+Task<Result<Response>> pass_first_batch(Context& context, const Request& request,
+                                        const FindArguments& find, CursorPtr cursor) {
+  if (auto refusal = charge_cursor(cursor->charge)) {
+    end_cursor(context, std::move(cursor));
+    co_return *std::move(refusal);
+  }
+  cursor->id = context.shared.cursors.insert_checked_out(*cursor, steady_ns());
+  const std::int64_t size = wanted_first_batch_size(context, request, find);
+  auto passing = pass_one_batch(context, request, cursor, size, true);
+  auto passed = co_await passing;
+  // The whole find may be tried again: its client has had nothing of it.
+  if (passed.has_error()) co_return try_again(std::move(passed.error()));
+  if (*passed) co_return *std::move(*passed);
+  if (context.shared.cursors.forget(cursor->id)) {
+    Error killed(ErrorCode::cursor_killed, fmt::format("cursor id {} was killed", cursor->id));
+    end_cursor(context, std::move(cursor), CursorEnd::killed);
+    co_return killed;
+  }
+  auto answering = answer_first_batch(context, std::move(cursor), find.batch_size,
+                                      find.batch_size_given, find.single_batch, request);
+  co_return co_await answering;
+}
+
+// The order in which the cursor merges what the shards send, and what they must send for it: of a
+// sort, else of a $near. Neither: as it comes.
+Result<SortProjection> plan_merge(const Context& context, const FindArguments& find,
+                                  const catalog::ShardSet& shards, ClusterCursor& cursor) {
+  const bool sorted = !find.sort.empty();
+  if (sorted && find.sort["$natural"].exists()) return SortProjection();
+  if (!sorted && !catalog::orders_by_distance(find.filter)) return SortProjection();
+  auto pattern = sorted ? SortPattern::parse(find.sort) : SortPattern::by_distance();
+  if (pattern.has_error()) return pattern.error();
+  const bool offered = all_offer_sort_key(context, shards);
+  auto plan = sorted ? plan_sort_projection(find.sort, find.projection, find.simple_collation,
+                                            offered)
+                     : plan_distance_projection(find.projection, offered);
+  if (plan.has_error()) return plan.error();
+  cursor.sort = *std::move(pattern);
+  cursor.sort_keys = plan->source;
+  cursor.strip_fields = plan->strip_fields;
+  return plan;
+}
+
+Task<Result<Response>> find_on_many(Context& context, Client& client, const Request& request,
+                                    const FindArguments& find, const catalog::ShardSet& shards) {
+  auto kept = reserve_kept(context, request, find.collection, kept_sort_bytes(find.sort));
+  if (kept.has_error()) co_return std::move(kept.error());
+  CursorPtr cursor = make_cursor(client, request, find.collection, *std::move(kept));
+  cursor->no_timeout = find.no_cursor_timeout;
+  cursor->allow_partial = find.allow_partial;
+  cursor->batch_size = find.batch_size;
+  cursor->skip_remaining = find.skip;
+  if (find.limit > 0) cursor->limit_remaining = find.limit;
+  auto plan = plan_merge(context, find, shards, *cursor);
+  if (plan.has_error()) co_return plan.error();
+  if (find.tailable) {
+    co_return Error(ErrorCode::illegal_operation,
+                    "tailable cursors are not possible on a sharded collection");
+  }
+  if (!cursor->passes_through()) {
+    if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);
+  }
+  cursor->whole_documents = find.projection.empty();
+  const std::int64_t asked = opening_batch_size(context, find, *cursor, shards.size());
+  TakeCopyRoom taking_room(context, request);
+  auto room = co_await taking_room;
+  if (room.has_error()) co_return std::move(room.error());
+  auto body = scatter_command(request, find, *plan, asked);
+  if (body.has_error()) co_return body.error();
+  const auto expected = expected_reply_bytes(context, *cursor, asked);
+  auto opening = open_remotes(context, request, *cursor, shards, *body, expected);
+  auto failed = co_await opening;
+  if (failed) co_return *failed;
+  *body = BsonDoc();
+  room->release();
+  if (cursor->whole_documents)
+    context.document_sizes.learn(cursor->ns, cursor->mean_document_bytes);
+  if (asked == 0 && first_batch_size(find) > 0 && cursor->passes_through()) {
+    auto passing = pass_first_batch(context, request, find, std::move(cursor));
+    co_return co_await passing;
+  }
+  auto answering = answer_first_batch(context, std::move(cursor), find.batch_size,
+                                      find.batch_size_given, find.single_batch, request);
+  co_return co_await answering;
+}
+
+// How many documents the first batch may hold.
+std::int64_t first_batch_documents_max(const FindArguments& find) {
+  const std::int64_t size = first_batch_size(find);
+  const std::int64_t most = find.limit > 0 ? std::min(find.limit, size) : size;
+  if (most <= 1) return most;
+  const ValueView id = find.filter["_id"];
+  const bool one = id.exists() && !id.is_document() && id.type != BsonType::regex;
+  return one ? 1 : most;
+}
+
+Task<Result<Response>> run_find(Context& context, Client& client, const Request& request) {
+  auto parsed = parse_find(request.body);
+  if (parsed.has_error()) co_return parsed.error();
+  const FindArguments& find = *parsed;
+  if (request.db == "config" && request.in_transaction) {
+    co_return Error(ErrorCode::operation_not_supported_in_transaction,
+                    "the config database cannot be read in a transaction");
+  }
+  if (request.db == "config") {
+    auto reading = config_find(context, client, request);
+    co_return co_await reading;
+  }
+  auto targets =
+      read_targets(context, request.db, find.collection, find.filter, find.simple_collation);
+  if (targets.has_error()) co_return targets.error();
+  if (request.txn_number) {
+    auto checking = check_transaction(context, request, targets->shards);
+    auto checked = co_await checking;
+    if (checked.has_error()) co_return checked.error();
+  }
+  count_targets(context.shared.metrics.find, *targets);
+  if (targets->shards.size() > 1) {
+    auto finding = find_on_many(context, client, request, find, targets->shards);
+    co_return co_await finding;
+  }
+  CursorSeed seed{client, request, find.collection};
+  seed.batch_size = find.batch_size;
+  seed.first_batch_documents = first_batch_documents_max(find);
+  seed.whole_documents = find.projection.empty();
+  seed.no_timeout = find.no_cursor_timeout;
+  seed.tailable = find.tailable;
+  seed.await_data = find.await_data;
+  BsonDoc scratch;
+  const shard::Command command = shard_find(context, request, find, scratch);
+  auto opening = open_on_one_shard(context, seed, targets->shards.front(), command, true);
+  co_return co_await opening;
+}
+
+}  // namespace
+
+Result<Targets> read_targets(Context& context, std::string_view db, std::string_view collection,
+                             DocView filter, bool simple_collation) {
+  Targets targets;
+  const NamespaceText ns(db, collection);
+  targets.routing = context.routing().collection(ns.view());
+  if (targets.routing == nullptr) {
+    targets.shards.insert(context.routing().primary_shard(db));
+    return targets;
+  }
+  auto shards = targets.routing->target_filter(filter, simple_collation);
+  if (shards.has_error()) return shards.error();
+  targets.shards = *std::move(shards);
+  return targets;
+}
+
+Task<Result<Response>> get_more_command(Context& context, Client& client, const Request& request);
+Task<Result<Response>> kill_cursors_command(Context& context, Client& client,
+                                            const Request& request);
+
+std::span<const CommandSpec> read_commands() {
+  static constexpr CommandSpec specs[] = {
+      {.name = "find",
+       .handler = run_find,
+       .in_transaction = true,
+       .secondary_ok = true,
+       .help = "query for documents"},
+      {.name = "getMore",
+       .handler = get_more_command,
+       .in_transaction = true,
+       .secondary_ok = true,
+       .help = "retrieve more results from an existing cursor"},
+      {.name = "killCursors",
+       .handler = kill_cursors_command,
+       .in_transaction = true,
+       .secondary_ok = true,
+       .help = "kill a list of cursor ids"},
+  };
+  return specs;
+}
+
+}  // namespace spillway::exec

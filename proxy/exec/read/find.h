@@ -1,0 +1,46 @@
+// The find command's arguments, and what find and aggregate share: targeting and opening cursors on shards.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "proxy/exec/core/context.h"
+#include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/request.h"
+
+namespace spillway::exec {
+
+// Views into the request.
+struct FindArguments {
+  std::string_view collection;
+  DocView filter, sort, projection;
+  std::int64_t limit = 0, skip = 0, batch_size = 0;
+  bool batch_size_given = false;
+  bool single_batch = false, tailable = false, await_data = false;
+  bool no_cursor_timeout = false, allow_partial = false;
+  bool simple_collation = true;
+};
+
+// Errors: InvalidNamespace(73), TypeMismatch(14), 51024 for negative numbers, FailedToParse(9), BadValue(2).
+Result<FindArguments> parse_find(DocView body);
+
+// A number among a command's arguments; nullopt: it is missing or null. TypeMismatch(14) for another type.
+Result<std::optional<std::int64_t>> number_argument(std::string_view name, ValueView value);
+// 51024: a field that must not be negative is.
+Error negative_argument(std::string_view field, std::int64_t value);
+// What each of several shards is asked for when the skip is done here: the sum, or Overflow(15).
+Result<std::int64_t> shard_limit(std::int64_t limit, std::int64_t skip);
+
+// The shards of a read with this filter: chunk owners, or the primary shard if the collection is not sharded.
+Result<Targets> read_targets(Context& context, std::string_view db, std::string_view collection, DocView filter,
+                             bool simple_collation);
+
+// Opens the cursor on these shards in parallel with the command `body`. On an error every shard cursor that did open
+// is killed. Where memory is scarce, room for the replies, of about so many bytes each, is taken before; nullopt: it is
+// not known what they will be, for no document was seen yet.
+Task<std::optional<Error>> open_remotes(Context& context, const Request& request, ClusterCursor& cursor,
+                                        const catalog::ShardSet& shards, DocView body,
+                                        std::optional<std::size_t> expected_bytes = std::nullopt);
+
+}  // namespace spillway::exec

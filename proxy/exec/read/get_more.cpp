@@ -1,0 +1,202 @@
+// getMore and killCursors.
+#include <fmt/format.h>
+
+#include "proxy/exec/access/audit.h"
+#include "proxy/exec/access/authorization.h"
+#include "proxy/exec/core/command.h"
+#include "proxy/exec/core/forward.h"
+#include "proxy/exec/cursors/compressed_batches.h"
+#include "proxy/exec/cursors/cursor_ops.h"
+#include "proxy/exec/cursors/read_ahead.h"
+#include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/streams/single_shard.h"
+
+namespace spillway::exec {
+
+namespace {
+
+struct GetMoreArguments {
+  std::int64_t id = 0;
+  std::string_view collection;
+  std::int64_t batch_size = 0;  // 0: none given
+  std::optional<std::int64_t> await_ms;
+};
+
+Result<GetMoreArguments> parse_get_more(const Request& request) {
+  GetMoreArguments arguments;
+  const Element id = request.body.first();
+  if (id.type != BsonType::int64) {
+    return Error(ErrorCode::type_mismatch,
+                 fmt::format("BSON field 'getMore.getMore' is the wrong type '{}', expected type 'long'",
+                             bson_type_name(id.type)));
+  }
+  arguments.id = id.as_int64();
+  const ValueView collection = request.body["collection"];
+  if (!collection.exists()) {
+    return Error(40414, "BSON field 'getMore.collection' is missing but a required field");
+  }
+  if (!collection.is_string()) {
+    return Error(ErrorCode::type_mismatch,
+                 fmt::format("BSON field 'getMore.collection' is the wrong type '{}', expected type 'string'",
+                             bson_type_name(collection.type)));
+  }
+  arguments.collection = collection.as_string();
+  if (arguments.collection.empty()) {
+    return Error(ErrorCode::invalid_namespace, "Collection names cannot be empty");
+  }
+  const ValueView batch = request.body["batchSize"];
+  if (batch.exists() && !batch.is_null()) {
+    if (!batch.is_number()) {
+      return Error(ErrorCode::type_mismatch,
+                   fmt::format("BSON field 'getMore.batchSize' is the wrong type '{}', expected types '[long, int, "
+                               "decimal, double]'",
+                               bson_type_name(batch.type)));
+    }
+    arguments.batch_size =
+        batch.to_int64().value_or(static_cast<std::int64_t>(batch.to_double().value_or(0)));
+    if (arguments.batch_size < 0) {
+      return Error(51024, fmt::format("BSON field 'batchSize' value must be >= 0, actual value '{}'",
+                                      arguments.batch_size));
+    }
+  }
+  arguments.await_ms = request.max_time_ms;
+  return arguments;
+}
+
+Task<Result<Response>> get_more_on_many(Context& context, const Request& request, CursorPtr cursor,
+                                        std::int64_t batch_size) {
+  BatchBuilder batch(context.shared.reply_memory, batch_bytes_max(request, batch_size > 0));
+  if (cursor->from_one_shard) cursor->batch_size = batch_size;  // of what is missing
+  // What was read ahead with another size in mind is cut or added to.
+  const bool one_batch = cursor->from_one_shard && batch_size == cursor->last_batch_size;
+  bool broken = false;
+  const FillLimits limits{batch_size, time_point_never, request.interrupt, false, &broken, one_batch,
+                          request.shard_time};
+  auto filling = fill_batch(context, *cursor, limits, batch);
+  auto filled = co_await filling;
+  const std::int64_t id = cursor->id;
+  if (filled.has_error()) {
+    Error error = std::move(filled.error());
+    const bool refused = error.is(ErrorCode::ingress_request_rate_limit_exceeded);
+    if (refused && batch.count() == 0 && !broken) {
+      // Nothing has happened: the client may ask again, and its driver does.
+      end_cursor(context, context.shared.cursors.check_in(std::move(cursor), steady_ns()), CursorEnd::killed);
+      co_return error;
+    }
+    context.shared.cursors.forget(id);
+    end_cursor(context, std::move(cursor));
+    co_return do_not_try_again(std::move(error));
+  }
+  count_batch(context, *cursor, batch.count());
+  const bool exhausted = cursor->exhausted();
+  Response response =
+      std::move(batch).finish("nextBatch", exhausted ? 0 : id, cursor->ns, cursor->partial);
+  if (exhausted) {
+    context.shared.cursors.forget(id);
+    end_cursor(context, std::move(cursor));
+  } else {
+    cursor->compact(context.shared.cursor_memory);
+    CursorPtr killed = give_back(context, std::move(cursor));
+    if (killed) {
+      end_cursor(context, std::move(killed), CursorEnd::killed);
+      co_return Error(ErrorCode::cursor_killed, fmt::format("cursor id {} was killed", id));
+    }
+  }
+  co_return std::move(response);
+}
+
+}  // namespace
+
+Task<Result<Response>> get_more_command(Context& context, Client& client, const Request& request) {
+  auto arguments = parse_get_more(request);
+  if (arguments.has_error()) co_return arguments.error();
+  const NamespaceText ns(request.db, arguments->collection);
+  auto taking = take_cursor(context, client, request, arguments->id, ns.view());
+  auto taken = co_await taking;
+  if (taken.has_error()) co_return taken.error();
+  CursorPtr cursor = *std::move(taken);
+  if (arguments->await_ms && !cursor->await_data) {
+    context.shared.cursors.forget(cursor->id);
+    end_cursor(context, std::move(cursor));
+    co_return Error(ErrorCode::bad_value,
+                    "cannot set maxTimeMS on getMore command for a non-awaitData cursor");
+  }
+  // A shard's last batch may be empty, and read ahead: then there is nobody left to ask.
+  if (cursor->from_one_shard && cursor->remotes.front().id != 0 && cursor->remotes.front().batches.empty() &&
+      cursor->remotes.front().parked.empty()) {
+    auto getting = get_more_on_one_shard(context, request, std::move(cursor), arguments->batch_size,
+                                         arguments->await_ms);
+    co_return co_await getting;
+  }
+  if (cursor->passes_through()) {
+    // One shard's batch is the client's, as it comes; a little is merged with what the others have.
+    auto passing = pass_one_batch(context, request, cursor, arguments->batch_size, false);
+    auto passed = co_await passing;
+    if (passed.has_error()) co_return std::move(passed.error());
+    if (*passed) co_return *std::move(*passed);
+  }
+  auto getting = get_more_on_many(context, request, std::move(cursor), arguments->batch_size);
+  co_return co_await getting;
+}
+
+Task<Result<Response>> kill_cursors_command(Context& context, Client& client, const Request& request) {
+  const Element collection = request.body.first();
+  if (!collection.is_string()) {
+    co_return Error(ErrorCode::invalid_namespace,
+                    fmt::format("collection name has invalid type {}", bson_type_name(collection.type)));
+  }
+  const ValueView cursors = request.body["cursors"];
+  if (!cursors.exists()) {
+    co_return Error(40414, "BSON field 'killCursors.cursors' is missing but a required field");
+  }
+  if (!cursors.is_array()) {
+    co_return Error(ErrorCode::type_mismatch,
+                    fmt::format("BSON field 'killCursors.cursors' is the wrong type '{}', expected type 'array'",
+                                bson_type_name(cursors.type)));
+  }
+  const std::string ns = request.ns();
+  for (auto at = cursors.as_document().begin(); !at.done(); ++at) {
+    if (at->type != BsonType::int64) {
+      co_return Error(ErrorCode::type_mismatch,
+                      fmt::format("BSON field 'killCursors.cursors.{}' is the wrong type '{}', expected type 'long'",
+                                  at->name, bson_type_name(at->type)));
+    }
+  }
+  // One that may not be killed fails them all.
+  if (!may_on_cluster(context, client, auth::Action::kill_any_cursor)) {
+    for (auto at = cursors.as_document().begin(); !at.done(); ++at) {
+      if (!context.shared.cursors.is_another_users(at->as_int64(), ns, client.user)) continue;
+      co_return Error(ErrorCode::unauthorized,
+                      fmt::format("cursor id {} was not created by the authenticated user", at->as_int64()));
+    }
+  }
+  bool another_users = false;
+  BsonWriter killed, not_found;
+  std::vector<CursorPtr> taken;
+  for (auto at = cursors.as_document().begin(); !at.done(); ++at) {
+    if (context.shared.audit && !another_users) {
+      another_users = context.shared.cursors.is_another_users(at->as_int64(), ns, client.user);
+    }
+    auto outcome = context.shared.cursors.kill(at->as_int64(), ns);
+    const bool found = outcome.outcome != CursorRegistry::KillOutcome::not_found;
+    BsonWriter& list = found ? killed : not_found;
+    list.append(at->name, at->as_int64());
+    if (outcome.cursor) taken.push_back(std::move(outcome.cursor));
+  }
+  if (another_users) context.shared.audit->administrative(client, request, 0);
+  end_cursors(context, std::move(taken), CursorEnd::killed);
+  const auto renumbered = [](BsonWriter& out, std::string_view name, BsonDoc list) {
+    out.begin_array(name);
+    for (auto at = list.view().begin(); !at.done(); ++at) out.append_item(at->as_int64());
+    out.end();
+  };
+  BsonWriter reply;
+  renumbered(reply, "cursorsKilled", std::move(killed).finish());
+  renumbered(reply, "cursorsNotFound", std::move(not_found).finish());
+  reply.begin_array("cursorsAlive").end();
+  reply.begin_array("cursorsUnknown").end();
+  reply.append("ok", 1.0);
+  co_return Response(std::move(reply).finish());
+}
+
+}  // namespace spillway::exec

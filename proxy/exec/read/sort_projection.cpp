@@ -1,0 +1,156 @@
+#include "proxy/exec/read/sort_projection.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace spillway::exec {
+
+namespace {
+
+bool is_prefix_path(std::string_view above, std::string_view path) noexcept {
+  return path.size() > above.size() && path.starts_with(above) && path[above.size()] == '.';
+}
+// The paths are equal or one lies inside the other.
+bool related(std::string_view a, std::string_view b) noexcept {
+  return a == b || is_prefix_path(a, b) || is_prefix_path(b, a);
+}
+
+enum class Kind { inclusion, exclusion };
+
+bool is_flag(ValueView value) noexcept { return value.is_number() || value.type == BsonType::boolean; }
+
+Kind kind_of(DocView projection) {
+  std::optional<Kind> by_id;
+  for (auto at = projection.begin(); !at.done(); ++at) {
+    if (!is_flag(*at)) continue;
+    const Kind kind = at->truthy() ? Kind::inclusion : Kind::exclusion;
+    if (at->name != "_id") return kind;
+    by_id = kind;
+  }
+  // Only computed fields: expressions make an inclusion, $slice and $elemMatch alone an exclusion.
+  for (auto at = projection.begin(); !at.done(); ++at) {
+    if (is_flag(*at)) continue;
+    const bool array_operator =
+        at->is_document() && (at->as_document().first().name == "$slice" || at->as_document().first().name == "$meta");
+    return array_operator ? Kind::exclusion : Kind::inclusion;
+  }
+  return by_id.value_or(Kind::exclusion);
+}
+
+Error not_possible(std::string_view path) {
+  return Error(ErrorCode::command_not_supported,
+               fmt::format("a sort on '{}' over several shards needs that field, which the projection computes or "
+                           "cuts; sort on another field, or project it whole",
+                           path));
+}
+
+// One sort path against an inclusion list. Adds to `extra` what must be asked for as well.
+Result<void> keep_included(std::string_view path, DocView projection, std::vector<std::string>& extra,
+                           std::vector<std::string>& strip, bool& id_excluded) {
+  if (path == "_id" || path.starts_with("_id.")) {
+    const ValueView id = projection["_id"];
+    if (!id.exists() || id.truthy()) return {};
+    id_excluded = false;
+    strip.emplace_back("_id");
+    return {};
+  }
+  std::string_view top = path.substr(0, path.find('.'));
+  bool top_shared = false;
+  for (auto at = projection.begin(); !at.done(); ++at) {
+    if (at->name == "_id") continue;
+    if (!is_flag(*at)) {
+      if (related(at->name, path)) return not_possible(path);
+      continue;
+    }
+    if (at->name == path || is_prefix_path(at->name, path)) return {};  // it is there
+    if (is_prefix_path(path, at->name)) return not_possible(path);
+    if (at->name.substr(0, at->name.find('.')) == top) top_shared = true;
+  }
+  extra.emplace_back(path);
+  strip.emplace_back(top_shared ? path : top);
+  return {};
+}
+
+Result<SortProjection> plan_inclusion(DocView sort, DocView projection) {
+  SortProjection plan;
+  plan.source = SortKeySource::document;
+  std::vector<std::string> extra;
+  bool id_excluded = projection["_id"].exists() && !projection["_id"].truthy();
+  for (auto at = sort.begin(); !at.done(); ++at) {
+    auto kept = keep_included(at->name, projection, extra, plan.strip_fields, id_excluded);
+    if (kept.has_error()) return kept.error();
+  }
+  if (plan.strip_fields.empty()) return plan;
+  plan.changed = true;
+  BsonWriter out;
+  for (auto at = projection.begin(); !at.done(); ++at) {
+    if (at->name == "_id" && !at->truthy() && !id_excluded) continue;
+    out.append_element(*at);
+  }
+  for (const std::string& path : extra) out.append(path, std::int32_t{1});
+  plan.projection = std::move(out).finish();
+  return plan;
+}
+
+Result<SortProjection> plan_exclusion(DocView sort, DocView projection) {
+  SortProjection plan;
+  plan.source = SortKeySource::document;
+  BsonWriter out;
+  for (auto at = projection.begin(); !at.done(); ++at) {
+    bool dropped = false;
+    for (auto key = sort.begin(); !key.done() && !dropped; ++key) dropped = related(at->name, key->name);
+    if (!dropped || (is_flag(*at) && at->truthy())) {
+      out.append_element(*at);
+      continue;
+    }
+    if (!is_flag(*at)) return not_possible(at->name);
+    plan.strip_fields.emplace_back(at->name);
+  }
+  plan.changed = !plan.strip_fields.empty();
+  if (plan.changed) plan.projection = std::move(out).finish();
+  return plan;
+}
+
+// `meta` is what the shards put into $sortKey.
+SortProjection ask_for_sort_key(DocView projection, std::string_view meta) {
+  SortProjection plan;
+  plan.source = SortKeySource::sort_key_field;
+  plan.changed = true;
+  plan.strip_fields.emplace_back("$sortKey");
+  BsonWriter out;
+  out.append_elements(projection);
+  out.begin_document("$sortKey").append("$meta", meta).end();
+  plan.projection = std::move(out).finish();
+  return plan;
+}
+
+}  // namespace
+
+Result<SortProjection> plan_sort_projection(DocView sort, DocView projection, bool simple_collation,
+                                            bool offers_sort_key) {
+  if (offers_sort_key) return ask_for_sort_key(projection, "sortKey");
+  if (!simple_collation) {
+    return Error(ErrorCode::command_not_supported,
+                 "a sort with a collation over several shards needs shards that compute sort keys");
+  }
+  for (auto at = sort.begin(); !at.done(); ++at) {
+    if (at->is_document()) {
+      return Error(ErrorCode::command_not_supported,
+                   fmt::format("a sort on {{'{}': {}}} over several shards needs shards that compute sort keys",
+                               at->name, to_json(*at)));
+    }
+  }
+  if (projection.empty() || kind_of(projection) == Kind::exclusion) return plan_exclusion(sort, projection);
+  return plan_inclusion(sort, projection);
+}
+
+Result<SortProjection> plan_distance_projection(DocView projection, bool offers_sort_key) {
+  if (offers_sort_key) return ask_for_sort_key(projection, "geoNearDistance");
+  return Error(ErrorCode::command_not_supported,
+               "$near over several shards needs shards that compute sort keys, unless there is a "
+               "sort; $geoWithin needs no order");
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,419 @@
+// Databases, collections, indexes: commands that go to the primary shard, to the chunk owners, or to every shard.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "proxy/exec/access/authorization.h"
+#include "proxy/exec/access/transactions.h"
+#include "proxy/exec/core/command.h"
+#include "proxy/exec/core/forward.h"
+#include "proxy/exec/cursors/cursor_ops.h"
+#include "proxy/exec/read/aggregate.h"
+#include "proxy/exec/read/config_database.h"
+#include "proxy/exec/schema/reply_merge.h"
+#include "proxy/exec/streams/single_shard.h"
+
+namespace spillway::exec {
+
+Task<Result<Response>> list_collections_command(Context& context, Client& client, const Request& request);
+Task<Result<Response>> list_indexes_command(Context& context, Client& client, const Request& request);
+
+namespace {
+
+using Answer = Task<Result<Response>>;
+
+Result<std::string> collection_ns(const Request& request) {
+  const Element first = request.body.first();
+  if (!first.is_string()) {
+    return Error(ErrorCode::invalid_namespace,
+                 fmt::format("collection name has invalid type {}", bson_type_name(first.type)));
+  }
+  if (first.as_string().empty()) {
+    return Error(ErrorCode::invalid_namespace, fmt::format("Invalid namespace specified '{}.'", request.db));
+  }
+  return fmt::format("{}.{}", request.db, first.as_string());
+}
+
+// As dataSize names it, its database included; $db does not matter.
+Result<std::string> full_ns(const Request& request) {
+  const Element first = request.body.first();
+  const std::string_view ns = first.is_string() ? first.as_string() : std::string_view();
+  const std::size_t dot = ns.find('.');
+  if (dot == 0 || dot == std::string_view::npos || dot + 1 == ns.size()) {
+    return Error(ErrorCode::invalid_namespace,
+                 fmt::format("Invalid namespace specified '{}': {} takes database.collection", ns, request.name));
+  }
+  return std::string(ns);
+}
+
+Result<void> refuse_config(const Request& request) {
+  if (request.db != "config") return {};
+  return Error(ErrorCode::illegal_operation,
+               fmt::format("{} is not possible on database config: it shows the routing table of the configuration "
+                           "file, and is read-only",
+                           request.name));
+}
+
+// The client's command to these shards, unchanged but for what is stripped.
+struct Fanned {
+  ShardOutcomes outcomes;
+  std::vector<ShardAnswer> answers;  // views into outcomes
+};
+
+// The shards by value: callers give what routing() computes.
+Task<Fanned> fan_out(Context& context, const Request& request, catalog::ShardSet shards,
+                     shard::CallOptions options) {
+  BsonDoc scratch;
+  const shard::Command command = forward_command(request, scratch);
+  std::vector<ShardCommand> commands;
+  for (const catalog::ShardIndex shard : shards) commands.push_back({shard, command, {}});
+  auto calls = call_shards(context, commands, options);
+  Fanned fanned;
+  fanned.outcomes = co_await calls;
+  for (const ShardOutcome& outcome : fanned.outcomes) {
+    ShardAnswer& answer = fanned.answers.emplace_back();
+    answer.shard = context.routing().shard(outcome.shard).name;
+    answer.address = outcome.reply.host.host.empty() ? answer.shard : outcome.reply.host.text();
+    if (outcome.reply.bytes.size() > 0) answer.body = outcome.body();
+    answer.error = outcome.error;
+    // Drivers look for the code; some servers give the text alone.
+    if (answer.error && is_namespace_missing(*answer.error)) {
+      answer.error->code = static_cast<std::int32_t>(ErrorCode::namespace_not_found);
+    }
+  }
+  co_return fanned;
+}
+
+Answer forward_to(Context& context, const Request& request, catalog::ShardIndex shard, shard::CallOptions options) {
+  BsonDoc scratch;
+  const shard::Command command = forward_command(request, scratch);
+  auto call = context.gateway.call(shard, command, options);
+  auto reply = co_await call;
+  if (reply.has_error()) co_return reply.error();
+  co_return passthrough(*std::move(reply));
+}
+
+// To the chunk owners, replies merged; passed through when there is one.
+Answer to_owners(Context& context, const Request& request, Tolerate tolerate) {
+  if (auto refused = refuse_config(request); refused.has_error()) co_return refused.error();
+  auto ns = collection_ns(request);
+  if (ns.has_error()) co_return ns.error();
+  const Targets targets = shards_with_chunks(context, request.db, *ns);
+  if (request.in_transaction) {
+    auto checking = check_transaction(context, request, targets.shards);
+    auto checked = co_await checking;
+    if (checked.has_error()) co_return checked.error();
+  }
+  const shard::CallOptions options = write_options(context, request);
+  if (targets.shards.size() == 1) {
+    auto forwarding = forward_to(context, request, targets.shards.front(), options);
+    auto forwarded = co_await forwarding;
+    if (forwarded.has_error()) co_return forwarded.error();
+    co_return with_recovery_token(context, request, *std::move(forwarded));
+  }
+  auto fanning = fan_out(context, request, targets.shards, options);
+  const Fanned fanned = co_await fanning;
+  RawMerge merged = merge_raw(fanned.answers, tolerate);
+  Response response(std::move(merged.reply));
+  response.failed = !merged.ok;
+  if (response.failed) response.failure_code = failure_code(DocView::trusted(response.pieces().front().iov_base));
+  co_return response;
+}
+
+// A view's shard reads what the view names by itself, and knows of no other: all of it must lie there.
+Result<void> check_view(const Context& context, const Request& request, catalog::ShardIndex own) {
+  const ValueView source = request.body["viewOn"];
+  if (!source.is_string()) return {};  // none, or refused by the shard
+  std::vector<InvolvedNamespace> read{{std::string(request.db), std::string(source.as_string()), "viewOn"}};
+  if (const ValueView pipeline = request.body["pipeline"]; pipeline.is_array()) {
+    auto involved = involved_namespaces(pipeline.as_document(), request.db);
+    if (involved.has_error()) return involved.error();
+    read.insert(read.end(), involved->begin(), involved->end());
+  }
+  for (const InvolvedNamespace& ns : read) {
+    if (lies_on(context, ns, own)) continue;
+    return Error(
+        ErrorCode::command_not_supported,
+        fmt::format("{} names {}.{}, which does not lie wholly on the view's shard: the view would show a part of it",
+                    ns.stage, ns.db, ns.collection));
+  }
+  return {};
+}
+
+Answer create(Context& context, Client&, const Request& request) {
+  auto ns = collection_ns(request);
+  if (ns.has_error()) co_return ns.error();
+  const Targets targets = shards_with_chunks(context, request.db, *ns);
+  if (targets.shards.size() > 1) {
+    // With a default shard key these collections would be sharded, and cannot be: they need a single shard.
+    if (request.body["capped"].truthy() || request.body["viewOn"].exists() || request.body["timeseries"].exists()) {
+      co_return Error(ErrorCode::invalid_options,
+                      fmt::format("{} is sharded: it cannot be capped, a view or a time series", *ns));
+    }
+    // Commands that name none would be targeted and merged by another order than the shards'.
+    if (!is_simple_collation(request.body["collation"])) {
+      co_return Error(
+          ErrorCode::invalid_options,
+          fmt::format("{} is sharded: it cannot have a collation of its own; name it in each command", *ns));
+    }
+  } else if (auto checked = check_view(context, request, targets.shards.front()); checked.has_error()) {
+    co_return checked.error();
+  }
+  auto running = to_owners(context, request, Tolerate::nothing);
+  co_return co_await running;
+}
+
+// A unique index needs the shard key as its prefix: elsewhere no shard could enforce it.
+Result<void> check_unique_index(const catalog::CollectionRouting& routing, DocView index, std::string_view key_name) {
+  if (!index["unique"].truthy() && !index["prepareUnique"].truthy()) return {};
+  const ValueView key = index[key_name];
+  if (!key.is_document()) {
+    // collMod may name an index: what its key is only the shards know.
+    if (!index["name"].is_string() || key_name == "key") return {};
+    return Error(ErrorCode::cannot_create_index,
+                 "an index of a sharded collection is made unique by its keyPattern, not by its name");
+  }
+  if (routing.key.has_prefix_index(key.as_document())) return {};
+  if (key.as_document().count() == 1 && key.as_document().first().name == "_id") return {};
+  return Error(ErrorCode::cannot_create_index,
+               fmt::format("cannot create unique index over {} with shard key pattern {}",
+                           to_json(key.as_document()), to_json(routing.key.pattern())));
+}
+
+Result<void> check_unique_indexes(const catalog::CollectionRouting& routing, DocView body) {
+  const ValueView indexes = body["indexes"];
+  if (!indexes.is_array()) return {};
+  for (auto at = indexes.as_document().begin(); !at.done(); ++at) {
+    if (!at->is_document()) continue;
+    if (auto checked = check_unique_index(routing, at->as_document(), "key"); checked.has_error()) return checked;
+  }
+  return {};
+}
+
+Answer create_indexes(Context& context, Client&, const Request& request) {
+  auto ns = collection_ns(request);
+  if (ns.has_error()) co_return ns.error();
+  const Targets targets = shards_with_chunks(context, request.db, *ns);
+  if (targets.routing != nullptr && targets.shards.size() > 1) {
+    if (auto checked = check_unique_indexes(*targets.routing, request.body); checked.has_error()) {
+      co_return checked.error();
+    }
+  }
+  auto running = to_owners(context, request, Tolerate::nothing);
+  co_return co_await running;
+}
+
+Answer drop(Context& context, Client&, const Request& request) {
+  auto running = to_owners(context, request, Tolerate::namespace_not_found);
+  co_return co_await running;
+}
+
+Answer drop_indexes(Context& context, Client&, const Request& request) {
+  auto running = to_owners(context, request, Tolerate::namespace_not_found);
+  co_return co_await running;
+}
+
+Answer coll_mod(Context& context, Client&, const Request& request) {
+  auto ns = collection_ns(request);
+  if (ns.has_error()) co_return ns.error();
+  const Targets targets = shards_with_chunks(context, request.db, *ns);
+  if (auto checked = check_view(context, request, targets.shards.front()); checked.has_error())
+    co_return checked.error();
+  const ValueView index = request.body["index"];
+  if (targets.routing != nullptr && targets.shards.size() > 1 && index.is_document()) {
+    auto checked = check_unique_index(*targets.routing, index.as_document(), "keyPattern");
+    if (checked.has_error()) co_return checked.error();
+  }
+  auto running = to_owners(context, request, Tolerate::namespace_not_found);
+  co_return co_await running;
+}
+
+Answer drop_database(Context& context, Client&, const Request& request) {
+  if (request.db == "config" || request.db == "admin") {
+    co_return Error(ErrorCode::illegal_operation, fmt::format("Cannot drop the {} database", request.db));
+  }
+  const shard::CallOptions options = write_options(context, request);
+  auto fanning = fan_out(context, request, context.routing().all_shards(), options);
+  const Fanned fanned = co_await fanning;
+  for (const ShardAnswer& answer : fanned.answers) {
+    if (answer.error && !is_namespace_missing(*answer.error)) co_return *answer.error;
+  }
+  const bool existed = std::any_of(fanned.answers.begin(), fanned.answers.end(), [](const ShardAnswer& answer) {
+    return !answer.error && answer.body["dropped"].exists();
+  });
+  BsonWriter reply;
+  if (existed) reply.append("dropped", request.db);
+  reply.append("ok", 1.0);
+  co_return Response(std::move(reply).finish());
+}
+
+bool empty_sharding(const Context& context, const std::string& ns) {
+  return context.routing().collection(ns) != nullptr;
+}
+
+Answer rename_collection(Context& context, Client&, const Request& request) {
+  const Element source = request.body.first();
+  const ValueView target = request.body["to"];
+  if (!source.is_string() || !target.is_string()) {
+    co_return Error(ErrorCode::type_mismatch, "renameCollection takes two namespaces");
+  }
+  const catalog::Namespace from = catalog::split_namespace(source.as_string());
+  const catalog::Namespace to = catalog::split_namespace(target.as_string());
+  if (from.collection.empty() || to.collection.empty()) {
+    co_return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
+  }
+  for (const std::string_view ns : {source.as_string(), target.as_string()}) {
+    const std::string name(ns);
+    if (!empty_sharding(context, name)) continue;
+    const catalog::Namespace parts = catalog::split_namespace(ns);
+    if (shards_with_chunks(context, parts.db, name).shards.size() == 1) continue;
+    co_return Error(ErrorCode::illegal_operation,
+                    fmt::format("cannot rename: {} is sharded, and documents do not move between shards here", name));
+  }
+  const Targets from_on = shards_with_chunks(context, from.db, std::string(source.as_string()));
+  const Targets to_on = shards_with_chunks(context, to.db, std::string(target.as_string()));
+  if (!(from_on.shards == to_on.shards)) {
+    co_return Error(13137, "Source and destination collections must be on the same shard");
+  }
+  auto forwarding = forward_to(context, request, from_on.shards.front(), write_options(context, request));
+  co_return co_await forwarding;
+}
+
+Answer convert_to_capped(Context& context, Client&, const Request& request) {
+  auto ns = collection_ns(request);
+  if (ns.has_error()) co_return ns.error();
+  const Targets targets = shards_with_chunks(context, request.db, *ns);
+  if (targets.shards.size() > 1) {
+    co_return Error(ErrorCode::illegal_operation, "You can't convertToCapped a sharded collection");
+  }
+  auto forwarding = forward_to(context, request, targets.shards.front(), write_options(context, request));
+  co_return co_await forwarding;
+}
+
+std::optional<Error> first_failure(const std::vector<ShardAnswer>& answers, Tolerate tolerate) {
+  const ShardAnswer* missing = nullptr;
+  bool any_ok = false;
+  for (const ShardAnswer& answer : answers) {
+    if (!answer.error) {
+      any_ok = true;
+    } else if (tolerate == Tolerate::namespace_not_found && is_namespace_missing(*answer.error)) {
+      missing = &answer;
+    } else {
+      return answer.error;
+    }
+  }
+  if (!any_ok && missing != nullptr) return missing->error;
+  return std::nullopt;
+}
+
+// Statistics of a collection: one shard's pass through, several are merged by `merge`.
+template <class Merge>
+Answer statistics(Context& context, const Request& request, Result<std::string> ns, Merge merge) {
+  if (ns.has_error()) co_return ns.error();
+  const std::string db = ns->substr(0, ns->find('.'));
+  const Targets targets = shards_with_chunks(context, db, *ns);
+  const shard::CallOptions options = read_options(context, request);
+  if (targets.shards.size() == 1) {
+    auto forwarding = forward_to(context, request, targets.shards.front(), options);
+    co_return co_await forwarding;
+  }
+  auto fanning = fan_out(context, request, targets.shards, options);
+  Fanned fanned = co_await fanning;
+  if (auto failed = first_failure(fanned.answers, Tolerate::namespace_not_found)) co_return *failed;
+  std::erase_if(fanned.answers, [](const ShardAnswer& answer) { return answer.error.has_value(); });
+  co_return Response(merge(fanned.answers, *ns, targets));
+}
+
+BsonDoc coll_stats_of(const std::vector<ShardAnswer>& answers, const std::string& ns, const Targets& targets) {
+  return merge_coll_stats(answers, ns, targets.routing == nullptr ? 1 : targets.routing->chunks.size());
+}
+BsonDoc validate_of(const std::vector<ShardAnswer>& answers, const std::string& ns, const Targets&) {
+  return merge_validate(answers, ns);
+}
+BsonDoc data_size_of(const std::vector<ShardAnswer>& answers, const std::string&, const Targets&) {
+  double size = 0, objects = 0, millis = 0;
+  for (const ShardAnswer& answer : answers) {
+    size += answer.body["size"].to_double().value_or(0);
+    objects += answer.body["numObjects"].to_double().value_or(0);
+    millis += answer.body["millis"].to_double().value_or(0);
+  }
+  BsonWriter reply;
+  reply.append("size", size).append("numObjects", objects);
+  reply.append("millis", static_cast<std::int64_t>(millis)).append("ok", 1.0);
+  return std::move(reply).finish();
+}
+
+Answer coll_stats(Context& context, Client&, const Request& request) {
+  auto running = statistics(context, request, collection_ns(request), coll_stats_of);
+  co_return co_await running;
+}
+
+Answer validate(Context& context, Client&, const Request& request) {
+  auto running = statistics(context, request, collection_ns(request), validate_of);
+  co_return co_await running;
+}
+
+Answer data_size(Context& context, Client&, const Request& request) {
+  auto running = statistics(context, request, full_ns(request), data_size_of);
+  co_return co_await running;
+}
+
+Answer db_stats(Context& context, Client&, const Request& request) {
+  const ValueView scale = request.body["scale"];
+  if (scale.is_number() && scale.to_double().value_or(1) <= 0) {
+    co_return Error(ErrorCode::bad_value, "scale has to be > 0");
+  }
+  const shard::CallOptions options = read_options(context, request);
+  auto fanning = fan_out(context, request, context.routing().all_shards(), options);
+  const Fanned fanned = co_await fanning;
+  if (auto failed = first_failure(fanned.answers, Tolerate::nothing)) co_return *failed;
+  co_return Response(merge_db_stats(fanned.answers, request.db));
+}
+
+// A user who may not list all databases sees those with a right on them. (listDatabases' authorizedDatabases)
+bool sees_database(const Context& context, const Client& client, const Request& request, std::string_view db) {
+  if (!context.shared.authorization) return true;
+  const bool all = may_on_cluster(context, client, auth::Action::list_databases);
+  const ValueView wanted = request.body["authorizedDatabases"];
+  if (all && !wanted.truthy()) return true;
+  return client.login.user && client.login.user->privileges.touches(db);
+}
+
+Answer list_databases(Context& context, Client& client, const Request& request) {
+  const shard::CallOptions options = read_options(context, request);
+  auto fanning = fan_out(context, request, context.routing().all_shards(), options);
+  const Fanned fanned = co_await fanning;
+  if (auto failed = first_failure(fanned.answers, Tolerate::nothing)) co_return *failed;
+  const auto seen = [&](std::string_view db) { return sees_database(context, client, request, db); };
+  co_return Response(merge_list_databases(fanned.answers, request.body["nameOnly"].truthy(), seen));
+}
+
+}  // namespace
+
+std::span<const CommandSpec> schema_commands() {
+  static constexpr CommandSpec specs[] = {
+      {.name = "listDatabases", .handler = list_databases, .admin_only = true, .secondary_ok = true,
+       .help = "the databases of all shards"},
+      {.name = "listCollections", .handler = list_collections_command, .secondary_ok = true,
+       .help = "the collections of a database"},
+      {.name = "listIndexes", .handler = list_indexes_command, .secondary_ok = true, .help = "a collection's indexes"},
+      {.name = "create", .handler = create, .in_transaction = true, .help = "create a collection"},
+      {.name = "createIndexes", .handler = create_indexes, .in_transaction = true, .help = "create indexes"},
+      {.name = "dropIndexes", .handler = drop_indexes, .help = "drop indexes"},
+      {.name = "deleteIndexes", .handler = drop_indexes, .help = "older name of dropIndexes"},
+      {.name = "drop", .handler = drop, .help = "drop a collection"},
+      {.name = "dropDatabase", .handler = drop_database, .help = "drop a database"},
+      {.name = "collMod", .handler = coll_mod, .help = "change a collection's options"},
+      {.name = "validate", .handler = validate, .secondary_ok = true, .help = "check a collection"},
+      {.name = "renameCollection", .handler = rename_collection, .admin_only = true, .help = "rename a collection"},
+      {.name = "convertToCapped", .handler = convert_to_capped, .help = "make a collection capped"},
+      {.name = "collStats", .handler = coll_stats, .secondary_ok = true, .help = "statistics of a collection"},
+      {.name = "collstats", .handler = coll_stats, .secondary_ok = true, .help = "older name of collStats"},
+      {.name = "dataSize", .handler = data_size, .secondary_ok = true, .help = "size of a collection's documents"},
+      {.name = "dbStats", .handler = db_stats, .secondary_ok = true, .help = "statistics of a database"},
+      {.name = "dbstats", .handler = db_stats, .secondary_ok = true, .help = "older name of dbStats"},
+  };
+  return specs;
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,224 @@
+// listCollections and listIndexes: cursors over what the shards hold, each name once.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "proxy/base/time_slice.h"
+#include "proxy/exec/core/command.h"
+#include "proxy/exec/core/forward.h"
+#include "proxy/exec/cursors/cursor_ops.h"
+#include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/read/config_database.h"
+#include "proxy/exec/schema/reply_merge.h"
+#include "proxy/exec/streams/single_shard.h"
+#include "proxy/wire/cursor_reply.h"
+
+namespace spillway::exec {
+
+namespace {
+
+// The shards that may hold a collection of this database: its primary, and the owners of its sharded ones.
+catalog::ShardSet shards_of_database(const Context& context, std::string_view db) {
+  const catalog::RoutingSnapshot& routing = context.routing();
+  catalog::ShardSet shards;
+  shards.insert(routing.primary_shard(db));
+  if (const auto* by_default = routing.default_collection(); by_default != nullptr && db != "admin") {
+    for (const catalog::ShardIndex shard : by_default->all_shards()) shards.insert(shard);
+  }
+  for (const catalog::CollectionRouting& collection : routing.collections()) {
+    if (catalog::split_namespace(collection.ns).db != db) continue;
+    for (const catalog::ShardIndex shard : collection.all_shards()) shards.insert(shard);
+  }
+  return shards;
+}
+
+struct CursorBatch {
+  std::int64_t batch_size = 0;
+  bool given = false;
+};
+
+CursorBatch batch_of(DocView body) {
+  const ValueView cursor = body["cursor"];
+  if (!cursor.is_document()) return {};
+  const ValueView size = cursor.as_document()["batchSize"];
+  if (!size.is_number()) return {};
+  return {size.to_int64().value_or(0), true};
+}
+
+// What the shards list, each name once. They list many names in common: kept is one document of each.
+struct Listing {
+  struct Named {
+    std::size_t of;  // which of the shards that were asked
+    BsonDoc document;
+  };
+  std::map<std::string, Named> by_name;
+  KeptDocuments paid;
+
+  // The first shard's document counts, in the order in which they stand.
+  Result<void> add(std::size_t of, std::string_view name, DocView document) {
+    const auto found = by_name.find(std::string(name));
+    if (found != by_name.end() && found->second.of < of) return {};
+    if (auto charged = paid.charge(document.size() + name.size() + named_overhead_bytes); charged.has_error())
+      return charged;
+    by_name.insert_or_assign(std::string(name), Named{of, BsonDoc(document)});
+    return {};
+  }
+  static constexpr std::size_t named_overhead_bytes = 256;
+};
+
+// Every document of one shard's cursor: its first batch and all that follow.
+Task<std::optional<Error>> drain_shard(Context& context, const Request& request, catalog::ShardIndex shard,
+                                       DocView body, std::size_t of, Listing& into) {
+  const bool primary = shard == context.routing().primary_shard(request.db);
+  CursorPtr cursor = std::make_unique<ClusterCursor>();
+  // A shard takes no getMore of another session than its cursor's.
+  cursor->session.lsid = request.lsid;
+  cursor->session.api = request.api;
+  catalog::ShardSet one{shard};
+  const shard::Command command = shard::Command::of_body(body);
+  shard::CallOptions options = read_options(context, request);
+  options.budget = &context.shared.cursor_memory;
+  auto call = context.gateway.call(shard, command, options);
+  auto reply = co_await call;
+  if (reply.has_error()) co_return reply.error();
+  auto parsed = wire::parse_cursor_reply(reply->body());
+  if (parsed.has_error()) co_return parsed.error();
+  cursor->ns = fmt::format("{}.{}", request.db, catalog::split_namespace(parsed->ns).collection);
+  RemoteCursor& remote = cursor->remotes.emplace_back();
+  remote.shard = shard;
+  if (auto taken = take_reply(*cursor, remote, *std::move(reply)); taken.has_error()) co_return taken.error();
+  TimeSlice slice(context.pump);
+  for (;;) {
+    bool damaged = false;
+    for (; remote.has_document() && !damaged; remote.batches.front().pop()) {
+      const DocView document = *remote.front()->peek();
+      if (slice.is_over(document.size())) co_await slice.next();
+      damaged = document.validate().has_error();
+      const ValueView name = damaged ? ValueView() : document["name"];
+      if (!name.is_string()) continue;
+      // What is not sharded lives on the primary: elsewhere it is a shard's own affair.
+      const std::string ns = fmt::format("{}.{}", request.db, name.as_string());
+      if (!primary && context.routing().collection(ns) == nullptr) continue;
+      if (auto added = into.add(of, name.as_string(), document); added.has_error()) {
+        kill_remotes(context, *cursor);
+        co_return added.error();
+      }
+    }
+    if (damaged || remote.damaged()) {
+      kill_remotes(context, *cursor);
+      co_return malformed_reply("the batch");
+    }
+    remote.batches.clear();
+    if (remote.id == 0) co_return std::nullopt;
+    auto fetching = fetch_more(context, *cursor, request.deadline, request.interrupt, nullptr, request.shard_time);
+    auto fetched = co_await fetching;
+    if (fetched.has_error()) {
+      kill_remotes(context, *cursor);
+      co_return fetched.error();
+    }
+    slice.renew();
+  }
+}
+
+Task<void> drain_into(Context* context, const Request* request, catalog::ShardIndex shard, DocView body,
+                      std::size_t of, Listing* into, std::optional<Error>* failed) {
+  auto draining = drain_shard(*context, *request, shard, body, of, *into);
+  *failed = co_await draining;
+}
+
+Task<Result<KeptDocuments>> union_by_name(Context& context, const Request& request,
+                                          const catalog::ShardSet& shards) {
+  TakeCopyRoom taking_room(context, request);
+  const auto room = co_await taking_room;
+  if (room.has_error()) co_return room.error();
+  BsonWriter out;
+  copy_command(out, request, {"cursor"});
+  out.begin_document("cursor").end();
+  const BsonDoc body = std::move(out).finish();
+  Listing listing{{}, KeptDocuments(context.shared.cursor_memory)};
+  std::vector<std::optional<Error>> failures(shards.size());
+  TaskGroup group;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    group.start(drain_into(&context, &request, shards[i], body, i, &listing, &failures[i]));
+  }
+  co_await group.wait();
+  for (const std::optional<Error>& failed : failures) {
+    if (failed && !is_namespace_missing(*failed)) co_return *failed;
+  }
+  KeptDocuments all = std::move(listing.paid);
+  TimeSlice slice(context.pump);
+  for (auto& [name, named] : listing.by_name) {
+    all.add_paid(std::move(named.document));
+    if (slice.is_over()) co_await slice.next();
+  }
+  co_return std::move(all);
+}
+
+Task<Result<Response>> answer_list(Context& context, Client& client, const Request& request,
+                                   KeptDocuments documents) {
+  const CursorBatch batch = batch_of(request.body);
+  auto answering = answer_documents(context, client, request, std::move(documents), "$cmd.listCollections",
+                                    batch.batch_size, batch.given, false);
+  co_return co_await answering;
+}
+
+}  // namespace
+
+Task<Result<Response>> list_collections_command(Context& context, Client& client, const Request& request) {
+  if (request.db == "config") {
+    KeptDocuments names(context.shared.cursor_memory);
+    for (const std::string_view name : config_collections()) {
+      BsonWriter row;
+      row.append("name", name).append("type", "collection");
+      row.begin_document("options").end();
+      row.begin_document("info").append("readOnly", true).end();
+      if (auto added = names.add(std::move(row).finish()); added.has_error()) co_return added.error();
+    }
+    auto answering = answer_list(context, client, request, std::move(names));
+    co_return co_await answering;
+  }
+  const catalog::ShardSet shards = shards_of_database(context, request.db);
+  if (shards.size() == 1) {
+    BsonDoc scratch;
+    const shard::Command command = forward_command(request, scratch);
+    const CursorSeed seed{client, request, "$cmd.listCollections"};
+    auto opening = open_on_one_shard(context, seed, shards.front(), command, false);
+    co_return co_await opening;
+  }
+  auto listing = union_by_name(context, request, shards);
+  auto listed = co_await listing;
+  if (listed.has_error()) co_return listed.error();
+  auto answering = answer_list(context, client, request, *std::move(listed));
+  co_return co_await answering;
+}
+
+Task<Result<Response>> list_indexes_command(Context& context, Client& client, const Request& request) {
+  const Element collection = request.body.first();
+  if (!collection.is_string()) {
+    co_return Error(ErrorCode::invalid_namespace,
+                    fmt::format("collection name has invalid type {}", bson_type_name(collection.type)));
+  }
+  const Targets targets = shards_with_chunks(context, request.db, request.ns());
+  BsonDoc scratch;
+  const shard::Command command = forward_command(request, scratch);
+  // The owner of the lowest chunk first; a collection that came into being by inserts may be missing there.
+  std::vector<catalog::ShardIndex> order;
+  if (targets.routing != nullptr) order.push_back(targets.routing->chunks.first_shard());
+  for (const catalog::ShardIndex shard : targets.shards) {
+    if (std::find(order.begin(), order.end(), shard) == order.end()) order.push_back(shard);
+  }
+  std::optional<Result<Response>> last;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const CursorSeed seed{client, request, collection.as_string()};
+    auto opening = open_on_one_shard(context, seed, order[i], command, false);
+    last = co_await opening;
+    if (last->has_error() || !(*last)->failed || i + 1 == order.size()) break;
+    const auto pieces = (*last)->pieces();
+    const DocView body = DocView::trusted(pieces.front().iov_base);
+    if (!is_namespace_missing(wire::error_from_reply(body))) break;
+  }
+  co_return *std::move(last);
+}
+
+}  // namespace spillway::exec

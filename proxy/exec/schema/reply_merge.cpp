@@ -1,0 +1,244 @@
+#include "proxy/exec/schema/reply_merge.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "proxy/catalog/fingerprint.h"
+#include "proxy/exec/core/request.h"
+#include "proxy/exec/core/response.h"
+
+namespace spillway::exec {
+
+namespace {
+
+// The shards' own, and ours.
+bool is_hidden_database(std::string_view name) {
+  return name == "local" || name == "config" || name == catalog::fingerprint_database;
+}
+
+bool tolerated(const ShardAnswer& answer, Tolerate tolerate) {
+  if (!answer.error) return false;
+  switch (tolerate) {
+    case Tolerate::nothing:
+      return false;
+    case Tolerate::namespace_not_found:
+      return is_namespace_missing(*answer.error);
+    case Tolerate::index_not_found:
+      return answer.error->is(ErrorCode::index_not_found) || is_namespace_missing(*answer.error);
+  }
+  return false;
+}
+
+void append_raw(BsonWriter& out, const std::vector<ShardAnswer>& answers) {
+  out.begin_document("raw");
+  for (const ShardAnswer& answer : answers) {
+    if (answer.error) continue;
+    out.begin_document(answer.address);
+    for (auto at = answer.body.begin(); !at.done(); ++at) {
+      if (!is_stripped_from_reply(at->name)) out.append_element(*at);
+    }
+    out.end();
+  }
+  for (const ShardAnswer& answer : answers) {
+    if (answer.error) out.append(answer.address, error_document(*answer.error));
+  }
+  out.end();
+}
+
+double number(ValueView value) { return value.to_double().value_or(0); }
+
+// Sums of a field over all shards, as the narrowest integer type that holds it.
+void append_sum(BsonWriter& out, std::string_view name, double sum) {
+  if (sum <= std::numeric_limits<std::int32_t>::max()) {
+    out.append(name, static_cast<std::int32_t>(sum));
+  } else {
+    out.append(name, static_cast<std::int64_t>(sum));
+  }
+}
+
+double sum_of(const std::vector<ShardAnswer>& answers, std::string_view name) {
+  double sum = 0;
+  for (const ShardAnswer& answer : answers) sum += number(answer.body[name]);
+  return sum;
+}
+
+double weighted_average(const std::vector<ShardAnswer>& answers, std::string_view count_name) {
+  double weighted = 0, count = 0;
+  for (const ShardAnswer& answer : answers) {
+    const double n = number(answer.body[count_name]);
+    weighted += number(answer.body["avgObjSize"]) * n;
+    count += n;
+  }
+  return count > 0 ? weighted / count : 0;
+}
+
+}  // namespace
+
+bool is_namespace_missing(const Error& error) noexcept {
+  return error.is(ErrorCode::namespace_not_found) || error.message == "ns not found";
+}
+
+RawMerge merge_raw(const std::vector<ShardAnswer>& answers, Tolerate tolerate) {
+  const ShardAnswer* success = nullptr;
+  const ShardAnswer* failure = nullptr;
+  const ShardAnswer* missing = nullptr;
+  for (const ShardAnswer& answer : answers) {
+    if (!answer.error) {
+      if (success == nullptr) success = &answer;
+    } else if (tolerated(answer, tolerate)) {
+      if (missing == nullptr) missing = &answer;
+    } else if (failure == nullptr) {
+      failure = &answer;
+    }
+  }
+  if (failure == nullptr && success == nullptr) failure = missing;
+  BsonWriter out;
+  if (failure != nullptr) {
+    append_raw(out, answers);
+    out.append_elements(error_document(*failure->error));
+    return {std::move(out).finish(), false};
+  }
+  for (auto at = success->body.begin(); !at.done(); ++at) {
+    if (at->name == "ok" || at->name == "writeConcernError" || is_stripped_from_reply(at->name)) continue;
+    out.append_element(*at);
+  }
+  append_raw(out, answers);
+  for (const ShardAnswer& answer : answers) {
+    const Element concern = answer.body.find("writeConcernError");
+    if (!concern.exists()) continue;
+    out.append_element(concern);
+    break;
+  }
+  out.append("ok", 1.0);
+  return {std::move(out).finish(), true};
+}
+
+BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_view ns, std::size_t chunks) {
+  BsonWriter out;
+  out.append("sharded", true);
+  out.append("ns", ns);
+  for (const std::string_view name : {"count", "size", "storageSize", "totalIndexSize", "totalSize"}) {
+    append_sum(out, name, sum_of(answers, name));
+  }
+  std::map<std::string, double, std::less<>> index_sizes;
+  double indexes = 0;
+  for (const ShardAnswer& answer : answers) {
+    indexes = std::max(indexes, number(answer.body["nindexes"]));
+    const ValueView sizes = answer.body["indexSizes"];
+    if (!sizes.is_document()) continue;
+    for (auto at = sizes.as_document().begin(); !at.done(); ++at) index_sizes[std::string(at->name)] += number(*at);
+  }
+  out.begin_document("indexSizes");
+  for (const auto& [name, size] : index_sizes) append_sum(out, name, size);
+  out.end();
+  out.append("avgObjSize", weighted_average(answers, "count"));
+  append_sum(out, "nindexes", indexes);
+  append_sum(out, "nchunks", static_cast<double>(chunks));
+  out.begin_document("shards");
+  for (const ShardAnswer& answer : answers) out.append(answer.shard, answer.body);
+  out.end();
+  out.append("ok", 1.0);
+  return std::move(out).finish();
+}
+
+BsonDoc merge_db_stats(const std::vector<ShardAnswer>& answers, std::string_view db) {
+  BsonWriter out;
+  out.begin_document("raw");
+  for (const ShardAnswer& answer : answers) out.append(answer.address, answer.body);
+  out.end();
+  out.append("db", db);
+  double collections = 0;
+  for (const ShardAnswer& answer : answers) collections = std::max(collections, number(answer.body["collections"]));
+  append_sum(out, "collections", collections);
+  append_sum(out, "views", sum_of(answers, "views"));
+  append_sum(out, "objects", sum_of(answers, "objects"));
+  out.append("avgObjSize", weighted_average(answers, "objects"));
+  for (const std::string_view name : {"dataSize", "storageSize", "totalSize"}) {
+    out.append(name, sum_of(answers, name));
+  }
+  double indexes = 0;
+  for (const ShardAnswer& answer : answers) indexes = std::max(indexes, number(answer.body["indexes"]));
+  append_sum(out, "indexes", indexes);
+  out.append("indexSize", sum_of(answers, "indexSize"));
+  double scale = 1;
+  for (const ShardAnswer& answer : answers) scale = std::max(scale, number(answer.body["scaleFactor"]));
+  append_sum(out, "scaleFactor", scale);
+  out.append("fileSize", std::int32_t{0});
+  out.append("ok", 1.0);
+  return std::move(out).finish();
+}
+
+BsonDoc merge_validate(const std::vector<ShardAnswer>& answers, std::string_view ns) {
+  bool valid = true;
+  for (const ShardAnswer& answer : answers) valid = valid && answer.body["valid"].truthy();
+  BsonWriter out;
+  out.append("ns", ns);
+  append_sum(out, "nrecords", sum_of(answers, "nrecords"));
+  double indexes = 0;
+  for (const ShardAnswer& answer : answers) indexes = std::max(indexes, number(answer.body["nIndexes"]));
+  append_sum(out, "nIndexes", indexes);
+  out.append("valid", valid);
+  for (const std::string_view list : {"warnings", "errors"}) {
+    out.begin_array(list);
+    for (const ShardAnswer& answer : answers) {
+      const ValueView items = answer.body[list];
+      if (!items.is_array()) continue;
+      for (auto at = items.as_document().begin(); !at.done(); ++at) out.append_item(ValueView(*at));
+    }
+    out.end();
+  }
+  out.begin_document("raw");
+  for (const ShardAnswer& answer : answers) out.append(answer.shard, answer.body);
+  out.end();
+  out.append("ok", 1.0);
+  return std::move(out).finish();
+}
+
+BsonDoc merge_list_databases(const std::vector<ShardAnswer>& answers, bool name_only,
+                             const std::function<bool(std::string_view)>& seen) {
+  struct Row {
+    double size = 0;
+    bool has_size = false;
+    BsonWriter shards;
+  };
+  std::map<std::string, Row> rows;
+  for (const ShardAnswer& answer : answers) {
+    const ValueView list = answer.body["databases"];
+    if (!list.is_array()) continue;
+    for (auto at = list.as_document().begin(); !at.done(); ++at) {
+      if (!at->is_document()) continue;
+      const ValueView name = at->as_document()["name"];
+      if (!name.is_string() || is_hidden_database(name.as_string())) continue;
+      if (seen && !seen(name.as_string())) continue;
+      Row& row = rows[std::string(name.as_string())];
+      const double size = number(at->as_document()["sizeOnDisk"]);
+      // A shard's 1 means "empty": it adds nothing to a larger sum.
+      row.size = (row.size == 1 && size > 1) ? size : (size == 1 && row.size >= 1) ? row.size : row.size + size;
+      append_sum(row.shards, answer.shard, size);
+    }
+  }
+  BsonWriter out;
+  out.begin_array("databases");
+  double total = 0;
+  for (auto& [name, row] : rows) {
+    out.begin_document_item();
+    out.append("name", name);
+    if (!name_only) {
+      out.append("sizeOnDisk", static_cast<std::int64_t>(row.size));
+      out.append("empty", row.size == 1);
+      out.append("shards", std::move(row.shards).finish());
+      total += row.size;
+    }
+    out.end();
+  }
+  out.end();
+  if (!name_only) {
+    out.append("totalSize", static_cast<std::int64_t>(total));
+    out.append("totalSizeMb", static_cast<std::int64_t>(total / (1024 * 1024)));
+  }
+  out.append("ok", 1.0);
+  return std::move(out).finish();
+}
+
+}  // namespace spillway::exec

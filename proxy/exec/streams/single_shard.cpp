@@ -1,0 +1,450 @@
+#include "proxy/exec/streams/single_shard.h"
+
+#include <fmt/format.h>
+
+#include "proxy/exec/core/forward.h"
+#include "proxy/exec/cursors/compressed_batches.h"
+#include "proxy/exec/cursors/cursor_ops.h"
+#include "proxy/exec/cursors/read_ahead.h"
+#include "proxy/exec/cursors/take_memory.h"
+#include "proxy/shard/connection.h"
+#include "proxy/shard/interrupt.h"
+#include "proxy/wire/cursor_reply.h"
+#include "proxy/wire/cursor_reply_scanner.h"
+
+namespace spillway::exec {
+
+namespace {
+
+// A mongod caps its batches by itself, at 16 MiB of documents; each element adds its type and index
+// name. Other shards send what they were asked for.
+constexpr std::size_t mongod_batch_bytes_max = limits::document_bytes_max + 2 * limits::mib;
+
+// At least limits::document_bytes_max.
+std::size_t passthrough_batch_bytes_max(const Context& context, std::uint16_t shard) {
+  return context.gateway.capabilities(shard).offers_sort_key ? mongod_batch_bytes_max
+                                                         : limits::document_bytes_max;
+}
+
+void learn_mean(ClusterCursor& cursor, std::size_t bytes, std::size_t documents) {
+  if (documents == 0) return;
+  const double mean = static_cast<double>(bytes) / static_cast<double>(documents);
+  cursor.mean_document_bytes =
+      cursor.mean_document_bytes > 0 ? (cursor.mean_document_bytes + mean) / 2 : mean;
+}
+
+void set_remote(ClusterCursor& cursor, std::uint16_t shard, const shard::HostAddress& host,
+                std::int64_t id) {
+  if (cursor.remotes.empty()) cursor.remotes.emplace_back();
+  RemoteCursor& remote = cursor.remotes.front();
+  remote.shard = shard;
+  remote.host = host.host;
+  remote.port = host.port;
+  remote.id = id;
+}
+
+// Reads what is missing of a streaming reply, for those that cannot be cut through.
+Task<Result<void>> read_whole(Context& context, const Request& request, shard::Reply& reply) {
+  auto taking = take_buffer(context, request, context.shared.reply_memory, reply.message_bytes,
+                            "a shard's reply");
+  auto whole = co_await taking;
+  if (whole.has_error()) co_return whole.error();
+  whole->append(reply.bytes.data(), reply.bytes.size());
+  shard::Connection& connection = *reply.lease;
+  const shard::Interruptible interruptible(request.interrupt, connection);
+  const auto lost = [&request] {
+    if (const Error* why = shard::requested_of(request.interrupt)) return *why;
+    return Error(ErrorCode::host_unreachable, "a shard's connection ended in the middle of a reply");
+  };
+  while (connection.remaining() > 0) {
+    const IoResult got = connection.try_read_rest(
+        whole->free_space().first(std::min(whole->room(), connection.remaining())));
+    if (got.ok()) {
+      whole->set_size(whole->size() + got.bytes);
+      continue;
+    }
+    if (!got.would_block()) co_return lost();
+    ReadyWait readable(connection.transport(), Transport::Direction::read, request.deadline);
+    const bool ready = co_await readable;
+    if (readable.timed_out())
+      co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+    if (!ready) co_return lost();
+  }
+  reply.bytes = std::move(*whole);
+  reply.lease.release();
+  co_return Result<void>();
+}
+
+// Is this streaming reply one to cut through? Fills `stream` if so. Not a change stream's: a reply
+// that is framed anew has no place for the token after the batch.
+Result<bool> prepare_stream(shard::Reply& reply, bool change_stream, std::size_t batch_bytes_max,
+                            StreamReply& stream, std::int64_t& shard_id) {
+  if (change_stream) return false;
+  wire::CursorReplyScanner scanner;
+  auto head = scanner.feed_head(reply.bytes.bytes());
+  if (head.has_error()) return head.error();
+  if (*head != wire::CursorReplyScanner::Head::batch) return false;
+  const wire::CursorReplyParts& parts = scanner.parts();
+  if (parts.batch_bytes > batch_bytes_max || parts.partial_results_returned) return false;
+  stream.batch_offset = parts.batch_offset;
+  stream.batch_bytes = parts.batch_bytes;
+  stream.batch_name = parts.batch_name == "firstBatch" ? "firstBatch" : "nextBatch";
+  stream.shard_id_known = parts.id_known;
+  shard_id = parts.id;
+  return true;
+}
+
+// A reply whose batch is over the cap: what fits goes out, the rest waits in the cursor.
+Task<Result<Response>> repack(Context& context, CursorPtr cursor, std::size_t index,
+                              shard::Reply reply, std::string_view batch_name, bool registered) {
+  RemoteCursor& remote = cursor->remotes[index];
+  auto taken = take_reply(*cursor, remote, std::move(reply));
+  if (taken.has_error()) {
+    if (registered) context.shared.cursors.forget(cursor->id);
+    end_cursor(context, std::move(cursor));
+    co_return taken.error();
+  }
+  BatchBuilder batch(context.shared.reply_memory);
+  while (remote.has_document() && batch.fits(remote.front()->peek()->size())) {
+    auto appended = batch.append(*remote.front()->peek());
+    if (appended.has_error() && batch.count() > 0) break;  // no room: the rest waits in the cursor
+    if (appended.has_error()) {
+      Error error = std::move(appended.error());
+      if (registered) error.labels.clear();  // the cursor ends: asking again is of no use
+      if (registered) context.shared.cursors.forget(cursor->id);
+      end_cursor(context, std::move(cursor));
+      co_return error;
+    }
+    remote.batches.front().pop();
+  }
+  if (!remote.has_document() && !remote.damaged()) remote.batches.clear();
+  count_batch(context, *cursor, batch.count());
+  const std::string ns = cursor->ns;
+  std::int64_t id = 0;
+  if (!cursor->exhausted()) {
+    if (registered) {
+      id = cursor->id;
+      end_cursor(context, context.shared.cursors.check_in(std::move(cursor), steady_ns()),
+                 CursorEnd::killed);
+    } else {
+      if (auto refusal = charge_cursor(cursor->charge)) {
+        end_cursor(context, std::move(cursor));
+        co_return *std::move(refusal);
+      }
+      id = context.shared.cursors.insert(std::move(cursor), steady_ns());
+    }
+  } else if (registered) {
+    context.shared.cursors.forget(cursor->id);
+  }
+  co_return std::move(batch).finish(batch_name, id, ns, false);
+}
+
+// The reply with another cursor id, for the rare shard whose id is no int64.
+Response rebuilt(DocView body, std::int64_t id) {
+  BsonWriter out;
+  for (auto at = body.begin(); !at.done(); ++at) {
+    if (is_stripped_from_reply(at->name)) continue;
+    if (at->name != "cursor" || !at->is_document()) {
+      out.append_element(*at);
+      continue;
+    }
+    out.begin_document("cursor");
+    for (auto in = at->as_document().begin(); !in.done(); ++in) {
+      if (in->name == "id") {
+        out.append("id", id);
+      } else {
+        out.append_element(*in);
+      }
+    }
+    out.end();
+  }
+  return Response(std::move(out).finish());
+}
+
+Response with_id(shard::Reply reply, const wire::CursorReply& parsed, std::int64_t id) {
+  if (parsed.id_offset == 0) return rebuilt(reply.body(), id);
+  auto* const document = const_cast<std::uint8_t*>(reply.body().data());
+  if (parsed.id != id) store_le(document + parsed.id_offset, id);
+  return passthrough_ok(std::move(reply));
+}
+
+}  // namespace
+
+bool may_stream(const Request& request) noexcept {
+  return !request.message.has_flag(wire::flags::checksum_present) &&
+         !request.message.has_flag(wire::flags::more_to_come);
+}
+
+CursorPtr CursorSeed::make(Reservation kept) const {
+  CursorPtr cursor = make_cursor(client, request, collection, std::move(kept));
+  cursor->batch_size = batch_size;
+  cursor->no_timeout = no_timeout;
+  cursor->tailable = tailable;
+  cursor->await_data = await_data;
+  cursor->change_stream = change_stream;
+  cursor->from_one_shard = true;
+  cursor->whole_documents = whole_documents;
+  return cursor;
+}
+
+Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std::uint16_t shard,
+                                         shard::Command command, bool stream) {
+  auto kept = reserve_kept(context, seed.request, seed.collection);
+  if (kept.has_error()) co_return std::move(kept.error());
+  shard::CallOptions options = read_options(context, seed.request);
+  if (seed.writes) {
+    // It writes in pieces: no error tells that nothing has been written.
+    options.retry = shard::RetryPolicy::none;
+    options.interrupt = nullptr;
+  }
+  // Of a stream the client has the start before it is known whether a cursor stays open.
+  options.stream = stream && may_stream(seed.request) && may_open_cursor(seed.client.limits.account().get());
+  const bool one_document = seed.first_batch_documents == 1;
+  if (stream && !one_document) {
+    const NamespaceText ns(seed.request.db, seed.collection);
+    options.bulk = context.document_sizes.may_be_large(ns.view(), seed.first_batch_documents);
+  }
+  auto call = context.gateway.call(shard, command, options);
+  auto answered = co_await call;
+  if (answered.has_error()) co_return answered.error();
+  shard::Reply& reply = *answered;
+  if (reply.streaming()) {
+    auto streaming = std::make_unique<StreamReply>();
+    std::int64_t shard_id = 0;
+    auto prepared =
+        prepare_stream(reply, seed.change_stream, passthrough_batch_bytes_max(context, shard),
+                       *streaming, shard_id);
+    if (prepared.has_error()) co_return prepared.error();
+    if (*prepared && !is_read_to_compress(context, seed.request, reply)) {
+      CursorPtr cursor = seed.make(*std::move(kept));
+      set_remote(*cursor, shard, reply.host, shard_id);
+      cursor->charge.take();
+      cursor->id = context.shared.cursors.insert_checked_out(*cursor, steady_ns());
+      streaming->reply = std::move(reply);
+      streaming->cursor = std::move(cursor);
+      co_return Response::of_stream(std::move(streaming));
+    }
+    auto reading = read_whole(context, seed.request, reply);
+    auto read = co_await reading;
+    if (read.has_error()) co_return read.error();
+  }
+  auto parsed = wire::parse_cursor_reply(reply.body());
+  if (parsed.has_error())
+    co_return passthrough(std::move(reply));  // an error, or no cursor in it: pass it on
+  const std::size_t batch_bytes = parsed->batch.size();
+  if (batch_bytes > limits::document_bytes_max &&
+      batch_bytes > passthrough_batch_bytes_max(context, shard)) {
+    CursorPtr cursor = seed.make(*std::move(kept));
+    set_remote(*cursor, shard, reply.host, parsed->id);
+    auto repacking = repack(context, std::move(cursor), 0, std::move(reply), "firstBatch", false);
+    co_return co_await repacking;
+  }
+  std::int64_t id = 0;
+  const std::size_t documents = one_document && parsed->id == 0 ? 0 : parsed->batch.count();
+  if (seed.whole_documents && !one_document && documents > 0) {
+    const NamespaceText ns(seed.request.db, seed.collection);
+    context.document_sizes.learn(ns.view(),
+                                 static_cast<double>(batch_bytes) / static_cast<double>(documents));
+  }
+  if (parsed->id != 0) {
+    CursorPtr cursor = seed.make(*std::move(kept));
+    set_remote(*cursor, shard, reply.host, parsed->id);
+    learn_mean(*cursor, parsed->batch.size(), documents);
+    count_batch(context, *cursor, documents);
+    if (auto refusal = charge_cursor(cursor->charge)) {
+      end_cursor(context, std::move(cursor));
+      co_return *std::move(refusal);
+    }
+    id = context.shared.cursors.insert(std::move(cursor), steady_ns());
+  }
+  co_return with_id(std::move(reply), *parsed, id);
+}
+
+namespace {
+
+// A getMore whose reply is to become the client's.
+struct PassRequest {
+  std::size_t remote = 0;
+  std::int64_t batch_size = 0;  // 0: none given
+  std::optional<std::int64_t> await_ms;
+  std::string_view batch_name = "nextBatch";
+  bool may_merge = false;  // one of several shards: a little may stay in the cursor
+};
+
+Result<std::optional<Response>> fail_pass(Context& context, CursorPtr& cursor, Error error) {
+  context.shared.cursors.forget(cursor->id);
+  end_cursor(context, std::move(cursor));
+  return do_not_try_again(std::move(error));
+}
+
+// The same before the shard was asked.
+Result<std::optional<Response>> fail_unasked(Context& context, CursorPtr& cursor,
+                                             const PassRequest& pass, Error error) {
+  const bool refused = error.is(ErrorCode::ingress_request_rate_limit_exceeded);
+  if (!refused || pass.batch_name == "firstBatch")
+    return fail_pass(context, cursor, std::move(error));
+  // Nothing has happened: the client may ask again, and its driver does.
+  end_cursor(context, context.shared.cursors.check_in(std::move(cursor), steady_ns()),
+             CursorEnd::killed);
+  return error;
+}
+
+// What a complete reply is worth passing for, where it could be merged with what other shards send.
+bool worth_passing(const wire::CursorReply& parsed, const PassRequest& pass) noexcept {
+  if (pass.batch_name != "nextBatch") return false;  // the shard's name of the array stands in it
+  return parsed.id != 0 &&
+         (pass.batch_size > 0 || parsed.batch.size() >= limits::reply_complete_bytes_max / 2);
+}
+
+std::int64_t size_to_ask(Context& context, const Request& request, ClusterCursor& cursor,
+                         const RemoteCursor& remote, std::int64_t batch_size) {
+  if (batch_size == 0 && request.compressed) {
+    if (const auto documents = compressed_batch_documents(cursor.mean_document_bytes);
+        documents > 0) {
+      return documents;
+    }
+  }
+  if (batch_size > 0 && context.gateway.capabilities(remote.shard).offers_sort_key) return batch_size;
+  // A mongod caps its batches by itself; other shards are asked for no more than fits.
+  const std::int64_t finds = std::exchange(cursor.batch_size, 0);  // getMore's own size counts here
+  const std::int64_t fitting = remote_batch_size(context, cursor, remote.shard, true);
+  cursor.batch_size = finds;
+  return batch_size == 0 ? fitting : std::min(batch_size, fitting);
+}
+
+// A complete reply: passed on, repacked, or left in the cursor.
+Task<Result<std::optional<Response>>> pass_complete(Context& context, CursorPtr& cursor,
+                                                    const PassRequest& pass, shard::Reply reply) {
+  RemoteCursor& remote = cursor->remotes[pass.remote];
+  auto parsed = wire::parse_cursor_reply(reply.body());
+  if (parsed.has_error()) {
+    const Error error = parsed.error();
+    if (error.is(ErrorCode::cursor_not_found)) remote.id = 0;
+    const bool refused = !wire::reply_is_ok(reply.body());
+    auto failed = fail_pass(context, cursor, error);
+    if (refused && !pass.may_merge)
+      co_return std::optional<Response>(passthrough(std::move(reply)));
+    co_return failed;
+  }
+  if (pass.may_merge && !worth_passing(*parsed, pass)) {
+    auto taken = take_reply(*cursor, remote, std::move(reply));
+    if (taken.has_error()) co_return fail_pass(context, cursor, taken.error());
+    co_return std::optional<Response>();
+  }
+  remote.id = parsed->id;
+  if (parsed->batch.size() > passthrough_batch_bytes_max(context, remote.shard)) {
+    auto repacking =
+        repack(context, std::move(cursor), pass.remote, std::move(reply), pass.batch_name, true);
+    auto repacked = co_await repacking;
+    if (repacked.has_error()) co_return repacked.error();
+    co_return std::optional<Response>(*std::move(repacked));
+  }
+  const std::int64_t id = cursor->id;
+  const std::size_t documents = parsed->batch.count();
+  learn_mean(*cursor, parsed->batch.size(), documents);
+  if (cursor->whole_documents)
+    context.document_sizes.learn(cursor->ns, cursor->mean_document_bytes);
+  count_batch(context, *cursor, documents);
+  std::int64_t client_id = 0;
+  if (!cursor->exhausted()) {
+    client_id = id;
+    end_cursor(context, give_back(context, std::move(cursor)), CursorEnd::killed);
+  } else {
+    context.shared.cursors.forget(id);
+    cursor.reset();
+  }
+  co_return std::optional<Response>(with_id(std::move(reply), *parsed, client_id));
+}
+
+Task<Result<std::optional<Response>>> pass_shard_batch(Context& context, const Request& request,
+                                                 CursorPtr& cursor, PassRequest pass) {
+  RemoteCursor& remote = cursor->remotes[pass.remote];
+  const std::int64_t asked = size_to_ask(context, request, *cursor, remote, pass.batch_size);
+  if (cursor->from_one_shard) {
+    cursor->last_batch_size = pass.batch_size;
+    cursor->ahead_batch_size = asked;
+  }
+  const BsonDoc body = remote_get_more(context, *cursor, remote, asked, pass.await_ms);
+  shard::CallOptions options;
+  options.budget = &context.shared.reply_memory;
+  options.host = shard::HostAddress{remote.host, remote.port};
+  options.deadline = request.deadline;  // a find's, for its first batch; getMores have none
+  options.interrupt = request.interrupt;
+  options.time = request.shard_time;
+  options.stream = may_stream(request);
+  options.bulk = true;
+  Buffer room;
+  if (is_scarce(context)) {
+    auto taking = take_buffer(context, request, context.shared.reply_memory,
+                              limits::reply_complete_bytes_max, "a shard's batch");
+    auto taken = co_await taking;
+    if (taken.has_error()) co_return fail_unasked(context, cursor, pass, taken.error());
+    room = *std::move(taken);
+    options.room = &room;
+  }
+  auto call = context.gateway.call(remote.shard, shard::Command::of_body(body), options);
+  auto answered = co_await call;
+  room.reset();
+  if (answered.has_error()) co_return fail_pass(context, cursor, answered.error());
+  shard::Reply reply = *std::move(answered);
+  if (reply.streaming()) {
+    auto streaming = std::make_unique<StreamReply>();
+    std::int64_t shard_id = 0;
+    auto prepared = prepare_stream(reply, cursor->change_stream,
+                                   passthrough_batch_bytes_max(context, remote.shard), *streaming,
+                                   shard_id);
+    if (prepared.has_error()) co_return fail_pass(context, cursor, prepared.error());
+    if (*prepared && !is_read_to_compress(context, request, reply)) {
+      streaming->batch_name = pass.batch_name;
+      streaming->reply = std::move(reply);
+      streaming->remote = pass.remote;
+      if (streaming->shard_id_known) remote.id = shard_id;
+      streaming->cursor = std::move(cursor);
+      co_return std::optional<Response>(Response::of_stream(std::move(streaming)));
+    }
+    auto reading = read_whole(context, request, reply);
+    auto read = co_await reading;
+    if (read.has_error()) co_return fail_pass(context, cursor, read.error());
+  }
+  auto passing = pass_complete(context, cursor, pass, std::move(reply));
+  co_return co_await passing;
+}
+
+}  // namespace
+
+Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& request,
+                                             CursorPtr cursor, std::int64_t batch_size,
+                                             std::optional<std::int64_t> await_ms) {
+  PassRequest pass;
+  pass.batch_size = batch_size;
+  pass.await_ms = await_ms;
+  auto passing = pass_shard_batch(context, request, cursor, pass);
+  auto passed = co_await passing;
+  if (passed.has_error()) co_return passed.error();
+  co_return std::move(**passed);
+}
+
+Task<Result<std::optional<Response>>> pass_one_batch(Context& context, const Request& request,
+                                                     CursorPtr& cursor, std::int64_t batch_size,
+                                                     bool first) {
+  SPILLWAY_CHECK(cursor->passes_through());
+  PassRequest pass;
+  pass.batch_size = batch_size;
+  pass.batch_name = first ? "firstBatch" : "nextBatch";
+  pass.may_merge = true;
+  // In turn; cursors begin at different shards.
+  const std::size_t count = cursor->remotes.size();
+  if (first)
+    cursor->next_remote = static_cast<std::size_t>(static_cast<std::uint64_t>(cursor->id) % count);
+  std::size_t tried = 0;
+  while (tried < count && cursor->remotes[cursor->next_remote % count].id == 0) {
+    ++cursor->next_remote;
+    ++tried;
+  }
+  if (tried == count) co_return std::optional<Response>();
+  pass.remote = cursor->next_remote++ % count;
+  auto passing = pass_shard_batch(context, request, cursor, pass);
+  co_return co_await passing;
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,293 @@
+#include "proxy/exec/streams/stream.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "proxy/base/log.h"
+#include "proxy/base/memory_wait.h"
+#include "proxy/exec/core/forward.h"
+#include "proxy/exec/cursors/batch_builder.h"
+#include "proxy/exec/cursors/cursor_ops.h"
+#include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/streams/stream_relay.h"
+#include "proxy/shard/connection.h"
+#include "proxy/wire/op_msg.h"
+
+namespace spillway::exec {
+
+namespace {
+
+// Where memory is short: so much is read of the shard at a time, into what is taken before.
+constexpr std::size_t scarce_piece_bytes = 32 * limits::kib;
+constexpr auto scarce_wait_max = std::chrono::seconds(30);
+
+// Out of memory for buffering a slow client: its connection ends, in the middle of a reply.
+void end_client(Relay& relay) {
+  client_went(relay);
+  relay.context.shared.metrics.stream_refusals.add();
+  relay.client.reset();
+}
+
+// Room for what the client's socket may not take of the next piece.
+Task<void> take_leftover(Relay& relay) {
+  const std::function<bool()> wanted = [&relay] { return !relay.client.peer_hung_up(); };
+  auto taking = allocate_or_wait(relay.context.loop, relay.context.shared.reply_memory,
+                                 scarce_piece_bytes, Clock::now() + scarce_wait_max, wanted);
+  auto buffer = co_await taking;
+  if (!buffer) {
+    end_client(relay);
+    co_return;
+  }
+  relay.unsent.set_leftover_room(*std::move(buffer));
+}
+
+// The client has caught up. Where memory is short, it keeps what it may need.
+void give_room_back(Relay& relay) {
+  if (!is_scarce(relay.context)) {
+    relay.unsent = Unsent();
+  } else if (relay.unsent.leftover_room() > scarce_piece_bytes) {
+    auto smaller = allocate_now(relay.context.shared.reply_memory, scarce_piece_bytes);
+    if (smaller) relay.unsent.set_leftover_room(*std::move(smaller));
+  }
+}
+
+// Sends `bytes`, which lie in memory that others will overwrite: what does not leave at once is
+// copied.
+void send_piece(Relay& relay, Bytes bytes) {
+  if (relay.client_gone || bytes.empty()) return;
+  const iovec whole{const_cast<std::uint8_t*>(bytes.data()), bytes.size()};
+  const IoResult wrote = relay.client.try_write({&whole, 1});
+  std::size_t done = 0;
+  if (wrote.ok()) {
+    done = wrote.bytes;
+  } else if (!wrote.would_block()) {
+    return client_went(relay);
+  }
+  if (done == bytes.size()) return;
+  if (relay.unsent.leftover_room() == 0) {
+    auto buffer = allocate_now(relay.context.shared.reply_memory, limits::stream_piece_bytes);
+    if (!buffer) return end_client(relay);
+    relay.unsent.set_leftover_room(*std::move(buffer));
+  }
+  relay.unsent.keep(bytes.subspan(done));
+}
+
+// Reads up to `into.size()` bytes of the shard's message, waiting for them. 0: the shard is gone.
+Task<std::size_t> read_rest(Relay& relay, MutableBytes into, TimePoint deadline) {
+  shard::Connection& connection = *relay.stream.reply.lease;
+  for (;;) {
+    const IoResult got = connection.try_read_rest(into);
+    if (got.ok()) co_return got.bytes;
+    if (!got.would_block()) co_return 0;
+    ReadyWait readable(connection.transport(), Transport::Direction::read, deadline);
+    const bool ready = co_await readable;
+    if (!ready) co_return 0;
+  }
+}
+
+Task<Step> relay_batch(Relay& relay) {
+  Pump& pump = relay.context.pump;
+  std::size_t drained = 0;
+  while (relay.left > 0) {
+    shard::Connection& connection = *relay.stream.reply.lease;
+    if (!relay.unsent.empty()) {
+      auto passing = pass_unsent(relay);
+      const Step step = co_await passing;
+      if (step != Step::passed) co_return step;
+      if (relay.unsent.empty()) give_room_back(relay);
+      continue;
+    }
+    if (may_splice(relay)) {
+      auto splicing = splice_batch(relay);
+      const Step step = co_await splicing;
+      if (step != Step::passed) co_return step;
+      continue;
+    }
+    if (relay.unsent.leftover_room() == 0 && !relay.client_gone && is_scarce(relay.context)) {
+      auto taking = take_leftover(relay);
+      co_await taking;
+    }
+    co_await pump.turn();
+    const std::size_t room = relay.unsent.leftover_room();
+    const std::size_t piece_bytes = room > 0 ? room : limits::stream_piece_bytes;
+    const MutableBytes piece =
+        pump.piece().first(std::min({limits::stream_piece_bytes, piece_bytes, relay.left}));
+    const IoResult got = connection.try_read_rest(piece);
+    if (got.would_block()) {
+      ReadyWait readable = wait_for_shard(relay);
+      const bool ready = co_await readable;
+      if (!ready && !waits_on(relay, readable)) co_return Step::shard_lost;
+      continue;
+    }
+    if (!got.ok()) co_return Step::shard_lost;
+    const Bytes bytes = piece.first(got.bytes);
+    if (count(relay, bytes).has_error()) co_return Step::malformed;
+    if (relay.client_gone) {
+      relay.left -= got.bytes;
+      // Read and drop the rest, so that the connection can be used again: within bounds.
+      drained += got.bytes;
+      if (drained > limits::drain_bytes_max || Clock::now() > relay.drain_until)
+        co_return Step::shard_lost;
+      continue;
+    }
+    took(relay, got.bytes);
+    send_piece(relay, bytes);
+  }
+  co_return Step::passed;
+}
+
+// Reads the shard's fields after the batch.
+Task<Step> read_tail(Relay& relay) {
+  std::array<std::uint8_t, 4096> bytes;
+  const TimePoint deadline = Clock::now() + drain_time_max;
+  while (!relay.scanner.done()) {
+    auto reading = read_rest(
+        relay, MutableBytes(bytes).first(std::min(bytes.size(), relay.scanner.tail_missing())),
+        deadline);
+    const std::size_t got = co_await reading;
+    if (got == 0) co_return Step::shard_lost;
+    if (relay.scanner.feed_tail(Bytes(bytes).first(got)).has_error()) co_return Step::malformed;
+  }
+  co_return Step::passed;
+}
+
+// The bytes of the head that belong to the batch, then those of the tail.
+Task<Step> pass_head(Relay& relay, const CursorReplyFrame& frame, std::int32_t request_id,
+                     std::int32_t response_to, TimePoint& first_tried) {
+  const StreamReply& stream = relay.stream;
+  const Bytes have = stream.reply.bytes.bytes().subspan(stream.batch_offset);
+  const std::size_t of_batch = std::min(have.size(), stream.batch_bytes);
+  const Bytes batch = have.first(of_batch);
+  if (relay.counter.feed(batch).has_error()) co_return Step::malformed;
+  relay.left = stream.batch_bytes - of_batch;
+  if (stream.cursor->whole_documents) {
+    // Others that come meanwhile should know. Of documents larger than the head, it is what they
+    // are at least.
+    const double documents = static_cast<double>(std::max<std::size_t>(1, relay.counter.count()));
+    relay.context.document_sizes.learn(stream.cursor->ns,
+                                       static_cast<double>(of_batch) / documents);
+  }
+  const std::size_t document_bytes = frame.before.size() + stream.batch_bytes + frame.after.size();
+  auto prefix =
+      wire::op_msg_prefix(wire::op_msg_prefix_bytes + document_bytes, request_id, response_to, 0);
+  if (have.size() > of_batch && relay.scanner.feed_tail(have.subspan(of_batch)).has_error()) {
+    co_return Step::malformed;
+  }
+  std::array<iovec, 3> pieces{
+      {{prefix.data(), prefix.size()},
+       {const_cast<std::uint8_t*>(frame.before.data()), frame.before.size()},
+       {const_cast<std::uint8_t*>(batch.data()), batch.size()}}};
+  const std::size_t ours = prefix.size() + frame.before.size();
+  std::span<iovec> left(pieces);
+  std::size_t written = 0;
+  IoResult wrote = relay.client.try_write(left);
+  first_tried = Clock::now();
+  for (;;) {
+    written += wrote.bytes;
+    if (!wrote.ok() && !wrote.would_block()) client_went(relay);
+    if (relay.client_gone || written >= ours) break;
+    // A few bytes; what lies before them in the socket is another reply's. The batch is given again
+    // with them, as try_write() requires.
+    left = advance_pieces(left, wrote.bytes);
+    ReadyWait writable(relay.client, Transport::Direction::write);
+    const bool ready = co_await writable;
+    wrote = ready ? relay.client.try_write(left) : IoResult{IoResult::Status::failed, 0};
+  }
+  if (relay.client_gone) co_return Step::passed;
+  const std::size_t begin = stream.batch_offset + written - ours;
+  const std::size_t end = stream.batch_offset + of_batch;
+  if (begin < end) relay.unsent.hold(std::move(relay.stream.reply.bytes), begin, end);
+  co_return Step::passed;
+}
+
+void settle_cursor(Relay& relay, std::int64_t shard_id, bool keep) {
+  CursorPtr cursor = std::move(relay.stream.cursor);
+  cursor->remotes[relay.stream.remote].id = shard_id;
+  const std::size_t documents = documents_of(relay);
+  count_batch(relay.context, *cursor, documents);
+  if (documents > 0) {
+    cursor->mean_document_bytes =
+        static_cast<double>(relay.stream.batch_bytes) / static_cast<double>(documents);
+    if (cursor->whole_documents)
+      relay.context.document_sizes.learn(cursor->ns, cursor->mean_document_bytes);
+  }
+  if (keep && !cursor->exhausted()) {
+    end_cursor(relay.context, relay.context.shared.cursors.check_in(std::move(cursor), steady_ns()),
+               CursorEnd::killed);
+    return;
+  }
+  relay.context.shared.cursors.forget(cursor->id);
+  end_cursor(relay.context, std::move(cursor));
+}
+
+Task<Step> run(Relay& relay, CursorReplyFrame& frame, std::int32_t request_id,
+               std::int32_t response_to, TimePoint& first_tried) {
+  auto heading = pass_head(relay, frame, request_id, response_to, first_tried);
+  Step step = co_await heading;
+  if (step != Step::passed) co_return step;
+  relay.stream.reply.bytes.reset();
+  auto passing = relay_batch(relay);
+  step = co_await passing;
+  if (step != Step::passed) co_return step;
+  auto tail = read_tail(relay);
+  co_return co_await tail;
+}
+
+// The shard has done its part: what the client has not taken yet, and the reply's end.
+Task<bool> finish(Relay& relay, CursorReplyFrame& frame) {
+  auto sending = send_all_unsent(relay);
+  const bool sent = co_await sending;
+  if (!sent) co_return false;
+  iovec after{frame.after.data(), frame.after.size()};
+  auto writing = write_all(relay.client, {&after, 1});
+  co_return co_await writing;
+}
+
+}  // namespace
+
+Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream,
+                        std::int32_t request_id, std::int32_t response_to, TimePoint& first_tried) {
+  Relay relay{context, client, stream, {}, {}, 0, false, time_point_never, true, 0, false, {}};
+  auto head = relay.scanner.feed_head(stream.reply.bytes.bytes());
+  SPILLWAY_CHECK(!head.has_error());  // it was scanned before
+  context.shared.metrics.streamed_replies.add();
+  const std::int64_t cursor_id = stream.cursor->id;
+  CursorReplyFrame frame = frame_cursor_reply(stream.batch_name, stream.batch_bytes, cursor_id,
+                                              stream.cursor->ns, false);
+  auto running = run(relay, frame, request_id, response_to, first_tried);
+  const Step step = co_await running;
+  if (step != Step::passed) {
+    stream.reply.lease->mark_broken();
+    log::warning("stream of {} from {} ended early: {}", stream.cursor->ns,
+                 stream.reply.host.text(),
+                 relay.client_gone         ? "the client went away"
+                 : step == Step::malformed ? "the shard's batch is malformed"
+                                           : "the shard's connection ended");
+    context.shared.metrics.stream_failures.add();
+    const std::int64_t shard_id = stream.cursor->remotes[stream.remote].id;
+    stream.reply.lease.release();
+    settle_cursor(relay, shard_id, false);
+    client.reset();
+    co_return false;
+  }
+  const std::int64_t shard_id = relay.scanner.parts().id;
+  stream.reply.lease.release();
+  stream.cursor->remotes[stream.remote].id = shard_id;
+  const bool last = stream.cursor->exhausted();
+  store_le(frame.after.data() + frame_id_offset(false), last ? std::int64_t{0} : cursor_id);
+  const bool keep = !relay.client_gone;
+  const NamespaceText ns(stream.cursor->database(), stream.cursor->collection());
+  settle_cursor(relay, shard_id, keep);
+  if (relay.client_gone) co_return false;
+  auto finishing = finish(relay, frame);
+  const bool finished = co_await finishing;
+  if (!finished && !last) {
+    end_cursor(context, context.shared.cursors.kill(cursor_id, ns.view()).cursor,
+               CursorEnd::killed);
+  }
+  co_return finished;
+}
+
+}  // namespace spillway::exec

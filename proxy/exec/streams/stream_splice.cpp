@@ -1,0 +1,89 @@
+// The inside of a batch, passed from socket to socket within the kernel.
+#include <algorithm>
+
+#include "proxy/base/memory_wait.h"
+#include "proxy/exec/core/stalled_clients.h"
+#include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/streams/stream_relay.h"
+#include "proxy/shard/connection.h"
+
+namespace spillway::exec {
+
+namespace {
+
+// Less is not worth a pipe.
+constexpr std::size_t splice_bytes_least = 64 * limits::kib;
+
+// What the client's socket does not take of the pipe within client_stall moves into memory, where it is unsent; while
+// there is none for it, it waits in the pipe.
+Task<void> drain(Relay& relay, SplicePipe& pipe) {
+  while (!pipe.empty()) {
+    const IoResult sent = pipe.drain(relay.client);
+    if (sent.ok()) continue;
+    if (!sent.would_block()) co_return client_went(relay);
+    ReadyWait writable(relay.client, Transport::Direction::write, Clock::now() + client_stall);
+    const bool ready = co_await writable;
+    if (ready) continue;
+    if (!writable.timed_out()) co_return client_went(relay);
+    auto room = allocate_now(relay.context.shared.reply_memory, std::max(pipe.bytes(), limits::stream_piece_bytes));
+    if (!room) continue;
+    const std::size_t bytes = pipe.bytes();
+    if (!pipe.take({room->data(), bytes})) co_return client_went(relay);
+    relay.unsent.hold(*std::move(room), 0, bytes);
+    relay.has_stalled = true;
+  }
+}
+
+}  // namespace
+
+Result<void> count(Relay& relay, Bytes bytes) {
+  return relay.spliced == 0 ? relay.counter.feed(bytes) : Result<void>();
+}
+
+std::size_t documents_of(const Relay& relay) noexcept {
+  const std::size_t counted = relay.counter.count();
+  if (relay.spliced == 0 || counted == 0) return std::max<std::size_t>(counted, relay.spliced > 0 ? 1 : 0);
+  return counted * relay.stream.batch_bytes / std::max<std::size_t>(1, relay.counter.passed_bytes());
+}
+
+bool may_splice(Relay& relay) noexcept {
+  Context& context = relay.context;
+  const bool can = relay.splices && relay.left >= splice_bytes_least && relay.unsent.empty() && !relay.client_gone &&
+                   relay.client.can_splice() && relay.stream.reply.lease->transport().can_splice();
+  if (!can || is_scarce(context, SplicePipe::bytes_max)) return false;
+  const SpliceReplies wanted = context.shared.parameters.splice_replies.load(std::memory_order_relaxed);
+  return context.splice_choice.splices(wanted, Clock::now());
+}
+
+Task<Step> splice_batch(Relay& relay) {
+  shard::Connection& connection = *relay.stream.reply.lease;
+  while (may_splice(relay)) {
+    co_await relay.context.pump.turn();
+    // What the pipe may hold while its client stalls.
+    auto room = relay.context.shared.reply_memory.try_reserve(SplicePipe::bytes_max);
+    auto pipe = room ? relay.context.pipes.take() : std::nullopt;
+    if (!pipe) {
+      relay.splices = false;
+      break;
+    }
+    const IoResult got = connection.try_splice_rest(*pipe, relay.left);
+    if (got.would_block()) {
+      relay.context.pipes.give_back(*std::move(pipe));
+      room.reset();
+      ReadyWait readable = wait_for_shard(relay);
+      const bool ready = co_await readable;
+      if (!ready && !waits_on(relay, readable)) co_return Step::shard_lost;
+      continue;
+    }
+    if (!got.ok()) co_return Step::shard_lost;
+    took(relay, got.bytes);
+    relay.spliced += got.bytes;
+    relay.context.shared.metrics.spliced_bytes.add(got.bytes);
+    auto draining = drain(relay, *pipe);
+    co_await draining;
+    relay.context.pipes.give_back(*std::move(pipe));
+  }
+  co_return Step::passed;
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,256 @@
+// findAndModify. One shard gets the client's bytes; a query that may match on several is narrowed
+// to a chosen document first (write_choose.h tells what that does and does not guarantee).
+#include <fmt/format.h>
+
+#include "proxy/exec/access/transactions.h"
+#include "proxy/exec/core/forward.h"
+#include "proxy/exec/write/write_choose.h"
+#include "proxy/exec/write/write_commands.h"
+#include "proxy/exec/write/write_target.h"
+#include "proxy/wire/cursor_reply.h"
+
+namespace spillway::exec {
+
+namespace {
+
+// A shard that remembers this statement as an insertion refuses to have it repeated without upsert.
+constexpr std::int32_t retried_as_other_write = 40608;
+
+Error wrong_type(std::string_view field, ValueView value) {
+  return Error(
+      ErrorCode::type_mismatch,
+      fmt::format("BSON field 'findAndModify.{}' is the wrong type '{}', expected type 'object'",
+                  field, bson_type_name(value.type)));
+}
+
+Result<DocView> optional_document(DocView body, std::string_view field) {
+  const ValueView value = body[field];
+  if (!value.exists() || value.is_null()) return DocView();
+  if (!value.is_document()) return wrong_type(field, value);
+  return value.as_document();
+}
+
+// What targeting needs of the command. nullopt: every server refuses it.
+Result<std::optional<Statement>> parse(DocView body) {
+  Statement statement;
+  auto query = optional_document(body, "query");
+  if (query.has_error()) return query.error();
+  auto sort = optional_document(body, "sort");
+  if (sort.has_error()) return sort.error();
+  auto collation = optional_document(body, "collation");
+  if (collation.has_error()) return collation.error();
+  statement.query = *query;
+  statement.sort = *sort;
+  statement.collation = body["collation"];
+  statement.simple_collation = is_simple_collation(statement.collation);
+  statement.hint = body["hint"];
+  statement.update = body["update"];
+  statement.upsert = body["upsert"].truthy();
+  const bool removes = body["remove"].truthy();
+  if (removes) {
+    if (statement.update.exists() || statement.upsert) return std::optional<Statement>();
+    statement.kind = WriteKind::remove;
+    return std::optional(statement);
+  }
+  if (!statement.update.is_document() && !statement.update.is_array())
+    return std::optional<Statement>();
+  statement.style = style_of(statement.update);
+  return std::optional(statement);
+}
+
+struct Rewrite {
+  std::optional<DocView> query, update;
+  bool upsert = false;
+};
+
+BsonDoc rewritten(const Request& request, const Rewrite& rewrite) {
+  BsonWriter out;
+  bool has_query = false;
+  for (const Element& field : request.body) {
+    if (is_stripped_from_request(field.name)) continue;
+    if (field.name == "query" && rewrite.query) {
+      out.append("query", *rewrite.query);
+      has_query = true;
+    } else if (field.name == "update" && rewrite.update) {
+      out.append("update", *rewrite.update);
+    } else if (field.name == "upsert") {
+      out.append("upsert", rewrite.upsert);
+    } else {
+      out.append_element(field);
+    }
+  }
+  if (rewrite.query && !has_query) out.append("query", *rewrite.query);
+  return std::move(out).finish();
+}
+
+bool has_matched(DocView reply) noexcept {
+  const ValueView last = reply["lastErrorObject"];
+  if (last.is_document()) {
+    const auto n = last.as_document()["n"].to_int64();
+    if (n) return *n > 0;
+  }
+  const ValueView value = reply["value"];
+  return value.exists() && !value.is_null();
+}
+
+Task<Result<Response>> send(Context& context, const Request& request, catalog::ShardIndex shard,
+                            DocView body) {
+  auto calling = call_for_write(context, request, shard, shard::Command::of_body(body));
+  co_return co_await calling;
+}
+
+struct EarlierAttempt {
+  std::optional<Response> response;
+  std::optional<Error> error;
+};
+
+// A driver's second attempt: the shard that remembers the statement answers with what it did then.
+Task<EarlierAttempt> ask_for_earlier_attempt(Context& context, const Request& request,
+                                             const catalog::ShardSet& shards, bool upserts) {
+  EarlierAttempt earlier;
+  const BsonDoc nothing = match_nothing();
+  const BsonDoc body = rewritten(request, {.query = nothing.view(), .update = {}, .upsert = false});
+  std::vector<ShardCommand> commands;
+  for (const catalog::ShardIndex shard : shards)
+    commands.push_back({shard, shard::Command::of_body(body), {}});
+  auto calls = call_shards(context, commands, write_options(context, request));
+  auto outcomes = co_await calls;
+  std::optional<catalog::ShardIndex> inserted_by;
+  for (ShardOutcome& outcome : outcomes) {
+    if (outcome.ok()) {
+      if (has_matched(outcome.body()) && !earlier.response)
+        earlier.response = passthrough(std::move(outcome.reply));
+    } else if (outcome.reply.bytes.size() == 0) {
+      earlier.error = *outcome.error;
+    } else if (upserts && outcome.error->code == retried_as_other_write) {
+      inserted_by = outcome.shard;
+    }
+  }
+  if (earlier.response) earlier.error.reset();
+  if (earlier.response || earlier.error || !inserted_by) co_return earlier;
+  BsonDoc scratch;
+  const shard::Command same = forward_command(request, scratch);
+  auto calling = call_for_write(context, request, *inserted_by, same);
+  auto answered = co_await calling;
+  if (answered.has_error()) {
+    earlier.error = answered.error();
+  } else {
+    earlier.response = *std::move(answered);
+  }
+  co_return earlier;
+}
+
+// Nothing matches on any shard.
+Task<Result<Response>> without_match(Context& context, const Request& request,
+                                     const Statement& statement,
+                                     const catalog::CollectionRouting& routing,
+                                     const WriteTarget& target) {
+  if (!target.upsert_after && target.check_key) {
+    // What came to match meanwhile would be written unseen.
+    const BsonDoc nothing = match_nothing();
+    const BsonDoc query = both_filters(statement.query, nothing);
+    const BsonDoc body = rewritten(request, {.query = query.view(), .update = {}, .upsert = false});
+    auto sending = send(context, request, target.shards.front(), body);
+    co_return co_await sending;
+  }
+  if (!target.upsert_after) {
+    BsonDoc scratch;
+    const shard::Command whole = forward_command(request, scratch);
+    auto calling = call_for_write(context, request, target.shards.front(), whole);
+    co_return co_await calling;
+  }
+  auto plan = plan_upsert(routing, statement, make_object_id());
+  if (plan.has_error()) co_return plan.error();
+  Rewrite rewrite;
+  rewrite.upsert = true;
+  if (plan->update) rewrite.update = plan->update->view();
+  const BsonDoc body = rewritten(request, rewrite);
+  auto sending = send(context, request, plan->shard, body);
+  co_return co_await sending;
+}
+
+Task<Result<Response>> modify_chosen(Context& context, const Request& request,
+                                     std::string_view collection, const Statement& statement,
+                                     const catalog::CollectionRouting& routing,
+                                     const WriteTarget& target) {
+  SteppedRequest step(request);
+  const auto paths =
+      target.check_key ? paths_to_check(routing.key, statement) : std::vector<std::string>{};
+  for (int attempt = 0; attempt < choices_max; ++attempt) {
+    auto choosing =
+        choose_document(context, *step, collection, statement, target.shards, paths);
+    auto chosen = co_await choosing;
+    if (chosen.error) co_return *chosen.error;
+    if (!chosen.choice) {
+      auto finishing = without_match(context, *step, statement, routing, target);
+      co_return co_await finishing;
+    }
+    const DocView met = chosen.choice->document;
+    BsonDoc unchanged;
+    if (target.check_key) {
+      if (auto kept = check_key_kept(routing.key, statement, met); kept.has_error())
+        co_return kept.error();
+      unchanged = same_key_filter(routing.key, statement, met);
+    }
+    const BsonDoc query = narrow_filter(statement.query, met["_id"], unchanged);
+    const BsonDoc body = rewritten(*step, {.query = query.view(), .update = {}, .upsert = false});
+    auto sending = send(context, *step, chosen.choice->shard, body);
+    auto answered = co_await sending;
+    if (answered.has_error() || answered->failed) co_return answered;
+    const auto pieces = answered->pieces();
+    if (pieces.size() != 1 || has_matched(DocView::trusted(pieces.front().iov_base)))
+      co_return answered;
+    step.sent_a_step();
+  }
+  co_return too_much_change();
+}
+
+Task<Result<Response>> run_sharded(Context& context, const Request& request,
+                                   const catalog::CollectionRouting& routing) {
+  auto parsed = parse(request.body);
+  if (parsed.has_error()) co_return parsed.error();
+  if (!*parsed) {
+    auto forwarding = forward_write(context, request, routing.chunks.first_shard());
+    co_return co_await forwarding;
+  }
+  const Statement& statement = **parsed;
+  auto targeted = target_statement(routing, statement);
+  if (targeted.has_error()) co_return targeted.error();
+  WriteTarget& target = *targeted;
+  if (target.route == Route::one && !target.upsert_after) {
+    auto forwarding = forward_write(context, request, target.shards.front());
+    co_return co_await forwarding;
+  }
+  const catalog::ShardSet possible = possible_shards(routing, statement, target);
+  auto checking = check_transaction(context, request, possible);
+  auto checked = co_await checking;
+  if (checked.has_error()) co_return checked.error();
+  if (request.retryable_write()) {
+    auto asking = ask_for_earlier_attempt(context, request, possible, statement.upsert);
+    auto earlier = co_await asking;
+    if (earlier.error) co_return std::move(*earlier.error);
+    if (earlier.response) co_return std::move(*earlier.response);
+  }
+  auto modifying =
+      modify_chosen(context, request, request.body.first().as_string(), statement, routing, target);
+  co_return co_await modifying;
+}
+
+}  // namespace
+
+Task<Result<Response>> find_and_modify_command(Context& context, Client&, const Request& request) {
+  if (request.db == "config") co_return config_is_read_only();
+  auto collection = parse_collection(request.body);
+  if (collection.has_error()) co_return collection.error();
+  const catalog::CollectionRouting* routing = context.routing().collection(request.ns());
+  if (routing != nullptr && routing->all_shards().size() > 1) {
+    auto running = run_sharded(context, request, *routing);
+    co_return co_await running;
+  }
+  const catalog::ShardIndex shard = routing == nullptr ? context.routing().primary_shard(request.db)
+                                                       : routing->chunks.first_shard();
+  auto forwarding = forward_write(context, request, shard);
+  co_return co_await forwarding;
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,143 @@
+#include "proxy/exec/write/write_child.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "allocator/limits.h"
+#include "proxy/base/time_slice.h"
+#include "proxy/exec/core/forward.h"
+#include "proxy/exec/cursors/take_memory.h"
+
+namespace spillway::exec {
+
+namespace {
+
+constexpr std::uint8_t body_kind = 0, sequence_kind = 1;
+constexpr std::size_t id_element_bytes = 1 + 4 + 12;  // type, "_id" with its NUL, ObjectId
+
+// The client's write concern; unacknowledged writes are acknowledged to the proxy.
+void append_write_concern(BsonWriter& out, DocView body) {
+  const ValueView concern = body["writeConcern"];
+  if (!concern.exists()) return;
+  const bool unacknowledged =
+      concern.is_document() && concern.as_document()["w"].to_double().value_or(1) == 0;
+  if (!unacknowledged) {
+    out.append("writeConcern", concern);
+    return;
+  }
+  out.begin_document("writeConcern");
+  for (const Element& field : concern.as_document()) {
+    if (field.name != "w") out.append_element(field);
+  }
+  out.append("w", std::int32_t{1});
+  out.end();
+}
+
+Task<BsonDoc> child_body(TimeSlice& slice, const Request& request, const WriteCommand& command,
+                         std::span<const ChildOp> ops) {
+  BsonWriter out;
+  copy_command(out, request, {command.list_name, "stmtIds", "stmtId", "writeConcern"});
+  append_write_concern(out, request.body);
+  if (command.retryable) {
+    out.begin_array("stmtIds");
+    for (const ChildOp& op : ops) {
+      out.append_item(op.stmt_id);
+      if (slice.is_over()) co_await slice.next();
+    }
+    out.end();
+  }
+  co_return std::move(out).finish();
+}
+
+// The documents as they stand in the client's message, if they are neighbours there.
+Bytes neighbours(std::span<const ChildOp> ops) noexcept {
+  const std::uint8_t* const first = ops.front().document.data();
+  const std::uint8_t* at = first;
+  for (const ChildOp& op : ops) {
+    if (op.new_id != nullptr || op.document.data() != at) return {};
+    at += op.document.size();
+  }
+  return {first, static_cast<std::size_t>(at - first)};
+}
+
+void append_document(Buffer& to, const ChildOp& op) {
+  const Bytes bytes = op.document.bytes();
+  if (op.new_id == nullptr) {
+    to.append(bytes.data(), bytes.size());
+    return;
+  }
+  std::uint8_t head[4 + 5];
+  store_le(head, static_cast<std::uint32_t>(bytes.size() + id_element_bytes));
+  head[4] = static_cast<std::uint8_t>(BsonType::object_id);
+  std::memcpy(head + 5, "_id", 4);
+  to.append(head, sizeof head);
+  to.append(op.new_id->data(), op.new_id->size());
+  to.append(bytes.data() + 4, bytes.size() - 4);
+}
+
+}  // namespace
+
+std::size_t ChildMessage::bytes_of(const ChildOp& op) noexcept {
+  return op.document.size() + (op.new_id != nullptr ? id_element_bytes : 0);
+}
+
+std::size_t ChildMessage::operations_bytes_max(const Request& request,
+                                               const WriteCommand& command) noexcept {
+  // A message's header, the heads of its sections, and what child_body() adds to a client's body.
+  constexpr std::size_t envelope_bytes = 256;
+  std::size_t body_bytes = request.body.size();
+  if (!command.contiguous) body_bytes -= request.body[command.list_name].bytes.size();
+  const std::size_t taken = envelope_bytes + body_bytes;
+  return taken < limits::message_bytes_max ? limits::message_bytes_max - taken : 0;
+}
+
+Task<Result<ChildMessage>> ChildMessage::build(Context& context, const Request& request,
+                                               const WriteCommand& command,
+                                               std::span<const ChildOp> ops) {
+  ChildMessage child;
+  TimeSlice slice(context.pump);
+  child.documents_ = neighbours(ops);
+  if (child.documents_.empty()) {
+    std::size_t bytes = 0;
+    for (const ChildOp& op : ops) {
+      bytes += bytes_of(op);
+      if (slice.is_over()) co_await slice.next();
+    }
+    auto taking = take_buffer(context, request, context.shared.write_memory, bytes, "a write");
+    auto buffer = co_await taking;
+    if (buffer.has_error()) co_return buffer.error();
+    child.copied_ = *std::move(buffer);
+    slice.renew();
+    for (const ChildOp& op : ops) {
+      append_document(child.copied_, op);
+      if (slice.is_over(op.document.size())) co_await slice.next();
+    }
+    child.documents_ = child.copied_.bytes();
+  }
+  auto making = child_body(slice, request, command, ops);
+  const BsonDoc body = co_await making;
+  const std::string_view name = command.list_name;
+  RecycledBytes& head = child.head_;
+  head.reserve(1 + body.size() + 1 + 4 + name.size() + 1);
+  head.push_back(body_kind);
+  head.insert(head.end(), body.view().data(), body.view().data() + body.size());
+  head.push_back(sequence_kind);
+  std::uint8_t size[4];
+  store_le(size, static_cast<std::uint32_t>(4 + name.size() + 1 + child.documents_.size()));
+  head.insert(head.end(), size, size + sizeof size);
+  head.insert(head.end(), name.begin(), name.end());
+  head.push_back(0);
+  co_return std::move(child);
+}
+
+shard::Command ChildMessage::command() const noexcept {
+  shard::Command command;
+  command.sections[0] = {const_cast<std::uint8_t*>(head_.data()), head_.size()};
+  command.sections[1] = {const_cast<std::uint8_t*>(documents_.data()), documents_.size()};
+  command.section_count = 2;
+  return command;
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,48 @@
+// One shard's piece of a write: the client's command with some of its operations, as a document
+// sequence.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "allocator/buffer.h"
+#include "proxy/exec/core/context.h"
+#include "proxy/exec/write/write_key.h"
+#include "proxy/exec/write/write_parse.h"
+#include "proxy/shard/gateway.h"
+
+namespace spillway::exec {
+
+struct ChildOp {
+  DocView document;                  // of the client's message, or built here: outlives the child
+  const ObjectId* new_id = nullptr;  // put first, as _id
+  std::int32_t stmt_id = 0;
+};
+
+// Documents are copied once, into memory of the write budget, or not at all if they stand back to
+// back in the client's message. Not thread-safe; movable, its bytes stay where they are.
+class ChildMessage {
+ public:
+  // REQUIRES: ops is not empty; everything outlives the call. Waits for memory where it is short; without it the
+  // error of memory_refused() (base/memory_wait.h).
+  static Task<Result<ChildMessage>> build(Context& context, const Request& request,
+                                          const WriteCommand& command, std::span<const ChildOp> ops);
+  // What one operation takes in a child, beside what it may take in the body: its statement id.
+  static std::size_t bytes_of(const ChildOp& op) noexcept;
+  static constexpr std::size_t statement_id_bytes = 1 + 6 + 4;  // type, "99999" with its NUL, int32
+  // What the operations of a child may take, statement ids included, so that it fits a message.
+  static std::size_t operations_bytes_max(const Request& request,
+                                          const WriteCommand& command) noexcept;
+
+  // Valid while this lives.
+  shard::Command command() const noexcept;
+  bool empty() const noexcept { return head_.empty(); }
+
+ private:
+  RecycledBytes head_;  // the body's section, and the sequence's first bytes
+  Buffer copied_;
+  Bytes documents_;
+};
+
+}  // namespace spillway::exec

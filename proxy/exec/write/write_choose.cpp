@@ -1,0 +1,166 @@
+#include "proxy/exec/write/write_choose.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+#include <vector>
+
+#include "cursor/sort_pattern.h"
+#include "proxy/exec/core/forward.h"
+#include "proxy/wire/cursor_reply.h"
+
+namespace spillway::exec {
+
+namespace {
+
+bool has_position(std::string_view path) noexcept {
+  for (std::size_t start = 0; start <= path.size();) {
+    const std::size_t dot = std::min(path.find('.', start), path.size());
+    const std::string_view part = path.substr(start, dot - start);
+    if (!part.empty() &&
+        std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c); })) {
+      return true;
+    }
+    start = dot + 1;
+  }
+  return false;
+}
+
+// {_id: 1, <paths>: 1, <sort paths>: 1}; nullopt when a projection cannot carry the paths: then the
+// whole document comes.
+std::optional<BsonDoc> projection_of(const SortPattern& sort, std::vector<std::string> paths) {
+  paths.emplace_back("_id");
+  for (const SortPattern::Part& part : sort.parts()) paths.push_back(part.path);
+  if (std::any_of(paths.begin(), paths.end(), has_position)) return std::nullopt;
+  std::sort(paths.begin(), paths.end());
+  BsonWriter out;
+  std::string last;
+  for (const std::string& path : paths) {
+    if (!last.empty() && (path == last || path.starts_with(last + "."))) continue;
+    out.append(path, std::int32_t{1});
+    last = path;
+  }
+  return std::move(out).finish();
+}
+
+BsonDoc choosing_find(const Request& request, std::string_view collection,
+                      const Statement& statement, const SortPattern& sort,
+                      std::vector<std::string> paths) {
+  BsonWriter out;
+  out.append("find", collection);
+  out.append("filter", statement.query);
+  if (!statement.sort.empty()) out.append("sort", statement.sort);
+  const auto projection = projection_of(sort, std::move(paths));
+  if (projection) out.append("projection", *projection);
+  out.append("limit", std::int64_t{1});
+  out.append("singleBatch", true);
+  if (statement.collation.exists()) out.append("collation", statement.collation);
+  if (statement.hint.exists()) out.append("hint", statement.hint);
+  if (const ValueView let = request.body["let"]; let.exists()) out.append("let", let);
+  // Within a transaction it sees what that has written. The statement that begins one is still to be sent, and there is
+  // nothing to see yet.
+  const bool within = request.in_transaction && !request.start_transaction;
+  append_generic_arguments(out, request,
+                           {"writeConcern", "$readPreference", "stmtId", "startTransaction",
+                            within ? "" : "txnNumber", within ? "" : "autocommit"});
+  return std::move(out).finish();
+}
+
+}  // namespace
+
+Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
+                                    std::string_view collection, const Statement& statement,
+                                    const catalog::ShardSet& shards,
+                                    std::vector<std::string> paths) {
+  ChoiceOutcome result;
+  auto sort = SortPattern::parse(statement.sort);
+  if (sort.has_error()) {
+    result.error = sort.error();
+    co_return result;
+  }
+  if (!sort->empty() && !statement.simple_collation && shards.size() > 1) {
+    result.error = Error(ErrorCode::command_not_supported,
+                         "a sort with a collation cannot choose a document among several shards");
+    co_return result;
+  }
+  const BsonDoc body = choosing_find(request, collection, statement, *sort, std::move(paths));
+  std::vector<ShardCommand> commands;
+  for (const catalog::ShardIndex shard : shards)
+    commands.push_back({shard, shard::Command::of_body(body), {}});
+  shard::CallOptions options = read_options(context, request);
+  options.read_preference = nullptr;
+  auto calls = call_shards(context, commands, options);
+  auto outcomes = co_await calls;
+  std::string best;
+  for (ShardOutcome& outcome : outcomes) {
+    if (outcome.error) {
+      result.error = outcome.error;
+      result.lost = outcome.reply.bytes.size() == 0;
+      result.choice.reset();
+      co_return result;
+    }
+    auto cursor = wire::parse_cursor_reply(outcome.body());
+    if (cursor.has_error()) {
+      result.error = cursor.error();
+      co_return result;
+    }
+    if (cursor->batch.empty()) continue;
+    const Element first = cursor->batch.first();
+    if (!first.is_document() || cursor->batch.validate().has_error()) {
+      result.error = malformed_reply("the batch");
+      co_return result;
+    }
+    std::string key;
+    if (auto keyed = sort->append_key(key, first.as_document()); keyed.has_error()) {
+      result.error = keyed.error();
+      co_return result;
+    }
+    if (result.choice && !(key < best)) continue;
+    best = std::move(key);
+    result.choice = Choice{outcome.shard, BsonDoc(first.as_document())};
+  }
+  co_return result;
+}
+
+BsonDoc narrow_filter(DocView filter, ValueView id, DocView unchanged) {
+  BsonWriter out;
+  if (!filter.find("_id").exists() && unchanged.empty()) {
+    out.append_elements(filter);
+    out.append("_id", id);
+    return std::move(out).finish();
+  }
+  out.append("_id", id);
+  out.append_elements(unchanged);
+  const BsonDoc chosen = std::move(out).finish();
+  return both_filters(filter, chosen);
+}
+
+BsonDoc both_filters(DocView one, DocView other) {
+  BsonWriter out;
+  out.begin_array("$and");
+  out.append_item(one);
+  out.append_item(other);
+  out.end();
+  return std::move(out).finish();
+}
+
+BsonDoc match_nothing() {
+  BsonWriter out;
+  out.begin_document("_id");
+  out.begin_array("$in");
+  out.end();
+  out.end();
+  return std::move(out).finish();
+}
+
+Error too_much_change() {
+  return Error(
+      ErrorCode::write_conflict,
+      fmt::format(
+          "the document that was chosen for this write had changed or was gone, {} times in a row",
+          choices_max));
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,56 @@
+// Writes of at most one document whose filter may match on several shards: a find chooses the
+// document, the write is then sent to its shard with its _id added to the filter.
+// Only ordinary commands are used.
+//
+// The two steps are not atomic. Between them another client may change the chosen document: if it
+// no longer matches, nothing is written and the choice is repeated; if it still matches, it is
+// written although another document may by now come first in the sort. No document is written that
+// does not match the filter at that moment, and never two. What one server guarantees beyond that,
+// that an upsert and a concurrent insertion of a matching document exclude each other in time, does
+// not hold across shards.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cursor/bson_writer.h"
+#include "proxy/exec/core/context.h"
+#include "proxy/exec/core/request.h"
+#include "proxy/exec/write/write_parse.h"
+
+namespace spillway::exec {
+
+// How often a choice is repeated because the document had changed or was gone.
+inline constexpr int choices_max = 10;
+
+struct Choice {
+  catalog::ShardIndex shard = 0;
+  BsonDoc document;  // holds the chosen one's _id
+};
+
+struct ChoiceOutcome {
+  std::optional<Choice> choice;  // none: nothing matches
+  std::optional<Error> error;
+  bool lost = false;  // the error is a shard's silence, not its refusal
+};
+
+// Finds the document that a write of one document with this filter and sort writes first. It holds
+// what is needed to sort it and to find it again, and these paths.
+Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
+                                    std::string_view collection, const Statement& statement,
+                                    const catalog::ShardSet& shards,
+                                    std::vector<std::string> paths);
+
+// The filter for the chosen document alone, and only while it matches `unchanged`. Operators that
+// refer to array positions keep working.
+BsonDoc narrow_filter(DocView filter, ValueView id, DocView unchanged = {});
+// Both filters at once.
+BsonDoc both_filters(DocView one, DocView other);
+// A filter that nothing matches.
+BsonDoc match_nothing();
+// "The chosen document changed every time": what ten attempts end with.
+Error too_much_change();
+
+}  // namespace spillway::exec

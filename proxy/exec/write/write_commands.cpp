@@ -1,0 +1,335 @@
+// insert, update and delete: one shard gets the client's bytes, several get their pieces.
+#include <fmt/format.h>
+
+#include "allocator/limits.h"
+#include "proxy/base/check.h"
+#include "proxy/base/time_slice.h"
+#include "proxy/exec/access/transactions.h"
+#include "proxy/exec/core/command.h"
+#include "proxy/exec/core/forward.h"
+#include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/write/write_commands.h"
+#include "proxy/exec/write/write_run.h"
+
+namespace spillway::exec {
+
+Error config_is_read_only() {
+  return Error(ErrorCode::illegal_operation,
+               "the config database shows the static routing table and cannot be written; the "
+               "table is changed in "
+               "the configuration file");
+}
+
+Task<Result<Response>> call_for_write(Context& context, const Request& request,
+                                      catalog::ShardIndex shard, shard::Command command) {
+  auto call = context.gateway.call(shard, command, write_options(context, request));
+  auto reply = co_await call;
+  if (reply.has_error()) co_return reply.error();
+  co_return with_recovery_token(context, request, passthrough(*std::move(reply)));
+}
+
+Task<Result<Response>> forward_write(Context& context, const Request& request,
+                                     catalog::ShardIndex shard) {
+  if (request.txn_number) {
+    const catalog::ShardSet targets{shard};
+    auto checking = check_transaction(context, request, targets);
+    auto checked = co_await checking;
+    if (checked.has_error()) co_return checked.error();
+  }
+  BsonDoc scratch;
+  const shard::Command command = forward_command(request, scratch);
+  auto calling = call_for_write(context, request, shard, command);
+  co_return co_await calling;
+}
+
+namespace {
+
+HostsTargeted& hosts_metric(Metrics& metrics, WriteKind kind) noexcept {
+  return kind == WriteKind::insert   ? metrics.insert
+         : kind == WriteKind::update ? metrics.update
+                                     : metrics.delete_;
+}
+
+void count_operations_of(Metrics& metrics, WriteKind kind, std::size_t count) {
+  (kind == WriteKind::insert   ? metrics.op_insert
+   : kind == WriteKind::update ? metrics.op_update
+                               : metrics.op_delete)
+      .add(count);
+}
+
+void count_hosts(Context& context, const WriteRun& run) {
+  HostsTargeted& metric = hosts_metric(context.shared.metrics, run.command.kind);
+  const std::size_t owners = run.routing.all_shards().size();
+  for (std::size_t i = 0; i < run.batch.size(); ++i) {
+    const std::size_t shards = run.batch.op(i).shards.size();
+    if (shards == 1) metric.one_shard.add();
+    if (shards > 1) (shards == owners ? metric.all_shards : metric.many_shards).add();
+  }
+}
+
+const ObjectId* new_id_of(const PlannedWrite& op) noexcept {
+  return op.new_id ? &*op.new_id : nullptr;
+}
+
+Result<WriteTarget> target_new(const catalog::CollectionRouting& routing, DocView document,
+                               const ObjectId* new_id) {
+  if (document.size() > limits::document_bytes_max) {
+    return Error(ErrorCode::bson_object_too_large,
+                 fmt::format("object to insert too large. size in bytes: {}, max size: {}",
+                             document.size(), limits::document_bytes_max));
+  }
+  return target_insert(routing, document, new_id);
+}
+
+// Targets every operation. Fails as a whole only for operations that are no operations at all.
+Task<Result<RecycledVector<PlannedWrite>>> plan(TimeSlice& slice, const WriteCommand& command,
+                                                const catalog::CollectionRouting& routing) {
+  RecycledVector<PlannedWrite> planned(command.ops.size());
+  for (std::size_t i = 0; i < command.ops.size(); ++i) {
+    if (slice.is_over()) co_await slice.next();
+    const DocView document = command.ops[i];
+    PlannedWrite& op = planned[i];
+    Result<WriteTarget> target = WriteTarget{};
+    if (command.kind == WriteKind::insert) {
+      if (!document.find("_id").exists()) op.new_id = make_object_id();
+      target = target_new(routing, document, new_id_of(op));
+    } else {
+      auto statement = parse_statement(document, command.kind);
+      if (statement.has_error()) co_return statement.error();
+      target = target_statement(routing, *statement);
+    }
+    op.bytes = static_cast<std::uint32_t>(ChildMessage::bytes_of({document, new_id_of(op), 0}));
+    op.refused = target.has_error();
+    if (op.refused) continue;
+    op.shards = std::move(target->shards);
+    op.route = target->route;
+    op.upsert_after = target->upsert_after;
+  }
+  co_return std::move(planned);
+}
+
+Task<Result<WriteCommand>> parse_write_in_steps(TimeSlice& slice, const Request& request, WriteKind kind) {
+  constexpr std::size_t operations_per_step = 64;
+  WriteParser parser(request, kind);
+  for (;;) {
+    const auto stepped = parser.step(operations_per_step);
+    if (stepped.has_error()) co_return stepped.error();
+    if (*stepped) co_return std::move(parser).take();
+    if (slice.is_over(4 * limits::kib)) co_await slice.next();
+  }
+}
+
+// Of an operation that could not be targeted. Kept for each, the errors of a large batch would take
+// more than the batch.
+Error why_refused(const WriteRun& run, std::size_t i) {
+  const DocView document = run.command.ops[i];
+  const Result<WriteTarget> target =
+      run.command.kind == WriteKind::insert
+          ? target_new(run.routing, document, new_id_of(run.batch.op(i)))
+          : target_statement(run.routing, parse_statement(document, run.command.kind).value());
+  SPILLWAY_CHECK(target.has_error());
+  return target.error();
+}
+
+// A long list of errors counts until the client has it. What was done is told also where there is
+// no room.
+Response counted_reply(Context& context, BsonDoc reply) {
+  constexpr std::size_t counted_bytes_least = 64 * limits::kib;
+  if (reply.size() < counted_bytes_least) return Response(std::move(reply));
+  auto buffer = Buffer::allocate(context.shared.reply_memory, reply.size());
+  if (!buffer) return Response(std::move(reply));
+  buffer->append(reply.view().data(), reply.size());
+  const DocView document = DocView::trusted(buffer->data());
+  return Response::of_buffer(*std::move(buffer), document);
+}
+
+Task<Result<Response>> run_rounds(WriteRun& run, const Client& client) {
+  constexpr std::size_t operations_per_step = 64, entries_per_step = 16;
+  TimeSlice slice(run.context.pump);
+  for (;;) {
+    if (const Error* why = client.interrupt.requested()) co_return *why;
+    WriteRound round;
+    while (!run.batch.fill(round, operations_per_step)) {
+      if (slice.is_over(4 * limits::kib)) co_await slice.next();
+    }
+    if (round.finished()) break;
+    if (round.failed) {
+      run.results.add_error(*round.failed, why_refused(run, *round.failed));
+      if (slice.is_over()) co_await slice.next();
+    } else if (round.special) {
+      auto running = run_special(run, *round.special);
+      auto fatal = co_await running;
+      if (fatal) co_return std::move(*fatal);
+    } else {
+      auto sending = send_children(run, std::move(round.children));
+      auto fatal = co_await sending;
+      slice.renew();
+      if (fatal) co_return std::move(*fatal);
+    }
+    // An error has ended its transaction on the shard: what follows would hide it.
+    const bool ends = run.command.ordered || run.request->in_transaction;
+    if (ends && run.results.has_errors()) run.batch.stop();
+  }
+  WriteResults::Finishing finishing(run.results);
+  while (!finishing.step(entries_per_step)) {
+    if (slice.is_over(4 * limits::kib)) co_await slice.next();
+  }
+  co_return with_recovery_token(run.context, *run.request,
+                                counted_reply(run.context, std::move(finishing).take()));
+}
+
+// Every operation goes to one shard, but new documents need their _id.
+Task<Result<Response>> send_with_ids(WriteRun& run, catalog::ShardIndex shard) {
+  std::vector<ChildOp> ops;
+  ops.reserve(run.command.ops.size());
+  TimeSlice slice(run.context.pump);
+  for (std::size_t i = 0; i < run.command.ops.size(); ++i) {
+    if (slice.is_over()) co_await slice.next();
+    ops.push_back({run.command.ops[i], new_id_of(run.batch.op(i)), run.command.stmt_id(i)});
+  }
+  auto building = ChildMessage::build(run.context, *run.request, run.command, ops);
+  auto message = co_await building;
+  if (message.has_error()) co_return without_writes(message.error());
+  auto calling = call_for_write(run.context, *run.request, shard, message->command());
+  co_return co_await calling;
+}
+
+// FerretDB answers a failed update with index 0, whichever it was, and without the counts of those
+// before it: there every update travels alone, so that both are known.
+std::size_t child_operations_max(const Context& context, WriteKind kind,
+                                 const catalog::CollectionRouting& routing) {
+  const auto all = static_cast<std::size_t>(limits::write_batch_size_max);
+  if (kind != WriteKind::update) return all;
+  for (const catalog::ShardIndex shard : routing.all_shards()) {
+    if (context.gateway.capabilities(shard).ferretdb) return 1;
+  }
+  return all;
+}
+
+ChildRoom child_room(const Context& context, const Request& request, const WriteCommand& command,
+                     const catalog::CollectionRouting& routing) {
+  ChildRoom room;
+  room.bytes = ChildMessage::operations_bytes_max(request, command);
+  room.bytes_per_op = command.retryable ? ChildMessage::statement_id_bytes : 0;
+  room.ops = child_operations_max(context, command.kind, routing);
+  return room;
+}
+
+// The shards that a transaction would have to include.
+Task<catalog::ShardSet> shards_to_check(const WriteRun& run, TimeSlice& slice) {
+  const std::size_t owners = run.routing.all_shards().size();
+  catalog::ShardSet shards = run.batch.shards();
+  for (std::size_t i = 0; i < run.batch.size() && shards.size() < owners; ++i) {
+    if (!run.batch.op(i).upsert_after) continue;
+    const WriteRun::Targeted write = run.targeted(i);
+    const catalog::ShardSet more = possible_shards(run.routing, write.statement, write.target);
+    for (const catalog::ShardIndex shard : more) shards.insert(shard);
+    if (slice.is_over()) co_await slice.next();
+  }
+  co_return shards;
+}
+
+Task<Result<Response>> run_sharded(Context& context, const Client& client, const Request& request,
+                                   WriteKind kind, const catalog::CollectionRouting& routing) {
+  TimeSlice slice(context.pump);
+  auto parsing = parse_write_in_steps(slice, request, kind);
+  auto command = co_await parsing;
+  if (command.has_error()) co_return command.error();
+  // A child's list of indexes grows by doubling.
+  constexpr std::size_t bytes_per_op = sizeof(DocView) + sizeof(PlannedWrite) +
+                                       2 * sizeof(std::uint32_t) + sizeof(ChildOp);
+  const std::size_t list_bytes =
+      command->ops.size() * bytes_per_op + WriteResults::bytes_for(command->ops.size());
+  auto reserving = take_reservation(context, request, context.shared.write_memory, list_bytes,
+                                    "the list of operations");
+  const auto reservation = co_await reserving;
+  if (reservation.has_error()) co_return without_writes(reservation.error());
+  slice.renew();
+  auto planning = plan(slice, *command, routing);
+  auto planned = co_await planning;
+  if (planned.has_error()) co_return planned.error();
+  const ChildRoom room = child_room(context, request, *command, routing);
+  WriteRun run{context,
+               SteppedRequest(request),
+               *command,
+               routing,
+               WriteBatch(*std::move(planned), command->ordered, room),
+               WriteResults(kind, command->ordered)};
+  // Each look at all of 100,000 takes a fraction of a millisecond.
+  const std::size_t look_bytes = run.batch.size() * sizeof(PlannedWrite);
+  count_hosts(context, run);
+  if (slice.is_over(look_bytes)) co_await slice.next();
+  if (request.in_transaction) {
+    for (std::size_t i = 0; i < run.batch.size(); ++i) {
+      if (run.batch.op(i).refused) co_return why_refused(run, i);
+    }
+  }
+  if (request.txn_number) {
+    auto looking = shards_to_check(run, slice);
+    const catalog::ShardSet shards = co_await looking;
+    auto checking = check_transaction(context, request, shards);
+    auto checked = co_await checking;
+    if (checked.has_error()) co_return checked.error();
+  }
+  const auto only = run.batch.only_shard();
+  if (slice.is_over(look_bytes)) co_await slice.next();
+  if (only && !run.batch.adds_ids()) {
+    BsonDoc scratch;
+    const shard::Command whole = forward_command(request, scratch);
+    auto calling = call_for_write(context, request, *only, whole);
+    co_return co_await calling;
+  }
+  if (slice.is_over(look_bytes)) co_await slice.next();
+  // With what is added it may be longer than a message: then it takes several.
+  if (only && run.batch.fits_one_child()) {
+    auto sending = send_with_ids(run, *only);
+    co_return co_await sending;
+  }
+  auto running = run_rounds(run, client);
+  co_return co_await running;
+}
+
+Task<Result<Response>> run_write(Context& context, Client& client, const Request& request) {
+  const WriteKind kind = request.name == "insert"   ? WriteKind::insert
+                         : request.name == "update" ? WriteKind::update
+                                                    : WriteKind::remove;
+  if (request.db == "config") co_return config_is_read_only();
+  auto collection = parse_collection(request.body);
+  if (collection.has_error()) co_return collection.error();
+  auto count = count_operations(request, list_name_of(kind));
+  if (count.has_error()) co_return count.error();
+  count_operations_of(context.shared.metrics, kind, *count);
+  const NamespaceText ns(request.db, *collection);
+  const catalog::CollectionRouting* routing = context.routing().collection(ns.view());
+  if (routing != nullptr && routing->all_shards().size() > 1) {
+    auto running = run_sharded(context, client, request, kind, *routing);
+    co_return co_await running;
+  }
+  HostsTargeted& metric = hosts_metric(context.shared.metrics, kind);
+  (routing == nullptr ? metric.unsharded : metric.one_shard).add(*count);
+  const catalog::ShardIndex shard = routing == nullptr ? context.routing().primary_shard(request.db)
+                                                       : routing->chunks.first_shard();
+  auto forwarding = forward_write(context, request, shard);
+  co_return co_await forwarding;
+}
+
+}  // namespace
+
+std::span<const CommandSpec> write_commands() {
+  static constexpr CommandSpec specs[] = {
+      {.name = "insert", .handler = run_write, .in_transaction = true, .help = "insert documents"},
+      {.name = "update", .handler = run_write, .in_transaction = true, .help = "update documents"},
+      {.name = "delete", .handler = run_write, .in_transaction = true, .help = "delete documents"},
+      {.name = "findAndModify",
+       .handler = find_and_modify_command,
+       .in_transaction = true,
+       .help = "write one document and return it"},
+      {.name = "findandmodify",
+       .handler = find_and_modify_command,
+       .in_transaction = true,
+       .help = "write one document and return it"},
+  };
+  return specs;
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,513 @@
+#include "proxy/exec/write/write_key.h"
+
+#include <absl/container/inlined_vector.h>
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "cursor/bson_hash.h"
+#include "cursor/bson_order.h"
+#include "proxy/base/check.h"
+#include "proxy/base/clock.h"
+
+namespace spillway::exec {
+
+namespace {
+
+using Field = catalog::ShardKeyPattern::Field;
+
+bool is_below(std::string_view path, std::string_view above) noexcept {
+  return path.size() > above.size() && path.starts_with(above) && path[above.size()] == '.';
+}
+bool is_related(std::string_view a, std::string_view b) noexcept {
+  return a == b || is_below(a, b) || is_below(b, a);
+}
+bool is_inside_id(std::string_view path) noexcept { return path == "_id" || is_below(path, "_id"); }
+
+ValueView or_null(ValueView value) noexcept {
+  if (!value.exists()) value.type = BsonType::null;
+  return value;
+}
+
+bool same_key_value(const Field& field, ValueView a, ValueView b) {
+  a = or_null(a);
+  b = or_null(b);
+  if (a == b) return true;
+  return field.hashed ? bson_hash64(a) == bson_hash64(b)
+                      : std::is_eq(compare_values(a, b));
+}
+
+Error immutable(std::string_view path, const Field& field) {
+  return Error(
+      ErrorCode::immutable_field,
+      fmt::format(
+          "Performing an update on the path '{}' would modify the shard key field '{}', which is "
+          "immutable; delete the document and insert it anew",
+          path, field.path));
+}
+
+// The value that {<path>: value} gives to a field at or below that path; nullopt when it sets
+// something inside it.
+std::optional<ValueView> value_given(const Field& field, std::string_view path,
+                                     ValueView value) noexcept {
+  if (field.path == path) return value;
+  if (!is_below(field.path, path)) return std::nullopt;
+  if (value.is_array()) return value;  // no key holds one
+  if (!value.is_document()) return ValueView{};
+  return or_null(value.as_document().find_path(std::string_view(field.path).substr(path.size() + 1)));
+}
+
+// What an update does to a field of the key, or above or inside of it.
+struct KeyChange {
+  const Field* field = nullptr;
+  std::string_view path;
+  std::string_view op;     // $set, $unset or another operator
+  ValueView value{};          // its argument
+  std::string_view source{};  // $rename's, where `path` is its target
+};
+using KeyChanges = absl::InlinedVector<KeyChange, 4>;
+
+// Shards look after _id.
+void add_changes(const catalog::ShardKeyPattern& key, KeyChange change, KeyChanges& changes) {
+  for (const Field& field : key.fields()) {
+    if (is_inside_id(field.path) || !is_related(field.path, change.path)) continue;
+    change.field = &field;
+    changes.push_back(change);
+  }
+}
+
+void add_operators(const catalog::ShardKeyPattern& key, DocView update, KeyChanges& changes) {
+  for (const Element& op : update) {
+    // $setOnInsert does nothing to a document; the shard refuses what is no operator.
+    if (!op.is_document() || op.name == "$setOnInsert") continue;
+    for (const Element& setting : op.as_document()) {
+      const bool renames = op.name == "$rename";
+      add_changes(key, {.path = setting.name, .op = op.name, .value = setting}, changes);
+      if (!renames || !setting.is_string()) continue;
+      add_changes(key, {.path = setting.as_string(), .op = op.name, .source = setting.name}, changes);
+    }
+  }
+}
+
+Error possibly_changes_key(std::string_view stage) {
+  return Error(ErrorCode::command_not_supported,
+               fmt::format("the pipeline update's stage {} may change the shard key", stage));
+}
+
+// The value of an expression that is the same for all documents; nullopt: who knows.
+std::optional<ValueView> constant(ValueView expression) noexcept {
+  if (expression.is_document()) {
+    const Element only = expression.as_document().first();
+    if (only.name != "$literal") return std::nullopt;
+    return only;
+  }
+  if (expression.is_array()) return std::nullopt;
+  if (expression.is_string() && expression.as_string().starts_with('$')) return std::nullopt;
+  return expression;
+}
+
+Result<void> add_stage(const catalog::ShardKeyPattern& key, const Element& operation, KeyChanges& changes) {
+  const auto unset = [&](ValueView path) {
+    if (path.is_string()) add_changes(key, {.path = path.as_string(), .op = "$unset"}, changes);
+  };
+  if ((operation.name == "$set" || operation.name == "$addFields") && operation.is_document()) {
+    for (const Element& setting : operation.as_document()) {
+      KeyChanges touched;
+      add_changes(key, {.path = setting.name, .op = "$set"}, touched);
+      if (touched.empty()) continue;
+      const auto value = constant(setting);
+      if (!value) return possibly_changes_key(operation.name);
+      add_changes(key, {.path = setting.name, .op = "$set", .value = *value}, changes);
+    }
+  } else if (operation.name == "$unset") {
+    unset(operation);
+    if (!operation.is_array()) return {};
+    for (const Element& path : operation.as_document()) unset(path);
+  } else if (operation.name == "$project" || operation.name == "$replaceRoot" ||
+             operation.name == "$replaceWith") {
+    return possibly_changes_key(operation.name);
+  }
+  return {};
+}
+
+// Everything that the update does to the key of a document that is there. CommandNotSupported(115).
+Result<KeyChanges> key_changes(const catalog::ShardKeyPattern& key, const Statement& statement) {
+  KeyChanges changes;
+  if (statement.kind != WriteKind::update || is_id_key(key)) return changes;
+  const DocView update = statement.update.as_document();
+  if (statement.style == UpdateStyle::operators) {
+    add_operators(key, update, changes);
+  } else if (statement.style == UpdateStyle::pipeline) {
+    for (const Element& stage : update) {
+      if (!stage.is_document()) continue;  // the shard refuses it
+      if (auto added = add_stage(key, stage.as_document().first(), changes); added.has_error())
+        return added.error();
+    }
+  } else {
+    for (const Field& field : key.fields()) {
+      if (is_inside_id(field.path)) continue;
+      changes.push_back({.field = &field, .path = field.path, .op = "$set", .value = update.find_path(field.path)});
+    }
+  }
+  return changes;
+}
+
+// The field's value after the change, whatever the document; nullopt: the document tells.
+std::optional<ValueView> value_after(const KeyChange& change) noexcept {
+  if (change.op == "$set") return value_given(*change.field, change.path, change.value);
+  if (change.op == "$unset") return value_given(*change.field, change.path, ValueView{});
+  return std::nullopt;
+}
+
+// What the change leaves at its path of this document; nullopt: who knows.
+std::optional<ValueView> left_at_path(const KeyChange& change, DocView document, bool simple_collation) {
+  const ValueView now = document.find_path(change.path);
+  if (change.op == "$set") return change.value;
+  if (change.op == "$unset") return ValueView{};
+  if (change.op == "$rename") {
+    if (change.source.empty()) return ValueView{};
+    const ValueView moved = document.find_path(change.source);
+    return moved.exists() ? moved : now;
+  }
+  if (change.op == "$inc" || change.op == "$mul") {
+    const double neutral = change.op == "$inc" ? 0 : 1;
+    if (now.is_number() && change.value.to_double() == neutral) return now;
+    return std::nullopt;
+  }
+  if (change.op == "$min" || change.op == "$max") {
+    if (!now.exists()) return change.value;
+    if (!simple_collation && catalog::is_collatable(now)) return std::nullopt;
+    const auto order = compare_values(change.value, now);
+    const bool sets = change.op == "$min" ? std::is_lt(order) : std::is_gt(order);
+    return sets ? change.value : now;
+  }
+  return std::nullopt;
+}
+
+bool keeps_key(const KeyChange& change, DocView document, bool simple_collation) {
+  const auto left = left_at_path(change, document, simple_collation);
+  if (!left) return false;
+  if (const auto after = value_given(*change.field, change.path, *left))
+    return same_key_value(*change.field, *after, document.find_path(change.field->path));
+  const ValueView now = document.find_path(change.path);
+  return now.exists() == left->exists() && same_key_value(*change.field, now, *left);
+}
+
+// The query's equality on one path. Owns its bytes.
+struct Equality {
+  std::optional<catalog::QueryKey> key;
+  ValueView value(std::string_view path) const noexcept {
+    return key ? key->values.view()[path] : ValueView{};
+  }
+};
+
+Equality equality_on(std::string_view path, DocView query) {
+  BsonWriter pattern;
+  pattern.append(path, std::int32_t{1});
+  auto parsed = catalog::ShardKeyPattern::parse(std::move(pattern).finish());
+  if (parsed.has_error()) return {};
+  return {parsed->query_key(query)};
+}
+
+}  // namespace
+
+ObjectId make_object_id() {
+  // 4 bytes of time, 5 random ones of this process, a counter of 3 that starts at random.
+  static const std::array<std::uint8_t, 8> process = [] {
+    std::array<std::uint8_t, 8> bytes{};
+    if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+      store_le(bytes.data(), Clock::now().time_since_epoch().count());
+    }
+    return bytes;
+  }();
+  static std::atomic<std::uint32_t> counter{load_le<std::uint32_t>(process.data() + 4)};
+  const auto seconds = static_cast<std::uint32_t>(wall_clock_ms() / 1000);
+  const std::uint32_t count = counter.fetch_add(1, std::memory_order_relaxed);
+  ObjectId id{};
+  for (std::size_t i = 0; i < 4; ++i) id[i] = static_cast<std::uint8_t>(seconds >> (24 - 8 * i));
+  std::memcpy(id.data() + 4, process.data(), 5);
+  for (std::size_t i = 0; i < 3; ++i) id[9 + i] = static_cast<std::uint8_t>(count >> (16 - 8 * i));
+  return id;
+}
+
+bool is_id_key(const catalog::ShardKeyPattern& key) noexcept {
+  return std::all_of(key.fields().begin(), key.fields().end(),
+                     [](const Field& field) { return is_inside_id(field.path); });
+}
+
+Result<std::string> key_of_replacement(const catalog::ShardKeyPattern& key,
+                                       const Statement& statement) {
+  const DocView replacement = statement.update.as_document();
+  Result<std::string> found = key.key_of_document(replacement);
+  if (key.touches("_id") && !replacement["_id"].exists()) {
+    const Equality id = equality_on("_id", statement.query);
+    if (!id.key) {
+      return Error(ErrorCode::shard_key_not_found,
+                   "Failed to target update by replacement document :: the shard key holds _id, "
+                   "and neither the "
+                   "query nor the replacement names it");
+    }
+    BsonWriter whole;
+    whole.append("_id", id.value("_id"));
+    whole.append_elements(replacement);
+    const BsonDoc document = std::move(whole).finish();
+    found = key.key_of_document(document);
+  }
+  if (found.has_error()) {
+    return Error(found.error().code,
+                 fmt::format("Failed to target update by replacement document :: caused by :: {}",
+                             found.error().message));
+  }
+  return found;
+}
+
+Result<bool> may_change_key(const catalog::ShardKeyPattern& key, const Statement& statement) {
+  auto changes = key_changes(key, statement);
+  if (changes.has_error()) return changes.error();
+  const bool inserts = statement.upsert && statement.style == UpdateStyle::operators;
+  if (inserts) {
+    const ValueView on_insert = statement.update.as_document()["$setOnInsert"];
+    if (on_insert.is_document()) {
+      for (const Element& setting : on_insert.as_document())
+        add_changes(key, {.path = setting.name, .op = "$set", .value = setting}, *changes);
+    }
+  }
+  if (changes->empty()) return false;
+  const auto full = key.query_key(statement.query);
+  // What a collation takes for equal has another key.
+  if (!full || (full->collatable && !statement.simple_collation)) return true;
+  return !std::all_of(changes->begin(), changes->end(), [&](const KeyChange& change) {
+    const auto after = value_after(change);
+    return after && same_key_value(*change.field, *after, full->values.view()[change.field->path]);
+  });
+}
+
+Result<void> check_key_kept(const catalog::ShardKeyPattern& key, const Statement& statement,
+                            DocView document) {
+  const auto changes = key_changes(key, statement);
+  if (changes.has_error()) return changes.error();
+  for (const KeyChange& change : *changes) {
+    if (!keeps_key(change, document, statement.simple_collation))
+      return immutable(change.path, *change.field);
+  }
+  return {};
+}
+
+std::vector<std::string> paths_to_check(const catalog::ShardKeyPattern& key, const Statement& statement) {
+  std::vector<std::string> paths;
+  const auto changes = key_changes(key, statement);
+  if (changes.has_error()) return paths;
+  for (const KeyChange& change : *changes) {
+    paths.emplace_back(is_below(change.field->path, change.path) ? change.path
+                                                                 : std::string_view(change.field->path));
+    if (!change.source.empty()) paths.emplace_back(change.source);
+  }
+  return paths;
+}
+
+namespace {
+
+void append_equality(BsonWriter& out, std::string_view path, ValueView value) {
+  out.begin_document(path).append("$eq", or_null(value)).end();
+}
+
+}  // namespace
+
+BsonDoc same_key_filter(const catalog::ShardKeyPattern& key, const Statement& statement, DocView document) {
+  BsonWriter out;
+  const auto changes = key_changes(key, statement);
+  if (changes.has_error()) return std::move(out).finish();
+  for (const Field& field : key.fields()) {
+    const ValueView now = document.find_path(field.path);
+    const bool touched = std::any_of(changes->begin(), changes->end(),
+                                     [&](const KeyChange& change) { return change.field == &field; });
+    if (touched && now.type != BsonType::undefined) append_equality(out, field.path, now);
+  }
+  return std::move(out).finish();
+}
+
+std::optional<BsonDoc> kept_filter(const catalog::ShardKeyPattern& key, const Statement& statement) {
+  const auto changes = key_changes(key, statement);
+  if (changes.has_error()) return std::nullopt;
+  BsonWriter out;
+  for (const KeyChange& change : *changes) {
+    const auto after = value_after(change);
+    if (!after || after->is_array()) return std::nullopt;
+    if (!statement.simple_collation && catalog::is_collatable(*after)) return std::nullopt;
+    append_equality(out, change.field->path, *after);
+  }
+  return std::move(out).finish();
+}
+
+Error changes_key(const catalog::ShardKeyPattern& key, const Statement& statement) {
+  const auto changes = key_changes(key, statement);
+  SPILLWAY_CHECK(changes.has_value() && !changes->empty());
+  return immutable(changes->front().path, *changes->front().field);
+}
+
+namespace {
+
+Error undetermined(std::string_view why) {
+  return Error(
+      ErrorCode::shard_key_not_found,
+      fmt::format("Failed to target upsert by query :: could not extract exact shard key :: {}",
+                  why));
+}
+
+void append_new_id(BsonWriter& out, const ObjectId& id) {
+  std::uint8_t bytes[12];
+  std::copy(id.begin(), id.end(), bytes);
+  out.append_object_id("_id", bytes);
+}
+
+// What the operators give to one field of an upserted document. `value` missing: nothing touches
+// it.
+struct Given {
+  ValueView value;
+  bool known = true;
+};
+
+Given given_by_operators(DocView update, const Field& field) {
+  Given given;
+  for (const Element& op : update) {
+    if (!op.is_document()) continue;
+    for (const Element& setting : op.as_document()) {
+      const bool renamed_to = op.name == "$rename" && setting.is_string() &&
+                              is_related(setting.as_string(), field.path);
+      if (renamed_to) given.known = false;
+      if (!is_related(setting.name, field.path)) continue;
+      const bool sets = op.name == "$set" || op.name == "$setOnInsert";
+      const auto value = sets ? value_given(field, setting.name, setting) : std::nullopt;
+      if (value && value->exists()) {
+        given.value = *value;
+      } else {
+        given.known = false;
+      }
+    }
+  }
+  return given;
+}
+
+// The update with {$setOnInsert: {_id: …}} in it.
+BsonDoc with_id_on_insert(DocView update, ValueView id) {
+  BsonWriter out;
+  bool done = false;
+  for (const Element& op : update) {
+    if (op.name != "$setOnInsert" || !op.is_document()) {
+      out.append_element(op);
+      continue;
+    }
+    out.begin_document("$setOnInsert");
+    out.append("_id", id);
+    out.append_elements(op.as_document());
+    out.end();
+    done = true;
+  }
+  if (!done) {
+    out.begin_document("$setOnInsert");
+    out.append("_id", id);
+    out.end();
+  }
+  return std::move(out).finish();
+}
+
+// Does a query speak of this path at all, at any depth of $and, $or and the like?
+bool mentions(DocView query, std::string_view path, int depth = 0) {
+  constexpr int depth_max = 100;
+  if (depth > depth_max) return true;
+  for (const Element& field : query) {
+    if (field.name.starts_with('$')) {
+      if (!field.is_array()) continue;
+      for (const Element& branch : field.as_document()) {
+        if (branch.is_document() && mentions(branch.as_document(), path, depth + 1)) return true;
+      }
+    } else if (is_related(field.name, path)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// {_id: {$in: [v]}}: a server may take v for the new document's _id.
+ValueView only_id_of(DocView query) noexcept {
+  const ValueView id = query["_id"];
+  if (!id.is_document()) return {};
+  const ValueView in = id.as_document()["$in"];
+  if (!in.is_array() || in.as_document().count() != 1) return {};
+  return in.as_document().first();
+}
+
+Result<UpsertPlan> plan_operators(const catalog::CollectionRouting& routing,
+                                  const Statement& statement, const ObjectId& new_id) {
+  const DocView update = statement.update.as_document();
+  BsonWriter own;
+  append_new_id(own, new_id);
+  const BsonDoc generated = std::move(own).finish();
+  BsonWriter filter;  // equalities on the new document's key
+  ValueView imposed;
+  UpsertPlan plan;
+  for (const Field& field : routing.key.fields()) {
+    const Given given = given_by_operators(update, field);
+    if (!given.known) return undetermined(fmt::format("the update computes '{}'", field.path));
+    const Equality equality = equality_on(field.path, statement.query);
+    ValueView value = given.value.exists() ? given.value : equality.value(field.path);
+    if (!value.exists() && field.path == "_id") {
+      imposed = only_id_of(statement.query);
+      if (!imposed.exists()) {
+        imposed = generated.view()["_id"];
+        plan.by_new_id = true;
+      }
+      value = imposed;
+    } else if (!value.exists() &&
+               (is_inside_id(field.path) || mentions(statement.query, field.path))) {
+      return undetermined(fmt::format("nothing gives '{}' one value", field.path));
+    }
+    filter.append(field.path, or_null(value));
+  }
+  const BsonDoc equalities = std::move(filter).finish();
+  const auto key = routing.key.key_of_query(equalities);
+  if (!key) return undetermined("a value of the shard key is an array or a regular expression");
+  plan.shard = routing.chunks.shard_for(*key);
+  if (imposed.exists()) plan.update = with_id_on_insert(update, imposed);
+  return plan;
+}
+
+Result<UpsertPlan> plan_replacement(const catalog::CollectionRouting& routing,
+                                    const Statement& statement, const ObjectId& new_id) {
+  const DocView replacement = statement.update.as_document();
+  UpsertPlan plan;
+  BsonWriter out;
+  const Equality id = equality_on("_id", statement.query);
+  if (!replacement["_id"].exists() && routing.key.touches("_id")) {
+    if (id.key) {
+      out.append("_id", id.value("_id"));
+    } else {
+      append_new_id(out, new_id);
+      plan.by_new_id = true;
+    }
+    out.append_elements(replacement);
+    plan.update = std::move(out).finish();
+  }
+  auto key = routing.key.key_of_document(plan.update ? plan.update->view() : replacement);
+  if (key.has_error()) return key.error();
+  plan.shard = routing.chunks.shard_for(*key);
+  return plan;
+}
+
+}  // namespace
+
+Result<UpsertPlan> plan_upsert(const catalog::CollectionRouting& routing,
+                               const Statement& statement, const ObjectId& new_id) {
+  if (statement.style == UpdateStyle::pipeline)
+    return undetermined("a pipeline makes the document");
+  if (statement.style == UpdateStyle::replacement)
+    return plan_replacement(routing, statement, new_id);
+  return plan_operators(routing, statement, new_id);
+}
+
+}  // namespace spillway::exec

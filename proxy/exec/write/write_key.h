@@ -1,0 +1,62 @@
+// Shard-key values do not change: shards that know no chunks would keep a document that belongs
+// elsewhere, so the proxy looks at every update of a sharded collection. And: what an upsert's
+// document will have as its key.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cursor/bson_writer.h"
+#include "proxy/catalog/routing.h"
+#include "proxy/exec/write/write_parse.h"
+
+namespace spillway::exec {
+
+using ObjectId = std::array<std::uint8_t, 12>;
+// A new one, unique over processes. Any thread.
+ObjectId make_object_id();
+
+// Every field of the key is _id or inside it: then no update changes a key, because shards refuse
+// to change _id.
+bool is_id_key(const catalog::ShardKeyPattern& key) noexcept;
+
+// Might this update give a document that its query selects another key, or its upsert another key
+// than the query names? CommandNotSupported(115) for pipelines of which no document could tell.
+Result<bool> may_change_key(const catalog::ShardKeyPattern& key, const Statement& statement);
+
+// Does the update leave this document's key as it is? ImmutableField(66). Operators that compute a
+// value count as a change unless they leave a number or an extreme as it is.
+Result<void> check_key_kept(const catalog::ShardKeyPattern& key, const Statement& statement,
+                            DocView document);
+// What check_key_kept() must see of a document: a projection's paths.
+std::vector<std::string> paths_to_check(const catalog::ShardKeyPattern& key,
+                                        const Statement& statement);
+// Matches the document while what the update touches of its key is as it was.
+BsonDoc same_key_filter(const catalog::ShardKeyPattern& key, const Statement& statement,
+                        DocView document);
+// Matches the documents whose key the update does not change; nullopt: no filter tells them.
+std::optional<BsonDoc> kept_filter(const catalog::ShardKeyPattern& key,
+                                   const Statement& statement);
+// ImmutableField(66). REQUIRES may_change_key().
+Error changes_key(const catalog::ShardKeyPattern& key, const Statement& statement);
+
+// The encoded key of a replacement; `_id` comes from the query's equality if the replacement lacks
+// it. ShardKeyNotFound(61).
+Result<std::string> key_of_replacement(const catalog::ShardKeyPattern& key,
+                                       const Statement& statement);
+
+// An upsert that matched nothing anywhere: the shard that will own the new document, and the update
+// that makes the document have that key (a new _id imposed on it if nothing determines one).
+struct UpsertPlan {
+  catalog::ShardIndex shard = 0;
+  std::optional<BsonDoc> update;  // instead of the client's
+  bool by_new_id = false;         // `shard` follows from the new _id: another one may go elsewhere
+};
+// ShardKeyNotFound(61) when the key of the new document cannot be told beforehand.
+Result<UpsertPlan> plan_upsert(const catalog::CollectionRouting& routing,
+                               const Statement& statement, const ObjectId& new_id);
+
+}  // namespace spillway::exec

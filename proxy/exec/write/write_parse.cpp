@@ -1,0 +1,221 @@
+#include "proxy/exec/write/write_parse.h"
+
+#include <fmt/format.h>
+
+#include "allocator/limits.h"
+#include "proxy/exec/core/forward.h"
+
+namespace spillway::exec {
+
+namespace {
+
+Error wrong_type(std::string_view field, ValueView value, std::string_view expected) {
+  return Error(ErrorCode::type_mismatch,
+               fmt::format("BSON field '{}' is the wrong type '{}', expected type '{}'", field,
+                           bson_type_name(value.type), expected));
+}
+
+Error missing(std::string_view field) {
+  return Error(40414, fmt::format("BSON field '{}' is missing but a required field", field));
+}
+
+Result<bool> optional_flag(DocView document, std::string_view field, std::string_view shown,
+                           bool otherwise) {
+  const ValueView value = document[field];
+  if (!value.exists()) return otherwise;
+  if (value.type != BsonType::boolean && !value.is_number() && !value.is_null()) {
+    return wrong_type(shown, value, "bool");
+  }
+  return value.truthy();
+}
+
+constexpr std::size_t counted_max = 2 * static_cast<std::size_t>(limits::write_batch_size_max);
+
+Result<void> check_count(std::size_t count) {
+  if (count >= 1 && count <= static_cast<std::size_t>(limits::write_batch_size_max)) return {};
+  return Error(ErrorCode::invalid_length,
+               fmt::format("Write batch sizes must be between 1 and {}. Got {}{} operations.",
+                           limits::write_batch_size_max, count >= counted_max ? "at least " : "", count));
+}
+
+Result<void> parse_statement_ids(DocView body, WriteCommand& command) {
+  const ValueView ids = body["stmtIds"];
+  if (ids.exists()) {
+    if (!ids.is_array()) return wrong_type("stmtIds", ids, "array");
+    for (const Element& id : ids.as_document()) {
+      if (id.type != BsonType::int32) return wrong_type("stmtIds", id, "int");
+      command.stmt_ids.push_back(id.as_int32());
+      if (command.stmt_ids.size() > command.ops.size()) break;
+    }
+    if (command.stmt_ids.size() != command.ops.size()) {
+      return Error(ErrorCode::invalid_length, "There must be one statement id for each write");
+    }
+    return {};
+  }
+  const ValueView first = body["stmtId"];
+  if (!first.exists()) return {};
+  if (first.type != BsonType::int32) return wrong_type("stmtId", first, "int");
+  for (std::size_t i = 0; i < command.ops.size(); ++i) {
+    command.stmt_ids.push_back(first.as_int32() + static_cast<std::int32_t>(i));
+  }
+  return {};
+}
+
+std::string_view command_name(WriteKind kind) noexcept {
+  return kind == WriteKind::insert ? "insert" : kind == WriteKind::update ? "update" : "delete";
+}
+
+}  // namespace
+
+std::string_view list_name_of(WriteKind kind) noexcept {
+  return kind == WriteKind::insert   ? "documents"
+         : kind == WriteKind::update ? "updates"
+                                     : "deletes";
+}
+
+Result<std::string_view> parse_collection(DocView body) {
+  const Element collection = body.first();
+  if (!collection.is_string()) {
+    return Error(ErrorCode::invalid_namespace, fmt::format("collection name has invalid type {}",
+                                                           bson_type_name(collection.type)));
+  }
+  if (collection.as_string().empty())
+    return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
+  return collection.as_string();
+}
+
+Result<std::size_t> count_operations(const Request& request, std::string_view list_name) {
+  std::size_t count = 0;
+  if (const wire::DocSequence* sequence = request.message.sequence(list_name)) {
+    count = sequence->count;
+  } else {
+    const ValueView list = request.body[list_name];
+    if (!list.exists()) return missing(fmt::format("{}.{}", request.name, list_name));
+    if (!list.is_array())
+      return wrong_type(fmt::format("{}.{}", request.name, list_name), list, "array");
+    // Of more than are refused anyway nobody asks how many there are.
+    for (auto at = list.as_document().begin(); !at.done() && count < counted_max; ++at) ++count;
+  }
+  if (auto checked = check_count(count); checked.has_error()) return checked.error();
+  return count;
+}
+
+Result<WriteCommand> parse_write(const Request& request, WriteKind kind) {
+  WriteParser parser(request, kind);
+  for (;;) {
+    const auto stepped = parser.step(static_cast<std::size_t>(limits::write_batch_size_max));
+    if (stepped.has_error()) return stepped.error();
+    if (*stepped) return std::move(parser).take();
+  }
+}
+
+Result<void> WriteParser::begin() {
+  command_.list_name = list_name_of(command_.kind);
+  auto collection = parse_collection(request_.body);
+  if (collection.has_error()) return collection.error();
+  command_.collection = *collection;
+  auto count = count_operations(request_, command_.list_name);
+  if (count.has_error()) return count.error();
+  count_ = *count;
+  command_.ops.reserve(count_);
+  if (const wire::DocSequence* sequence = request_.message.sequence(command_.list_name)) {
+    command_.contiguous = true;
+    in_sequence_ = sequence->begin();
+  } else {
+    in_array_ = request_.body[command_.list_name].as_document().begin();
+  }
+  return {};
+}
+
+Result<bool> WriteParser::step(std::size_t operations) {
+  if (!std::exchange(begun_, true)) {
+    if (auto begun = begin(); begun.has_error()) return begun.error();
+  }
+  for (; operations > 0 && command_.ops.size() < count_; --operations) {
+    if (command_.contiguous) {
+      command_.ops.push_back(*in_sequence_);
+      ++in_sequence_;
+      continue;
+    }
+    if (in_array_.done()) return Error(ErrorCode::invalid_bson, "the list of operations is malformed");
+    if (!in_array_->is_document()) {
+      return wrong_type(fmt::format("{}.{}.{}", request_.name, command_.list_name, in_array_->name), *in_array_,
+                        "object");
+    }
+    command_.ops.push_back(in_array_->as_document());
+    ++in_array_;
+  }
+  if (command_.ops.size() < count_) return false;
+  if (auto finished = finish(); finished.has_error()) return finished.error();
+  return true;
+}
+
+Result<void> WriteParser::finish() {
+  auto ordered = optional_flag(request_.body, "ordered", "ordered", true);
+  if (ordered.has_error()) return ordered.error();
+  command_.ordered = *ordered;
+  command_.retryable = request_.retryable_write();
+  return parse_statement_ids(request_.body, command_);
+}
+
+UpdateStyle style_of(ValueView update) noexcept {
+  if (update.is_array()) return UpdateStyle::pipeline;
+  return update.as_document().first().name.starts_with('$') ? UpdateStyle::operators
+                                                            : UpdateStyle::replacement;
+}
+
+namespace {
+
+Result<void> parse_limit(DocView op, Statement& statement) {
+  const ValueView limit = op["limit"];
+  if (!limit.exists()) return missing("delete.deletes.limit");
+  if (!limit.is_number()) return wrong_type("delete.deletes.limit", limit, "int");
+  const double number = limit.to_double().value_or(-1);
+  if (number != 0 && number != 1) {
+    return Error(ErrorCode::failed_to_parse,
+                 fmt::format("The limit field in delete objects must be 0 or 1. Got {}", number));
+  }
+  statement.multi = number == 0;
+  return {};
+}
+
+Result<void> parse_update(DocView op, Statement& statement) {
+  statement.update = op["u"];
+  if (!statement.update.exists()) return missing("update.updates.u");
+  if (!statement.update.is_document() && !statement.update.is_array()) {
+    return Error(ErrorCode::failed_to_parse,
+                 "Update argument must be either an object or an array");
+  }
+  statement.style = style_of(statement.update);
+  auto multi = optional_flag(op, "multi", "update.updates.multi", false);
+  if (multi.has_error()) return multi.error();
+  auto upsert = optional_flag(op, "upsert", "update.updates.upsert", false);
+  if (upsert.has_error()) return upsert.error();
+  statement.multi = *multi;
+  statement.upsert = *upsert;
+  if (const ValueView sort = op["sort"]; sort.is_document()) statement.sort = sort.as_document();
+  return {};
+}
+
+}  // namespace
+
+Result<Statement> parse_statement(DocView op, WriteKind kind) {
+  Statement statement;
+  statement.kind = kind;
+  const std::string prefix = fmt::format("{}.{}", command_name(kind), list_name_of(kind));
+  const ValueView query = op["q"];
+  if (!query.exists()) return missing(prefix + ".q");
+  if (!query.is_document()) return wrong_type(prefix + ".q", query, "object");
+  statement.query = query.as_document();
+  auto rest = kind == WriteKind::remove ? parse_limit(op, statement) : parse_update(op, statement);
+  if (rest.has_error()) return rest.error();
+  statement.collation = op["collation"];
+  if (statement.collation.exists() && !statement.collation.is_document()) {
+    return wrong_type(prefix + ".collation", statement.collation, "object");
+  }
+  statement.simple_collation = is_simple_collation(statement.collation);
+  statement.hint = op["hint"];
+  return statement;
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,409 @@
+#include "proxy/exec/write/write_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "proxy/base/time_slice.h"
+#include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/write/write_choose.h"
+#include "proxy/shard/connection.h"
+
+namespace spillway::exec {
+
+WriteRun::Targeted WriteRun::targeted(std::size_t op) const {
+  Targeted again;
+  again.statement = parse_statement(command.ops[op], command.kind).value();
+  again.target = target_statement(routing, again.statement).value();
+  return again;
+}
+
+std::optional<Error> take_outcome(WriteRun& run, std::span<const std::uint32_t> ops,
+                                  const ShardOutcome& outcome, std::vector<Refusal>& refused,
+                                  std::int64_t* n, std::vector<Refusal>* lost) {
+  if (outcome.ok()) {
+    const std::int64_t count =
+        run.results.add_reply(ops, outcome.body(), run.shard_name(outcome.shard));
+    if (n != nullptr) *n += count;
+    return std::nullopt;
+  }
+  const bool answered = outcome.reply.bytes.size() > 0;
+  // With statement ids the whole command can be sent again, and drivers do so when the reply itself
+  // is labelled.
+  if (run.request->in_transaction || (!answered && run.command.retryable)) {
+    return *outcome.error;
+  }
+  if (answered) {
+    refused.push_back({{ops.begin(), ops.end()}, *outcome.error});
+  } else if (lost != nullptr) {
+    lost->push_back({{ops.begin(), ops.end()},
+                     WriteResults::lost(*outcome.error, run.shard_name(outcome.shard))});
+  } else {
+    run.results.add_lost(ops, *outcome.error, run.shard_name(outcome.shard));
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> settle_refusals(WriteRun& run, const std::vector<Refusal>& refused) {
+  if (refused.empty()) return std::nullopt;
+  if (!run.results.has_effects()) return refused.front().error;
+  for (const Refusal& refusal : refused) run.results.add_errors(refusal.ops, refusal.error);
+  return std::nullopt;
+}
+
+namespace {
+
+// The proxy's own refusal of an operation. In a transaction it ends the command, and with it the
+// transaction.
+std::optional<Error> refuse(WriteRun& run, std::uint32_t op, const Error& why) {
+  if (run.request->in_transaction) return why;
+  run.results.add_error(op, why);
+  return std::nullopt;
+}
+
+}  // namespace
+
+namespace {
+
+constexpr std::size_t result_entries_per_step = 16;
+
+Task<void> add_failures(WriteRun& run, TimeSlice& slice, const std::vector<Refusal>& failures) {
+  for (const Refusal& failure : failures) {
+    WriteResults::Failing failing(run.results, failure.error);
+    for (std::span<const std::uint32_t> rest = failure.ops; !rest.empty();) {
+      const std::size_t now = std::min(rest.size(), result_entries_per_step);
+      failing.add(rest.first(now));
+      rest = rest.subspan(now);
+      if (slice.is_over()) co_await slice.next();
+    }
+  }
+}
+
+}  // namespace
+
+Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> children) {
+  TimeSlice slice(run.context.pump);
+  std::vector<ChildMessage> messages;
+  std::vector<ShardCommand> commands;
+  messages.reserve(children.size());
+  for (const ChildBatch& child : children) {
+    std::vector<ChildOp> ops;
+    ops.reserve(child.ops.size());
+    for (const std::uint32_t op : child.ops) {
+      const auto& new_id = run.batch.op(op).new_id;
+      ops.push_back({run.command.ops[op], new_id ? &*new_id : nullptr, run.command.stmt_id(op)});
+      if (slice.is_over()) co_await slice.next();
+    }
+    auto building = ChildMessage::build(run.context, *run.request, run.command, ops);
+    auto built = co_await building;
+    if (built.has_error()) {
+      if (!run.results.has_effects()) co_return without_writes(built.error());
+      if (run.request->in_transaction) co_return do_not_try_again(built.error());
+      run.results.add_errors(child.ops, built.error());
+      messages.emplace_back();
+      continue;
+    }
+    messages.push_back(*std::move(built));
+  }
+  std::vector<std::size_t> sent;
+  for (std::size_t i = 0; i < children.size(); ++i) {
+    if (messages[i].empty()) continue;
+    commands.push_back({children[i].shard, messages[i].command(), {}});
+    sent.push_back(i);
+  }
+  auto calls = call_shards(run.context, commands, write_options(run.context, *run.request));
+  auto outcomes = co_await calls;
+  run.request.sent_a_step();
+  slice.renew();
+  std::vector<Refusal> refused, lost;
+  std::optional<Error> fatal;
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    if (outcomes[i].ok()) {
+      WriteResults::Reading reading(run.results, children[sent[i]].ops, outcomes[i].body(),
+                                    run.shard_name(outcomes[i].shard));
+      while (!reading.step(result_entries_per_step)) {
+        if (slice.is_over(4 * limits::kib)) co_await slice.next();
+      }
+      continue;
+    }
+    auto error = take_outcome(run, children[sent[i]].ops, outcomes[i], refused, nullptr, &lost);
+    if (error && !fatal) fatal = std::move(error);
+  }
+  auto adding_lost = add_failures(run, slice, lost);
+  co_await adding_lost;
+  if (fatal) co_return fatal;
+  if (refused.empty()) co_return std::nullopt;
+  if (!run.results.has_effects()) co_return refused.front().error;
+  auto adding = add_failures(run, slice, refused);
+  co_await adding;
+  co_return std::nullopt;
+}
+
+namespace {
+
+// An entry of updates or deletes with some of its fields replaced.
+struct OpRewrite {
+  std::optional<DocView> query;
+  std::optional<DocView> update;
+  std::optional<bool> upsert;
+};
+
+BsonDoc rewritten(DocView op, const OpRewrite& rewrite) {
+  BsonWriter out;
+  for (const Element& field : op) {
+    if (field.name == "q" && rewrite.query) {
+      out.append("q", *rewrite.query);
+    } else if (field.name == "u" && rewrite.update) {
+      out.append("u", *rewrite.update);
+    } else if (field.name == "upsert" && rewrite.upsert) {
+      out.append("upsert", *rewrite.upsert);
+    } else {
+      out.append_element(field);
+    }
+  }
+  return std::move(out).finish();
+}
+
+struct StepOutcome {
+  std::int64_t n = 0;
+  std::optional<Error> fatal;
+};
+
+// Sends one operation, in this form, to these shards at once.
+Task<ShardOutcomes> call_with(WriteRun& run, std::uint32_t op, DocView document,
+                              const catalog::ShardSet& shards, ChildMessage& message) {
+  const ChildOp child{document, nullptr, run.command.stmt_id(op)};
+  auto building = ChildMessage::build(run.context, *run.request, run.command, {&child, 1});
+  auto built = co_await building;
+  if (built.has_error()) {
+    ShardOutcomes failed(1);
+    failed.front().shard = shards.front();
+    // Within a transaction nothing tells a shard that it has executed a statement before.
+    failed.front().error = run.request->in_transaction && run.results.has_effects()
+                               ? do_not_try_again(built.error())
+                               : built.error();
+    co_return failed;
+  }
+  message = *std::move(built);
+  std::vector<ShardCommand> commands;
+  for (const catalog::ShardIndex shard : shards) commands.push_back({shard, message.command(), {}});
+  auto calls = call_shards(run.context, commands, write_options(run.context, *run.request));
+  auto outcomes = co_await calls;
+  run.request.sent_a_step();
+  co_return outcomes;
+}
+
+Task<StepOutcome> step(WriteRun& run, std::uint32_t op, DocView document,
+                       const catalog::ShardSet& shards) {
+  ChildMessage message;
+  auto calling = call_with(run, op, document, shards, message);
+  auto outcomes = co_await calling;
+  StepOutcome result;
+  std::vector<Refusal> refused;
+  for (const ShardOutcome& outcome : outcomes) {
+    auto error = take_outcome(run, {&op, 1}, outcome, refused, &result.n);
+    if (error && !result.fatal) result.fatal = std::move(error);
+  }
+  if (!result.fatal) result.fatal = settle_refusals(run, refused);
+  co_return result;
+}
+
+// A driver's second attempt at an operation that may have been executed on one of several shards:
+// the one that remembers the statement answers with what it did then, all others match nothing.
+Task<StepOutcome> ask_for_earlier_attempt(WriteRun& run, std::uint32_t op,
+                                          const WriteRun::Targeted& write) {
+  const BsonDoc nothing = match_nothing();
+  const BsonDoc document =
+      rewritten(run.command.ops[op], {.query = nothing.view(), .update = {}, .upsert = false});
+  const catalog::ShardSet shards = possible_shards(run.routing, write.statement, write.target);
+  ChildMessage message;
+  auto calling = call_with(run, op, document, shards, message);
+  auto outcomes = co_await calling;
+  StepOutcome result;
+  for (const ShardOutcome& outcome : outcomes) {
+    if (!outcome.ok()) {
+      // What a shard refuses it will refuse again, in its own words.
+      if (outcome.reply.bytes.size() == 0)
+        result.fatal = *outcome.error;
+      continue;
+    }
+    if (outcome.body()["n"].to_int64().value_or(0) < 1 || result.n > 0) continue;
+    result.n = run.results.add_reply({&op, 1}, outcome.body(), run.shard_name(outcome.shard));
+  }
+  if (result.n > 0) result.fatal.reset();
+  co_return result;
+}
+
+// The shards in turn, until one has the document. Stricter than asking all at once: not more than
+// one is written.
+Task<StepOutcome> write_where_found(WriteRun& run, std::uint32_t op, DocView document,
+                                    const catalog::ShardSet& shards) {
+  StepOutcome total;
+  for (const catalog::ShardIndex shard : shards) {
+    const catalog::ShardSet one{shard};
+    auto stepping = step(run, op, document, one);
+    auto done = co_await stepping;
+    total.n += done.n;
+    total.fatal = std::move(done.fatal);
+    if (total.fatal || total.n > 0 || run.results.has_error(op)) break;
+  }
+  co_return total;
+}
+
+// The operation with a filter that also matches nothing: a shard then says only what is wrong with it.
+BsonDoc probe_of(const Statement& statement, DocView document) {
+  const BsonDoc nothing = match_nothing();
+  const BsonDoc query = both_filters(statement.query, nothing);
+  return rewritten(document, {.query = query.view(), .update = {}, .upsert = {}});
+}
+
+// A find was refused: the write's own words count, so a shard is asked for them with a filter that
+// also matches nothing.
+Task<StepOutcome> refuse_as_shard(WriteRun& run, std::uint32_t op,
+                                  const WriteRun::Targeted& write, DocView document,
+                                  const Error& why) {
+  const BsonDoc probe = probe_of(write.statement, document);
+  const catalog::ShardSet first{write.target.shards.front()};
+  auto stepping = step(run, op, probe, first);
+  auto done = co_await stepping;
+  if (!done.fatal && !run.results.has_error(op)) done.fatal = refuse(run, op, why);
+  co_return done;
+}
+
+// A find that chooses has failed.
+Task<StepOutcome> fail_choice(WriteRun& run, std::uint32_t op, const WriteRun::Targeted& write,
+                              DocView document, const ChoiceOutcome& chosen) {
+  if (!chosen.lost) {
+    auto refusing = refuse_as_shard(run, op, write, document, *chosen.error);
+    co_return co_await refusing;
+  }
+  StepOutcome result;
+  if (run.command.retryable || run.request->in_transaction) {
+    result.fatal = *chosen.error;
+  } else {
+    run.results.add_lost({&op, 1}, *chosen.error, "a shard");
+  }
+  co_return result;
+}
+
+// A multi update that might change keys. One server would stop at the first document whose key
+// changes, with some written; here nothing is written then. What changes meanwhile is not met.
+Task<StepOutcome> write_all_kept(WriteRun& run, std::uint32_t op, const WriteRun::Targeted& write,
+                                 DocView document) {
+  const auto kept = kept_filter(run.routing.key, write.statement);
+  Statement changing = write.statement;
+  BsonDoc others;
+  if (kept) {
+    BsonWriter nor;
+    nor.begin_array("$nor");
+    nor.append_item(kept->view());
+    nor.end();
+    const BsonDoc not_kept = std::move(nor).finish();
+    others = both_filters(write.statement.query, not_kept);
+    changing.query = others;
+  }
+  auto choosing = choose_document(run.context, *run.request, run.command.collection, changing,
+                                  write.target.shards, {});
+  const auto chosen = co_await choosing;
+  if (chosen.error) {
+    auto failing = fail_choice(run, op, write, document, chosen);
+    co_return co_await failing;
+  }
+  if (chosen.choice) {
+    co_return StepOutcome{
+        .n = 0, .fatal = refuse(run, op, changes_key(run.routing.key, write.statement))};
+  }
+  const BsonDoc query = both_filters(write.statement.query, kept ? *kept : match_nothing());
+  const BsonDoc narrowed = rewritten(document, {.query = query.view(), .update = {}, .upsert = {}});
+  auto stepping = step(run, op, narrowed, write.target.shards);
+  co_return co_await stepping;
+}
+
+Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, const WriteRun::Targeted& write,
+                               DocView document) {
+  const Statement& statement = write.statement;
+  const WriteTarget& target = write.target;
+  const catalog::ShardKeyPattern& key = run.routing.key;
+  const auto paths = target.check_key ? paths_to_check(key, statement) : std::vector<std::string>{};
+  for (int attempt = 0; attempt < choices_max; ++attempt) {
+    auto choosing = choose_document(run.context, *run.request, run.command.collection, statement,
+                                    target.shards, paths);
+    auto chosen = co_await choosing;
+    if (chosen.error) {
+      auto failing = fail_choice(run, op, write, document, chosen);
+      co_return co_await failing;
+    }
+    if (!chosen.choice) {
+      // Nothing matches; a shard may still find the operation wrong. What came to match meanwhile
+      // would be written unseen.
+      const BsonDoc probe = target.check_key ? probe_of(statement, document) : BsonDoc(document);
+      const catalog::ShardSet first{target.shards.front()};
+      auto stepping = step(run, op, probe, first);
+      co_return co_await stepping;
+    }
+    const DocView met = chosen.choice->document;
+    BsonDoc unchanged;
+    if (target.check_key) {
+      if (auto kept = check_key_kept(key, statement, met); kept.has_error())
+        co_return StepOutcome{.n = 0, .fatal = refuse(run, op, kept.error())};
+      unchanged = same_key_filter(key, statement, met);
+    }
+    const BsonDoc query = narrow_filter(statement.query, met["_id"], unchanged);
+    const BsonDoc narrowed =
+        rewritten(document, {.query = query.view(), .update = {}, .upsert = {}});
+    const catalog::ShardSet owner{chosen.choice->shard};
+    auto stepping = step(run, op, narrowed, owner);
+    auto done = co_await stepping;
+    if (done.fatal || done.n > 0 || run.results.has_error(op)) co_return done;
+  }
+  co_return StepOutcome{.n = 0, .fatal = refuse(run, op, too_much_change())};
+}
+
+Task<std::optional<Error>> insert_by_upsert(WriteRun& run, std::uint32_t op,
+                                            const Statement& statement) {
+  auto plan = plan_upsert(run.routing, statement, make_object_id());
+  if (plan.has_error()) co_return refuse(run, op, plan.error());
+  OpRewrite rewrite;
+  if (plan->update) rewrite.update = plan->update->view();
+  const BsonDoc document = rewritten(run.command.ops[op], rewrite);
+  const catalog::ShardSet owner{plan->shard};
+  auto stepping = step(run, op, document, owner);
+  auto done = co_await stepping;
+  co_return std::move(done.fatal);
+}
+
+}  // namespace
+
+Task<std::optional<Error>> run_special(WriteRun& run, std::uint32_t op) {
+  const WriteRun::Targeted write = run.targeted(op);
+  const WriteTarget& target = write.target;
+  if (run.command.retryable && (target.route == Route::choose || target.upsert_after)) {
+    auto asking = ask_for_earlier_attempt(run, op, write);
+    auto earlier = co_await asking;
+    if (earlier.fatal) co_return std::move(earlier.fatal);
+    if (earlier.n > 0) co_return std::nullopt;
+  }
+  OpRewrite rewrite;
+  if (target.upsert_after) rewrite.upsert = false;
+  const BsonDoc document = rewritten(run.command.ops[op], rewrite);
+  StepOutcome done;
+  if (target.route == Route::choose) {
+    auto writing = write_chosen(run, op, write, document);
+    done = co_await writing;
+  } else if (target.route == Route::all_kept) {
+    auto writing = write_all_kept(run, op, write, document);
+    done = co_await writing;
+  } else if (target.route == Route::until_found) {
+    auto writing = write_where_found(run, op, document, target.shards);
+    done = co_await writing;
+  } else {
+    auto writing = step(run, op, document, target.shards);
+    done = co_await writing;
+  }
+  if (done.fatal || done.n > 0 || !target.upsert_after || run.results.has_error(op))
+    co_return std::move(done.fatal);
+  auto inserting = insert_by_upsert(run, op, write.statement);
+  co_return co_await inserting;
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,104 @@
+#include "proxy/exec/write/write_target.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace spillway::exec {
+
+namespace {
+
+// Every server refuses these, whatever they match: one shard's answer will do.
+bool is_refused_anywhere(const Statement& statement) {
+  if (statement.kind != WriteKind::update || statement.style == UpdateStyle::pipeline) return false;
+  bool operators = false, fields = false;
+  for (const Element& field : statement.update.as_document()) {
+    (field.name.starts_with('$') ? operators : fields) = true;
+  }
+  return (operators && fields) || (!operators && statement.multi);
+}
+
+WriteTarget to_one(catalog::ShardIndex shard) { return {Route::one, {shard}, false, {}}; }
+
+// The fields of a document that its key is read from; its _id may be one that is still to be added.
+BsonDoc keyed_part(const catalog::ShardKeyPattern& key, DocView document, const ObjectId& new_id) {
+  BsonWriter out;
+  std::uint8_t bytes[12];
+  std::copy(new_id.begin(), new_id.end(), bytes);
+  out.append_object_id("_id", bytes);
+  for (const Element& field : document) {
+    const bool wanted =
+        std::any_of(key.fields().begin(), key.fields().end(), [&](const auto& part) {
+          return std::string_view(part.path).substr(0, part.path.find('.')) == field.name;
+        });
+    if (wanted) out.append_element(field);
+  }
+  return std::move(out).finish();
+}
+
+}  // namespace
+
+Result<WriteTarget> target_insert(const catalog::CollectionRouting& routing, DocView document,
+                                  const ObjectId* new_id) {
+  if (new_id != nullptr && routing.key.touches("_id")) {
+    const BsonDoc keyed = keyed_part(routing.key, document, *new_id);
+    auto shard = routing.target_document(keyed);
+    if (shard.has_error()) return shard.error();
+    return to_one(*shard);
+  }
+  auto shard = routing.target_document(document);
+  if (shard.has_error()) {
+    if (document["_id"].is_array()) return to_one(routing.chunks.first_shard());
+    return shard.error();
+  }
+  return to_one(*shard);
+}
+
+Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,
+                                     const Statement& statement) {
+  auto found = routing.target_filter(statement.query, statement.simple_collation);
+  if (found.has_error()) return found.error();
+  WriteTarget target;
+  target.shards = *std::move(found);
+  if (is_refused_anywhere(statement)) return to_one(target.shards.front());
+  const auto changes = may_change_key(routing.key, statement);
+  if (changes.has_error()) return changes.error();
+  if (*changes) {
+    // An upsert has to know that no shard has a document that matches.
+    target.check_key = true;
+    target.upsert_after = statement.upsert;
+    target.route = statement.multi ? Route::all_kept : Route::choose;
+    if (statement.style != UpdateStyle::replacement) return target;
+    auto key = key_of_replacement(routing.key, statement);
+    if (key.has_error()) return key.error();
+    if (!statement.upsert && target.shards.size() > 1)
+      target.shards = {routing.chunks.shard_for(*key)};
+    return target;
+  }
+  const bool exact_key =
+      routing.target_exact(statement.query, statement.simple_collation).has_value();
+  target.upsert_after = statement.upsert && !exact_key;
+  if (target.shards.size() == 1) return target;
+  bool collatable = false;
+  if (statement.multi) {
+    target.route = Route::all;
+  } else if (catalog::exact_id_equality(statement.query, &collatable) &&
+             (statement.simple_collation || !collatable)) {
+    target.route = Route::until_found;
+  } else {
+    target.route = Route::choose;
+  }
+  return target;
+}
+
+catalog::ShardSet possible_shards(const catalog::CollectionRouting& routing,
+                                  const Statement& statement, const WriteTarget& target) {
+  catalog::ShardSet shards = target.shards;
+  if (!target.upsert_after || shards.size() == routing.all_shards().size()) return shards;
+  auto plan = plan_upsert(routing, statement, make_object_id());
+  if (plan.has_error()) return shards;  // it is refused before a shard hears of it
+  if (plan->by_new_id) return routing.all_shards();
+  shards.insert(plan->shard);
+  return shards;
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,20 @@
+// Conversions of values to text and back.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "proxy/pipeline/value.h"
+
+namespace spillway::pipeline {
+
+// As string operators take their operands: numbers and dates become text, null becomes "".
+// Error 16007 for other types, 115 for decimals.
+Result<std::string> coerce_to_string(const Value& value);
+
+std::string double_to_text(double value);
+// "2026-11-21T03:04:05.678Z"
+std::string date_to_text(std::int64_t ms_since_epoch);
+
+}  // namespace spillway::pipeline

@@ -1,0 +1,371 @@
+#include "proxy/pipeline/expression.h"
+
+#include "proxy/pipeline/names.h"
+#include "proxy/pipeline/ops.h"
+#include "proxy/pipeline/text.h"
+
+namespace spillway::pipeline {
+namespace {
+
+// A node, its place in the node above it, and what the allocator adds.
+constexpr std::uint64_t node_bytes = 128;
+
+// What parsing this value takes, without the values inside it.
+std::uint64_t cost_of(ValueView spec) noexcept {
+  if (spec.is_document() || spec.is_array()) {
+    return node_bytes;
+  }
+  std::uint64_t bytes = node_bytes + spec.bytes.size();
+  if (spec.is_string() && spec.as_string().starts_with('$')) {
+    bytes += path_bytes(spec.as_string());
+  }
+  return bytes;
+}
+
+class Constant final : public Expression {
+ public:
+  explicit Constant(Value value) : value_(std::move(value)) {}
+  Result<Value> evaluate(EvalContext&) const override { return value_; }
+  const Value* constant() const noexcept override { return &value_; }
+
+ private:
+  Value value_;
+};
+
+// "$a.b", "$$ROOT.a", "$$variable.a": `slot` -1 starts at the document.
+class Path final : public Expression {
+ public:
+  Path(int slot, std::vector<std::string> parts) : slot_(slot), parts_(std::move(parts)) {}
+  Result<Value> evaluate(EvalContext& context) const override {
+    const std::string* begin = parts_.data();
+    const std::string* end = begin + parts_.size();
+    if (slot_ >= 0) {
+      return follow_path(context.slots[static_cast<std::size_t>(slot_)], begin, end, context.meter);
+    }
+    return follow_path(Value::borrowed({BsonType::document, context.root.bytes()}), begin, end,
+                       context.meter);
+  }
+
+ private:
+  int slot_;
+  std::vector<std::string> parts_;
+};
+
+// A path into the constant of a command's `let`.
+class ConstantPath final : public Expression {
+ public:
+  ConstantPath(Value from, std::vector<std::string> parts)
+      : from_(std::move(from)), parts_(std::move(parts)) {}
+  Result<Value> evaluate(EvalContext& context) const override {
+    return follow_path(from_, parts_.data(), parts_.data() + parts_.size(), context.meter);
+  }
+
+ private:
+  Value from_;
+  std::vector<std::string> parts_;
+};
+
+class ArrayExpression final : public Expression {
+ public:
+  explicit ArrayExpression(std::vector<ExpressionPtr> items) : items_(std::move(items)) {}
+  Result<Value> evaluate(EvalContext& context) const override {
+    ArrayBuilder array;
+    for (const ExpressionPtr& item : items_) {
+      auto value = item->evaluate(context);
+      if (!value) {
+        return value;
+      }
+      array.add(*value);
+    }
+    return std::move(array).finish(context.meter);
+  }
+
+ private:
+  std::vector<ExpressionPtr> items_;
+};
+
+class ObjectExpression final : public Expression {
+ public:
+  using Fields = std::vector<std::pair<std::string, ExpressionPtr>>;
+  explicit ObjectExpression(Fields fields) : fields_(std::move(fields)) {}
+  Result<Value> evaluate(EvalContext& context) const override {
+    DocumentBuilder doc;
+    for (const auto& [name, expression] : fields_) {
+      auto value = expression->evaluate(context);
+      if (!value) {
+        return value;
+      }
+      doc.add(name, *value);
+    }
+    return std::move(doc).finish(context.meter);
+  }
+
+ private:
+  Fields fields_;
+};
+
+class Operator final : public Expression {
+ public:
+  Operator(const OperatorSpec& spec, std::vector<ExpressionPtr> operands)
+      : spec_(spec), operands_(std::move(operands)) {}
+  Result<Value> evaluate(EvalContext& context) const override {
+    std::vector<Value> values;
+    values.reserve(operands_.size());
+    for (const ExpressionPtr& operand : operands_) {
+      auto value = operand->evaluate(context);
+      if (!value) {
+        return value;
+      }
+      values.push_back(std::move(*value));
+    }
+    return spec_.evaluate(values, context);
+  }
+
+ private:
+  const OperatorSpec& spec_;
+  std::vector<ExpressionPtr> operands_;
+};
+
+Result<ExpressionPtr> parse_variable(std::string_view text, const ParseScope& scope) {
+  const std::size_t dot = text.find('.');
+  const std::string_view name = text.substr(0, dot);
+  std::vector<std::string> parts;
+  if (dot != std::string_view::npos) {
+    auto split = split_field_path(text.substr(dot + 1));
+    if (!split) {
+      return split.error();
+    }
+    parts = std::move(*split);
+  }
+  if (name == "ROOT" || name == "CURRENT") {
+    return std::make_unique<Path>(-1, std::move(parts));
+  }
+  if (name == "REMOVE") {
+    return make_constant(Value());
+  }
+  if (const auto* variable = scope.find(name)) {
+    if (variable->slot >= 0) {
+      return std::make_unique<Path>(variable->slot, std::move(parts));
+    }
+    return parts.empty() ? make_constant(variable->constant)
+                         : std::make_unique<ConstantPath>(variable->constant, std::move(parts));
+  }
+  for (const std::string_view system :
+       {"NOW", "CLUSTER_TIME", "DESCEND", "PRUNE", "KEEP", "USER_ROLES", "SEARCH_META"}) {
+    if (name == system) {
+      return unsupported_error("the variable", join("$$", name));
+    }
+  }
+  return Error(17276, join("Use of undefined variable: ", name));
+}
+
+Error operand_count_error(const OperatorSpec& spec, std::size_t count) {
+  if (spec.operands_min == spec.operands_max) {
+    return {16020, join("Expression ", spec.name, " takes exactly ", spec.operands_min,
+                        " arguments. ", count, " were passed in.")};
+  }
+  return {28667,
+          join("Expression ", spec.name, " takes at least ", spec.operands_min,
+               " arguments, and at most ", spec.operands_max, ", but ", count, " were passed in.")};
+}
+
+Result<ExpressionPtr> parse_operator(const Element& element, const ParseScope& scope) {
+  if (const SpecialParser special = find_special(element.name)) {
+    return special(element, scope);
+  }
+  const OperatorSpec* spec = find_operator(element.name);
+  if (spec == nullptr) {
+    if (is_known_expression(element.name)) {
+      return unsupported_error("the expression operator", element.name);
+    }
+    return Error(168, join("Unrecognized expression '", element.name, "'"));
+  }
+  std::vector<ExpressionPtr> operands;
+  if (element.is_array()) {
+    for (const Element& item : element.as_document()) {
+      auto operand = parse_expression(item, scope);
+      if (!operand) {
+        return operand;
+      }
+      operands.push_back(std::move(*operand));
+    }
+  } else {
+    auto operand = parse_expression(element, scope);
+    if (!operand) {
+      return operand;
+    }
+    operands.push_back(std::move(*operand));
+  }
+  const auto count = static_cast<int>(operands.size());
+  if (count < spec->operands_min || (spec->operands_max >= 0 && count > spec->operands_max)) {
+    return operand_count_error(*spec, operands.size());
+  }
+  return std::make_unique<Operator>(*spec, std::move(operands));
+}
+
+Result<ExpressionPtr> parse_object(DocView doc, const ParseScope& scope) {
+  ObjectExpression::Fields fields;
+  bool all_constant = true;
+  const std::uint64_t before = scope.charged_bytes();
+  for (const Element& element : doc) {
+    if (element.name.starts_with('$')) {
+      return Error(15983, join("An object representing an expression must have exactly one "
+                               "field: ",
+                               to_json(doc)));
+    }
+    if (element.name.find('.') != std::string_view::npos) {
+      return Error(16412, join("FieldPath field names may not contain '.'. Consider using "
+                               "$getField or $setField: ",
+                               element.name));
+    }
+    auto value = parse_expression(element, scope);
+    if (!value) {
+      return value;
+    }
+    if (auto charged = scope.charge(sizeof(fields[0]) + element.name.size()); !charged) {
+      return charged.error();
+    }
+    const Value* constant = (*value)->constant();
+    all_constant = all_constant && constant != nullptr && !constant->missing();
+    fields.emplace_back(element.name, std::move(*value));
+  }
+  if (!all_constant) {
+    return std::make_unique<ObjectExpression>(std::move(fields));
+  }
+  BsonWriter writer;
+  for (const auto& [name, expression] : fields) {
+    writer.append(name, expression->constant()->view());
+  }
+  fields.clear();
+  if (auto charged = scope.replace_charge(before, writer.size()); !charged) {
+    return charged.error();
+  }
+  return make_constant(Value::document(std::move(writer).finish()));
+}
+
+Result<ExpressionPtr> parse_array(DocView array, const ParseScope& scope) {
+  std::vector<ExpressionPtr> items;
+  bool all_constant = true;
+  const std::uint64_t before = scope.charged_bytes();
+  for (const Element& element : array) {
+    auto item = parse_expression(element, scope);
+    if (!item) {
+      return item;
+    }
+    all_constant = all_constant && (*item)->constant() != nullptr;
+    items.push_back(std::move(*item));
+  }
+  if (!all_constant) {
+    return std::make_unique<ArrayExpression>(std::move(items));
+  }
+  BsonWriter writer;
+  std::size_t index = 0;
+  for (const ExpressionPtr& item : items) {
+    const std::string name = join(index++);
+    const Value& value = *item->constant();
+    value.missing() ? writer.append_null(name) : writer.append(name, value.view());
+  }
+  items.clear();
+  if (auto charged = scope.replace_charge(before, writer.size()); !charged) {
+    return charged.error();
+  }
+  return make_constant(Value::array(std::move(writer).finish()));
+}
+
+}  // namespace
+
+const ParseScope::Variable* ParseScope::find(std::string_view name) const noexcept {
+  for (const ParseScope* scope = this; scope != nullptr; scope = scope->outer_) {
+    const auto found = scope->variables_.find(name);
+    if (found != scope->variables_.end()) {
+      return &found->second;
+    }
+  }
+  return nullptr;
+}
+
+ParseScope ParseScope::inside(int slots) const {
+  ParseScope inner;
+  inner.outer_ = this;
+  inner.slots_ = slots;
+  inner.meter_ = meter_;
+  return inner;
+}
+
+int ParseScope::bind(std::string_view name) {
+  variables_.insert_or_assign(name, Variable{Value(), slots_});
+  return slots_++;
+}
+
+void ParseScope::bind_constant(std::string_view name, Value constant) {
+  variables_.insert_or_assign(name, Variable{std::move(constant), -1});
+}
+
+Result<void> ParseScope::charge(std::uint64_t bytes) const {
+  return meter_ == nullptr ? Result<void>() : meter_->charge(bytes);
+}
+
+std::uint64_t ParseScope::charged_bytes() const noexcept {
+  return meter_ == nullptr ? 0 : meter_->used_bytes();
+}
+
+Result<void> ParseScope::replace_charge(std::uint64_t before, std::uint64_t bytes) const {
+  if (meter_ != nullptr) {
+    meter_->credit(meter_->used_bytes() - before);
+  }
+  return charge(bytes);
+}
+
+ExpressionPtr make_constant(Value value) {
+  return std::make_unique<Constant>(std::move(value).retained());
+}
+
+Error unsupported_error(std::string_view kind, std::string_view name) {
+  return {ErrorCode::command_not_supported,
+          join(kind, " ", name, " is not supported over several shards")};
+}
+
+Result<ExpressionPtr> parse_field_path(std::string_view dotted) {
+  auto parts = split_field_path(dotted);
+  if (!parts) {
+    return parts.error();
+  }
+  return std::make_unique<Path>(-1, std::move(*parts));
+}
+
+Result<ExpressionPtr> parse_expression(ValueView spec, const ParseScope& scope) {
+  if (auto charged = scope.charge(cost_of(spec)); !charged) {
+    return charged.error();
+  }
+  if (spec.is_document()) {
+    const DocView doc = spec.as_document();
+    const Element first = doc.first();
+    if (first.exists() && first.name.starts_with('$')) {
+      if (doc.count() != 1) {
+        return Error(15983, join("An object representing an expression must have exactly "
+                                 "one field: ",
+                                 to_json(doc)));
+      }
+      return parse_operator(first, scope);
+    }
+    return parse_object(doc, scope);
+  }
+  if (spec.is_array()) {
+    return parse_array(spec.as_document(), scope);
+  }
+  if (spec.is_string()) {
+    const std::string_view text = spec.as_string();
+    if (text == "$") {
+      return Error(16872, "'$' by itself is not a valid FieldPath");
+    }
+    if (text.starts_with("$$")) {
+      return parse_variable(text.substr(2), scope);
+    }
+    if (text.starts_with('$')) {
+      return parse_field_path(text.substr(1));
+    }
+  }
+  return make_constant(Value::borrowed(spec));
+}
+
+}  // namespace spillway::pipeline

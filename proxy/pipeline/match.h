@@ -1,0 +1,37 @@
+// Query filters: `find`'s filter and `$match`.
+#pragma once
+
+#include <memory>
+
+#include "cursor/bson_view.h"
+#include "cursor/error.h"
+#include "proxy/pipeline/expression.h"
+#include "proxy/pipeline/meter.h"
+
+namespace spillway::pipeline {
+
+struct MatchNode;
+
+// A parsed filter. Movable; immutable, so that any thread may match with it. Owns what it compares
+// with.
+class Filter {
+ public:
+  Filter() noexcept;  // matches everything
+  Filter(Filter&&) noexcept;
+  Filter& operator=(Filter&&) noexcept;
+  ~Filter();
+
+  // The server's code for a malformed filter (mostly BadValue), CommandNotSupported (115) for what
+  // is not evaluated here ($where, $text, geo operators…).
+  static Result<Filter> parse(DocView filter, const ParseScope& scope = {});
+
+  // `meter` pays for what $expr builds. Errors come from $expr and from a regular expression that
+  // exceeds its step limit.
+  Result<bool> matches(DocView doc, Meter& meter) const;
+
+ private:
+  explicit Filter(std::unique_ptr<MatchNode> root) noexcept;
+  std::unique_ptr<MatchNode> root_;  // nullptr: everything
+};
+
+}  // namespace spillway::pipeline

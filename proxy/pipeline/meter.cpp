@@ -1,0 +1,58 @@
+#include "proxy/pipeline/meter.h"
+#include "proxy/pipeline/text.h"
+
+#include <algorithm>
+
+namespace spillway::pipeline {
+namespace {
+
+constexpr std::uint64_t step_bytes = 16 * 1024;
+
+// What an empty proxy had room for may be asked for again.
+Error refusal(const MemoryBudget& budget, std::string_view what, std::uint64_t wanted, std::uint64_t more) {
+  const std::uint64_t ceiling = budget.ceiling_bytes();
+  const bool never = ceiling != 0 && wanted > ceiling;
+  Error error(never ? ErrorCode::exceeded_memory_limit : ErrorCode::ingress_request_rate_limit_exceeded,
+              join("not enough memory for ", what, ": the memory budget '", budget.name(), "' refused ", more,
+                   " bytes"));
+  if (!never) error.labels = {"SystemOverloadedError", "RetryableError"};
+  return error;
+}
+
+}  // namespace
+
+Result<void> Meter::charge(std::uint64_t bytes) {
+  if (bytes > bytes_max_ || used_bytes_ > bytes_max_ - bytes) {
+    return Error(ErrorCode::query_exceeded_memory_limit,
+                 join("Exceeded memory limit of ", bytes_max_, " bytes for ", what_,
+                      ", and the disk is not used"));
+  }
+  const std::uint64_t wanted = used_bytes_ + bytes;
+  if (wanted > reservation_.bytes()) {
+    const std::uint64_t more =
+        std::max(wanted - reservation_.bytes(), std::min(step_bytes, bytes_max_));
+    bool granted = false;
+    if (reservation_.budget() != nullptr) {
+      granted = reservation_.try_grow(more);
+    } else if (auto first = budget_->try_reserve(more)) {
+      reservation_ = std::move(*first);
+      granted = true;
+    }
+    if (!granted) return refusal(*budget_, what_, wanted, more);
+  }
+  used_bytes_ = wanted;
+  if (total_ != nullptr) *total_ += bytes;
+  return {};
+}
+
+void Meter::credit(std::uint64_t bytes) noexcept {
+  bytes = std::min(bytes, used_bytes_);
+  used_bytes_ -= bytes;
+  if (total_ != nullptr) *total_ -= bytes;
+  // A little is kept, so that documents evaluated one after another do not ask again and again.
+  if (reservation_.bytes() > used_bytes_ + 4 * step_bytes) {
+    reservation_.shrink_to(used_bytes_ + step_bytes);
+  }
+}
+
+}  // namespace spillway::pipeline

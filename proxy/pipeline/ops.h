@@ -1,0 +1,39 @@
+// Operators whose operands are all evaluated before them: tables of functions, one per family.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "proxy/pipeline/expression.h"
+#include "proxy/pipeline/value.h"
+
+namespace spillway::pipeline {
+
+using Operands = std::span<const Value>;
+
+struct OperatorSpec {
+  std::string_view name;
+  int operands_min;
+  int operands_max;  // -1: any number
+  Result<Value> (*evaluate)(Operands operands, EvalContext& context);
+};
+
+std::span<const OperatorSpec> arithmetic_operators() noexcept;
+std::span<const OperatorSpec> comparison_operators() noexcept;  // and $not, set operators
+std::span<const OperatorSpec> string_operators() noexcept;
+std::span<const OperatorSpec> array_operators() noexcept;
+std::span<const OperatorSpec> object_operators() noexcept;
+std::span<const OperatorSpec> type_operators() noexcept;
+std::span<const OperatorSpec> date_operators() noexcept;
+
+const OperatorSpec* find_operator(std::string_view name) noexcept;
+
+// Operators that parse their argument themselves ($cond, $map…). nullptr: not one of them.
+using SpecialParser = Result<ExpressionPtr> (*)(ValueView argument, const ParseScope& scope);
+SpecialParser find_special(std::string_view name) noexcept;
+Result<ExpressionPtr> parse_let(ValueView argument, const ParseScope& scope);
+Result<ExpressionPtr> parse_map(ValueView argument, const ParseScope& scope);
+Result<ExpressionPtr> parse_filter(ValueView argument, const ParseScope& scope);
+Result<ExpressionPtr> parse_reduce(ValueView argument, const ParseScope& scope);
+
+}  // namespace spillway::pipeline

@@ -1,0 +1,137 @@
+// Parts of dates, in UTC.
+
+#include <cstdio>
+#include <optional>
+
+#include "proxy/pipeline/coerce.h"
+#include "proxy/pipeline/ops.h"
+#include "proxy/pipeline/text.h"
+
+namespace spillway::pipeline {
+namespace {
+
+struct Parts {
+  std::int64_t year;
+  unsigned month, day;
+  unsigned day_of_week;  // 1: Sunday
+  unsigned day_of_year;
+  std::int64_t hour, minute, second, millisecond;
+};
+
+// Days since 1970 to a date of the proleptic Gregorian calendar, for any year.
+Parts parts_of(std::int64_t ms) {
+  constexpr std::int64_t day_ms = 86'400'000;
+  std::int64_t days = ms / day_ms;
+  std::int64_t rest = ms % day_ms;
+  if (rest < 0) {
+    rest += day_ms;
+    --days;
+  }
+  const std::int64_t shifted = days + 719'468;  // from 0000-03-01
+  const std::int64_t era = (shifted >= 0 ? shifted : shifted - 146'096) / 146'097;
+  const std::int64_t of_era = shifted - era * 146'097;
+  const std::int64_t year_of_era =
+      (of_era - of_era / 1460 + of_era / 36'524 - of_era / 146'096) / 365;
+  const std::int64_t day_of_year =
+      of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+  const std::int64_t shifted_month = (5 * day_of_year + 2) / 153;
+  Parts parts{};
+  parts.day = static_cast<unsigned>(day_of_year - (153 * shifted_month + 2) / 5 + 1);
+  parts.month = static_cast<unsigned>(shifted_month < 10 ? shifted_month + 3 : shifted_month - 9);
+  parts.year = year_of_era + era * 400 + (parts.month <= 2 ? 1 : 0);
+  const bool leap = (parts.year % 4 == 0 && parts.year % 100 != 0) || parts.year % 400 == 0;
+  constexpr unsigned before[] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334};
+  parts.day_of_year = before[parts.month - 1] + parts.day + (leap && parts.month > 2 ? 1 : 0);
+  parts.day_of_week = static_cast<unsigned>(((days + 4) % 7 + 7) % 7) + 1;
+  parts.hour = rest / 3'600'000;
+  parts.minute = rest / 60'000 % 60;
+  parts.second = rest / 1000 % 60;
+  parts.millisecond = rest % 1000;
+  return parts;
+}
+
+std::optional<std::int64_t> date_ms(const Value& value) {
+  switch (value.type()) {
+    case BsonType::date:
+      return value.as_int64();
+    case BsonType::timestamp:
+      return static_cast<std::int64_t>(static_cast<std::uint64_t>(value.as_int64()) >> 32) * 1000;
+    case BsonType::object_id: {
+      const std::uint8_t* b = value.view().bytes.data();
+      return std::int64_t{b[0]} * 16'777'216'000 + std::int64_t{b[1]} * 65'536'000 +
+             std::int64_t{b[2]} * 256'000 + std::int64_t{b[3]} * 1000;
+    }
+    default:
+      return std::nullopt;
+  }
+}
+
+template <class Get>
+Result<Value> part(Operands operands, Get get) {
+  const Value& value = operands[0];
+  if (value.nullish()) {
+    return Value::null();
+  }
+  if (value.is_document()) {
+    return unsupported_error("the argument", "timezone of a date operator");
+  }
+  const auto ms = date_ms(value);
+  if (!ms) {
+    return Error(16006, join("can't convert from BSON type ", type_name(value), " to Date"));
+  }
+  return Value::of(static_cast<std::int32_t>(get(parts_of(*ms))));
+}
+
+Result<Value> year(Operands o, EvalContext&) {
+  return part(o, [](const Parts& p) { return p.year; });
+}
+Result<Value> month(Operands o, EvalContext&) {
+  return part(o, [](const Parts& p) { return p.month; });
+}
+Result<Value> day_of_month(Operands o, EvalContext&) {
+  return part(o, [](const Parts& p) { return p.day; });
+}
+Result<Value> day_of_week(Operands o, EvalContext&) {
+  return part(o, [](const Parts& p) { return p.day_of_week; });
+}
+Result<Value> day_of_year(Operands o, EvalContext&) {
+  return part(o, [](const Parts& p) { return p.day_of_year; });
+}
+Result<Value> hour(Operands o, EvalContext&) {
+  return part(o, [](const Parts& p) { return p.hour; });
+}
+Result<Value> minute(Operands o, EvalContext&) {
+  return part(o, [](const Parts& p) { return p.minute; });
+}
+Result<Value> second(Operands o, EvalContext&) {
+  return part(o, [](const Parts& p) { return p.second; });
+}
+Result<Value> millisecond(Operands o, EvalContext&) {
+  return part(o, [](const Parts& p) { return p.millisecond; });
+}
+
+constexpr OperatorSpec date_table[] = {{"$year", 1, 1, year},
+                                  {"$month", 1, 1, month},
+                                  {"$dayOfMonth", 1, 1, day_of_month},
+                                  {"$dayOfWeek", 1, 1, day_of_week},
+                                  {"$dayOfYear", 1, 1, day_of_year},
+                                  {"$hour", 1, 1, hour},
+                                  {"$minute", 1, 1, minute},
+                                  {"$second", 1, 1, second},
+                                  {"$millisecond", 1, 1, millisecond}};
+
+}  // namespace
+
+std::string date_to_text(std::int64_t ms) {
+  const Parts p = parts_of(ms);
+  char text[64];
+  std::snprintf(text, sizeof text, "%04lld-%02u-%02uT%02d:%02d:%02d.%03dZ",
+                static_cast<long long>(p.year), p.month, p.day, static_cast<int>(p.hour),
+                static_cast<int>(p.minute), static_cast<int>(p.second),
+                static_cast<int>(p.millisecond));
+  return text;
+}
+
+std::span<const OperatorSpec> date_operators() noexcept { return date_table; }
+
+}  // namespace spillway::pipeline

@@ -1,0 +1,93 @@
+#include "proxy/pipeline/regex.h"
+#include "proxy/pipeline/text.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+namespace spillway::pipeline {
+namespace {
+
+// A pattern that backtracks more than this is given up: the worker has other requests.
+constexpr std::uint32_t match_steps_max = 2'000'000;
+constexpr std::size_t pattern_bytes_max = 32'764;  // the server's
+constexpr std::uint32_t match_heap_kib_max = 8 * 1024;
+
+pcre2_match_context* match_limits() {
+  thread_local const std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)>
+      limits(pcre2_match_context_create(nullptr), &pcre2_match_context_free);
+  if (limits != nullptr) {
+    pcre2_set_match_limit(limits.get(), match_steps_max);
+    pcre2_set_heap_limit(limits.get(), match_heap_kib_max);
+  }
+  return limits.get();
+}
+
+}  // namespace
+
+Result<Regex> Regex::compile(std::string_view pattern, std::string_view options) {
+  std::uint32_t flags = PCRE2_UTF | PCRE2_MATCH_INVALID_UTF;
+  for (const char option : options) {
+    switch (option) {
+      case 'i':
+        flags |= PCRE2_CASELESS;
+        break;
+      case 'm':
+        flags |= PCRE2_MULTILINE;
+        break;
+      case 's':
+        flags |= PCRE2_DOTALL;
+        break;
+      case 'x':
+        flags |= PCRE2_EXTENDED;
+        break;
+      case 'u':
+        break;
+      default:
+        return Error(51108, join("invalid flag in regex options: ", std::string_view(&option, 1)));
+    }
+  }
+  if (pattern.size() > pattern_bytes_max) {
+    return Error(ErrorCode::bad_value, "Regular expression is too long");
+  }
+  int code = 0;
+  PCRE2_SIZE at = 0;
+  pcre2_code* compiled = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                                       flags, &code, &at, nullptr);
+  if (compiled == nullptr) {
+    PCRE2_UCHAR text[128];
+    pcre2_get_error_message(code, text, sizeof text);
+    return Error(51091,
+                 join("Regular expression is invalid: ", reinterpret_cast<const char*>(text)));
+  }
+  Regex regex;
+  regex.pattern_ = pattern;
+  regex.options_ = options;
+  regex.code_ = std::shared_ptr<const void>(compiled, [](const void* p) {
+    pcre2_code_free(static_cast<pcre2_code*>(const_cast<void*>(p)));
+  });
+  return regex;
+}
+
+std::size_t Regex::size_bytes() const noexcept {
+  std::size_t compiled = 0;
+  pcre2_pattern_info(static_cast<const pcre2_code*>(code_.get()), PCRE2_INFO_SIZE, &compiled);
+  return sizeof(Regex) + pattern_.size() + compiled;
+}
+
+Result<bool> Regex::matches(std::string_view text) const {
+  const auto* code = static_cast<const pcre2_code*>(code_.get());
+  const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
+      pcre2_match_data_create(1, nullptr), &pcre2_match_data_free);
+  const int found = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0, 0,
+                                data.get(), match_limits());
+  if (found >= 0) {
+    return true;
+  }
+  if (found == PCRE2_ERROR_NOMATCH) {
+    return false;
+  }
+  return Error(ErrorCode::operation_failed, join("the regular expression /", pattern_,
+                                                 "/ took too many steps or too much memory"));
+}
+
+}  // namespace spillway::pipeline

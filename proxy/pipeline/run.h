@@ -1,0 +1,59 @@
+// Whole queries over documents that are in memory: reads of config.*, $currentOp and the like.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "allocator/budget.h"
+#include "cursor/bson_writer.h"
+#include "cursor/error.h"
+#include "proxy/pipeline/merge_pipeline.h"
+
+namespace spillway::pipeline {
+
+// What a find command asks for. Empty documents mean "not given".
+struct FindQuery {
+  DocView filter;
+  DocView sort;
+  DocView projection;
+  std::int64_t skip = 0;   // ≥ 0
+  std::int64_t limit = 0;  // 0: none
+};
+
+// A query over documents that are given one by one. What comes out goes to `take` at once; what its
+// stages keep is charged to the budget, which outlives it, as do the query's documents. An error of `take` is its own.
+class DocumentQuery {
+ public:
+  using Take = std::function<Result<void>(BsonDoc)>;
+  // Errors as below.
+  static Result<DocumentQuery> of_find(const FindQuery& query, MemoryBudget& budget, Take take);
+  static Result<DocumentQuery> of_pipeline(DocView pipeline, MemoryBudget& budget, Take take);
+
+  bool wants_more() const noexcept { return stages_.wants_more(); }
+  Result<void> push(DocView document);
+  Result<void> finish();
+  // The same in steps: begin, then step until it returns true.
+  Result<void> begin_finish() { return stages_.finish(); }
+  Result<bool> finish_step();
+
+ private:
+  DocumentQuery(MergePipeline stages, Take take) : stages_(std::move(stages)), take_(std::move(take)) {}
+  Result<void> drain();
+
+  MergePipeline stages_;
+  Take take_;
+};
+
+// The documents that a find with these arguments returns, in its order; without a sort in the given
+// order. Errors as the server's; 115 for what is not evaluated here ($where, $text, $slice in a
+// projection…).
+Result<std::vector<BsonDoc>> run_find(std::span<const BsonDoc> docs, const FindQuery& query,
+                                      MemoryBudget& budget);
+
+// The output of a pipeline (the array) over these documents. Errors likewise.
+Result<std::vector<BsonDoc>> run_pipeline(std::span<const BsonDoc> docs, DocView pipeline,
+                                          MemoryBudget& budget);
+
+}  // namespace spillway::pipeline

@@ -1,0 +1,97 @@
+// The stages of the merge part: documents are pushed through a chain of them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cursor/bson_view.h"
+#include "cursor/error.h"
+#include "proxy/pipeline/expression.h"
+#include "proxy/pipeline/meter.h"
+
+namespace spillway::pipeline {
+
+// Where a stage puts its output. A pushed document is valid during the call only.
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  virtual Result<void> push(DocView doc) = 0;
+};
+
+// One running stage. Fed by push(), then, after the last document, drained by emit() until it
+// answers false. A push or an emit puts one document into `next` at most: what a peer sends must not
+// become work without end in one go. A stage is used for one run. Not thread-safe.
+class Stage {
+ public:
+  virtual ~Stage() = default;
+  virtual std::string_view name() const noexcept = 0;
+  virtual Result<void> push(DocView doc, Sink& next) = 0;
+  // Puts at most one kept document into `next`; false when there is none left.
+  virtual Result<bool> emit(Sink& next);
+  // True: it has to emit() before the next push.
+  virtual bool is_full() const noexcept { return false; }
+  // False: nothing pushed from now on can have an effect.
+  virtual bool wants_more() const noexcept { return true; }
+  // Tells a blocking stage that a $limit follows it directly.
+  virtual void expect_limit(std::int64_t) noexcept {}
+  // Called once, before the first push. The budget and the total outlive the stage.
+  void start(MemoryBudget& budget, std::uint64_t bytes_max, std::uint64_t* total) {
+    meter_ = std::make_unique<Meter>(budget, name(), bytes_max, total);
+  }
+
+ protected:
+  Meter& meter() noexcept { return *meter_; }
+
+ private:
+  std::unique_ptr<Meter> meter_;
+};
+using StagePtr = std::unique_ptr<Stage>;
+
+// About what a stage takes, its meter included, besides what it is told.
+inline constexpr std::uint64_t stage_cost_bytes = 512;
+
+// A document is pushed from stage to stage on the stack, so that their number has to be bounded: as
+// the server bounds it.
+inline constexpr std::size_t stages_max = 1000;
+Result<void> check_stage_count(const std::vector<StagePtr>& stages);  // 7749501
+
+// Parses one stage specification, `{$name: …}`, as the server would, and appends what runs it. Most
+// stages become one Stage; $sortByCount becomes two. CommandNotSupported (115) for what is not
+// evaluated here; the server's code for a malformed specification.
+Result<void> parse_stage(DocView spec, const ParseScope& scope, std::vector<StagePtr>& out);
+// All stages of a pipeline (the array).
+Result<std::vector<StagePtr>> parse_stages(DocView pipeline, const ParseScope& scope);
+
+// The numbers that $limit and $skip take, checked.
+Result<std::int64_t> parse_limit(ValueView value);
+Result<std::int64_t> parse_skip(ValueView value);
+
+// The stages one by one.
+using StageParser = Result<StagePtr> (*)(ValueView spec, const ParseScope& scope);
+Result<StagePtr> parse_match_stage(ValueView spec, const ParseScope& scope);
+Result<StagePtr> parse_project_stage(ValueView spec, const ParseScope& scope);
+Result<StagePtr> parse_add_fields_stage(ValueView spec, const ParseScope& scope);
+Result<StagePtr> parse_unset_stage(ValueView spec, const ParseScope& scope);
+Result<StagePtr> parse_replace_root_stage(ValueView spec, const ParseScope& scope);
+Result<StagePtr> parse_replace_with_stage(ValueView spec, const ParseScope& scope);
+Result<StagePtr> parse_limit_stage(ValueView spec, const ParseScope& scope);
+Result<StagePtr> parse_skip_stage(ValueView spec, const ParseScope& scope);
+Result<StagePtr> parse_count_stage(ValueView spec, const ParseScope& scope);
+Result<StagePtr> parse_unwind_stage(ValueView spec, const ParseScope& scope);
+Result<StagePtr> parse_sort_stage(ValueView spec, const ParseScope& scope);
+Result<StagePtr> parse_group_stage(ValueView spec, const ParseScope& scope);
+
+StagePtr make_limit_stage(std::int64_t limit);
+StagePtr make_skip_stage(std::int64_t skip);
+// Adds up the documents {field: n} that shards make of a $count.
+StagePtr make_count_sum_stage(std::string field);
+// The sort of a find: the errors are a find's.
+Result<StagePtr> make_sort_stage(DocView pattern);
+
+// The field name of a $count stage, checked.
+Result<std::string> parse_count_field(ValueView spec);
+
+}  // namespace spillway::pipeline
