@@ -107,39 +107,4 @@ bool BlockCodec::decode(const BlockInfo& info, std::span<const std::uint8_t> sto
   return ZSTD_isError(bytes) == 0 && bytes == into.size();
 }
 
-std::size_t CompressedBlock::held_bytes() const noexcept {
-  std::size_t bytes = 0;
-  for (const Part& part : parts_) bytes += part.bytes.capacity();
-  return bytes;
-}
-
-bool CompressedBlock::decompress(BlockCodec& codec, std::span<std::uint8_t> into) const {
-  assert(into.size() == raw_bytes_);
-  std::uint64_t seed = 0;
-  for (const Part& part : parts_) {
-    if (!codec.decode(part.info, part.bytes.bytes(), seed++, into.first(part.info.raw_bytes)))
-      return false;
-    into = into.subspan(part.info.raw_bytes);
-  }
-  return true;
-}
-
-std::optional<CompressedBlock> compress(BlockCodec& codec, std::span<const std::uint8_t> bytes,
-                                        MemoryBudget& budget) {
-  CompressedBlock block;
-  block.raw_bytes_ = bytes.size();
-  std::uint64_t seed = 0;
-  for (std::span<const std::uint8_t> rest = bytes; !rest.empty();) {
-    const std::size_t step = std::min(rest.size(), BlockCodec::block_bytes_max);
-    const BlockCodec::Encoded encoded = codec.encode(rest.first(step), seed++);
-    auto held = Buffer::allocate(budget, encoded.bytes.size());
-    if (!held) return std::nullopt;
-    held->append(encoded.bytes.data(), encoded.bytes.size());
-    block.parts_.push_back({encoded.info, *std::move(held)});
-    if (!gains(block.held_bytes(), bytes.size())) return std::nullopt;
-    rest = rest.subspan(step);
-  }
-  return block;
-}
-
 }  // namespace spillway

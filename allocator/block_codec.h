@@ -4,11 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
-#include <vector>
-
-#include "allocator/buffer.h"
 
 namespace spillway {
 
@@ -46,30 +42,6 @@ class BlockCodec {
   struct Contexts;
   std::unique_ptr<Contexts> contexts_;
 };
-
-// Compressed bytes in memory, block by block, with the reservations that pay for them.
-class CompressedBlock {
- public:
-  std::size_t raw_bytes() const noexcept { return raw_bytes_; }
-  std::size_t held_bytes() const noexcept;  // what is charged
-  // The bytes again, into `into`. REQUIRES into.size() == raw_bytes(). False: they are damaged.
-  bool decompress(BlockCodec& codec, std::span<std::uint8_t> into) const;
-
- private:
-  friend std::optional<CompressedBlock> compress(BlockCodec& codec,
-                                                 std::span<const std::uint8_t> bytes,
-                                                 MemoryBudget& budget);
-  struct Part {
-    BlockInfo info;
-    Buffer bytes;
-  };
-  std::vector<Part> parts_;
-  std::size_t raw_bytes_ = 0;
-};
-
-// nullopt: less than an eighth would be gained, or the budget refused; nothing is held then.
-std::optional<CompressedBlock> compress(BlockCodec& codec, std::span<const std::uint8_t> bytes,
-                                        MemoryBudget& budget);
 
 // 64 bits over bytes; differs with the seed. Finds damage, resists nobody.
 std::uint64_t checksum64(std::span<const std::uint8_t> bytes, std::uint64_t seed) noexcept;

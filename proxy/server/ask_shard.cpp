@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "proxy/exec/core/shard_call.h"
 #include "proxy/shard/connection.h"
 #include "proxy/wire/cursor_reply.h"
 
@@ -17,17 +18,12 @@ Task<Answer> ask(exec::Context& context, catalog::ShardIndex shard, DocView body
   shard::CallOptions options;
   options.deadline = Clock::now() + command_time_max;
   options.budget = &context.shared.reply_memory;
-  auto call = context.gateway.call(shard, shard::Command::of_body(body), options);
-  auto reply = co_await call;
+  auto call = exec::call_shard(context, {shard, exec::RoutedBy::nothing(), shard::Command::of_body(body)}, options);
+  exec::ShardOutcome outcome = co_await call;
   Answer answer;
-  if (reply.has_error()) {
-    answer.skip = Skip{reply.error().message, true};
-    co_return answer;
-  }
-  answer.reply = *std::move(reply);
-  if (!wire::reply_is_ok(answer.reply.body())) {
-    answer.skip = Skip{wire::error_from_reply(answer.reply.body()).message};
-  } else if (answer.reply.body().validate().has_error()) {
+  if (outcome.error) answer.skip = Skip{outcome.error->message, !outcome.answered()};
+  answer.reply = std::move(outcome.reply);
+  if (!answer.skip && answer.reply.body().validate().has_error()) {
     answer.skip = Skip{"its reply is malformed"};
   }
   co_return answer;

@@ -95,7 +95,7 @@ struct FakeWorker {
   FakeWorker(std::shared_ptr<const catalog::RoutingSnapshot> routing, FakeGateway::Answer answer)
       : gateway(*routing, std::move(answer)) {
     shared.routing = std::move(routing);
-    context.table = shared.routing;
+    context.router.replace(shared.routing);
     shared.workers.push_back(&context);
     shared.facts.host_name = "router:27017";
     shared.facts.start_time = Clock::now();
@@ -127,14 +127,19 @@ struct FakeWorker {
 
 // A client's command: the document and the request that points into it.
 struct FakeRequest {
-  explicit FakeRequest(std::string_view json) : body(doc(json)) {
+  // `worker`: for handlers that run_command() does not call; outlives the request.
+  explicit FakeRequest(std::string_view json, FakeWorker* worker = nullptr) : body(doc(json)) {
     wire::OpMsg message;
     message.body = body;
     auto parsed = exec::parse_request(message, {}, Clock::now());
     if (parsed.has_error()) FAIL(parsed.error().message);
     request = *std::move(parsed);
+    if (worker != nullptr) request.routes = &routes.emplace(worker->context.router.table());
   }
+  FakeRequest(const FakeRequest&) = delete;
+  FakeRequest& operator=(const FakeRequest&) = delete;
   BsonDoc body;
+  std::optional<exec::Routes> routes;
   exec::Request request;
 };
 

@@ -58,6 +58,8 @@ BANNED = (
     (r"std\s*::\s*cout", "output is for main and the command line",
      ("proxy/server/main", "proxy/server/command_line", "bench/", "tests/"), _CODE),
     (r"catch\s*\(\s*\.\.\.\s*\)\s*\{\s*\}", "an exception is swallowed", (), _CODE),
+    (r"\bgateway(\.|->)call\s*\(", "commands to shards go through exec::call_shard",
+     ("proxy/exec/core/shard_call.cpp", "proxy/shard/", "tests/", "bench/"), _CODE),
     (r"\b(TODO|FIXME)\b", "finish it, or leave it out", (), _ANY),
 )
 

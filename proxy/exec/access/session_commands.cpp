@@ -89,19 +89,16 @@ catalog::ShardSet replica_set_shards(const Context& context) {
 // To every shard that keeps sessions. Their answers are no part of ours: a session that a shard does
 // not hear of expires there.
 Task<void> tell_shards(Context& context, std::string command, BsonDoc document, shard::ShardTime* time) {
-  std::vector<ShardCommand> commands;
-  for (const catalog::ShardIndex shard : replica_set_shards(context)) {
-    commands.push_back({shard, shard::Command::of_body(document), {}});
-  }
   shard::CallOptions options;
   options.budget = &context.shared.reply_memory;
   options.deadline = Clock::now() + std::chrono::seconds(10);
   options.time = time;
-  auto calls = call_shards(context, commands, options);
+  auto calls = call_shards(context, replica_set_shards(context), RoutedBy::nothing(),
+                           shard::Command::of_body(document), options);
   auto outcomes = co_await calls;
   for (const ShardOutcome& outcome : outcomes) {
     if (outcome.ok()) continue;
-    log::info("sessions: shard {} did not take {}: {}", context.routing().shard(outcome.shard).name,
+    log::info("sessions: shard {} did not take {}: {}", context.gateway.states()[outcome.shard].name,
               command, outcome.error->message);
   }
 }
@@ -272,10 +269,11 @@ Task<Result<Response>> end_on_shard(Context& context, const Request& request,
   const BsonDoc document = std::move(body).finish();
   shard::CallOptions options = write_options(context, request);
   options.retry = shard::RetryPolicy::idempotent;  // both may be repeated
-  auto call = context.gateway.call(shard, shard::Command::of_body(document), options);
-  auto reply = co_await call;
-  if (reply.has_error()) co_return reply.error();
-  co_return with_recovery_token(context, request, passthrough(*std::move(reply)));
+  auto call = call_shard(context, {shard, RoutedBy::nothing(), shard::Command::of_body(document)}, options);
+  ShardOutcome outcome = co_await call;
+  auto ended = passed_on(std::move(outcome));
+  if (ended.has_error()) co_return std::move(ended);
+  co_return with_recovery_token(context, request, *std::move(ended));
 }
 
 Error not_in_transaction(const Request& request) {
@@ -305,7 +303,7 @@ Task<Result<Response>> commit_transaction(Context& context, Client&, const Reque
     co_return Error(ErrorCode::no_such_transaction,
                     "the transaction was read-only on the router that ran it and is lost");
   }
-  const auto shard = context.routing().shard_by_name(shard_name.as_string());
+  const auto shard = request.routes->shard_by_name(shard_name.as_string());
   if (!shard) {
     co_return Error(ErrorCode::shard_not_found,
                     fmt::format("Shard {} not found", shard_name.as_string()));

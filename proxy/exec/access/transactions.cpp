@@ -309,7 +309,7 @@ Task<void> abort_on_shard(Context& context, OpenTransaction open, TimePoint dead
   shard::CallOptions options;
   options.budget = &context.shared.reply_memory;
   options.deadline = deadline;
-  auto call = context.gateway.call(open.shard, shard::Command::of_body(document), options);
+  auto call = call_shard(context, {open.shard, RoutedBy::nothing(), shard::Command::of_body(document)}, options);
   auto ignored = co_await call;  // a shard that did not hear it lets the transaction expire
 }
 
@@ -323,7 +323,7 @@ Result<void> check_retryable(Context& context, const Request& request,
     if (!reached && state.set_name.empty()) {
       return Error(ErrorCode::host_unreachable,
                    fmt::format("shard {} cannot be reached: whether it takes transaction numbers is not known",
-                               context.routing().shard(shard).name));
+                               request.routes->shard(shard).name));
     }
     if (!reached) continue;  // a replica set that cannot be reached: the call says so
     return Error(ErrorCode::illegal_operation,
@@ -376,7 +376,7 @@ Response with_recovery_token(Context& context, const Request& request, Response 
   out.append_elements(DocView::trusted(pieces.front().iov_base));
   out.begin_document("recoveryToken");
   if (transaction && transaction->wrote && transaction->shard) {
-    out.append("recoveryShardId", context.routing().shard(*transaction->shard).name);
+    out.append("recoveryShardId", request.routes->shard(*transaction->shard).name);
   }
   out.end();
   return Response(std::move(out).finish());

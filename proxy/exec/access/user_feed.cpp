@@ -96,12 +96,11 @@ Task<Result<void>> read_stored_users(Context& context) {
   options.budget = &context.shared.reply_memory;
   options.retry = shard::RetryPolicy::idempotent;
   options.deadline = Clock::now() + patience;
-  auto call = context.gateway.call(*context.shared.users_from,
-                                   shard::Command::of_body(command.view()), options);
-  auto reply = co_await call;
-  if (reply.has_error()) co_return reply.error();
-  const DocView body = reply->body();
-  if (!body["ok"].truthy()) co_return wire::error_from_reply(body);
+  auto call = call_shard(context, {*context.shared.users_from, RoutedBy::nothing(), shard::Command::of_body(command)},
+                         options);
+  const ShardOutcome outcome = co_await call;
+  if (outcome.error) co_return *outcome.error;
+  const DocView body = outcome.body();
   const ValueView cursor = body["cursor"];
   const ValueView batch = cursor.is_document() ? cursor.as_document()["firstBatch"] : ValueView();
   if (!batch.is_array()) co_return Error(ErrorCode::failed_to_parse, "the reply holds no batch");
@@ -123,7 +122,7 @@ Task<Result<void>> read_stored_users(Context& context) {
     log::info(
         "users: {} were read from shard {}; {} roles of theirs are not known here, and allow "
         "nothing",
-        count, context.routing().shard(*context.shared.users_from).name, unknown_roles);
+        count, context.router.table()->shard(*context.shared.users_from).name, unknown_roles);
   }
   co_return Result<void>();
 }

@@ -162,15 +162,11 @@ Task<Result<void>> add_shard_operations(Context& context, const Request& request
       .append("$all", options.idle_connections)
       .append("$db", "admin");
   const BsonDoc body = std::move(out).finish();
-  std::vector<ShardCommand> commands;
-  for (const catalog::Shard& shard : context.routing().shards()) {
-    commands.push_back({shard.index, shard::Command::of_body(body), {}});
-  }
-  const shard::CallOptions call_options = read_options(context, request);
-  auto calls = call_shards(context, commands, call_options);
+  auto calls = call_shards(context, request.routes->all_shards(), RoutedBy::nothing(), shard::Command::of_body(body),
+                           read_options(context, request));
   const ShardOutcomes outcomes = co_await calls;
   for (const ShardOutcome& outcome : outcomes) {
-    const std::string& name = context.routing().shard(outcome.shard).name;
+    const std::string& name = request.routes->shard(outcome.shard).name;
     if (outcome.error) {
       const bool unknown = outcome.error->is(ErrorCode::command_not_found) ||
                            outcome.error->is(ErrorCode::command_not_supported) ||

@@ -81,7 +81,7 @@ Task<Result<Response>> kill_op_command(Context& context, Client& client, const R
     co_return Response(std::move(reply).finish());
   }
   if (!any) co_return not_own(request);  // whose it is the shard does not know
-  const auto shard = context.routing().shard_by_name(target->shard);
+  const auto shard = request.routes->shard_by_name(target->shard);
   if (!shard)
     co_return Error(ErrorCode::shard_not_found,
                     fmt::format("Shard {} does not exist", target->shard));
@@ -90,10 +90,10 @@ Task<Result<Response>> kill_op_command(Context& context, Client& client, const R
   command.append("op", static_cast<std::int32_t>(target->operation_id)).append("$db", "admin");
   const BsonDoc body = std::move(command).finish();
   const shard::CallOptions options = write_options(context, request);
-  auto call = context.gateway.call(*shard, shard::Command::of_body(body), options);
-  auto answer = co_await call;
+  auto call = call_shard(context, {*shard, RoutedBy::nothing(), shard::Command::of_body(body)}, options);
+  const ShardOutcome outcome = co_await call;
   // An operation that has ended meanwhile is no failure; a shard that cannot be reached is one.
-  if (answer.has_error()) co_return answer.error();
+  if (!outcome.answered()) co_return *outcome.error;
   reply.append("shard", target->shard)
       .append("shardid", static_cast<std::int32_t>(target->operation_id));
   reply.append("ok", 1.0);

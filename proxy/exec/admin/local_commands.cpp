@@ -272,9 +272,9 @@ Answer flush_router_config(Context&, Client&, const Request&) {
   co_return finish(std::move(reply));
 }
 
-Answer get_shard_map(Context& context, Client&, const Request&) {
+Answer get_shard_map(Context& context, Client&, const Request& request) {
   BsonWriter map, hosts, strings;
-  for (const catalog::Shard& shard : context.routing().shards()) {
+  for (const catalog::Shard& shard : request.routes->table().shards()) {
     const std::string host = catalog::host_of_uri(shard.uri);
     map.append(shard.name, std::string_view(host));
     strings.append(host, std::string_view(shard.name));
@@ -289,17 +289,17 @@ Answer get_shard_map(Context& context, Client&, const Request&) {
   co_return finish(std::move(reply));
 }
 
-Answer get_shard_version(Context& context, Client&, const Request& request) {
+Answer get_shard_version(Context&, Client&, const Request& request) {
   const Element which = request.body.first();
   if (!which.is_string()) co_return Error(ErrorCode::type_mismatch, "getShardVersion takes a namespace");
   const std::string_view ns = which.as_string();
   BsonWriter reply;
   if (ns.find('.') == std::string_view::npos) {
-    reply.append("primaryShard", context.routing().shard(context.routing().primary_shard(ns)).name);
+    reply.append("primaryShard", request.routes->shard(request.routes->primary_shard(ns)).name);
     reply.append("shardingEnabled", true);
     co_return finish(std::move(reply));
   }
-  const catalog::CollectionRouting* routing = context.routing().collection(ns);
+  const catalog::CollectionRouting* routing = request.routes->collection(ns);
   if (routing == nullptr) {
     co_return Error(ErrorCode::namespace_not_sharded, fmt::format("Collection {} is not sharded.", ns));
   }

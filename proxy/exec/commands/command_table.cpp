@@ -159,7 +159,7 @@ Response refuse(Metrics& metrics, const Error& why) {
 
 std::span<const CommandSpec> all_commands() { return table().specs; }
 
-Task<Response> run_command(Context& context, Client& client, const Request& request) {
+Task<Response> run_command(Context& context, Client& client, Request& request) {
   Metrics& metrics = context.shared.metrics;
   const CommandSpec* spec = command_named(request.name);
   if (spec == nullptr) {
@@ -191,10 +191,12 @@ Task<Response> run_command(Context& context, Client& client, const Request& requ
   client.operation_id = context.shared.next_operation_id.fetch_add(1, std::memory_order_relaxed);
   client.interrupt.clear();
   client.busy.enter(context.shared.busy_clients);
-  const auto held = context.table;  // a reload must not take it away
+  const Routes routes = static_cast<Router&>(context.router).resolve(request);
+  request.routes = &routes;
   auto handling = spec->handler(context, client, request);
   auto result = co_await handling;
   client.running = nullptr;
+  request.routes = nullptr;
   const Duration taken = Clock::now() - request.arrived;
   context.command_times->by_command[spec->index].add(taken);
   if (result.has_error()) {

@@ -23,6 +23,6 @@ Result<void> check_api_strict(const CommandSpec& spec, const Request& request);
 Response refuse(Metrics& metrics, const Error& why);
 
 // Runs one command: envelope rules, handler, counters. Never fails: errors are replies.
-Task<Response> run_command(Context& context, Client& client, const Request& request);
+Task<Response> run_command(Context& context, Client& client, Request& request);
 
 }  // namespace spillway::exec

@@ -32,6 +32,7 @@
 #include "proxy/exec/core/login.h"
 #include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/open_clients.h"
+#include "proxy/exec/core/routes.h"
 #include "proxy/exec/core/session_owners.h"
 #include "proxy/exec/core/splice_choice.h"
 #include "proxy/exec/core/stalled_clients.h"
@@ -67,7 +68,7 @@ struct ProcessFacts {
 
 // Everything the workers share; thread-safe member by member. Owned by the server.
 struct Shared {
-  std::shared_ptr<const catalog::RoutingSnapshot> routing;  // the start's; later ones: Context::table
+  std::shared_ptr<const catalog::RoutingSnapshot> routing;  // the start's; later ones: Context::router
   Parameters parameters;
   ProcessFacts facts;
   Metrics metrics;
@@ -134,13 +135,6 @@ struct Shared {
 
 struct Client;
 
-// The table under a reference count of its own: workers do not meet at a shared one.
-inline std::shared_ptr<const catalog::RoutingSnapshot> own_reference(
-    std::shared_ptr<const catalog::RoutingSnapshot> table) {
-  const catalog::RoutingSnapshot* const plain = table.get();
-  return {plain, [held = std::move(table)](const catalog::RoutingSnapshot*) {}};
-}
-
 struct Context {
   Loop& loop;
   Pump& pump;
@@ -158,13 +152,10 @@ struct Context {
   std::unique_ptr<InsideTimes> inside_times = std::make_unique<InsideTimes>();
   absl::flat_hash_set<std::uint64_t> accepted_stages{};  // what aggregate.cpp asked a shard about; own thread only
 
-  // Replaced by a reload, on the worker's thread. A coroutine that uses it across a suspension holds a reference:
-  // run_command does for the command that it runs.
-  std::shared_ptr<const catalog::RoutingSnapshot> table{own_reference(shared.routing)};
-  // Towards clients; null: none. Replaced likewise.
+  // Commands have their routes of it (Request::routes).
+  StaticRouter router{shared.routing};
+  // Towards clients; null: none. Replaced by a reload, on the worker's thread.
   TlsContext::Ptr tls{};
-
-  const catalog::RoutingSnapshot& routing() const noexcept { return *table; }
 };
 
 // Counts something in a counter while it lives.

@@ -1,7 +1,5 @@
 #include "proxy/exec/core/forward.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "proxy/shard/connection.h"
@@ -107,76 +105,13 @@ Response passthrough_ok(shard::Reply reply) {
   return Response::of_buffer(std::move(reply.bytes), DocView::trusted(document));
 }
 
-shard::CallOptions read_options(Context& context, const Request& request) {
-  shard::CallOptions options;
-  options.read_preference = request.has_read_preference ? &request.read_preference : nullptr;
-  options.retry = request.in_transaction ? shard::RetryPolicy::none : shard::RetryPolicy::idempotent;
-  options.deadline = request.deadline;
-  options.interrupt = request.interrupt;
-  options.time = request.shard_time;
-  options.budget = &context.shared.reply_memory;
-  return options;
-}
-
-shard::CallOptions write_options(Context& context, const Request& request) {
-  shard::CallOptions options;
-  options.retry = request.in_transaction        ? shard::RetryPolicy::none
-                  : request.retryable_write() ? shard::RetryPolicy::idempotent
-                                                : shard::RetryPolicy::not_idempotent;
-  options.deadline = request.deadline;
-  options.time = request.shard_time;
-  options.budget = &context.shared.reply_memory;
-  return options;
-}
-
-namespace {
-
-Task<void> call_one(Context* context, ShardCommand command, shard::CallOptions options,
-                    ShardOutcome* outcome) {
-  outcome->shard = command.shard;
-  options.host = command.host;
-  options.room = command.room;
-  auto call = context->gateway.call(command.shard, command.command, options);
-  auto reply = co_await call;
-  if (reply.has_error()) {
-    outcome->error = reply.error();
-    co_return;
-  }
-  const DocView body = reply->body();
-  if (!body["cursor"].is_document() && body.validate().has_error()) {
-    outcome->error = malformed_reply(context->routing().shard(command.shard).name);
-    co_return;
-  }
-  outcome->reply = *std::move(reply);
-  if (!wire::reply_is_ok(outcome->reply.body())) {
-    outcome->error = wire::error_from_reply(outcome->reply.body());
-  }
-}
-
-}  // namespace
-
-Error malformed_reply(std::string_view what) {
-  return Error(ErrorCode::internal_error, fmt::format("a shard's reply is malformed: {}", what));
-}
-
-Task<ShardOutcomes> call_shards(Context& context, std::span<const ShardCommand> commands,
-                                shard::CallOptions options) {
-  ShardOutcomes outcomes(commands.size());
-  TaskGroup group;
-  for (std::size_t i = 0; i < commands.size(); ++i) {
-    group.start(call_one(&context, commands[i], options, &outcomes[i]));
-  }
-  co_await group.wait();
-  co_return outcomes;
-}
-
-Targets shards_with_chunks(Context& context, std::string_view db, std::string_view ns) {
+Targets shards_with_chunks(const Routes& routes, std::string_view db, std::string_view ns) {
   Targets targets;
-  targets.routing = context.routing().collection(ns);
+  targets.routing = routes.collection(ns);
   if (targets.routing != nullptr) {
     targets.shards = targets.routing->all_shards();
   } else {
-    targets.shards.insert(context.routing().primary_shard(db));
+    targets.shards.insert(routes.primary_shard(db));
   }
   return targets;
 }

@@ -4,15 +4,14 @@
 #include <array>
 #include <initializer_list>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "allocator/small_blocks.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/request.h"
 #include "proxy/exec/core/response.h"
+#include "proxy/exec/core/shard_call.h"
 
 namespace spillway::exec {
 
@@ -55,43 +54,13 @@ std::int32_t failure_code(DocView reply) noexcept;
 // The same for a reply that is known to be ok.
 Response passthrough_ok(shard::Reply reply);
 
-// Options of a call made for this request: read preference, deadline, retry for reads.
-shard::CallOptions read_options(Context& context, const Request& request);
-shard::CallOptions write_options(Context& context, const Request& request);
-
-// One outcome per shard of a command sent to several. `error` is set for network failures and for ok: 0 replies.
-struct ShardOutcome {
-  catalog::ShardIndex shard = 0;
-  shard::Reply reply;             // set when the shard answered at all
-  std::optional<Error> error;
-  bool ok() const noexcept { return !error.has_value(); }
-  DocView body() const noexcept { return reply.body(); }  // REQUIRES reply.bytes.size() > 0
-};
-using ShardOutcomes = RecycledVector<ShardOutcome>;
-
-// A command for one shard of a fan-out.
-struct ShardCommand {
-  catalog::ShardIndex shard = 0;
-  shard::Command command;
-  std::optional<shard::HostAddress> host;
-  Buffer* room = nullptr;  // for its reply (CallOptions::room)
-};
-
-// A shard's reply that cannot be read to its end: what follows the damage is missing.
-Error malformed_reply(std::string_view what);
-
-// Sends in parallel, waits for all. Outcomes stand in the order of `commands`. ok: 0 replies are errors
-// (with the shard's own code) in the outcome. A damaged reply is as good as none, but for batches: their
-// documents are checked as they are read.
-Task<ShardOutcomes> call_shards(Context& context, std::span<const ShardCommand> commands,
-                                shard::CallOptions options);
-
 // The targets of a namespace: chunk owners, or the primary shard if it is not sharded.
 struct Targets {
   catalog::ShardSet shards;
   const catalog::CollectionRouting* routing = nullptr;  // null: unsharded
+  RoutedBy by() const noexcept { return RoutedBy::collection(routing); }
 };
-Targets shards_with_chunks(Context& context, std::string_view db, std::string_view ns);
+Targets shards_with_chunks(const Routes& routes, std::string_view db, std::string_view ns);
 void count_targets(HostsTargeted& metric, const Targets& targets);
 
 // "db.collection", for a lookup: takes no memory for names of a usual length.

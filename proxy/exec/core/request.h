@@ -8,6 +8,7 @@
 
 #include "cursor/cursor.h"
 #include "proxy/base/clock.h"
+#include "proxy/exec/core/routes.h"
 #include "proxy/shard/interrupt.h"
 #include "proxy/shard/read_preference.h"
 #include "proxy/shard/shard_time.h"
@@ -35,6 +36,7 @@ struct Request {
   bool in_transaction = false;               // autocommit: false
   bool start_transaction = false;
   ValueView comment;
+  const Routes* routes = nullptr;            // what it works with; run_command() sets it, and holds it until its end
   shard::Interrupt* interrupt = nullptr;     // ends what it waits for on shards; null: nothing does
   shard::ShardTime* shard_time = nullptr;    // is told of calls to shards; null: nobody asks
   ValueView read_concern;

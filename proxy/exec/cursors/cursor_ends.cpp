@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "allocator/memory_layer.h"
+#include "proxy/exec/core/shard_call.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 
 namespace spillway::exec {
@@ -31,7 +32,7 @@ Task<void> kill_on_host(Context* context, std::uint16_t shard, shard::HostAddres
   options.budget = &context->shared.reply_memory;
   options.host = host;
   options.deadline = deadline;
-  auto call = context->gateway.call(shard, shard::Command::of_body(body), options);
+  auto call = call_shard(*context, {shard, RoutedBy::nothing(), shard::Command::of_body(body)}, options);
   auto ignored = co_await call;  // a shard that did not hear it times its cursor out
 }
 

@@ -85,8 +85,7 @@ bool is_unreachable(const Error& error) noexcept {
 }  // namespace
 
 bool may_be_missing(const ShardOutcome& outcome, ShardLoss when) noexcept {
-  const bool answered = outcome.reply.bytes.size() > 0;
-  return is_unreachable(*outcome.error) || (answered && when == ShardLoss::getting_more);
+  return is_unreachable(*outcome.error) || (outcome.answered() && when == ShardLoss::getting_more);
 }
 
 Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Reply reply) {
@@ -150,8 +149,8 @@ Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint dead
     const std::int64_t size = as_before ? cursor.ahead_batch_size
                                         : remote_batch_size(context, cursor, remote.shard, false);
     bodies.push_back(remote_get_more(context, cursor, remote, size, {}));
-    commands.push_back({remote.shard, shard::Command::of_body(bodies.back()),
-                        shard::HostAddress{remote.host, remote.port}});
+    commands.emplace_back(remote.shard, RoutedBy::nothing(), shard::Command::of_body(bodies.back()));
+    commands.back().host = shard::HostAddress{remote.host, remote.port};
     remotes.push_back(i);
     if (one_at_a_time) {
       const double expected =

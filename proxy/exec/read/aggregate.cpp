@@ -128,12 +128,12 @@ BsonDoc scatter_command(const Request& request, const AggregateArguments& aggreg
 // shard would not. So a shard is asked first, once per worker, shard and shape. Its refusal is the answer.
 Task<std::optional<Error>> ask_about_unseen(Context& context, Client& client, const Request& request,
                                             const AggregateArguments& aggregate, DocView unseen,
-                                            catalog::ShardIndex shard) {
-  const std::uint64_t question = absl::HashOf(pipeline::shape_of(unseen), shard);
+                                            const Targets& targets) {
+  const Targets one{{targets.shards.front()}, targets.routing};
+  const std::uint64_t question = absl::HashOf(pipeline::shape_of(unseen), targets.shards.front());
   if (context.accepted_stages.contains(question)) co_return std::nullopt;
   CursorPtr cursor = make_cursor(client, request, aggregate.collection, Reservation());
   const BsonDoc body = scatter_command(request, aggregate, unseen, false);
-  const catalog::ShardSet one{shard};
   auto opening = open_remotes(context, request, *cursor, one, body);
   auto refused = co_await opening;
   if (refused) co_return refused;
@@ -144,7 +144,7 @@ Task<std::optional<Error>> ask_about_unseen(Context& context, Client& client, co
 }
 
 Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const Request& request,
-                                         const AggregateArguments& aggregate, const catalog::ShardSet& shards) {
+                                         const AggregateArguments& aggregate, const Targets& targets) {
   if (auto valid = aggregate.pipeline.validate(); valid.has_error()) co_return valid.error();
   // Of the pipeline for the shards, and of the command that it stands in.
   TakeCopyRoom taking_room(context, request, 2);
@@ -161,7 +161,7 @@ Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const
   auto kept = reserve_kept(context, request, aggregate.collection, sort_bytes);
   if (kept.has_error()) co_return std::move(kept.error());
   if (divided->unseen) {
-    auto asking = ask_about_unseen(context, client, request, aggregate, *divided->unseen, shards.front());
+    auto asking = ask_about_unseen(context, client, request, aggregate, *divided->unseen, targets);
     auto refused = co_await asking;
     if (refused) co_return *refused;
   }
@@ -184,7 +184,7 @@ Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const
     if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);
   }
   BsonDoc body = scatter_command(request, aggregate, divided->shard_part, divided->window_only);
-  auto opening = open_remotes(context, request, *cursor, shards, body);
+  auto opening = open_remotes(context, request, *cursor, targets, body);
   auto failed = co_await opening;
   if (failed) co_return *failed;
   body = BsonDoc();
@@ -201,15 +201,15 @@ std::string_view first_stage_name(DocView pipeline) noexcept {
 }
 
 // What a server tells of itself, or of more than a collection: a shard may where it is the only one.
-bool is_for_only_shard(const Context& context, const Request& request, const AggregateArguments& aggregate) noexcept {
-  if (context.routing().shards().size() != 1) return false;
+bool is_for_only_shard(const Request& request, const AggregateArguments& aggregate) noexcept {
+  if (request.routes->all_shards().size() != 1) return false;
   const std::string_view stage = first_stage_name(aggregate.pipeline);
   if (aggregate.collection.empty()) return stage == "$changeStream" || stage == "$listLocalSessions";
   return stage == "$listSessions" && request.db == "config" && aggregate.collection == "system.sessions";
 }
 
 Task<Result<Response>> aggregate_on_one(Context& context, Client& client, const Request& request,
-                                        const AggregateArguments& aggregate, catalog::ShardIndex shard) {
+                                        const AggregateArguments& aggregate, catalog::ShardIndex shard, RoutedBy by) {
   CursorSeed seed{client, request, aggregate.collection.empty() ? "$cmd.aggregate" : aggregate.collection};
   seed.writes = ends_in_write(aggregate.pipeline) || request.body["writeConcern"].exists();
   seed.batch_size = aggregate.batch_size;
@@ -218,8 +218,7 @@ Task<Result<Response>> aggregate_on_one(Context& context, Client& client, const 
   // Its getMores wait for events, as long as their maxTimeMS says.
   seed.change_stream = seed.tailable = seed.await_data = first_stage_name(aggregate.pipeline) == "$changeStream";
   BsonDoc scratch;
-  const shard::Command command = forward_command(request, scratch);
-  auto opening = open_on_one_shard(context, seed, shard, command, true);
+  auto opening = open_on_one_shard(context, seed, {shard, by, forward_command(request, scratch)}, true);
   co_return co_await opening;
 }
 
@@ -231,12 +230,12 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
     auto explaining = explain_command(context, client, request);
     co_return co_await explaining;
   }
-  if (is_for_only_shard(context, request, aggregate)) {
-    const catalog::ShardSet only = context.routing().all_shards();
+  if (is_for_only_shard(request, aggregate)) {
+    const catalog::ShardSet only = request.routes->all_shards();
     auto checking = check_transaction(context, request, only);
     const auto checked = co_await checking;
     if (checked.has_error()) co_return checked.error();
-    auto running = aggregate_on_one(context, client, request, aggregate, only.front());
+    auto running = aggregate_on_one(context, client, request, aggregate, only.front(), RoutedBy::nothing());
     co_return co_await running;
   }
   if (aggregate.collection.empty()) {
@@ -247,25 +246,26 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
     auto reading = config_aggregate(context, client, request);
     co_return co_await reading;
   }
-  auto plan = plan_aggregate(context, request, aggregate);
+  auto plan = plan_aggregate(request, aggregate);
   if (plan.has_error()) co_return plan.error();
   auto checking = check_transaction(context, request, plan->targets.shards);
   const auto checked = co_await checking;
   if (checked.has_error()) co_return checked.error();
   count_targets(context.shared.metrics.aggregate, plan->targets);
   if (!plan->whole) {
-    auto running = aggregate_on_many(context, client, request, aggregate, plan->targets.shards);
+    auto running = aggregate_on_many(context, client, request, aggregate, plan->targets);
     co_return co_await running;
   }
-  auto running = aggregate_on_one(context, client, request, aggregate, plan->targets.shards.front());
+  auto running =
+      aggregate_on_one(context, client, request, aggregate, plan->targets.shards.front(), plan->targets.by());
   co_return co_await running;
 }
 
 }  // namespace
 
-bool lies_on(const Context& context, const InvolvedNamespace& ns, catalog::ShardIndex shard) {
-  const auto* routing = context.routing().collection(fmt::format("{}.{}", ns.db, ns.collection));
-  if (routing == nullptr) return context.routing().primary_shard(ns.db) == shard;
+bool lies_on(const Routes& routes, const InvolvedNamespace& ns, catalog::ShardIndex shard) {
+  const auto* routing = routes.collection(fmt::format("{}.{}", ns.db, ns.collection));
+  if (routing == nullptr) return routes.primary_shard(ns.db) == shard;
   return routing->all_shards().size() == 1 && routing->all_shards().front() == shard;
 }
 
@@ -335,10 +335,10 @@ Result<AggregateArguments> parse_aggregate(DocView body) {
   return aggregate;
 }
 
-Result<AggregatePlan> plan_aggregate(Context& context, const Request& request,
+Result<AggregatePlan> plan_aggregate(const Request& request,
                                      const AggregateArguments& aggregate) {
   AggregatePlan plan;
-  auto targets = read_targets(context, request.db, aggregate.collection, leading_match(aggregate.pipeline),
+  auto targets = read_targets(request, request.db, aggregate.collection, leading_match(aggregate.pipeline),
                               aggregate.simple_collation);
   if (targets.has_error()) return targets.error();
   plan.targets = *std::move(targets);
@@ -347,7 +347,7 @@ Result<AggregatePlan> plan_aggregate(Context& context, const Request& request,
   if (plan.targets.shards.size() > 1) return plan;
   plan.whole = true;
   for (const InvolvedNamespace& ns : *involved) {
-    if (lies_on(context, ns, plan.targets.shards.front())) continue;
+    if (lies_on(*request.routes, ns, plan.targets.shards.front())) continue;
     return Error(ErrorCode::command_not_supported,
                  fmt::format("{} on {}.{} is not supported: that collection does not lie wholly on the shard that "
                              "runs the aggregation",

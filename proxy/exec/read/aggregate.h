@@ -23,7 +23,7 @@ struct InvolvedNamespace {
 Result<std::vector<InvolvedNamespace>> involved_namespaces(DocView pipeline, std::string_view db);
 
 // Does this collection lie wholly on one shard, and is it that one?
-bool lies_on(const Context& context, const InvolvedNamespace& ns, catalog::ShardIndex shard);
+bool lies_on(const Routes& routes, const InvolvedNamespace& ns, catalog::ShardIndex shard);
 
 // The filter that narrows the shards: of a first $match; {} otherwise.
 DocView leading_match(DocView pipeline) noexcept;
@@ -49,6 +49,6 @@ struct AggregatePlan {
   Targets targets;
   bool whole = false;
 };
-Result<AggregatePlan> plan_aggregate(Context& context, const Request& request, const AggregateArguments& aggregate);
+Result<AggregatePlan> plan_aggregate(const Request& request, const AggregateArguments& aggregate);
 
 }  // namespace spillway::exec

@@ -37,7 +37,6 @@ catalog::ConfigReadParams params_of(const Context& context) {
 Task<Result<void>> run_over(Context& context, const Request& request, std::string_view collection,
                             Result<pipeline::DocumentQuery> query) {
   if (query.has_error()) co_return query.error();
-  const auto table = context.table;
   const catalog::ConfigReadParams params = params_of(context);
   TimeSlice slice(context.pump);
   const auto goes_on = [&]() -> Result<void> {
@@ -52,7 +51,7 @@ Task<Result<void>> run_over(Context& context, const Request& request, std::strin
       pushed = query->push(document);
       return ++seen < documents_per_turn && pushed.has_value() && query->wants_more();
     };
-    catalog::visit_config_documents(collection, *table, params, push, first);
+    catalog::visit_config_documents(collection, request.routes->table(), params, push, first);
     if (pushed.has_error()) co_return pushed.error();
     if (seen < documents_per_turn || !query->wants_more()) break;
     co_await slice.next();

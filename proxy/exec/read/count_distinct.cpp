@@ -44,25 +44,6 @@ std::int64_t whole_number(ValueView value) {
   return value.to_int64().value_or(static_cast<std::int64_t>(value.to_double().value_or(0)));
 }
 
-Task<Result<Response>> forward_whole(Context& context, const Request& request, catalog::ShardIndex shard) {
-  BsonDoc scratch;
-  const shard::Command command = forward_command(request, scratch);
-  const shard::CallOptions options = read_options(context, request);
-  auto call = context.gateway.call(shard, command, options);
-  auto reply = co_await call;
-  if (reply.has_error()) co_return reply.error();
-  co_return passthrough(*std::move(reply));
-}
-
-Task<ShardOutcomes> scatter(Context& context, const Request& request, catalog::ShardSet shards,
-                            DocView body) {
-  std::vector<ShardCommand> commands;
-  for (const catalog::ShardIndex shard : shards) commands.push_back({shard, shard::Command::of_body(body), {}});
-  const shard::CallOptions options = read_options(context, request);
-  auto calls = call_shards(context, commands, options);
-  co_return co_await calls;
-}
-
 struct CountWindow {
   std::int64_t limit = 0, skip = 0;
   std::int64_t shard_limit = 0;  // their sum; 0: none
@@ -88,13 +69,13 @@ Result<CountWindow> count_window(DocView body) {
   return window;
 }
 
-Response count_reply(Context& context, const ShardOutcomes& outcomes, CountWindow window) {
+Response count_reply(const Routes& routes, const ShardOutcomes& outcomes, CountWindow window) {
   std::int64_t total = 0;
   BsonWriter reply;
   reply.begin_document("shards");
   for (const ShardOutcome& outcome : outcomes) {
     const std::int64_t n = whole_number(outcome.body()["n"]);
-    reply.append(context.routing().shard(outcome.shard).name, n);
+    reply.append(routes.shard(outcome.shard).name, n);
     total += n;
   }
   reply.end();
@@ -137,10 +118,11 @@ Task<Result<Response>> count_command(Context& context, Client&, const Request& r
     auto reading = config_count(context, request);
     co_return co_await reading;
   }
-  auto targets = read_targets(context, request.db, *collection, *query, is_simple_collation(request.body["collation"]));
+  auto targets = read_targets(request, request.db, *collection, *query, is_simple_collation(request.body["collation"]));
   if (targets.has_error()) co_return targets.error();
   if (targets->shards.size() == 1) {
-    auto forwarding = forward_whole(context, request, targets->shards.front());
+    auto forwarding =
+        forward_to_shard(context, request, targets->shards.front(), targets->by(), read_options(context, request));
     co_return co_await forwarding;
   }
   auto window = count_window(request.body);
@@ -152,15 +134,16 @@ Task<Result<Response>> count_command(Context& context, Client&, const Request& r
   copy_command(body, request, {"limit", "skip"});
   if (window->shard_limit > 0) body.append("limit", window->shard_limit);
   const BsonDoc command = std::move(body).finish();
-  auto scattering = scatter(context, request, targets->shards, command);
+  auto scattering = call_shards(context, targets->shards, targets->by(), shard::Command::of_body(command),
+                                read_options(context, request));
   auto outcomes = co_await scattering;
   for (ShardOutcome& outcome : outcomes) {
     if (outcome.error) {
       co_return std::move(*outcome.error).with_context(
-          fmt::format("failed on: {}", context.routing().shard(outcome.shard).name));
+          fmt::format("failed on: {}", request.routes->shard(outcome.shard).name));
     }
   }
-  co_return count_reply(context, outcomes, *window);
+  co_return count_reply(*request.routes, outcomes, *window);
 }
 
 Task<Result<Response>> distinct_command(Context& context, Client&, const Request& request) {
@@ -173,13 +156,14 @@ Task<Result<Response>> distinct_command(Context& context, Client&, const Request
     co_return co_await reading;
   }
   const bool simple = is_simple_collation(request.body["collation"]);
-  auto targets = read_targets(context, request.db, *collection, *query, simple);
+  auto targets = read_targets(request, request.db, *collection, *query, simple);
   if (targets.has_error()) co_return targets.error();
   auto checking = check_transaction(context, request, targets->shards);
   const auto checked = co_await checking;
   if (checked.has_error()) co_return checked.error();
   if (targets->shards.size() == 1) {
-    auto forwarding = forward_whole(context, request, targets->shards.front());
+    auto forwarding =
+        forward_to_shard(context, request, targets->shards.front(), targets->by(), read_options(context, request));
     co_return co_await forwarding;
   }
   if (!simple) {
@@ -192,7 +176,8 @@ Task<Result<Response>> distinct_command(Context& context, Client&, const Request
   BsonWriter body;
   copy_command(body, request, {});
   const BsonDoc command = std::move(body).finish();
-  auto scattering = scatter(context, request, targets->shards, command);
+  auto scattering = call_shards(context, targets->shards, targets->by(), shard::Command::of_body(command),
+                                read_options(context, request));
   auto outcomes = co_await scattering;
   std::vector<DocView> arrays;
   for (const ShardOutcome& outcome : outcomes) {

@@ -53,7 +53,7 @@ Result<ExplainPlan> plan_aggregate_explain(Context& context, const Request& requ
   plan.inner = std::move(with_cursor).finish();
   auto aggregate = parse_aggregate(plan.inner);
   if (aggregate.has_error()) return aggregate.error();
-  auto planned = plan_aggregate(context, request, *aggregate);
+  auto planned = plan_aggregate(request, *aggregate);
   if (planned.has_error()) return planned.error();
   plan.targets = std::move(planned->targets);
   if (planned->whole) return plan;
@@ -99,7 +99,7 @@ Result<ExplainPlan> plan_explain(Context& context, const Request& request, DocVi
     return Error(ErrorCode::command_not_found,
                  fmt::format("Explain failed due to unknown command: {}", command.name));
   }
-  auto targets = read_targets(context, request.db, command.as_string(), filter,
+  auto targets = read_targets(request, request.db, command.as_string(), filter,
                               is_simple_collation(inner["collation"]));
   if (targets.has_error()) return targets.error();
   plan.targets = *std::move(targets);
@@ -118,9 +118,9 @@ void append_server_info(BsonWriter& out, const Context& context) {
   out.end();
 }
 
-void append_shard(BsonWriter& out, const Context& context, const ShardOutcome& outcome) {
+void append_shard(BsonWriter& out, const Routes& routes, const ShardOutcome& outcome) {
   out.begin_document_item();
-  out.append("shardName", context.routing().shard(outcome.shard).name);
+  out.append("shardName", routes.shard(outcome.shard).name);
   out.append("connectionString", outcome.reply.host.text());
   for (auto at = outcome.body().begin(); !at.done(); ++at) {
     if (at->name == "ok" || is_stripped_from_reply(at->name)) continue;
@@ -135,7 +135,7 @@ void append_shard(BsonWriter& out, const Context& context, const ShardOutcome& o
 
 std::int64_t number(ValueView value) { return value.to_int64().value_or(0); }
 
-void append_execution(BsonWriter& out, const Context& context, const ExplainPlan& plan,
+void append_execution(BsonWriter& out, const Routes& routes, const ExplainPlan& plan,
                       const ShardOutcomes& outcomes) {
   std::int64_t returned = 0, millis = 0, keys = 0, docs = 0;
   bool any = false;
@@ -161,7 +161,7 @@ void append_execution(BsonWriter& out, const Context& context, const ExplainPlan
   out.begin_array("shards");
   for (const ShardOutcome& outcome : outcomes) {
     out.begin_document_item();
-    out.append("shardName", context.routing().shard(outcome.shard).name);
+    out.append("shardName", routes.shard(outcome.shard).name);
     const ValueView stats = outcome.body()["executionStats"];
     if (stats.is_document()) out.append_elements(stats.as_document());
     out.end();
@@ -169,23 +169,23 @@ void append_execution(BsonWriter& out, const Context& context, const ExplainPlan
   out.end().end().end();
 }
 
-BsonDoc plan_reply(const Context& context, const ExplainPlan& plan, const ShardOutcomes& outcomes,
+BsonDoc plan_reply(const Context& context, const Routes& routes, const ExplainPlan& plan, const ShardOutcomes& outcomes,
                    DocView inner) {
   BsonWriter reply;
   reply.begin_document("queryPlanner");
   reply.append("mongosPlannerVersion", std::int32_t{1});
   reply.begin_document("winningPlan").append("stage", plan.stage);
   reply.begin_array("shards");
-  for (const ShardOutcome& outcome : outcomes) append_shard(reply, context, outcome);
+  for (const ShardOutcome& outcome : outcomes) append_shard(reply, routes, outcome);
   reply.end().end().end();
-  append_execution(reply, context, plan, outcomes);
+  append_execution(reply, routes, plan, outcomes);
   append_server_info(reply, context);
   reply.append("command", inner);
   reply.append("ok", 1.0);
   return std::move(reply).finish();
 }
 
-BsonDoc aggregate_reply(const Context& context, const ExplainPlan& plan,
+BsonDoc aggregate_reply(const Context& context, const Routes& routes, const ExplainPlan& plan,
                         const ShardOutcomes& outcomes, DocView inner) {
   BsonWriter reply;
   append_server_info(reply, context);
@@ -200,7 +200,7 @@ BsonDoc aggregate_reply(const Context& context, const ExplainPlan& plan,
   }
   reply.begin_document("shards");
   for (const ShardOutcome& outcome : outcomes) {
-    reply.begin_document(context.routing().shard(outcome.shard).name);
+    reply.begin_document(routes.shard(outcome.shard).name);
     reply.append("host", outcome.reply.host.text());
     for (auto at = outcome.body().begin(); !at.done(); ++at) {
       if (at->name == "ok" || is_stripped_from_reply(at->name)) continue;
@@ -268,18 +268,14 @@ Task<Result<Response>> explain_command(Context& context, Client&, const Request&
   body.append("verbosity", subject->verbosity);
   append_generic_arguments(body, request);
   const BsonDoc command = std::move(body).finish();
-  std::vector<ShardCommand> commands;
-  for (const catalog::ShardIndex shard : plan->targets.shards) {
-    commands.push_back({shard, shard::Command::of_body(command), {}});
-  }
-  const shard::CallOptions options = read_options(context, request);
-  auto calls = call_shards(context, commands, options);
+  auto calls = call_shards(context, plan->targets.shards, plan->targets.by(), shard::Command::of_body(command),
+                           read_options(context, request));
   auto outcomes = co_await calls;
   for (const ShardOutcome& outcome : outcomes) {
     if (outcome.error) co_return *outcome.error;
   }
-  co_return Response(plan->aggregate ? aggregate_reply(context, *plan, outcomes, subject->inner)
-                                     : plan_reply(context, *plan, outcomes, subject->inner));
+  co_return Response(plan->aggregate ? aggregate_reply(context, *request.routes, *plan, outcomes, subject->inner)
+                                     : plan_reply(context, *request.routes, *plan, outcomes, subject->inner));
 }
 
 }  // namespace spillway::exec

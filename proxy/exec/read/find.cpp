@@ -215,11 +215,11 @@ OpenedRemotes take_outcomes(Context&, ClusterCursor& cursor, ShardOutcomes& outc
 }  // namespace
 
 Task<std::optional<Error>> open_remotes(Context& context, const Request& request,
-                                        ClusterCursor& cursor, const catalog::ShardSet& shards,
-                                        DocView body, std::optional<std::size_t> expected_bytes) {
+                                        ClusterCursor& cursor, const Targets& targets, DocView body,
+                                        std::optional<std::size_t> expected_bytes) {
   std::vector<ShardCommand> commands;
-  for (const catalog::ShardIndex shard : shards) {
-    commands.push_back({shard, shard::Command::of_body(body), {}});
+  for (const catalog::ShardIndex shard : targets.shards) {
+    commands.emplace_back(shard, targets.by(), shard::Command::of_body(body));
   }
   std::vector<Buffer> rooms;
   OpeningShare share(context, commands.size() * expected_bytes.value_or(0));
@@ -365,7 +365,7 @@ Result<SortProjection> plan_merge(const Context& context, const FindArguments& f
 }
 
 Task<Result<Response>> find_on_many(Context& context, Client& client, const Request& request,
-                                    const FindArguments& find, const catalog::ShardSet& shards) {
+                                    const FindArguments& find, const Targets& targets) {
   auto kept = reserve_kept(context, request, find.collection, kept_sort_bytes(find.sort));
   if (kept.has_error()) co_return std::move(kept.error());
   CursorPtr cursor = make_cursor(client, request, find.collection, *std::move(kept));
@@ -374,7 +374,7 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
   cursor->batch_size = find.batch_size;
   cursor->skip_remaining = find.skip;
   if (find.limit > 0) cursor->limit_remaining = find.limit;
-  auto plan = plan_merge(context, find, shards, *cursor);
+  auto plan = plan_merge(context, find, targets.shards, *cursor);
   if (plan.has_error()) co_return plan.error();
   if (find.tailable) {
     co_return Error(ErrorCode::illegal_operation,
@@ -384,14 +384,14 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
     if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);
   }
   cursor->whole_documents = find.projection.empty();
-  const std::int64_t asked = opening_batch_size(context, find, *cursor, shards.size());
+  const std::int64_t asked = opening_batch_size(context, find, *cursor, targets.shards.size());
   TakeCopyRoom taking_room(context, request);
   auto room = co_await taking_room;
   if (room.has_error()) co_return std::move(room.error());
   auto body = scatter_command(request, find, *plan, asked);
   if (body.has_error()) co_return body.error();
   const auto expected = expected_reply_bytes(context, *cursor, asked);
-  auto opening = open_remotes(context, request, *cursor, shards, *body, expected);
+  auto opening = open_remotes(context, request, *cursor, targets, *body, expected);
   auto failed = co_await opening;
   if (failed) co_return *failed;
   *body = BsonDoc();
@@ -430,7 +430,7 @@ Task<Result<Response>> run_find(Context& context, Client& client, const Request&
     co_return co_await reading;
   }
   auto targets =
-      read_targets(context, request.db, find.collection, find.filter, find.simple_collation);
+      read_targets(request, request.db, find.collection, find.filter, find.simple_collation);
   if (targets.has_error()) co_return targets.error();
   if (request.txn_number) {
     auto checking = check_transaction(context, request, targets->shards);
@@ -439,7 +439,7 @@ Task<Result<Response>> run_find(Context& context, Client& client, const Request&
   }
   count_targets(context.shared.metrics.find, *targets);
   if (targets->shards.size() > 1) {
-    auto finding = find_on_many(context, client, request, find, targets->shards);
+    auto finding = find_on_many(context, client, request, find, *targets);
     co_return co_await finding;
   }
   CursorSeed seed{client, request, find.collection};
@@ -451,19 +451,19 @@ Task<Result<Response>> run_find(Context& context, Client& client, const Request&
   seed.await_data = find.await_data;
   BsonDoc scratch;
   const shard::Command command = shard_find(context, request, find, scratch);
-  auto opening = open_on_one_shard(context, seed, targets->shards.front(), command, true);
+  auto opening = open_on_one_shard(context, seed, {targets->shards.front(), targets->by(), command}, true);
   co_return co_await opening;
 }
 
 }  // namespace
 
-Result<Targets> read_targets(Context& context, std::string_view db, std::string_view collection,
+Result<Targets> read_targets(const Request& request, std::string_view db, std::string_view collection,
                              DocView filter, bool simple_collation) {
   Targets targets;
   const NamespaceText ns(db, collection);
-  targets.routing = context.routing().collection(ns.view());
+  targets.routing = request.routes->collection(ns.view());
   if (targets.routing == nullptr) {
-    targets.shards.insert(context.routing().primary_shard(db));
+    targets.shards.insert(request.routes->primary_shard(db));
     return targets;
   }
   auto shards = targets.routing->target_filter(filter, simple_collation);

@@ -33,14 +33,14 @@ Error negative_argument(std::string_view field, std::int64_t value);
 Result<std::int64_t> shard_limit(std::int64_t limit, std::int64_t skip);
 
 // The shards of a read with this filter: chunk owners, or the primary shard if the collection is not sharded.
-Result<Targets> read_targets(Context& context, std::string_view db, std::string_view collection, DocView filter,
+Result<Targets> read_targets(const Request& request, std::string_view db, std::string_view collection, DocView filter,
                              bool simple_collation);
 
 // Opens the cursor on these shards in parallel with the command `body`. On an error every shard cursor that did open
 // is killed. Where memory is scarce, room for the replies, of about so many bytes each, is taken before; nullopt: it is
 // not known what they will be, for no document was seen yet.
 Task<std::optional<Error>> open_remotes(Context& context, const Request& request, ClusterCursor& cursor,
-                                        const catalog::ShardSet& shards, DocView body,
+                                        const Targets& targets, DocView body,
                                         std::optional<std::size_t> expected_bytes = std::nullopt);
 
 }  // namespace spillway::exec

@@ -60,21 +60,17 @@ struct Fanned {
   std::vector<ShardAnswer> answers;  // views into outcomes
 };
 
-// The shards by value: callers give what routing() computes.
-Task<Fanned> fan_out(Context& context, const Request& request, catalog::ShardSet shards,
+Task<Fanned> fan_out(Context& context, const Request& request, catalog::ShardSet shards, RoutedBy by,
                      shard::CallOptions options) {
   BsonDoc scratch;
-  const shard::Command command = forward_command(request, scratch);
-  std::vector<ShardCommand> commands;
-  for (const catalog::ShardIndex shard : shards) commands.push_back({shard, command, {}});
-  auto calls = call_shards(context, commands, options);
+  auto calls = call_shards(context, shards, by, forward_command(request, scratch), options);
   Fanned fanned;
   fanned.outcomes = co_await calls;
   for (const ShardOutcome& outcome : fanned.outcomes) {
     ShardAnswer& answer = fanned.answers.emplace_back();
-    answer.shard = context.routing().shard(outcome.shard).name;
+    answer.shard = request.routes->shard(outcome.shard).name;
     answer.address = outcome.reply.host.host.empty() ? answer.shard : outcome.reply.host.text();
-    if (outcome.reply.bytes.size() > 0) answer.body = outcome.body();
+    if (outcome.answered()) answer.body = outcome.body();
     answer.error = outcome.error;
     // Drivers look for the code; some servers give the text alone.
     if (answer.error && is_namespace_missing(*answer.error)) {
@@ -84,21 +80,12 @@ Task<Fanned> fan_out(Context& context, const Request& request, catalog::ShardSet
   co_return fanned;
 }
 
-Answer forward_to(Context& context, const Request& request, catalog::ShardIndex shard, shard::CallOptions options) {
-  BsonDoc scratch;
-  const shard::Command command = forward_command(request, scratch);
-  auto call = context.gateway.call(shard, command, options);
-  auto reply = co_await call;
-  if (reply.has_error()) co_return reply.error();
-  co_return passthrough(*std::move(reply));
-}
-
 // To the chunk owners, replies merged; passed through when there is one.
 Answer to_owners(Context& context, const Request& request, Tolerate tolerate) {
   if (auto refused = refuse_config(request); refused.has_error()) co_return refused.error();
   auto ns = collection_ns(request);
   if (ns.has_error()) co_return ns.error();
-  const Targets targets = shards_with_chunks(context, request.db, *ns);
+  const Targets targets = shards_with_chunks(*request.routes, request.db, *ns);
   if (request.in_transaction) {
     auto checking = check_transaction(context, request, targets.shards);
     auto checked = co_await checking;
@@ -106,12 +93,12 @@ Answer to_owners(Context& context, const Request& request, Tolerate tolerate) {
   }
   const shard::CallOptions options = write_options(context, request);
   if (targets.shards.size() == 1) {
-    auto forwarding = forward_to(context, request, targets.shards.front(), options);
+    auto forwarding = forward_to_shard(context, request, targets.shards.front(), targets.by(), options);
     auto forwarded = co_await forwarding;
     if (forwarded.has_error()) co_return forwarded.error();
     co_return with_recovery_token(context, request, *std::move(forwarded));
   }
-  auto fanning = fan_out(context, request, targets.shards, options);
+  auto fanning = fan_out(context, request, targets.shards, targets.by(), options);
   const Fanned fanned = co_await fanning;
   RawMerge merged = merge_raw(fanned.answers, tolerate);
   Response response(std::move(merged.reply));
@@ -121,7 +108,7 @@ Answer to_owners(Context& context, const Request& request, Tolerate tolerate) {
 }
 
 // A view's shard reads what the view names by itself, and knows of no other: all of it must lie there.
-Result<void> check_view(const Context& context, const Request& request, catalog::ShardIndex own) {
+Result<void> check_view(const Request& request, catalog::ShardIndex own) {
   const ValueView source = request.body["viewOn"];
   if (!source.is_string()) return {};  // none, or refused by the shard
   std::vector<InvolvedNamespace> read{{std::string(request.db), std::string(source.as_string()), "viewOn"}};
@@ -131,7 +118,7 @@ Result<void> check_view(const Context& context, const Request& request, catalog:
     read.insert(read.end(), involved->begin(), involved->end());
   }
   for (const InvolvedNamespace& ns : read) {
-    if (lies_on(context, ns, own)) continue;
+    if (lies_on(*request.routes, ns, own)) continue;
     return Error(
         ErrorCode::command_not_supported,
         fmt::format("{} names {}.{}, which does not lie wholly on the view's shard: the view would show a part of it",
@@ -143,7 +130,7 @@ Result<void> check_view(const Context& context, const Request& request, catalog:
 Answer create(Context& context, Client&, const Request& request) {
   auto ns = collection_ns(request);
   if (ns.has_error()) co_return ns.error();
-  const Targets targets = shards_with_chunks(context, request.db, *ns);
+  const Targets targets = shards_with_chunks(*request.routes, request.db, *ns);
   if (targets.shards.size() > 1) {
     // With a default shard key these collections would be sharded, and cannot be: they need a single shard.
     if (request.body["capped"].truthy() || request.body["viewOn"].exists() || request.body["timeseries"].exists()) {
@@ -156,7 +143,7 @@ Answer create(Context& context, Client&, const Request& request) {
           ErrorCode::invalid_options,
           fmt::format("{} is sharded: it cannot have a collation of its own; name it in each command", *ns));
     }
-  } else if (auto checked = check_view(context, request, targets.shards.front()); checked.has_error()) {
+  } else if (auto checked = check_view(request, targets.shards.front()); checked.has_error()) {
     co_return checked.error();
   }
   auto running = to_owners(context, request, Tolerate::nothing);
@@ -193,7 +180,7 @@ Result<void> check_unique_indexes(const catalog::CollectionRouting& routing, Doc
 Answer create_indexes(Context& context, Client&, const Request& request) {
   auto ns = collection_ns(request);
   if (ns.has_error()) co_return ns.error();
-  const Targets targets = shards_with_chunks(context, request.db, *ns);
+  const Targets targets = shards_with_chunks(*request.routes, request.db, *ns);
   if (targets.routing != nullptr && targets.shards.size() > 1) {
     if (auto checked = check_unique_indexes(*targets.routing, request.body); checked.has_error()) {
       co_return checked.error();
@@ -216,8 +203,8 @@ Answer drop_indexes(Context& context, Client&, const Request& request) {
 Answer coll_mod(Context& context, Client&, const Request& request) {
   auto ns = collection_ns(request);
   if (ns.has_error()) co_return ns.error();
-  const Targets targets = shards_with_chunks(context, request.db, *ns);
-  if (auto checked = check_view(context, request, targets.shards.front()); checked.has_error())
+  const Targets targets = shards_with_chunks(*request.routes, request.db, *ns);
+  if (auto checked = check_view(request, targets.shards.front()); checked.has_error())
     co_return checked.error();
   const ValueView index = request.body["index"];
   if (targets.routing != nullptr && targets.shards.size() > 1 && index.is_document()) {
@@ -233,7 +220,7 @@ Answer drop_database(Context& context, Client&, const Request& request) {
     co_return Error(ErrorCode::illegal_operation, fmt::format("Cannot drop the {} database", request.db));
   }
   const shard::CallOptions options = write_options(context, request);
-  auto fanning = fan_out(context, request, context.routing().all_shards(), options);
+  auto fanning = fan_out(context, request, request.routes->all_shards(), RoutedBy::database(), options);
   const Fanned fanned = co_await fanning;
   for (const ShardAnswer& answer : fanned.answers) {
     if (answer.error && !is_namespace_missing(*answer.error)) co_return *answer.error;
@@ -245,10 +232,6 @@ Answer drop_database(Context& context, Client&, const Request& request) {
   if (existed) reply.append("dropped", request.db);
   reply.append("ok", 1.0);
   co_return Response(std::move(reply).finish());
-}
-
-bool empty_sharding(const Context& context, const std::string& ns) {
-  return context.routing().collection(ns) != nullptr;
 }
 
 Answer rename_collection(Context& context, Client&, const Request& request) {
@@ -264,29 +247,31 @@ Answer rename_collection(Context& context, Client&, const Request& request) {
   }
   for (const std::string_view ns : {source.as_string(), target.as_string()}) {
     const std::string name(ns);
-    if (!empty_sharding(context, name)) continue;
+    if (request.routes->collection(name) == nullptr) continue;
     const catalog::Namespace parts = catalog::split_namespace(ns);
-    if (shards_with_chunks(context, parts.db, name).shards.size() == 1) continue;
+    if (shards_with_chunks(*request.routes, parts.db, name).shards.size() == 1) continue;
     co_return Error(ErrorCode::illegal_operation,
                     fmt::format("cannot rename: {} is sharded, and documents do not move between shards here", name));
   }
-  const Targets from_on = shards_with_chunks(context, from.db, std::string(source.as_string()));
-  const Targets to_on = shards_with_chunks(context, to.db, std::string(target.as_string()));
+  const Targets from_on = shards_with_chunks(*request.routes, from.db, std::string(source.as_string()));
+  const Targets to_on = shards_with_chunks(*request.routes, to.db, std::string(target.as_string()));
   if (!(from_on.shards == to_on.shards)) {
     co_return Error(13137, "Source and destination collections must be on the same shard");
   }
-  auto forwarding = forward_to(context, request, from_on.shards.front(), write_options(context, request));
+  auto forwarding =
+      forward_to_shard(context, request, from_on.shards.front(), from_on.by(), write_options(context, request));
   co_return co_await forwarding;
 }
 
 Answer convert_to_capped(Context& context, Client&, const Request& request) {
   auto ns = collection_ns(request);
   if (ns.has_error()) co_return ns.error();
-  const Targets targets = shards_with_chunks(context, request.db, *ns);
+  const Targets targets = shards_with_chunks(*request.routes, request.db, *ns);
   if (targets.shards.size() > 1) {
     co_return Error(ErrorCode::illegal_operation, "You can't convertToCapped a sharded collection");
   }
-  auto forwarding = forward_to(context, request, targets.shards.front(), write_options(context, request));
+  auto forwarding =
+      forward_to_shard(context, request, targets.shards.front(), targets.by(), write_options(context, request));
   co_return co_await forwarding;
 }
 
@@ -311,13 +296,13 @@ template <class Merge>
 Answer statistics(Context& context, const Request& request, Result<std::string> ns, Merge merge) {
   if (ns.has_error()) co_return ns.error();
   const std::string db = ns->substr(0, ns->find('.'));
-  const Targets targets = shards_with_chunks(context, db, *ns);
+  const Targets targets = shards_with_chunks(*request.routes, db, *ns);
   const shard::CallOptions options = read_options(context, request);
   if (targets.shards.size() == 1) {
-    auto forwarding = forward_to(context, request, targets.shards.front(), options);
+    auto forwarding = forward_to_shard(context, request, targets.shards.front(), targets.by(), options);
     co_return co_await forwarding;
   }
-  auto fanning = fan_out(context, request, targets.shards, options);
+  auto fanning = fan_out(context, request, targets.shards, targets.by(), options);
   Fanned fanned = co_await fanning;
   if (auto failed = first_failure(fanned.answers, Tolerate::namespace_not_found)) co_return *failed;
   std::erase_if(fanned.answers, [](const ShardAnswer& answer) { return answer.error.has_value(); });
@@ -364,7 +349,7 @@ Answer db_stats(Context& context, Client&, const Request& request) {
     co_return Error(ErrorCode::bad_value, "scale has to be > 0");
   }
   const shard::CallOptions options = read_options(context, request);
-  auto fanning = fan_out(context, request, context.routing().all_shards(), options);
+  auto fanning = fan_out(context, request, request.routes->all_shards(), RoutedBy::nothing(), options);
   const Fanned fanned = co_await fanning;
   if (auto failed = first_failure(fanned.answers, Tolerate::nothing)) co_return *failed;
   co_return Response(merge_db_stats(fanned.answers, request.db));
@@ -381,7 +366,7 @@ bool sees_database(const Context& context, const Client& client, const Request& 
 
 Answer list_databases(Context& context, Client& client, const Request& request) {
   const shard::CallOptions options = read_options(context, request);
-  auto fanning = fan_out(context, request, context.routing().all_shards(), options);
+  auto fanning = fan_out(context, request, request.routes->all_shards(), RoutedBy::nothing(), options);
   const Fanned fanned = co_await fanning;
   if (auto failed = first_failure(fanned.answers, Tolerate::nothing)) co_return *failed;
   const auto seen = [&](std::string_view db) { return sees_database(context, client, request, db); };

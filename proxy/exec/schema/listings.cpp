@@ -19,8 +19,8 @@ namespace spillway::exec {
 namespace {
 
 // The shards that may hold a collection of this database: its primary, and the owners of its sharded ones.
-catalog::ShardSet shards_of_database(const Context& context, std::string_view db) {
-  const catalog::RoutingSnapshot& routing = context.routing();
+catalog::ShardSet shards_of_database(const Routes& routes, std::string_view db) {
+  const catalog::RoutingSnapshot& routing = routes.table();
   catalog::ShardSet shards;
   shards.insert(routing.primary_shard(db));
   if (const auto* by_default = routing.default_collection(); by_default != nullptr && db != "admin") {
@@ -70,24 +70,23 @@ struct Listing {
 // Every document of one shard's cursor: its first batch and all that follow.
 Task<std::optional<Error>> drain_shard(Context& context, const Request& request, catalog::ShardIndex shard,
                                        DocView body, std::size_t of, Listing& into) {
-  const bool primary = shard == context.routing().primary_shard(request.db);
+  const bool primary = shard == request.routes->primary_shard(request.db);
   CursorPtr cursor = std::make_unique<ClusterCursor>();
   // A shard takes no getMore of another session than its cursor's.
   cursor->session.lsid = request.lsid;
   cursor->session.api = request.api;
   catalog::ShardSet one{shard};
-  const shard::Command command = shard::Command::of_body(body);
   shard::CallOptions options = read_options(context, request);
   options.budget = &context.shared.cursor_memory;
-  auto call = context.gateway.call(shard, command, options);
-  auto reply = co_await call;
-  if (reply.has_error()) co_return reply.error();
-  auto parsed = wire::parse_cursor_reply(reply->body());
+  auto call = call_shard(context, {shard, RoutedBy::database(), shard::Command::of_body(body)}, options);
+  ShardOutcome outcome = co_await call;
+  if (outcome.error) co_return outcome.error;
+  auto parsed = wire::parse_cursor_reply(outcome.body());
   if (parsed.has_error()) co_return parsed.error();
   cursor->ns = fmt::format("{}.{}", request.db, catalog::split_namespace(parsed->ns).collection);
   RemoteCursor& remote = cursor->remotes.emplace_back();
   remote.shard = shard;
-  if (auto taken = take_reply(*cursor, remote, *std::move(reply)); taken.has_error()) co_return taken.error();
+  if (auto taken = take_reply(*cursor, remote, std::move(outcome.reply)); taken.has_error()) co_return taken.error();
   TimeSlice slice(context.pump);
   for (;;) {
     bool damaged = false;
@@ -99,7 +98,7 @@ Task<std::optional<Error>> drain_shard(Context& context, const Request& request,
       if (!name.is_string()) continue;
       // What is not sharded lives on the primary: elsewhere it is a shard's own affair.
       const std::string ns = fmt::format("{}.{}", request.db, name.as_string());
-      if (!primary && context.routing().collection(ns) == nullptr) continue;
+      if (!primary && request.routes->collection(ns) == nullptr) continue;
       if (auto added = into.add(of, name.as_string(), document); added.has_error()) {
         kill_remotes(context, *cursor);
         co_return added.error();
@@ -178,12 +177,12 @@ Task<Result<Response>> list_collections_command(Context& context, Client& client
     auto answering = answer_list(context, client, request, std::move(names));
     co_return co_await answering;
   }
-  const catalog::ShardSet shards = shards_of_database(context, request.db);
+  const catalog::ShardSet shards = shards_of_database(*request.routes, request.db);
   if (shards.size() == 1) {
     BsonDoc scratch;
     const shard::Command command = forward_command(request, scratch);
     const CursorSeed seed{client, request, "$cmd.listCollections"};
-    auto opening = open_on_one_shard(context, seed, shards.front(), command, false);
+    auto opening = open_on_one_shard(context, seed, {shards.front(), RoutedBy::database(), command}, false);
     co_return co_await opening;
   }
   auto listing = union_by_name(context, request, shards);
@@ -199,7 +198,7 @@ Task<Result<Response>> list_indexes_command(Context& context, Client& client, co
     co_return Error(ErrorCode::invalid_namespace,
                     fmt::format("collection name has invalid type {}", bson_type_name(collection.type)));
   }
-  const Targets targets = shards_with_chunks(context, request.db, request.ns());
+  const Targets targets = shards_with_chunks(*request.routes, request.db, request.ns());
   BsonDoc scratch;
   const shard::Command command = forward_command(request, scratch);
   // The owner of the lowest chunk first; a collection that came into being by inserts may be missing there.
@@ -211,7 +210,7 @@ Task<Result<Response>> list_indexes_command(Context& context, Client& client, co
   std::optional<Result<Response>> last;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const CursorSeed seed{client, request, collection.as_string()};
-    auto opening = open_on_one_shard(context, seed, order[i], command, false);
+    auto opening = open_on_one_shard(context, seed, {order[i], targets.by(), command}, false);
     last = co_await opening;
     if (last->has_error() || !(*last)->failed || i + 1 == order.size()) break;
     const auto pieces = (*last)->pieces();

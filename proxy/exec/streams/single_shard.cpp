@@ -187,8 +187,8 @@ CursorPtr CursorSeed::make(Reservation kept) const {
   return cursor;
 }
 
-Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std::uint16_t shard,
-                                         shard::Command command, bool stream) {
+Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, ShardCommand command, bool stream) {
+  const catalog::ShardIndex shard = command.shard;
   auto kept = reserve_kept(context, seed.request, seed.collection);
   if (kept.has_error()) co_return std::move(kept.error());
   shard::CallOptions options = read_options(context, seed.request);
@@ -204,10 +204,10 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std:
     const NamespaceText ns(seed.request.db, seed.collection);
     options.bulk = context.document_sizes.may_be_large(ns.view(), seed.first_batch_documents);
   }
-  auto call = context.gateway.call(shard, command, options);
-  auto answered = co_await call;
-  if (answered.has_error()) co_return answered.error();
-  shard::Reply& reply = *answered;
+  auto call = call_shard(context, command, options);
+  ShardOutcome outcome = co_await call;
+  if (!outcome.answered()) co_return *std::move(outcome.error);
+  shard::Reply& reply = outcome.reply;
   if (reply.streaming()) {
     auto streaming = std::make_unique<StreamReply>();
     std::int64_t shard_id = 0;
@@ -382,11 +382,11 @@ Task<Result<std::optional<Response>>> pass_shard_batch(Context& context, const R
     room = *std::move(taken);
     options.room = &room;
   }
-  auto call = context.gateway.call(remote.shard, shard::Command::of_body(body), options);
-  auto answered = co_await call;
+  auto call = call_shard(context, {remote.shard, RoutedBy::nothing(), shard::Command::of_body(body)}, options);
+  ShardOutcome outcome = co_await call;
   room.reset();
-  if (answered.has_error()) co_return fail_pass(context, cursor, answered.error());
-  shard::Reply reply = *std::move(answered);
+  if (!outcome.answered()) co_return fail_pass(context, cursor, *std::move(outcome.error));
+  shard::Reply& reply = outcome.reply;
   if (reply.streaming()) {
     auto streaming = std::make_unique<StreamReply>();
     std::int64_t shard_id = 0;

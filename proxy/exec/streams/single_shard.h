@@ -5,6 +5,7 @@
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/request.h"
 #include "proxy/exec/core/response.h"
+#include "proxy/exec/core/shard_call.h"
 
 namespace spillway::exec {
 
@@ -26,8 +27,7 @@ struct CursorSeed {
 // Sends a command that answers with a cursor (find, aggregate, listCollections, listIndexes) to one
 // shard, and turns its reply into the client's. `seed` becomes the client's cursor if the shard
 // keeps one open. `stream`: the reply may be cut through.
-Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, std::uint16_t shard,
-                                         shard::Command command, bool stream);
+Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, ShardCommand command, bool stream);
 
 // A getMore on a checked-out cursor whose only remote passes through. Checks the cursor in or ends
 // it; a refusal of memory that may be tried again, as its labels say, has not ended it.

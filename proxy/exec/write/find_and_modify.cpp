@@ -93,12 +93,6 @@ bool has_matched(DocView reply) noexcept {
   return value.exists() && !value.is_null();
 }
 
-Task<Result<Response>> send(Context& context, const Request& request, catalog::ShardIndex shard,
-                            DocView body) {
-  auto calling = call_for_write(context, request, shard, shard::Command::of_body(body));
-  co_return co_await calling;
-}
-
 struct EarlierAttempt {
   std::optional<Response> response;
   std::optional<Error> error;
@@ -106,21 +100,18 @@ struct EarlierAttempt {
 
 // A driver's second attempt: the shard that remembers the statement answers with what it did then.
 Task<EarlierAttempt> ask_for_earlier_attempt(Context& context, const Request& request,
-                                             const catalog::ShardSet& shards, bool upserts) {
+                                             const catalog::ShardSet& shards, RoutedBy by, bool upserts) {
   EarlierAttempt earlier;
   const BsonDoc nothing = match_nothing();
   const BsonDoc body = rewritten(request, {.query = nothing.view(), .update = {}, .upsert = false});
-  std::vector<ShardCommand> commands;
-  for (const catalog::ShardIndex shard : shards)
-    commands.push_back({shard, shard::Command::of_body(body), {}});
-  auto calls = call_shards(context, commands, write_options(context, request));
+  auto calls = call_shards(context, shards, by, shard::Command::of_body(body), write_options(context, request));
   auto outcomes = co_await calls;
   std::optional<catalog::ShardIndex> inserted_by;
   for (ShardOutcome& outcome : outcomes) {
     if (outcome.ok()) {
       if (has_matched(outcome.body()) && !earlier.response)
         earlier.response = passthrough(std::move(outcome.reply));
-    } else if (outcome.reply.bytes.size() == 0) {
+    } else if (!outcome.answered()) {
       earlier.error = *outcome.error;
     } else if (upserts && outcome.error->code == retried_as_other_write) {
       inserted_by = outcome.shard;
@@ -129,8 +120,8 @@ Task<EarlierAttempt> ask_for_earlier_attempt(Context& context, const Request& re
   if (earlier.response) earlier.error.reset();
   if (earlier.response || earlier.error || !inserted_by) co_return earlier;
   BsonDoc scratch;
-  const shard::Command same = forward_command(request, scratch);
-  auto calling = call_for_write(context, request, *inserted_by, same);
+  const ShardCommand same(*inserted_by, by, forward_command(request, scratch));
+  auto calling = call_for_write(context, request, same);
   auto answered = co_await calling;
   if (answered.has_error()) {
     earlier.error = answered.error();
@@ -150,13 +141,14 @@ Task<Result<Response>> without_match(Context& context, const Request& request,
     const BsonDoc nothing = match_nothing();
     const BsonDoc query = both_filters(statement.query, nothing);
     const BsonDoc body = rewritten(request, {.query = query.view(), .update = {}, .upsert = false});
-    auto sending = send(context, request, target.shards.front(), body);
+    const ShardCommand command(target.shards.front(), RoutedBy::collection(&routing), shard::Command::of_body(body));
+    auto sending = call_for_write(context, request, command);
     co_return co_await sending;
   }
   if (!target.upsert_after) {
     BsonDoc scratch;
-    const shard::Command whole = forward_command(request, scratch);
-    auto calling = call_for_write(context, request, target.shards.front(), whole);
+    const ShardCommand whole(target.shards.front(), RoutedBy::collection(&routing), forward_command(request, scratch));
+    auto calling = call_for_write(context, request, whole);
     co_return co_await calling;
   }
   auto plan = plan_upsert(routing, statement, make_object_id());
@@ -165,7 +157,8 @@ Task<Result<Response>> without_match(Context& context, const Request& request,
   rewrite.upsert = true;
   if (plan->update) rewrite.update = plan->update->view();
   const BsonDoc body = rewritten(request, rewrite);
-  auto sending = send(context, request, plan->shard, body);
+  const ShardCommand command(plan->shard, RoutedBy::collection(&routing), shard::Command::of_body(body));
+  auto sending = call_for_write(context, request, command);
   co_return co_await sending;
 }
 
@@ -177,8 +170,8 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
   const auto paths =
       target.check_key ? paths_to_check(routing.key, statement) : std::vector<std::string>{};
   for (int attempt = 0; attempt < choices_max; ++attempt) {
-    auto choosing =
-        choose_document(context, *step, collection, statement, target.shards, paths);
+    auto choosing = choose_document(context, *step, collection, statement, target.shards,
+                                    RoutedBy::collection(&routing), paths);
     auto chosen = co_await choosing;
     if (chosen.error) co_return *chosen.error;
     if (!chosen.choice) {
@@ -194,7 +187,8 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
     }
     const BsonDoc query = narrow_filter(statement.query, met["_id"], unchanged);
     const BsonDoc body = rewritten(*step, {.query = query.view(), .update = {}, .upsert = false});
-    auto sending = send(context, *step, chosen.choice->shard, body);
+    const ShardCommand command(chosen.choice->shard, RoutedBy::collection(&routing), shard::Command::of_body(body));
+    auto sending = call_for_write(context, *step, command);
     auto answered = co_await sending;
     if (answered.has_error() || answered->failed) co_return answered;
     const auto pieces = answered->pieces();
@@ -210,7 +204,7 @@ Task<Result<Response>> run_sharded(Context& context, const Request& request,
   auto parsed = parse(request.body);
   if (parsed.has_error()) co_return parsed.error();
   if (!*parsed) {
-    auto forwarding = forward_write(context, request, routing.chunks.first_shard());
+    auto forwarding = forward_write(context, request, routing.chunks.first_shard(), RoutedBy::collection(&routing));
     co_return co_await forwarding;
   }
   const Statement& statement = **parsed;
@@ -218,7 +212,7 @@ Task<Result<Response>> run_sharded(Context& context, const Request& request,
   if (targeted.has_error()) co_return targeted.error();
   WriteTarget& target = *targeted;
   if (target.route == Route::one && !target.upsert_after) {
-    auto forwarding = forward_write(context, request, target.shards.front());
+    auto forwarding = forward_write(context, request, target.shards.front(), RoutedBy::collection(&routing));
     co_return co_await forwarding;
   }
   const catalog::ShardSet possible = possible_shards(routing, statement, target);
@@ -226,7 +220,7 @@ Task<Result<Response>> run_sharded(Context& context, const Request& request,
   auto checked = co_await checking;
   if (checked.has_error()) co_return checked.error();
   if (request.retryable_write()) {
-    auto asking = ask_for_earlier_attempt(context, request, possible, statement.upsert);
+    auto asking = ask_for_earlier_attempt(context, request, possible, RoutedBy::collection(&routing), statement.upsert);
     auto earlier = co_await asking;
     if (earlier.error) co_return std::move(*earlier.error);
     if (earlier.response) co_return std::move(*earlier.response);
@@ -242,14 +236,14 @@ Task<Result<Response>> find_and_modify_command(Context& context, Client&, const 
   if (request.db == "config") co_return config_is_read_only();
   auto collection = parse_collection(request.body);
   if (collection.has_error()) co_return collection.error();
-  const catalog::CollectionRouting* routing = context.routing().collection(request.ns());
+  const catalog::CollectionRouting* routing = request.routes->collection(request.ns());
   if (routing != nullptr && routing->all_shards().size() > 1) {
     auto running = run_sharded(context, request, *routing);
     co_return co_await running;
   }
-  const catalog::ShardIndex shard = routing == nullptr ? context.routing().primary_shard(request.db)
+  const catalog::ShardIndex shard = routing == nullptr ? request.routes->primary_shard(request.db)
                                                        : routing->chunks.first_shard();
-  auto forwarding = forward_write(context, request, shard);
+  auto forwarding = forward_write(context, request, shard, RoutedBy::collection(routing));
   co_return co_await forwarding;
 }
 

@@ -72,7 +72,7 @@ BsonDoc choosing_find(const Request& request, std::string_view collection,
 
 Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
                                     std::string_view collection, const Statement& statement,
-                                    const catalog::ShardSet& shards,
+                                    const catalog::ShardSet& shards, RoutedBy by,
                                     std::vector<std::string> paths) {
   ChoiceOutcome result;
   auto sort = SortPattern::parse(statement.sort);
@@ -86,18 +86,15 @@ Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
     co_return result;
   }
   const BsonDoc body = choosing_find(request, collection, statement, *sort, std::move(paths));
-  std::vector<ShardCommand> commands;
-  for (const catalog::ShardIndex shard : shards)
-    commands.push_back({shard, shard::Command::of_body(body), {}});
   shard::CallOptions options = read_options(context, request);
   options.read_preference = nullptr;
-  auto calls = call_shards(context, commands, options);
+  auto calls = call_shards(context, shards, by, shard::Command::of_body(body), options);
   auto outcomes = co_await calls;
   std::string best;
   for (ShardOutcome& outcome : outcomes) {
     if (outcome.error) {
       result.error = outcome.error;
-      result.lost = outcome.reply.bytes.size() == 0;
+      result.lost = !outcome.answered();
       result.choice.reset();
       co_return result;
     }

@@ -18,6 +18,7 @@
 #include "cursor/bson_writer.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/request.h"
+#include "proxy/exec/core/shard_call.h"
 #include "proxy/exec/write/write_parse.h"
 
 namespace spillway::exec {
@@ -40,7 +41,7 @@ struct ChoiceOutcome {
 // what is needed to sort it and to find it again, and these paths.
 Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
                                     std::string_view collection, const Statement& statement,
-                                    const catalog::ShardSet& shards,
+                                    const catalog::ShardSet& shards, RoutedBy by,
                                     std::vector<std::string> paths);
 
 // The filter for the chosen document alone, and only while it matches `unchanged`. Operators that

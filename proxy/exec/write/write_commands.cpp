@@ -21,15 +21,16 @@ Error config_is_read_only() {
 }
 
 Task<Result<Response>> call_for_write(Context& context, const Request& request,
-                                      catalog::ShardIndex shard, shard::Command command) {
-  auto call = context.gateway.call(shard, command, write_options(context, request));
-  auto reply = co_await call;
-  if (reply.has_error()) co_return reply.error();
-  co_return with_recovery_token(context, request, passthrough(*std::move(reply)));
+                                      const ShardCommand& command) {
+  auto call = call_shard(context, command, write_options(context, request));
+  ShardOutcome outcome = co_await call;
+  auto written = passed_on(std::move(outcome));
+  if (written.has_error()) co_return std::move(written);
+  co_return with_recovery_token(context, request, *std::move(written));
 }
 
 Task<Result<Response>> forward_write(Context& context, const Request& request,
-                                     catalog::ShardIndex shard) {
+                                     catalog::ShardIndex shard, RoutedBy by) {
   if (request.txn_number) {
     const catalog::ShardSet targets{shard};
     auto checking = check_transaction(context, request, targets);
@@ -37,8 +38,8 @@ Task<Result<Response>> forward_write(Context& context, const Request& request,
     if (checked.has_error()) co_return checked.error();
   }
   BsonDoc scratch;
-  const shard::Command command = forward_command(request, scratch);
-  auto calling = call_for_write(context, request, shard, command);
+  const ShardCommand command(shard, by, forward_command(request, scratch));
+  auto calling = call_for_write(context, request, command);
   co_return co_await calling;
 }
 
@@ -190,7 +191,8 @@ Task<Result<Response>> send_with_ids(WriteRun& run, catalog::ShardIndex shard) {
   auto building = ChildMessage::build(run.context, *run.request, run.command, ops);
   auto message = co_await building;
   if (message.has_error()) co_return without_writes(message.error());
-  auto calling = call_for_write(run.context, *run.request, shard, message->command());
+  auto calling = call_for_write(run.context, *run.request,
+                                {shard, RoutedBy::collection(&run.routing), message->command()});
   co_return co_await calling;
 }
 
@@ -276,7 +278,7 @@ Task<Result<Response>> run_sharded(Context& context, const Client& client, const
   if (only && !run.batch.adds_ids()) {
     BsonDoc scratch;
     const shard::Command whole = forward_command(request, scratch);
-    auto calling = call_for_write(context, request, *only, whole);
+    auto calling = call_for_write(context, request, {*only, RoutedBy::collection(&routing), whole});
     co_return co_await calling;
   }
   if (slice.is_over(look_bytes)) co_await slice.next();
@@ -300,16 +302,16 @@ Task<Result<Response>> run_write(Context& context, Client& client, const Request
   if (count.has_error()) co_return count.error();
   count_operations_of(context.shared.metrics, kind, *count);
   const NamespaceText ns(request.db, *collection);
-  const catalog::CollectionRouting* routing = context.routing().collection(ns.view());
+  const catalog::CollectionRouting* routing = request.routes->collection(ns.view());
   if (routing != nullptr && routing->all_shards().size() > 1) {
     auto running = run_sharded(context, client, request, kind, *routing);
     co_return co_await running;
   }
   HostsTargeted& metric = hosts_metric(context.shared.metrics, kind);
   (routing == nullptr ? metric.unsharded : metric.one_shard).add(*count);
-  const catalog::ShardIndex shard = routing == nullptr ? context.routing().primary_shard(request.db)
+  const catalog::ShardIndex shard = routing == nullptr ? request.routes->primary_shard(request.db)
                                                        : routing->chunks.first_shard();
-  auto forwarding = forward_write(context, request, shard);
+  auto forwarding = forward_write(context, request, shard, RoutedBy::collection(routing));
   co_return co_await forwarding;
 }
 

@@ -31,7 +31,7 @@ struct WriteRun {
   };
   Targeted targeted(std::size_t op) const;
   std::string_view shard_name(catalog::ShardIndex shard) const {
-    return context.routing().shard(shard).name;
+    return request->routes->shard(shard).name;
   }
 };
 

@@ -151,7 +151,7 @@ TEST_CASE("logRotate rotates the log it names, or both", "[audit]") {
   options.reopen = [&] { ++reopened; };
   worker.shared.audit = std::make_unique<AuditLog>(std::move(options));
   const auto code_of = [&](const char* which) {
-    const test::FakeRequest command(std::string("{'logRotate': ") + which + ", '$db': 'admin'}");
+    test::FakeRequest command(std::string("{'logRotate': ") + which + ", '$db': 'admin'}");
     Client client;
     const BsonDoc reply = test::reply_of(worker.run(run_command(worker.context, client, command.request)));
     return reply.view()["code"].to_int64().value_or(0);

@@ -29,7 +29,7 @@ std::string table_of(int chunks) {
 Result<BsonDoc> nothing(std::uint16_t, DocView) { return doc("{'ok': 1}"); }
 
 BsonDoc run(FakeWorker& worker, Client& client, std::string_view json) {
-  const test::FakeRequest request(json);
+  test::FakeRequest request(json);
   return test::reply_of(worker.run(run_command(worker.context, client, request.request)));
 }
 
@@ -49,7 +49,7 @@ TEST_CASE("reads of config.chunks give others their turn") {
     INFO(command);
     FakeWorker worker(test::routing_of(table_of(1'000)), nothing);
     Client client;
-    const test::FakeRequest request(command);
+    test::FakeRequest request(command);
     auto running = run_command(worker.context, client, request.request);
     bool done = false, other_first = false;
     const auto wait = [](Task<Response> task, bool* ended) -> Task<void> {

@@ -55,14 +55,14 @@ std::vector<std::string> opids(DocView rows) {
 }
 
 Result<BsonDoc> run_current_op(FakeWorker& worker, Client& client, std::string_view json) {
-  const FakeRequest request(json);
+  const FakeRequest request(json, &worker);
   auto reply = worker.run(current_op_command(worker.context, client, request.request));
   if (reply.has_error()) return reply.error();
   return test::reply_of(*reply);
 }
 
 Result<BsonDoc> run_aggregate(FakeWorker& worker, Client& client, std::string_view json) {
-  const FakeRequest request(json);
+  const FakeRequest request(json, &worker);
   const DocView pipeline = request.body.view()["pipeline"].as_document();
   auto reply =
       worker.run(collectionless_aggregate(worker.context, client, request.request, pipeline));
@@ -262,19 +262,19 @@ TEST_CASE("kill_op_reads_its_argument") {
 TEST_CASE("kill_op_marks_the_operation_or_asks_its_shard") {
   FakeWorker worker(test::routing_of(two_shards), list_operations);
   Clients clients(worker);
-  const FakeRequest other("{'killOp': 1, 'op': 40, '$db': 'admin'}");
+  const FakeRequest other("{'killOp': 1, 'op': 40, '$db': 'admin'}", &worker);
   REQUIRE(worker.run(kill_op_command(worker.context, clients.idle, other.request)).has_value());
   CHECK_FALSE(clients.running.interrupt.requested() != nullptr);
   CHECK_FALSE(clients.idle.interrupt.requested() != nullptr);  // its operation 40 has ended
 
-  const FakeRequest local("{'killOp': 1, 'op': 41, '$db': 'admin'}");
+  const FakeRequest local("{'killOp': 1, 'op': 41, '$db': 'admin'}", &worker);
   auto reply = worker.run(kill_op_command(worker.context, clients.idle, local.request));
   REQUIRE(reply.has_value());
   CHECK(clients.running.interrupt.requested() != nullptr);
   CHECK_FALSE(clients.idle.interrupt.requested() != nullptr);
   CHECK(worker.gateway.sent.empty());
 
-  const FakeRequest remote("{'killOp': 1, 'op': 's1:9', '$db': 'admin'}");
+  const FakeRequest remote("{'killOp': 1, 'op': 's1:9', '$db': 'admin'}", &worker);
   reply = worker.run(kill_op_command(worker.context, clients.idle, remote.request));
   REQUIRE(reply.has_value());
   CHECK(to_json(test::reply_of(*reply)) ==
@@ -284,7 +284,7 @@ TEST_CASE("kill_op_marks_the_operation_or_asks_its_shard") {
   CHECK(to_json(worker.gateway.sent[0].second) ==
         to_json(doc("{'killOp': 1, 'op': 9, '$db': 'admin'}")));
 
-  const FakeRequest unknown("{'killOp': 1, 'op': 's7:9', '$db': 'admin'}");
+  const FakeRequest unknown("{'killOp': 1, 'op': 's7:9', '$db': 'admin'}", &worker);
   reply = worker.run(kill_op_command(worker.context, clients.idle, unknown.request));
   REQUIRE(reply.has_error());
   CHECK(reply.error().is(ErrorCode::shard_not_found));
@@ -296,7 +296,7 @@ TEST_CASE("every_worker_is_asked_on_its_own_thread") {
   Clients clients(other);
   worker.shared.workers.push_back(&other.context);
   Client client;
-  const FakeRequest request("{'currentOp': 1, 'opid': 41, '$db': 'admin'}");
+  const FakeRequest request("{'currentOp': 1, 'opid': 41, '$db': 'admin'}", &worker);
   std::optional<Result<Response>> reply;
   struct Keep {
     static Task<void> result(Task<Result<Response>> task, std::optional<Result<Response>>* into) {

@@ -20,7 +20,7 @@ Result<BsonDoc> no_shard_is_asked(std::uint16_t, DocView) {
 }
 
 BsonDoc status_of(test::FakeWorker& worker, Client& client, std::string_view json) {
-  const test::FakeRequest request(json);
+  const test::FakeRequest request(json, &worker);
   auto reply = worker.run(server_status_command(worker.context, client, request.request));
   REQUIRE(reply.has_value());
   return test::reply_of(*reply);

@@ -59,7 +59,7 @@ std::map<std::string, std::string> samples_of(const std::string& page) {
 
 BsonDoc status_of(test::FakeWorker& worker, std::string_view command = "{'serverStatus': 1, '$db': 'admin'}") {
   Client client;
-  const test::FakeRequest request(command);
+  const test::FakeRequest request(command, &worker);
   auto reply = worker.run(server_status_command(worker.context, client, request.request));
   REQUIRE(reply.has_value());
   return test::reply_of(*reply);
@@ -367,7 +367,7 @@ TEST_CASE("the_page_and_server_status_say_the_same", "[metrics]") {
 TEST_CASE("commands_that_ran_show_how_long_they_took", "[metrics]") {
   test::FakeWorker worker(test::routing_of(two_shards), no_shard_is_asked);
   Client client;
-  const test::FakeRequest ping("{'ping': 1, '$db': 'admin'}"),
+  test::FakeRequest ping("{'ping': 1, '$db': 'admin'}"),
       unknown("{'nothing': 1, '$db': 'admin'}");
   worker.run(run_command(worker.context, client, ping.request));
   worker.run(run_command(worker.context, client, ping.request));

@@ -71,7 +71,7 @@ TEST_CASE("what the Stable API lacks is refused before it is done") {
   test::FakeWorker worker(test::routing_of(one_shard), answer_ok);
   Client client;
   const auto code = [&](std::string_view json) {
-    const test::FakeRequest fake(json);
+    test::FakeRequest fake(json);
     const Response response = worker.run(run_command(worker.context, client, fake.request));
     return test::reply_of(response).view()["code"].to_int64().value_or(0);
   };

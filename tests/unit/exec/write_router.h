@@ -27,6 +27,7 @@ namespace spillway::exec::test {
 struct Sent {
   catalog::ShardIndex shard = 0;
   BsonDoc command;
+  std::vector<std::uint8_t> sections;  // as they stood in the message
   std::string name() const { return std::string(command.view().first().name); }
 };
 
@@ -58,7 +59,7 @@ class ScriptedShards final : public shard::Gateway {
                                   shard::CallOptions options) override {
     if (fails_unsent) co_return *std::exchange(fails_unsent, std::nullopt);
     if (options.time != nullptr) options.time->note_call(options.bulk);
-    sent.push_back({shard, parse(command)});
+    sent.push_back({shard, parse(command), sections_of(command)});
     if (fails_sent) co_return *std::exchange(fails_sent, std::nullopt);
     const auto said = answer(sent.back());
     if (!said) co_return Error(ErrorCode::host_unreachable, "connection reset");
@@ -80,12 +81,17 @@ class ScriptedShards final : public shard::Gateway {
   Task<void> shut_down() override { co_return; }
 
  private:
-  static BsonDoc parse(const shard::Command& command) {
-    std::vector<std::uint8_t> bytes(20);
+  static std::vector<std::uint8_t> sections_of(const shard::Command& command) {
+    std::vector<std::uint8_t> bytes;
     for (std::size_t i = 0; i < command.section_count; ++i) {
       const auto* from = static_cast<const std::uint8_t*>(command.sections[i].iov_base);
       bytes.insert(bytes.end(), from, from + command.sections[i].iov_len);
     }
+    return bytes;
+  }
+  static BsonDoc parse(const shard::Command& command) {
+    std::vector<std::uint8_t> bytes = sections_of(command);
+    bytes.insert(bytes.begin(), 20, 0);
     CHECK(bytes.size() <= limits::message_bytes_max);
     store_le(bytes.data(), static_cast<std::int32_t>(bytes.size()));
     store_le(bytes.data() + 12, std::int32_t{2013});
@@ -155,6 +161,7 @@ class Router {
     REQUIRE(message.has_value());
     auto request = parse_request(*message, Bytes(bytes).subspan(20), Clock::now());
     if (request.has_error()) return text_of(error_document(request.error()));
+    client_sections.assign(bytes.begin() + 20, bytes.end());
     shard::ShardTime time;
     request->shard_time = &time;
     std::optional<std::string> reply;
@@ -179,7 +186,7 @@ class Router {
   Shared& shared() { return shared_; }
 
  private:
-  static Task<void> run_one(Router* self, const Request* request, std::optional<std::string>* out) {
+  static Task<void> run_one(Router* self, Request* request, std::optional<std::string>* out) {
     auto running = run_command(*self->context_, self->client_, *request);
     const Response reply = co_await running;
     std::vector<std::uint8_t> bytes;
@@ -196,6 +203,7 @@ class Router {
 
  public:
   ScriptedShards shards;
+  std::vector<std::uint8_t> client_sections;  // of the last command
 
  private:
   std::unique_ptr<Context> context_;

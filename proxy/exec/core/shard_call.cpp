@@ -1,0 +1,109 @@
+#include "proxy/exec/core/shard_call.h"
+
+#include <fmt/format.h>
+
+#include "proxy/exec/core/forward.h"
+#include "proxy/shard/connection.h"
+#include "proxy/wire/cursor_reply.h"
+
+namespace spillway::exec {
+
+namespace {
+
+shard::CallOptions with_places(const ShardCommand& command, shard::CallOptions options) {
+  if (command.host) options.host = command.host;
+  if (command.room != nullptr) options.room = command.room;
+  return options;
+}
+
+Task<void> call_into(Context* context, ShardCommand command, shard::CallOptions options, ShardOutcome* outcome) {
+  auto call = call_shard(*context, command, options);
+  *outcome = co_await call;
+}
+
+}  // namespace
+
+ShardCall::ShardCall(Context& context, const ShardCommand& command, shard::CallOptions options)
+    : context_(context),
+      shard_(command.shard),
+      call_(context.gateway.call(command.shard, command.command, with_places(command, std::move(options)))) {}
+
+ShardOutcome ShardCall::await_resume() {
+  ShardOutcome outcome;
+  outcome.shard = shard_;
+  auto reply = call_.await_resume();
+  if (reply.has_error()) {
+    outcome.error = std::move(reply.error());
+    return outcome;
+  }
+  outcome.reply = *std::move(reply);
+  if (outcome.reply.streaming()) return outcome;
+  const DocView body = outcome.reply.body();
+  if (!body["cursor"].is_document() && body.validate().has_error()) {
+    outcome.reply = {};
+    outcome.error = malformed_reply(context_.gateway.states()[shard_].name);
+  } else if (!wire::reply_is_ok(body)) {
+    outcome.error = wire::error_from_reply(body);
+  }
+  return outcome;
+}
+
+Task<ShardOutcomes> call_shards(Context& context, std::span<const ShardCommand> commands, shard::CallOptions options) {
+  ShardOutcomes outcomes(commands.size());
+  TaskGroup group;
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    group.start(call_into(&context, commands[i], options, &outcomes[i]));
+  }
+  co_await group.wait();
+  co_return outcomes;
+}
+
+Task<ShardOutcomes> call_shards(Context& context, catalog::ShardSet shards, RoutedBy by, shard::Command command,
+                                shard::CallOptions options) {
+  RecycledVector<ShardCommand> commands;
+  commands.reserve(shards.size());
+  for (const catalog::ShardIndex shard : shards) commands.emplace_back(shard, by, command);
+  auto calls = call_shards(context, commands, options);
+  co_return co_await calls;
+}
+
+Task<Result<Response>> forward_to_shard(Context& context, const Request& request, catalog::ShardIndex shard,
+                                        RoutedBy by, shard::CallOptions options) {
+  BsonDoc scratch;
+  auto call = call_shard(context, {shard, by, forward_command(request, scratch)}, options);
+  ShardOutcome outcome = co_await call;
+  co_return passed_on(std::move(outcome));
+}
+
+Result<Response> passed_on(ShardOutcome outcome) {
+  if (!outcome.answered()) return *std::move(outcome.error);
+  return passthrough(std::move(outcome.reply));
+}
+
+Error malformed_reply(std::string_view what) {
+  return Error(ErrorCode::internal_error, fmt::format("a shard's reply is malformed: {}", what));
+}
+
+shard::CallOptions read_options(Context& context, const Request& request) {
+  shard::CallOptions options;
+  options.read_preference = request.has_read_preference ? &request.read_preference : nullptr;
+  options.retry = request.in_transaction ? shard::RetryPolicy::none : shard::RetryPolicy::idempotent;
+  options.deadline = request.deadline;
+  options.interrupt = request.interrupt;
+  options.time = request.shard_time;
+  options.budget = &context.shared.reply_memory;
+  return options;
+}
+
+shard::CallOptions write_options(Context& context, const Request& request) {
+  shard::CallOptions options;
+  options.retry = request.in_transaction        ? shard::RetryPolicy::none
+                  : request.retryable_write() ? shard::RetryPolicy::idempotent
+                                                : shard::RetryPolicy::not_idempotent;
+  options.deadline = request.deadline;
+  options.time = request.shard_time;
+  options.budget = &context.shared.reply_memory;
+  return options;
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,100 @@
+// Commands to shards. Every one goes through call_shard(): it sends along what the shard has to know of the routing
+// table, and says what the answer means.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "allocator/small_blocks.h"
+#include "proxy/exec/core/context.h"
+#include "proxy/exec/core/request.h"
+#include "proxy/exec/core/response.h"
+
+namespace spillway::exec {
+
+// What of the routing table a command relies on: if it has changed, the shard must not execute the command. A static
+// table does not change under a command, and nothing is sent along.
+class RoutedBy {
+ public:
+  // Its owners of chunks; null: it is not sharded, and lies on the primary shard of its database.
+  static RoutedBy collection(const catalog::CollectionRouting* routing) noexcept { return RoutedBy(routing); }
+  // The primary shard of the database.
+  static RoutedBy database() noexcept { return RoutedBy(nullptr); }
+  // A shard's own affair, wherever documents are: it goes on with a cursor, ends something, tells of itself.
+  static RoutedBy nothing() noexcept { return RoutedBy(); }
+
+  bool anything() const noexcept { return anything_; }
+  // Null without one.
+  const catalog::CollectionRouting* collection() const noexcept { return collection_; }
+
+ private:
+  RoutedBy() = default;
+  explicit RoutedBy(const catalog::CollectionRouting* collection) noexcept
+      : anything_(true), collection_(collection) {}
+  bool anything_ = false;
+  const catalog::CollectionRouting* collection_ = nullptr;
+};
+
+// A command for one shard. Views: the caller keeps the bytes until the call has ended.
+struct ShardCommand {
+  ShardCommand(catalog::ShardIndex to, RoutedBy routed, shard::Command what) noexcept
+      : shard(to), by(routed), command(what) {}
+  catalog::ShardIndex shard;
+  RoutedBy by;
+  shard::Command command;
+  std::optional<shard::HostAddress> host{};  // this one only
+  Buffer* room = nullptr;                    // for its reply (CallOptions::room)
+};
+
+// What came of it. `error`: it did not get there, or no answer came, or the answer is damaged or says ok: 0 (with the
+// shard's own code).
+struct ShardOutcome {
+  catalog::ShardIndex shard = 0;
+  shard::Reply reply;  // set when the shard answered, ok: 0 or 1
+  std::optional<Error> error;
+
+  bool ok() const noexcept { return !error.has_value(); }
+  bool answered() const noexcept { return reply.bytes.size() > 0; }
+  DocView body() const noexcept { return reply.body(); }  // REQUIRES answered(), and that it does not stream
+};
+using ShardOutcomes = RecycledVector<ShardOutcome>;
+
+// A call under way: name it, then await it.
+class [[nodiscard]] ShardCall {
+ public:
+  ShardCall(Context& context, const ShardCommand& command, shard::CallOptions options);
+  bool await_ready() const noexcept { return call_.await_ready(); }
+  bool await_suspend(std::coroutine_handle<> parent) { return call_.await_suspend(parent); }
+  ShardOutcome await_resume();
+
+ private:
+  Context& context_;
+  catalog::ShardIndex shard_;
+  Task<Result<shard::Reply>> call_;
+};
+
+// Batches and the heads of streams are not looked through: who reads their documents checks them.
+inline ShardCall call_shard(Context& context, const ShardCommand& command, shard::CallOptions options) {
+  return {context, command, std::move(options)};
+}
+// In parallel; waits for all. Outcomes stand in the order of `commands`.
+Task<ShardOutcomes> call_shards(Context& context, std::span<const ShardCommand> commands, shard::CallOptions options);
+// The same command to several.
+Task<ShardOutcomes> call_shards(Context& context, catalog::ShardSet shards, RoutedBy by, shard::Command command,
+                                shard::CallOptions options);
+// The client's command, and the shard's answer to it for the client.
+Task<Result<Response>> forward_to_shard(Context& context, const Request& request, catalog::ShardIndex shard,
+                                        RoutedBy by, shard::CallOptions options);
+// The answer for the client, ok: 0 too; an error if there is none.
+Result<Response> passed_on(ShardOutcome outcome);
+
+// A shard's reply that cannot be read to its end: what follows the damage is missing.
+Error malformed_reply(std::string_view what);
+
+// Options of a call for this request: read preference, deadline, what may be sent again.
+shard::CallOptions read_options(Context& context, const Request& request);
+shard::CallOptions write_options(Context& context, const Request& request);
+
+}  // namespace spillway::exec

@@ -1,0 +1,65 @@
+// A static table sends nothing along: what a shard gets is what the client sent, byte for byte, or what the proxy made
+// of it, and no more.
+#include "tests/unit/exec/write_router.h"
+
+namespace spillway::exec {
+namespace {
+
+using test::Router;
+using test::Sent;
+using test::split_at;
+
+std::optional<std::string> agree(const Sent& sent) {
+  if (sent.name() == "find" || sent.name() == "aggregate" || sent.name() == "listIndexes") {
+    return "{'cursor': {'firstBatch': [], 'id': {'$numberLong': '0'}, 'ns': 'db.c'}, 'ok': 1.0}";
+  }
+  return "{'n': 1, 'nModified': 1, 'values': [], 'ok': 1.0}";
+}
+
+TEST_CASE("a command for one shard is the client's message, byte for byte") {
+  const char* const command = GENERATE(
+      "{'find': 'c', 'filter': {'a': 3}, 'sort': {'b': 1}, 'limit': 5}", "{'count': 'c', 'query': {'a': 3}}",
+      "{'distinct': 'c', 'key': 'b', 'query': {'a': 3}}",
+      "{'aggregate': 'c', 'pipeline': [{'$match': {'a': 3}}, {'$group': {'_id': '$b'}}], 'cursor': {}}",
+      "{'insert': 'c', 'documents': [{'_id': 1, 'a': 3}]}", "{'delete': 'c', 'deletes': [{'q': {'a': 3}, 'limit': 1}]}",
+      "{'update': 'c', 'updates': [{'q': {'a': 3}, 'u': {'$inc': {'n': 1}}}], 'writeConcern': {'w': 'majority'}}",
+      "{'findAndModify': 'c', 'query': {'a': 3}, 'update': {'$inc': {'n': 1}}}",
+      "{'find': 'elsewhere', 'filter': {}, 'comment': 'x'}", "{'insert': 'elsewhere', 'documents': [{'_id': 1}]}",
+      "{'create': 'elsewhere'}", "{'createIndexes': 'elsewhere', 'indexes': [{'key': {'b': 1}, 'name': 'b_1'}]}",
+      "{'drop': 'elsewhere'}", "{'collStats': 'elsewhere'}", "{'listIndexes': 'elsewhere'}");
+  CAPTURE(command);
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  router.shards.answer = agree;
+  const std::string reply = router.run(command);
+  CAPTURE(reply);
+  CHECK(test::doc(reply).view()["ok"].to_double() == 1.0);
+  REQUIRE(router.shards.sent.size() == 1);
+  CHECK(router.shards.sent.front().sections == router.client_sections);
+}
+
+TEST_CASE("a command for several shards is the same for each, and has no field that the client did not ask for") {
+  struct Case {
+    const char* command;
+    const char* sent;
+  };
+  const auto [command, sent] = GENERATE(values<Case>({
+      {"{'find': 'c', 'filter': {}, 'batchSize': 7}",
+       "{ 'find' : 'c', 'filter' : {  }, 'batchSize' : 7 }"},
+      {"{'count': 'c', 'query': {'b': 1}}", "{ 'count' : 'c', 'query' : { 'b' : 1 } }"},
+      {"{'drop': 'c'}", "{ 'drop' : 'c' }"},
+      {"{'dbStats': 1}", "{ 'dbStats' : 1 }"},
+  }));
+  CAPTURE(command);
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  router.shards.answer = agree;
+  router.run(command);
+  const std::vector<std::string> all = router.sent();
+  REQUIRE(all.size() == 2);
+  CHECK(all[0].substr(3) == all[1].substr(3));
+  std::string shown = all[0].substr(3);
+  std::replace(shown.begin(), shown.end(), '"', '\'');
+  CHECK(shown == sent);
+}
+
+}  // namespace
+}  // namespace spillway::exec
