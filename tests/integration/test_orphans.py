@@ -116,7 +116,7 @@ def test_idle_cursors_give_way_when_memory_is_short(binary, shard_set):
         client = pymongo.MongoClient(proxy.uri)
         collection = client.app.ranged
         collection.drop()
-        for start in range(0, 300, 20):
+        for start in range(0, 120, 20):
             collection.insert_many([{"_id": 3 * n, "p": payload} for n in range(start, start + 20)])
         cursors, ended = [], 0
         # A sorted cursor holds what its shards have sent.
@@ -131,7 +131,7 @@ def test_idle_cursors_give_way_when_memory_is_short(binary, shard_set):
                 assert error.code == 462, error
         for cursor in cursors:
             try:
-                assert [document["_id"] for document in cursor] == [3 * n for n in range(1, 300)]
+                assert [document["_id"] for document in cursor] == [3 * n for n in range(1, 120)]
             except CursorNotFound as error:
                 assert "memory was short" in str(error)
                 ended += 1
