@@ -6,6 +6,7 @@
 #include <bit>
 #include <cassert>
 #include <cstring>
+#include <vector>
 #include <utility>
 
 namespace spillway {

@@ -163,8 +163,8 @@ void AdminServer::stop() {
 void AdminServer::close_all() {
   stopping_ = true;
   for (const auto& door : doors_) door->close();
-  for (Session& session : sessions_) session.transport->cancel();
-  if (sessions_.empty()) loop_.stop();
+  for (Connection& connection : connections_) connection.transport->cancel();
+  if (connections_.empty()) loop_.stop();
 }
 
 // --- connections
@@ -175,82 +175,82 @@ void AdminServer::adopt(FileDescriptor socket) {
   if (!memory) return;
   auto transport = adopt_tcp_transport(loop_, std::move(socket));
   if (!transport) return;
-  Session& session = sessions_.emplace_back();
-  session.transport = std::move(transport);
-  session.memory = *std::move(memory);
-  loop_.spawn(run_session(std::prev(sessions_.end())));
+  Connection& connection = connections_.emplace_back();
+  connection.transport = std::move(transport);
+  connection.memory = *std::move(memory);
+  loop_.spawn(run_connection(std::prev(connections_.end())));
 }
 
 // Where there is none, the connection that has been idle for longest is closed, and leaves a moment
 // later.
 bool AdminServer::has_room() {
-  if (sessions_.size() < admin_connections_max) return true;
-  Session* longest = nullptr;
-  for (Session& session : sessions_) {
-    if (!session.idle) continue;
-    if (longest == nullptr || session.idle_since < longest->idle_since) longest = &session;
+  if (connections_.size() < admin_connections_max) return true;
+  Connection* longest = nullptr;
+  for (Connection& connection : connections_) {
+    if (!connection.idle) continue;
+    if (longest == nullptr || connection.idle_since < longest->idle_since) longest = &connection;
   }
   if (longest != nullptr) longest->transport->close();
   return false;
 }
 
-Task<void> AdminServer::run_session(std::list<Session>::iterator session) {
-  auto serving = serve(*session);
+Task<void> AdminServer::run_connection(std::list<Connection>::iterator connection) {
+  auto serving = serve(*connection);
   co_await serving;
-  session->transport->close();
-  sessions_.erase(session);
-  if (stopping_ && sessions_.empty()) loop_.stop();
+  connection->transport->close();
+  connections_.erase(connection);
+  if (stopping_ && connections_.empty()) loop_.stop();
 }
 
-Task<void> AdminServer::serve(Session& session) {
+Task<void> AdminServer::serve(Connection& connection) {
   for (;;) {
-    auto reading = read_request(session);
+    auto reading = read_request(connection);
     const HttpReader::State state = co_await reading;
     if (state == HttpReader::State::more) co_return;
     if (state == HttpReader::State::bad) {
-      const HttpRefusal& refusal = session.reader.refusal();
+      const HttpRefusal& refusal = connection.reader.refusal();
       Answer refused{.status = refusal.status, .text = std::string(refusal.why), .pieces = {}};
-      auto refusing = write_answer(session, std::move(refused), false, false);
+      auto refusing = write_answer(connection, std::move(refused), false, false);
       const bool written = co_await refusing;
       if (!written) co_return;
-      auto lingering = linger(session);
+      auto lingering = linger(connection);
       co_await lingering;
       co_return;
     }
-    const HttpRequest request = session.reader.request();
+    const HttpRequest request = connection.reader.request();
     auto answering = answer(request);
     Answer answered = co_await answering;
     const bool keep_alive = request.keep_alive && !stopping_;
-    auto writing = write_answer(session, std::move(answered), request.head_only, keep_alive);
+    auto writing = write_answer(connection, std::move(answered), request.head_only, keep_alive);
     const bool written = co_await writing;
     if (!written || !keep_alive) co_return;
   }
 }
 
 // `more`: the connection is to end without a word.
-Task<HttpReader::State> AdminServer::read_request(Session& session) {
-  HttpReader::State state = session.reader.next();
-  TimePoint until = Clock::now() + (session.reader.begun() ? request_patience : idle_patience);
+Task<HttpReader::State> AdminServer::read_request(Connection& connection) {
+  HttpReader::State state = connection.reader.next();
+  TimePoint until = Clock::now() + (connection.reader.begun() ? request_patience : idle_patience);
   while (state == HttpReader::State::more) {
-    const IoResult got = session.transport->try_read(
-        {reinterpret_cast<std::uint8_t*>(session.input.data()), session.input.size()});
+    const IoResult got = connection.transport->try_read(
+        {reinterpret_cast<std::uint8_t*>(connection.input.data()), connection.input.size()});
     if (got.ok()) {
-      if (!session.reader.begun()) until = Clock::now() + request_patience;
-      state = session.reader.feed({session.input.data(), got.bytes});
+      if (!connection.reader.begun()) until = Clock::now() + request_patience;
+      state = connection.reader.feed({connection.input.data(), got.bytes});
       continue;
     }
     if (!got.would_block() || stopping_) co_return HttpReader::State::more;
-    session.idle = true;
-    session.idle_since = Clock::now();
-    ReadyWait readable(*session.transport, Transport::Direction::read, until);
+    connection.idle = true;
+    connection.idle_since = Clock::now();
+    ReadyWait readable(*connection.transport, Transport::Direction::read, until);
     const bool ready = co_await readable;
-    session.idle = false;
+    connection.idle = false;
     if (!ready) co_return HttpReader::State::more;
   }
   co_return state;
 }
 
-Task<bool> AdminServer::write_answer(Session& session, Answer answer, bool head_only,
+Task<bool> AdminServer::write_answer(Connection& connection, Answer answer, bool head_only,
                                      bool keep_alive) {
   const std::string head = http_head({.status = answer.status,
                                       .content_type = answer.content_type,
@@ -262,28 +262,28 @@ Task<bool> AdminServer::write_answer(Session& session, Answer answer, bool head_
     if (!answer.text.empty()) pieces.push_back({answer.text.data(), answer.text.size()});
     for (Buffer& piece : answer.pieces) pieces.push_back({piece.data(), piece.size()});
   }
-  auto writing = write_all(*session.transport, pieces,
+  auto writing = write_all(*connection.transport, pieces,
                            Clock::now() + (stopping_ ? linger_patience : request_patience));
   co_return co_await writing;
 }
 
 // Closing with unread bytes would take the answer away from who sent them: they are read and
 // dropped for a moment.
-Task<void> AdminServer::linger(Session& session) {
+Task<void> AdminServer::linger(Connection& connection) {
   const TimePoint until = Clock::now() + linger_patience;
   std::size_t dropped = 0;
   while (dropped < linger_bytes_max && !stopping_) {
-    const IoResult got = session.transport->try_read(
-        {reinterpret_cast<std::uint8_t*>(session.input.data()), session.input.size()});
+    const IoResult got = connection.transport->try_read(
+        {reinterpret_cast<std::uint8_t*>(connection.input.data()), connection.input.size()});
     if (got.ok()) {
       dropped += got.bytes;
       continue;
     }
     if (!got.would_block()) co_return;
-    session.idle = true;
-    ReadyWait readable(*session.transport, Transport::Direction::read, until);
+    connection.idle = true;
+    ReadyWait readable(*connection.transport, Transport::Direction::read, until);
     const bool ready = co_await readable;
-    session.idle = false;
+    connection.idle = false;
     if (!ready) co_return;
   }
 }

@@ -59,7 +59,7 @@ class AdminServer {
 
  private:
   class Door;
-  struct Session {
+  struct Connection {
     std::unique_ptr<Transport> transport;
     Reservation memory;
     HttpReader reader;
@@ -77,11 +77,11 @@ class AdminServer {
 
   void adopt(FileDescriptor socket);
   bool has_room();
-  Task<void> run_session(std::list<Session>::iterator session);
-  Task<void> serve(Session& session);
-  Task<HttpReader::State> read_request(Session& session);
-  Task<bool> write_answer(Session& session, Answer answer, bool head_only, bool keep_alive);
-  Task<void> linger(Session& session);
+  Task<void> run_connection(std::list<Connection>::iterator connection);
+  Task<void> serve(Connection& connection);
+  Task<HttpReader::State> read_request(Connection& connection);
+  Task<bool> write_answer(Connection& connection, Answer answer, bool head_only, bool keep_alive);
+  Task<void> linger(Connection& connection);
   Task<Answer> answer(const HttpRequest& request);
   Task<Answer> metrics();
   Task<Answer> health();
@@ -98,7 +98,7 @@ class AdminServer {
   std::uint16_t port_ = 0;
   Loop loop_;
   std::vector<std::unique_ptr<Door>> doors_;
-  std::list<Session> sessions_;
+  std::list<Connection> connections_;
   std::vector<Worker*> workers_;
   std::thread thread_;
   std::atomic<bool> serving_{false};

@@ -50,7 +50,7 @@ Task<void> Shutdown::announce() {
   } while (Clock::now() < announced_until_ && shared_.busy_clients > 0 && !hurried_);
 }
 
-// The first one last: it ends what the others' sessions may still be using.
+// The first one last: it ends what the others' connections may still be using.
 Task<void> Shutdown::stop_workers() {
   const TimePoint cut = Clock::now() + options_.drain;
   for (Worker* worker : workers_) worker->begin_drain();

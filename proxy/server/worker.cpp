@@ -75,25 +75,25 @@ void Worker::serve(std::unique_ptr<Transport> transport, std::int64_t connection
   }
   connections_.fetch_add(1, std::memory_order_relaxed);
   shared_.connections_current.fetch_add(1, std::memory_order_relaxed);
-  auto session =
-      std::make_unique<Session>(environment_, std::move(transport), connection_id, entrance);
-  sessions_.insert(session.get());
-  loop_.spawn(run_session(std::move(session)));
+  auto connection =
+      std::make_unique<ClientConnection>(environment_, std::move(transport), connection_id, entrance);
+  connections_.insert(connection.get());
+  loop_.spawn(run_connection(std::move(connection)));
 }
 
-Task<void> Worker::run_session(std::unique_ptr<Session> session) {
-  auto running = session->run();
+Task<void> Worker::run_connection(std::unique_ptr<ClientConnection> connection) {
+  auto running = connection->run();
   co_await running;
-  sessions_.erase(session.get());
+  connections_.erase(connection.get());
   connections_.fetch_sub(1, std::memory_order_relaxed);
   shared_.connections_current.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void Worker::close_sessions(bool drain) {
-  // close() may end a session at once, which takes it out of the set.
-  const std::vector<Session*> all(sessions_.begin(), sessions_.end());
-  for (Session* session : all) {
-    if (sessions_.contains(session)) session->close(drain);
+  // close() may end a connection at once, which takes it out of the set.
+  const std::vector<ClientConnection*> all(connections_.begin(), connections_.end());
+  for (ClientConnection* connection : all) {
+    if (connections_.contains(connection)) connection->close(drain);
   }
 }
 
@@ -111,15 +111,15 @@ Task<void> Worker::housekeeping() {
 }
 
 void Worker::notice_clients(TimePoint now) {
-  std::vector<std::pair<Session*, Session::Silence>> silent;
-  for (Session* session : sessions_) {
-    session->notice_absent_client(now);
-    const Session::Silence silence = session->notice_silence(now);
-    if (silence != Session::Silence::none) silent.emplace_back(session, silence);
+  std::vector<std::pair<ClientConnection*, ClientConnection::Silence>> silent;
+  for (ClientConnection* connection : connections_) {
+    connection->notice_absent_client(now);
+    const ClientConnection::Silence silence = connection->notice_silence(now);
+    if (silence != ClientConnection::Silence::none) silent.emplace_back(connection, silence);
   }
   // What is closed may end at once, which takes it out of the set.
-  for (const auto& [session, silence] : silent) {
-    if (sessions_.contains(session)) session->close_silent(silence);
+  for (const auto& [connection, silence] : silent) {
+    if (connections_.contains(connection)) connection->close_silent(silence);
   }
 }
 
@@ -149,7 +149,7 @@ void Worker::use_credentials(Credentials::Ptr credentials) {
 
 void Worker::wake_hellos() {
   loop_.post([this] {
-    for (Session* session : sessions_) session->wake_hello();
+    for (ClientConnection* connection : connections_) connection->wake_hello();
   });
 }
 
@@ -162,15 +162,16 @@ void Worker::begin_drain() {
 
 // What is still running learns why; then cursors go, for a shard may be waiting for their end, then the calls.
 Task<void> Worker::cut_sessions() {
-  log::info("{} requests that are still running are cut", sessions_.size());
-  const std::vector<Session*> all(sessions_.begin(), sessions_.end());
-  for (Session* session : all) {
-    if (!sessions_.contains(session)) continue;  // the last one's end took it along
-    session->interrupt(Error(ErrorCode::interrupted_at_shutdown, "operation was interrupted: the router shuts down"));
+  log::info("{} requests that are still running are cut", connections_.size());
+  const std::vector<ClientConnection*> all(connections_.begin(), connections_.end());
+  for (ClientConnection* connection : all) {
+    if (!connections_.contains(connection)) continue;  // the last one's end took it along
+    connection->interrupt(
+        Error(ErrorCode::interrupted_at_shutdown, "operation was interrupted: the router shuts down"));
   }
   const TimePoint answered_by = Clock::now() + interrupted_answer_time_max;
-  while (!sessions_.empty() && Clock::now() < answered_by) co_await loop_.sleep_for(look_interval);
-  if (sessions_.empty()) co_return;
+  while (!connections_.empty() && Clock::now() < answered_by) co_await loop_.sleep_for(look_interval);
+  if (connections_.empty()) co_return;
   auto killing = exec::kill_and_wait(context_, shared_.cursors.kill_all(), Clock::now() + cut_time_max);
   co_await killing;
   gateway_->abort_calls();
@@ -191,13 +192,13 @@ Task<void> Worker::shut_down(TimePoint cut, std::vector<Worker*> before) {
   stopping_ = true;
   close_sessions(true);
   const auto patient = [this, cut] { return Clock::now() < cut && !hurried_; };
-  while (!sessions_.empty() && patient()) co_await loop_.sleep_for(look_interval);
-  if (!sessions_.empty()) {
+  while (!connections_.empty() && patient()) co_await loop_.sleep_for(look_interval);
+  if (!connections_.empty()) {
     auto cutting = cut_sessions();
     co_await cutting;
   }
   close_sessions(false);
-  while (!sessions_.empty()) co_await loop_.sleep_for(look_interval);
+  while (!connections_.empty()) co_await loop_.sleep_for(look_interval);
   for (const Worker* other : before) {
     while (!other->done()) co_await loop_.sleep_for(look_interval);
   }

@@ -1,5 +1,5 @@
-// Worker: one thread, its loop, its shard connections and its sessions. Workers share nothing but exec::Shared and what
-// they know of the shards' hosts.
+// Worker: one thread, its loop, its shard connections and its clients' connections. Workers share nothing but
+// exec::Shared and what they know of the shards' hosts.
 #pragma once
 
 #include <atomic>
@@ -17,12 +17,12 @@
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/cursors/cursor_keeper.h"
 #include "proxy/server/credentials.h"
-#include "proxy/server/session.h"
+#include "proxy/server/client_connection.h"
 #include "proxy/server/socket_buffers.h"
 
 namespace spillway::server {
 
-// Between two looks at something that ends by itself: sessions of a shutdown, tables of a reload.
+// Between two looks at something that ends by itself: connections of a shutdown, tables of a reload.
 inline constexpr auto look_interval = std::chrono::milliseconds(10);
 
 
@@ -51,7 +51,7 @@ class Worker {
   void serve(std::unique_ptr<Transport> transport, std::int64_t connection_id,
              Entrance entrance = Entrance::clients);
 
-  // The worker's thread: asks sessions to end. `drain`: after the request under way.
+  // The worker's thread: asks connections to end. `drain`: after the request under way.
   void close_sessions(bool drain);
   // Any thread: commands that begin from now on use this routing table. REQUIRES the same shards. `taken`, on the
   // worker's thread, gets the one before: it expires when the last of this worker's commands that uses it has ended.
@@ -63,11 +63,12 @@ class Worker {
   // The following: any thread, in this order, as Shutdown calls them.
   // Answers every hello that waits for a change of the topology version.
   void wake_hellos();
-  // Ends each session after the request under way; no new ones are served.
+  // Ends each connection after the request under way; no new ones are served.
   void begin_drain();
-  // Ends sessions (those that still run at `cut` are interrupted, then cut), shard connections and housekeeping, three
-  // seconds after `cut` at the latest, connects to shards aside. The first worker aborts transactions and kills cursors
-  // of all: it waits until those `before` it are done. The manual drive polls until done() afterwards.
+  // Ends clients' connections (those that still run at `cut` are interrupted, then cut), shard connections and
+  // housekeeping, three seconds after `cut` at the latest, connects to shards aside. The first worker aborts
+  // transactions and kills cursors of all: it waits until those `before` it are done. The manual drive polls until
+  // done() afterwards.
   void begin_stop(TimePoint cut, std::vector<Worker*> before);
   // Brings `cut` forward to now.
   void hurry() noexcept { hurried_ = true; }
@@ -79,7 +80,7 @@ class Worker {
   std::int64_t connections() const noexcept { return connections_.load(std::memory_order_relaxed); }
 
  private:
-  Task<void> run_session(std::unique_ptr<Session> session);
+  Task<void> run_connection(std::unique_ptr<ClientConnection> connection);
   Task<void> housekeeping();
   void notice_clients(TimePoint now);
   void tick_memory(TimePoint now);
@@ -96,8 +97,8 @@ class Worker {
   std::unique_ptr<shard::Gateway> gateway_;
   exec::Context context_;
   std::unique_ptr<std::uint8_t[]> scratch_;
-  SessionEnvironment environment_;
-  absl::flat_hash_set<Session*> sessions_;
+  ConnectionEnvironment environment_;
+  absl::flat_hash_set<ClientConnection*> connections_;
   std::atomic<std::int64_t> connections_{0};
   std::thread thread_;
   TimePoint next_pressure_release_{};

@@ -7,7 +7,7 @@
 
 namespace spillway::wire {
 
-// Stateless: sessions keep the bytes, and ask again when more have come. The length is checked as
+// Stateless: connections keep the bytes, and ask again when more have come. The length is checked as
 // soon as the header is complete, so that no memory is taken for a message that will be refused.
 //   more     fewer than 16 bytes are here: `bytes` more complete the header
 //   message  the header is known and right: `bytes` is the message's whole length, header included;

@@ -227,7 +227,7 @@ std::vector<std::string> SimWorld::leftovers() {
   }
   for (const auto& worker : workers_) {
     if (worker->connections() != 0)
-      found.push_back(fmt::format("{} sessions are open", worker->connections()));
+      found.push_back(fmt::format("{} connections are open", worker->connections()));
     for (const shard::ShardState& shard : worker->context().gateway.states()) {
       for (const shard::HostState& host : shard.hosts) {
         if (host.in_use != 0)

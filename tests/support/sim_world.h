@@ -1,4 +1,4 @@
-// The whole proxy in one thread on virtual time: workers with the real session, exec and shard
+// The whole proxy in one thread on virtual time: workers with the real connections, exec and shard
 // layers, simulated shards, simulated clients, a simulated network for each worker.
 #pragma once
 

@@ -49,7 +49,7 @@ Answer get_last_error(Context& context, Client&, const Request& request) {
   co_return finish(std::move(reply));
 }
 
-// Sessions answer hello themselves; this serves callers that have no connection state to update.
+// Connections answer hello themselves; this serves callers that have no connection state to update.
 Answer hello(Context& context, Client& client, const Request& request) {
   auto parsed = wire::parse_hello(request.body);
   if (parsed.has_error()) co_return parsed.error();

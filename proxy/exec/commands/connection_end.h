@@ -13,7 +13,7 @@
 
 namespace spillway::exec {
 
-// The transactions that a connection has begun. Belongs to its session.
+// The transactions that a connection has begun. Belongs to it.
 class BegunTransactions {
  public:
   // Of each request that starts one. Forgets those that have ended meanwhile, so that what is kept is bounded by

@@ -12,7 +12,7 @@ namespace spillway::exec {
 
 struct CommandNeed;  // access/command_needs.h
 
-// A handler runs on the session's worker. `request` and `client` outlive it. An Error becomes an ok: 0 reply.
+// A handler runs on the connection's worker. `request` and `client` outlive it. An Error becomes an ok: 0 reply.
 using Handler = Task<Result<Response>> (*)(Context& context, Client& client, const Request& request);
 
 struct CommandSpec {

@@ -178,7 +178,7 @@ class Counted {
   std::atomic<std::int64_t>* counter_ = nullptr;
 };
 
-// One client connection, as commands see it. Belongs to its session's worker.
+// One client connection, as commands see it. Belongs to its worker.
 struct Client {
   std::int64_t connection_id = 0;
   std::string peer;
@@ -191,7 +191,7 @@ struct Client {
   ClientLimits limits;
   Counted busy;  // in Shared::busy_clients
 
-  // The operation under way, for currentOp and killOp: read and written on the session's worker only.
+  // The operation under way, for currentOp and killOp: read and written on the connection's worker only.
   const Request* running = nullptr;
   TimePoint running_since{};
   std::int64_t operation_id = 0;

@@ -1,6 +1,7 @@
 // Time inside the proxy: from the last byte of a request to the first byte of its reply, less the time of the shards.
 //
-// - The last byte of the request was read: when the message was whole in the session's hands. What waits in the socket
+// - The last byte of the request was read: when the message was whole in the connection's hands. What waits in the
+// socket
 //   because the worker is busy is not seen before. (Clients that send ahead: when their turn came.)
 // - The first byte of the reply was written: when the first attempt to send some of it returned.
 // - The time of the shards: shard/shard_time.h. A getMore that waits for a batch which is being read ahead waits for

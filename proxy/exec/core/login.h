@@ -22,7 +22,7 @@ struct Conversation {
   bool proven = false;               // the client knows the password; an empty exchange is missing
 };
 
-// Belongs to its session's worker.
+// Belongs to its connection's worker.
 struct Login {
   std::shared_ptr<const auth::User> user;  // null: nobody
   std::uint64_t generation = 0;            // of the directory that `user` is from

@@ -16,7 +16,7 @@
 
 namespace spillway::exec {
 
-// Views: valid while the session holds the message's buffer, which is until the command's coroutine ended.
+// Views: valid while the connection holds the message's buffer, which is until the command's coroutine ended.
 struct Request {
   wire::OpMsg message;
   Bytes sections;          // the OP_MSG sections as they arrived, checksum cut off: for forwarding

@@ -1,4 +1,4 @@
-// How a session answers hello, in OP_MSG and OP_QUERY, once or again and again.
+// How a connection answers hello, in OP_MSG and OP_QUERY, once or again and again.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include "proxy/exec/admin/hello.h"
 #include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/commands/op_query_commands.h"
-#include "proxy/server/session.h"
+#include "proxy/server/client_connection.h"
 #include "proxy/wire/hello.h"
 #include "proxy/wire/op_msg.h"
 #include "proxy/wire/op_query.h"
@@ -25,7 +25,7 @@ constexpr Duration exhaust_pause_min = std::chrono::milliseconds(500);
 
 // Takes what a hello tells of its connection; an error is the answer to it. (A connection's first
 // hello says whether its driver retries what is refused.)
-Result<wire::HelloRequest> Session::take_hello(DocView command, bool exhaust) {
+Result<wire::HelloRequest> ClientConnection::take_hello(DocView command, bool exhaust) {
   auto hello = wire::parse_hello(command);
   if (hello.has_error()) return hello.error();
   if (auto repeated = wire::check_metadata_not_repeated(*hello, first_hello_);
@@ -58,18 +58,19 @@ Result<wire::HelloRequest> Session::take_hello(DocView command, bool exhaust) {
 }
 
 // A driver that does not know of the load balancer would take its connections for interchangeable.
-bool Session::ends_connection(const Error& refused) const noexcept {
+bool ClientConnection::ends_connection(const Error& refused) const noexcept {
   return balanced() && refused.is(ErrorCode::load_balancer_support_mismatch);
 }
 
-BsonDoc Session::hello_reply(const wire::HelloRequest& hello) {
+BsonDoc ClientConnection::hello_reply(const wire::HelloRequest& hello) {
   exec::Context& context = environment_.context;
   return context.shared.quiescing ? exec::quiesce_reply(context)
                                   : exec::hello_reply(context, client_, hello, negotiated_);
 }
 
 // Why a query is not answered, in the form that its kind of query takes.
-void Session::encode_query_error(std::vector<std::uint8_t>& out, const wire::OpQuery& query, const Error& error) {
+void ClientConnection::encode_query_error(std::vector<std::uint8_t>& out, const wire::OpQuery& query,
+                                          const Error& error) {
   const std::int32_t request_id = next_request_id_++;
   if (query.is_command()) {
     wire::encode_op_reply(out, request_id, header_.request_id, exec::error_document(error));
@@ -79,7 +80,7 @@ void Session::encode_query_error(std::vector<std::uint8_t>& out, const wire::OpQ
 }
 
 // A command of a program that watches servers; everything else is refused. (An error of ours: the caller counts it.)
-Task<Result<BsonDoc>> Session::answer_query_command(const wire::OpQuery& query, DocView command) {
+Task<Result<BsonDoc>> ClientConnection::answer_query_command(const wire::OpQuery& query, DocView command) {
   const std::string_view name = command.first().name;
   const std::string_view db = query.database();
   if (!query.is_command()) {
@@ -107,7 +108,7 @@ Task<Result<BsonDoc>> Session::answer_query_command(const wire::OpQuery& query, 
   co_return BsonDoc(std::move(document));
 }
 
-Task<bool> Session::handle_op_query() {
+Task<bool> ClientConnection::handle_op_query() {
   auto parsed = wire::parse_op_query(message_.bytes());
   if (parsed.has_error()) {
     log::info("connection {} from {} closed: {}", client_.connection_id, client_.peer,
@@ -140,7 +141,7 @@ Task<bool> Session::handle_op_query() {
   co_return written&& go_on;
 }
 
-Task<bool> Session::answer_hello(const exec::Request& request, bool exhaust) {
+Task<bool> ClientConnection::answer_hello(const exec::Request& request, bool exhaust) {
   const auto allowed = exec::check_api_strict(*exec::command_named(request.name), request);
   auto hello = allowed.has_error() ? Result<wire::HelloRequest>(allowed.error()) : take_hello(request.body, exhaust);
   if (hello.has_value() && hello->topology_version) {
@@ -157,7 +158,7 @@ Task<bool> Session::answer_hello(const exec::Request& request, bool exhaust) {
 
 // Awaitable hello: waits for the topology version to change, at most maxAwaitTimeMS; with exhaust,
 // again and again. The version changes once, when the router quiesces: wake_hello() tells.
-Task<bool> Session::stream_hello(const wire::HelloRequest& hello, bool exhaust) {
+Task<bool> ClientConnection::stream_hello(const wire::HelloRequest& hello, bool exhaust) {
   exec::Context& context = environment_.context;
   const wire::TopologyVersion current{Bytes(context.shared.facts.process_id),
                                       context.shared.topology_counter.load()};
@@ -200,7 +201,7 @@ Task<bool> Session::stream_hello(const wire::HelloRequest& hello, bool exhaust) 
 // Until the version is not `seen` any more, or `until`. A client that sends meanwhile waits no longer,
 // and ends the stream (`exhaust`): what it sends is not to be kept for as long as it likes. False:
 // the connection is to end.
-Task<bool> Session::wait_for_topology(std::int64_t seen, TimePoint until, bool& exhaust) {
+Task<bool> ClientConnection::wait_for_topology(std::int64_t seen, TimePoint until, bool& exhaust) {
   exec::Shared& shared = environment_.context.shared;
   if (pipelined_.size() > 0) {  // it has sent something already: one read ahead, not one for each hello
     exhaust = false;

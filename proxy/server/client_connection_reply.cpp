@@ -1,10 +1,10 @@
-// How a session writes complete replies.
+// How a connection writes complete replies.
 #include <algorithm>
 
 #include "proxy/base/log.h"
 #include "proxy/base/time_slice.h"
 #include "proxy/exec/core/stalled_clients.h"
-#include "proxy/server/session.h"
+#include "proxy/server/client_connection.h"
 #include "proxy/wire/crc32c.h"
 #include "proxy/wire/message_packer.h"
 #include "proxy/wire/op_msg.h"
@@ -70,7 +70,7 @@ Task<std::optional<Buffer>> pack(exec::Context& context, wire::Compressor compre
 
 }  // namespace
 
-Task<bool> Session::write_watched(std::span<iovec> pieces, TimePoint* first_tried) {
+Task<bool> ClientConnection::write_watched(std::span<iovec> pieces, TimePoint* first_tried) {
   exec::Shared& shared = environment_.context.shared;
   const TimePoint begun = Clock::now();
   const Duration patience = std::chrono::milliseconds(shared.parameters.slow_sender_ms.load(std::memory_order_relaxed));
@@ -95,7 +95,7 @@ Task<bool> Session::write_watched(std::span<iovec> pieces, TimePoint* first_trie
   }
 }
 
-Task<bool> Session::write_response(exec::Response& response, TimePoint* first_tried) {
+Task<bool> ClientConnection::write_response(exec::Response& response, TimePoint* first_tried) {
   if (compresses_replies()) {
     auto writing = write_compressed(response, first_tried);
     co_return co_await writing;
@@ -107,14 +107,14 @@ Task<bool> Session::write_response(exec::Response& response, TimePoint* first_tr
 }
 
 // Counts a command's time inside, once its reply was begun.
-void Session::note_inside(const shard::ShardTime& shards, TimePoint first_tried, std::size_t reply_bytes) {
+void ClientConnection::note_inside(const shard::ShardTime& shards, TimePoint first_tried, std::size_t reply_bytes) {
   if (first_tried == TimePoint{}) return;
   const exec::OperationClass of = exec::operation_class(shards, message_.size(), reply_bytes);
   environment_.context.inside_times->add(of, first_tried - received_ - shards.total());
 }
 
 // Puts header, flags and checksum around a reply, as pieces that point into both.
-void Session::frame(const exec::Response& response, Framed& framed) {
+void ClientConnection::frame(const exec::Response& response, Framed& framed) {
   const std::size_t total = wire::op_msg_prefix_bytes + response.bytes() + (checksum_ ? 4 : 0);
   framed.prefix = wire::op_msg_prefix(total, next_request_id_++, header_.request_id,
                                       checksum_ ? wire::flags::checksum_present : 0);
@@ -131,7 +131,7 @@ void Session::frame(const exec::Response& response, Framed& framed) {
 }
 
 // A reply to a compressed request is compressed with the same compressor, whole.
-Task<bool> Session::write_compressed(const exec::Response& response, TimePoint* first_tried) {
+Task<bool> ClientConnection::write_compressed(const exec::Response& response, TimePoint* first_tried) {
   const std::size_t plain_bytes = wire::op_msg_prefix_bytes + response.bytes();
   auto prefix = wire::op_msg_prefix(plain_bytes, next_request_id_++, header_.request_id, 0);
   absl::InlinedVector<iovec, 10> pieces;

@@ -1,4 +1,4 @@
-// How a session reads: a message's header, then its room, then the rest; where there is no room,
+// How a connection reads: a message's header, then its room, then the rest; where there is no room,
 // the refusal.
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include "proxy/base/time_slice.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/server/refusal_slot.h"
-#include "proxy/server/session.h"
+#include "proxy/server/client_connection.h"
 #include "proxy/wire/frame_reader.h"
 #include "proxy/wire/message_packer.h"
 
@@ -80,7 +80,7 @@ Task<Result<void>> unpack(exec::Context& context, wire::MessageHeader outer, con
 
 }  // namespace
 
-Task<bool> Session::read_message() {
+Task<bool> ClientConnection::read_message() {
   request_compressor_.reset();
   Buffer ahead =
       std::move(pipelined_);  // what came behind the last message, or a piece of a header
@@ -154,24 +154,24 @@ Task<bool> Session::read_message() {
   }
 }
 
-bool Session::is_stranger() const noexcept {
+bool ClientConnection::is_stranger() const noexcept {
   return refused_ || (environment_.context.shared.authorization && !client_.login.user);
 }
 
 // A client that still has to log in sends no long message.
-bool Session::too_large_for_a_stranger(std::size_t message_bytes) const noexcept {
+bool ClientConnection::too_large_for_a_stranger(std::size_t message_bytes) const noexcept {
   return message_bytes > stranger_message_bytes_max && is_stranger();
 }
 
 // Strangers wait for each other with what has not come yet. A message that is there whole is answered at once.
-MemoryBudget& Session::memory_for(std::size_t message_bytes, std::size_t have_bytes) const noexcept {
+MemoryBudget& ClientConnection::memory_for(std::size_t message_bytes, std::size_t have_bytes) const noexcept {
   exec::Shared& shared = environment_.context.shared;
   return is_stranger() && have_bytes < message_bytes ? shared.stranger_memory : shared.request_memory;
 }
 
 // `have` starts with the message and may lie in the scratch, which the next suspension overwrites:
 // all of it is copied. Refused: there is no room now.
-Session::Admission Session::take_message(std::size_t message_bytes, Bytes have) {
+ClientConnection::Admission ClientConnection::take_message(std::size_t message_bytes, Bytes have) {
   MemoryBudget& budget = memory_for(message_bytes, have.size());
   if (must_wait(budget, message_bytes)) return Admission::refused;
   auto buffer = allocate_now(budget, message_bytes);
@@ -184,7 +184,7 @@ Session::Admission Session::take_message(std::size_t message_bytes, Bytes have) 
 
 // Bytes that belong to the next message, behind those that are kept already. False: there is no
 // room for them.
-bool Session::keep_for_later(Bytes bytes) {
+bool ClientConnection::keep_for_later(Bytes bytes) {
   if (bytes.empty()) return true;
   if (pipelined_.room() < bytes.size()) {
     auto larger =
@@ -204,7 +204,7 @@ bool Session::keep_for_later(Bytes bytes) {
 }
 
 // There is no memory for the message now: its rest stays in the socket until there is.
-Task<Session::Admission> Session::wait_for_room(std::size_t message_bytes, Bytes have) {
+Task<ClientConnection::Admission> ClientConnection::wait_for_room(std::size_t message_bytes, Bytes have) {
   exec::Shared& shared = environment_.context.shared;
   auto kept = allocate_now(shared.request_memory, have.size());
   if (!kept) {
@@ -241,7 +241,7 @@ Task<Session::Admission> Session::wait_for_room(std::size_t message_bytes, Bytes
 }
 
 // Reads a message that there is no room for and drops it, then says why.
-Task<Session::Admission> Session::refuse_message(std::size_t message_bytes, Bytes have, Error why) {
+Task<ClientConnection::Admission> ClientConnection::refuse_message(std::size_t message_bytes, Bytes have, Error why) {
   std::array<std::uint8_t, answer_told_by> start{};
   std::size_t seen = std::min(message_bytes, have.size());
   std::copy_n(have.begin(), std::min(seen, start.size()), start.begin());
@@ -280,7 +280,7 @@ Task<Session::Admission> Session::refuse_message(std::size_t message_bytes, Byte
 
 // Tells a client why its message, which starts so, was dropped, if it waits for an answer. False:
 // the connection ends.
-Task<bool> Session::answer_refusal(Bytes start, Error why) {
+Task<bool> ClientConnection::answer_refusal(Bytes start, Error why) {
   const bool readable = !header_.is(wire::OpCode::compressed) || is_in_enabled_compressor(start);
   const auto flags = readable ? flags_of(header_, start) : std::nullopt;
   if (!flags) {
@@ -296,7 +296,7 @@ Task<bool> Session::answer_refusal(Bytes start, Error why) {
 }
 
 // A large message through a small buffer costs the kernel several times as much.
-void Session::grow_receive_buffer(std::size_t message_bytes) {
+void ClientConnection::grow_receive_buffer(std::size_t message_bytes) {
   const SocketBuffers& sockets = environment_.socket_buffers;
   if (sockets.client_receive_bytes == 0 || receive_growth_.bytes() > 0 ||
       message_bytes <= static_cast<std::size_t>(sockets.client_receive_bytes)) {
@@ -309,7 +309,7 @@ void Session::grow_receive_buffer(std::size_t message_bytes) {
   transport_->grow_receive_buffer(sockets.client_receive_large_bytes);
 }
 
-Task<bool> Session::read_rest(std::size_t message_bytes) {
+Task<bool> ClientConnection::read_rest(std::size_t message_bytes) {
   grow_receive_buffer(message_bytes);
   const MemoryQueue& queue = *memory_for(message_bytes, message_.size()).queue();
   const Duration patience = sender_patience(environment_.context.shared);
@@ -353,14 +353,14 @@ Task<bool> Session::read_rest(std::size_t message_bytes) {
 }
 
 // What is not enabled is never decompressed, whatever was negotiated. (noop compresses nothing, and needs no leave.)
-bool Session::is_in_enabled_compressor(Bytes compressed_message) const noexcept {
+bool ClientConnection::is_in_enabled_compressor(Bytes compressed_message) const noexcept {
   if (compressed_message.size() < wire::compressed_prefix_bytes) return false;
   const auto compressor = static_cast<wire::Compressor>(compressed_message[wire::compressed_prefix_bytes - 1]);
   const auto enabled = environment_.compressors;
   return compressor == wire::Compressor::noop || std::find(enabled.begin(), enabled.end(), compressor) != enabled.end();
 }
 
-Task<Session::Admission> Session::decompress() {
+Task<ClientConnection::Admission> ClientConnection::decompress() {
   auto parsed = wire::parse_compressed(message_.bytes());
   std::optional<Error> failed;
   if (parsed.has_error()) {

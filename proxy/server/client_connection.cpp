@@ -1,4 +1,4 @@
-#include "proxy/server/session.h"
+#include "proxy/server/client_connection.h"
 
 #include <chrono>
 
@@ -91,7 +91,7 @@ Task<Result<wire::OpMsg>> parse_in_steps(TimeSlice& slice, Bytes message) {
 
 }  // namespace
 
-Session::Session(SessionEnvironment& environment, std::unique_ptr<Transport> transport,
+ClientConnection::ClientConnection(ConnectionEnvironment& environment, std::unique_ptr<Transport> transport,
                  std::int64_t connection_id, Entrance entrance)
     : environment_(environment), transport_(std::move(transport)), entrance_(entrance), begun_(Clock::now()) {
   client_.connection_id = connection_id;
@@ -102,9 +102,9 @@ Session::Session(SessionEnvironment& environment, std::unique_ptr<Transport> tra
   environment_.context.clients.insert(&client_);
 }
 
-Session::~Session() { environment_.context.clients.erase(&client_); }
+ClientConnection::~ClientConnection() { environment_.context.clients.erase(&client_); }
 
-void Session::close(bool drain) {
+void ClientConnection::close(bool drain) {
   closing_ = true;
   if (!drain) {
     transport_->close();
@@ -113,7 +113,7 @@ void Session::close(bool drain) {
   }
 }
 
-void Session::attach_presence() {
+void ClientConnection::attach_presence() {
   client_.presence.attach(environment_.context.shared.open_clients, client_.peer,
                           client_.connection_id, balanced());
   const std::string_view text = without_port(client_.peer);
@@ -122,16 +122,16 @@ void Session::attach_presence() {
                                   address ? exec::Limits::address_name(*address) : std::string(text));
 }
 
-TimePoint Session::handshake_end() const noexcept {
+TimePoint ClientConnection::handshake_end() const noexcept {
   const std::int64_t most_ms = environment_.context.shared.parameters.handshake_ms.load(std::memory_order_relaxed);
   return messages_ > 0 || most_ms <= 0 ? time_point_never : begun_ + std::chrono::milliseconds(most_ms);
 }
 
-void Session::wake_hello() {
+void ClientConnection::wake_hello() {
   if (awaiting_hello_) transport_->cancel();
 }
 
-bool Session::refuse_connection() {
+bool ClientConnection::refuse_connection() {
   log::info("connection {} from {} closed: connections take all the memory that there is for them",
             client_.connection_id, client_.peer);
   environment_.context.shared.metrics.connections_rejected.add();
@@ -139,7 +139,7 @@ bool Session::refuse_connection() {
 }
 
 // What a load balancer says of its client comes first, in plain text.
-Task<bool> Session::begin() {
+Task<bool> ClientConnection::begin() {
   auto room = environment_.context.shared.connection_memory.try_reserve(connection_bytes);
   if (!room) co_return refuse_connection();
   room_ = *std::move(room);
@@ -156,7 +156,7 @@ Task<bool> Session::begin() {
 }
 
 // Nothing is taken for a handshake before its first byte.
-Task<bool> Session::begin_tls() {
+Task<bool> ClientConnection::begin_tls() {
   exec::Shared& shared = environment_.context.shared;
   TimePoint end = handshake_end();
   if (end == time_point_never) end = Clock::now() + tls_patience;
@@ -200,7 +200,7 @@ Task<bool> Session::begin_tls() {
   co_return !closing_;
 }
 
-Task<void> Session::run() {
+Task<void> ClientConnection::run() {
   auto beginning = begin();
   bool go_on = co_await beginning;
   served_ = true;
@@ -228,7 +228,7 @@ Task<void> Session::run() {
   }
 }
 
-void Session::notice_absent_client(TimePoint now) {
+void ClientConnection::notice_absent_client(TimePoint now) {
   if (client_.running == nullptr || now - client_.running_since < absence_noticed_after) return;
   if (!exec::ends_with_client(*client_.running)) return;
   if (client_.interrupt.requested() != nullptr || !transport_->peer_hung_up()) return;
@@ -237,7 +237,7 @@ void Session::notice_absent_client(TimePoint now) {
                                   "operation was interrupted because a client disconnected"));
 }
 
-Session::Silence Session::notice_silence(TimePoint now) {
+ClientConnection::Silence ClientConnection::notice_silence(TimePoint now) {
   const Parameters& parameters = environment_.context.shared.parameters;
   const bool same = seen_messages_ == messages_ && seen_idle_ == idle_ && seen_in_header_ == in_header_;
   if (!same) quiet_since_ = now;
@@ -259,7 +259,7 @@ Session::Silence Session::notice_silence(TimePoint now) {
   return over(quiet, parameters.idle_client_ms.load()) ? Silence::idle : Silence::none;
 }
 
-void Session::close_silent(Silence silence) {
+void ClientConnection::close_silent(Silence silence) {
   exec::Metrics& metrics = environment_.context.shared.metrics;
   std::string_view why = "it was idle";
   if (silence == Silence::never_spoke) why = "it has said nothing that is a message";
@@ -273,7 +273,7 @@ void Session::close_silent(Silence silence) {
 }
 
 // Answers the first message of a connection whose address may not connect now.
-Task<bool> Session::answer_refused() {
+Task<bool> ClientConnection::answer_refused() {
   if (header_.is(wire::OpCode::query)) {
     const auto parsed = wire::parse_op_query(message_.bytes());
     if (parsed.has_error()) co_return false;
@@ -290,7 +290,7 @@ Task<bool> Session::answer_refused() {
   co_return false;
 }
 
-Task<bool> Session::handle_message() {
+Task<bool> ClientConnection::handle_message() {
   if (refused_) return answer_refused();
   if (header_.is(wire::OpCode::msg)) return handle_op_msg();
   if (header_.is(wire::OpCode::query)) return handle_op_query();
@@ -299,7 +299,7 @@ Task<bool> Session::handle_message() {
 }
 
 // A killCursors for each namespace in turn, by its rules.
-Task<bool> Session::handle_kill_cursors() {
+Task<bool> ClientConnection::handle_kill_cursors() {
   const auto parsed = wire::parse_op_kill_cursors(message_.bytes());
   if (parsed.has_error()) {
     log::info("connection {} from {} closed: {}", client_.connection_id, client_.peer, parsed.error().message);
@@ -326,7 +326,7 @@ Task<bool> Session::handle_kill_cursors() {
   co_return true;
 }
 
-Task<void> Session::kill_cursors(std::string_view ns, std::span<const std::int64_t> ids) {
+Task<void> ClientConnection::kill_cursors(std::string_view ns, std::span<const std::int64_t> ids) {
   const catalog::Namespace names = catalog::split_namespace(ns);
   BsonWriter out;
   out.append("killCursors", names.collection).begin_array("cursors");
@@ -341,13 +341,13 @@ Task<void> Session::kill_cursors(std::string_view ns, std::span<const std::int64
   co_await running;
 }
 
-Task<bool> Session::handle_unknown() {
+Task<bool> ClientConnection::handle_unknown() {
   log::info("connection {} from {} closed: opcode {} is not supported", client_.connection_id,
             client_.peer, header_.op_code);
   co_return false;
 }
 
-Task<bool> Session::handle_op_msg() {
+Task<bool> ClientConnection::handle_op_msg() {
   exec::Context& context = environment_.context;
   const bool large = message_.size() > looked_through_at_once_bytes_max;
   TimeSlice slice(context.pump);

@@ -1,8 +1,8 @@
-// Session: one client connection. A coroutine reads a message, runs it, writes the reply, and so
+// ClientConnection: one client connection. A coroutine reads a message, runs it, writes the reply, and so
 // on, on one worker for the connection's whole life. Requests are answered strictly in order; bytes
 // that a client pipelines wait.
 //
-// An idle session holds no buffer: it waits for the socket, reads into the worker's scratch, and
+// An idle connection holds no buffer: it waits for the socket, reads into the worker's scratch, and
 // takes a buffer of the message's own size once that is known and checked.
 #pragma once
 
@@ -28,8 +28,8 @@
 
 namespace spillway::server {
 
-// What sessions of one worker share.
-struct SessionEnvironment {
+// What connections of one worker share.
+struct ConnectionEnvironment {
   exec::Context& context;
   MutableBytes scratch;  // for first reads; content is lost at the next suspension
   std::span<const wire::Compressor> compressors;  // enabled towards clients
@@ -40,11 +40,11 @@ struct SessionEnvironment {
 // Which port a connection came through.
 enum class Entrance : std::uint8_t { clients, load_balancers };
 
-class Session {
+class ClientConnection {
  public:
-  Session(SessionEnvironment& environment, std::unique_ptr<Transport> transport,
+  ClientConnection(ConnectionEnvironment& environment, std::unique_ptr<Transport> transport,
           std::int64_t connection_id, Entrance entrance = Entrance::clients);
-  ~Session();
+  ~ClientConnection();
 
   // Serves until the client leaves, breaks the protocol, or close() is called.
   Task<void> run();
@@ -83,11 +83,11 @@ class Session {
   void attach_presence();
   Task<bool> answer_refused();
 
-  // session_balanced.cpp. What a load balancer says before the client's first byte, if it says
+  // client_connection_balanced.cpp. What a load balancer says before the client's first byte, if it says
   // anything. False: the connection is to end.
   Task<bool> read_proxy_header();
 
-  // session_read.cpp. Fills message_ with one whole message, decompressed. False: the connection is
+  // client_connection_read.cpp. Fills message_ with one whole message, decompressed. False: the connection is
   // to end.
   Task<bool> read_message();
   enum class Admission : std::uint8_t { taken, refused, gone };
@@ -104,7 +104,7 @@ class Session {
   bool is_in_enabled_compressor(Bytes compressed_message) const noexcept;
   Task<Admission> decompress();
 
-  // session.cpp
+  // client_connection.cpp
   Task<bool> begin();
   Task<bool> begin_tls();
   bool refuse_connection();
@@ -114,7 +114,7 @@ class Session {
   Task<void> kill_cursors(std::string_view ns, std::span<const std::int64_t> ids);
   Task<bool> handle_unknown();
 
-  // session_hello.cpp
+  // client_connection_hello.cpp
   Task<bool> handle_op_query();
   void encode_query_error(std::vector<std::uint8_t>& out, const wire::OpQuery& query, const Error& error);
   Task<Result<BsonDoc>> answer_query_command(const wire::OpQuery& query, DocView command);
@@ -125,7 +125,7 @@ class Session {
   Task<bool> stream_hello(const wire::HelloRequest& hello, bool exhaust);
   Task<bool> wait_for_topology(std::int64_t seen, TimePoint until, bool& exhaust);
 
-  // session_reply.cpp
+  // client_connection_reply.cpp
   void frame(const exec::Response& response, Framed& framed);
   Task<bool> write_response(exec::Response& response, TimePoint* first_tried = nullptr);
   // For larger replies than these: others may wait for what they hold.
@@ -138,7 +138,7 @@ class Session {
     return is_compressed_request() && *request_compressor_ != wire::Compressor::noop;
   }
 
-  SessionEnvironment& environment_;
+  ConnectionEnvironment& environment_;
   std::unique_ptr<Transport> transport_;
   exec::Client client_;
   Buffer message_;    // the request under way

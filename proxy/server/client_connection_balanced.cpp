@@ -1,10 +1,10 @@
-// How a session through a load balancer begins: the PROXY protocol's header, if there is one, tells
+// How a connection through a load balancer begins: the PROXY protocol's header, if there is one, tells
 // who the client is.
 #include <algorithm>
 #include <chrono>
 
 #include "proxy/base/log.h"
-#include "proxy/server/session.h"
+#include "proxy/server/client_connection.h"
 
 namespace spillway::server {
 
@@ -16,7 +16,7 @@ constexpr auto header_patience = std::chrono::seconds(30);
 
 }  // namespace
 
-Task<bool> Session::read_proxy_header() {
+Task<bool> ClientConnection::read_proxy_header() {
   const TimePoint deadline = std::min(begun_ + header_patience, handshake_end());
   wire::ProxyHeader header;
   while (header.kind == wire::ProxyHeader::Kind::more) {
