@@ -6,8 +6,8 @@
 #include <bit>
 #include <cassert>
 #include <cstring>
-#include <vector>
 #include <utility>
+#include <vector>
 
 namespace spillway {
 

@@ -59,9 +59,9 @@ void Worker::start() {
 }
 
 void Worker::adopt(FileDescriptor client, std::int64_t connection_id, Entrance entrance) {
-  connections_.fetch_add(1, std::memory_order_relaxed);
+  connection_count_.fetch_add(1, std::memory_order_relaxed);
   loop_.post([this, client = std::move(client), connection_id, entrance]() mutable {
-    connections_.fetch_sub(1, std::memory_order_relaxed);  // serve() counts it from now on
+    connection_count_.fetch_sub(1, std::memory_order_relaxed);  // serve() counts it from now on
     const TcpOptions socket = options_.socket_buffers.client_socket(&shared_.socket_growth);
     auto transport = adopt_tcp_transport(loop_, std::move(client), socket);
     if (transport) serve(std::move(transport), connection_id, entrance);
@@ -73,7 +73,7 @@ void Worker::serve(std::unique_ptr<Transport> transport, std::int64_t connection
     transport->close();
     return;
   }
-  connections_.fetch_add(1, std::memory_order_relaxed);
+  connection_count_.fetch_add(1, std::memory_order_relaxed);
   shared_.connections_current.fetch_add(1, std::memory_order_relaxed);
   auto connection =
       std::make_unique<ClientConnection>(environment_, std::move(transport), connection_id, entrance);
@@ -85,7 +85,7 @@ Task<void> Worker::run_connection(std::unique_ptr<ClientConnection> connection) 
   auto running = connection->run();
   co_await running;
   connections_.erase(connection.get());
-  connections_.fetch_sub(1, std::memory_order_relaxed);
+  connection_count_.fetch_sub(1, std::memory_order_relaxed);
   shared_.connections_current.fetch_sub(1, std::memory_order_relaxed);
 }
 

@@ -77,7 +77,7 @@ class Worker {
 
   Loop& loop() noexcept { return loop_; }
   exec::Context& context() noexcept { return context_; }
-  std::int64_t connections() const noexcept { return connections_.load(std::memory_order_relaxed); }
+  std::int64_t connections() const noexcept { return connection_count_.load(std::memory_order_relaxed); }
 
  private:
   Task<void> run_connection(std::unique_ptr<ClientConnection> connection);
@@ -99,7 +99,7 @@ class Worker {
   std::unique_ptr<std::uint8_t[]> scratch_;
   ConnectionEnvironment environment_;
   absl::flat_hash_set<ClientConnection*> connections_;
-  std::atomic<std::int64_t> connections_{0};
+  std::atomic<std::int64_t> connection_count_{0};
   std::thread thread_;
   TimePoint next_pressure_release_{};
   exec::CursorKeeper cursor_keeper_;
