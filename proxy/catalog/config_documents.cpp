@@ -37,16 +37,6 @@ bool visit_shards(const RoutingSnapshot& snapshot, Visit visit) {
     out.append("host", std::string_view(host_of_uri(shard.uri)));
     out.append("state", 1);
     out.append_timestamp("topologyTime", created_timestamp);
-    bool tagged = false;
-    for (const Zone& zone : snapshot.zones()) {
-      for (const ShardIndex member : zone.shards) {
-        if (member != shard.index) continue;
-        if (!tagged) out.begin_array("tags");
-        tagged = true;
-        out.append_item(std::string_view(zone.name));
-      }
-    }
-    if (tagged) out.end();
     if (!visit(std::move(out).finish())) return true;
   }
   return true;
@@ -159,22 +149,6 @@ bool visit_mongos(const ConfigReadParams& params, Visit visit) {
   return true;
 }
 
-bool visit_tags(const RoutingSnapshot& snapshot, Visit visit) {
-  for (const Zone& zone : snapshot.zones()) {
-    BsonWriter out;
-    out.begin_document("_id");
-    out.append("ns", std::string_view(zone.ns));
-    out.append("min", zone.min);
-    out.end();
-    out.append("ns", std::string_view(zone.ns));
-    out.append("min", zone.min);
-    out.append("max", zone.max);
-    out.append("tag", std::string_view(zone.name));
-    if (!visit(std::move(out).finish())) return true;
-  }
-  return true;
-}
-
 }  // namespace
 
 const std::vector<std::string_view>& config_collection_names() {
@@ -200,7 +174,7 @@ bool visit_config_documents(std::string_view collection, const RoutingSnapshot& 
   if (collection == "version") return visit_version(params, from_first);
   if (collection == "settings") return visit_settings(from_first);
   if (collection == "mongos") return visit_mongos(params, from_first);
-  if (collection == "tags") return visit_tags(snapshot, from_first);
+  if (collection == "tags") return true;  // a static table has no zones
   return false;
 }
 

@@ -32,15 +32,6 @@ struct Database {
   ShardIndex primary = 0;
 };
 
-// A zone's range of one collection (config.tags); listed, not enforced.
-struct Zone {
-  std::string name;
-  std::string ns;
-  BsonDoc min;
-  BsonDoc max;
-  std::vector<ShardIndex> shards;
-};
-
 // One sharded collection.
 struct CollectionRouting {
   std::string ns;  // empty for collections sharded by the default key
@@ -68,7 +59,6 @@ struct RoutingParts {
   std::vector<Database> databases;  // those declared
   std::vector<CollectionRouting> collections;
   std::optional<CollectionRouting> default_collection;  // from routing.defaultShardKey
-  std::vector<Zone> zones;
 };
 
 class RoutingSnapshot {
@@ -100,7 +90,6 @@ class RoutingSnapshot {
   // by namespace.
   const std::vector<Database>& databases() const noexcept { return parts_.databases; }
   const std::vector<CollectionRouting>& collections() const noexcept { return parts_.collections; }
-  const std::vector<Zone>& zones() const noexcept { return parts_.zones; }
 
  private:
   RoutingParts parts_;

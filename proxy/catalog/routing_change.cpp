@@ -74,17 +74,12 @@ bool same_routing(const RoutingSnapshot& before, const RoutingSnapshot& after) {
   const auto same_database = [](const Database& a, const Database& b) {
     return a.name == b.name && a.primary == b.primary;
   };
-  const auto same_zone = [](const Zone& a, const Zone& b) {
-    return a.name == b.name && a.ns == b.ns && same_document(a.min, b.min) &&
-           same_document(a.max, b.max) && a.shards == b.shards;
-  };
   const auto equal = [](const auto& a, const auto& b, const auto& same) {
     return std::equal(a.begin(), a.end(), b.begin(), b.end(), same);
   };
   return before.default_primary() == after.default_primary() &&
          equal(before.shards(), after.shards(), same_shard) &&
          equal(before.databases(), after.databases(), same_database) &&
-         equal(before.zones(), after.zones(), same_zone) &&
          same_default(before.default_collection(), after.default_collection()) &&
          equal(before.collections(), after.collections(), same_collection);
 }

@@ -199,7 +199,7 @@ class Loader {
     attempt([&] {
       expect_keys(
           routing, "routing",
-          {"shards", "defaultPrimary", "databases", "collections", "defaultShardKey", "zones"});
+          {"shards", "defaultPrimary", "databases", "collections", "defaultShardKey"});
     });
     for_each(routing, "shards", [&](const YAML::Node& node) { read_shard(node); });
     if (shard_names_.empty() && faults_.empty()) {
@@ -218,7 +218,6 @@ class Loader {
         parts_.default_collection = routing_of("", std::move(pattern), false, std::move(chunks));
       });
     }
-    for_each(routing, "zones", [&](const YAML::Node& node) { read_zone(node); });
     if (!faults_.empty()) return nullptr;
     return std::make_shared<const RoutingSnapshot>(std::move(parts_));
   }
@@ -404,53 +403,6 @@ class Loader {
                   "collection '" + ns + "': " + fault.message};
     }
     return std::move(*built);
-  }
-
-  void read_zone(const YAML::Node& node) {
-    expect_keys(node, "a zone", {"name", "ns", "min", "max", "shards"});
-    Zone zone;
-    zone.name = name_of(require(node, "name", "a zone"), "a zone's name");
-    const YAML::Node ns = require(node, "ns", "a zone");
-    zone.ns = name_of(ns, "a zone's ns");
-    const auto collection =
-        std::find_if(parts_.collections.begin(), parts_.collections.end(),
-                     [&](const CollectionRouting& other) { return other.ns == zone.ns; });
-    if (collection == parts_.collections.end()) {
-      fail(ns, "zone '" + zone.name + "': '" + zone.ns + "' is no sharded collection" +
-                   did_you_mean(zone.ns, {collections_.begin(), collections_.end()}));
-    }
-    const ShardKeyPattern& key = collection->key;
-    zone.min = zone_bound(require(node, "min", "a zone"), key);
-    zone.max = zone_bound(require(node, "max", "a zone"), key);
-    const std::string min = *key.key_of_bound(zone.min);
-    const std::string max = *key.key_of_bound(zone.max);
-    if (min >= max) fail(node, "zone '" + zone.name + "' is empty: min is not below max");
-    for (const Zone& other : parts_.zones) {
-      if (other.ns == zone.ns && min < *key.key_of_bound(other.max) &&
-          *key.key_of_bound(other.min) < max) {
-        fail(node, "zones overlap: '" + other.name + "' [" + to_json(other.min) + ", " +
-                       to_json(other.max) + ") and '" + zone.name + "' [" + to_json(zone.min) +
-                       ", " + to_json(zone.max) + ")");
-      }
-    }
-    for (const YAML::Node& shard : items_of(node, "shards")) {
-      zone.shards.push_back(shard_named(shard));
-    }
-    if (zone.shards.empty()) fail(node, "zone '" + zone.name + "' names no shards");
-    parts_.zones.push_back(std::move(zone));
-  }
-
-  // Zones may name the first fields of the key only; the others begin at MinKey.
-  static BsonDoc zone_bound(const YAML::Node& node, const ShardKeyPattern& key) {
-    const BsonDoc given = document_of(node, "a zone's bound");
-    BsonWriter whole;
-    whole.append_elements(given);
-    for (std::size_t i = given.view().count(); i < key.fields().size(); ++i) {
-      whole.append_min_key(key.fields()[i].path);
-    }
-    BsonDoc bound = std::move(whole).finish();
-    if (const auto encoded = key.key_of_bound(bound); !encoded) fail(node, encoded.error().message);
-    return bound;
   }
 
   const UriCheck& check_uri_;

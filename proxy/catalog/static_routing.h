@@ -13,7 +13,6 @@
 //           - {min: {region: {$minKey: 1}, n: {$minKey: 1}}, max: {…}, shard: shard0}
 //           - …
 //     defaultShardKey: {_id: hashed}
-//     zones: [{name: eu, ns: app.orders, min: {region: a}, max: {region: m}, shards: [shard0]}]
 //
 // Bounds are Extended JSON v2, written as YAML flow mappings or as a quoted JSON string. Of YAML
 // scalars, quoted ones are strings; plain ones are int32, int64, double, true, false, null or, if

@@ -248,10 +248,6 @@ constexpr std::array all_keys = {
             "Shards every collection that routing.collections does not name, except system.* and those of admin, "
             "config and "
             "local."),
-    routing("routing.zones", reload,
-            {.example = "[{name: eu, ns: app.orders, min: {region: a}, max: {region: m}, shards: [shard0]}]",
-             .range = "a list of {name, ns, min, max, shards}"},
-            "Zones, as config.tags lists them. Listed only: the chunks above decide where documents go."),
     limit<user>(
         "limits.perUser.connections", AT(connections), connection_count,
         "One user's client connections: further logins are refused. Nothing is limited by default; each refusal is "

@@ -43,8 +43,6 @@ TEST_CASE("the example of the header is read") {
         - {min: {region: "m", n: {$minKey: 1}}, max: {region: {$maxKey: 1}, n: {$maxKey: 1}}, shard: shard1}
     - {ns: app.plain, key: {a: 1}}
   defaultShardKey: {_id: hashed}
-  zones:
-    - {name: eu, ns: app.orders, min: {region: a}, max: {region: m, n: 5}, shards: [shard0, shard1]}
 memory: {limit: 512MiB}
 )");
   REQUIRE(table->shards().size() == 2);
@@ -68,10 +66,6 @@ memory: {limit: 512MiB}
   CHECK(plain->chunks.size() == 1);
   CHECK(plain->chunks.owner(0) == 1);
   CHECK(table->collection("x.y") == table->default_collection());
-
-  REQUIRE(table->zones().size() == 1);
-  CHECK(to_json(table->zones()[0].min) == to_json(doc("{'region': 'a', 'n': {'$minKey': 1}}")));
-  CHECK(to_json(table->zones()[0].max) == to_json(doc("{'region': 'm', 'n': 5}")));
 }
 
 TEST_CASE("the first shard is the default primary and nothing is sharded by default") {
@@ -188,19 +182,6 @@ TEST_CASE("what is wrong is named with its line") {
        "does not fit 64 bits"},
       {orders + "      chunks: []\n", 9, "'chunks' of 'app.orders' is empty"},
       {"  defaultShardKey: {a: hash}\n", 6, "Every field must be 1"},
-      {orders + "  zones:\n    - {name: eu, ns: app.order, min: {a: 1}, max: {a: 2}, shards: "
-                "[shard0]}\n",
-       10, "'app.order' is no sharded collection (did you mean 'app.orders'?)"},
-      {orders + "  zones:\n    - {name: eu, ns: app.orders, min: {a: 3}, max: {a: 2}, shards: "
-                "[shard0]}\n",
-       10, "min is not below max"},
-      {orders + "  zones:\n    - {name: eu, ns: app.orders, min: {b: 1}, max: {a: 2}, shards: "
-                "[shard0]}\n",
-       10, "field 'a' is due where 'b' stands"},
-      {orders + "  zones:\n    - {name: eu, ns: app.orders, min: {a: 1}, max: {a: 5}, shards: "
-                "[shard0]}\n"
-                "    - {name: us, ns: app.orders, min: {a: 4}, max: {a: 9}, shards: [shard1]}\n",
-       11, "zones overlap: 'eu'"},
       {"  collections: [{ns: app.c\n", 8, ""},
   };
   for (const auto& c : cases) {
@@ -255,8 +236,6 @@ TEST_CASE("every fault is reported, in the order of the file") {
     - {ns: app.orders, key: {region: -1}}
     - {ns: app.others, key: {a: 1}, shrad: shard0}
   defaultShardKey: {_id: hash}
-  zones:
-    - {name: eu, ns: app.users, min: {_id: 3}, max: {_id: 2}, shards: [shard7]}
 )";
   const StaticRouting read = read_static_routing(text, "f", {});
   CHECK(read.snapshot == nullptr);
@@ -269,7 +248,6 @@ TEST_CASE("every fault is reported, in the order of the file") {
       "f:11: key of 'app.orders': ",
       "f:12: unknown key 'shrad' in a collection",
       "f:13: defaultShardKey: ",
-      "f:15: ",
   };
   REQUIRE(messages.size() == expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {

@@ -293,7 +293,7 @@ TEST_CASE("aliases_that_contain_themselves_and_deep_nesting_end") {
   CHECK_FALSE(load("&a {net: *a}\n").ok());
   CHECK_FALSE(load("net: &n {port: 1, x: *n}\n").ok());
   CHECK_FALSE(load("routing: &a {shards: *a}\n").ok());
-  const std::string cycle = "routing: &a {shards: [], zones: *a}\n";
+  const std::string cycle = "routing: &a {shards: [], databases: *a}\n";
   check_messages(load(cycle, {"routing.shards=[]"}).errors,
                  {"--set routing: the routing table is nested too deeply"});
   for (const char c : {'[', '{'}) {
