@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "cursor/bson_validator.h"
+#include "proxy/base/time_slice.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/shard/connection.h"
 #include "proxy/wire/cursor_reply.h"
@@ -16,9 +18,31 @@ shard::CallOptions with_places(const ShardCommand& command, shard::CallOptions o
   return options;
 }
 
+constexpr std::size_t looked_through_at_once_bytes_max = 16 * limits::kib;
+constexpr std::size_t elements_per_step = 256;
+
+void call_malformed(Context& context, ShardOutcome& outcome) {
+  outcome.reply = {};
+  outcome.error = malformed_reply(context.gateway.states()[outcome.shard].name);
+}
+
 Task<void> call_into(Context* context, ShardCommand command, shard::CallOptions options, ShardOutcome* outcome) {
   auto call = call_shard(*context, command, options);
   *outcome = co_await call;
+  if (!outcome->answered() || outcome->reply.streaming()) co_return;
+  const DocView body = outcome->body();
+  if (body.size() <= looked_through_at_once_bytes_max || body["cursor"].is_document()) co_return;
+  TimeSlice slice(context->pump);
+  BsonValidator validator(body);
+  for (;;) {
+    const auto stepped = validator.step(elements_per_step);
+    if (stepped.has_error()) {
+      call_malformed(*context, *outcome);
+      co_return;
+    }
+    if (*stepped) co_return;
+    if (slice.is_over(4 * limits::kib)) co_await slice.next();
+  }
 }
 
 }  // namespace
@@ -39,9 +63,9 @@ ShardOutcome ShardCall::await_resume() {
   outcome.reply = *std::move(reply);
   if (outcome.reply.streaming()) return outcome;
   const DocView body = outcome.reply.body();
-  if (!body["cursor"].is_document() && body.validate().has_error()) {
-    outcome.reply = {};
-    outcome.error = malformed_reply(context_.gateway.states()[shard_].name);
+  const bool looks = body.size() <= looked_through_at_once_bytes_max && !body["cursor"].is_document();
+  if (looks && body.validate().has_error()) {
+    call_malformed(context_, outcome);
   } else if (!wire::reply_is_ok(body)) {
     outcome.error = wire::error_from_reply(body);
   }

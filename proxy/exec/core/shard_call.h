@@ -75,7 +75,8 @@ class [[nodiscard]] ShardCall {
   Task<Result<shard::Reply>> call_;
 };
 
-// Batches and the heads of streams are not looked through: who reads their documents checks them.
+// A damaged answer of more than 16 KiB passes here (call_shards() finds it, step by step), and so do batches and the
+// heads of streams: their documents are checked where they are read.
 inline ShardCall call_shard(Context& context, const ShardCommand& command, shard::CallOptions options) {
   return {context, command, std::move(options)};
 }
