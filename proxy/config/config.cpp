@@ -20,7 +20,7 @@
 #include "proxy/config/shard_login.h"
 #include "proxy/config/system_limits.h"
 #include "proxy/config/tls.h"
-#include "proxy/config/words.h"
+#include "proxy/config/text.h"
 #include "proxy/config/yaml.h"
 #include "proxy/config/yaml_users.h"
 #include "proxy/shard/connection_string.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "proxy/config/table.h"
-#include "proxy/config/words.h"
+#include "proxy/config/text.h"
 
 namespace spillway {
 

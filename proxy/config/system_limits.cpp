@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "allocator/cgroup.h"
-#include "proxy/config/words.h"
+#include "proxy/config/text.h"
 
 namespace spillway {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "proxy/base/credentials_directory.h"
-#include "proxy/config/words.h"
+#include "proxy/config/text.h"
 
 namespace spillway {
 

@@ -10,7 +10,7 @@
 
 #include "proxy/catalog/nearest_name.h"
 #include "proxy/config/table.h"
-#include "proxy/config/words.h"
+#include "proxy/config/text.h"
 
 namespace spillway {
 

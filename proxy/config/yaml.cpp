@@ -15,7 +15,7 @@
 #include "proxy/config/yaml_limits.h"
 #include "proxy/config/yaml_users.h"
 #include "proxy/config/environment.h"
-#include "proxy/config/words.h"
+#include "proxy/config/text.h"
 #include "proxy/shard/connection_string.h"
 
 namespace spillway {

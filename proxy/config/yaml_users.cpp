@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "proxy/catalog/nearest_name.h"
-#include "proxy/config/words.h"
+#include "proxy/config/text.h"
 
 namespace spillway {
 

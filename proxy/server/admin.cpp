@@ -16,7 +16,7 @@
 #include "proxy/base/log.h"
 #include "proxy/base/poller.h"
 #include "proxy/base/tcp_transport.h"
-#include "proxy/config/words.h"
+#include "proxy/config/text.h"
 #include "proxy/exec/admin/metrics_page.h"
 #include "proxy/exec/core/ask_workers.h"
 

@@ -11,7 +11,7 @@
 
 #include "proxy/auth/scram.h"
 #include "proxy/server/command_line.h"
-#include "proxy/config/words.h"
+#include "proxy/config/text.h"
 
 namespace spillway::server {
 

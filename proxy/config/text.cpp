@@ -1,4 +1,4 @@
-#include "proxy/config/words.h"
+#include "proxy/config/text.h"
 
 #include <fmt/format.h>
 
