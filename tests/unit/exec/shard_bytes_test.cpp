@@ -61,5 +61,23 @@ TEST_CASE("a command for several shards is the same for each, and has no field t
   CHECK(shown == sent);
 }
 
+TEST_CASE("a reload in the middle of a command changes nothing of it") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  router.shards.answer = [&](const Sent&) -> std::optional<std::string> {
+    catalog::RoutingParts parts;
+    parts.shards.push_back({"renamed", "", 0});
+    parts.shards.push_back({"renamed, too", "", 1});
+    router.context().router.replace(std::make_shared<const catalog::RoutingSnapshot>(std::move(parts)));
+    return "{'n': 1, 'ok': 1.0}";
+  };
+  const BsonDoc reply = test::doc(router.run("{'count': 'c', 'query': {'b': 1}}"));
+  CHECK(reply.view().find_path("shards.s0").to_int64() == 1);
+  CHECK(reply.view().find_path("shards.s1").to_int64() == 1);
+  // The next command has the new table: in it the collection is not sharded.
+  router.shards.sent.clear();
+  router.run("{'count': 'c', 'query': {'b': 1}}");
+  CHECK(router.shards.sent.size() == 1);
+}
+
 }  // namespace
 }  // namespace spillway::exec

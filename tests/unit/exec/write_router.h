@@ -184,6 +184,7 @@ class Router {
     return lines;
   }
   Shared& shared() { return shared_; }
+  Context& context() { return *context_; }
 
  private:
   static Task<void> run_one(Router* self, Request* request, std::optional<std::string>* out) {
