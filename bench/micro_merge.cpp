@@ -1,40 +1,35 @@
-// How fast documents pass the merge: three sorted streams of 200-byte documents, one core. The
-// first case is the merge of order keys alone, the second with keys taken from the documents, the
-// third from shards' $sortKey. Then what it takes to move documents of about 1 KB into a batch
-// without their $sortKey: walked through element by element, and in one piece.
+// How fast documents pass the merge of a cursor's shards, one core: three streams of 200-byte documents, in turn;
+// sorted, with keys taken from the documents; sorted by the shards' $sortKey, which is cut off. Then what it takes to
+// move documents of about 1 KB into a batch without their $sortKey: element by element, and in one piece.
 #include <benchmark/benchmark.h>
 
 #include <array>
 #include <string>
 #include <vector>
 
-#include "cursor/loser_tree.h"
-#include "cursor/sort_pattern.h"
+#include "cursor/merge.h"
 #include "cursor/strip_fields.h"
 #include "proxy/canned/documents.h"
 
 namespace {
 
+using spillway::Batch;
 using spillway::BsonDoc;
 using spillway::BsonWriter;
+using spillway::Buffer;
 using spillway::DocView;
-using spillway::LoserTree;
+using spillway::Merge;
+using spillway::MergeState;
+using spillway::RemoteCursor;
+using spillway::SortKeySource;
 using spillway::SortPattern;
 
 constexpr std::size_t streams = 3;
 constexpr std::size_t documents_per_stream = 20'000;
 
-// The documents of one stream, back to back, as a shard sends them.
-struct Stream {
-  std::string bytes;
-  std::size_t document_bytes = 0;
-  DocView at(std::size_t index) const {
-    return DocView::trusted(bytes.data() + index * document_bytes);
-  }
-};
-
-std::array<Stream, streams> make_streams(bool with_sort_key) {
-  std::array<Stream, streams> made;
+// The documents of each stream as the elements of a batch array, as a shard sends them.
+std::array<std::string, streams> make_streams(bool with_sort_key) {
+  std::array<std::string, streams> made;
   for (std::size_t stream = 0; stream < streams; ++stream) {
     spillway::bench::DocumentImages::Options options;
     options.doc_bytes = 200;
@@ -42,44 +37,39 @@ std::array<Stream, streams> make_streams(bool with_sort_key) {
     options.number_stride = streams;
     options.with_sort_key = with_sort_key;
     spillway::bench::DocumentImages images(options);
-    std::size_t local = 0;
-    while (local < documents_per_stream) {
-      const auto run = images.stamp_bare(static_cast<std::int64_t>(local),
-                                         documents_per_stream - local, 1 << 20);
-      made[stream].bytes.append(run.bytes, run.elements * run.element_bytes);
-      made[stream].document_bytes = run.element_bytes;
+    for (std::size_t local = 0; local < documents_per_stream;) {
+      const auto run = images.stamp_bare(static_cast<std::int64_t>(local), documents_per_stream - local, 1 << 20);
+      for (std::size_t i = 0; i < run.elements; ++i) {
+        made[stream].append("\x03" "0", 3).append(run.bytes + i * run.element_bytes, run.element_bytes);
+      }
       local += run.elements;
     }
   }
   return made;
 }
 
-// Merges everything; `key_of(out, stream, index)` appends the key of a document.
-template <class KeyOf>
-void merge_all(benchmark::State& state, KeyOf&& key_of) {
-  struct Head {
-    std::string key;
-    bool exhausted = false;
-  };
+// Merges everything, as a batch is filled.
+void merge_all(benchmark::State& state, MergeState how, bool with_sort_key) {
+  const auto made = make_streams(with_sort_key);
+  spillway::MemoryBudget budget("merge", 0);
   for (auto _ : state) {
-    std::array<Head, streams> heads;
-    std::array<std::size_t, streams> next{};
-    const auto advance = [&](std::size_t stream) {
-      Head& head = heads[stream];
-      head.exhausted = next[stream] == documents_per_stream;
-      head.key.clear();
-      if (!head.exhausted) key_of(head.key, stream, next[stream]++);
-    };
-    const auto order = [&](std::size_t a, std::size_t b) {
-      if (heads[a].exhausted || heads[b].exhausted) return heads[a].exhausted - heads[b].exhausted;
-      return heads[a].key.compare(heads[b].key);
-    };
-    for (std::size_t stream = 0; stream < streams; ++stream) advance(stream);
-    LoserTree tree;
+    state.PauseTiming();
+    std::vector<RemoteCursor> remotes(streams);
+    for (std::size_t stream = 0; stream < streams; ++stream) {
+      const std::string& bytes = made[stream];
+      Buffer buffer = *Buffer::allocate(budget, bytes.size());
+      buffer.append(bytes.data(), bytes.size());
+      remotes[stream].batches.emplace_back(std::move(buffer), 0, bytes.size());
+    }
+    state.ResumeTiming();
     std::size_t merged = 0;
-    for (tree.build(streams, order); !heads[tree.winner()].exhausted; tree.replay(order)) {
-      ++merged;
-      advance(tree.winner());
+    Merge merge(remotes, how, budget);
+    for (;; ++merged) {
+      const auto next = merge.next();
+      if (!next || next->kind != Merge::Next::Kind::document) break;
+      auto elements = merge.elements();
+      benchmark::DoNotOptimize(elements);
+      merge.take();
     }
     if (merged != streams * documents_per_stream) state.SkipWithError("documents were lost");
   }
@@ -87,46 +77,23 @@ void merge_all(benchmark::State& state, KeyOf&& key_of) {
                           static_cast<std::int64_t>(streams * documents_per_stream));
 }
 
-SortPattern by_id() {
+MergeState by_id(SortKeySource keys) {
   static constexpr std::array<std::uint8_t, 14> sort{14,  0, 0, 0, 0x10, '_', 'i',
                                                      'd', 0, 1, 0, 0,    0,   0};
-  return SortPattern::parse(DocView::trusted(sort.data())).value();
+  MergeState state;
+  state.sort = SortPattern::parse(DocView::trusted(sort.data())).value();
+  state.sort_keys = keys;
+  if (keys == SortKeySource::sort_key_field) state.strip_fields = {"$sortKey"};
+  return state;
 }
 
-void merge_of_keys(benchmark::State& state) {
-  const auto made = make_streams(false);
-  const auto pattern = by_id();
-  std::array<std::vector<std::string>, streams> keys;
-  for (std::size_t stream = 0; stream < streams; ++stream) {
-    for (std::size_t index = 0; index < documents_per_stream; ++index) {
-      std::string key;
-      if (!pattern.append_key(key, made[stream].at(index))) state.SkipWithError("no key");
-      keys[stream].push_back(key);
-    }
-  }
-  merge_all(state, [&](std::string& key, std::size_t stream, std::size_t index) {
-    key = keys[stream][index];
-  });
-}
-BENCHMARK(merge_of_keys)->Unit(benchmark::kMillisecond);
+void merge_in_turn(benchmark::State& state) { merge_all(state, {}, false); }
+BENCHMARK(merge_in_turn)->Unit(benchmark::kMillisecond);
 
-void merge_by_documents(benchmark::State& state) {
-  const auto made = make_streams(false);
-  const auto pattern = by_id();
-  merge_all(state, [&](std::string& key, std::size_t stream, std::size_t index) {
-    if (!pattern.append_key(key, made[stream].at(index))) state.SkipWithError("no key");
-  });
-}
+void merge_by_documents(benchmark::State& state) { merge_all(state, by_id(SortKeySource::document), false); }
 BENCHMARK(merge_by_documents)->Unit(benchmark::kMillisecond);
 
-void merge_by_sort_key(benchmark::State& state) {
-  const auto made = make_streams(true);
-  const auto pattern = by_id();
-  merge_all(state, [&](std::string& key, std::size_t stream, std::size_t index) {
-    const auto sort_key = made[stream].at(index)["$sortKey"];
-    if (!pattern.append_key_from_sort_key(key, sort_key)) state.SkipWithError("no key");
-  });
-}
+void merge_by_sort_key(benchmark::State& state) { merge_all(state, by_id(SortKeySource::sort_key_field), true); }
 BENCHMARK(merge_by_sort_key)->Unit(benchmark::kMillisecond);
 
 // 24 fields of many kinds, as an application's document has them, and the shard's $sortKey.

@@ -4,12 +4,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "allocator/buffer.h"
 #include "allocator/spill.h"
 #include "cursor/bson_view.h"
 
 namespace spillway {
+
+// A shard's reply that cannot be read to its end: what follows the damage is missing.
+Error malformed_reply(std::string_view what);
 
 // Documents are handed out in order as views into the batch's buffer; they are valid until the batch is
 // destroyed. Moving a batch keeps them valid. Not thread-safe.

@@ -50,6 +50,10 @@ thread_local bool SpareKeys::gone_ = false;
 
 }  // namespace
 
+Error malformed_reply(std::string_view what) {
+  return Error(ErrorCode::internal_error, "a shard's reply is malformed: " + std::string(what));
+}
+
 void Batch::compact(MemoryBudget& budget) noexcept {
   const std::size_t left = remaining_bytes();
   if (malformed_ || left > held_bytes() / compact_ratio) return;
@@ -101,6 +105,12 @@ void RemoteCursor::drop_key() noexcept {
   key_room.release();
 }
 
+void RemoteCursor::drop_documents() noexcept {
+  batches.clear();
+  parked.clear();
+  parked_rest = 0;
+}
+
 // A database's name has no dot in it.
 std::string_view ClusterCursor::database() const noexcept {
   return std::string_view(ns).substr(0, ns.find('.'));
@@ -114,7 +124,7 @@ std::string_view ClusterCursor::collection() const noexcept {
 bool ClusterCursor::exhausted() const noexcept {
   if (stashed) return false;
   if (stage) return stage_finished && stage->exhausted();
-  if (limit_remaining && *limit_remaining <= 0) return true;
+  if (merge.limit_remaining && *merge.limit_remaining <= 0) return true;
   for (const RemoteCursor& remote : remotes) {
     if (!remote.finished()) return false;
   }
@@ -122,8 +132,8 @@ bool ClusterCursor::exhausted() const noexcept {
 }
 
 bool ClusterCursor::passes_through() const noexcept {
-  if (stage || stashed || limit_remaining || skip_remaining > 0 || allow_partial) return false;
-  if (sort_keys != SortKeySource::none || !strip_fields.empty()) return false;
+  if (stage || stashed || merge.limit_remaining || merge.skip_remaining > 0 || allow_partial) return false;
+  if (merge.sorted() || !merge.strip_fields.empty()) return false;
   for (const RemoteCursor& remote : remotes) {
     if (!remote.batches.empty() || !remote.parked.empty()) return false;
   }
@@ -145,6 +155,12 @@ void ClusterCursor::compact(MemoryBudget& budget) noexcept {
     remote.drop_key();
     for (Batch& batch : remote.batches) batch.compact(budget);
   }
+}
+
+void ClusterCursor::learn_mean(std::size_t bytes, std::size_t documents) noexcept {
+  if (documents == 0) return;
+  const double mean = static_cast<double>(bytes) / static_cast<double>(documents);
+  mean_document_bytes = mean_document_bytes > 0 ? (mean_document_bytes + mean) / 2 : mean;
 }
 
 std::size_t ClusterCursor::parkable_bytes() const noexcept {

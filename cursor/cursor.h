@@ -57,6 +57,7 @@ struct RemoteCursor {
   void set_key(std::string_view key);
   // The key is made anew when it is needed.
   void drop_key() noexcept;
+  void drop_documents() noexcept;
 };
 
 // Stages that run on the merged stream (the second half of an aggregation). Implemented by the exec layer.
@@ -76,6 +77,18 @@ class DocumentStage {
 // How a sorted cursor gets the key of a document.
 enum class SortKeySource : std::uint8_t { none, document, sort_key_field };
 
+// How the remotes' documents become one stream, and how far that is (merge.h).
+struct MergeState {
+  std::optional<SortPattern> sort;
+  std::vector<std::string> strip_fields;  // added for the sort; taken out of each document again
+  std::optional<std::int64_t> limit_remaining;
+  std::int64_t skip_remaining = 0;
+  std::uint32_t next_remote = 0;  // unsorted: where the round robin stands
+  SortKeySource sort_keys = SortKeySource::none;
+
+  bool sorted() const noexcept { return sort_keys != SortKeySource::none; }
+};
+
 // The Stable API, as a command asks for it.
 struct ApiParameters {
   bool version = false;  // 1, the only one
@@ -90,6 +103,28 @@ struct CursorSession {
   std::optional<std::int64_t> txn_number;
   bool in_transaction = false;
   ApiParameters api{};
+};
+
+// What is fetched before the client asks.
+struct ReadAhead {
+  std::unique_ptr<Error> failed;      // what it met: for the getMore that asks
+  std::int64_t batch_size = 0;        // one shard: what it is asked for; 0: no number
+  std::int64_t last_batch_size = 0;   // … and the client's getMore that this is the size of
+  std::int64_t answered_ns = 0;       // when the last batch went out
+  std::int64_t pause_ns = 0;          // how long the client took for the one before
+  bool begun = false;                 // a fetch was, that no getMore has asked for yet
+  std::uint8_t depth = 1;             // how many batches of each shard may wait
+};
+
+struct ClusterCursor;
+
+// The registry's own, while a cursor is idle.
+class IdleLinks {
+  friend class CursorRegistry;
+  friend class IdleList;
+  ClusterCursor* before_ = nullptr;
+  ClusterCursor* after_ = nullptr;
+  std::int64_t clientless_since_ns_ = 0;  // 0: its client is there, as far as is known
 };
 
 // The program that a connection belongs to, as far as a router can tell. One object per connection,
@@ -111,18 +146,12 @@ struct ClusterCursor {
   std::int64_t id = 0;
   std::string ns;  // "db.collection", as the client sees it and getMore names it towards shards
   std::vector<RemoteCursor> remotes;
-  std::size_t next_remote = 0;  // unsorted: where the round robin stands
-
-  std::optional<SortPattern> sort;
-  std::vector<std::string> strip_fields;  // added for the sort; taken out of each document again
-  std::optional<std::int64_t> limit_remaining;
-  std::int64_t skip_remaining = 0;
+  MergeState merge;
   std::unique_ptr<DocumentStage> stage;
   std::optional<BsonDoc> stashed;  // a stage's document that did not fit into the last batch
 
   std::int64_t batch_size = 0;  // the find's; 0: none was given
   // Flags and small numbers stand together: there may be 100,000 cursors.
-  SortKeySource sort_keys = SortKeySource::none;
   bool stage_finished = false;
   bool tailable = false;
   bool await_data = false;
@@ -132,8 +161,7 @@ struct ClusterCursor {
   bool partial = false;         // … and that happened
   bool whole_documents = false;  // the collection's own, not projected
   bool from_one_shard = false;  // replies pass through: nothing is left to be applied here
-  bool read_ahead = false;      // a fetch was begun that no getMore has asked for yet
-  std::uint8_t ahead_depth = 1;  // how many batches of each shard may wait
+  bool broken = false;          // it can only end: a batch did not arrive, a stage failed
   CursorSession session;
   std::string owner;            // the user that created it; empty without authentication
   std::shared_ptr<const CursorClient> client;  // who used it last; null: nobody outside
@@ -147,17 +175,8 @@ struct ClusterCursor {
   std::uint64_t batches_returned = 0;
   double mean_document_bytes = 0;  // learnt from the batches seen
 
-  // Reading ahead.
-  std::unique_ptr<Error> failed;      // what it met: for the getMore that asks
-  std::int64_t ahead_batch_size = 0;  // one shard: what it is asked for; 0: no number
-  std::int64_t last_batch_size = 0;   // … and the client's getMore that this is the size of
-  std::int64_t answered_ns = 0;       // when the last batch went out
-  std::int64_t pause_ns = 0;          // how long the client took for the one before
-
-  // The registry's own, while it is idle.
-  ClusterCursor* idle_before = nullptr;
-  ClusterCursor* idle_after = nullptr;
-  std::int64_t clientless_since_ns = 0;  // 0: its client is there, as far as is known
+  ReadAhead ahead;
+  IdleLinks idle;
 
   // The two halves of `ns`; valid while it stays.
   std::string_view database() const noexcept;
@@ -170,6 +189,7 @@ struct ClusterCursor {
   std::size_t parkable_bytes() const noexcept;  // what park() would move
   // REQUIRES that it is idle. Moves the batches to the store, as far as it takes them.
   void park(SpillStore& store, std::int64_t now_ns);
+  void learn_mean(std::size_t bytes, std::size_t documents) noexcept;
   // Before it becomes idle: nearly read-out batches let go of their large blocks, and keys go.
   void compact(MemoryBudget& budget) noexcept;
   std::size_t open_remotes() const noexcept;  // shard cursors that would have to be killed

@@ -14,16 +14,16 @@ class IdleList {
   ClusterCursor* first() const noexcept { return first_; }
 
   void push_back(ClusterCursor& cursor) noexcept {
-    cursor.idle_before = last_;
-    cursor.idle_after = nullptr;
-    (last_ != nullptr ? last_->idle_after : first_) = &cursor;
+    cursor.idle.before_ = last_;
+    cursor.idle.after_ = nullptr;
+    (last_ != nullptr ? last_->idle.after_ : first_) = &cursor;
     last_ = &cursor;
   }
   // REQUIRES that it is in this list.
   void remove(ClusterCursor& cursor) noexcept {
-    (cursor.idle_before != nullptr ? cursor.idle_before->idle_after : first_) = cursor.idle_after;
-    (cursor.idle_after != nullptr ? cursor.idle_after->idle_before : last_) = cursor.idle_before;
-    cursor.idle_before = cursor.idle_after = nullptr;
+    (cursor.idle.before_ != nullptr ? cursor.idle.before_->idle.after_ : first_) = cursor.idle.after_;
+    (cursor.idle.after_ != nullptr ? cursor.idle.after_->idle.before_ : last_) = cursor.idle.before_;
+    cursor.idle.before_ = cursor.idle.after_ = nullptr;
   }
 
  private:

@@ -90,7 +90,7 @@ void CursorRegistry::Stripe::put_idle(Entry& entry, CursorPtr cursor, SteadyNs n
 
 CursorPtr CursorRegistry::Stripe::take_idle(Entry& entry) {
   if (!entry.no_timeout) (entry.lsid.empty() ? idle : idle_session).remove(*entry.cursor);
-  entry.cursor->clientless_since_ns = 0;
+  entry.cursor->idle.clientless_since_ns_ = 0;
   return std::move(entry.cursor);
 }
 

@@ -114,11 +114,11 @@ CursorRegistry::Orphans CursorRegistry::end_orphans(
       if (!here->second.cursor) continue;
       ClusterCursor& cursor = *here->second.cursor;
       if (has_client(cursor)) {
-        cursor.clientless_since_ns = 0;
+        cursor.idle.clientless_since_ns_ = 0;
         continue;
       }
-      if (cursor.clientless_since_ns == 0) cursor.clientless_since_ns = now;
-      if (now - cursor.clientless_since_ns < grace) {
+      if (cursor.idle.clientless_since_ns_ == 0) cursor.idle.clientless_since_ns_ = now;
+      if (now - cursor.idle.clientless_since_ns_ < grace) {
         ++orphans.clientless;
         continue;
       }
@@ -144,7 +144,7 @@ std::vector<std::int64_t> CursorRegistry::heaviest_idle(SteadyNs not_after, std:
     MutexLock lock(stripe.mutex);
     for (const auto& [id, entry] : stripe.entries) {
       if (!entry.cursor) continue;
-      const bool clientless = entry.cursor->clientless_since_ns != 0;
+      const bool clientless = entry.cursor->idle.clientless_since_ns_ != 0;
       if (!clientless && entry.last_used > not_after) continue;
       const std::size_t bytes = entry.cursor->parkable_bytes();
       if (bytes >= bytes_min) found.push_back({clientless, bytes, id});
@@ -194,7 +194,7 @@ CursorCounts CursorRegistry::counts() const {
       if (entry.no_timeout) ++counts.no_timeout;
       if (entry.cursor) {
         counts.buffered_bytes += entry.cursor->buffered_bytes();
-        if (entry.cursor->clientless_since_ns != 0) ++counts.clientless;
+        if (entry.cursor->idle.clientless_since_ns_ != 0) ++counts.clientless;
       } else {
         ++counts.pinned;
         if (entry.filling) ++counts.filling;

@@ -1,7 +1,6 @@
 #include "proxy/exec/core/shard_call.h"
 
-#include <fmt/format.h>
-
+#include "cursor/batch.h"
 #include "cursor/bson_validator.h"
 #include "proxy/base/time_slice.h"
 #include "proxy/exec/core/forward.h"
@@ -102,10 +101,6 @@ Task<Result<Response>> forward_to_shard(Context& context, const Request& request
 Result<Response> passed_on(ShardOutcome outcome) {
   if (!outcome.answered()) return *std::move(outcome.error);
   return passthrough(std::move(outcome.reply));
-}
-
-Error malformed_reply(std::string_view what) {
-  return Error(ErrorCode::internal_error, fmt::format("a shard's reply is malformed: {}", what));
 }
 
 shard::CallOptions read_options(Context& context, const Request& request) {

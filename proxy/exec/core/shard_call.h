@@ -91,9 +91,6 @@ Task<Result<Response>> forward_to_shard(Context& context, const Request& request
 // The answer for the client, ok: 0 too; an error if there is none.
 Result<Response> passed_on(ShardOutcome outcome);
 
-// A shard's reply that cannot be read to its end: what follows the damage is missing.
-Error malformed_reply(std::string_view what);
-
 // Options of a call for this request: read preference, deadline, what may be sent again.
 shard::CallOptions read_options(Context& context, const Request& request);
 shard::CallOptions write_options(Context& context, const Request& request);

@@ -86,7 +86,7 @@ ReleaseReason release_reason(CursorEnd end) noexcept {
 }  // namespace
 
 void kill_remotes(Context& context, ClusterCursor& cursor) {
-  if (std::exchange(cursor.read_ahead, false)) context.shared.metrics.read_ahead_wasted.add();
+  if (std::exchange(cursor.ahead.begun, false)) context.shared.metrics.read_ahead_wasted.add();
   if (cursor.open_remotes() == 0) return;
   Kills kills;
   collect_kills(kills, cursor);
@@ -112,7 +112,7 @@ void end_cursors(Context& context, std::vector<CursorPtr> cursors, CursorEnd end
   if (end == CursorEnd::killed) context.shared.metrics.cursors_killed.add(cursors.size());
   Kills kills;
   for (const CursorPtr& cursor : cursors) {
-    if (cursor->read_ahead) context.shared.metrics.read_ahead_wasted.add();
+    if (cursor->ahead.begun) context.shared.metrics.read_ahead_wasted.add();
     collect_kills(kills, *cursor);
   }
   cursors.clear();

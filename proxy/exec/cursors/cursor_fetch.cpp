@@ -69,8 +69,7 @@ std::int64_t remote_batch_size(const Context& context, const ClusterCursor& curs
   const std::int64_t fitting =
       passes ? static_cast<std::int64_t>(passthrough_fetch_bytes /
                                          std::max(cursor.mean_document_bytes, 1.0))
-             : documents_in_window(context, cursor.mean_document_bytes,
-                                   cursor.sort_keys != SortKeySource::none);
+             : documents_in_window(context, cursor.mean_document_bytes, cursor.merge.sorted());
   return std::clamp<std::int64_t>(fitting, 1, wanted);
 }
 
@@ -94,12 +93,7 @@ Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Repl
   remote.id = parsed->id;
   remote.host = reply.host.host;
   remote.port = reply.host.port;
-  const std::size_t documents = parsed->batch.count();
-  if (documents > 0) {
-    const double mean = static_cast<double>(parsed->batch.size()) / static_cast<double>(documents);
-    cursor.mean_document_bytes =
-        cursor.mean_document_bytes > 0 ? (cursor.mean_document_bytes + mean) / 2 : mean;
-  }
+  cursor.learn_mean(parsed->batch.size(), parsed->batch.count());
   // One without a readable document is kept, too: it is damaged(), which an empty one is not.
   if (!parsed->batch.empty()) {
     const DocView batch = parsed->batch;
@@ -119,7 +113,7 @@ Task<void> unpark_into(Context* context, RemoteCursor* remote, shard::Interrupt*
 
 // `ahead`: more may come behind what is there already.
 Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint deadline,
-                         shard::Interrupt* interrupt, bool* broken, bool ahead, shard::ShardTime* time) {
+                         shard::Interrupt* interrupt, bool ahead, shard::ShardTime* time) {
   TaskGroup unparking;
   std::optional<Error> failed;
   RecycledVector<BsonDoc> bodies;
@@ -134,7 +128,7 @@ Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint dead
   Buffer room;
   bool asked = false;
   for (std::size_t n = 0; n < cursor.remotes.size(); ++n) {
-    const std::size_t i = (cursor.next_remote + n) % cursor.remotes.size();
+    const std::size_t i = (cursor.merge.next_remote + n) % cursor.remotes.size();
     RemoteCursor& remote = cursor.remotes[i];
     if (one_at_a_time && asked) break;
     if (remote.must_unpark() && !ahead) {
@@ -143,10 +137,10 @@ Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint dead
       continue;
     }
     if (remote.id == 0 || !remote.parked.empty()) continue;
-    if (ahead ? remote.batches.size() >= cursor.ahead_depth : remote.has_document()) continue;
+    if (ahead ? remote.batches.size() >= cursor.ahead.depth : remote.has_document()) continue;
     asked = true;
     const bool as_before = ahead && cursor.from_one_shard;
-    const std::int64_t size = as_before ? cursor.ahead_batch_size
+    const std::int64_t size = as_before ? cursor.ahead.batch_size
                                         : remote_batch_size(context, cursor, remote.shard, false);
     bodies.push_back(remote_get_more(context, cursor, remote, size, {}));
     commands.emplace_back(remote.shard, RoutedBy::nothing(), shard::Command::of_body(bodies.back()));
@@ -191,7 +185,7 @@ Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint dead
       cursor.partial = true;
       continue;
     }
-    if (broken != nullptr) *broken = true;
+    cursor.broken = true;
     failed = *outcomes[i].error;
   }
   if (failed) co_return *failed;
@@ -201,13 +195,13 @@ Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint dead
 }  // namespace
 
 Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint deadline,
-                              shard::Interrupt* interrupt, bool* broken, shard::ShardTime* time) {
-  return fetch(context, cursor, deadline, interrupt, broken, false, time);
+                              shard::Interrupt* interrupt, shard::ShardTime* time) {
+  return fetch(context, cursor, deadline, interrupt, false, time);
 }
 
 Task<Result<void>> fetch_ahead(Context& context, ClusterCursor& cursor,
                                shard::Interrupt* interrupt) {
-  return fetch(context, cursor, time_point_never, interrupt, nullptr, true, nullptr);
+  return fetch(context, cursor, time_point_never, interrupt, true, nullptr);
 }
 
 }  // namespace spillway::exec

@@ -15,7 +15,6 @@ struct FillLimits {
   TimePoint deadline = time_point_never;
   shard::Interrupt* interrupt = nullptr;
   bool whole = false;  // singleBatch: what is left out now is lost
-  bool* broken = nullptr;  // set when the cursor can only end: a batch did not arrive, a stage failed
   // What one shard sent at once is a batch, as if it had passed through.
   bool one_batch = false;
   shard::ShardTime* time = nullptr;
@@ -29,10 +28,9 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
 
 // Asks every open remote that has no document for its next batch, in parallel.
 Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint deadline,
-                              shard::Interrupt* interrupt, bool* broken = nullptr,
-                              shard::ShardTime* time = nullptr);
+                              shard::Interrupt* interrupt, shard::ShardTime* time);
 
-// The same ahead of the client, up to cursor.ahead_depth batches of each; what is parked stays so.
+// The same ahead of the client, up to cursor.ahead.depth batches of each; what is parked stays so.
 Task<Result<void>> fetch_ahead(Context& context, ClusterCursor& cursor, shard::Interrupt* interrupt);
 
 // A batch of so many documents goes out to the cursor's client.

@@ -76,15 +76,15 @@ Task<Result<CursorPtr>> wait_for_fill(Context& context, const Request& request, 
 
 // Would a fetch now ask this shard?
 bool wants_batch(const ClusterCursor& cursor, const RemoteCursor& remote) noexcept {
-  return remote.id != 0 && remote.parked.empty() && remote.batches.size() < cursor.ahead_depth;
+  return remote.id != 0 && remote.parked.empty() && remote.batches.size() < cursor.ahead.depth;
 }
 
 double expected_bytes(const Context& context, const ClusterCursor& cursor) {
   double bytes = 0;
   for (const RemoteCursor& remote : cursor.remotes) {
     if (!wants_batch(cursor, remote)) continue;
-    const std::int64_t documents = cursor.from_one_shard && cursor.ahead_batch_size > 0
-                                       ? cursor.ahead_batch_size
+    const std::int64_t documents = cursor.from_one_shard && cursor.ahead.batch_size > 0
+                                       ? cursor.ahead.batch_size
                                        : remote_batch_size(context, cursor, remote.shard, false);
     bytes += cursor.mean_document_bytes *
              static_cast<double>(documents > 0 ? documents : limits::first_batch_documents_default);
@@ -95,11 +95,11 @@ double expected_bytes(const Context& context, const ClusterCursor& cursor) {
 bool may_read_ahead(const ClusterCursor& cursor) noexcept {
   if (cursor.tailable || cursor.await_data || cursor.session.in_transaction || cursor.stage_finished) return false;
   if (cursor.stage && !cursor.stage->wants_more()) return false;
-  if (cursor.batches_returned < 2 || cursor.pause_ns > pause_max.count()) return false;
-  if (!cursor.limit_remaining) return true;
+  if (cursor.batches_returned < 2 || cursor.ahead.pause_ns > pause_max.count()) return false;
+  if (!cursor.merge.limit_remaining) return true;
   // Not for the last batch.
   const std::uint64_t batch = cursor.documents_returned / cursor.batches_returned;
-  return *cursor.limit_remaining > static_cast<std::int64_t>(batch);
+  return *cursor.merge.limit_remaining > static_cast<std::int64_t>(batch);
 }
 
 bool is_worth_reading_ahead(Context& context, ClusterCursor& cursor) {
@@ -112,28 +112,28 @@ bool is_worth_reading_ahead(Context& context, ClusterCursor& cursor) {
   const BudgetUsage usage = shared.memory.usage();
   const double limit = static_cast<double>(usage.limit_bytes) * used_share_max;
   const double used = static_cast<double>(usage.used_bytes);
-  if (limit > 0 && used > limit / 2) cursor.ahead_depth = 1;
+  if (limit > 0 && used > limit / 2) cursor.ahead.depth = 1;
   const double expected = expected_bytes(context, cursor);
   if (expected <= 0 || (limit > 0 && used + expected > limit)) return false;
-  if (cursor.sort_keys != SortKeySource::none || cursor.stage) return true;
+  if (cursor.merge.sorted() || cursor.stage) return true;
   // A shard that was given no number decides by itself.
-  if (cursor.from_one_shard && cursor.ahead_batch_size == 0) return false;
+  if (cursor.from_one_shard && cursor.ahead.batch_size == 0) return false;
   return expected <= passthrough_bytes_max * static_cast<double>(cursor.remotes.size());
 }
 
 Task<void> fill(Context* context, CursorPtr cursor) {
   auto fetching = fetch_ahead(*context, *cursor, &context->read_ahead);
   auto fetched = co_await fetching;
-  if (fetched.has_error()) cursor->failed = std::make_unique<Error>(fetched.error());
+  if (fetched.has_error()) cursor->ahead.failed = std::make_unique<Error>(fetched.error());
   end_cursor(*context, context->shared.cursors.check_in(std::move(cursor), steady_ns()), CursorEnd::killed);
 }
 
 // A client that waits gets more in advance, one that does not gets less.
 void learn_pace(Context& context, ClusterCursor& cursor, bool waited, TimePoint arrived) {
-  cursor.pause_ns = arrived.time_since_epoch().count() - cursor.answered_ns;
-  if (!std::exchange(cursor.read_ahead, false)) return;
+  cursor.ahead.pause_ns = arrived.time_since_epoch().count() - cursor.ahead.answered_ns;
+  if (!std::exchange(cursor.ahead.begun, false)) return;
   (waited ? context.shared.metrics.read_ahead_waits : context.shared.metrics.read_ahead_hits).add();
-  cursor.ahead_depth = waited ? depth_max : std::uint8_t{1};
+  cursor.ahead.depth = waited ? depth_max : std::uint8_t{1};
 }
 
 }  // namespace
@@ -161,8 +161,8 @@ Task<Result<CursorPtr>> take_cursor(Context& context, Client& client, const Requ
   CursorPtr cursor = *std::move(taken);
   cursor->client = client.presence.facts();
   learn_pace(context, *cursor, waited, request.arrived);
-  if (cursor->failed) {
-    Error error = *cursor->failed;
+  if (cursor->ahead.failed) {
+    Error error = *cursor->ahead.failed;
     cursors.forget(id);
     end_cursor(context, std::move(cursor));
     co_return error;
@@ -177,7 +177,7 @@ CursorPtr give_back(Context& context, CursorPtr cursor) {
     cursors.forget(cursor->id);
     return cursor;
   }
-  cursor->read_ahead = true;
+  cursor->ahead.begun = true;
   context.shared.metrics.read_ahead_started.add();
   context.background.start(fill(&context, std::move(cursor)));
   return nullptr;

@@ -169,12 +169,12 @@ Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const
   if (divided->merge_sort) {
     auto pattern = SortPattern::parse(*divided->merge_sort);
     if (pattern.has_error()) co_return pattern.error();
-    cursor->sort = *std::move(pattern);
-    cursor->sort_keys = SortKeySource::document;
+    cursor->merge.sort = *std::move(pattern);
+    cursor->merge.sort_keys = SortKeySource::document;
   }
   if (divided->window_only) {
-    cursor->skip_remaining = divided->skip;
-    cursor->limit_remaining = divided->limit;
+    cursor->merge.skip_remaining = divided->skip;
+    cursor->merge.limit_remaining = divided->limit;
     cursor->batch_size = aggregate.batch_size;
   } else {
     cursor->stage = std::make_unique<PipelineStage>(std::move(divided->merge), std::move(divided->parsed),

@@ -301,7 +301,7 @@ std::int64_t opening_batch_size(const Context& context, const FindArguments& fin
   const std::int64_t whole = first_batch_size(find);
   const double mean = context.document_sizes.mean(cursor.ns);
   if (whole == 0 || (mean <= 0 && has_plenty(context, shards))) return whole;
-  const bool sorted = cursor.sort_keys != SortKeySource::none;
+  const bool sorted = cursor.merge.sorted();
   const std::int64_t fitting = mean > 0 ? documents_in_window(context, mean, sorted) : 1;
   if (mean > 0 && fitting >= whole) return whole;
   const bool passes = cursor.passes_through() && !find.single_batch;
@@ -358,9 +358,9 @@ Result<SortProjection> plan_merge(const Context& context, const FindArguments& f
                                             offered)
                      : plan_distance_projection(find.projection, offered);
   if (plan.has_error()) return plan.error();
-  cursor.sort = *std::move(pattern);
-  cursor.sort_keys = plan->source;
-  cursor.strip_fields = plan->strip_fields;
+  cursor.merge.sort = *std::move(pattern);
+  cursor.merge.sort_keys = plan->source;
+  cursor.merge.strip_fields = plan->strip_fields;
   return plan;
 }
 
@@ -372,8 +372,8 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
   cursor->no_timeout = find.no_cursor_timeout;
   cursor->allow_partial = find.allow_partial;
   cursor->batch_size = find.batch_size;
-  cursor->skip_remaining = find.skip;
-  if (find.limit > 0) cursor->limit_remaining = find.limit;
+  cursor->merge.skip_remaining = find.skip;
+  if (find.limit > 0) cursor->merge.limit_remaining = find.limit;
   auto plan = plan_merge(context, find, targets.shards, *cursor);
   if (plan.has_error()) co_return plan.error();
   if (find.tailable) {

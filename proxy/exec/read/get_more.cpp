@@ -68,9 +68,8 @@ Task<Result<Response>> get_more_on_many(Context& context, const Request& request
   BatchBuilder batch(context.shared.reply_memory, batch_bytes_max(request, batch_size > 0));
   if (cursor->from_one_shard) cursor->batch_size = batch_size;  // of what is missing
   // What was read ahead with another size in mind is cut or added to.
-  const bool one_batch = cursor->from_one_shard && batch_size == cursor->last_batch_size;
-  bool broken = false;
-  const FillLimits limits{batch_size, time_point_never, request.interrupt, false, &broken, one_batch,
+  const bool one_batch = cursor->from_one_shard && batch_size == cursor->ahead.last_batch_size;
+  const FillLimits limits{batch_size, time_point_never, request.interrupt, false, one_batch,
                           request.shard_time};
   auto filling = fill_batch(context, *cursor, limits, batch);
   auto filled = co_await filling;
@@ -78,7 +77,7 @@ Task<Result<Response>> get_more_on_many(Context& context, const Request& request
   if (filled.has_error()) {
     Error error = std::move(filled.error());
     const bool refused = error.is(ErrorCode::ingress_request_rate_limit_exceeded);
-    if (refused && batch.count() == 0 && !broken) {
+    if (refused && batch.count() == 0 && !cursor->broken) {
       // Nothing has happened: the client may ask again, and its driver does.
       end_cursor(context, context.shared.cursors.check_in(std::move(cursor), steady_ns()), CursorEnd::killed);
       co_return error;

@@ -110,7 +110,7 @@ Task<std::optional<Error>> drain_shard(Context& context, const Request& request,
     }
     remote.batches.clear();
     if (remote.id == 0) co_return std::nullopt;
-    auto fetching = fetch_more(context, *cursor, request.deadline, request.interrupt, nullptr, request.shard_time);
+    auto fetching = fetch_more(context, *cursor, request.deadline, request.interrupt, request.shard_time);
     auto fetched = co_await fetching;
     if (fetched.has_error()) {
       kill_remotes(context, *cursor);

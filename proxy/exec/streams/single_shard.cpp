@@ -26,13 +26,6 @@ std::size_t passthrough_batch_bytes_max(const Context& context, std::uint16_t sh
                                                          : limits::document_bytes_max;
 }
 
-void learn_mean(ClusterCursor& cursor, std::size_t bytes, std::size_t documents) {
-  if (documents == 0) return;
-  const double mean = static_cast<double>(bytes) / static_cast<double>(documents);
-  cursor.mean_document_bytes =
-      cursor.mean_document_bytes > 0 ? (cursor.mean_document_bytes + mean) / 2 : mean;
-}
-
 void set_remote(ClusterCursor& cursor, std::uint16_t shard, const shard::HostAddress& host,
                 std::int64_t id) {
   if (cursor.remotes.empty()) cursor.remotes.emplace_back();
@@ -249,7 +242,7 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, Shar
   if (parsed->id != 0) {
     CursorPtr cursor = seed.make(*std::move(kept));
     set_remote(*cursor, shard, reply.host, parsed->id);
-    learn_mean(*cursor, parsed->batch.size(), documents);
+    cursor->learn_mean(parsed->batch.size(), documents);
     count_batch(context, *cursor, documents);
     if (auto refusal = charge_cursor(cursor->charge)) {
       end_cursor(context, std::move(cursor));
@@ -341,7 +334,7 @@ Task<Result<std::optional<Response>>> pass_complete(Context& context, CursorPtr&
   }
   const std::int64_t id = cursor->id;
   const std::size_t documents = parsed->batch.count();
-  learn_mean(*cursor, parsed->batch.size(), documents);
+  cursor->learn_mean(parsed->batch.size(), documents);
   if (cursor->whole_documents)
     context.document_sizes.learn(cursor->ns, cursor->mean_document_bytes);
   count_batch(context, *cursor, documents);
@@ -361,8 +354,8 @@ Task<Result<std::optional<Response>>> pass_shard_batch(Context& context, const R
   RemoteCursor& remote = cursor->remotes[pass.remote];
   const std::int64_t asked = size_to_ask(context, request, *cursor, remote, pass.batch_size);
   if (cursor->from_one_shard) {
-    cursor->last_batch_size = pass.batch_size;
-    cursor->ahead_batch_size = asked;
+    cursor->ahead.last_batch_size = pass.batch_size;
+    cursor->ahead.batch_size = asked;
   }
   const BsonDoc body = remote_get_more(context, *cursor, remote, asked, pass.await_ms);
   shard::CallOptions options;
@@ -434,15 +427,15 @@ Task<Result<std::optional<Response>>> pass_one_batch(Context& context, const Req
   pass.may_merge = true;
   // In turn; cursors begin at different shards.
   const std::size_t count = cursor->remotes.size();
-  if (first)
-    cursor->next_remote = static_cast<std::size_t>(static_cast<std::uint64_t>(cursor->id) % count);
+  std::uint32_t& next = cursor->merge.next_remote;
+  if (first) next = static_cast<std::uint32_t>(static_cast<std::uint64_t>(cursor->id) % count);
   std::size_t tried = 0;
-  while (tried < count && cursor->remotes[cursor->next_remote % count].id == 0) {
-    ++cursor->next_remote;
+  while (tried < count && cursor->remotes[next % count].id == 0) {
+    ++next;
     ++tried;
   }
   if (tried == count) co_return std::optional<Response>();
-  pass.remote = cursor->next_remote++ % count;
+  pass.remote = next++ % count;
   auto passing = pass_shard_batch(context, request, cursor, pass);
   co_return co_await passing;
 }

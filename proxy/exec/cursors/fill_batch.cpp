@@ -1,0 +1,204 @@
+// Filling a client's batch: does what the merge says.
+#include <chrono>
+#include <utility>
+
+#include "cursor/merge.h"
+#include "proxy/base/memory_wait.h"
+#include "proxy/base/time_slice.h"
+#include "proxy/exec/core/forward.h"
+#include "proxy/exec/cursors/cursor_ops.h"
+#include "proxy/exec/cursors/take_memory.h"
+
+namespace spillway::exec {
+
+namespace {
+
+// A batch that no size was asked for and that is this large goes out without waiting for more.
+constexpr std::size_t unsized_batch_bytes_min = 256 * limits::kib;
+
+// How long an empty batch waits for room.
+constexpr Duration room_wait_max = std::chrono::seconds(10);
+
+bool is_memory_refusal(const Error& error) noexcept {
+  return error.is(ErrorCode::ingress_request_rate_limit_exceeded);
+}
+
+// The merged documents go into the batch; or into the cursor's stage, and what comes out of that into the batch.
+struct BatchFill {
+  // What the batch's next document lacks.
+  enum class Step : std::uint8_t { nothing, stage_input, shards, document_room, key_room, full };
+
+  Context& context;
+  ClusterCursor& cursor;
+  const FillLimits& limits;
+  BatchBuilder& out;
+  Merge merge{cursor.remotes, cursor.merge, context.shared.cursor_memory};
+  std::size_t step_bytes = 0;        // of the document that the last step moved
+  std::size_t wanted_bytes = 0;      // document_room, key_room
+  RemoteCursor* keyless = nullptr;  // key_room
+
+  // Moves at most one document, without a wait.
+  Result<Step> step() {
+    if (limits.documents_max > 0 && static_cast<std::int64_t>(out.count()) >= limits.documents_max) {
+      return Step::full;
+    }
+    if (cursor.stage) {
+      auto drained = drain_stage();
+      if (drained.has_error() || *drained != Step::stage_input) return drained;
+    }
+    auto next = cursor.stage && !cursor.stage->wants_more() ? Merge::Next() : merge.next();
+    if (next.has_error()) return std::move(next.error());
+    switch (next->kind) {
+      case Merge::Next::Kind::document:
+        step_bytes = next->bytes;
+        return cursor.stage ? push_to_stage() : append();
+      case Merge::Next::Kind::skipped:
+        step_bytes = next->bytes;
+        return Step::nothing;
+      case Merge::Next::Kind::fetch:
+        return is_batch_without_more() ? Step::full : Step::shards;
+      case Merge::Next::Kind::room:
+        wanted_bytes = next->bytes;
+        keyless = next->remote;
+        return Step::key_room;
+      case Merge::Next::Kind::end:
+        break;
+    }
+    return cursor.stage ? finish_stage() : Step::full;
+  }
+
+  Task<Result<Step>> get(Step lacking) {
+    if (lacking == Step::shards) return fetch();
+    return lacking == Step::key_room ? find_key_room() : find_document_room();
+  }
+
+  // What is in the batch may go out without the next document: it need not wait for room.
+  bool may_end() const noexcept { return out.count() > 0 && !limits.whole; }
+  Patience patience() const noexcept { return {limits.interrupt, limits.deadline, room_wait_max}; }
+
+  Error stage_failed(Error error) {
+    cursor.broken = true;
+    return error;
+  }
+
+  Result<Step> drain_stage() {
+    DocumentStage& stage = *cursor.stage;
+    if (!cursor.stashed) {
+      auto next = stage.next();
+      if (next.has_error()) return stage_failed(std::move(next.error()));
+      cursor.stashed = *std::move(next);
+    }
+    if (!cursor.stashed) {
+      if (stage.busy()) return Step::nothing;
+      return cursor.stage_finished ? Step::full : Step::stage_input;
+    }
+    const DocView document = cursor.stashed->view();
+    if (!out.fits(document.size())) return Step::full;
+    auto put = put_in({document.data() + 4, document.size() - 5}, document.size());
+    if (put.has_value() && *put == Step::nothing) cursor.stashed.reset();
+    return put;
+  }
+
+  Result<Step> push_to_stage() {
+    // A stage would take damage for a document's end, too.
+    const bool damaged = merge.document().validate().has_error();
+    auto pushed = damaged ? malformed_reply("a document") : cursor.stage->push(merge.document());
+    if (pushed.has_error()) return stage_failed(std::move(pushed.error()));
+    merge.take();
+    return Step::nothing;
+  }
+
+  // The merge has ended, or the stage has enough.
+  Result<Step> finish_stage() {
+    if (auto finished = cursor.stage->finish(); finished.has_error()) return stage_failed(std::move(finished.error()));
+    cursor.stage_finished = true;
+    kill_remotes(context, cursor);
+    for (RemoteCursor& remote : cursor.remotes) remote.drop_documents();
+    return Step::nothing;
+  }
+
+  Result<Step> append() {
+    const std::size_t bytes = step_bytes;
+    if (!out.fits(bytes)) return Step::full;
+    auto elements = merge.elements();
+    if (elements.has_error()) return std::move(elements.error());
+    auto put = put_in(*elements, bytes);
+    if (put.has_error() || *put != Step::nothing) return put;
+    return merge.take() && limits.one_batch ? Step::full : Step::nothing;
+  }
+
+  Result<Step> put_in(Bytes elements, std::size_t document_bytes) {
+    auto added = out.append_elements(elements);
+    if (added.has_value()) return Step::nothing;
+    if (!is_memory_refusal(added.error())) return std::move(added.error());
+    wanted_bytes = document_bytes;
+    return Step::document_room;
+  }
+
+  bool is_batch_without_more() const {
+    // Without a size to reach, what the shards have sent so far is a batch, if there is much of it. A little is worth
+    // asking for more: then the last batch mostly says that it is the last.
+    const bool enough = limits.documents_max == 0 && out.document_bytes() >= unsized_batch_bytes_min;
+    // Where memory is short, a shorter batch goes out rather than hold it and wait for more.
+    return (enough && !cursor.merge.sorted()) || (may_end() && is_scarce(context));
+  }
+
+  Task<Result<Step>> fetch() {
+    auto fetching = fetch_more(context, cursor, limits.deadline, limits.interrupt, limits.time);
+    auto fetched = co_await fetching;
+    if (fetched.has_value()) co_return Step::nothing;
+    if (is_memory_refusal(fetched.error()) && !cursor.broken && may_end()) co_return Step::full;
+    co_return std::move(fetched.error());
+  }
+
+  Task<Result<Step>> find_document_room() {
+    if (may_end()) co_return Step::full;
+    auto taking = take_buffer(context, patience(), context.shared.reply_memory,
+                              BatchBuilder::room_for(wanted_bytes), "a document of the reply");
+    auto chunk = co_await taking;
+    if (chunk.has_error()) co_return std::move(chunk.error());
+    out.add_room(*std::move(chunk));
+    co_return Step::nothing;
+  }
+
+  Task<Result<Step>> find_key_room() {
+    MemoryBudget& budget = context.shared.cursor_memory;
+    auto little = reserve_now(budget, wanted_bytes);
+    if (!little && may_end()) co_return Step::full;
+    if (!little) {
+      auto taking = take_reservation(context, patience(), budget, wanted_bytes, "a document's sort key");
+      auto taken = co_await taking;
+      if (taken.has_error()) co_return std::move(taken.error());
+      little = *std::move(taken);
+    }
+    keyless->key_room = *std::move(little);
+    co_return Step::nothing;
+  }
+};
+
+}  // namespace
+
+Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimits limits, BatchBuilder& out) {
+  using Step = BatchFill::Step;
+  BatchFill fill{context, cursor, limits, out};
+  TimeSlice slice(context.pump);
+  for (;;) {
+    if (slice.is_over(std::exchange(fill.step_bytes, 0))) {
+      co_await slice.next();
+      if (Clock::now() >= limits.deadline) {
+        co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+      }
+    }
+    if (const Error* why = shard::requested_of(limits.interrupt)) co_return *why;
+    auto step = fill.step();
+    if (step.has_value() && *step != Step::nothing && *step != Step::full) {
+      auto getting = fill.get(*step);
+      step = co_await getting;
+      slice.renew();
+    }
+    if (step.has_error()) co_return std::move(step.error());
+    if (*step == Step::full) co_return Result<void>();
+  }
+}
+
+}  // namespace spillway::exec
