@@ -4,6 +4,7 @@
 
 #include "proxy/base/log.h"
 #include "proxy/exec/access/authentication.h"
+#include "proxy/exec/streams/stream.h"
 
 namespace spillway::exec {
 

@@ -9,7 +9,7 @@ Response Response::of_buffer(Buffer owner, DocView document) {
   return response;
 }
 
-Response Response::of_stream(std::unique_ptr<StreamReply> stream) {
+Response Response::of_stream(StreamReplyPtr stream) {
   Response response;
   response.stream_ = std::move(stream);
   return response;

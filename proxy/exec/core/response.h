@@ -14,29 +14,15 @@
 #include "allocator/buffer.h"
 #include "allocator/small_blocks.h"
 #include "cursor/bson_writer.h"
-#include "cursor/cursor.h"
-#include "proxy/shard/gateway.h"
 
 namespace spillway::exec {
 
-// A reply that streams from one shard connection to the client (cut-through): the shard's batch array passes in
-// pieces, everything around it is ours.
-struct StreamReply {
-  static void* operator new(std::size_t bytes) {
-    return RecyclingAllocator<std::byte>().allocate(bytes);
-  }
-  static void operator delete(void* block, std::size_t bytes) noexcept {
-    small_blocks::give_back(block, bytes);
-  }
-
-  shard::Reply reply;            // its first bytes, and the lease for the rest
-  std::size_t batch_offset = 0;  // of the array's first byte (its length) in reply.bytes
-  std::size_t batch_bytes = 0;   // the whole array, length and terminator included
-  std::string_view batch_name;   // "firstBatch" or "nextBatch": a literal
-  CursorPtr cursor;              // registered as checked out; its remote's id is set when the tail was read
-  std::size_t remote = 0;        // whose batch it is
-  bool shard_id_known = false;   // the shard's cursor id stood before the batch
+// A reply that passes from a shard's connection to the client: streams/stream.h.
+struct StreamReply;
+struct StreamReplyEnd {
+  void operator()(StreamReply* stream) const noexcept;
 };
+using StreamReplyPtr = std::unique_ptr<StreamReply, StreamReplyEnd>;
 
 // The bytes of a reply document, in order. Owns what it points to.
 class Response {
@@ -49,7 +35,7 @@ class Response {
 
   // A document that lies in a buffer: `document` points into `owner`.
   static Response of_buffer(Buffer owner, DocView document);
-  static Response of_stream(std::unique_ptr<StreamReply> stream);
+  static Response of_stream(StreamReplyPtr stream);
 
   // Pieces: bytes of `head` or of a held buffer, appended in the document's order.
   void set_head(RecycledBytes head) { head_ = std::move(head); }
@@ -72,7 +58,7 @@ class Response {
   RecycledBytes head_;
   Pieces pieces_;
   absl::InlinedVector<Buffer, 2, RecyclingAllocator<Buffer>> held_;
-  std::unique_ptr<StreamReply> stream_;
+  StreamReplyPtr stream_;
 };
 
 // {ok: 0, errmsg, code, codeName, errorLabels?, …extra}

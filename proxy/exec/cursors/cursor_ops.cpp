@@ -19,12 +19,6 @@ constexpr std::size_t kept_free_bytes = 1024;
 
 std::int64_t steady_ns() noexcept { return Clock::now().time_since_epoch().count(); }
 
-void count_batch(Context& context, ClusterCursor& cursor, std::size_t documents) {
-  cursor.documents_returned += documents;
-  if (++cursor.batches_returned == 2) context.shared.metrics.cursors_more_than_one_batch.add();
-  cursor.ahead.answered_ns = steady_ns();
-}
-
 Result<Reservation> reserve_kept(Context& context, const Request& request, std::string_view collection,
                                  std::size_t more_bytes) {
   const std::size_t ns_bytes = request.db.size() + 1 + collection.size();
@@ -63,36 +57,22 @@ CursorPtr make_cursor(Client& client, const Request& request, std::string_view c
   return cursor;
 }
 
-Task<Result<Response>> answer_first_batch(Context& context, CursorPtr cursor, std::int64_t batch_size,
+Task<Result<Response>> answer_first_batch(Context& context, ActiveCursor cursor, std::int64_t batch_size,
                                           bool batch_size_given, bool single_batch, const Request& request) {
   BatchBuilder batch(context.shared.reply_memory, batch_bytes_max(request, batch_size_given || single_batch));
-  if (!batch_size_given || batch_size > 0) {
-    const FillLimits limits{batch_size_given ? batch_size : limits::first_batch_documents_default,
-                            request.deadline, request.interrupt, single_batch, false,
-                            request.shard_time};
+  const bool only_opens = batch_size_given && batch_size == 0;
+  if (!only_opens) {
+    const FillLimits limits{.documents_max = batch_size_given ? batch_size : limits::first_batch_documents_default,
+                            .deadline = request.deadline,
+                            .interrupt = request.interrupt,
+                            .whole = single_batch,
+                            .time = request.shard_time};
     auto filling = fill_batch(context, *cursor, limits, batch);
     auto filled = co_await filling;
-    if (filled.has_error()) {
-      end_cursor(context, std::move(cursor));
-      co_return try_again(std::move(filled.error()));
-    }
+    if (filled.has_error()) co_return try_again(cursor.fail(std::move(filled.error())));
   }
-  count_batch(context, *cursor, batch.count());
-  std::int64_t id = 0;
-  const std::string ns = cursor->ns;
-  const bool partial = cursor->partial;
-  const bool keep = !single_batch && (!cursor->exhausted() || (batch_size_given && batch_size == 0));
-  if (keep) {
-    if (auto refusal = charge_cursor(cursor->charge)) {
-      end_cursor(context, std::move(cursor));
-      co_return *std::move(refusal);
-    }
-    cursor->compact(context.shared.cursor_memory);
-    id = context.shared.cursors.insert(std::move(cursor), steady_ns());
-  } else {
-    end_cursor(context, std::move(cursor));
-  }
-  co_return std::move(batch).finish("firstBatch", id, ns, partial);
+  const Keep keep = single_batch ? Keep::never : only_opens ? Keep::always : Keep::unless_exhausted;
+  co_return cursor.answer(std::move(batch), "firstBatch", BatchOrigin::merged, keep);
 }
 
 }  // namespace spillway::exec

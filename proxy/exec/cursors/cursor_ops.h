@@ -4,6 +4,7 @@
 #include "cursor/cursor.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/request.h"
+#include "proxy/exec/cursors/active_cursor.h"
 #include "proxy/exec/cursors/batch_builder.h"
 
 namespace spillway::exec {
@@ -33,9 +34,6 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint
 // The same ahead of the client, up to cursor.ahead.depth batches of each; what is parked stays so.
 Task<Result<void>> fetch_ahead(Context& context, ClusterCursor& cursor, shard::Interrupt* interrupt);
 
-// A batch of so many documents goes out to the cursor's client.
-void count_batch(Context& context, ClusterCursor& cursor, std::size_t documents);
-
 // The command {getMore: …} for one remote; `batch_size` 0 leaves the field out.
 BsonDoc remote_get_more(const Context& context, const ClusterCursor& cursor, const RemoteCursor& remote,
                         std::int64_t batch_size, std::optional<std::int64_t> max_time_ms);
@@ -57,7 +55,7 @@ Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Repl
 
 // Why a cursor ends: what it held goes back to the operating system at once, or when the load is over.
 enum class CursorEnd : std::uint8_t { finished, killed, expired, orphaned, evicted };
-// Ends a cursor: its buffers are freed at once; its shard cursors are killed in the background.
+// Ends a cursor that is in no registry: its buffers are freed at once; its shard cursors are killed in the background.
 void end_cursor(Context& context, CursorPtr cursor, CursorEnd end = CursorEnd::finished);
 // Ends many: their shard cursors are killed with one command for each host and namespace.
 void end_cursors(Context& context, std::vector<CursorPtr> cursors, CursorEnd end);
@@ -73,7 +71,7 @@ std::int64_t steady_ns() noexcept;
 
 // Fills the first batch of a cursor whose remotes are open, registers it if anything is left, and answers.
 // Ends the cursor on failure.
-Task<Result<Response>> answer_first_batch(Context& context, CursorPtr cursor, std::int64_t batch_size,
+Task<Result<Response>> answer_first_batch(Context& context, ActiveCursor cursor, std::int64_t batch_size,
                                           bool batch_size_given, bool single_batch, const Request& request);
 
 // Pays for what a cursor for this request will keep of it: comment and namespace, and `more_bytes` of sort, stages or

@@ -69,9 +69,7 @@ Task<Result<CursorPtr>> wait_for_fill(Context& context, const Request& request, 
   }
   auto result = waiter->take();
   if (waits || result.has_error()) co_return std::move(result);
-  CursorPtr cursor = *std::move(result);
-  end_cursor(context, context.shared.cursors.check_in(std::move(cursor), steady_ns()), CursorEnd::killed);
-  co_return *request.interrupt->requested();
+  co_return ActiveCursor(context, *std::move(result)).refuse(*request.interrupt->requested());
 }
 
 // Would a fetch now ask this shard?
@@ -121,11 +119,11 @@ bool is_worth_reading_ahead(Context& context, ClusterCursor& cursor) {
   return expected <= passthrough_bytes_max * static_cast<double>(cursor.remotes.size());
 }
 
-Task<void> fill(Context* context, CursorPtr cursor) {
+Task<void> fill(Context* context, ActiveCursor cursor) {
   auto fetching = fetch_ahead(*context, *cursor, &context->read_ahead);
   auto fetched = co_await fetching;
   if (fetched.has_error()) cursor->ahead.failed = std::make_unique<Error>(fetched.error());
-  end_cursor(*context, context->shared.cursors.check_in(std::move(cursor), steady_ns()), CursorEnd::killed);
+  cursor.put_back();
 }
 
 // A client that waits gets more in advance, one that does not gets less.
@@ -138,18 +136,17 @@ void learn_pace(Context& context, ClusterCursor& cursor, bool waited, TimePoint 
 
 }  // namespace
 
-Task<Result<CursorPtr>> take_cursor(Context& context, Client& client, const Request& request,
-                                    std::int64_t id, std::string_view ns) {
+Task<Result<ActiveCursor>> take_cursor(Context& context, Client& client, const Request& request, std::int64_t id,
+                                       std::string_view ns) {
   if (request.shard_time != nullptr) request.shard_time->note_bulk();
   const CursorCaller caller{request.lsid, request.txn_number, request.in_transaction, client.user, request.api};
-  CursorRegistry& cursors = context.shared.cursors;
   std::shared_ptr<FillWaiter> waiter;
   const auto make_waiter = [&] {
     waiter =
         std::allocate_shared<FillWaiter>(RecyclingAllocator<FillWaiter>(), caller, context.loop);
     return waiter;
   };
-  auto taken = cursors.check_out(id, ns, caller, std::ref(make_waiter));
+  auto taken = context.shared.cursors.check_out(id, ns, caller, std::ref(make_waiter));
   const bool waited = waiter != nullptr;
   if (waited) {
     shard::ShardWait shards(request.shard_time);
@@ -157,30 +154,20 @@ Task<Result<CursorPtr>> take_cursor(Context& context, Client& client, const Requ
     auto waiting = wait_for_fill(context, request, id, std::move(waiter));
     taken = co_await waiting;
   }
-  if (taken.has_error()) co_return std::move(taken);
-  CursorPtr cursor = *std::move(taken);
+  if (taken.has_error()) co_return std::move(taken.error());
+  ActiveCursor cursor(context, *std::move(taken));
   cursor->client = client.presence.facts();
   learn_pace(context, *cursor, waited, request.arrived);
-  if (cursor->ahead.failed) {
-    Error error = *cursor->ahead.failed;
-    cursors.forget(id);
-    end_cursor(context, std::move(cursor));
-    co_return error;
-  }
+  if (cursor->ahead.failed) co_return cursor.fail(*cursor->ahead.failed);
   co_return std::move(cursor);
 }
 
-CursorPtr give_back(Context& context, CursorPtr cursor) {
-  CursorRegistry& cursors = context.shared.cursors;
-  if (!is_worth_reading_ahead(context, *cursor)) return cursors.check_in(std::move(cursor), steady_ns());
-  if (!cursors.begin_filling(*cursor)) {
-    cursors.forget(cursor->id);
-    return cursor;
-  }
+bool read_ahead(Context& context, ActiveCursor& cursor) {
+  if (!is_worth_reading_ahead(context, *cursor) || !context.shared.cursors.begin_filling(*cursor)) return false;
   cursor->ahead.begun = true;
   context.shared.metrics.read_ahead_started.add();
   context.background.start(fill(&context, std::move(cursor)));
-  return nullptr;
+  return true;
 }
 
 }  // namespace spillway::exec

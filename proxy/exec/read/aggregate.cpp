@@ -132,12 +132,11 @@ Task<std::optional<Error>> ask_about_unseen(Context& context, Client& client, co
   const Targets one{{targets.shards.front()}, targets.routing};
   const std::uint64_t question = absl::HashOf(pipeline::shape_of(unseen), targets.shards.front());
   if (context.accepted_stages.contains(question)) co_return std::nullopt;
-  CursorPtr cursor = make_cursor(client, request, aggregate.collection, Reservation());
+  ActiveCursor cursor(context, make_cursor(client, request, aggregate.collection, Reservation()));
   const BsonDoc body = scatter_command(request, aggregate, unseen, false);
   auto opening = open_remotes(context, request, *cursor, one, body);
   auto refused = co_await opening;
   if (refused) co_return refused;
-  end_cursor(context, std::move(cursor));
   if (context.accepted_stages.size() >= accepted_stages_max) context.accepted_stages.clear();
   context.accepted_stages.insert(question);
   co_return std::nullopt;
@@ -165,7 +164,7 @@ Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const
     auto refused = co_await asking;
     if (refused) co_return *refused;
   }
-  CursorPtr cursor = make_cursor(client, request, aggregate.collection, *std::move(kept));
+  ActiveCursor cursor(context, make_cursor(client, request, aggregate.collection, *std::move(kept)));
   if (divided->merge_sort) {
     auto pattern = SortPattern::parse(*divided->merge_sort);
     if (pattern.has_error()) co_return pattern.error();

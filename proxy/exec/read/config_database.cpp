@@ -102,7 +102,7 @@ Task<Result<Response>> answer_documents(Context& context, Client& client, const 
   room.release();
   auto kept = reserve_kept(context, request, collection, bytes);
   if (kept.has_error()) co_return std::move(kept.error());
-  CursorPtr cursor = make_cursor(client, request, collection, *std::move(kept));
+  ActiveCursor cursor(context, make_cursor(client, request, collection, *std::move(kept)));
   cursor->stage = std::make_unique<DocumentListStage>(documents.take_documents());
   cursor->stage_finished = true;
   auto answering = answer_first_batch(context, std::move(cursor), batch_size, batch_size_given, single_batch,

@@ -189,27 +189,23 @@ Result<BsonDoc> scatter_command(const Request& request, const FindArguments& fin
   return std::move(out).finish();
 }
 
-struct OpenedRemotes {
+std::optional<Error> take_outcomes(ClusterCursor& cursor, ShardOutcomes& outcomes) {
   std::optional<Error> failed;
-};
-
-OpenedRemotes take_outcomes(Context&, ClusterCursor& cursor, ShardOutcomes& outcomes) {
-  OpenedRemotes opened;
   for (ShardOutcome& outcome : outcomes) {
     if (!outcome.ok()) {
       if (cursor.allow_partial && may_be_missing(outcome, ShardLoss::opening)) {
         cursor.partial = true;
-      } else if (!opened.failed) {
-        opened.failed = outcome.error;
+      } else if (!failed) {
+        failed = outcome.error;
       }
       continue;
     }
     RemoteCursor& remote = cursor.remotes.emplace_back();
     remote.shard = outcome.shard;
     auto taken = take_reply(cursor, remote, std::move(outcome.reply));
-    if (taken.has_error() && !opened.failed) opened.failed = taken.error();
+    if (taken.has_error() && !failed) failed = taken.error();
   }
-  return opened;
+  return failed;
 }
 
 }  // namespace
@@ -240,9 +236,7 @@ Task<std::optional<Error>> open_remotes(Context& context, const Request& request
   auto outcomes = co_await calls;
   rooms.clear();
   cursor.remotes.reserve(outcomes.size());
-  OpenedRemotes opened = take_outcomes(context, cursor, outcomes);
-  if (opened.failed) kill_remotes(context, cursor);
-  co_return opened.failed;
+  co_return take_outcomes(cursor, outcomes);
 }
 
 namespace {
@@ -301,8 +295,7 @@ std::int64_t opening_batch_size(const Context& context, const FindArguments& fin
   const std::int64_t whole = first_batch_size(find);
   const double mean = context.document_sizes.mean(cursor.ns);
   if (whole == 0 || (mean <= 0 && has_plenty(context, shards))) return whole;
-  const bool sorted = cursor.merge.sorted();
-  const std::int64_t fitting = mean > 0 ? documents_in_window(context, mean, sorted) : 1;
+  const std::int64_t fitting = mean > 0 ? documents_in_window(context, mean, cursor.merge.sorted()) : 1;
   if (mean > 0 && fitting >= whole) return whole;
   const bool passes = cursor.passes_through() && !find.single_batch;
   return passes ? 0 : std::min(fitting, whole);
@@ -322,23 +315,15 @@ std::optional<std::size_t> expected_reply_bytes(const Context& context, const Cl
 
 // The first batch of a cursor whose shards were asked for none yet.
 Task<Result<Response>> pass_first_batch(Context& context, const Request& request,
-                                        const FindArguments& find, CursorPtr cursor) {
-  if (auto refusal = charge_cursor(cursor->charge)) {
-    end_cursor(context, std::move(cursor));
-    co_return *std::move(refusal);
-  }
-  cursor->id = context.shared.cursors.insert_checked_out(*cursor, steady_ns());
+                                        const FindArguments& find, ActiveCursor cursor) {
+  if (auto refusal = charge_cursor(cursor->charge)) co_return *std::move(refusal);
+  cursor.enroll();
   const std::int64_t size = wanted_first_batch_size(context, request, find);
   auto passing = pass_one_batch(context, request, cursor, size, true);
   auto passed = co_await passing;
   // The whole find may be tried again: its client has had nothing of it.
   if (passed.has_error()) co_return try_again(std::move(passed.error()));
   if (*passed) co_return *std::move(*passed);
-  if (context.shared.cursors.forget(cursor->id)) {
-    Error killed(ErrorCode::cursor_killed, fmt::format("cursor id {} was killed", cursor->id));
-    end_cursor(context, std::move(cursor), CursorEnd::killed);
-    co_return killed;
-  }
   auto answering = answer_first_batch(context, std::move(cursor), find.batch_size,
                                       find.batch_size_given, find.single_batch, request);
   co_return co_await answering;
@@ -368,7 +353,7 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
                                     const FindArguments& find, const Targets& targets) {
   auto kept = reserve_kept(context, request, find.collection, kept_sort_bytes(find.sort));
   if (kept.has_error()) co_return std::move(kept.error());
-  CursorPtr cursor = make_cursor(client, request, find.collection, *std::move(kept));
+  ActiveCursor cursor(context, make_cursor(client, request, find.collection, *std::move(kept)));
   cursor->no_timeout = find.no_cursor_timeout;
   cursor->allow_partial = find.allow_partial;
   cursor->batch_size = find.batch_size;

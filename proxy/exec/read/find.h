@@ -36,8 +36,8 @@ Result<std::int64_t> shard_limit(std::int64_t limit, std::int64_t skip);
 Result<Targets> read_targets(const Request& request, std::string_view db, std::string_view collection, DocView filter,
                              bool simple_collation);
 
-// Opens the cursor on these shards in parallel with the command `body`. On an error every shard cursor that did open
-// is killed. Where memory is scarce, room for the replies, of about so many bytes each, is taken before; nullopt: it is
+// Opens the cursor on these shards in parallel with the command `body`. After an error some may be open: end the
+// cursor. Where memory is scarce, room for the replies, of about so many bytes each, is taken before; nullopt: it is
 // not known what they will be, for no document was seen yet.
 Task<std::optional<Error>> open_remotes(Context& context, const Request& request, ClusterCursor& cursor,
                                         const Targets& targets, DocView body,

@@ -63,45 +63,25 @@ Result<GetMoreArguments> parse_get_more(const Request& request) {
   return arguments;
 }
 
-Task<Result<Response>> get_more_on_many(Context& context, const Request& request, CursorPtr cursor,
+Task<Result<Response>> get_more_on_many(Context& context, const Request& request, ActiveCursor cursor,
                                         std::int64_t batch_size) {
   BatchBuilder batch(context.shared.reply_memory, batch_bytes_max(request, batch_size > 0));
   if (cursor->from_one_shard) cursor->batch_size = batch_size;  // of what is missing
   // What was read ahead with another size in mind is cut or added to.
   const bool one_batch = cursor->from_one_shard && batch_size == cursor->ahead.last_batch_size;
-  const FillLimits limits{batch_size, time_point_never, request.interrupt, false, one_batch,
-                          request.shard_time};
+  const FillLimits limits{.documents_max = batch_size,
+                          .interrupt = request.interrupt,
+                          .one_batch = one_batch,
+                          .time = request.shard_time};
   auto filling = fill_batch(context, *cursor, limits, batch);
   auto filled = co_await filling;
-  const std::int64_t id = cursor->id;
   if (filled.has_error()) {
     Error error = std::move(filled.error());
-    const bool refused = error.is(ErrorCode::ingress_request_rate_limit_exceeded);
-    if (refused && batch.count() == 0 && !cursor->broken) {
-      // Nothing has happened: the client may ask again, and its driver does.
-      end_cursor(context, context.shared.cursors.check_in(std::move(cursor), steady_ns()), CursorEnd::killed);
-      co_return error;
-    }
-    context.shared.cursors.forget(id);
-    end_cursor(context, std::move(cursor));
-    co_return do_not_try_again(std::move(error));
+    const bool unharmed =
+        error.is(ErrorCode::ingress_request_rate_limit_exceeded) && batch.count() == 0 && !cursor->broken;
+    co_return unharmed ? cursor.refuse(std::move(error)) : cursor.fail(std::move(error));
   }
-  count_batch(context, *cursor, batch.count());
-  const bool exhausted = cursor->exhausted();
-  Response response =
-      std::move(batch).finish("nextBatch", exhausted ? 0 : id, cursor->ns, cursor->partial);
-  if (exhausted) {
-    context.shared.cursors.forget(id);
-    end_cursor(context, std::move(cursor));
-  } else {
-    cursor->compact(context.shared.cursor_memory);
-    CursorPtr killed = give_back(context, std::move(cursor));
-    if (killed) {
-      end_cursor(context, std::move(killed), CursorEnd::killed);
-      co_return Error(ErrorCode::cursor_killed, fmt::format("cursor id {} was killed", id));
-    }
-  }
-  co_return std::move(response);
+  co_return cursor.answer(std::move(batch), "nextBatch", BatchOrigin::merged);
 }
 
 }  // namespace
@@ -113,12 +93,10 @@ Task<Result<Response>> get_more_command(Context& context, Client& client, const 
   auto taking = take_cursor(context, client, request, arguments->id, ns.view());
   auto taken = co_await taking;
   if (taken.has_error()) co_return taken.error();
-  CursorPtr cursor = *std::move(taken);
+  ActiveCursor cursor = *std::move(taken);
   if (arguments->await_ms && !cursor->await_data) {
-    context.shared.cursors.forget(cursor->id);
-    end_cursor(context, std::move(cursor));
-    co_return Error(ErrorCode::bad_value,
-                    "cannot set maxTimeMS on getMore command for a non-awaitData cursor");
+    co_return cursor.fail(Error(ErrorCode::bad_value,
+                                "cannot set maxTimeMS on getMore command for a non-awaitData cursor"));
   }
   // A shard's last batch may be empty, and read ahead: then there is nobody left to ask.
   if (cursor->from_one_shard && cursor->remotes.front().id != 0 && cursor->remotes.front().batches.empty() &&

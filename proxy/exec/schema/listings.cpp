@@ -71,7 +71,7 @@ struct Listing {
 Task<std::optional<Error>> drain_shard(Context& context, const Request& request, catalog::ShardIndex shard,
                                        DocView body, std::size_t of, Listing& into) {
   const bool primary = shard == request.routes->primary_shard(request.db);
-  CursorPtr cursor = std::make_unique<ClusterCursor>();
+  ActiveCursor cursor(context, std::make_unique<ClusterCursor>());
   // A shard takes no getMore of another session than its cursor's.
   cursor->session.lsid = request.lsid;
   cursor->session.api = request.api;
@@ -99,23 +99,14 @@ Task<std::optional<Error>> drain_shard(Context& context, const Request& request,
       // What is not sharded lives on the primary: elsewhere it is a shard's own affair.
       const std::string ns = fmt::format("{}.{}", request.db, name.as_string());
       if (!primary && request.routes->collection(ns) == nullptr) continue;
-      if (auto added = into.add(of, name.as_string(), document); added.has_error()) {
-        kill_remotes(context, *cursor);
-        co_return added.error();
-      }
+      if (auto added = into.add(of, name.as_string(), document); added.has_error()) co_return added.error();
     }
-    if (damaged || remote.damaged()) {
-      kill_remotes(context, *cursor);
-      co_return malformed_reply("the batch");
-    }
+    if (damaged || remote.damaged()) co_return malformed_reply("the batch");
     remote.batches.clear();
     if (remote.id == 0) co_return std::nullopt;
     auto fetching = fetch_more(context, *cursor, request.deadline, request.interrupt, request.shard_time);
     auto fetched = co_await fetching;
-    if (fetched.has_error()) {
-      kill_remotes(context, *cursor);
-      co_return fetched.error();
-    }
+    if (fetched.has_error()) co_return fetched.error();
     slice.renew();
   }
 }

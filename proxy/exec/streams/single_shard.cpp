@@ -7,6 +7,7 @@
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/read_ahead.h"
 #include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/streams/stream.h"
 #include "proxy/shard/connection.h"
 #include "proxy/shard/interrupt.h"
 #include "proxy/wire/cursor_reply.h"
@@ -88,48 +89,20 @@ Result<bool> prepare_stream(shard::Reply& reply, bool change_stream, std::size_t
 }
 
 // A reply whose batch is over the cap: what fits goes out, the rest waits in the cursor.
-Task<Result<Response>> repack(Context& context, CursorPtr cursor, std::size_t index,
-                              shard::Reply reply, std::string_view batch_name, bool registered) {
+Result<Response> repack(Context& context, ActiveCursor& cursor, std::size_t index, shard::Reply reply,
+                        std::string_view batch_name) {
   RemoteCursor& remote = cursor->remotes[index];
   auto taken = take_reply(*cursor, remote, std::move(reply));
-  if (taken.has_error()) {
-    if (registered) context.shared.cursors.forget(cursor->id);
-    end_cursor(context, std::move(cursor));
-    co_return taken.error();
-  }
+  if (taken.has_error()) return cursor.fail(std::move(taken.error()));
   BatchBuilder batch(context.shared.reply_memory);
   while (remote.has_document() && batch.fits(remote.front()->peek()->size())) {
     auto appended = batch.append(*remote.front()->peek());
     if (appended.has_error() && batch.count() > 0) break;  // no room: the rest waits in the cursor
-    if (appended.has_error()) {
-      Error error = std::move(appended.error());
-      if (registered) error.labels.clear();  // the cursor ends: asking again is of no use
-      if (registered) context.shared.cursors.forget(cursor->id);
-      end_cursor(context, std::move(cursor));
-      co_return error;
-    }
+    if (appended.has_error()) return cursor.fail(std::move(appended.error()));
     remote.batches.front().pop();
   }
   if (!remote.has_document() && !remote.damaged()) remote.batches.clear();
-  count_batch(context, *cursor, batch.count());
-  const std::string ns = cursor->ns;
-  std::int64_t id = 0;
-  if (!cursor->exhausted()) {
-    if (registered) {
-      id = cursor->id;
-      end_cursor(context, context.shared.cursors.check_in(std::move(cursor), steady_ns()),
-                 CursorEnd::killed);
-    } else {
-      if (auto refusal = charge_cursor(cursor->charge)) {
-        end_cursor(context, std::move(cursor));
-        co_return *std::move(refusal);
-      }
-      id = context.shared.cursors.insert(std::move(cursor), steady_ns());
-    }
-  } else if (registered) {
-    context.shared.cursors.forget(cursor->id);
-  }
-  co_return std::move(batch).finish(batch_name, id, ns, false);
+  return cursor.answer(std::move(batch), batch_name, BatchOrigin::streamed);
 }
 
 // The reply with another cursor id, for the rare shard whose id is no int64.
@@ -202,19 +175,18 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, Shar
   if (!outcome.answered()) co_return *std::move(outcome.error);
   shard::Reply& reply = outcome.reply;
   if (reply.streaming()) {
-    auto streaming = std::make_unique<StreamReply>();
+    StreamReplyPtr streaming(new StreamReply);
     std::int64_t shard_id = 0;
     auto prepared =
         prepare_stream(reply, seed.change_stream, passthrough_batch_bytes_max(context, shard),
                        *streaming, shard_id);
     if (prepared.has_error()) co_return prepared.error();
     if (*prepared && !is_read_to_compress(context, seed.request, reply)) {
-      CursorPtr cursor = seed.make(*std::move(kept));
-      set_remote(*cursor, shard, reply.host, shard_id);
-      cursor->charge.take();
-      cursor->id = context.shared.cursors.insert_checked_out(*cursor, steady_ns());
+      streaming->cursor = ActiveCursor(context, seed.make(*std::move(kept)));
+      set_remote(*streaming->cursor, shard, reply.host, shard_id);
+      streaming->cursor->charge.take();
+      streaming->cursor.enroll();
       streaming->reply = std::move(reply);
-      streaming->cursor = std::move(cursor);
       co_return Response::of_stream(std::move(streaming));
     }
     auto reading = read_whole(context, seed.request, reply);
@@ -227,10 +199,9 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, Shar
   const std::size_t batch_bytes = parsed->batch.size();
   if (batch_bytes > limits::document_bytes_max &&
       batch_bytes > passthrough_batch_bytes_max(context, shard)) {
-    CursorPtr cursor = seed.make(*std::move(kept));
+    ActiveCursor cursor(context, seed.make(*std::move(kept)));
     set_remote(*cursor, shard, reply.host, parsed->id);
-    auto repacking = repack(context, std::move(cursor), 0, std::move(reply), "firstBatch", false);
-    co_return co_await repacking;
+    co_return repack(context, cursor, 0, std::move(reply), "firstBatch");
   }
   std::int64_t id = 0;
   const std::size_t documents = one_document && parsed->id == 0 ? 0 : parsed->batch.count();
@@ -240,15 +211,12 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, Shar
                                  static_cast<double>(batch_bytes) / static_cast<double>(documents));
   }
   if (parsed->id != 0) {
-    CursorPtr cursor = seed.make(*std::move(kept));
+    ActiveCursor cursor(context, seed.make(*std::move(kept)));
     set_remote(*cursor, shard, reply.host, parsed->id);
-    cursor->learn_mean(parsed->batch.size(), documents);
-    count_batch(context, *cursor, documents);
-    if (auto refusal = charge_cursor(cursor->charge)) {
-      end_cursor(context, std::move(cursor));
-      co_return *std::move(refusal);
-    }
-    id = context.shared.cursors.insert(std::move(cursor), steady_ns());
+    cursor->learn_mean(batch_bytes, documents);
+    auto finished = cursor.finish(documents, BatchOrigin::passed);
+    if (finished.has_error()) co_return std::move(finished.error());
+    id = *finished;
   }
   co_return with_id(std::move(reply), *parsed, id);
 }
@@ -264,22 +232,10 @@ struct PassRequest {
   bool may_merge = false;  // one of several shards: a little may stay in the cursor
 };
 
-Result<std::optional<Response>> fail_pass(Context& context, CursorPtr& cursor, Error error) {
-  context.shared.cursors.forget(cursor->id);
-  end_cursor(context, std::move(cursor));
-  return do_not_try_again(std::move(error));
-}
-
-// The same before the shard was asked.
-Result<std::optional<Response>> fail_unasked(Context& context, CursorPtr& cursor,
-                                             const PassRequest& pass, Error error) {
-  const bool refused = error.is(ErrorCode::ingress_request_rate_limit_exceeded);
-  if (!refused || pass.batch_name == "firstBatch")
-    return fail_pass(context, cursor, std::move(error));
-  // Nothing has happened: the client may ask again, and its driver does.
-  end_cursor(context, context.shared.cursors.check_in(std::move(cursor), steady_ns()),
-             CursorEnd::killed);
-  return error;
+// The shard was not asked. A first batch's whole command may be tried again, of others the getMore.
+Error fail_unasked(ActiveCursor& cursor, const PassRequest& pass, Error error) {
+  const bool refused = error.is(ErrorCode::ingress_request_rate_limit_exceeded) && pass.batch_name == "nextBatch";
+  return refused ? cursor.refuse(std::move(error)) : cursor.fail(std::move(error));
 }
 
 // What a complete reply is worth passing for, where it could be merged with what other shards send.
@@ -306,51 +262,37 @@ std::int64_t size_to_ask(Context& context, const Request& request, ClusterCursor
 }
 
 // A complete reply: passed on, repacked, or left in the cursor.
-Task<Result<std::optional<Response>>> pass_complete(Context& context, CursorPtr& cursor,
-                                                    const PassRequest& pass, shard::Reply reply) {
+Result<std::optional<Response>> pass_complete(Context& context, ActiveCursor& cursor, const PassRequest& pass,
+                                              shard::Reply reply) {
   RemoteCursor& remote = cursor->remotes[pass.remote];
   auto parsed = wire::parse_cursor_reply(reply.body());
   if (parsed.has_error()) {
-    const Error error = parsed.error();
-    if (error.is(ErrorCode::cursor_not_found)) remote.id = 0;
-    const bool refused = !wire::reply_is_ok(reply.body());
-    auto failed = fail_pass(context, cursor, error);
-    if (refused && !pass.may_merge)
-      co_return std::optional<Response>(passthrough(std::move(reply)));
-    co_return failed;
+    if (parsed.error().is(ErrorCode::cursor_not_found)) remote.id = 0;
+    Error error = cursor.fail(std::move(parsed.error()));
+    if (pass.may_merge || wire::reply_is_ok(reply.body())) return error;
+    return std::optional<Response>(passthrough(std::move(reply)));
   }
   if (pass.may_merge && !worth_passing(*parsed, pass)) {
     auto taken = take_reply(*cursor, remote, std::move(reply));
-    if (taken.has_error()) co_return fail_pass(context, cursor, taken.error());
-    co_return std::optional<Response>();
+    if (taken.has_error()) return cursor.fail(std::move(taken.error()));
+    return std::optional<Response>();
   }
   remote.id = parsed->id;
   if (parsed->batch.size() > passthrough_batch_bytes_max(context, remote.shard)) {
-    auto repacking =
-        repack(context, std::move(cursor), pass.remote, std::move(reply), pass.batch_name, true);
-    auto repacked = co_await repacking;
-    if (repacked.has_error()) co_return repacked.error();
-    co_return std::optional<Response>(*std::move(repacked));
+    auto repacked = repack(context, cursor, pass.remote, std::move(reply), pass.batch_name);
+    if (repacked.has_error()) return std::move(repacked.error());
+    return std::optional<Response>(*std::move(repacked));
   }
-  const std::int64_t id = cursor->id;
   const std::size_t documents = parsed->batch.count();
   cursor->learn_mean(parsed->batch.size(), documents);
   if (cursor->whole_documents)
     context.document_sizes.learn(cursor->ns, cursor->mean_document_bytes);
-  count_batch(context, *cursor, documents);
-  std::int64_t client_id = 0;
-  if (!cursor->exhausted()) {
-    client_id = id;
-    end_cursor(context, give_back(context, std::move(cursor)), CursorEnd::killed);
-  } else {
-    context.shared.cursors.forget(id);
-    cursor.reset();
-  }
-  co_return std::optional<Response>(with_id(std::move(reply), *parsed, client_id));
+  const std::int64_t id = *cursor.finish(documents, BatchOrigin::passed);
+  return std::optional<Response>(with_id(std::move(reply), *parsed, id));
 }
 
 Task<Result<std::optional<Response>>> pass_shard_batch(Context& context, const Request& request,
-                                                 CursorPtr& cursor, PassRequest pass) {
+                                                       ActiveCursor& cursor, PassRequest pass) {
   RemoteCursor& remote = cursor->remotes[pass.remote];
   const std::int64_t asked = size_to_ask(context, request, *cursor, remote, pass.batch_size);
   if (cursor->from_one_shard) {
@@ -371,22 +313,22 @@ Task<Result<std::optional<Response>>> pass_shard_batch(Context& context, const R
     auto taking = take_buffer(context, request, context.shared.reply_memory,
                               limits::reply_complete_bytes_max, "a shard's batch");
     auto taken = co_await taking;
-    if (taken.has_error()) co_return fail_unasked(context, cursor, pass, taken.error());
+    if (taken.has_error()) co_return fail_unasked(cursor, pass, std::move(taken.error()));
     room = *std::move(taken);
     options.room = &room;
   }
   auto call = call_shard(context, {remote.shard, RoutedBy::nothing(), shard::Command::of_body(body)}, options);
   ShardOutcome outcome = co_await call;
   room.reset();
-  if (!outcome.answered()) co_return fail_pass(context, cursor, *std::move(outcome.error));
+  if (!outcome.answered()) co_return cursor.fail(*std::move(outcome.error));
   shard::Reply& reply = outcome.reply;
   if (reply.streaming()) {
-    auto streaming = std::make_unique<StreamReply>();
+    StreamReplyPtr streaming(new StreamReply);
     std::int64_t shard_id = 0;
     auto prepared = prepare_stream(reply, cursor->change_stream,
                                    passthrough_batch_bytes_max(context, remote.shard), *streaming,
                                    shard_id);
-    if (prepared.has_error()) co_return fail_pass(context, cursor, prepared.error());
+    if (prepared.has_error()) co_return cursor.fail(std::move(prepared.error()));
     if (*prepared && !is_read_to_compress(context, request, reply)) {
       streaming->batch_name = pass.batch_name;
       streaming->reply = std::move(reply);
@@ -397,16 +339,15 @@ Task<Result<std::optional<Response>>> pass_shard_batch(Context& context, const R
     }
     auto reading = read_whole(context, request, reply);
     auto read = co_await reading;
-    if (read.has_error()) co_return fail_pass(context, cursor, read.error());
+    if (read.has_error()) co_return cursor.fail(std::move(read.error()));
   }
-  auto passing = pass_complete(context, cursor, pass, std::move(reply));
-  co_return co_await passing;
+  co_return pass_complete(context, cursor, pass, std::move(reply));
 }
 
 }  // namespace
 
 Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& request,
-                                             CursorPtr cursor, std::int64_t batch_size,
+                                             ActiveCursor cursor, std::int64_t batch_size,
                                              std::optional<std::int64_t> await_ms) {
   PassRequest pass;
   pass.batch_size = batch_size;
@@ -418,7 +359,7 @@ Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& re
 }
 
 Task<Result<std::optional<Response>>> pass_one_batch(Context& context, const Request& request,
-                                                     CursorPtr& cursor, std::int64_t batch_size,
+                                                     ActiveCursor& cursor, std::int64_t batch_size,
                                                      bool first) {
   SPILLWAY_CHECK(cursor->passes_through());
   PassRequest pass;

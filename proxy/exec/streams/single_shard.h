@@ -6,6 +6,7 @@
 #include "proxy/exec/core/request.h"
 #include "proxy/exec/core/response.h"
 #include "proxy/exec/core/shard_call.h"
+#include "proxy/exec/cursors/active_cursor.h"
 
 namespace spillway::exec {
 
@@ -32,15 +33,15 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, Shar
 // A getMore on a checked-out cursor whose only remote passes through. Checks the cursor in or ends
 // it; a refusal of memory that may be tried again, as its labels say, has not ended it.
 Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& request,
-                                             CursorPtr cursor, std::int64_t batch_size,
+                                             ActiveCursor cursor, std::int64_t batch_size,
                                              std::optional<std::int64_t> await_ms);
 
 // A getMore to one shard of a checked-out cursor over several, whose reply becomes the client's
 // next batch, or, with `first`, its first one. REQUIRES cursor->passes_through(). nullopt: what
 // came is little, or must be renamed; it lies in the cursor, which is still checked out. Else the
-// cursor was checked in or ended, as above, and `cursor` is null.
+// cursor was checked in or ended, as above, and `cursor` is empty.
 Task<Result<std::optional<Response>>> pass_one_batch(Context& context, const Request& request,
-                                                     CursorPtr& cursor, std::int64_t batch_size,
+                                                     ActiveCursor& cursor, std::int64_t batch_size,
                                                      bool first);
 
 // May this request's reply be cut through? Not with a checksum: it would have to be known before

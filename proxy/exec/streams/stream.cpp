@@ -202,24 +202,18 @@ Task<Step> pass_head(Relay& relay, const CursorReplyFrame& frame, std::int32_t r
   co_return Step::passed;
 }
 
-void settle_cursor(Relay& relay, std::int64_t shard_id, bool keep) {
-  CursorPtr cursor = std::move(relay.stream.cursor);
+// The client's cursor id from now on; 0: the cursor has ended.
+std::int64_t settle_cursor(Relay& relay, std::int64_t shard_id, Keep keep) {
+  ActiveCursor& cursor = relay.stream.cursor;
   cursor->remotes[relay.stream.remote].id = shard_id;
   const std::size_t documents = documents_of(relay);
-  count_batch(relay.context, *cursor, documents);
   if (documents > 0) {
     cursor->mean_document_bytes =
         static_cast<double>(relay.stream.batch_bytes) / static_cast<double>(documents);
     if (cursor->whole_documents)
       relay.context.document_sizes.learn(cursor->ns, cursor->mean_document_bytes);
   }
-  if (keep && !cursor->exhausted()) {
-    end_cursor(relay.context, relay.context.shared.cursors.check_in(std::move(cursor), steady_ns()),
-               CursorEnd::killed);
-    return;
-  }
-  relay.context.shared.cursors.forget(cursor->id);
-  end_cursor(relay.context, std::move(cursor));
+  return *cursor.finish(documents, BatchOrigin::streamed, keep);
 }
 
 Task<Step> run(Relay& relay, CursorReplyFrame& frame, std::int32_t request_id,
@@ -247,15 +241,16 @@ Task<bool> finish(Relay& relay, CursorReplyFrame& frame) {
 
 }  // namespace
 
+void StreamReplyEnd::operator()(StreamReply* stream) const noexcept { delete stream; }
+
 Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream,
                         std::int32_t request_id, std::int32_t response_to, TimePoint& first_tried) {
   Relay relay{context, client, stream, {}, {}, 0, false, time_point_never, true, 0, false, {}};
   auto head = relay.scanner.feed_head(stream.reply.bytes.bytes());
   SPILLWAY_CHECK(!head.has_error());  // it was scanned before
   context.shared.metrics.streamed_replies.add();
-  const std::int64_t cursor_id = stream.cursor->id;
-  CursorReplyFrame frame = frame_cursor_reply(stream.batch_name, stream.batch_bytes, cursor_id,
-                                              stream.cursor->ns, false);
+  CursorReplyFrame frame =
+      frame_cursor_reply(stream.batch_name, stream.batch_bytes, 0, stream.cursor->ns, false);  // its id follows
   auto running = run(relay, frame, request_id, response_to, first_tried);
   const Step step = co_await running;
   if (step != Step::passed) {
@@ -268,24 +263,21 @@ Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream
     context.shared.metrics.stream_failures.add();
     const std::int64_t shard_id = stream.cursor->remotes[stream.remote].id;
     stream.reply.lease.release();
-    settle_cursor(relay, shard_id, false);
+    settle_cursor(relay, shard_id, Keep::never);
     client.reset();
     co_return false;
   }
   const std::int64_t shard_id = relay.scanner.parts().id;
   stream.reply.lease.release();
-  stream.cursor->remotes[stream.remote].id = shard_id;
-  const bool last = stream.cursor->exhausted();
-  store_le(frame.after.data() + frame_id_offset(false), last ? std::int64_t{0} : cursor_id);
-  const bool keep = !relay.client_gone;
   const NamespaceText ns(stream.cursor->database(), stream.cursor->collection());
-  settle_cursor(relay, shard_id, keep);
+  const std::int64_t left_open =
+      settle_cursor(relay, shard_id, relay.client_gone ? Keep::never : Keep::unless_exhausted);
+  store_le(frame.after.data() + frame_id_offset(false), left_open);
   if (relay.client_gone) co_return false;
   auto finishing = finish(relay, frame);
   const bool finished = co_await finishing;
-  if (!finished && !last) {
-    end_cursor(context, context.shared.cursors.kill(cursor_id, ns.view()).cursor,
-               CursorEnd::killed);
+  if (!finished && left_open != 0) {
+    end_cursor(context, context.shared.cursors.kill(left_open, ns.view()).cursor, CursorEnd::killed);
   }
   co_return finished;
 }

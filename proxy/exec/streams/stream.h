@@ -1,12 +1,36 @@
 // Cut-through: a large batch of one shard passes to the client in pieces.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
 
+#include "allocator/small_blocks.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/response.h"
+#include "proxy/exec/cursors/active_cursor.h"
+#include "proxy/shard/gateway.h"
 
 namespace spillway::exec {
+
+// A reply that streams from one shard connection to the client (cut-through): the shard's batch array passes in
+// pieces, everything around it is ours.
+struct StreamReply {
+  static void* operator new(std::size_t bytes) {
+    return RecyclingAllocator<std::byte>().allocate(bytes);
+  }
+  static void operator delete(void* block, std::size_t bytes) noexcept {
+    small_blocks::give_back(block, bytes);
+  }
+
+  shard::Reply reply;            // its first bytes, and the lease for the rest
+  std::size_t batch_offset = 0;  // of the array's first byte (its length) in reply.bytes
+  std::size_t batch_bytes = 0;   // the whole array, length and terminator included
+  std::string_view batch_name;   // "firstBatch" or "nextBatch": a literal
+  ActiveCursor cursor;           // registered; its remote's id is set when the tail was read
+  std::size_t remote = 0;        // whose batch it is
+  bool shard_id_known = false;   // the shard's cursor id stood before the batch
+};
 
 // Writes the whole reply message (header included) to the client, and puts the cursor back or ends it.
 // False: the client's connection must be closed (it went away, or the shard died after the first byte, in

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "proxy/exec/core/context.h"
-#include "proxy/exec/core/response.h"
+#include "proxy/exec/streams/stream.h"
 #include "proxy/exec/streams/unsent.h"
 #include "proxy/wire/cursor_reply_scanner.h"
 #include "proxy/wire/document_counter.h"
