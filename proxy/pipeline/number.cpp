@@ -81,6 +81,8 @@ DecimalBytes decimal_arithmetic(char op, const DecimalBytes& a, const DecimalByt
       return store_decimal(x / y);
   }
 }
+// With all digits that fit. A sum keeps its doubles apart for this: the server does not round them to 15 digits.
+DecimalBytes double_to_decimal_whole(double value) { return store_decimal(Decimal(value)); }
 #else
 // Without decimal floating point in the compiler: through double, 15 digits.
 DecimalBytes decimal_arithmetic(char op, const DecimalBytes& a, const DecimalBytes& b) {
@@ -88,6 +90,7 @@ DecimalBytes decimal_arithmetic(char op, const DecimalBytes& a, const DecimalByt
   const double y = ValueView{BsonType::decimal128, Bytes(b)}.to_double().value_or(0);
   return double_to_decimal(op == '+' ? x + y : op == '-' ? x - y : op == '*' ? x * y : x / y);
 }
+DecimalBytes double_to_decimal_whole(double value) { return double_to_decimal(value); }
 #endif
 
 }  // namespace
@@ -238,7 +241,8 @@ DecimalBytes NumberSum::as_decimal() const {
     sum = decimal_arithmetic('+', sum, to_decimal(integers.view()));
   }
   if (has_double_) {
-    sum = decimal_arithmetic('+', sum, double_to_decimal(high_ + low_));
+    sum = decimal_arithmetic('+', sum, double_to_decimal_whole(high_));
+    sum = decimal_arithmetic('+', sum, double_to_decimal_whole(low_));
   }
   return sum;
 }

@@ -195,6 +195,17 @@ TEST_CASE("doubles are added with compensation") {
   CHECK(out[0].view()["s"].as_double() == 1.0);
 }
 
+TEST_CASE("a sum of doubles and decimals keeps more than 15 digits of the doubles") {
+  const auto group = [](const char* accumulator) {
+    const auto out = run(docs(R"([{"v": 10995116277764.75}, {"v": {"$numberDecimal": "0.5"}}])"),
+                         std::string(R"([{"$group": {"_id": null, "s": {")") + accumulator +
+                             R"(": "$v"}}}])");
+    return to_json(out[0].view()["s"]);
+  };
+  CHECK(group("$sum") == R"({ "$numberDecimal" : "10995116277765.25" })");
+  CHECK(group("$avg") == R"({ "$numberDecimal" : "5497558138882.625" })");
+}
+
 TEST_CASE("group refuses what it does not know") {
   CHECK(error_of(R"([{"$group": 1}])") == 15947);
   CHECK(error_of(R"([{"$group": {"n": {"$sum": 1}}}])") == 15955);
