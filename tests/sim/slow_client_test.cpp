@@ -109,6 +109,44 @@ TEST_CASE("a client that stops reading while memory is short is not cut in mid-r
   require_quiet(world);
 }
 
+TEST_CASE("a crowd of streams whose clients stall at once is not cut for want of room") {
+  SimWorldOptions options = slow_world();
+  options.memory_limit_bytes = 3 * limits::mib;
+  options.faults.window_bytes = 4 * limits::mib;  // so far the clients take all at once
+  SimWorld world(std::move(options));
+  store_large(world);
+  world.shard(0).pause_at_bytes = 3'000'000;
+  constexpr int crowd = 15;  // pieces of 128 KiB: 1.9 MiB
+  std::vector<std::unique_ptr<SimClient>> clients;
+  std::vector<std::shared_ptr<Pending>> pending;
+  for (int i = 0; i < crowd; ++i) {
+    clients.push_back(world.client());
+    clients.back()->pace_bytes = 1'000'000;
+    pending.push_back(start(world, *clients.back(), json(find_all)));
+  }
+  exec::Shared& shared = world.shared();
+  world.run_for(seconds(5));
+  REQUIRE(shared.metrics.streamed_replies.value() == crowd);
+  // Memory is just not scarce: each of them alone would find room.
+  Reservation others = take_all_but(world, 3 * limits::mib / 2 + 32 * limits::kib);
+  for (const auto& client : clients) client->holds = true;
+  FaultOptions narrow;
+  narrow.window_bytes = 64 * 1024;
+  world.set_faults(narrow);
+  world.shard(0).pause_at_bytes = SIZE_MAX;
+  world.run_for(seconds(5));
+  CHECK(shared.metrics.stream_refusals.value() == 0);
+  others.release();
+  for (const auto& client : clients) client->holds = false;
+  for (const auto& each : pending) {
+    REQUIRE(world.run_until([&] { return each->done; }, minutes(1)));
+    check_whole(world, each->reply);
+  }
+  for (const auto& client : clients) client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
 namespace {
 
 std::uint64_t leased(SimWorld& world) {

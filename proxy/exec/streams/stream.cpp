@@ -105,11 +105,13 @@ Task<Step> relay_batch(Relay& relay) {
       if (step != Step::passed) co_return step;
       continue;
     }
+    co_await pump.turn();
+    // With the turn: a crowd that asked before it would count on the same room.
     if (relay.unsent.leftover_room() == 0 && !relay.client_gone && is_scarce(relay.context)) {
       auto taking = take_leftover(relay);
       co_await taking;
+      continue;
     }
-    co_await pump.turn();
     const std::size_t room = relay.unsent.leftover_room();
     const std::size_t piece_bytes = room > 0 ? room : limits::stream_piece_bytes;
     const MutableBytes piece =
