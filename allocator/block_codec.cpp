@@ -15,7 +15,7 @@ namespace {
 
 constexpr int level = 1;
 
-// Worth having: an eighth less.
+// Keeping a block compressed pays if it saves an eighth.
 bool gains(std::size_t stored_bytes, std::size_t raw_bytes) noexcept {
   return stored_bytes <= raw_bytes - raw_bytes / 8;
 }
@@ -37,7 +37,7 @@ std::uint64_t checksum64(std::span<const std::uint8_t> bytes, std::uint64_t seed
   };
   const std::uint8_t* at = bytes.data();
   std::size_t left = bytes.size();
-  // Two lanes, for the multiplications take turns then.
+  // Two lanes, so that their multiplications overlap.
   for (; left >= 16; left -= 16, at += 16) {
     one = mix(one, load_word(at, 8));
     two = mix(two, load_word(at + 8, 8));

@@ -8,11 +8,11 @@
 
 namespace spillway {
 
-// Everything that must be known of a block besides its stored bytes.
+// What decoding a block needs besides its stored bytes.
 struct BlockInfo {
   std::uint32_t raw_bytes = 0;
   std::uint32_t stored_bytes = 0;
-  bool compressed = false;     // false: stored as it is, for compression gained too little
+  bool compressed = false;     // false: stored as it is, because compression gained too little
   std::uint64_t checksum = 0;  // of the stored bytes, under the seed they were encoded with
 };
 
@@ -30,8 +30,8 @@ class BlockCodec {
     std::span<const std::uint8_t> bytes;  // of `raw` or of the codec; valid until its next use
     BlockInfo info;
   };
-  // `seed` must be given again to decode(): bytes of another block do not pass for this one's.
-  // REQUIRES 1 <= raw.size() <= block_bytes_max.
+  // decode() needs the same `seed`: it rejects the bytes of another block. REQUIRES 1 <= raw.size() <=
+  // block_bytes_max.
   Encoded encode(std::span<const std::uint8_t> raw, std::uint64_t seed);
   // False: the stored bytes are not what encode() gave; `into` is then undefined.
   // REQUIRES stored.size() == info.stored_bytes and into.size() == info.raw_bytes.
@@ -43,7 +43,7 @@ class BlockCodec {
   std::unique_ptr<Contexts> contexts_;
 };
 
-// 64 bits over bytes; differs with the seed. Finds damage, resists nobody.
+// A 64-bit checksum, which depends on the seed. It finds damage; it is no protection against an attacker.
 std::uint64_t checksum64(std::span<const std::uint8_t> bytes, std::uint64_t seed) noexcept;
 
 }  // namespace spillway

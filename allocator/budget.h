@@ -14,8 +14,8 @@ namespace spillway {
 class MemoryBudget;
 class MemoryQueue;
 
-// Bytes that somebody is allowed to hold. Move-only; the destructor gives them back. Not
-// thread-safe itself; may be moved to and released on another thread.
+// A right to hold bytes. Move-only; the destructor gives them back. Not thread-safe itself; may be moved to and
+// released on another thread.
 class [[nodiscard]] Reservation {
  public:
   Reservation() noexcept = default;
@@ -56,10 +56,10 @@ class MemoryBudget {
 
   // Before the first charge by another thread.
   void set_limit(std::uint64_t limit_bytes) noexcept { limit_bytes_ = limit_bytes; }
-  // Where those who are refused may wait; null: nowhere. Before the first use; outlives this node.
+  // Where refused requests may wait; null: nowhere. Set before the first use; outlives this node.
   void set_queue(MemoryQueue* queue) noexcept { queue_ = queue; }
   MemoryQueue* queue() const noexcept { return queue_; }
-  // The queues in which somebody may wait for what is given back here; null: none. Likewise.
+  // The queues in which requests may wait for memory that comes back here; null: none. Set before the first use.
   using Queues = std::array<MemoryQueue*, 2>;
   void set_wakes(const Queues& queues) noexcept { wakes_ = queues; }
   // The least of the limits that a charge must keep to; 0: none.

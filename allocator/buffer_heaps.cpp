@@ -14,7 +14,7 @@ std::atomic<std::uint64_t> switched{0};
 Heap& BufferHeaps::current() noexcept {
   Heap* heap = chosen.load(std::memory_order_acquire);
   if (heap != nullptr) return *heap;
-  // Nobody has chosen yet: the build's first heap, unless somebody chooses at this moment.
+  // No heap is selected yet: take the build's first one, unless another thread selects one at this moment.
   Heap* first = linked_heaps().front();
   return chosen.compare_exchange_strong(heap, first, std::memory_order_acq_rel) ? *first : *heap;
 }

@@ -184,7 +184,7 @@ class Finder {
   std::vector<std::string> folders_of(const Membership& group,
                                       const std::function<bool(const Mount&)>& matches,
                                       const std::string& usual_place) const {
-    // Without a mount table the usual place is all there is to go by.
+    // Without a mount table only the usual path is left.
     if (!table_known_)
       return with_ancestors(root_ + usual_place, below(group.path, "/").value_or(""));
     const Mount* any = nullptr;

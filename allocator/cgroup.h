@@ -1,9 +1,9 @@
 // Cgroup: where the kernel bounds this process, and what it says about it: memory and CPU limits of
 // cgroup version 1 or 2, usage, pressure stall information (PSI).
 //
-// Everything here comes from files that others write: what is missing, cut short or no number
-// counts as "no limit", never as an error. Reading does system calls; not for a worker's hot path.
-// Const methods may be called from several threads.
+// All values come from files outside this program: a missing, truncated or non-numeric value counts as "no limit",
+// never as an error. Reading does system calls; not for a worker's hot path. Const methods may be called from several
+// threads.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ struct Psi {
 // The text of a memory.pressure file; nullopt: it is none.
 std::optional<Psi> parse_psi(std::string_view text) noexcept;
 
-// Memory of the process's group and its ancestors at one moment. A share is usage without inactive
-// page cache (which the kernel takes back before it kills) by limit, of the group nearest to its
-// own limit: that one is in trouble first, whatever uses its memory. Beyond memory.high the
-// kernel takes active page cache back, too: of an ancestor, where it is others', it does not count.
+// Memory of the process's group and its ancestors at one moment. A share is usage divided by the limit, of the group
+// nearest to its own limit: that group is in trouble first. Usage excludes inactive page cache, which the kernel
+// takes back before it kills. Beyond memory.high the kernel also takes back active page cache; an ancestor's share of
+// memory.high therefore excludes it.
 struct CgroupMemory {
   std::uint64_t usage_bytes = 0;            // of the process's own group, page cache included
   std::optional<std::uint64_t> max_bytes;   // the lowest on the way to the root; nullopt: none

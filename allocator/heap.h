@@ -39,7 +39,7 @@ class SlicePacer {
   virtual bool more() const noexcept = 0;  // false: stop as soon as nothing is left half done
 };
 
-// At most so much is given back in one slice.
+// The most that one slice gives back.
 inline constexpr std::size_t release_slice_bytes = 1024 * 1024;
 
 // Thread-safe, except release(): one thread at a time. Heaps live until the process ends.
@@ -62,8 +62,8 @@ class Heap {
   virtual void release(SlicePacer& pacer) noexcept = 0;
   // Takes the library's locks for some microseconds: not for hot paths.
   virtual HeapUsage usage() const noexcept = 0;
-  // Whether free memory should be given back while the proxy is busy too (jemalloc's way), or is
-  // kept for the next scan until a release is asked for (tcmalloc's way).
+  // True: free memory goes back while the proxy is busy, too (jemalloc). False: it stays for the next scan until a
+  // release is requested (tcmalloc).
   virtual bool decays() const noexcept = 0;
 
   // Bytes of all blocks ever given back by their holders; cheap.

@@ -1,5 +1,5 @@
-// jemalloc: the payload's arenas are purged by the releasing thread only. Their own decay is off,
-// since it would run inside whichever allocation comes next, on a worker, with as much as is due.
+// jemalloc: the payload's arenas are purged by the releasing thread only. Their own decay is off: it would run inside
+// the next allocation, on a worker, for all memory that is due.
 //
 // arena.<i>.purge returns everything at once, 50 to 100 ms per GiB; so the arenas have a purge hook
 // that works in slices. Meanwhile jemalloc holds no lock that an allocation waits for: it has taken
@@ -102,9 +102,9 @@ class JemallocHeap final : public SpannedHeap {
   JemallocHeap() : SpannedHeap("jemalloc", false) {
     for (unsigned& arena : arenas_) {
       arena = read_value<unsigned>("arenas.create", 0);
-      if (arena == 0) continue;  // no memory: the process's arena serves, purged by nobody here
+      if (arena == 0) continue;  // no memory: malloc's own arena serves; nothing here purges it
       install_hooks(arena, hooks_);
-      // No sbrk() when the kernel has no mapping left: it is glibc's malloc's, under another lock.
+      // No sbrk() when the kernel has no mapping left: glibc's malloc uses it, too, under another lock.
       write_value<const char*>(Name("arena", arena, "dss").text.data(), "disabled");
       write_value<ssize_t>(Name("arena", arena, "dirty_decay_ms").text.data(), never_ms);
     }
@@ -123,7 +123,7 @@ class JemallocHeap final : public SpannedHeap {
         bytes, MALLOCX_ARENA(arena_of_thread()) | MALLOCX_TCACHE_NONE | MALLOCX_ALIGN(jemalloc_page_bytes));
   }
   void give_back_pages(void* pages, std::size_t bytes) noexcept override {
-    // Before the arena has it: its own purge may leave it to another thread that is at it.
+    // Before the arena gets it: the arena may leave the purge to another thread that is purging already.
     if (!Retention::allowed()) discard_pages(pages, bytes);
     ::dallocx(pages, MALLOCX_TCACHE_NONE);
   }
@@ -147,7 +147,7 @@ class JemallocHeap final : public SpannedHeap {
  private:
   static constexpr ssize_t never_ms = -1, at_once_ms = 0;
 
-  // On the releasing thread. At once: what is freed counts as given back by the time it is free.
+  // On the releasing thread. Purging is immediate: pages count as given back when they are freed.
   void set_decay(ssize_t decay_ms) noexcept {
     if (decay_ms == decay_ms_) return;
     decay_ms_ = decay_ms;

@@ -2,10 +2,10 @@
 // until told otherwise.
 //
 // ReleaseToSystem(1 MiB) gives back whole spans with the page heap's lock held, and free neighbours
-// are one span: it was seen to hold the lock for 34 ms over 512 MB. So pieces of 1 MiB are taken
-// out of the page heap as blocks and given to the system outside the lock. When no piece is left
-// they are freed, with aggressive decommit switched on for that moment: the page heap then books
-// them as returned, at the cost of an madvise of pages that are gone already.
+// are one span: it held the lock for 34 ms over 512 MB. So pieces of 1 MiB are taken out of the page heap as blocks
+// and given to the system outside the lock. When no piece is left they are freed, with aggressive decommit switched
+// on for that moment: the page heap then books them as returned, at the cost of an madvise of pages that are gone
+// already.
 #include "allocator/heap_tcmalloc.h"
 
 #include <gperftools/malloc_extension.h>
@@ -28,16 +28,15 @@ namespace spillway {
 namespace {
 
 constexpr std::size_t tcmalloc_page_bytes = 8192;  // tcmalloc's, the least it gives out and takes back
-// Pieces are taken in these sizes, so that a large span that is gone already, and fits better than
-// the one that is not, is out of the way in few steps.
+// Sizes of pieces. A large span that has no pages any more may fit better than one that still has: large pieces use
+// it up in few steps.
 constexpr std::array<std::size_t, 3> piece_sizes = {32 * release_slice_bytes,
                                                     4 * release_slice_bytes, release_slice_bytes};
-// No span of this size is free when the heap has grown for a piece so often: others make it grow
-// too.
+// After this number of growths for one piece no span of this size is free: the heap grows for other threads, too.
 constexpr int growths_max = 3;
 // More than this is not left to ReleaseToSystem.
 constexpr std::uint64_t small_rest_bytes = 8 * release_slice_bytes;
-// While others keep freeing, what they freed meanwhile is fetched so many times.
+// Rounds that fetch what other threads freed meanwhile.
 constexpr int rounds_max = 16;
 // Freed in one slice.
 constexpr std::size_t freed_pieces = 16;
@@ -126,7 +125,7 @@ class CarvedPieces {
         if (piece == nullptr) return;
         add(piece);
         if (property("generic.heap_size") > heap_bytes) ++growths;
-        // Otherwise it is of an unmapped span: nothing to discard.
+        // Otherwise the piece comes from an unmapped span: nothing to discard.
         if (page_heap_free_bytes() < before) discard_pages(piece, bytes, pacer);
       }
     }
@@ -136,8 +135,8 @@ class CarvedPieces {
   // A block of any size whose pages are gone. REQUIRES !full()
   void add(void* block) noexcept { pieces_[count_++] = block; }
 
-  // Frees them as what they are: returned. While heaps keep nothing every block is freed so, its
-  // pages gone before.
+  // Frees them as returned memory. While heaps keep nothing, every block is freed in this way; its pages are gone
+  // before.
   void free(SlicePacer& pacer) noexcept {
     set_aggressive_decommit(true);
     while (count_ > 0) {

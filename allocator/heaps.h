@@ -2,8 +2,8 @@
 //
 // jemalloc and tcmalloc are both in a normal build: the one named first on the link line serves
 // malloc, the other is reached by its own names. A build with a sanitizer or for fuzzing cannot
-// hold two of them: there only `system` exists. Which it is was decided by CMake (SPILLWAY_HEAPS),
-// which links heaps_all.cpp or heaps_system.cpp.
+// hold two of them: there only `system` exists. CMake decides which (SPILLWAY_HEAPS): it links heaps_all.cpp or
+// heaps_system.cpp.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Every hard ceiling of the program, a line of meaning each. Limits that depend on one another are
-// related by static_assert, so that a change that breaks the relation does not compile.
+// Every hard limit of the program. static_assert relates limits that depend on one another, so that a change that
+// breaks the relation does not compile.
 #pragma once
 
 #include <cstddef>
@@ -37,10 +37,10 @@ inline constexpr std::size_t database_name_bytes_max = 63;
 inline constexpr std::size_t reply_complete_bytes_max = 256 * kib;
 // One piece of a streamed reply: read from the shard and sent to the client in one turn.
 inline constexpr std::size_t stream_piece_bytes = 128 * kib;
-// A shard's reply. A mongod stays below message_bytes_max; FerretDB does not cap batches by bytes, and what it sends
-// is repacked under the cap of document_bytes_max. The budget is asked before memory is taken.
+// A shard's reply. A mongod stays below message_bytes_max; FerretDB does not cap batches by bytes, and its replies
+// are repacked under document_bytes_max. The budget is asked before memory is taken.
 inline constexpr std::size_t shard_reply_bytes_max = 512 * mib;
-// A shard's answer to hello or buildInfo has so much room of its own: theirs have 4 KiB at most.
+// A buffer of its own for a shard's answer to hello or buildInfo, which have 4 KiB at most.
 inline constexpr std::size_t handshake_reply_bytes = 8 * kib;
 // The fields of a shard's cursor reply other than its batch.
 inline constexpr std::size_t reply_tail_bytes_max = 64 * kib;
@@ -48,7 +48,8 @@ inline constexpr std::size_t reply_tail_bytes_max = 64 * kib;
 inline constexpr std::int32_t first_batch_documents_default = 101;
 // The batch counts each document with this much overhead against document_bytes_max.
 inline constexpr std::size_t batch_document_overhead_bytes = 10;
-// A vanished client's streaming reply is read and dropped up to this much, then its connection is closed.
+// When the client of a streaming reply is gone, this much of the reply is read and dropped; beyond it the shard's
+// connection is closed.
 inline constexpr std::size_t drain_bytes_max = 16 * mib;
 // The originating command kept with a cursor, for currentOp.
 inline constexpr std::size_t originating_command_bytes_max = 512;

@@ -62,7 +62,7 @@ class MemoryLayer {
   MemoryLayer& operator=(const MemoryLayer&) = delete;
 
   // Selects the first heap and starts the releasing thread. An error's text: the build lacks the
-  // heap. Before it, and without it, the build's first heap serves and nothing is released.
+  // heap. Until start() the build's first heap serves and nothing is released.
   std::optional<std::string> start(MemoryLayerSettings settings, OnSwitch on_switch,
                                    Releaser::FlushCaches flush_caches);
   void stop();

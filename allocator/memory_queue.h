@@ -1,15 +1,15 @@
-// MemoryQueue: requests that wait for memory, first come, first served, and a reserve for the first
-// of them, so that the one that has waited longest always gets on.
+// MemoryQueue: requests that wait for memory, first come, first served, and a reserve for the first of them, so that
+// the longest-waiting request always makes progress.
 //
 // Two reserves stand beside the budgets, not in them:
 //   small  for pieces of up to small_bytes_max: commands, their answers. No request waits for them.
 //   large  for one of the largest messages: the first in the queue takes from it.
-// What a holder of one queue's memory still needs must come from the small reserve, or from a queue
-// whose holders need nothing of the first: then no circle of waits exists. Requests and what is made
-// of them (copies for shards, decompressed bytes, replies) therefore have a queue each.
+// A request that holds memory of one queue takes more only from the small reserve, or from a queue whose holders need
+// nothing of the first: so no deadlock is possible. Requests have one queue, and what is made of them (copies for
+// shards, decompressed bytes, replies) has another.
 //
-// Waiting itself is the caller's (proxy/base/memory_wait.h): only the first of a line tries, and is woken when memory
-// has been given back, or when he has become the first. Any thread.
+// The caller does the waiting (proxy/base/memory_wait.h): only the first of a line tries. It is woken when memory
+// comes back, or when it becomes the first. Any thread.
 #pragma once
 
 #include <atomic>
@@ -49,7 +49,7 @@ class MemoryQueue {
   MemoryBudget* small() noexcept { return has_reserve_ ? &small_ : nullptr; }
   std::uint64_t large_bytes() const noexcept { return large_.usage().limit_bytes; }
 
-  // Called on any thread, under the queue's lock: it hands over to the one who waits, no more.
+  // Called on any thread, under the queue's lock: only passes the signal on.
   class Sleeper {
    public:
     virtual void wake() noexcept = 0;
@@ -58,19 +58,19 @@ class MemoryQueue {
     ~Sleeper() = default;
   };
 
-  // Those who wait, by their numbers, which rise.
+  // The waiting requests by their numbers, which rise.
   struct Line {
     std::map<std::uint64_t, Sleeper*> waiting;  // under the queue's lock
-    std::atomic<std::uint64_t> first{0};        // 0: nobody waits
+    std::atomic<std::uint64_t> first{0};        // 0: no request waits
 
     void set_first() noexcept { first.store(waiting.empty() ? 0 : waiting.begin()->first); }
   };
 
-  // One who waits; leaves the queue when destroyed. The queue and the sleeper outlive it.
+  // One waiting request; leaves the queue when destroyed. The queue and the sleeper outlive it.
   class [[nodiscard]] Place {
    public:
-    // `in_line`: false for what the reserve could never hold, and for what may as well not begin: they have a line of
-    // their own, and are in nobody's way.
+    // `in_line`: false for a request that the reserve could never hold, and for optional work. These wait in a
+    // separate line and delay no other request.
     Place(MemoryQueue& queue, Sleeper& sleeper, bool in_line = true);
     Place(const Place&) = delete;
     Place& operator=(const Place&) = delete;
@@ -86,11 +86,11 @@ class MemoryQueue {
   };
 
   bool somebody_waits() const noexcept { return line_waits() || outside_.first.load(std::memory_order_relaxed) != 0; }
-  // In line: a new request that can wait joins them.
+  // A line exists: a new request that can wait joins it.
   bool line_waits() const noexcept { return line_.first.load(std::memory_order_relaxed) != 0; }
-  // Somebody gave memory back.
+  // Memory has come back.
   void wake_first() noexcept;
-  // Somebody gave up.
+  // A request gave up waiting.
   void count_in_vain() noexcept { in_vain_.fetch_add(1, std::memory_order_relaxed); }
   MemoryQueueUsage usage() const;
 

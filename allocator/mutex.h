@@ -1,7 +1,7 @@
 // Mutex: absl::Mutex with its thread-safety annotations, in a form that ThreadSanitizer understands.
 //
-// A packaged abseil is not built with ThreadSanitizer, which therefore cannot see that its mutex orders
-// anything; under it each lock and unlock is told to it by name. In other builds this is absl::Mutex.
+// A packaged abseil is not built with ThreadSanitizer, which therefore does not see its mutex. In a build with
+// ThreadSanitizer each lock and unlock is reported to it. In other builds this is absl::Mutex.
 #pragma once
 
 #include "absl/base/thread_annotations.h"

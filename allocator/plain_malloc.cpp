@@ -1,4 +1,4 @@
-// Who serves malloc, and the one name of the malloc family that jemalloc lacks.
+// Which library serves malloc, and the one name of the malloc family that jemalloc lacks.
 #include <dlfcn.h>
 #include <unistd.h>
 

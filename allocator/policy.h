@@ -2,8 +2,8 @@
 //
 // Pure: time and measurements are parameters. Not thread-safe.
 //
-// The rule: jemalloc serves, unless tcmalloc took a twentieth less CPU per byte when both were last tried in turn under
-// a load that lasted, which is done again every ten minutes; where memory is tight, jemalloc.
+// The rule: under a lasting load both heaps are tried in turn, every ten minutes. tcmalloc serves if it took 5 % less
+// CPU per byte in the last trial; otherwise, and where memory is tight, jemalloc serves.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +31,8 @@ struct PolicySample {
 struct PolicyRule {
   std::int64_t sample_ns = 1'000'000'000;      // one sample per second counts
   std::uint64_t heavy_bytes_per_s = 16 << 20;  // a load that takes less is not worth a trial
-  // Of a trial's four turns (this heap, the other, the other, this), in samples. What comes first pays for pages that
-  // the other heap has given back. The rest must hold one of jemalloc's releases, 5 s apart.
+  // Of a trial's four turns (this heap, the other, the other, this), in samples. The first samples pay for pages that
+  // the other heap has given back. The rest must contain one of jemalloc's releases, which are 5 s apart.
   int turn_samples = 10;
   int turn_warmup_samples = 4;
   std::int64_t again_ns = 600'000'000'000;  // from a trial's end to the next one

@@ -60,7 +60,7 @@ PressureFsm::Reason PressureFsm::wanted(const PressureInputs& inputs,
   };
   const double some = inputs.psi ? inputs.psi->some_avg10 : 0;
   const PressureOptions& o = options_;
-  // What an ancestor holds may all be its other children's.
+  // All of an ancestor's memory may belong to its other children.
   consider(PressureLevel::critical, PressureCause::cgroup_max, inputs.cgroup.own_max_share,
            o.max_critical);
   consider(PressureLevel::critical, PressureCause::cgroup_high, inputs.cgroup.own_high_share,
@@ -89,7 +89,7 @@ std::optional<LevelChange> PressureFsm::step(const PressureInputs& inputs,
     return change;
   }
   if (level_ == PressureLevel::normal || now_ns - asked_ns_ < options_.calm_ns) return std::nullopt;
-  // One level down; the next one needs a calm of its own.
+  // One level down; the next one needs another calm period.
   const PressureLevel lower =
       level_ == PressureLevel::critical ? PressureLevel::tight : PressureLevel::normal;
   const LevelChange change{std::exchange(level_, lower), lower, cause_, 0};

@@ -16,12 +16,12 @@ namespace spillway {
 
 enum class PressureLevel : std::uint8_t {
   normal,  // nothing is given up
-  tight,   // what costs only time is given up: read-ahead, kept memory, idle buffers' place in RAM
-  critical,  // what costs a client something is given up: idle cursors, new work
+  tight,   // costs only time: read-ahead, kept memory and the place of idle buffers in RAM are given up
+  critical,  // costs clients something: idle cursors end, new work is refused
 };
 std::string_view pressure_level_name(PressureLevel level) noexcept;
 
-// What raised a level, or was the last to let it sink.
+// What raised a level, or was the last input to let it sink.
 enum class PressureCause : std::uint8_t {
   none,
   budget,       // the process budget's use
@@ -40,7 +40,7 @@ struct PressureInputs {
   bool signalled = false;  // since the last step
 
   double budget_share() const noexcept;  // 0 without a limit
-  // What would have to be given back for the process's own group to be no more than tight; 0: nothing.
+  // What must be given back for the process's own group to be no more than tight; 0: nothing.
   std::uint64_t group_missing_bytes() const noexcept;
 };
 
@@ -55,11 +55,9 @@ struct PressureOptions {
   PressureThreshold max_tight{0.85, 0.80}, max_critical{0.95, 0.90};
   // Beyond memory.high every allocation is slow: shed before it.
   PressureThreshold high_tight{0.90, 0.85}, high_critical{1.00, 0.95};
-  // Percent of `some`. Without cgroups of version 2 it is the whole machine that waits: no reason to end anything of
-  // ours.
+  // Percent of `some`. Without cgroups of version 2 this measures the whole machine: no reason to end our own work.
   PressureThreshold stall_tight{10, 5};
-  // A level sinks, one at a time, when nothing has asked for it for so long. A signal asks for
-  // tight.
+  // A level sinks, one at a time, when no input has asked for it for this time. A signal asks for tight.
   std::int64_t calm_ns = 5'000'000'000;
 };
 

@@ -106,7 +106,7 @@ PressureWatch::Opened PressureWatch::open(const std::string& path, std::string_v
     const ssize_t written = is_socket ? ::send(fd, write.data(), write.size(), MSG_NOSIGNAL)
                                       : ::write(fd, write.data(), write.size());
     if (written != static_cast<ssize_t>(write.size())) return {nullptr, watch_error(path, "written to")};
-    if (is_fifo) watch->drain();  // a FIFO gives our own words back
+    if (is_fifo) watch->drain();  // a FIFO returns our own bytes
   }
   if (is_psi && (write.empty() || !can_wait_for(fd))) {
     return {nullptr, path + ": tells nothing of memory pressure"};
@@ -134,7 +134,7 @@ short PressureWatch::events() const noexcept { return kind_ == Kind::psi ? POLLP
 bool PressureWatch::drain() {
   bool any = false;
   std::array<char, 512> nothing;
-  // A peer that never stops sending must not hold us here.
+  // Bounds the loop: a peer may never stop sending.
   for (int turn = 0; turn < 64; ++turn) {
     const ssize_t got = ::read(fd_, nothing.data(), nothing.size());
     if (got > 0) {

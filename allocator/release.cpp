@@ -29,7 +29,7 @@ constexpr ReleaseReasons urgent_reasons =
 // A worker in the middle of a large reply answers within this; one that does not is left out.
 constexpr std::chrono::milliseconds flush_wait_max{100};
 
-// How often a request that has to wait for its turn is looked at.
+// How often a request that must wait for the rate limit is checked.
 constexpr std::chrono::milliseconds rate_limit_look{50};
 
 std::uint64_t micros_since(Clock::time_point start) noexcept {
@@ -72,7 +72,7 @@ void SliceHistogram::add(const SliceHistogram& other) noexcept {
 void ReleaseSchedule::request(ReleaseReason reason) noexcept { pending_ |= reason_bit(reason); }
 
 ReleaseReasons ReleaseSchedule::step(std::int64_t now_ns, const Counters& counters) noexcept {
-  // Less than this between two looks is not a load that would want the pages again.
+  // Less than this between two looks is not a load that needs the pages again.
   if (counters.taken_bytes - taken_seen_ >= settings_.threshold_bytes) {
     taken_seen_ = counters.taken_bytes;
     busy_until_ns_ = now_ns + settings_.quiet_ns;
@@ -81,7 +81,7 @@ ReleaseReasons ReleaseSchedule::step(std::int64_t now_ns, const Counters& counte
   const std::int64_t since_last = last_end_ns_ ? now_ns - *last_end_ns_ : settings_.decay_ns;
   if (much && now_ns >= busy_until_ns_) request(ReleaseReason::exhaustion);
   if (much && counters.decays && since_last >= settings_.decay_ns) request(ReleaseReason::decay);
-  // What ended held next to nothing here; its bookkeeping in plain malloc can wait for its turn.
+  // Cursors that ended held next to nothing here; their bookkeeping in plain malloc can wait.
   constexpr ReleaseReasons ends = reason_bit(ReleaseReason::expiry) |
                                   reason_bit(ReleaseReason::kill) |
                                   reason_bit(ReleaseReason::orphan);
@@ -113,7 +113,7 @@ bool CacheFlush::wait(std::chrono::milliseconds at_most) {
   return all_done_.wait_for(lock, at_most, [this] { return left_ == 0; });
 }
 
-// Measures slices, and rests between them so that a release never has a core to itself.
+// Measures slices, and rests between them so that a release does not occupy a core.
 class Releaser::Pacer final : public SlicePacer {
  public:
   Pacer(const std::atomic<bool>& stopping, bool hurry) noexcept
@@ -140,7 +140,7 @@ class Releaser::Pacer final : public SlicePacer {
  private:
   static constexpr std::uint64_t work_us = 500;
   static constexpr std::uint64_t rest_factor = 2;
-  // In all: a release of gigabytes must come to an end.
+  // The sum of all rests: a release of gigabytes must come to an end.
   static constexpr std::uint64_t rest_us_max = 400'000;
 
   const std::atomic<bool>& stopping_;
@@ -201,7 +201,7 @@ void Releaser::request(ReleaseReason reason, Done done) {
 
 std::optional<ReleaseRecord> Releaser::release_now(ReleaseReason reason,
                                                    std::chrono::milliseconds at_most) {
-  // Shared with the callback, which may come after the wait was given up.
+  // Shared with the callback, which may run after the wait has ended.
   struct Answer {
     std::mutex mutex;
     std::condition_variable came;
@@ -225,7 +225,7 @@ void Releaser::run() {
     wake_.wait(lock, wanted);
     if (stopping_.load()) return;
     if (due_ == 0) {
-      // Too soon after the last one.
+      // Too soon after the last release.
       wake_.wait_for(lock, rate_limit_look, [this] { return stopping_.load() || due_ != 0; });
       step_locked(steady_now_ns());
       continue;

@@ -1,5 +1,5 @@
-// Forced release: free memory goes back to the operating system when cursors ended, when memory is
-// short, or when somebody asks; neither library does it by itself while it is idle.
+// Forced release: free memory goes back to the operating system when cursors ended, when memory is short, or on
+// request. Neither library does so by itself while it is idle.
 //
 //   request(kill) ─┐                       ┌─ flush: every worker empties its thread's cache
 //   tick(): quiet ─┼─> schedule ──due──> thread ── heaps, slice by slice ── plain malloc ──> record
@@ -33,7 +33,7 @@ enum class ReleaseReason : std::uint8_t {
   orphan,      // cursors lost their clients
   pressure,    // memory is short: no pauses between slices
   command,     // releaseMemory
-  switched,    // another heap serves from now on: what the old one keeps is of no use
+  switched,    // another heap serves from now on: free memory of the old one is of no use
 };
 inline constexpr std::size_t release_reasons = 8;
 std::string_view release_reason_name(ReleaseReason reason) noexcept;
@@ -69,8 +69,8 @@ struct ReleaseRecord {
 };
 
 struct ReleaseSettings {
-  std::uint64_t threshold_bytes = 8 << 20;  // freed since the last release: less is let be
-  std::int64_t quiet_ns = 800'000'000;    // nothing much taken for so long: the load is over
+  std::uint64_t threshold_bytes = 8 << 20;  // freed since the last release: less is not worth one
+  std::int64_t quiet_ns = 800'000'000;    // almost nothing taken for this time: the load is over
   std::int64_t interval_ns = 250'000'000;   // between two releases
   std::int64_t decay_ns = 5'000'000'000;    // between two while the load goes on, or of little
 };
@@ -106,13 +106,13 @@ class ReleaseSchedule {
   std::optional<std::int64_t> last_end_ns_;
 };
 
-// One round of emptying the workers' caches of free memory. Shared by those who take part.
+// One round of emptying the workers' caches of free memory. The threads that take part share it.
 class CacheFlush {
  public:
   explicit CacheFlush(std::size_t threads) noexcept : left_(threads) {}
   // On each thread that takes part, once.
   void flush_here() noexcept;
-  // True: all have done so in time.
+  // True: every thread has done so in time.
   bool wait(std::chrono::milliseconds at_most);
 
  private:
@@ -134,7 +134,7 @@ struct ReleaserStatistics {
 class Releaser {
  public:
   using Done = std::function<void(const ReleaseRecord&)>;
-  // Has every worker's thread call flush_here(); the round's size is set by who posts.
+  // Has every worker's thread call flush_here(); the caller that posts sets the number of threads in the round.
   using FlushCaches = std::function<std::shared_ptr<CacheFlush>()>;
 
   explicit Releaser(ReleaseSettings settings) : schedule_(settings) {}
@@ -142,7 +142,7 @@ class Releaser {
   Releaser(const Releaser&) = delete;
   Releaser& operator=(const Releaser&) = delete;
 
-  // Until started nothing is released, and requests are dropped. Not while others use it.
+  // Until start() nothing is released, and requests are dropped. Not while other threads use it.
   void start(FlushCaches flush_caches);
   // Ends the thread, after the slice under way. Callers that wait get what was done until then.
   void stop();

@@ -18,9 +18,8 @@ namespace spillway {
 // Process-wide, as the heaps are. Thread-safe; everything but set_up() is a few instructions.
 class Retention {
  public:
-  // Called when heaps shall no longer keep, on a thread that takes a block, and when they may
-  // again, on whichever calls review(). What they kept is then to be released. Must not take
-  // blocks.
+  // Called when heaps must no longer keep, on a thread that takes a block, and when they may again, on the thread
+  // that calls review(). Kept memory must then be released. Must not take blocks.
   using OnChange = void (*)(void* context) noexcept;
 
   // `room_bytes`: what blocks in use and kept ones may take together; 0: without limit.

@@ -10,9 +10,9 @@ namespace {
 
 constexpr std::size_t step_bytes = 16;        // between the first classes,
 constexpr std::size_t even_bytes_max = 64;    // up to here
-// What a thread keeps of free blocks: enough for some hundred operations under way.
+// Free blocks that a thread keeps: enough for some hundred operations under way.
 constexpr std::size_t kept_bytes_max = 256 * 1024;
-// A block must be told to AddressSanitizer as free as soon as it is.
+// AddressSanitizer must know at once that a block is free.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool recycles = false;
 #else
@@ -41,7 +41,7 @@ struct Lists {
 };
 
 thread_local Lists lists;
-// Has no destructor: what is given back after the lists have gone still finds it.
+// Has no destructor: blocks that come back after the lists are gone still read it.
 thread_local bool closed = false;
 
 Lists::~Lists() {

@@ -1,7 +1,6 @@
 // Small blocks: memory below 16 KiB for bytes that come and go with every operation, recycled in
 // lists of the calling thread, so that a worker in steady state asks malloc for nothing. A block may
-// be given back on another thread than it was taken on. What a list keeps is bounded, and belongs
-// to nobody's budget.
+// be given back on another thread than it was taken on. A list's bytes are bounded, and no budget counts them.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +15,13 @@ namespace small_blocks {
 // Larger ones are not recycled.
 inline constexpr std::size_t block_bytes_max = 16 * 1024;
 
-// What a block for so many bytes has: the classes of jemalloc's malloc, four to a doubling, so that
-// it is also what malloc takes. (Another malloc's classes are at most an eighth larger.)
+// The size of a block for `bytes`: the classes of jemalloc's malloc, four to a doubling, so that malloc takes the
+// same. (Another malloc's classes are at most an eighth larger.)
 std::size_t rounded(std::size_t bytes) noexcept;
 
 // rounded(bytes) bytes, or null: there is no memory.
 void* take(std::size_t bytes) noexcept;
-// `bytes`: what the block was taken for, or that rounded.
+// `bytes`: the size that the block was taken for, or that size rounded.
 void give_back(void* block, std::size_t bytes) noexcept;
 // Bytes that this thread's lists keep.
 std::size_t kept_bytes() noexcept;
@@ -54,7 +53,7 @@ struct RecyclingAllocator {
 
 template <class T>
 using RecycledVector = std::vector<T, RecyclingAllocator<T>>;
-// Bytes of ours that a message is made of.
+// Bytes of ours, out of which a message is made.
 using RecycledBytes = RecycledVector<std::uint8_t>;
 
 }  // namespace spillway

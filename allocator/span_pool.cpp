@@ -126,7 +126,7 @@ void SpanPool::give_back(std::uint8_t* data, Span* span) noexcept {
     if (!span->listed) link_front(size_class, span);
     if (span->free != all_blocks(index)) return;
     if (keep && size_class.empty == nullptr) {
-      size_class.empty = span;  // kept: a reader of one block at a time needs it again at once
+      size_class.empty = span;  // kept: a stream of single blocks needs it again at once
     } else {
       unlink(size_class, span);
       size_class.dirty_blocks -=
@@ -194,7 +194,7 @@ bool SpanPool::clean_next(std::size_t index, SlicePacer& pacer) noexcept {
 
 void SpanPool::release(SlicePacer& pacer) noexcept {
   for (std::size_t index = 0; index < classes; ++index) {
-    // Each span once, and those that came meanwhile: bounded, since others keep filling the list.
+    // Each span once, and those that came meanwhile: bounded, since other threads keep filling the list.
     for (std::uint64_t steps = 2 * spans() + 1; steps > 0 && pacer.more(); --steps) {
       if (!clean_next(index, pacer)) break;
     }

@@ -42,7 +42,7 @@ struct SpillItem {
   SpillSplitter splitter = nullptr;
   std::deque<SpillPiece> pieces;
   SpillDone taker;                       // of a fetch that came while working
-  std::atomic<bool> interrupted{false};  // working: stop, somebody wants or drops the bytes
+  std::atomic<bool> interrupted{false};  // working: stop, the holder wants or drops the bytes
   bool dropped = false;
   std::int64_t given_up_ns = 0;
   std::atomic<bool> is_empty{false}, given_up{false}, is_settled{false};
@@ -325,7 +325,7 @@ bool SpillStore::run_one() {
   return work_once();
 }
 
-// Somebody waits for a fetch; space that comes back makes room for parks.
+// Fetches first: a request waits for them. Then returned space, which makes room for parks.
 bool SpillStore::work_once() {
   std::unique_lock lock(mutex_);
   if (!fetches_.empty()) {
@@ -390,7 +390,7 @@ SpillStore::Stored SpillStore::store_all(SpillItem& item, std::int64_t now_ns) {
   return Stored::yes;
 }
 
-// False: there is no place for it. What was stored of it stays in the item.
+// False: there is no place for it. The pieces stored so far stay in the item.
 bool SpillStore::store_piece(SpillItem& item, std::span<const std::uint8_t> bytes,
                              std::int64_t now_ns) {
   SpillPiece& piece = item.pieces.emplace_back();
@@ -444,8 +444,7 @@ bool SpillStore::write_block(const BlockCodec::Encoded& encoded, SpillExtent& ex
   return true;
 }
 
-// What became of a park, unless somebody came for the bytes meanwhile: then they go back as they
-// were.
+// The result of a park. If a fetch came meanwhile, the bytes go back to it as they were.
 void SpillStore::settle_park(const ItemPtr& item, Stored stored, std::int64_t now_ns) {
   SpillDone taker;
   SpillFetched taken;
@@ -496,7 +495,7 @@ void SpillStore::do_fetch(FetchJob job) {
     fetched.buffer = std::move(job.into);
     fetched.end = bytes;
   }
-  std::deque<SpillPiece> done_with;  // its memory goes before the one who waits goes on
+  std::deque<SpillPiece> done_with;  // its memory goes before the waiting request resumes
   {
     const std::lock_guard lock(mutex_);
     item.state = SpillItemState::stored;

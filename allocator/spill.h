@@ -2,9 +2,8 @@
 //
 //   park(buffer)  ->  SpillTicket  ->  fetch(), piece by piece, the same bytes again
 //
-// One thread of its own compresses, writes and reads, whatever the disk does; callers never wait
-// for it. Whatever fails on the way out leaves the bytes in memory: nothing is lost. What fails on
-// the way back is told, once.
+// One thread of its own compresses, writes and reads; callers never wait for the disk. A failure on the way out
+// leaves the bytes in memory: nothing is lost. A failure on the way back is reported, once.
 #pragma once
 
 #include <atomic>
@@ -38,8 +37,8 @@ struct SpillPiece;
 using SpillSplitter = std::size_t (*)(std::span<const std::uint8_t> rest,
                                       std::size_t wanted) noexcept;
 
-// The right to some parked bytes. Move-only; dropping it drops the bytes, whatever is being done
-// with them. One thread at a time; the store outlives it.
+// The right to some parked bytes. Move-only; dropping it drops the bytes, at any time. One thread at a time; the
+// store outlives it.
 class [[nodiscard]] SpillTicket {
  public:
   SpillTicket() noexcept = default;
@@ -51,11 +50,11 @@ class [[nodiscard]] SpillTicket {
   bool empty() const noexcept;
   std::uint64_t memory_bytes() const noexcept;  // held in memory at this moment, as charged
   std::uint64_t disk_bytes() const noexcept;    // in the file at this moment
-  std::uint64_t left_bytes() const noexcept;    // what is to be fetched still
+  std::uint64_t left_bytes() const noexcept;    // bytes that are still to be fetched
   // The store left the bytes as they were, but has a file: park_again() may help.
   bool given_up() const noexcept;
-  // The store is done with what was parked, however that ended: it works on it no more before the
-  // next fetch() or park_again(). What it could not store is in memory still.
+  // The store has finished with the parked bytes, well or not: it does not touch them before the next fetch() or
+  // park_again(). Bytes that it could not store are still in memory.
   bool settled() const noexcept;
 
  private:
@@ -105,7 +104,7 @@ struct SpillOptions {
   std::uint64_t limit_bytes = 0;  // of the file
   std::size_t queue_max = 1024;   // parks waiting; beyond it they are refused
   std::size_t piece_bytes = 256UL * 1024;
-  // After the file failed it is left alone for so long; what was given up may be tried again then.
+  // After an error the file is left alone for this time; then bytes that were given up may be tried again.
   std::int64_t retry_ns = 10'000'000'000;
 };
 
@@ -125,7 +124,7 @@ class SpillStore {
   // REQUIRES begin < end <= buffer.size().
   std::optional<SpillTicket> park(Buffer& buffer, std::size_t begin, std::size_t end,
                                   SpillSplitter splitter, std::int64_t now_ns);
-  // Parks once more what was given up, if it is time to. True: it is queued.
+  // Parks given-up bytes once more, if it is time. True: it is queued.
   bool park_again(SpillTicket& ticket, std::int64_t now_ns);
 
   // Any thread. The next piece, its room reserved of `budget` first. Set: here it is. nullopt:
@@ -134,7 +133,7 @@ class SpillStore {
   // way.
   std::optional<SpillFetched> fetch(SpillTicket& ticket, MemoryBudget& budget, SpillDone done);
 
-  // Does one thing that waits; false: nothing did. REQUIRES Drive::manual.
+  // Does one pending piece of work; false: there was none. REQUIRES Drive::manual.
   bool run_one();
   // Ends the thread after what it is doing; fetches that wait get `stopped`. Nothing is parked any
   // more. Any thread; again is harmless.

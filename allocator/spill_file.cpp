@@ -52,7 +52,7 @@ class UnnamedFile final : public SpillFile {
   bool on_tmpfs_;
 };
 
-// Some file systems know no files without a name: then one that loses it at once.
+// Some file systems do not support files without a name: then a file whose name is removed at once.
 int open_unnamed(const std::string& folder) {
   const int fd = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) return fd;

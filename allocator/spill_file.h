@@ -30,8 +30,8 @@ struct OpenedSpillFile {
   std::string error;                // "<folder>: what is wrong"
   std::uint64_t free_bytes = 0;     // of the file system
 };
-// A file without a name in `folder`: it is gone with the process, however that ends. Writes and
-// reads a block to see that it works.
+// A file without a name in `folder`: it disappears with the process, however that ends. Writes and reads a block to
+// see that it works.
 OpenedSpillFile open_spill_file(const std::string& folder);
 
 }  // namespace spillway
