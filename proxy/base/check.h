@@ -1,5 +1,5 @@
-// SPILLWAY_CHECK: a programmer's mistake ends the program, in every build. Never used on what a peer
-// sent: that is an Error.
+// SPILLWAY_CHECK: a programming error ends the program, in every build. Never used on what a peer sent: that is an
+// Error.
 #pragma once
 
 #include <cstdio>

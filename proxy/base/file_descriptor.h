@@ -1,4 +1,4 @@
-// FileDescriptor: owns one, closes it. Move-only; belongs to nobody's thread.
+// FileDescriptor: owns one, closes it. Move-only; not bound to a thread.
 #pragma once
 
 #include <unistd.h>

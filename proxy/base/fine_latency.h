@@ -13,7 +13,7 @@
 
 namespace spillway {
 
-// Cell i holds times over fine_bound_us(i - 1) and up to fine_bound_us(i); the last one holds what is longer.
+// Cell i holds times over fine_bound_us(i - 1) and up to fine_bound_us(i); the last one holds all longer times.
 inline constexpr std::size_t fine_cells_exact = 16;  // of one microsecond each
 inline constexpr int fine_octave_last = 26;          // the bounds end at 2^26 us
 inline constexpr std::size_t fine_cells = fine_cells_exact + (fine_octave_last - 4) * 8 + 1;
@@ -44,7 +44,7 @@ struct FineReading {
     for (const std::uint64_t count : counts) all += count;
     return all;
   }
-  // How many took at most 2^octave us. REQUIRES octave <= fine_octave_last.
+  // The number of times up to 2^octave us. REQUIRES octave <= fine_octave_last.
   std::uint64_t up_to_octave(int octave) const noexcept {
     const auto end =
         octave < 4 ? std::size_t{1} << octave : fine_cells_exact + static_cast<std::size_t>(octave - 4) * 8;
@@ -52,7 +52,7 @@ struct FineReading {
     for (std::size_t i = 0; i < end; ++i) all += counts[i];
     return all;
   }
-  // The least bound that a share of `quantile` kept to; 0 of nothing, and of what is beyond the bounds the last bound.
+  // The least bound that covers a share of `quantile`; 0 for an empty histogram; at most the last bound.
   std::uint64_t quantile_us(double quantile) const noexcept {
     const auto rank = static_cast<std::uint64_t>(std::ceil(quantile * static_cast<double>(total())));
     std::uint64_t below = 0;
@@ -71,7 +71,7 @@ struct FineReading {
 
 class FineHistogram {
  public:
-  // The owner's thread. A time that is negative counts as none.
+  // The owner's thread. A negative time counts as zero.
   void add(Duration time) noexcept {
     const std::int64_t ns = time.count();
     counts_[fine_cell_of(ns)].add();

@@ -25,7 +25,7 @@ std::string_view trimmed(std::string_view text) noexcept {
 
 std::optional<IpAddress> IpAddress::parse(std::string_view text) {
   if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
-  text = text.substr(0, text.find('%'));  // an interface is nobody's address
+  text = text.substr(0, text.find('%'));  // an interface is no part of the address
   std::array<char, INET6_ADDRSTRLEN + 1> copy{};
   if (text.size() >= copy.size()) return std::nullopt;
   std::copy(text.begin(), text.end(), copy.begin());

@@ -1,6 +1,6 @@
 // LatencyHistogram: how long things took, as counts between fixed bounds and a sum. One thread
-// adds, without a locked instruction; any thread may read: what it reads is never torn, and may
-// lack what is being added.
+// adds, without a locked instruction; any thread may read: a value is never torn, and may lack the addition under
+// way.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace spillway {
 
-// Upper bounds, inclusive; what is longer than the last counts beyond them.
+// Upper bounds, inclusive; a last count holds all longer times.
 inline constexpr std::array<std::uint64_t, 16> latency_bounds_us{
     100,    250,     500,     1'000,   2'500,     5'000,     10'000,     25'000,
     50'000, 100'000, 250'000, 500'000, 1'000'000, 2'500'000, 10'000'000, 60'000'000};
@@ -49,7 +49,7 @@ class OwnCounter {
 
 class LatencyHistogram {
  public:
-  // The owner's thread. A time that is negative counts as none.
+  // The owner's thread. A negative time counts as zero.
   void add(Duration time) noexcept {
     const auto us = std::chrono::duration_cast<std::chrono::microseconds>(time).count();
     const std::uint64_t taken = us > 0 ? static_cast<std::uint64_t>(us) : 0;

@@ -101,8 +101,7 @@ char letter(Level level) noexcept {
   return 'E';
 }
 
-// One line of text, whatever it was made of: a client's words neither begin a line of their own nor
-// break the file's encoding.
+// One line of text: a client's words can neither begin a line of their own nor break the file's encoding.
 std::string one_line(std::string_view text) {
   const bool all_utf8 = is_utf8(text);
   std::string out;
@@ -153,7 +152,7 @@ std::string json_line(Level level, std::string_view component, int id, std::stri
   return line;
 }
 
-// Above MongoDB's own, the same for every line of a kind.
+// Above MongoDB's own ids, the same for every line of a kind.
 int id_of(std::string_view format) noexcept {
   constexpr std::uint32_t offset = 2'166'136'261, prime = 16'777'619;  // FNV-1a
   std::uint32_t hash = offset;

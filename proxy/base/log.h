@@ -23,13 +23,13 @@ struct Options {
   bool append = true;
   bool syslog = false;
   bool json = false;  // a line is a document, in the format of MongoDB 4.4's log
-  bool rename_to_rotate = true;  // rotate() renames the file; else somebody else has
+  bool rename_to_rotate = true;  // rotate() renames the file; false: another program already has
 };
 
-// A log that can be used from now on; until then all stays as it was.
+// A log that is ready for use; until open() nothing changes.
 struct Prepared {
   Options options;
-  std::shared_ptr<spdlog::logger> logger;  // of a file; the others cannot fail, and are made when they are used
+  std::shared_ptr<spdlog::logger> logger;  // of a file; other logs cannot fail and are made on first use
 };
 // Throws std::runtime_error when the file cannot be opened.
 Prepared prepare(const Options& options);
@@ -39,7 +39,7 @@ void open(const Options& options);
 // Goes on in a new file of the same name; the old one is renamed <path>.<time> before, as
 // rename_to_rotate says. Without a file nothing happens: false. Throws as open() does.
 bool rotate();
-// > 0 logs debug lines too; 0 at first. However the log is opened, it stays.
+// > 0 logs debug lines, too; 0 at first. A later open() keeps it.
 void set_verbosity(int verbosity);
 bool enabled(Level level) noexcept;
 // Names the calling thread in JSON lines; else it is "main".

@@ -1,4 +1,4 @@
-// LogPace: a line now and then for what may happen thousands of times a second. Thread-safe.
+// LogPace: an occasional line for an event that may happen thousands of times a second. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace spillway::log {
 
 class LogPace {
  public:
-  // Whether this time is to be written, and how many before it were not.
+  // Set: write this event now; the number of events that were not written since the last line.
   std::optional<std::uint64_t> due(TimePoint now, Duration every = std::chrono::seconds(10)) noexcept {
     std::int64_t next = next_ns_.load(std::memory_order_relaxed);
     const std::int64_t now_ns = now.time_since_epoch().count();

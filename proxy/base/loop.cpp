@@ -26,7 +26,7 @@ void Loop::disarm(Timer& timer) noexcept {
   if (!timer.armed_) return;
   timer.armed_ = false;
   timers_.erase(timer.key_);
-  // The alarm stays: waking once for nothing is cheaper than re-arming it for each deadline.
+  // The alarm stays: one needless wake-up is cheaper than re-arming for each deadline.
 }
 
 void Loop::schedule() {
@@ -63,8 +63,8 @@ void Loop::stop() {
   if (asleep_.load()) sleeper_->wake();
 }
 
-// A poster counts first and looks for a sleeper then; here it is the other way round, so that one of the two
-// sees the other.
+// A poster counts first and then looks for a sleeper; here the order is reversed, so that one of the two sees the
+// other.
 bool Loop::begin_sleep(Sleeper& sleeper) noexcept {
   if (!running_ || asio_operations_ > 0) return false;
   // Once: a thread that saw the last sleep may still be about to read it.
@@ -77,7 +77,7 @@ bool Loop::begin_sleep(Sleeper& sleeper) noexcept {
 
 void Loop::end_sleep() {
   asleep_.store(false);
-  // Asio's alarm may lie behind us now: it will fire for nothing, and be set anew.
+  // Asio's alarm may be in the past now: it fires without effect, and is set anew.
   if (!timers_.empty()) fire_due();
 }
 
@@ -85,7 +85,7 @@ std::size_t Loop::poll_until_idle() {
   SPILLWAY_CHECK(drive_ == Drive::manual);
   std::size_t ran = 0;
   for (;;) {
-    // Timers do not wait for handlers that take turns without end, where time passes meanwhile.
+    // Timers fire between handlers that take turns without end and let time pass.
     std::size_t now_ran = 0;
     const TimePoint late = Clock::now() + std::chrono::microseconds(100);
     while (io_.poll_one() > 0) {

@@ -39,7 +39,7 @@ class Timer {
 
 class Loop {
  public:
-  // Who makes timers fire: real time (programs), or poll_until_idle() (simulations).
+  // What makes timers fire: real time (programs), or poll_until_idle() (simulations).
   enum class Drive { real_time, manual };
   explicit Loop(Drive drive = Drive::real_time);
   ~Loop();
@@ -58,7 +58,7 @@ class Loop {
     });
     if (asleep_.load()) sleeper_->wake();
   }
-  // Starts a coroutine that nobody awaits; runs until its first suspension before it returns.
+  // Starts a coroutine that is never awaited; runs until its first suspension before it returns.
   void spawn(Task<void> task);
   std::size_t spawned() const noexcept { return spawned_; }
 
@@ -104,9 +104,9 @@ class Loop {
   std::size_t poll_until_idle();
   std::optional<TimePoint> next_timer() const;
 
-  // Blocking elsewhere than in Asio (poller.h). While begin_sleep() was true, wake() is called, on any thread,
-  // for whatever is posted, and for stop(); the sleeper wakes by itself for next_timer(). False: something is
-  // posted, Asio has an operation of its own under way, or run() is not what runs.
+  // Blocking elsewhere than in Asio (poller.h). While begin_sleep() was true, wake() is called, on any thread, for
+  // each posted handler and for stop(); the sleeper wakes by itself for next_timer(). False: something is posted,
+  // Asio has an operation of its own under way, or the loop is not in run().
   class Sleeper {
    public:
     virtual void wake() noexcept = 0;
@@ -117,15 +117,15 @@ class Loop {
   bool begin_sleep(Sleeper& sleeper) noexcept;
   void end_sleep();  // runs the timers that are due
 
-  // Told by who polls the loop's sockets: so many events were found, and are run one after the other.
+  // Called by the poller of the loop's sockets: it found `events` events and runs them one after the other.
   void note_poll(int events) noexcept {
     ++polls_;
     events_left_ = events;
   }
   void note_event_run() noexcept { --events_left_; }
-  // How often that was; 0 where nobody polls.
+  // The number of polls; 0 without a poller.
   std::uint64_t polls() const noexcept { return polls_; }
-  // Is something posted, or was something found that has not run yet?
+  // Is a handler posted, or an event found, that has not run yet?
   bool has_more_to_run() const noexcept { return events_left_ > 0 || posted_.load(std::memory_order_relaxed) > 0; }
 
   // Held during an operation that Asio's own reactor ends.

@@ -14,11 +14,11 @@ namespace spillway {
 
 namespace {
 
-// How often one who sleeps is asked whether he still wants it: his client may have left, and that costs a system call.
+// How often a waiting request is asked whether it is still wanted. Its client may have left; the check costs a system
+// call.
 constexpr Duration asked_every = std::chrono::milliseconds(500);
 
-// One who sleeps until somebody wakes him, on any thread, or for a time. Lives on his loop; a call under way there
-// keeps it.
+// Sleeps until a thread wakes it, or for a time. Lives on its loop; a posted call keeps it alive.
 class LoopSleeper final : public MemoryQueue::Sleeper, public Timer, public std::enable_shared_from_this<LoopSleeper> {
  public:
   explicit LoopSleeper(Loop& loop) : loop_(loop) {}
@@ -29,7 +29,7 @@ class LoopSleeper final : public MemoryQueue::Sleeper, public Timer, public std:
   }
   void on_timer() override { resume(); }
 
-  // co_await sleeper.sleep_until(at): at once if he was woken since the last time.
+  // co_await sleeper.sleep_until(at): at once if it was woken since the last time.
   struct Sleep {
     LoopSleeper& sleeper;
     TimePoint at;
@@ -70,7 +70,7 @@ std::optional<T> take_now(MemoryBudget& budget, std::size_t bytes) noexcept {
   return take(*queue->small(), bytes, static_cast<T*>(nullptr));
 }
 
-// Whether an empty proxy would have room for so many bytes.
+// Whether an empty proxy would have room for `bytes`.
 bool could_ever_fit(const MemoryBudget& budget, std::size_t bytes) noexcept {
   const std::uint64_t ceiling = budget.ceiling_bytes();
   if (ceiling == 0 || bytes <= ceiling) return true;
@@ -84,7 +84,7 @@ Task<std::optional<T>> wait_for(Loop& loop, MemoryBudget& budget, std::size_t by
   MemoryQueue* const queue = budget.queue();
   if (queue == nullptr || !could_ever_fit(budget, bytes)) co_return std::nullopt;
   const auto sleeper = std::make_shared<LoopSleeper>(loop);
-  // What the reserve could never hold does not stand in the way of what it can.
+  // A request that the reserve could never hold does not block others that fit.
   const MemoryQueue::Place place(*queue, *sleeper, in_line && bytes <= queue->large_bytes());
   TimePoint asked = Clock::now();
   for (;;) {

@@ -4,8 +4,8 @@
 //   auto taking = allocate_or_wait(loop, budget, bytes, deadline, wanted);
 //   std::optional<Buffer> buffer = co_await taking;
 //
-// A wait ends with nothing when there is no queue, when so much could never fit, when the deadline
-// passes, or when `wanted` says no; it is asked now and then, on the loop, and outlives the wait.
+// A wait ends with nothing when there is no queue, when `bytes` could never fit, when the deadline passes, or when
+// `wanted` returns false. `wanted` is called now and then, on the loop, and outlives the wait.
 //
 // First come, first served: a request that can wait joins the line where there is one, and only the first of it is
 // woken when memory is given back.
@@ -22,16 +22,16 @@
 
 namespace spillway {
 
-// From the budget, or, if it is little, from the budget's queue's small reserve.
+// From the budget; a small request also from the small reserve of the budget's queue.
 std::optional<Buffer> allocate_now(MemoryBudget& budget, std::size_t bytes) noexcept;
 std::optional<Reservation> reserve_now(MemoryBudget& budget, std::size_t bytes) noexcept;
-// Others wait for what this one wants. (Little has a reserve, without a wait.)
+// Others wait for the same memory. (A small request has a reserve and never waits.)
 bool must_wait(const MemoryBudget& budget, std::size_t bytes) noexcept;
 
 Task<std::optional<Buffer>> wait_for_buffer(Loop& loop, MemoryBudget& budget, std::size_t bytes,
                                             TimePoint deadline,
                                             const std::function<bool()>& wanted);
-// `in_line`: false for work that may as well not begin: it takes no reserve, and delays no other work.
+// `in_line`: false for optional work: it takes no reserve, and delays no other work.
 Task<std::optional<Reservation>> wait_for_reservation(Loop& loop, MemoryBudget& budget,
                                                       std::size_t bytes, TimePoint deadline,
                                                       const std::function<bool()>& wanted,
@@ -45,9 +45,8 @@ Task<std::optional<Reservation>> reserve_or_wait(Loop& loop, MemoryBudget& budge
                                                  std::size_t bytes, TimePoint deadline,
                                                  const std::function<bool()>& wanted);
 
-// What a client is told: IngressRequestRateLimitExceeded(462) with the labels that have a driver
-// try again, or ExceededMemoryLimit(146) if not even an empty proxy had room. `what` is a noun
-// phrase: "a request".
+// The error for a client: IngressRequestRateLimitExceeded(462) with the labels that make a driver try again, or
+// ExceededMemoryLimit(146) if not even an empty proxy has room. `what` is a noun phrase: "a request".
 Error memory_refused(const MemoryBudget& budget, std::size_t bytes, std::string_view what);
 
 }  // namespace spillway

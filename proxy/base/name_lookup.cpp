@@ -47,8 +47,8 @@ Result<IpAddresses> ask_system(const std::string& host) {
 
 }  // namespace
 
-// Whose waiting ended is forgotten by the state before it goes, so that nothing is posted to a loop
-// that has gone; `slot` is for what was posted already.
+// A caller leaves the state before it is destroyed, so that nothing is posted to a loop that is gone; `slot` covers
+// calls that are posted already.
 struct NameLookup::State {
   explicit State(Resolve how) : resolve(std::move(how)) {}
 
@@ -87,7 +87,7 @@ class NameLookup::Waiting final : public Timer {
   }
 
  private:
-  using Slot = std::shared_ptr<Waiting*>;  // null inside once the waiting ended
+  using Slot = std::shared_ptr<Waiting*>;  // null inside once the wait has ended
 
   bool join() {
     MutexLock lock(state_->mutex);
@@ -130,7 +130,7 @@ class NameLookup::Waiting final : public Timer {
   }
 
   void done(const Result<IpAddresses>& result) {
-    leave();  // and see the thread out of post(): the loop may go with who waited
+    leave();  // and see the thread out of post(): the loop may end with its caller
     loop_.disarm(*this);
     result_ = result;
     std::exchange(waiter_, nullptr).resume();

@@ -1,8 +1,8 @@
 // Host names to addresses, by the system's resolver: getaddrinfo(3) with all that nsswitch.conf(5) says.
 //
-// It blocks, for half a minute where a name server does not answer, and cannot be interrupted. So it
-// runs on threads that no caller waits for: a caller leaves at the deadline, and a process ends without
-// them. (Asio's resolver joins its thread when its io_context goes, and looks up one name at a time.)
+// It blocks, for half a minute where a name server does not answer, and cannot be interrupted. So it runs on threads
+// of its own: a caller leaves at the deadline, and a process ends without joining them. (Asio's resolver joins its
+// thread when its io_context goes, and looks up one name at a time.)
 #pragma once
 
 #include <boost/asio/ip/address.hpp>
@@ -22,15 +22,15 @@ class NameLookup {
  public:
   // Runs on a thread of the lookup. Errors: HostNotFound.
   using Resolve = std::function<Result<IpAddresses>(const std::string& host)>;
-  // Names under way at once, a thread each; one more gets HostNotFound.
+  // Lookups under way at once, a thread each; one more gets HostNotFound.
   static constexpr std::size_t under_way_max = 64;
 
   explicit NameLookup(Resolve resolve);
   // The process's own, by the system.
   static NameLookup& system();
 
-  // Any thread that runs `loop`. A name that is under way already is not asked for twice. Errors:
-  // HostNotFound; NetworkTimeout at the deadline. May be destroyed while it waits.
+  // Any thread that runs `loop`. Several callers share one lookup of a name. Errors: HostNotFound; NetworkTimeout at
+  // the deadline. May be destroyed while it waits.
   Task<Result<IpAddresses>> look_up(Loop& loop, std::string host, TimePoint deadline);
 
  private:

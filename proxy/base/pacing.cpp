@@ -25,7 +25,7 @@ bool set_congestion_control(int socket, std::string_view name) noexcept {
   return ::setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) == 0;
 }
 
-// What new sockets of this process have, if it paces and can be chosen again once it was replaced; else empty.
+// The default of new sockets of this process, if it paces and can be chosen again after a change; else empty.
 const std::string& replaceable_choice() {
   static const std::string name = [] {
     const FileDescriptor fresh(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

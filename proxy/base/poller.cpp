@@ -69,7 +69,7 @@ void Poller::remove(int descriptor, Socket& socket) noexcept {
 }
 
 void Poller::wait() {
-  // Asio keeps two blocks for all that is under way, and asks the heap when neither fits.
+  // Asio keeps two blocks for all operations under way, and allocates when neither fits.
   set_.async_wait(Set::wait_read,
                   asio::bind_allocator(RecyclingAllocator<std::byte>(),
                                        [this](const boost::system::error_code& failed) {
@@ -83,11 +83,11 @@ void Poller::wait() {
 
 void Poller::wake() noexcept {
   constexpr std::uint64_t one = 1;
-  // Cannot fail: the counter has room for ever.
+  // Cannot fail: the counter never overflows.
   [[maybe_unused]] const ssize_t written = ::write(wake_up_.get(), &one, sizeof one);
 }
 
-// Until something is to be done that Asio knows of.
+// Until Asio has work to do.
 void Poller::serve() {
   while (loop_ != nullptr && loop_->begin_sleep(*this)) {
     collect(milliseconds_until(loop_->next_timer()));

@@ -1,10 +1,10 @@
 // Poller: tells the sockets of one loop when they may have become readable or writable.
 //
-// Edge-triggered: a socket is registered once, and is told of every change after that, whether somebody waits or
-// not. That makes waiting free of system calls; Asio's own waits cost an epoll_ctl, its reads one recv that finds
-// nothing. Waits inside Asio's loop, as one descriptor among others: an epoll set is readable when a socket in it is.
-// While sockets and timers are all there is to wait for, it blocks in its own set instead, which takes one system call
-// rather than three. Belongs to the loop's thread.
+// Edge-triggered: a socket is registered once and gets every change after that, with or without a waiter. So waiting
+// takes no system call; Asio's own waits cost an epoll_ctl, its reads one recv that finds nothing. Waits inside
+// Asio's loop, as one descriptor among others: an epoll set is readable when a socket in it is. While sockets and
+// timers are all there is to wait for, it blocks in its own set instead, which takes one system call rather than
+// three. Belongs to the loop's thread.
 #pragma once
 
 #include <sys/epoll.h>
@@ -37,7 +37,7 @@ class Poller final : public boost::asio::execution_context::service, private Loo
   static const boost::asio::execution_context::id id;  // of the service, for Asio
   explicit Poller(boost::asio::execution_context& owner);
 
-  // False: the kernel refused. What is true already is told as a change. `socket` stays until remove().
+  // False: the kernel refused. The present state comes as a change, too. `socket` stays until remove().
   bool add(int descriptor, Socket& socket) noexcept;
   // Before the descriptor is closed. From now on `socket` is not called.
   void remove(int descriptor, Socket& socket) noexcept;

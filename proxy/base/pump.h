@@ -1,8 +1,7 @@
-// The pump: one first-in-first-out line of bulk transfers per loop. A turn is one piece; between two turns the
-// loop polls its sockets, so that point operations overtake scans at every piece. (Plain round robin of
-// coroutines was measured to be worse for point reads than no fairness at all.) A transfer that is alone, while the
-// sockets were polled just now and nothing else was found, need not wait for its turn: a poll costs as much as it
-// takes to splice 50 KiB.
+// The pump: one first-in-first-out line of bulk transfers per loop. A turn is one piece; between two turns the loop
+// polls its sockets, so that point operations overtake scans at every piece. (Plain round robin of coroutines
+// measured worse for point reads than no fairness at all.) A single transfer need not wait for its turn if the last
+// poll was just now and found nothing else: a poll costs as much as splicing 50 KiB.
 #pragma once
 
 #include <chrono>
@@ -23,7 +22,7 @@ class Pump {
   explicit Pump(Loop& loop)
       : loop_(loop), piece_(std::make_unique<std::uint8_t[]>(limits::stream_piece_bytes)) {}
 
-  // co_await pump.turn(): resumes in order, one per pass of the loop; at once while there is no need to look.
+  // co_await pump.turn(): resumes in order, one per pass of the loop; at once while no poll is needed.
   struct Turn {
     Pump& pump;
     bool await_ready() const noexcept { return pump.may_go_on(); }

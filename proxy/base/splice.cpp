@@ -13,7 +13,7 @@ std::optional<SplicePipe> SplicePipe::make() noexcept {
   if (::pipe2(ends, O_NONBLOCK | O_CLOEXEC) != 0) return std::nullopt;
   FileDescriptor out(ends[0]);
   FileDescriptor in(ends[1]);
-  ::fcntl(in.get(), F_SETPIPE_SZ, static_cast<int>(bytes_max));  // without it: 64 KiB, which do as well
+  ::fcntl(in.get(), F_SETPIPE_SZ, static_cast<int>(bytes_max));  // without it: 64 KiB, which is enough, too
   return SplicePipe(std::move(out), std::move(in));
 }
 

@@ -1,7 +1,7 @@
 // Pipes through which bytes pass from one socket to another without being copied: splice(2).
 //
-// What lies in a pipe is the kernel's: it is neither seen nor counted here. On loopback a byte that is spliced costs
-// half of one that is received and sent. A process that splices ignores SIGPIPE.
+// Bytes in a pipe belong to the kernel: they are neither seen nor counted here. On loopback a spliced byte costs half
+// as much as one that is received and sent. A process that splices ignores SIGPIPE.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace spillway {
 
-// An empty one may be used again by anybody; what is left in one goes with it. Move-only; one thread at a time.
+// An empty pipe may be reused for any transfer; destroying a pipe drops its bytes. Move-only; one thread at a time.
 class SplicePipe {
  public:
   static constexpr std::size_t bytes_max = 256 * limits::kib;  // at most; the kernel may grant less
@@ -40,7 +40,7 @@ class SplicePipe {
   std::size_t bytes_ = 0;
 };
 
-// A loop's pipes that nobody uses. Its thread only.
+// A loop's unused pipes. Its thread only.
 class SplicePipes {
  public:
   std::optional<SplicePipe> take() noexcept;

@@ -117,7 +117,7 @@ inline Task<void> Promise<void>::get_return_object() noexcept {
   return Task<void>(std::coroutine_handle<Promise<void>>::from_promise(*this));
 }
 
-// A coroutine nobody awaits: owns itself, runs until its first suspension at once.
+// A coroutine that is never awaited: owns itself, runs until its first suspension at once.
 struct Detached {
   struct promise_type {
     static void* operator new(std::size_t bytes) { return frame_pool::take(bytes); }
@@ -168,7 +168,7 @@ class TaskGroup {
   std::coroutine_handle<> parent_;
 };
 
-// One waiter, one signal: a coroutine sleeps until somebody on the same thread wakes it.
+// One waiter, one signal: a coroutine sleeps until other code on the same thread wakes it.
 class Event {
  public:
   void set() {

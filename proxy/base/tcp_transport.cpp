@@ -54,12 +54,12 @@ bool is_same_machine(std::string_view peer, std::string_view local) noexcept {
 // Pieces of at most this much together leave as one: copying them costs less than a vectored send.
 constexpr std::size_t gathered_bytes_max = 4096;
 
-// What one more socket may take of what is left for sockets to grow by, in the kernel's count: each the same part of
-// it, so that the first leave some for others.
+// Each socket that grows takes this part of the room that is left for growth, in the kernel's count: the first ones
+// leave some for others.
 constexpr std::uint64_t growth_part = 16;
 constexpr std::uint64_t growth_most = 8 * limits::mib;
 constexpr std::uint64_t growth_least = 64 * limits::kib;
-// A send buffer that has grown is looked at so often: it shrinks once it is empty.
+// How often a grown send buffer is checked: it shrinks once it is empty.
 constexpr auto growth_look = std::chrono::seconds(1);
 
 Reservation take_growth(MemoryBudget* budget) noexcept {
@@ -77,7 +77,7 @@ class TcpTransport final : public Transport, private Poller::Socket {
       : loop_(loop), poller_(Poller::of(loop)), socket_(std::move(socket)) {
     const int fd = socket_.get();
     set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-    ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);  // splice() knows no other way not to wait
+    ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);  // splice() has no other way not to block
     if (options.send_buffer_bytes > 0) set_option(fd, SOL_SOCKET, SO_SNDBUF, options.send_buffer_bytes);
     if (options.keepalive) {
       set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -103,9 +103,10 @@ class TcpTransport final : public Transport, private Poller::Socket {
     set_option(socket_.get(), SOL_SOCKET, SO_RCVBUF, bytes);
   }
 
-  // A set receive buffer is what the peer may have on its way: at most a quarter of it, or the peer would have to stop
-  // until this end has read, and every buffer would take a round trip. (Of one that the kernel sizes it makes room for
-  // twice as much.) If so many bytes are there already, the kernel tells at once.
+  // A receive buffer of fixed size bounds what the peer may have on its way. The mark is at most a quarter of it:
+  // with a larger one the peer would stop until this end has read, and every buffer would take a round trip. (A
+  // buffer that the kernel sizes gets room for twice the mark.) If enough bytes are there already, the kernel tells
+  // at once.
   void set_read_low_water(std::size_t bytes) override {
     if (bytes > 1) grow_for_much();
     if (receive_buffer_bytes_ > 0) bytes = std::min(bytes, static_cast<std::size_t>(receive_buffer_bytes_) / 4);
@@ -126,7 +127,7 @@ class TcpTransport final : public Transport, private Poller::Socket {
     for (;;) {
       const ssize_t n = ::recv(socket_.get(), into.data(), into.size(), MSG_DONTWAIT);
       if (n > 0) {
-        // Less than there was room for: nothing is left, unless the stream's end stands behind it.
+        // Less than the room for it: nothing is left, unless the stream's end follows.
         if (static_cast<std::size_t>(n) < into.size() && !hung_up_) ready_[of(Direction::read)] = false;
         return {IoResult::Status::ok, static_cast<std::size_t>(n)};
       }
@@ -232,15 +233,15 @@ class TcpTransport final : public Transport, private Poller::Socket {
     }
   }
 
-  // Until the connection ends: what it has promised its peer cannot be taken back.
+  // Until the connection ends: a receive window that was promised to the peer cannot shrink.
   void grow_for_much() {
     if (receive_buffer_bytes_ == 0 || receive_growth_.bytes() > 0) return;
     receive_growth_ = take_growth(growth_);
-    const auto more = static_cast<int>(receive_growth_.bytes() / 2);  // the kernel doubles what it is told
+    const auto more = static_cast<int>(receive_growth_.bytes() / 2);  // the kernel doubles the value
     if (more > 0) grow_receive_buffer(receive_buffer_bytes_ + more);
   }
 
-  // The peer takes less than it is sent.
+  // The peer takes less than we send.
   void grow_for_rest() noexcept {
     if (send_buffer_bytes_ == 0 || send_growth_) return;
     Reservation room = take_growth(growth_);
@@ -351,7 +352,7 @@ class OperationWait final : public Timer {
   bool timed_out_ = false;
 };
 
-// When the first of `left` attempts has had its share of the time that is left.
+// The end of the first attempt of `left`: each gets its share of the remaining time.
 TimePoint share_of(TimePoint deadline, std::size_t left) {
   if (deadline == time_point_never || left <= 1) return deadline;
   const TimePoint now = Clock::now();

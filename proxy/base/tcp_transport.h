@@ -17,14 +17,15 @@ using TcpSocket = asio::basic_stream_socket<asio::ip::tcp, asio::io_context::exe
 struct TcpOptions {
   int send_buffer_bytes = 0;     // 0: the kernel's choice
   // 0: the kernel's choice; else at least 32 KiB, which it doubles: the 64 KiB that a connection promises its peer at
-  // first. Set once it is made: a peer that met a smaller buffer would never send larger segments than half of it. An
-  // accepted connection has its listener's.
+  // first. Set at the socket's creation: a peer that first saw a smaller buffer would never send segments larger than
+  // half of it. An accepted connection has its listener's.
   int receive_buffer_bytes = 0;
-  // Pays for what set buffers grow by, in the kernel's own count, while much passes through them; null: they do not.
+  // Pays for the growth of fixed-size buffers, in the kernel's own count, while much passes through them; null: no
+  // growth.
   MemoryBudget* growth = nullptr;
-  // A peer that was powered off is noticed: keepalive 30 s + 3 × 5 s, TCP_USER_TIMEOUT.
+  // Detects a peer that was powered off: keepalive 30 s + 3 × 5 s, TCP_USER_TIMEOUT.
   bool keepalive = true;
-  // With keepalive: so long a peer may take nothing of what was sent, even if its kernel answers.
+  // With keepalive: how long a peer may take nothing of what was sent, even if its kernel answers.
   int user_timeout_ms = 45'000;
 };
 
@@ -36,7 +37,7 @@ std::unique_ptr<Transport> make_tcp_transport(Loop& loop, TcpSocket socket,
 std::unique_ptr<Transport> adopt_tcp_transport(Loop& loop, FileDescriptor connected,
                                                const TcpOptions& options = {});
 
-// Of a host's addresses each is tried, for its share of the time.
+// Tries each of a host's addresses, for its share of the time.
 class TcpNetwork final : public Network {
  public:
   TcpNetwork(Loop& loop, const TcpOptions& options, NameLookup& names = NameLookup::system())

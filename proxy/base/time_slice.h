@@ -1,4 +1,4 @@
-// TimeSlice: work whose length a peer decides lets the loop's others have their turn in between.
+// TimeSlice: splits work whose length a peer decides, so that other work of the loop runs in between.
 //   TimeSlice slice(pump);
 //   for (...) {
 //     if (slice.is_over(bytes_of_the_last_step)) co_await slice.next();
@@ -20,7 +20,7 @@ class TimeSlice {
 
   explicit TimeSlice(Pump& pump) noexcept : pump_(pump), began_(Clock::now()) {}
 
-  // To be asked between any two steps. The clock, which costs as much as a short step, is looked at every few KiB.
+  // Call it between any two steps. The clock costs as much as a short step: it is read every few KiB.
   bool is_over(std::size_t step_bytes = 0) noexcept {
     work_bytes_ += step_bytes_least + step_bytes;
     if (work_bytes_ < look_every_bytes) return false;

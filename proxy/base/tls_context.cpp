@@ -24,7 +24,7 @@ using ContextPtr = std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)>;
 constexpr const char* ciphers =
     "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:"
     "ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305";
-// Elliptic curves only: a finite field's keys cost the server too much.
+// Elliptic curves only: finite-field keys cost the server too much.
 constexpr const char* groups = "X25519:P-256:X448:P-384:P-521";
 constexpr std::string_view session_id_context = "spillway";
 
@@ -73,7 +73,7 @@ Result<void> load_authorities(SSL_CTX* context, const TlsFiles& files) {
   return {};
 }
 
-// nullopt: there is none. One that peers will not believe is an error.
+// nullopt: there is none. A certificate that peers will not accept is an error.
 Result<std::optional<TlsCertificate>> own_certificate(SSL_CTX* context, const std::string& file) {
   X509* const certificate = SSL_CTX_get0_certificate(context);
   if (certificate == nullptr) return std::optional<TlsCertificate>();
@@ -89,7 +89,7 @@ Result<std::optional<TlsCertificate>> own_certificate(SSL_CTX* context, const st
   return std::optional(TlsCertificate{file, tls_subject(certificate), std::int64_t{::timegm(&ends)}});
 }
 
-// An encrypted connection is worth having even with a peer that cannot prove who it is.
+// Encryption is of use even with a peer that cannot prove its identity.
 int accept_any(int, X509_STORE_CTX*) { return 1; }
 
 int keep(SSL* ssl, SSL_SESSION* session) {
@@ -109,7 +109,7 @@ Result<ContextPtr> make(const SSL_METHOD* method, const TlsFiles& files) {
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
   SSL_CTX_set_cipher_list(context.get(), ciphers);
   SSL_CTX_set1_groups_list(context.get(), groups);
-  // Peers that close without saying so are common; messages carry their own length.
+  // Peers often close without a close_notify; messages carry their own length.
   SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
                                          SSL_OP_IGNORE_UNEXPECTED_EOF);
   // An idle connection keeps no buffer.
@@ -127,7 +127,7 @@ Result<ContextPtr> make(const SSL_METHOD* method, const TlsFiles& files) {
 
 }  // namespace
 
-// By peer; a few thousand hosts are more than a cluster has.
+// By peer; the bound of a few thousand hosts exceeds any cluster.
 class TlsContext::Sessions {
  public:
   ~Sessions() {

@@ -21,7 +21,7 @@ namespace spillway {
 
 // PEM files; an empty name: none.
 struct TlsFiles {
-  std::string certificate_key = {};  // the certificate, those that vouch for it, and its private key
+  std::string certificate_key = {};  // the certificate, its chain, and its private key
   std::string key_password = {};
   std::string ca = {};
   std::string crl = {};
@@ -29,7 +29,7 @@ struct TlsFiles {
   bool operator==(const TlsFiles&) const = default;
 };
 
-// A certificate as an operator knows it.
+// A certificate's data for an operator.
 struct TlsCertificate {
   std::string file;
   std::string subject;  // RFC 2253
@@ -42,7 +42,7 @@ enum class TlsVersion : std::uint8_t { tls_1_2, tls_1_3 };
 
 struct TlsServerSettings {
   TlsFiles files = {};  // certificate_key is needed
-  // With a CA file clients need a certificate that it vouches for, unless:
+  // With a CA file clients need a certificate of that CA, unless:
   bool clients_without_certificate = false;
   bool invalid_client_certificates = false;
   TlsVersion version_min = TlsVersion::tls_1_2;
@@ -74,9 +74,9 @@ class TlsContext {
   Role role() const noexcept { return role_; }
   ssl_ctx_st* native() const noexcept { return context_; }
   bool checks_hostnames() const noexcept { return checks_hostnames_; }
-  // A server's: a client's certificate that passed is what an authority of ours vouches for.
+  // On a server: a client's certificate was checked against our CA file.
   bool has_authorities() const noexcept { return has_authorities_; }
-  // The one that is shown to peers.
+  // The certificate that peers see.
   const std::optional<TlsCertificate>& certificate() const noexcept { return certificate_; }
 
   // A client's last session with a peer ("host:port"), to be resumed; null: none. The caller's

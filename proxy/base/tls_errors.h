@@ -1,4 +1,4 @@
-// What OpenSSL has to say, and certificates' names, as text.
+// OpenSSL's errors and certificates' names, as text.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace spillway {
 // The first error of this thread's queue, which is emptied; "unknown error" if it is empty.
 std::string tls_error_text();
 
-// The certificate's subject (RFC 2253, UTF-8); empty: none was to be had.
+// The certificate's subject (RFC 2253, UTF-8); empty: there is none.
 std::string tls_subject(x509_st* certificate);
 
 }  // namespace spillway

@@ -19,10 +19,10 @@ namespace spillway {
 namespace {
 
 constexpr std::size_t record_bytes_max = SSL3_RT_MAX_PLAIN_LENGTH;
-// A record, and what OpenSSL has to say besides.
+// A record, and OpenSSL's own messages.
 constexpr std::size_t pending_bytes_max = 64 * 1024;
-// So much tells TLS from a message: its first byte and its version. As a message's length they would
-// be 66,326 bytes at least, and clients begin with less.
+// Enough to tell TLS from a message: the first byte and the version. As a message's length they would be 66,326 bytes
+// at least; a client's first message is shorter.
 constexpr std::size_t telling_bytes = 3;
 constexpr char handshake_record = 0x16;
 
@@ -110,8 +110,8 @@ int TlsTransport::bio_write(BIO* bio, const char* bytes, int size) {
     bytes += wrote.bytes;
     left -= wrote.bytes;
   }
-  // OpenSSL never has to wait to write: only so can it read while nobody may write. What it writes by itself, to who
-  // asks for new keys again and again and reads nothing, has an end.
+  // OpenSSL's writes never block, so that it can read while writing is impossible. The bound stops a peer that keeps
+  // asking for new keys and reads nothing.
   if (self.established_ && self.pending_.size() + left > pending_bytes_max) return -1;
   self.pending_.append(bytes, left);
   return size;
@@ -331,7 +331,7 @@ IoResult TlsTransport::try_write(std::span<const iovec> pieces) {
   if (const IoResult::Status flushed = flush(); flushed != IoResult::Status::ok) {
     return {flushed, 0};
   }
-  // The caller comes again with the bytes that did not count: some of them have left meanwhile.
+  // The caller passes the bytes again that did not count: some of them have left meanwhile.
   std::size_t total = std::exchange(unsent_, 0);
   for (;;) {
     const IoResult done = encrypt(pieces, total);
@@ -359,7 +359,7 @@ void TlsTransport::wait(Direction direction, IoWaiter& waiter) {
 }
 
 std::string TlsTransport::peer_certificate_subject() const {
-  // Without authorities everything passes for verified.
+  // Without a CA file every certificate passes as verified.
   if (ssl_ == nullptr || !established_ || !context_->has_authorities() ||
       SSL_get_verify_result(ssl_) != X509_V_OK) {
     return {};

@@ -1,4 +1,4 @@
-// TokenBucket: at most so many per second, and so many at once after a pause.
+// TokenBucket: a rate limit with a burst.
 //
 // Lock-free, takes no memory; time is a parameter. One number is all of it: the time at which the
 // bucket would be full again (the "theoretical arrival time" of the generic cell rate algorithm).
@@ -42,18 +42,18 @@ class TokenBucket {
     const std::int64_t empty = now_ns + pace.slack_ns + pace.interval_ns;
     std::int64_t full_at = full_at_ns_.load(std::memory_order_relaxed);
     for (;;) {
-      // A pace that was slower before must not keep it shut.
+      // The bucket must not stay shut because an earlier pace was slower.
       if (full_at > empty && !full_at_ns_.compare_exchange_weak(full_at, empty, std::memory_order_relaxed)) continue;
       const std::int64_t at = std::max(full_at, now_ns);
       if (full_at > empty || at - now_ns > pace.slack_ns) return false;
       if (full_at_ns_.compare_exchange_weak(full_at, at + pace.interval_ns, std::memory_order_relaxed)) return true;
     }
   }
-  // For what was not done after all.
+  // For work that was not done after all.
   void give_back(const BucketPace& pace) noexcept {
     full_at_ns_.fetch_sub(pace.interval_ns, std::memory_order_relaxed);
   }
-  // Nothing would be lost with it.
+  // Dropping this bucket would lose nothing.
   bool full(TimePoint now) const noexcept {
     return full_at_ns_.load(std::memory_order_relaxed) <= now.time_since_epoch().count();
   }

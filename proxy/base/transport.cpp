@@ -19,7 +19,7 @@ std::span<iovec> advance_pieces(std::span<iovec> pieces, std::size_t bytes) noex
   return pieces;
 }
 
-// What was not written stays in pieces_; nothing is left when all was.
+// Unwritten bytes stay in pieces_; it is empty when all were written.
 WriteAll::Progress WriteAll::write_some() {
   pieces_ = advance_pieces(pieces_, 0);
   while (!pieces_.empty()) {

@@ -48,16 +48,16 @@ class Transport {
 
   virtual ~Transport() = default;
   virtual Loop& loop() noexcept = 0;
-  // Before the first read or write: what must be agreed with the peer first, as TLS must. Nothing for most.
+  // Before the first read or write: the handshake with the peer, as of TLS. Most transports have none.
   // SSLHandshakeFailed(141), NetworkTimeout(89).
   virtual Task<Result<void>> establish(TimePoint deadline);
   virtual IoResult try_read(MutableBytes into) = 0;
-  // May move fewer bytes than given. At most 64 pieces are looked at. REQUIRES that what was given before and
-  // not moved (would_block: all of it) comes first, whole; it may lie elsewhere now, and have more behind it:
-  // TLS has encrypted some of it already, and moves that.
+  // May move fewer bytes than given. At most 64 pieces are looked at. REQUIRES that bytes given before and not moved
+  // (would_block: all of them) come first, whole; they may lie elsewhere now, and more may follow: TLS has encrypted
+  // some of them already, and moves those.
   virtual IoResult try_write(std::span<const iovec> pieces) = 0;
-  // Where bytes can pass through a pipe without being copied (splice.h): moves up to `bytes` of what came into an empty
-  // pipe, or of what lies in the pipe out. REQUIRES that nothing given to try_write() is to be given again.
+  // Where bytes can pass through a pipe without being copied (splice.h). splice_from() moves up to `bytes` into an
+  // empty pipe, splice_from() moves a pipe's bytes out. REQUIRES that no bytes must be given to try_write() again.
   virtual bool can_splice() const noexcept { return false; }
   virtual IoResult splice_into(int pipe, std::size_t bytes);
   virtual IoResult splice_from(int pipe, std::size_t bytes);
@@ -67,21 +67,19 @@ class Transport {
   virtual void cancel() = 0;
   // Aborts waits, ends the stream. Idempotent. After it, reads and writes fail.
   virtual void close() = 0;
-  // The kernel may hold so much of what was not read yet, as SO_RCVBUF takes it; more than before. Where there is no
-  // kernel, nothing.
+  // How much unread data the kernel may hold, as SO_RCVBUF takes it; only grows. No effect without a kernel.
   virtual void grow_receive_buffer(int bytes) { static_cast<void>(bytes); }
-  // A wait for reading may go on until so many bytes can be read, or none will come any more. 1, where it begins: until
-  // any. Where there is no kernel, nothing.
+  // A wait for reading may last until this many bytes can be read, or the stream has ended. At first 1: any byte. No
+  // effect without a kernel.
   virtual void set_read_low_water(std::size_t bytes) { static_cast<void>(bytes); }
-  // Did the connection break because the peer took nothing of what was sent, or answered nothing, for too long? Once a
-  // read or a write has failed.
+  // Did the connection break because the peer took nothing, or answered nothing, for too long? Valid once a read or a
+  // write has failed.
   virtual bool timed_out() const noexcept { return false; }
-  // Closes with a reset, so that the peer cannot take what it has for the whole.
+  // Closes with a reset, so that the peer cannot mistake a part for the whole.
   virtual void reset() = 0;
   // Has the peer ended its stream, or the connection broken? What it sent before may still be unread.
   virtual bool peer_hung_up() const noexcept = 0;
-  // The subject (RFC 2253) of the peer's certificate, if an authority that we were told of vouches for it; else
-  // empty.
+  // The subject (RFC 2253) of the peer's certificate, if our CA file vouches for it; else empty.
   virtual std::string peer_certificate_subject() const { return {}; }
   virtual const std::string& peer() const noexcept = 0;   // "127.0.0.1:5000"
   virtual const std::string& local() const noexcept = 0;  // our end
@@ -124,7 +122,7 @@ class ReadyWait final : public IoWaiter, public Timer {
 
 // co_await WriteAll(transport, pieces, deadline): writes all the pieces, waiting as needed. False: the connection
 // failed or the deadline passed. Takes no frame where the socket takes everything at once. `pieces` are used up.
-// `first_tried`: is told when the first attempt to write returned.
+// `first_tried` gets the time when the first attempt to write returned.
 class [[nodiscard]] WriteAll {
  public:
   WriteAll(Transport& transport, std::span<iovec> pieces, TimePoint deadline = time_point_never,
@@ -136,7 +134,7 @@ class [[nodiscard]] WriteAll {
     return rest_->await_suspend(waiter);
   }
   bool await_resume() const noexcept { return pieces_.empty(); }
-  // What was not written, once the wait is over.
+  // The unwritten bytes, once the wait is over.
   std::span<iovec> rest() const noexcept { return pieces_; }
 
  private:
@@ -156,10 +154,10 @@ inline WriteAll write_all(Transport& transport, std::span<iovec> pieces,
 }
 // Reads exactly into.size() bytes.
 Task<bool> read_exactly(Transport& transport, MutableBytes into, TimePoint deadline = time_point_never);
-// Drops the first `bytes` of `pieces`: what was written. Returns the rest.
+// Drops the first `bytes` of `pieces`, which are written. Returns the rest.
 std::span<iovec> advance_pieces(std::span<iovec> pieces, std::size_t bytes) noexcept;
 
-// How a loop reaches the world: resolves and connects. One per loop.
+// How a loop reaches the network: resolves and connects. One per loop.
 class Network {
  public:
   virtual ~Network() = default;
