@@ -1,4 +1,4 @@
-// Texts and numbers, one behind the other.
+// Concatenates texts and numbers.
 #pragma once
 
 #include <fmt/format.h>

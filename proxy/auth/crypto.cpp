@@ -102,7 +102,7 @@ std::optional<std::vector<std::uint8_t>> from_base64(std::string_view text) {
                       static_cast<int>(text.size()));
   if (size < 0 || static_cast<std::size_t>(size) != bytes.size()) return std::nullopt;
   bytes.resize(bytes.size() - padding);
-  if (to_base64(bytes) != text) return std::nullopt;  // bits that say nothing are 0
+  if (to_base64(bytes) != text) return std::nullopt;  // unused bits must be 0
   return bytes;
 }
 

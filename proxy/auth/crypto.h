@@ -1,6 +1,6 @@
 // Hashes, key derivation, random bytes and secrets: the only door to OpenSSL's primitives. Thread-safe.
 //
-// What OpenSSL cannot do (out of memory, a provider that lacks a hash) throws std::runtime_error.
+// OpenSSL's failures (out of memory, a provider that lacks a hash) throw std::runtime_error.
 #pragma once
 
 #include <array>
@@ -47,12 +47,12 @@ bool same_secret(Bytes a, Bytes b) noexcept;
 void fill_random(MutableBytes into);
 
 std::string to_base64(Bytes bytes);
-// Padded, without line ends; nullopt: it is not that.
+// Padded, without line ends; nullopt: not valid base64.
 std::optional<std::vector<std::uint8_t>> from_base64(std::string_view text);
-// What this hash gives, in base64; nullopt: it is not that, or of another size.
+// A digest of this hash, in base64; nullopt: not valid base64, or another size.
 std::optional<Digest> digest_from_base64(Hash hash, std::string_view text);
 
-// Overwrites what is not needed any more; never optimised away.
+// Overwrites memory; never optimised away.
 void wipe(void* memory, std::size_t bytes) noexcept;
 inline void wipe(std::string& text) noexcept {
   wipe(text.data(), text.size());

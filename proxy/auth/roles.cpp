@@ -48,7 +48,7 @@ constexpr ActionSet manage_cluster{set_parameter,    flush_router_config, kill_o
 
 constexpr Privileges::Reach reach_read{read_actions, read_actions, {}, {}};
 constexpr Privileges::Reach reach_write{write_actions, write_actions, {}, {}};
-// The profile is an administrator's to read and to drop.
+// An administrator may read and drop the profile.
 constexpr Privileges::Reach reach_admin{
     admin_actions, admin_actions,
     read_actions | ActionSet{drop_collection, create_collection, convert_to_capped},
@@ -69,7 +69,7 @@ constexpr std::array<std::string_view, 9> names = {"read",
                                                    "dbAdminAnyDatabase",
                                                    "root"};
 
-// Where roles on any database do not reach.
+// Databases that roles on any database do not cover.
 bool is_apart(std::string_view db) noexcept {
   return db == "config" || db == "local" || db == "spillway";
 }

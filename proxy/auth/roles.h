@@ -59,7 +59,7 @@ std::span<const std::string_view> role_names();
 // BadValue(2): there is no such role, or not on that database.
 Result<void> check_role(const RoleGrant& grant);
 
-// What a user may do: made once, when he is read; then asked by every command. Never changes.
+// The privileges of a user: computed once, when the user is loaded; then asked by every command. Never changes.
 class Privileges {
  public:
   Privileges() = default;
@@ -72,10 +72,10 @@ class Privileges {
   bool allows(ActionSet actions, std::string_view db, std::string_view collection) const noexcept {
     return on(db, collection).has(actions);
   }
-  // Anything at all there?
+  // Does any grant apply there?
   bool touches(std::string_view db) const noexcept;
 
-  // What a grant allows, by kind of collection: system.* are other than they seem.
+  // What a grant allows, by kind of collection: system.* have rules of their own.
   struct Reach {
     ActionSet plain;           // and the database as such
     ActionSet system_js;
@@ -95,7 +95,7 @@ class Privileges {
   Reach& reach_of(const std::string& db);
 
   ActionSet cluster_;
-  Reach everywhere_;  // but on config, local, and the proxy's own database
+  Reach everywhere_;  // except on config, local, and the proxy's own database
   std::vector<OnDatabase> databases_;
 };
 

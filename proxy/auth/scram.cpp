@@ -22,8 +22,7 @@ Error malformed(std::string_view what) {
 
 Error failed() { return Error(ErrorCode::authentication_failed, "Authentication failed."); }
 
-// Takes "<name>=<value>" and the comma behind it off the front. nullopt: something else stands
-// there.
+// Takes "<name>=<value>" and the comma behind it off the front. nullopt: the text differs.
 std::optional<std::string_view> take_attribute(std::string_view& rest, char name) {
   if (rest.size() < 2 || rest[0] != name || rest[1] != '=') return std::nullopt;
   const std::size_t end = std::min(rest.find(','), rest.size());
@@ -167,7 +166,7 @@ ScramCredentials fake_credentials(Hash hash, Bytes key, std::string_view user_id
   const Digest salt = derived("salt ");
   credentials.salt.assign(salt.bytes.begin(), salt.bytes.begin() + static_cast<std::ptrdiff_t>(
                                                                        preset_salt_bytes(hash)));
-  // Nobody knows a password with these.
+  // No password matches these.
   credentials.stored_key = derived("stored key ");
   credentials.server_key = derived("server key ");
   credentials.stored_key.size = credentials.server_key.size =

@@ -1,7 +1,7 @@
-// SCRAM (RFC 5802, RFC 7677), both ends, without I/O: messages in, messages out. Of the hashes those
-// of SCRAM-SHA-1 and SCRAM-SHA-256; no channel binding, as MongoDB has it.
+// SCRAM (RFC 5802, RFC 7677), both ends, without I/O: messages in, messages out. Hashes: SCRAM-SHA-1 and
+// SCRAM-SHA-256; no channel binding, as in MongoDB.
 //
-// An object belongs to one thread at a time. No error tells an unknown user from a wrong password.
+// An object belongs to one thread at a time. An error does not reveal whether the user or the password was wrong.
 #pragma once
 
 #include <array>
@@ -29,11 +29,11 @@ inline constexpr std::uint32_t scram_iterations_max = 1'000'000;
 // "SCRAM-SHA-1" or "SCRAM-SHA-256".
 std::string_view mechanism_name(Hash hash) noexcept;
 std::optional<Hash> scram_mechanism(std::string_view name) noexcept;
-// What MongoDB's servers take for a new user.
+// The default of MongoDB's servers for a new user.
 std::uint32_t preset_iterations(Hash hash) noexcept;
 std::size_t preset_salt_bytes(Hash hash) noexcept;
 
-// What a server keeps of a password: enough to check it, not to know it.
+// A server's record of a password: enough to check it, not to recover it.
 struct ScramCredentials {
   std::uint32_t iterations = 0;
   std::vector<std::uint8_t> salt;
@@ -46,7 +46,7 @@ struct ScramCredentials {
 // A password as SCRAM takes it: SHA-256 by SASLprep, SHA-1 MongoDB's digest with the user's name.
 // BadValue(2): it is not UTF-8, or holds what a password must not.
 Result<Secret::Ptr> scram_password(Hash hash, std::string_view user, std::string_view password);
-// Of what scram_password() made.
+// From the result of scram_password().
 ScramCredentials make_credentials(Hash hash, const Secret& password, Bytes salt, std::uint32_t iterations);
 
 // A client's first message. Views into it.
@@ -62,9 +62,8 @@ Result<ScramClientFirst> parse_client_first(std::string_view message);
 // The server's end of one conversation.
 class ScramServer {
  public:
-  // `credentials`: the user's, or fake ones for an unknown user (known: false), so that no client
-  // learns the difference.
-  // `nonce`: our half; empty: a random one.
+  // `credentials`: the user's, or fake ones for an unknown user (known: false), so that no client learns the
+  // difference. `nonce`: our half; empty: a random one.
   ScramServer(Hash hash, const ScramClientFirst& first, ScramCredentials credentials, bool known,
               std::string_view nonce = {});
 
@@ -82,10 +81,10 @@ class ScramServer {
   std::string server_first_;
 };
 
-// Credentials of a user who does not exist: the same each time, and like those of known users.
+// Credentials for an unknown user: the same each time, and like those of known users.
 ScramCredentials fake_credentials(Hash hash, Bytes key, std::string_view user_id, std::uint32_t iterations);
 
-// What a client computed for a salt: the same server asks for it again and again. Thread-safe.
+// A client's computed keys for a salt: a server asks for the same salt each time. Thread-safe.
 class ScramKeyCache {
  public:
   struct Keys {
@@ -109,13 +108,13 @@ class ScramClient {
   // `password`: of scram_password(). `nonce`: our half; empty: a random one.
   ScramClient(Hash hash, std::string_view user, Secret::Ptr password, std::string_view nonce = {});
 
-  // Keys are looked for there first, and kept there. It outlives the conversation.
+  // Looks for keys in the cache first, and stores them there. The cache outlives the conversation.
   void remember_keys(ScramKeyCache& cache) noexcept { cache_ = &cache; }
   const std::string& first_message() const noexcept { return first_; }
-  // The server's first message; the client's last is the result. AuthenticationFailed(18): it is not
+  // The server's first message; the result is the client's last message. AuthenticationFailed(18): it is not
   // well-formed, or asks for too little or too much work.
   Result<std::string> answer(std::string_view message);
-  // The server's last: whether it knows the password, too. AuthenticationFailed(18).
+  // The server's last message: proves that the server knows the password, too. AuthenticationFailed(18).
   Result<void> verify(std::string_view message);
 
  private:

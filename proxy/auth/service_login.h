@@ -1,5 +1,5 @@
-// How the proxy logs in to shards: one user, whatever clients there are. Shared by all connections to a
-// shard; never changes, but for what it remembers of the last computation. Thread-safe.
+// How the proxy logs in to shards: as one user for all clients. Shared by all connections to a shard; never changes,
+// except for its cache of the last computation. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ class ServiceLogin {
   mutable ScramKeyCache sha256_keys_;
 };
 
-// Do both log in as the same user, by the same mechanism? Null: nobody.
+// Do both log in as the same user, by the same mechanism? Null: no login.
 bool same_user(const ServiceLogin* a, const ServiceLogin* b) noexcept;
 
 }  // namespace spillway::auth

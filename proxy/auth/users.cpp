@@ -90,7 +90,7 @@ UserTable::Ptr UserDirectory::table() const {
 
 namespace {
 
-// The first of a name is the one.
+// Of two users with one name the first counts.
 UserTable::Ptr table_of(std::vector<UserSpec> users, const std::optional<Digest>& fake_key) {
   std::set<std::string> ids;
   std::erase_if(
@@ -103,8 +103,8 @@ UserTable::Ptr table_of(std::vector<UserSpec> users, const std::optional<Digest>
 bool UserDirectory::put(std::vector<UserSpec> UserDirectory::*list, std::vector<UserSpec> users) {
   std::vector<UserSpec> all;
   std::optional<Digest> key;
-  // The table is built outside of the lock, and again if the other list changed meanwhile: or an older
-  // table could replace a newer one, and bring back who was removed.
+  // The table is built outside of the lock, and again if the other list changed meanwhile: otherwise an older table
+  // could replace a newer one and restore a removed user.
   for (UserTable::Ptr table;; table = table_of(all, key)) {
     MutexLock lock(mutex_);
     if (!table) {

@@ -1,5 +1,5 @@
-// Users: who may log in, with what, and what for. A table is made from the configuration and never
-// changes; a reload makes another one.
+// Users: names, credentials and roles. A table is made from the configuration and never changes; a reload makes
+// another one.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ namespace spillway::auth {
 inline constexpr std::size_t users_max = 100'000;
 inline constexpr std::string_view external_db = "$external";  // of users whom a certificate vouches for
 
-// A user as a configuration writes him down.
+// A user as the configuration has it.
 struct UserSpec {
   std::string name;
   std::string db;
@@ -46,11 +46,11 @@ class UserTable {
  public:
   using Ptr = std::shared_ptr<const UserTable>;
 
-  // REQUIRES that no two have the same database and name. What of them counts is checked before.
-  // `fake_key`: of the table before; without one it is made from the users' keys.
+  // REQUIRES that no two users have the same database and name; callers check this before. `fake_key`: of the table
+  // before; without one it is made from the users' keys.
   explicit UserTable(std::vector<UserSpec> users, const std::optional<Digest>& fake_key = std::nullopt);
 
-  // Null: there is none. A reference for as long as somebody is logged in with it.
+  // Null: there is none. A connection holds the reference while it is logged in as this user.
   std::shared_ptr<const User> find(std::string_view db, std::string_view name) const;
   bool empty() const noexcept { return users_.empty(); }
   std::size_t size() const noexcept { return users_.size(); }
@@ -62,14 +62,14 @@ class UserTable {
     ScramCredentials credentials;
     bool known = false;
   };
-  // The user's, or fake ones.
+  // The user's credentials, or fake ones.
   ToCheck credentials(Hash hash, std::string_view db, std::string_view name) const;
-  // What fake credentials are made with; none: there is no user with a password, and they are made up.
+  // The key of fake credentials; none: no user has a password, and fake credentials are made up.
   const std::optional<Digest>& fake_key() const noexcept { return fake_key_; }
 
  private:
   absl::flat_hash_map<std::string, std::shared_ptr<const User>> users_;  // by id
-  std::optional<Digest> fake_key_;  // nobody of the users alone can compute it
+  std::optional<Digest> fake_key_;  // no single user can compute it
   Digest made_up_key_;
   bool fakes_[2] = {true, true};                       // by Hash
   std::uint32_t fake_iterations_[2] = {10'000, 15'000};
@@ -81,8 +81,8 @@ class UserDirectory {
   UserDirectory();
 
   UserTable::Ptr table() const;
-  // Users of the configuration, and those read from a shard: together they are the table, and the
-  // configuration's go before. Nothing is replaced where nothing changes; true: it was.
+  // Users of the configuration and users read from a shard together make up the table; the configuration's take
+  // precedence. The table is replaced only if it changes; true: it was.
   bool configure(std::vector<UserSpec> users);
   bool feed(std::vector<UserSpec> users);
   // Changes whenever the table does: logged-in users are looked up again then.
@@ -94,8 +94,8 @@ class UserDirectory {
   mutable Mutex mutex_;
   std::vector<UserSpec> configured_ ABSL_GUARDED_BY(mutex_);
   std::vector<UserSpec> fed_ ABSL_GUARDED_BY(mutex_);
-  // Of the first table with a password in it, for good: an unknown user looks the same after users have changed,
-  // as known ones do, and after a start with the same users.
+  // Made from the first table with a password in it, and kept: an unknown user looks the same after changes of users,
+  // as known ones do, and after a restart with the same users.
   std::optional<Digest> fake_key_ ABSL_GUARDED_BY(mutex_);
   UserTable::Ptr table_ ABSL_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> generation_{1};

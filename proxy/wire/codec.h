@@ -1,4 +1,4 @@
-// What compression at once and in steps have in common.
+// What whole-message and stepwise compression share.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,12 @@ inline constexpr int zstd_level = 3;
 
 Error size_differs(std::size_t declared);
 
-// Is this a zstd frame that may be decompressed into so many bytes?
+// Is this a zstd frame whose content fits into `bytes`?
 Result<void> check_zstd_frame(const CompressedHeader& header, std::size_t out_bytes);
 
 // The length that a snappy stream begins with; nullopt: there is none.
 std::optional<std::uint32_t> take_snappy_length(Bytes& in) noexcept;
-// One element of a snappy stream, as far as it fits; false: damaged, or not all there.
+// One element of a snappy stream, as far as it fits; false: damaged or incomplete.
 bool take_snappy_element(Bytes& in, MutableBytes out, std::size_t& filled) noexcept;
 
 }  // namespace spillway::wire::codec

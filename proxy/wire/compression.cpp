@@ -147,9 +147,8 @@ struct FreeZstd {
   void operator()(ZSTD_CCtx* context) const noexcept { ZSTD_freeCCtx(context); }
 };
 
-// The window that a frame asks for (RFC 8878, section 3.1.1.1.2). A frame of a single segment has
-// none beyond its content, and decompression into one piece of memory takes none either; larger
-// ones are refused for what they say about the sender.
+// The window that a frame asks for (RFC 8878, section 3.1.1.1.2). A frame of a single segment has none beyond its
+// content, and decompression into one piece of memory takes none either; a larger window marks a broken sender.
 bool zstd_window_allowed(Bytes in) noexcept {
   constexpr std::uint32_t frame_magic = 0xfd2fb528;
   constexpr std::uint8_t single_segment = 0x20;

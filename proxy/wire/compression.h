@@ -1,8 +1,8 @@
 // OP_COMPRESSED.
 //
-// Declared sizes are compared with the limits before any memory is taken, and with what really came
-// out afterwards: a message that declares more than it holds is an error, never a buffer whose end
-// nobody wrote (CVE-2025-14847). Every error here closes the connection.
+// Declared sizes are compared with the limits before any memory is taken, and with the real size afterwards: a
+// message that declares more than it holds is an error, never a buffer with an unwritten end (CVE-2025-14847). Every
+// error here closes the connection.
 #pragma once
 
 #include <absl/container/inlined_vector.h>
@@ -31,13 +31,13 @@ std::optional<Compressor> compressor_from_name(std::string_view name) noexcept;
 std::vector<Compressor> parse_list(std::string_view text);
 Result<std::vector<Compressor>> check_list(std::string_view text);
 
-// The flags of the OP_MSG inside an OP_COMPRESSED, for which there is no room to decompress it: of its beginning, as
-// far as it is there. So much of it suffices for what senders make. nullopt: they cannot be told, as those of zstd
-// never can (its frames take a window), or it is no OP_MSG.
+// The flags of the OP_MSG inside an OP_COMPRESSED, from its beginning, when there is no room to decompress it.
+// compressed_flags_bytes suffice for what senders produce. nullopt: it is no OP_MSG, or its flags cannot be told, as
+// with zstd (whose frames need a window).
 inline constexpr std::size_t compressed_flags_bytes = 512;
 std::optional<std::uint32_t> peek_compressed_flags(Bytes start);
 
-// What both sides have, in the client's order. `client` is hello's `compression` array.
+// The compressors that both sides have, in the client's order. `client` is hello's `compression` array.
 CompressorList negotiate(std::span<const Compressor> enabled, DocView client);
 
 // An OP_COMPRESSED message: header, original opcode, size, compressor id, payload.
@@ -54,8 +54,8 @@ struct CompressedHeader {
 // compressor, IllegalOperation for an envelope in an envelope.
 Result<CompressedHeader> parse_compressed(Bytes whole_message);
 
-// Fills `out` completely, or fails (BadValue); after a failure the content of `out` means nothing.
-// REQUIRES: out.size() == header.uncompressed_size.
+// Fills `out` completely, or fails (BadValue); after a failure the content of `out` is undefined. REQUIRES:
+// out.size() == header.uncompressed_size.
 Result<void> decompress(const CompressedHeader& header, MutableBytes out);
 
 // The same with the message's header in front: the message as if it had come uncompressed.

@@ -13,8 +13,7 @@ namespace {
 
 constexpr std::int32_t code_unknown_error = 8;
 
-// Fields of an error reply that the Error holds itself, and those that a router strips from what
-// shards say.
+// Fields of an error reply that the Error holds itself, and those that a router strips from shards' replies.
 constexpr std::array<std::string_view, 16> not_extra = {
     "ok",
     "code",

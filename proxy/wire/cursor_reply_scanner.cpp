@@ -29,7 +29,7 @@ struct ElementHead {
   std::size_t value_at;
 };
 
-// nullopt: its name has not ended in the bytes in hand.
+// nullopt: its name is incomplete in these bytes.
 std::optional<ElementHead> read_head(Bytes bytes, std::size_t at, std::size_t end) {
   const auto first = bytes.begin() + static_cast<std::ptrdiff_t>(std::min(at + 1, bytes.size()));
   const auto last = bytes.begin() + static_cast<std::ptrdiff_t>(std::min(end, bytes.size()));
@@ -263,7 +263,7 @@ Result<void> CursorReplyScanner::check_fields() const {
   return {};
 }
 
-// False: more than a reply's fields may have.
+// False: too many bytes for a reply's fields.
 bool CursorReplyScanner::add_field(RecycledBytes& fields, Bytes raw) {
   if (cursor_fields_.size() + reply_fields_.size() + raw.size() > limits::reply_tail_bytes_max) {
     return false;

@@ -6,8 +6,8 @@
 //             `---------- head, ≤ 256 KiB --------------------------' `- batch bytes -' `-- tail
 //             --'
 //
-// Everything that lengths can tell is checked in the head: the tail's size is known (and bounded)
-// before the first byte of the batch is passed on.
+// All lengths are checked in the head: the tail's size is known (and bounded) before the first byte of the batch is
+// passed on.
 #pragma once
 
 #include <cstddef>

@@ -71,7 +71,7 @@ Result<void> DocumentCounter::feed(Bytes piece) {
   return {};
 }
 
-// Hops over elements that lie in the piece whole and right: nearly all do. What is not so is left to the states.
+// Hops over complete, valid elements: nearly all are. The states handle the others.
 void DocumentCounter::hop_whole(Bytes& piece) noexcept {
   constexpr std::size_t head_bytes_max = 1 + name_bytes_max + 1 + sizeof(std::int32_t);
   const std::uint8_t* at = piece.data();

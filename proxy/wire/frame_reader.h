@@ -1,4 +1,4 @@
-// Framing without I/O: what do the bytes in hand say about the next message?
+// Framing without I/O: what the bytes in hand say about the next message.
 #pragma once
 
 #include <cstddef>

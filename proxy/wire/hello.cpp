@@ -9,7 +9,7 @@
 namespace spillway::wire {
 namespace {
 
-// A client that waits longer asks again. (A number that no clock can add to is none of its concern.)
+// The cap: a client that waits longer asks again. It also keeps the sum with the clock from overflowing.
 constexpr std::int64_t max_await_time_ms_max = 24 * 60 * 60 * 1000;
 constexpr std::int32_t code_negative_counter = 51758;
 constexpr std::int32_t code_negative_await = 51759;

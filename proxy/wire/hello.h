@@ -26,13 +26,13 @@ struct HelloRequest {
   std::optional<TopologyVersion> topology_version;
   std::optional<std::int64_t> max_await_time_ms;  // present exactly when topology_version is; a day at most
   bool load_balanced = false;
-  bool backpressure = false;  // the driver retries what is refused with SystemOverloadedError
+  bool backpressure = false;  // the driver retries requests refused with SystemOverloadedError
   bool internal_client = false;  // internalClient is there
 };
 
-// REQUIRES: the top level of `command` is well-formed (parse_op_msg, parse_op_query see to it).
-// Errors: 183 metadata lacks a field, 184 application name too long, 185 metadata too large, 51758
-// negative counter, 51759 negative maxAwaitTimeMS, 51760 only one of the pair, TypeMismatch.
+// REQUIRES: the top level of `command` is well-formed (parse_op_msg, parse_op_query ensure it). Errors: 183 metadata
+// lacks a field, 184 application name too long, 185 metadata too large, 51758 negative counter, 51759 negative
+// maxAwaitTimeMS, 51760 only one of the pair, TypeMismatch.
 Result<HelloRequest> parse_hello(DocView command);
 
 // May be called alone for a metadata document from elsewhere. Errors: 183, 184, 185, TypeMismatch.

@@ -191,7 +191,7 @@ std::size_t MessagePacker::scratch_bytes(Compressor compressor) noexcept {
     case Compressor::noop:
       break;
     case Compressor::snappy:
-      return 256 * limits::kib;  // a block, and what the library takes for one
+      return 256 * limits::kib;  // a block, and the library's own memory for one
     case Compressor::zlib:
       return 272 * limits::kib;
     case Compressor::zstd:
@@ -240,7 +240,7 @@ struct MessageUnpacker::Codec {
 
 namespace {
 
-// What is as good in one step: it is only copied, or not right.
+// For messages that gain nothing from steps: they are only copied, or invalid.
 struct UnpackingAtOnce final : MessageUnpacker::Codec {
   UnpackingAtOnce(const CompressedHeader& header, MutableBytes room) : Codec(header.payload, room), header_(header) {}
   Result<bool> step() override {
@@ -269,7 +269,7 @@ struct SnappyUnpacking final : MessageUnpacker::Codec {
   }
 
  private:
-  // What is longer than the rest of the message is no element of it.
+  // An element longer than the rest of the message is invalid.
   bool take_element() noexcept {
     const Bytes before = in;
     const std::size_t filled_before = filled;
@@ -309,7 +309,7 @@ struct ZlibUnpacking final : MessageUnpacker::Codec {
       if (filled != out.size() || stream_.avail_in != 0) return damaged();
       return true;
     }
-    // Without output left for its end a stream says that it is stuck.
+    // Without output left for its end a stream reports that it is stuck.
     const bool at_end = filled == out.size() && result == Z_OK;
     if (result != Z_OK || (filled < end) || (at_end && std::exchange(end_asked_, true))) return damaged();
     return false;
@@ -327,7 +327,7 @@ struct ZstdUnpacking final : MessageUnpacker::Codec {
   Result<bool> step() override {
     if (!std::exchange(begun_, true)) {
       if (auto checked = codec::check_zstd_frame(header_, out.size()); checked.has_error()) return checked.error();
-      // So that no window is taken: what has come out is one.
+      // So that zstd takes no window: its output is one.
       if (!context_ || ZSTD_isError(ZSTD_DCtx_setParameter(context_.get(), ZSTD_d_stableOutBuffer, 1)) != 0) {
         return damaged();
       }

@@ -1,5 +1,5 @@
-// OP_COMPRESSED in steps: what is long is compressed and unpacked in pieces of a fraction of a millisecond, so that the
-// caller's loop has others to serve in between. Not thread-safe.
+// OP_COMPRESSED in steps: large messages are compressed and unpacked in pieces of a fraction of a millisecond, so
+// that the caller's loop can serve other connections in between. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,9 @@ class MessagePacker {
  public:
   // A shorter body takes about a millisecond at most, so that compress_message() will do.
   static std::size_t at_once_bytes_max(Compressor compressor) noexcept;
-  // What one takes while it lives, beside `out`.
+  // Memory that one takes while it lives, beside `out`.
   static std::size_t scratch_bytes(Compressor compressor) noexcept;
-  // So much of a body may be given at once.
+  // The largest piece of a body to give at once.
   static constexpr std::size_t step_bytes = 4 * limits::kib;
 
   // `out` outlives it, and has compressed_message_size_max() bytes.
@@ -27,7 +27,7 @@ class MessagePacker {
   MessagePacker& operator=(const MessagePacker&) = delete;
   ~MessagePacker();
 
-  // The next bytes of the body, which is what follows the header. False: it has failed for good.
+  // The next bytes of the body (the message without its header). False: it has failed for good.
   bool add(Bytes piece);
   // REQUIRES that the whole body was given. The envelope's length.
   Result<std::size_t> finish();
@@ -45,7 +45,7 @@ class MessageUnpacker {
  public:
   static std::size_t at_once_bytes_max(Compressor compressor) noexcept;
   static std::size_t scratch_bytes(Compressor compressor) noexcept;
-  // About so much of a body comes out in one step.
+  // About this much of a body comes out in one step.
   static constexpr std::size_t step_bytes = 32 * limits::kib;
 
   // `header` and `out` outlive it. REQUIRES: out.size() == 16 + header.uncompressed_size.
@@ -54,7 +54,7 @@ class MessageUnpacker {
   MessageUnpacker& operator=(const MessageUnpacker&) = delete;
   ~MessageUnpacker();
 
-  // True: it was the last step.
+  // True: this was the last step.
   Result<bool> step();
 
   struct Codec;

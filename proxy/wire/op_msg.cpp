@@ -105,7 +105,7 @@ class SectionParser {
     message_.flags = message_flags;
   }
 
-  // So many documents of sequences. True: that was all, and the message may be taken.
+  // Looks at the next `documents` documents of sequences. True: that was all, and the message may be taken.
   Result<bool> step(std::size_t documents) {
     for (;;) {
       if (Result<void> counted = count_documents(documents); !counted) {
@@ -314,7 +314,7 @@ Result<bool> OpMsgParser::step(std::size_t bytes, std::size_t documents) {
       summed_bytes_ += now.size();
       return false;
     }
-    // One that is wrong is summed up once more, for the error that comes first.
+    // A wrong checksum is computed once more, for the error that comes first.
     const bool right = checked && load_le<std::uint32_t>(message_.data() + covered) == sum_;
     const Result<Bytes> sections = sections_of(message_, !right);
     if (!sections) {

@@ -22,7 +22,7 @@ inline constexpr std::uint32_t more_to_come = 2;           // request: do not re
 inline constexpr std::uint32_t exhaust_allowed = 1 << 16;  // the client takes more_to_come replies
 }  // namespace flags
 
-// No command has nearly as many; more are refused, so that looking for duplicates stays cheap.
+// No command has nearly as many; more are refused, so that the search for duplicates stays cheap.
 inline constexpr std::size_t body_fields_max = 4096;
 // Header, flags, kind byte: what precedes the body of an OP_MSG whose first section is the body.
 inline constexpr std::size_t op_msg_prefix_bytes = 21;

@@ -1,4 +1,4 @@
-// parse_op_msg() in steps, for requests of which a peer decides how much there is to look at.
+// parse_op_msg() in steps, for requests whose size a peer decides.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,8 @@ class OpMsgParser {
   OpMsgParser& operator=(const OpMsgParser&) = delete;
   ~OpMsgParser();
 
-  // So many bytes of the checksum, or so many documents of sequences. True: that was all, and the message may be taken.
+  // Processes up to `bytes` of the checksum, or up to `documents` documents of sequences. True: that was all, and the
+  // message may be taken.
   Result<bool> step(std::size_t bytes, std::size_t documents);
   OpMsg take() &&;
 

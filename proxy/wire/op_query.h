@@ -30,16 +30,16 @@ Result<OpQuery> parse_op_query(Bytes whole_message);
 // The command inside {$query: {…}, $readPreference: …}; a document without that wrapper is itself.
 DocView unwrap_query(DocView query) noexcept;
 
-// Is this the one kind of command that OP_QUERY may still carry: hello, isMaster in any casing of
-// the latter? `command` is unwrapped.
+// Is this the one kind of command that OP_QUERY may still carry: hello or isMaster (isMaster in any casing)?
+// `command` is unwrapped.
 bool is_hello_command(DocView command) noexcept;
 
 // A complete OP_REPLY with one document (flags AwaitCapable) as the only content of `out`.
 void encode_op_reply(std::vector<std::uint8_t>& out, std::int32_t request_id,
                      std::int32_t response_to, DocView document);
 
-// The answer to a query that is no command and cannot be done: {$err, code} under the flag QueryFailure, without which
-// it would be a document that was found.
+// The answer to a query that is no command and cannot be done: {$err, code} with the flag QueryFailure. Without the
+// flag a client would take it for a result.
 void encode_query_failure(std::vector<std::uint8_t>& out, std::int32_t request_id,
                           std::int32_t response_to, const Error& error);
 
@@ -48,8 +48,7 @@ void encode_op_query(std::vector<std::uint8_t>& out, std::int32_t request_id,
                      std::string_view collection, DocView query);
 Result<DocView> parse_op_reply(Bytes whole_message);  // the first document
 
-// OP_KILL_CURSORS, which nobody answers: the ids, eight bytes each. Drivers may send it where hello
-// says less than 14.
+// OP_KILL_CURSORS, which has no reply: the ids, eight bytes each. Drivers may send it where hello says less than 14.
 Result<Bytes> parse_op_kill_cursors(Bytes whole_message);
 
 }  // namespace spillway::wire

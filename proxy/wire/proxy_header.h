@@ -1,5 +1,6 @@
 // The PROXY protocol's header: what a load balancer sends before a client's first byte, so that the client's own
-// address is known. No message begins like one: both versions would be of over 100 MB.
+// address is known. No message begins like one: as a message's length, the first bytes of both versions would be over
+// 100 MB.
 // Source: The PROXY protocol, versions 1 and 2 (HAProxy's proxy-protocol.txt), sections 2.1 and 2.2.
 #pragma once
 
@@ -20,11 +21,11 @@ struct ProxyHeader {
     none,    // the bytes are no such header: the client spoke first
     more,    // this may become one
     header,  // `bytes` of it
-    bad,     // see `why`; the connection is of no use
+    bad,     // see `why`; the connection is unusable
   };
   Kind kind = Kind::more;
   std::size_t bytes = 0;
-  // "address:port", "[address]:port". Empty: the connection's own ends (a health check of the balancer's, or a family
+  // "address:port", "[address]:port". Empty: the connection's own ends (a load balancer's health check, or a family
   // that is not TCP over IP).
   std::string source, destination;
   std::string_view why;  // static
