@@ -7,7 +7,7 @@ namespace spillway::test {
 
 void set_time(TimePoint now);
 void advance_time(Duration by);
-// From now on time goes by so much whenever somebody looks at the clock: for those who work until it is late.
+// From now on each look at the clock advances it by this: for code that works until a deadline.
 void advance_time_at_each_look(Duration by);
 
 }  // namespace spillway::test

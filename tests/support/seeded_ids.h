@@ -1,4 +1,4 @@
-// Cursor ids that follow from a seed, in place of cursor/cursor_id.cpp: a simulation's run must be the same every time.
+// Cursor ids that follow from a seed, in place of cursor/cursor_id.cpp: every run of a simulation must be the same.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ Result<std::vector<std::uint8_t>> unpacked(const wire::MessageHeader& outer,
 
 }  // namespace
 
-// Whatever arrives while no request is under way was never asked for.
+// Bytes that arrive while no request is under way break the protocol.
 void SimClient::check_nothing_came() {
   if (!transport_ || waiting_ || !expected_.empty()) return;
   std::uint8_t byte = 0;
@@ -39,7 +39,7 @@ void SimClient::close() {
   check_nothing_came();
   holds = false;
   if (transport_) transport_->close();
-  if (waiting_) return;  // who waits on it notices, and lets go of it
+  if (waiting_) return;  // the waiting coroutine notices, and releases it
   transport_.reset();
   expected_.clear();
 }

@@ -1,6 +1,6 @@
 // A client in the simulated network: one connection at a time, requests in order. Checks what every
-// client may rely on (one reply for each request, to that request, well-formed) and keeps what was
-// broken of it in violations().
+// client may rely on (one reply for each request, to that request, well-formed) and records each violation in
+// violations().
 #pragma once
 
 #include <cstdint>
@@ -30,11 +30,11 @@ class SimClient {
   Task<std::optional<BsonDoc>> receive();
   // Sends the first bytes of a command and no more.
   Task<bool> send_part(BsonDoc command, std::size_t bytes);
-  // Sends a command that nobody answers (moreToCome).
+  // Sends a command without a reply (moreToCome).
   Task<bool> tell(BsonDoc command);
-  // Sends an OP_KILL_CURSORS, which nobody answers.
+  // Sends an OP_KILL_CURSORS, which has no reply.
   Task<bool> kill_cursors(std::vector<std::int64_t> ids);
-  // Reads so many bytes of a reply and no more.
+  // Reads this many bytes of a reply and no more.
   Task<bool> read_bytes(std::size_t bytes);
 
   void close();

@@ -1,6 +1,5 @@
 // What happened in a simulation, in order: a line each, and the hash of all of them. Two runs of
-// one seed must give the same hash, so lines never hold what is random by design (cursor ids,
-// addresses).
+// one seed must give the same hash, so lines never hold values that are random by design (cursor ids, addresses).
 #pragma once
 
 #include <cstdint>

@@ -163,7 +163,7 @@ void SimShard::step_down_now(Duration pause) {
 }
 
 std::int32_t SimShard::yield() {
-  if (!primary()) return 10107;  // what follows in a batch that goes on
+  if (!primary()) return 10107;  // the rest of an unordered batch
   if (!step_down_ || step_down_->yields-- > 0) return 0;
   const StepDown now = *std::exchange(step_down_, std::nullopt);
   step_down_now(now.pause);
@@ -338,7 +338,7 @@ BsonDoc SimShard::execute(const wire::OpMsg& request, std::string_view name) {
   return error_reply(59, "CommandNotFound", fmt::format("no such command: '{}'", name));
 }
 
-// What a host that is no primary does not even begin with.
+// The error of a host that is no primary, before it begins.
 std::optional<BsonDoc> SimShard::refusal(DocView body, std::string_view name) const {
   if (primary()) return std::nullopt;
   if (name == "getMore" || name == "killCursors" || name == "ping" || name == "endSessions" || name == "killSessions") {
@@ -474,7 +474,7 @@ BsonDoc SimShard::first_batch(const std::string& ns, std::vector<BsonDoc> docume
                            std::make_move_iterator(documents.end()));
   const std::int64_t most = number(batch_size, limits::first_batch_documents_default);
   return batch_reply("firstBatch", ns, rest, most, options_.batch_bytes_max, [&]() -> std::int64_t {
-    // As often as not it does not know yet that a full batch was the last.
+    // Half of the time it does not know yet that a full batch was the last.
     const std::int64_t drawn = next_cursor_++;
     const bool knows_the_end = drawn % 2 == 0 && most > 0 && !options_.ends_with_empty_batch;
     const bool none_left = rest.empty() && !(options_.ends_with_empty_batch && !documents.empty());
@@ -559,7 +559,7 @@ BsonDoc SimShard::write(const wire::OpMsg& request, std::string_view name, const
   return apply(request, name, ns, statements, ids);
 }
 
-// Null: nobody will ask for them again.
+// Null: the write cannot be retried.
 std::set<std::int32_t>* SimShard::executed_by(DocView body) {
   if (!body["txnNumber"].exists()) return nullptr;
   return &retryable_[transaction_of(body)];
@@ -662,7 +662,7 @@ SimShard::Done SimShard::insert_one(const std::string& ns, DocView document) {
   return {1, 0};
 }
 
-// {$inc: {field: 1}}: enough to see how often it ran.
+// {$inc: {field: 1}}: enough to count executions.
 void SimShard::increment(BsonDoc& document, DocView update) {
   const Element inc = document_or_empty(update["$inc"]).first();
   BsonWriter out;

@@ -53,7 +53,7 @@ class SimShard {
   // What became of the cursors it opened.
   struct CursorCounts {
     std::uint64_t opened = 0, exhausted = 0, killed = 0, lost = 0;
-    // Open ones whose id, or whose killCursors, may have got lost on the way.
+    // Open ones whose id or whose killCursors may have been lost on the way.
     std::uint64_t excused = 0;
     std::uint64_t open() const noexcept { return opened - exhausted - killed - lost; }
     std::uint64_t forgotten() const noexcept { return open() - excused; }
@@ -76,16 +76,16 @@ class SimShard {
     orders_.clear();
     step_down_.reset();
   }
-  // A set's primary steps down, and is elected again after `pause`. It does so at a yield of a write, of which there is
-  // one before each document that a write changes: after so many of them. As mongods do, it tells of 189 and
-  // 10107 inside `writeErrors` of the statement under way, and of the others instead of the whole command's reply.
+  // A set's primary steps down after this many yields, and is elected again after `pause`. A write yields before each
+  // document that it changes. As in mongod, codes 189 and 10107 appear in `writeErrors` of the statement under way;
+  // other codes replace the whole command's reply.
   void step_down(std::size_t yields, std::int32_t code, Duration pause);
   void step_down_now(Duration pause);
   std::size_t step_downs() const noexcept { return step_downs_; }
   Duration delay{};                    // before each reply, handshakes aside
-  // Set: what is sent instead of a command's reply; handshakes aside.
+  // Set: changes a command's reply before it is sent; handshakes aside.
   std::function<BsonDoc(std::string_view command, BsonDoc reply)> revise;
-  std::function<void(DocView command)> observe;  // told of each command; handshakes aside
+  std::function<void(DocView command)> observe;  // called with each command; handshakes aside
   std::string refused_stage;           // an aggregation with this stage is refused (40324)
   std::size_t cut_at_bytes = 300'000;  // cut_within: how much of the reply arrives
   std::size_t pause_at_bytes = SIZE_MAX;  // longer replies stop there, until this is raised
@@ -94,7 +94,7 @@ class SimShard {
     stored_[ns].push_back(std::move(document));
   }
   const std::vector<BsonDoc>& stored(const std::string& ns) { return stored_[ns]; }
-  // Its cursors die, as by a timeout of its own.
+  // Its cursors die, as by a timeout.
   void forget_cursors();
 
   CursorCounts cursors() const;
@@ -143,7 +143,7 @@ class SimShard {
   BsonDoc apply(const wire::OpMsg& request, std::string_view name, const std::string& ns,
                 std::span<const DocView> statements, const std::vector<std::int32_t>& ids);
   BsonDoc find_and_modify(DocView body, const std::string& ns);
-  // What a statement did, up to where it was interrupted.
+  // The effect of a statement, up to its interruption.
   struct Done {
     std::int64_t n = 0;
     std::int32_t code = 0;
@@ -154,7 +154,7 @@ class SimShard {
   void increment(BsonDoc& document, DocView update);
   std::set<std::int32_t>* executed_by(DocView body);
   BsonDoc projected(const BsonDoc& document, DocView projection);
-  // `near`: null, or what orders the documents where there is no sort.
+  // `near`: null, or the order of the documents where there is no sort.
   BsonDoc with_sort_key(const BsonDoc& document, DocView sort, const Near* near,
                         DocView projection);
   std::size_t find_id(const std::string& ns, ValueView id);

@@ -38,7 +38,7 @@ FaultOptions FaultOptions::swarm(std::uint64_t seed) {
   faults.stall_permille = sometimes(10);
   if (sometimes(4) == 4) faults.read_bytes_max = 1 + dice() % 64;
   if (sometimes(4) == 4) faults.write_bytes_max = 1 + dice() % 64;
-  // Bytes that come one by one would take a pipe each.
+  // Single bytes would take a pipe each.
   faults.splices = dice() % 2 == 0 && faults.read_bytes_max == 0 && faults.write_bytes_max == 0;
   return faults;
 }
@@ -80,7 +80,7 @@ struct SimHost {
   bool silent() const noexcept { return frozen || vanished; }
 };
 
-// A connection: one pipe for each direction. Ends are 0 (who connected) and 1 (who listened).
+// A connection: one pipe for each direction. Ends are 0 (connected) and 1 (listened).
 class SimLink : public std::enable_shared_from_this<SimLink> {
  public:
   SimLink(std::shared_ptr<SimNetwork::World> world, std::shared_ptr<SimHost> host)
@@ -237,7 +237,7 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
   }
 
   static std::size_t index(int end) noexcept { return static_cast<std::size_t>(end); }
-  // A stopped process does not read; nothing passes to and from a machine that is gone.
+  // A stopped process does not read; no bytes pass to or from a machine that is gone.
   bool held(int end) const noexcept {
     return (host_->frozen && end == 1) || host_->vanished;
   }
@@ -363,7 +363,7 @@ class SimTransport final : public Transport {
     if (got.ok()) SPILLWAY_CHECK(::write(pipe, data.data(), got.bytes) == static_cast<ssize_t>(got.bytes));
     return got;
   }
-  // What the link does not take stays in the pipe: a copy of the pipe is looked at.
+  // Bytes that the link does not take stay in the pipe: this looks at a copy of the pipe.
   IoResult splice_from(int pipe, std::size_t bytes) override {
     SPILLWAY_CHECK(owed_.empty());
     int copy[2];

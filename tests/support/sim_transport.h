@@ -16,7 +16,7 @@
 
 namespace spillway::test {
 
-// How the network misbehaves. The default: it does not, and takes no time.
+// How the network misbehaves. By default it has no faults and takes no time.
 struct FaultOptions {
   std::uint64_t seed = 1;
   // Each piece that is written takes this long to arrive; pieces stay in order.
@@ -41,8 +41,8 @@ struct FaultOptions {
   static FaultOptions swarm(std::uint64_t seed);
 };
 
-// Something that happens once, when so many bytes have passed one way: every byte offset of a conversation can be
-// tried.
+// A fault that happens once, after this many bytes in one direction: a test can try every byte offset of a
+// conversation.
 struct ByteFault {
   enum class Kind {
     split,       // what is before it arrives, the rest has to wait
@@ -51,7 +51,7 @@ struct ByteFault {
     time_out,    // what is before it arrives, then the writer's kernel gives up its peer
   };
   Kind kind = Kind::split;
-  bool to_host = true;         // which way: towards who listened, or from it
+  bool to_host = true;         // true: towards the listener
   std::uint64_t at_bytes = 0;  // counted over all of a host's connections, from when this was given
   Duration pause = std::chrono::milliseconds(20);  // until the rest may leave, or the connection breaks
 };
@@ -84,7 +84,7 @@ class SimNetwork final : public Network {
 
   Task<Result<std::unique_ptr<Transport>>> connect(std::string host, std::uint16_t port,
                                                    TimePoint deadline) override;
-  // The client's end of a new connection to host:port, at once; null when nobody listens there.
+  // The client's end of a new connection to host:port, at once; null when no handler listens there.
   std::unique_ptr<Transport> connect_client(const std::string& host, std::uint16_t port);
   // Two ends, and no host in between.
   std::pair<std::unique_ptr<Transport>, std::unique_ptr<Transport>> pair();

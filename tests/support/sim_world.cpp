@@ -55,7 +55,7 @@ SimWorld::SimWorld(SimWorldOptions options)
   shared_->parameters.cursor_timeout_ms = options.cursor_timeout_ms;
   shared_->parameters.spill_idle_ms = options.spill_idle_ms;
   shared_->parameters.orphan_grace_ms = options.orphan_grace_ms;
-  // Whoever asks for the thread's CPU time does not repeat itself.
+  // A choice by the thread's CPU time would not repeat itself.
   shared_->parameters.splice_replies = SpliceReplies::always;
   if (options.spill_file) {
     SpillOptions spill;

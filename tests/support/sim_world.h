@@ -20,7 +20,7 @@
 
 namespace spillway::test {
 
-// A network that is known only after the worker that uses it: connects wait until then.
+// A network that is set later than the worker that uses it: connects wait until then.
 class LateNetwork final : public Network {
  public:
   void bind(Network& target);
@@ -56,7 +56,7 @@ struct SimWorldOptions {
   std::function<std::unique_ptr<SpillFile>()> spill_file;
   std::int64_t spill_idle_ms = 10'000;
   std::int64_t orphan_grace_ms = 30'000;
-  // Set: the workers run in an order that follows from it, as threads do that nobody schedules.
+  // Set: the workers run in an order that follows from it, as unscheduled threads would.
   std::uint64_t order_seed = 0;
 };
 
@@ -104,7 +104,7 @@ class SimWorld {
     return *std::move(result);
   }
 
-  // What is still held though nobody uses the proxy: one line each; empty when all is well.
+  // Resources that are still held while the proxy is idle: one line each; empty when all is well.
   std::vector<std::string> leftovers();
   // REQUIRES that clients have closed their connections, or wait on them.
   // The server's shutdown; shut_down() begins it unless it was.

@@ -1,5 +1,5 @@
-// What the peer of a TCP connection may send before it hears more: the receive window that it was
-// promised, which is what the peer's kernel may come to hold. (TCP_INFO, tcpi_snd_wnd; Linux 5.4.)
+// How much the peer of a TCP connection may send before it hears more: the receive window that it was promised. The
+// peer's kernel may come to hold this much. (TCP_INFO, tcpi_snd_wnd; Linux 5.4.)
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace spillway {
 
-// Of a connected socket, the sender's end. Nothing where the kernel does not tell.
+// Of a connected socket, at the sender's end. nullopt: the kernel does not tell.
 std::optional<std::uint32_t> promised_bytes(int fd);
 
 }  // namespace spillway
