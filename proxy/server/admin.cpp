@@ -67,7 +67,7 @@ std::uint16_t port_of(const FileDescriptor& door) {
   return endpoint.port();
 }
 
-// Who of several loops gives a sign of life: shared with what is on its way to them.
+// Which of several loops give a sign of life. The posted calls share it.
 struct SignsOfLife final : Timer {
   Event done;
   std::vector<bool> given;  // written on the asking loop only
@@ -110,7 +110,7 @@ class AdminServer::Door final : public Poller::Socket, private Timer {
   void on_events(std::uint32_t) override { accept_all(); }
 
  private:
-  // There was no room, or file descriptors were short: what waits is not told a second time.
+  // There was no room, or file descriptors were short. Waiting connections are signalled only once.
   void on_timer() override { accept_all(); }
   void accept_all() {
     for (;;) {
@@ -181,8 +181,7 @@ void AdminServer::adopt(FileDescriptor socket) {
   loop_.spawn(run_connection(std::prev(connections_.end())));
 }
 
-// Where there is none, the connection that has been idle for longest is closed, and leaves a moment
-// later.
+// When it is full, the connection that has been idle for longest is closed; it leaves a moment later.
 bool AdminServer::has_room() {
   if (connections_.size() < admin_connections_max) return true;
   Connection* longest = nullptr;
@@ -267,8 +266,8 @@ Task<bool> AdminServer::write_answer(Connection& connection, Answer answer, bool
   co_return co_await writing;
 }
 
-// Closing with unread bytes would take the answer away from who sent them: they are read and
-// dropped for a moment.
+// Closing with unread bytes would discard the answer on its way to the client: they are read and dropped for a
+// moment.
 Task<void> AdminServer::linger(Connection& connection) {
   const TimePoint until = Clock::now() + linger_patience;
   std::size_t dropped = 0;
@@ -307,7 +306,7 @@ Task<AdminServer::Answer> AdminServer::answer(const HttpRequest& request) {
       .status = 404, .text = "there are /metrics, /healthz and /readyz\n", .pieces = {}};
 }
 
-// Those that have ended answer nothing any more.
+// Contexts that have ended do not answer any more.
 std::vector<exec::Context*> AdminServer::live_contexts() const {
   std::vector<exec::Context*> contexts;
   for (Worker* worker : workers_) {
@@ -331,7 +330,7 @@ Task<AdminServer::Answer> AdminServer::metrics() {
   co_return Answer{.content_type = metrics_type, .text = {}, .pieces = text.take()};
 }
 
-// The names of loops that do not turn.
+// The names of loops that hang.
 Task<std::vector<std::string>> AdminServer::silent_loops() {
   std::vector<std::pair<std::string, Loop*>> loops;
   if (!shared_.stopping) loops.emplace_back("the main loop", &main_loop_);
@@ -392,7 +391,7 @@ Task<AdminServer::Answer> AdminServer::readiness() {
   if (missing.empty()) co_return Answer{.text = "ready\n", .pieces = {}};
   const std::string names =
       fmt::format("shards that cannot be reached: {}\n", fmt::join(missing, ", "));
-  // Any shard is enough: else one that is dead would take every router out of service.
+  // Any shard is enough: otherwise one dead shard would take every router out of service.
   if (missing.size() < facts.shards.size()) co_return Answer{.text = "ready\n" + names, .pieces = {}};
   co_return unready(names);
 }

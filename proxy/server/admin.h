@@ -1,14 +1,12 @@
-// AdminServer: the admin port. HTTP for those who watch the process: nothing on it changes
-// anything.
+// AdminServer: the admin port. Read-only HTTP for monitoring.
 //
 //   /metrics   Prometheus' text format (exec/metrics_page.h)
 //   /healthz   200 while every loop gives a sign of life within health_patience, else 503
-//   /readyz    200 when clients should come here: it listens, is not shutting down, and any shard can
-//              be reached; else 503. Why stands in the body.
+//   /readyz    200 when clients should connect: it listens, is not shutting down, and any shard can
+//              be reached; else 503. The body says why.
 //
-// A thread of its own: what it asks workers they answer between two requests, and none of them
-// waits for it. Connections, headers, times and memory (Shared::admin_memory) are bounded. It ends
-// last, so that a drain can be watched.
+// It has a thread of its own. Workers answer its questions between two requests and never wait for it. Connections,
+// headers, times and memory (Shared::admin_memory) are bounded. It ends last, so that a drain can be watched.
 #pragma once
 
 #include <array>
@@ -36,13 +34,13 @@ struct AdminOptions {
 };
 
 inline constexpr std::size_t admin_connections_max = 16;
-// What Shared::admin_memory needs for so many connections and two pages.
+// The bytes that Shared::admin_memory needs for all connections and two pages.
 std::uint64_t admin_memory_bytes(std::size_t shards) noexcept;
 
 class AdminServer {
  public:
-  // Listens; nobody is answered yet. Throws std::runtime_error naming the address. `shared` and
-  // `main_loop` outlive it.
+  // Listens, without answers until start(). Throws std::runtime_error naming the address. `shared` and `main_loop`
+  // outlive it.
   AdminServer(exec::Shared& shared, Loop& main_loop, const AdminOptions& options);
   ~AdminServer();
   AdminServer(const AdminServer&) = delete;
@@ -50,7 +48,7 @@ class AdminServer {
 
   std::uint16_t port() const noexcept { return port_; }
   const std::string& address() const noexcept { return options_.addresses.front(); }
-  // Answers from now on. The workers outlive it, but not their threads: they end before stop().
+  // Answers from now on. The workers outlive it, but their threads do not: they end before stop().
   void start(std::vector<Worker*> workers);
   // Any thread: clients are served from now on.
   void set_serving() noexcept { serving_ = true; }

@@ -27,8 +27,7 @@ std::string path_of(std::string_view target) {
   return std::string(target.substr(0, target.find('?')));
 }
 
-// What stands in no header, not even in a wrong one: another protocol is noticed at its first
-// bytes.
+// Bytes that occur in no header, not even in a wrong one: they show another protocol at its first bytes.
 bool is_foreign(char c) noexcept {
   const auto byte = static_cast<unsigned char>(c);
   return (byte < 0x20 && c != '\r' && c != '\n' && c != '\t') || byte == 0x7f;
@@ -60,7 +59,7 @@ HttpReader::State HttpReader::parse() {
   const std::size_t end = pending_.find("\r\n\r\n", scanned_ > 3 ? scanned_ - 3 : 0);
   const bool whole = end != std::string::npos;
   const std::size_t bytes = whole ? end + 4 : pending_.size();
-  // The first thing wrong counts, for it is what stays wrong whatever follows.
+  // The first error counts: later bytes cannot change it.
   const auto seen = static_cast<std::ptrdiff_t>(std::min(scanned_, bytes));
   const auto limit = static_cast<std::ptrdiff_t>(std::min(bytes, http_header_bytes_max));
   if (std::any_of(pending_.begin() + std::min(seen, limit), pending_.begin() + limit, is_foreign)) {

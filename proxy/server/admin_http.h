@@ -4,8 +4,7 @@
 //   HttpReader reader;
 //   reader.feed(bytes) -> more | request | bad
 //
-// What is read of a stream does not depend on how it arrives. A stream that was bad once stays so:
-// answer, and close.
+// The result does not depend on how the stream is cut into pieces. A bad stream stays bad: answer, and close.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +23,7 @@ struct HttpRequest {
   std::string path;  // without the query; "/metrics"
 };
 
-// Why a stream was bad, as an answer.
+// The answer to a bad stream.
 struct HttpRefusal {
   unsigned status = 400;
   std::string_view why;  // a literal
@@ -36,7 +35,7 @@ class HttpReader {
 
   // REQUIRES bytes.size() <= read_bytes, and that the last state was `more`.
   State feed(std::string_view bytes);
-  // Goes on to the next request, of what is there already.
+  // Goes on to the next request, with the bytes that are there already.
   State next();
 
   const HttpRequest& request() const noexcept { return request_; }  // of State::request
@@ -45,7 +44,7 @@ class HttpReader {
   bool begun() const noexcept { return !pending_.empty(); }
 
   static constexpr std::size_t read_bytes = 2 * 1024;
-  // What a reader holds at most, with what parsing takes.
+  // The most memory that a reader holds, parsing included.
   static constexpr std::size_t memory_bytes = 2 * (http_header_bytes_max + read_bytes);
 
  private:
@@ -60,8 +59,7 @@ class HttpReader {
   bool bad_ = false;
 };
 
-// The status line and header fields of an answer, with the empty line at their end. `wall_ms`: the
-// time to name.
+// The status line and header fields of an answer, with the empty line at their end. `wall_ms`: the time for its Date.
 struct HttpHead {
   unsigned status = 200;
   std::string_view content_type = "text/plain; charset=utf-8";

@@ -10,7 +10,7 @@
 namespace spillway::server {
 
 namespace {
-// A shard that is slower counts as one that cannot be reached.
+// A slower shard counts as unreachable.
 constexpr auto command_time_max = std::chrono::seconds(10);
 }  // namespace
 

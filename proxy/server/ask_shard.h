@@ -11,7 +11,7 @@ namespace spillway::server {
 // Why a shard is left out from now on; no error of the check.
 struct Skip {
   std::string reason;
-  bool unreachable = false;  // no answer at all: asking more is a waste of time
+  bool unreachable = false;  // no answer at all: do not ask it again
 };
 
 // A command's reply. `skip`: there is none, or it is ok: 0 or damaged.

@@ -33,8 +33,8 @@ FileDescriptor open_file(const std::string& path) {
   FileDescriptor file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, owner_only));
   struct stat found {};
   if (!file || ::fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode))
-    return file;  // a pipe's mode is its owner's business
-  // One that was there already may be readable for others.
+    return file;  // a pipe's owner chooses its mode
+  // A file that was there already may be readable for others.
   const bool private_now = (found.st_mode & ALLPERMS) == owner_only || ::fchmod(file.get(), owner_only) == 0;
   if (!private_now) log::warning("auditLog.path: its mode cannot be set: {}", error_text());
   return file;
@@ -47,7 +47,7 @@ class AuditSink::Writer {
   Writer(const AuditConfig& config, std::size_t waiting_bytes_max);
   bool offer(std::string line);
   void reopen(bool rename);
-  // Whether all was written in time; if not, what waits is dropped, and nothing is logged any more.
+  // True: all was written in time. False: the waiting lines are dropped, and nothing is logged any more.
   bool end(std::chrono::milliseconds wait_max);
   // The thread.
   void run();
@@ -146,7 +146,7 @@ void AuditSink::Writer::run() {
   for (;;) {
     changed_.wait(lock, [this] { return stopped_ || !waiting_.empty() || reopen_ != Reopen::no; });
     if (waiting_.empty() && reopen_ == Reopen::no) break;
-    // What waits was told before the file changed.
+    // These lines were queued before the file changed.
     std::deque<std::string> taken = std::exchange(waiting_, {});
     const Reopen how = std::exchange(reopen_, Reopen::no);
     lock.unlock();
@@ -197,7 +197,7 @@ void AuditSink::Writer::open_anew(Reopen how) {
     ::gmtime_r(&now, &parts);
     const std::string old = fmt::format("{}.{:04}-{:02}-{:02}T{:02}-{:02}-{:02}", config_.path, parts.tm_year + 1900,
                                         parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
-    // An older one of the same second is not written over; one that somebody else has renamed is renamed.
+    // An older file of the same second is not overwritten. A file that another program has renamed counts as renamed.
     const bool taken = ::access(old.c_str(), F_OK) == 0;
     if (taken || (::rename(config_.path.c_str(), old.c_str()) != 0 && errno != ENOENT)) {
       log::error("the audit log cannot be renamed to {}; it goes on as it was", old);

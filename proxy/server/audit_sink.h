@@ -1,6 +1,5 @@
-// AuditSink: takes the audit log's lines to where they go, on a thread of its own: a disk that is slow
-// or stuck keeps nobody else waiting. What waits for it is at most `waiting_bytes_max`; beyond, lines
-// are refused, and the caller counts them.
+// AuditSink: writes the audit log's lines, on a thread of its own: a slow or stuck disk delays no other thread. At
+// most `waiting_bytes_max` wait for it; beyond, lines are refused, and the caller counts them.
 #pragma once
 
 #include <chrono>
@@ -31,14 +30,14 @@ class AuditSink {
   bool offer(std::string line);
   // Any thread: goes on in a new file of the same name; `rename`: the old one is renamed before.
   void reopen(bool rename);
-  // Writes what waits, for stop_wait_max at most: then the disk is stuck, what waits is lost, and the thread is left
-  // to it.
+  // Writes the waiting lines, for stop_wait_max at most: then the disk is stuck, the lines are lost, and the thread
+  // is left behind with the disk.
   void stop();
-  // Lines that were taken and could not be written.
+  // Lines that were accepted but could not be written.
   std::uint64_t failed() const noexcept;
 
  private:
-  class Writer;  // what the thread works with; a thread that is left behind keeps it
+  class Writer;  // the thread's data; a thread that is left behind keeps it
 
   Bounds bounds_;
   std::shared_ptr<Writer> writer_;

@@ -20,28 +20,28 @@ namespace spillway::server {
 
 namespace {
 
-// What an idle connection takes.
+// Memory of an idle connection.
 constexpr std::uint64_t connection_bytes = 2 * limits::kib;
-// What OpenSSL takes for one: 17 KiB were measured when it is idle, more while it shakes hands.
+// OpenSSL's memory for one connection: 17 KiB measured when it is idle, more during the handshake.
 constexpr std::uint64_t tls_connection_bytes = 20 * limits::kib;
 constexpr std::uint64_t tls_handshake_bytes = 64 * limits::kib;
-// Where Parameters::handshake_ms sets no end to it.
+// When Parameters::handshake_ms sets no limit.
 constexpr Duration tls_patience = std::chrono::seconds(30);
-// While over half of the room for handshakes is taken, one must not take longer.
+// The limit for one handshake while over half of the room for handshakes is taken.
 constexpr Duration tls_patience_contended = std::chrono::seconds(2);
-// Shorter operations are not worth a look at their client's socket.
+// Shorter operations do not justify a check of their client's socket.
 constexpr Duration absence_noticed_after = std::chrono::milliseconds(250);
 
 bool is_hello_name(std::string_view name) noexcept {
   return name == "hello" || name == "isMaster" || name == "ismaster";
 }
 
-// Larger messages are looked through in steps.
+// Larger messages are checked in steps.
 constexpr std::size_t looked_through_at_once_bytes_max = 256 * limits::kib;
 constexpr std::size_t elements_per_step = 256, documents_per_step = 64, summed_bytes_per_step = 64 * limits::kib;
 
-// Every document of the request is well-formed to its last element: what is routed is never looked
-// into again, and must not be a shard's problem.
+// Every document of the request is well-formed to its last element: routed documents are not checked again, and
+// shards must not get damaged ones.
 Result<void> check_documents(const wire::OpMsg& message) {
   if (auto valid = message.body.validate(); valid.has_error()) return valid.error();
   for (const wire::DocSequence& sequence : message.sequences) {
@@ -138,7 +138,7 @@ bool ClientConnection::refuse_connection() {
   return false;
 }
 
-// What a load balancer says of its client comes first, in plain text.
+// First the PROXY protocol's header, in plain text.
 Task<bool> ClientConnection::begin() {
   auto room = environment_.context.shared.connection_memory.try_reserve(connection_bytes);
   if (!room) co_return refuse_connection();
@@ -150,12 +150,12 @@ Task<bool> ClientConnection::begin() {
   }
   client_.login.from_loopback = !balanced() && is_loopback(without_port(client_.peer));
   if (!environment_.context.tls) co_return true;
-  if (refused_) co_return false;  // a handshake costs more than it has to say
+  if (refused_) co_return false;  // a handshake costs more than the refusal is worth
   auto beginning = begin_tls();
   co_return co_await beginning;
 }
 
-// Nothing is taken for a handshake before its first byte.
+// A handshake takes no memory before its first byte.
 Task<bool> ClientConnection::begin_tls() {
   exec::Shared& shared = environment_.context.shared;
   TimePoint end = handshake_end();
@@ -248,7 +248,7 @@ ClientConnection::Silence ClientConnection::notice_silence(TimePoint now) {
   const auto over = [&](Duration quiet, std::int64_t most_ms) {
     return most_ms > 0 && quiet >= std::chrono::milliseconds(most_ms);
   };
-  if (!served_) return Silence::none;  // begin() has patiences of its own
+  if (!served_) return Silence::none;  // begin() has time limits of its own
   if (messages_ == 0) {
     const bool enough = now >= handshake_end() || (refused_ && now - begun_ >= refused_patience);
     return enough ? Silence::never_spoke : Silence::none;
@@ -407,7 +407,7 @@ Task<bool> ClientConnection::handle_op_msg() {
   }
   auto running = exec::run_command(context, client_, *request);
   exec::Response response = co_await running;
-  // What ends with the connection: not another user's.
+  // Ends with the connection, so that it cannot become another user's.
   if (balanced() && request->start_transaction && request->txn_number &&
       exec::owns_session(context, client_, *request)) {
     transactions_.note(*context.shared.transactions, *request);

@@ -28,7 +28,7 @@
 
 namespace spillway::server {
 
-// What connections of one worker share.
+// Shared by the connections of one worker.
 struct ConnectionEnvironment {
   exec::Context& context;
   MutableBytes scratch;  // for first reads; content is lost at the next suspension
@@ -37,7 +37,7 @@ struct ConnectionEnvironment {
   PlainText plain_text = PlainText::allowed;
 };
 
-// Which port a connection came through.
+// The port through which a connection came.
 enum class Entrance : std::uint8_t { clients, load_balancers };
 
 class ClientConnection {
@@ -48,25 +48,23 @@ class ClientConnection {
 
   // Serves until the client leaves, breaks the protocol, or close() is called.
   Task<void> run();
-  // Wakes run() up to end: for a shutdown. The request under way is finished first if `drain`, a hello that waits for
-  // a change at once.
+  // Makes run() come to its end: for a shutdown. With `drain` the request under way is finished first; a hello that
+  // waits for a change is answered at once.
   void close(bool drain);
-  // Answers a hello that waits for a change: there was one.
+  // Answers a hello that waits for a change: the change has come.
   void wake_hello();
-  // For a shutdown whose patience has ended: reads end at once, writes before their next statement.
+  // For a shutdown whose grace period has ended: reads end at once, writes before their next statement.
   void interrupt(Error why) { client_.interrupt.request(std::move(why)); }
-  // Ends the reads of an operation that has run for a while if its client has left. Called now and
-  // then.
+  // Ends the reads of a long operation if its client has left. Called now and then.
   void notice_absent_client(TimePoint now);
-  // Whether its client has said nothing for too long. Called now and then: what it sees is compared
-  // with the last time.
+  // Whether its client has been silent for too long. Called now and then: compares with the last call.
   enum class Silence : std::uint8_t { none, never_spoke, stopped_sending, idle };
   Silence notice_silence(TimePoint now);
-  // Ends it for that.
+  // Closes the connection for that reason.
   void close_silent(Silence silence);
 
  private:
-  // A reply as it leaves: stays where it is until it is written.
+  // A reply as it leaves: must not move until it is written.
   struct Framed {
     std::array<std::uint8_t, wire::op_msg_prefix_bytes> prefix;
     std::uint32_t crc = 0;
@@ -74,21 +72,20 @@ class ClientConnection {
     std::span<iovec> pieces_span() noexcept { return {pieces.data(), pieces.size()}; }
   };
 
-  // A client that is refused by its address has this time to read the reason.
+  // How long a client that is refused by its address has to read the reason.
   static constexpr Duration refused_patience = std::chrono::seconds(2);
 
-  // When the first message must be whole; never: it is, or may take any time.
+  // When the first message must be complete; never: it is complete, or has no limit.
   TimePoint handshake_end() const noexcept;
   bool balanced() const noexcept { return entrance_ == Entrance::load_balancers; }
   void attach_presence();
   Task<bool> answer_refused();
 
-  // client_connection_balanced.cpp. What a load balancer says before the client's first byte, if it says
-  // anything. False: the connection is to end.
+  // client_connection_balanced.cpp. Reads the load balancer's header, if there is one. False: the connection must
+  // end.
   Task<bool> read_proxy_header();
 
-  // client_connection_read.cpp. Fills message_ with one whole message, decompressed. False: the connection is
-  // to end.
+  // client_connection_read.cpp. Fills message_ with one whole message, decompressed. False: the connection must end.
   Task<bool> read_message();
   enum class Admission : std::uint8_t { taken, refused, gone };
   bool is_stranger() const noexcept;
@@ -128,7 +125,7 @@ class ClientConnection {
   // client_connection_reply.cpp
   void frame(const exec::Response& response, Framed& framed);
   Task<bool> write_response(exec::Response& response, TimePoint* first_tried = nullptr);
-  // For larger replies than these: others may wait for what they hold.
+  // Larger replies are watched: other requests may wait for their memory.
   static constexpr std::size_t watched_reply_bytes = 64 * limits::kib;
   Task<bool> write_watched(std::span<iovec> pieces, TimePoint* first_tried);
   Task<bool> write_compressed(const exec::Response& response, TimePoint* first_tried);
@@ -142,11 +139,11 @@ class ClientConnection {
   std::unique_ptr<Transport> transport_;
   exec::Client client_;
   Buffer message_;    // the request under way
-  TimePoint received_{};  // when it was whole
-  TimePoint arrived_{};   // the same, or, where it had to wait for memory, when it had that
+  TimePoint received_{};  // when it was complete
+  TimePoint arrived_{};   // the same, or the end of its wait for memory
   Buffer pipelined_;  // bytes behind it
-  Reservation room_;            // what the connection takes outside of buffers
-  Reservation receive_growth_;  // of the socket's buffer, for good: it cannot shrink
+  Reservation room_;            // the connection's memory outside of buffers
+  Reservation receive_growth_;  // of the socket's receive buffer; kept, because the buffer cannot shrink
   wire::MessageHeader header_;
   std::optional<wire::Compressor> request_compressor_;
   wire::CompressorList negotiated_;
@@ -157,11 +154,11 @@ class ClientConnection {
   bool closing_ = false;
   bool idle_ = false;
   bool in_header_ = false;  // waits for the rest of a message's header
-  std::optional<Error> refused_;  // the connection itself: the answer to whatever comes first
-  TimePoint begun_{};  // later by the time that its first message waited for memory
+  std::optional<Error> refused_;  // the connection is refused: the answer to its first message
+  TimePoint begun_{};  // the start, later by the time that its first message waited for memory
   bool served_ = false;  // begin() is over
   std::uint64_t messages_ = 0;
-  // What notice_silence() saw last, and since when.
+  // The state that notice_silence() saw last, and since when.
   std::uint64_t seen_messages_ = 0;
   bool seen_idle_ = false, seen_in_header_ = false;
   TimePoint quiet_since_{};

@@ -1,5 +1,5 @@
-// How a connection through a load balancer begins: the PROXY protocol's header, if there is one, tells
-// who the client is.
+// How a connection through a load balancer begins: the PROXY protocol's header, if there is one, gives the client's
+// address.
 #include <algorithm>
 #include <chrono>
 
@@ -10,8 +10,8 @@ namespace spillway::server {
 
 namespace {
 
-// From the connection's start to the end of the header, or to the client's first byte: a driver
-// sends hello at once. Less where Parameters::handshake_ms is.
+// From the connection's start to the end of the header, or to the client's first byte: a driver sends hello at once.
+// Parameters::handshake_ms may shorten it.
 constexpr auto header_patience = std::chrono::seconds(30);
 
 }  // namespace
@@ -33,7 +33,7 @@ Task<bool> ClientConnection::read_proxy_header() {
     }
     if (!ready || closing_) co_return false;
     const Bytes ahead =
-        pipelined_.bytes();  // less than the longest header: it fits into the scratch
+        pipelined_.bytes();  // shorter than the longest header: it fits into the scratch
     const MutableBytes scratch = environment_.scratch;
     std::copy(ahead.begin(), ahead.end(), scratch.begin());
     const IoResult got = transport_->try_read(scratch.subspan(ahead.size()));

@@ -1,4 +1,4 @@
-// How a connection answers hello, in OP_MSG and OP_QUERY, once or again and again.
+// How a connection answers hello, in OP_MSG and OP_QUERY, once or as an exhaust stream.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,8 +23,8 @@ constexpr Duration exhaust_pause_min = std::chrono::milliseconds(500);
 
 }  // namespace
 
-// Takes what a hello tells of its connection; an error is the answer to it. (A connection's first
-// hello says whether its driver retries what is refused.)
+// Takes the connection's properties from a hello; an error is the answer to it. (A connection's first hello says
+// whether its driver retries refused requests.)
 Result<wire::HelloRequest> ClientConnection::take_hello(DocView command, bool exhaust) {
   auto hello = wire::parse_hello(command);
   if (hello.has_error()) return hello.error();
@@ -57,7 +57,7 @@ Result<wire::HelloRequest> ClientConnection::take_hello(DocView command, bool ex
   return hello;
 }
 
-// A driver that does not know of the load balancer would take its connections for interchangeable.
+// A driver in another mode would treat connections through the load balancer as interchangeable.
 bool ClientConnection::ends_connection(const Error& refused) const noexcept {
   return balanced() && refused.is(ErrorCode::load_balancer_support_mismatch);
 }
@@ -68,7 +68,7 @@ BsonDoc ClientConnection::hello_reply(const wire::HelloRequest& hello) {
                                   : exec::hello_reply(context, client_, hello, negotiated_);
 }
 
-// Why a query is not answered, in the form that its kind of query takes.
+// The error of a query, in the form of its kind of query.
 void ClientConnection::encode_query_error(std::vector<std::uint8_t>& out, const wire::OpQuery& query,
                                           const Error& error) {
   const std::int32_t request_id = next_request_id_++;
@@ -79,7 +79,7 @@ void ClientConnection::encode_query_error(std::vector<std::uint8_t>& out, const 
   }
 }
 
-// A command of a program that watches servers; everything else is refused. (An error of ours: the caller counts it.)
+// A command of a monitoring program; all other commands are refused. (An error of ours: the caller counts it.)
 Task<Result<BsonDoc>> ClientConnection::answer_query_command(const wire::OpQuery& query, DocView command) {
   const std::string_view name = command.first().name;
   const std::string_view db = query.database();
@@ -156,13 +156,13 @@ Task<bool> ClientConnection::answer_hello(const exec::Request& request, bool exh
   co_return written&& go_on;
 }
 
-// Awaitable hello: waits for the topology version to change, at most maxAwaitTimeMS; with exhaust,
-// again and again. The version changes once, when the router quiesces: wake_hello() tells.
+// Awaitable hello: waits for the topology version to change, at most maxAwaitTimeMS; with exhaust, repeatedly. The
+// version changes once, when the router quiesces: wake_hello() signals it.
 Task<bool> ClientConnection::stream_hello(const wire::HelloRequest& hello, bool exhaust) {
   exec::Context& context = environment_.context;
   const wire::TopologyVersion current{Bytes(context.shared.facts.process_id),
                                       context.shared.topology_counter.load()};
-  // The first reply obeys the client's version; later ones the last one sent.
+  // The first reply compares with the client's version, later ones with the last one sent.
   auto waits = wire::hello_waits(hello, current);
   if (waits.has_error()) {
     exec::Response response = exec::refuse(context.shared.metrics, waits.error());
@@ -172,16 +172,16 @@ Task<bool> ClientConnection::stream_hello(const wire::HelloRequest& hello, bool 
   std::int32_t response_to = header_.request_id;
   std::int64_t seen = current.counter;
   const Duration asked = std::chrono::milliseconds(*hello.max_await_time_ms);
-  // Nobody is told again and again without a pause.
+  // Bounds the rate of the stream.
   const Duration await_time = exhaust ? std::max<Duration>(asked, exhaust_pause_min) : asked;
-  // While it quiesces nothing changes any more, and everyone is to know at once.
+  // While the router quiesces the version does not change any more, and all clients must learn it at once.
   for (bool wait = *waits && !context.shared.quiescing;; wait = context.shared.topology_counter.load() == seen) {
     if (wait) {
       auto waiting = wait_for_topology(seen, Clock::now() + await_time, exhaust);
       const bool go_on = co_await waiting;
       if (!go_on) co_return false;
     }
-    seen = context.shared.topology_counter.load();  // before the reply: what changes while it is written is told next
+    seen = context.shared.topology_counter.load();  // before the reply: a later change goes into the next one
     const BsonDoc reply = hello_reply(hello);
     const bool more = exhaust && !context.shared.quiescing && !closing_;
     std::vector<std::uint8_t> out;
@@ -198,17 +198,17 @@ Task<bool> ClientConnection::stream_hello(const wire::HelloRequest& hello, bool 
   }
 }
 
-// Until the version is not `seen` any more, or `until`. A client that sends meanwhile waits no longer,
-// and ends the stream (`exhaust`): what it sends is not to be kept for as long as it likes. False:
-// the connection is to end.
+// Waits until the version is not `seen` any more, or until `until`. If the client sends meanwhile, the wait ends, and
+// so does the stream (`exhaust`): the connection must not store the client's bytes for long. False: the connection
+// must end.
 Task<bool> ClientConnection::wait_for_topology(std::int64_t seen, TimePoint until, bool& exhaust) {
   exec::Shared& shared = environment_.context.shared;
-  if (pipelined_.size() > 0) {  // it has sent something already: one read ahead, not one for each hello
+  if (pipelined_.size() > 0) {  // it has sent a message already: one read ahead, not one for each hello
     exhaust = false;
     co_return true;
   }
   while (!closing_ && Clock::now() < until && shared.topology_counter.load() == seen) {
-    // Waiting for the socket tells when the client leaves.
+    // Waiting for the socket also detects that the client leaves.
     ReadyWait readable(*transport_, Transport::Direction::read, until);
     awaiting_hello_ = true;
     const bool ready = co_await readable;

@@ -19,19 +19,19 @@ namespace spillway::server {
 
 namespace {
 
-// How long a request may wait for memory before its client is asked to try again.
-// (Long: what is refused is sent once more, and large.)
+// How long a request may wait for memory before its client is asked to try again. (Long, because a refused large
+// request is sent once more.)
 constexpr Duration room_wait_max = std::chrono::seconds(15);
-// What is read of a message at first while others wait for memory: who joins them keeps it
+// The first read of a message while other requests wait for memory: a request that joins them keeps these bytes
 // meanwhile.
 constexpr std::size_t first_read_bytes_scarce = 512;
-// A sender that stops in the middle of a message holds its memory for net.slowSenderTimeoutMillis;
-// one that goes on pays for it with at least so many bytes a second.
+// A sender that stops in the middle of a message holds its memory for net.slowSenderTimeoutMillis; beyond that it
+// must keep up at least this rate.
 constexpr std::size_t sender_bytes_per_second_min = 16 * limits::kib;
-// While others wait for memory, a sender has less time: it must send this much in each such time.
+// While other requests wait for memory, a sender must send this much in each period.
 constexpr Duration contended_patience = std::chrono::seconds(2);
 constexpr std::size_t contended_bytes_min = 32 * limits::kib;
-// What of a message tells whether it wants an answer.
+// The part of a message that tells whether it wants an answer.
 constexpr std::size_t flags_end = limits::message_header_bytes + 4;
 constexpr std::size_t answer_told_by = std::max(flags_end, wire::compressed_flags_bytes);
 
@@ -42,7 +42,7 @@ Duration sender_patience(const exec::Shared& shared) noexcept {
   return std::chrono::milliseconds(shared.parameters.slow_sender_ms.load(std::memory_order_relaxed));
 }
 
-// When a message of so many bytes, begun now, is there at the latest.
+// The latest end of a message of this size that begins now.
 TimePoint sender_end(TimePoint now, Duration patience, std::size_t message_bytes) noexcept {
   return now + patience + std::chrono::seconds(message_bytes / sender_bytes_per_second_min);
 }
@@ -51,14 +51,14 @@ Error authentication_required() {
   return Error(ErrorCode::unauthorized, "Command requires authentication: nothing of this size is read before");
 }
 
-// The flags of a message of which the start is there; nullopt: they cannot be told.
+// The flags of a message whose start is there; nullopt: unknown.
 std::optional<std::uint32_t> flags_of(const wire::MessageHeader& header, Bytes start) {
   if (header.is(wire::OpCode::compressed)) return wire::peek_compressed_flags(start);
   if (!header.is(wire::OpCode::msg) || start.size() < flags_end) return std::nullopt;
   return load_le<std::uint32_t>(start.data() + limits::message_header_bytes);
 }
 
-// What is long in steps, if there is room for what these take.
+// Large messages in steps, if there is room for the steps' memory.
 Task<Result<void>> unpack(exec::Context& context, wire::MessageHeader outer, const wire::CompressedHeader& envelope,
                           MutableBytes into) {
   using wire::MessageUnpacker;
@@ -83,7 +83,7 @@ Task<Result<void>> unpack(exec::Context& context, wire::MessageHeader outer, con
 Task<bool> ClientConnection::read_message() {
   request_compressor_.reset();
   Buffer ahead =
-      std::move(pipelined_);  // what came behind the last message, or a piece of a header
+      std::move(pipelined_);  // bytes behind the last message, or a piece of a header
   for (;;) {
     Bytes fresh = ahead.bytes();
     if (wire::FrameReader::peek(fresh).kind == wire::FrameReader::Kind::more) {
@@ -158,19 +158,19 @@ bool ClientConnection::is_stranger() const noexcept {
   return refused_ || (environment_.context.shared.authorization && !client_.login.user);
 }
 
-// A client that still has to log in sends no long message.
+// A client that still has to log in may not send long messages.
 bool ClientConnection::too_large_for_a_stranger(std::size_t message_bytes) const noexcept {
   return message_bytes > stranger_message_bytes_max && is_stranger();
 }
 
-// Strangers wait for each other with what has not come yet. A message that is there whole is answered at once.
+// Incomplete messages before the login share a small budget. A complete message is answered at once.
 MemoryBudget& ClientConnection::memory_for(std::size_t message_bytes, std::size_t have_bytes) const noexcept {
   exec::Shared& shared = environment_.context.shared;
   return is_stranger() && have_bytes < message_bytes ? shared.stranger_memory : shared.request_memory;
 }
 
-// `have` starts with the message and may lie in the scratch, which the next suspension overwrites:
-// all of it is copied. Refused: there is no room now.
+// `have` starts with the message and may lie in the scratch, which the next suspension overwrites: all of it is
+// copied. Refused: there is no room now.
 ClientConnection::Admission ClientConnection::take_message(std::size_t message_bytes, Bytes have) {
   MemoryBudget& budget = memory_for(message_bytes, have.size());
   if (must_wait(budget, message_bytes)) return Admission::refused;
@@ -182,8 +182,7 @@ ClientConnection::Admission ClientConnection::take_message(std::size_t message_b
   return keep_for_later(have.subspan(now)) ? Admission::taken : Admission::gone;
 }
 
-// Bytes that belong to the next message, behind those that are kept already. False: there is no
-// room for them.
+// Keeps bytes of the next message, behind those that are kept already. False: there is no room for them.
 bool ClientConnection::keep_for_later(Bytes bytes) {
   if (bytes.empty()) return true;
   if (pipelined_.room() < bytes.size()) {
@@ -222,7 +221,7 @@ Task<ClientConnection::Admission> ClientConnection::wait_for_room(std::size_t me
     const TimePoint deadline = asked + room_wait_max;
     auto waiting = wait_for_buffer(environment_.context.loop, budget, message_bytes, deadline, wanted);
     buffer = co_await waiting;
-    begun_ += Clock::now() - asked;  // not its client's fault
+    begun_ += Clock::now() - asked;  // this wait is not the client's fault
     if (!wanted()) co_return Admission::gone;
     if (buffer) break;
     const RefusalSlot slot(shared.refusals_under_way, message_bytes);
@@ -240,7 +239,7 @@ Task<ClientConnection::Admission> ClientConnection::wait_for_room(std::size_t me
   co_return keep_for_later(kept_bytes.subspan(now)) ? Admission::taken : Admission::gone;
 }
 
-// Reads a message that there is no room for and drops it, then says why.
+// Reads and drops a message that there is no room for, then sends the reason.
 Task<ClientConnection::Admission> ClientConnection::refuse_message(std::size_t message_bytes, Bytes have, Error why) {
   std::array<std::uint8_t, answer_told_by> start{};
   std::size_t seen = std::min(message_bytes, have.size());
@@ -278,13 +277,13 @@ Task<ClientConnection::Admission> ClientConnection::refuse_message(std::size_t m
   co_return go_on ? Admission::refused : Admission::gone;
 }
 
-// Tells a client why its message, which starts so, was dropped, if it waits for an answer. False:
+// Tells a client why its message was dropped, if it waits for an answer. `start`: the message's first bytes. False:
 // the connection ends.
 Task<bool> ClientConnection::answer_refusal(Bytes start, Error why) {
   const bool readable = !header_.is(wire::OpCode::compressed) || is_in_enabled_compressor(start);
   const auto flags = readable ? flags_of(header_, start) : std::nullopt;
   if (!flags) {
-    // Whether it wants an answer cannot be told: its client learns by the connection's end.
+    // Unknown whether it wants an answer: the client learns by the connection's end.
     log::info("connection {} from {} closed: {}", client_.connection_id, client_.peer, why.message);
     co_return false;
   }
@@ -295,7 +294,7 @@ Task<bool> ClientConnection::answer_refusal(Bytes start, Error why) {
   co_return co_await writing;
 }
 
-// A large message through a small buffer costs the kernel several times as much.
+// Receiving a large message through a small buffer costs the kernel several times as much.
 void ClientConnection::grow_receive_buffer(std::size_t message_bytes) {
   const SocketBuffers& sockets = environment_.socket_buffers;
   if (sockets.client_receive_bytes == 0 || receive_growth_.bytes() > 0 ||
@@ -352,7 +351,8 @@ Task<bool> ClientConnection::read_rest(std::size_t message_bytes) {
   co_return false;
 }
 
-// What is not enabled is never decompressed, whatever was negotiated. (noop compresses nothing, and needs no leave.)
+// A message in a compressor that is not enabled is never decompressed, whatever was negotiated. (noop compresses
+// nothing, and is always allowed.)
 bool ClientConnection::is_in_enabled_compressor(Bytes compressed_message) const noexcept {
   if (compressed_message.size() < wire::compressed_prefix_bytes) return false;
   const auto compressor = static_cast<wire::Compressor>(compressed_message[wire::compressed_prefix_bytes - 1]);

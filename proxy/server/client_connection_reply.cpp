@@ -13,9 +13,8 @@ namespace spillway::server {
 
 namespace {
 
-// A client that takes its reply slowly pays for the memory with at least so many bytes a second, and that from
-// net.slowSenderTimeoutMillis on; while others wait for memory, from stalled_patience on. (A kernel takes what comes in
-// bursts, seconds apart.)
+// A client that takes its reply slowly must keep up at least this rate from net.slowSenderTimeoutMillis on, or, while
+// other requests wait for memory, from stalled_patience on. (A kernel takes bytes in bursts, seconds apart.)
 constexpr std::size_t reader_bytes_per_second_min = 16 * limits::kib;
 
 std::size_t bytes_of(std::span<const iovec> pieces) noexcept {
@@ -29,8 +28,8 @@ bool others_wait(const exec::Shared& shared) noexcept {
          shared.pressure.at_least(PressureLevel::critical);
 }
 
-// The message that these pieces are, in its envelope; nothing where there is no room for it, or it could grow over the
-// largest message.
+// The message of these pieces, in its envelope. nullopt: there is no room for it, or it could grow beyond the largest
+// message.
 Task<std::optional<Buffer>> pack(exec::Context& context, wire::Compressor compressor, std::span<const iovec> pieces,
                                  wire::MessageHeader header) {
   const auto bytes = static_cast<std::size_t>(header.message_length);
@@ -106,7 +105,7 @@ Task<bool> ClientConnection::write_response(exec::Response& response, TimePoint*
   co_return co_await writing;
 }
 
-// Counts a command's time inside, once its reply was begun.
+// Records a command's time inside the proxy, once its reply was begun.
 void ClientConnection::note_inside(const shard::ShardTime& shards, TimePoint first_tried, std::size_t reply_bytes) {
   if (first_tried == TimePoint{}) return;
   const exec::OperationClass of = exec::operation_class(shards, message_.size(), reply_bytes);

@@ -1,7 +1,7 @@
-// The command line of `spillway`: what it asks for, as plain values.
+// The command line of `spillway`: parsed into plain values.
 //
 // Exit codes of the program:
-//   0   did what was asked; also after SIGTERM and SIGINT
+//   0   success; also after SIGTERM and SIGINT
 //   1   failed while starting or running (a port in use, a log file that cannot be written, …)
 //   64  the command line is wrong
 //   78  the configuration is wrong or refused; each error is a line on standard error

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::chrono::seconds warned_before = std::chrono::days(30);
 
-// Our own, each once.
+// The proxy's own certificates, each once.
 std::vector<TlsCertificate> certificates_of(const Credentials& credentials) {
   std::vector<TlsCertificate> all;
   const auto add = [&all](const TlsContext::Ptr& context) {

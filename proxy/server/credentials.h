@@ -1,5 +1,5 @@
-// What the router proves itself with, to clients and to shards, as files hold it: read at the start and at each
-// reload, so that certificates and passwords can be renewed while serving.
+// The router's credentials towards clients and shards, read from files at the start and at each reload, so that
+// certificates and passwords can be renewed while serving.
 #pragma once
 
 #include <memory>
@@ -20,9 +20,9 @@ struct Credentials {
   PlainText plain_text = PlainText::allowed;
   std::vector<shard::ShardCredentials> shards;  // of each shard of the routing table
 
-  bool password_file = false;  // a password of theirs was read from a file
+  bool password_file = false;  // one of the shards' passwords was read from a file
 
-  // What was read from files, certificates with their subject and end, in words; empty: nothing.
+  // The credentials that were read from files, certificates with their subject and expiry, in words; empty: none.
   std::string read_from_files() const;
   // Certificates that soon expire, in words.
   std::vector<std::string> warnings() const;
@@ -32,7 +32,7 @@ struct Credentials {
 // was checked; the files may have changed since.
 Result<Credentials::Ptr> read_credentials(const Config& config, const catalog::RoutingSnapshot& routing);
 
-// What a worker's gateway needs, without its credentials.
+// A worker's gateway options, without credentials.
 shard::GatewayOptions gateway_options(const Config& config, const catalog::RoutingSnapshot& routing);
 
 }  // namespace spillway::server

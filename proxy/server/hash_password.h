@@ -8,8 +8,8 @@
 
 namespace spillway::server {
 
-// The YAML of an entry with both kinds of credentials and fresh salts; the roles are to be written by
-// who pastes it. BadValue(2): what is wrong with the name or the password.
+// The YAML of an entry with both kinds of credentials and fresh salts; the user adds the roles. BadValue(2): what is
+// wrong with the name or the password.
 Result<std::string> user_entry(const std::string& name, std::string_view password);
 
 // Asks on the terminal, twice and unseen; without one, reads the first line of standard input. Prints

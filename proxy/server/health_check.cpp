@@ -27,12 +27,12 @@ namespace spillway::server {
 
 namespace {
 
-// For everything; and what of it is left for finding out why there is no answer.
+// For the whole check; and the part of it that is kept for finding out why there is no answer.
 constexpr auto answer_time_max = std::chrono::seconds(5);
 constexpr auto reason_time_max = std::chrono::seconds(1);
 constexpr std::uint64_t reply_memory_bytes = 1ULL << 20;
 
-// The server's certificate need not be good for clients, so it is shown only where one is needed.
+// The server's certificate need not be valid as a client's: it is presented only where one is required.
 Result<TlsContext::Ptr> client_tls(const TlsConfig& tls) {
   if (tls.mode != TlsMode::require) return TlsContext::Ptr();
   TlsClientSettings settings;
@@ -59,7 +59,7 @@ shard::HostAddress nearest(std::vector<std::string> addresses, std::uint16_t por
 
 struct Greeting {
   std::optional<Error> error;  // none: it serves
-  bool answered = false;       // the error is what it said
+  bool answered = false;       // the error came from the server
 };
 
 Task<Greeting> greet(const shard::PoolSettings& settings, shard::HostAddress address, TimePoint deadline) {
@@ -76,7 +76,7 @@ Task<Greeting> greet(const shard::PoolSettings& settings, shard::HostAddress add
   co_return Greeting{wire::error_from_reply(answered->body()), true};
 }
 
-// Only a limit on connections ends one that has sent nothing yet.
+// Only a limit on connections closes a connection that has sent nothing yet.
 Task<bool> closes_unasked(Network& network, shard::HostAddress address, TimePoint deadline) {
   auto connecting = network.connect(address.host, address.port, deadline);
   auto connected = co_await connecting;
@@ -110,7 +110,7 @@ Task<bool> says_alive(Network& network, shard::HostAddress address, TimePoint de
   co_return done && std::equal(start.begin(), start.end(), good.begin());
 }
 
-// A process that refuses clients, or lets them wait, because too many connect must not be ended for it.
+// A process that refuses clients or lets them wait because of too many connections must not be restarted for that.
 Task<Result<std::string>> find_out(const shard::PoolSettings& settings, const NetConfig& net) {
   const TimePoint end = Clock::now() + answer_time_max;
   const TimePoint hello_end = end - reason_time_max;

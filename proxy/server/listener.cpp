@@ -21,13 +21,13 @@ namespace spillway::server {
 namespace {
 using boost::system::error_code;
 
-// So that a flood of clients does not keep signals waiting.
+// Bounded, so that a flood of clients does not delay signals.
 constexpr int accepts_per_turn = 64;
 // Connections that the kernel holds until they are accepted (it caps this by net.core.somaxconn).
 constexpr int backlog = 4'096;
 
-// Files that clients must leave for connections to shards, the admin port and the process itself,
-// which has some two dozen open before anybody comes.
+// Files reserved for connections to shards, the admin port and the process itself, which has some two dozen open
+// before the first client.
 std::int64_t reserved_files(std::int64_t files_max) noexcept {
   constexpr std::int64_t least = 64;
   return std::max(files_max / 5, least);
@@ -50,7 +50,7 @@ asio::ip::tcp::endpoint resolve(Loop& loop, const std::string& address, std::uin
   return found.begin()->endpoint();
 }
 
-// Clients' sockets have them from the first packet on.
+// Set before listening: accepted sockets have them from the first packet on.
 void set_before_connections(int fd, const SocketBuffers& buffers) noexcept {
   const int segment = buffers.client_segment_bytes_max;
   if (segment > 0) ::setsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &segment, sizeof segment);
@@ -149,7 +149,7 @@ void Listener::set_connections_max(std::int64_t connections_max) {
   preset ? log::info("{}", line) : log::warning("{}", line);
 }
 
-// Those that have been accepted, whether or not their worker has heard of them yet.
+// Accepted connections, including those that their worker does not know yet.
 std::int64_t Listener::open_connections() const {
   std::int64_t open = 0;
   for (const Worker* worker : workers_) open += worker->connections();
@@ -178,7 +178,7 @@ void Listener::await_clients(Door& door) {
   });
 }
 
-// The descriptor alone crosses threads: a socket object belongs to the loop that it was made for.
+// Only the descriptor crosses threads: a socket object belongs to its loop.
 bool Listener::accept_clients(Door& door) {
   for (int turn = 0; turn < accepts_per_turn; ++turn) {
     FileDescriptor client(::accept4(door.acceptor.native_handle(), nullptr, nullptr,

@@ -27,8 +27,8 @@ struct ListenerOptions {
 
 class Listener {
  public:
-  // Binds and listens; clients wait in the backlog until start(). Throws std::runtime_error naming
-  // the address that cannot be listened on. `loop` is the main thread's.
+  // Binds and listens; clients wait in the backlog until start(). Throws std::runtime_error naming the address that
+  // fails. `loop` is the main thread's.
   Listener(Loop& loop, exec::Shared& shared, const ListenerOptions& options);
 
   // Takes a socket that listens already. Returns its address. Throws std::runtime_error for any other kind.
@@ -36,7 +36,7 @@ class Listener {
 
   void start(std::vector<Worker*> workers);
   void stop();
-  // What open files do not allow is not let in either: shards, and the process itself, need some.
+  // Also limited by open files: shards and the process itself need some.
   void set_connections_max(std::int64_t connections_max);
   std::uint16_t port() const noexcept {
     return port_;
@@ -53,7 +53,7 @@ class Listener {
   // Listens on all addresses with one port, which is returned.
   std::uint16_t open_doors(const ListenerOptions& options, std::uint16_t port, Entrance entrance);
   void await_clients(Door& door);
-  // Takes the clients that wait. False: it failed, and would again at once.
+  // Accepts the waiting clients. False: it failed, and would fail again at once.
   bool accept_clients(Door& door);
   bool may_be_open();
   void let_in(FileDescriptor socket, Entrance entrance);
@@ -66,7 +66,7 @@ class Listener {
   std::vector<std::unique_ptr<Door>> doors_;
   std::vector<std::string> addresses_;
   std::int64_t files_max_;
-  bool short_of_files_ = false;  // they, not net.maxIncomingConnections, are the limit
+  bool short_of_files_ = false;  // the limit of open files is lower than net.maxIncomingConnections
   log::LogPace refusal_pace_, failure_pace_;
   std::int64_t next_connection_id_ = 1;
   std::uint16_t port_ = 0;

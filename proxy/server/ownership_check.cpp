@@ -37,8 +37,8 @@ std::string fingerprint_id(const CollectionRouting& collection) {
   return collection.ns.empty() ? "*" : collection.ns;
 }
 
-// What is kept. Bounds hold MinKey, MaxKey and fields with dots, which not every shard stores: they
-// go as bytes; the other fields are for people.
+// The stored document. Bounds hold MinKey, MaxKey and fields with dots, which not every shard can store: they are
+// stored as bytes; the other fields are for people.
 BsonDoc kept_document(const CollectionRouting& collection,
                       const catalog::RoutingSnapshot& routing) {
   const BsonDoc table = catalog::fingerprint_document(collection, routing);
@@ -63,7 +63,7 @@ Result<void> compare_kept(DocView kept, const CollectionRouting& collection,
                            fingerprint_id(collection)));
 }
 
-// A routing that differs from the kept one is refused until somebody says that the kept one is of no use any more.
+// A routing that differs from the stored one is refused until an operator declares the stored one obsolete.
 Error with_remedy(Error error, const CollectionRouting& collection, std::string_view shard) {
   if (!error.is(ErrorCode::illegal_operation)) return error;
   error.message += fmt::format(
@@ -171,8 +171,8 @@ std::vector<const CollectionRouting*> kept_on(const catalog::RoutingSnapshot& ro
   return kept;
 }
 
-// A fingerprint that the table has no collection for: its documents may lie on shards that nobody
-// asks any more.
+// A fingerprint of a collection that the table does not have: its documents may lie on shards that get no queries any
+// more.
 Task<void> warn_of_forgotten(exec::Context& context, const catalog::RoutingSnapshot& routing,
                              ShardIndex shard) {
   BsonWriter find;
@@ -194,7 +194,7 @@ Task<void> warn_of_forgotten(exec::Context& context, const catalog::RoutingSnaps
     const std::string_view ns = id.as_string();
     const CollectionRouting* known =
         ns == "*" ? routing.default_collection() : routing.collection(ns);
-    // Falling back on the default key is a change, too.
+    // Falling back to the default key is a change, too.
     if (known != nullptr && fingerprint_id(*known) == ns) continue;
     log::warning(
         "shard {} keeps a routing of {} that the configuration no longer has: documents of it on "
@@ -217,7 +217,7 @@ Task<Result<std::optional<Skip>>> guard_shard(exec::Context& context,
   auto identified = co_await identifying;
   if (identified.has_error()) co_return identified.error();
   if (*identified && (*identified)->unreachable) co_return identified;
-  // Somebody who may not read admin may still be allowed to read and write elsewhere.
+  // A user without the right to read admin may still be allowed to read and write elsewhere.
   if (*identified) {
     log::warning("shard {} does not say whether it belongs to a cluster: {}",
                  routing.shard(shard).name, (*identified)->reason);

@@ -1,4 +1,4 @@
-// Guards at the start and at a reload: a routing table that does not fit the data must not be used.
+// Checks at the start and at a reload: a routing table that does not fit the data must not be used.
 //
 // - A shard with a shardIdentity belongs to a MongoDB cluster, whose balancer moves documents
 // unseen:
@@ -18,15 +18,15 @@ namespace spillway::server {
 
 struct OwnershipRules {
   bool keep = true;       // false: fingerprints are compared, none is written
-  bool complete = false;  // a shard that cannot be asked is an error, HostUnreachable(6)
+  bool complete = false;  // a shard that does not answer is an error, HostUnreachable(6)
 };
 Task<Result<void>> check_ownership(exec::Context& context,
                               std::shared_ptr<const catalog::RoutingSnapshot> routing,
                               OwnershipRules rules);
 
-// With the worker's table. Runs on a worker's loop, after its gateway has spoken to the shards. Shards that cannot be
-// reached, or that refuse the reads, are named in the log and skipped. Errors: IllegalOperation(20)
-// for what is refused, FailedToParse(9) for a fingerprint that cannot be read.
+// With the worker's table. Runs on a worker's loop, after its gateway has connected to the shards. Shards that cannot
+// be reached, or that refuse the reads, are named in the log and skipped. Errors: IllegalOperation(20) for a refused
+// table, FailedToParse(9) for a fingerprint that cannot be read.
 Task<Result<void>> check_ownership_at_start(exec::Context& context);
 
 }  // namespace spillway::server

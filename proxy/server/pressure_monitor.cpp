@@ -66,7 +66,7 @@ void PressureMonitor::stop() {
 
 void PressureMonitor::on_timer() {
   sample(false);
-  // Once per interval, however often a source signals.
+  // Once per interval, even if a source signals more often.
   wait_for_signal();
   loop_.arm(*this, Clock::now() + sample_interval);
 }
@@ -89,8 +89,7 @@ void PressureMonitor::sample(bool signalled) {
   const BudgetUsage usage = process_.usage();
   inputs.budget_used_bytes = usage.used_bytes;
   inputs.budget_limit_bytes = usage.limit_bytes;
-  // The wait may have used the event up that read() asks for; of a watch that ended it says
-  // nothing.
+  // The wait may have consumed the event that read() asks for. An ended watch gives no information.
   const bool waited =
       signalled && source_.watch()->events() == POLLPRI && !source_.watch()->ended();
   inputs.signalled = inputs.signalled || waited;

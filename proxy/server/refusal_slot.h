@@ -1,5 +1,5 @@
-// Few large messages are read to be dropped at a time; who else has waited in vain waits on. A
-// crowd that is refused sends all of it again, and would leave no time for what is taken.
+// Bounds how many large messages are read and dropped at a time; other requests without memory keep waiting. Refused
+// clients send everything again, which would leave no time for accepted requests.
 #pragma once
 
 #include <atomic>
@@ -9,8 +9,7 @@
 
 namespace spillway::server {
 
-// One refusal under way, counted in `taken`, which all workers share; small messages have no need
-// to count.
+// One refusal under way, counted in `taken`, which all workers share; small messages are not counted.
 class RefusalSlot {
  public:
   RefusalSlot(std::atomic<int>& taken, std::size_t message_bytes) noexcept

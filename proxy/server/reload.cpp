@@ -102,7 +102,7 @@ void Reload::take(Read read) {
   }
 }
 
-// What is in its file already stays.
+// The lines that are in its file already stay.
 void Reload::prepare_log() {
   log_.reset();
   if (!plan_.refusals.empty() || !plan_.changes("systemLog")) return;
@@ -152,7 +152,7 @@ void Reload::apply(Table table) {
   });
 }
 
-// Files are read anew, whether or not they have changed.
+// Files are read again, even if they have not changed.
 std::string Reload::describe_changes(const catalog::RoutingSnapshot* table) const {
   std::vector<std::string> what(plan_.changed.begin(), plan_.changed.end());
   if (table != nullptr) what.push_back(fmt::format("routing of {} collections", table->collections().size()));
@@ -200,7 +200,7 @@ Task<void> Reload::look_for_strays(std::shared_ptr<const Replaced> replaced, Tab
 
 void Reload::apply_parameters(const Config& next) {
   use_changes(shared_.parameters, config_, next);
-  // The configuration's check has seen that it is there.
+  // The configuration's check has made sure that it is there.
   if (const auto missing = exec::take_parameters_into_use(shared_)) log::error("{}", *missing);
   shared_.failed_logins->allowed = next.failed_logins_allowed;
   if (config_.limits != next.limits) shared_.limits.configure(next.limits);

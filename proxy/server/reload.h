@@ -1,10 +1,11 @@
 // Reload: takes a new configuration while serving, all of it or nothing.
 //
-// The file, and those that it names (certificates, passwords), are read and checked on a thread of their own, and its
-// log is opened; then its routing table is compared with the shards, on a worker, and kept there: nothing that comes
-// after may fail. What cannot be applied is refused with the reasons in the log, and the old configuration stays. What
-// is applied is what has changed since the last reload: a setting that setParameter changed stays if its key did not.
-// It ends when commands that began with the old table have ended, for what they wrote is looked for then.
+// A thread of its own reads and checks the configuration file and the files that it names (certificates, passwords),
+// and opens its log. Then a worker compares its routing table with the shards and stores it there: no later step may
+// fail. A configuration that cannot be applied is refused with the reasons in the log, and the old one stays. Only
+// keys that have changed since the last reload are applied: a setting changed by setParameter stays if its key did
+// not change. The reload ends when all commands with the old table have ended; then it looks for their stray
+// documents.
 //
 // Lives on the main thread's loop.
 #pragma once
@@ -31,7 +32,7 @@ class Reload {
   struct Options {
     std::function<LoadResult()> load;  // called on a thread of its own
     bool check_shards = true;
-    // For what neither Shared nor the log holds. May be empty.
+    // Applies the settings that neither Shared nor the log holds. May be empty.
     std::function<void(const Config& config)> apply{};
     std::function<void()> began{};
     std::function<void(const std::string& outcome)> ended{};
@@ -39,12 +40,12 @@ class Reload {
   };
   // `loop`, `shared` and the workers outlive it.
   Reload(Loop& loop, exec::Shared& shared, std::vector<Worker*> workers, Config config, Table table, Options options);
-  // REQUIRES that the loop does not run any more, or that none is under way.
+  // REQUIRES that the loop does not run any more, or that no reload is under way.
   ~Reload();
 
-  // One that is asked for while another is under way follows it.
+  // A request during a reload starts another one after it.
   void request();
-  // From now on none begins, and none is applied.
+  // From now on no reload begins, and none is applied.
   void stop() noexcept { stopped_ = true; }
 
  private:
@@ -59,7 +60,7 @@ class Reload {
   void prepare_log();
   Task<void> check_table(Table after);
   void apply(Table table);
-  // What commands still hold of a table that was replaced.
+  // The commands that still hold a replaced table.
   struct Replaced {
     Replaced(Table before, std::size_t workers) : table(std::move(before)), untaken(workers), references(workers) {}
     bool in_use() const;
@@ -91,7 +92,7 @@ class Reload {
   bool stopped_ = false;
 };
 
-// How the log is opened at the start. Throws std::runtime_error.
+// Opens the log as at the start. Throws std::runtime_error.
 void open_log(const Config& config);
 
 }  // namespace spillway::server

@@ -78,7 +78,7 @@ void fill_facts(exec::Shared& shared, const ServerOptions& options, std::size_t 
   shared.limits.configure(options.config.limits);
 }
 
-// Throws std::runtime_error when memory.spill.path is of no use.
+// Throws std::runtime_error when memory.spill.path is unusable.
 std::unique_ptr<SpillStore> open_spill_store(const SpillConfig& config, MemoryBudget& budget) {
   SpillOptions options;
   if (config.path.empty()) return std::make_unique<SpillStore>(options, budget, nullptr);
@@ -142,7 +142,7 @@ void write_pid_file(const std::string& path) {
   if (!file) throw std::runtime_error(fmt::format("cannot write the pid file {}", path));
 }
 
-// Unless it is another process's: a start that is refused must not take away that of the one which runs.
+// Only our own: a refused start must not remove the file of the running process.
 void remove_pid_file(const std::string& path) {
   if (path.empty()) return;
   std::ifstream file(path);
@@ -150,7 +150,7 @@ void remove_pid_file(const std::string& path) {
   if (file >> pid && pid == ::getpid()) ::unlink(path.c_str());
 }
 
-// "[::1]" for "::1", and an address to connect to where every one is listened on.
+// "[::1]" for "::1", and an address to connect to if it listens on all.
 std::string shown_address(const std::string& address) {
   if (address == "0.0.0.0" || address == "::") return "127.0.0.1";
   return address.find(':') != std::string::npos ? "[" + address + "]" : address;
@@ -191,8 +191,8 @@ void start_memory_layer(exec::Shared& shared, const Config& config, std::uint64_
   if (error) throw std::runtime_error("memory.allocator: " + *error);
 }
 
-// What clients may make the proxy hold: the limit without what it takes by itself, a tenth for what heaps round up and
-// keep, and an eighth for the kernel's socket buffers. Returns the line for the log.
+// Bounds the memory that clients may use: the limit without the proxy's own memory, a tenth for rounding and free
+// memory of heaps, and an eighth for the kernel's socket buffers. Returns the line for the log.
 std::string divide_memory(exec::Shared& shared, std::uint64_t limit_bytes, std::size_t workers, bool admin) {
   constexpr std::uint64_t heap_share = 10;
   constexpr std::uint64_t socket_share = 8;
@@ -220,7 +220,7 @@ std::string divide_memory(exec::Shared& shared, std::uint64_t limit_bytes, std::
       shared.message_bytes_max / limits::mib);
 }
 
-// Everything that a process which serves is made of, in the order in which it begins.
+// All parts of a serving process, in the order in which they begin.
 class Server {
  public:
   // Listens, and starts workers; no client is served yet. Throws std::runtime_error.
@@ -260,8 +260,8 @@ class Server {
   std::optional<AdminServer> admin_;  // before what it looks at goes
 };
 
-// What it is to write has been checked with the configuration. `rename`, as it then is, is for the code that reopens
-// it. Throws std::runtime_error for a file that cannot be opened.
+// The configuration's check has validated these keys. `rename`, a reference, is for the code that reopens the log.
+// Throws std::runtime_error for a file that cannot be opened.
 void open_audit(exec::Shared& shared, const Config& config, std::unique_ptr<AuditSink>& sink,
                 const std::atomic<bool>& rename) {
   if (!config.audit.destination) return;
@@ -277,7 +277,7 @@ void use_users(exec::Shared& shared, const Config& config) {
   shared.users.configure(config.users);
 }
 
-// What an operator should know of who gets in.
+// Warns an operator of open access.
 void warn_of_strangers(const Config& config) {
   if (config.authorization != Authorization::enabled) return;
   if (config.users.empty() && config.users_from.empty()) {
@@ -346,7 +346,7 @@ Server::Server(ServerOptions options)
   };
 }
 
-// Before there are workers to end: an address in use is the commonest reason not to start.
+// Before there are workers to end: an address in use is the most frequent reason for a failed start.
 void Server::listen() {
   const NetConfig& net = options_.config.net;
   if (net.admin.port) {
@@ -446,7 +446,7 @@ void Server::finish() {
   if (watchdog_) watchdog_->stop();
   for (auto& worker : workers_) worker->join();
   if (admin_) admin_->stop();
-  shared_.spill->stop();  // before the loops go that it answers on
+  shared_.spill->stop();  // before the loops end that it answers on
   if (shared_.audit) shared_.audit->shut_down();
   if (audit_sink_) audit_sink_->stop();
   log::info("stopped; {} bytes are still reserved", shared_.memory.usage().used_bytes);

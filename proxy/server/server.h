@@ -1,5 +1,5 @@
-// Server: everything that main puts together. Owns the shared state, the workers and the listener; lives on the main
-// thread, whose loop accepts clients and receives signals.
+// Server: all of main's parts. Owns the shared state, the workers and the listener; lives on the main thread, whose
+// loop accepts clients and receives signals.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// ServiceManager: what systemd is told (sd_notify(3)), and what it has given (sd_listen_fds(3)), without its library.
+// ServiceManager: messages to systemd (sd_notify(3)) and sockets from it (sd_listen_fds(3)), without its library.
 //
 // Does nothing where the process was not started by a service manager. Belongs to the main thread.
 #pragma once
@@ -18,20 +18,21 @@ class ServiceManager {
   // Reads NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID, LISTEN_PID and LISTEN_FDS. Call it once: the sockets are taken.
   static ServiceManager from_environment();
 
-  // Lines of sd_notify: "READY=1\nSTATUS=…". One that cannot be sent is left out.
+  // Lines of sd_notify: "READY=1
+  // STATUS=…". A message that cannot be sent is dropped.
   void notify(std::string_view lines) const noexcept;
   void ready(std::string_view status) const noexcept;
   void reloading() const noexcept;
-  // `at_most`: how long the end may take.
+  // `at_most`: how long the shutdown may take.
   void stopping(std::chrono::seconds at_most) const noexcept;
 
-  // WATCHDOG=1 has to come at least so often; nullopt: nobody waits for it.
+  // The interval of WATCHDOG=1; nullopt: no watchdog.
   std::optional<std::chrono::microseconds> watchdog() const noexcept { return watchdog_; }
   // Listening sockets of a socket unit, in its order.
   std::vector<FileDescriptor> take_sockets() noexcept { return std::move(sockets_); }
 
  private:
-  std::string socket_;  // a path, or an abstract name after '@'; empty: nobody listens
+  std::string socket_;  // a path, or an abstract name after '@'; empty: no service manager
   std::optional<std::chrono::microseconds> watchdog_;
   std::vector<FileDescriptor> sockets_;
 };

@@ -9,7 +9,7 @@
 namespace spillway::server {
 
 namespace {
-// For what shards have to be told at the end, and for connections to them that are being opened.
+// For the last messages to shards, and for connections to them that are being opened.
 constexpr auto shard_time_max = std::chrono::seconds(20);
 
 std::int64_t whole_ms(Duration time) {
@@ -50,7 +50,7 @@ Task<void> Shutdown::announce() {
   } while (Clock::now() < announced_until_ && shared_.busy_clients > 0 && !hurried_);
 }
 
-// The first one last: it ends what the others' connections may still be using.
+// The first worker ends last: it ends resources that the others' connections may still use.
 Task<void> Shutdown::stop_workers() {
   const TimePoint cut = Clock::now() + options_.drain;
   for (Worker* worker : workers_) worker->begin_drain();

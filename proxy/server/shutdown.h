@@ -1,11 +1,11 @@
 // Shutdown: ends service as a mongos does.
 //
 // 1. Announce: hello fails with ShutdownInProgress(91) and a new topologyVersion, those that wait for one included;
-//    everything else is served, new connections too. Over after the time given, or as soon as no connection is left
-//    that has sent more than hello: drivers close the others when they are told.
-// 2. Drain: nothing is listened on; requests under way may take so long, idle connections end at once.
-// 3. Cut: what still runs fails with InterruptedAtShutdown(11600). Transactions are aborted and cursors killed on the
-//    shards.
+//    everything else is served, new connections too. Ends after the given time, or as soon as no connection is left
+//    that has sent more than hello: drivers close those after the announcement.
+// 2. Drain: nothing is listened on; requests under way have `drain` to end, idle connections end at once.
+// 3. Cut: operations that still run fail with InterruptedAtShutdown(11600). Transactions are aborted and cursors
+//    killed on the shards.
 //
 // Lives on the main thread's loop.
 #pragma once
@@ -22,7 +22,7 @@ class Shutdown {
  public:
   struct Options {
     Duration drain{};  // how long requests under way may take after the announcement
-    // Called at the beginning, with the time that it all may take. May be empty, as the others.
+    // Called at the beginning, with the time that the whole shutdown may take. May be empty, as the others.
     std::function<void(std::chrono::seconds at_most)> began{};
     std::function<void()> stop_listening{};
     std::function<void()> ended{};
@@ -30,11 +30,11 @@ class Shutdown {
   // `loop`, `shared` and the workers, in order, outlive it.
   Shutdown(Loop& loop, exec::Shared& shared, std::vector<Worker*> workers, Options options);
 
-  // While it is announced already, a shorter time counts from now on, a longer one does not.
+  // During the announcement a shorter time counts from now on, a longer one has no effect.
   void begin(Duration announce);
-  // Nobody is waited for any longer.
+  // Ends all waits.
   void hurry();
-  // For one that is to come.
+  // For a later shutdown.
   void set_drain(Duration drain) noexcept { options_.drain = drain; }
   bool begun() const noexcept { return begun_; }
   bool done() const noexcept { return done_; }

@@ -13,7 +13,7 @@ namespace spillway::server {
 
 class Signals {
  public:
-  // From now on the signals no longer end the process; they wait until start(). Everything outlives it.
+  // From now on the signals no longer end the process; they wait until start(). All arguments outlive it.
   Signals(Loop& loop, exec::Shared& shared, Shutdown& shutdown, Reload& reload);
   // The first SIGTERM or SIGINT begins a shutdown, the second one ends its waits, and the third one, or two more
   // seconds, the process (exit code 1). SIGHUP reloads the configuration, SIGUSR1 rotates the log.

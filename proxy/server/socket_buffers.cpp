@@ -8,25 +8,25 @@ namespace spillway::server {
 
 namespace {
 
-// So many connections with full buffers fit into the limit.
+// The numbers of connections with full buffers that fit into the limit.
 constexpr std::uint64_t streaming_connections = 3072;
 constexpr std::uint64_t waiting_connections = 12288;
 constexpr std::uint64_t growing_connections = 1536;
 constexpr std::uint64_t stream_least = 32 * limits::kib;
 constexpr std::uint64_t stream_most = 256 * limits::kib;
-// From here on the kernel sizes the buffers of streams by itself: up to a few MiB each.
+// From this limit on the kernel sizes the buffers of streams by itself: up to a few MiB each.
 constexpr std::uint64_t kernel_choice_least = 4096 * limits::mib;
 constexpr int segment_most = 32767;   // what TCP_MAXSEG takes
 constexpr int segment_whole = 65483;  // loopback's
-// The kernel sends several segments as one piece of up to 64 KiB, headers included. What leaves a part of that unused
-// takes more CPU: 383 instead of 317 us per MB of 8 scans with segments of 32,767 bytes.
+// The kernel sends several segments as one piece of up to 64 KiB, headers included. An incomplete piece costs more
+// CPU: 383 instead of 317 us per MB of 8 scans with segments of 32,767 bytes.
 constexpr int piece_most = 65'000;
 // With 4 KiB a message of 16 MB costs twice as much CPU as with 8.
 constexpr std::uint64_t waiting_least = 8 * limits::kib;
 constexpr std::uint64_t waiting_most = 128 * limits::kib;
 constexpr std::uint64_t grown_least = 64 * limits::kib;  // larger ones are hardly cheaper
 constexpr std::uint64_t grown_most = 256 * limits::kib;
-constexpr std::uint64_t growth_in_limit = 16;  // half of what the limit leaves for sockets
+constexpr std::uint64_t growth_in_limit = 16;  // half of the limit's part for sockets
 
 }  // namespace
 
@@ -41,7 +41,7 @@ SocketBuffers socket_buffers(std::uint64_t memory_limit_bytes) noexcept {
     if (stream / 2 < segment_whole) buffers.client_segment_bytes_max = piece_most / (piece_most / segment + 1);
     buffers.shard_receive_bytes = stream;
   }
-  if (memory_limit_bytes == 0) return buffers;  // what clients send may wait in the kernel
+  if (memory_limit_bytes == 0) return buffers;  // clients' bytes may wait in the kernel
   buffers.client_receive_bytes =
       static_cast<int>(std::clamp(limit / waiting_connections, waiting_least, waiting_most));
   buffers.client_receive_large_bytes =

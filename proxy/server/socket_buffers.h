@@ -2,9 +2,9 @@
 // a cgroup charges them. Values as SO_SNDBUF and SO_RCVBUF take them; the kernel doubles them for its
 // own bookkeeping. 0: its choice.
 //
-// A receive buffer holds what the connection has promised its peer before it is set: a socket that has promised
-// more drops what comes, and gets it again after a timeout (7 instead of 600 MB/s on loopback, 50 senders of 4 MB).
-// For the same reason it grows, and never shrinks.
+// A receive buffer holds what the connection has promised its peer before it is set: a socket that has promised more
+// drops bytes, and gets them again after a timeout (7 instead of 600 MB/s on loopback, 50 senders of 4 MB). For the
+// same reason it grows, and never shrinks.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace spillway::server {
 struct SocketBuffers {
   int client_send_bytes = 0;
   int client_receive_bytes = 0;        // of every client's socket, from its first packet on
-  int client_receive_large_bytes = 0;  // of one that sends large messages, while there are few such
-  // So much may those that grew take together, in the kernel's own count; and those that large replies pass through.
+  int client_receive_large_bytes = 0;  // of a client that sends large messages, while there are few of them
+  // Bounds the sum of all grown buffers, those of large replies included, in the kernel's own count.
   std::uint64_t growth_bytes_max = 0;
   int shard_receive_bytes = 0;
   // On loopback and jumbo frames a segment may be as large as the whole send buffer. It would be the
@@ -40,9 +40,9 @@ struct SocketBuffers {
   }
 };
 
-// For this memory.limit; 0: none. The kernel's choice where there is plenty: 30 scans of 16 MB
-// batches took 13 % less CPU per MB with it than with 256 KiB (4 of 4 pairs, a busy machine). Else no
-// more than a few hundred connections may have.
+// For this memory.limit; 0: none. The kernel's choice where there is plenty: 30 scans of 16 MB batches took 13 % less
+// CPU per MB with it than with 256 KiB (4 of 4 pairs, a busy machine). With little memory only a few hundred
+// connections could afford it.
 SocketBuffers socket_buffers(std::uint64_t memory_limit_bytes) noexcept;
 
 }  // namespace spillway::server

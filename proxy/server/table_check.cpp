@@ -20,7 +20,7 @@ namespace {
 
 using catalog::ShardIndex;
 
-// A collection's first documents that are looked at.
+// How many of a collection's first documents are looked at.
 constexpr std::int64_t looked_at_max = 10'000;
 
 Error cannot_ask(const catalog::RoutingSnapshot& table, ShardIndex shard, const Skip& skip) {
@@ -73,7 +73,7 @@ Task<Result<std::vector<std::string>>> unsharded_collections(exec::Context& cont
   co_return names;
 }
 
-// A collection on a shard where the table after does not look for all documents.
+// A collection on a shard where the new table does not look for all documents.
 struct Place {
   std::string ns;
   ShardIndex shard;
@@ -108,7 +108,7 @@ Task<Result<void>> check_moves(exec::Context& context, Table after, std::vector<
   co_return Result<void>();
 }
 
-// The first documents, as far as they tell whose they are.
+// The first documents, only the fields that determine their owner.
 BsonDoc first_documents(const catalog::Namespace& ns, const catalog::CollectionRouting* routing) {
   BsonWriter find;
   find.append("find", ns.collection);

@@ -1,4 +1,4 @@
-// May a running router take this routing table instead of its own?
+// May a running router replace its routing table by this one?
 #pragma once
 
 #include <memory>
@@ -11,19 +11,18 @@ namespace spillway::server {
 
 using Table = std::shared_ptr<const catalog::RoutingSnapshot>;
 
-// Compares both tables, asks shards whether collections are empty that move without being moved, and compares with
-// the fingerprints that the shards keep (ownership_check.h); only if all of it is right are new fingerprints kept. That
-// takes a while, so that the collections are asked for once more at its end. Runs on a worker's loop. Errors name the
-// collection and the range, or the shard that could not be asked: IllegalOperation(20), FailedToParse(9),
+// Compares both tables. Asks shards whether collections are empty whose ranges change shards without a migration.
+// Compares with the fingerprints that the shards keep (ownership_check.h). Stores new fingerprints only if all of it
+// is right. Asks for the collections once more at the end, since the check takes a while. Runs on a worker's loop.
+// Errors name the collection and the range, or the shard that did not answer: IllegalOperation(20), FailedToParse(9),
 // HostUnreachable(6). REQUIRES the same shards, default primary and default shard key.
 Task<Result<void>> check_new_table(exec::Context& context, Table before, Table after);
 
-// Are there collections of which commands that still use the table before may write documents where the one after does
-// not look for them?
+// Are there collections whose documents, written by commands with the old table, the new table may not find?
 bool may_leave_strays(const catalog::RoutingSnapshot& before, const catalog::RoutingSnapshot& after);
-// Looks for such documents when no command uses the table before any more, among the first of each collection: it was
-// empty. Writes to the log what it finds, what is to be done, and where it could not look. Returns the collections'
-// names. Runs on a worker's loop.
+// Looks for such documents when no command uses the old table any more, among the first of each collection: it was
+// empty. Logs its findings, the remedy, and the places where it could not look. Returns the collections' names. Runs
+// on a worker's loop.
 Task<std::vector<std::string>> find_strays(exec::Context& context, Table before, Table after);
 
 }  // namespace spillway::server

@@ -1,8 +1,8 @@
 // Watchdog: tells the service manager that this process works, as long as every loop does.
 //
-// Four times in the interval each loop is asked for a sign of life; a round is fed only when all of the round before
-// have given theirs. A loop that hangs thus stops the feeding, and systemd ends the process. Lives on the main
-// thread's loop.
+// Four times in the interval each loop is asked for a sign of life. The service manager gets WATCHDOG=1 only when all
+// loops have answered the round before. So systemd ends the process when a loop hangs. Lives on the main thread's
+// loop.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ class Watchdog final : private Timer {
   ~Watchdog() override { stop(); }
 
   void start();
-  // From now on only the main loop has to live: the others are about to end.
+  // From now on only the main loop must live: the others are about to end.
   void forget_loops();
   void stop() noexcept;
 
@@ -33,7 +33,7 @@ class Watchdog final : private Timer {
   std::vector<Loop*> loops_;
   Duration round_;
   std::function<void()> feed_;
-  // What has not been answered; shared with what is on its way.
+  // The number of loops that have not answered; shared with the posted calls.
   std::shared_ptr<std::atomic<std::size_t>> unanswered_ = std::make_shared<std::atomic<std::size_t>>(0);
 };
 

@@ -17,8 +17,8 @@ constexpr std::size_t scratch_bytes = 16 * limits::kib;
 constexpr auto tick = std::chrono::milliseconds(250);
 // For the answers of operations that a shutdown interrupted.
 constexpr auto interrupted_answer_time_max = std::chrono::milliseconds(500);
-// What shards are told must not keep a shutdown waiting for one that hangs: so long for the cursors
-// of operations that are cut, then so long for what clients leave behind.
+// A shard that hangs must not delay a shutdown: the first time is for cursors of operations that are cut, the second
+// for resources that clients leave behind.
 constexpr auto cut_time_max = std::chrono::milliseconds(1'000);
 constexpr auto end_time_max = std::chrono::milliseconds(1'500);
 constexpr auto pressure_release_interval = std::chrono::seconds(1);
@@ -90,7 +90,7 @@ Task<void> Worker::run_connection(std::unique_ptr<ClientConnection> connection) 
 }
 
 void Worker::close_sessions(bool drain) {
-  // close() may end a connection at once, which takes it out of the set.
+  // close() may end a connection at once, which removes it from the set.
   const std::vector<ClientConnection*> all(connections_.begin(), connections_.end());
   for (ClientConnection* connection : all) {
     if (connections_.contains(connection)) connection->close(drain);
@@ -117,7 +117,7 @@ void Worker::notice_clients(TimePoint now) {
     const ClientConnection::Silence silence = connection->notice_silence(now);
     if (silence != ClientConnection::Silence::none) silent.emplace_back(connection, silence);
   }
-  // What is closed may end at once, which takes it out of the set.
+  // close() may end a connection at once, which removes it from the set.
   for (const auto& [connection, silence] : silent) {
     if (connections_.contains(connection)) connection->close_silent(silence);
   }
@@ -125,7 +125,7 @@ void Worker::notice_clients(TimePoint now) {
 
 void Worker::tick_memory(TimePoint now) {
   shared_.memory_layer->tick(now.time_since_epoch().count());
-  // Under pressure what a heap keeps goes first, again and again: the releaser limits the rate.
+  // Under pressure the heaps' free memory goes first, repeatedly: the releaser limits the rate.
   if (shared_.pressure.level() == PressureLevel::normal) return;
   if (now < next_pressure_release_) return;
   next_pressure_release_ = now + pressure_release_interval;
@@ -160,12 +160,12 @@ void Worker::begin_drain() {
   });
 }
 
-// What is still running learns why; then cursors go, for a shard may be waiting for their end, then the calls.
+// Running operations get the reason; then cursors go, since a shard may be waiting for their end; then the calls.
 Task<void> Worker::cut_sessions() {
   log::info("{} requests that are still running are cut", connections_.size());
   const std::vector<ClientConnection*> all(connections_.begin(), connections_.end());
   for (ClientConnection* connection : all) {
-    if (!connections_.contains(connection)) continue;  // the last one's end took it along
+    if (!connections_.contains(connection)) continue;  // the previous one's end closed it, too
     connection->interrupt(
         Error(ErrorCode::interrupted_at_shutdown, "operation was interrupted: the router shuts down"));
   }
@@ -177,7 +177,7 @@ Task<void> Worker::cut_sessions() {
   gateway_->abort_calls();
 }
 
-// What clients leave behind on shards: open transactions and cursors, of all workers.
+// Resources that clients leave behind on shards: open transactions and cursors, of all workers.
 Task<void> Worker::end_on_shards(TimePoint told_by) {
   TaskGroup aborts;
   for (exec::OpenTransaction& open : shared_.transactions->end_all_sessions()) {
@@ -208,7 +208,7 @@ Task<void> Worker::shut_down(TimePoint cut, std::vector<Worker*> before) {
     co_await ending;
   }
   while (!housekeeping_ended_) co_await loop_.sleep_for(look_interval);
-  // What is being fetched ahead may be what another worker's client waits for.
+  // Another worker's client may wait for the batch that is being fetched ahead.
   while (context_.background.running() > 0 && patient()) co_await loop_.sleep_for(look_interval);
   context_.read_ahead.request(Error(ErrorCode::host_unreachable, "the router is shutting down"));
   while (context_.background.running() > 0 && Clock::now() < told_by) co_await loop_.sleep_for(look_interval);

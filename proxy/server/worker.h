@@ -1,5 +1,5 @@
-// Worker: one thread, its loop, its shard connections and its clients' connections. Workers share nothing but
-// exec::Shared and what they know of the shards' hosts.
+// Worker: one thread, its loop, its shard connections and its clients' connections. Workers share only exec::Shared
+// and the state of the shards' hosts.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@
 
 namespace spillway::server {
 
-// Between two looks at something that ends by itself: connections of a shutdown, tables of a reload.
+// How often connections of a shutdown and tables of a reload are checked for their end.
 inline constexpr auto look_interval = std::chrono::milliseconds(10);
 
 
@@ -30,7 +30,7 @@ struct WorkerOptions {
   shard::GatewayOptions gateway;  // with credentials, unless the gateway is to read them
   std::vector<wire::Compressor> compressors;
   SocketBuffers socket_buffers;
-  TlsContext::Ptr tls;  // towards clients; null: none
+  TlsContext::Ptr tls;  // for clients' connections; null: none
   PlainText plain_text = PlainText::allowed;
   // Of all workers that are made from copies of these options; the first must be the last to end.
   std::shared_ptr<shard::SharedShards> shared_shards = std::make_shared<shard::SharedShards>();
@@ -54,7 +54,7 @@ class Worker {
   // The worker's thread: asks connections to end. `drain`: after the request under way.
   void close_sessions(bool drain);
   // Any thread: commands that begin from now on use this routing table. REQUIRES the same shards. `taken`, on the
-  // worker's thread, gets the one before: it expires when the last of this worker's commands that uses it has ended.
+  // worker's thread, gets the old table, which expires when this worker's last command with it has ended.
   using TableTaken = std::function<void(std::weak_ptr<const catalog::RoutingSnapshot> before)>;
   void use_table(std::shared_ptr<const catalog::RoutingSnapshot> table, TableTaken taken = {});
   // Any thread: connections that begin from now on use these.
