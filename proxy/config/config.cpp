@@ -50,7 +50,7 @@ std::vector<std::string> split_list(const std::string& text) {
   return words;
 }
 
-// What holds between keys, and what one key alone cannot tell. Appends to the reading's errors.
+// Checks keys against each other, and rules that need more than one key's text. Appends to the reading's errors.
 class Checker {
  public:
   explicit Checker(ConfigReading& reading) : reading_(reading), config_(reading.result.config) {}
@@ -150,7 +150,7 @@ class Checker {
     }
   }
 
-  // Of two lists; each alone is checked where it is read.
+  // Checks both lists together; each alone is checked where it is read.
   void check_users() {
     if (!config_.users_file.empty()) {
       const auto path = expand_credentials(config_.users_file);
@@ -213,7 +213,7 @@ void load_routing(ConfigReading& reading, const LoadRequest& request) {
 
 namespace {
 
-// Of the table, which is there now.
+// Checks against the routing table, which is known by now.
 void check_users_from(ConfigReading& reading) {
   const std::string& from = reading.result.config.users_from;
   if (from.empty() || !reading.result.routing || reading.result.routing->shard_by_name(from)) return;
@@ -298,10 +298,10 @@ int worker_count(const Config& config, const SystemLimits& limits) {
 
 namespace {
 
-// What percentages of memory are taken of.
+// The memory that percentages refer to.
 struct AvailableMemory {
   std::uint64_t bytes = 0;  // 0: not known
-  bool of_cgroup = false;   // a cgroup that allows more than the machine has is none
+  bool of_cgroup = false;   // of the machine if the cgroup allows more than the machine has
 };
 
 AvailableMemory available_memory(const SystemLimits& limits) {
@@ -311,7 +311,7 @@ AvailableMemory available_memory(const SystemLimits& limits) {
   return {of_cgroup ? *limits.cgroup_memory_bytes : limits.memory_bytes, of_cgroup};
 }
 
-// 0: the limit is none of memory there is.
+// 0: the limit is not a share of memory.
 std::uint64_t limit_percent(const MemoryLimit& limit, const AvailableMemory& available) {
   if (limit.kind == MemoryLimit::Kind::automatic) return available.of_cgroup ? 50 : 25;
   return limit.kind == MemoryLimit::Kind::percent ? limit.value : 0;

@@ -1,8 +1,8 @@
 // The configuration as the program uses it: plain values, filled by load_config() from a YAML file
 // and --set, checked as a whole. Every key, with its meaning and range, is a row of table.h.
 //
-// Used while starting; load_config() may allocate freely and does not throw. A Config is never
-// changed afterwards: what is in use of its Parameters, which setParameter changes, lives in exec::Shared.
+// Used while starting; load_config() may allocate freely and does not throw. A Config never changes afterwards:
+// setParameter changes the Parameters in exec::Shared.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ struct TlsConfig {
   bool operator==(const TlsConfig&) const = default;
 };
 
-// net.admin: HTTP for those who watch the process.
+// net.admin: read-only HTTP for monitoring.
 struct AdminConfig {
   std::optional<std::uint16_t> port;  // 0: a free one; none: no such port
   std::string bind_ip = "127.0.0.1";
@@ -132,7 +132,7 @@ struct Config {
   std::vector<auth::UserSpec> users;  // security.users, and those of the file
   std::string users_from;  // a shard's name; empty: none
   ShardLoginConfig shard_login;
-  std::int64_t failed_logins_allowed = 10;  // 0: nothing is refused for them
+  std::int64_t failed_logins_allowed = 10;  // 0: failed logins have no consequence
   AuditConfig audit;
   LimitSettings limits;
   std::int64_t local_threshold_ms = 15;
@@ -164,14 +164,14 @@ struct LoadResult {
   std::shared_ptr<const catalog::RoutingSnapshot> routing;
   std::vector<std::string> errors;  // "file:line: what is wrong"; all of them, in the file's order
   std::vector<std::string> warnings;  // keys without effect
-  // False: the file, a variable, --set or a value of `net` could not be read, so that nobody can tell from
-  // `config` where it is served.
+  // False: the file, a variable, --set or a value of `net` could not be read, so that `config` does not tell the
+  // addresses.
   bool net_known = true;
 
   bool ok() const noexcept { return errors.empty(); }
 };
 
-// Never throws: whatever is wrong is a line of `errors`.
+// Never throws: each error is a line of `errors`.
 LoadResult load_config(const LoadRequest& request);
 // The same for a file of at most config_file_bytes_max; an empty path: no file.
 LoadResult load_config_file(const std::string& path, std::vector<std::string> overrides,
@@ -182,19 +182,19 @@ inline constexpr std::size_t config_file_bytes_max = 64UL * 1024 * 1024;
 // The least memory.limit: a message of the largest size must fit beside the program itself.
 inline constexpr std::uint64_t memory_limit_bytes_min = 88ULL * 1024 * 1024;
 
-// What to listen on, in order and without repetitions: bindIp split at its commas, localhost as
-// 127.0.0.1, `*` as 0.0.0.0. Host names stay names.
+// The addresses to listen on, in order and without repetitions: bindIp split at its commas, localhost as 127.0.0.1,
+// `*` as 0.0.0.0. Host names stay names.
 std::vector<std::string> listen_addresses(const NetConfig& net);
 // The same of net.admin.bindIp.
 std::vector<std::string> admin_addresses(const NetConfig& net);
-// 127.0.0.0/8, ::1, localhost. A host name is not: nobody knows what it resolves to tomorrow.
+// 127.0.0.0/8, ::1, localhost. A host name is not: it may resolve to another address tomorrow.
 bool is_loopback(std::string_view address);
 
 // workers, or the CPU quota rounded up; at least 1, at most limits::workers_max.
 int worker_count(const Config& config, const SystemLimits& limits);
 // UINT64_MAX: unlimited.
 std::uint64_t memory_limit_bytes(const MemoryLimit& limit, const SystemLimits& limits);
-// What memory.spill.limit means on a file system with so much free.
+// The bytes that memory.spill.limit means on a file system with this much free space.
 std::uint64_t spill_limit_bytes(const MemoryLimit& limit, std::uint64_t free_bytes);
 // For the log: "127 MiB (50 % of the cgroup's 254 MiB)".
 std::string describe_memory_limit(const MemoryLimit& limit, const SystemLimits& limits);

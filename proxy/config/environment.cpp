@@ -13,8 +13,8 @@ namespace spillway {
 namespace {
 
 constexpr std::string_view prefix = "SPILLWAY_";
-// <NAME>_SERVICE_HOST, <NAME>_SERVICE_PORT[_<PORT>], <NAME>_PORT_<N>_TCP[_…], and <NAME>_PORT, which is
-// an address there: as a number it is somebody's who means net.….port.
+// Kubernetes sets <NAME>_SERVICE_HOST, <NAME>_SERVICE_PORT[_<PORT>], <NAME>_PORT_<N>_TCP[_…], and <NAME>_PORT as an
+// address. A number in <NAME>_PORT is a user's attempt to set net.….port.
 bool is_service_link(std::string_view name, std::string_view value) {
   const auto holds = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
   if (name.ends_with("_SERVICE_HOST") || holds("_SERVICE_PORT")) return true;

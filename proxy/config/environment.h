@@ -21,15 +21,15 @@ std::vector<EnvironmentSetting> environment_settings();
 struct Environment {
   std::string config_path;               // of SPILLWAY_CONFIG; empty: not set
   std::vector<EnvironmentValue> values;  // in the order of environment_settings()
-  // Variables whose names begin like ours and mean nothing: probably mistyped. Those that
-  // Kubernetes makes of a service's name (SPILLWAY_SERVICE_HOST, …) are left out.
+  // Variables whose names begin like ours and have no meaning: probably mistyped. Those that Kubernetes makes of a
+  // service's name (SPILLWAY_SERVICE_HOST, …) are left out.
   std::vector<std::string> warnings;
 };
 // `variables` is "NAME=value", null at its end. An empty value counts as not set.
 Environment read_environment(const char* const* variables);
 
-// SPILLWAY_SHARDS: connection strings separated by blanks, each with its shard's name and "="
-// before it, or called shard0, shard1, … by its place. As (name, connection string).
+// SPILLWAY_SHARDS: connection strings separated by blanks. Each may have its shard's name and "=" before it;
+// otherwise its name is shard0, shard1, … by its place. As (name, connection string).
 std::vector<std::pair<std::string, std::string>> split_shards(std::string_view text);
 
 }  // namespace spillway

@@ -1,4 +1,4 @@
-// The keys that are accepted and set nothing, and what to tell who brings them: most are a mongos's.
+// The keys that are accepted and set nothing, with a message for each: most are a mongos's.
 #include <array>
 #include <vector>
 
@@ -11,8 +11,8 @@ namespace {
 
 using Fate = ForeignKey::Fate;
 
-// Keys of one section that share their fate. "": ignored with a warning; "*": refused; another value: that one says
-// what holds anyhow, others are refused, or ignored after "~".
+// Keys of one section with the same rule. "": ignored with a warning; "*": refused; another value: harmless, because
+// it holds here anyway; other values are refused, or ignored after "~".
 struct Group {
   std::string_view section;
   std::string_view keys;  // separated by blanks
@@ -143,7 +143,7 @@ constexpr std::array groups = {
           "ingressRequestAdmissionRatePerSec ingressRequestAdmissionBurstCapacitySecs "
           "ingressRequestRateLimiterExemptions",
           "", "see limits"},
-    // Our own of earlier versions.
+    // Spillway's keys of earlier versions.
     Group{"limits", "perApplication", "*", "nothing would enforce it; see limits.perUser"},
     Group{"limits.perUser", "burst", "", "the operations of a second may come at once"},
     Group{"limits.perAddress", "burst", "", "the operations of a second may come at once"},

@@ -1,4 +1,4 @@
-// What the key `limits` holds: what one user or one address may have at once. exec/limits.h enforces it.
+// The values of the key `limits`: bounds per user and per address. exec/limits.h enforces them.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ inline constexpr std::array<std::string_view, limit_keys> limit_sections = {"per
 constexpr std::string_view name_of(LimitKey key) noexcept { return limit_key_names[static_cast<std::size_t>(key)]; }
 constexpr std::string_view section_of(LimitKey key) noexcept { return limit_sections[static_cast<std::size_t>(key)]; }
 
-// Unset: what the section says, and in a section: no limit.
+// Unset: the section's value applies; in a section: no limit.
 struct LimitValues {
   static constexpr std::int64_t unlimited = 0;  // in an override: no limit, whatever the section says
   std::optional<std::int64_t> connections{}, cursors{}, buffered_bytes{}, operations_per_second{};

@@ -1,5 +1,5 @@
 // Settings that may change while the proxy serves: by setParameter, a reload or the profile command. A Config holds
-// what is written, exec::Shared what is in use. Thread-safe member by member.
+// the configured values, exec::Shared the values in use. Thread-safe member by member.
 #pragma once
 
 #include <atomic>
@@ -44,7 +44,7 @@ struct Parameters {
   Setting<AllocatorChoice> allocator{AllocatorChoice::automatic};
   Setting<std::int64_t> idle_client_ms{0};       // 0: connections may be idle for ever
   Setting<std::int64_t> slow_sender_ms{30'000};  // a pause in the middle of a message
-  // How long clients are told of a shutdown before it begins.
+  // How long a shutdown is announced to clients before it begins.
   Setting<std::int64_t> shutdown_timeout_ms{15'000};
   bool test_commands = false;  // enableTestCommands; fixed at start
 

@@ -1,4 +1,4 @@
-// What a reload would change: pure, so that it can be refused before anything is touched.
+// The changes of a reload: pure, so that a reload can be refused before anything is touched.
 #pragma once
 
 #include <string>
@@ -11,9 +11,10 @@
 namespace spillway {
 
 struct ReloadPlan {
-  // Why it is refused: the file's errors, or every key that changed and needs a restart. Empty: it may be applied.
+  // The reasons for refusal: the file's errors, or every changed key that needs a restart. Empty: the reload may be
+  // applied.
   std::vector<std::string> refusals;
-  std::vector<std::string_view> changed;  // keys of the configuration table that change, but for the routing
+  std::vector<std::string_view> changed;  // keys of the configuration table that change, except the routing
   bool routing = false;                   // the table changes
 
   bool changes(std::string_view section_or_key) const;

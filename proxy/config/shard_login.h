@@ -1,4 +1,4 @@
-// security.shards as shard connections use it.
+// security.shards in the form that shard connections use.
 #pragma once
 
 #include "proxy/auth/service_login.h"
@@ -6,7 +6,7 @@
 
 namespace spillway {
 
-// Null: shards are not logged in to, unless their connection strings say so. Reads the password's file. BadValue(2).
+// Null: no login to shards, unless their connection strings have one. Reads the password's file. BadValue(2).
 Result<auth::ServiceLogin::Ptr> make_shard_login(const ShardLoginConfig& config);
 
 }  // namespace spillway

@@ -1,4 +1,4 @@
-// What this process may use: CPUs and memory, by its cgroup (version 2 or 1), its CPU mask and the
+// The resources that this process may use: CPUs and memory, by its cgroup (version 2 or 1), its CPU mask and the
 // machine; open files. Read once at start.
 #pragma once
 
@@ -14,14 +14,14 @@ struct SystemLimits {
   std::optional<std::uint64_t> cgroup_memory_bytes;  // the lowest limit on the way to the root
 };
 
-// `root` stands before /proc and /sys, so that a test can bring its own. `mask_cpus` is what
-// sched_getaffinity allows. What cannot be read counts as no limit.
+// `root` stands before /proc and /sys, so that a test can bring its own. `mask_cpus` is the number of CPUs that
+// sched_getaffinity allows. An unreadable value counts as no limit.
 SystemLimits read_system_limits(const std::string& root, int mask_cpus);
 // Of this process, on this machine.
 SystemLimits read_system_limits();
 
-// Raises the soft limit of open files to the hard one: the soft one is low for the sake of programs
-// that use select(). How many there may be now; 0: any number, or it is not known.
+// Raises the soft limit of open files to the hard one: the soft one is low only for programs that use select().
+// Returns the limit; 0: none, or unknown.
 std::int64_t raise_open_files() noexcept;
 
 }  // namespace spillway

@@ -23,7 +23,7 @@ struct ValueOf<Setting<T>> {
   using Type = T;
 };
 
-// What a member of type `Member` is in the table.
+// The table's type of a member of type `Member`.
 template <class Member, class T = typename ValueOf<Member>::Type>
 constexpr ValueType type_of() {
   if (std::is_same_v<T, bool>) return ValueType::boolean;
@@ -74,7 +74,7 @@ constexpr KeySpec row(std::string_view key, Place, Change change, KeyFacts facts
   return spec;
 }
 
-// One that stands in Parameters.
+// A row whose member is in Parameters.
 template <class Place>
 constexpr KeySpec setting(std::string_view key, Place, Change change, KeyFacts facts, std::string_view meaning) {
   constexpr auto in_config = [](auto& config) -> auto& { return Place{}(config.parameters); };

@@ -1,9 +1,9 @@
 // The one table of configuration keys. Parsing, validation, reloads, setParameter and getParameter, environment
 // variables, --print-config, the manual page and conf/manual/keys.md come from it; a key exists nowhere else.
 //
-// Beside it stands the list of keys that are known and set nothing: those of a mongos.conf that mean nothing here, so
-// that it can be brought along. Each is ignored with a warning, or refused if ignoring it would leave somebody less
-// safe than the file says. All of it is constant; safe to use from any thread.
+// A second list names the keys of a mongos.conf that set nothing here, so that an existing file still loads. Each is
+// ignored with a warning, or refused if ignoring it would make the service less safe than the file says. All of it is
+// constant; safe to use from any thread.
 #pragma once
 
 #include <cstdint>
@@ -24,16 +24,16 @@ enum class ValueType : std::uint8_t {
   choice,  // one of the words of `range`, separated by " | "; its value is its position
   bytes,   // between min and max, with a unit
   size,    // bytes with a unit, a percentage, auto or unlimited
-  yaml,    // routing, users and limits.overrides: read by those who know them
+  yaml,    // routing, users and limits.overrides: code of their own reads them
 };
 
-// What takes a new value into use; each includes those before it.
+// The step that a new value needs; each includes those before it.
 enum class Change : std::uint8_t { restart, reload, runtime };
 
 // boolean, integer (and choice, bytes), text, size.
 using ConfigValue = std::variant<bool, std::int64_t, std::string, MemoryLimit>;
 
-// What most keys do not need to say.
+// Facts that most keys leave at their defaults.
 struct KeyFacts {
   std::string_view unit = {};     // "ms", "s", "bytes"; empty: none
   std::string_view example = {};  // printed, commented out, where there is no default
@@ -54,12 +54,12 @@ struct KeySpec {
   void (*assign)(Config&, const ConfigValue&) = nullptr;
   ConfigValue (*read)(const Config&) = nullptr;
   bool (*same)(const Config&, const Config&) = nullptr;  // null for routing, which is no part of a Config
-  // Of those that stand in Parameters: the value in use.
+  // For a key in Parameters: sets the value in use.
   void (*use)(Parameters&, const ConfigValue&) = nullptr;
   ConfigValue (*used)(const Parameters&) = nullptr;
 
   std::string_view last_word() const { return key.substr(key.rfind('.') + 1); }
-  // What setParameter calls it; empty: it does not know it.
+  // Its name in setParameter; empty: setParameter does not know it.
   std::string_view parameter() const {
     if (change != Change::runtime) return {};
     return facts.parameter.empty() ? last_word() : facts.parameter;
@@ -77,22 +77,22 @@ struct ForeignKey {
   enum class Fate : std::uint8_t { ignored, refused };
   std::string key;
   Fate fate = Fate::ignored;
-  std::string_view harmless;  // this value says what holds here anyhow; empty: there is none
+  std::string_view harmless;  // this value is already in force here; empty: there is none
   std::string_view note;      // the replacement, or why there is none
 };
 std::span<const ForeignKey> foreign_keys();
 const ForeignKey* find_foreign_key(std::string_view key);
 
-// The text of a YAML scalar as the key's value. The message of an error says what was expected and found, of the key
-// under this name (empty: its own); the caller puts the place in front.
+// The text of a YAML scalar as the key's value. An error's message names the key as `name` (empty: its own), what was
+// expected and what was found; the caller puts the place in front.
 Result<ConfigValue> parse_config_value(const KeySpec& spec, std::string_view text, std::string_view name = {});
-// The other way round, as YAML takes it; empty: there is no value.
+// The inverse, as YAML takes it; empty: there is no value.
 std::string config_value_text(const KeySpec& spec, const ConfigValue& value);
 
-// Takes into use what differs between the two, so that what setParameter changed since stays.
+// Applies the differences between the two, so that later changes by setParameter stay.
 void use_changes(Parameters& into, const Config& before, const Config& after);
 
-// The known key that was probably meant: by edit distance, or the one with this last word. Empty: nothing is near.
+// The known key that was probably meant: by edit distance, or by its last word. Empty: no key is near.
 std::string nearest_config_key(std::string_view key);
 
 // Every key with meaning, type, unit, range and default as YAML comments; itself a valid file.

@@ -13,7 +13,7 @@ namespace spillway {
 std::vector<std::string_view> split(std::string_view text, std::string_view separator);
 // Without blanks, tabs and line ends at both sides.
 std::string_view trim(std::string_view text);
-// In double quotes, as YAML takes it, whatever it holds.
+// In double quotes, as valid YAML for any content.
 std::string yaml_quoted(std::string_view text);
 
 // The whole text as a decimal number; nullopt: it is none, or does not fit.

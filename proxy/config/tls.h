@@ -1,4 +1,4 @@
-// net.tls as connections use it.
+// net.tls in the form that connections use.
 #pragma once
 
 #include "proxy/base/tls_context.h"
@@ -7,13 +7,13 @@
 namespace spillway {
 
 struct TlsConfigError {
-  std::string_view key;  // that is to be mended
+  std::string_view key;  // the key to correct
   std::string message;
 };
 
-// What holds between the keys of net.tls, and what the files contain. Reads the files.
+// Checks the keys of net.tls against each other, and the files' content. Reads the files.
 std::vector<TlsConfigError> check_tls(const TlsConfig& config);
-// Null with mode disabled. InvalidSSLConfiguration(140), as check_tls() words it.
+// Null with mode disabled. InvalidSSLConfiguration(140), with the text of check_tls().
 Result<TlsContext::Ptr> make_server_tls(const TlsConfig& config);
 
 }  // namespace spillway

@@ -1,4 +1,4 @@
-// From the text of a scalar to a key's value, and from a mistyped key to the one that was meant.
+// Converts the text of a scalar to a key's value; finds the key that a mistyped key meant.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -59,7 +59,7 @@ struct SizeUnit {
 constexpr std::array<SizeUnit, 5> size_units = {
     {{"", 1}, {"KiB", 1ULL << 10}, {"MiB", 1ULL << 20}, {"GiB", 1ULL << 30}, {"TiB", 1ULL << 40}}};
 
-// Digits and a unit; nullopt: something else, or more than 64 bits hold.
+// Digits and a unit; nullopt: another text, or a number of more than 64 bits.
 std::optional<std::uint64_t> read_bytes(std::string_view text) {
   const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   const auto number = parse_number<std::uint64_t>(text.substr(0, digits));
@@ -156,7 +156,7 @@ std::string nearest_config_key(std::string_view key) {
   std::size_t best_distance = catalog::typing_errors_max(last_word(key).size()) + 1;
   for (const std::string_view name : all_names()) {
     const bool own_section = key.starts_with(name) && key.substr(name.size()).starts_with(".");
-    if (own_section) continue;  // to suggest it helps nobody
+    if (own_section) continue;  // no useful suggestion
     const std::size_t distance = catalog::edit_distance(key, name);
     if (distance < best_distance) {
       best = name;

@@ -62,7 +62,7 @@ std::string kind_of(const YAML::Node& node) {
   return node.IsScalar() ? fmt::format("\"{}\"", node.Scalar()) : "nothing";
 }
 
-// Takes a document's events and keeps nothing.
+// Takes a document's events and stores nothing.
 class Unheard final : public YAML::EventHandler {
  public:
   void OnDocumentStart(const YAML::Mark&) override {}
@@ -84,8 +84,8 @@ bool holds_several_documents(const std::string& text) {
   return parser.HandleNextDocument(unheard) && parser.HandleNextDocument(unheard);
 }
 
-// In --set, whose values may be sections and connection strings: those of a user, and of whatever
-// key or option is called so (net.tls.certificateKeyFilePassword, tlsCertificateKeyFilePassword=).
+// Finds passwords in --set, whose values may be sections and connection strings: a user's, and those of every key or
+// option whose name contains "password" (net.tls.certificateKeyFilePassword, tlsCertificateKeyFilePassword=).
 bool sets_password(std::string_view text) {
   constexpr std::string_view word = "password";
   if (shard::holds_password(text)) return true;
@@ -160,7 +160,7 @@ class Reader {
     }
   }
 
-  // After all else: what the routing table is to be loaded from.
+  // Last: the input of the routing table.
   void finish_routing(const LoadRequest& request) {
     if (routing_sources_.empty()) {
       if (routing_) {
@@ -240,7 +240,7 @@ class Reader {
     }
   }
 
-  // The depth is that of the table's sections: what is no section is not entered.
+  // The depth is that of the table's sections: values that are no section are not entered.
   void walk(const YAML::Node& map, const std::string& path) {
     for (const auto& item : map) {
       if (!item.first.IsScalar()) {
@@ -293,7 +293,7 @@ class Reader {
     }
     routing_.emplace(value);
     if (override_place_.empty()) return;
-    routing_overrides_.clear();  // --set routing=… is all of it
+    routing_overrides_.clear();  // --set routing=… replaces it all
     routing_sources_.clear();
     add_routing_source("--set routing");
   }
@@ -353,7 +353,7 @@ class Reader {
   std::string override_place_;               // empty while the file is read
   std::map<std::string, std::string> seen_;  // every key and section of this source, and its place
   std::optional<YAML::Node> routing_;
-  // --set routing.<key>=… and variables, and what they are called in messages.
+  // --set routing.<key>=… and variables, with their names in messages.
   std::vector<std::pair<std::string, YAML::Node>> routing_overrides_;
   std::string routing_sources_;
 };

@@ -11,7 +11,7 @@
 namespace spillway {
 
 struct ConfigReading {
-  bool file_parsed = true;  // false: the file is no YAML of keys, so that nothing is known about it
+  bool file_parsed = true;  // false: the file is no YAML of keys, so that none of its values is known
   LoadResult result;  // config, errors and warnings of single keys; the whole is not checked yet
   // Where each key was written: "file:line" or "--set key".
   std::map<std::string, std::string, std::less<>> places;

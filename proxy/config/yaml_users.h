@@ -20,7 +20,7 @@ struct UsersReading {
 
 // `file_name`: for messages; empty: they name the entry alone.
 UsersReading read_users(const YAML::Node& list, const std::string& file_name);
-// A file of at most a few MiB that others than its owner and group may not read.
+// A file of at most a few MiB that only its owner and group may read.
 UsersReading read_users_file(const std::string& path);
 
 }  // namespace spillway

@@ -8,8 +8,8 @@
 
 namespace spillway::shard {
 
-// HostNotFound(7), HostUnreachable(6), NetworkTimeout(89); a failed TLS handshake is HostUnreachable
-// too, and says what failed. `settings` outlives the task.
+// HostNotFound(7), HostUnreachable(6), NetworkTimeout(89); a failed TLS handshake is HostUnreachable, too, and names
+// the failure. `settings` outlives the task.
 Task<Result<std::unique_ptr<Connection>>> connect(const PoolSettings& settings, HostAddress address,
                                                   TimePoint deadline);
 

@@ -22,23 +22,23 @@ using wire::OpCode;
 // How long a reply may stay in its socket because memory is short.
 constexpr Duration room_wait_max = std::chrono::seconds(30);
 
-// Where a reply is first read to: small ones are complete after one system call. Its content is
-// lost at the next suspension, so that one per thread serves all connections.
+// The buffer for a reply's first read: small replies are complete after one system call. Its content is lost at the
+// next suspension, so that one per thread serves all connections.
 constexpr std::size_t scratch_bytes = 16 * limits::kib;
 MutableBytes receive_scratch() noexcept {
   alignas(64) thread_local std::array<std::uint8_t, scratch_bytes> scratch;
   return scratch;
 }
 
-// The start of a reply tells everything once this much of it is there: the header, the flags, the
-// kind of the first section and its length. It is also the size of the smallest OP_MSG with a body.
+// This much of a reply's start suffices to check it: the header, the flags, the kind of the first section and its
+// length. It is also the size of the smallest OP_MSG with a body.
 constexpr std::size_t empty_document_bytes = 5;
 constexpr std::size_t start_bytes = wire::op_msg_prefix_bytes + empty_document_bytes;
-// A shorter command is not worth the work of compressing it.
+// Compressing a shorter command does not pay.
 constexpr std::size_t compression_threshold_bytes = 512;
 
-// A worker wakes up for so much of a large reply rather than for every segment, which is 64 KiB on loopback and 1 KiB
-// elsewhere. Of a smaller reply a quarter of what is left: on a slow line that time is lost.
+// How many bytes of a large reply wake a worker, rather than every segment (64 KiB on loopback, 1 KiB elsewhere). For
+// a smaller reply a quarter of the rest: waiting for more would cost time on a slow line.
 std::size_t worth_waking(std::size_t wanted, std::size_t remaining) noexcept {
   constexpr std::size_t least = 64 * limits::kib;
   constexpr std::size_t most = 256 * limits::kib;
@@ -183,7 +183,7 @@ Task<void> Connection::send_pieces(std::span<iovec> pieces, TimePoint deadline) 
   if (!sent_whole_) broken_ = true;
 }
 
-// Where the budget has no room for it, the command leaves as it is.
+// If the budget has no room, the command leaves uncompressed.
 Task<void> Connection::send_compressed(const Command& command, TimePoint deadline) {
   const std::size_t total = header_and_flags_bytes + command.bytes();
   std::array<std::uint8_t, header_and_flags_bytes> prefix;
@@ -210,7 +210,7 @@ Task<void> Connection::send_compressed(const Command& command, TimePoint deadlin
 
 // --- receiving
 
-// What the first bytes of a reply say, as far as they are there (at least a header).
+// Checks the first bytes of a reply, as far as they are there (at least a header).
 Result<Connection::Incoming> Connection::check_start(Bytes start) const {
   Incoming incoming;
   auto header = wire::parse_reply_header(start);
@@ -235,7 +235,7 @@ Result<Connection::Incoming> Connection::check_start(Bytes start) const {
   return incoming;
 }
 
-// How much of a reply of which so much has come is wanted in memory.
+// Decides how much of a reply must be in memory, of which `have_bytes` have come.
 Result<void> Connection::size_up(std::size_t have_bytes, bool stream, Incoming& incoming) {
   const auto length = static_cast<std::size_t>(incoming.header.message_length);
   if (have_bytes > length) return broken_by(protocol_error("bytes follow a reply"));
@@ -299,7 +299,7 @@ IoResult Connection::try_read_rest(MutableBytes into) {
 IoResult Connection::note_rest(IoResult got, std::size_t wanted) {
   if (got.ok() || got.would_block()) {
     remaining_ -= got.bytes;
-    // (Where all that was asked for came, the next try is made without a wait.)
+    // (If all requested bytes came, the next read is tried without a wait.)
     if (got.bytes < wanted || remaining_ == 0) {
       transport_->set_read_low_water(worth_waking(wanted - got.bytes, remaining_));
     }
@@ -337,7 +337,7 @@ Task<Result<Buffer>> Connection::decompressed(const Incoming& incoming, const Bu
   co_return std::move(plain);
 }
 
-// One section with one document, which fills the message: so that Reply::body() is what it says.
+// Requires one section with one document that fills the message: Reply::body() relies on it.
 Result<void> Connection::check_reply(const Buffer& bytes, const Incoming& incoming) const {
   const bool complete = remaining_ == 0;
   const auto length =
@@ -364,7 +364,7 @@ Result<void> Connection::check_reply(const Buffer& bytes, const Incoming& incomi
   return {};
 }
 
-// The checks of a reply that is in hand, and the connection's way on to the next one.
+// Checks a complete reply, and makes the connection ready for the next one.
 Result<Reply> Connection::finish_reply(Buffer bytes, const Incoming& incoming) {
   if (auto checked = check_reply(bytes, incoming); checked.has_error()) return broken_by(checked.error());
   ++next_request_id_;
@@ -380,7 +380,7 @@ Task<Result<Reply>> Connection::receive(MemoryBudget& budget, bool stream, TimeP
                                         Buffer* room, ShardWait* first_byte) {
   SPILLWAY_CHECK(awaiting_reply_);
   Incoming incoming;
-  std::array<std::uint8_t, start_bytes> early;  // what came before the start was complete
+  std::array<std::uint8_t, start_bytes> early;  // bytes that came before the start was complete
   std::size_t have = 0;
   while (have < start_bytes) {
     ReadyWait readable(*transport_, Transport::Direction::read, deadline);

@@ -1,4 +1,4 @@
-// Connection: one shard connection and the message it is in the middle of. Belongs to one worker.
+// Connection: one shard connection and its message under way. Belongs to one worker.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ namespace spillway::shard {
 
 class ShardWait;  // shard_time.h
 
-// What an OP_MSG has before its body section.
+// The bytes of an OP_MSG before its body section.
 inline constexpr std::size_t header_and_flags_bytes = limits::message_header_bytes + 4;
 
 // Life: connected → handshaken → (send → receive)* → closed. A connection whose reply was not read
@@ -32,8 +32,8 @@ class Connection : public boost::intrusive::list_base_hook<
   Connection(std::unique_ptr<Transport> transport, HostAddress address);
   ~Connection();
 
-  // From now on commands leave compressed, and compressed replies are accepted. `budget` pays for
-  // the compressed bytes; where it refuses, the command leaves as it is.
+  // From now on commands leave compressed, and compressed replies are accepted. `budget` pays for the compressed
+  // bytes; where it refuses, the command leaves uncompressed.
   void use_compression(wire::Compressor compressor, MemoryBudget& budget) noexcept;
 
   // co_await connection.send(command, deadline): sends header, flags and sections. False: the
@@ -46,37 +46,36 @@ class Connection : public boost::intrusive::list_base_hook<
   // Errors: HostUnreachable(6), MaxTimeMSExpired(50) at the deadline, ProtocolError(17),
   // ChecksumMismatch(288), memory_refused() (base/memory_wait.h), or what fail() was given. After an error the
   // connection is broken.
-  // `room`: is taken instead of asking the budget, if it is large enough; for what a compressed reply holds rather
-  // than for its envelope. `first_byte`: ends with the reply's first byte.
+  // `room` is used in place of the budget, if it is large enough; of a compressed reply it takes the content, not the
+  // envelope. `first_byte` ends with the reply's first byte.
   Task<Result<Reply>> receive(MemoryBudget& budget, bool stream, TimePoint deadline, Buffer* room = nullptr,
                               ShardWait* first_byte = nullptr);
 
-  // The rest of a streaming reply, as the socket gives it; never reads past the message's end. One that finds less
-  // than it asked for lets the next wait for reading go on until a good part of the rest is there, or nothing more
-  // comes: a caller that must pass on what there is tries again later.
+  // The rest of a streaming reply, as the socket gives it; never reads past the message's end. After a short read the
+  // next wait for reading lasts until a good part of the rest is there, or nothing more comes: a caller that must
+  // pass on the bytes at once tries again later.
   // REQUIRES remaining() > 0.
   IoResult try_read_rest(MutableBytes into);
-  // The same into a pipe, unseen. REQUIRES remaining() > 0, pipe.empty() and transport().can_splice().
+  // The same into a pipe, without a copy. REQUIRES remaining() > 0, pipe.empty() and transport().can_splice().
   IoResult try_splice_rest(SplicePipe& pipe, std::size_t most);
   // Bytes of the current reply that have not been read.
   std::size_t remaining() const noexcept { return remaining_; }
   bool clean() const noexcept;  // no request under way, nothing unread, not broken
   void mark_broken() noexcept { broken_ = true; }
-  // Ends the connection under its waiters: send() and receive() then report `why`.
+  // Ends the connection while others wait on it: send() and receive() then return `why`.
   void fail(Error why);
-  // Why send() failed.
+  // The reason that send() failed.
   Error failure() const;
-  // Nothing has arrived and the peer has not hung up: one read that finds nothing. REQUIRES
-  // clean().
+  // True if no byte has arrived and the peer has not hung up: costs one read. REQUIRES clean().
   bool still_quiet();
 
-  // The whole of the last command left: the shard may have executed it.
+  // All of the last command left: the shard may have executed it.
   bool sent_whole() const noexcept { return sent_whole_; }
   bool broken() const noexcept { return broken_; }
   Transport& transport() noexcept { return *transport_; }
   const HostAddress& address() const noexcept { return address_; }
 
-  // The pool's own notes.
+  // State that only the pool uses.
   struct PoolNotes {
     std::uint64_t generation = 0;
     TimePoint idle_since;
@@ -135,7 +134,7 @@ class [[nodiscard]] Connection::Sending {
   TimePoint deadline_;
   std::array<std::uint8_t, limits::message_header_bytes + 4> prefix_;
   std::array<iovec, 4> pieces_;
-  std::span<iovec> left_;  // empty before anything was tried
+  std::span<iovec> left_;  // empty before the first attempt
   std::optional<Task<void>> rest_;
 };
 

@@ -22,8 +22,8 @@ struct UriDeleter {
 };
 using Uri = std::unique_ptr<mongoc_uri_t, UriDeleter>;
 
-// libmongoc reports options that it does not know, or whose values it cannot use, as log messages
-// only: collected while a string is parsed, which happens while starting.
+// libmongoc reports unknown options and unusable values only as log messages: collected while a string is parsed,
+// which happens while starting.
 thread_local std::vector<std::string>* complaints = nullptr;
 
 void collect_complaint(mongoc_log_level_t level, const char*, const char* message, void*) {
@@ -51,7 +51,7 @@ class Complaints {
   std::vector<std::string> messages_;
 };
 
-// Those of libmongoc's options that have no effect here.
+// libmongoc's options that have no effect here.
 std::vector<std::string> ignored_options(const mongoc_uri_t* uri) {
   constexpr std::array<std::string_view, 15> used = {"replicaset",
                                                      "directconnection",
@@ -233,7 +233,7 @@ Result<ConnectionString> parse_connection_string(const std::string& uri) {
   bson_error_t why;
   const Uri parsed(mongoc_uri_new_with_error(uri.c_str(), &why));
   if (!parsed) {
-    // The parser quotes what it does not understand, which may be a part of a password.
+    // The parser quotes text that it does not understand, which may be a part of a password.
     return Error(ErrorCode::failed_to_parse,
                  holds_password(uri) ? std::string("Invalid connection string (why is not said: it holds a password; "
                                                    "its reserved characters must be written as %XX)")

@@ -20,16 +20,15 @@ struct ConnectionString {
   std::optional<TlsClientSettings> tls;  // tls=true and its options
   auth::ServiceLogin::Ptr login;  // its user; null: it names none
   ReadPreference read_preference;  // primary unless the string says otherwise
-  // Options that a driver knows and that mean nothing here, as written; for a warning.
+  // Options that drivers know and that have no effect here, as written; for a warning.
   std::vector<std::string> ignored_options;
 };
 
-// Errors, all FailedToParse(9) or CommandNotSupported(115) with the reason: not a mongodb://
-// string, no host, several hosts without replicaSet, mongodb+srv, Unix sockets, a mechanism that is not
-// spoken, an option that no driver knows. No message repeats a password.
-// For start-up: any thread.
+// Errors, all FailedToParse(9) or CommandNotSupported(115) with the reason: not a mongodb:// string, no host, several
+// hosts without replicaSet, mongodb+srv, Unix sockets, an unsupported mechanism, an option that no driver knows. No
+// message repeats a password. For start-up: any thread.
 Result<ConnectionString> parse_connection_string(const std::string& uri);
-// Does it hold a password? (It may be anything.)
+// Does it hold a password? `uri` may be any text.
 bool holds_password(std::string_view uri);
 
 // "host:port", "host", "[::1]:port"; the port is 27017 unless given. nullopt: not an address.

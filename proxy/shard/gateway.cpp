@@ -23,17 +23,16 @@ namespace {
 
 // A command is sent at most this often.
 constexpr int sends_max = 4;
-// Before the third and the fourth time: a host in the middle of a step-down may still call itself
-// primary.
+// Pauses before the third and the fourth attempt: a host in the middle of a step-down may still call itself primary.
 constexpr std::array<std::chrono::milliseconds, sends_max> pauses{
     std::chrono::milliseconds(0), std::chrono::milliseconds(0), std::chrono::milliseconds(100),
     std::chrono::milliseconds(500)};
 
-// One attempt's end, when it did not bring a reply that may leave.
+// The end of an attempt without a usable reply.
 struct Failure {
   Error error;
-  bool unsent = false;   // not even sent as a whole: sending it again is sending it once
-  bool refused = false;  // before anything of it was executed
+  bool unsent = false;   // not sent as a whole: the next attempt is the first
+  bool refused = false;  // refused before any of it was executed
   bool final = false;    // never sent again: the deadline, our own memory
 };
 
@@ -58,7 +57,7 @@ class GatewayImpl final : public Gateway, public ShardListener {
  private:
   struct Attempt {
     std::optional<Reply> reply;
-    bool try_again = false;  // the reply is an error that another attempt may mend
+    bool try_again = false;  // the reply is an error that another attempt may overcome
     Failure failure;         // without a reply
   };
 
@@ -93,11 +92,11 @@ Error in_context(const RemoteShard& shard, const HostAddress* host, Error error)
 // There was no room for a reply, but the command was executed: it must not be sent again.
 void lose_reply(Error& refusal, const CallOptions& options) {
   refusal.labels.clear();
-  // Of a cursor's host nothing was changed; a write is as lost as with its connection.
+  // A cursor's host stays unchanged by its getMore; a write's outcome is as unknown as after a lost connection.
   if (!options.host) refusal.code = static_cast<std::int32_t>(ErrorCode::host_unreachable);
 }
 
-// To the client it looks like his own fault: the operator hears whose it is, now and then.
+// The client takes this refusal for its own error. The log tells the operator about the shard's, at a bounded rate.
 void tell_of_refusal(const RemoteShard& shard, DocView reply) {
   static log::LogPace pace;
   const auto unwritten = pace.due(Clock::now());
@@ -155,7 +154,7 @@ void GatewayImpl::use_credentials(const std::vector<ShardCredentials>& credentia
 
 // --- a call
 
-// Is this a reply with which nothing is left to be done? It takes the lease along if it streams.
+// Can this reply go to the caller unchanged? A streaming reply takes the lease along.
 bool leaves_as_it_is(Reply& reply, Lease& lease) {
   if (reply.streaming()) {  // errors are never this long
     lease.mark_bulk();
@@ -209,7 +208,7 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
       if (patience_end == time_point_never) patience_end = Clock::now() + shard.connect_timeout();
       auto leasing = lease(shard, options, patience_end);
       leased = co_await leasing;
-      // Nobody would hear what a command brings that is sent now. The connection goes back as it is.
+      // The caller is gone: nothing is sent. The connection goes back as it is.
       if (const Error* why = requested_of(options.interrupt)) co_return *why;
     }
     Failure failure;
@@ -239,7 +238,7 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
       }
       failure = std::move(ended.failure);
       if (const Error* why = requested_of(options.interrupt)) co_return *why;
-      // A long-running command does not use up the patience for finding another host.
+      // A long-running command does not use up the time for finding another host.
       if (sends == 1) patience_end = Clock::now() + shard.connect_timeout();
     } else {
       failure.error = in_context(shard, nullptr, std::move(leased.error()));
@@ -285,13 +284,13 @@ GatewayImpl::Attempt GatewayImpl::broken(RemoteShard& shard, Lease lease, Error 
       if (options.retry != RetryPolicy::idempotent) lose_reply(attempt.failure.error, options);
       break;
     case ErrorCode::network_timeout:
-      // The monitor has spoken: only another host may be better.
+      // The monitor found the host silent: only another host may help.
       attempt.failure.final = !shard.replica_set();
       break;
     case ErrorCode::host_unreachable:
       shard.network_error(host, lease->pool_notes.generation, why);
       break;
-    default:  // the peer does not keep to the protocol, or we are shutting down
+    default:  // a protocol error, or the proxy is shutting down
       attempt.failure.final = true;
       attempt.failure.error.code = static_cast<std::int32_t>(ErrorCode::host_unreachable);
       break;
@@ -299,7 +298,7 @@ GatewayImpl::Attempt GatewayImpl::broken(RemoteShard& shard, Lease lease, Error 
   return attempt;
 }
 
-// A complete reply that is not simply good.
+// A complete reply that needs a closer look.
 GatewayImpl::Attempt GatewayImpl::judge(RemoteShard& shard, Lease lease, Reply reply,
                                         const CallOptions& options) {
   Attempt attempt;
@@ -349,7 +348,7 @@ void GatewayImpl::shard_changed() {
   wake_all(watchers_);
 }
 
-// False: nothing but the counts may have changed.
+// False: at most the counts have changed.
 bool GatewayImpl::refresh_states() const {
   if (!std::exchange(states_stale_, false)) return false;
   states_.clear();

@@ -1,10 +1,9 @@
-// Gateway: how one worker speaks to all shards. Chooses a host, takes a pooled connection, sends
-// one command, returns its reply.
+// Gateway: how one worker reaches all shards. Chooses a host, takes a pooled connection, sends one command, returns
+// its reply.
 //
-// One per worker; every method is for that worker's thread. Replies of up to
-// limits::reply_complete_bytes_max are complete when call() returns; larger ones are complete too
-// unless the caller asked for a stream, in which case the rest is still in the shard connection's
-// socket.
+// One per worker; every method is for that worker's thread. Replies of up to limits::reply_complete_bytes_max are
+// complete when call() returns; larger ones are complete, too, unless the caller asked for a stream: then the rest is
+// still in the shard connection's socket.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +38,7 @@ class Interrupt;   // interrupt.h
 class ShardTime;   // shard_time.h
 class SharedShard;  // shared_shard.h
 
-// A shard as configuration names it. The index is its position in the routing snapshot.
+// A shard as the configuration names it. The index is its position in the routing snapshot.
 struct ShardAddress {
   std::string name;
   std::string uri;  // mongodb://…
@@ -68,7 +67,7 @@ struct Command {
   static Command of_sections(Bytes sections) noexcept;
 };
 
-// What may be sent again after a failure.
+// Which commands may be sent again after a failure.
 enum class RetryPolicy : std::uint8_t {
   none,            // once
   not_idempotent,  // only when the shard surely did nothing of it: not sent as a whole, or refused by a host that was
@@ -82,9 +81,9 @@ struct CallOptions {
   RetryPolicy retry = RetryPolicy::none;
   TimePoint deadline = time_point_never;  // maxTimeMS; a long query alone is never cut
   MemoryBudget* budget = nullptr;         // pays for the reply. REQUIRED
-  Buffer* room = nullptr;                 // taken for the reply, if it is large enough; outlives the call
+  Buffer* room = nullptr;                 // used for the reply, if it is large enough; outlives the call
   Interrupt* interrupt = nullptr;  // may end the call; outlives it
-  ShardTime* time = nullptr;       // is told how long the call waited for its shard; outlives it
+  ShardTime* time = nullptr;       // gets the time that the call waited for its shard; outlives it
   bool stream = false;  // a reply over reply_complete_bytes_max may come as a stream
   bool bulk = false;  // a getMore or scan: must not take the connections kept for point operations
 };
@@ -102,7 +101,7 @@ class Lease {
   Connection& operator*() const noexcept { return *connection_; }
   Connection* operator->() const noexcept { return connection_.get(); }
   void release() noexcept;
-  // Its reply turned out to be a large one: counts as a bulk request's until it ends.
+  // Its reply proved to be large: counts as a bulk request until it ends.
   void mark_bulk() noexcept;
 
  private:
@@ -110,8 +109,7 @@ class Lease {
   std::unique_ptr<Connection> connection_;
 };
 
-// What a shard answered. `bytes` starts at the OP_MSG header; compressed replies arrive
-// decompressed.
+// A shard's reply. `bytes` starts at the OP_MSG header; compressed replies arrive decompressed.
 struct Reply {
   Buffer bytes;                   // the whole message, or its first bytes if streaming()
   std::size_t message_bytes = 0;  // the message's length
@@ -123,7 +121,7 @@ struct Reply {
   DocView body() const noexcept;
 };
 
-// The state of a shard as its worker has heard of it.
+// The state of a shard as its worker knows it.
 struct HostState {
   HostAddress address;
   bool known = false;    // answered its last hello
@@ -134,12 +132,12 @@ struct HostState {
   std::size_t waiting = 0;          // requests in line for a connection
   std::size_t connections_max = 0;  // of this worker
 };
-// What can be asked of a shard.
+// What a shard supports.
 struct ShardCapabilities {
   bool replica_set = false;      // every known host is a replica-set member
   bool offers_sort_key = false;  // a mongod: projections may ask for {$meta: "sortKey"}
   bool ferretdb = false;         // no 16 MB cap on batches, 250 documents when batchSize is missing
-  // The lowest of its hosts', each as it was last known: an outage changes nothing. 0 before the first answer.
+  // The lowest of its hosts, each as last known: an outage changes nothing. 0 before the first answer.
   std::int32_t max_wire_version = 0;
 };
 struct ShardState : ShardCapabilities {
@@ -152,17 +150,17 @@ struct ShardState : ShardCapabilities {
   }
 };
 
-// What a shard's connections prove themselves with, and how they know the shard. Shared by the workers.
+// The credentials of a shard's connections, and the means to verify the shard. Shared by the workers.
 struct ShardCredentials {
   std::shared_ptr<TlsContext> tls;                  // null: plain text
   std::shared_ptr<const auth::ServiceLogin> login;  // null: without logging in
 };
 
-// What calls to a shard came to. The worker's thread adds, any thread reads.
+// Statistics of calls to a shard. The worker's thread adds, any thread reads.
 struct CallCounts {
-  // Of commands that were answered: from the last byte sent of one to the first byte received of its reply.
+  // Of answered commands: from the last byte sent to the first byte of the reply.
   LatencyHistogram round_trips;
-  OwnCounter failed;   // calls that brought no reply
+  OwnCounter failed;   // calls without a reply
   OwnCounter retries;  // attempts after a call's first
 };
 
@@ -178,13 +176,14 @@ struct GatewayOptions {
   std::int64_t pool_idle_ms = 300'000;
   std::string compressors;  // net.shardCompression; empty: none
   std::string application_name = "spillway";
-  // Of shards whose connection string names no user; null: they ask for none.
+  // For shards whose connection string names no user; null: no login.
   std::shared_ptr<const auth::ServiceLogin> login = nullptr;
-  std::vector<ShardCredentials> credentials;  // of every shard; empty: the gateway reads them, and files must be right
+  std::vector<ShardCredentials> credentials;  // of every shard; empty: the gateway reads them from valid files
 };
 
-// In the shards' order: what `login` and their connection strings say. Reads files: for start-up and reloads, on any
-// thread. InvalidSSLConfiguration(140), naming the shard. REQUIRES connection strings that were checked.
+// In the shards' order: `login` and the credentials of their connection strings. Reads files: for start-up and
+// reloads, on any thread. InvalidSSLConfiguration(140), naming the shard. REQUIRES connection strings that were
+// checked.
 Result<std::vector<ShardCredentials>> read_credentials(const GatewayOptions& options);
 
 class Gateway {
@@ -194,8 +193,8 @@ class Gateway {
   // Sends one command and reads its reply. On failure the error is one a client may see:
   // HostUnreachable(6), NetworkTimeout(89), FailedToSatisfyReadPreference(133),
   // MaxTimeMSExpired(50), … State-change errors of the shard (91, 189, 10107, 11600, 11602, 13435,
-  // 13436) never leave call(), nor inside a reply's writeErrors or writeConcernError: what retries did not mend becomes
-  // HostUnreachable(6). A reply with ok: 0 and another code is a success here: the caller reads it.
+  // 13436) never leave call(), nor inside a reply's writeErrors or writeConcernError: after the last attempt they
+  // become HostUnreachable(6). A reply with ok: 0 and another code is a success here: the caller reads it.
   virtual Task<Result<Reply>> call(std::uint16_t shard, Command command, CallOptions options) = 0;
 
   // The state of every shard, in order. Valid until the loop runs again.
@@ -210,27 +209,28 @@ class Gateway {
   // Waits until every shard answered once, or the deadline. For start-up.
   virtual Task<bool> wait_until_known(TimePoint deadline) = 0;
 
-  // Connections that are opened from now on use these (read_credentials()). Those that are open stay, unless their
-  // user is another one: then they end with the command under way.
+  // Connections that open from now on use these (read_credentials()). Open connections stay, unless their user
+  // changes: then they end with the command under way.
   virtual void use_credentials(const std::vector<ShardCredentials>&) {}
 
   // Housekeeping, every 250 ms: trims idle connections, keeps the minimum.
   virtual void tick(TimePoint now) = 0;
   // Ends the commands that shards are working on: their calls fail with HostUnreachable(6) and are
-  // not sent again; those that were interrupted wait for no host or connection any longer. For a
-  // shutdown whose patience has ended; calls may be made afterwards.
+  // not sent again; interrupted calls no longer wait for a host or a connection. For a shutdown whose grace period
+  // has ended; calls may be made afterwards.
   virtual void abort_calls() {}
   // Stops its monitors, closes idle connections; leases end on their own. co_await before the loop
   // stops.
   virtual Task<void> shut_down() = 0;
 };
 
-// What the gateways of a process share, in the shards' order. The one that gets it empty fills it in: its loop has the
-// monitors, and the others rely on it while they serve. They may shut down in any order; no loop ends before all have.
+// Shared by the gateways of a process, in the shards' order. The gateway that gets it empty fills it in: its loop has
+// the monitors, and the others rely on it while they serve. They may shut down in any order; no loop ends before all
+// have.
 using SharedShards = std::vector<std::shared_ptr<SharedShard>>;
 
-// `link_budget` pays for handshakes and the monitors' questions (handshake.h), `budget` for what does not fit there and
-// for commands that are compressed. Both outlive the gateway.
+// `link_budget` pays for handshakes and the monitors' questions (handshake.h), `budget` for larger replies to them
+// and for commands that are compressed. Both outlive the gateway.
 std::unique_ptr<Gateway> make_gateway(Loop& loop, Network& network, MemoryBudget& budget,
                                       MemoryBudget& link_budget, GatewayOptions options, SharedShards& shared);
 

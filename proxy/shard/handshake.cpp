@@ -32,7 +32,7 @@ void append_metadata(BsonWriter& writer, const Introduction& introduction) {
   writer.end();
 }
 
-// The first of ours that the server lists.
+// The first of our compressors that the server lists.
 std::optional<wire::Compressor> agreed(const std::vector<wire::Compressor>& ours, DocView reply) {
   const ValueView list = reply["compression"];
   if (!list.is_array()) return std::nullopt;

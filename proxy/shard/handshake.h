@@ -18,14 +18,14 @@ struct Introduction {
   std::vector<wire::Compressor> compressors;  // offered, best first; empty: none
 };
 
-// `isMaster` with helloOk, metadata and compressors: what every server since 3.6 understands.
+// `isMaster` with helloOk, metadata and compressors: every server since 3.6 understands it.
 BsonDoc first_hello(const Introduction& introduction);
-// The ones after it: `hello` for a server that said helloOk.
+// Later ones: `hello` for a server that said helloOk.
 BsonDoc later_hello(bool hello_ok);
 BsonDoc build_info_command();
 
-// Who pays for the reply. `own` is for these replies only, so that a host never looks lost because
-// memory is short; `common` pays where `own` has no room left, or a reply is longer than any should be.
+// The budgets of the reply. `own` is for these replies only, so that a shortage of memory never makes a host look
+// lost; `common` pays if `own` has no room left, or a reply is unusually long.
 struct LinkBudgets {
   MemoryBudget& own;
   MemoryBudget& common;
@@ -35,7 +35,7 @@ struct LinkBudgets {
 Task<Result<Reply>> exchange(Connection& connection, DocView command, LinkBudgets budgets,
                              TimePoint deadline);
 
-// Introduces us, checks that the host may be a shard, agrees on a compressor.
+// Introduces the proxy, checks that the host may be a shard, agrees on a compressor.
 Task<Result<ServerDescription>> introduce(Connection& connection, const Introduction& introduction,
                                           LinkBudgets budgets, TimePoint deadline);
 

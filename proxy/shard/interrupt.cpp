@@ -10,7 +10,7 @@ namespace spillway::shard {
 void Interrupt::request(Error why) {
   if (why_) return;
   why_ = std::move(why);
-  for (Interruptible* one : waiting_) one->end(*why_);  // which resumes nobody yet
+  for (Interruptible* one : waiting_) one->end(*why_);  // this resumes no coroutine yet
 }
 
 Interruptible::Interruptible(Interrupt* interrupt, Connection& connection)

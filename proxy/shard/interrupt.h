@@ -1,8 +1,8 @@
-// Interrupt: ends what one client's operation waits for on shards: killOp, a client that left.
+// Interrupt: ends the shard calls of one client's operation: killOp, a client that left.
 //
-// Belongs to the client's worker, as do the calls that it ends. A call that is ended closes its
-// shard connection (a request that was sent cannot be un-sent), which is how the shard learns of
-// it. A call that waits for a host or for a connection leaves its line, and nothing is sent.
+// Belongs to the client's worker, as do the calls that it ends. An ended call closes its shard connection (a sent
+// request cannot be withdrawn); the shard notices that. A call that waits for a host or for a connection leaves its
+// line, and nothing is sent.
 #pragma once
 
 #include <optional>
@@ -34,13 +34,13 @@ class Interrupt {
   std::vector<Interruptible*> waiting_;
 };
 
-// Why the interrupt (null: none) was requested; null: it was not.
+// The error of the interrupt (null: none); null: none was requested.
 inline const Error* requested_of(const Interrupt* interrupt) noexcept {
   return interrupt == nullptr ? nullptr : interrupt->requested();
 }
 
-// While it lives, the interrupt (null: none) ends what waits on the connection, or wakes the waiter. One that was
-// requested before does so at once.
+// While it lives, the interrupt (null: none) ends the wait on the connection, or wakes the waiter. An interrupt that
+// was requested before does so at once.
 class Interruptible {
  public:
   Interruptible(Interrupt* interrupt, Connection& connection);

@@ -21,7 +21,7 @@ Error refused(const Connection& connection, const auth::ServiceLogin& login, std
                                                         connection.address().text(), who, why));
 }
 
-// One command and its reply, which says ok.
+// Sends one command; its reply must be ok.
 Task<Result<Reply>> ask(Connection& connection, const auth::ServiceLogin& login, DocView command,
                         LinkBudgets budgets, TimePoint deadline) {
   auto exchanging = exchange(connection, command, budgets, deadline);

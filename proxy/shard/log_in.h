@@ -6,8 +6,7 @@
 
 namespace spillway::shard {
 
-// After introduce(). HostUnreachable(6), saying what the shard said: to a client it is a shard that
-// cannot be reached.
+// After introduce(). HostUnreachable(6), with the shard's reason: to a client the shard is unreachable.
 Task<Result<void>> log_in(Connection& connection, const auth::ServiceLogin& login, LinkBudgets budgets,
                           TimePoint deadline);
 

@@ -8,8 +8,8 @@
 namespace spillway::shard {
 
 namespace {
-// While a host is down, an attempt to connect gives up after this: one to an address that has just
-// come back would otherwise sit in the kernel's growing pauses between two SYNs.
+// While a host is down, an attempt to connect ends after this time: otherwise an attempt to a host that has just come
+// back would wait in the kernel's growing pauses between two SYNs.
 constexpr std::int64_t reconnect_attempt_ms = 1'000;
 }  // namespace
 
@@ -55,7 +55,7 @@ Task<void> Monitor::check() {
   auto answered = co_await asking;
   if (answered.has_error() && reused && !stopped_ &&
       !answered.error().is(ErrorCode::network_timeout)) {
-    // The connection may have ended for reasons of its own: only a new one tells.
+    // Only the connection may have failed: a new one tells.
     auto again = ask();
     answered = co_await again;
   }
@@ -134,7 +134,7 @@ Task<Result<Monitor::Answer>> Monitor::connect() {
   co_return Answer{*std::move(server), round_trip};
 }
 
-// Once per connection, for behind the same address there may be another server the next time.
+// Once per connection: the next connection to this address may reach another server.
 Task<Result<BuildInfo>> Monitor::ask_build() {
   const BsonDoc command = build_info_command();
   auto exchanging =

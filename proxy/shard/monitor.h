@@ -10,7 +10,7 @@
 
 namespace spillway::shard {
 
-// What a monitor reports to. All calls come from the monitor's coroutine.
+// Receives a monitor's reports. All calls come from the monitor's coroutine.
 class MonitorSink {
  public:
   virtual void check_started(const HostAddress& host) = 0;
@@ -36,7 +36,7 @@ class Monitor {
 
   Task<void> run();
   void wake();
-  // run() returns soon: when its connection attempt ends at the latest.
+  // run() returns soon: at the latest when its connection attempt ends.
   void stop();
   bool ended() const noexcept { return ended_; }
   const HostAddress& address() const noexcept { return address_; }
@@ -58,7 +58,7 @@ class Monitor {
   BuildInfo build_;
   bool hello_ok_ = false;
   bool down_ = false;    // the last check failed
-  TimePoint last_sign_;  // when the host last did anything: answer, refuse, hang up
+  TimePoint last_sign_;  // the host's last sign of life: an answer, a refusal, a hang-up
   Waiter* nap_ = nullptr;
   bool stopped_ = false;
   bool ended_ = true;

@@ -14,9 +14,9 @@
 namespace spillway::shard {
 
 namespace {
-// A connection that has been idle for longer is looked at before it is used again.
+// A connection that has been idle for longer is checked before its next use.
 constexpr auto trusted_idle_time = std::chrono::seconds(1);
-// One that served a bulk request last has buffers that may have grown for it, and only ending it gives them back.
+// A bulk request may have grown its connection's buffers; only closing the connection frees them.
 constexpr auto bulk_idle_time = std::chrono::seconds(10);
 }  // namespace
 
@@ -67,7 +67,7 @@ void Pool::became_bulk(Connection& connection) noexcept {
 }
 
 Lease Pool::try_acquire(bool bulk) {
-  // Nobody overtakes; but a point operation need not wait behind bulk ones.
+  // A request joins the line if there is one; but a point operation need not wait behind bulk ones.
   if (stopped_ || waiting_ > (bulk ? 0 : waiting_bulk_) || (bulk && !bulk_allowed())) return {};
   std::unique_ptr<Connection> connection = take_idle();
   if (!connection) return {};
@@ -75,7 +75,7 @@ Lease Pool::try_acquire(bool bulk) {
   return Lease(this, std::move(connection));
 }
 
-// Without a place for one more connection nothing is told of the host.
+// If the pool is full, the wait says nothing about the host.
 TimePoint Pool::patience_end(const Request& request) const noexcept {
   const bool has_place = in_use_ < settings_.limits.max && (!request.bulk || bulk_allowed());
   const Duration patience = std::chrono::milliseconds(settings_.connect_timeout_ms);
@@ -108,7 +108,7 @@ Task<Result<Lease>> Pool::acquire(TimePoint patience_end, TimePoint deadline, bo
   if (request.error) co_return *std::move(request.error);
   if (!request.connection) {
     settle(request);
-    // What came free since it was called up passed it by, and those after it wait.
+    // A connection may have become free after this request was woken: the next ones in line get it.
     if (waiting_ > 0) serve();
     if (stopped_) owner_.stopped_pool_changed();
     if (called) co_return *interrupt->requested();
@@ -122,7 +122,7 @@ Task<Result<Lease>> Pool::acquire(TimePoint patience_end, TimePoint deadline, bo
   co_return Lease(this, std::move(request.connection));
 }
 
-// It is in line no more.
+// The request has left the line.
 void Pool::settle(Request& request) {
   --waiting_;
   if (request.bulk) --waiting_bulk_;
@@ -197,7 +197,7 @@ Task<void> Pool::open_one() {
   const std::uint64_t generation = generation_;
   const TimePoint began = Clock::now();
   const TimePoint deadline = began + std::chrono::milliseconds(settings_.connect_timeout_ms);
-  const auth::ServiceLogin::Ptr login = settings_.login;  // a reload may put another in its place
+  const auth::ServiceLogin::Ptr login = settings_.login;  // a reload may replace it meanwhile
   std::optional<Error> failed;
   std::unique_ptr<Connection> connection;
   auto connecting = connect(settings_, address_, deadline);

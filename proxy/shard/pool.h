@@ -1,9 +1,9 @@
 // Pool: one worker's connections to one host.
 //
 // Requests take the most recently used idle connection, or wait in line while new ones are opened.
-// Bulk requests (getMores, scans) cannot take the last quarter of the maximum, so that point
-// operations always find a connection that no stream holds; where both wait, points go first, but
-// not more than points_in_a_row. Dropping the pool starts a new
+// Bulk requests (getMores, scans) cannot take the last quarter of the maximum, so that point operations always find a
+// connection that no stream holds; where both wait, point operations go first, but at most points_in_a_row. Dropping
+// the pool starts a new
 // generation: connections of an older one are closed as they come back.
 //
 // Belongs to one loop's thread. A Lease points back to its pool: the pool outlives them (quiet()).
@@ -36,12 +36,12 @@ struct PoolCounts {
   std::size_t connecting = 0;
   std::size_t waiting = 0;  // requests in line that may be served
 };
-// How many connections to begin to open now.
+// The number of connections to open now.
 std::size_t connections_to_create(const PoolCounts& counts, const PoolLimits& limits) noexcept;
-// How many connections bulk requests may hold together: all but a quarter, at least one.
+// The most connections that bulk requests hold together: all but a quarter, at least one.
 std::size_t bulk_connections_max(std::size_t pool_max) noexcept;
 
-// So many point operations overtake a bulk request that waits.
+// How many point operations overtake a waiting bulk request.
 inline constexpr std::size_t points_in_a_row = 8;
 
 // --- the pool
@@ -63,7 +63,7 @@ struct PoolSettings {
 
 class PoolOwner {
  public:
-  // A connection could not be opened; those who waited have been told.
+  // A connection could not be opened; its waiters have the error.
   virtual void connect_failed(const HostAddress& host, const Error& why) = 0;
   // A stopped pool may have become quiet.
   virtual void stopped_pool_changed() = 0;
@@ -79,13 +79,13 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  // An idle connection, if one may be had without waiting; else an empty lease.
+  // An idle connection that is free at once; else an empty lease.
   Lease try_acquire(bool bulk);
-  // To wait for a place, or for a turn to connect, is no failure of the host: that lasts until the deadline. From
-  // `patience_end` on it fails when nobody in line was served for the connect timeout though there is a place.
-  // Errors: why no connection could be opened (HostUnreachable, NetworkTimeout, …);
-  // NetworkInterfaceExceededTimeLimit(202) when the deadline passed, or the line is too long; the
-  // interrupt's (null: none), which takes the request out of the line.
+  // A wait for a place in the pool, or for a turn to connect, is no failure of the host: it lasts until the deadline.
+  // From `patience_end` on it fails if the pool has a place and no request in line was served for the connect
+  // timeout. Errors: why no connection could be opened (HostUnreachable, NetworkTimeout, …);
+  // NetworkInterfaceExceededTimeLimit(202) when the deadline passed, or the line is too long; the interrupt's (null:
+  // none), which takes the request out of the line.
   Task<Result<Lease>> acquire(TimePoint patience_end, TimePoint deadline, bool bulk,
                               Interrupt* interrupt = nullptr);
   void give_back(std::unique_ptr<Connection> connection) noexcept;  // by Lease
@@ -99,7 +99,7 @@ class Pool {
   void fail_requests(const Error& why);
   // Trims idle connections; keeps the minimum if the host is up.
   void tick(TimePoint now, bool host_up);
-  // Nothing new is served or opened; idle connections are closed, waiters told.
+  // No request is served and no connection opened any more; idle connections are closed, waiters get an error.
   void stop();
 
   std::uint64_t generation() const noexcept { return generation_; }
@@ -157,9 +157,9 @@ class Pool {
   std::size_t created_ = 0;
   std::uint64_t returned_ = 0;
   std::uint64_t generation_ = 0;
-  TimePoint served_ = TimePoint::min();  // when somebody in line was, last
-  TimePoint opened_ = TimePoint::min();  // when a connection was, last: attempts of before tell nothing of the host
-  std::size_t points_before_bulk_ = 0;  // overtook the bulk request that waits
+  TimePoint served_ = TimePoint::min();  // when a request in line was last served
+  TimePoint opened_ = TimePoint::min();  // when a connection last opened: earlier attempts say nothing about the host
+  std::size_t points_before_bulk_ = 0;  // that overtook the waiting bulk request
   bool stopped_ = false;
 };
 

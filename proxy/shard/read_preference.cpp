@@ -9,7 +9,7 @@ namespace spillway::shard {
 
 namespace {
 
-// Smaller limits are below the precision with which staleness can be measured.
+// Staleness is not measured more precisely than this.
 constexpr std::int64_t max_staleness_seconds_min = 90;
 
 std::optional<ReadMode> mode_from_name(std::string_view name) noexcept {

@@ -132,7 +132,7 @@ void RemoteShard::changed() {
 
 // --- what happened
 
-// Returns the report's number: once heard_ is that, it is part of topology_.
+// Returns the report's number: when heard_ reaches it, the report is part of topology_.
 std::uint64_t RemoteShard::report(TopologyReport report) {
   if (report.event) perform(report.event(topology_));
   unheard_.push_back(report);
@@ -164,7 +164,7 @@ void RemoteShard::connect_failed(const HostAddress& host, const Error& why) {
 void RemoteShard::network_error(const HostAddress& host, std::uint64_t generation,
                                 const Error& why) {
   const Member* member = find(host);
-  // A pool is dropped once for all the connections that break together.
+  // Connections that break together drop a pool only once.
   if (member == nullptr || member->pool.generation() != generation) return;
   connect_failed(host, why);
 }
@@ -217,7 +217,7 @@ Error RemoteShard::no_member(const HostAddress& host) const {
 
 Task<Result<RemoteShard::Member*>> RemoteShard::choose(const CallOptions& options,
                                                        TimePoint until) {
-  // A cursor's host may be a member that another worker heard of first.
+  // A cursor's host may be a member that so far only another worker knows.
   std::uint64_t asked = 0;
   for (;;) {
     if (const Error* why = requested_of(options.interrupt)) co_return *why;

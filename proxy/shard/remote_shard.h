@@ -1,8 +1,8 @@
 // RemoteShard: one shard as one worker sees it: a copy of its topology (shared_shard.h), and a pool for each host.
 // Belongs to one loop's thread.
 //
-// What goes wrong with a host changes the copy at once, so that nothing is sent there again, and is reported. A
-// topology that is published before the report was heard is changed in the same way.
+// A host's failure changes the copy at once, so that no command goes there again, and is reported. If a topology
+// without the report is published meanwhile, it is changed in the same way.
 #pragma once
 
 #include <deque>
@@ -34,15 +34,15 @@ class RemoteShard final : private PoolOwner, private TopologyFollower {
   void use_credentials(const ShardCredentials& credentials);
   void start();
 
-  // A connection to a host that suits the options; an empty lease when that takes waiting.
-  // Errors: as for lease(), those that waiting does not mend.
+  // A connection to a host that suits the options; an empty lease if that needs a wait. Errors: those of lease() that
+  // waiting does not cure.
   Result<Lease> try_lease(const CallOptions& options);
   // The same, waiting until `until` for a host, and as Pool::acquire() does for a connection. Errors:
   // FailedToSatisfyReadPreference(133), HostUnreachable(6), NetworkTimeout(89),
   // IllegalOperation(20), NetworkInterfaceExceededTimeLimit(202), MaxStalenessOutOfRange(160), the interrupt's.
   Task<Result<Lease>> lease(const CallOptions& options, TimePoint until);
 
-  // What became of commands. `generation`: of the connection's pool when it was opened.
+  // The outcome of commands. `generation`: of the connection's pool when it was opened.
   void network_error(const HostAddress& host, std::uint64_t generation, const Error& why);
   void state_change_error(const HostAddress& host, std::int32_t code, DocView reply);
 
@@ -64,7 +64,7 @@ class RemoteShard final : private PoolOwner, private TopologyFollower {
     Member(const PoolSettings& settings, const HostAddress& address, RemoteShard& owner)
         : pool(settings, address, owner) {}
     Pool pool;
-    std::uint64_t returned_seen = 0;  // pool.returned(), and since when it has been that
+    std::uint64_t returned_seen = 0;  // pool.returned() as last seen, and since when
     TimePoint returned_since{};
   };
 
@@ -94,8 +94,8 @@ class RemoteShard final : private PoolOwner, private TopologyFollower {
   Topology topology_;  // a copy
   std::shared_ptr<SharedShard> shared_;
   SharedShard::SubscriptionPtr subscription_;
-  std::deque<TopologyReport> unheard_;  // reports that are no part of what was published
-  std::uint64_t heard_ = 0;             // how many are
+  std::deque<TopologyReport> unheard_;  // reports that the published topology does not contain yet
+  std::uint64_t heard_ = 0;             // the number of reports that it contains
   std::vector<std::unique_ptr<Member>> members_;
   std::vector<std::unique_ptr<Member>> retired_;
   WaiterLine choosing_;  // requests that wait for a host

@@ -23,7 +23,7 @@ std::int32_t code_of(ValueView value) noexcept {
       std::clamp<std::int64_t>(value.to_int64().value_or(0), 0, INT32_MAX));
 }
 
-// 0: its code tells of something else.
+// 0: the code is no state change.
 std::int32_t state_change_of(ValueView error) noexcept {
   const std::int32_t code = error.is_document() ? code_of(error.as_document()["code"]) : 0;
   return is_state_change(code) ? code : 0;
@@ -51,7 +51,7 @@ void append_relabelled(BsonWriter& writer, DocView error, std::string_view what)
   }
 }
 
-// A statement that was refused was not executed; one that was interrupted may have been, in part.
+// A refused statement was not executed; an interrupted one may have been, in part.
 std::string_view told_of(std::int32_t code) noexcept {
   return is_refusal(code) ? "the shard changed its state"
                           : "the shard changed its state, and the statement may have been executed in part";
@@ -96,7 +96,7 @@ ReplyVerdict judge_reply(DocView reply) noexcept {
 }
 
 Result<Buffer> relabel_state_changes(const Reply& reply, MemoryBudget& budget) {
-  // Written anew, a damaged list of errors would look whole.
+  // A rewritten reply would hide that its list of errors is damaged.
   if (auto valid = reply.body().validate(); valid.has_error()) return valid.error();
   BsonWriter writer;
   for (const Element& element : reply.body()) {

@@ -12,7 +12,7 @@ namespace {
 
 // OP_MSG came with wire version 6.
 constexpr std::int32_t wire_version_min = 6;
-// A replica set has at most 50 members; a reply that lists more is not believed.
+// A replica set has at most 50 members; a reply that lists more is invalid.
 constexpr std::size_t members_max = 64;
 
 std::optional<std::array<std::uint8_t, 12>> object_id(ValueView value) {
@@ -123,7 +123,7 @@ Result<ServerDescription> describe_server(DocView reply, TimePoint now) {
     server.set_name = name.as_string();
     describe_member(server, reply, primary);
   } else {
-    // A member that was not initiated yet says so and has no set.
+    // A member that is not initiated yet says so and has no set.
     server.type = reply["isreplicaset"].truthy() ? ServerType::rs_other : ServerType::standalone;
   }
   return server;

@@ -1,4 +1,4 @@
-// What a host said of itself in its last hello, and what its buildInfo tells about its kind. Pure.
+// A host's state as of its last hello, and its kind by buildInfo. Pure.
 #pragma once
 
 #include <array>
@@ -38,7 +38,7 @@ struct TopologyVersion {
 struct ServerDescription {
   ServerType type = ServerType::unknown;
   std::optional<Error> error;  // why it is unknown
-  bool refused = false;        // it answered, and is not what a shard may be: no use in trying
+  bool refused = false;        // it answered, but cannot be a shard: trying again is useless
   std::string set_name;
   std::vector<HostAddress> hosts;  // all members: hosts, passives, arbiters
   std::optional<HostAddress> me;
@@ -59,11 +59,10 @@ struct ServerDescription {
 };
 
 // The reply to hello or isMaster. Errors: the reply's own error; IllegalOperation(20) for a router,
-// which cannot be a shard; ProtocolError(17) for a server too old to speak OP_MSG or a reply
-// without sense.
+// which cannot be a shard; ProtocolError(17) for a server too old for OP_MSG or an invalid reply.
 Result<ServerDescription> describe_server(DocView hello_reply, TimePoint now);
 
-// A host that may not be used. `refused`: it answered; asking again is only for the monitor.
+// A host that may not be used. `refused`: it answered; only the monitor asks again.
 ServerDescription unknown_server(Error why, TimePoint now, bool refused = false);
 
 struct BuildInfo {

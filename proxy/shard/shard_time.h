@@ -1,8 +1,9 @@
 // ShardTime: how long an operation waited for its shards: from a command's last byte sent to its reply's first byte
 // received. While several shards are asked at once, their time counts once: until the last of them answers.
 //
-// Waiting for a connection of a pool or for memory, and sending, are no part of it. What the kernel holds because
-// this worker is busy cannot be told from the shard's own time, and is. One per operation, on its worker's thread.
+// It excludes waits for a connection of a pool or for memory, and sending. It includes the time that a reply waits in
+// the kernel because this worker is busy, which looks like the shard's own. One per operation, on its worker's
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ class ShardTime {
   std::uint32_t calls() const noexcept { return calls_; }
   bool bulk() const noexcept { return bulk_; }
 
-  // Of calls that have been answered. REQUIRES that none is waited for, for it to be all.
+  // Of answered calls. Complete only while no call is waited for.
   Duration total() const noexcept { return total_; }
 
  private:
@@ -42,7 +43,7 @@ class ShardTime {
   bool bulk_ = false;
 };
 
-// One wait for one shard: of an operation, or of nobody's (null). Ends with its scope, if it has not ended before.
+// One wait for one shard: of an operation, or of none (null). Ends with its scope, if it has not ended before.
 class ShardWait {
  public:
   explicit ShardWait(ShardTime* operation) noexcept : operation_(operation) {}
@@ -57,7 +58,7 @@ class ShardWait {
     began_ = Clock::now();
     if (operation_ != nullptr) operation_->begin(began_);
   }
-  // Nothing happens if it is not under way.
+  // No effect if it is not under way.
   void end() noexcept {
     if (!std::exchange(under_way_, false)) return;
     const TimePoint now = Clock::now();

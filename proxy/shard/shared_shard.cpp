@@ -71,7 +71,7 @@ void SharedShard::take_report(Subscription& by, const TopologyReport& report) {
   if (report.event) {
     const ServerType before = topology_.type_of(report.host);
     TopologyActions actions = report.event(topology_);
-    // The reporter's pool is its own affair; the others' connections are as broken, which they are told once.
+    // The reporter handles its own pool. The other workers' connections are broken, too: they are told once.
     if (before == ServerType::unknown) {
       std::erase_if(actions, [](const TopologyAction& action) { return action.is_for_pool(); });
     }
@@ -91,7 +91,7 @@ void SharedShard::begin_wait() {
   settings_.loop.post([self = shared_from_this()] { self->wake_monitors(); });
 }
 
-// What comes in one turn of the loop is published together.
+// All changes in one turn of the loop are published together.
 void SharedShard::publish() {
   if (std::exchange(publishing_, true)) return;
   settings_.loop.post([self = shared_from_this()] { self->publish_now(); });
@@ -172,7 +172,7 @@ void SharedShard::log_change(const HostAddress& host, ServerType before) const {
   }
 }
 
-// A host that never answered is reported once, and again when it fails in another way.
+// A host that has never answered is reported once, and again when it fails in another way.
 void SharedShard::log_unreachable(const HostAddress& address, const Error& why) const {
   for (const Topology::Host& host : topology_.hosts()) {
     if (!(host.address == address) || host.server.type != ServerType::unknown) continue;

@@ -1,10 +1,10 @@
-// SharedShard: what the workers of a process know of one shard together: its topology, and a monitor for each host.
+// SharedShard: what the workers of a process share of one shard: its topology, and a monitor for each host.
 //
 //   worker ──report()──▶ the topology ──published──▶ each worker's copy of it, by which it chooses hosts
 //             monitors ──────▲
 //
-// It lives on the loop of the first worker: that one ends last in a shutdown, and a hello per host now and then is no
-// load worth spreading. What passes between loops is posted: nobody locks, and each worker hears all in order.
+// It lives on the loop of the first worker: that one ends last in a shutdown, and an occasional hello per host is too
+// little load to spread. Loops post to each other: there are no locks, and each worker gets all in order.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ namespace spillway::shard {
 
 class ShardListener {
  public:
-  // The shard's state is another one, or (once stopped) it may have become quiet.
+  // The shard's state has changed, or (once stopped) it may have become quiet.
   virtual void shard_changed() = 0;
 
  protected:
@@ -32,7 +32,8 @@ class ShardListener {
 // One worker's end. Called on its loop.
 class TopologyFollower {
  public:
-  // `reports`: so many of this follower's reports are part of it. `for_pools`: what has happened since the last time.
+  // `reports`: how many of this follower's reports the topology contains. `for_pools`: the events since the last
+  // call.
   virtual void topology_published(const Topology& topology, std::uint64_t reports,
                                   const TopologyActions& for_pools) = 0;
 
@@ -40,8 +41,8 @@ class TopologyFollower {
   ~TopologyFollower() = default;
 };
 
-// What a worker saw of a host. An event of Topology, which the worker's copy is told as well; empty: it only asks for
-// the newest topology.
+// A worker's observation of a host: an event of Topology, which the worker's copy gets as well; empty: it only asks
+// for the newest topology.
 struct TopologyReport {
   HostAddress host;
   std::function<TopologyActions(Topology&)> event;
@@ -65,12 +66,12 @@ class SharedShard final : public std::enable_shared_from_this<SharedShard>, priv
 
   // --- any thread, until the loop has stopped
   SubscriptionPtr subscribe(Loop& loop, TopologyFollower& follower);
-  // On the subscription's loop: the follower hears nothing from here on.
+  // On the subscription's loop: the follower gets no more calls.
   void unsubscribe(const SubscriptionPtr& subscription);
-  // The next publication that the reporter gets has it in it.
+  // The next publication to the reporter contains it.
   void report(const SubscriptionPtr& by, TopologyReport report);
   void no_progress(const HostAddress& host);
-  // A request waits for a host: they are asked more often.
+  // A request waits for a host: hosts are asked more often.
   void begin_wait();
   void end_wait() noexcept { requests_waiting_.fetch_sub(1, std::memory_order_relaxed); }
 

@@ -14,7 +14,7 @@ using Kind = TopologyAction::Kind;
 // The newest round trip counts for a fifth.
 Duration moving_average(Duration old, Duration sample) { return (old * 4 + sample) / 5; }
 
-// While requests run long, their host is asked for a sign of life this often.
+// How often a host is asked for a sign of life while its requests run long.
 constexpr auto no_progress_interval = std::chrono::seconds(1);
 
 // Servers from 6.0 on order primaries by election first, older ones by configuration first.
@@ -24,7 +24,7 @@ constexpr bool is_not_primary(std::int32_t code) noexcept {
   return code == 10107 || code == 13435 || code == 189;
 }
 
-// It was us who had no room for an answer, which says nothing of the host.
+// Our own lack of memory for an answer says nothing about the host.
 bool lacked_memory(const Error& why) noexcept {
   return why.is(ErrorCode::ingress_request_rate_limit_exceeded) ||
          why.is(ErrorCode::exceeded_memory_limit);
@@ -123,7 +123,8 @@ TopologyActions Topology::state_change_error(const HostAddress& address, std::in
   if (host == nullptr) return actions;
   const auto& known = host->server.topology_version;
   if (version && known && version->not_after(*known)) return actions;
-  // Commands that met a step-down may end, on any worker, after the host has said in a hello that it is no primary.
+  // A command that met a step-down may end, on any worker, after the host's hello has already said that it is no
+  // primary.
   if (host->server.type == ServerType::rs_secondary && is_not_primary(code)) return actions;
   const bool was_known = host->server.known();
   host->discard_answer = host->checking;
@@ -165,7 +166,7 @@ TimePoint Topology::next_check(const HostAddress& address, bool request_waits) c
   return host->last_check + std::chrono::milliseconds(interval_ms);
 }
 
-// --- what an answer changes
+// --- changes by an answer
 
 void Topology::accept(Host& host, ServerDescription server, TopologyActions& actions) {
   const TimePoint now = server.updated;

@@ -1,6 +1,5 @@
-// Topology: what one shard's hosts are, by a state machine over their hello replies. Pure: no
-// clock, no sockets; time comes in with each event, and what is to be done goes out as actions. A value:
-// each worker chooses hosts by a copy (shared_shard.h).
+// Topology: the state of one shard's hosts, by a state machine over their hello replies. Pure: no clock, no sockets;
+// time comes in with each event, and actions go out. A value: each worker chooses hosts by a copy (shared_shard.h).
 //
 //   seeds ──hello──▶ single (a standalone, or directConnection)
 //           └──────▶ replica set: hosts follow the primary's list; one primary, never a stale one
@@ -25,7 +24,7 @@ struct TopologyOptions {
   std::int64_t local_threshold_ms = 15;
 };
 
-// What the owner has to do, in order.
+// What the owner must do, in order.
 struct TopologyAction {
   enum class Kind : std::uint8_t {
     add_host,        // start to monitor it
@@ -63,8 +62,8 @@ class Topology {
   void check_started(const HostAddress& host);
   TopologyActions check_succeeded(const HostAddress& host, ServerDescription server,
                                   const BuildInfo& build, Duration round_trip, TimePoint now);
-  // `silent`: the host gave no sign for the connect timeout, as opposed to refusing. Here and in network_error(): want
-  // of memory on our side changes nothing.
+  // `silent`: the host gave no sign for the connect timeout, as opposed to refusing. Here and in network_error(): our
+  // own lack of memory changes nothing.
   TopologyActions check_failed(const HostAddress& host, Error why, bool silent, TimePoint now);
   // A command got one of the codes of is_state_change(). `version`: the error reply's, if any.
   TopologyActions state_change_error(const HostAddress& host, std::int32_t code,
@@ -81,11 +80,11 @@ class Topology {
   // nearest, the one that `random` falls on. Null: none now. An error: none ever (a refused single
   // host, MaxStalenessOutOfRange(160)). Valid until the next event.
   Result<const Host*> select(const ReadPreference& preference, std::uint64_t random) const;
-  // Why select() found none, for people: "a:1 is unknown (connection refused)".
+  // Why select() found none, for the operator: "a:1 is unknown (connection refused)".
   std::string explain() const;
 
   bool is_member(const HostAddress& host) const noexcept { return find(host) != nullptr; }
-  ServerType type_of(const HostAddress& host) const noexcept;  // unknown: as of who is no member
+  ServerType type_of(const HostAddress& host) const noexcept;  // unknown: also for a host that is no member
   const std::vector<Host>& hosts() const noexcept { return hosts_; }
   bool replica_set() const noexcept { return replica_set_; }
   const std::string& set_name() const noexcept { return set_name_; }
@@ -126,11 +125,12 @@ constexpr bool is_refusal(std::int32_t code) noexcept {
   return code == 10107 || code == 13435 || code == 13436;
 }
 constexpr bool is_shutdown(std::int32_t code) noexcept { return code == 91 || code == 11600; }
-// The others end a command at any of its yields: 189, PrimarySteppedDown, and 11602, InterruptedDueToReplStateChange.
+// Other codes end a command at any of its yields: 189, PrimarySteppedDown, and 11602,
+// InterruptedDueToReplStateChange.
 constexpr bool is_state_change(std::int32_t code) noexcept {
   return is_refusal(code) || code == 189 || code == 11602 || is_shutdown(code);
 }
-// What an idempotent command is sent again for.
+// The codes after which an idempotent command is sent again.
 constexpr bool is_retriable(std::int32_t code) noexcept {
   return is_state_change(code) || code == 6 || code == 7 || code == 89 || code == 262 ||
          code == 317 || code == 9001;

@@ -10,7 +10,7 @@ namespace spillway::shard {
 
 namespace {
 
-// An idle primary writes a no-op this often: staleness cannot be told more finely.
+// How often an idle primary writes a no-op: staleness cannot be measured more finely.
 constexpr std::int64_t idle_write_period_ms = 10'000;
 
 bool has_tags(const ServerDescription& server, const ReadPreference::TagSet& wanted) {
@@ -78,8 +78,7 @@ const Topology::Host* Topology::pick(Candidates candidates, std::uint64_t random
 Result<const Topology::Host*> Topology::select(const ReadPreference& preference,
                                                std::uint64_t random) const {
   if (!replica_set_) {
-    // One host, and no other to turn to: it is tried even while it is down, so that errors come at
-    // once.
+    // There is only one host: it is tried even while it is down, so that errors come at once.
     const Host& host = hosts_.front();
     if (host.server.refused && host.server.error) {
       return Error(

@@ -1,5 +1,4 @@
-// Waiter: a coroutine in a line, until somebody on the same loop calls it up or its deadline
-// passes.
+// Waiter: a coroutine in a line, until other code on the same loop wakes it or its deadline passes.
 #pragma once
 
 #include <boost/intrusive/list.hpp>
@@ -41,7 +40,7 @@ class Waiter : public Timer,
   }
 
  protected:
-  // Of an on_timer() that waits on.
+  // For an on_timer() that goes on waiting.
   void wait_until(TimePoint deadline) { loop_.arm(*this, deadline); }
 
  private:
