@@ -20,12 +20,12 @@ namespace spillway::exec {
 
 namespace {
 
-// A larger param is left out: what clients send must not make lines of any length.
+// A larger param is left out: clients must not control the length of a line.
 constexpr std::size_t param_bytes_max = 16 * 1024;
 constexpr std::size_t json_bytes_max = 16 * param_bytes_max;
 
-// What a command's line is made of. `plain` ones have no event of their own in MongoDB's schema: an
-// authCheck that says they were allowed, as a server writes with auditAuthorizationSuccess.
+// The content of a command's line. `plain` commands have no event of their own in MongoDB's schema: they get an
+// authCheck that says that they were allowed, as a server writes it with auditAuthorizationSuccess.
 enum class AuditKind : std::uint8_t {
   none,
   plain,
@@ -78,7 +78,7 @@ void append_endpoint(BsonWriter& out, std::string_view name, std::string_view pe
   out.begin_document(name).append("ip", without_port(peer)).append("port", port).end();
 }
 
-// Of whom: the connection's two ends and its user. The process itself has neither.
+// The connection's two ends and its user. The process itself has neither.
 void append_who(BsonWriter& out, const Client* client) {
   if (client == nullptr) {
     out.begin_document("local").append("isSystemUser", true).end();
@@ -100,7 +100,7 @@ void append_who(BsonWriter& out, const Client* client) {
   out.end();
 }
 
-// The command's name and what it names, and nothing else of it: values are clients' data.
+// Only the command's name and what it names: values are clients' data.
 BsonDoc shown_command(const Request& request) {
   BsonWriter out;
   const Element first = request.body.first();
@@ -286,7 +286,7 @@ void AuditLog::write(std::string_view atype, const Client* client, BsonDoc param
     uuid = {absl::HashOf(seed_, client->connection_id), absl::HashOf(client->connection_id, seed_, 1)};
   const auto* const bytes = reinterpret_cast<const std::uint8_t*>(uuid.data());
   std::string json = to_json(tail.view(), json_bytes_max);
-  if (!json.starts_with('{')) {  // a client sent what is no UTF-8
+  if (!json.starts_with('{')) {  // a client sent invalid UTF-8
     BsonWriter without;
     append_who(without, client);
     without.begin_document("param").append("unprintable", true).end().append("result", result);
@@ -304,7 +304,7 @@ void AuditLog::hand_over(std::string line) {
   }
   written_.add();
   if (untold_.load(std::memory_order_relaxed) == 0) return;
-  // What was lost is told where it is missing.
+  // Lost lines are reported at the place where they are missing.
   const std::uint64_t missing = untold_.exchange(0, std::memory_order_relaxed);
   if (missing == 0) return;
   const bool told = options_.sink(fmt::format(

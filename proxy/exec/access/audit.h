@@ -1,8 +1,8 @@
-// AuditLog: who logged in, what was refused, what administrators did: one JSON document per line, in
-// the schema that MongoDB calls "mongo" (atype, ts, uuid, local, remote, users, roles, param, result).
+// AuditLog: logins, refusals and administrative commands: one JSON document per line, in the schema that MongoDB
+// calls "mongo" (atype, ts, uuid, local, remote, users, roles, param, result).
 //
-// Never a secret, never a document of a client's: of commands only what is named here is written.
-// Any thread; a call builds a line and hands it to `sink`, which does not wait for a disk.
+// It never contains a secret or a client's document: of commands it has only the names listed here. Any thread; a
+// call builds a line and passes it to `sink`, which does not wait for a disk.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ class AuditLog {
   // False: there was no room for the line, which is lost.
   using Sink = std::function<bool(std::string line)>;
 
-  // `reopen`: goes on in a new file; `failed`: how many lines were taken and could not be written.
+  // `reopen`: goes on in a new file; `failed`: how many lines were accepted and could not be written.
   struct Options {
     Sink sink;
     std::function<void()> reopen{};
@@ -44,18 +44,18 @@ class AuditLog {
   void logged_out(const Client& client);
 
   // --- of commands
-  // A number for CommandSpec::audited; 0: what it does is nobody's business.
+  // A number for CommandSpec::audited; 0: the command is not audited.
   static std::uint8_t kind_of(std::string_view command) noexcept;
   void refused(const Client& client, const CommandSpec& spec, const Request& request);
   void done(const Client& client, const CommandSpec& spec, const Request& request, std::int32_t result);
-  // Allowed, and worth a line by what it does: an authCheck with the result.
+  // An allowed command with an audited effect: an authCheck with the result.
   void administrative(const Client& client, const Request& request, std::int32_t result);
 
   // --- of the process
   void started(const ProcessFacts& facts);
   void shut_down();
   void reloaded(std::string_view outcome, bool applied);
-  // The log was rotated: so is this one.
+  // The log was rotated: rotates this one, too.
   void rotate();
 
   std::uint64_t written() const noexcept { return written_.value(); }
@@ -68,7 +68,7 @@ class AuditLog {
   Options options_;
   Counter written_, lost_;
   std::uint64_t seed_ = 0;  // of connections' uuids
-  std::atomic<std::uint64_t> untold_{0};  // lost, and no line says so yet
+  std::atomic<std::uint64_t> untold_{0};  // lost, and not reported yet
 };
 
 }  // namespace spillway::exec

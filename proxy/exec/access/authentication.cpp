@@ -25,7 +25,7 @@ constexpr std::int32_t mechanism_unavailable = 334;
 constexpr std::int32_t conversation_id = 1;
 constexpr std::string_view x509_mechanism = "MONGODB-X509";
 
-constexpr std::size_t log_json_bytes_max = 16 * limits::kib;  // a name of the longest, escaped
+constexpr std::size_t log_json_bytes_max = 16 * limits::kib;  // the longest name, escaped
 
 Error authentication_failed() {
   return Error(ErrorCode::authentication_failed, "Authentication failed.");
@@ -65,15 +65,15 @@ void audit(const Context& context, const Client& client, const Attempt& attempt,
   if (log != nullptr) log->authenticated(client, attempt.mechanism, attempt.db, attempt.user, result);
 }
 
-// As limits count them: failures at one address of a network count for its neighbours.
+// An address as limits count it: failures at one address of a network count for its neighbours.
 std::string address_of(const Client& client) {
   const std::string_view text = without_port(client.peer);
   const auto address = IpAddress::parse(text);
   return address ? Limits::address_name(*address) : std::string(text);
 }
 
-// Failures of this user's logins from this address were too many: nothing is checked for a while. Who
-// does not exist is refused as others are.
+// Too many failed logins of this user from this address: nothing is checked for a while. Unknown users are refused in
+// the same way.
 std::optional<Error> refuse_for_failures(Context& context, const Client& client, const Attempt& attempt) {
   const TimePoint now = Clock::now();
   FailedLogins& failures = *context.shared.failed_logins;
@@ -94,7 +94,7 @@ std::optional<Error> refuse_for_failures(Context& context, const Client& client,
           seconds));
 }
 
-// Why a client did not get in: for the log alone.
+// The reason of a failed login: for the log alone.
 Error refuse(const Context& context, const Client& client, const Attempt& attempt, std::string_view why) {
   audit(context, client, attempt, static_cast<std::int32_t>(ErrorCode::authentication_failed));
   BsonWriter out = log_attributes(client, attempt);
@@ -106,8 +106,7 @@ Error refuse(const Context& context, const Client& client, const Attempt& attemp
 }
 
 Result<void> log_in(Context& context, Client& client, const Attempt& attempt) {
-  // The directory's number first: a table that is replaced meanwhile is noticed by the next
-  // command.
+  // The generation is read first: if the table is replaced meanwhile, the next command notices.
   const std::uint64_t generation = context.shared.users.generation();
   auto user = context.shared.users.table()->find(attempt.db, attempt.user);
   if (!user) return refuse(context, client, attempt, "UserNotFound");
@@ -117,7 +116,7 @@ Result<void> log_in(Context& context, Client& client, const Attempt& attempt) {
         fmt::format("the connection is authenticated as {} already", client.login.user->id));
   }
   context.shared.failed_logins->succeeded(address_of(client), user->id);
-  // A limit is told to who has proven who he is, and to nobody else.
+  // Only an authenticated client learns that a limit is reached.
   if (auto full = client.limits.enter(context.shared.limits, LimitKey::user, user->id)) {
     audit(context, client, attempt, full->code);
     return *std::move(full);
@@ -196,7 +195,7 @@ Result<void> start_scram(Context& context, Client& client, DocView command, std:
 }
 
 Result<void> continue_scram(Context& context, Client& client, DocView command, BsonWriter& reply) {
-  // Whatever goes wrong ends it.
+  // Any error ends it.
   const std::unique_ptr<Conversation> conversation = std::move(client.login.conversation);
   const auto id = command["conversationId"].to_int64();
   if (!conversation || id != conversation_id) {
@@ -213,7 +212,7 @@ Result<void> continue_scram(Context& context, Client& client, DocView command, B
     append_step(reply, "", true);
     return {};
   }
-  // Others may have failed since the first step.
+  // Other attempts may have failed since the first step.
   if (auto waits = refuse_for_failures(context, client, attempt)) return *std::move(waits);
   auto answer = conversation->server.finish(*payload);
   if (answer.has_error()) {
@@ -346,7 +345,7 @@ void authenticate_speculatively(BsonWriter& reply, Context& context, Client& cli
 void append_authentication(BsonWriter& reply, Context& context, Client& client,
                            const wire::HelloRequest& hello) {
   if (hello.sasl_supported_mechs) append_mechanisms(reply, context, *hello.sasl_supported_mechs);
-  // A hello that waits is a monitor's, and answered more than once.
+  // A hello that waits is a monitor's, and is answered several times.
   if (hello.speculative_authenticate && !hello.topology_version) {
     authenticate_speculatively(reply, context, client, *hello.speculative_authenticate);
   }

@@ -1,8 +1,8 @@
-// Logging in: saslStart, saslContinue, authenticate, logout, and what hello says and does of it.
-// Source: the drivers' Authentication specification.
+// Logging in: saslStart, saslContinue, authenticate, logout, and the login fields of hello. Source: the drivers'
+// Authentication specification.
 //
-// Every failure is AuthenticationFailed(18) in the same words: a client cannot learn which users exist. The
-// log has the reason.
+// Every failure is AuthenticationFailed(18) with the same text: a client cannot learn which users exist. The log has
+// the reason.
 #pragma once
 
 #include "proxy/exec/core/context.h"
@@ -10,12 +10,12 @@
 
 namespace spillway::exec {
 
-// saslSupportedMechs and speculativeAuthenticate of a hello's reply, if they were asked for. A first
-// step that fails is left out.
+// saslSupportedMechs and speculativeAuthenticate of a hello's reply, if the client asked for them. A failed first
+// step is left out.
 void append_authentication(BsonWriter& reply, Context& context, Client& client,
                            const wire::HelloRequest& hello);
 
-// Looks a client's user up again if users have changed; a user who is removed loses access.
+// Looks a client's user up again if users have changed; a removed user loses access.
 void refresh_login(Context& context, Client& client);
 
 // Commands with secret fields: not logged, not shown.

@@ -13,8 +13,8 @@ namespace {
 constexpr std::size_t shown_bytes_max = 1024;
 constexpr Duration session_believed_for = std::chrono::minutes(1);
 
-// A server takes any array from a document sequence: what is looked at here must be all there is.
-// (That no field is written twice was seen to when the message was parsed.)
+// A server takes any array from a document sequence: authorization must see all of it. (The parser of messages has
+// made sure that no field occurs twice.)
 Result<void> check_sequences(const wire::OpMsg& message) {
   for (const wire::DocSequence& sequence : message.sequences) {
     const bool known =
@@ -28,8 +28,8 @@ Result<void> check_sequences(const wire::OpMsg& message) {
   return {};
 }
 
-// MongoDB lets a client of the same machine create users while there are none. Here the answer to
-// that explains where users come from, and nothing else is allowed.
+// MongoDB lets a local client create users while there are none. Here the answer to that command explains where users
+// come from; all others are refused.
 bool is_localhost_exception(const Context& context, const Client& client, const CommandSpec& spec) {
   return client.login.from_loopback && (spec.name == "createUser" || spec.name == "createRole") &&
          context.shared.users.table()->empty();
@@ -42,7 +42,7 @@ Error refused(const CommandSpec& spec, const Request& request) {
                fmt::format("not authorized on {} to execute command {}", request.db, command));
 }
 
-// The session a command names. A user's part in it is what a router adds for a cluster of its own.
+// The session that a command names. A user part in an lsid is what a router adds towards its own cluster.
 Result<void> check_session(Context& context, Client& client, const Request& request) {
   if (request.lsid.empty()) return {};
   const DocView lsid = request.lsid_document();

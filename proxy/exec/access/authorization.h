@@ -5,16 +5,16 @@
 
 namespace spillway::exec {
 
-// Unauthorized(13), in MongoDB's words. What is allowed takes no memory, but for what command_needs.h says.
+// Unauthorized(13), with MongoDB's text. An allowed command takes no memory, except as command_needs.h says.
 Result<void> check_authorized(Context& context, Client& client, const CommandSpec& spec, const Request& request);
 
-// Always without authorization. For what a handler looks at itself.
+// Always true without authorization. For handlers with a check of their own.
 bool may_on_cluster(const Context& context, const Client& client, auth::ActionSet actions) noexcept;
 
-// Is the request's session this client's? Always without authorization.
+// Is the request's session this client's? Always true without authorization.
 bool owns_session(const Context& context, const Client& client, const Request& request);
 
-// Unauthorized(13): another user's session, and alive.
+// Unauthorized(13): a live session of another user.
 Result<void> claim_session(Context& context, Client& client, std::string_view uuid);
 
 }  // namespace spillway::exec

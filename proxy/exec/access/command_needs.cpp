@@ -13,7 +13,7 @@ using Of = CommandNeed::Of;
 
 constexpr int nesting_max = 20;
 
-// A command's collection; nothing else is one by name.
+// A command's collection; of other commands the first field is no collection.
 bool collection_of(const Subject& subject, std::string_view& name) {
   const Element first = subject.body.first();
   if (!first.is_string() || first.as_string().empty()) return false;
@@ -55,7 +55,7 @@ bool every_operation(const Subject& subject, std::string_view field, Look look) 
   return true;
 }
 
-// Is the field there, and true, once or more?
+// Does the field occur at least once with a true value?
 bool says(DocView document, std::string_view field) {
   for (const Element& element : document) {
     if (element.name == field && element.truthy()) return true;
@@ -95,7 +95,7 @@ bool may_find_and_modify(const Subject& subject) {
 
 bool may_run(const Subject& subject, DocView pipeline, int depth);
 
-// A target written as "collection" or {db, coll}; all of them, where a field is written twice.
+// A target written as "collection" or {db, coll}; all of them, where a field occurs twice.
 bool may_on_target(const Subject& subject, ValueView target, ActionSet actions) {
   if (target.is_string()) return subject.may(actions, target.as_string());
   if (!target.is_document()) return false;
@@ -111,7 +111,7 @@ bool may_on_target(const Subject& subject, ValueView target, ActionSet actions) 
   return !collection.empty() && subject.privileges.allows(actions, db, collection);
 }
 
-// The stages that name other collections: each field so named, and the pipelines on them.
+// The stages that name other collections: each field that names one, and the pipelines on them.
 bool may_join(const Subject& subject, DocView specification, std::string_view from, int depth) {
   for (const Element& field : specification) {
     if (field.name == "db") return false;  // another database only inside {db, coll}
@@ -129,7 +129,7 @@ bool may_facet(const Subject& subject, DocView facets, int depth) {
   return true;
 }
 
-// $merge is written as "collection", or with `into` and what is to be done.
+// $merge is written as "collection", or with `into` and further fields.
 bool may_merge(const Subject& subject, const Element& stage, int depth) {
   if (!stage.is_document()) return may_on_target(subject, stage, {insert, update});
   bool targeted = false;
@@ -144,15 +144,15 @@ bool may_merge(const Subject& subject, const Element& stage, int depth) {
   return targeted;
 }
 
-// Stages that read nothing but what comes to them. $currentOp and its like stand first, and were looked at there.
+// Stages that read only their input. $currentOp and similar ones stand first, and were checked there.
 constexpr FieldTable<30> harmless_stages(
     {"$match", "$project", "$addFields", "$set", "$unset", "$unwind", "$sort", "$limit", "$skip", "$group", "$count",
      "$sortByCount", "$replaceRoot", "$replaceWith", "$redact", "$sample", "$bucket", "$bucketAuto", "$geoNear",
      "$densify", "$fill", "$setWindowFields", "$documents", "$search", "$searchMeta", "$vectorSearch",
      "$changeStreamSplitLargeEvent", "$currentOp", "$listSessions", "$listLocalSessions"});
 
-// What a stage needs beside `find` on the collection, by its name. One that is not known here might read, or write,
-// anything: it is for nobody.
+// The actions of a stage beside `find` on the collection, by its name. An unknown stage might read or write anything:
+// no user may use it.
 bool may_stage(const Subject& subject, const Element& stage, int depth) {
   const std::string_view name = stage.name;
   if (name == "$lookup" || name == "$graphLookup") {
@@ -180,7 +180,7 @@ bool may_stage(const Subject& subject, const Element& stage, int depth) {
 bool may_run(const Subject& subject, DocView pipeline, int depth) {
   if (depth > nesting_max) return false;
   for (const Element& stage : pipeline) {
-    if (!stage.is_document()) continue;  // no stage: refused when it is run
+    if (!stage.is_document()) continue;  // not a stage: refused when it is run
     for (const Element& named : stage.as_document()) {
       if (!may_stage(subject, named, depth)) return false;
     }
@@ -188,7 +188,7 @@ bool may_run(const Subject& subject, DocView pipeline, int depth) {
   return true;
 }
 
-// Stages that read no collection, but tell of one, stand first.
+// First stages that read no collection, but its metadata.
 ActionSet first_stage_actions(DocView pipeline) {
   const Element first = pipeline.first();
   if (!first.is_document()) return find;
@@ -198,7 +198,7 @@ ActionSet first_stage_actions(DocView pipeline) {
   return name == "$planCacheStats" ? plan_cache_read : find;
 }
 
-// {aggregate: 1}: stages that make documents of their own.
+// {aggregate: 1}: stages that generate documents.
 bool may_generate(const Subject& subject, DocView pipeline) {
   const Element first = pipeline.first();
   if (!first.is_document()) return true;  // refused when it is run
@@ -206,7 +206,7 @@ bool may_generate(const Subject& subject, DocView pipeline) {
   if (stage.name == "$currentOp" && stage.is_document()) {
     return subject.privileges.on_cluster().has(inprog) || !says(stage.as_document(), "allUsers");
   }
-  // Asked of a shard, to which all users are one: the router's.
+  // The shard answers it, for all users of the router together.
   if (stage.name == "$listLocalSessions") return subject.privileges.on_cluster().has(list_sessions);
   if (stage.name == "$changeStream") {
     const bool of_all = stage.is_document() && says(stage.as_document(), "allChangesForCluster");
@@ -234,7 +234,7 @@ bool may_aggregate(const Subject& subject) {
                      target.is_string() ? target.as_string() : std::string_view());
 }
 
-// A view shows what it is made of: who makes one must be allowed to read that.
+// A view shows its source: its creator must be allowed to read that.
 bool may_view(const Subject& subject) {
   for (const Element& field : subject.body) {
     if (field.name == "viewOn" && (!field.is_string() || !subject.may(find, field.as_string())))
@@ -271,7 +271,7 @@ bool may_explain(const Subject& subject) {
   return meets(*need, {subject.privileges, command.name, subject.db, inner, nullptr});
 }
 
-// Whose cursor it is the registry knows; what of, this. Listings have no collection.
+// The registry checks the cursor's user; this checks the collection. Listings have no collection.
 bool may_get_more(const Subject& subject) {
   bool may = true;
   for (const Element& field : subject.body) {
@@ -300,7 +300,7 @@ bool may_rename(const Subject& subject) {
                           drop | ActionSet{insert, create_index, create_collection});
 }
 
-// Its first field names the database, too: $db counts for nothing.
+// Its first field also names the database: $db does not count.
 bool may_data_size(const Subject& subject) {
   const Element first = subject.body.first();
   return first.is_string() && may_on_namespace(subject, first.as_string(), find);
@@ -310,7 +310,7 @@ bool may_current_op(const Subject& subject) {
   return subject.privileges.on_cluster().has(inprog) || says(subject.body, "$ownOps");
 }
 
-// The threshold is the whole process's.
+// The threshold holds for the whole process.
 bool may_profile(const Subject& subject) {
   if (subject.privileges.on_cluster().has(set_parameter)) return true;
   return !subject.body["slowms"].exists() && subject.may(enable_profiler, {});

@@ -1,4 +1,4 @@
-// What each command of the command table needs to be allowed to: one row per command.
+// The privileges that each command of the command table needs: one row per command.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace spillway::exec {
 
-// A command as far as it matters for what it needs: a request, or what an explain explains.
+// The parts of a command that decide its needs: of a request, or of the command inside an explain.
 struct Subject {
   const auth::Privileges& privileges;
   std::string_view name;
@@ -26,22 +26,22 @@ struct Subject {
 
 struct CommandNeed {
   enum class Of : std::uint8_t {
-    nobody,      // anybody may, without logging in
-    somebody,    // who is logged in; the handler asks for more where it must
+    nobody,      // needs no login
+    somebody,    // needs a login; the handler checks more where it must
     cluster,     // the actions on the cluster
     database,    // the actions on its database
     collection,  // the actions on the collection that its first field names
-    rule,        // what `rule` says
+    rule,        // decided by `rule`
   };
   std::string_view command;
   Of of = Of::rule;
   auth::ActionSet actions = {};
-  // No allocation where the answer is yes, but for aggregations that name other collections.
+  // Takes no memory if the answer is yes, except for aggregations that name other collections.
   bool (*rule)(const Subject& subject) = nullptr;
 };
 
 std::span<const CommandNeed> command_needs();
-// Null: the command has no row, and nobody may.
+// Null: the command has no row, and no user may run it.
 const CommandNeed* find_need(std::string_view command);
 
 bool meets(const CommandNeed& need, const Subject& subject);

@@ -1,4 +1,4 @@
-// What serverStatus tells of limits and who met them, as parts of its sections.
+// The status of limits and their refusals, as parts of serverStatus sections.
 #pragma once
 
 #include "cursor/bson_writer.h"
@@ -6,7 +6,7 @@
 
 namespace spillway::exec {
 
-// connections: rejected, and who was closed for silence.
+// connections: rejected, and closed for silence.
 void append_connection_limits(BsonWriter& out, const Shared& shared);
 // security: failedLogins and auditLog.
 void append_login_limits(BsonWriter& out, const Shared& shared);

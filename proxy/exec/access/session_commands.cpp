@@ -51,7 +51,7 @@ Result<SessionIds> parse_sessions(const Request& request) {
   return ids;
 }
 
-// Of those that are another user's, the first: Unauthorized(13).
+// Unauthorized(13) for the first session that is another user's.
 Result<void> check_own(const Context& context, const Client& client, const SessionIds& ids) {
   if (!context.shared.authorization) return {};
   for (const std::string& id : ids) {
@@ -86,8 +86,8 @@ catalog::ShardSet replica_set_shards(const Context& context) {
   return shards;
 }
 
-// To every shard that keeps sessions. Their answers are no part of ours: a session that a shard does
-// not hear of expires there.
+// To every shard that keeps sessions. Their answers do not matter: a session that a shard does not hear of expires
+// there.
 Task<void> tell_shards(Context& context, std::string command, BsonDoc document, shard::ShardTime* time) {
   shard::CallOptions options;
   options.budget = &context.shared.reply_memory;
@@ -110,7 +110,7 @@ BsonDoc forwarded(const Request& request) {
   return std::move(body).finish();
 }
 
-// The same with sessions by their ids: to the shards all are one user's.
+// The same with sessions by their ids: to the shards all sessions belong to one user.
 BsonDoc kill_by_ids(const SessionIds& ids) {
   BsonWriter body;
   body.begin_array("killSessions");
@@ -124,8 +124,7 @@ BsonDoc kill_by_ids(const SessionIds& ids) {
   return std::move(body).finish();
 }
 
-// What ends or goes on by itself is not waited for: a driver that closes would wait for a shard that
-// has no primary.
+// endSessions and refreshSessions do not wait: a driver that closes would wait for a shard without a primary.
 bool waits_for_shards(const Request& request) noexcept {
   return request.name != "endSessions" && request.name != "refreshSessions";
 }
@@ -139,7 +138,7 @@ Task<void> tell_shards(Context& context, const Request& request, BsonDoc documen
   co_await telling;
 }
 
-// Null: of everybody.
+// Null: every user's.
 Task<void> end_everything_of(Context& context, const SessionIds* sessions, bool wait) {
   CursorRegistry& cursors = context.shared.cursors;
   TransactionTable& transactions = *context.shared.transactions;
@@ -183,11 +182,11 @@ Task<Result<Response>> end_sessions(Context& context, Client& client, const Requ
   auto ids = parse_sessions(request);
   if (ids.has_error()) co_return ids.error();
   const bool authorization = context.shared.authorization;
-  if (authorization && client.user.empty()) co_return ok_response();  // nobody's
+  if (authorization && client.user.empty()) co_return ok_response();  // belongs to no user
   if (!may_on_cluster(context, client, auth::Action::kill_any_session)) {
     if (auto own = check_own(context, client, *ids); own.has_error()) co_return own.error();
   }
-  // All: one's own, where there are users.
+  // All: the user's own, where there are users.
   bool all = request.name == "killSessions" && ids->empty();
   if (all && authorization) {
     all = false;
@@ -205,10 +204,10 @@ Task<Result<Response>> end_sessions(Context& context, Client& client, const Requ
   co_return ok_response();
 }
 
-// What killAllSessions and killAllSessionsByPattern accept. {} and [] mean everybody.
+// The arguments of killAllSessions and killAllSessionsByPattern. {} and [] mean every user.
 struct KillPatterns {
   bool everybody = false;
-  bool of_users = false;  // the ids are those of users that were named
+  bool of_users = false;  // the ids are those of the named users
   SessionIds ids;
 };
 
@@ -290,7 +289,7 @@ Task<Result<Response>> commit_transaction(Context& context, Client&, const Reque
     auto ending = end_on_shard(context, request, *(*known)->shard);
     co_return co_await ending;
   }
-  // Another router's transaction: its token tells the shard that wrote.
+  // Another router's transaction: its token names the shard that wrote.
   const ValueView token = request.body["recoveryToken"];
   if (!token.is_document()) {
     co_return Error(

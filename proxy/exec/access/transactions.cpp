@@ -38,7 +38,7 @@ bool has_label(const Error& error, std::string_view label) noexcept {
   return std::find(error.labels.begin(), error.labels.end(), label) != error.labels.end();
 }
 
-// It has begun a transaction on a shard, as far as is known. (A number is begun once there.)
+// It has begun a transaction on a shard, as far as is known. (Each number begins once there.)
 bool may_have_begun(const Request& request) noexcept {
   return request.start_transaction && (request.shard_time == nullptr || request.shard_time->calls() > 0);
 }
@@ -220,7 +220,7 @@ Result<TransactionTable::Ending> TransactionTable::abort(std::string_view lsid,
     return no_such_transaction(txn_number, "has been aborted");
   }
   transaction.last_used = now;
-  // A commit under way decides: the shard says what came of it.
+  // A commit under way decides: the shard reports its outcome.
   if (transaction.state == Transaction::State::active)
     transaction.state = Transaction::State::aborted;
   if (!transaction.shard) {
@@ -310,7 +310,7 @@ Task<void> abort_on_shard(Context& context, OpenTransaction open, TimePoint dead
   options.budget = &context.shared.reply_memory;
   options.deadline = deadline;
   auto call = call_shard(context, {open.shard, RoutedBy::nothing(), shard::Command::of_body(document)}, options);
-  auto ignored = co_await call;  // a shard that did not hear it lets the transaction expire
+  auto ignored = co_await call;  // a shard that did not get it lets the transaction expire
 }
 
 Result<void> check_retryable(Context& context, const Request& request,
@@ -325,7 +325,7 @@ Result<void> check_retryable(Context& context, const Request& request,
                    fmt::format("shard {} cannot be reached: whether it takes transaction numbers is not known",
                                request.routes->shard(shard).name));
     }
-    if (!reached) continue;  // a replica set that cannot be reached: the call says so
+    if (!reached) continue;  // an unreachable replica set: the call reports it
     return Error(ErrorCode::illegal_operation,
                  "Transaction numbers are only allowed on a replica set member or mongos");
   }
@@ -356,7 +356,7 @@ Task<Result<void>> check_transaction(Context& context, const Request& request,
 
 void abort_after_failure(Context& context, const Request& request, const Error& error) {
   if (!request.in_transaction || is_end(request)) return;
-  // One that is begun twice goes on as it was.
+  // A transaction that is started twice goes on.
   if (error.is(ErrorCode::conflicting_operation_in_progress)) return;
   if (has_label(error, "RetryableError") && !may_have_begun(request)) {
     if (request.start_transaction)
@@ -387,7 +387,7 @@ Error label_failure(const Request& request, Error error) {
     if (!has_label(error, label)) error.labels.emplace_back(label);
   };
   const bool ends = is_end(request);
-  // What this router's shutdown has cut may be tried again by way of another.
+  // A command that this router's shutdown has cut may be retried through another router.
   const bool passing = is_unreachable(error) || error.is(ErrorCode::interrupted_at_shutdown) ||
                        error.is(ErrorCode::shutdown_in_progress);
   if (request.in_transaction) {

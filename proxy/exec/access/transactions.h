@@ -1,11 +1,12 @@
-// Transactions on one shard: which session's transaction is pinned to which shard, and what a
-// router answers about it. A transaction over several shards is refused with 263.
+// Transactions on one shard: which session's transaction is pinned to which shard, and a router's answers about it. A
+// transaction over several shards is refused with 263.
 //
 // A session's statements may come over any connection and worker: the table is shared, striped by
-// lsid, and never does I/O. What has to be sent (an abort) is handed back to the caller.
+// lsid, and never does I/O. Messages to shards (aborts) are returned to the caller.
 //
-// An open transaction is never given up for another. So that nobody fills the table, a user may have as many as
-// there is room for more: one user alone half of it, two a third each, and whoever comes finds room.
+// An open transaction is never dropped for another. So that no user fills the table, a user may have at most as many
+// as there are free entries: one user alone has at most half of it, two a third each, and a new user always finds
+// room.
 #pragma once
 
 #include <array>
@@ -28,19 +29,19 @@
 
 namespace spillway::exec {
 
-// What the table keeps of a session's latest transaction.
+// A session's latest transaction in the table.
 struct Transaction {
   enum class State : std::uint8_t { active, committing, aborted };
   std::int64_t txn_number = 0;
   State state = State::active;
   std::optional<catalog::ShardIndex>
       shard;           // where its statements run; none: no statement has reached a shard
-  bool wrote = false;  // its shard stands in recoveryToken
+  bool wrote = false;  // its shard is in recoveryToken
   TimePoint last_used{};
-  std::uint64_t user = 0;  // whose: a hash, 0 where there are no users
+  std::uint64_t user = 0;  // the user's hash; 0 where there are no users
 };
 
-// A transaction that is open on a shard and has to be aborted there.
+// A transaction that is open on a shard and must be aborted there.
 struct OpenTransaction {
   std::string lsid;  // the lsid document's bytes
   std::int64_t txn_number = 0;
@@ -77,17 +78,17 @@ class TransactionTable {
                                        TimePoint now);
   Result<Ending> abort(std::string_view lsid, std::int64_t txn_number, TimePoint now);
 
-  // A statement has failed: what follows is answered 251. The transaction if it was active, to be
-  // aborted on its shard; a commit under way decides by itself.
+  // A statement has failed: later ones get 251. Returns the transaction if it was active, to be aborted on its shard;
+  // a commit under way decides by itself.
   std::optional<OpenTransaction> fail(std::string_view lsid, std::int64_t txn_number);
 
-  // The statement that began it after `since` has not been executed: the number may be begun again.
+  // The statement that began it after `since` was not executed: the number may be begun again.
   void forget(std::string_view lsid, std::int64_t txn_number, TimePoint since);
 
-  // The transaction as it stands, if it is this number's.
+  // The transaction's present state, if it has this number.
   std::optional<Transaction> find(std::string_view lsid, std::int64_t txn_number) const;
 
-  // Forgets these sessions; their active transactions are to be aborted.
+  // Forgets these sessions; the caller aborts their active transactions.
   std::vector<OpenTransaction> end_sessions(const std::vector<SessionId>& sessions);
   std::vector<OpenTransaction> end_all_sessions();
   std::size_t size() const;
@@ -103,7 +104,7 @@ class TransactionTable {
     absl::flat_hash_map<std::uint64_t, std::size_t> held ABSL_GUARDED_BY(mutex);  // entries by user; none is 0
 
     Entries::iterator erase(Entries::iterator at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-    // Makes room: of those that have expired, else of the older half of those that have ended. Of one user, or of all.
+    // Makes room: drops expired entries, else the older half of the ended ones. Of one user, or of all.
     void drop_done(TimePoint now, std::optional<std::uint64_t> user) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
     std::vector<OpenTransaction> end(Entries::iterator first, Entries::iterator last)
         ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -122,15 +123,14 @@ class TransactionTable {
   std::array<Stripe, stripe_count> stripes_;
 };
 
-// Called by every command that may stand in a transaction, once it knows its shards. Outside
-// transactions it only refuses a txnNumber for shards that keep no record of it:
-// IllegalOperation(20). Inside, it pins the transaction; a statement for a second shard aborts it
-// on the first and is refused (263).
+// Called by every command that may be part of a transaction, once it knows its shards. Outside transactions it only
+// refuses a txnNumber for shards that keep no record of it: IllegalOperation(20). Inside, it pins the transaction; a
+// statement for a second shard aborts it on the first and is refused (263).
 Task<Result<void>> check_transaction(Context& context, const Request& request,
                                      const catalog::ShardSet& targets);
 
-// A txnNumber needs replica-set members, which remember what they executed. Nothing is sent before
-// this holds.
+// A txnNumber needs replica-set members, which remember the statements that they executed. No command is sent before
+// this check.
 Result<void> check_retryable(Context& context, const Request& request,
                              const catalog::ShardSet& targets);
 
@@ -138,17 +138,17 @@ inline constexpr auto abort_time_max = std::chrono::seconds(10);
 // abortTransaction on its shard; the answer is ignored.
 Task<void> abort_on_shard(Context& context, OpenTransaction open, TimePoint deadline = Clock::now() + abort_time_max);
 
-// A command that ends with an error of the proxy's ends its transaction with it, in the background:
-// the shard knows nothing of the error, and would commit the rest. An error that says that the
-// command may be tried again as it is leaves the transaction open, or not begun.
+// A command that ends with an error of the proxy's ends its transaction with it, in the background: the shard does
+// not know of the error, and would commit the rest. If the error says that the command may be tried again unchanged,
+// the transaction stays open, or not begun.
 void abort_after_failure(Context& context, const Request& request, const Error& error);
 
 // Adds what a router adds to a reply inside a transaction: recoveryToken if ok. REQUIRES no stream.
 Response with_recovery_token(Context& context, const Request& request, Response response);
 // Labels of a failure: TransientTransactionError inside a transaction, RetryableWriteError for a
-// retryable write, when the shard could not be reached or this router shuts down. run_command() passes every failure
-// of a command by here: who finds one need not. What began a transaction on its shard cannot be tried again as it is:
-// the transaction can, as a whole.
+// retryable write, when the shard could not be reached or this router shuts down. run_command() calls this for every
+// failure of a command; other code need not. A command that began a transaction on its shard cannot be tried again by
+// itself; the whole transaction can.
 Error label_failure(const Request& request, Error error);
 
 }  // namespace spillway::exec

@@ -42,7 +42,7 @@ Answer connection_status(Context& context, Client& client, const Request& reques
   } else {
     reply.begin_array("authenticatedUserRoles").end();
   }
-  // Drivers and shells ask for it; what roles allow is not spelt out.
+  // Drivers and shells ask for it; privileges are not listed.
   if (request.body["showPrivileges"].truthy())
     reply.begin_array("authenticatedUserPrivileges").end();
   reply.end();

@@ -104,7 +104,7 @@ Task<Result<void>> read_stored_users(Context& context) {
   const ValueView cursor = body["cursor"];
   const ValueView batch = cursor.is_document() ? cursor.as_document()["firstBatch"] : ValueView();
   if (!batch.is_array()) co_return Error(ErrorCode::failed_to_parse, "the reply holds no batch");
-  // The users behind the damage would be thrown out.
+  // Users behind the damage would lose access.
   if (batch.as_document().validate().has_error()) co_return malformed_reply("the batch");
   std::vector<auth::UserSpec> users;
   std::size_t unknown_roles = 0;
@@ -131,7 +131,7 @@ void UserFeed::tick(Context& context, TimePoint now) {
   if (!context.shared.users_from || running_ || now < next_) return;
   const bool first = next_ == TimePoint{};
   next_ = now + std::chrono::seconds(context.shared.parameters.user_refresh_secs.load());
-  if (first) return;  // the start has read them
+  if (first) return;  // the start has read users already
   running_ = true;
   context.background.start(refresh(&context));
 }

@@ -1,5 +1,5 @@
-// Users who are kept on a shard, as MongoDB keeps them (admin.system.users): read now and then by the
-// first worker, as the router's own user there.
+// Users that are stored on a shard, as MongoDB stores them (admin.system.users): the first worker reads them now and
+// then, as the router's own user there.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace spillway::exec {
 
-// One document of admin.system.users. Roles that are not known here are left out; `unknown_roles` counts
-// them. BadValue(2): it is no user's, or the user may log in from some addresses only, which is not checked here.
+// One document of admin.system.users. Unknown roles are left out; `unknown_roles` counts them. BadValue(2): not a
+// user's document, or the user may log in from some addresses only, which is not checked here.
 Result<auth::UserSpec> parse_stored_user(DocView document, std::size_t& unknown_roles);
 
 // REQUIRES Shared::users_from. Reads them and feeds the directory. An error: nothing changed.
