@@ -22,15 +22,15 @@ Task<Result<Response>> collectionless_aggregate(Context& context, Client& client
 
 namespace {
 
-// Larger commands are shown as text, cut: whole batches of writes would fill the memory.
+// Larger commands are shown as truncated text: whole batches of writes would fill the memory.
 constexpr std::size_t command_bytes_max = 16 * limits::kib;
 constexpr std::size_t truncated_command_bytes_max = 1000;
-// Of one worker's rows, and of a reply.
+// The most bytes of one worker's rows, and of a reply.
 constexpr std::size_t rows_bytes_max = limits::document_bytes_max - 64 * limits::kib;
-// FerretDB's code for commands that it has not got.
+// FerretDB's code for unknown commands.
 constexpr std::int32_t not_implemented = 238;
 
-// Of one worker, charged as they are made.
+// One worker's rows, charged as they are made.
 struct Rows {
   KeptDocuments kept;
   std::optional<Error> failed;
@@ -107,7 +107,7 @@ Rows local_operations(const Context& context, const CurrentOpOptions& options) {
   return rows;
 }
 
-// `id`: "db.name"; empty: nobody.
+// `id`: "db.name"; empty: no user.
 void append_user(BsonWriter& out, std::string_view id) {
   const std::size_t dot = id.find('.');
   if (dot == std::string_view::npos) return;
@@ -142,7 +142,7 @@ BsonDoc idle_cursor_document(const Context& context, const ClusterCursor& idle, 
   return std::move(out).finish();
 }
 
-// One's own, where others' are not asked for. Until there is enough of them for a reply.
+// The user's own, unless all users' are requested; until they fill a reply.
 Result<void> add_idle_cursors(const Context& context, const CurrentOpOptions& options, KeptDocuments& rows) {
   Result<void> added;
   const std::size_t most = rows.used_bytes() + rows_bytes_max;
@@ -186,7 +186,7 @@ Task<Result<void>> add_shard_operations(Context& context, const Request& request
   co_return Result<void>();
 }
 
-// All of them, given to the query.
+// All operations, filtered by the query.
 Task<Result<void>> all_operations(Context& context, const Request& request, CurrentOpOptions options,
                                   pipeline::DocumentQuery& into) {
   const std::function<Rows(const Context&)> local = [options](const Context& worker) {
@@ -254,7 +254,7 @@ bool generates_documents(std::string_view stage) noexcept {
   return false;
 }
 
-// What $currentOp is asked for, or why this first stage cannot be run.
+// The options of $currentOp, or the reason why this first stage cannot run.
 Result<CurrentOpOptions> first_stage(const Context& context, const Client& client, const Request& request,
                                      Element stage) {
   if (stage.name != "$currentOp") {

@@ -10,7 +10,7 @@
 
 namespace spillway::exec {
 
-// What $currentOp is asked for, by the names of its fields.
+// The options of $currentOp, by the names of its fields.
 struct CurrentOpOptions {
   bool idle_connections = false;
   bool idle_cursors = false;
@@ -32,7 +32,7 @@ BsonDoc operation_document(const Context& context, const Client& client,
 // client_s.
 BsonDoc shard_operation_document(std::string_view shard, DocView operation);
 
-// What killOp is to end.
+// The target of killOp.
 struct KillTarget {
   std::string shard;  // empty: an operation of this router
   std::int64_t operation_id = 0;

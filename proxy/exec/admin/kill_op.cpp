@@ -80,7 +80,7 @@ Task<Result<Response>> kill_op_command(Context& context, Client& client, const R
     reply.append("info", "attempting to kill op").append("ok", 1.0);
     co_return Response(std::move(reply).finish());
   }
-  if (!any) co_return not_own(request);  // whose it is the shard does not know
+  if (!any) co_return not_own(request);  // the shard does not know its user
   const auto shard = request.routes->shard_by_name(target->shard);
   if (!shard)
     co_return Error(ErrorCode::shard_not_found,
@@ -92,7 +92,7 @@ Task<Result<Response>> kill_op_command(Context& context, Client& client, const R
   const shard::CallOptions options = write_options(context, request);
   auto call = call_shard(context, {*shard, RoutedBy::nothing(), shard::Command::of_body(body)}, options);
   const ShardOutcome outcome = co_await call;
-  // An operation that has ended meanwhile is no failure; a shard that cannot be reached is one.
+  // An operation that has ended meanwhile is no failure; an unreachable shard is one.
   if (!outcome.answered()) co_return *outcome.error;
   reply.append("shard", target->shard)
       .append("shardid", static_cast<std::int32_t>(target->operation_id));

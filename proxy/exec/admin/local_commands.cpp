@@ -39,7 +39,7 @@ Response finish(BsonWriter&& reply) {
 
 Answer ping(Context&, Client&, const Request&) { co_return finish(BsonWriter()); }
 
-// Of legacy writes, which there are none of. Gone where servers had no legacy writes any more (5.1).
+// For legacy writes, which do not exist here. Unknown from the wire version of 5.1 on, as on servers.
 Answer get_last_error(Context& context, Client&, const Request& request) {
   constexpr std::int32_t gone_wire_version = 14;
   if (advertised_wire_version(context) >= gone_wire_version)
@@ -49,7 +49,7 @@ Answer get_last_error(Context& context, Client&, const Request& request) {
   co_return finish(std::move(reply));
 }
 
-// Connections answer hello themselves; this serves callers that have no connection state to update.
+// Connections answer hello themselves; this serves callers without connection state to update.
 Answer hello(Context& context, Client& client, const Request& request) {
   auto parsed = wire::parse_hello(request.body);
   if (parsed.has_error()) co_return parsed.error();
@@ -136,7 +136,7 @@ Answer list_commands(Context&, Client&, const Request&) {
   co_return finish(std::move(reply));
 }
 
-// --set may have carried a key's password, a connection string with a user, or credentials.
+// --set may have contained a key's password, a connection string with a user, or credentials.
 std::string without_secret(const std::string& argument) {
   const auto has = [&](const char* text) { return argument.find(text) != std::string::npos; };
   if (!has("assword") && !has("storedKey") && !(has("://") && has("@"))) return argument;
@@ -181,7 +181,7 @@ Answer get_log(Context&, Client&, const Request& request) {
   co_return finish(std::move(reply));
 }
 
-// {logRotate: "server" | "audit"}; anything but text: both.
+// {logRotate: "server" | "audit"}; any other type: both.
 Answer log_rotate(Context& context, Client&, const Request& request) {
   const Element which = request.body.first();
   const std::string_view only = which.is_string() ? which.as_string() : "";
@@ -265,7 +265,7 @@ Answer features(Context&, Client&, const Request&) {
   co_return finish(std::move(reply));
 }
 
-// The static table has no cache to drop: the flush is done as soon as it is asked for.
+// The static table has no cache to drop: the flush succeeds at once.
 Answer flush_router_config(Context&, Client&, const Request&) {
   BsonWriter reply;
   reply.append("flushed", true);
@@ -322,7 +322,7 @@ Answer netstat(Context&, Client&, const Request&) {
   co_return finish(std::move(reply));
 }
 
-// Tools probe this one; the info field is what they look at.
+// Tools probe this command and read its info field.
 Answer repl_set_get_status(Context&, Client&, const Request&) {
   BsonWriter info;
   info.append("info", "mongos");

@@ -15,7 +15,7 @@ namespace spillway::exec {
 
 namespace {
 
-// What getParameter tells and nobody changes. All else are rows of the table of keys.
+// Parameters that are read-only. All others are rows of the table of keys.
 struct Fixed {
   std::string_view name;
   void (*append)(BsonWriter& out, const Shared& shared);

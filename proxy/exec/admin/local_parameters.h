@@ -14,8 +14,8 @@ Result<BsonDoc> get_parameters(Context& context, DocView command);
 // {setParameter: 1, <name>: <value>, …}: all or nothing. The reply's `was` is the first one's old value.
 Result<BsonDoc> set_parameters(Context& context, DocView command);
 
-// For who has changed Shared::parameters: what nobody looks up there, the log's level and the heap. An error's text:
-// there is no such heap, and the one before stays.
+// Call after a change of Shared::parameters: applies those that are not read from there, the log's level and the
+// heap. An error's text: there is no such heap, and the old one stays.
 std::optional<std::string> take_parameters_into_use(Shared& shared);
 
 }  // namespace spillway::exec

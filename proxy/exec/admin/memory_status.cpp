@@ -77,7 +77,7 @@ void append_releases(BsonWriter& out, const MemoryAccount& account) {
   out.end();
 }
 
-// Of each kind, so many names are shown.
+// The most names that are shown of each kind.
 constexpr std::size_t holders_max = 10;
 
 struct Held {

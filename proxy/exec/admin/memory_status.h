@@ -7,16 +7,16 @@
 
 namespace spillway::exec {
 
-// memory.pressure: the level, why, and what it was read from.
+// memory.pressure: the level, its cause, and its sources.
 void append_pressure(BsonWriter& out, const Pressure& pressure);
-// memory.spill: what idle cursors' documents became, and what went wrong with it.
-// What idle cursors hold, by namespace, application and user: the heaviest of each.
+// memory.spill: statistics of idle cursors' parked documents, errors included.
+// Memory of idle cursors by namespace, application and user: the heaviest of each.
 void append_cursor_memory(BsonWriter& out, const CursorRegistry& cursors);
 void append_spill(BsonWriter& out, const SpillStore* store);
-// memory.malloc, .heaps, .allocator, .release: what the heaps hold, which serves and why, what was
-// given back.
+// memory.malloc, .heaps, .allocator, .release: the heaps' memory, the heap that serves and why, and the memory given
+// back.
 void append_memory_account(BsonWriter& out, const MemoryAccount& account);
-// One release: what it gave back, and how long it took.
+// One release: the bytes given back, and its duration.
 void append_release(BsonWriter& out, const ReleaseRecord& record);
 
 }  // namespace spillway::exec

@@ -20,11 +20,11 @@ double seconds(std::int64_t us) noexcept { return static_cast<double>(us) / 1e6;
 double seconds(std::uint64_t us) noexcept { return static_cast<double>(us) / 1e6; }
 std::uint64_t flag(bool set) noexcept { return set ? 1 : 0; }
 
-// 0: the system does not tell.
+// 0: unknown.
 std::int64_t count_open_files() {
   DIR* folder = ::opendir("/proc/self/fd");
   if (folder == nullptr) return 0;
-  std::int64_t count = -1;  // the folder itself
+  std::int64_t count = -1;  // the folder itself does not count
   while (const dirent* entry = ::readdir(folder)) count += entry->d_name[0] != '.';
   ::closedir(folder);
   return count;

@@ -1,5 +1,5 @@
-// What /metrics shows: the cells of serverStatus, under names as Prometheus has them. Labels are
-// shards, commands, code names, budgets and the like, never namespaces, clients or users.
+// The content of /metrics: the cells of serverStatus, with Prometheus names. Labels are shards, commands, code names,
+// budgets and the like, never namespaces, clients or users.
 #pragma once
 
 #include "proxy/exec/admin/metrics_text.h"

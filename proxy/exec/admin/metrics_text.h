@@ -3,8 +3,8 @@
 //   text.family("spillway_cursors_open", MetricType::gauge, "Open cursors.");
 //   text.value({{"targets", "single"}}, 3);
 //
-// A family's values follow its head. Values of labels are escaped; names are the caller's, and
-// right. When the budget refuses, the rest is dropped: complete() tells. Not thread-safe.
+// A family's values follow its head. Values of labels are escaped; the caller passes valid names. When the budget
+// refuses, the rest is dropped: complete() is false. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -69,7 +69,7 @@ class MetricsText {
   bool refused_ = false;
 };
 
-// As a label's value stands between its quotes: \, " and line breaks escaped.
+// A label's value for use between quotes: \, " and line breaks escaped.
 std::string escape_label(std::string_view value);
 
 }  // namespace spillway::exec

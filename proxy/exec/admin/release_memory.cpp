@@ -1,5 +1,4 @@
-// releaseMemory: gives free memory back to the operating system now, and says how much and how
-// long.
+// releaseMemory: gives free memory back to the operating system now, and returns how much and how long it took.
 #include <memory>
 
 #include "allocator/memory_layer.h"
@@ -16,7 +15,7 @@ namespace {
 // How long the command waits, unless its maxTimeMS says otherwise. The release goes on afterwards.
 constexpr std::int64_t wait_ms_default = 10'000;
 
-// Lives until the answer came, even when the one who asked has given up.
+// Lives until the answer has come, even if the caller has given up.
 struct ReleaseAnswer final : Timer {
   Event done;
   std::optional<ReleaseRecord> record;

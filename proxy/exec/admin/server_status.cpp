@@ -89,7 +89,7 @@ void append_queue(BsonWriter& out, std::string_view name, const MemoryQueue& que
   out.end();
 }
 
-// Who had to wait for memory, and who was sent away.
+// Requests that had to wait for memory, and requests that were refused.
 void append_queues(BsonWriter& out, const Context& context) {
   const Metrics& all = context.shared.metrics;
   out.begin_document("queues");
@@ -107,7 +107,7 @@ void append_queues(BsonWriter& out, const Context& context) {
   out.end();
 }
 
-// Ours: what the memory budgets hold, beside what the process really takes.
+// Spillway's own: the bytes in the memory budgets, beside the process's real memory.
 void memory(BsonWriter& out, const Context& context, const Facts& facts) {
   out.append("residentBytes", facts.process.resident_bytes);
   out.append("limitBytes", as_long(context.shared.facts.memory_limit_bytes));
@@ -132,7 +132,7 @@ void memory(BsonWriter& out, const Context& context, const Facts& facts) {
   append_memory_account(out, context.shared.memory_layer->account());
 }
 
-// By code name; what has no name is Location<code>.
+// By code name; a code without a name is Location<code>.
 void append_errors(BsonWriter& out, const ErrorCounts& errors) {
   out.begin_document("errors");
   for (const auto& [code, count] : errors.by_code()) out.append(error_name(code), as_long(count));
@@ -151,7 +151,7 @@ void append_open_cursors(BsonWriter& out, const CursorCounts& counts) {
   out.end();
 }
 
-// Cells that hold something, by their bounds, so that tools can take differences; what is beyond all has none.
+// Non-empty cells, by their bounds, so that tools can take differences; the cell beyond all bounds has none.
 void append_cells(BsonWriter& out, const FineReading& times) {
   out.begin_array("histogram");
   for (std::size_t i = 0; i < times.counts.size(); ++i) {
@@ -250,7 +250,7 @@ void opcounters(BsonWriter& out, const Context& context, const Facts&) {
       .append("command", as_long(all.op_command.value()));
 }
 
-// Shards as all workers see them, for there is no config server to name.
+// Shards as all workers see them: there is no config server to name.
 void sharding(BsonWriter& out, const Context&, const Facts& facts) {
   out.append("configsvrConnectionString", "");
   out.append("maxChunkSizeInBytes", as_long(128 * limits::mib));
@@ -268,7 +268,7 @@ void sharding(BsonWriter& out, const Context&, const Facts& facts) {
   out.end();
 }
 
-// Microseconds and operations; what streams counts up to its first bytes.
+// Microseconds and operations; a streamed reply counts up to its first bytes.
 void op_latencies(BsonWriter& out, const Context& context, const Facts&) {
   constexpr std::string_view names[] = {"reads", "writes", "commands"};
   LatencyReading sums[std::size(names)];
@@ -312,7 +312,7 @@ void transactions(BsonWriter& out, const Context& context, const Facts&) {
   out.append("tracked", as_long(context.shared.transactions->size()));
 }
 
-// Logins; what `speculative` counts is counted by the others, too.
+// Logins; the others include those that `speculative` counts.
 void security(BsonWriter& out, const Context& context, const Facts&) {
   constexpr std::string_view names[] = {"SCRAM-SHA-1", "SCRAM-SHA-256", "MONGODB-X509"};
   if (context.tls && context.tls->certificate()) {

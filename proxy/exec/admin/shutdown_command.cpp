@@ -31,10 +31,10 @@ Result<std::chrono::milliseconds> announce_time(const Context& context, ValueVie
 
 }  // namespace
 
-// Only a client of the same machine may ask: it could send the signal, or nearly. The connection ends
-// without an answer when the announcement is over.
+// Only for local clients: such a client could send the signal, or nearly. The connection ends without an answer when
+// the announcement is over.
 Task<Result<Response>> shutdown_command(Context& context, Client& client, const Request& request) {
-  // A load balancer says where its clients come from, and anybody might pose as one.
+  // A client behind a load balancer may claim any address.
   if (!is_local(client.peer) || client.presence.load_balanced()) {
     co_return Error(ErrorCode::unauthorized, "shutdown must run from localhost when running db without auth");
   }
@@ -45,7 +45,7 @@ Task<Result<Response>> shutdown_command(Context& context, Client& client, const 
   }
   log::info("connection {} from {} asks for a shutdown", client.connection_id, client.peer);
   context.shared.request_shutdown(*announce);
-  client.busy.leave();  // it is no work to wait for
+  client.busy.leave();  // this wait does not count as work
   while (!context.shared.stopping) co_await context.loop.sleep_for(look_interval);
   Response response;
   response.closes = true;

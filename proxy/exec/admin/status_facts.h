@@ -1,6 +1,5 @@
-// StatusFacts: what serverStatus and /metrics say beside the shared counters: what each worker
-// alone knows, and what the system says of the process. Both show the same, for both are made from
-// it.
+// StatusFacts: the figures of serverStatus and /metrics beside the shared counters: each worker's own, and the
+// system's about the process. Both show the same figures, because both use this.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@ struct ClientCounts {
   std::int64_t load_balanced = 0;
 };
 
-// What one worker answers. Taken on its thread.
+// One worker's answer. Made on its thread.
 struct WorkerFacts {
   ClientCounts clients;
   std::size_t databases = 0, collections = 0;  // of its routing table
@@ -25,12 +24,12 @@ struct WorkerFacts {
 };
 WorkerFacts look_at_worker(const Context& context);
 
-// A shard as all workers see it together.
+// A shard as seen by all workers together.
 struct ShardFacts {
   std::string name;
-  bool reachable = false;  // every worker that answered knows a host of it that answers
+  bool reachable = false;  // every worker that answered knows a reachable host of it
   bool writable = false;   // and one that takes writes
-  std::uint64_t hosts = 0, hosts_known = 0;  // as the worker sees it that knows the fewest
+  std::uint64_t hosts = 0, hosts_known = 0;  // as seen by the worker that knows the fewest
   std::uint64_t in_use = 0, available = 0, created = 0,
                 waiting = 0;  // connections, and requests in line
   std::int64_t ping_ms = 0;   // of the slowest known host
@@ -59,16 +58,16 @@ struct StatusFacts {
 // Any thread, while the workers' contexts live: `shared` must have its workers.
 StatusFacts make_status_facts(const Shared& shared, const std::vector<WorkerFacts>& workers);
 
-// How long a command took, over all workers. Any thread, while they live.
+// The duration of a command, over all workers. Any thread, while they live.
 LatencyReading command_times(const Shared& shared, std::size_t command);
 
-// How long operations were inside the proxy, over all workers. Likewise.
+// The time of operations inside the proxy, over all workers. Likewise.
 FineReading inside_time(const Shared& shared, OperationClass of);
 
 // An error's code name; one without a name is Location<code>, and a reply without a code Unknown.
 std::string error_name(std::int32_t code);
 
-// Commands by what serverStatus.opLatencies calls them.
+// Commands by their names in serverStatus.opLatencies.
 enum class OperationKind : std::uint8_t { reads, writes, commands };
 OperationKind operation_kind(std::string_view command) noexcept;
 
