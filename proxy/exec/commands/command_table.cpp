@@ -24,15 +24,15 @@ namespace spillway::exec {
 
 namespace {
 
-// What lets a client finish, or give back, what it has begun, and log in and out: refused by no limit
-// of operations, or no client could come below one again.
+// Commands that let a client finish or give back what it has begun, log in and log out. No limit of operations
+// refuses them: otherwise no client could get below its limit again.
 constexpr std::array<std::string_view, 13> draining_commands = {
     "getMore",      "killCursors",     "endSessions",              "abortTransaction", "commitTransaction",
     "killSessions", "killAllSessions", "killAllSessionsByPattern", "killOp",           "saslStart",
     "saslContinue", "authenticate",    "logout"};
 constexpr std::array<std::string_view, 4> cursor_commands = {"find", "aggregate", "listCollections", "listIndexes"};
 constexpr std::array<std::string_view, 4> writing_commands = {"insert", "update", "delete", "findAndModify"};
-// Version 1 of the Stable API, with the older names that commands of it go by. (isMaster is not one of hello's.)
+// Version 1 of the Stable API, with the older names of its commands. (isMaster is not one of hello's.)
 constexpr std::array<std::string_view, 31> stable_commands = {
     "abortTransaction", "aggregate",       "authenticate", "bulkWrite",     "collMod",         "commitTransaction",
     "count",            "create",          "createIndexes", "delete",       "deleteIndexes",   "drop",
@@ -96,7 +96,7 @@ void count_operation(Metrics& metrics, std::string_view name) {
   }
 }
 
-// May it begin now, as far as numbers go? What is allowed takes no memory and no lock.
+// Do the limits allow the command now? An allowed command takes no memory and no lock.
 std::optional<Error> admit(Context& context, Client& client, const CommandSpec& spec, TimePoint now) {
   Shared& shared = context.shared;
   std::optional<Error> refusal;

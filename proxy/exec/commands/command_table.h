@@ -13,13 +13,13 @@ namespace spillway::exec {
 
 // By exact name, aliases included; nullptr: unknown.
 const CommandSpec* command_named(std::string_view name);
-// Ends with its client: a read does. A write goes on.
+// True: the command ends when its client leaves (a read). False: it goes on (a write).
 bool ends_with_client(const Request& request) noexcept;
 
-// Does a command with apiStrict keep to the Stable API? (APIStrictError(323); run_command() asks)
+// Is the command in the Stable API, if apiStrict requires it? (APIStrictError(323); run_command() calls it)
 Result<void> check_api_strict(const CommandSpec& spec, const Request& request);
 
-// The reply to what is refused, counted among the errors.
+// The reply to a refused command; counted among the errors.
 Response refuse(Metrics& metrics, const Error& why);
 
 // Runs one command: envelope rules, handler, counters. Never fails: errors are replies.

@@ -1,4 +1,4 @@
-// What ends with a connection that came through a load balancer: drivers pin cursors and transactions to it, and can
+// Ends cursors and transactions with a connection that came through a load balancer: drivers pin them to it, and can
 // continue neither over another.
 #pragma once
 
@@ -16,8 +16,8 @@ namespace spillway::exec {
 // The transactions that a connection has begun. Belongs to it.
 class BegunTransactions {
  public:
-  // Of each request that starts one. Forgets those that have ended meanwhile, so that what is kept is bounded by
-  // the table.
+  // Call for each request that starts one. Forgets those that have ended meanwhile: the table's size bounds this
+  // one's.
   void note(const TransactionTable& table, const Request& request);
   // Aborts those that are still open: in the table at once, on their shards in the background.
   void abort(Context& context);

@@ -13,9 +13,9 @@ namespace spillway::exec {
 
 namespace {
 
-// hello's maxMessageSizeBytes: a document of the largest size and its command, at the least.
+// hello's maxMessageSizeBytes: at least a document of the largest size and its command.
 constexpr std::uint64_t message_bytes_least = limits::document_bytes_max + 64 * limits::kib;
-// Shares of the payload: how many of the largest messages, and of small reserves, it is worth.
+// Parts of the payload: how many of the largest messages, and of small reserves, fit into it.
 constexpr std::uint64_t messages_in_payload = 8;
 constexpr std::uint64_t small_reserves_in_payload = 64;
 constexpr std::uint64_t small_reserve_least = limits::mib;
@@ -23,14 +23,14 @@ constexpr std::uint64_t small_reserve_most = 16 * limits::mib;
 // Monitors' and handshakes' replies: three members of a set, two connections being opened to each, for every worker.
 constexpr std::uint64_t link_bytes_per_shard = 9 * limits::handshake_reply_bytes;
 constexpr std::uint64_t link_bytes_least = limits::mib / 4;
-// What connections take by themselves: a share of the payload, and of what is not reserved.
+// The memory of connections themselves: a part of the payload, and of the unreserved rest.
 constexpr std::uint64_t connections_in_payload = 8;
 constexpr std::uint64_t connections_in_general = 4;
 constexpr std::uint64_t connection_bytes_most = 256 * limits::mib;
-// The same of the table of sessions.
+// The same for the table of sessions.
 constexpr std::uint64_t sessions_in_payload = 64;
 constexpr std::uint64_t sessions_in_general = 32;
-// What must be left for everything that is not reserved.
+// The least that must be left unreserved.
 constexpr std::uint64_t general_bytes_least = 4 * limits::mib;
 
 }  // namespace
@@ -57,7 +57,7 @@ std::optional<std::string> Shared::divide_memory(std::uint64_t payload_bytes, st
       payload_bytes / messages_in_payload, message_bytes_least, limits::message_bytes_max);
   const std::uint64_t small = std::clamp(payload_bytes / small_reserves_in_payload,
                                          small_reserve_least, small_reserve_most);
-  // Heaps have four block sizes to a doubling, and a block is what is charged.
+  // Heaps have four block sizes to a doubling, and the whole block is charged.
   const std::uint64_t step = std::bit_ceil(message) / 8;
   const std::uint64_t large = (message + step - 1) / step * step;
   const std::size_t shard_total = routing ? routing->shards().size() : 1;

@@ -12,9 +12,9 @@ namespace {
 
 constexpr int slow_query_id = 51803;  // MongoDB's
 constexpr std::size_t command_bytes_max = 4096;
-constexpr std::size_t json_bytes_max = 256 * 1024;  // of a document of that size
+constexpr std::size_t json_bytes_max = 256 * 1024;  // for a command of that size
 
-// The command without what a router adds to each; its first field alone when it is large.
+// The command without the fields that a router adds; only its first field when it is large.
 BsonDoc shown_command(const Request& request) {
   BsonWriter out;
   if (is_sensitive(request.name)) {

@@ -8,8 +8,8 @@
 
 namespace spillway::exec {
 
-// `taken`: from its arrival on. `error`: null when the command did not fail here. A reply that streams is counted up to
-// its first bytes.
+// `taken`: since its arrival. `error`: null when the command did not fail here. A streamed reply counts up to its
+// first bytes.
 void log_if_slow(const Context& context, const Client& client, const Request& request, Duration taken,
                  const Response* response, const Error* error);
 

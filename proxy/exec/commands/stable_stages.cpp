@@ -9,7 +9,7 @@ namespace spillway::exec {
 
 namespace {
 
-// What depends on the server's inner state or on a search engine beside it. $collStats is more than its count, too.
+// Stages that depend on the server's inner state or on a search engine. Of $collStats only `count` is stable.
 constexpr FieldTable<8> unstable_stages({"$currentOp", "$indexStats", "$listLocalSessions", "$listSessions",
                                          "$planCacheStats", "$search", "$searchMeta", "$vectorSearch"});
 
@@ -17,7 +17,7 @@ Result<void> check_pipeline(ValueView pipeline, int depth);
 
 // $count is made of {$collStats: {count: {}}}.
 bool only_counts(ValueView stage) {
-  if (!stage.is_document()) return true;  // no such stage: refused when it is run
+  if (!stage.is_document()) return true;  // not a stage: refused when it is run
   for (const Element& field : stage.as_document()) {
     if (field.name != "count") return false;
   }

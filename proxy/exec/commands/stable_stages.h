@@ -1,4 +1,4 @@
-// Version 1 of the Stable API, as far as it is about aggregations.
+// Version 1 of the Stable API for aggregations.
 #pragma once
 
 #include "cursor/bson_view.h"
@@ -6,9 +6,9 @@
 
 namespace spillway::exec {
 
-// An aggregate with apiStrict, or the explain of one, keeps to the stages of the Stable API; those of nested pipelines
-// count, too. APIStrictError(323) names the first that is not among them. Other commands pass. (A MongoDB also looks at
-// the operators inside of stages and at the fields of commands: those pass here.)
+// An aggregate with apiStrict, or its explain, may only use stages of the Stable API; nested pipelines count, too.
+// APIStrictError(323) names the first other stage. Other commands pass. (A MongoDB also checks operators inside of
+// stages and fields of commands: those pass here.)
 Result<void> check_stable_stages(DocView command);
 
 }  // namespace spillway::exec
