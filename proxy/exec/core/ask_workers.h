@@ -13,7 +13,7 @@
 namespace spillway::exec {
 
 namespace detail {
-// Lives until the last answer came, even when the one who asked has given up.
+// Lives until the last answer has come, even if the caller has given up.
 template <class T>
 struct WorkerAnswers final : Timer {
   Event done;

@@ -23,8 +23,8 @@ struct CommandSpec {
   bool secondary_ok = false;   // reads: for listCommands
   std::string_view help = "";
   std::size_t index = 0;       // position in the table; set when the table is built
-  const CommandNeed* need = nullptr;  // what it takes to be allowed to; set then, too
-  // Of core/limits.h: goes on with, or ends, what was begun, so that it is never refused; opens a cursor.
+  const CommandNeed* need = nullptr;  // the privileges that it needs; set then, too
+  // See core/limits.h. drains: goes on with work or ends it, so that it is never refused.
   bool drains = false, opens_cursor = false;  // set then, too
   bool stable_api = false;                    // in version 1 of the Stable API; set then, too
   std::uint8_t audited = 0;                   // the same: of access/audit.h

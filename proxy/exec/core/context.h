@@ -1,4 +1,4 @@
-// What a command may use. One Context per worker; it lives as long as the worker.
+// The resources of a command. One Context per worker; it lives as long as the worker.
 #pragma once
 
 #include <array>
@@ -58,7 +58,7 @@ struct ProcessFacts {
   std::vector<std::string> arguments;      // argv, passwords censored
   BsonDoc parsed_options;                  // getCmdLineOpts
   std::uint64_t memory_limit_bytes = 0;    // memory.limit; 0: none
-  std::uint64_t base_bytes = 0;            // resident before there are clients
+  std::uint64_t base_bytes = 0;            // resident before the first client
   std::array<std::uint8_t, 12> process_id{};  // topologyVersion
   std::array<std::uint8_t, 12> cluster_id{};
   std::int64_t start_wall_ms = 0;
@@ -80,11 +80,11 @@ struct Shared {
   const std::unique_ptr<FailedLogins> failed_logins;  // never null
   std::unique_ptr<AuditLog> audit;  // null: nothing is audited; fixed at start
   MemoryBudget memory{"process", 0};  // without the queues' reserves, which stand beside it
-  // Those who wait for room for a request wait in one, those who hold one and need more in the other.
+  // Requests without memory wait in the first; requests that hold memory and need more wait in the second.
   MemoryQueue request_queue{"requestReserve"};
   MemoryQueue work_queue{"workReserve"};
   MemoryQueue stranger_queue{"strangerReserve"};  // has none
-  std::atomic<int> refusals_under_way{0};       // large messages that are read to be dropped
+  std::atomic<int> refusals_under_way{0};       // large messages that are being read and dropped
   std::atomic<std::uint64_t> opening_bytes{0};  // expected, not reserved: OpeningShare
   std::uint32_t message_bytes_max = limits::message_bytes_max;  // hello's maxMessageSizeBytes
   MemoryBudget request_memory{"requests", 0, &memory};
@@ -93,9 +93,9 @@ struct Shared {
   MemoryBudget cursor_memory{"cursors", 0, &memory};
   MemoryBudget spill_memory{"spill", 0, &memory};
   MemoryBudget link_memory{"links", 0};  // beside them: monitors' and handshakes' replies
-  // Beside them too: what a connection takes while it is idle; of that, at most half for what those send who have not
-  // logged in: pieces of messages, and handshakes. A peer that fills it keeps other strangers out, and takes nothing of
-  // those who are in.
+  // Beside them, too: the memory of idle connections. At most half of it is for clients that have not logged in:
+  // pieces of messages, and handshakes. A peer that fills that half blocks other clients before their login, but none
+  // after it.
   MemoryBudget connection_memory{"connections", 0};
   MemoryBudget stranger_memory{"strangers", 0, &connection_memory};
   // Beside them too: kernel buffers of clients that send large messages, until they leave.
@@ -103,7 +103,7 @@ struct Shared {
   MemoryBudget admin_memory{"admin", 0};  // and what the admin port holds
   std::unique_ptr<SpillStore> spill;  // null: idle cursors' documents stay as they are
   Limits limits;                      // of users and addresses
-  CursorRegistry cursors;             // after what its cursors hold on to
+  CursorRegistry cursors;             // destroyed before the members that its cursors refer to
   OpenClients open_clients;
   std::atomic<std::int64_t> next_share_check_ns{0};
   Pressure pressure;  // published by the server; ask level() anywhere
@@ -118,17 +118,16 @@ struct Shared {
   std::atomic<std::int64_t> quiesce_end_ns{0};  // steady clock; set before `quiescing`
   std::atomic<bool> stopping{false};            // only requests under way go on
   std::atomic<std::int64_t> busy_clients{0};    // connections that have sent more than hello
-  // The shutdown command: asks the process to end. Any thread; empty: nobody can.
+  // The shutdown command: asks the process to end. Any thread; empty: not supported.
   std::function<void(std::chrono::milliseconds announce)> request_shutdown;
   std::atomic<std::int64_t> connections_current{0};
   std::atomic<std::int64_t> connections_total{0};
-  std::atomic<std::int64_t> connections_max{0};       // that are let in at once; 0: nobody has said
+  std::atomic<std::int64_t> connections_max{0};       // admitted at once; 0: not set
 
   // The limit of `memory`; there are no reserves until divide_memory().
   explicit Shared(std::uint64_t memory_limit_bytes);
-  // Divides the bytes that clients may make the proxy hold; 0: no limit. Before there are workers: how many there will
-  // be, and the shards, say how much monitors and handshakes need. An error's text:
-  // too little for the largest messages to get through.
+  // Divides the bytes that clients may use; 0: no limit. Call before workers start: the numbers of workers and shards
+  // give the memory of monitors and handshakes. An error's text: too little for the largest messages.
   std::optional<std::string> divide_memory(std::uint64_t payload_bytes, std::size_t worker_total = 1);
   ~Shared();
 };
@@ -142,23 +141,23 @@ struct Context {
   Shared& shared;
   std::size_t worker = 0;
   absl::flat_hash_set<Client*> clients;  // connected to this worker; its own thread only
-  TaskGroup background{};                // what nobody waits for before the worker stops: kills of shard cursors
+  TaskGroup background{};                // ends before the worker does, without a waiter: kills of shard cursors
   DocumentSizes document_sizes{};
   StalledClients stalled_clients{};
   SplicePipes pipes{};
   SpliceChoice splice_choice{};
-  shard::Interrupt read_ahead{};         // ends fetches that no client has asked for: for the shutdown
+  shard::Interrupt read_ahead{};         // ends fetches ahead of clients' requests: for the shutdown
   std::unique_ptr<CommandTimes> command_times = std::make_unique<CommandTimes>();
   std::unique_ptr<InsideTimes> inside_times = std::make_unique<InsideTimes>();
-  absl::flat_hash_set<std::uint64_t> accepted_stages{};  // what aggregate.cpp asked a shard about; own thread only
+  absl::flat_hash_set<std::uint64_t> accepted_stages{};  // that aggregate.cpp asked a shard about; own thread only
 
-  // Commands have their routes of it (Request::routes).
+  // The source of Request::routes.
   StaticRouter router{shared.routing};
-  // Towards clients; null: none. Replaced by a reload, on the worker's thread.
+  // For clients' connections; null: none. A reload replaces it, on the worker's thread.
   TlsContext::Ptr tls{};
 };
 
-// Counts something in a counter while it lives.
+// Counts one in a counter while it lives.
 class Counted {
  public:
   Counted() = default;
@@ -178,14 +177,14 @@ class Counted {
   std::atomic<std::int64_t>* counter_ = nullptr;
 };
 
-// One client connection, as commands see it. Belongs to its worker.
+// One client connection as commands see it. Belongs to its worker.
 struct Client {
   std::int64_t connection_id = 0;
   std::string peer;
   std::string local;
   std::string application_name;
   std::vector<std::uint8_t> metadata;  // hello's client document, BSON; empty: none
-  std::string user;                    // its user's id, "db.name"; empty: nobody is logged in
+  std::string user;                    // its user's id, "db.name"; empty: not logged in
   Login login;
   ClientPresence presence;
   ClientLimits limits;
@@ -195,7 +194,7 @@ struct Client {
   const Request* running = nullptr;
   TimePoint running_since{};
   std::int64_t operation_id = 0;
-  // killOp and a client that left: reads end at once, writes before their next statement.
+  // For killOp and clients that left: reads end at once, writes before their next statement.
   shard::Interrupt interrupt;
 };
 

@@ -1,6 +1,6 @@
-// How large a collection's documents are, on average, as far as cursors have seen: so that the next
-// one asks its shards for no more than it has room for, and so that what will be large does not
-// take the connections that are kept for point operations. One per worker; its thread only.
+// The average sizes of collections' documents, as cursors have seen them. A new cursor asks its shards for no more
+// than it has room for, and large reads do not take the connections that are kept for point operations. One per
+// worker; its thread only.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,7 @@ class DocumentSizes {
     if (means_.size() >= collections_max) means_.clear();
     means_.emplace(std::string(ns), mean_document_bytes);
   }
-  // Will a reply of up to so many documents be a large one, for all that is known? Of one document:
-  // no.
+  // May a reply of up to `documents` documents be a large one, as far as is known? One document: never.
   bool may_be_large(std::string_view ns, std::int64_t documents) const {
     if (documents <= 1) return false;
     const double known = mean(ns);

@@ -1,9 +1,8 @@
-// FailedLogins: slows down who tries passwords. It counts failures of one user's logins from one
-// address; where there were more than are allowed in a row, the next attempts are refused unchecked
-// for a time that doubles with each further failure. Nobody can shut a user out of other addresses.
+// FailedLogins: slows down attempts to guess passwords. It counts failures in a row of one user's logins from one
+// address. Beyond the allowed number the next attempts are refused unchecked, for a time that doubles with each
+// further failure. So an attacker cannot shut a user out of other addresses.
 //
-// Thread-safe; used once or twice per login. Of at most `pairs_max` pairs, the longest untouched is
-// forgotten first.
+// Thread-safe; used once or twice per login. Beyond `pairs_max` pairs, the least recently used is forgotten first.
 #pragma once
 
 #include <atomic>

@@ -13,8 +13,8 @@ bool named(std::initializer_list<std::string_view> names, std::string_view name)
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Cuts the elements that a router strips out of a document, in place. The document's bytes are the
-// buffer's, hence writable.
+// Removes the elements that a router strips from a document, in place. The document's bytes are the buffer's, hence
+// writable.
 void strip_in_place(std::uint8_t* document) {
   const DocView view = DocView::trusted(document);
   bool any = false;
@@ -63,7 +63,7 @@ void SteppedRequest::sent_a_step() {
   Request& later = later_.emplace(*now_);
   later.body = later.message.body = later_body_.view();
   later.sections = {};
-  later.strips_fields = true;  // so that it is forwarded as it is here
+  later.strips_fields = true;  // so that it is forwarded with these fields
   later.start_transaction = false;
   later.read_concern = {};
   now_ = &later;
@@ -75,7 +75,7 @@ shard::Command forward_command(const Request& request, BsonDoc& scratch) {
   copy_command(body, request, {});
   scratch = std::move(body).finish();
   shard::Command command = shard::Command::of_body(scratch);
-  // The sequences follow the body, wherever they stood.
+  // The sequences follow the body, even if they preceded it in the message.
   for (const wire::DocSequence& sequence : request.message.sequences) {
     // A kind-1 section is its kind byte, size and name directly before its documents.
     const std::size_t head = 1 + 4 + sequence.name.size() + 1;

@@ -26,16 +26,16 @@ void copy_command(BsonWriter& out, const Request& request,
 // maxTimeMS, readConcern, writeConcern, $readPreference; except those named in `without`.
 void append_generic_arguments(BsonWriter& out, const Request& request,
                               std::initializer_list<std::string_view> without = {});
-// A request that takes several steps on shards. If it begins a transaction, its first step does; from
-// then on it is a later statement of it, without startTransaction and readConcern, which only the
-// first one has. Refers to the client's request.
+// A request that takes several steps on shards. If it begins a transaction, its first step does; its next steps are
+// later statements, without startTransaction and readConcern, which only the first one has. Refers to the client's
+// request.
 class SteppedRequest {
  public:
   explicit SteppedRequest(const Request& request) noexcept : now_(&request) {}
   SteppedRequest(const SteppedRequest&) = delete;
   SteppedRequest& operator=(const SteppedRequest&) = delete;
 
-  // As the next step has it. Good until sent_a_step().
+  // The request for the next step. Valid until sent_a_step().
   const Request& operator*() const noexcept { return *now_; }
   const Request* operator->() const noexcept { return now_; }
   // A step has gone to a shard.

@@ -1,8 +1,7 @@
 // Time inside the proxy: from the last byte of a request to the first byte of its reply, less the time of the shards.
 //
-// - The last byte of the request was read: when the message was whole in the connection's hands. What waits in the
-// socket
-//   because the worker is busy is not seen before. (Clients that send ahead: when their turn came.)
+// - The last byte of the request was read: when the connection had the whole message. Bytes that wait in the socket
+// because the worker is busy are not seen before. (For pipelined requests: when their turn came.)
 // - The first byte of the reply was written: when the first attempt to send some of it returned.
 // - The time of the shards: shard/shard_time.h. A getMore that waits for a batch which is being read ahead waits for
 //   its shards, too.
@@ -23,7 +22,7 @@ namespace spillway::exec {
 
 enum class OperationClass : std::uint8_t {
   point,  // one call to one shard, neither a scan nor a getMore; request and reply are small
-  bulk,   // scans, getMores, replies that stream, what is large
+  bulk,   // scans, getMores, streamed and large replies
   other,  // several calls, or none
 };
 inline constexpr std::array<std::string_view, 3> operation_class_names{"point", "bulk", "other"};

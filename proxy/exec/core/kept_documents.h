@@ -1,4 +1,4 @@
-// Documents that a command makes or collects before it answers: its budget pays for them as they come.
+// Documents that a command makes or collects before it answers: its budget pays for each as it comes.
 #pragma once
 
 #include <algorithm>
@@ -28,17 +28,17 @@ class KeptDocuments {
     documents_.push_back(std::move(document));
     return {};
   }
-  // What was charged already.
+  // A document that is charged already.
   void add_paid(BsonDoc document) { documents_.push_back(std::move(document)); }
 
   const std::vector<BsonDoc>& documents() const noexcept { return documents_; }
   std::vector<BsonDoc> take_documents() { return std::exchange(documents_, {}); }
   std::size_t used_bytes() const noexcept { return used_bytes_; }
-  // What pays for them; empty: they are few.
+  // The reservation of these documents; empty: they are few.
   Reservation take_room() { return std::move(room_); }
 
  private:
-  // So much is not asked for: most listings are small, and the cursor that takes one pays for it.
+  // This much is not charged: most listings are small, and the cursor that takes one pays for it.
   static constexpr std::size_t free_bytes = 64 * limits::kib;
   static constexpr std::size_t step_bytes = 256 * limits::kib;
   static constexpr std::size_t document_overhead_bytes = 128;  // of two blocks and a place in a map

@@ -13,7 +13,7 @@ namespace spillway::exec {
 namespace {
 
 constexpr std::int64_t no_limit = std::numeric_limits<std::int64_t>::max();
-// Of a small reply nobody takes notice: counting costs more than it holds.
+// A smaller reply is not counted: counting costs more than it saves.
 constexpr std::size_t reply_bytes_min = 16 * 1024;
 
 std::size_t index_of(LimitKey key) noexcept { return static_cast<std::size_t>(key); }
@@ -29,7 +29,7 @@ BucketPace pace_of(const LimitValues& values) noexcept {
   return BucketPace::of(static_cast<double>(rate), static_cast<double>(rate));
 }
 
-// What the override names goes before what the section says.
+// The override's values take precedence over the section's.
 LimitValues over(const LimitValues& section, const LimitValues& named) {
   LimitValues values = section;
   const auto take = [](std::optional<std::int64_t>& into, const std::optional<std::int64_t>& from) {
@@ -159,7 +159,7 @@ void Limits::release(LimitEntry& entry) {
   if (--entry.handles > 0) return;
   Table& table = tables_[index_of(entry.key)];
   if (entry.operations.full(now)) {
-    table.entries.erase(std::string(entry.name));  // not the entry's own string: it goes
+    table.entries.erase(std::string(entry.name));  // a copy: the entry's own string is destroyed
   } else {
     entry.idle_stamp = ++next_stamp_;
     table.idle.push_back({entry.name, entry.idle_stamp});
@@ -167,7 +167,7 @@ void Limits::release(LimitEntry& entry) {
   forget_idle(table, now);
 }
 
-// A few at a time: each that comes takes at most two away.
+// A few at a time: each call removes at most two.
 void Limits::forget_idle(Table& table, TimePoint now) {
   for (int turn = 0; turn < 2 && !table.idle.empty(); ++turn) {
     const auto found = table.entries.find(table.idle.front().name);

@@ -3,9 +3,9 @@
 //
 // Thread-safe. A key (a user's id, an address) is looked up when a connection
 // learns it; from then on its counters are reached through a LimitHandle: no lock, no memory, per
-// operation. Everything is counted at all times, so that a reload can set a limit to what is there.
-// What nobody uses is forgotten as soon as its bucket is full again, and the longest unused before
-// that where there are over `idle_max`: the table does not grow with addresses that once came.
+// operation. Everything is counted at all times, so that a reload can limit what exists already. An unused entry is
+// forgotten as soon as its bucket is full again; beyond `idle_max` entries the longest unused goes first: the table
+// does not grow with past addresses.
 #pragma once
 
 #include <array>
@@ -36,7 +36,7 @@ inline constexpr std::size_t limited_things = 4;
 
 std::string_view name_of(LimitOf thing) noexcept;     // "operationsPerSecond"
 
-// What one key has, and may have. The latter is replaced by a reload: read it once per decision.
+// A key's use and limits. A reload replaces the limits: read them once per decision.
 struct alignas(64) LimitEntry {
   std::array<std::atomic<std::int64_t>, 3> used{};  // by LimitOf, without operations
   std::array<std::atomic<std::int64_t>, 3> most{};
@@ -57,7 +57,7 @@ struct alignas(64) LimitEntry {
   void add(LimitOf thing, std::int64_t change) noexcept {
     used[static_cast<std::size_t>(thing)].fetch_add(change, std::memory_order_relaxed);
   }
-  bool at_most(LimitOf thing) const noexcept;  // there is no room for one more
+  bool at_most(LimitOf thing) const noexcept;  // true: no room for one more
 };
 
 class Limits;
@@ -93,10 +93,10 @@ class Limits {
   Limits& operator=(const Limits&) = delete;
   ~Limits();
 
-  // Holds for everybody from now on; nobody is thrown out for what he has.
+  // Applies to all from now on; existing connections and cursors stay.
   void configure(LimitSettings settings);
   LimitHandle find(LimitKey key, std::string_view name);
-  // An address as it is counted: IPv6 ones by their first 64 bits, which are one machine's.
+  // An address as it is counted: IPv6 by the first 64 bits, which identify one machine.
   static std::string address_name(const IpAddress& address);
 
   // False: no operation is limited, and no buffered byte.
@@ -137,16 +137,16 @@ class Limits {
   std::array<std::array<Refusals, limited_things>, limit_keys> refusals_;
 };
 
-// A connection's keys at one time: what its cursors and replies are counted for.
+// The keys of a connection at one time, to which its cursors and replies count.
 class LimitAccount final : public CursorAccount {
  public:
   explicit LimitAccount(std::array<LimitHandle, limit_keys> handles) : handles_(std::move(handles)) {}
   void add_cursors(std::int64_t change) noexcept override { add(LimitOf::cursors, change); }
   void add_bytes(std::int64_t change) noexcept override { add(LimitOf::buffered_bytes, change); }
   const std::array<LimitHandle, limit_keys>& handles() const noexcept { return handles_; }
-  // Counts one more open cursor, or says whose limit does not allow it.
+  // Counts one more open cursor, or returns the entry whose limit is reached.
   const LimitHandle* try_open_cursor() noexcept;
-  // Who holds as many bytes as he may; null: nobody.
+  // The entry that has reached its limit of bytes; null: none.
   const LimitHandle* full_of_bytes() const noexcept;
 
  private:
@@ -166,12 +166,11 @@ class ClientLimits {
   ClientLimits& operator=(const ClientLimits&) = delete;
   ~ClientLimits();
 
-  // The connection is of this user or address from now on, and counted as such; else
-  // the refusal, and all stays.
+  // From now on the connection counts for this user or address; else the refusal, and nothing changes.
   std::optional<Error> enter(Limits& limits, LimitKey key, std::string_view name);
   void leave(LimitKey key);
   bool has(LimitKey key) const noexcept { return static_cast<bool>(handles_[static_cast<std::size_t>(key)]); }
-  // Takes a token of each key; `opens_cursor`: the operation may hold more than it did.
+  // Takes a token of each key; `opens_cursor`: the operation may hold more memory afterwards.
   std::optional<Error> admit(TimePoint now, bool opens_cursor);
   // For cursors and replies; null before the first enter().
   const std::shared_ptr<LimitAccount>& account();
@@ -196,7 +195,7 @@ class HeldReply {
   std::int64_t bytes_ = 0;
 };
 
-// Whether one more cursor would be allowed at this moment; null: always.
+// May one more cursor be opened now? null: always.
 bool may_open_cursor(const LimitAccount* account) noexcept;
 // Counts a cursor that is about to become known to its client, once; an error: it must not be.
 std::optional<Error> charge_cursor(CursorCharge& charge);

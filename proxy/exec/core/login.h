@@ -24,12 +24,12 @@ struct Conversation {
 
 // Belongs to its connection's worker.
 struct Login {
-  std::shared_ptr<const auth::User> user;  // null: nobody
+  std::shared_ptr<const auth::User> user;  // null: not logged in
   std::uint64_t generation = 0;            // of the directory that `user` is from
   std::string certificate_subject;         // RFC 2253, of a verified certificate; empty: none
   bool from_loopback = false;
   std::unique_ptr<Conversation> conversation;
-  // The session that was last found to be the user's, and when.
+  // The session that was last confirmed as the user's, and when.
   SessionId session{};
   TimePoint session_claimed{};
 };

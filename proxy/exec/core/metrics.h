@@ -21,7 +21,7 @@ class Counter {
   std::atomic<std::uint64_t> value_{0};
 };
 
-// As serverStatus shows counters: BSON has no unsigned integers.
+// A counter as serverStatus shows it: BSON has no unsigned integers.
 inline std::int64_t as_long(std::uint64_t value) noexcept { return static_cast<std::int64_t>(value); }
 
 // How many hosts a command was sent to: shardingStatistics.numHostsTargeted.
@@ -29,8 +29,7 @@ struct HostsTargeted {
   Counter all_shards, many_shards, one_shard, unsharded;
 };
 
-// Errors that clients got, by code. Any thread. There is room for so many codes; what comes after them counts as
-// others.
+// Errors that clients got, by code. Any thread. The number of codes is bounded; further codes count as others.
 class ErrorCounts {
  public:
   static constexpr std::size_t codes_max = 128;
@@ -69,8 +68,8 @@ class ErrorCounts {
 
 inline constexpr std::size_t commands_max = 192;
 
-// How long commands took on one worker, from their arrival to the reply, or to the first bytes of one that streams.
-// The worker's thread adds, any thread reads. By CommandSpec::index.
+// Durations of commands on one worker, from arrival to the reply, or to the first bytes of a streamed one. The
+// worker's thread adds, any thread reads. By CommandSpec::index.
 struct CommandTimes {
   std::array<LatencyHistogram, commands_max> by_command;
 };
@@ -89,7 +88,7 @@ struct Metrics {
   HostsTargeted find, insert, update, delete_, aggregate;
   Counter streamed_replies, streamed_bytes, stream_failures, stream_refusals;
   Counter spliced_bytes;  // of streamed_bytes
-  // Clients that stopped reading: what was left of the reply moved away from its shard; or they were closed.
+  // Clients that stopped reading: the rest of the reply moved away from its shard; or the connection was closed.
   Counter streams_moved, stalled_clients_closed;
   Counter uncompressed_replies;  // to compressed requests: streams, or no memory to compress them
   Counter cursors_more_than_one_batch;
@@ -99,8 +98,8 @@ struct Metrics {
   Counter requests_refused;     // no memory, after a wait
   Counter cursors_refused;      // not opened: memory was critical
   Counter cursors_beyond_share;  // ended: one client's held over half of the memory
-  // Batches fetched before a client asked for them: begun; taken by a getMore that did not wait for them,
-  // or that did; ended without being taken.
+  // Batches fetched before a client asked for them: begun; taken by a getMore without a wait, or with one; ended
+  // without being taken.
   Counter read_ahead_started, read_ahead_hits, read_ahead_waits, read_ahead_wasted;
   Counter senders_stopped;      // connections closed in the middle of a message
   Counter tls_handshakes, tls_handshakes_failed;
@@ -113,7 +112,7 @@ struct Metrics {
   Counter unauthenticated_commands, unauthorized_commands;  // refused
   // Connections: refused beyond net.maxIncomingConnections; closed for silence.
   Counter connections_rejected, idle_clients_closed, silent_clients_closed;
-  Counter clients_timed_out;  // took nothing of what was sent, or answered nothing, for TCP_USER_TIMEOUT
+  Counter clients_timed_out;  // did not acknowledge sent data for TCP_USER_TIMEOUT
   Counter hellos_with_backpressure, hellos_without_backpressure;  // first ones of connections
 };
 

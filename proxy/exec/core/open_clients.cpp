@@ -6,10 +6,10 @@ namespace spillway::exec {
 
 namespace {
 
-// A connection remembers so many sessions. A pool's connection sees few, again and again.
+// The most sessions that a connection remembers. A pool's connection sees few, again and again.
 constexpr std::size_t sessions_max = 256;
 
-// Of a program's connections as this user, or, empty, as nobody.
+// The key of a program's connections, of this user or (empty) without one.
 std::uint64_t key_of(std::uint64_t program, std::string_view user) noexcept { return absl::HashOf(program, user); }
 
 std::string_view text_of(Bytes bytes) noexcept {
@@ -88,7 +88,7 @@ void ClientPresence::set_facts(std::string_view application, Bytes metadata) {
   facts->application = application;
   facts->connection_id = connection_id_;
   facts->load_balanced = load_balanced_;
-  // Behind a balancer nothing but the connection tells programs apart.
+  // Behind a load balancer only the connection tells programs apart.
   facts->key = load_balanced_ ? absl::HashOf(std::string_view("connection"), connection_id_)
                               : absl::HashOf(text_of(metadata));
   all_->join(joined_key(facts->key));

@@ -2,9 +2,9 @@
 // early.
 //
 // A cursor has a client as long as a connection is open with the same client metadata, from anywhere, of the cursor's
-// user or of no user (a driver's monitor does not log in), or one that has used the cursor's session. A guess, on the
-// safe side: addresses tell nothing (NAT pools, two balancers, temporary IPv6 addresses), and twins of a program that
-// is gone keep its cursors until these time out.
+// user or of no user (a driver's monitor does not log in), or one that has used the cursor's session. This is a guess
+// on the safe side: addresses do not identify programs (NAT pools, two load balancers, temporary IPv6 addresses), and
+// other instances of a program that is gone keep its cursors until these time out.
 #pragma once
 
 #include <atomic>
@@ -50,9 +50,9 @@ class ClientPresence {
   void attach(OpenClients& all, std::string_view peer, std::int64_t connection_id, bool load_balanced);
   // With hello's client document.
   void identify(std::string_view application, Bytes metadata);
-  // Has logged in as this user, or out (empty).
+  // The connection has logged in as this user, or out (empty).
   void set_user(std::string_view user);
-  // This connection used a session: of each command that has one. The lsid document's bytes.
+  // Call for each command with a session. The lsid document's bytes.
   void note_session(std::string_view lsid) {
     const std::uint64_t key = session_key(lsid);
     if (key == last_session_ || all_ == nullptr) return;

@@ -27,7 +27,7 @@ constexpr FieldTable<14> generic_arguments(
     {"$db", "lsid", "txnNumber", "autocommit", "startTransaction", "comment", "maxTimeMS", "readConcern",
      "writeConcern", "$readPreference", "clientOperationKey", "$queryOptions", "stmtId", "coordinator"});
 
-// What take_argument() looks at, in the order of its enumerators.
+// The fields that take_argument() reads, in the order of its table.
 enum class Argument : std::uint8_t {
   db, lsid, txn_number, autocommit, start_transaction, max_time_ms, read_preference, comment, read_concern,
   api_version, api_strict, api_deprecation_errors, old_max_time_ms, help
@@ -51,13 +51,13 @@ Result<void> check_database_name(std::string_view db) {
   return {};
 }
 
-// Commands about users whom a certificate vouches for name the database $external, which is none.
+// Commands about users with certificates name the database $external, which does not exist.
 bool is_of_users(std::string_view command) noexcept {
   constexpr FieldTable<5> names({"authenticate", "logout", "saslStart", "saslContinue", "usersInfo"});
   return names.contains(command);
 }
 
-// Static shards are separate clusters: a time of one means nothing to another, and clients are given none.
+// Static shards are separate clusters: one's cluster time means nothing to another, and clients get none.
 Result<void> check_read_concern(const Element& field) {
   if (!field.is_document()) return wrong_type("readConcern", field, "object");
   const DocView concern = field.as_document();
@@ -77,7 +77,7 @@ bool is_snapshot(ValueView read_concern) noexcept {
   return level.is_string() && level.as_string() == "snapshot";
 }
 
-// Strict as servers are: what it has besides would be kept with cursors and transactions.
+// Strict as servers are: further fields would be kept with cursors and transactions.
 Result<void> take_lsid(Request& request, const Element& field) {
   if (!field.is_document()) return wrong_type("lsid", field, "object");
   constexpr FieldTable<4> fields({"id", "uid", "txnNumber", "txnUUID"});
@@ -192,7 +192,7 @@ Result<void> take_argument(Request& request, const Element& field) {
     case Argument::api_strict:
       return take_api_flag(request.api.strict, field);
     case Argument::api_deprecation_errors:
-      // Version 1 has nothing that is deprecated.
+      // Version 1 has no deprecated parts.
       return take_api_flag(request.api.deprecation_errors, field);
     case Argument::old_max_time_ms:
       return Error(ErrorCode::invalid_options, "no such field: $maxTimeMs; use maxTimeMS");
@@ -266,7 +266,7 @@ Result<Request> parse_request(const wire::OpMsg& message, Bytes sections, TimePo
                  "separate clusters, without a common time");
   }
   if (request.max_time_ms && request.name != "getMore") {
-    // The shard's own limit answers first; ours is for a shard that does not.
+    // The shard's own limit fires first; ours is for a shard that hangs.
     request.deadline = now + std::chrono::milliseconds(*request.max_time_ms + 250);
   }
   return request;

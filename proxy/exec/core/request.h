@@ -16,7 +16,7 @@
 
 namespace spillway::exec {
 
-// Views: valid while the connection holds the message's buffer, which is until the command's coroutine ended.
+// Views: valid while the connection holds the message's buffer: until the command's coroutine has ended.
 struct Request {
   wire::OpMsg message;
   Bytes sections;          // the OP_MSG sections as they arrived, checksum cut off: for forwarding
@@ -31,20 +31,20 @@ struct Request {
   TimePoint arrived{};
   TimePoint deadline = time_point_never;     // from max_time_ms, counted from `arrived`
   std::string_view lsid;                     // bytes of the lsid document; empty: none
-  std::string_view user;                     // whose connection it came over; empty without authentication
+  std::string_view user;                     // the connection's user; empty without authentication
   std::optional<std::int64_t> txn_number;
   bool in_transaction = false;               // autocommit: false
   bool start_transaction = false;
   ValueView comment;
-  const Routes* routes = nullptr;            // what it works with; run_command() sets it, and holds it until its end
-  shard::Interrupt* interrupt = nullptr;     // ends what it waits for on shards; null: nothing does
-  shard::ShardTime* shard_time = nullptr;    // is told of calls to shards; null: nobody asks
+  const Routes* routes = nullptr;            // set by run_command(), which holds it until its end
+  shard::Interrupt* interrupt = nullptr;     // ends its waits for shards; null: no interrupt
+  shard::ShardTime* shard_time = nullptr;    // records calls to shards; null: no record
   ValueView read_concern;
   ApiParameters api;
-  bool help = false;                         // asks what the command is for
+  bool help = false;                         // asks for the command's description
   // The body holds fields that must not reach a shard ($clusterTime, apiVersion, …): forwarding must rebuild it.
   bool strips_fields = false;
-  // It came compressed: a reply that is whole leaves compressed, too.
+  // It was compressed: a complete reply is compressed, too.
   bool compressed = false;
 
   bool retryable_write() const noexcept { return txn_number.has_value() && !in_transaction; }

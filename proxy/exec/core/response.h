@@ -1,4 +1,4 @@
-// Response: what a command answers, ready to be written, as pieces that are not copied together.
+// Response: a command's reply, ready to be written, as pieces that are not copied together.
 #pragma once
 
 #include <sys/uio.h>

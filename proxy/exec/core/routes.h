@@ -1,5 +1,5 @@
-// Routes: what one request knows of databases, collections and shards. Resolved once, before its handler runs; the same
-// until it ends, whatever becomes of the table meanwhile.
+// Routes: one request's view of databases, collections and shards. Resolved once, before its handler runs; it stays
+// the same until the request ends, even if the table changes meanwhile.
 #pragma once
 
 #include <memory>
@@ -31,7 +31,7 @@ class Routes {
   Table table_;
 };
 
-// Where routes come from. One per worker; its thread only.
+// The source of routes. One per worker; its thread only.
 class Router {
  public:
   virtual ~Router() = default;
@@ -49,7 +49,7 @@ class StaticRouter final : public Router {
   const Routes::Table& table() const noexcept { return table_; }
 
  private:
-  // Under a reference count of its own: workers do not meet at a shared one.
+  // A reference count of its own: workers do not contend for a shared one.
   static Routes::Table own_reference(Routes::Table table) {
     const catalog::RoutingSnapshot* const plain = table.get();
     return {plain, [held = std::move(table)](const catalog::RoutingSnapshot*) {}};

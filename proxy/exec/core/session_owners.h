@@ -1,9 +1,9 @@
-// Whose a logical session is: (user, lsid) is its key. The shards see one user, the router's own, so that
-// another user's lsid is refused here.
+// The owners of logical sessions: (user, lsid) is the key. The shards see one user, the router's own, so the router
+// itself refuses another user's lsid.
 //
 // Thread-safe, striped by lsid. An entry lives for as long as shards keep a session: 30 minutes after its
-// last use. Where there is no room, the user with most sessions loses the least recently used one: so no user
-// is kept out, and a user that fills the table pays for it. (A forgotten session only loses its protection: another
+// last use. When the table is full, the user with most sessions loses the least recently used one: so no user is kept
+// out, and a user that fills the table only hurts itself. (A forgotten session only loses its protection: another
 // user might use its id, which cannot be guessed.)
 #pragma once
 
@@ -24,16 +24,16 @@ class SessionOwners {
  public:
   static constexpr Duration lifetime = std::chrono::minutes(30);
   static constexpr std::size_t entries_max = 200'000;
-  static constexpr std::size_t entry_bytes = 128;  // what one takes, at most
+  static constexpr std::size_t entry_bytes = 128;  // memory of an entry, at most
 
   explicit SessionOwners(std::size_t capacity = entries_max) { set_capacity(capacity); }
   // Before the first use.
   void set_capacity(std::size_t capacity) noexcept;
 
   enum class Claim : std::uint8_t { own, another_users };
-  // The session is this user's from now on, unless it is somebody else's.
+  // From now on the session is this user's, unless another user owns it.
   Claim claim(const SessionId& session, std::string_view user, TimePoint now);
-  // Is it alive, and another user's?
+  // Is it a live session of another user?
   bool is_another_users(const SessionId& session, std::string_view user, TimePoint now) const;
   bool is_of(const SessionId& session, std::string_view user) const;
   // The user has ended it.
@@ -54,7 +54,7 @@ class SessionOwners {
     mutable Mutex mutex;
     absl::flat_hash_map<SessionId, Sessions::iterator> entries ABSL_GUARDED_BY(mutex);
     absl::flat_hash_map<std::uint64_t, Sessions> holders ABSL_GUARDED_BY(mutex);  // by user; none is empty
-    std::size_t sweep_at ABSL_GUARDED_BY(mutex) = 256;  // a look for expired ones, at this size
+    std::size_t sweep_at ABSL_GUARDED_BY(mutex) = 256;  // the size for the next sweep of expired ones
     TimePoint next_sweep ABSL_GUARDED_BY(mutex){};      // and not before
 
     void add(const Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);

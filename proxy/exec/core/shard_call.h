@@ -1,5 +1,5 @@
-// Commands to shards. Every one goes through call_shard(): it sends along what the shard has to know of the routing
-// table, and says what the answer means.
+// Commands to shards. Every one goes through call_shard(): it adds what the shard must know of the routing table, and
+// interprets the answer.
 #pragma once
 
 #include <optional>
@@ -14,15 +14,16 @@
 
 namespace spillway::exec {
 
-// What of the routing table a command relies on: if it has changed, the shard must not execute the command. A static
-// table does not change under a command, and nothing is sent along.
+// The part of the routing table that a command relies on: if it has changed, the shard must not execute the command.
+// A static table does not change under a command, and nothing is added.
 class RoutedBy {
  public:
-  // Its owners of chunks; null: it is not sharded, and lies on the primary shard of its database.
+  // Its owners of chunks; null: it is unsharded, on the primary shard of its database.
   static RoutedBy collection(const catalog::CollectionRouting* routing) noexcept { return RoutedBy(routing); }
   // The primary shard of the database.
   static RoutedBy database() noexcept { return RoutedBy(nullptr); }
-  // A shard's own affair, wherever documents are: it goes on with a cursor, ends something, tells of itself.
+  // Independent of the routing table: the command continues a cursor, ends something, or asks for the shard's own
+  // state.
   static RoutedBy nothing() noexcept { return RoutedBy(); }
 
   bool anything() const noexcept { return anything_; }
@@ -48,8 +49,8 @@ struct ShardCommand {
   Buffer* room = nullptr;                    // for its reply (CallOptions::room)
 };
 
-// What came of it. `error`: it did not get there, or no answer came, or the answer is damaged or says ok: 0 (with the
-// shard's own code).
+// The result. `error`: the command did not arrive, or no answer came, or the answer is damaged or says ok: 0 (with
+// the shard's own code).
 struct ShardOutcome {
   catalog::ShardIndex shard = 0;
   shard::Reply reply;  // set when the shard answered, ok: 0 or 1

@@ -1,11 +1,10 @@
 // Clients that stop reading in the middle of a reply.
 //
-// One that has taken nothing for client_stall gives its shard's connection back: what is left of
-// the reply moves into memory if memory is plenty, else into the spill file. Else it keeps the
-// connection. Of those that have taken nothing for stalled_patience, at most half of the
-// connections that their worker may have to a host are kept: beyond that the client that has
-// stalled longest is closed. (A client that reads slowly, but reads, is never closed: its kernel
-// takes what comes in bursts, seconds apart, and a scan that is cut begins anew.
+// A client that has taken nothing for client_stall gives its shard's connection back: the rest of the reply moves
+// into memory if memory is plenty, else into the spill file. Without either it keeps the connection. Of those that
+// have taken nothing for stalled_patience, at most half of the connections that their worker may have to a host are
+// kept: beyond that the client that has stalled longest is closed. (A client that reads slowly, but reads, is never
+// closed: its kernel takes what comes in bursts, seconds apart, and a scan that is cut begins anew.
 // bench/slow_clients) (stream_rest.cpp)
 #pragma once
 
@@ -35,7 +34,7 @@ class StalledClients {
 
     // The client has taken nothing since `since`, which does not change while it is in line.
     void enter(TimePoint since);
-    void leave() noexcept;  // it reads again
+    void leave() noexcept;  // the client reads again
 
    private:
     friend class StalledClients;
@@ -45,13 +44,13 @@ class StalledClients {
     TimePoint since_{};
   };
 
-  // Closes the client that has stalled longest at this host if more than `most` have been out of
-  // patience there; true if so.
+  // Closes the client that has stalled longest at this host, if more than `most` have exceeded stalled_patience
+  // there; true if so.
   bool close_longest(const shard::HostAddress& host, std::size_t most, TimePoint now);
   std::size_t count() const noexcept { return places_.size(); }
 
  private:
-  std::vector<Place*> places_;  // who has stalled longest first
+  std::vector<Place*> places_;  // the longest stalled first
 };
 
 }  // namespace spillway::exec

@@ -9,7 +9,7 @@ namespace {
 
 // 7.0's: every command that drivers gate by a lower version is implemented; bulkWrite (25) is not.
 constexpr std::int32_t wire_version_implemented = 21;
-// Before any shard has answered: what the oldest supported shard (4.2) speaks.
+// Before any shard has answered: the version of the oldest supported shard (4.2).
 constexpr std::int32_t wire_version_fallback = 8;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What this proxy says to be towards clients.
+// The versions that this proxy reports to clients.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace spillway::exec {
 
-// maxWireVersion: the lower of what this proxy implements and what every known shard speaks.
+// maxWireVersion: the lower of this proxy's and those of all known shards.
 std::int32_t advertised_wire_version(const Context& context);
 // The version that clients see (buildInfo, serverStatus) is that of the wire protocol's features: drivers gate by
 // maxWireVersion, shells and tools by this string.
