@@ -124,8 +124,8 @@ BsonDoc scatter_command(const Request& request, const AggregateArguments& aggreg
   return std::move(out).finish();
 }
 
-// A stage that only runs here would succeed even if the shards refuse it, and the same pipeline narrowed to one
-// shard would not. So a shard is asked first, once per worker, shard and shape. Its refusal is the answer.
+// A stage that only runs here would succeed even if the shards refuse it, and the same pipeline narrowed to one shard
+// would fail. So a shard is asked first, once per worker, shard and shape. Its refusal is the answer.
 Task<std::optional<Error>> ask_about_unseen(Context& context, Client& client, const Request& request,
                                             const AggregateArguments& aggregate, DocView unseen,
                                             const Targets& targets) {
@@ -145,7 +145,7 @@ Task<std::optional<Error>> ask_about_unseen(Context& context, Client& client, co
 Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const Request& request,
                                          const AggregateArguments& aggregate, const Targets& targets) {
   if (auto valid = aggregate.pipeline.validate(); valid.has_error()) co_return valid.error();
-  // Of the pipeline for the shards, and of the command that it stands in.
+  // Two copies: the pipeline for the shards, and the command around it.
   TakeCopyRoom taking_room(context, request, 2);
   auto room = co_await taking_room;
   if (room.has_error()) co_return std::move(room.error());
@@ -199,7 +199,7 @@ std::string_view first_stage_name(DocView pipeline) noexcept {
   return first.is_document() ? first.as_document().first().name : std::string_view();
 }
 
-// What a server tells of itself, or of more than a collection: a shard may where it is the only one.
+// Stages about a server, or about more than a collection: a shard may answer them if it is the only one.
 bool is_for_only_shard(const Request& request, const AggregateArguments& aggregate) noexcept {
   if (request.routes->all_shards().size() != 1) return false;
   const std::string_view stage = first_stage_name(aggregate.pipeline);
@@ -214,7 +214,7 @@ Task<Result<Response>> aggregate_on_one(Context& context, Client& client, const 
   seed.batch_size = aggregate.batch_size;
   seed.first_batch_documents =
       aggregate.batch_size_given ? aggregate.batch_size : std::int64_t{limits::first_batch_documents_default};
-  // Its getMores wait for events, as long as their maxTimeMS says.
+  // Its getMores wait for events, up to their maxTimeMS.
   seed.change_stream = seed.tailable = seed.await_data = first_stage_name(aggregate.pipeline) == "$changeStream";
   BsonDoc scratch;
   auto opening = open_on_one_shard(context, seed, {shard, by, forward_command(request, scratch)}, true);

@@ -1,4 +1,4 @@
-// aggregate: what its pipeline names, and where it may run.
+// aggregate: the namespaces of its pipeline, and the shards that may run it.
 #pragma once
 
 #include <string>
@@ -27,7 +27,7 @@ bool lies_on(const Routes& routes, const InvolvedNamespace& ns, catalog::ShardIn
 
 // The filter that narrows the shards: of a first $match; {} otherwise.
 DocView leading_match(DocView pipeline) noexcept;
-// $out or $merge is its last stage, as it must be: what was sent may have been executed.
+// Its last stage is $out or $merge, which must be last: a command that was sent may have been executed.
 bool ends_in_write(DocView pipeline) noexcept;
 // Deeper ones are refused when they are run.
 inline constexpr int pipeline_nesting_max = 20;

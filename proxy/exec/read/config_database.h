@@ -1,6 +1,6 @@
 // The config database, answered from the routing snapshot: find, aggregate, count and distinct on config.shards,
 // databases, collections, chunks, tags, version, settings and mongos. Documents are made one by one, in turns of the
-// pump; kept is what the query lets through.
+// pump; only matching ones are kept.
 #pragma once
 
 #include <string_view>
@@ -14,7 +14,7 @@
 
 namespace spillway::exec {
 
-// The collections that there are.
+// The names of the collections.
 const std::vector<std::string_view>& config_collections();
 
 // Handlers of reads on db "config". Writes there are refused by the write commands with IllegalOperation(20).

@@ -40,7 +40,7 @@ BsonDoc DistinctMerge::reply() && {
   return std::move(out_).finish();
 }
 
-// The next values of one shard, no more than so many. What they cost.
+// Reads up to values_max next values of one shard. Returns their cost.
 Result<std::size_t> DistinctMerge::read_run(std::size_t values_max) {
   constexpr std::size_t element_bytes_min = 2;
   const std::size_t room = std::min(values_max, arrays_[array_].size() / element_bytes_min);

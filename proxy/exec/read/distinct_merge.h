@@ -11,19 +11,19 @@
 
 namespace spillway::exec {
 
-// Sorts the shards' values in runs and merges these, in steps: millions of values are seconds of work, during which
-// the caller's loop has others to serve. What points at the values is charged to the budget, which outlives this.
+// Sorts the shards' values in runs and merges these, in steps: millions of values take seconds, during which the
+// caller's loop has other work. The budget pays for pointers to the values; it outlives this.
 class DistinctMerge {
  public:
   static constexpr std::size_t values_per_step = 512;
-  // Long values take longer: so many bytes count as one more.
+  // Long values take longer: each of these bytes count as one more value.
   static constexpr std::size_t bytes_of_value = 128;
 
-  // The arrays stay where they are until the end. They have been validated.
+  // The arrays do not move until the end. They have been validated.
   DistinctMerge(std::vector<DocView> arrays, MemoryBudget& budget);
 
-  // At most values_per_step values are read or given out; false: that was all. IngressRequestRateLimitExceeded (462)
-  // or ExceededMemoryLimit (146) when the budget refuses, BSONObjectTooLarge (10334) beyond a document's size.
+  // Reads or returns at most values_per_step values; false: that was all. IngressRequestRateLimitExceeded (462) or
+  // ExceededMemoryLimit (146) when the budget refuses, BSONObjectTooLarge (10334) beyond a document's size.
   Result<bool> step();
   // {values: […], ok: 1}. Of equal values the first shard's. Call once, after the last step.
   BsonDoc reply() &&;
@@ -40,12 +40,12 @@ class DistinctMerge {
   bool comes_later(std::size_t a, std::size_t b) const noexcept;
 
   std::vector<DocView> arrays_;
-  std::size_t array_ = 0;  // the one that is read
+  std::size_t array_ = 0;  // the array under way
   DocIterator at_;         // in it
   pipeline::Meter meter_;
   std::vector<Run> runs_;
   std::vector<std::size_t> heap_;  // of runs: the one with the least value in front
-  ValueView last_;                 // given out
+  ValueView last_;                 // the last returned one
   BsonWriter out_;
 };
 

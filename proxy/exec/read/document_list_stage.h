@@ -1,4 +1,4 @@
-// A cursor over documents that are in memory: listings merged here, reads of the config database.
+// A cursor over documents in memory: merged listings, and reads of the config database.
 #pragma once
 
 #include <deque>
@@ -9,7 +9,7 @@
 
 namespace spillway::exec {
 
-// REQUIRES: ClusterCursor::stage_finished is set, for nothing is ever pushed.
+// REQUIRES: ClusterCursor::stage_finished is set, because no document is ever pushed.
 class DocumentListStage final : public DocumentStage {
  public:
   explicit DocumentListStage(std::vector<BsonDoc> documents)

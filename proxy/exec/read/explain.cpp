@@ -1,4 +1,4 @@
-// explain: the inner command is targeted as it would be run; the plan names its shards.
+// explain: the inner command has the same targets as when it is run; the plan names its shards.
 #include <fmt/format.h>
 
 #include "proxy/exec/core/command.h"
@@ -11,7 +11,7 @@ namespace spillway::exec {
 
 namespace {
 
-// What is to be explained, and where.
+// The command to explain, and its shards.
 struct ExplainPlan {
   Targets targets;
   BsonDoc inner;            // the command for the shards
@@ -255,7 +255,7 @@ Result<Subject> subject_of(const Request& request) {
 }  // namespace
 
 Task<Result<Response>> explain_command(Context& context, Client&, const Request& request) {
-  // Of what is explained, as the client gave it and as the shards are to have it, and of the command around it.
+  // Three copies: the explained command from the client and for the shards, and the command around it.
   TakeCopyRoom taking_room(context, request, 3);
   const auto room = co_await taking_room;
   if (room.has_error()) co_return room.error();

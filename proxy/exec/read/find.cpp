@@ -53,7 +53,7 @@ Result<std::int64_t> shard_limit(std::int64_t limit, std::int64_t skip) {
 
 namespace {
 
-// The arguments below leave what they set alone when the field is null.
+// The functions below leave the target unchanged when the field is null.
 Result<void> take_number(std::int64_t& number, const Element& field) {
   auto given = number_argument(field.name, field);
   if (given.has_error()) return given.error();
@@ -221,7 +221,7 @@ Task<std::optional<Error>> open_remotes(Context& context, const Request& request
   OpeningShare share(context, commands.size() * expected_bytes.value_or(0));
   if (share.is_scarce()) {
     share.release();
-    // As much as a reply may have in one piece is a guess where nothing is known.
+    // Without a known size, the guess is the largest reply in one piece.
     auto taking = take_rooms(context, request, commands.size(),
                              expected_bytes.value_or(limits::reply_complete_bytes_max));
     auto taken = co_await taking;
@@ -253,8 +253,7 @@ std::int64_t first_batch_size(const FindArguments& find) {
                                : std::int64_t{limits::first_batch_documents_default};
 }
 
-// The same, but no more than is worth compressing whole where the client compresses and named no
-// size.
+// The same, but if the client compresses and named no size, no more than is worth compressing whole.
 std::int64_t wanted_first_batch_size(const Context& context, const Request& request,
                                      const FindArguments& find) {
   const std::int64_t size = first_batch_size(find);
@@ -288,8 +287,8 @@ bool has_plenty(const Context& context, std::size_t shards) {
          usage.used_bytes + times * shards * limits::document_bytes_max <= usage.limit_bytes;
 }
 
-// How many documents each shard is asked for at first: no more than there is room for. 0: none,
-// because the first batch will be one shard's, passed through.
+// The first batch size for each shard: no more than there is room for. 0: none, because the first batch comes from
+// one shard and passes through.
 std::int64_t opening_batch_size(const Context& context, const FindArguments& find,
                                 const ClusterCursor& cursor, std::size_t shards) {
   const std::int64_t whole = first_batch_size(find);
@@ -301,8 +300,7 @@ std::int64_t opening_batch_size(const Context& context, const FindArguments& fin
   return passes ? 0 : std::min(fitting, whole);
 }
 
-// About so much one shard will answer when it is asked for so many documents; nullopt: none was
-// seen.
+// The expected bytes of one shard's reply with `documents` documents; nullopt: no document was seen yet.
 std::optional<std::size_t> expected_reply_bytes(const Context& context, const ClusterCursor& cursor,
                                                 std::int64_t documents) {
   constexpr double envelope_bytes = 4096;
@@ -313,7 +311,7 @@ std::optional<std::size_t> expected_reply_bytes(const Context& context, const Cl
   return static_cast<std::size_t>(mean * slack * static_cast<double>(documents) + envelope_bytes);
 }
 
-// The first batch of a cursor whose shards were asked for none yet.
+// The first batch of a cursor that was opened on its shards without one.
 Task<Result<Response>> pass_first_batch(Context& context, const Request& request,
                                         const FindArguments& find, ActiveCursor cursor) {
   if (auto refusal = charge_cursor(cursor->charge)) co_return *std::move(refusal);
@@ -321,7 +319,7 @@ Task<Result<Response>> pass_first_batch(Context& context, const Request& request
   const std::int64_t size = wanted_first_batch_size(context, request, find);
   auto passing = pass_one_batch(context, request, cursor, size, true);
   auto passed = co_await passing;
-  // The whole find may be tried again: its client has had nothing of it.
+  // The whole find may be tried again: its client has received nothing yet.
   if (passed.has_error()) co_return try_again(std::move(passed.error()));
   if (*passed) co_return *std::move(*passed);
   auto answering = answer_first_batch(context, std::move(cursor), find.batch_size,
@@ -329,8 +327,8 @@ Task<Result<Response>> pass_first_batch(Context& context, const Request& request
   co_return co_await answering;
 }
 
-// The order in which the cursor merges what the shards send, and what they must send for it: of a
-// sort, else of a $near. Neither: as it comes.
+// The merge order, and what the shards must send for it: of a sort, else of a $near. Neither: documents in order of
+// arrival.
 Result<SortProjection> plan_merge(const Context& context, const FindArguments& find,
                                   const catalog::ShardSet& shards, ClusterCursor& cursor) {
   const bool sorted = !find.sort.empty();
@@ -392,7 +390,7 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
   co_return co_await answering;
 }
 
-// How many documents the first batch may hold.
+// The most documents in the first batch.
 std::int64_t first_batch_documents_max(const FindArguments& find) {
   const std::int64_t size = first_batch_size(find);
   const std::int64_t most = find.limit > 0 ? std::min(find.limit, size) : size;

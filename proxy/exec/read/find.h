@@ -1,4 +1,4 @@
-// The find command's arguments, and what find and aggregate share: targeting and opening cursors on shards.
+// The find command's arguments, and the common part of find and aggregate: targeting and opening cursors on shards.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,9 @@ Result<FindArguments> parse_find(DocView body);
 
 // A number among a command's arguments; nullopt: it is missing or null. TypeMismatch(14) for another type.
 Result<std::optional<std::int64_t>> number_argument(std::string_view name, ValueView value);
-// 51024: a field that must not be negative is.
+// 51024: the field must not be negative.
 Error negative_argument(std::string_view field, std::int64_t value);
-// What each of several shards is asked for when the skip is done here: the sum, or Overflow(15).
+// The limit for each of several shards when the skip is done here: the sum, or Overflow(15).
 Result<std::int64_t> shard_limit(std::int64_t limit, std::int64_t skip);
 
 // The shards of a read with this filter: chunk owners, or the primary shard if the collection is not sharded.

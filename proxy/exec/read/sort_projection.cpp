@@ -46,7 +46,7 @@ Error not_possible(std::string_view path) {
                            path));
 }
 
-// One sort path against an inclusion list. Adds to `extra` what must be asked for as well.
+// Checks one sort path against an inclusion list. Adds to `extra` the paths to request as well.
 Result<void> keep_included(std::string_view path, DocView projection, std::vector<std::string>& extra,
                            std::vector<std::string>& strip, bool& id_excluded) {
   if (path == "_id" || path.starts_with("_id.")) {
@@ -64,7 +64,7 @@ Result<void> keep_included(std::string_view path, DocView projection, std::vecto
       if (related(at->name, path)) return not_possible(path);
       continue;
     }
-    if (at->name == path || is_prefix_path(at->name, path)) return {};  // it is there
+    if (at->name == path || is_prefix_path(at->name, path)) return {};  // it is in the list
     if (is_prefix_path(path, at->name)) return not_possible(path);
     if (at->name.substr(0, at->name.find('.')) == top) top_shared = true;
   }
@@ -113,7 +113,7 @@ Result<SortProjection> plan_exclusion(DocView sort, DocView projection) {
   return plan;
 }
 
-// `meta` is what the shards put into $sortKey.
+// `meta`: the content of $sortKey from the shards.
 SortProjection ask_for_sort_key(DocView projection, std::string_view meta) {
   SortProjection plan;
   plan.source = SortKeySource::sort_key_field;

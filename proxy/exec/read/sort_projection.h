@@ -1,5 +1,5 @@
-// Ordered scatter finds: what the shards must send beyond what the client asked for, so that their
-// streams can be merged, and what has to be taken out of each document again.
+// Ordered scatter finds: the fields that the shards must send beyond the client's projection, so that their streams
+// can be merged, and the fields to remove from each document afterwards.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ struct SortProjection {
 Result<SortProjection> plan_sort_projection(DocView sort, DocView projection, bool simple_collation,
                                             bool offers_sort_key);
 
-// The same for the order of a $near. What lies between two points only the shards compute.
+// The same for the order of a $near. Only the shards compute distances.
 Result<SortProjection> plan_distance_projection(DocView projection, bool offers_sort_key);
 
 }  // namespace spillway::exec
