@@ -34,7 +34,7 @@ Result<std::string> collection_ns(const Request& request) {
   return fmt::format("{}.{}", request.db, first.as_string());
 }
 
-// As dataSize names it, its database included; $db does not matter.
+// The namespace in dataSize's first field, its database included; $db does not matter.
 Result<std::string> full_ns(const Request& request) {
   const Element first = request.body.first();
   const std::string_view ns = first.is_string() ? first.as_string() : std::string_view();
@@ -54,7 +54,7 @@ Result<void> refuse_config(const Request& request) {
                            request.name));
 }
 
-// The client's command to these shards, unchanged but for what is stripped.
+// The client's command to these shards, unchanged except for stripped fields.
 struct Fanned {
   ShardOutcomes outcomes;
   std::vector<ShardAnswer> answers;  // views into outcomes
@@ -72,7 +72,7 @@ Task<Fanned> fan_out(Context& context, const Request& request, catalog::ShardSet
     answer.address = outcome.reply.host.host.empty() ? answer.shard : outcome.reply.host.text();
     if (outcome.answered()) answer.body = outcome.body();
     answer.error = outcome.error;
-    // Drivers look for the code; some servers give the text alone.
+    // Drivers check the code; some servers send only the text.
     if (answer.error && is_namespace_missing(*answer.error)) {
       answer.error->code = static_cast<std::int32_t>(ErrorCode::namespace_not_found);
     }
@@ -80,7 +80,7 @@ Task<Fanned> fan_out(Context& context, const Request& request, catalog::ShardSet
   co_return fanned;
 }
 
-// To the chunk owners, replies merged; passed through when there is one.
+// To the chunk owners, replies merged; with one owner the reply passes through.
 Answer to_owners(Context& context, const Request& request, Tolerate tolerate) {
   if (auto refused = refuse_config(request); refused.has_error()) co_return refused.error();
   auto ns = collection_ns(request);
@@ -107,10 +107,10 @@ Answer to_owners(Context& context, const Request& request, Tolerate tolerate) {
   co_return response;
 }
 
-// A view's shard reads what the view names by itself, and knows of no other: all of it must lie there.
+// The view's shard resolves the view's collections by itself and knows no other shard: all of them must be there.
 Result<void> check_view(const Request& request, catalog::ShardIndex own) {
   const ValueView source = request.body["viewOn"];
-  if (!source.is_string()) return {};  // none, or refused by the shard
+  if (!source.is_string()) return {};  // none, or the shard refuses it
   std::vector<InvolvedNamespace> read{{std::string(request.db), std::string(source.as_string()), "viewOn"}};
   if (const ValueView pipeline = request.body["pipeline"]; pipeline.is_array()) {
     auto involved = involved_namespaces(pipeline.as_document(), request.db);
@@ -137,7 +137,7 @@ Answer create(Context& context, Client&, const Request& request) {
       co_return Error(ErrorCode::invalid_options,
                       fmt::format("{} is sharded: it cannot be capped, a view or a time series", *ns));
     }
-    // Commands that name none would be targeted and merged by another order than the shards'.
+    // Commands without a collation would be targeted and merged in another order than the shards'.
     if (!is_simple_collation(request.body["collation"])) {
       co_return Error(
           ErrorCode::invalid_options,
@@ -155,7 +155,7 @@ Result<void> check_unique_index(const catalog::CollectionRouting& routing, DocVi
   if (!index["unique"].truthy() && !index["prepareUnique"].truthy()) return {};
   const ValueView key = index[key_name];
   if (!key.is_document()) {
-    // collMod may name an index: what its key is only the shards know.
+    // collMod may name an index: only the shards know its key.
     if (!index["name"].is_string() || key_name == "key") return {};
     return Error(ErrorCode::cannot_create_index,
                  "an index of a sharded collection is made unique by its keyPattern, not by its name");
@@ -355,7 +355,8 @@ Answer db_stats(Context& context, Client&, const Request& request) {
   co_return Response(merge_db_stats(fanned.answers, request.db));
 }
 
-// A user who may not list all databases sees those with a right on them. (listDatabases' authorizedDatabases)
+// A user who may not list all databases sees those on which it has any privilege. (listDatabases'
+// authorizedDatabases)
 bool sees_database(const Context& context, const Client& client, const Request& request, std::string_view db) {
   if (!context.shared.authorization) return true;
   const bool all = may_on_cluster(context, client, auth::Action::list_databases);

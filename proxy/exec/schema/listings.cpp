@@ -1,4 +1,4 @@
-// listCollections and listIndexes: cursors over what the shards hold, each name once.
+// listCollections and listIndexes: cursors over the shards' listings, each name once.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -46,16 +46,16 @@ CursorBatch batch_of(DocView body) {
   return {size.to_int64().value_or(0), true};
 }
 
-// What the shards list, each name once. They list many names in common: kept is one document of each.
+// The shards' entries, each name once. Shards have many names in common: only one document of each is kept.
 struct Listing {
   struct Named {
-    std::size_t of;  // which of the shards that were asked
+    std::size_t of;  // the position of its shard among those asked
     BsonDoc document;
   };
   std::map<std::string, Named> by_name;
   KeptDocuments paid;
 
-  // The first shard's document counts, in the order in which they stand.
+  // Of several documents with a name the first shard's is kept.
   Result<void> add(std::size_t of, std::string_view name, DocView document) {
     const auto found = by_name.find(std::string(name));
     if (found != by_name.end() && found->second.of < of) return {};
@@ -96,7 +96,7 @@ Task<std::optional<Error>> drain_shard(Context& context, const Request& request,
       damaged = document.validate().has_error();
       const ValueView name = damaged ? ValueView() : document["name"];
       if (!name.is_string()) continue;
-      // What is not sharded lives on the primary: elsewhere it is a shard's own affair.
+      // Unsharded collections live on the primary: entries of other shards are not listed.
       const std::string ns = fmt::format("{}.{}", request.db, name.as_string());
       if (!primary && request.routes->collection(ns) == nullptr) continue;
       if (auto added = into.add(of, name.as_string(), document); added.has_error()) co_return added.error();
@@ -192,7 +192,7 @@ Task<Result<Response>> list_indexes_command(Context& context, Client& client, co
   const Targets targets = shards_with_chunks(*request.routes, request.db, request.ns());
   BsonDoc scratch;
   const shard::Command command = forward_command(request, scratch);
-  // The owner of the lowest chunk first; a collection that came into being by inserts may be missing there.
+  // The owner of the lowest chunk first; a collection that inserts created may be missing there.
   std::vector<catalog::ShardIndex> order;
   if (targets.routing != nullptr) order.push_back(targets.routing->chunks.first_shard());
   for (const catalog::ShardIndex shard : targets.shards) {

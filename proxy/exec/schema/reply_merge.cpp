@@ -12,7 +12,7 @@ namespace spillway::exec {
 
 namespace {
 
-// The shards' own, and ours.
+// The shards' internal ones, and Spillway's.
 bool is_hidden_database(std::string_view name) {
   return name == "local" || name == "config" || name == catalog::fingerprint_database;
 }
