@@ -1,5 +1,5 @@
-// findAndModify. One shard gets the client's bytes; a query that may match on several is narrowed
-// to a chosen document first (write_choose.h tells what that does and does not guarantee).
+// findAndModify. One shard gets the client's bytes; a query that may match on several is narrowed to a chosen
+// document first (write_choose.h states the guarantees).
 #include <fmt/format.h>
 
 #include "proxy/exec/access/transactions.h"
@@ -13,7 +13,7 @@ namespace spillway::exec {
 
 namespace {
 
-// A shard that remembers this statement as an insertion refuses to have it repeated without upsert.
+// A shard that remembers this statement as an insertion refuses to repeat it without upsert.
 constexpr std::int32_t retried_as_other_write = 40608;
 
 Error wrong_type(std::string_view field, ValueView value) {
@@ -30,7 +30,7 @@ Result<DocView> optional_document(DocView body, std::string_view field) {
   return value.as_document();
 }
 
-// What targeting needs of the command. nullopt: every server refuses it.
+// The targeting data of the command. nullopt: every server refuses it.
 Result<std::optional<Statement>> parse(DocView body) {
   Statement statement;
   auto query = optional_document(body, "query");
@@ -98,7 +98,7 @@ struct EarlierAttempt {
   std::optional<Error> error;
 };
 
-// A driver's second attempt: the shard that remembers the statement answers with what it did then.
+// A driver's second attempt: the shard that remembers the statement answers with its earlier result.
 Task<EarlierAttempt> ask_for_earlier_attempt(Context& context, const Request& request,
                                              const catalog::ShardSet& shards, RoutedBy by, bool upserts) {
   EarlierAttempt earlier;
@@ -131,13 +131,13 @@ Task<EarlierAttempt> ask_for_earlier_attempt(Context& context, const Request& re
   co_return earlier;
 }
 
-// Nothing matches on any shard.
+// No document matches on any shard.
 Task<Result<Response>> without_match(Context& context, const Request& request,
                                      const Statement& statement,
                                      const catalog::CollectionRouting& routing,
                                      const WriteTarget& target) {
   if (!target.upsert_after && target.check_key) {
-    // What came to match meanwhile would be written unseen.
+    // The original filter might match by now and write an unchecked document.
     const BsonDoc nothing = match_nothing();
     const BsonDoc query = both_filters(statement.query, nothing);
     const BsonDoc body = rewritten(request, {.query = query.view(), .update = {}, .upsert = false});

@@ -117,7 +117,7 @@ bool WriteBatch::fill_unordered(WriteRound& round, std::size_t operations) {
   return true;
 }
 
-// Everything that takes one step and fits.
+// All operations that take one step and fit.
 bool WriteBatch::gather(WriteRound& round, std::size_t operations) {
   constexpr std::size_t turned_away_max =
       1024;  // full children end the search: a round must not cost the whole batch

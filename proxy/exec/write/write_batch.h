@@ -11,8 +11,7 @@
 
 namespace spillway::exec {
 
-// One operation of the batch. There may be 100,000: what only few of them need is found again when
-// their turn comes.
+// One operation of the batch. There may be 100,000: data that only few of them need is computed again in their turn.
 struct PlannedWrite {
   // Of its WriteTarget.
   catalog::ShardSet shards;
@@ -20,7 +19,7 @@ struct PlannedWrite {
   bool upsert_after = false;
   bool refused = false;  // it cannot be targeted
   bool done = false;
-  std::uint32_t bytes = 0;         // what it takes in a child's section
+  std::uint32_t bytes = 0;         // its size in a child's section
   std::optional<ObjectId> new_id;  // an insert without _id gets this one
 
   bool simple() const noexcept {
@@ -35,7 +34,7 @@ struct ChildBatch {
   std::size_t bytes = 0;
 };
 
-// What a child may hold. `bytes` are for its operations, and for what each takes in its body.
+// The capacity of a child. `bytes` are for its operations, and for what each takes in its body.
 struct ChildRoom {
   std::size_t bytes = limits::message_bytes_max;
   std::size_t bytes_per_op = 0;  // in the body
@@ -64,13 +63,13 @@ class WriteBatch {
   // All operations together.
   bool fits_one_child() const noexcept;
 
-  // What is due next; its operations count as done. Ordered: neighbours for one shard together,
-  // anything else alone. Unordered: everything that takes one step first, then the rest one by one.
+  // The next round; its operations count as done. Ordered: neighbours for one shard together, any other operation
+  // alone. Unordered: all operations of one step first, then the others one by one.
   WriteRound next();
-  // The same in steps, with a round that is empty at first: looks at so many operations, or a few more. True: the round
-  // is complete.
+  // The same in steps, with a round that is empty at first: looks at `operations` operations, or a few more. True:
+  // the round is complete.
   bool fill(WriteRound& round, std::size_t operations);
-  // An ordered batch met an error: nothing more is due.
+  // An ordered batch met an error: no operation is due any more.
   void stop() noexcept { stopped_ = true; }
 
  private:
@@ -90,7 +89,7 @@ class WriteBatch {
   bool simple_left_ = true;  // unordered: operations of one step may be left
   std::size_t first_ready_ = 0;
   std::size_t gather_from_ = 0;  // unordered: nothing before it takes one step and is due
-  // Of the round that is gathered.
+  // State of the round that is being gathered.
   bool gathering_ = false;
   std::size_t gather_at_ = 0, turned_away_ = 0;
 };

@@ -51,7 +51,7 @@ Task<BsonDoc> child_body(TimeSlice& slice, const Request& request, const WriteCo
   co_return std::move(out).finish();
 }
 
-// The documents as they stand in the client's message, if they are neighbours there.
+// The documents as one range of the client's message, if they are neighbours there.
 Bytes neighbours(std::span<const ChildOp> ops) noexcept {
   const std::uint8_t* const first = ops.front().document.data();
   const std::uint8_t* at = first;
@@ -85,7 +85,7 @@ std::size_t ChildMessage::bytes_of(const ChildOp& op) noexcept {
 
 std::size_t ChildMessage::operations_bytes_max(const Request& request,
                                                const WriteCommand& command) noexcept {
-  // A message's header, the heads of its sections, and what child_body() adds to a client's body.
+  // A message's header, the heads of its sections, and the fields that child_body() adds to a client's body.
   constexpr std::size_t envelope_bytes = 256;
   std::size_t body_bytes = request.body.size();
   if (!command.contiguous) body_bytes -= request.body[command.list_name].bytes.size();

@@ -24,14 +24,14 @@ struct ChildOp {
 // back in the client's message. Not thread-safe; movable, its bytes stay where they are.
 class ChildMessage {
  public:
-  // REQUIRES: ops is not empty; everything outlives the call. Waits for memory where it is short; without it the
-  // error of memory_refused() (base/memory_wait.h).
+  // REQUIRES: ops is not empty; everything outlives the call. Waits for memory when it is short; then the error may
+  // be that of memory_refused() (base/memory_wait.h).
   static Task<Result<ChildMessage>> build(Context& context, const Request& request,
                                           const WriteCommand& command, std::span<const ChildOp> ops);
-  // What one operation takes in a child, beside what it may take in the body: its statement id.
+  // The bytes of one operation in a child, without its statement id in the body.
   static std::size_t bytes_of(const ChildOp& op) noexcept;
   static constexpr std::size_t statement_id_bytes = 1 + 6 + 4;  // type, "99999" with its NUL, int32
-  // What the operations of a child may take, statement ids included, so that it fits a message.
+  // The most bytes of a child's operations, statement ids included, so that it fits into a message.
   static std::size_t operations_bytes_max(const Request& request,
                                           const WriteCommand& command) noexcept;
 

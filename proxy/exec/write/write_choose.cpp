@@ -28,8 +28,8 @@ bool has_position(std::string_view path) noexcept {
   return false;
 }
 
-// {_id: 1, <paths>: 1, <sort paths>: 1}; nullopt when a projection cannot carry the paths: then the
-// whole document comes.
+// {_id: 1, <paths>: 1, <sort paths>: 1}; nullopt when a projection cannot carry the paths: then the whole document is
+// requested.
 std::optional<BsonDoc> projection_of(const SortPattern& sort, std::vector<std::string> paths) {
   paths.emplace_back("_id");
   for (const SortPattern::Part& part : sort.parts()) paths.push_back(part.path);
@@ -59,8 +59,7 @@ BsonDoc choosing_find(const Request& request, std::string_view collection,
   if (statement.collation.exists()) out.append("collation", statement.collation);
   if (statement.hint.exists()) out.append("hint", statement.hint);
   if (const ValueView let = request.body["let"]; let.exists()) out.append("let", let);
-  // Within a transaction it sees what that has written. The statement that begins one is still to be sent, and there is
-  // nothing to see yet.
+  // Within a transaction it sees the transaction's writes. Before the first statement is sent there are none.
   const bool within = request.in_transaction && !request.start_transaction;
   append_generic_arguments(out, request,
                            {"writeConcern", "$readPreference", "stmtId", "startTransaction",

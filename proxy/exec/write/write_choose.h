@@ -5,9 +5,8 @@
 // The two steps are not atomic. Between them another client may change the chosen document: if it
 // no longer matches, nothing is written and the choice is repeated; if it still matches, it is
 // written although another document may by now come first in the sort. No document is written that
-// does not match the filter at that moment, and never two. What one server guarantees beyond that,
-// that an upsert and a concurrent insertion of a matching document exclude each other in time, does
-// not hold across shards.
+// does not match the filter at that moment, and never two. One server also guarantees that an upsert and a concurrent
+// insertion of a matching document exclude each other in time; this does not hold across shards.
 #pragma once
 
 #include <optional>
@@ -34,24 +33,24 @@ struct Choice {
 struct ChoiceOutcome {
   std::optional<Choice> choice;  // none: nothing matches
   std::optional<Error> error;
-  bool lost = false;  // the error is a shard's silence, not its refusal
+  bool lost = false;  // the shard did not answer, as opposed to refusing
 };
 
-// Finds the document that a write of one document with this filter and sort writes first. It holds
-// what is needed to sort it and to find it again, and these paths.
+// Finds the document that a single-document write with this filter and sort would write. The result holds the fields
+// needed to sort it and to find it again, and these paths.
 Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
                                     std::string_view collection, const Statement& statement,
                                     const catalog::ShardSet& shards, RoutedBy by,
                                     std::vector<std::string> paths);
 
-// The filter for the chosen document alone, and only while it matches `unchanged`. Operators that
-// refer to array positions keep working.
+// The filter for the chosen document alone, as long as it matches `unchanged`. Operators that refer to array
+// positions keep working.
 BsonDoc narrow_filter(DocView filter, ValueView id, DocView unchanged = {});
 // Both filters at once.
 BsonDoc both_filters(DocView one, DocView other);
 // A filter that nothing matches.
 BsonDoc match_nothing();
-// "The chosen document changed every time": what ten attempts end with.
+// "The chosen document changed every time": the error after ten attempts.
 Error too_much_change();
 
 }  // namespace spillway::exec

@@ -82,7 +82,7 @@ Result<WriteTarget> target_new(const catalog::CollectionRouting& routing, DocVie
   return target_insert(routing, document, new_id);
 }
 
-// Targets every operation. Fails as a whole only for operations that are no operations at all.
+// Targets every operation. Fails as a whole only for malformed operations.
 Task<Result<RecycledVector<PlannedWrite>>> plan(TimeSlice& slice, const WriteCommand& command,
                                                 const catalog::CollectionRouting& routing) {
   RecycledVector<PlannedWrite> planned(command.ops.size());
@@ -120,8 +120,8 @@ Task<Result<WriteCommand>> parse_write_in_steps(TimeSlice& slice, const Request&
   }
 }
 
-// Of an operation that could not be targeted. Kept for each, the errors of a large batch would take
-// more than the batch.
+// The error of an operation that could not be targeted. Stored for each operation, the errors of a large batch would
+// take more than the batch.
 Error why_refused(const WriteRun& run, std::size_t i) {
   const DocView document = run.command.ops[i];
   const Result<WriteTarget> target =
@@ -132,8 +132,7 @@ Error why_refused(const WriteRun& run, std::size_t i) {
   return target.error();
 }
 
-// A long list of errors counts until the client has it. What was done is told also where there is
-// no room.
+// A long list of errors is charged until the client has it. Completed writes are reported even if there is no room.
 Response counted_reply(Context& context, BsonDoc reply) {
   constexpr std::size_t counted_bytes_least = 64 * limits::kib;
   if (reply.size() < counted_bytes_least) return Response(std::move(reply));
@@ -167,7 +166,7 @@ Task<Result<Response>> run_rounds(WriteRun& run, const Client& client) {
       slice.renew();
       if (fatal) co_return std::move(*fatal);
     }
-    // An error has ended its transaction on the shard: what follows would hide it.
+    // The error has ended its transaction on the shard: later statements would hide it.
     const bool ends = run.command.ordered || run.request->in_transaction;
     if (ends && run.results.has_errors()) run.batch.stop();
   }
@@ -179,7 +178,7 @@ Task<Result<Response>> run_rounds(WriteRun& run, const Client& client) {
                                 counted_reply(run.context, std::move(finishing).take()));
 }
 
-// Every operation goes to one shard, but new documents need their _id.
+// All operations go to one shard, but new documents need their _id.
 Task<Result<Response>> send_with_ids(WriteRun& run, catalog::ShardIndex shard) {
   std::vector<ChildOp> ops;
   ops.reserve(run.command.ops.size());
@@ -196,8 +195,8 @@ Task<Result<Response>> send_with_ids(WriteRun& run, catalog::ShardIndex shard) {
   co_return co_await calling;
 }
 
-// FerretDB answers a failed update with index 0, whichever it was, and without the counts of those
-// before it: there every update travels alone, so that both are known.
+// FerretDB reports a failed update with index 0, whichever it was, and without the counts of those before it. So
+// every update travels alone there, and both are known.
 std::size_t child_operations_max(const Context& context, WriteKind kind,
                                  const catalog::CollectionRouting& routing) {
   const auto all = static_cast<std::size_t>(limits::write_batch_size_max);
@@ -217,7 +216,7 @@ ChildRoom child_room(const Context& context, const Request& request, const Write
   return room;
 }
 
-// The shards that a transaction would have to include.
+// All shards that a transaction would have to include.
 Task<catalog::ShardSet> shards_to_check(const WriteRun& run, TimeSlice& slice) {
   const std::size_t owners = run.routing.all_shards().size();
   catalog::ShardSet shards = run.batch.shards();
@@ -257,7 +256,7 @@ Task<Result<Response>> run_sharded(Context& context, const Client& client, const
                routing,
                WriteBatch(*std::move(planned), command->ordered, room),
                WriteResults(kind, command->ordered)};
-  // Each look at all of 100,000 takes a fraction of a millisecond.
+  // One pass over 100,000 operations takes a fraction of a millisecond.
   const std::size_t look_bytes = run.batch.size() * sizeof(PlannedWrite);
   count_hosts(context, run);
   if (slice.is_over(look_bytes)) co_await slice.next();
@@ -282,7 +281,7 @@ Task<Result<Response>> run_sharded(Context& context, const Client& client, const
     co_return co_await calling;
   }
   if (slice.is_over(look_bytes)) co_await slice.next();
-  // With what is added it may be longer than a message: then it takes several.
+  // With the added fields it may exceed a message: then it takes several.
   if (only && run.batch.fits_one_child()) {
     auto sending = send_with_ids(run, *only);
     co_return co_await sending;

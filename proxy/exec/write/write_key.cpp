@@ -62,7 +62,7 @@ std::optional<ValueView> value_given(const Field& field, std::string_view path,
   return or_null(value.as_document().find_path(std::string_view(field.path).substr(path.size() + 1)));
 }
 
-// What an update does to a field of the key, or above or inside of it.
+// An update's change of a field of the key, or of a field above or inside it.
 struct KeyChange {
   const Field* field = nullptr;
   std::string_view path;
@@ -83,7 +83,7 @@ void add_changes(const catalog::ShardKeyPattern& key, KeyChange change, KeyChang
 
 void add_operators(const catalog::ShardKeyPattern& key, DocView update, KeyChanges& changes) {
   for (const Element& op : update) {
-    // $setOnInsert does nothing to a document; the shard refuses what is no operator.
+    // $setOnInsert does not change existing documents; the shard refuses fields that are no operators.
     if (!op.is_document() || op.name == "$setOnInsert") continue;
     for (const Element& setting : op.as_document()) {
       const bool renames = op.name == "$rename";
@@ -99,7 +99,7 @@ Error possibly_changes_key(std::string_view stage) {
                fmt::format("the pipeline update's stage {} may change the shard key", stage));
 }
 
-// The value of an expression that is the same for all documents; nullopt: who knows.
+// The value of an expression that is the same for all documents; nullopt: unknown.
 std::optional<ValueView> constant(ValueView expression) noexcept {
   if (expression.is_document()) {
     const Element only = expression.as_document().first();
@@ -135,7 +135,7 @@ Result<void> add_stage(const catalog::ShardKeyPattern& key, const Element& opera
   return {};
 }
 
-// Everything that the update does to the key of a document that is there. CommandNotSupported(115).
+// All changes of an existing document's key by the update. CommandNotSupported(115).
 Result<KeyChanges> key_changes(const catalog::ShardKeyPattern& key, const Statement& statement) {
   KeyChanges changes;
   if (statement.kind != WriteKind::update || is_id_key(key)) return changes;
@@ -157,14 +157,14 @@ Result<KeyChanges> key_changes(const catalog::ShardKeyPattern& key, const Statem
   return changes;
 }
 
-// The field's value after the change, whatever the document; nullopt: the document tells.
+// The field's value after the change, if it does not depend on the document; else nullopt.
 std::optional<ValueView> value_after(const KeyChange& change) noexcept {
   if (change.op == "$set") return value_given(*change.field, change.path, change.value);
   if (change.op == "$unset") return value_given(*change.field, change.path, ValueView{});
   return std::nullopt;
 }
 
-// What the change leaves at its path of this document; nullopt: who knows.
+// The value at its path of this document after the change; nullopt: unknown.
 std::optional<ValueView> left_at_path(const KeyChange& change, DocView document, bool simple_collation) {
   const ValueView now = document.find_path(change.path);
   if (change.op == "$set") return change.value;
@@ -279,7 +279,7 @@ Result<bool> may_change_key(const catalog::ShardKeyPattern& key, const Statement
   }
   if (changes->empty()) return false;
   const auto full = key.query_key(statement.query);
-  // What a collation takes for equal has another key.
+  // Values that a collation treats as equal have different keys.
   if (!full || (full->collatable && !statement.simple_collation)) return true;
   return !std::all_of(changes->begin(), changes->end(), [&](const KeyChange& change) {
     const auto after = value_after(change);
@@ -365,8 +365,7 @@ void append_new_id(BsonWriter& out, const ObjectId& id) {
   out.append_object_id("_id", bytes);
 }
 
-// What the operators give to one field of an upserted document. `value` missing: nothing touches
-// it.
+// The operators' value of one field of an upserted document. `value` missing: no operator sets it.
 struct Given {
   ValueView value;
   bool known = true;
@@ -416,7 +415,7 @@ BsonDoc with_id_on_insert(DocView update, ValueView id) {
   return std::move(out).finish();
 }
 
-// Does a query speak of this path at all, at any depth of $and, $or and the like?
+// Does a query mention this path, at any depth of $and, $or and the like?
 bool mentions(DocView query, std::string_view path, int depth = 0) {
   constexpr int depth_max = 100;
   if (depth > depth_max) return true;

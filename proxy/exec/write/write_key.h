@@ -1,6 +1,5 @@
-// Shard-key values do not change: shards that know no chunks would keep a document that belongs
-// elsewhere, so the proxy looks at every update of a sharded collection. And: what an upsert's
-// document will have as its key.
+// Shard-key values must not change: shards know no chunks and would keep a document that belongs elsewhere, so the
+// proxy checks every update of a sharded collection. It also computes the key of an upsert's document.
 #pragma once
 
 #include <array>
@@ -23,21 +22,21 @@ ObjectId make_object_id();
 // to change _id.
 bool is_id_key(const catalog::ShardKeyPattern& key) noexcept;
 
-// Might this update give a document that its query selects another key, or its upsert another key
-// than the query names? CommandNotSupported(115) for pipelines of which no document could tell.
+// Might this update change the key of a matching document, or give an upserted document another key than the query's?
+// CommandNotSupported(115) for pipelines whose effect no document could tell.
 Result<bool> may_change_key(const catalog::ShardKeyPattern& key, const Statement& statement);
 
-// Does the update leave this document's key as it is? ImmutableField(66). Operators that compute a
-// value count as a change unless they leave a number or an extreme as it is.
+// Does the update leave this document's key unchanged? ImmutableField(66). Operators that compute a value count as a
+// change unless they leave a number or an extreme as it is.
 Result<void> check_key_kept(const catalog::ShardKeyPattern& key, const Statement& statement,
                             DocView document);
-// What check_key_kept() must see of a document: a projection's paths.
+// The fields that check_key_kept() must see of a document: a projection's paths.
 std::vector<std::string> paths_to_check(const catalog::ShardKeyPattern& key,
                                         const Statement& statement);
-// Matches the document while what the update touches of its key is as it was.
+// Matches the document while the key fields that the update touches are unchanged.
 BsonDoc same_key_filter(const catalog::ShardKeyPattern& key, const Statement& statement,
                         DocView document);
-// Matches the documents whose key the update does not change; nullopt: no filter tells them.
+// Matches the documents whose key the update does not change; nullopt: no such filter exists.
 std::optional<BsonDoc> kept_filter(const catalog::ShardKeyPattern& key,
                                    const Statement& statement);
 // ImmutableField(66). REQUIRES may_change_key().
@@ -55,7 +54,7 @@ struct UpsertPlan {
   std::optional<BsonDoc> update;  // instead of the client's
   bool by_new_id = false;         // `shard` follows from the new _id: another one may go elsewhere
 };
-// ShardKeyNotFound(61) when the key of the new document cannot be told beforehand.
+// ShardKeyNotFound(61) when the key of the new document is not known beforehand.
 Result<UpsertPlan> plan_upsert(const catalog::CollectionRouting& routing,
                                const Statement& statement, const ObjectId& new_id);
 

@@ -93,7 +93,7 @@ Result<std::size_t> count_operations(const Request& request, std::string_view li
     if (!list.exists()) return missing(fmt::format("{}.{}", request.name, list_name));
     if (!list.is_array())
       return wrong_type(fmt::format("{}.{}", request.name, list_name), list, "array");
-    // Of more than are refused anyway nobody asks how many there are.
+    // Beyond the number that is refused the exact count does not matter.
     for (auto at = list.as_document().begin(); !at.done() && count < counted_max; ++at) ++count;
   }
   if (auto checked = check_count(count); checked.has_error()) return checked.error();

@@ -31,18 +31,17 @@ struct WriteCommand {
 
 // The collection a command names first. InvalidNamespace(73).
 Result<std::string_view> parse_collection(DocView body);
-// How many operations the command has; nothing of them is read. InvalidLength(16) for none and for
-// too many.
+// The number of the command's operations; none of them is read. InvalidLength(16) for none and for too many.
 Result<std::size_t> count_operations(const Request& request, std::string_view list_name);
 // Errors: InvalidNamespace(73), TypeMismatch(14), 40414, InvalidLength(16).
 Result<WriteCommand> parse_write(const Request& request, WriteKind kind);
 
-// The same in steps, for there may be 100,000 operations all over a large message.
+// The same in steps: there may be 100,000 operations all over a large message.
 class WriteParser {
  public:
   // The request outlives it.
   WriteParser(const Request& request, WriteKind kind) : request_(request) { command_.kind = kind; }
-  // At most so many operations. True: that was all, and the command may be taken.
+  // Parses up to `operations` operations. True: that was all, and the command may be taken.
   Result<bool> step(std::size_t operations);
   WriteCommand take() && { return std::move(command_); }
 

@@ -55,7 +55,7 @@ WriteResults::Reading::Reading(WriteResults& results, std::span<const std::uint3
   if (const ValueView errors = reply["writeErrors"]; errors.is_array()) errors_ = errors.as_document().begin();
 }
 
-// The client's index of a shard's one; a shard that names another operation is not believed.
+// The client's index for a shard's index; nullopt for an index that the shard was not given.
 std::optional<std::uint32_t> WriteResults::Reading::client_index(DocView entry) const {
   const auto index = entry["index"].to_int64();
   if (!index || *index < 0 || *index >= static_cast<std::int64_t>(ops_.size())) return std::nullopt;
@@ -76,7 +76,7 @@ bool WriteResults::Reading::step(std::size_t entries) {
     const DocView error = errors_->as_document();
     const std::uint32_t op = client_index(error).value_or(ops_.back());
     const auto code = static_cast<std::int32_t>(number_of(error, "code"));
-    // Once there are enough, no text is kept.
+    // Beyond the limit no text is kept.
     const std::uint32_t text =
         results_.text_bytes_ > error_texts_bytes_max ? no_text : results_.keep_text(without(error, "index"));
     results_.add(op, {code, text});
@@ -101,7 +101,7 @@ std::uint32_t WriteResults::keep_text(BsonDoc text) {
 
 void WriteResults::add(std::uint32_t op, WriteError error) {
   if (error.text == no_text) {
-    // Only how they differ is still told.
+    // Without texts, errors with equal codes are reported once.
     const auto [first, end] = errors_.equal_range(op);
     const bool known = std::any_of(
         first, end, [&error](const auto& one) { return one.second.code == error.code; });
@@ -211,7 +211,7 @@ void WriteResults::Finishing::append_head() {
   if (results_.kind_ == WriteKind::update) append_count(out_, "nModified", results_.modified_);
 }
 
-// The next operation's.
+// Appends the next operation's errors.
 void WriteResults::Finishing::append_error() {
   const auto end = results_.errors_.upper_bound(error_->first);
   bool brief = false;

@@ -1,5 +1,4 @@
-// What the shards answered to the pieces of one write, put together as one server's reply.
-// Pure: no I/O. Not thread-safe.
+// Joins the shards' answers to the pieces of one write into one server's reply. Pure: no I/O. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +17,8 @@
 
 namespace spillway::exec {
 
-// Errors take next to nothing each: their texts, as far as a reply tells them, stand beside them,
-// one for all operations that failed with it.
+// An error takes almost no memory: error texts, as far as a reply has them, are stored separately, one for all
+// operations that failed with it.
 class WriteResults {
   static constexpr std::uint32_t no_text = UINT32_MAX;
   struct WriteError {
@@ -30,10 +29,9 @@ class WriteResults {
   using Errors = absl::btree_multimap<std::uint32_t, WriteError>;
 
  public:
-  // Once the errors' texts take this much, later ones carry their index and code only, as a server
-  // does it.
+  // Once the errors' texts take this much, later ones carry their index and code only, as on a server.
   static constexpr std::size_t error_texts_bytes_max = limits::mib;
-  // What is to be charged for a write of so many operations: all of them may fail.
+  // The charge for a write of `operations` operations: all of them may fail.
   static constexpr std::size_t bytes_for(std::size_t operations) noexcept {
     constexpr std::size_t text_bytes = 256;  // where there are few, of each
     return operations * 2 * sizeof(Errors::value_type) +
@@ -44,11 +42,11 @@ class WriteResults {
 
   // A shard's reply with ok: 1 to a child that held the operations `ops`. Returns the child's n.
   std::int64_t add_reply(std::span<const std::uint32_t> ops, DocView reply, std::string_view shard);
-  // The same in steps: a reply may tell of 100,000 operations. What it is given outlives it.
+  // The same in steps: a reply may have 100,000 entries. The arguments outlive it.
   class Reading {
    public:
     Reading(WriteResults& results, std::span<const std::uint32_t> ops, DocView reply, std::string_view shard);
-    // At most so many entries. True: that was all.
+    // Takes up to `entries` entries. True: that was all.
     bool step(std::size_t entries);
 
    private:
@@ -60,7 +58,7 @@ class WriteResults {
     std::string_view shard_;
     DocIterator upserted_, errors_;
   };
-  // Operations failed as a whole: they could not be targeted, or their child was answered ok: 0.
+  // Operations failed as a whole: they could not be targeted, or their child got ok: 0.
   void add_error(std::uint32_t op, const Error& error) { add_errors({&op, 1}, error); }
   void add_errors(std::span<const std::uint32_t> ops, const Error& error);
   // The same in steps.
@@ -74,7 +72,7 @@ class WriteResults {
     std::int32_t code_;
     std::uint32_t text_;
   };
-  // No answer came from a shard.
+  // A shard did not answer.
   void add_lost(std::span<const std::uint32_t> ops, const Error& error, std::string_view shard);
   static Error lost(const Error& error, std::string_view shard);
 
@@ -85,11 +83,11 @@ class WriteResults {
 
   // {n, nModified?, upserted?, writeErrors?, writeConcernError?, retriedStmtIds?, ok: 1}
   BsonDoc finish() const;
-  // The same in steps. Nothing is added meanwhile.
+  // The same in steps. Do not add meanwhile.
   class Finishing {
    public:
     explicit Finishing(const WriteResults& results);
-    // At most so many entries. True: that was all, and the reply may be taken.
+    // Writes up to `entries` entries. True: that was all, and the reply may be taken.
     bool step(std::size_t entries);
     BsonDoc take() && { return std::move(out_).finish(); }
 
@@ -111,7 +109,7 @@ class WriteResults {
     BsonDoc document;
     std::string shard;
   };
-  // What is kept of a text: it, or no_text.
+  // The stored text's position, or no_text.
   std::uint32_t keep_text(BsonDoc text);
   void add(std::uint32_t op, WriteError error);
   // All errors of one operation.

@@ -28,8 +28,7 @@ std::optional<Error> take_outcome(WriteRun& run, std::span<const std::uint32_t> 
     return std::nullopt;
   }
   const bool answered = outcome.reply.bytes.size() > 0;
-  // With statement ids the whole command can be sent again, and drivers do so when the reply itself
-  // is labelled.
+  // With statement ids the whole command can be sent again; drivers do so when the reply itself is labelled.
   if (run.request->in_transaction || (!answered && run.command.retryable)) {
     return *outcome.error;
   }
@@ -169,7 +168,7 @@ struct StepOutcome {
   std::optional<Error> fatal;
 };
 
-// Sends one operation, in this form, to these shards at once.
+// Sends one operation, in this form, to all these shards at once.
 Task<ShardOutcomes> call_with(WriteRun& run, std::uint32_t op, DocView document,
                               const catalog::ShardSet& shards, ChildMessage& message) {
   const ChildOp child{document, nullptr, run.command.stmt_id(op)};
@@ -178,7 +177,7 @@ Task<ShardOutcomes> call_with(WriteRun& run, std::uint32_t op, DocView document,
   if (built.has_error()) {
     ShardOutcomes failed(1);
     failed.front().shard = shards.front();
-    // Within a transaction nothing tells a shard that it has executed a statement before.
+    // Within a transaction a shard cannot know that it has executed a statement before.
     failed.front().error = run.request->in_transaction && run.results.has_effects()
                                ? do_not_try_again(built.error())
                                : built.error();
@@ -207,8 +206,8 @@ Task<StepOutcome> step(WriteRun& run, std::uint32_t op, DocView document,
   co_return result;
 }
 
-// A driver's second attempt at an operation that may have been executed on one of several shards:
-// the one that remembers the statement answers with what it did then, all others match nothing.
+// A driver's second attempt at an operation that may have been executed on one of several shards: the shard that
+// remembers the statement answers with its earlier result; on the others nothing matches.
 Task<StepOutcome> ask_for_earlier_attempt(WriteRun& run, std::uint32_t op,
                                           const WriteRun::Targeted& write) {
   const BsonDoc nothing = match_nothing();
@@ -221,7 +220,7 @@ Task<StepOutcome> ask_for_earlier_attempt(WriteRun& run, std::uint32_t op,
   StepOutcome result;
   for (const ShardOutcome& outcome : outcomes) {
     if (!outcome.ok()) {
-      // What a shard refuses it will refuse again, in its own words.
+      // A shard that refuses will refuse again, with its own text.
       if (outcome.reply.bytes.size() == 0)
         result.fatal = *outcome.error;
       continue;
@@ -249,15 +248,15 @@ Task<StepOutcome> write_where_found(WriteRun& run, std::uint32_t op, DocView doc
   co_return total;
 }
 
-// The operation with a filter that also matches nothing: a shard then says only what is wrong with it.
+// The operation with a filter that also matches nothing: a shard then reports only its errors.
 BsonDoc probe_of(const Statement& statement, DocView document) {
   const BsonDoc nothing = match_nothing();
   const BsonDoc query = both_filters(statement.query, nothing);
   return rewritten(document, {.query = query.view(), .update = {}, .upsert = {}});
 }
 
-// A find was refused: the write's own words count, so a shard is asked for them with a filter that
-// also matches nothing.
+// A find was refused: the client must get the write's own error, so a shard gets the write with a filter that also
+// matches nothing.
 Task<StepOutcome> refuse_as_shard(WriteRun& run, std::uint32_t op,
                                   const WriteRun::Targeted& write, DocView document,
                                   const Error& why) {
@@ -269,7 +268,7 @@ Task<StepOutcome> refuse_as_shard(WriteRun& run, std::uint32_t op,
   co_return done;
 }
 
-// A find that chooses has failed.
+// The find that chooses the document has failed.
 Task<StepOutcome> fail_choice(WriteRun& run, std::uint32_t op, const WriteRun::Targeted& write,
                               DocView document, const ChoiceOutcome& chosen) {
   if (!chosen.lost) {
@@ -285,8 +284,8 @@ Task<StepOutcome> fail_choice(WriteRun& run, std::uint32_t op, const WriteRun::T
   co_return result;
 }
 
-// A multi update that might change keys. One server would stop at the first document whose key
-// changes, with some written; here nothing is written then. What changes meanwhile is not met.
+// A multi update that might change keys. One server would stop at the first document whose key changes, with some
+// written; here nothing is written then. Concurrent changes are not detected.
 Task<StepOutcome> write_all_kept(WriteRun& run, std::uint32_t op, const WriteRun::Targeted& write,
                                  DocView document) {
   const auto kept = kept_filter(run.routing.key, write.statement);
@@ -333,8 +332,8 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, const WriteRun::
       co_return co_await failing;
     }
     if (!chosen.choice) {
-      // Nothing matches; a shard may still find the operation wrong. What came to match meanwhile
-      // would be written unseen.
+      // No document matches; a shard may still find an error in the operation. The original filter might match by now
+      // and write an unchecked document.
       const BsonDoc probe = target.check_key ? probe_of(statement, document) : BsonDoc(document);
       const catalog::ShardSet first{target.shards.front()};
       auto stepping = step(run, op, probe, first);

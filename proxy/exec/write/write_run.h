@@ -35,15 +35,15 @@ struct WriteRun {
   }
 };
 
-// Sends these children and takes in what they answer. An error returned ends the whole command:
-// nothing was executed, or a driver will send the command again.
+// Sends these children and takes their answers. A returned error ends the whole command: nothing was executed, or a
+// driver will send the command again.
 Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> children);
 
 // An operation of several steps: see Route. Errors as above.
 Task<std::optional<Error>> run_special(WriteRun& run, std::uint32_t op);
 
-// One shard's outcome for these operations. `refused` collects ok: 0 answers, to be settled by
-// settle_refusals(), `lost` what no answer came to, which is added here where it is null.
+// One shard's outcome for these operations. `refused` collects ok: 0 answers, for settle_refusals(). `lost` collects
+// operations without an answer; null: they are added to the results here.
 struct Refusal {
   std::vector<std::uint32_t> ops;
   Error error;

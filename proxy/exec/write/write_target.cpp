@@ -7,7 +7,7 @@ namespace spillway::exec {
 
 namespace {
 
-// Every server refuses these, whatever they match: one shard's answer will do.
+// Every server refuses these, whatever they match: one shard's answer is enough.
 bool is_refused_anywhere(const Statement& statement) {
   if (statement.kind != WriteKind::update || statement.style == UpdateStyle::pipeline) return false;
   bool operators = false, fields = false;
@@ -19,7 +19,7 @@ bool is_refused_anywhere(const Statement& statement) {
 
 WriteTarget to_one(catalog::ShardIndex shard) { return {Route::one, {shard}, false, {}}; }
 
-// The fields of a document that its key is read from; its _id may be one that is still to be added.
+// The fields of a document's key; its _id may be one that is still to be added.
 BsonDoc keyed_part(const catalog::ShardKeyPattern& key, DocView document, const ObjectId& new_id) {
   BsonWriter out;
   std::uint8_t bytes[12];
@@ -63,7 +63,7 @@ Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,
   const auto changes = may_change_key(routing.key, statement);
   if (changes.has_error()) return changes.error();
   if (*changes) {
-    // An upsert has to know that no shard has a document that matches.
+    // An upsert must know that no shard has a matching document.
     target.check_key = true;
     target.upsert_after = statement.upsert;
     target.route = statement.multi ? Route::all_kept : Route::choose;
@@ -95,7 +95,7 @@ catalog::ShardSet possible_shards(const catalog::CollectionRouting& routing,
   catalog::ShardSet shards = target.shards;
   if (!target.upsert_after || shards.size() == routing.all_shards().size()) return shards;
   auto plan = plan_upsert(routing, statement, make_object_id());
-  if (plan.has_error()) return shards;  // it is refused before a shard hears of it
+  if (plan.has_error()) return shards;  // refused before any shard gets it
   if (plan->by_new_id) return routing.all_shards();
   shards.insert(plan->shard);
   return shards;

@@ -22,11 +22,11 @@ enum class Route : std::uint8_t {
 struct WriteTarget {
   Route route = Route::one;
   catalog::ShardSet shards;
-  // The operation is an upsert whose key the query does not tell: it is sent without upsert, and if
-  // nothing matched, once more as an upsert to the shard that plan_upsert() names.
+  // The operation is an upsert whose key the query does not determine: it is sent without upsert, and if nothing
+  // matched, once more as an upsert to the shard that plan_upsert() names.
   bool upsert_after = false;
-  // The update might change a key: shards that know no chunks would let it, so it is sent only for
-  // documents that have been looked at.
+  // The update might change a key, which shards without chunks would allow: it is sent only for documents that have
+  // been checked.
   bool check_key = false;
 };
 
