@@ -26,7 +26,7 @@
 
 namespace spillway::catalog {
 
-// Chunks of one collection; what is stored of their owners must fit a BSON document.
+// The most chunks of a collection; the stored document of their owners must stay within a BSON document's size.
 inline constexpr std::size_t chunks_max = 1'500'000;
 
 // Position of a shard in RoutingSnapshot::shards().
@@ -60,7 +60,7 @@ struct ChunkSpec {
   ShardIndex shard = 0;
 };
 
-// What is wrong with a list of chunks, and which of them shows it.
+// An error in a list of chunks, and the chunk that shows it.
 struct ChunkFault {
   std::size_t chunk = 0;  // index into the list given
   std::string message;
@@ -88,7 +88,7 @@ class ChunkMap {
   // every owner is in. REQUIRES: `into` holds only shards that own chunks.
   void shards_for_range(std::string_view min, std::string_view max, ShardSet& into) const;
 
-  // Shards that own chunks.
+  // The shards that own chunks.
   const ShardSet& owners() const noexcept { return owner_set_; }
   ShardIndex first_shard() const noexcept { return owners_.front(); }
 

@@ -121,7 +121,7 @@ bool visit_version(const ConfigReadParams& params, Visit visit) {
   return true;
 }
 
-// Nothing moves or splits chunks of a static table.
+// A static table has no balancer and no splits.
 bool visit_settings(Visit visit) {
   BsonWriter autosplit;
   autosplit.append("_id", "autosplit");
@@ -160,7 +160,7 @@ const std::vector<std::string_view>& config_collection_names() {
 bool visit_config_documents(std::string_view collection, const RoutingSnapshot& snapshot,
                             const ConfigReadParams& params, Visit visit, std::size_t first) {
   if (collection == "chunks") return visit_chunks(snapshot, visit, first);
-  // Of the others there are few.
+  // There are few of the others.
   const auto from_first = [&](BsonDoc document) {
     if (first > 0) {
       --first;

@@ -1,5 +1,5 @@
-// The documents of the `config` database, made from the routing snapshot: what sh.status(), Compass
-// and drivers' test harnesses read from a router.
+// The documents of the `config` database, made from the routing snapshot, for sh.status(), Compass and drivers' test
+// harnesses.
 // The fields are those of MongoDB 4.2 and of 5.0, side by side.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace spillway::catalog {
 
-// What the documents say about the process that answers.
+// The answering process's data in the documents.
 struct ConfigReadParams {
   std::string host;           // "<host>:<port>" of this router, _id in config.mongos
   std::string mongo_version;  // the server version that buildInfo reports

@@ -29,8 +29,8 @@ struct Conjunction {
   bool empty = false;  // nothing can match
 };
 
-// Walks one filter. Positive and negated predicates are bounded separately, since the complement of
-// a superset is none: a negated predicate is bounded only where the positive bounds are exact.
+// Walks one filter. Positive and negated predicates are bounded separately: the complement of a superset is no
+// superset, so a negated predicate is bounded only where the positive bounds are exact.
 class BoundsBuilder {
  public:
   BoundsBuilder(const ShardKeyPattern& pattern, bool simple_collation)
@@ -240,7 +240,7 @@ class BoundsBuilder {
   // not (p and q and …) is the union of the negated parts.
   MaybeIntervals not_bounds(std::size_t field, const Element& op, bool negated, int depth) {
     if (!op.is_document() || op.as_document().empty()) return std::nullopt;
-    if (negated) {  // not not: all of the parts hold
+    if (negated) {  // double negation: all of the parts hold
       Conjunction inner(fields_.size());
       for (const Element& part : op.as_document()) {
         restrict_field(inner, field,
@@ -257,7 +257,7 @@ class BoundsBuilder {
     return std::move(out).finish();
   }
 
-  // Of a list: no value of it can be left out, but the whole of it can.
+  // For a list: single values of it cannot be skipped, but the whole list can.
   bool may_look_on() noexcept { return ++values_ <= filter_values_max; }
 
   bool incomparable(ValueView value) const noexcept {
@@ -292,7 +292,7 @@ class BoundsBuilder {
     return order_key({BsonType::int64, Bytes(hash)});
   }
 
-  // Everything except these values. Only values whose equality is exact can be left out.
+  // Everything except these values. Only values whose equality is exact can be excluded.
   MaybeIntervals not_in(std::size_t field, std::span<const Element> values) {
     if (fields_[field].hashed) return std::nullopt;
     IntervalUnion out;
@@ -350,7 +350,7 @@ class BoundsBuilder {
     IntervalList list;
     if (value.is_null()) {
       if (equal) list.push_back(point(bound_keys().null));
-      // Undefined equals null for older servers: include it here, do not exclude it when negated.
+      // Undefined equals null for older servers: it is included here, and not excluded when negated.
       if (equal && !negated) list.insert(list.begin(), point(bound_keys().undefined));
     } else if (value.is_number() && std::isnan(value.to_double().value_or(0))) {
       if (equal) list.push_back(point(order_key(value)));
@@ -407,9 +407,9 @@ class BoundsBuilder {
 
   const std::vector<ShardKeyPattern::Field>& fields_;
   const bool simple_collation_;
-  bool whole_collection_ = false;  // $text or $near: no bounds at all
+  bool whole_collection_ = false;  // $text or $near: unbounded
   std::size_t work_ = 0;
-  std::size_t values_ = 0;  // that were looked at
+  std::size_t values_ = 0;  // values looked at so far
 };
 
 bool near_in(DocView filter, int depth) {

@@ -1,9 +1,9 @@
 // From a query filter to ranges of shard keys, as a query planner bounds a single-key index equal
 // to the shard key. Every result is a superset: a document that matches the filter has its key
-// within the bounds. What cannot be bounded ([MinKey, MaxKey]) goes to all shards.
+// within the bounds. An unbounded filter ([MinKey, MaxKey]) goes to all shards.
 //
-// Nothing here throws on a filter, however odd; recursion and work are limited, and what lies
-// beyond a limit counts as unbounded. Malformed filters are for the shard to refuse.
+// No function throws for any filter; recursion and work are limited, and parts beyond a limit count as unbounded. The
+// shard refuses malformed filters.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -19,14 +19,14 @@
 
 namespace spillway::catalog {
 
-// Ranges that a flattened filter may have; more is Location17439.
+// The most ranges of a flattened filter; more is Location17439.
 inline constexpr std::size_t key_ranges_max = 4'000'000;
 // Points of one $in that are kept apart; a longer list is bounded by its smallest and largest.
 inline constexpr std::size_t interval_points_max = 1'000;
-// Values and branches of one filter that are looked at, so that it takes a millisecond or two: a list that goes on
-// bounds nothing.
+// The most values and branches of one filter that are looked at, so that it takes a millisecond or two: a longer list
+// is unbounded.
 inline constexpr std::size_t filter_values_max = 20'000;
-// Nesting of a filter that is looked into.
+// The depth to which a filter is read.
 inline constexpr int filter_depth_max = 100;
 
 // Values between two encoded ones (append_order_key of a single value).
@@ -64,8 +64,8 @@ Result<void> flatten(const FilterBounds& bounds,
                      absl::FunctionRef<bool(std::string_view, std::string_view)> visit,
                      std::size_t ranges_max = key_ranges_max);
 
-// Does the server answer the nearest first, unless a sort says otherwise: is there a $near,
-// $nearSphere or $geoNear, at the top or inside of $and? (It refuses them elsewhere.)
+// Does the server answer the nearest first if there is no sort: is there a $near, $nearSphere or $geoNear, at the top
+// or inside of $and? (It refuses them elsewhere.)
 bool orders_by_distance(DocView filter);
 
 // [MinKey, MaxKey]

@@ -32,12 +32,12 @@ std::string regex_prefix(std::string_view pattern, std::string_view flags) {
   std::string prefix;
   for (std::size_t i = 0; i < pattern.size(); ++i) {
     const char c = pattern[i];
-    if (c == '*' || c == '?' || c == '{') {  // what stands before may be absent
+    if (c == '*' || c == '?' || c == '{') {  // the character before it may be absent
       drop_last_character(prefix);
       return prefix;
     }
     if (c == '\\') {
-      // An escaped letter or digit is a class, an anchor or a reference; others are themselves.
+      // An escaped letter or digit is a class, an anchor or a reference; other escaped characters are literal.
       if (i + 1 >= pattern.size() || is_alphanumeric(pattern[i + 1])) return prefix;
       prefix.push_back(pattern[++i]);
     } else if (c == '^' || c == '$' || c == '.' || c == '[' || c == '(' || c == ')' || c == '+') {

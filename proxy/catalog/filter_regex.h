@@ -7,8 +7,8 @@
 
 namespace spillway::catalog {
 
-// The literal prefix that every match of `pattern` starts with; empty when there is none that can
-// be relied upon (not anchored, alternatives, flags that change the meaning of '^' or of letters).
+// The literal prefix of every match of `pattern`; empty when none is certain (not anchored, alternatives, flags that
+// change the meaning of '^' or of letters).
 std::string regex_prefix(std::string_view pattern, std::string_view flags);
 
 // The least string above all strings that start with `prefix`; empty when there is none.

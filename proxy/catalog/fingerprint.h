@@ -1,7 +1,6 @@
-// The fingerprint guard: a table that gives an existing range to another shard must not be used, or
-// documents that were written under the old table would be looked for in the wrong place. Each
-// collection's owners are kept in `spillway.routing` on its primary shard; the pure part, making
-// and comparing those documents, is here.
+// The fingerprint guard: a table that gives an existing range to another shard must not be used: documents written
+// under the old table would not be found. `spillway.routing` on a collection's primary shard keeps its owners; the
+// pure part, making and comparing those documents, is here.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +15,7 @@
 
 namespace spillway::catalog {
 
-// Ours, on the shards: no database of the application, so listDatabases leaves it out.
+// Spillway's own, on the shards: not an application's database, so listDatabases leaves it out.
 inline constexpr std::string_view fingerprint_database = "spillway";
 
 // FNV-1a with a final mix: the same on every machine and in every version.
@@ -35,9 +34,8 @@ std::uint64_t fingerprint_of(const ShardKeyPattern& key, const ChunkMap& chunks,
 BsonDoc fingerprint_document(const CollectionRouting& collection, const RoutingSnapshot& snapshot,
                              std::size_t ranges_bytes_max = 12 * 1024 * 1024);
 
-// Ok when every range of the stored document has the same owner now. IllegalOperation(20) naming
-// the first range whose owner changed, or the changed key; FailedToParse(9) for a document that is
-// none of ours.
+// Ok when every range of the stored document has the same owner now. IllegalOperation(20) naming the first range
+// whose owner changed, or the changed key; FailedToParse(9) for a document of another kind.
 Result<void> compare_fingerprint(DocView stored, const CollectionRouting& collection,
                                  const RoutingSnapshot& snapshot);
 

@@ -25,8 +25,8 @@ struct BoundKeys {
 };
 const BoundKeys& bound_keys();
 
-// All values that `$lt`, `$gt` and kin may compare with a value of this type; nullopt when that is
-// not known (then a comparison bounds nothing).
+// All values that `$lt`, `$gt` and similar operators may compare with a value of this type; nullopt when that is
+// unknown (then a comparison is unbounded).
 std::optional<Interval> type_bracket(BsonType type);
 
 // Collects intervals in any order; finish() sorts and joins them. Keeps at most about twice

@@ -1,4 +1,4 @@
-// The part of filter_bounds.h after the filter was read: from bounds per field to ranges of keys.
+// The second step of filter_bounds.h: from bounds per field to ranges of keys.
 #include "proxy/catalog/filter_bounds.h"
 #include "proxy/catalog/intervals.h"
 
@@ -20,8 +20,8 @@ bool FilterBounds::unbounded() const noexcept {
          first[0].high == bound_keys().max_key;
 }
 
-// As the server does it: single points first, then one field interval by interval, and behind it
-// only the outermost ends, so that several lists do not multiply.
+// As on the server: single points first, then one field interval by interval, and behind it only the outermost ends,
+// so that several lists do not multiply.
 Result<void> flatten(const FilterBounds& bounds,
                      absl::FunctionRef<bool(std::string_view, std::string_view)> visit,
                      std::size_t ranges_max) {

@@ -30,7 +30,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::size_t typing_errors_max(std::size_t name_bytes) noexcept {
-  if (name_bytes < 3) return 0;  // as good as any other
+  if (name_bytes < 3) return 0;  // any other name would be as near
   return name_bytes / 3;
 }
 

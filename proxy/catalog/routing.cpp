@@ -10,7 +10,7 @@ namespace {
 // Abseil of Debian is built for C++14, where its string_view is a type of its own.
 absl::string_view lookup(std::string_view text) noexcept { return {text.data(), text.size()}; }
 
-// Empty, for one lookup: a key of a usual length takes no memory.
+// Empty, for one lookup: reused, so that a key of a usual length takes no memory.
 std::string& key_scratch() {
   constexpr std::size_t kept_bytes_max = 4096;
   thread_local std::string key;
@@ -48,7 +48,7 @@ Result<ShardSet> CollectionRouting::target_filter(DocView filter, bool simple_co
     return shards.size() < chunks.owners().size();
   });
   if (!flattened) return flattened.error();
-  // Somebody has to answer what no shard can match: errors and explain come from there.
+  // One shard must answer a filter that nothing matches: errors and explain come from there.
   if (shards.empty()) shards.insert(chunks.first_shard());
   return shards;
 }

@@ -52,11 +52,11 @@ struct CollectionRouting {
   const ShardSet& all_shards() const noexcept { return chunks.owners(); }
 };
 
-// What a snapshot is made of; filled by a loader.
+// The parts of a snapshot; filled by a loader.
 struct RoutingParts {
   std::vector<Shard> shards;  // not empty; index = position
   ShardIndex default_primary = 0;
-  std::vector<Database> databases;  // those declared
+  std::vector<Database> databases;  // the declared ones
   std::vector<CollectionRouting> collections;
   std::optional<CollectionRouting> default_collection;  // from routing.defaultShardKey
 };
@@ -71,13 +71,11 @@ class RoutingSnapshot {
   std::optional<ShardIndex> shard_by_name(std::string_view name) const;
 
   ShardIndex default_primary() const noexcept { return parts_.default_primary; }
-  // The shard of a database's unsharded collections; databases not declared live on the default
-  // one.
+  // The shard of a database's unsharded collections; undeclared databases live on the default one.
   ShardIndex primary_shard(std::string_view db) const;
 
-  // nullptr: unsharded. With a default shard key, every collection not declared is sharded by it
-  // except system.* and those of admin, config and local; they share one routing, whose ns is
-  // empty.
+  // nullptr: unsharded. With a default shard key, every undeclared collection is sharded by it except system.* and
+  // those of admin, config and local; they share one routing, whose ns is empty.
   const CollectionRouting* collection(std::string_view ns) const;
   const CollectionRouting* default_collection() const noexcept {
     return parts_.default_collection ? &*parts_.default_collection : nullptr;

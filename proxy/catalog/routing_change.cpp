@@ -31,7 +31,7 @@ bool same_default(const CollectionRouting* a, const CollectionRouting* b) {
   return same_collection(*a, *b);
 }
 
-// The collection's own entry; null when it falls back on the default key, or is not sharded.
+// The collection's own entry; null when it uses the default key, or is not sharded.
 const CollectionRouting* entry(const RoutingSnapshot& table, const std::string& ns) {
   const CollectionRouting* const found = table.collection(ns);
   return found != nullptr && found->ns == ns ? found : nullptr;
@@ -43,7 +43,7 @@ ShardSet owners(const RoutingSnapshot& table, const std::string& ns) {
   return ShardSet{table.primary_shard(split_namespace(ns).db)};
 }
 
-// What holds documents now and does not hold all of them afterwards.
+// The shards that hold documents now and do not own all of them afterwards.
 Move move_of(const RoutingSnapshot& before, const RoutingSnapshot& after, const std::string& ns) {
   const ShardSet next = owners(after, ns);
   Move move{ns, {}};

@@ -47,8 +47,8 @@ Error bad_pattern(DocView pattern, std::string_view why) {
           "Unsupported shard key pattern " + to_json(pattern) + ". " + std::string(why)};
 }
 
-// Only such values of a query name one shard key: a regex matches more than itself, and an object
-// with $-fields is not a value.
+// Only such values of a query determine one shard key: a regex matches other strings, too, and an object with
+// $-fields is not a value.
 bool valid_in_query_key(ValueView value) noexcept {
   switch (value.type) {
     case BsonType::eoo:
@@ -63,8 +63,8 @@ bool valid_in_query_key(ValueView value) noexcept {
   }
 }
 
-// The equalities of a filter on paths at or above the shard key's. Two on the same path, or one
-// above the other, name no key at all.
+// The equalities of a filter on paths at or above the shard key's. Two on the same path, or one above the other,
+// determine no key.
 class EqualityCollector {
  public:
   struct Equality {

@@ -48,19 +48,19 @@ class ShardKeyPattern {
 
   // A missing field is null. ShardKeyNotFound(61) when an array stands at or above a field.
   Result<std::string> key_of_document(DocView doc) const;
-  // The same, appended to `key`; after an error `key` is of no use.
+  // The same, appended to `key`; after an error `key` is undefined.
   Result<void> append_key_of_document(std::string& key, DocView doc) const;
   // The same values as a document {<path>: value}; hashed fields are hashed.
   Result<BsonDoc> key_values_of_document(DocView doc) const;
 
-  // Full equality on every field, else nullopt. Never defaults a missing field. `collatable`, when
-  // given, tells whether one of the values is (is_collatable); unchanged without a key.
+  // Full equality on every field, else nullopt. Never defaults a missing field. `collatable`, when given, is set if
+  // one of the values is (is_collatable); unchanged without a key.
   std::optional<std::string> key_of_query(DocView filter, bool* collatable = nullptr) const;
-  // The same, appended to `key`; false, and `key` is of no use: no whole key.
+  // The same, appended to `key`; false: no whole key, and `key` is undefined.
   bool append_key_of_query(std::string& key, DocView filter, bool* collatable) const;
   // The key's values: {<path>: value}, hashed fields hashed.
   std::optional<BsonDoc> key_values_of_query(DocView filter) const;
-  // Everything at once.
+  // All of these at once.
   std::optional<QueryKey> query_key(DocView filter) const;
 
   // A chunk bound: exactly the pattern's fields in the pattern's order; hashed fields hold
@@ -70,9 +70,9 @@ class ShardKeyPattern {
   BsonDoc min_bound() const;
   BsonDoc max_bound() const;
 
-  // The shard key's fields, by name and in order, are a prefix of this index key, or the index is
-  // on _id first. A unique index must have it, else CannotCreateIndex(67). Equal values have equal
-  // hashes, so a hashed field is as good as an ordered one.
+  // The shard key's fields, by name and in order, are a prefix of this index key, or the index is on _id first. A
+  // unique index must have it, else CannotCreateIndex(67). Equal values have equal hashes, so an ordered field serves
+  // for a hashed one.
   bool has_prefix_index(DocView index_key) const;
   // Whether a query's or update's path touches the shard key: equal to a field, or above or below
   // it.

@@ -1,4 +1,4 @@
-// The one file of this layer that knows YAML.
+// The only file of this layer that includes YAML.
 #include "proxy/catalog/static_routing.h"
 
 #include <yaml-cpp/yaml.h>
@@ -18,7 +18,7 @@
 namespace spillway::catalog {
 namespace {
 
-// Thrown and caught inside this file: reading a configuration is no data path.
+// Thrown and caught inside this file: reading a configuration is not on the data path.
 struct Fault {
   int line;
   ErrorCode code;
@@ -184,7 +184,7 @@ std::vector<YAML::Node> items_of(const YAML::Node& parent, const char* key) {
   return {list.begin(), list.end()};
 }
 
-// A thing that has no effect, and where it stands.
+// A part without effect, and its place.
 struct Remark {
   int line;
   std::string message;
@@ -205,7 +205,7 @@ class Loader {
     if (shard_names_.empty() && faults_.empty()) {
       attempt([&] { fail(routing, "routing.shards is empty: name at least one shard"); });
     }
-    if (shard_names_.empty()) return nullptr;  // else each name of one is a fault
+    if (shard_names_.empty()) return nullptr;  // otherwise each name of a shard is a fault
     if (const YAML::Node primary = routing["defaultPrimary"]) {
       attempt([&] { parts_.default_primary = shard_named(primary); });
     }
@@ -226,7 +226,7 @@ class Loader {
   const std::vector<Remark>& remarks() const { return remarks_; }
 
  private:
-  // Does a part of the work; its fault, if it has one, ends this part only.
+  // Does a part of the work; a fault ends only this part.
   template <class Work>
   void attempt(const Work& work) {
     try {
@@ -245,7 +245,7 @@ class Loader {
     });
   }
 
-  // The shard counts as soon as its name is known: a fault in the rest makes it no unknown one.
+  // The shard is known as soon as its name is: later faults do not make its name unknown.
   void read_shard(const YAML::Node& node) {
     const std::size_t faults = faults_.size();
     attempt([&] { expect_keys(node, "a shard", {"name", "uri"}); });
@@ -272,7 +272,7 @@ class Loader {
 
   void check_uri(const YAML::Node& node, const Shard& shard) {
     constexpr std::string_view scheme = "mongodb://";
-    // Its options may hold secrets, and a user may come with his password.
+    // Its options may hold secrets, and a user may have a password.
     const bool names_user = shard.uri.find('@') != std::string::npos;
     const std::string shown = names_user ? "" : "'" + shard.uri.substr(0, shard.uri.find('?')) + "' ";
     const std::string what = "uri " + shown + "of shard '" + shard.name + "'";

@@ -29,7 +29,7 @@
 
 namespace spillway::catalog {
 
-// What a shard's connection string is worth: warnings, or why it cannot be used.
+// The result of checking a shard's connection string: warnings, or why it cannot be used.
 using UriCheck = std::function<Result<std::vector<std::string>>(const std::string& uri)>;
 
 struct StaticRouting {
@@ -46,7 +46,7 @@ StaticRouting read_static_routing(const std::string& yaml_text,
                                   const std::string& file_name_for_messages,
                                   const UriCheck& check_uri);
 
-// The same without a look at the connection strings; the first error, if there is one.
+// The same without checking the connection strings; returns only the first error.
 Result<std::shared_ptr<const RoutingSnapshot>> load_static_routing(
     const std::string& yaml_text, const std::string& file_name_for_messages);
 

@@ -1,5 +1,5 @@
-// What the scalars of a YAML file mean as BSON, written as Extended JSON v2; text in, text out.
-// Plain scalars follow YAML 1.2's core schema: `no` and `off` are strings.
+// Converts the scalars of a YAML file to BSON values, written as Extended JSON v2; text in, text out. Plain scalars
+// follow YAML 1.2's core schema: `no` and `off` are strings.
 #pragma once
 
 #include <string>
