@@ -1,8 +1,8 @@
-// The little BSON that the benches need: a bounds-checked walk over elements and a small writer.
+// The part of BSON that the benches need: a bounds-checked walk over elements and a small writer.
 //
 // Kept apart from cursor/bson_view on purpose: the load generator judges the proxy, so it must not
-// share the proxy's reading of the bytes. Views point into the caller's bytes. Nothing here throws
-// or trusts a length. Source: bsonspec.org 1.1.
+// share the proxy's reading of the bytes. Views point into the caller's bytes. No function throws or trusts a length.
+// Source: bsonspec.org 1.1.
 #pragma once
 
 #include <cmath>
@@ -90,7 +90,7 @@ class DocWriter {
   DocWriter& open_document(std::string_view name);
   DocWriter& open_array(std::string_view name);
   DocWriter& close();
-  // Closes the document and gives its bytes away.
+  // Closes the document and returns its bytes.
   std::string take();
 
  private:

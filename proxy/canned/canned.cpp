@@ -24,7 +24,7 @@ namespace {
 constexpr std::size_t input_bytes_start = 16 * 1024;
 constexpr std::size_t input_bytes_keep =
     1024 * 1024;                                 // an idle connection's buffer shrinks to this
-constexpr std::size_t piece_bytes = 128 * 1024;  // of a large reply, before others have their turn
+constexpr std::size_t piece_bytes = 128 * 1024;  // of a large reply, then other replies have their turn
 constexpr std::uint64_t small_reply_bytes = 64 * 1024;  // copied and sent at once
 
 std::string errno_text(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
@@ -188,7 +188,7 @@ class CannedShard::Loop {
     dead_.clear();
   }
 
-  // Reads and answers until nothing is left to read, or a large reply has to leave first.
+  // Reads and answers until no bytes are left, or a large reply must leave first.
   void serve(Connection& connection) {
     while (!connection.closed && !connection.bulk_active && !connection.blocked) {
       if (!answer_complete(connection)) return;
@@ -233,7 +233,7 @@ class CannedShard::Loop {
       }
       const auto size = static_cast<std::size_t>(header.bytes);
       if (connection.input_bytes - at < size) {
-        // Memory follows the bytes that came, not the length that was declared.
+        // Memory follows the received bytes, not the declared length.
         wanted = std::max(wanted, std::min(size, 2 * (connection.input_bytes - at)));
         break;
       }
@@ -299,7 +299,7 @@ class CannedShard::Loop {
     bulks_.push_back(&connection);
   }
 
-  // Sends what is left of `out`. REQUIRES no large reply on its way.
+  // Sends the rest of `out`. REQUIRES no large reply on its way.
   void flush(Connection& connection) {
     const std::size_t left = connection.out.size() - connection.out_sent_bytes;
     if (left == 0 || connection.closed || connection.blocked) return;
@@ -326,7 +326,7 @@ class CannedShard::Loop {
     if (connection.bulk_active) {
       enqueue(connection);
     } else {
-      serve(connection);  // what was pipelined behind it
+      serve(connection);  // requests that were pipelined behind it
     }
   }
 

@@ -1,9 +1,9 @@
-// A canned shard: a server on loopback that answers MongoDB's wire protocol from memory at the
-// speed of the socket, so that what stands before it can be measured and tested without a database.
+// A canned shard: a server on loopback that answers MongoDB's wire protocol from memory at the speed of the socket,
+// so that a proxy can be measured and tested without a database.
 //
 // One epoll thread per shard; replies leave straight from the document images (documents.h), only
-// key, number and CRC of each document are written. What it holds and understands: canned_store.h.
-// Large replies are sent in pieces, in turn, and small ones overtake them.
+// key, number and CRC of each document are written. Its data and commands: canned_store.h. Large replies are sent in
+// pieces, in turn, and small ones overtake them.
 #pragma once
 
 #include <atomic>

@@ -1,9 +1,9 @@
-// What a canned shard answers: commands in, replies out, without a socket.
+// A canned shard's answers: commands in, replies out, without a socket.
 //
-// Holds the cursors and the document images of one shard. Shard `index` of `shard_count` holds the
-// documents whose number is congruent to `index`, in ascending order of _id, which is also the only
-// order that it can sort by. Collections whose name is no shape (documents.h) are empty; writes are
-// acknowledged and forgotten. Not thread-safe: it belongs to the shard's thread.
+// Holds the cursors and the document images of one shard. Shard `index` of `shard_count` holds the documents whose
+// number is congruent to `index`, in ascending order of _id, which is also the only order that it can sort by.
+// Collections whose name is no shape (documents.h) are empty; writes are acknowledged and dropped. Not thread-safe:
+// it belongs to the shard's thread.
 #pragma once
 
 #include <cstddef>
@@ -70,7 +70,7 @@ class CannedStore {
   std::uint64_t written_documents() const noexcept { return written_documents_; }
 
  private:
-  // What a query selects: local positions [from, to).
+  // The result of a query: local positions [from, to).
   struct Selection {
     DocumentImages* images = nullptr;
     std::int64_t from = 0;

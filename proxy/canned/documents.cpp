@@ -37,7 +37,7 @@ std::size_t digits_of(std::size_t index) noexcept {
   return digits;
 }
 
-// What an element of this key width has before its document: type, digits, NUL.
+// The bytes of an element of this key width before its document: type, digits, NUL.
 constexpr std::size_t key_bytes(std::size_t width) noexcept { return width == 0 ? 0 : width + 2; }
 
 void write_digits(char* at, std::size_t width, std::size_t index) noexcept {

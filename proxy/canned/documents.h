@@ -32,11 +32,11 @@ struct Shape {
 // The shape that a collection's name stands for: nullopt if it names none.
 std::optional<Shape> parse_shape(std::string_view collection);
 
-// What the reader of a document finds in it.
+// The fields of a document that was read.
 struct ReadDocument {
   std::int64_t number = 0;
   std::uint32_t crc = 0;     // as stored
-  std::string_view payload;  // what it is computed from
+  std::string_view payload;  // the input of the crc
 };
 // Reads one document of the layout above: nullopt if a byte of the layout differs.
 std::optional<ReadDocument> read_document(std::string_view document) noexcept;

@@ -13,7 +13,7 @@
 namespace spillway::pipeline {
 namespace {
 
-// What a kept value costs beside its bytes.
+// The cost of a kept value besides its bytes.
 constexpr std::uint64_t kept_overhead_bytes = 64;
 
 // A value kept across documents.
@@ -26,7 +26,7 @@ class Kept {
     }
     meter.credit(bytes_);
     bytes_ = bytes;
-    // A copy of its own: a shared owner could be much larger than the part that is kept.
+    // A copy: a shared owner could be much larger than the kept part.
     value_ = Value::borrowed(value.view()).retained();
     seen_ = true;
     return {};

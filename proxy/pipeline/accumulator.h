@@ -1,4 +1,4 @@
-// Accumulators of $group: the client's, and those that combine what shards have accumulated.
+// Accumulators of $group: the client's, and those that combine the shards' partial results.
 #pragma once
 
 #include <memory>
@@ -30,11 +30,11 @@ enum class AccumulatorKind {
 // The client's accumulator of this name ("$sum"), if it is evaluated here.
 std::optional<AccumulatorKind> find_accumulator(std::string_view name) noexcept;
 
-// The state of one accumulator in one group. Owns what it keeps, charged to the stage's meter.
+// The state of one accumulator in one group. Owns its values, charged to the stage's meter.
 class Accumulator {
  public:
   virtual ~Accumulator() = default;
-  // `second` has a meaning for merge_average only: the count.
+  // `second` is used only by merge_average: the count.
   virtual Result<void> add(const Value& input, const Value& second, Meter& meter) = 0;
   virtual Result<Value> result(Meter& meter) = 0;
 };

@@ -9,8 +9,8 @@
 
 namespace spillway::pipeline {
 
-// As string operators take their operands: numbers and dates become text, null becomes "".
-// Error 16007 for other types, 115 for decimals.
+// Converts an operand of a string operator: numbers and dates become text, null becomes "". Error 16007 for other
+// types, 115 for decimals.
 Result<std::string> coerce_to_string(const Value& value);
 
 std::string double_to_text(double value);

@@ -7,10 +7,10 @@
 namespace spillway::pipeline {
 namespace {
 
-// A node, its place in the node above it, and what the allocator adds.
+// A node, its place in its parent, and the allocator's overhead.
 constexpr std::uint64_t node_bytes = 128;
 
-// What parsing this value takes, without the values inside it.
+// The memory for parsing this value, without the values inside it.
 std::uint64_t cost_of(ValueView spec) noexcept {
   if (spec.is_document() || spec.is_array()) {
     return node_bytes;

@@ -26,8 +26,7 @@ class ParseScope {
   };
 
   ParseScope() = default;
-  // `meter` pays for what is parsed, an estimate of it, and has to be kept with it; nullptr: nobody
-  // does.
+  // `meter` pays for the parsed expression, by an estimate, and must live as long; nullptr: no charge.
   explicit ParseScope(Meter* meter) noexcept : meter_(meter) {}
   ParseScope(ParseScope&&) = default;
   ParseScope& operator=(ParseScope&&) = default;
@@ -47,7 +46,7 @@ class ParseScope {
   // 462 or 146, as the meter refuses.
   Result<void> charge(std::uint64_t bytes) const;
   std::uint64_t charged_bytes() const noexcept;
-  // Everything charged after charged_bytes() was `before` has become something of this size.
+  // The charges since charged_bytes() was `before` are replaced by this size.
   Result<void> replace_charge(std::uint64_t before, std::uint64_t bytes) const;
 
  private:
@@ -57,8 +56,8 @@ class ParseScope {
   Meter* meter_ = nullptr;
 };
 
-// What an expression sees: the document ($$ROOT), its variables, and the meter that pays for what
-// it builds. Values that it gives are valid while the document is.
+// The input of an expression: the document ($$ROOT), its variables, and the meter that pays for new values. The
+// resulting values are valid while the document is.
 struct EvalContext {
   DocView root;
   Meter& meter;
@@ -75,8 +74,8 @@ class Expression {
 };
 using ExpressionPtr = std::unique_ptr<const Expression>;
 
-// Parses the server's expression language. CommandNotSupported (115) for an operator or variable
-// that the server knows and that is not evaluated here; the server's code for what is malformed.
+// Parses the server's expression language. CommandNotSupported (115) for an operator or variable that the server
+// knows and that is not evaluated here; the server's code for malformed expressions.
 Result<ExpressionPtr> parse_expression(ValueView spec, const ParseScope& scope);
 // A field path without its '$' ("a.b"), as an expression.
 Result<ExpressionPtr> parse_field_path(std::string_view dotted);
@@ -84,15 +83,15 @@ ExpressionPtr make_constant(Value value);
 
 inline constexpr std::size_t path_parts_max = 200;
 Error path_too_long_error();  // Overflow (15)
-// What the parts of a path take once it is split.
+// The memory of a path's parts once it is split.
 std::uint64_t path_bytes(std::string_view dotted) noexcept;
 
 // Splits "a.b.c". The server's error for an empty component (15998), one that starts with '$'
 // (16410), a trailing dot (40353), or more than path_parts_max components.
 Result<std::vector<std::string>> split_field_path(std::string_view dotted);
 
-// Follows a path from a document or array as "$a.b" does: arrays on the way give an array of what
-// those of their elements hold that are documents.
+// Follows a path from a document or array as "$a.b" does: an array on the way gives an array of the results of its
+// documents.
 Result<Value> follow_path(const Value& from, const std::string* at, const std::string* end,
                           Meter& meter);
 

@@ -229,7 +229,7 @@ Result<ExpressionPtr> parse_let(ValueView argument, const ParseScope& scope) {
     if (auto checked = check_variable_name(element.name); !checked) {
       return checked.error();
     }
-    // Bindings do not see one another, but must not use the slots of those before them.
+    // Bindings do not see one another, but must not use the slots of earlier ones.
     const ParseScope beside = scope.inside(inner.slots());
     auto value = parse_expression(element, beside);
     if (!value) {

@@ -33,7 +33,7 @@ struct AccumulatorElement {
 // _id expression (it exists).
 Result<std::vector<AccumulatorElement>> read_group(ValueView spec, ValueView* id);
 
-// What a parsed field takes, its paths to partial results included, but not the argument.
+// The memory of a parsed field, its paths to partial results included, without the argument.
 inline std::uint64_t group_field_bytes(const AccumulatorElement& element) noexcept {
   return 2 * sizeof(GroupField) + 256 + 2 * element.name.size();
 }

@@ -12,8 +12,7 @@ namespace spillway::pipeline {
 
 struct MatchNode;
 
-// A parsed filter. Movable; immutable, so that any thread may match with it. Owns what it compares
-// with.
+// A parsed filter. Movable; immutable, so that any thread may match with it. Owns its operands.
 class Filter {
  public:
   Filter() noexcept;  // matches everything
@@ -21,12 +20,12 @@ class Filter {
   Filter& operator=(Filter&&) noexcept;
   ~Filter();
 
-  // The server's code for a malformed filter (mostly BadValue), CommandNotSupported (115) for what
-  // is not evaluated here ($where, $text, geo operators…).
+  // The server's code for a malformed filter (mostly BadValue), CommandNotSupported (115) for operators that are not
+  // evaluated here ($where, $text, geo operators…).
   static Result<Filter> parse(DocView filter, const ParseScope& scope = {});
 
-  // `meter` pays for what $expr builds. Errors come from $expr and from a regular expression that
-  // exceeds its step limit.
+  // `meter` pays for the values of $expr. Errors come from $expr and from a regular expression that exceeds its step
+  // limit.
   Result<bool> matches(DocView doc, Meter& meter) const;
 
  private:

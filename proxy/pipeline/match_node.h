@@ -70,12 +70,12 @@ bool visit_path(DocView doc, const std::string* at, const std::string* end, bool
 // Does this one value satisfy the leaf? REQUIRES a leaf kind that is not one of the array kinds.
 Result<bool> leaf_matches(const MatchNode& node, ValueView value);
 
-// What the parts of one filter share while it is parsed.
+// Shared by the parts of one filter while it is parsed.
 struct FilterParse {
   const ParseScope& scope;        // of $expr
   std::uint64_t regex_bytes = 0;  // compiled so far
 
-  // `nodes` of them, and so many bytes that they hold.
+  // Charges `nodes` of them, and `bytes` that they hold.
   Result<void> charge(std::uint64_t nodes, std::uint64_t bytes = 0) const {
     return scope.charge(nodes * (sizeof(MatchNode) + 4 * sizeof(void*)) + bytes);
   }
@@ -88,7 +88,7 @@ Error bad_value(std::string text);
 Result<MatchNodePtr> make_leaf(MatchNode::Kind kind, const MatchPath& path, ValueView operand,
                                const FilterParse& parse);
 Result<MatchNodePtr> parse_equality(const MatchPath& path, ValueView value, FilterParse& parse);
-// What stands under a path as $regex and $options: one of them at least.
+// $regex and $options under a path: at least one of them.
 struct RegexOperators {
   ValueView pattern;
   ValueView options;

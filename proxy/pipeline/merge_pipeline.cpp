@@ -2,7 +2,7 @@
 
 namespace spillway::pipeline {
 
-// Where stage number `stage` - 1 puts its output.
+// Passes the output of stage number `stage` - 1 on.
 class MergePipeline::Link final : public Sink {
  public:
   Link(MergePipeline& pipeline, std::size_t stage) : pipeline_(pipeline), stage_(stage) {}
@@ -47,7 +47,7 @@ Result<void> MergePipeline::push(DocView doc) {
   if (auto valid = doc.validate(); !valid) {
     return valid;
   }
-  while (emitter()) {  // full: nobody has taken what the last document became
+  while (emitter()) {  // full: the last document's results must leave first
     if (auto stepped = step(); !stepped) {
       return stepped;
     }
@@ -77,7 +77,7 @@ std::optional<std::size_t> MergePipeline::emitter() const noexcept {
     if (stages_[i]->is_full()) {
       return i;
     }
-    // What stands before a satisfied limit has nothing more to say.
+    // The stages before a satisfied limit have no further output.
     if (!stages_[i]->wants_more()) {
       return finished_ ? std::optional(i) : std::nullopt;
     }

@@ -14,12 +14,11 @@ namespace spillway::pipeline {
 
 // Pushes documents through stages. Use: push() the shards' documents in the order of the merge,
 // taking the output with next() after every push so that little is kept; stop when wants_more() is
-// false or the shards are exhausted; then finish(), and next() until it is empty. Everything that
-// it keeps is charged to the budget, which must outlive it. After an error only the destructor may
-// be called. Movable; single-threaded.
+// false or the shards are exhausted; then finish(), and next() until it is empty. All of its memory is charged to the
+// budget, which must outlive it. After an error only the destructor may be called. Movable; single-threaded.
 class MergePipeline {
  public:
-  // `parsed` is what the stages themselves are charged to, if they are.
+  // `parsed`: the meter of the stages themselves, if they are charged.
   MergePipeline(std::vector<StagePtr> stages, MemoryBudget& budget,
                 std::uint64_t stage_bytes_limit = stage_bytes_max,
                 std::unique_ptr<Meter> parsed = nullptr);
@@ -35,12 +34,12 @@ class MergePipeline {
   bool wants_more() const noexcept;
   // The next document of the output, if there is one now. After finish() nullopt means the end.
   Result<std::optional<BsonDoc>> next();
-  // The same bit by bit: while busy(), step() gets a little nearer to the next document, and take() gives what is
-  // there.
+  // The same in small steps: while busy(), step() gets nearer to the next document, and take() returns the one that
+  // is there.
   bool busy() const noexcept { return output_.empty() && emitter().has_value(); }
   Result<void> step();  // REQUIRES busy()
   std::optional<BsonDoc> take();
-  // What it keeps, as charged to the budget.
+  // The bytes charged to the budget.
   std::uint64_t held_bytes() const noexcept { return *held_bytes_; }
   // After finish(): nothing is left.
   bool exhausted() const noexcept {

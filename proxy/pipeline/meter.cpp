@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::uint64_t step_bytes = 16 * 1024;
 
-// What an empty proxy had room for may be asked for again.
+// The client may try again if an empty proxy had room.
 Error refusal(const MemoryBudget& budget, std::string_view what, std::uint64_t wanted, std::uint64_t more) {
   const std::uint64_t ceiling = budget.ceiling_bytes();
   const bool never = ceiling != 0 && wanted > ceiling;
@@ -49,7 +49,7 @@ void Meter::credit(std::uint64_t bytes) noexcept {
   bytes = std::min(bytes, used_bytes_);
   used_bytes_ -= bytes;
   if (total_ != nullptr) *total_ -= bytes;
-  // A little is kept, so that documents evaluated one after another do not ask again and again.
+  // A little stays reserved, so that a series of documents does not ask the budget for each.
   if (reservation_.bytes() > used_bytes_ + 4 * step_bytes) {
     reservation_.shrink_to(used_bytes_ + step_bytes);
   }

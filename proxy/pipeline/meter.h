@@ -1,4 +1,4 @@
-// What a stage holds, charged to a MemoryBudget and bounded by a limit of its own.
+// The memory of a stage, charged to a MemoryBudget and bounded by a limit of its own.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,19 @@
 
 namespace spillway::pipeline {
 
-// A stage that may not use the disk is refused more than this (the server's own default).
+// The limit of a stage that may not use the disk (the server's own default).
 inline constexpr std::uint64_t stage_bytes_max = 100ULL * 1024 * 1024;
 // The budget alone decides.
 inline constexpr std::uint64_t any_number_of_bytes = ~std::uint64_t{0};
 // The server's limit on a document inside a pipeline.
 inline constexpr std::size_t value_bytes_max = 16 * 1024 * 1024 + 16 * 1024;
 
-// Counts bytes of one stage. The budget is asked in steps, so that small charges stay cheap. Single
-// threaded. Everything is given back when the meter dies.
+// Counts bytes of one stage. It reserves from the budget in steps, so that small charges stay cheap. Single-threaded.
+// Its destructor gives everything back.
 class Meter {
  public:
-  // `what` names the stage in error messages ("$group"). `total`, if there is one, counts along,
-  // for all meters of a pipeline; it outlives their use.
+  // `what` names the stage in error messages ("$group"). `total`, if given, is the sum over all meters of a pipeline;
+  // it outlives their use.
   Meter(MemoryBudget& budget, std::string_view what, std::uint64_t bytes_max = stage_bytes_max,
         std::uint64_t* total = nullptr)
       : budget_(&budget), what_(what), bytes_max_(bytes_max), total_(total) {}
@@ -31,7 +31,7 @@ class Meter {
   // the budget refuses. Nothing is charged then.
   Result<void> charge(std::uint64_t bytes);
   void credit(std::uint64_t bytes) noexcept;
-  // Gives back what the budget was asked for ahead of its use: little more will be charged.
+  // Gives the unused reservation back: little more will be charged.
   void trim() noexcept { reservation_.shrink_to(used_bytes_); }
   std::uint64_t used_bytes() const noexcept { return used_bytes_; }
   MemoryBudget& budget() const noexcept { return *budget_; }

@@ -1,4 +1,4 @@
-// The names that the server knows: what is refused with 115 is told from what is a mistake.
+// The names that the server knows: separates unsupported names (115) from mistakes.
 #pragma once
 
 #include <string_view>

@@ -219,7 +219,7 @@ void NumberSum::add(ValueView number) noexcept {
   const double value = number.as_double();
   has_double_ = true;
   const double sum = high_ + value;
-  if (std::isfinite(sum)) {  // what the addition lost, exactly
+  if (std::isfinite(sum)) {  // the addition's rounding error, exactly
     const double part = sum - high_;
     low_ += (high_ - (sum - part)) + (value - part);
   } else {

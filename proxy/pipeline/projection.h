@@ -19,7 +19,7 @@ inline bool is_switch(ValueView value) noexcept {
 }
 
 
-// What happens to the fields of one level of a document.
+// The changes to the fields of one level of a document.
 struct ProjectionNode {
   struct Child {
     enum class Kind { keep, drop, computed, nested };
@@ -43,9 +43,9 @@ struct ProjectionNode {
 class Projection {
  public:
   enum class Mode {
-    include,  // only what is named, and _id unless it is excluded
-    exclude,  // everything but what is named
-    add,      // everything, with the named fields set
+    include,  // only the named fields, and _id unless it is excluded
+    exclude,  // all fields except the named ones
+    add,      // all fields, with the named ones set
   };
 
   // The specification of $project, or of a find: one without fields is an error (51272).

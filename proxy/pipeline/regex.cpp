@@ -7,7 +7,7 @@
 namespace spillway::pipeline {
 namespace {
 
-// A pattern that backtracks more than this is given up: the worker has other requests.
+// The limit of backtracking: the worker has other requests.
 constexpr std::uint32_t match_steps_max = 2'000'000;
 constexpr std::size_t pattern_bytes_max = 32'764;  // the server's
 constexpr std::uint32_t match_heap_kib_max = 8 * 1024;

@@ -12,13 +12,13 @@ namespace spillway::pipeline {
 // Compiled; copies share it. Immutable: any thread may match with it.
 class Regex {
  public:
-  // Options: i, m, s, x, and u, which says nothing new. 51108 for another, 51091 for a bad pattern,
-  // BadValue for one that is longer than the server takes.
+  // Options: i, m, s, x, and u, which has no effect. 51108 for another, 51091 for a bad pattern, BadValue for one
+  // that is longer than the server takes.
   static Result<Regex> compile(std::string_view pattern, std::string_view options);
 
   // Does the pattern occur in `text`? OperationFailed when the match takes too many steps.
   Result<bool> matches(std::string_view text) const;
-  // What it holds, the compiled form included.
+  // Its memory, the compiled form included.
   std::size_t size_bytes() const noexcept;
   // The same pattern and the same options.
   bool same_as(std::string_view pattern, std::string_view options) const noexcept {

@@ -30,7 +30,7 @@ DocumentQuery::Take into(Documents& output) {
   };
 }
 
-// What the projection of a find has and $project has not.
+// Checks for the features of a find's projection that $project lacks.
 Result<void> check_find_projection(DocView projection) {
   for (const Element& element : projection) {
     if (element.name.ends_with(".$") || element.name == "$") {

@@ -1,4 +1,4 @@
-// Whole queries over documents that are in memory: reads of config.*, $currentOp and the like.
+// Whole queries over documents in memory: reads of config.*, $currentOp and the like.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace spillway::pipeline {
 
-// What a find command asks for. Empty documents mean "not given".
+// The arguments of a find. Empty documents mean "not given".
 struct FindQuery {
   DocView filter;
   DocView sort;
@@ -22,8 +22,8 @@ struct FindQuery {
   std::int64_t limit = 0;  // 0: none
 };
 
-// A query over documents that are given one by one. What comes out goes to `take` at once; what its
-// stages keep is charged to the budget, which outlives it, as do the query's documents. An error of `take` is its own.
+// A query over documents that are given one by one. Results go to `take` at once; the stages' memory is charged to
+// the budget, which outlives it, as do the query's documents. Errors of `take` are passed on.
 class DocumentQuery {
  public:
   using Take = std::function<Result<void>(BsonDoc)>;
@@ -46,9 +46,8 @@ class DocumentQuery {
   Take take_;
 };
 
-// The documents that a find with these arguments returns, in its order; without a sort in the given
-// order. Errors as the server's; 115 for what is not evaluated here ($where, $text, $slice in a
-// projection…).
+// The documents that a find with these arguments returns, in its order; without a sort in the given order. Errors as
+// the server's; 115 for parts that are not evaluated here ($where, $text, $slice in a projection…).
 Result<std::vector<BsonDoc>> run_find(std::span<const BsonDoc> docs, const FindQuery& query,
                                       MemoryBudget& budget);
 

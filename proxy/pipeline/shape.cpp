@@ -7,7 +7,7 @@
 namespace spillway::pipeline {
 namespace {
 
-// 1, 0 and -1 include, exclude and turn an order round.
+// 1, 0 and -1 have different meanings: include, exclude, descending order.
 int sign(ValueView value) noexcept {
   const double number = value.to_double().value_or(0);
   return (number > 0) - (number < 0);

@@ -1,4 +1,4 @@
-// The form of a pipeline without its values, to know again what was asked before.
+// The form of a pipeline without its values, to recognize one that was asked about before.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace spillway::pipeline {
 
-// A hash of names, types, field paths and the signs of numbers, at every depth. Equal for pipelines
-// that differ in other values only. Of no meaning outside the process. `pipeline` is valid BSON.
+// A hash of names, types, field paths and the signs of numbers, at every depth. Equal for pipelines that differ in
+// other values only. Valid only inside the process. `pipeline` is valid BSON.
 std::uint64_t shape_of(DocView pipeline) noexcept;
 
 }  // namespace spillway::pipeline

@@ -37,7 +37,7 @@ bool is_memory_refusal(const Error& error) noexcept {
 
 std::string_view top_level(std::string_view path) { return path.substr(0, path.find('.')); }
 
-// What a stage that works on one document at a time does to the fields of that document.
+// The effect of a stage that works on one document at a time on the document's fields.
 struct DocumentStage {
   bool one_to_one = true;  // one document out for every one in
   bool replaces_all = false;
@@ -107,7 +107,7 @@ std::optional<DocumentStage> describe(const Element& element) {
     return stage;
   }
   if (name == "$unwind") {
-    // One kind of shard keeps nothing but _id and the unwound field: a sort key would be lost.
+    // One kind of shard keeps only _id and the unwound field: a sort key would be lost.
     stage.one_to_one = false;
     stage.replaces_all = true;
     return stage;
@@ -141,8 +141,8 @@ std::optional<DocumentStage> describe(const Element& element) {
   return std::nullopt;
 }
 
-// Walks the stages. Three phases: everything so far is done by the shards, perhaps to be merged in
-// an order; then only a window (skip and limit) is applied here; then the rest is done here.
+// Walks the stages. Three phases: first the shards do everything, perhaps with a merge in order; then only a window
+// (skip and limit) is applied here; then the rest is done here.
 class Splitter {
  public:
   explicit Splitter(ParseScope scope) : scope_(std::move(scope)) {}
@@ -217,7 +217,7 @@ class Splitter {
     return {};
   }
 
-  // A stage of the client's that only runs here.
+  // A client's stage that only runs here.
   Result<void> add_unseen(DocView spec) {
     if (auto added = add_here(spec); !added) {
       return added;
@@ -240,8 +240,8 @@ class Splitter {
       return add_unseen(spec);
     }
     if (window_ && stage.computes) {
-      // On the shards it would be evaluated for documents outside the window, too, where it could
-      // fail: only if it cannot be evaluated here.
+      // The shards would evaluate it for documents outside the window, too, where it could fail: so only if it cannot
+      // be evaluated here.
       auto parsed = try_to_parse(spec);
       if (parsed) {
         return add_unseen(spec);
@@ -353,7 +353,7 @@ class Splitter {
     return add_here(std::move(sort).finish());
   }
 
-  // What the shards send is partial from here on; its order says nothing.
+  // From here on the shards send partial results; their order has no meaning.
   void enter_merge() {
     here_ = true;
     result_.merge_sort.reset();

@@ -1,5 +1,5 @@
-// Dividing an aggregation pipeline over several shards: what every shard runs on its own documents,
-// and what is left to do here, on what they send.
+// Divides an aggregation pipeline over several shards: the part that every shard runs on its own documents, and the
+// part that runs here on their results.
 #pragma once
 
 #include <cstdint>
@@ -12,36 +12,36 @@
 
 namespace spillway::pipeline {
 
-// The two halves of a pipeline. Run it once: the stages keep what they gather.
+// The two halves of a pipeline. Run it once: the stages keep state.
 struct SplitPipeline {
-  // What `merge` holds, an estimate of it: to be kept as long. nullptr without a budget.
+  // The memory of `merge`, by an estimate: must live as long. nullptr without a budget.
   std::unique_ptr<Meter> parsed;
   // The pipeline for each shard: the bytes of a BSON array, for append_array().
   BsonDoc shard_part;
-  // The shards' streams are sorted by this pattern and have to be merged in its order.
+  // The shards' streams are sorted by this pattern and must be merged in its order.
   std::optional<BsonDoc> merge_sort;
   // The stages of the merge part, for a MergePipeline. Empty: a plain union.
   std::vector<StagePtr> merge;
   // The same stages as specifications, for explain: the bytes of a BSON array.
   BsonDoc merge_part;
-  // The client's stages that no shard part contains, behind a $match that finds nothing: run on one
-  // shard this gives the error that the shard has for them, or no document. The bytes of a BSON
-  // array; nullopt when the shards see every stage.
+  // The client's stages that no shard part contains, behind a $match that matches nothing: run on one shard this
+  // gives the shard's error for them, or no document. The bytes of a BSON array; nullopt when the shards see every
+  // stage.
   std::optional<BsonDoc> unseen;
-  // The merge part does nothing but skip and limit, so that documents can be passed on as they are.
-  // True of an empty merge part, too.
+  // The merge part only skips and limits, so that documents can be passed on unchanged. Also true of an empty merge
+  // part.
   bool window_only = true;
   std::int64_t skip = 0;              // valid when window_only
   std::optional<std::int64_t> limit;  // likewise; applied after the skip
 
-  // Nothing but perhaps the order of merge_sort is done here.
+  // At most a merge in order is done here.
   bool plain_union() const noexcept { return merge.empty(); }
 };
 
 struct SplitOptions {
   // The command's `let`: constants by name, visible as $$name in the merge part.
   DocView let;
-  // Pays for the parsed merge part; outlives it. nullptr: nobody does.
+  // Pays for the parsed merge part; outlives it. nullptr: no charge.
   MemoryBudget* budget = nullptr;
 };
 

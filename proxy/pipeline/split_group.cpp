@@ -10,7 +10,7 @@
 namespace spillway::pipeline {
 namespace {
 
-// How the partial results of an accumulator are combined, and how explain words it.
+// How the partial results of an accumulator are combined, and the text for explain.
 struct Combination {
   AccumulatorKind partial;
   AccumulatorKind merge;
@@ -34,9 +34,9 @@ const Combination& combination_of(AccumulatorKind kind) noexcept {
                        [&](const Combination& c) { return c.partial == kind; });
 }
 
-// Counts the numbers among the values of `input`. Values are ordered across types, null before
-// numbers before strings, which says it with operators that every shard has; arrays are excluded
-// because one kind of shard compares them by their elements.
+// Counts the numbers among the values of `input`. Values are ordered across types: null before numbers before
+// strings. The comparison uses only operators that every shard has; arrays are excluded because one kind of shard
+// compares them by their elements.
 void write_number_count(BsonWriter& out, std::string_view name, ValueView input) {
   out.begin_document(name).begin_document("$sum").begin_array("$cond");
   out.begin_document_item().begin_array("$and");
@@ -83,8 +83,8 @@ class GroupSplitter {
                  ? unsupported_error("the accumulator", element.accumulator)
                  : Error(15952, join("unknown group operator '", element.accumulator, "'"));
     }
-    // The client's own accumulator always stands in the shards' $group, $avg too: what a shard does
-    // not accept, it refuses with its own error.
+    // The client's own accumulator always stands in the shards' $group, also $avg: a shard refuses an unsupported one
+    // with its own error.
     shard_.begin_document(element.name).append(element.accumulator, element.argument).end();
     const Combination& combination = combination_of(*kind);
     GroupField field{std::string(element.name), combination.merge, nullptr, nullptr};

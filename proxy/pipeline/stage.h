@@ -14,16 +14,16 @@
 
 namespace spillway::pipeline {
 
-// Where a stage puts its output. A pushed document is valid during the call only.
+// The receiver of a stage's output. A pushed document is valid during the call only.
 class Sink {
  public:
   virtual ~Sink() = default;
   virtual Result<void> push(DocView doc) = 0;
 };
 
-// One running stage. Fed by push(), then, after the last document, drained by emit() until it
-// answers false. A push or an emit puts one document into `next` at most: what a peer sends must not
-// become work without end in one go. A stage is used for one run. Not thread-safe.
+// One running stage. push() feeds it; after the last document emit() drains it until it returns false. One push or
+// emit puts at most one document into `next`: a peer's data must not become unbounded work in one call. A stage is
+// used for one run. Not thread-safe.
 class Stage {
  public:
   virtual ~Stage() = default;
@@ -31,9 +31,9 @@ class Stage {
   virtual Result<void> push(DocView doc, Sink& next) = 0;
   // Puts at most one kept document into `next`; false when there is none left.
   virtual Result<bool> emit(Sink& next);
-  // True: it has to emit() before the next push.
+  // True: emit() is due before the next push.
   virtual bool is_full() const noexcept { return false; }
-  // False: nothing pushed from now on can have an effect.
+  // False: further documents have no effect.
   virtual bool wants_more() const noexcept { return true; }
   // Tells a blocking stage that a $limit follows it directly.
   virtual void expect_limit(std::int64_t) noexcept {}
@@ -50,22 +50,21 @@ class Stage {
 };
 using StagePtr = std::unique_ptr<Stage>;
 
-// About what a stage takes, its meter included, besides what it is told.
+// The approximate memory of a stage, its meter included, besides its arguments.
 inline constexpr std::uint64_t stage_cost_bytes = 512;
 
-// A document is pushed from stage to stage on the stack, so that their number has to be bounded: as
-// the server bounds it.
+// A document is pushed from stage to stage on the stack, so their number must be bounded: by the server's bound.
 inline constexpr std::size_t stages_max = 1000;
 Result<void> check_stage_count(const std::vector<StagePtr>& stages);  // 7749501
 
-// Parses one stage specification, `{$name: …}`, as the server would, and appends what runs it. Most
-// stages become one Stage; $sortByCount becomes two. CommandNotSupported (115) for what is not
-// evaluated here; the server's code for a malformed specification.
+// Parses one stage specification, `{$name: …}`, as the server would, and appends the stages that run it. Most stages
+// become one Stage; $sortByCount becomes two. CommandNotSupported (115) for stages that are not evaluated here; the
+// server's code for a malformed specification.
 Result<void> parse_stage(DocView spec, const ParseScope& scope, std::vector<StagePtr>& out);
 // All stages of a pipeline (the array).
 Result<std::vector<StagePtr>> parse_stages(DocView pipeline, const ParseScope& scope);
 
-// The numbers that $limit and $skip take, checked.
+// The arguments of $limit and $skip, checked.
 Result<std::int64_t> parse_limit(ValueView value);
 Result<std::int64_t> parse_skip(ValueView value);
 
@@ -88,7 +87,7 @@ StagePtr make_limit_stage(std::int64_t limit);
 StagePtr make_skip_stage(std::int64_t skip);
 // Adds up the documents {field: n} that shards make of a $count.
 StagePtr make_count_sum_stage(std::string field);
-// The sort of a find: the errors are a find's.
+// The sort of a find, with a find's errors.
 Result<StagePtr> make_sort_stage(DocView pattern);
 
 // The field name of a $count stage, checked.

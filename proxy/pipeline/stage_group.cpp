@@ -37,7 +37,7 @@ class GroupStage final : public Stage {
       if (!input || !second) {
         return input ? second.error() : input.error();
       }
-      meter().credit(meter().used_bytes() - kept);  // what the evaluation built goes away
+      meter().credit(meter().used_bytes() - kept);  // frees the evaluation's temporary values
       if (auto added = groups_[*group].states[i]->add(*input, *second, meter()); !added) {
         return added;
       }
@@ -99,7 +99,7 @@ class GroupStage final : public Stage {
     }
     std::string key;
     append_order_key(key, id.view());
-    // The upper bits: a part orders its own by the lower ones.
+    // The upper bits choose the part: its index uses the lower ones.
     Index& index = index_[(absl::HashOf(key) >> 32) % index_parts];
     const auto found = index.find(key);
     if (found != index.end()) {
@@ -121,7 +121,7 @@ class GroupStage final : public Stage {
   }
 
   GroupSpec spec_;
-  // There may be hundreds of thousands of groups: they neither grow nor go in one go.
+  // There may be hundreds of thousands of groups: parts neither grow nor are freed all at once.
   using Index = absl::flat_hash_map<std::string, std::size_t>;
   static constexpr std::size_t index_parts = 64;
   std::vector<Index> index_;  // by the hash of the key; empty before the first group

@@ -1,4 +1,4 @@
-// Stages that keep nothing: one document in, none or one out.
+// Stages without state: one document in, none or one out.
 
 #include <utility>
 
@@ -100,8 +100,7 @@ class SkipStage final : public Stage {
   std::int64_t left_;
 };
 
-// Counts documents or, of shards that have counted theirs, adds up. Nothing comes out when nothing
-// came in.
+// Counts documents, or adds up the shards' counts. No input gives no output.
 class CountStage final : public Stage {
  public:
   CountStage(std::string field, bool partial) : field_(std::move(field)), partial_(partial) {}

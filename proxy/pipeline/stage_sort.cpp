@@ -12,8 +12,8 @@
 namespace spillway::pipeline {
 namespace {
 
-// Keeps every document or, when a limit is known, a few more than that: in sorted runs, which are merged as they are
-// given out, so that there is never much to be sorted at once. Equal keys keep their order.
+// Keeps every document or, when a limit is known, a few more than that: in sorted runs, which are merged on output,
+// so that no single sort is long. Equal keys keep their order.
 class SortStage final : public Stage {
  public:
   explicit SortStage(SortPattern pattern) : pattern_(std::move(pattern)) {}
@@ -82,7 +82,7 @@ class SortStage final : public Stage {
   };
   struct Run {
     std::vector<Entry> entries;  // sorted
-    std::size_t at = 0;          // those before it are given out
+    std::size_t at = 0;          // the entries before it have been returned
   };
   static bool first_is_later(const Run& a, const Run& b) noexcept { return b.entries[b.at] < a.entries[a.at]; }
   static bool last_is_earlier(const Run& a, const Run& b) noexcept { return a.entries.back() < b.entries.back(); }
@@ -100,7 +100,7 @@ class SortStage final : public Stage {
     if (limit_ == no_limit) {
       return;
     }
-    // A heap by the last entries, of which those go that are beyond the limit.
+    // A heap by the last entries: those beyond the limit are dropped.
     std::push_heap(runs_.begin(), runs_.end(), last_is_earlier);
     for (; in_runs_ > limit_; --in_runs_) {
       std::pop_heap(runs_.begin(), runs_.end(), last_is_earlier);

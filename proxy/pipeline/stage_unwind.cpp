@@ -77,7 +77,7 @@ class UnwindStage final : public Stage {
     if (nothing && !spec_.preserve) {
       return {};
     }
-    if (value.is_array()) {  // empty: the field goes
+    if (value.is_array()) {  // empty: the field is removed
       return push_one(doc, ValueView(), Value::null(), next);
     }
     if (spec_.index_path.empty()) {
@@ -120,7 +120,7 @@ class UnwindStage final : public Stage {
   }
 
   UnwindSpec spec_;
-  // What is being unwound, and where.
+  // The document that is being unwound, and the position in it.
   BsonDoc doc_;
   DocIterator at_;
   std::int64_t index_ = 0;

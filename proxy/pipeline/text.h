@@ -1,4 +1,4 @@
-// Putting message texts together.
+// Joins the parts of message texts.
 #pragma once
 
 #include <charconv>

@@ -62,7 +62,7 @@ class Value {
 
   // A part of this value: shares its ownership.
   Value part(ValueView inside) const noexcept;
-  // The same value, owning its bytes whatever it was before.
+  // The same value with its own bytes.
   Value retained() const;
 
  private:
@@ -80,14 +80,14 @@ inline std::weak_ordering compare(const Value& a, const Value& b) noexcept {
 }
 std::string_view type_name(const Value& value) noexcept;  // "missing" too
 
-// Gathers an array. A result above the document limit is refused by finish(), and not gathered.
+// Builds an array. finish() refuses a result above the document limit, whose elements are not kept.
 class ArrayBuilder {
  public:
   void add(ValueView value);  // a missing value becomes null
   void add(const Value& value) { add(value.view()); }
   std::size_t size_bytes() const noexcept { return writer_.size(); }
   bool overflowed() const noexcept { return overflowed_; }
-  // Charges the meter with what was built.
+  // Charges the meter with the result.
   Result<Value> finish(Meter& meter) &&;
 
  private:
@@ -96,7 +96,7 @@ class ArrayBuilder {
   bool overflowed_ = false;
 };
 
-// Gathers a document; missing values are left out. The limit as above.
+// Builds a document; missing values are left out. The limit as above.
 class DocumentBuilder {
  public:
   void add(std::string_view name, ValueView value);
