@@ -119,43 +119,41 @@ constexpr std::array all_keys = {
     row("net.loadBalancerPort", AT(net.load_balancer_port), restart,
         {.example = "27016", .max = 65'535, .variable = "SPILLWAY_NET_LOAD_BALANCER_PORT"},
         "A second TCP port on the same addresses, for drivers with loadBalanced=true: a connection's cursors and "
-        "transactions end with it, at once. A load balancer may say who the client is by the PROXY protocol, version 1 "
-        "or 2, and whoever reaches the port is believed. 0 takes a free one, which a line \"spillway ready for load "
-        "balancers\" names. Default: no such port."),
+        "transactions end with it, at once. A load balancer may send the client's address with the PROXY protocol, "
+        "version 1 or 2. Spillway trusts every peer that reaches the port. 0 takes a free one, which a line "
+        "\"spillway ready for load balancers\" names. Default: no such port."),
     row("net.bindIp", AT(net.bind_ip), restart,
         {.range = "addresses separated by commas; * is every IPv4 address, :: every IPv6 one",
          .variable = "SPILLWAY_NET_BIND_IP"},
         "The addresses to listen on. Anything but loopback needs security.authorization written out: enabled, or "
         "disabled. net.bindIpAll: true is another name for *."),
     row("net.tls.mode", AT(net.tls.mode), reload, {.range = "disabled | allowTLS | preferTLS | requireTLS"},
-        "TLS towards clients. requireTLS serves no client without it; allowTLS and preferTLS serve both kinds. Shards "
-        "are "
-        "spoken to as their connection strings say (tls=true, tlsCAFile, tlsCertificateKeyFile, …)."),
+        "TLS for clients. requireTLS refuses clients without it; allowTLS and preferTLS serve both kinds. For "
+        "shards see their connection strings (tls=true, tlsCAFile, tlsCertificateKeyFile, …)."),
     row("net.tls.certificateKeyFile", AT(net.tls.certificate_key_file), reload,
         {.example = "/etc/spillway/server.pem", .range = "a PEM file"},
-        "The certificate shown to clients, those that vouch for it, and its private key. Needed unless net.tls.mode is "
-        "disabled."),
+        "The certificate for clients, its chain, and its private key. Required unless net.tls.mode is disabled."),
     row("net.tls.certificateKeyFilePassword", AT(net.tls.certificate_key_password), reload,
         {.example = "secret", .range = "a password"},
-        "Of the private key in net.tls.certificateKeyFile, if it is encrypted."),
+        "The password of the private key in net.tls.certificateKeyFile, if that is encrypted."),
     row("net.tls.CAFile", AT(net.tls.ca_file), reload, {.example = "/etc/spillway/ca.pem", .range = "a PEM file"},
-        "Who vouches for clients' certificates. With it clients need one, without it none is asked for."),
+        "The CA certificates that sign clients' certificates. With this key clients need a certificate; without it "
+        "none is requested."),
     row("net.tls.CRLFile", AT(net.tls.crl_file), reload, {.example = "/etc/spillway/crl.pem", .range = "a PEM file"},
         "Certificates of clients that were revoked."),
     row("net.tls.allowConnectionsWithoutCertificates", AT(net.tls.allow_connections_without_certificates), reload, {},
-        "With net.tls.CAFile: clients may come without a certificate; one that they show must be valid all the same."),
+        "With net.tls.CAFile: clients may connect without a certificate; a certificate that they send must still be "
+        "valid."),
     row("net.tls.allowInvalidCertificates", AT(net.tls.allow_invalid_certificates), reload, {},
         "Clients' certificates are not checked."),
     row("net.tls.disabledProtocols", AT(net.tls.disabled_protocols), reload,
         {.range = "of TLS1_0, TLS1_1, TLS1_2, TLS1_3, separated by commas"},
-        "TLS versions not to speak. The first two are never spoken."),
+        "TLS versions to disable. The first two are always disabled."),
     row("net.admin.port", AT(net.admin.port), restart,
         {.example = "9216", .max = 65'535, .variable = "SPILLWAY_NET_ADMIN_PORT"},
-        "A port for those who watch the process, by HTTP: /metrics for Prometheus, /healthz, /readyz. It shows numbers "
-        "and "
-        "names of shards, to whoever reaches it. 0 takes a free one, which a line \"spillway ready for "
-        "administration\" "
-        "names. Default: no such port."),
+        "An HTTP port for monitoring: /metrics for Prometheus, /healthz, /readyz. It shows figures and names of "
+        "shards to every peer that reaches it. 0 takes a free one, which a line \"spillway ready for "
+        "administration\" names. Default: no such port."),
     row("net.admin.bindIp", AT(net.admin.bind_ip), restart,
         {.range = "addresses separated by commas; * is every IPv4 address, :: every IPv6 one",
          .variable = "SPILLWAY_NET_ADMIN_BIND_IP"},
@@ -165,13 +163,11 @@ constexpr std::array all_keys = {
         "files "
         "that the process may open: shards need some."),
     setting("net.idleClientTimeoutMillis", AT(idle_client_ms), reload, {.unit = "ms", .max = year_ms},
-            "A client's connection that has been idle for so long is closed. Drivers open another when they need one; "
-            "cursors "
-            "stay, except those of net.loadBalancerPort. 0: never."),
+            "A client's connection that has been idle for this time is closed. Drivers open another when they need "
+            "one; cursors stay, except those of net.loadBalancerPort. 0: never."),
     setting("net.slowSenderTimeoutMillis", AT(slow_sender_ms), reload, {.unit = "ms", .min = 1'000, .max = 3'600'000},
-            "A client that sends nothing for so long in the middle of a message loses its connection; one that takes "
-            "longer "
-            "than that and a second per 16 KiB for a message, too."),
+            "A client that sends nothing for this time in the middle of a message loses its connection. The limit "
+            "for a whole message is this time and a second per 16 KiB."),
     row("net.compression.compressors", AT(net.compressors), restart, {.range = compressors},
         "Compressors that clients may negotiate; the client's order decides."),
     row("net.shardCompression", AT(net.shard_compression), restart, {.range = compressors},
@@ -182,40 +178,30 @@ constexpr std::array all_keys = {
         "Worker threads. 0: the CPU quota of the cgroup, or the CPUs of the machine, rounded up."),
     row("drainTimeoutSecs", AT(drain_seconds), reload, {.unit = "s", .max = 3'600},
         "When a shutdown has been announced (setParameter.mongosShutdownTimeoutMillisForSignaledShutdown), requests "
-        "under "
-        "way may take so long to finish; idle connections are closed at once."),
+        "under way have this time to finish; idle connections are closed at once."),
     row("memory.limit", AT(memory_limit), restart,
         {.unit = "bytes",
          .range = "auto, unlimited, 1% to 100%, or at least 88MiB (units KiB, MiB, GiB, TiB)",
          .min = memory_limit_bytes_min,
          .variable = "SPILLWAY_MEMORY_LIMIT"},
-        "What the process and its sockets may take. Of it, its memory at the start, a tenth for the heaps and an "
-        "eighth "
-        "for sockets are set aside; the rest is for what clients send and ask for, two of the largest messages of it "
-        "for "
-        "those who have waited longest. auto is half of the cgroup's limit, or a quarter of the machine's memory "
-        "without "
-        "one; a percentage is of the same."),
+        "The memory of the process and its sockets. The process's memory at the start, a tenth for the heaps and an "
+        "eighth for sockets are set aside. The rest is for requests and replies; two of the largest messages of it "
+        "are reserved for the requests that have waited longest. auto is half of the cgroup's limit, or a quarter "
+        "of the machine's memory without one; a percentage is of the same."),
     setting(
         "memory.allocator", AT(allocator), runtime,
         {.range = "auto | jemalloc | tcmalloc | system", .parameter = "memoryAllocator"},
         "The heap that buffers of 16 KiB and more come from; setParameter calls it memoryAllocator. jemalloc gives "
-        "free "
-        "memory back while the proxy is busy too, tcmalloc keeps it for the next scan until the load is over, system "
-        "(glibc) keeps none. auto takes jemalloc, unless tcmalloc took at least 5 % less CPU per byte when both were "
-        "last "
-        "tried in turn under a load that lasted, which is done again every ten minutes; where memory is tight, "
-        "jemalloc."),
+        "free memory back while the proxy is busy too, tcmalloc keeps it for the next scan until the load is over, "
+        "system (glibc) keeps none. auto tries both in turn under a lasting load, every ten minutes, and takes "
+        "tcmalloc if that took at least 5 % less CPU per byte; otherwise, and where memory is tight, jemalloc."),
     setting("memory.evictIdleMillis", AT(evict_idle_ms), reload, {.unit = "ms", .min = 100, .max = year_ms},
-            "While memory is short, cursors that nobody has asked for so long and that hold documents are ended, the "
-            "heaviest "
-            "first; their next getMore answers CursorNotFound."),
+            "While memory is short, cursors that hold documents and have been idle for this time are ended, the "
+            "heaviest first; their next getMore gets CursorNotFound."),
     row("memory.spill.path", AT(spill.path), restart, {.example = "/var/lib/spillway", .range = "a folder"},
-        "Where the buffered documents of cursors that were idle for 10 s are written to, compressed, in a file without "
-        "a "
-        "name: it is gone with the process. On a tmpfs only compression gains. Default: nowhere; they are compressed "
-        "in "
-        "memory when it is short."),
+        "The folder for buffered documents of cursors that were idle for 10 s. They are compressed, in a file "
+        "without a name, which disappears with the process. On a tmpfs only compression gains. Default: nowhere; "
+        "they are compressed in memory when it is short."),
     row("memory.spill.limit", AT(spill.limit), restart,
         {.unit = "bytes",
          .range = "auto, unlimited, 1% to 100%, or at least 64MiB (units KiB, MiB, GiB, TiB)",
@@ -230,11 +216,11 @@ constexpr std::array all_keys = {
             "The shards, each with a name and a connection string. Required."),
     routing(
         "routing.defaultPrimary", restart, {.example = "shard0", .range = "a shard's name"},
-        "Where the unsharded collections of databases live that routing.databases does not name. Default: the first "
-        "shard."),
+        "The shard of the unsharded collections of databases that routing.databases does not name. Default: the "
+        "first shard."),
     routing("routing.databases", reload,
             {.example = "[{name: app, primary: shard0}]", .range = "a list of {name, primary}"},
-            "Databases whose unsharded collections live on a shard of their own choice."),
+            "Databases with another shard for their unsharded collections."),
     routing("routing.collections", reload,
             {.example = "[{ns: app.users, key: {_id: hashed}}]",
              .range = "a list of {ns, key, unique, chunks: [{min, max, shard}]}"},
@@ -254,17 +240,15 @@ constexpr std::array all_keys = {
         "IngressRequestRateLimitExceeded (462), labelled so that drivers try again later, and counted in "
         "serverStatus.limits."),
     limit<user>("limits.perUser.cursors", AT(cursors), cursor_count,
-                "Its open cursors. Who has so many is refused the next one; getMore and killCursors go on."),
+                "A user's open cursors. Beyond the limit a new cursor is refused; getMore and killCursors go on."),
     limit<user>("limits.perUser.bufferedBytes", AT(buffered_bytes), byte_count,
-                "What is kept for its idle cursors, and for replies over 16 KiB that wait for their reader. Who holds "
-                "so much may "
-                "open no cursor, and nothing is fetched ahead for its cursors, until it has read some of it."),
+                "Bytes held for a user's idle cursors, and for replies over 16 KiB that wait for their client. At "
+                "the limit the user cannot open cursors, and no batch is fetched ahead, until its clients have read "
+                "some of the bytes."),
     limit<user>("limits.perUser.operationsPerSecond", AT(operations_per_second), rate,
-                "Its operations, over all its connections; after a pause those of a second may come at once. hello, "
-                "logging in, "
-                "getMore, and what ends something (killCursors, endSessions, commitTransaction, abortTransaction, …) "
-                "do not count "
-                "and are never refused."),
+                "A user's operations, over all its connections; after a pause those of a second may come at once. "
+                "hello, logging in, getMore, and commands that end something (killCursors, endSessions, "
+                "commitTransaction, abortTransaction, …) do not count and are never refused."),
     limit<address>("limits.perAddress.connections", AT(connections), connection_count,
                    "The same for one address; of IPv6 the first 64 bits count. The first message of a further "
                    "connection is refused, "
@@ -277,29 +261,27 @@ constexpr std::array all_keys = {
     row("limits.overrides", AT(limits.overrides), reload,
         {.example = "[{user: admin.batch, cursors: unlimited}, {address: 10.0.0.0/8, connections: 5}]",
          .range = "a list of {user | address, and any of the limits}"},
-        "Other limits for one user (database.name), or each address of a range, of which the longest counts; what is "
-        "not "
-        "named is as above, unlimited is no limit."),
+        "Other limits for one user (database.name), or each address of a range, of which the longest counts. Limits "
+        "that are not named are as above; unlimited: no limit."),
     row("systemLog.destination", AT(system_log.destination), reload, {.range = "console | file | syslog"},
         "Where log lines go. console is standard error."),
     row("systemLog.path", AT(system_log.path), reload, {.example = "/var/log/spillway/spillway.log", .range = "a file"},
         "The log file; with systemLog.destination: file, which requires it."),
     row("systemLog.logAppend", AT(system_log.append), reload, {}, "Append to the log file at start; false empties it."),
     row("systemLog.logRotate", AT(system_log.rotation), reload, {.range = "rename | reopen"},
-        "What SIGUSR1 and the command logRotate do before they open the log file anew: rename it, its name followed by "
-        "the "
-        "time, or nothing, for who has renamed it already (logrotate)."),
+        "How SIGUSR1 and the command logRotate reopen the log file. rename: they first rename it, with the time "
+        "after its name. reopen: another program has renamed it already (logrotate)."),
     row("systemLog.format", AT(system_log.format), reload, {.range = "text | json", .variable = "SPILLWAY_LOG_FORMAT"},
         "json: each line is a document in the format of MongoDB's log since 4.4."),
     setting("systemLog.verbosity", AT(log_level), runtime, {.max = 5, .parameter = "logLevel"},
             "0 logs events, 1 and more debug lines too; setParameter calls it logLevel."),
     row("auditLog.destination", AT(audit.destination), restart,
         {.example = "syslog", .range = "file | syslog | console"},
-        "Where the audit log goes: a line of JSON for each login, refusal of what is not allowed, and administrative "
-        "command. console is standard output. Default: nowhere."),
+        "Where the audit log goes: a line of JSON for each login, refused command and administrative command. "
+        "console is standard output. Default: nowhere."),
     row("auditLog.path", AT(audit.path), restart, {.example = "/var/log/spillway/audit.json", .range = "a file"},
-        "The audit log's file, with auditLog.destination: file, which requires it. It is made readable for its owner "
-        "alone, and opened anew when the log is (SIGUSR1, logRotate)."),
+        "The audit log's file, with auditLog.destination: file, which requires it. Only its owner can read it. It "
+        "is reopened together with the log (SIGUSR1, logRotate)."),
     setting("operationProfiling.slowOpThresholdMs", AT(slow_ms), reload, {.unit = "ms", .min = -1, .max = year_ms},
             "Operations that take longer are logged, as \"Slow query\". The profile command's slowms changes it, too. "
             "-1: all "
@@ -309,23 +291,20 @@ constexpr std::array all_keys = {
         "Where to write the process id. Default: nowhere."),
     row("security.authorization", AT(authorization), restart,
         {.example = "disabled", .range = "disabled | enabled", .variable = "SPILLWAY_AUTHORIZATION"},
-        "enabled: clients log in, and may do what their roles allow. Not written out, only loopback is listened on, "
-        "and "
-        "everybody there may do everything; written out as disabled, that holds for every address. Who logs in all the "
-        "same is checked then, too."),
+        "enabled: clients log in, and their roles decide what they may do. disabled: every client may do "
+        "everything, on every address; logins are still checked. Without this key it is disabled, and only loopback "
+        "addresses are possible."),
     row("security.failedLogins.allowed", AT(failed_logins_allowed), reload, {.max = 1'000'000},
-        "After so many failed logins of one user from one address (of IPv6 the first 64 bits) in a row, the next are "
-        "refused unchecked for 1 s, after each further failure for twice as long, up to a minute. Other addresses are "
-        "not "
-        "concerned. A success, or 15 minutes, make up for it. 0: nobody is refused."),
+        "Failed logins in a row of one user from one address (of IPv6 the first 64 bits). After this number further "
+        "logins are refused unchecked for 1 s, after each further failure for twice as long, up to a minute. Other "
+        "addresses are not affected. A success, or 15 minutes, resets the count. 0: no login is refused."),
     row("security.users", AT(users), reload,
         {.example = "[{user: \"CN=app\", db: $external, roles: [{role: read, db: app}]}]",
          .range = "list of {user, db, roles: [{role, db}], credentials}"},
-        "Who may log in. An entry is made by spillway --hash-password NAME: the password itself stands nowhere. Roles: "
-        "read, readWrite, dbAdmin, clusterMonitor, clusterAdmin, readAnyDatabase, readWriteAnyDatabase, "
-        "dbAdminAnyDatabase, root. A user of the database $external logs in by a certificate of net.tls.CAFile: his "
-        "name is "
-        "its subject (RFC 2253), and he has no credentials."),
+        "The users. spillway --hash-password NAME makes an entry, which does not contain the password itself. "
+        "Roles: read, readWrite, dbAdmin, clusterMonitor, clusterAdmin, readAnyDatabase, readWriteAnyDatabase, "
+        "dbAdminAnyDatabase, root. A user of the database $external logs in with a certificate of net.tls.CAFile: "
+        "its name is the certificate's subject (RFC 2253), and it has no credentials."),
     row("security.usersFile", AT(users_file), reload,
         {.example = "/etc/spillway/users.yaml",
          .range = "a file that not everybody may read",
@@ -333,15 +312,14 @@ constexpr std::array all_keys = {
         "A file with more users: the list alone, as in security.users. It may begin with $CREDENTIALS_DIRECTORY, as "
         "security.shards.passwordFile may."),
     row("security.usersFrom", AT(users_from), restart, {.example = "shard0", .range = "a shard's name"},
-        "Users of that shard (its admin.system.users) log in here, too, with the roles that are known here. The user "
-        "of "
-        "security.shards must be allowed to read them. See setParameter.userCacheInvalidationIntervalSecs."),
+        "Users of that shard (its admin.system.users) log in here, too, with the roles that Spillway knows. The "
+        "user of security.shards needs the right to read them. See setParameter.userCacheInvalidationIntervalSecs."),
     row("security.shards.user", AT(shard_login.user), reload,
         {.example = "spillway", .range = "a user's name", .variable = "SPILLWAY_SHARD_USER"},
-        "As whom to log in to shards whose connection strings name no user. It must be allowed all that clients are. "
-        "Default: without logging in."),
+        "The user for shards whose connection strings name no user. It needs all rights that clients have. Default: "
+        "no login."),
     row("security.shards.db", AT(shard_login.db), reload, {.range = "a database"},
-        "Where this user is known (authSource)."),
+        "The database of this user (authSource)."),
     row("security.shards.mechanism", AT(shard_login.mechanism), reload,
         {.range = "negotiated | SCRAM-SHA-1 | SCRAM-SHA-256 | MONGODB-X509"},
         "negotiated: SCRAM-SHA-256 if the user has it, else SCRAM-SHA-1. MONGODB-X509: by the tlsCertificateKeyFile of "
@@ -352,9 +330,11 @@ constexpr std::array all_keys = {
          .range = "a file that not everybody may read",
          .variable = "SPILLWAY_SHARD_PASSWORD_FILE"},
         "The password is its first line. $CREDENTIALS_DIRECTORY is where systemd puts what LoadCredential= names. A "
-        "connection string may hold user and password, too; --set may not, for everybody sees the command line."),
+        "connection string may hold user and password, too; --set may not, because every local user sees the "
+        "command line."),
     row("replication.localPingThresholdMs", AT(local_threshold_ms), restart, {.unit = "ms", .max = int32_max},
-        "Of a replica set's eligible members, those no further than this from the nearest share the reads."),
+        "Reads go to those eligible members of a replica set whose ping time exceeds the nearest one's by at most "
+        "this."),
     setting("setParameter.cursorTimeoutMillis", AT(cursor_timeout_ms), runtime, {.unit = "ms", .max = year_ms},
             "A cursor idle for longer is killed, on its shards too."),
     setting("setParameter.clientCursorMonitorFrequencySecs", AT(cursor_monitor_frequency_secs), runtime,
@@ -365,36 +345,28 @@ constexpr std::array all_keys = {
         "default."),
     setting("setParameter.cursorOrphanGraceMillis", AT(orphan_grace_ms), runtime,
             {.unit = "ms", .min = -1, .max = year_ms},
-            "A cursor whose client has closed its last connection ends after this time. A client is there while a "
-            "connection "
-            "with the same client metadata, of the same user or of nobody, is open, or one that has used the cursor's "
-            "session. "
-            "-1: such cursors live as long as others."),
+            "A cursor whose client has closed its last connection ends after this time. A client counts as "
+            "connected while a connection is open with the same client metadata, of the same user or not logged in, "
+            "or one that has used the cursor's session. -1: such cursors live as long as others."),
     setting("setParameter.spliceReplies", AT(splice_replies), runtime, {.range = "auto | always | never"},
-            "Pass the inside of large batches from a shard's socket to the client's within the kernel, where neither "
-            "end uses "
-            "TLS and memory is plenty: a third of the CPU for each byte, or less; a client on the same machine pays a "
-            "part of "
-            "it when it reads. auto: while a worker passes 100 MB a second or uses a third of a core. What passes so "
-            "is not "
-            "seen: a cursor's nDocsReturned is then an estimate."),
+            "Pass the inside of large batches from a shard's socket to the client's within the kernel, where "
+            "neither end uses TLS and memory is plenty: a third of the CPU for each byte, or less; a client on the "
+            "same machine pays a part of it when it reads. auto: while a worker passes 100 MB a second or uses a "
+            "third of a core. Spillway does not see these bytes: a cursor's nDocsReturned is then an estimate."),
     setting("setParameter.mongosShutdownTimeoutMillisForSignaledShutdown", AT(shutdown_timeout_ms), runtime,
             {.unit = "ms", .max = 3'600'000},
-            "After SIGTERM clients are told for so long that this router goes, while it serves them; less if all of "
-            "them have "
-            "left before."),
+            "After SIGTERM this router announces its end to clients for this time, and still serves them. It ends "
+            "earlier if all of them have left."),
     row("setParameter.enableTestCommands", AT(parameters.test_commands), restart, {},
         "What getParameter tells drivers' test suites."),
     row("setParameter.connectTimeoutMS", AT(connect_timeout_ms), restart, {.unit = "ms", .min = 1, .max = 3'600'000},
-        "Connecting to a shard, and its answers to the monitor's hello, may take this long; afterwards what waits for "
-        "it "
-        "fails. Not counted is the wait for a turn to connect, or for a place in a full pool: that may last until the "
-        "command's maxTimeMS."),
+        "Connecting to a shard, and its answers to the monitor's hello, may take this long; then the requests that "
+        "wait for it fail. The wait for a turn to connect, or for a place in a full pool, does not count: it may "
+        "last until the command's maxTimeMS."),
     setting("setParameter.userCacheInvalidationIntervalSecs", AT(user_refresh_secs), runtime,
             {.unit = "s", .min = 1, .max = 86'400},
-            "How often the users of security.usersFrom are read again. Where that fails ten times in a row, they are "
-            "nobody "
-            "until it succeeds."),
+            "How often the users of security.usersFrom are read again. After ten failures in a row these users lose "
+            "access until it succeeds."),
     row("setParameter.ShardingTaskExecutorPoolMaxSize", AT(pool_max), restart, {.min = 1, .max = 32'767},
         "Connections per worker and shard host; requests beyond them wait in a queue."),
 };
