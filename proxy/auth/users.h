@@ -17,7 +17,7 @@
 namespace spillway::auth {
 
 inline constexpr std::size_t users_max = 100'000;
-inline constexpr std::string_view external_db = "$external";  // of users whom a certificate vouches for
+inline constexpr std::string_view external_db = "$external";  // of users with certificates
 
 // A user as the configuration has it.
 struct UserSpec {
