@@ -15,8 +15,8 @@ shard::HostAddress health_address(const NetConfig& net);
 
 // One hello over TCP, or TLS if net.tls.mode requires it. The server's certificate is not checked; net.tls's own is
 // presented where clients need one. Takes five seconds at most. The result is "serving", or that the process is alive
-// though it admits no client now: a limit refuses the connection, or keeps it waiting, and the admin port's /healthz
-// (where there is one) answers. Errors: those of the connection, or of the hello, which fails once the process is
+// though it admits no client now: a limit refuses the connection, or keeps it waiting while the admin port's /healthz
+// answers (asked if there is one). Errors: those of the connection, or of the hello, which fails once the process is
 // shutting down.
 Result<std::string> ask_health(const NetConfig& net);
 

@@ -112,7 +112,7 @@ struct Metrics {
   Counter unauthenticated_commands, unauthorized_commands;  // refused
   // Connections: refused beyond net.maxIncomingConnections; closed for silence.
   Counter connections_rejected, idle_clients_closed, silent_clients_closed;
-  Counter clients_timed_out;  // did not acknowledge sent data for TCP_USER_TIMEOUT
+  Counter clients_timed_out;  // took or acknowledged no sent data for TCP_USER_TIMEOUT
   Counter hellos_with_backpressure, hellos_without_backpressure;  // first ones of connections
 };
 
