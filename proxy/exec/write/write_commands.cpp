@@ -21,7 +21,7 @@ Error config_is_read_only() {
 }
 
 Task<Result<Response>> call_for_write(Context& context, const Request& request,
-                                      const ShardCommand& command) {
+                                      ShardCommand command) {
   auto call = call_shard(context, command, write_options(context, request));
   ShardOutcome outcome = co_await call;
   auto written = passed_on(std::move(outcome));

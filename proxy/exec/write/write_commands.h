@@ -17,7 +17,7 @@ Task<Result<Response>> forward_write(Context& context, const Request& request,
                                      catalog::ShardIndex shard, RoutedBy by);
 // Sends a command to one shard and passes the reply through; errors are labelled. No checks.
 Task<Result<Response>> call_for_write(Context& context, const Request& request,
-                                      const ShardCommand& command);
+                                      ShardCommand command);
 
 Task<Result<Response>> find_and_modify_command(Context& context, Client& client,
                                                const Request& request);
