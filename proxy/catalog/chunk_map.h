@@ -31,6 +31,8 @@ inline constexpr std::size_t chunks_max = 1'500'000;
 
 // Position of a shard in RoutingSnapshot::shards().
 using ShardIndex = std::uint16_t;
+// No shard has it: a command to it fails with ShardNotFound(70).
+inline constexpr ShardIndex no_shard = 0xFFFF;
 
 // A small set of shards, iterated in ascending order.
 class ShardSet {

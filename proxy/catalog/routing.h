@@ -52,6 +52,12 @@ struct CollectionRouting {
   const ShardSet& all_shards() const noexcept { return chunks.owners(); }
 };
 
+// What a cluster's config servers say of one namespace.
+struct CachedCollection {
+  std::string ns;
+  std::shared_ptr<const CollectionRouting> routing;  // null: not sharded
+};
+
 // The parts of a snapshot; filled by a loader.
 struct RoutingParts {
   std::vector<Shard> shards;  // not empty; index = position

@@ -255,7 +255,7 @@ Task<Result<void>> check_ownership(exec::Context& context,
 }
 
 Task<Result<void>> check_ownership_at_start(exec::Context& context) {
-  return check_ownership(context, context.router.table(), {});
+  return check_ownership(context, context.static_router.table(), {});
 }
 
 }  // namespace spillway::server

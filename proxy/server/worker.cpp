@@ -134,7 +134,7 @@ void Worker::tick_memory(TimePoint now) {
 
 void Worker::use_table(std::shared_ptr<const catalog::RoutingSnapshot> table, TableTaken taken) {
   loop_.post([this, table = std::move(table), taken = std::move(taken)]() mutable {
-    const auto before = context_.router.replace(std::move(table));
+    const auto before = context_.static_router.replace(std::move(table));
     if (taken) taken(before);
   });
 }

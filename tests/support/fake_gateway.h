@@ -95,7 +95,7 @@ struct FakeWorker {
   FakeWorker(std::shared_ptr<const catalog::RoutingSnapshot> routing, FakeGateway::Answer answer)
       : gateway(*routing, std::move(answer)) {
     shared.routing = std::move(routing);
-    context.router.replace(shared.routing);
+    context.static_router.replace(shared.routing);
     shared.workers.push_back(&context);
     shared.facts.host_name = "router:27017";
     shared.facts.start_time = Clock::now();
@@ -134,7 +134,7 @@ struct FakeRequest {
     auto parsed = exec::parse_request(message, {}, Clock::now());
     if (parsed.has_error()) FAIL(parsed.error().message);
     request = *std::move(parsed);
-    if (worker != nullptr) request.routes = &routes.emplace(worker->context.router.table());
+    if (worker != nullptr) request.routes = &routes.emplace(worker->context.static_router.table());
   }
   FakeRequest(const FakeRequest&) = delete;
   FakeRequest& operator=(const FakeRequest&) = delete;

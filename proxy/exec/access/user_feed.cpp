@@ -122,7 +122,7 @@ Task<Result<void>> read_stored_users(Context& context) {
     log::info(
         "users: {} were read from shard {}; {} roles of theirs are not known here, and allow "
         "nothing",
-        count, context.router.table()->shard(*context.shared.users_from).name, unknown_roles);
+        count, context.gateway.states()[*context.shared.users_from].name, unknown_roles);
   }
   co_return Result<void>();
 }

@@ -395,7 +395,7 @@ std::span<const CommandSpec> local_commands() {
        .help = "drop cached routing"},
       {.name = "getShardMap", .handler = get_shard_map, .admin_only = true, .help = "shards and hosts"},
       {.name = "getShardVersion", .handler = get_shard_version, .admin_only = true,
-       .help = "routing of a namespace"},
+       .routes = RouteNeed::full_name, .help = "routing of a namespace"},
       {.name = "netstat", .handler = netstat, .admin_only = true, .help = "is this a router?"},
       {.name = "replSetGetStatus", .handler = repl_set_get_status,
        .help = "not supported on a router"},

@@ -71,8 +71,8 @@ WorkerFacts look_at_worker(const Context& context) {
     facts.clients.active += client->running != nullptr;
     facts.clients.load_balanced += client->presence.load_balanced();
   }
-  facts.databases = context.router.table()->databases().size();
-  facts.collections = context.router.table()->collections().size();
+  facts.databases = context.router->databases();
+  facts.collections = context.router->collections();
   facts.shards = context.gateway.states();
   return facts;
 }

@@ -15,6 +15,7 @@
 #include "proxy/exec/access/command_needs.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/admin/hello.h"
+#include "proxy/exec/commands/run_in_cluster.h"
 #include "proxy/exec/commands/slow_log.h"
 #include "proxy/exec/commands/stable_stages.h"
 #include "proxy/exec/cursors/take_memory.h"
@@ -191,9 +192,10 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
   client.operation_id = context.shared.next_operation_id.fetch_add(1, std::memory_order_relaxed);
   client.interrupt.clear();
   client.busy.enter(context.shared.busy_clients);
-  const Routes routes = static_cast<Router&>(context.router).resolve(request);
-  request.routes = &routes;
-  auto handling = spec->handler(context, client, request);
+  std::optional<Routes> routes;
+  if (!context.in_cluster()) request.routes = &routes.emplace(*context.router->resolve({}));
+  auto handling = context.in_cluster() ? run_in_cluster(context, client, *spec, request)
+                                       : spec->handler(context, client, request);
   auto result = co_await handling;
   client.running = nullptr;
   request.routes = nullptr;

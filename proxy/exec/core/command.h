@@ -12,6 +12,16 @@ namespace spillway::exec {
 
 struct CommandNeed;  // access/command_needs.h
 
+// The names whose routes a command needs (commands/route_names.h).
+enum class RouteNeed : std::uint8_t {
+  none,       // at most the shards
+  database,   // $db
+  collection, // of $db: the value of the first element
+  pipeline,   // the same, and those that its pipeline names, and viewOn
+  explained,  // those of the command that is explained
+  full_name,  // the first element's value is "db.collection" or "db"; "to", too
+};
+
 // A handler runs on the connection's worker. `request` and `client` outlive it. An Error becomes an ok: 0 reply.
 using Handler = Task<Result<Response>> (*)(Context& context, Client& client, const Request& request);
 
@@ -21,6 +31,8 @@ struct CommandSpec {
   bool admin_only = false;     // Unauthorized(13) on other databases
   bool in_transaction = false; // allowed inside a transaction, else 263
   bool secondary_ok = false;   // reads: for listCommands
+  RouteNeed routes = RouteNeed::none;
+  bool makes_database = false;  // in a cluster: a database that does not exist is made first
   std::string_view help = "";
   std::size_t index = 0;       // position in the table; set when the table is built
   const CommandNeed* need = nullptr;  // the privileges that it needs; set then, too

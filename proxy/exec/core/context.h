@@ -151,8 +151,10 @@ struct Context {
   std::unique_ptr<InsideTimes> inside_times = std::make_unique<InsideTimes>();
   absl::flat_hash_set<std::uint64_t> accepted_stages{};  // that aggregate.cpp asked a shard about; own thread only
 
-  // The source of Request::routes.
-  StaticRouter router{shared.routing};
+  StaticRouter static_router{shared.routing};
+  // The source of Request::routes; another one in a cluster.
+  Router* router = &static_router;
+  bool in_cluster() const noexcept { return router != &static_router; }
   // For clients' connections; null: none. A reload replaces it, on the worker's thread.
   TlsContext::Ptr tls{};
 };

@@ -111,6 +111,7 @@ Targets shards_with_chunks(const Routes& routes, std::string_view db, std::strin
   if (targets.routing != nullptr) {
     targets.shards = targets.routing->all_shards();
   } else {
+    targets.database = routes.database(db);
     targets.shards.insert(routes.primary_shard(db));
   }
   return targets;

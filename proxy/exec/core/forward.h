@@ -58,7 +58,8 @@ Response passthrough_ok(shard::Reply reply);
 struct Targets {
   catalog::ShardSet shards;
   const catalog::CollectionRouting* routing = nullptr;  // null: unsharded
-  RoutedBy by() const noexcept { return RoutedBy::collection(routing); }
+  const catalog::Database* database = nullptr;          // Routes::database()
+  RoutedBy by() const noexcept { return RoutedBy::collection(routing, database); }
 };
 Targets shards_with_chunks(const Routes& routes, std::string_view db, std::string_view ns);
 void count_targets(HostsTargeted& metric, const Targets& targets);

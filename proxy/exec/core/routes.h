@@ -2,59 +2,112 @@
 // the same until the request ends, even if the table changes meanwhile.
 #pragma once
 
+#include <absl/container/inlined_vector.h>
+
 #include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
 
+#include "proxy/base/clock.h"
+#include "proxy/base/task.h"
 #include "proxy/catalog/routing.h"
+
+namespace spillway::shard {
+class Interrupt;  // shard/interrupt.h
+}
 
 namespace spillway::exec {
 
-struct Request;
+// A collection that a request concerns; without a collection's name: a database. Views into the request.
+struct RouteName {
+  std::string_view db;
+  std::string_view collection;
+};
+using RouteNames = absl::InlinedVector<RouteName, 2>;
 
 // A value; copies share the table. Pointers and references that it gives are valid as long as it.
 class Routes {
  public:
   using Table = std::shared_ptr<const catalog::RoutingSnapshot>;
+  using DatabasePtr = std::shared_ptr<const catalog::Database>;
+  using CollectionPtr = std::shared_ptr<const catalog::CachedCollection>;
+
+  // The table of the configuration.
   explicit Routes(Table table) noexcept : table_(std::move(table)) {}
+  // Of a cluster: its shards; add what the request's names were resolved to.
+  static Routes of_cluster(Table shards) {
+    Routes routes(std::move(shards));
+    routes.in_cluster_ = true;
+    return routes;
+  }
+  void add(DatabasePtr database) { databases_.push_back(std::move(database)); }
+  void add(CollectionPtr collection) { collections_.push_back(std::move(collection)); }
 
   const catalog::Shard& shard(catalog::ShardIndex shard) const { return table_->shard(shard); }
   std::optional<catalog::ShardIndex> shard_by_name(std::string_view name) const { return table_->shard_by_name(name); }
   catalog::ShardSet all_shards() const { return table_->all_shards(); }
-  catalog::ShardIndex primary_shard(std::string_view db) const { return table_->primary_shard(db); }
+  // In a cluster: catalog::no_shard unless the request was resolved with this name.
+  catalog::ShardIndex primary_shard(std::string_view db) const {
+    if (!in_cluster_) return table_->primary_shard(db);
+    const catalog::Database* const found = database(db);
+    return found == nullptr ? catalog::no_shard : found->primary;
+  }
+  // What a shard must know to refuse a command that comes to a primary shard of before. Null: databases do not move.
+  const catalog::Database* database(std::string_view db) const noexcept;
   // Null: it is not sharded.
-  const catalog::CollectionRouting* collection(std::string_view ns) const { return table_->collection(ns); }
+  const catalog::CollectionRouting* collection(std::string_view ns) const;
+  bool in_cluster() const noexcept { return in_cluster_; }
   const catalog::RoutingSnapshot& table() const noexcept { return *table_; }
 
  private:
   Table table_;
+  bool in_cluster_ = false;
+  absl::InlinedVector<DatabasePtr, 1> databases_;
+  absl::InlinedVector<CollectionPtr, 1> collections_;
+};
+
+// How long a request waits until its names are known.
+struct RouteWait {
+  TimePoint deadline = time_point_never;
+  shard::Interrupt* interrupt = nullptr;  // outlives the wait; null: none
+  bool create_database = false;           // make it if there is none
 };
 
 // The source of routes. One per worker; its thread only.
 class Router {
  public:
   virtual ~Router() = default;
-  // For a request that arrives now.
-  virtual Routes resolve(const Request& request) = 0;
+  // For a request that arrives now. Nothing: something must be read before: learn() does it.
+  virtual std::optional<Routes> resolve(const RouteNames& names) = 0;
+  // Errors: NamespaceNotFound(26) for a database that does not exist, those of the config servers' replies,
+  // FailedToSatisfyReadPreference(133) and HostUnreachable(6) if they are away.
+  virtual Task<Result<void>> learn(RouteNames names, RouteWait wait) = 0;
+  // For the status. In a static table: of the table, else of the cache.
+  virtual std::size_t databases() const = 0;
+  virtual std::size_t collections() const = 0;
 };
 
 // The table of the configuration, which a reload replaces as a whole.
 class StaticRouter final : public Router {
  public:
   explicit StaticRouter(Routes::Table table) : table_(own_reference(std::move(table))) {}
-  Routes resolve(const Request&) override { return Routes(table_); }
+  std::optional<Routes> resolve(const RouteNames&) override { return Routes(table_); }
+  Task<Result<void>> learn(RouteNames, RouteWait) override { co_return Result<void>(); }
+  std::size_t databases() const override { return table_->databases().size(); }
+  std::size_t collections() const override { return table_->collections().size(); }
   // Returns the table before; commands that run hold on to it.
   Routes::Table replace(Routes::Table table) { return std::exchange(table_, own_reference(std::move(table))); }
   const Routes::Table& table() const noexcept { return table_; }
 
- private:
   // A reference count of its own: workers do not contend for a shared one.
-  static Routes::Table own_reference(Routes::Table table) {
-    const catalog::RoutingSnapshot* const plain = table.get();
-    return {plain, [held = std::move(table)](const catalog::RoutingSnapshot*) {}};
+  template <class T>
+  static std::shared_ptr<const T> own_reference(std::shared_ptr<const T> shared) {
+    const T* const plain = shared.get();
+    return {plain, [held = std::move(shared)](const T*) {}};
   }
 
+ private:
   Routes::Table table_;
 };
 

@@ -18,24 +18,37 @@ namespace spillway::exec {
 // A static table does not change under a command, and nothing is added.
 class RoutedBy {
  public:
-  // Its owners of chunks; null: it is unsharded, on the primary shard of its database.
-  static RoutedBy collection(const catalog::CollectionRouting* routing) noexcept { return RoutedBy(routing); }
-  // The primary shard of the database.
-  static RoutedBy database() noexcept { return RoutedBy(nullptr); }
+  enum class What : std::uint8_t { nothing, database, unsharded, sharded };
+
+  // The owners of its chunks.
+  static RoutedBy sharded(const catalog::CollectionRouting& routing) noexcept {
+    return {What::sharded, &routing, nullptr};
+  }
+  // A collection that is not sharded, on the primary shard of its database. Null: nobody moves databases.
+  static RoutedBy unsharded(const catalog::Database* database) noexcept { return {What::unsharded, nullptr, database}; }
+  // A collection that may be sharded.
+  static RoutedBy collection(const catalog::CollectionRouting* routing, const catalog::Database* database) noexcept {
+    return routing != nullptr ? sharded(*routing) : unsharded(database);
+  }
+  // The primary shard of the database, for all of its collections.
+  static RoutedBy database(const catalog::Database* database) noexcept { return {What::database, nullptr, database}; }
   // Independent of the routing table: the command continues a cursor, ends something, or asks for the shard's own
   // state.
-  static RoutedBy nothing() noexcept { return RoutedBy(); }
+  static RoutedBy nothing() noexcept { return {}; }
 
-  bool anything() const noexcept { return anything_; }
-  // Null without one.
+  What what() const noexcept { return what_; }
+  // Null unless what() is sharded.
   const catalog::CollectionRouting* collection() const noexcept { return collection_; }
+  // Of database and unsharded; null where databases do not move.
+  const catalog::Database* database() const noexcept { return database_; }
 
  private:
   RoutedBy() = default;
-  explicit RoutedBy(const catalog::CollectionRouting* collection) noexcept
-      : anything_(true), collection_(collection) {}
-  bool anything_ = false;
+  RoutedBy(What what, const catalog::CollectionRouting* collection, const catalog::Database* database) noexcept
+      : what_(what), collection_(collection), database_(database) {}
+  What what_ = What::nothing;
   const catalog::CollectionRouting* collection_ = nullptr;
+  const catalog::Database* database_ = nullptr;
 };
 
 // A command for one shard. Views: the caller keeps the bytes until the call has ended.

@@ -60,13 +60,12 @@ Result<void> collect_sub_pipeline(DocView spec, std::string_view db, int depth,
 // A target written as "coll" or {db, coll}.
 void add_target(ValueView target, std::string_view db, std::string_view stage, std::vector<InvolvedNamespace>& into) {
   if (target.is_string()) {
-    into.push_back({std::string(db), std::string(target.as_string()), std::string(stage)});
+    into.push_back({db, target.as_string(), stage});
   } else if (target.is_document()) {
     const ValueView named_db = target.as_document()["db"];
     const ValueView coll = target.as_document()["coll"];
     if (!coll.is_string()) return;
-    into.push_back({std::string(named_db.is_string() ? named_db.as_string() : db), std::string(coll.as_string()),
-                    std::string(stage)});
+    into.push_back({named_db.is_string() ? named_db.as_string() : db, coll.as_string(), stage});
   }
 }
 
@@ -263,7 +262,7 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
 }  // namespace
 
 bool lies_on(const Routes& routes, const InvolvedNamespace& ns, catalog::ShardIndex shard) {
-  const auto* routing = routes.collection(fmt::format("{}.{}", ns.db, ns.collection));
+  const auto* routing = routes.collection(NamespaceText(ns.db, ns.collection).view());
   if (routing == nullptr) return routes.primary_shard(ns.db) == shard;
   return routing->all_shards().size() == 1 && routing->all_shards().front() == shard;
 }
@@ -358,11 +357,13 @@ Result<AggregatePlan> plan_aggregate(const Request& request,
 std::span<const CommandSpec> aggregate_commands() {
   static constexpr CommandSpec specs[] = {
       {.name = "aggregate", .handler = run_aggregate, .in_transaction = true, .secondary_ok = true,
-       .help = "run an aggregation pipeline"},
-      {.name = "count", .handler = count_command, .secondary_ok = true, .help = "count documents"},
+       .routes = RouteNeed::pipeline, .help = "run an aggregation pipeline"},
+      {.name = "count", .handler = count_command, .secondary_ok = true,
+       .routes = RouteNeed::collection, .help = "count documents"},
       {.name = "distinct", .handler = distinct_command, .in_transaction = true, .secondary_ok = true,
-       .help = "the distinct values of a field"},
-      {.name = "explain", .handler = explain_command, .secondary_ok = true, .help = "explain a command's plan"},
+       .routes = RouteNeed::collection, .help = "the distinct values of a field"},
+      {.name = "explain", .handler = explain_command, .secondary_ok = true,
+       .routes = RouteNeed::explained, .help = "explain a command's plan"},
   };
   return specs;
 }

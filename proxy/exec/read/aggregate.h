@@ -1,7 +1,6 @@
 // aggregate: the namespaces of its pipeline, and the shards that may run it.
 #pragma once
 
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -11,11 +10,11 @@
 
 namespace spillway::exec {
 
-// A collection that a stage reads or writes beside the main one, at any depth.
+// A collection that a stage reads or writes beside the main one, at any depth. Views into the pipeline.
 struct InvolvedNamespace {
-  std::string db;
-  std::string collection;
-  std::string stage;  // "$lookup", for messages
+  std::string_view db;
+  std::string_view collection;
+  std::string_view stage;  // "$lookup", for messages
 };
 
 // Of $lookup, $graphLookup, $unionWith, $facet, $out and $merge, nested pipelines included (depth ≤ 20, else

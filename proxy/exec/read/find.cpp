@@ -446,6 +446,7 @@ Result<Targets> read_targets(const Request& request, std::string_view db, std::s
   const NamespaceText ns(db, collection);
   targets.routing = request.routes->collection(ns.view());
   if (targets.routing == nullptr) {
+    targets.database = request.routes->database(db);
     targets.shards.insert(request.routes->primary_shard(db));
     return targets;
   }
@@ -465,7 +466,7 @@ std::span<const CommandSpec> read_commands() {
        .handler = run_find,
        .in_transaction = true,
        .secondary_ok = true,
-       .help = "query for documents"},
+       .routes = RouteNeed::collection, .help = "query for documents"},
       {.name = "getMore",
        .handler = get_more_command,
        .in_transaction = true,

@@ -111,7 +111,7 @@ Answer to_owners(Context& context, const Request& request, Tolerate tolerate) {
 Result<void> check_view(const Request& request, catalog::ShardIndex own) {
   const ValueView source = request.body["viewOn"];
   if (!source.is_string()) return {};  // none, or the shard refuses it
-  std::vector<InvolvedNamespace> read{{std::string(request.db), std::string(source.as_string()), "viewOn"}};
+  std::vector<InvolvedNamespace> read{{request.db, source.as_string(), "viewOn"}};
   if (const ValueView pipeline = request.body["pipeline"]; pipeline.is_array()) {
     auto involved = involved_namespaces(pipeline.as_document(), request.db);
     if (involved.has_error()) return involved.error();
@@ -220,7 +220,8 @@ Answer drop_database(Context& context, Client&, const Request& request) {
     co_return Error(ErrorCode::illegal_operation, fmt::format("Cannot drop the {} database", request.db));
   }
   const shard::CallOptions options = write_options(context, request);
-  auto fanning = fan_out(context, request, request.routes->all_shards(), RoutedBy::database(), options);
+  auto fanning = fan_out(context, request, request.routes->all_shards(),
+                         RoutedBy::database(request.routes->database(request.db)), options);
   const Fanned fanned = co_await fanning;
   for (const ShardAnswer& answer : fanned.answers) {
     if (answer.error && !is_namespace_missing(*answer.error)) co_return *answer.error;
@@ -381,23 +382,36 @@ std::span<const CommandSpec> schema_commands() {
       {.name = "listDatabases", .handler = list_databases, .admin_only = true, .secondary_ok = true,
        .help = "the databases of all shards"},
       {.name = "listCollections", .handler = list_collections_command, .secondary_ok = true,
-       .help = "the collections of a database"},
-      {.name = "listIndexes", .handler = list_indexes_command, .secondary_ok = true, .help = "a collection's indexes"},
-      {.name = "create", .handler = create, .in_transaction = true, .help = "create a collection"},
-      {.name = "createIndexes", .handler = create_indexes, .in_transaction = true, .help = "create indexes"},
-      {.name = "dropIndexes", .handler = drop_indexes, .help = "drop indexes"},
-      {.name = "deleteIndexes", .handler = drop_indexes, .help = "older name of dropIndexes"},
-      {.name = "drop", .handler = drop, .help = "drop a collection"},
-      {.name = "dropDatabase", .handler = drop_database, .help = "drop a database"},
-      {.name = "collMod", .handler = coll_mod, .help = "change a collection's options"},
-      {.name = "validate", .handler = validate, .secondary_ok = true, .help = "check a collection"},
-      {.name = "renameCollection", .handler = rename_collection, .admin_only = true, .help = "rename a collection"},
-      {.name = "convertToCapped", .handler = convert_to_capped, .help = "make a collection capped"},
-      {.name = "collStats", .handler = coll_stats, .secondary_ok = true, .help = "statistics of a collection"},
-      {.name = "collstats", .handler = coll_stats, .secondary_ok = true, .help = "older name of collStats"},
-      {.name = "dataSize", .handler = data_size, .secondary_ok = true, .help = "size of a collection's documents"},
-      {.name = "dbStats", .handler = db_stats, .secondary_ok = true, .help = "statistics of a database"},
-      {.name = "dbstats", .handler = db_stats, .secondary_ok = true, .help = "older name of dbStats"},
+       .routes = RouteNeed::database, .help = "the collections of a database"},
+      {.name = "listIndexes", .handler = list_indexes_command, .secondary_ok = true,
+       .routes = RouteNeed::collection, .help = "a collection's indexes"},
+      {.name = "create", .handler = create, .in_transaction = true,
+       .routes = RouteNeed::pipeline, .makes_database = true, .help = "create a collection"},
+      {.name = "createIndexes", .handler = create_indexes, .in_transaction = true,
+       .routes = RouteNeed::collection, .makes_database = true, .help = "create indexes"},
+      {.name = "dropIndexes", .handler = drop_indexes, .routes = RouteNeed::collection, .help = "drop indexes"},
+      {.name = "deleteIndexes", .handler = drop_indexes,
+       .routes = RouteNeed::collection, .help = "older name of dropIndexes"},
+      {.name = "drop", .handler = drop, .routes = RouteNeed::collection, .help = "drop a collection"},
+      {.name = "dropDatabase", .handler = drop_database, .routes = RouteNeed::database, .help = "drop a database"},
+      {.name = "collMod", .handler = coll_mod,
+       .routes = RouteNeed::collection, .help = "change a collection's options"},
+      {.name = "validate", .handler = validate, .secondary_ok = true,
+       .routes = RouteNeed::collection, .help = "check a collection"},
+      {.name = "renameCollection", .handler = rename_collection, .admin_only = true,
+       .routes = RouteNeed::full_name, .help = "rename a collection"},
+      {.name = "convertToCapped", .handler = convert_to_capped,
+       .routes = RouteNeed::collection, .help = "make a collection capped"},
+      {.name = "collStats", .handler = coll_stats, .secondary_ok = true,
+       .routes = RouteNeed::collection, .help = "statistics of a collection"},
+      {.name = "collstats", .handler = coll_stats, .secondary_ok = true,
+       .routes = RouteNeed::collection, .help = "older name of collStats"},
+      {.name = "dataSize", .handler = data_size, .secondary_ok = true,
+       .routes = RouteNeed::full_name, .help = "size of a collection's documents"},
+      {.name = "dbStats", .handler = db_stats, .secondary_ok = true,
+       .routes = RouteNeed::database, .help = "statistics of a database"},
+      {.name = "dbstats", .handler = db_stats, .secondary_ok = true,
+       .routes = RouteNeed::database, .help = "older name of dbStats"},
   };
   return specs;
 }

@@ -78,7 +78,9 @@ Task<std::optional<Error>> drain_shard(Context& context, const Request& request,
   catalog::ShardSet one{shard};
   shard::CallOptions options = read_options(context, request);
   options.budget = &context.shared.cursor_memory;
-  auto call = call_shard(context, {shard, RoutedBy::database(), shard::Command::of_body(body)}, options);
+  auto call = call_shard(
+      context, {shard, RoutedBy::database(request.routes->database(request.db)), shard::Command::of_body(body)},
+      options);
   ShardOutcome outcome = co_await call;
   if (outcome.error) co_return outcome.error;
   auto parsed = wire::parse_cursor_reply(outcome.body());
@@ -173,7 +175,8 @@ Task<Result<Response>> list_collections_command(Context& context, Client& client
     BsonDoc scratch;
     const shard::Command command = forward_command(request, scratch);
     const CursorSeed seed{client, request, "$cmd.listCollections"};
-    auto opening = open_on_one_shard(context, seed, {shards.front(), RoutedBy::database(), command}, false);
+    auto opening = open_on_one_shard(
+        context, seed, {shards.front(), RoutedBy::database(request.routes->database(request.db)), command}, false);
     co_return co_await opening;
   }
   auto listing = union_by_name(context, request, shards);

@@ -141,13 +141,13 @@ Task<Result<Response>> without_match(Context& context, const Request& request,
     const BsonDoc nothing = match_nothing();
     const BsonDoc query = both_filters(statement.query, nothing);
     const BsonDoc body = rewritten(request, {.query = query.view(), .update = {}, .upsert = false});
-    const ShardCommand command(target.shards.front(), RoutedBy::collection(&routing), shard::Command::of_body(body));
+    const ShardCommand command(target.shards.front(), RoutedBy::sharded(routing), shard::Command::of_body(body));
     auto sending = call_for_write(context, request, command);
     co_return co_await sending;
   }
   if (!target.upsert_after) {
     BsonDoc scratch;
-    const ShardCommand whole(target.shards.front(), RoutedBy::collection(&routing), forward_command(request, scratch));
+    const ShardCommand whole(target.shards.front(), RoutedBy::sharded(routing), forward_command(request, scratch));
     auto calling = call_for_write(context, request, whole);
     co_return co_await calling;
   }
@@ -157,7 +157,7 @@ Task<Result<Response>> without_match(Context& context, const Request& request,
   rewrite.upsert = true;
   if (plan->update) rewrite.update = plan->update->view();
   const BsonDoc body = rewritten(request, rewrite);
-  const ShardCommand command(plan->shard, RoutedBy::collection(&routing), shard::Command::of_body(body));
+  const ShardCommand command(plan->shard, RoutedBy::sharded(routing), shard::Command::of_body(body));
   auto sending = call_for_write(context, request, command);
   co_return co_await sending;
 }
@@ -171,7 +171,7 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
       target.check_key ? paths_to_check(routing.key, statement) : std::vector<std::string>{};
   for (int attempt = 0; attempt < choices_max; ++attempt) {
     auto choosing = choose_document(context, *step, collection, statement, target.shards,
-                                    RoutedBy::collection(&routing), paths);
+                                    RoutedBy::sharded(routing), paths);
     auto chosen = co_await choosing;
     if (chosen.error) co_return *chosen.error;
     if (!chosen.choice) {
@@ -187,7 +187,7 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
     }
     const BsonDoc query = narrow_filter(statement.query, met["_id"], unchanged);
     const BsonDoc body = rewritten(*step, {.query = query.view(), .update = {}, .upsert = false});
-    const ShardCommand command(chosen.choice->shard, RoutedBy::collection(&routing), shard::Command::of_body(body));
+    const ShardCommand command(chosen.choice->shard, RoutedBy::sharded(routing), shard::Command::of_body(body));
     auto sending = call_for_write(context, *step, command);
     auto answered = co_await sending;
     if (answered.has_error() || answered->failed) co_return answered;
@@ -204,7 +204,7 @@ Task<Result<Response>> run_sharded(Context& context, const Request& request,
   auto parsed = parse(request.body);
   if (parsed.has_error()) co_return parsed.error();
   if (!*parsed) {
-    auto forwarding = forward_write(context, request, routing.chunks.first_shard(), RoutedBy::collection(&routing));
+    auto forwarding = forward_write(context, request, routing.chunks.first_shard(), RoutedBy::sharded(routing));
     co_return co_await forwarding;
   }
   const Statement& statement = **parsed;
@@ -212,7 +212,7 @@ Task<Result<Response>> run_sharded(Context& context, const Request& request,
   if (targeted.has_error()) co_return targeted.error();
   WriteTarget& target = *targeted;
   if (target.route == Route::one && !target.upsert_after) {
-    auto forwarding = forward_write(context, request, target.shards.front(), RoutedBy::collection(&routing));
+    auto forwarding = forward_write(context, request, target.shards.front(), RoutedBy::sharded(routing));
     co_return co_await forwarding;
   }
   const catalog::ShardSet possible = possible_shards(routing, statement, target);
@@ -220,7 +220,7 @@ Task<Result<Response>> run_sharded(Context& context, const Request& request,
   auto checked = co_await checking;
   if (checked.has_error()) co_return checked.error();
   if (request.retryable_write()) {
-    auto asking = ask_for_earlier_attempt(context, request, possible, RoutedBy::collection(&routing), statement.upsert);
+    auto asking = ask_for_earlier_attempt(context, request, possible, RoutedBy::sharded(routing), statement.upsert);
     auto earlier = co_await asking;
     if (earlier.error) co_return std::move(*earlier.error);
     if (earlier.response) co_return std::move(*earlier.response);
@@ -243,7 +243,8 @@ Task<Result<Response>> find_and_modify_command(Context& context, Client&, const 
   }
   const catalog::ShardIndex shard = routing == nullptr ? request.routes->primary_shard(request.db)
                                                        : routing->chunks.first_shard();
-  auto forwarding = forward_write(context, request, shard, RoutedBy::collection(routing));
+  auto forwarding =
+      forward_write(context, request, shard, RoutedBy::collection(routing, request.routes->database(request.db)));
   co_return co_await forwarding;
 }
 

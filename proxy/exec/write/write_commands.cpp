@@ -191,7 +191,7 @@ Task<Result<Response>> send_with_ids(WriteRun& run, catalog::ShardIndex shard) {
   auto message = co_await building;
   if (message.has_error()) co_return without_writes(message.error());
   auto calling = call_for_write(run.context, *run.request,
-                                {shard, RoutedBy::collection(&run.routing), message->command()});
+                                {shard, RoutedBy::sharded(run.routing), message->command()});
   co_return co_await calling;
 }
 
@@ -277,7 +277,7 @@ Task<Result<Response>> run_sharded(Context& context, const Client& client, const
   if (only && !run.batch.adds_ids()) {
     BsonDoc scratch;
     const shard::Command whole = forward_command(request, scratch);
-    auto calling = call_for_write(context, request, {*only, RoutedBy::collection(&routing), whole});
+    auto calling = call_for_write(context, request, {*only, RoutedBy::sharded(routing), whole});
     co_return co_await calling;
   }
   if (slice.is_over(look_bytes)) co_await slice.next();
@@ -310,7 +310,8 @@ Task<Result<Response>> run_write(Context& context, Client& client, const Request
   (routing == nullptr ? metric.unsharded : metric.one_shard).add(*count);
   const catalog::ShardIndex shard = routing == nullptr ? request.routes->primary_shard(request.db)
                                                        : routing->chunks.first_shard();
-  auto forwarding = forward_write(context, request, shard, RoutedBy::collection(routing));
+  auto forwarding =
+      forward_write(context, request, shard, RoutedBy::collection(routing, request.routes->database(request.db)));
   co_return co_await forwarding;
 }
 
@@ -318,16 +319,35 @@ Task<Result<Response>> run_write(Context& context, Client& client, const Request
 
 std::span<const CommandSpec> write_commands() {
   static constexpr CommandSpec specs[] = {
-      {.name = "insert", .handler = run_write, .in_transaction = true, .help = "insert documents"},
-      {.name = "update", .handler = run_write, .in_transaction = true, .help = "update documents"},
-      {.name = "delete", .handler = run_write, .in_transaction = true, .help = "delete documents"},
+      {.name = "insert",
+       .handler = run_write,
+       .in_transaction = true,
+       .routes = RouteNeed::collection,
+       .makes_database = true,
+       .help = "insert documents"},
+      {.name = "update",
+       .handler = run_write,
+       .in_transaction = true,
+       .routes = RouteNeed::collection,
+       .makes_database = true,
+       .help = "update documents"},
+      {.name = "delete",
+       .handler = run_write,
+       .in_transaction = true,
+       .routes = RouteNeed::collection,
+       .makes_database = true,
+       .help = "delete documents"},
       {.name = "findAndModify",
        .handler = find_and_modify_command,
        .in_transaction = true,
+       .routes = RouteNeed::collection,
+       .makes_database = true,
        .help = "write one document and return it"},
       {.name = "findandmodify",
        .handler = find_and_modify_command,
        .in_transaction = true,
+       .routes = RouteNeed::collection,
+       .makes_database = true,
        .help = "write one document and return it"},
   };
   return specs;

@@ -107,7 +107,7 @@ Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> 
   std::vector<std::size_t> sent;
   for (std::size_t i = 0; i < children.size(); ++i) {
     if (messages[i].empty()) continue;
-    commands.emplace_back(children[i].shard, RoutedBy::collection(&run.routing), messages[i].command());
+    commands.emplace_back(children[i].shard, RoutedBy::sharded(run.routing), messages[i].command());
     sent.push_back(i);
   }
   auto calls = call_shards(run.context, commands, write_options(run.context, *run.request));
@@ -184,7 +184,7 @@ Task<ShardOutcomes> call_with(WriteRun& run, std::uint32_t op, DocView document,
     co_return failed;
   }
   message = *std::move(built);
-  auto calls = call_shards(run.context, shards, RoutedBy::collection(&run.routing), message.command(),
+  auto calls = call_shards(run.context, shards, RoutedBy::sharded(run.routing), message.command(),
                            write_options(run.context, *run.request));
   auto outcomes = co_await calls;
   run.request.sent_a_step();
@@ -301,7 +301,7 @@ Task<StepOutcome> write_all_kept(WriteRun& run, std::uint32_t op, const WriteRun
     changing.query = others;
   }
   auto choosing = choose_document(run.context, *run.request, run.command.collection, changing,
-                                  write.target.shards, RoutedBy::collection(&run.routing), {});
+                                  write.target.shards, RoutedBy::sharded(run.routing), {});
   const auto chosen = co_await choosing;
   if (chosen.error) {
     auto failing = fail_choice(run, op, write, document, chosen);
@@ -325,7 +325,7 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, const WriteRun::
   const auto paths = target.check_key ? paths_to_check(key, statement) : std::vector<std::string>{};
   for (int attempt = 0; attempt < choices_max; ++attempt) {
     auto choosing = choose_document(run.context, *run.request, run.command.collection, statement,
-                                    target.shards, RoutedBy::collection(&run.routing), paths);
+                                    target.shards, RoutedBy::sharded(run.routing), paths);
     auto chosen = co_await choosing;
     if (chosen.error) {
       auto failing = fail_choice(run, op, write, document, chosen);

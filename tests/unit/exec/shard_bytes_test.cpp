@@ -67,7 +67,7 @@ TEST_CASE("a reload in the middle of a command changes nothing of it") {
     catalog::RoutingParts parts;
     parts.shards.push_back({"renamed", "", 0});
     parts.shards.push_back({"renamed, too", "", 1});
-    router.context().router.replace(std::make_shared<const catalog::RoutingSnapshot>(std::move(parts)));
+    router.context().static_router.replace(std::make_shared<const catalog::RoutingSnapshot>(std::move(parts)));
     return "{'n': 1, 'ok': 1.0}";
   };
   const BsonDoc reply = test::doc(router.run("{'count': 'c', 'query': {'b': 1}}"));

@@ -1,0 +1,62 @@
+#include "proxy/exec/commands/route_names.h"
+
+#include "proxy/exec/read/aggregate.h"
+
+namespace spillway::exec {
+
+namespace {
+
+void add_pipeline(RouteNames& names, std::string_view db, DocView body) {
+  const ValueView pipeline = body["pipeline"];
+  if (pipeline.is_array()) {
+    const auto involved = involved_namespaces(pipeline.as_document(), db);
+    if (!involved.has_error()) {
+      for (const InvolvedNamespace& ns : *involved) names.push_back({ns.db, ns.collection});
+    }
+  }
+  if (const ValueView source = body["viewOn"]; source.is_string()) names.push_back({db, source.as_string()});
+}
+
+void add_collection(RouteNames& names, std::string_view db, DocView body) {
+  const Element first = body.first();
+  names.push_back({db, first.is_string() ? first.as_string() : std::string_view()});
+}
+
+void add_full_name(RouteNames& names, ValueView name) {
+  if (!name.is_string()) return;
+  const catalog::Namespace parts = catalog::split_namespace(name.as_string());
+  names.push_back({parts.db, parts.collection});
+}
+
+}  // namespace
+
+RouteNames route_names(const CommandSpec& spec, const Request& request) {
+  RouteNames names;
+  switch (spec.routes) {
+    case RouteNeed::none:
+      break;
+    case RouteNeed::database:
+      names.push_back({request.db, {}});
+      break;
+    case RouteNeed::collection:
+      add_collection(names, request.db, request.body);
+      break;
+    case RouteNeed::pipeline:
+      add_collection(names, request.db, request.body);
+      add_pipeline(names, request.db, request.body);
+      break;
+    case RouteNeed::explained:
+      if (const Element inner = request.body.first(); inner.is_document()) {
+        add_collection(names, request.db, inner.as_document());
+        add_pipeline(names, request.db, inner.as_document());
+      }
+      break;
+    case RouteNeed::full_name:
+      add_full_name(names, request.body.first());
+      add_full_name(names, request.body["to"]);
+      break;
+  }
+  return names;
+}
+
+}  // namespace spillway::exec

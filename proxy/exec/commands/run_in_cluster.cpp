@@ -1,0 +1,95 @@
+#include "proxy/exec/commands/run_in_cluster.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+#include "proxy/exec/commands/route_names.h"
+#include "proxy/exec/core/stale.h"
+#include "proxy/shard/interrupt.h"
+
+namespace spillway::exec {
+
+namespace {
+
+constexpr std::size_t tries_max = 10;
+// Before the third try and those after it: a shard may itself wait for the config servers.
+constexpr std::array<std::chrono::milliseconds, 8> pauses = {
+    std::chrono::milliseconds(5),  std::chrono::milliseconds(10),  std::chrono::milliseconds(20),
+    std::chrono::milliseconds(50), std::chrono::milliseconds(100), std::chrono::milliseconds(200),
+    std::chrono::milliseconds(500), std::chrono::milliseconds(500)};
+
+Response empty_cursor(std::string_view db, std::string_view collection) {
+  BsonWriter reply;
+  reply.begin_document("cursor").begin_array("firstBatch");
+  reply.end();
+  reply.append("id", std::int64_t{0});
+  reply.append("ns", fmt::format("{}.{}", db, collection));
+  reply.end();
+  reply.append("ok", 1.0);
+  return Response(std::move(reply).finish());
+}
+
+// What a router answers for a database that does not exist; nothing: the error.
+std::optional<Response> without_database(const CommandSpec& spec, const Request& request) {
+  const Element first = request.body.first();
+  const std::string_view collection = first.is_string() ? first.as_string() : std::string_view();
+  if (spec.name == "find" || spec.name == "aggregate") return empty_cursor(request.db, collection);
+  if (spec.name == "listCollections") return empty_cursor(request.db, "$cmd.listCollections");
+  BsonWriter reply;
+  if (spec.name == "count") {
+    reply.append("n", std::int32_t{0});
+  } else if (spec.name == "distinct") {
+    reply.begin_array("values");
+    reply.end();
+  } else if (spec.name == "dropDatabase") {
+    reply.append("info", "database does not exist");
+  } else {
+    return std::nullopt;
+  }
+  reply.append("ok", 1.0);
+  return Response(std::move(reply).finish());
+}
+
+}  // namespace
+
+Task<Result<Response>> run_in_cluster(Context& context, Client& client, const CommandSpec& spec, Request& request) {
+  const RouteNames names = route_names(spec, request);
+  RouteWait wait{request.deadline, request.interrupt, spec.makes_database};
+  for (std::size_t tries = 1;; ++tries) {
+    auto routes = context.router->resolve(names);
+    if (!routes) {
+      auto learning = context.router->learn(names, wait);
+      auto learned = co_await learning;
+      if (learned.has_error()) {
+        if (learned.error().is(ErrorCode::namespace_not_found)) {
+          if (auto empty = without_database(spec, request)) co_return *std::move(empty);
+        }
+        co_return std::move(learned.error());
+      }
+      routes = context.router->resolve(names);
+      // It was forgotten meanwhile: others read it, too.
+      if (!routes && tries < tries_max) continue;
+      if (!routes) {
+        co_return Error(ErrorCode::conflicting_operation_in_progress,
+                        "the routing table changes faster than it can be read");
+      }
+    }
+    request.routes = &*routes;
+    auto handling = spec.handler(context, client, request);
+    auto result = co_await handling;
+    request.routes = nullptr;
+    const bool again = result.has_error() && is_stale(result.error().code) && !request.in_transaction &&
+                       tries < tries_max;
+    if (!again) co_return result;
+    if (tries < 2) continue;
+    const Duration pause = pauses[std::min(tries - 2, pauses.size() - 1)];
+    if (Clock::now() + pause >= request.deadline) co_return result;
+    co_await context.loop.sleep_for(pause);
+    if (const Error* why = client.interrupt.requested()) co_return *why;
+  }
+}
+
+}  // namespace spillway::exec

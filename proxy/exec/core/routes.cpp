@@ -1,0 +1,20 @@
+#include "proxy/exec/core/routes.h"
+
+namespace spillway::exec {
+
+const catalog::Database* Routes::database(std::string_view db) const noexcept {
+  for (const DatabasePtr& database : databases_) {
+    if (database->name == db) return database.get();
+  }
+  return nullptr;
+}
+
+const catalog::CollectionRouting* Routes::collection(std::string_view ns) const {
+  if (!in_cluster_) return table_->collection(ns);
+  for (const CollectionPtr& collection : collections_) {
+    if (collection->ns == ns) return collection->routing.get();
+  }
+  return nullptr;
+}
+
+}  // namespace spillway::exec
