@@ -121,6 +121,43 @@ Error Connection::read_failed(IoResult got) {
 
 // --- sending
 
+std::span<iovec> OutgoingMessage::lay_out(const Command& command, std::int32_t request_id) noexcept {
+  write_prefix(prefix_.data(), header_and_flags_bytes + command.bytes(), request_id, command.flags);
+  count_ = 0;
+  add(prefix_.data(), prefix_.size());
+  if (command.suffix.empty()) {
+    std::copy_n(command.sections.begin(), command.section_count, pieces_.begin() + 1);
+    count_ += command.section_count;
+    return std::span(pieces_).first(count_);
+  }
+  const auto body = command.find_body();
+  SPILLWAY_CHECK(body.has_value());
+  store_le(body_length_.data(), static_cast<std::uint32_t>(body->size + command.suffix.size()));
+  const std::size_t body_nul = body->offset + body->size - 1;
+  add_sections(command, 0, body->offset);
+  add(body_length_.data(), body_length_.size());
+  add_sections(command, body->offset + body_length_.size(), body_nul);
+  add(command.suffix.data(), command.suffix.size());
+  add_sections(command, body_nul, SIZE_MAX);
+  return std::span(pieces_).first(count_);
+}
+
+void OutgoingMessage::add(const void* data, std::size_t size) noexcept {
+  pieces_[count_++] = {const_cast<void*>(data), size};
+}
+
+// The bytes of the sections in this range.
+void OutgoingMessage::add_sections(const Command& command, std::size_t from, std::size_t to) noexcept {
+  std::size_t start = 0;
+  for (std::size_t i = 0; i < command.section_count; ++i) {
+    const iovec& each = command.sections[i];
+    const std::size_t end = start + each.iov_len;
+    const std::size_t first = std::max(from, start), last = std::min(to, end);
+    if (first < last) add(static_cast<const std::uint8_t*>(each.iov_base) + (first - start), last - first);
+    start = end;
+  }
+}
+
 bool Connection::wants_compression(const Command& command) const noexcept {
   return compressor_ && command.bytes() >= compression_threshold_bytes &&
          wire::may_compress(command_name(command));
@@ -141,10 +178,7 @@ bool Connection::Sending::await_ready() {
     return true;
   }
   if (connection_.wants_compression(command_)) return false;
-  write_prefix(prefix_.data(), total, connection_.next_request_id_, command_.flags);
-  pieces_[0] = {prefix_.data(), prefix_.size()};
-  std::copy_n(command_.sections.begin(), command_.section_count, pieces_.begin() + 1);
-  left_ = std::span(pieces_).first(command_.section_count + 1);
+  left_ = message_.lay_out(command_, connection_.next_request_id_);
   const IoResult wrote = connection_.transport_->try_write(left_);
   if (wrote.would_block()) return false;
   if (wrote.ok()) left_ = advance_pieces(left_, wrote.bytes);
@@ -186,25 +220,21 @@ Task<void> Connection::send_pieces(std::span<iovec> pieces, TimePoint deadline) 
 // If the budget has no room, the command leaves uncompressed.
 Task<void> Connection::send_compressed(const Command& command, TimePoint deadline) {
   const std::size_t total = header_and_flags_bytes + command.bytes();
-  std::array<std::uint8_t, header_and_flags_bytes> prefix;
-  write_prefix(prefix.data(), total, next_request_id_, command.flags);
-  std::array<iovec, 4> pieces;
-  pieces[0] = {prefix.data(), prefix.size()};
-  std::copy_n(command.sections.begin(), command.section_count, pieces.begin() + 1);
-  std::size_t count = command.section_count + 1;
+  OutgoingMessage message;
+  std::span<iovec> pieces = message.lay_out(command, next_request_id_);
   auto whole = Buffer::allocate(*compression_budget_, total);
   auto packed = Buffer::allocate(*compression_budget_,
                                  wire::compressed_message_size_max(*compressor_, total));
   if (whole && packed) {
-    for (std::size_t i = 0; i < count; ++i) whole->append(pieces[i].iov_base, pieces[i].iov_len);
+    for (const iovec& piece : pieces) whole->append(piece.iov_base, piece.iov_len);
     const auto size = wire::compress_message(*compressor_, whole->bytes(), packed->free_space());
     whole.reset();
     if (size.has_value()) {
       pieces[0] = {packed->data(), *size};
-      count = 1;
+      pieces = pieces.first(1);
     }
   }
-  auto sending = send_pieces(std::span(pieces).first(count), deadline);
+  auto sending = send_pieces(pieces, deadline);
   co_await sending;
 }
 

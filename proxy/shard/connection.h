@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <tuple>
 
 #include "allocator/buffer.h"
 #include "allocator/limits.h"
@@ -24,6 +25,26 @@ class ShardWait;  // shard_time.h
 // The bytes of an OP_MSG before its body section.
 inline constexpr std::size_t header_and_flags_bytes = limits::message_header_bytes + 4;
 
+// A command as it leaves: header and flags, then the sections, the suffix in the body. Stays where it is while sent.
+class OutgoingMessage {
+ public:
+  OutgoingMessage() = default;
+  OutgoingMessage(const OutgoingMessage&) = delete;
+  OutgoingMessage& operator=(const OutgoingMessage&) = delete;
+  // Views into this and the command's bytes.
+  std::span<iovec> lay_out(const Command& command, std::int32_t request_id) noexcept;
+
+ private:
+  void add(const void* data, std::size_t size) noexcept;
+  void add_sections(const Command& command, std::size_t from, std::size_t to) noexcept;
+
+  std::array<std::uint8_t, header_and_flags_bytes> prefix_;
+  std::array<std::uint8_t, 4> body_length_;  // with the suffix
+  // Prefix, length and suffix; the body is cut twice.
+  std::array<iovec, std::tuple_size_v<decltype(Command::sections)> + 5> pieces_;
+  std::size_t count_ = 0;
+};
+
 // Life: connected → handshaken → (send → receive)* → closed. A connection whose reply was not read
 // to its end is dirty: it is never pooled again.
 class Connection : public boost::intrusive::list_base_hook<
@@ -37,7 +58,8 @@ class Connection : public boost::intrusive::list_base_hook<
   void use_compression(wire::Compressor compressor, MemoryBudget& budget) noexcept;
 
   // co_await connection.send(command, deadline): sends header, flags and sections. False: the
-  // connection failed; nothing or only part of the command left. `command` outlives it.
+  // connection failed; nothing or only part of the command left. `command` outlives it. REQUIRES a body, if the
+  // command has a suffix.
   class Sending;
   Sending send(const Command& command, TimePoint deadline);
 
@@ -132,8 +154,7 @@ class [[nodiscard]] Connection::Sending {
   Connection& connection_;
   const Command& command_;
   TimePoint deadline_;
-  std::array<std::uint8_t, limits::message_header_bytes + 4> prefix_;
-  std::array<iovec, 4> pieces_;
+  OutgoingMessage message_;
   std::span<iovec> left_;  // empty before the first attempt
   std::optional<Task<void>> rest_;
 };

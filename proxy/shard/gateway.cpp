@@ -161,7 +161,7 @@ bool leaves_as_it_is(Reply& reply, Lease& lease) {
     reply.lease = std::move(lease);
     return true;
   }
-  if (!judge_reply(reply.body()).good()) return false;
+  if (!judge_reply(reply).good()) return false;
   lease.release();
   return true;
 }
@@ -185,6 +185,15 @@ class CallCount {
   ShardListener& gateway_;
 };
 
+std::optional<Error> refuse_suffix(const Command& command) {
+  const auto body = command.find_body();
+  if (!body) return Error(ErrorCode::internal_error, "a command without a body has nothing to append fields to");
+  if (body->size + command.suffix.size() <= limits::internal_document_bytes_max) return std::nullopt;
+  return Error(ErrorCode::bson_object_too_large,
+               fmt::format("a command of {} bytes has no room for the {} bytes that the router must add", body->size,
+                           command.suffix.size()));
+}
+
 Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, CallOptions options) {
   SPILLWAY_CHECK(options.budget != nullptr);
   if (index >= shards_.size()) {
@@ -194,6 +203,9 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
     co_return Error(
         ErrorCode::bson_object_too_large,
         fmt::format("a command of {} bytes is longer than a message may be", command.bytes()));
+  }
+  if (!command.suffix.empty()) {
+    if (auto why = refuse_suffix(command)) co_return *std::move(why);
   }
   const CallCount counted(calls_, stopped_, *this);
   RemoteShard& shard = *shards_[index];
@@ -326,6 +338,7 @@ GatewayImpl::Attempt GatewayImpl::judge(RemoteShard& shard, Lease lease, Reply r
     if (relabelled.has_value()) {
       reply.bytes = *std::move(relabelled);
       reply.message_bytes = reply.bytes.size();
+      judge_reply(reply);  // its times stand elsewhere now
       attempt.reply = std::move(reply);
       return attempt;
     }

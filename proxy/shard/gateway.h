@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "allocator/buffer.h"
+#include "allocator/limits.h"
 #include "cursor/bson_writer.h"
 #include "cursor/host_name.h"
 #include "proxy/base/latency.h"
@@ -52,13 +53,22 @@ struct HostAddress {
   std::string text() const;  // "host:port"
 };
 
-// A command on its way out: the OP_MSG sections, without the header and flags, in at most three
-// pieces. Views: the caller keeps the bytes until call() returned.
+// A command on its way out: the OP_MSG sections, without the header and flags, in a few pieces: the kind of a body, the
+// body, and the sequences. Views: the caller keeps the bytes until call() returned.
 struct Command {
-  std::uint32_t flags = 0;          // OP_MSG flag bits (no checksum; never moreToCome)
-  std::array<iovec, 3> sections{};  // kind byte included in the bytes
+  std::uint32_t flags = 0;  // OP_MSG flag bits (no checksum; never moreToCome)
+  std::array<iovec, 2 + limits::document_sequences_max> sections{};  // kind byte included in the bytes
   std::size_t section_count = 0;
-  std::size_t bytes() const noexcept;
+  // Elements that are appended to the body as it leaves, wherever it stands in the sections: see elements_of(). Each
+  // attempt appends them once. Empty: none. They must not repeat a field of the body.
+  Bytes suffix;
+  std::size_t bytes() const noexcept;  // of all this
+
+  // Where the body document stands, the pieces seen as one. nullopt: nowhere.
+  struct BodyPlace {
+    std::size_t offset, size;
+  };
+  std::optional<BodyPlace> find_body() const noexcept;
 
   // The sections of a body without sequences: kind byte 0 and the document.
   static Command of_body(DocView body) noexcept;
@@ -66,6 +76,9 @@ struct Command {
   // off.
   static Command of_sections(Bytes sections) noexcept;
 };
+
+// A document without its length and its end, as Command::suffix takes it.
+inline Bytes elements_of(DocView document) noexcept { return document.bytes().subspan(4, document.size() - 5); }
 
 // Which commands may be sent again after a failure.
 enum class RetryPolicy : std::uint8_t {
@@ -115,10 +128,17 @@ struct Reply {
   std::size_t message_bytes = 0;  // the message's length
   HostAddress host;
   Lease lease;  // only while streaming: the rest of the message is read through it
+  // Where the values of operationTime and $clusterTime stand in `bytes`; 0: there is none, or the reply streams.
+  std::uint32_t operation_time_at = 0;
+  std::uint32_t cluster_time_at = 0;
 
   bool streaming() const noexcept { return bytes.size() < message_bytes; }
   // The reply document. REQUIRES !streaming().
   DocView body() const noexcept;
+  // As the shard sent them: a timestamp (eoo: none), a document (empty: none). Valid while `bytes` stay as they are:
+  // read them before the fields are stripped for the client.
+  ValueView operation_time() const noexcept;
+  DocView cluster_time() const noexcept;
 };
 
 // The state of a shard as its worker knows it.

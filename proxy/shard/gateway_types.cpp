@@ -1,6 +1,9 @@
 // The small types of gateway.h.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <span>
+
 #include "proxy/shard/connection.h"
 #include "proxy/shard/gateway.h"
 #include "proxy/shard/pool.h"
@@ -10,7 +13,23 @@ namespace spillway::shard {
 
 namespace {
 constexpr std::uint8_t body_kind = 0;
+constexpr std::uint8_t sequence_kind = 1;
 iovec piece(const void* data, std::size_t size) noexcept { return {const_cast<void*>(data), size}; }
+
+// The bytes from `at` on, which may lie in several pieces. REQUIRES that they are there.
+void copy_at(const Command& command, std::size_t at, std::span<std::uint8_t> to) noexcept {
+  for (std::size_t i = 0; i < command.section_count && !to.empty(); ++i) {
+    const iovec& each = command.sections[i];
+    if (at >= each.iov_len) {
+      at -= each.iov_len;
+      continue;
+    }
+    const std::size_t taken = std::min(to.size(), each.iov_len - at);
+    std::copy_n(static_cast<const std::uint8_t*>(each.iov_base) + at, taken, to.begin());
+    to = to.subspan(taken);
+    at = 0;
+  }
+}
 }  // namespace
 
 std::string HostAddress::text() const {
@@ -22,7 +41,22 @@ std::string HostAddress::text() const {
 std::size_t Command::bytes() const noexcept {
   std::size_t sum = 0;
   for (std::size_t i = 0; i < section_count; ++i) sum += sections[i].iov_len;
-  return sum;
+  return sum + suffix.size();
+}
+
+std::optional<Command::BodyPlace> Command::find_body() const noexcept {
+  const std::size_t end = bytes() - suffix.size();
+  constexpr std::size_t head_bytes = 1 + 4;
+  for (std::size_t at = 0; end - at >= head_bytes;) {
+    std::array<std::uint8_t, head_bytes> head;
+    copy_at(*this, at, head);
+    const std::size_t size = load_le<std::uint32_t>(head.data() + 1);
+    if (size < 4 || size > end - at - 1) return std::nullopt;
+    if (head[0] == body_kind) return size < 5 ? std::nullopt : std::optional(BodyPlace{at + 1, size});
+    if (head[0] != sequence_kind) return std::nullopt;
+    at += 1 + size;
+  }
+  return std::nullopt;
 }
 
 Command Command::of_body(DocView body) noexcept {
@@ -42,6 +76,18 @@ Command Command::of_sections(Bytes sections) noexcept {
 
 DocView Reply::body() const noexcept {
   return DocView::trusted(bytes.data() + wire::op_msg_prefix_bytes);
+}
+
+ValueView Reply::operation_time() const noexcept {
+  if (operation_time_at == 0) return {};
+  ValueView value;
+  value.type = BsonType::timestamp;
+  value.bytes = bytes.bytes().subspan(operation_time_at, 8);
+  return value;
+}
+
+DocView Reply::cluster_time() const noexcept {
+  return cluster_time_at == 0 ? DocView() : DocView::trusted(bytes.data() + cluster_time_at);
 }
 
 Lease::Lease(Pool* pool, std::unique_ptr<Connection> connection) noexcept

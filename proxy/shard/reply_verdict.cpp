@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::string_view write_concern_error_field = "writeConcernError";
 constexpr std::string_view write_errors_field = "writeErrors";
+constexpr std::string_view cluster_time_field = "$clusterTime";
+constexpr std::string_view operation_time_field = "operationTime";
 
 std::int32_t code_of(ValueView value) noexcept {
   return static_cast<std::int32_t>(
@@ -80,18 +82,48 @@ ReplyVerdict judge_reply(DocView reply) noexcept {
   std::int32_t code = 0;
   DocIterator it = reply.begin();
   for (; !it.done(); ++it) {
-    if (it->name == "ok") {
-      ok = it->truthy();
-    } else if (it->name == "code") {
-      code = code_of(*it);
-    } else if (it->name == write_concern_error_field && verdict.inner_state_change == 0) {
-      verdict.inner_state_change = state_change_of(*it);
-    } else if (it->name == write_errors_field && verdict.inner_state_change == 0) {
-      verdict.inner_state_change = first_state_change(*it);
+    // By length first: most fields of most replies are none of these.
+    switch (it->name.size()) {
+      case std::string_view("ok").size():
+        if (it->name == "ok") ok = it->truthy();
+        break;
+      case std::string_view("code").size():
+        if (it->name == "code") code = code_of(*it);
+        break;
+      case write_errors_field.size():
+        if (verdict.inner_state_change == 0 && it->name == write_errors_field) {
+          verdict.inner_state_change = first_state_change(*it);
+        }
+        break;
+      case cluster_time_field.size():
+        if (it->is_document() && it->name == cluster_time_field) verdict.cluster_time = it->bytes.data();
+        break;
+      case operation_time_field.size():
+        if (it->type == BsonType::timestamp && it->name == operation_time_field) {
+          verdict.operation_time = it->bytes.data();
+        }
+        break;
+      case write_concern_error_field.size():
+        if (verdict.inner_state_change == 0 && it->name == write_concern_error_field) {
+          verdict.inner_state_change = state_change_of(*it);
+        }
+        break;
+      default:
+        break;
     }
   }
   verdict.well_formed = !it.malformed();
   if (!ok) verdict.code = code;
+  return verdict;
+}
+
+ReplyVerdict judge_reply(Reply& reply) noexcept {
+  const ReplyVerdict verdict = judge_reply(reply.body());
+  const auto offset_of = [&](const std::uint8_t* value) {
+    return value == nullptr ? 0 : static_cast<std::uint32_t>(value - reply.bytes.data());
+  };
+  reply.operation_time_at = offset_of(verdict.operation_time);
+  reply.cluster_time_at = offset_of(verdict.cluster_time);
   return verdict;
 }
 
