@@ -4,9 +4,11 @@
 //   chunk           0            │     1     │          2
 //   stored      upper bound 0 ───┘ bound 1 ──┘ bound 2 = all MaxKey
 //
-// Chunks tile the key space, so only upper bounds are kept: all encodings end to end in one string
-// and all BSON bounds in another, with offsets. A lookup is a binary search with memcmp. A chunk of
-// {_id: "hashed"} takes about 50 bytes, one of a compound key at most 200.
+// Chunks tile the key space, so only upper bounds are kept, encoded for lookups and as BSON. They lie in segments of at
+// most 1,024 chunks under a short spine; a lookup is a binary search with memcmp in the spine, then in one segment.
+// A map never changes, but the next one shares its segments: a refresh after one move copies the spine and one or two
+// segments, however many chunks there are. A chunk of {_id: "hashed"} takes about 50 bytes, one of a compound key at
+// most 200.
 //
 // Immutable once built; safe to use from any thread.
 #pragma once
@@ -16,6 +18,8 @@
 #include <boost/system/result.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -68,6 +72,21 @@ struct ChunkFault {
   std::string message;
 };
 
+// A chunk of a cluster as config.chunks has it. `bytes`, which somebody else owns, are the key of min, the key of max,
+// and both bounds as documents, end to end.
+struct ClusterChunk {
+  const char* bytes = nullptr;
+  std::uint32_t min_key_size = 0;
+  std::uint32_t max_key_size = 0;
+  std::uint64_t lastmod = 0;
+  ShardIndex shard = 0;
+
+  std::string_view min_key() const noexcept { return {bytes, min_key_size}; }
+  std::string_view max_key() const noexcept { return {bytes + min_key_size, max_key_size}; }
+  DocView min() const noexcept { return DocView::trusted(bytes + min_key_size + max_key_size); }
+  DocView max() const noexcept { return DocView::trusted(min().data() + min().size()); }
+};
+
 class ChunkMap {
  public:
   using Built = boost::system::result<ChunkMap, ChunkFault>;
@@ -82,41 +101,75 @@ class ChunkMap {
   static ChunkMap even_hashed(const ShardKeyPattern& pattern, std::size_t shard_count,
                               std::size_t chunks_per_shard = 2);
 
-  std::size_t size() const noexcept { return owners_.size(); }
+  // A cluster's chunks over those of `before` (null: over nothing). Of two that overlap, the one with the greater
+  // lastmod stays. Segments that no chunk touches are shared with `before`. Reorders `chunks`, keeps nothing of them.
+  // ConflictingOperationInProgress(117), with the bounds, when the result does not tile the key space or when no order
+  // of changes leads to it: the chunks are of different times.
+  static Result<ChunkMap> merged(const ShardKeyPattern& pattern, const ChunkMap* before,
+                                 std::vector<ClusterChunk>& chunks);
+
+  std::size_t size() const noexcept { return size_; }
   // The chunk with the first upper bound > key (the last one for an all-MaxKey key).
   std::size_t chunk_for(std::string_view key) const noexcept;
-  ShardIndex shard_for(std::string_view key) const noexcept { return owners_[chunk_for(key)]; }
+  ShardIndex shard_for(std::string_view key) const noexcept;
   // Adds the owners of every chunk that overlaps [min, max], both ends included. Stops early when
   // every owner is in. REQUIRES: `into` holds only shards that own chunks.
   void shards_for_range(std::string_view min, std::string_view max, ShardSet& into) const;
 
   // The shards that own chunks.
   const ShardSet& owners() const noexcept { return owner_set_; }
-  ShardIndex first_shard() const noexcept { return owners_.front(); }
+  ShardIndex first_shard() const noexcept { return owner(0); }
 
   // Of one chunk. Views live as long as the map.
-  ShardIndex owner(std::size_t chunk) const noexcept { return owners_[chunk]; }
+  ShardIndex owner(std::size_t chunk) const noexcept;
   DocView min_bound(std::size_t chunk) const noexcept;
   DocView max_bound(std::size_t chunk) const noexcept;
   std::string_view max_key(std::size_t chunk) const noexcept;
   // First chunk after `chunk` that another shard owns; size() when there is none.
-  std::size_t next_owner_change(std::size_t chunk) const noexcept { return next_change_[chunk]; }
+  std::size_t next_owner_change(std::size_t chunk) const noexcept;
 
-  // Heap bytes held, for the 200-bytes-a-chunk bound.
+  // In a cluster; 0 in static mode. `lastmod_on`: the highest of a shard's chunks, 0 when it owns none.
+  std::uint64_t lastmod(std::size_t chunk) const noexcept;
+  std::uint64_t lastmod_on(ShardIndex shard) const noexcept;
+  std::uint64_t highest_lastmod() const noexcept;
+
+  // Heap bytes held, for the 200-bytes-a-chunk bound. Shared segments count for each map.
   std::size_t memory_bytes() const noexcept;
 
  private:
-  ChunkMap() = default;
-  void append(std::string_view key, DocView max, ShardIndex owner);
-  void seal(const ShardKeyPattern& pattern);
+  struct Segment;
+  class Builder;
+  using Segments = std::vector<std::shared_ptr<const Segment>>;
+  struct SpineEntry {
+    std::shared_ptr<const Segment> segment;
+    std::uint32_t first = 0;               // number of its first chunk
+    std::uint32_t run_end = 0;             // the next segment with a chunk of another owner than this one's only owner
+    std::optional<ShardIndex> only_owner;  // none: it has several
+  };
+  struct OwnerVersion {
+    ShardIndex shard = 0;
+    std::uint64_t lastmod = 0;  // the highest of its chunks
+  };
+  struct Place {
+    std::size_t segment = 0;
+    std::size_t chunk = 0;  // in the segment
+  };
+  struct Run;
 
-  std::string keys_;                     // encoded upper bounds, end to end
-  std::string bounds_;                   // BSON upper bounds, end to end
-  std::vector<std::uint64_t> key_ends_;  // end of each in keys_
-  std::vector<std::uint64_t> bound_starts_;
-  std::vector<ShardIndex> owners_;
-  std::vector<std::uint32_t> next_change_;
+  ChunkMap(const ShardKeyPattern& pattern, Segments segments);
+  std::string_view segment_max_key(std::size_t segment) const noexcept;
+  // The first segment whose upper bound is above the key, or, if `or_at`, at it; else the last one.
+  std::size_t segment_for(std::string_view key, bool or_at = false) const noexcept;
+  Place place_for(std::string_view key) const noexcept;
+  Place place_of(std::size_t chunk) const noexcept;
+  static Result<void> merge_run(Builder& out, const ChunkMap* before, const Run& run);
+
+  std::vector<SpineEntry> spine_;
+  std::string max_keys_;  // of each segment's last chunk, end to end
+  std::vector<std::size_t> max_key_ends_;
+  std::vector<OwnerVersion> versions_;  // by shard
   ShardSet owner_set_;
+  std::size_t size_ = 0;
   BsonDoc min_;  // all MinKey
 };
 

@@ -21,6 +21,10 @@ std::string& key_scratch() {
 
 }  // namespace
 
+ChunkVersion CollectionRouting::version_on(ShardIndex shard) const noexcept {
+  return ChunkVersion::of_lastmod(chunks.lastmod_on(shard), cluster->version.epoch, cluster->version.timestamp);
+}
+
 Result<ShardIndex> CollectionRouting::target_document(DocView doc) const {
   std::string& encoded = key_scratch();
   auto found = key.append_key_of_document(encoded, doc);

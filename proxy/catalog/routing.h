@@ -18,6 +18,7 @@
 #include "proxy/catalog/chunk_map.h"
 #include "proxy/catalog/filter_bounds.h"
 #include "proxy/catalog/shard_key.h"
+#include "proxy/catalog/versions.h"
 
 namespace spillway::catalog {
 
@@ -32,6 +33,15 @@ struct Database {
   ShardIndex primary = 0;
 };
 
+// What a cluster's config servers say of a collection, beside its chunks.
+struct ClusterFacts {
+  ChunkVersion version;  // of the collection: the highest of its chunks
+  std::optional<Uuid> uuid;
+  BsonDoc default_collation;  // {}: simple
+  bool unsplittable = false;  // 8.0: tracked, but not sharded
+  bool timeseries = false;    // buckets of a time series
+};
+
 // One sharded collection.
 struct CollectionRouting {
   std::string ns;  // empty for collections sharded by the default key
@@ -40,7 +50,10 @@ struct CollectionRouting {
   ChunkMap chunks;
   // Stable over restarts and over splits and merges: of the owners by range (names, not indexes).
   std::uint64_t fingerprint = 0;
+  std::optional<ClusterFacts> cluster{};  // none in static mode
 
+  // The version to send to a shard: the highest of its chunks, or 0|0 of the epoch. REQUIRES cluster.
+  ChunkVersion version_on(ShardIndex shard) const noexcept;
   // The owner of a document. ShardKeyNotFound(61) when its key holds arrays.
   Result<ShardIndex> target_document(DocView doc) const;
   // Shards that may hold documents matching the filter; never empty. Only error: Location17439.
