@@ -183,6 +183,27 @@ Result<ReadPreference> read_preference_of(const mongoc_uri_t* uri) {
   return result;
 }
 
+// Of a replica set.
+constexpr std::size_t set_members_max = 50;
+
+bool is_of_address(char c) noexcept {
+  return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+         std::string_view(".-_:[]").find(c) != std::string_view::npos;
+}
+
+// As a value in a connection string.
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (absl::ascii_isalnum(static_cast<unsigned char>(c)) || std::string_view("-._~/").find(c) != std::string_view::npos) {
+      out += c;
+    } else {
+      out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 std::optional<HostAddress> parse_host_address(std::string_view text) {
@@ -217,6 +238,49 @@ std::optional<HostAddress> parse_host_address(std::string_view text) {
     if (failed != std::errc() || at != end || address.port == 0) return std::nullopt;
   }
   return address;
+}
+
+Result<std::string> connection_string_for(std::string_view host_spec, const TlsClientSettings* tls) {
+  const auto wrong = [&](std::string_view what) {
+    constexpr std::size_t quoted_max = 200;
+    return Error(ErrorCode::failed_to_parse,
+                 fmt::format("the host \"{}\" of a shard {}", host_spec.substr(0, quoted_max), what));
+  };
+  const std::size_t slash = host_spec.find('/');
+  const bool named = slash != std::string_view::npos;
+  const std::string_view set_name = named ? host_spec.substr(0, slash) : std::string_view();
+  if (named && set_name.empty()) return wrong("has no name of a replica set before its /");
+  std::vector<std::string> hosts;
+  std::string_view rest = named ? host_spec.substr(slash + 1) : host_spec;
+  for (bool more = true; more;) {
+    const std::size_t comma = rest.find(',');
+    const std::string_view each = rest.substr(0, comma);
+    more = comma != std::string_view::npos;
+    if (more) rest.remove_prefix(comma + 1);
+    const auto address = parse_host_address(each);
+    if (!address || !std::all_of(each.begin(), each.end(), is_of_address)) {
+      return wrong("is not <set>/<host>:<port>,… or <host>:<port>");
+    }
+    std::string text = address->text();
+    if (std::find(hosts.begin(), hosts.end(), text) == hosts.end()) hosts.push_back(std::move(text));
+  }
+  if (hosts.size() > 1 && !named) return wrong("names several hosts and no replica set");
+  if (hosts.size() > set_members_max) return wrong("names more hosts than a replica set has");
+
+  std::vector<std::string> options;
+  if (named) options.push_back("replicaSet=" + escaped(set_name));
+  if (tls != nullptr) {
+    options.emplace_back("tls=true");
+    const auto add_text = [&](std::string_view option, const std::string& value) {
+      if (!value.empty()) options.push_back(fmt::format("{}={}", option, escaped(value)));
+    };
+    add_text("tlsCAFile", tls->files.ca);
+    add_text("tlsCertificateKeyFile", tls->files.certificate_key);
+    add_text("tlsCertificateKeyFilePassword", tls->files.key_password);
+    if (tls->invalid_certificates) options.emplace_back("tlsAllowInvalidCertificates=true");
+    if (tls->invalid_hostnames) options.emplace_back("tlsAllowInvalidHostnames=true");
+  }
+  return fmt::format("mongodb://{}/{}{}", fmt::join(hosts, ","), options.empty() ? "" : "?", fmt::join(options, "&"));
 }
 
 bool holds_password(std::string_view uri) {

@@ -28,6 +28,10 @@ struct ConnectionString {
 // hosts without replicaSet, mongodb+srv, Unix sockets, an unsupported mechanism, an option that no driver knows. No
 // message repeats a password. For start-up: any thread.
 Result<ConnectionString> parse_connection_string(const std::string& uri);
+// The connection string of a shard as config.shards names it: "set/host:port,host:port", or "host:port" for a server
+// that is no replica set. `tls`: null for plain text. FailedToParse(9), naming what is wrong. A seed list: monitors find
+// the set's other members.
+Result<std::string> connection_string_for(std::string_view host_spec, const TlsClientSettings* tls = nullptr);
 // Does it hold a password? `uri` may be any text.
 bool holds_password(std::string_view uri);
 

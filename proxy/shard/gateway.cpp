@@ -9,11 +9,13 @@
 #include "allocator/limits.h"
 #include "proxy/base/log.h"
 #include "proxy/base/log_pace.h"
+#include "proxy/shard/call_counts.h"
 #include "proxy/shard/connection.h"
 #include "proxy/shard/connection_string.h"
 #include "proxy/shard/interrupt.h"
 #include "proxy/shard/remote_shard.h"
 #include "proxy/shard/reply_verdict.h"
+#include "proxy/shard/shard_list.h"
 #include "proxy/shard/shard_time.h"
 #include "proxy/wire/compression.h"
 
@@ -27,6 +29,9 @@ constexpr int sends_max = 4;
 constexpr std::array<std::chrono::milliseconds, sends_max> pauses{
     std::chrono::milliseconds(0), std::chrono::milliseconds(0), std::chrono::milliseconds(100),
     std::chrono::milliseconds(500)};
+
+// So many shards may be found while a caller walks over states().
+constexpr std::size_t spare_states = 16;
 
 // The end of an attempt without a usable reply.
 struct Failure {
@@ -45,9 +50,9 @@ class GatewayImpl final : public Gateway, public ShardListener {
   Task<Result<Reply>> call(std::uint16_t shard, Command command, CallOptions options) override;
   const std::vector<ShardState>& states() const override;
   const ShardCapabilities& capabilities(std::uint16_t shard) const override;
-  const CallCounts* call_counts(std::size_t shard) const noexcept override {
-    return shard < call_counts_.size() ? call_counts_[shard].get() : nullptr;
-  }
+  const CallCounts* call_counts(std::size_t shard) const noexcept override { return call_counts_.find(shard); }
+  Result<std::uint16_t> add_shard(ShardAddress address, ShardCredentials credentials) override;
+  void retire_shard(std::uint16_t shard) override;
   Task<bool> wait_until_known(TimePoint deadline) override;
   void use_credentials(const std::vector<ShardCredentials>& credentials) override;
   void tick(TimePoint now) override;
@@ -62,6 +67,8 @@ class GatewayImpl final : public Gateway, public ShardListener {
   };
 
   void shard_changed() override;
+  void take_shards() const;
+  void take_shard(ShardList::Entry entry) const;
   bool refresh_states() const;
   bool quiet() const noexcept;
   bool all_known() const noexcept;
@@ -72,8 +79,13 @@ class GatewayImpl final : public Gateway, public ShardListener {
   Loop& loop_;
   GatewayOptions options_;
   PoolSettings settings_;
-  std::vector<std::unique_ptr<RemoteShard>> shards_;
-  std::vector<std::unique_ptr<CallCounts>> call_counts_;  // by shard
+  const std::shared_ptr<ShardList> list_;
+  const bool leads_;
+  ShardListener& listener_ = *this;
+  // A const look at a shard that another worker has added takes it over.
+  mutable std::vector<std::unique_ptr<RemoteShard>> shards_;
+  mutable CallCountsList call_counts_;
+  std::optional<ShardCredentials> renewed_;  // for shards that were added
   std::size_t calls_ = 0;
   bool stopped_ = false;
   WaiterLine watchers_;  // wait_until_known and shut_down
@@ -126,30 +138,75 @@ GatewayImpl::GatewayImpl(Loop& loop, Network& network, MemoryBudget& budget,
                          MemoryBudget& link_budget, GatewayOptions options, SharedShards& shared)
     : loop_(loop),
       options_(std::move(options)),
-      settings_(pool_settings(loop, network, budget, link_budget, options_)) {
+      settings_(pool_settings(loop, network, budget, link_budget, options_)),
+      list_(shared.list()),
+      leads_(list_->take_lead()) {
+  take_shards();
+  if (!leads_) return;
   if (options_.credentials.empty()) options_.credentials = read_credentials(options_).value();
   SPILLWAY_CHECK(options_.credentials.size() == options_.shards.size());
-  const bool leads = shared.empty();
   for (std::size_t i = 0; i < options_.shards.size(); ++i) {
-    const ShardAddress& shard = options_.shards[i];
-    ConnectionString parsed = parse_connection_string(shard.uri).value();
-    if (leads && parsed.read_preference.mode != ReadMode::primary) {
-      log::warning("Shard {}: readPreference in its connection string is not used: clients choose",
-                   shard.name);
-    }
-    call_counts_.push_back(std::make_unique<CallCounts>());
-    shards_.push_back(std::make_unique<RemoteShard>(settings_, options_, shard.name, std::move(parsed),
-                                                    leads ? nullptr : shared.at(i), *this));
-    if (leads) shared.push_back(shards_.back()->shared());
-    shards_.back()->use_credentials(options_.credentials[i]);
+    add_shard(options_.shards[i], options_.credentials[i]).value();
   }
   options_.credentials.clear();  // from now on the shards hold them
-  for (const auto& shard : shards_) shard->start();
+}
+
+// --- the set of shards
+
+Result<std::uint16_t> GatewayImpl::add_shard(ShardAddress address, ShardCredentials credentials) {
+  SPILLWAY_CHECK(leads_);
+  if (stopped_) return Error(ErrorCode::shutdown_in_progress, "the proxy is shutting down");
+  auto parsed = parse_connection_string(address.uri);
+  if (parsed.has_error()) return std::move(parsed.error()).with_context("shard " + address.name);
+  const std::size_t index = shards_.size();
+  if (index > UINT16_MAX) return Error(ErrorCode::illegal_operation, "there are too many shards");
+  if (parsed->read_preference.mode != ReadMode::primary) {
+    log::warning("Shard {}: readPreference in its connection string is not used: clients choose", address.name);
+  }
+  ShardList::Entry entry{std::move(address.name), *std::move(parsed), std::move(credentials), nullptr};
+  take_shard(entry);
+  entry.shared = shards_.back()->shared();
+  list_->add(std::move(entry));
+  return static_cast<std::uint16_t>(index);
+}
+
+void GatewayImpl::retire_shard(std::uint16_t shard) {
+  SPILLWAY_CHECK(leads_ && shard < shards_.size());
+  shards_[shard]->retire();
+}
+
+// Those that the list has and this does not.
+void GatewayImpl::take_shards() const {
+  if (leads_) return;
+  while (shards_.size() < list_->size()) {
+    ShardList::Entry entry = list_->at(shards_.size());
+    if (renewed_) entry.credentials = *renewed_;
+    take_shard(std::move(entry));
+  }
+}
+
+// Without an entry's `shared` this gateway makes it.
+void GatewayImpl::take_shard(ShardList::Entry entry) const {
+  call_counts_.add_shard();
+  shards_.push_back(std::make_unique<RemoteShard>(settings_, options_, std::move(entry.name),
+                                                  std::move(entry.connection_string), std::move(entry.shared),
+                                                  listener_));
+  RemoteShard& shard = *shards_.back();
+  shard.use_credentials(entry.credentials);
+  shard.start();
+  if (stopped_) shard.stop();
+  // What a caller sees of the others stays where it is: refresh_states() left room.
+  if (!states_stale_) states_.push_back(shard.state());
 }
 
 void GatewayImpl::use_credentials(const std::vector<ShardCredentials>& credentials) {
-  SPILLWAY_CHECK(credentials.size() == shards_.size());
-  for (std::size_t i = 0; i < shards_.size(); ++i) shards_[i]->use_credentials(credentials[i]);
+  SPILLWAY_CHECK(credentials.size() == options_.shards.size());
+  take_shards();
+  if (credentials.empty()) return;
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    shards_[i]->use_credentials(credentials[std::min(i, credentials.size() - 1)]);
+  }
+  renewed_ = credentials.back();
 }
 
 // --- a call
@@ -196,6 +253,7 @@ std::optional<Error> refuse_suffix(const Command& command) {
 
 Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, CallOptions options) {
   SPILLWAY_CHECK(options.budget != nullptr);
+  if (index >= shards_.size()) take_shards();
   if (index >= shards_.size()) {
     co_return Error(ErrorCode::shard_not_found, fmt::format("there is no shard {}", index));
   }
@@ -209,7 +267,7 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
   }
   const CallCount counted(calls_, stopped_, *this);
   RemoteShard& shard = *shards_[index];
-  CallCounts& counts = *call_counts_[index];
+  CallCounts& counts = call_counts_[index];
   TimePoint patience_end = time_point_never;  // for waits; set when there is one
   if (options.time != nullptr) options.time->note_call(options.bulk);
   for (int sends = 1;; ++sends) {
@@ -365,11 +423,13 @@ void GatewayImpl::shard_changed() {
 bool GatewayImpl::refresh_states() const {
   if (!std::exchange(states_stale_, false)) return false;
   states_.clear();
+  states_.reserve(shards_.size() + spare_states);
   for (const auto& shard : shards_) states_.push_back(shard->state());
   return true;
 }
 
 const std::vector<ShardState>& GatewayImpl::states() const {
+  take_shards();
   if (!refresh_states()) {
     for (std::size_t i = 0; i < shards_.size(); ++i) shards_[i]->update_counts(states_[i]);
   }
@@ -378,12 +438,13 @@ const std::vector<ShardState>& GatewayImpl::states() const {
 
 const ShardCapabilities& GatewayImpl::capabilities(std::uint16_t shard) const {
   refresh_states();
+  if (shard >= states_.size()) take_shards();
   return states_[shard];
 }
 
 bool GatewayImpl::all_known() const noexcept {
   return std::all_of(shards_.begin(), shards_.end(),
-                     [](const auto& shard) { return shard->answered(); });
+                     [](const auto& shard) { return shard->answered() || shard->is_retired(); });
 }
 
 bool GatewayImpl::quiet() const noexcept {
@@ -404,6 +465,7 @@ Task<bool> GatewayImpl::wait_until_known(TimePoint deadline) {
 
 void GatewayImpl::tick(TimePoint now) {
   if (stopped_) return;
+  take_shards();
   for (const auto& shard : shards_) shard->tick(now);
 }
 

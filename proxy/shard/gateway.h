@@ -38,6 +38,7 @@ class Pool;        // pool.h
 class Interrupt;   // interrupt.h
 class ShardTime;   // shard_time.h
 class SharedShard;  // shared_shard.h
+class ShardList;    // shard_list.h
 
 // A shard as the configuration names it. The index is its position in the routing snapshot.
 struct ShardAddress {
@@ -163,6 +164,7 @@ struct ShardCapabilities {
 struct ShardState : ShardCapabilities {
   std::string name;
   std::string set_name;  // empty: standalone
+  bool retired = false;  // no shard any more (retire_shard()): nothing but its name is set
   std::vector<HostState> hosts;
 
   bool any_known() const noexcept {
@@ -217,7 +219,7 @@ class Gateway {
   // become HostUnreachable(6). A reply with ok: 0 and another code is a success here: the caller reads it.
   virtual Task<Result<Reply>> call(std::uint16_t shard, Command command, CallOptions options) = 0;
 
-  // The state of every shard, in order. Valid until the loop runs again.
+  // The state of every shard, in order, also of retired ones. Valid until the loop runs again.
   virtual const std::vector<ShardState>& states() const = 0;
   // What a shard can do, without a walk over the hosts. Valid as long.
   virtual const ShardCapabilities& capabilities(std::uint16_t shard) const { return states()[shard]; }
@@ -226,11 +228,24 @@ class Gateway {
     static_cast<void>(shard);
     return nullptr;
   }
+
+  // A set of shards that changes, as a cluster's does. For the gateway that filled in the SharedShards, on its thread;
+  // the others follow. An index is never given to another shard.
+  //
+  // Adds a shard behind the last one; its index. When this has returned, every worker's gateway knows the shard, so
+  // that a table that names it may be published. Reads no files. Errors: as of parse_connection_string();
+  // IllegalOperation(20) if there are too many.
+  virtual Result<std::uint16_t> add_shard(ShardAddress address, ShardCredentials credentials);
+  // From now on, and in the other workers as soon as their loops get to it, calls to it fail with ShardNotFound(70),
+  // those that wait for a host or a connection, too. What was sent goes on. Its monitors stop, its connections close
+  // as they fall idle. A retired shard may be retired again.
+  virtual void retire_shard(std::uint16_t shard) { static_cast<void>(shard); }
+
   // Waits until every shard answered once, or the deadline. For start-up.
   virtual Task<bool> wait_until_known(TimePoint deadline) = 0;
 
   // Connections that open from now on use these (read_credentials()). Open connections stay, unless their user
-  // changes: then they end with the command under way.
+  // changes: then they end with the command under way. Shards that were added get the last one's.
   virtual void use_credentials(const std::vector<ShardCredentials>&) {}
 
   // Housekeeping, every 250 ms: trims idle connections, keeps the minimum.
@@ -244,10 +259,16 @@ class Gateway {
   virtual Task<void> shut_down() = 0;
 };
 
-// Shared by the gateways of a process, in the shards' order. The gateway that gets it empty fills it in: its loop has
-// the monitors, and the others rely on it while they serve. They may shut down in any order; no loop ends before all
-// have.
-using SharedShards = std::vector<std::shared_ptr<SharedShard>>;
+// Shared by the gateways of a process. The gateway that gets it empty fills it in: its loop has the monitors, and the
+// others rely on it while they serve. They may shut down in any order; no loop ends before all have.
+class SharedShards {
+ public:
+  SharedShards();
+  const std::shared_ptr<ShardList>& list() const noexcept { return list_; }
+
+ private:
+  std::shared_ptr<ShardList> list_;
+};
 
 // `link_budget` pays for handshakes and the monitors' questions (handshake.h), `budget` for larger replies to them
 // and for commands that are compressed. Both outlive the gateway.

@@ -7,6 +7,7 @@
 #include "proxy/shard/connection.h"
 #include "proxy/shard/gateway.h"
 #include "proxy/shard/pool.h"
+#include "proxy/shard/shard_list.h"
 #include "proxy/wire/op_msg.h"
 
 namespace spillway::shard {
@@ -89,6 +90,12 @@ ValueView Reply::operation_time() const noexcept {
 DocView Reply::cluster_time() const noexcept {
   return cluster_time_at == 0 ? DocView() : DocView::trusted(bytes.data() + cluster_time_at);
 }
+
+Result<std::uint16_t> Gateway::add_shard(ShardAddress address, ShardCredentials) {
+  return Error(ErrorCode::illegal_operation, fmt::format("shard {} cannot be added: the set is fixed", address.name));
+}
+
+SharedShards::SharedShards() : list_(std::make_shared<ShardList>()) {}
 
 Lease::Lease(Pool* pool, std::unique_ptr<Connection> connection) noexcept
     : pool_(pool), connection_(std::move(connection)) {}

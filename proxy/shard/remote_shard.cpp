@@ -179,7 +179,10 @@ void RemoteShard::state_change_error(const HostAddress& host, std::int32_t code,
 
 // --- leases
 
+Error retired_error() { return Error(ErrorCode::shard_not_found, "it is no shard of the cluster any more"); }
+
 Result<RemoteShard::Member*> RemoteShard::select(const CallOptions& options) {
+  if (is_retired_) return retired_error();
   if (stopped_) return Error(ErrorCode::host_unreachable, "the proxy is shutting down");
   if (options.host) return find(*options.host);
   random_ ^= random_ << 13;
@@ -282,6 +285,20 @@ void RemoteShard::abort_calls() {
   wake_all(choosing_);
 }
 
+void RemoteShard::retire() {
+  if (std::exchange(is_retired_, true)) return;
+  log::info("Shard {} is no shard of the cluster any more", name_);
+  if (leads_) shared_->retire();
+  shared_->unsubscribe(subscription_);
+  for (auto& member : members_) {
+    member->pool.fail_requests(retired_error());
+    member->pool.stop();
+    retired_.push_back(std::move(member));
+  }
+  members_.clear();
+  changed();
+}
+
 void RemoteShard::stop() {
   stopped_ = true;
   if (leads_) shared_->stop();
@@ -302,6 +319,8 @@ bool RemoteShard::quiet() const noexcept {
 ShardState RemoteShard::state() const {
   ShardState state;
   state.name = name_;
+  state.retired = is_retired_;
+  if (is_retired_) return state;
   state.set_name = topology_.set_name();
   bool all_members = topology_.replica_set();
   std::int32_t lowest = 0;

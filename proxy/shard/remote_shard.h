@@ -19,7 +19,7 @@
 
 namespace spillway::shard {
 
-// Life: start() → leases → stop() → quiet() → destroyed.
+// Life: start() → leases → (retire() →) stop() → quiet() → destroyed.
 class RemoteShard final : private PoolOwner, private TopologyFollower {
  public:
   // `settings` are the worker's; a connectTimeoutMS in the connection string overrides theirs. `shared`: null if this
@@ -48,10 +48,13 @@ class RemoteShard final : private PoolOwner, private TopologyFollower {
 
   void tick(TimePoint now);
   void abort_calls();
+  // It is no shard any more: no leases, ShardNotFound(70). Those on loan go on.
+  void retire();
   void stop();
   bool quiet() const noexcept;
 
   bool answered() const noexcept { return topology_.answered(); }
+  bool is_retired() const noexcept { return is_retired_; }
   bool replica_set() const noexcept { return topology_.replica_set(); }
   const std::string& name() const noexcept { return name_; }
   const std::shared_ptr<SharedShard>& shared() const noexcept { return shared_; }
@@ -74,6 +77,7 @@ class RemoteShard final : private PoolOwner, private TopologyFollower {
   // TopologyFollower
   void topology_published(const Topology& topology, std::uint64_t reports,
                           const TopologyActions& for_pools) override;
+  void shard_retired() override { retire(); }
 
   Member* find(const HostAddress& host) const noexcept;
   void add_member(const HostAddress& host);
@@ -102,6 +106,7 @@ class RemoteShard final : private PoolOwner, private TopologyFollower {
   std::size_t requests_waiting_ = 0;
   std::uint64_t random_;
   bool stopped_ = false;
+  bool is_retired_ = false;
 };
 
 }  // namespace spillway::shard

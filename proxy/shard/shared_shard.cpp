@@ -40,6 +40,14 @@ void SharedShard::stop() {
   for (const auto& monitor : monitors_) monitor->stop();
 }
 
+void SharedShard::retire() {
+  stop();
+  for (auto& monitor : monitors_) retired_.push_back(std::move(monitor));
+  monitors_.clear();
+  is_retired_ = true;
+  publish();
+}
+
 bool SharedShard::quiet() const noexcept {
   const auto ended = [](const auto& monitor) { return monitor->ended(); };
   return std::all_of(monitors_.begin(), monitors_.end(), ended) &&
@@ -99,6 +107,14 @@ void SharedShard::publish() {
 
 void SharedShard::publish_now() {
   publishing_ = false;
+  if (is_retired_) {
+    for (const SubscriptionPtr& each : subscriptions_) {
+      each->loop.post([each] {
+        if (each->follower != nullptr) each->follower->shard_retired();
+      });
+    }
+    return;
+  }
   const auto snapshot = std::make_shared<const Topology>(topology_);
   for (const SubscriptionPtr& each : subscriptions_) {
     each->loop.post([each, snapshot, reports = each->reports, for_pools = std::exchange(each->for_pools, {})] {

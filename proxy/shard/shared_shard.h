@@ -36,6 +36,8 @@ class TopologyFollower {
   // call.
   virtual void topology_published(const Topology& topology, std::uint64_t reports,
                                   const TopologyActions& for_pools) = 0;
+  // No more is published: it is no shard any more.
+  virtual void shard_retired() = 0;
 
  protected:
   ~TopologyFollower() = default;
@@ -62,6 +64,8 @@ class SharedShard final : public std::enable_shared_from_this<SharedShard>, priv
   void start();
   void tick();
   void stop();
+  // Stops for good while the loop goes on, and tells the followers, those too that come later.
+  void retire();
   bool quiet() const noexcept;
 
   // --- any thread, until the loop has stopped
@@ -99,11 +103,12 @@ class SharedShard final : public std::enable_shared_from_this<SharedShard>, priv
   ShardListener& listener_;
   Topology topology_;
   std::vector<std::unique_ptr<Monitor>> monitors_;
-  std::vector<std::unique_ptr<Monitor>> retired_;
+  std::vector<std::unique_ptr<Monitor>> retired_;  // that end
   std::vector<SubscriptionPtr> subscriptions_;
   std::atomic<std::size_t> requests_waiting_{0};  // of all workers
   bool publishing_ = false;                       // is posted
   bool stopped_ = false;
+  bool is_retired_ = false;
 };
 
 }  // namespace spillway::shard

@@ -17,8 +17,10 @@
 #include "proxy/exec/core/request.h"
 #include "proxy/exec/core/response.h"
 #include "proxy/shard/connection.h"
+#include "proxy/shard/reply_verdict.h"
 #include "proxy/wire/message.h"
 #include "proxy/wire/op_msg.h"
+#include "tests/support/shard_command.h"
 
 namespace spillway::test {
 
@@ -38,22 +40,15 @@ class FakeGateway final : public shard::Gateway {
   using Answer = std::function<Result<BsonDoc>(std::uint16_t shard, DocView command)>;
 
   FakeGateway(const catalog::RoutingSnapshot& routing, Answer answer) : answer_(std::move(answer)) {
-    for (const catalog::Shard& shard : routing.shards()) {
-      shard::ShardState& state = states_.emplace_back();
-      state.name = shard.name;
-      state.max_wire_version = 21;
-      shard::HostState& host = state.hosts.emplace_back();
-      host.address = {"127.0.0.1", static_cast<std::uint16_t>(27018 + shard.index)};
-      host.known = host.primary = true;
-    }
+    for (const catalog::Shard& shard : routing.shards()) add(shard.name);
   }
 
   Task<Result<shard::Reply>> call(std::uint16_t shard, shard::Command command,
                                   shard::CallOptions options) override {
     SPILLWAY_CHECK(command.section_count == 2);
-    const DocView body = DocView::trusted(command.sections[1].iov_base);
-    sent.emplace_back(shard, BsonDoc(body));
-    auto answered = answer_(shard, body);
+    const BsonDoc body = with_suffix(DocView::trusted(command.sections[1].iov_base), command.suffix);
+    sent.emplace_back(shard, body);
+    auto answered = answer_(shard, body.view());
     if (answered.has_error()) co_return answered.error();
     const std::size_t bytes = wire::op_msg_prefix_bytes + answered->size();
     auto buffer = Buffer::allocate(*options.budget, bytes);
@@ -69,10 +64,15 @@ class FakeGateway final : public shard::Gateway {
     reply.bytes = *std::move(buffer);
     reply.message_bytes = bytes;
     reply.host = states_[shard].hosts.front().address;
+    shard::judge_reply(reply);
     co_return reply;
   }
   const std::vector<shard::ShardState>& states() const override { return states_; }
   std::vector<shard::ShardState>& states() { return states_; }
+  Result<std::uint16_t> add_shard(shard::ShardAddress address, shard::ShardCredentials) override {
+    add(std::move(address.name));
+    return static_cast<std::uint16_t>(states_.size() - 1);
+  }
   Task<bool> wait_until_known(TimePoint) override { co_return true; }
   void tick(TimePoint) override {}
   Task<void> shut_down() override { co_return; }
@@ -80,6 +80,15 @@ class FakeGateway final : public shard::Gateway {
   std::vector<std::pair<std::uint16_t, BsonDoc>> sent;
 
  private:
+  void add(std::string name) {
+    shard::ShardState& state = states_.emplace_back();
+    state.name = std::move(name);
+    state.max_wire_version = 21;
+    shard::HostState& host = state.hosts.emplace_back();
+    host.address = {"127.0.0.1", static_cast<std::uint16_t>(27017 + states_.size())};
+    host.known = host.primary = true;
+  }
+
   Answer answer_;
   std::vector<shard::ShardState> states_;
 };

@@ -202,6 +202,7 @@ Answer list_shards(Context& context, Client&, const Request&) {
   BsonWriter reply;
   reply.begin_array("shards");
   for (const shard::ShardState& shard : context.gateway.states()) {
+    if (shard.retired) continue;
     std::string hosts;
     for (const shard::HostState& host : shard.hosts) {
       hosts += (hosts.empty() ? "" : ",") + host.address.text();

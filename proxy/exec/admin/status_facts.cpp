@@ -110,11 +110,13 @@ StatusFacts make_status_facts(const Shared& shared, const std::vector<WorkerFact
     if (facts.shards.size() < worker.shards.size()) facts.shards.resize(worker.shards.size());
     for (std::size_t i = 0; i < worker.shards.size(); ++i) {
       facts.shards[i].name = worker.shards[i].name;
+      facts.shards[i].retired |= worker.shards[i].retired;
       add_shard(facts.shards[i], worker.shards[i], first);
     }
     first = false;
   }
   add_calls(facts.shards, shared);
+  std::erase_if(facts.shards, [](const ShardFacts& shard) { return shard.retired; });
   facts.process = read_process_usage();
   const std::int64_t most = shared.connections_max.load();
   const std::int64_t allowed = most > 0 ? most : static_cast<std::int64_t>(limits::client_connections_max);

@@ -27,6 +27,7 @@ WorkerFacts look_at_worker(const Context& context);
 // A shard as seen by all workers together.
 struct ShardFacts {
   std::string name;
+  bool retired = false;    // no shard any more
   bool reachable = false;  // every worker that answered knows a reachable host of it
   bool writable = false;   // and one that takes writes
   std::uint64_t hosts = 0, hosts_known = 0;  // as seen by the worker that knows the fewest

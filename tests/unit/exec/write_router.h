@@ -18,7 +18,9 @@
 #include "proxy/exec/core/request.h"
 #include "proxy/shard/connection.h"
 #include "proxy/shard/gateway.h"
+#include "proxy/shard/reply_verdict.h"
 #include "proxy/wire/op_msg.h"
+#include "tests/support/shard_command.h"
 #include "tests/unit/exec/write_support.h"
 
 namespace spillway::exec::test {
@@ -73,6 +75,7 @@ class ScriptedShards final : public shard::Gateway {
     buffer->append(bytes.data(), bytes.size());
     reply.bytes = std::move(*buffer);
     reply.message_bytes = bytes.size();
+    shard::judge_reply(reply);
     co_return reply;
   }
   const std::vector<shard::ShardState>& states() const override { return states_; }
@@ -98,7 +101,7 @@ class ScriptedShards final : public shard::Gateway {
     auto message = wire::parse_op_msg(bytes);
     if (message.has_error()) FAIL("a shard was sent a broken message: " << message.error().message);
     BsonWriter out;
-    out.append_elements(message->body);
+    out.append_elements(spillway::test::with_suffix(message->body, command.suffix));
     for (const wire::DocSequence& sequence : message->sequences) {
       out.begin_array(sequence.name);
       for (const DocView document : sequence) out.append_item(document);
