@@ -58,7 +58,9 @@ Result<ShardSet> CollectionRouting::target_filter(DocView filter, bool simple_co
 }
 
 RoutingSnapshot::RoutingSnapshot(RoutingParts parts) : parts_(std::move(parts)) {
-  for (const Shard& shard : parts_.shards) shard_by_name_.emplace(shard.name, shard.index);
+  for (const Shard& shard : parts_.shards) {
+    if (shard.holds_data) shard_by_name_.emplace(shard.name, shard.index);
+  }
   for (const Database& db : parts_.databases) primary_by_db_.emplace(db.name, db.primary);
   const auto by_ns = [](const auto& a, const auto& b) { return a.ns < b.ns; };
   std::sort(parts_.collections.begin(), parts_.collections.end(), by_ns);
@@ -67,7 +69,7 @@ RoutingSnapshot::RoutingSnapshot(RoutingParts parts) : parts_(std::move(parts)) 
     collection_by_ns_.emplace(routing.ns, i);
     const std::string db(split_namespace(routing.ns).db);
     if (primary_by_db_.emplace(db, parts_.default_primary).second) {
-      parts_.databases.push_back({db, parts_.default_primary});
+      parts_.databases.push_back({db, parts_.default_primary, {}});
     }
   }
   std::sort(parts_.databases.begin(), parts_.databases.end(),
@@ -99,7 +101,9 @@ const CollectionRouting* RoutingSnapshot::collection(std::string_view ns) const 
 
 ShardSet RoutingSnapshot::all_shards() const {
   ShardSet all;
-  for (const Shard& shard : parts_.shards) all.insert(shard.index);
+  for (const Shard& shard : parts_.shards) {
+    if (shard.holds_data) all.insert(shard.index);
+  }
   return all;
 }
 

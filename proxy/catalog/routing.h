@@ -26,11 +26,13 @@ struct Shard {
   std::string name;
   std::string uri;  // mongodb://… as configured
   ShardIndex index = 0;
+  bool holds_data = true;  // not: config servers of a cluster, and shards that have left it
 };
 
 struct Database {
   std::string name;
   ShardIndex primary = 0;
+  std::optional<DatabaseVersion> version{};  // of a cluster's
 };
 
 // What a cluster's config servers say of a collection, beside its chunks.
@@ -100,7 +102,7 @@ class RoutingSnapshot {
     return parts_.default_collection ? &*parts_.default_collection : nullptr;
   }
 
-  // Every shard of the table, for commands that go to all.
+  // Every shard of the table that holds data, for commands that go to all.
   ShardSet all_shards() const;
 
   // For listing. Databases: those declared and those of declared collections, by name; collections

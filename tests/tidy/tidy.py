@@ -22,8 +22,9 @@ LAYERS = {
     "proxy/shard": _BELOW_WIRE + ("proxy/wire", "proxy/auth"),
     "proxy/config": _BELOW_WIRE + ("proxy/wire", "proxy/auth", "proxy/catalog", "proxy/shard"),
     "proxy/pipeline": _BELOW_WIRE,
+    "proxy/cluster": _BELOW_WIRE + ("proxy/wire", "proxy/catalog", "proxy/shard"),
     "proxy/exec": _BELOW_WIRE + (
-        "proxy/wire", "proxy/auth", "proxy/catalog", "proxy/shard", "proxy/config", "proxy/pipeline"),
+        "proxy/wire", "proxy/auth", "proxy/catalog", "proxy/shard", "proxy/config", "proxy/pipeline", "proxy/cluster"),
     "proxy/server": _BELOW_WIRE + (
         "proxy/wire", "proxy/auth", "proxy/catalog", "proxy/shard", "proxy/exec", "proxy/config"),
     "proxy/canned": (),
@@ -31,7 +32,7 @@ LAYERS = {
 
 # The rooms of a layer, bottom up: a room includes only itself and those before it.
 ROOMS = {
-    "proxy/exec": ("core", "cursors", "streams", "access", "read", "write", "schema", "admin", "commands"),
+    "proxy/exec": ("core", "cluster", "cursors", "streams", "access", "read", "write", "schema", "admin", "commands"),
 }
 
 # The one file that knows everything; it takes the canned shards of --canned.

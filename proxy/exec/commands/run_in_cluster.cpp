@@ -8,7 +8,6 @@
 
 #include "proxy/exec/commands/route_names.h"
 #include "proxy/exec/core/stale.h"
-#include "proxy/shard/interrupt.h"
 
 namespace spillway::exec {
 
@@ -57,7 +56,7 @@ std::optional<Response> without_database(const CommandSpec& spec, const Request&
 
 Task<Result<Response>> run_in_cluster(Context& context, Client& client, const CommandSpec& spec, Request& request) {
   const RouteNames names = route_names(spec, request);
-  RouteWait wait{request.deadline, request.interrupt, spec.makes_database};
+  const RouteWait wait{request.deadline, spec.makes_database};
   for (std::size_t tries = 1;; ++tries) {
     auto routes = context.router->resolve(names);
     if (!routes) {

@@ -13,10 +13,6 @@
 #include "proxy/base/task.h"
 #include "proxy/catalog/routing.h"
 
-namespace spillway::shard {
-class Interrupt;  // shard/interrupt.h
-}
-
 namespace spillway::exec {
 
 // A collection that a request concerns; without a collection's name: a database. Views into the request.
@@ -70,8 +66,7 @@ class Routes {
 // How long a request waits until its names are known.
 struct RouteWait {
   TimePoint deadline = time_point_never;
-  shard::Interrupt* interrupt = nullptr;  // outlives the wait; null: none
-  bool create_database = false;           // make it if there is none
+  bool make_database = false;  // if there is none
 };
 
 // The source of routes. One per worker; its thread only.
@@ -83,6 +78,8 @@ class Router {
   // Errors: NamespaceNotFound(26) for a database that does not exist, those of the config servers' replies,
   // FailedToSatisfyReadPreference(133) and HostUnreachable(6) if they are away.
   virtual Task<Result<void>> learn(RouteNames names, RouteWait wait) = 0;
+  // A shard has refused a command: what is known of this name is too old. Requests under way keep their routes.
+  virtual void note_stale(RouteName name) = 0;
   // For the status. In a static table: of the table, else of the cache.
   virtual std::size_t databases() const = 0;
   virtual std::size_t collections() const = 0;
@@ -94,6 +91,7 @@ class StaticRouter final : public Router {
   explicit StaticRouter(Routes::Table table) : table_(own_reference(std::move(table))) {}
   std::optional<Routes> resolve(const RouteNames&) override { return Routes(table_); }
   Task<Result<void>> learn(RouteNames, RouteWait) override { co_return Result<void>(); }
+  void note_stale(RouteName) override {}
   std::size_t databases() const override { return table_->databases().size(); }
   std::size_t collections() const override { return table_->collections().size(); }
   // Returns the table before; commands that run hold on to it.

@@ -3,7 +3,9 @@
 #include "cursor/batch.h"
 #include "cursor/bson_validator.h"
 #include "proxy/base/time_slice.h"
+#include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/stale.h"
 #include "proxy/shard/connection.h"
 #include "proxy/wire/cursor_reply.h"
 
@@ -15,6 +17,13 @@ shard::CallOptions with_places(const ShardCommand& command, shard::CallOptions o
   if (command.host) options.host = command.host;
   if (command.room != nullptr) options.room = command.room;
   return options;
+}
+
+Task<Result<shard::Reply>> start(Context& context, const ShardCommand& command, const BsonDoc& added,
+                                 shard::CallOptions options) {
+  shard::Command with_added = command.command;
+  if (!added.view().empty()) with_added.suffix = shard::elements_of(added.view());
+  return context.gateway.call(command.shard, with_added, with_places(command, std::move(options)));
 }
 
 constexpr std::size_t looked_through_at_once_bytes_max = 16 * limits::kib;
@@ -49,7 +58,9 @@ Task<void> call_into(Context* context, ShardCommand command, shard::CallOptions 
 ShardCall::ShardCall(Context& context, const ShardCommand& command, shard::CallOptions options)
     : context_(context),
       shard_(command.shard),
-      call_(context.gateway.call(command.shard, command.command, with_places(command, std::move(options)))) {}
+      by_(command.by),
+      added_(context.in_cluster() ? fields_for_shard(context, command, options) : BsonDoc()),
+      call_(start(context, command, added_, std::move(options))) {}
 
 ShardOutcome ShardCall::await_resume() {
   ShardOutcome outcome;
@@ -67,6 +78,7 @@ ShardOutcome ShardCall::await_resume() {
     call_malformed(context_, outcome);
   } else if (!wire::reply_is_ok(body)) {
     outcome.error = wire::error_from_reply(body);
+    if (context_.in_cluster()) note_refusal(context_, by_, body);
   }
   return outcome;
 }
@@ -99,7 +111,8 @@ Task<Result<Response>> forward_to_shard(Context& context, const Request& request
 }
 
 Result<Response> passed_on(ShardOutcome outcome) {
-  if (!outcome.answered()) return *std::move(outcome.error);
+  // A stale table is between us and the shard.
+  if (!outcome.answered() || (outcome.error && is_stale(outcome.error->code))) return *std::move(outcome.error);
   return passthrough(std::move(outcome.reply));
 }
 

@@ -79,6 +79,8 @@ using ShardOutcomes = RecycledVector<ShardOutcome>;
 class [[nodiscard]] ShardCall {
  public:
   ShardCall(Context& context, const ShardCommand& command, shard::CallOptions options);
+  ShardCall(const ShardCall&) = delete;
+  ShardCall& operator=(const ShardCall&) = delete;
   bool await_ready() const noexcept { return call_.await_ready(); }
   bool await_suspend(std::coroutine_handle<> parent) { return call_.await_suspend(parent); }
   ShardOutcome await_resume();
@@ -86,6 +88,8 @@ class [[nodiscard]] ShardCall {
  private:
   Context& context_;
   catalog::ShardIndex shard_;
+  RoutedBy by_;
+  BsonDoc added_;  // what the command carries beside the caller's bytes; empty: nothing
   Task<Result<shard::Reply>> call_;
 };
 

@@ -1,0 +1,163 @@
+#include "proxy/cluster/catalog_cache.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "proxy/base/log.h"
+#include "proxy/catalog/config_reader.h"
+
+namespace spillway::cluster {
+
+namespace {
+
+// A read that met a change is done again at once.
+constexpr int reads_of_chunks_max = 3;
+
+void wake(std::vector<Event*> waiters) {
+  for (Event* waiter : waiters) waiter->set();
+}
+
+Error no_database(std::string_view name) {
+  return Error(ErrorCode::namespace_not_found, fmt::format("database {} not found", name));
+}
+
+bool met_a_change(const Error& error) noexcept {
+  return error.is(ErrorCode::conflicting_operation_in_progress);
+}
+
+}  // namespace
+
+// A slot stays where it is while somebody reads it or waits for it: slots are never removed.
+template <class Value>
+Task<Result<Value>> CatalogCache::newer(Slot<Value>& slot, std::uint64_t after, Read<Value> read) {
+  if (slot.begun != 0) after = std::max(after, slot.begun);
+  while (slot.begun != 0) {
+    const std::uint64_t failures = slot.failures;
+    Event ended;
+    slot.waiters.push_back(&ended);
+    co_await ended;
+    if (slot.failures != failures) co_return *slot.failure;
+    if (slot.value && slot.value->read > after) co_return *slot.value;
+  }
+  if (slot.value && slot.value->read > after) co_return *slot.value;
+  slot.begun = ++reads_begun_;
+  auto reading = read(slot.value);
+  auto result = co_await reading;
+  const std::uint64_t begun = std::exchange(slot.begun, 0);
+  if (result.has_error()) {
+    ++failed_reads_;
+    ++slot.failures;
+    slot.failure = result.error();
+    // Dropped: what was known is wrong.
+    if (result.error().is(ErrorCode::namespace_not_found)) slot.value.reset();
+  } else {
+    result->read = begun;
+    slot.value = *result;
+  }
+  wake(std::exchange(slot.waiters, {}));
+  co_return result;
+}
+
+Task<Result<KnownDatabase>> CatalogCache::database(std::string name, std::uint64_t after) {
+  Slot<KnownDatabase>& slot = databases_[name];
+  auto asking = newer<KnownDatabase>(slot, after, [this, name](std::optional<KnownDatabase>) {
+    return read_database(name);
+  });
+  co_return co_await asking;
+}
+
+Task<Result<KnownCollection>> CatalogCache::collection(std::string ns, std::uint64_t after) {
+  Slot<KnownCollection>& slot = collections_[ns];
+  auto asking = newer<KnownCollection>(slot, after, [this, ns](std::optional<KnownCollection> before) {
+    return read_collection(ns, std::move(before));
+  });
+  co_return co_await asking;
+}
+
+Task<Result<KnownDatabase>> CatalogCache::read_database(std::string name) {
+  auto reading = config_.database(name);
+  auto entry = co_await reading;
+  if (entry.has_error()) co_return std::move(entry.error());
+  if (!*entry) co_return no_database(name);
+  auto primary = shards_.index_of((*entry)->primary);
+  if (!primary) {
+    auto looking = shards();
+    if (auto looked = co_await looking; looked.has_error()) co_return std::move(looked.error());
+    primary = shards_.index_of((*entry)->primary);
+  }
+  if (!primary) {
+    co_return Error(ErrorCode::shard_not_found,
+                    fmt::format("the primary shard {} of database {} is not in config.shards", (*entry)->primary, name));
+  }
+  auto database = std::make_shared<catalog::Database>();
+  database->name = std::move(name);
+  database->primary = *primary;
+  database->version = (*entry)->version;
+  co_return KnownDatabase{std::move(database), 0};
+}
+
+Task<Result<KnownCollection>> CatalogCache::read_collection(std::string ns, std::optional<KnownCollection> before) {
+  std::shared_ptr<const catalog::CollectionRouting> known = before ? before->collection->routing : nullptr;
+  for (int read = 1;; ++read) {
+    auto asking = config_.collection(ns);
+    auto entry = co_await asking;
+    if (entry.has_error()) co_return std::move(entry.error());
+    auto unsharded = std::make_shared<catalog::CachedCollection>();
+    unsharded->ns = ns;
+    if (!*entry) co_return KnownCollection{std::move(unsharded), 0};
+    auto reading = read_chunks(ns, **std::move(entry), known);
+    auto result = co_await reading;
+    if (!result.has_error()) co_return result;
+    log::debug("reading the chunks of {}: {}", ns, result.error().message);
+    if (read == reads_of_chunks_max) co_return result;
+    if (result.error().is(ErrorCode::shard_not_found)) {
+      auto looking = shards();
+      if (auto looked = co_await looking; looked.has_error()) co_return std::move(looked.error());
+    } else if (!met_a_change(result.error())) {
+      co_return result;
+    }
+    if (read > 1) known = nullptr;
+  }
+}
+
+Task<Result<KnownCollection>> CatalogCache::read_chunks(std::string ns, catalog::CollectionEntry entry,
+                                                        std::shared_ptr<const catalog::CollectionRouting> before) {
+  catalog::RoutingUpdate update(std::move(entry), std::move(before),
+                                [this](std::string_view shard) { return shards_.index_of(shard); });
+  if (update.incremental()) ++reads_in_part_;
+  auto reading = config_.chunks(update);
+  if (auto read = co_await reading; read.has_error()) co_return std::move(read.error());
+  auto routing = update.finish();
+  if (routing.has_error()) co_return std::move(routing.error());
+  auto collection = std::make_shared<catalog::CachedCollection>();
+  collection->ns = std::move(ns);
+  collection->routing = *std::move(routing);
+  co_return KnownCollection{std::move(collection), 0};
+}
+
+Task<Result<void>> CatalogCache::shards() {
+  auto reading = config_.shards();
+  auto entries = co_await reading;
+  if (entries.has_error()) co_return std::move(entries.error());
+  auto using_them = shards_.use(*std::move(entries));
+  co_return co_await using_them;
+}
+
+Task<Result<void>> CatalogCache::create_database(std::string name) {
+  BsonWriter body;
+  body.append("_configsvrCreateDatabase", name);
+  body.begin_document("writeConcern").append("w", "majority").append("wtimeout", 60'000).end();
+  body.append("$db", "admin");
+  auto creating = config_.command(std::move(body).finish());
+  auto created = co_await creating;
+  if (created.has_error()) co_return std::move(created.error());
+  co_return Result<void>();
+}
+
+CatalogCache::Counts CatalogCache::counts() const {
+  return {reads_begun_, failed_reads_, reads_in_part_, databases_.size(), collections_.size()};
+}
+
+}  // namespace spillway::cluster

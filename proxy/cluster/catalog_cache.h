@@ -1,0 +1,98 @@
+// CatalogCache: what this process knows of a cluster's databases and collections.
+//
+// It belongs to the first worker, whose config client reads; other workers keep references to what it gave them. An
+// entry is read when it is asked for the first time, and again when somebody needs a newer one: a shard has refused
+// a command for it. There is one read of a name at a time. A read does not serve those who asked after it began,
+// since it may have missed what they must see.
+//
+// While the config servers are away, known entries stay as they are, and what must be read fails.
+#pragma once
+
+#include <absl/container/node_hash_map.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proxy/base/task.h"
+#include "proxy/catalog/routing.h"
+#include "proxy/cluster/config_client.h"
+
+namespace spillway::cluster {
+
+// Values with the number of the read that they come from. A higher one began later.
+struct KnownDatabase {
+  std::shared_ptr<const catalog::Database> database;
+  std::uint64_t read = 0;
+};
+struct KnownCollection {
+  std::shared_ptr<const catalog::CachedCollection> collection;
+  std::uint64_t read = 0;
+};
+
+// The shards of the cluster, by the names that config.shards has. The first worker's thread.
+class ShardDirectory {
+ public:
+  virtual ~ShardDirectory() = default;
+  // From now on these are the cluster's shards. When it returns, every worker can reach each of them.
+  virtual Task<Result<void>> use(std::vector<catalog::ShardEntry> shards) = 0;
+  virtual std::optional<catalog::ShardIndex> index_of(std::string_view name) const = 0;
+};
+
+class CatalogCache {
+ public:
+  // All outlive it.
+  CatalogCache(ConfigClient& config, ShardDirectory& shards) noexcept : config_(config), shards_(shards) {}
+  CatalogCache(const CatalogCache&) = delete;
+  CatalogCache& operator=(const CatalogCache&) = delete;
+
+  // From a read that began after read number `after` (0: any). NamespaceNotFound(26): there is no such database.
+  Task<Result<KnownDatabase>> database(std::string name, std::uint64_t after);
+  // The same; a collection that nobody has sharded is one that is not sharded.
+  Task<Result<KnownCollection>> collection(std::string ns, std::uint64_t after);
+  // Reads config.shards.
+  Task<Result<void>> shards();
+  // Makes the database, on a shard that the config servers choose, unless there is one.
+  Task<Result<void>> create_database(std::string name);
+
+  // The number of the last read that began. Asking for a later one asks for a read that begins from now on.
+  std::uint64_t last_read() const noexcept { return reads_begun_; }
+
+  // For the status.
+  struct Counts {
+    std::uint64_t reads = 0, failed_reads = 0, reads_in_part = 0;
+    std::size_t databases = 0, collections = 0;
+  };
+  Counts counts() const;
+
+ private:
+  template <class Value>
+  struct Slot {
+    std::optional<Value> value;  // of the last read that succeeded
+    std::uint64_t begun = 0;     // the read under way; 0: none
+    std::uint64_t failures = 0;  // a counter
+    std::optional<Error> failure;  // of the last read that failed
+    std::vector<Event*> waiters;
+  };
+  template <class Value>
+  using Read = std::function<Task<Result<Value>>(std::optional<Value> before)>;
+  template <class Value>
+  Task<Result<Value>> newer(Slot<Value>& slot, std::uint64_t after, Read<Value> read);
+
+  Task<Result<KnownDatabase>> read_database(std::string name);
+  Task<Result<KnownCollection>> read_collection(std::string ns, std::optional<KnownCollection> before);
+  Task<Result<KnownCollection>> read_chunks(std::string ns, catalog::CollectionEntry entry,
+                                            std::shared_ptr<const catalog::CollectionRouting> before);
+
+  ConfigClient& config_;
+  ShardDirectory& shards_;
+  std::uint64_t reads_begun_ = 0;
+  std::uint64_t failed_reads_ = 0, reads_in_part_ = 0;
+  absl::node_hash_map<std::string, Slot<KnownDatabase>> databases_;
+  absl::node_hash_map<std::string, Slot<KnownCollection>> collections_;
+};
+
+}  // namespace spillway::cluster

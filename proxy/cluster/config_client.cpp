@@ -1,0 +1,170 @@
+#include "proxy/cluster/config_client.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <utility>
+
+#include "proxy/base/time_slice.h"
+#include "proxy/shard/connection.h"
+#include "proxy/wire/cursor_reply.h"
+
+namespace spillway::cluster {
+
+namespace {
+
+// As other routers wait for a config server's answer.
+constexpr auto config_answer_max = std::chrono::seconds(30);
+constexpr std::size_t documents_per_step = 32;
+
+const shard::ReadPreference& primary_preferred() {
+  static const shard::ReadPreference instance = [] {
+    shard::ReadPreference preference;
+    preference.mode = shard::ReadMode::primary_preferred;
+    return preference;
+  }();
+  return instance;
+}
+
+void append_read_preference(BsonWriter& out) {
+  out.begin_document("$readPreference").append("mode", "primaryPreferred").end();
+}
+
+// Takes a batch's documents. The reply stays alive meanwhile.
+Task<Result<void>> take_batch(Pump* pump, DocView batch, const ConfigClient::Take* take) {
+  TimeSlice slice(*pump);
+  std::size_t taken = 0;
+  for (auto at = batch.begin(); !at.done(); ++at) {
+    if (!at->is_document()) co_return Error(ErrorCode::failed_to_parse, "a config server's batch is damaged");
+    if (auto result = (*take)(at->as_document()); result.has_error()) co_return result.error();
+    if (++taken % documents_per_step == 0 && slice.is_over()) co_await slice.next();
+  }
+  co_return Result<void>();
+}
+
+}  // namespace
+
+Task<Result<shard::Reply>> ConfigClient::call(BsonDoc body, std::optional<shard::HostAddress> host, bool reads) {
+  shard::CallOptions options;
+  options.budget = &budget_;
+  options.deadline = Clock::now() + config_answer_max;
+  options.host = std::move(host);
+  if (reads) options.read_preference = &primary_preferred();
+  options.retry = reads ? shard::RetryPolicy::idempotent : shard::RetryPolicy::not_idempotent;
+  auto calling = gateway_.call(config_shard, shard::Command::of_body(body), options);
+  auto reply = co_await calling;
+  if (reply.has_error()) co_return std::move(reply.error()).with_context("the config servers");
+  if (auto valid = reply->body().validate(); valid.has_error()) {
+    co_return Error(ErrorCode::failed_to_parse, "the config servers sent a damaged reply");
+  }
+  if (!wire::reply_is_ok(reply->body())) co_return wire::error_from_reply(reply->body());
+  co_return reply;
+}
+
+Task<Result<BsonDoc>> ConfigClient::command(BsonDoc body) {
+  auto calling = call(std::move(body), std::nullopt, false);
+  auto reply = co_await calling;
+  if (reply.has_error()) co_return std::move(reply.error());
+  co_return BsonDoc(reply->body());
+}
+
+Task<Result<void>> ConfigClient::read_on(std::string collection, std::int64_t id, shard::HostAddress host, Take take) {
+  while (id != 0) {
+    BsonWriter body;
+    body.append("getMore", id).append("collection", collection).append("$db", "config");
+    append_read_preference(body);
+    auto calling = call(std::move(body).finish(), host, true);
+    auto reply = co_await calling;
+    if (reply.has_error()) co_return std::move(reply.error());
+    const auto parsed = wire::parse_cursor_reply(reply->body());
+    if (parsed.has_error()) co_return parsed.error();
+    auto taking = take_batch(&pump_, parsed->batch, &take);
+    if (auto taken = co_await taking; taken.has_error()) co_return taken;
+    id = parsed->id;
+  }
+  co_return Result<void>();
+}
+
+Task<Result<void>> ConfigClient::find(Find find, Take take) {
+  BsonWriter body;
+  body.append("find", find.collection);
+  body.append("filter", find.filter.view());
+  if (!find.sort.view().empty()) body.append("sort", find.sort.view());
+  if (find.limit > 0) body.append("limit", find.limit).append("singleBatch", true);
+  body.begin_document("readConcern").append("level", "majority").end();
+  body.append("$db", "config");
+  append_read_preference(body);
+  auto calling = call(std::move(body).finish(), std::nullopt, true);
+  auto reply = co_await calling;
+  if (reply.has_error()) co_return std::move(reply.error());
+  const auto parsed = wire::parse_cursor_reply(reply->body());
+  if (parsed.has_error()) co_return parsed.error();
+  auto taking = take_batch(&pump_, parsed->batch, &take);
+  if (auto taken = co_await taking; taken.has_error()) co_return taken;
+  const std::int64_t id = parsed->id;
+  const shard::HostAddress host = reply->host;
+  *reply = {};  // its bytes
+  auto reading = read_on(std::move(find.collection), id, host, std::move(take));
+  co_return co_await reading;
+}
+
+Task<Result<std::vector<catalog::ShardEntry>>> ConfigClient::shards() {
+  std::vector<catalog::ShardEntry> entries;
+  BsonWriter sort;
+  sort.append("_id", 1);
+  auto reading = find({"shards", BsonDoc(), std::move(sort).finish()}, [&entries](DocView doc) -> Result<void> {
+    auto entry = catalog::read_shard_entry(doc);
+    if (entry.has_error()) return std::move(entry.error());
+    entries.push_back(*std::move(entry));
+    return {};
+  });
+  if (auto read = co_await reading; read.has_error()) co_return std::move(read.error());
+  co_return entries;
+}
+
+Task<Result<std::optional<catalog::DatabaseEntry>>> ConfigClient::database(std::string name) {
+  std::optional<catalog::DatabaseEntry> found;
+  BsonWriter filter;
+  filter.append("_id", name);
+  auto reading = find({"databases", std::move(filter).finish(), {}, 1}, [&found](DocView doc) -> Result<void> {
+    auto entry = catalog::read_database_entry(doc);
+    if (entry.has_error()) return std::move(entry.error());
+    found = *std::move(entry);
+    return {};
+  });
+  if (auto read = co_await reading; read.has_error()) co_return std::move(read.error());
+  co_return found;
+}
+
+Task<Result<std::optional<catalog::CollectionEntry>>> ConfigClient::collection(std::string ns) {
+  std::optional<catalog::CollectionEntry> found;
+  BsonWriter filter;
+  filter.append("_id", ns);
+  auto reading = find({"collections", std::move(filter).finish(), {}, 1}, [&found](DocView doc) -> Result<void> {
+    auto entry = catalog::read_collection_entry(doc);
+    if (entry.has_error()) return std::move(entry.error());
+    if (!entry->dropped) found = *std::move(entry);
+    return {};
+  });
+  if (auto read = co_await reading; read.has_error()) co_return std::move(read.error());
+  co_return found;
+}
+
+Task<Result<void>> ConfigClient::chunks(catalog::RoutingUpdate& update) {
+  Find asked{"chunks", update.filter(), catalog::chunks_sort()};
+  auto reading = find(std::move(asked), [&update](DocView chunk) { return update.add(chunk); });
+  co_return co_await reading;
+}
+
+Task<Result<catalog::ObjectId>> ConfigClient::cluster_id() {
+  std::optional<catalog::ObjectId> id;
+  auto reading = find({"version", BsonDoc(), {}, 1}, [&id](DocView doc) -> Result<void> {
+    id = catalog::read_object_id(doc["clusterId"]);
+    return {};
+  });
+  if (auto read = co_await reading; read.has_error()) co_return std::move(read.error());
+  if (!id) co_return Error(ErrorCode::namespace_not_found, "config.version names no cluster: are these config servers?");
+  co_return *id;
+}
+
+}  // namespace spillway::cluster

@@ -1,0 +1,174 @@
+#include "proxy/exec/cluster/cluster_router.h"
+
+#include <absl/strings/string_view.h>
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+
+#include "proxy/exec/cluster/cluster_table.h"
+#include "proxy/exec/core/forward.h"
+
+namespace spillway::exec {
+
+namespace {
+
+absl::string_view key_of(std::string_view text) noexcept { return {text.data(), text.size()}; }
+
+Routes::DatabasePtr on_config_servers(std::string name) {
+  auto database = std::make_shared<catalog::Database>();
+  database->name = std::move(name);
+  database->primary = cluster::config_shard;
+  return database;
+}
+
+// Of `config` only this one is sharded; the others, and those of `admin`, lie on the config servers.
+bool may_be_sharded(RouteName name) noexcept {
+  if (name.db == "config") return name.collection == "system.sessions";
+  return name.db != "admin" && !name.collection.empty();
+}
+
+bool lies_on_config_servers(std::string_view db) noexcept { return db == "admin" || db == "config"; }
+
+}  // namespace
+
+ClusterRouter::ClusterRouter(Context& context, ClusterTable& table, Routes::Table shards)
+    : context_(context),
+      table_(table),
+      shards_(StaticRouter::own_reference(std::move(shards))),
+      admin_(on_config_servers("admin")),
+      config_(on_config_servers("config")) {}
+
+std::optional<Routes> ClusterRouter::resolve(const RouteNames& names) {
+  Routes routes = Routes::of_cluster(shards_);
+  for (const RouteName& name : names) {
+    if (name.db.empty()) continue;
+    if (lies_on_config_servers(name.db)) {
+      routes.add(name.db == "admin" ? admin_ : config_);
+    } else {
+      const auto found = databases_.find(key_of(name.db));
+      if (found == databases_.end() || found->second.stale) return std::nullopt;
+      routes.add(found->second.value);
+    }
+    if (!may_be_sharded(name)) continue;
+    const NamespaceText ns(name.db, name.collection);
+    const auto found = collections_.find(key_of(ns.view()));
+    if (found == collections_.end() || found->second.stale) return std::nullopt;
+    routes.add(found->second.value);
+  }
+  return routes;
+}
+
+Task<Result<void>> ClusterRouter::learn(RouteNames names, RouteWait wait) {
+  for (const RouteName& name : names) {
+    if (name.db.empty()) continue;
+    if (!lies_on_config_servers(name.db)) {
+      auto learning = learn_database(std::string(name.db), wait);
+      if (auto learned = co_await learning; learned.has_error()) co_return learned;
+    }
+    if (!may_be_sharded(name)) continue;
+    auto learning = learn_collection(fmt::format("{}.{}", name.db, name.collection), wait);
+    if (auto learned = co_await learning; learned.has_error()) co_return learned;
+  }
+  co_return Result<void>();
+}
+
+namespace {
+
+// Lives until the answer has come, even if the one who asked has given up.
+template <class Value>
+struct Asked final : Timer {
+  Event done;
+  std::optional<Result<Value>> answer;
+  void on_timer() override { done.set(); }
+};
+
+template <class Value>
+Task<void> answer_on_first_worker(std::shared_ptr<Asked<Value>> asked, Loop* home, ClusterTable* table,
+                                  std::function<Task<Result<Value>>(ClusterTable&)> ask) {
+  auto asking = ask(*table);
+  auto result = co_await asking;
+  home->post([asked = std::move(asked), result = std::move(result)]() mutable {
+    asked->answer.emplace(std::move(result));
+    asked->done.set();
+  });
+}
+
+}  // namespace
+
+template <class Value>
+Task<Result<Value>> ClusterRouter::ask_first_worker(std::function<Task<Result<Value>>(ClusterTable&)> ask,
+                                                    TimePoint deadline) {
+  auto asked = std::make_shared<Asked<Value>>();
+  table_.worker().loop.post([asked, ask = std::move(ask), home = &context_.loop, table = &table_]() mutable {
+    table->worker().background.start(answer_on_first_worker<Value>(asked, home, table, std::move(ask)));
+  });
+  const TimePoint given_up = std::min(deadline, Clock::now() + cluster::config_patience);
+  context_.loop.arm(*asked, given_up);
+  co_await asked->done;
+  context_.loop.disarm(*asked);
+  if (asked->answer) co_return *std::move(asked->answer);
+  if (given_up == deadline) co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+  co_return Error(ErrorCode::network_interface_exceeded_time_limit,
+                  "the config servers did not tell the routing table in time");
+}
+
+Task<Result<void>> ClusterRouter::learn_database(std::string name, RouteWait wait) {
+  const auto found = databases_.find(name);
+  if (found != databases_.end() && !found->second.stale) co_return Result<void>();
+  const std::uint64_t after = found == databases_.end() ? 0 : found->second.read;
+  using Value = cluster::KnownDatabase;
+  std::function<Task<Result<Value>>(ClusterTable&)> ask = [name, after, wait](ClusterTable& table) {
+    return table.database(name, after, wait.make_database);
+  };
+  auto asking = ask_first_worker<Value>(std::move(ask), wait.deadline);
+  auto known = co_await asking;
+  if (known.has_error()) {
+    if (known.error().is(ErrorCode::namespace_not_found)) databases_.erase(name);
+    co_return std::move(known.error());
+  }
+  databases_[name] = {StaticRouter::own_reference(std::move(known->database)), known->read, false};
+  co_return Result<void>();
+}
+
+Task<Result<void>> ClusterRouter::learn_collection(std::string ns, RouteWait wait) {
+  const auto found = collections_.find(ns);
+  if (found != collections_.end() && !found->second.stale) co_return Result<void>();
+  const std::uint64_t after = found == collections_.end() ? 0 : found->second.read;
+  using Value = cluster::KnownCollection;
+  std::function<Task<Result<Value>>(ClusterTable&)> ask = [ns, after](ClusterTable& table) {
+    return table.collection(ns, after);
+  };
+  auto asking = ask_first_worker<Value>(std::move(ask), wait.deadline);
+  auto known = co_await asking;
+  if (known.has_error()) co_return std::move(known.error());
+  collections_[ns] = {StaticRouter::own_reference(std::move(known->collection)), known->read, false};
+  co_return Result<void>();
+}
+
+void ClusterRouter::note_stale(RouteName name) {
+  if (name.collection.empty()) {
+    const auto found = databases_.find(key_of(name.db));
+    if (found != databases_.end()) found->second.stale = true;
+    return;
+  }
+  const NamespaceText ns(name.db, name.collection);
+  const auto found = collections_.find(key_of(ns.view()));
+  if (found != collections_.end()) found->second.stale = true;
+}
+
+void ClusterRouter::use_shards(Routes::Table shards) { shards_ = StaticRouter::own_reference(std::move(shards)); }
+
+void ClusterRouter::offer(cluster::KnownCollection known) {
+  const auto found = collections_.find(known.collection->ns);
+  if (found == collections_.end() || found->second.read >= known.read) return;
+  found->second = {StaticRouter::own_reference(std::move(known.collection)), known.read, false};
+}
+
+void ClusterRouter::forget(std::string_view db, std::string_view collection) {
+  if (!collection.empty()) return note_stale({db, collection});
+  for (auto& [name, known] : databases_) known.stale |= db.empty() || name == db;
+  for (auto& [ns, known] : collections_) known.stale |= db.empty() || catalog::split_namespace(ns).db == db;
+}
+
+}  // namespace spillway::exec

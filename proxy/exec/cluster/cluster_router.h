@@ -1,0 +1,57 @@
+// ClusterRouter: one worker's knowledge of a cluster's databases and collections. What it does not know it asks the
+// first worker for (cluster_table.h), and remembers.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+
+#include <cstdint>
+#include <string>
+
+#include "proxy/cluster/catalog_cache.h"
+#include "proxy/exec/core/context.h"
+#include "proxy/exec/core/routes.h"
+
+namespace spillway::exec {
+
+class ClusterTable;
+
+// Its worker's thread only.
+class ClusterRouter final : public Router {
+ public:
+  // `table` is the first worker's; both outlive it. `shards`: of start-up.
+  ClusterRouter(Context& context, ClusterTable& table, Routes::Table shards);
+
+  std::optional<Routes> resolve(const RouteNames& names) override;
+  Task<Result<void>> learn(RouteNames names, RouteWait wait) override;
+  void note_stale(RouteName name) override;
+  std::size_t databases() const override { return databases_.size(); }
+  std::size_t collections() const override { return collections_.size(); }
+
+  // Requests that begin from now on use these shards.
+  void use_shards(Routes::Table shards);
+  // Another worker has read it: replaces what is known, if anything is.
+  void offer(cluster::KnownCollection known);
+  // Forgets what it knows of all names, of a database's, or of one: flushRouterConfig.
+  void forget(std::string_view db, std::string_view collection);
+
+ private:
+  template <class Ptr>
+  struct Known {
+    Ptr value;
+    std::uint64_t read = 0;
+    bool stale = false;
+  };
+  template <class Value>
+  Task<Result<Value>> ask_first_worker(std::function<Task<Result<Value>>(ClusterTable&)> ask, TimePoint deadline);
+  Task<Result<void>> learn_database(std::string name, RouteWait wait);
+  Task<Result<void>> learn_collection(std::string ns, RouteWait wait);
+
+  Context& context_;
+  ClusterTable& table_;
+  Routes::Table shards_;
+  Routes::DatabasePtr admin_, config_;  // on the config servers
+  absl::flat_hash_map<std::string, Known<Routes::DatabasePtr>> databases_;
+  absl::flat_hash_map<std::string, Known<Routes::CollectionPtr>> collections_;
+};
+
+}  // namespace spillway::exec

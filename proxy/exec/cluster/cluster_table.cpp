@@ -1,0 +1,133 @@
+#include "proxy/exec/cluster/cluster_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "proxy/base/log.h"
+#include "proxy/exec/cluster/cluster_router.h"
+#include "proxy/shard/connection_string.h"
+
+namespace spillway::exec {
+
+namespace {
+
+// As other routers look for new shards.
+constexpr auto look_every = std::chrono::seconds(30);
+
+catalog::Shard config_servers_entry(std::string uri) {
+  catalog::Shard config;
+  config.name = "config";
+  config.uri = std::move(uri);
+  config.index = cluster::config_shard;
+  config.holds_data = false;
+  return config;
+}
+
+}  // namespace
+
+Routes::Table table_of_config_servers(std::string uri) {
+  catalog::RoutingParts parts;
+  parts.shards.push_back(config_servers_entry(std::move(uri)));
+  return std::make_shared<const catalog::RoutingSnapshot>(std::move(parts));
+}
+
+ClusterTable::ClusterTable(Context& first, Routes::Table config_servers, ClusterLinks links)
+    : first_(first),
+      links_(std::move(links)),
+      config_(first.gateway, first.pump, first.shared.reply_memory),
+      cache_(config_, *this),
+      table_(std::move(config_servers)) {}
+
+Task<Result<void>> ClusterTable::start() {
+  auto asking = config_.cluster_id();
+  auto id = co_await asking;
+  if (id.has_error()) co_return std::move(id.error());
+  cluster_id_ = *id;
+  auto reading = cache_.shards();
+  auto read = co_await reading;
+  next_look_ = Clock::now() + look_every;
+  co_return read;
+}
+
+void ClusterTable::tick(TimePoint now) {
+  if (looking_ || now < next_look_) return;
+  looking_ = true;
+  first_.background.start(look_again());
+}
+
+Task<void> ClusterTable::look_again() {
+  auto reading = cache_.shards();
+  const auto read = co_await reading;
+  if (read.has_error()) log::warning("the list of shards cannot be read: {}", read.error().message);
+  next_look_ = Clock::now() + look_every;
+  looking_ = false;
+}
+
+Task<Result<cluster::KnownDatabase>> ClusterTable::database(std::string name, std::uint64_t after, bool make) {
+  auto asking = cache_.database(name, after);
+  auto known = co_await asking;
+  if (!make || !known.has_error() || !known.error().is(ErrorCode::namespace_not_found)) co_return known;
+  auto making = cache_.create_database(name);
+  if (auto made = co_await making; made.has_error()) co_return std::move(made.error());
+  auto asking_again = cache_.database(name, cache_.last_read());
+  co_return co_await asking_again;
+}
+
+Task<Result<cluster::KnownCollection>> ClusterTable::collection(std::string ns, std::uint64_t after) {
+  auto asking = cache_.collection(std::move(ns), after);
+  auto known = co_await asking;
+  if (known.has_error()) co_return known;
+  // Workers that know an older one need not hear it from a shard.
+  for (Context* worker : first_.shared.workers) {
+    worker->loop.post([worker, known = *known] { static_cast<ClusterRouter*>(worker->router)->offer(known); });
+  }
+  co_return known;
+}
+
+Task<Result<void>> ClusterTable::use(std::vector<catalog::ShardEntry> entries) {
+  std::vector<catalog::Shard> shards = table_->shards();
+  bool changed = false;
+  for (catalog::Shard& shard : shards) {
+    const auto named = [&](const catalog::ShardEntry& entry) { return entry.id == shard.name; };
+    if (!shard.holds_data || std::any_of(entries.begin(), entries.end(), named)) continue;
+    log::info("shard {} has left the cluster", shard.name);
+    shard.holds_data = false;
+    first_.gateway.retire_shard(shard.index);
+    changed = true;
+  }
+  for (const catalog::ShardEntry& entry : entries) {
+    if (index_of(entry.id)) continue;
+    auto uri = shard::connection_string_for(entry.host, links_.tls ? &*links_.tls : nullptr);
+    if (uri.has_error()) co_return std::move(uri.error()).with_context(fmt::format("shard {}", entry.id));
+    auto added = first_.gateway.add_shard({entry.id, *uri}, links_.credentials);
+    if (added.has_error()) co_return std::move(added.error()).with_context(fmt::format("shard {}", entry.id));
+    log::info("shard {} is {}", entry.id, entry.host);
+    catalog::Shard shard;
+    shard.name = entry.id;
+    shard.uri = *std::move(uri);
+    shard.index = *added;
+    shards.push_back(std::move(shard));
+    changed = true;
+  }
+  if (changed) publish(std::move(shards));
+  co_return Result<void>();
+}
+
+// A worker gets the shards before any collection that lies on them: what is posted to it stays in order.
+void ClusterTable::publish(std::vector<catalog::Shard> shards) {
+  catalog::RoutingParts parts;
+  parts.shards = std::move(shards);
+  table_ = std::make_shared<const catalog::RoutingSnapshot>(std::move(parts));
+  for (Context* worker : first_.shared.workers) {
+    worker->loop.post([worker, table = table_] { static_cast<ClusterRouter*>(worker->router)->use_shards(table); });
+  }
+}
+
+std::optional<catalog::ShardIndex> ClusterTable::index_of(std::string_view name) const {
+  return table_->shard_by_name(name);
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,65 @@
+// ClusterTable: the first worker's part of routing in a cluster. It reads the config servers for all workers, and
+// makes shards known to all of them.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proxy/base/tls_context.h"
+#include "proxy/cluster/catalog_cache.h"
+#include "proxy/cluster/config_client.h"
+#include "proxy/exec/core/context.h"
+
+namespace spillway::exec {
+
+// The shards that a cluster's router knows before it has read anything.
+Routes::Table table_of_config_servers(std::string uri);
+
+// How shards are reached, each of them the same way.
+struct ClusterLinks {
+  std::optional<TlsClientSettings> tls;
+  shard::ShardCredentials credentials;
+};
+
+// The first worker's thread only, but for worker(). Owned by the server, outlives the workers' loops.
+class ClusterTable final : public cluster::ShardDirectory {
+ public:
+  // `config_servers`: table_of_config_servers().
+  ClusterTable(Context& first, Routes::Table config_servers, ClusterLinks links);
+
+  // Reads the cluster's id and its shards. Errors: those of the config servers.
+  Task<Result<void>> start();
+  // Every quarter of a second: reads the shards again when it is time.
+  void tick(TimePoint now);
+
+  Task<Result<cluster::KnownDatabase>> database(std::string name, std::uint64_t after, bool make);
+  Task<Result<cluster::KnownCollection>> collection(std::string ns, std::uint64_t after);
+
+  Task<Result<void>> use(std::vector<catalog::ShardEntry> shards) override;
+  std::optional<catalog::ShardIndex> index_of(std::string_view name) const override;
+
+  // A command for the config servers' primary.
+  cluster::ConfigClient& config() noexcept { return config_; }
+  const cluster::CatalogCache& cache() const noexcept { return cache_; }
+  Routes::Table shards() const noexcept { return table_; }
+  const catalog::ObjectId& cluster_id() const noexcept { return cluster_id_; }
+  Context& worker() noexcept { return first_; }
+
+ private:
+  Task<void> look_again();
+  void publish(std::vector<catalog::Shard> shards);
+
+  Context& first_;
+  ClusterLinks links_;
+  cluster::ConfigClient config_;
+  cluster::CatalogCache cache_;
+  Routes::Table table_;
+  catalog::ObjectId cluster_id_{};
+  TimePoint next_look_{};
+  bool looking_ = false;
+};
+
+}  // namespace spillway::exec

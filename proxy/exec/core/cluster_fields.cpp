@@ -1,0 +1,76 @@
+#include "proxy/exec/core/cluster_fields.h"
+
+#include "proxy/cluster/config_client.h"
+#include "proxy/shard/connection.h"
+#include "proxy/shard/stale_error.h"
+
+namespace spillway::exec {
+
+namespace {
+
+bool has_field(const shard::Command& command, std::string_view name) {
+  // Handlers put the body first, in a piece of its own or together with the sequences after it.
+  const auto place = command.find_body();
+  std::size_t offset = place ? place->offset : 0;
+  for (std::size_t i = 0; place && i < command.section_count; ++i) {
+    const iovec& piece = command.sections[i];
+    if (offset < piece.iov_len) {
+      return DocView::trusted(static_cast<const std::uint8_t*>(piece.iov_base) + offset)[name].exists();
+    }
+    offset -= piece.iov_len;
+  }
+  return false;
+}
+
+void append_versions(BsonWriter& out, const Context& context, const ShardCommand& command) {
+  const RoutedBy& by = command.by;
+  const auto form = catalog::version_form(context.gateway.capabilities(command.shard).max_wire_version);
+  if (by.what() == RoutedBy::What::sharded) {
+    catalog::append_shard_version(out, by.collection()->version_on(command.shard), form);
+    return;
+  }
+  if (by.database() == nullptr || !by.database()->version) return;
+  if (by.what() == RoutedBy::What::unsharded) {
+    catalog::append_shard_version(out, catalog::ChunkVersion::unsharded(), form);
+  }
+  catalog::append_database_version(out, *by.database()->version);
+}
+
+}  // namespace
+
+BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, const shard::CallOptions& options) {
+  // Neither the config servers nor cursors that are open look at versions.
+  if (command.by.what() == RoutedBy::What::nothing || command.shard == cluster::config_shard) return BsonDoc();
+  BsonWriter out;
+  append_versions(out, context, command);
+  const bool from_any_member =
+      options.read_preference != nullptr && options.read_preference->mode != shard::ReadMode::primary;
+  if (from_any_member && !has_field(command.command, "readConcern")) {
+    out.begin_document("readConcern").append("level", "local").end();
+  }
+  return std::move(out).finish();
+}
+
+void note_refusal(Context& context, const RoutedBy& by, DocView reply) {
+  const shard::StaleError error = shard::classify_error(reply);
+  switch (error.kind) {
+    case shard::StaleKind::stale_config:
+    case shard::StaleKind::cannot_implicitly_create: {
+      std::string_view ns = error.ns;
+      if (ns.empty() && by.collection() != nullptr) ns = by.collection()->ns;
+      const catalog::Namespace name = catalog::split_namespace(ns);
+      context.router->note_stale({name.db, name.collection});
+      if (error.kind == shard::StaleKind::cannot_implicitly_create) context.router->note_stale({name.db, {}});
+      break;
+    }
+    case shard::StaleKind::stale_database:
+      context.router->note_stale({error.ns.empty() && by.database() != nullptr ? by.database()->name : error.ns, {}});
+      break;
+    case shard::StaleKind::cannot_refresh:
+    case shard::StaleKind::view:
+    case shard::StaleKind::none:
+      break;
+  }
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,15 @@
+// What a router of a cluster adds to the commands that it sends to shards, and what it learns from their refusals.
+#pragma once
+
+#include "proxy/exec/core/shard_call.h"
+
+namespace spillway::exec {
+
+// shardVersion and databaseVersion of what the command relies on, in the shard's form; readConcern where a member that
+// is not the primary may answer: without one it looks at no version, and shows documents that have moved away.
+BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, const shard::CallOptions& options);
+
+// `reply` has ok: 0. If the shard refused the command for its table, that is read again before it is used again.
+void note_refusal(Context& context, const RoutedBy& by, DocView reply);
+
+}  // namespace spillway::exec
