@@ -252,21 +252,28 @@ Result<std::string> ScramServer::finish(std::string_view message) {
 std::optional<ScramKeyCache::Keys> ScramKeyCache::find(Bytes salt, std::uint32_t iterations) const {
   static_assert(std::is_trivially_copyable_v<Keys>);
   MutexLock lock(mutex_);
-  if (!keys_ || iterations != iterations_ ||
-      !std::equal(salt.begin(), salt.end(), salt_.begin(), salt_.end())) {
-    return std::nullopt;
+  for (const Entry& entry : entries_) {
+    if (iterations != entry.iterations || !std::equal(salt.begin(), salt.end(), entry.salt.begin(), entry.salt.end())) {
+      continue;
+    }
+    Keys keys;
+    std::memcpy(&keys, entry.keys->text().data(), sizeof keys);
+    return keys;
   }
-  Keys keys;
-  std::memcpy(&keys, keys_->text().data(), sizeof keys);
-  return keys;
+  return std::nullopt;
 }
 
 void ScramKeyCache::keep(Bytes salt, std::uint32_t iterations, const Keys& keys) {
-  auto secret = Secret::make({reinterpret_cast<const char*>(&keys), sizeof keys});
+  Entry entry{{salt.begin(), salt.end()},
+              iterations,
+              Secret::make({reinterpret_cast<const char*>(&keys), sizeof keys})};
   MutexLock lock(mutex_);
-  salt_.assign(salt.begin(), salt.end());
-  iterations_ = iterations;
-  keys_.swap(secret);
+  if (entries_.size() < salts_max) {
+    entries_.push_back(std::move(entry));
+  } else {
+    std::swap(entries_[next_], entry);
+    next_ = (next_ + 1) % salts_max;
+  }
 }
 
 ScramClient::ScramClient(Hash hash, std::string_view user, Secret::Ptr password,

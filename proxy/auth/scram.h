@@ -84,9 +84,12 @@ class ScramServer {
 // Credentials for an unknown user: the same each time, and like those of known users.
 ScramCredentials fake_credentials(Hash hash, Bytes key, std::string_view user_id, std::uint32_t iterations);
 
-// A client's computed keys for a salt: a server asks for the same salt each time. Thread-safe.
+// A client's computed keys, by salt: a replica set asks for the same one each time, members of a cluster for one each.
+// Thread-safe.
 class ScramKeyCache {
  public:
+  static constexpr std::size_t salts_max = 256;  // beyond it the oldest is replaced
+
   struct Keys {
     Digest client_key;
     Digest stored_key;
@@ -96,10 +99,14 @@ class ScramKeyCache {
   void keep(Bytes salt, std::uint32_t iterations, const Keys& keys);
 
  private:
+  struct Entry {
+    std::vector<std::uint8_t> salt;
+    std::uint32_t iterations = 0;
+    Secret::Ptr keys;  // the bytes of Keys
+  };
   mutable Mutex mutex_;
-  std::vector<std::uint8_t> salt_ ABSL_GUARDED_BY(mutex_);
-  std::uint32_t iterations_ ABSL_GUARDED_BY(mutex_) = 0;
-  Secret::Ptr keys_ ABSL_GUARDED_BY(mutex_);  // the bytes of Keys
+  std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);
+  std::size_t next_ ABSL_GUARDED_BY(mutex_) = 0;  // to be replaced
 };
 
 // The client's end of one conversation.

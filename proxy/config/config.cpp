@@ -17,8 +17,10 @@
 #include "allocator/memory_layer.h"
 #include "proxy/base/credentials_directory.h"
 #include "proxy/catalog/static_routing.h"
+#include "proxy/config/cluster.h"
 #include "proxy/config/shard_login.h"
 #include "proxy/config/system_limits.h"
+#include "proxy/config/table.h"
 #include "proxy/config/tls.h"
 #include "proxy/config/text.h"
 #include "proxy/config/yaml.h"
@@ -56,6 +58,11 @@ class Checker {
   explicit Checker(ConfigReading& reading) : reading_(reading), config_(reading.result.config) {}
 
   void check_all() {
+    if (config_.cluster.config_db.empty()) {
+      drop_cluster_keys();
+    } else {
+      check_cluster();
+    }
     check_addresses();
     check_admin();
     check_exposure();
@@ -73,10 +80,108 @@ class Checker {
   }
 
  private:
-  void error(std::string_view key, const std::string& message) {
+  std::string placed(std::string_view key, const std::string& message) const {
     const auto found = reading_.places.find(key);
-    reading_.result.errors.push_back(
-        found == reading_.places.end() ? message : fmt::format("{}: {}", found->second, message));
+    return found == reading_.places.end() ? message : fmt::format("{}: {}", found->second, message);
+  }
+
+  void error(std::string_view key, const std::string& message) {
+    reading_.result.errors.push_back(placed(key, message));
+  }
+
+  // With a static table these keys set nothing.
+  void drop_cluster_keys() {
+    for (const ForeignKey& foreign : cluster_keys()) {
+      if (!reading_.places.contains(foreign.key)) continue;
+      const KeySpec& spec = *find_config_key(foreign.key);
+      if (!foreign.harmless.empty() && config_value_text(spec, spec.read(config_)) == foreign.harmless) continue;
+      const std::string needs = fmt::format("{}; it needs sharding.configDB", foreign.note);
+      if (foreign.fate == ForeignKey::Fate::refused) {
+        error(foreign.key, fmt::format("{} is refused: {}", foreign.key, needs));
+      } else {
+        reading_.result.warnings.push_back(
+            placed(foreign.key, fmt::format("{} has no effect: {}", foreign.key, needs)));
+      }
+    }
+    config_.cluster = {};
+    TlsConfig& tls = config_.net.tls;
+    tls.cluster_file = tls.cluster_password = tls.cluster_ca_file = "";
+    tls.allow_invalid_hostnames = false;
+  }
+
+  void check_cluster() {
+    if (auto servers = parse_config_servers(config_.cluster.config_db); servers.has_error()) {
+      error("sharding.configDB", "sharding.configDB: " + servers.error().message);
+    } else if (reading_.routing_text) {
+      error("sharding.configDB",
+            "sharding.configDB and routing exclude each other: shards and chunks are those of the config servers, or "
+            "those of the file");
+    } else {
+      reading_.result.config_servers = std::make_shared<const ConfigServers>(*std::move(servers));
+    }
+    check_cluster_login();
+    check_cluster_tls();
+    if (!config_.users_from.empty()) {
+      error("security.usersFrom", "security.usersFrom is for routing; users of a cluster are on its config servers");
+    }
+  }
+
+  // As a mongos demands it.
+  void check_cluster_login() {
+    const ClusterConfig& cluster = config_.cluster;
+    const bool by_certificate =
+        cluster.auth_mode && (*cluster.auth_mode == ClusterAuthMode::send_x509 ||
+                              *cluster.auth_mode == ClusterAuthMode::x509);
+    const TlsMode tls = config_.net.tls.mode;
+    if (cluster.auth_mode && !by_certificate && cluster.key_file.empty()) {
+      error("security.clusterAuthMode", "security.clusterAuthMode needs security.keyFile");
+      return;
+    }
+    if (cluster.auth_mode && *cluster.auth_mode != ClusterAuthMode::key_file && tls == TlsMode::disabled) {
+      error("security.clusterAuthMode", "security.clusterAuthMode needs net.tls.mode");
+    } else if (by_certificate && tls == TlsMode::allow) {
+      error("security.clusterAuthMode",
+            "security.clusterAuthMode: with net.tls.mode allowTLS servers see no certificate; write preferTLS or "
+            "requireTLS");
+    }
+    const bool as_member = cluster.auth_mode || !cluster.key_file.empty();
+    if (cluster.transition_to_auth &&
+        (!as_member || cluster.auth_mode == ClusterAuthMode::send_key_file ||
+         cluster.auth_mode == ClusterAuthMode::send_x509)) {
+      error("security.transitionToAuth",
+            "security.transitionToAuth needs security.keyFile, or security.clusterAuthMode: x509");
+    }
+    if (!as_member) return;
+    if (config_.shard_login != ShardLoginConfig{}) {
+      error("security.shards.user", "security.shards and security.keyFile or clusterAuthMode exclude each other");
+      return;
+    }
+    if (!cluster.transition_to_auth && config_.authorization == Authorization::disabled) {
+      error("security.authorization",
+            "security.authorization: disabled would give every client all rights of the cluster's members; leave it "
+            "out (security.transitionToAuth is for the time in which the members get their keys)");
+    } else if (!config_.authorization) {
+      config_.authorization = cluster.transition_to_auth ? Authorization::disabled : Authorization::enabled;
+    }
+    if (auto login = make_cluster_login(config_); login.has_error()) {
+      error("security.keyFile", "security.keyFile: " + login.error().message);
+    }
+  }
+
+  void check_cluster_tls() {
+    const TlsConfig& tls = config_.net.tls;
+    if (tls.mode == TlsMode::disabled && !(tls.cluster_file.empty() && tls.cluster_ca_file.empty())) {
+      const char* const key = tls.cluster_file.empty() ? "net.tls.clusterCAFile" : "net.tls.clusterFile";
+      error(key, fmt::format("{} needs net.tls.mode", key));
+    } else if (!tls.cluster_ca_file.empty() && tls.ca_file.empty()) {
+      error("net.tls.clusterCAFile", "net.tls.clusterCAFile needs net.tls.CAFile");
+    } else if (auto settings = cluster_tls(tls); settings.has_error()) {
+      error("net.tls.clusterFile", "net.tls.clusterFile: " + settings.error().message);
+    } else if (*settings && !(*settings)->files.certificate_key.empty()) {
+      if (auto made = TlsContext::make_client(**settings); made.has_error()) {
+        error("net.tls.clusterFile", "net.tls, towards the cluster: " + made.error().message);
+      }
+    }
   }
 
   void check_addresses() {
@@ -192,12 +297,13 @@ Result<std::vector<std::string>> check_shard_uri(const std::string& uri) {
 
 void load_routing(ConfigReading& reading, const LoadRequest& request) {
   LoadResult& result = reading.result;
+  if (!result.config.cluster.config_db.empty()) return;
   if (!reading.routing_text) {
     if (!request.needs_routing || !reading.file_parsed) return;
     const std::string message =
         "routing.shards is missing: name at least one shard, for instance routing: {shards: "
         "[{name: "
-        "shard0, uri: \"mongodb://127.0.0.1:27018/\"}]}";
+        "shard0, uri: \"mongodb://127.0.0.1:27018/\"}]}; or the config servers of a cluster as sharding.configDB";
     result.errors.push_back(
         request.file_name.empty() ? message : fmt::format("{}: {}", request.file_name, message));
     return;

@@ -23,11 +23,13 @@ class RoutingSnapshot;
 
 namespace spillway {
 
+struct ConfigServers;  // cluster.h
 struct SystemLimits;
 
 enum class TlsMode : std::uint8_t { disabled, allow, prefer, require };
 
-// net.tls: towards clients. Shards have theirs in their connection strings.
+// net.tls: towards clients, and towards the servers of a cluster (sharding.configDB). Shards of a static table have
+// theirs in their connection strings.
 struct TlsConfig {
   TlsMode mode = TlsMode::disabled;
   std::string certificate_key_file;
@@ -37,6 +39,11 @@ struct TlsConfig {
   bool allow_connections_without_certificates = false;
   bool allow_invalid_certificates = false;
   std::string disabled_protocols = "TLS1_0,TLS1_1";
+  // With sharding.configDB alone; else empty.
+  std::string cluster_file;      // our certificate for the servers; empty: certificate_key_file
+  std::string cluster_password;  // of cluster_file's key
+  std::string cluster_ca_file;   // of clients' certificates; ca_file is then that of the servers'
+  bool allow_invalid_hostnames = false;  // the servers'
 
   bool operator==(const TlsConfig&) const = default;
 };
@@ -119,6 +126,19 @@ struct ShardLoginConfig {
   bool operator==(const ShardLoginConfig&) const = default;
 };
 
+// How the members of a cluster know each other. The send… modes differ only in what a server accepts.
+enum class ClusterAuthMode : std::uint8_t { key_file, send_key_file, send_x509, x509 };
+
+// sharding.configDB and the keys that need it; empty with a static table.
+struct ClusterConfig {
+  std::string config_db;  // as written; LoadResult has it parsed
+  std::string key_file;
+  std::optional<ClusterAuthMode> auth_mode;  // unset: key_file if there is one
+  bool transition_to_auth = false;           // a server that refuses our login is used without one
+
+  bool operator==(const ClusterConfig&) const = default;
+};
+
 struct Config {
   NetConfig net;
   std::int32_t workers = 0;  // 0: by the CPU quota; worker_count() decides
@@ -132,6 +152,7 @@ struct Config {
   std::vector<auth::UserSpec> users;  // security.users, and those of the file
   std::string users_from;  // a shard's name; empty: none
   ShardLoginConfig shard_login;
+  ClusterConfig cluster;
   std::int64_t failed_logins_allowed = 10;  // 0: failed logins have no consequence
   AuditConfig audit;
   LimitSettings limits;
@@ -154,7 +175,7 @@ struct LoadRequest {
   std::string text;                         // the YAML file's; may be empty
   std::string file_name;                    // for messages; empty: there is no file
   std::vector<std::string> overrides = {};  // "key=value" of --set, later ones win
-  bool needs_routing = true;                // false: `routing` may be absent (--canned)
+  bool needs_routing = true;                // false: `routing` and `sharding.configDB` may be absent (--canned)
   std::vector<EnvironmentValue> environment = {};  // goes before the file, after --set
 };
 
@@ -162,6 +183,8 @@ struct LoadResult {
   Config config;
   // Of the `routing` key; null if it is absent or wrong.
   std::shared_ptr<const catalog::RoutingSnapshot> routing;
+  // Of `sharding.configDB`; null if it is absent or wrong. Never together with `routing`.
+  std::shared_ptr<const ConfigServers> config_servers;
   std::vector<std::string> errors;  // "file:line: what is wrong"; all of them, in the file's order
   std::vector<std::string> warnings;  // keys without effect
   // False: the file, a variable, --set or a value of `net` could not be read, so that `config` does not tell the

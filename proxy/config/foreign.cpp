@@ -53,7 +53,6 @@ constexpr std::array groups = {
     Group{"net", "listenBacklog", "", "it is 4096, capped by net.core.somaxconn"},
     Group{"net", "maxIncomingConnectionsOverride", "", "net.maxIncomingConnections holds for every address"},
     Group{"net.tls", "certificateSelector clusterCertificateSelector", "*", "it is for Windows and macOS"},
-    Group{"net.tls", "clusterFile clusterPassword clusterCAFile allowInvalidHostnames", "", shard_tls},
     Group{"net.tls", "clusterAuthX509", "", "routers do not speak to each other"},
     Group{"net.tls", "FIPSMode", "false", "OpenSSL is used as the system configures it"},
     Group{"net.tls", "logVersions", ""},
@@ -64,12 +63,9 @@ constexpr std::array groups = {
           "clusterCAFile CRLFile allowConnectionsWithoutCertificates allowInvalidCertificates allowInvalidHostnames "
           "disabledProtocols FIPSMode",
           "*", old_tls},
-    Group{"security", "keyFile", "*", "shards' connection strings say how to log in there"},
-    Group{"security", "clusterAuthMode transitionToAuth clusterIpSourceAllowlist clusterIpSourceWhitelist ldap sasl",
-          "*", not_enforced},
+    Group{"security", "clusterIpSourceAllowlist clusterIpSourceWhitelist ldap sasl", "*", not_enforced},
     Group{"security", "javascriptEnabled", "", no_javascript},
     Group{"security", "redactClientLogData", "false", not_redacted},
-    Group{"sharding", "configDB", "*", "config servers are not supported: write the table down, see routing"},
     Group{"auditLog", "format", "JSON", "the audit log is written as JSON"},
     Group{"auditLog", "schema", "mongo", "the audit log is written in the schema mongo"},
     Group{"auditLog", "filter", "*", "every event is written; choose among the lines where they are read"},
@@ -117,7 +113,7 @@ constexpr std::array groups = {
     Group{"setParameter",
           "ShardingTaskExecutorPoolMinSizeForConfigServers ShardingTaskExecutorPoolMaxSizeForConfigServers "
           "loadRoutingTableOnStartup findChunksOnConfigTimeoutMS",
-          "", "there are no config servers; see routing"},
+          "", "config servers are treated as shards are"},
     Group{"setParameter",
           "connPoolMaxShardedConnsPerHost connPoolMaxShardedInUseConnsPerHost connPoolMaxConnsPerHost "
           "connPoolMaxInUseConnsPerHost",
@@ -155,6 +151,14 @@ constexpr std::array groups = {
     Group{"setParameter", "cursorReadAhead", "~true", "batches are fetched ahead while memory is plenty"},
 };
 
+constexpr std::array cluster_groups = {
+    Group{"security", "keyFile", "*", "shards' connection strings say how to log in there"},
+    Group{"security", "clusterAuthMode", "*", not_enforced},
+    Group{"security", "transitionToAuth", "false", not_enforced},
+    Group{"net.tls", "clusterFile clusterPassword clusterCAFile", "", shard_tls},
+    Group{"net.tls", "allowInvalidHostnames", "~false", shard_tls},
+};
+
 std::vector<ForeignKey> all_keys_of(std::span<const Group> from) {
   std::vector<ForeignKey> keys;
   for (const Group& group : from) {
@@ -172,6 +176,11 @@ std::vector<ForeignKey> all_keys_of(std::span<const Group> from) {
 
 std::span<const ForeignKey> foreign_keys() {
   static const std::vector<ForeignKey> keys = all_keys_of(groups);
+  return keys;
+}
+
+std::span<const ForeignKey> cluster_keys() {
+  static const std::vector<ForeignKey> keys = all_keys_of(cluster_groups);
   return keys;
 }
 

@@ -149,6 +149,18 @@ constexpr std::array all_keys = {
     row("net.tls.disabledProtocols", AT(net.tls.disabled_protocols), reload,
         {.range = "of TLS1_0, TLS1_1, TLS1_2, TLS1_3, separated by commas"},
         "TLS versions to disable. The first two are always disabled."),
+    row("net.tls.clusterFile", AT(net.tls.cluster_file), reload,
+        {.example = "/etc/spillway/member.pem", .range = "a PEM file"},
+        "With sharding.configDB: the certificate for the cluster's servers, and its private key. Default: "
+        "net.tls.certificateKeyFile. Servers are spoken to with TLS where net.tls.mode is preferTLS or requireTLS; "
+        "net.tls.CAFile, else the system's CAs, must have signed their certificates."),
+    row("net.tls.clusterPassword", AT(net.tls.cluster_password), reload, {.example = "secret", .range = "a password"},
+        "The password of the private key in net.tls.clusterFile, if that is encrypted."),
+    row("net.tls.clusterCAFile", AT(net.tls.cluster_ca_file), reload,
+        {.example = "/etc/spillway/clients-ca.pem", .range = "a PEM file"},
+        "With sharding.configDB: the CA certificates for clients' certificates, instead of net.tls.CAFile."),
+    row("net.tls.allowInvalidHostnames", AT(net.tls.allow_invalid_hostnames), reload, {},
+        "With sharding.configDB: the servers' certificates may name other hosts."),
     row("net.admin.port", AT(net.admin.port), restart,
         {.example = "9216", .max = 65'535, .variable = "SPILLWAY_NET_ADMIN_PORT"},
         "An HTTP port for monitoring: /metrics for Prometheus, /healthz, /readyz. It shows figures and names of "
@@ -213,7 +225,7 @@ constexpr std::array all_keys = {
             {.example = "[{name: shard0, uri: \"mongodb://127.0.0.1:27018/\"}]",
              .range = "1 to 1024 of {name, uri}",
              .variable = "SPILLWAY_SHARDS"},
-            "The shards, each with a name and a connection string. Required."),
+            "The shards, each with a name and a connection string. Required, unless there is sharding.configDB."),
     routing(
         "routing.defaultPrimary", restart, {.example = "shard0", .range = "a shard's name"},
         "The shard of the unsharded collections of databases that routing.databases does not name. Default: the "
@@ -234,6 +246,10 @@ constexpr std::array all_keys = {
             "Shards every collection that routing.collections does not name, except system.* and those of admin, "
             "config and "
             "local."),
+    row("sharding.configDB", AT(cluster.config_db), restart,
+        {.example = "configReplSet/cfg1.example.net:27019,cfg2.example.net:27019",
+         .range = "SET/HOST[:PORT],…; the port is 27019 unless given, IPv6 addresses stand in brackets"},
+        "The config servers of a sharded cluster: shards and chunks are theirs, and there is no routing section."),
     limit<user>(
         "limits.perUser.connections", AT(connections), connection_count,
         "One user's client connections: further logins are refused. Nothing is limited by default; each refusal is "
@@ -294,6 +310,18 @@ constexpr std::array all_keys = {
         "enabled: clients log in, and their roles decide what they may do. disabled: every client may do "
         "everything, on every address; logins are still checked. Without this key it is disabled, and only loopback "
         "addresses are possible."),
+    row("security.keyFile", AT(cluster.key_file), reload,
+        {.example = "/etc/spillway/keyfile", .range = "a file that its owner alone may read"},
+        "With sharding.configDB: the key of the cluster's members, 6 to 1024 characters of base64; or a YAML list of "
+        "two, while one replaces the other. Clients must then log in, as with security.authorization: enabled. It may "
+        "begin with $CREDENTIALS_DIRECTORY."),
+    row("security.clusterAuthMode", AT(cluster.auth_mode), restart,
+        {.example = "keyFile", .range = "keyFile | sendKeyFile | sendX509 | x509"},
+        "With sharding.configDB: how to log in to the cluster's servers, by security.keyFile or by the certificate "
+        "of net.tls.clusterFile. Default: keyFile if security.keyFile is there; else as security.shards says."),
+    row("security.transitionToAuth", AT(cluster.transition_to_auth), restart, {},
+        "With sharding.configDB: clients need not log in, and servers that do not know the key are used without a "
+        "login. For the time in which a cluster's members get their keys."),
     row("security.failedLogins.allowed", AT(failed_logins_allowed), reload, {.max = 1'000'000},
         "Failed logins in a row of one user from one address (of IPv6 the first 64 bits). After this number further "
         "logins are refused unchecked for 1 s, after each further failure for twice as long, up to a minute. Other "

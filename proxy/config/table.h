@@ -82,6 +82,8 @@ struct ForeignKey {
 };
 std::span<const ForeignKey> foreign_keys();
 const ForeignKey* find_foreign_key(std::string_view key);
+// Keys of the table that need sharding.configDB; their fate with a static table.
+std::span<const ForeignKey> cluster_keys();
 
 // The text of a YAML scalar as the key's value. An error's message names the key as `name` (empty: its own), what was
 // expected and what was found; the caller puts the place in front.

@@ -73,7 +73,9 @@ Result<TlsContext::Ptr> make_server_tls(const TlsConfig& config) {
   TlsServerSettings settings;
   settings.files.key_password = config.certificate_key_password;
   for (const auto& [written, file] : {std::pair(&config.certificate_key_file, &settings.files.certificate_key),
-                                      std::pair(&config.ca_file, &settings.files.ca),
+                                      std::pair(config.cluster_ca_file.empty() ? &config.ca_file
+                                                                               : &config.cluster_ca_file,
+                                                &settings.files.ca),
                                       std::pair(&config.crl_file, &settings.files.crl)}) {
     auto path = expand_credentials(*written);
     if (path.has_error()) return Error(ErrorCode::invalid_ssl_configuration, path.error().message);
@@ -84,6 +86,23 @@ Result<TlsContext::Ptr> make_server_tls(const TlsConfig& config) {
   if (!versions->tls_1_2) settings.version_min = TlsVersion::tls_1_3;
   if (!versions->tls_1_3) settings.version_max = TlsVersion::tls_1_2;
   return TlsContext::make_server(settings);
+}
+
+Result<std::optional<TlsClientSettings>> cluster_tls(const TlsConfig& config) {
+  if (config.mode == TlsMode::disabled || config.mode == TlsMode::allow) return std::optional<TlsClientSettings>();
+  TlsClientSettings settings;
+  const bool own = !config.cluster_file.empty();
+  settings.files.key_password = own ? config.cluster_password : config.certificate_key_password;
+  for (const auto& [written, file] :
+       {std::pair(own ? &config.cluster_file : &config.certificate_key_file, &settings.files.certificate_key),
+        std::pair(&config.ca_file, &settings.files.ca), std::pair(&config.crl_file, &settings.files.crl)}) {
+    auto path = expand_credentials(*written);
+    if (path.has_error()) return path.error();
+    *file = *std::move(path);
+  }
+  settings.invalid_certificates = config.allow_invalid_certificates;
+  settings.invalid_hostnames = config.allow_invalid_hostnames;
+  return std::optional(std::move(settings));
 }
 
 }  // namespace spillway

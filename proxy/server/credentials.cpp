@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "proxy/base/clock.h"
+#include "proxy/config/cluster.h"
 #include "proxy/config/shard_login.h"
 #include "proxy/config/tls.h"
 
@@ -68,8 +69,12 @@ Result<Credentials::Ptr> read_credentials(const Config& config, const catalog::R
   read->clients = *std::move(clients);
   read->plain_text = config.net.tls.mode == TlsMode::require ? PlainText::refused : PlainText::allowed;
   shard::GatewayOptions options = gateway_options(config, routing);
-  auto login = make_shard_login(config.shard_login);
-  if (login.has_error()) return Error(ErrorCode::bad_value, "security.shards: " + login.error().message);
+  const bool in_cluster = !config.cluster.config_db.empty();
+  auto login = in_cluster ? make_cluster_login(config) : make_shard_login(config.shard_login);
+  if (login.has_error()) {
+    return Error(ErrorCode::bad_value,
+                 fmt::format("{}: {}", in_cluster ? "security" : "security.shards", login.error().message));
+  }
   options.login = *std::move(login);
   read->password_file = !config.shard_login.password_file.empty();
   auto shards = shard::read_credentials(options);

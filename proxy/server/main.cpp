@@ -87,6 +87,10 @@ int serve(CommandLine line, const Environment& environment, int argc, char** arg
   spillway::server::ServerOptions options;
   options.config = loaded.config;
   options.routing = loaded.routing;
+  if (loaded.config_servers) {
+    options.in_cluster = true;
+    options.routing = spillway::server::table_of_config_servers(loaded);
+  }
   options.arguments.assign(argv, argv + argc);
   options.check_shards = !line.canned_shards;
   options.load = [path = line.config_path, overrides = line.overrides, values = environment.values] {

@@ -90,7 +90,7 @@ void Reload::take(Read read) {
   credentials_ = std::move(read.credentials);
   if (stopped_) return;
   for (const std::string& warning : loaded_.warnings) log::warning("reload: {}", warning);
-  plan_ = plan_reload(config_, table_.get(), loaded_);
+  plan_ = plan_reload(config_, options_.in_cluster ? nullptr : table_.get(), loaded_);
   prepare_log();
   if (!plan_.refusals.empty()) {
     refuse(plan_.refusals);

@@ -32,6 +32,7 @@ class Reload {
   struct Options {
     std::function<LoadResult()> load;  // called on a thread of its own
     bool check_shards = true;
+    bool in_cluster = false;  // the table is not the configuration's
     // Applies the settings that neither Shared nor the log holds. May be empty.
     std::function<void(const Config& config)> apply{};
     std::function<void()> began{};

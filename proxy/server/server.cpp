@@ -17,9 +17,12 @@
 #include "allocator/release.h"
 #include "proxy/base/ip_address.h"
 #include "proxy/base/log.h"
+#include "proxy/config/cluster.h"
 #include "proxy/config/system_limits.h"
+#include "proxy/config/tls.h"
 #include "proxy/exec/access/audit.h"
 #include "proxy/exec/access/user_feed.h"
+#include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/core/failed_logins.h"
 #include "proxy/server/admin.h"
 #include "proxy/server/audit_sink.h"
@@ -30,6 +33,7 @@
 #include "proxy/server/shutdown.h"
 #include "proxy/server/signals.h"
 #include "proxy/server/watchdog.h"
+#include "proxy/shard/connection_string.h"
 
 namespace spillway::server {
 
@@ -37,6 +41,7 @@ namespace {
 
 // How long start-up waits for shards that do not answer before it serves without them.
 constexpr auto start_wait_max = std::chrono::seconds(5);
+constexpr auto config_servers_retry = std::chrono::seconds(1);
 
 ListenerOptions listener_options(const NetConfig& net, const SocketBuffers& sockets) {
   ListenerOptions options;
@@ -116,6 +121,10 @@ class StartCheck {
     const bool known = co_await waiting;
     if (!known) log::warning("not every shard has answered yet; serving without those that have not");
     exec::Context& context = worker_.context();
+    if (context.shared.cluster) {
+      auto joining = join(context);
+      co_await joining;
+    }
     if (context.shared.users_from) {
       auto reading = exec::read_stored_users(context);
       const auto read = co_await reading;
@@ -127,6 +136,17 @@ class StartCheck {
       if (guarded.has_error()) refusal_ = guarded.error().message;
     }
     done_.store(true);
+  }
+
+  // The config servers must answer first: nothing can be routed without them.
+  static Task<void> join(exec::Context& context) {
+    for (;;) {
+      auto starting = context.shared.cluster->start();
+      const auto started = co_await starting;
+      if (!started.has_error()) co_return;
+      log::warning("waiting for the config servers: {}", started.error().message);
+      co_await context.loop.sleep_for(config_servers_retry);
+    }
   }
 
   Worker& worker_;
@@ -230,6 +250,7 @@ class Server {
 
  private:
   void make_workers();
+  void join_cluster();
   void listen();
   void start();
   void finish();
@@ -337,7 +358,8 @@ Server::Server(ServerOptions options)
                                       .began = [this](std::chrono::seconds at_most) { manager_.stopping(at_most); },
                                       .stop_listening = [this] { stop_listening(); },
                                       .ended = [this] { loop_.stop(); }});
-  Reload::Options reload{.load = options_.load, .check_shards = options_.check_shards};
+  Reload::Options reload{
+      .load = options_.load, .check_shards = options_.check_shards, .in_cluster = options_.in_cluster};
   begin_reload_hooks(reload);
   reload_.emplace(loop_, shared_, worker_list_, options_.config, options_.routing, std::move(reload));
   signals_.emplace(loop_, shared_, *shutdown_, *reload_);
@@ -376,12 +398,24 @@ void Server::make_workers() {
     shared_.workers.push_back(&workers_.back()->context());
     loops.push_back(&workers_.back()->loop());
   }
+  if (options_.in_cluster) join_cluster();
   if (const auto interval = manager_.watchdog()) {
     watchdog_.emplace(loop_, std::move(loops), *interval, [this] { manager_.notify("WATCHDOG=1"); });
   }
   fill_facts(shared_, options_, worker_total_, *listener_);
   start_memory_layer(shared_, options_.config, memory_bytes_);
   for (auto& worker : workers_) worker->start();
+}
+
+void Server::join_cluster() {
+  exec::ClusterLinks links;
+  auto tls = cluster_tls(options_.config.net.tls);
+  if (tls.has_error()) throw std::runtime_error(tls.error().message);
+  links.tls = *std::move(tls);
+  links.credentials = worker_options_.gateway.credentials.front();
+  shared_.cluster =
+      std::make_unique<exec::ClusterTable>(workers_.front()->context(), options_.routing, std::move(links));
+  for (auto& worker : workers_) worker->join_cluster(*shared_.cluster);
 }
 
 void Server::begin_reload_hooks(Reload::Options& hooks) {
@@ -416,7 +450,7 @@ void Server::start() {
     admin_->start(worker_list_);
     print_admin_ready(*admin_);
   }
-  StartCheck(*workers_.front(), options_.check_shards).run_and_wait(loop_);
+  StartCheck(*workers_.front(), options_.check_shards && !options_.in_cluster).run_and_wait(loop_);
   write_pid_file(options_.config.pid_file_path);
   loop_.io().restart();
   pressure_->start();
@@ -468,6 +502,18 @@ int Server::run() {
 }
 
 }  // namespace
+
+std::shared_ptr<const catalog::RoutingSnapshot> table_of_config_servers(const LoadResult& loaded) {
+  const auto tls = cluster_tls(loaded.config.net.tls);
+  if (tls.has_error()) throw std::runtime_error(tls.error().message);
+  std::string seeds = loaded.config_servers->set_name + "/";
+  for (const shard::HostAddress& host : loaded.config_servers->hosts) {
+    seeds += (seeds.back() == '/' ? "" : ",") + host.text();
+  }
+  auto uri = shard::connection_string_for(seeds, *tls ? &**tls : nullptr);
+  if (uri.has_error()) throw std::runtime_error("sharding.configDB: " + uri.error().message);
+  return exec::table_of_config_servers(*std::move(uri));
+}
 
 int run_server(ServerOptions options) { return Server(std::move(options)).run(); }
 

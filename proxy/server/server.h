@@ -17,10 +17,15 @@ namespace spillway::server {
 struct ServerOptions {
   Config config;
   std::shared_ptr<const catalog::RoutingSnapshot> routing;
+  bool in_cluster = false;             // `routing` holds the config servers alone
   std::vector<std::string> arguments;  // argv, as getCmdLineOpts shows it
   bool check_shards = true;            // shardIdentity and fingerprint guards; false for canned shards
   std::function<LoadResult()> load;    // reads the configuration again, for a reload
 };
+
+// What a router of this cluster knows before it has asked: the config servers. Throws std::runtime_error. REQUIRES
+// loaded.config_servers.
+std::shared_ptr<const catalog::RoutingSnapshot> table_of_config_servers(const LoadResult& loaded);
 
 // Serves until SIGTERM or SIGINT, then ends cleanly. Returns the process's exit code. Prints the ready line to
 // standard output once it listens. Throws std::runtime_error when it cannot start.

@@ -7,6 +7,8 @@
 #include "allocator/memory_layer.h"
 #include "proxy/base/log.h"
 #include "proxy/exec/access/transactions.h"
+#include "proxy/exec/cluster/cluster_router.h"
+#include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 
 namespace spillway::server {
@@ -58,6 +60,11 @@ void Worker::start() {
   }
 }
 
+void Worker::join_cluster(exec::ClusterTable& table) {
+  cluster_router_ = std::make_unique<exec::ClusterRouter>(context_, table, table.shards());
+  context_.router = cluster_router_.get();
+}
+
 void Worker::adopt(FileDescriptor client, std::int64_t connection_id, Entrance entrance) {
   connection_count_.fetch_add(1, std::memory_order_relaxed);
   loop_.post([this, client = std::move(client), connection_id, entrance]() mutable {
@@ -106,6 +113,7 @@ Task<void> Worker::housekeeping() {
     if (context_.worker == 0) tick_memory(now);
     if (context_.worker == 0) cursor_keeper_.tick(context_, now);
     if (context_.worker == 0) user_feed_.tick(context_, now);
+    if (context_.worker == 0 && shared_.cluster) shared_.cluster->tick(now);
   }
   housekeeping_ended_ = true;
 }

@@ -53,6 +53,8 @@ class Worker {
 
   // The worker's thread: asks connections to end. `drain`: after the request under way.
   void close_sessions(bool drain);
+  // Before start(): routes come from the cluster's table, which outlives the worker.
+  void join_cluster(exec::ClusterTable& table);
   // Any thread: commands that begin from now on use this routing table. REQUIRES the same shards. `taken`, on the
   // worker's thread, gets the old table, which expires when this worker's last command with it has ended.
   using TableTaken = std::function<void(std::weak_ptr<const catalog::RoutingSnapshot> before)>;
@@ -96,6 +98,7 @@ class Worker {
   std::unique_ptr<Network> network_;
   std::unique_ptr<shard::Gateway> gateway_;
   exec::Context context_;
+  std::unique_ptr<exec::Router> cluster_router_;  // null: the table is the configuration's
   std::unique_ptr<std::uint8_t[]> scratch_;
   ConnectionEnvironment environment_;
   absl::flat_hash_set<ClientConnection*> connections_;

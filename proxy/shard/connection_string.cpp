@@ -206,9 +206,9 @@ std::string escaped(std::string_view text) {
 
 }  // namespace
 
-std::optional<HostAddress> parse_host_address(std::string_view text) {
+std::optional<HostAddress> parse_host_address(std::string_view text, std::uint16_t preset_port) {
   HostAddress address;
-  address.port = 27017;
+  address.port = preset_port;
   std::string name;
   std::string_view port;
   if (text.starts_with('[')) {

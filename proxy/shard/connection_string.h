@@ -35,7 +35,7 @@ Result<std::string> connection_string_for(std::string_view host_spec, const TlsC
 // Does it hold a password? `uri` may be any text.
 bool holds_password(std::string_view uri);
 
-// "host:port", "host", "[::1]:port"; the port is 27017 unless given. nullopt: not an address.
-std::optional<HostAddress> parse_host_address(std::string_view text);
+// "host:port", "host", "[::1]:port"; the port is `preset_port` unless given. nullopt: not an address.
+std::optional<HostAddress> parse_host_address(std::string_view text, std::uint16_t preset_port = 27017);
 
 }  // namespace spillway::shard

@@ -13,27 +13,38 @@ namespace {
 
 using auth::ServiceMechanism;
 
-Error refused(const Connection& connection, const auth::ServiceLogin& login, std::string_view why) {
+// One connection's login.
+struct Attempt {
+  Connection& connection;
+  const auth::ServiceLogin& login;
+  LinkBudgets budgets;
+  TimePoint deadline;
+  bool was_refused = false;  // by the server's word, not by the network's
+  std::int64_t code = 0;     // of that word
+};
+
+Error refused(Attempt& attempt, std::string_view why, std::int64_t code = 0) {
+  attempt.was_refused = true;
+  attempt.code = code;
+  const auth::ServiceLogin& login = attempt.login;
   const std::string who = login.user().empty()
                               ? "by certificate"
                               : fmt::format("as {} of {}", login.user(), login.db());
   return Error(ErrorCode::host_unreachable, fmt::format("{} does not let the router log in {}: {}",
-                                                        connection.address().text(), who, why));
+                                                        attempt.connection.address().text(), who, why));
 }
 
 // Sends one command; its reply must be ok.
-Task<Result<Reply>> ask(Connection& connection, const auth::ServiceLogin& login, DocView command,
-                        LinkBudgets budgets, TimePoint deadline) {
-  auto exchanging = exchange(connection, command, budgets, deadline);
+Task<Result<Reply>> ask(Attempt& attempt, DocView command) {
+  auto exchanging = exchange(attempt.connection, command, attempt.budgets, attempt.deadline);
   auto answered = co_await exchanging;
   if (answered.has_error()) co_return answered.error();
   const DocView body = answered->body();
   if (body["ok"].truthy()) co_return *std::move(answered);
   const ValueView message = body["errmsg"];
-  co_return refused(
-      connection, login,
-      fmt::format("{} (code {})", message.is_string() ? message.as_string() : "no reason",
-                  body["code"].to_int64().value_or(0)));
+  const std::int64_t code = body["code"].to_int64().value_or(0);
+  co_return refused(attempt,
+                    fmt::format("{} (code {})", message.is_string() ? message.as_string() : "no reason", code), code);
 }
 
 BsonDoc start_command(auth::Hash hash, std::string_view payload, std::string_view db) {
@@ -58,40 +69,39 @@ std::string payload_of(const Reply& reply) {
   return {};
 }
 
-Task<Result<void>> run_scram(Connection& connection, const auth::ServiceLogin& login,
-                             auth::Hash hash, LinkBudgets budgets, TimePoint deadline) {
-  auth::ScramClient client = login.begin(hash);
-  BsonDoc command = start_command(hash, client.first_message(), login.db());
-  auto starting = ask(connection, login, command.view(), budgets, deadline);
+Task<Result<void>> run_scram(Attempt& attempt, auth::Hash hash, std::size_t password) {
+  const std::string& db = attempt.login.db();
+  auth::ScramClient client = attempt.login.begin(hash, password);
+  BsonDoc command = start_command(hash, client.first_message(), db);
+  auto starting = ask(attempt, command.view());
   auto started = co_await starting;
   if (started.has_error()) co_return started.error();
   const auto answer = client.answer(payload_of(*started));
-  if (answer.has_error()) co_return refused(connection, login, answer.error().message);
-  command = continue_command(started->body()["conversationId"], *answer, login.db());
-  auto continuing = ask(connection, login, command.view(), budgets, deadline);
+  if (answer.has_error()) co_return refused(attempt, answer.error().message);
+  command = continue_command(started->body()["conversationId"], *answer, db);
+  auto continuing = ask(attempt, command.view());
   auto continued = co_await continuing;
   if (continued.has_error()) co_return continued.error();
   if (auto verified = client.verify(payload_of(*continued)); verified.has_error()) {
-    co_return refused(connection, login, verified.error().message);
+    co_return refused(attempt, verified.error().message);
   }
   if (continued->body()["done"].truthy()) co_return Result<void>();
-  command = continue_command(continued->body()["conversationId"], {}, login.db());
-  auto ending = ask(connection, login, command.view(), budgets, deadline);
+  command = continue_command(continued->body()["conversationId"], {}, db);
+  auto ending = ask(attempt, command.view());
   auto ended = co_await ending;
   if (ended.has_error()) co_return ended.error();
   if (!ended->body()["done"].truthy())
-    co_return refused(connection, login, "the conversation does not end");
+    co_return refused(attempt, "the conversation does not end");
   co_return Result<void>();
 }
 
 // SCRAM-SHA-256 if the user has it; SCRAM-SHA-1 where the server does not say.
-Task<Result<auth::Hash>> negotiate(Connection& connection, const auth::ServiceLogin& login,
-                                   LinkBudgets budgets, TimePoint deadline) {
+Task<Result<auth::Hash>> negotiate(Attempt& attempt) {
   BsonWriter out;
   out.append("isMaster", std::int32_t{1});
-  out.append("saslSupportedMechs", auth::user_id(login.db(), login.user())).append("$db", "admin");
+  out.append("saslSupportedMechs", auth::user_id(attempt.login.db(), attempt.login.user())).append("$db", "admin");
   const BsonDoc command = std::move(out).finish();
-  auto asking = ask(connection, login, command.view(), budgets, deadline);
+  auto asking = ask(attempt, command.view());
   auto answered = co_await asking;
   if (answered.has_error()) co_return answered.error();
   const ValueView mechanisms = answered->body()["saslSupportedMechs"];
@@ -105,37 +115,49 @@ Task<Result<auth::Hash>> negotiate(Connection& connection, const auth::ServiceLo
   co_return auth::Hash::sha1;
 }
 
-Task<Result<void>> show_certificate(Connection& connection, const auth::ServiceLogin& login,
-                                    LinkBudgets budgets, TimePoint deadline) {
+Task<Result<void>> show_certificate(Attempt& attempt) {
   BsonWriter out;
   out.append("authenticate", std::int32_t{1}).append("mechanism", "MONGODB-X509");
-  if (!login.user().empty()) out.append("user", login.user());
+  if (!attempt.login.user().empty()) out.append("user", attempt.login.user());
   out.append("$db", auth::external_db);
   const BsonDoc command = std::move(out).finish();
-  auto asking = ask(connection, login, command.view(), budgets, deadline);
+  auto asking = ask(attempt, command.view());
   auto answered = co_await asking;
   if (answered.has_error()) co_return answered.error();
   co_return Result<void>();
+}
+
+Task<Result<void>> run(Attempt& attempt) {
+  const ServiceMechanism mechanism = attempt.login.mechanism();
+  if (mechanism == ServiceMechanism::x509) {
+    auto showing = show_certificate(attempt);
+    co_return co_await showing;
+  }
+  auth::Hash hash = mechanism == ServiceMechanism::scram_sha_1 ? auth::Hash::sha1 : auth::Hash::sha256;
+  if (mechanism == ServiceMechanism::negotiated) {
+    auto negotiating = negotiate(attempt);
+    const auto negotiated = co_await negotiating;
+    if (negotiated.has_error()) co_return negotiated.error();
+    hash = *negotiated;
+  }
+  for (std::size_t password = 0;; ++password) {
+    auto running = run_scram(attempt, hash, password);
+    Result<void> ran = co_await running;
+    const bool wrong_password =
+        ran.has_error() && attempt.was_refused && attempt.code == static_cast<int>(ErrorCode::authentication_failed);
+    if (!wrong_password || password + 1 == attempt.login.passwords()) co_return ran;
+  }
 }
 
 }  // namespace
 
 Task<Result<void>> log_in(Connection& connection, const auth::ServiceLogin& login,
                           LinkBudgets budgets, TimePoint deadline) {
-  if (login.mechanism() == ServiceMechanism::x509) {
-    auto showing = show_certificate(connection, login, budgets, deadline);
-    co_return co_await showing;
-  }
-  auth::Hash hash =
-      login.mechanism() == ServiceMechanism::scram_sha_1 ? auth::Hash::sha1 : auth::Hash::sha256;
-  if (login.mechanism() == ServiceMechanism::negotiated) {
-    auto negotiating = negotiate(connection, login, budgets, deadline);
-    const auto negotiated = co_await negotiating;
-    if (negotiated.has_error()) co_return negotiated.error();
-    hash = *negotiated;
-  }
-  auto running = run_scram(connection, login, hash, budgets, deadline);
-  co_return co_await running;
+  Attempt attempt{connection, login, budgets, deadline};
+  auto running = run(attempt);
+  Result<void> ran = co_await running;
+  if (ran.has_error() && attempt.was_refused && login.optional()) co_return Result<void>();
+  co_return ran;
 }
 
 }  // namespace spillway::shard

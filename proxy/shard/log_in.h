@@ -6,7 +6,8 @@
 
 namespace spillway::shard {
 
-// After introduce(). HostUnreachable(6), with the shard's reason: to a client the shard is unreachable.
+// After introduce(). HostUnreachable(6), with the shard's reason: to a client the shard is unreachable. Of two
+// passwords (a cluster's keys) the second is tried when the first is wrong.
 Task<Result<void>> log_in(Connection& connection, const auth::ServiceLogin& login, LinkBudgets budgets,
                           TimePoint deadline);
 

@@ -6,6 +6,7 @@
 #include "allocator/memory_layer.h"
 #include "proxy/exec/access/audit.h"
 #include "proxy/exec/access/transactions.h"
+#include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/failed_logins.h"
 

@@ -48,6 +48,7 @@ namespace spillway::exec {
 class TransactionTable;  // transactions.h
 class FailedLogins;      // failed_logins.h
 class AuditLog;          // audit.h
+class ClusterTable;      // cluster/cluster_table.h
 struct Context;
 struct Request;
 
@@ -108,6 +109,7 @@ struct Shared {
   std::atomic<std::int64_t> next_share_check_ns{0};
   Pressure pressure;  // published by the server; ask level() anywhere
   std::unique_ptr<TransactionTable> transactions;
+  std::unique_ptr<ClusterTable> cluster;  // the first worker's; null: the table is the configuration's
   // Every worker's context, in order; set before the first client connects. To look at another worker's clients
   // (currentOp), post to its loop.
   std::vector<Context*> workers;

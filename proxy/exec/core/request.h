@@ -55,6 +55,12 @@ struct Request {
   std::string ns() const;
 };
 
+// Does the request read the config database that the proxy makes of its own table? In a cluster it is the config
+// servers'. REQUIRES routes.
+inline bool reads_own_config(const Request& request) noexcept {
+  return request.db == "config" && !request.routes->in_cluster();
+}
+
 // Reads the envelope of a command: name, $db, generic arguments.
 // Errors: 40571 no $db, InvalidNamespace(73), IllegalOperation(20) for db local, TypeMismatch(14), InvalidOptions(72)
 // for transaction fields that contradict each other, FailedToParse(9), APIVersionError(322), BadValue(2),

@@ -11,6 +11,7 @@
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/request.h"
 #include "proxy/exec/core/response.h"
+#include "proxy/exec/core/stale.h"
 
 namespace spillway::exec {
 
@@ -71,6 +72,8 @@ struct ShardOutcome {
 
   bool ok() const noexcept { return !error.has_value(); }
   bool answered() const noexcept { return reply.bytes.size() > 0; }
+  // Refused for the table that the command came with, before any of it was executed.
+  bool stale() const noexcept { return error && is_stale(error->code); }
   DocView body() const noexcept { return reply.body(); }  // REQUIRES answered(), and that it does not stream
 };
 using ShardOutcomes = RecycledVector<ShardOutcome>;

@@ -240,7 +240,7 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
     auto running = collectionless_aggregate(context, client, request, aggregate.pipeline);
     co_return co_await running;
   }
-  if (request.db == "config") {
+  if (reads_own_config(request)) {
     auto reading = config_aggregate(context, client, request);
     co_return co_await reading;
   }

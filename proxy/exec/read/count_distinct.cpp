@@ -114,7 +114,7 @@ Task<Result<Response>> count_command(Context& context, Client&, const Request& r
   if (collection.has_error()) co_return collection.error();
   auto query = query_of(request.body);
   if (query.has_error()) co_return query.error();
-  if (request.db == "config") {
+  if (reads_own_config(request)) {
     auto reading = config_count(context, request);
     co_return co_await reading;
   }
@@ -151,7 +151,7 @@ Task<Result<Response>> distinct_command(Context& context, Client&, const Request
   if (collection.has_error()) co_return collection.error();
   auto query = query_of(request.body);
   if (query.has_error()) co_return query.error();
-  if (request.db == "config") {
+  if (reads_own_config(request)) {
     auto reading = config_distinct(context, request);
     co_return co_await reading;
   }

@@ -404,11 +404,11 @@ Task<Result<Response>> run_find(Context& context, Client& client, const Request&
   auto parsed = parse_find(request.body);
   if (parsed.has_error()) co_return parsed.error();
   const FindArguments& find = *parsed;
-  if (request.db == "config" && request.in_transaction) {
+  if (reads_own_config(request) && request.in_transaction) {
     co_return Error(ErrorCode::operation_not_supported_in_transaction,
                     "the config database cannot be read in a transaction");
   }
-  if (request.db == "config") {
+  if (reads_own_config(request)) {
     auto reading = config_find(context, client, request);
     co_return co_await reading;
   }

@@ -47,7 +47,7 @@ Result<std::string> full_ns(const Request& request) {
 }
 
 Result<void> refuse_config(const Request& request) {
-  if (request.db != "config") return {};
+  if (!reads_own_config(request)) return {};
   return Error(ErrorCode::illegal_operation,
                fmt::format("{} is not possible on database config: it shows the routing table of the configuration "
                            "file, and is read-only",

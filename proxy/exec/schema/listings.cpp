@@ -20,6 +20,8 @@ namespace {
 
 // The shards that may hold a collection of this database: its primary, and the owners of its sharded ones.
 catalog::ShardSet shards_of_database(const Routes& routes, std::string_view db) {
+  // In a cluster the primary shard knows all collections of the database.
+  if (routes.in_cluster()) return {routes.primary_shard(db)};
   const catalog::RoutingSnapshot& routing = routes.table();
   catalog::ShardSet shards;
   shards.insert(routing.primary_shard(db));
@@ -158,7 +160,7 @@ Task<Result<Response>> answer_list(Context& context, Client& client, const Reque
 }  // namespace
 
 Task<Result<Response>> list_collections_command(Context& context, Client& client, const Request& request) {
-  if (request.db == "config") {
+  if (reads_own_config(request)) {
     KeptDocuments names(context.shared.cursor_memory);
     for (const std::string_view name : config_collections()) {
       BsonWriter row;

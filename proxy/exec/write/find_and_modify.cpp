@@ -233,7 +233,7 @@ Task<Result<Response>> run_sharded(Context& context, const Request& request,
 }  // namespace
 
 Task<Result<Response>> find_and_modify_command(Context& context, Client&, const Request& request) {
-  if (request.db == "config") co_return config_is_read_only();
+  if (reads_own_config(request)) co_return config_is_read_only();
   auto collection = parse_collection(request.body);
   if (collection.has_error()) co_return collection.error();
   const catalog::CollectionRouting* routing = request.routes->collection(request.ns());

@@ -294,7 +294,7 @@ Task<Result<Response>> run_write(Context& context, Client& client, const Request
   const WriteKind kind = request.name == "insert"   ? WriteKind::insert
                          : request.name == "update" ? WriteKind::update
                                                     : WriteKind::remove;
-  if (request.db == "config") co_return config_is_read_only();
+  if (reads_own_config(request)) co_return config_is_read_only();
   auto collection = parse_collection(request.body);
   if (collection.has_error()) co_return collection.error();
   auto count = count_operations(request, list_name_of(kind));

@@ -243,7 +243,12 @@ TEST_CASE("bad_files_say_what_is_wrong_and_where") {
         "f.yaml:2: security.users, a: serverKey of SCRAM-SHA-1 must be 20 bytes in base64"}},
       {"security: {usersFile: /nonexistent/users.yaml}\n",
        {"f.yaml:1: /nonexistent/users.yaml: cannot be read: No such file"}},
-      {"sharding: {configDB: rs/a:1}\n", {"f.yaml:1: sharding.configDB is refused: config servers"}},
+      {"security: {clusterAuthMode: x509, transitionToAuth: true}\n",
+       {"f.yaml:1: security.clusterAuthMode is refused: nothing would enforce it; see security.users; it needs "
+        "sharding.configDB",
+        "f.yaml:1: security.transitionToAuth is refused: nothing would enforce it"}},
+      {"sharding: {configDB: a:1}\n", {"f.yaml:1: sharding.configDB: \"a:1\" names no replica set: write SET/"}},
+      {"sharding: {chunkSize: 1}\n", {"f.yaml:1: unknown key \"sharding.chunkSize\""}},
       {"net: {tls: {mode: requireTLS}}\n", {"f.yaml:1: net.tls.mode needs net.tls.certificateKeyFile"}},
       {"net:\n  tls: {mode: allowTLS, certificateKeyFile: /nonexistent}\n",
        {"f.yaml:2: net.tls: cannot use the certificate in /nonexistent: No such file"}},
@@ -317,9 +322,9 @@ setParameter: {ShardingTaskExecutorPoolRefreshTimeoutMS: 1, maxLogSizeKB: 10}
       result.warnings,
       {"f.yaml:4: systemLog.component has no effect: see systemLog.verbosity",
        "f.yaml:5: processManagement.timeZoneInfo has no effect: ",
-       "f.yaml:7: net.wireObjectCheck has no effect: ", "f.yaml:8: net.tls.clusterFile has no effect: ",
+       "f.yaml:7: net.wireObjectCheck has no effect: ",
        "f.yaml:9: setParameter.ShardingTaskExecutorPoolRefreshTimeoutMS has no effect: ",
-       "f.yaml:9: setParameter.maxLogSizeKB has no effect"});
+       "f.yaml:9: setParameter.maxLogSizeKB has no effect", "f.yaml:8: net.tls.clusterFile has no effect: "});
 }
 
 TEST_CASE("what_a_mongos_conf_may_hold_beside_our_keys_is_accepted_with_a_word_where_it_matters") {

@@ -17,12 +17,16 @@ namespace {
 // A server's users, asked command by command. One conversation at a time.
 struct Door {
   explicit Door(bool sha256 = true, bool skips = true) : skips_empty(skips) {
-    auth::UserSpec user{"spillway", "admin", {}, {}, {}};
+    take_user("admin", "spillway", "open sesame", sha256);
+  }
+
+  void take_user(const std::string& db, const std::string& name, std::string_view password, bool sha256 = true) {
+    auth::UserSpec user{name, db, {}, {}, {}};
     for (const auth::Hash hash : {auth::Hash::sha1, auth::Hash::sha256}) {
       if (hash == auth::Hash::sha256 && !sha256) continue;
-      const auto password = auth::scram_password(hash, "spillway", "open sesame");
+      const auto prepared = auth::scram_password(hash, name, password);
       (hash == auth::Hash::sha1 ? user.sha1 : user.sha256) =
-          auth::make_credentials(hash, **password, auth::bytes_of("a salt of some bytes"), 4096);
+          auth::make_credentials(hash, **prepared, auth::bytes_of("a salt of some bytes"), 4096);
     }
     table.emplace(std::vector<auth::UserSpec>{user});
   }
@@ -197,6 +201,50 @@ TEST_CASE("a certificate logs in without a user's name") {
   }
 }
 
+TEST_CASE("of two keys of a cluster the second is tried when the first is wrong") {
+  const auto keys = [](std::initializer_list<const char*> texts) {
+    std::vector<auth::Secret::Ptr> made;
+    for (const char* text : texts) made.push_back(auth::Secret::make(text));
+    return made;
+  };
+  struct Case {
+    std::vector<auth::Secret::Ptr> keys;
+    bool known;
+    std::ptrdiff_t starts;
+  };
+  for (const Case& one :
+       {Case{keys({"serverKey", "otherKey"}), true, 1}, Case{keys({"otherKey", "serverKey"}), true, 2},
+        Case{keys({"otherKey", "wrongKey"}), false, 2}, Case{keys({"wrongKey"}), false, 1}}) {
+    Door door;
+    door.take_user("local", "__system", "serverKey");
+    Guarded guarded(door);
+    GatewayOptions options;
+    options.login = auth::ServiceLogin::make_internal(one.keys).value();
+    guarded.world.connect("mongodb://a:1/", options);
+    const auto call = guarded.world.call(R"({"find": "x", "$db": "app"})");
+    CHECK(call->ok() == one.known);
+    CHECK(door.logged_in == one.known);
+    if (!one.known) {
+      CHECK(call->message().find("log in as __system of local: Authentication failed. (code 18)") != std::string::npos);
+    } else {
+      CHECK(std::count(door.seen.begin(), door.seen.end(), "saslStart") == one.starts);
+    }
+    guarded.world.disconnect();
+  }
+}
+
+TEST_CASE("a server that does not know the key is used without it while members get theirs") {
+  Door door;
+  door.logged_in = true;  // it asks for no login
+  Guarded guarded(door);
+  GatewayOptions options;
+  options.login = auth::ServiceLogin::make_internal({auth::Secret::make("serverKey")}, true).value();
+  guarded.world.connect("mongodb://a:1/", options);
+  CHECK(guarded.world.call(R"({"find": "x", "$db": "app"})")->ok());
+  CHECK(std::count(door.seen.begin(), door.seen.end(), "saslStart") == 1);
+  guarded.world.disconnect();
+}
+
 TEST_CASE("what was computed of a password is remembered, for that salt and count alone") {
   auth::ScramKeyCache cache;
   const auto salt = auth::bytes_of("salt");
@@ -208,4 +256,20 @@ TEST_CASE("what was computed of a password is remembered, for that salt and coun
   CHECK(cache.find(salt, 4096)->client_key == keys.client_key);
   CHECK(!cache.find(salt, 4097));
   CHECK(!cache.find(auth::bytes_of("pepper"), 4096));
+}
+
+TEST_CASE("members of a cluster have a salt each, and what was computed is remembered for all") {
+  auth::ScramKeyCache cache;
+  auth::ScramKeyCache::Keys keys;
+  const auto salt = [](std::size_t i) { return "salt " + std::to_string(i); };
+  for (std::size_t i = 0; i < auth::ScramKeyCache::salts_max + 1; ++i) {
+    keys.client_key = auth::digest(auth::Hash::sha256, auth::bytes_of(salt(i)));
+    cache.keep(auth::bytes_of(salt(i)), 4096, keys);
+  }
+  CHECK(!cache.find(auth::bytes_of(salt(0)), 4096));  // the oldest
+  for (std::size_t i = 1; i < auth::ScramKeyCache::salts_max + 1; ++i) {
+    const auto found = cache.find(auth::bytes_of(salt(i)), 4096);
+    REQUIRE(found);
+    CHECK(found->client_key == auth::digest(auth::Hash::sha256, auth::bytes_of(salt(i))));
+  }
 }
