@@ -62,8 +62,8 @@ Task<Result<Value>> CatalogCache::newer(Slot<Value>& slot, std::uint64_t after, 
 
 Task<Result<KnownDatabase>> CatalogCache::database(std::string name, std::uint64_t after) {
   Slot<KnownDatabase>& slot = databases_[name];
-  auto asking = newer<KnownDatabase>(slot, after, [this, name](std::optional<KnownDatabase>) {
-    return read_database(name);
+  auto asking = newer<KnownDatabase>(slot, after, [this, name](std::optional<KnownDatabase> before) {
+    return read_database(name, before.has_value());
   });
   co_return co_await asking;
 }
@@ -76,8 +76,8 @@ Task<Result<KnownCollection>> CatalogCache::collection(std::string ns, std::uint
   co_return co_await asking;
 }
 
-Task<Result<KnownDatabase>> CatalogCache::read_database(std::string name) {
-  auto reading = config_.database(name);
+Task<Result<KnownDatabase>> CatalogCache::read_database(std::string name, bool again) {
+  auto reading = config_.database(name, again);
   auto entry = co_await reading;
   if (entry.has_error()) co_return std::move(entry.error());
   if (!*entry) co_return no_database(name);
@@ -101,13 +101,13 @@ Task<Result<KnownDatabase>> CatalogCache::read_database(std::string name) {
 Task<Result<KnownCollection>> CatalogCache::read_collection(std::string ns, std::optional<KnownCollection> before) {
   std::shared_ptr<const catalog::CollectionRouting> known = before ? before->collection->routing : nullptr;
   for (int read = 1;; ++read) {
-    auto asking = config_.collection(ns);
+    auto asking = config_.collection(ns, before.has_value());
     auto entry = co_await asking;
     if (entry.has_error()) co_return std::move(entry.error());
     auto unsharded = std::make_shared<catalog::CachedCollection>();
     unsharded->ns = ns;
     if (!*entry) co_return KnownCollection{std::move(unsharded), 0};
-    auto reading = read_chunks(ns, **std::move(entry), known);
+    auto reading = read_chunks(ns, **std::move(entry), known, before.has_value());
     auto result = co_await reading;
     if (!result.has_error()) co_return result;
     log::debug("reading the chunks of {}: {}", ns, result.error().message);
@@ -123,11 +123,12 @@ Task<Result<KnownCollection>> CatalogCache::read_collection(std::string ns, std:
 }
 
 Task<Result<KnownCollection>> CatalogCache::read_chunks(std::string ns, catalog::CollectionEntry entry,
-                                                        std::shared_ptr<const catalog::CollectionRouting> before) {
+                                                        std::shared_ptr<const catalog::CollectionRouting> before,
+                                                        bool again) {
   catalog::RoutingUpdate update(std::move(entry), std::move(before),
                                 [this](std::string_view shard) { return shards_.index_of(shard); });
   if (update.incremental()) ++reads_in_part_;
-  auto reading = config_.chunks(update);
+  auto reading = config_.chunks(update, again);
   if (auto read = co_await reading; read.has_error()) co_return std::move(read.error());
   auto routing = update.finish();
   if (routing.has_error()) co_return std::move(routing.error());

@@ -82,10 +82,10 @@ class CatalogCache {
   template <class Value>
   Task<Result<Value>> newer(Slot<Value>& slot, std::uint64_t after, Read<Value> read);
 
-  Task<Result<KnownDatabase>> read_database(std::string name);
+  Task<Result<KnownDatabase>> read_database(std::string name, bool again);
   Task<Result<KnownCollection>> read_collection(std::string ns, std::optional<KnownCollection> before);
   Task<Result<KnownCollection>> read_chunks(std::string ns, catalog::CollectionEntry entry,
-                                            std::shared_ptr<const catalog::CollectionRouting> before);
+                                            std::shared_ptr<const catalog::CollectionRouting> before, bool again);
 
   ConfigClient& config_;
   ShardDirectory& shards_;

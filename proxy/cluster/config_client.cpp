@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "proxy/base/clock.h"
 #include "proxy/base/time_slice.h"
 #include "proxy/shard/connection.h"
 #include "proxy/wire/cursor_reply.h"
@@ -51,11 +52,20 @@ Task<Result<shard::Reply>> ConfigClient::call(BsonDoc body, std::optional<shard:
   options.host = std::move(host);
   if (reads) options.read_preference = &primary_preferred();
   options.retry = reads ? shard::RetryPolicy::idempotent : shard::RetryPolicy::not_idempotent;
-  auto calling = gateway_.call(config_shard, shard::Command::of_body(body), options);
+  // The config servers trust this router's times, or nobody's are checked.
+  BsonWriter times;
+  if (const auto time = clock_.for_server(true)) auth::append_cluster_time(times, *time);
+  const BsonDoc added = std::move(times).finish();
+  shard::Command command = shard::Command::of_body(body);
+  if (!added.view().empty()) command.suffix = shard::elements_of(added.view());
+  auto calling = gateway_.call(config_shard, command, options);
   auto reply = co_await calling;
   if (reply.has_error()) co_return std::move(reply.error()).with_context("the config servers");
   if (auto valid = reply->body().validate(); valid.has_error()) {
     co_return Error(ErrorCode::failed_to_parse, "the config servers sent a damaged reply");
+  }
+  if (const ValueView told = reply->body()["$clusterTime"]; told.exists()) {
+    if (const auto time = auth::read_cluster_time(told); !time.has_error()) clock_.hear(*time, wall_clock_ms() / 1000);
   }
   if (!wire::reply_is_ok(reply->body())) co_return wire::error_from_reply(reply->body());
   co_return reply;
@@ -68,10 +78,10 @@ Task<Result<BsonDoc>> ConfigClient::command(BsonDoc body) {
   co_return BsonDoc(reply->body());
 }
 
-Task<Result<void>> ConfigClient::read_on(std::string collection, std::int64_t id, shard::HostAddress host, Take take) {
+Task<Result<void>> ConfigClient::read_on(std::string_view db, std::string collection, std::int64_t id, shard::HostAddress host, Take take) {
   while (id != 0) {
     BsonWriter body;
-    body.append("getMore", id).append("collection", collection).append("$db", "config");
+    body.append("getMore", id).append("collection", collection).append("$db", db);
     append_read_preference(body);
     auto calling = call(std::move(body).finish(), host, true);
     auto reply = co_await calling;
@@ -91,8 +101,10 @@ Task<Result<void>> ConfigClient::find(Find find, Take take) {
   body.append("filter", find.filter.view());
   if (!find.sort.view().empty()) body.append("sort", find.sort.view());
   if (find.limit > 0) body.append("limit", find.limit).append("singleBatch", true);
-  body.begin_document("readConcern").append("level", "majority").end();
-  body.append("$db", "config");
+  body.begin_document("readConcern").append("level", "majority");
+  if (find.after_now && clock_.now() != 0) body.append_timestamp("afterClusterTime", clock_.now());
+  body.end();
+  body.append("$db", find.db);
   append_read_preference(body);
   auto calling = call(std::move(body).finish(), std::nullopt, true);
   auto reply = co_await calling;
@@ -104,7 +116,7 @@ Task<Result<void>> ConfigClient::find(Find find, Take take) {
   const std::int64_t id = parsed->id;
   const shard::HostAddress host = reply->host;
   *reply = {};  // its bytes
-  auto reading = read_on(std::move(find.collection), id, host, std::move(take));
+  auto reading = read_on(find.db, std::move(find.collection), id, host, std::move(take));
   co_return co_await reading;
 }
 
@@ -122,11 +134,11 @@ Task<Result<std::vector<catalog::ShardEntry>>> ConfigClient::shards() {
   co_return entries;
 }
 
-Task<Result<std::optional<catalog::DatabaseEntry>>> ConfigClient::database(std::string name) {
+Task<Result<std::optional<catalog::DatabaseEntry>>> ConfigClient::database(std::string name, bool after_now) {
   std::optional<catalog::DatabaseEntry> found;
   BsonWriter filter;
   filter.append("_id", name);
-  auto reading = find({"databases", std::move(filter).finish(), {}, 1}, [&found](DocView doc) -> Result<void> {
+  auto reading = find({"databases", std::move(filter).finish(), {}, 1, "config", after_now}, [&found](DocView doc) -> Result<void> {
     auto entry = catalog::read_database_entry(doc);
     if (entry.has_error()) return std::move(entry.error());
     found = *std::move(entry);
@@ -136,11 +148,11 @@ Task<Result<std::optional<catalog::DatabaseEntry>>> ConfigClient::database(std::
   co_return found;
 }
 
-Task<Result<std::optional<catalog::CollectionEntry>>> ConfigClient::collection(std::string ns) {
+Task<Result<std::optional<catalog::CollectionEntry>>> ConfigClient::collection(std::string ns, bool after_now) {
   std::optional<catalog::CollectionEntry> found;
   BsonWriter filter;
   filter.append("_id", ns);
-  auto reading = find({"collections", std::move(filter).finish(), {}, 1}, [&found](DocView doc) -> Result<void> {
+  auto reading = find({"collections", std::move(filter).finish(), {}, 1, "config", after_now}, [&found](DocView doc) -> Result<void> {
     auto entry = catalog::read_collection_entry(doc);
     if (entry.has_error()) return std::move(entry.error());
     if (!entry->dropped) found = *std::move(entry);
@@ -150,10 +162,19 @@ Task<Result<std::optional<catalog::CollectionEntry>>> ConfigClient::collection(s
   co_return found;
 }
 
-Task<Result<void>> ConfigClient::chunks(catalog::RoutingUpdate& update) {
-  Find asked{"chunks", update.filter(), catalog::chunks_sort()};
+Task<Result<void>> ConfigClient::chunks(catalog::RoutingUpdate& update, bool after_now) {
+  Find asked{"chunks", update.filter(), catalog::chunks_sort(), 0, "config", after_now};
   auto reading = find(std::move(asked), [&update](DocView chunk) { return update.add(chunk); });
   co_return co_await reading;
+}
+
+Task<Result<auth::ClusterKeys::Ptr>> ConfigClient::keys() {
+  auto keys = std::make_shared<auth::ClusterKeys>();
+  Find asked{"system.keys"};
+  asked.db = "admin";
+  auto reading = find(std::move(asked), [&keys](DocView key) { return keys->add(key); });
+  if (auto read = co_await reading; read.has_error()) co_return std::move(read.error());
+  co_return auth::ClusterKeys::Ptr(std::move(keys));
 }
 
 Task<Result<catalog::ObjectId>> ConfigClient::cluster_id() {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "allocator/budget.h"
+#include "proxy/auth/logical_clock.h"
 #include "proxy/base/pump.h"
 #include "proxy/base/task.h"
 #include "proxy/catalog/config_entries.h"
@@ -28,9 +29,9 @@ inline constexpr auto config_patience = std::chrono::seconds(60);
 
 class ConfigClient {
  public:
-  // `budget` pays for replies; all three outlive it.
-  ConfigClient(shard::Gateway& gateway, Pump& pump, MemoryBudget& budget) noexcept
-      : gateway_(gateway), pump_(pump), budget_(budget) {}
+  // `budget` pays for replies; all of them outlive it.
+  ConfigClient(shard::Gateway& gateway, Pump& pump, MemoryBudget& budget, auth::LogicalClock& clock) noexcept
+      : gateway_(gateway), pump_(pump), budget_(budget), clock_(clock) {}
 
   // Errors of all: those of Gateway::call(), those of the config servers' replies, and those of a document that cannot
   // be read (catalog/config_entries.h).
@@ -38,32 +39,39 @@ class ConfigClient {
   // A command for their primary, on `admin`. An error: of the reply, too.
   Task<Result<BsonDoc>> command(BsonDoc body);
   Task<Result<std::vector<catalog::ShardEntry>>> shards();
+  // `after_now`: as it is after all that was heard of so far: a shard has refused what is known.
   // nullopt: there is none.
-  Task<Result<std::optional<catalog::DatabaseEntry>>> database(std::string name);
+  Task<Result<std::optional<catalog::DatabaseEntry>>> database(std::string name, bool after_now);
   // nullopt: it is not sharded.
-  Task<Result<std::optional<catalog::CollectionEntry>>> collection(std::string ns);
+  Task<Result<std::optional<catalog::CollectionEntry>>> collection(std::string ns, bool after_now);
   // Adds the chunks that `update` asks for.
-  Task<Result<void>> chunks(catalog::RoutingUpdate& update);
+  Task<Result<void>> chunks(catalog::RoutingUpdate& update, bool after_now);
   // config.version's clusterId; 26: the config servers hold no cluster yet.
   Task<Result<catalog::ObjectId>> cluster_id();
+
+  // The keys that sign cluster times.
+  Task<Result<auth::ClusterKeys::Ptr>> keys();
 
   // Each document of config.<collection>, in order. `take` is called on this thread, while the read goes on.
   struct Find {
     std::string collection;
-    BsonDoc filter;
-    BsonDoc sort;            // empty: in no order
-    std::int64_t limit = 0;  // 0: all
+    BsonDoc filter{};
+    BsonDoc sort{};                 // empty: in no order
+    std::int64_t limit = 0;         // 0: all
+    std::string_view db = "config";  // a literal
+    bool after_now = false;         // what was written before this time, as far as it was heard
   };
   using Take = std::function<Result<void>(DocView)>;
   Task<Result<void>> find(Find find, Take take);
 
  private:
   Task<Result<shard::Reply>> call(BsonDoc body, std::optional<shard::HostAddress> host, bool reads);
-  Task<Result<void>> read_on(std::string collection, std::int64_t id, shard::HostAddress host, Take take);
+  Task<Result<void>> read_on(std::string_view db, std::string collection, std::int64_t id, shard::HostAddress host, Take take);
 
   shard::Gateway& gateway_;
   Pump& pump_;
   MemoryBudget& budget_;
+  auth::LogicalClock& clock_;
 };
 
 }  // namespace spillway::cluster

@@ -6,6 +6,7 @@
 // thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -22,6 +23,9 @@ class ShardTime {
   }
   void note_bulk() noexcept { bulk_ = true; }
   std::uint32_t calls() const noexcept { return calls_; }
+  // The operationTime of an answer; 0: none has come.
+  void note_operation_time(std::uint64_t time) noexcept { operation_time_ = std::max(operation_time_, time); }
+  std::uint64_t operation_time() const noexcept { return operation_time_; }
   bool bulk() const noexcept { return bulk_; }
 
   // Of answered calls. Complete only while no call is waited for.
@@ -38,6 +42,7 @@ class ShardTime {
 
   Duration total_{};
   TimePoint since_{};
+  std::uint64_t operation_time_ = 0;
   std::uint32_t waiting_ = 0;
   std::uint32_t calls_ = 0;
   bool bulk_ = false;

@@ -22,7 +22,7 @@ LAYERS = {
     "proxy/shard": _BELOW_WIRE + ("proxy/wire", "proxy/auth"),
     "proxy/config": _BELOW_WIRE + ("proxy/wire", "proxy/auth", "proxy/catalog", "proxy/shard"),
     "proxy/pipeline": _BELOW_WIRE,
-    "proxy/cluster": _BELOW_WIRE + ("proxy/wire", "proxy/catalog", "proxy/shard"),
+    "proxy/cluster": _BELOW_WIRE + ("proxy/wire", "proxy/auth", "proxy/catalog", "proxy/shard"),
     "proxy/exec": _BELOW_WIRE + (
         "proxy/wire", "proxy/auth", "proxy/catalog", "proxy/shard", "proxy/config", "proxy/pipeline", "proxy/cluster"),
     "proxy/server": _BELOW_WIRE + (

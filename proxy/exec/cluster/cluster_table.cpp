@@ -37,7 +37,7 @@ Routes::Table table_of_config_servers(std::string uri) {
 ClusterTable::ClusterTable(Context& first, Routes::Table config_servers, ClusterLinks links)
     : first_(first),
       links_(std::move(links)),
-      config_(first.gateway, first.pump, first.shared.reply_memory),
+      config_(first.gateway, first.pump, first.shared.reply_memory, first.shared.clock),
       cache_(config_, *this),
       table_(std::move(config_servers)) {}
 
@@ -48,8 +48,22 @@ Task<Result<void>> ClusterTable::start() {
   cluster_id_ = *id;
   auto reading = cache_.shards();
   auto read = co_await reading;
+  auto reading_keys = read_keys();
+  co_await reading_keys;
   next_look_ = Clock::now() + look_every;
   co_return read;
+}
+
+// An ordinary user may not read them; then clients are told the times that shards have signed.
+Task<void> ClusterTable::read_keys() {
+  auto reading = config_.keys();
+  auto keys = co_await reading;
+  if (keys.has_error()) {
+    if (!keys_refused_) log::info("the keys of cluster times cannot be read: {}", keys.error().message);
+    keys_refused_ = true;
+    co_return;
+  }
+  if (!(*keys)->empty()) first_.shared.clock.use_keys(*std::move(keys));
 }
 
 void ClusterTable::tick(TimePoint now) {
@@ -62,6 +76,8 @@ Task<void> ClusterTable::look_again() {
   auto reading = cache_.shards();
   const auto read = co_await reading;
   if (read.has_error()) log::warning("the list of shards cannot be read: {}", read.error().message);
+  auto reading_keys = read_keys();
+  co_await reading_keys;
   next_look_ = Clock::now() + look_every;
   looking_ = false;
 }

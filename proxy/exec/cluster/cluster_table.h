@@ -50,6 +50,7 @@ class ClusterTable final : public cluster::ShardDirectory {
 
  private:
   Task<void> look_again();
+  Task<void> read_keys();
   void publish(std::vector<catalog::Shard> shards);
 
   Context& first_;
@@ -60,6 +61,7 @@ class ClusterTable final : public cluster::ShardDirectory {
   catalog::ObjectId cluster_id_{};
   TimePoint next_look_{};
   bool looking_ = false;
+  bool keys_refused_ = false;
 };
 
 }  // namespace spillway::exec

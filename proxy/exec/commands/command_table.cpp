@@ -15,6 +15,7 @@
 #include "proxy/exec/access/command_needs.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/admin/hello.h"
+#include "proxy/exec/commands/client_times.h"
 #include "proxy/exec/commands/run_in_cluster.h"
 #include "proxy/exec/commands/slow_log.h"
 #include "proxy/exec/commands/stable_stages.h"
@@ -74,7 +75,7 @@ const Table& table() {
   return instance;
 }
 
-Result<void> check_rules(const CommandSpec& spec, const Request& request) {
+Result<void> check_rules(const CommandSpec& spec, const Request& request, bool in_cluster) {
   if (spec.admin_only && request.db != "admin") {
     return Error(ErrorCode::unauthorized,
                  fmt::format("{} may only be run against the admin database.", spec.name));
@@ -83,6 +84,7 @@ Result<void> check_rules(const CommandSpec& spec, const Request& request) {
     return Error(ErrorCode::operation_not_supported_in_transaction,
                  fmt::format("Cannot run '{}' in a multi-document transaction.", spec.name));
   }
+  if (auto checked = check_read_time(request, in_cluster); checked.has_error()) return checked.error();
   return check_api_strict(spec, request);
 }
 
@@ -160,7 +162,9 @@ Response refuse(Metrics& metrics, const Error& why) {
 
 std::span<const CommandSpec> all_commands() { return table().specs; }
 
-Task<Response> run_command(Context& context, Client& client, Request& request) {
+namespace {
+
+Task<Response> run_known_time(Context& context, Client& client, Request& request) {
   Metrics& metrics = context.shared.metrics;
   const CommandSpec* spec = command_named(request.name);
   if (spec == nullptr) {
@@ -171,7 +175,7 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
   Metrics::Command& counted = metrics.commands[spec->index];
   counted.total.add();
   count_operation(metrics, spec->name);
-  if (auto checked = check_rules(*spec, request); checked.has_error()) {
+  if (auto checked = check_rules(*spec, request, context.in_cluster()); checked.has_error()) {
     counted.failed.add();
     co_return refuse(metrics, checked.error());
   }
@@ -222,6 +226,22 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
     context.shared.audit->done(client, *spec, request, code_of(*result));
   }
   co_return std::move(*result);
+}
+
+// In a cluster everybody tells everybody what time it is.
+Task<Response> run_with_times(Context& context, Client& client, Request& request) {
+  auto taken = take_client_time(context, client, request);
+  if (taken.has_error()) co_return refuse(context.shared.metrics, taken.error());
+  auto running = run_known_time(context, client, request);
+  auto response = co_await running;
+  tell_times(context, client, request, response);
+  co_return response;
+}
+
+}  // namespace
+
+Task<Response> run_command(Context& context, Client& client, Request& request) {
+  return context.in_cluster() ? run_with_times(context, client, request) : run_known_time(context, client, request);
 }
 
 }  // namespace spillway::exec

@@ -1,7 +1,9 @@
 #include "proxy/exec/core/cluster_fields.h"
 
+#include "proxy/base/clock.h"
 #include "proxy/cluster/config_client.h"
 #include "proxy/shard/connection.h"
+#include "proxy/shard/shard_time.h"
 #include "proxy/shard/stale_error.h"
 
 namespace spillway::exec {
@@ -39,9 +41,13 @@ void append_versions(BsonWriter& out, const Context& context, const ShardCommand
 }  // namespace
 
 BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, const shard::CallOptions& options) {
-  // Neither the config servers nor cursors that are open look at versions.
-  if (command.by.what() == RoutedBy::What::nothing || command.shard == cluster::config_shard) return BsonDoc();
   BsonWriter out;
+  const Shared& shared = context.shared;
+  if (const auto time = shared.clock.for_server(shared.shards_trust_us)) auth::append_cluster_time(out, *time);
+  // Neither the config servers nor cursors that are open look at versions.
+  if (command.by.what() == RoutedBy::What::nothing || command.shard == cluster::config_shard) {
+    return std::move(out).finish();
+  }
   append_versions(out, context, command);
   const bool from_any_member =
       options.read_preference != nullptr && options.read_preference->mode != shard::ReadMode::primary;
@@ -49,6 +55,19 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
     out.begin_document("readConcern").append("level", "local").end();
   }
   return std::move(out).finish();
+}
+
+void note_times(Context& context, const shard::Reply& reply, shard::ShardTime* time) {
+  if (const DocView told = reply.cluster_time(); !told.empty()) {
+    const auto heard = catalog::read_timestamp(told["clusterTime"]);
+    if (heard && *heard > context.shared.clock.now()) {
+      if (const auto read = auth::read_cluster_time(reply.body()["$clusterTime"]); !read.has_error()) {
+        context.shared.clock.hear(*read, wall_clock_ms() / 1000);
+      }
+    }
+  }
+  if (time == nullptr) return;
+  if (const auto at = catalog::read_timestamp(reply.operation_time())) time->note_operation_time(*at);
 }
 
 void note_refusal(Context& context, const RoutedBy& by, DocView reply) {

@@ -7,7 +7,11 @@ namespace spillway::exec {
 
 // shardVersion and databaseVersion of what the command relies on, in the shard's form; readConcern where a member that
 // is not the primary may answer: without one it looks at no version, and shows documents that have moved away.
+// Also $clusterTime, with every command.
 BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, const shard::CallOptions& options);
+
+// What the shard says of the cluster's time. `time`: of the operation; null: nobody asks.
+void note_times(Context& context, const shard::Reply& reply, shard::ShardTime* time);
 
 // `reply` has ok: 0. If the shard refused the command for its table, that is read again before it is used again.
 void note_refusal(Context& context, const RoutedBy& by, DocView reply);

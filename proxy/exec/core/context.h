@@ -19,6 +19,7 @@
 #include "allocator/pressure.h"
 #include "allocator/spill.h"
 #include "cursor/registry.h"
+#include "proxy/auth/logical_clock.h"
 #include "proxy/auth/users.h"
 #include "proxy/base/loop.h"
 #include "proxy/base/pump.h"
@@ -104,6 +105,8 @@ struct Shared {
   MemoryBudget admin_memory{"admin", 0};  // and what the admin port holds
   std::unique_ptr<SpillStore> spill;  // null: idle cursors' documents stay as they are
   Limits limits;                      // of users and addresses
+  auth::LogicalClock clock;           // in a cluster: what servers and clients say of its time
+  bool shards_trust_us = true;        // in a cluster: we are __system, or nobody logs in; fixed at start
   CursorRegistry cursors;             // destroyed before the members that its cursors refer to
   OpenClients open_clients;
   std::atomic<std::int64_t> next_share_check_ns{0};

@@ -30,11 +30,11 @@ constexpr FieldTable<14> generic_arguments(
 // The fields that take_argument() reads, in the order of its table.
 enum class Argument : std::uint8_t {
   db, lsid, txn_number, autocommit, start_transaction, max_time_ms, read_preference, comment, read_concern,
-  api_version, api_strict, api_deprecation_errors, old_max_time_ms, help
+  api_version, api_strict, api_deprecation_errors, old_max_time_ms, help, cluster_time
 };
-constexpr FieldTable<14> arguments({"$db", "lsid", "txnNumber", "autocommit", "startTransaction", "maxTimeMS",
+constexpr FieldTable<15> arguments({"$db", "lsid", "txnNumber", "autocommit", "startTransaction", "maxTimeMS",
                                     "$readPreference", "comment", "readConcern", "apiVersion", "apiStrict",
-                                    "apiDeprecationErrors", "$maxTimeMs", "help"});
+                                    "apiDeprecationErrors", "$maxTimeMs", "help", "$clusterTime"});
 
 Error wrong_type(std::string_view field, ValueView value, std::string_view expected) {
   return Error(ErrorCode::type_mismatch,
@@ -55,20 +55,6 @@ Result<void> check_database_name(std::string_view db) {
 bool is_of_users(std::string_view command) noexcept {
   constexpr FieldTable<5> names({"authenticate", "logout", "saslStart", "saslContinue", "usersInfo"});
   return names.contains(command);
-}
-
-// Static shards are separate clusters: one's cluster time means nothing to another, and clients get none.
-Result<void> check_read_concern(const Element& field) {
-  if (!field.is_document()) return wrong_type("readConcern", field, "object");
-  const DocView concern = field.as_document();
-  for (const std::string_view time : {"afterClusterTime", "atClusterTime"}) {
-    if (!concern[time].exists()) continue;
-    return Error(ErrorCode::invalid_options,
-                 fmt::format("readConcern.{} is not supported: the shards of a static table are separate clusters, "
-                             "without a common time",
-                             time));
-  }
-  return {};
 }
 
 bool is_snapshot(ValueView read_concern) noexcept {
@@ -185,8 +171,9 @@ Result<void> take_argument(Request& request, const Element& field) {
       request.comment = field;
       break;
     case Argument::read_concern:
+      if (!field.is_document()) return wrong_type("readConcern", field, "object");
       request.read_concern = field;
-      return check_read_concern(field);
+      break;
     case Argument::api_version:
       return take_api_version(request, field);
     case Argument::api_strict:
@@ -198,6 +185,9 @@ Result<void> take_argument(Request& request, const Element& field) {
       return Error(ErrorCode::invalid_options, "no such field: $maxTimeMs; use maxTimeMS");
     case Argument::help:
       request.help = field.truthy();
+      break;
+    case Argument::cluster_time:
+      request.cluster_time = field;
       break;
   }
   return {};
@@ -233,6 +223,23 @@ std::string Request::ns() const {
   return fmt::format("{}.{}", db, first.as_string());
 }
 
+// The shards of a static table are separate clusters: one's cluster time means nothing to another, and clients get none.
+Result<void> check_read_time(const Request& request, bool in_cluster) {
+  if (!request.read_concern.is_document()) return {};
+  const DocView concern = request.read_concern.as_document();
+  const std::string_view why = in_cluster ? "this router does not choose a time for several shards"
+                                          : "the shards of a static table are separate clusters, without a common time";
+  for (const std::string_view time : {"afterClusterTime", "atClusterTime"}) {
+    if (!concern[time].exists() || (in_cluster && time == "afterClusterTime")) continue;
+    return Error(ErrorCode::invalid_options, fmt::format("readConcern.{} is not supported: {}", time, why));
+  }
+  if (!request.in_transaction && is_snapshot(request.read_concern)) {
+    return Error(ErrorCode::invalid_options,
+                 fmt::format("readConcern level snapshot is not supported outside transactions: {}", why));
+  }
+  return {};
+}
+
 Result<Request> parse_request(const wire::OpMsg& message, Bytes sections, TimePoint now) {
   Request request;
   request.message = message;
@@ -260,11 +267,6 @@ Result<Request> parse_request(const wire::OpMsg& message, Bytes sections, TimePo
     return Error(ErrorCode::illegal_operation, "Can't use 'local' database through mongos");
   }
   if (auto checked = check_transaction_fields(request); checked.has_error()) return checked.error();
-  if (!request.in_transaction && is_snapshot(request.read_concern)) {
-    return Error(ErrorCode::invalid_options,
-                 "readConcern level snapshot is not supported outside transactions: the shards of a static table are "
-                 "separate clusters, without a common time");
-  }
   if (request.max_time_ms && request.name != "getMore") {
     // The shard's own limit fires first; ours is for a shard that hangs.
     request.deadline = now + std::chrono::milliseconds(*request.max_time_ms + 250);

@@ -40,6 +40,7 @@ struct Request {
   shard::Interrupt* interrupt = nullptr;     // ends its waits for shards; null: no interrupt
   shard::ShardTime* shard_time = nullptr;    // records calls to shards; null: no record
   ValueView read_concern;
+  ValueView cluster_time;                    // $clusterTime, unchecked
   ApiParameters api;
   bool help = false;                         // asks for the command's description
   // The body holds fields that must not reach a shard ($clusterTime, apiVersion, …): forwarding must rebuild it.
@@ -60,6 +61,9 @@ struct Request {
 inline bool reads_own_config(const Request& request) noexcept {
   return request.db == "config" && !request.routes->in_cluster();
 }
+
+// readConcerns that need a time which all shards have in common: refused unless `in_cluster`. InvalidOptions(72).
+Result<void> check_read_time(const Request& request, bool in_cluster);
 
 // Reads the envelope of a command: name, $db, generic arguments.
 // Errors: 40571 no $db, InvalidNamespace(73), IllegalOperation(20) for db local, TypeMismatch(14), InvalidOptions(72)

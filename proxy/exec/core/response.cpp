@@ -15,6 +15,16 @@ Response Response::of_stream(StreamReplyPtr stream) {
   return response;
 }
 
+void Response::append_elements(BsonDoc elements) {
+  if (pieces_.empty()) pieces_.push_back({head_.data(), head_.size()});
+  appended_ = std::move(elements);
+  const Bytes rest = appended_.view().bytes().subspan(4);  // without its length: elements, and the document's end
+  const auto total = static_cast<std::int32_t>(bytes() - 1 + rest.size());
+  store_le(static_cast<std::uint8_t*>(pieces_.front().iov_base), total);
+  pieces_.back().iov_len -= 1;
+  add_piece(rest.data(), rest.size());
+}
+
 Response::Pieces Response::pieces() const {
   if (!pieces_.empty()) return pieces_;
   Pieces all;

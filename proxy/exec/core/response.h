@@ -44,6 +44,9 @@ class Response {
     if (bytes > 0) pieces_.push_back({const_cast<void*>(data), bytes});
   }
 
+  // More elements at the document's end. REQUIRES a complete reply, and to be called once.
+  void append_elements(BsonDoc elements);
+
   // The document's pieces: the head alone if none were added.
   Pieces pieces() const;
   std::size_t bytes() const noexcept;
@@ -57,6 +60,7 @@ class Response {
  private:
   RecycledBytes head_;
   Pieces pieces_;
+  BsonDoc appended_;
   absl::InlinedVector<Buffer, 2, RecyclingAllocator<Buffer>> held_;
   StreamReplyPtr stream_;
 };

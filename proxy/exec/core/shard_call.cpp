@@ -59,6 +59,7 @@ ShardCall::ShardCall(Context& context, const ShardCommand& command, shard::CallO
     : context_(context),
       shard_(command.shard),
       by_(command.by),
+      time_(options.time),
       added_(context.in_cluster() ? fields_for_shard(context, command, options) : BsonDoc()),
       call_(start(context, command, added_, std::move(options))) {}
 
@@ -72,6 +73,7 @@ ShardOutcome ShardCall::await_resume() {
   }
   outcome.reply = *std::move(reply);
   if (outcome.reply.streaming()) return outcome;
+  if (context_.in_cluster()) note_times(context_, outcome.reply, time_);
   const DocView body = outcome.reply.body();
   const bool looks = body.size() <= looked_through_at_once_bytes_max && !body["cursor"].is_document();
   if (looks && body.validate().has_error()) {

@@ -92,6 +92,7 @@ class [[nodiscard]] ShardCall {
   Context& context_;
   catalog::ShardIndex shard_;
   RoutedBy by_;
+  shard::ShardTime* time_;
   BsonDoc added_;  // what the command carries beside the caller's bytes; empty: nothing
   Task<Result<shard::Reply>> call_;
 };

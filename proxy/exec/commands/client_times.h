@@ -1,0 +1,16 @@
+// $clusterTime and operationTime between clients and a router of a cluster.
+#pragma once
+
+#include "proxy/exec/core/context.h"
+#include "proxy/exec/core/request.h"
+#include "proxy/exec/core/response.h"
+
+namespace spillway::exec {
+
+// The time that the client says it is. Errors: of LogicalClock::take().
+Result<void> take_client_time(Context& context, const Client& client, const Request& request);
+
+// Appends both times to the reply, unless it streams. operationTime: of the shards that were asked, else the cluster's.
+void tell_times(Context& context, const Client& client, const Request& request, Response& response);
+
+}  // namespace spillway::exec
