@@ -193,12 +193,14 @@ bool is_of_address(char c) noexcept {
 
 // As a value in a connection string.
 std::string escaped(std::string_view text) {
+  constexpr std::string_view plain = "-._~/";
   std::string out;
   for (const char c : text) {
-    if (absl::ascii_isalnum(static_cast<unsigned char>(c)) || std::string_view("-._~/").find(c) != std::string_view::npos) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (absl::ascii_isalnum(byte) || plain.find(c) != std::string_view::npos) {
       out += c;
     } else {
-      out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+      out += fmt::format("%{:02X}", byte);
     }
   }
   return out;

@@ -29,8 +29,8 @@ struct ConnectionString {
 // message repeats a password. For start-up: any thread.
 Result<ConnectionString> parse_connection_string(const std::string& uri);
 // The connection string of a shard as config.shards names it: "set/host:port,host:port", or "host:port" for a server
-// that is no replica set. `tls`: null for plain text. FailedToParse(9), naming what is wrong. A seed list: monitors find
-// the set's other members.
+// that is no replica set. `tls`: null for plain text. FailedToParse(9), naming what is wrong. A seed list: monitors
+// find the set's other members.
 Result<std::string> connection_string_for(std::string_view host_spec, const TlsClientSettings* tls = nullptr);
 // Does it hold a password? `uri` may be any text.
 bool holds_password(std::string_view uri);

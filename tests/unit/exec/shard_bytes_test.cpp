@@ -1,5 +1,6 @@
 // A static table sends nothing along: what a shard gets is what the client sent, byte for byte, or what the proxy made
 // of it, and no more.
+#include "proxy/exec/core/forward.h"
 #include "tests/unit/exec/write_router.h"
 
 namespace spillway::exec {
@@ -59,6 +60,41 @@ TEST_CASE("a command for several shards is the same for each, and has no field t
   std::string shown = all[0].substr(3);
   std::replace(shown.begin(), shown.end(), '"', '\'');
   CHECK(shown == sent);
+}
+
+TEST_CASE("a command with two sequences is forwarded with both when fields of its body are left out") {
+  const auto sequence = [](std::vector<std::uint8_t>& to, std::string_view name, DocView document) {
+    to.push_back(1);
+    const auto bytes = static_cast<std::uint32_t>(4 + name.size() + 1 + document.size());
+    to.resize(to.size() + 4);
+    store_le(to.data() + to.size() - 4, bytes);
+    to.insert(to.end(), name.begin(), name.end());
+    to.push_back(0);
+    to.insert(to.end(), document.data(), document.data() + document.size());
+  };
+  std::vector<std::uint8_t> bytes, expected;
+  const BsonDoc first = test::doc("{'_id': 1}"), second = test::doc("{'ns': 'd.c'}");
+  wire::begin_op_msg(bytes, 1, 0, 0);
+  wire::append_body(bytes, test::doc("{'bulkWrite': 1, '$clusterTime': {'clusterTime': 1}, '$db': 'admin'}"));
+  for (auto* const to : {&bytes, &expected}) {
+    if (to == &expected) wire::append_body(expected, test::doc("{'bulkWrite': 1, '$db': 'admin'}"));
+    sequence(*to, "ops", first);
+    sequence(*to, "nsInfo", second);
+  }
+  wire::finish_op_msg(bytes);
+  const auto message = wire::parse_op_msg(bytes);
+  REQUIRE(message.has_value());
+  const auto request = parse_request(*message, Bytes(bytes).subspan(20), Clock::now());
+  REQUIRE(request.has_value());
+  BsonDoc scratch;
+  const shard::Command command = forward_command(*request, scratch);
+  std::vector<std::uint8_t> sent;
+  REQUIRE(command.section_count == 4);
+  for (std::size_t i = 0; i < command.section_count; ++i) {
+    const auto* from = static_cast<const std::uint8_t*>(command.sections[i].iov_base);
+    sent.insert(sent.end(), from, from + command.sections[i].iov_len);
+  }
+  CHECK(sent == expected);
 }
 
 TEST_CASE("a reload in the middle of a command changes nothing of it") {

@@ -101,3 +101,46 @@ TEST_CASE("host addresses") {
     CHECK_FALSE(parse_host_address(bad).has_value());
   }
 }
+
+TEST_CASE("a shard of config.shards as a connection string") {
+  const auto made = [](std::string_view host, const TlsClientSettings* tls = nullptr) {
+    const auto uri = connection_string_for(host, tls);
+    return uri.has_error() ? std::to_string(uri.error().code) : *uri;
+  };
+  CHECK(made("rs0/a:1,b:2") == "mongodb://a:1,b:2/?replicaSet=rs0");
+  CHECK(made("rs0/a") == "mongodb://a:27017/?replicaSet=rs0");
+  CHECK(made("db.example:27018") == "mongodb://db.example:27018/");
+  CHECK(made("rs0/A:1,[fe80::1]:2,a:1") == "mongodb://a:1,[fe80::1]:2/?replicaSet=rs0");
+  CHECK(made("my set&x=1/a:1") == "mongodb://a:1/?replicaSet=my%20set%26x%3D1");
+  CHECK(parse_connection_string(made("my set&x=1/a:1"))->set_name == "my set&x=1");
+
+  TlsClientSettings tls;
+  CHECK(made("rs0/a:1", &tls) == "mongodb://a:1/?replicaSet=rs0&tls=true");
+  tls.files.ca = "/etc/my ca.pem";
+  tls.files.certificate_key = "/etc/key.pem";
+  tls.files.key_password = "a&b=c%@é";
+  tls.invalid_certificates = tls.invalid_hostnames = true;
+  for (const char* const host : {"rs0/a:1,b:2", "a:1"}) {
+    const auto parsed = parse_connection_string(made(host, &tls));
+    REQUIRE(parsed.has_value());
+    CHECK(parsed->tls == tls);
+    CHECK(parsed->ignored_options.empty());
+  }
+}
+
+TEST_CASE("a shard of config.shards that is none") {
+  std::string many = "rs0/a:1";
+  for (int i = 0; i < 50; ++i) many += ",h" + std::to_string(i) + ":1";
+  for (const std::string& bad :
+       {std::string(), std::string("/"), std::string("/a:1"), std::string("rs0/"), std::string("rs0/a:1,"),
+        std::string("rs0/,a:1"), std::string("a:1,b:2"), std::string("a:0"), std::string("a:65536"), std::string("a:x"),
+        std::string("rs0/rs1/a:1"), std::string("user:secret@a:1"), std::string("rs0/a b:1"),
+        std::string("rs0/a:1?tls=true"), std::string("a\0b:1", 5), std::string("mongodb://a:1"),
+        std::string("/tmp/mongodb-27017.sock"), many}) {
+    CAPTURE(bad);
+    const auto uri = connection_string_for(bad);
+    REQUIRE(uri.has_error());
+    CHECK(uri.error().code == 9);
+    CHECK(uri.error().message.size() < 400);
+  }
+}

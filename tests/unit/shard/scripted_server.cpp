@@ -97,6 +97,7 @@ Task<bool> ScriptedServer::answer_one(Transport& transport, std::vector<std::uin
     reply = hello_reply();
   } else {
     ++commands;
+    last_command = message;
     if (delay > Duration::zero()) co_await loop_.sleep_for(delay);
     reply = answer ? answer(request->body) : *BsonDoc::from_json(R"({"ok": 1})");
   }

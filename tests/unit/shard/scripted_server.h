@@ -50,6 +50,7 @@ class ScriptedServer {
   int connections = 0;
   int compressed_messages = 0;
   std::vector<BsonDoc> first_hellos;
+  std::vector<std::uint8_t> last_command;  // the message, decompressed
 
  private:
   Task<void> serve(std::unique_ptr<Transport> transport);

@@ -4,10 +4,12 @@ namespace spillway::test {
 
 namespace {
 
-Task<void> run_call(shard::Gateway* gateway, BsonDoc command, shard::CallOptions options,
-                    std::shared_ptr<Call> call) {
+// `body` is what `command` points to, unless its caller keeps that.
+Task<void> run_call(shard::Gateway* gateway, std::uint16_t shard, BsonDoc body, shard::Command command,
+                    shard::CallOptions options, std::shared_ptr<Call> call) {
   const TimePoint start = Clock::now();
-  auto calling = gateway->call(0, shard::Command::of_body(command.view()), options);
+  if (command.section_count == 0) command = shard::Command::of_body(body.view());
+  auto calling = gateway->call(shard, command, options);
   auto result = co_await calling;
   call->took = Clock::now() - start;
   call->result.emplace(std::move(result));
@@ -55,10 +57,17 @@ void World::disconnect() {
   gateway.reset();
 }
 
-std::shared_ptr<Call> World::start(std::string_view command, shard::CallOptions options) {
+std::shared_ptr<Call> World::start(std::string_view command, shard::CallOptions options, std::uint16_t shard) {
   auto call = std::make_shared<Call>();
   options.budget = &budget;
-  loop.spawn(run_call(gateway.get(), json(command), options, call));
+  loop.spawn(run_call(gateway.get(), shard, json(command), {}, options, call));
+  return call;
+}
+
+std::shared_ptr<Call> World::start(const shard::Command& command, shard::CallOptions options, std::uint16_t shard) {
+  auto call = std::make_shared<Call>();
+  options.budget = &budget;
+  loop.spawn(run_call(gateway.get(), shard, {}, command, options, call));
   return call;
 }
 

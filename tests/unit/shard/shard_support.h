@@ -43,7 +43,9 @@ struct World {
   void disconnect();
 
   // Starts a call; its result is there once done(). The command is copied.
-  std::shared_ptr<Call> start(std::string_view command, shard::CallOptions options = {});
+  std::shared_ptr<Call> start(std::string_view command, shard::CallOptions options = {}, std::uint16_t shard = 0);
+  // The same; the command and its suffix are the caller's.
+  std::shared_ptr<Call> start(const shard::Command& command, shard::CallOptions options, std::uint16_t shard = 0);
   // Runs virtual time until it is done, for at most `limit`.
   std::shared_ptr<Call> call(std::string_view command, shard::CallOptions options = {},
                              Duration limit = std::chrono::minutes(2));

@@ -1,5 +1,4 @@
-// Several workers with one topology. Each has a loop and a network of its own, and every network the
-// same hosts.
+// Several workers with one topology.
 #include "proxy/shard/shared_shard.h"
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include "proxy/base/log.h"
 #include "tests/support/clock_manual.h"
 #include "tests/unit/shard/shard_support.h"
+#include "tests/unit/shard/shard_workers.h"
 
 using namespace spillway;
 using namespace spillway::shard;
@@ -32,68 +32,6 @@ CallOptions on(const HostAddress& host) {
   options.host = host;
   return options;
 }
-
-// a is the primary, b a secondary; c is there, and no member at first.
-struct Worker : World {
-  Worker() : a(loop, network, "a", 1), b(loop, network, "b", 2), c(loop, network, "c", 3) {
-    for (ScriptedServer* server : {&a, &b, &c}) {
-      server->members = {"a:1", "b:2"};
-      server->role = server == &a ? Role::primary : Role::secondary;
-    }
-  }
-  ~Worker() { disconnect(); }
-  const HostState& host(std::size_t index) { return gateway->states()[0].hosts[index]; }
-  std::size_t hosts() { return gateway->states()[0].hosts.size(); }
-  ScriptedServer a, b, c;
-};
-
-struct Workers {
-  explicit Workers(std::size_t count, const GatewayOptions& options = {}) {
-    for (std::size_t i = 0; i < count; ++i) each.push_back(std::make_unique<Worker>());
-    for (const auto& worker : each) {
-      worker->connect("mongodb://a:1/?replicaSet=rs0", options, &shared);
-    }
-    run(1s);
-  }
-  // No loop ends before all gateways have shut down.
-  ~Workers() {
-    for (const auto& worker : each) worker->disconnect();
-  }
-  Worker& operator[](std::size_t i) { return *each[i]; }
-  void poll() {
-    for (bool ran = true; ran;) {
-      ran = false;
-      for (const auto& worker : each) ran = worker->loop.poll_until_idle() > 0 || ran;
-    }
-  }
-  bool run_until(const std::function<bool()>& done, Duration limit) {
-    const TimePoint end = Clock::now() + limit;
-    for (;;) {
-      poll();
-      if (done()) return true;
-      if (Clock::now() >= end) return false;
-      TimePoint next = end;
-      for (const auto& worker : each) {
-        next = std::min(next, worker->loop.next_timer().value_or(end));
-      }
-      set_time(std::max(next, Clock::now()));
-    }
-  }
-  void run(Duration time) {
-    run_until([] { return false; }, time);
-  }
-  std::shared_ptr<Call> call(std::size_t worker, CallOptions options = {}) {
-    auto call = each[worker]->start(ping, options);
-    run_until([&] { return call->done(); }, 2min);
-    return call;
-  }
-  int hellos(std::size_t worker) {
-    return each[worker]->a.hellos + each[worker]->b.hellos + each[worker]->c.hellos;
-  }
-
-  SharedShards shared;
-  std::vector<std::unique_ptr<Worker>> each;
-};
 
 // Of those that were logged from `since` (a total of before) on.
 std::ptrdiff_t lines_with(std::string_view text, std::uint64_t since) {
