@@ -88,8 +88,9 @@ Task<Result<KnownDatabase>> CatalogCache::read_database(std::string name, bool a
     primary = shards_.index_of((*entry)->primary);
   }
   if (!primary) {
-    co_return Error(ErrorCode::shard_not_found,
-                    fmt::format("the primary shard {} of database {} is not in config.shards", (*entry)->primary, name));
+    co_return Error(
+        ErrorCode::shard_not_found,
+        fmt::format("the primary shard {} of database {} is not in config.shards", (*entry)->primary, name));
   }
   auto database = std::make_shared<catalog::Database>();
   database->name = std::move(name);

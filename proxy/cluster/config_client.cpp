@@ -78,7 +78,8 @@ Task<Result<BsonDoc>> ConfigClient::command(BsonDoc body) {
   co_return BsonDoc(reply->body());
 }
 
-Task<Result<void>> ConfigClient::read_on(std::string_view db, std::string collection, std::int64_t id, shard::HostAddress host, Take take) {
+Task<Result<void>> ConfigClient::read_on(std::string_view db, std::string collection, std::int64_t id,
+                                         shard::HostAddress host, Take take) {
   while (id != 0) {
     BsonWriter body;
     body.append("getMore", id).append("collection", collection).append("$db", db);
@@ -138,12 +139,13 @@ Task<Result<std::optional<catalog::DatabaseEntry>>> ConfigClient::database(std::
   std::optional<catalog::DatabaseEntry> found;
   BsonWriter filter;
   filter.append("_id", name);
-  auto reading = find({"databases", std::move(filter).finish(), {}, 1, "config", after_now}, [&found](DocView doc) -> Result<void> {
-    auto entry = catalog::read_database_entry(doc);
-    if (entry.has_error()) return std::move(entry.error());
-    found = *std::move(entry);
-    return {};
-  });
+  auto reading = find({"databases", std::move(filter).finish(), {}, 1, "config", after_now},
+                      [&found](DocView doc) -> Result<void> {
+                        auto entry = catalog::read_database_entry(doc);
+                        if (entry.has_error()) return std::move(entry.error());
+                        found = *std::move(entry);
+                        return {};
+                      });
   if (auto read = co_await reading; read.has_error()) co_return std::move(read.error());
   co_return found;
 }
@@ -152,12 +154,13 @@ Task<Result<std::optional<catalog::CollectionEntry>>> ConfigClient::collection(s
   std::optional<catalog::CollectionEntry> found;
   BsonWriter filter;
   filter.append("_id", ns);
-  auto reading = find({"collections", std::move(filter).finish(), {}, 1, "config", after_now}, [&found](DocView doc) -> Result<void> {
-    auto entry = catalog::read_collection_entry(doc);
-    if (entry.has_error()) return std::move(entry.error());
-    if (!entry->dropped) found = *std::move(entry);
-    return {};
-  });
+  auto reading = find({"collections", std::move(filter).finish(), {}, 1, "config", after_now},
+                      [&found](DocView doc) -> Result<void> {
+                        auto entry = catalog::read_collection_entry(doc);
+                        if (entry.has_error()) return std::move(entry.error());
+                        if (!entry->dropped) found = *std::move(entry);
+                        return {};
+                      });
   if (auto read = co_await reading; read.has_error()) co_return std::move(read.error());
   co_return found;
 }
@@ -184,7 +187,8 @@ Task<Result<catalog::ObjectId>> ConfigClient::cluster_id() {
     return {};
   });
   if (auto read = co_await reading; read.has_error()) co_return std::move(read.error());
-  if (!id) co_return Error(ErrorCode::namespace_not_found, "config.version names no cluster: are these config servers?");
+  if (!id)
+    co_return Error(ErrorCode::namespace_not_found, "config.version names no cluster: are these config servers?");
   co_return *id;
 }
 

@@ -66,7 +66,8 @@ class ConfigClient {
 
  private:
   Task<Result<shard::Reply>> call(BsonDoc body, std::optional<shard::HostAddress> host, bool reads);
-  Task<Result<void>> read_on(std::string_view db, std::string collection, std::int64_t id, shard::HostAddress host, Take take);
+  Task<Result<void>> read_on(std::string_view db, std::string collection, std::int64_t id, shard::HostAddress host,
+                             Take take);
 
   shard::Gateway& gateway_;
   Pump& pump_;

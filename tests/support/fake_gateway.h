@@ -45,8 +45,7 @@ class FakeGateway final : public shard::Gateway {
 
   Task<Result<shard::Reply>> call(std::uint16_t shard, shard::Command command,
                                   shard::CallOptions options) override {
-    SPILLWAY_CHECK(command.section_count == 2);
-    const BsonDoc body = with_suffix(DocView::trusted(command.sections[1].iov_base), command.suffix);
+    const BsonDoc body = with_suffix(body_of(command), command.suffix);
     sent.emplace_back(shard, body);
     auto answered = answer_(shard, body.view());
     if (answered.has_error()) co_return answered.error();
@@ -80,6 +79,13 @@ class FakeGateway final : public shard::Gateway {
   std::vector<std::pair<std::uint16_t, BsonDoc>> sent;
 
  private:
+  // A body in a piece of its own, or whole sections as they arrived.
+  static DocView body_of(const shard::Command& command) {
+    const iovec& first = command.sections.front();
+    if (first.iov_len > 1) return DocView::trusted(static_cast<const std::uint8_t*>(first.iov_base) + 1);
+    return DocView::trusted(command.sections[1].iov_base);
+  }
+
   void add(std::string name) {
     shard::ShardState& state = states_.emplace_back();
     state.name = std::move(name);
@@ -137,10 +143,11 @@ struct FakeWorker {
 // A client's command: the document and the request that points into it.
 struct FakeRequest {
   // `worker`: for handlers that run_command() does not call; outlives the request.
-  explicit FakeRequest(std::string_view json, FakeWorker* worker = nullptr) : body(doc(json)) {
+  explicit FakeRequest(std::string_view json, FakeWorker* worker = nullptr) : body(doc(json)), sections(1, 0) {
+    sections.insert(sections.end(), body.view().data(), body.view().data() + body.size());
     wire::OpMsg message;
     message.body = body;
-    auto parsed = exec::parse_request(message, {}, Clock::now());
+    auto parsed = exec::parse_request(message, sections, Clock::now());
     if (parsed.has_error()) FAIL(parsed.error().message);
     request = *std::move(parsed);
     if (worker != nullptr) request.routes = &routes.emplace(worker->context.static_router.table());
@@ -148,6 +155,7 @@ struct FakeRequest {
   FakeRequest(const FakeRequest&) = delete;
   FakeRequest& operator=(const FakeRequest&) = delete;
   BsonDoc body;
+  std::vector<std::uint8_t> sections;  // of its message: the kind of a body, and the body
   std::optional<exec::Routes> routes;
   exec::Request request;
 };

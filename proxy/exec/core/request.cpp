@@ -223,7 +223,8 @@ std::string Request::ns() const {
   return fmt::format("{}.{}", db, first.as_string());
 }
 
-// The shards of a static table are separate clusters: one's cluster time means nothing to another, and clients get none.
+// The shards of a static table are separate clusters: one's cluster time means nothing to another, and clients get
+// none.
 Result<void> check_read_time(const Request& request, bool in_cluster) {
   if (!request.read_concern.is_document()) return {};
   const DocView concern = request.read_concern.as_document();

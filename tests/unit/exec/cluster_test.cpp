@@ -1,0 +1,318 @@
+// A worker in a cluster: what it asks the config servers, what it sends to shards, and what it does when they refuse.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "proxy/exec/cluster/cluster_router.h"
+#include "proxy/exec/cluster/cluster_table.h"
+#include "proxy/exec/commands/command_table.h"
+#include "tests/support/clock_manual.h"
+#include "tests/support/fake_gateway.h"
+
+using namespace spillway;
+
+namespace {
+
+using test::doc;
+
+constexpr const char* epoch_text = "0123456789abcdef01234567";
+
+// Config servers of 4.2 whose tables the test writes, and shards that check versions.
+class FakeCluster {
+ public:
+  explicit FakeCluster(std::int32_t wire_version = 8)
+      : worker_(exec::table_of_config_servers("mongodb://127.0.0.1:27019/"),
+                [this](std::uint16_t shard, DocView command) { return answer(shard, command); }),
+        table_(start(wire_version)),
+        router_(worker_.context, *table_, table_->shards()) {
+    worker_.context.router = &router_;
+    auto started = worker_.run(table_->start());
+    REQUIRE_FALSE(started.has_error());
+    worker_.loop.poll_until_idle();
+    for (auto& state : worker_.gateway.states()) state.max_wire_version = wire_version;
+    forget_sent();
+  }
+  ~FakeCluster() { worker_.context.router = &worker_.context.static_router; }
+
+  // Runs a command as a client's; its reply.
+  BsonDoc run(std::string_view json) {
+    test::FakeRequest request(json);
+    return test::reply_of(worker_.run(exec::run_command(worker_.context, client_, request.request)));
+  }
+
+  // {-inf … k} on one shard, {k … inf} on the other, as `version` (major).
+  void shard_collection(const std::string& ns, int k, const char* low, const char* high, int major) {
+    collections_[ns] = doc(fmt::format(
+        "{{'_id': '{}', 'lastmodEpoch': {{'$oid': '{}'}}, 'key': {{'k': 1}}, 'unique': false, 'dropped': false}}", ns,
+        epoch_text));
+    chunks_[ns] = {chunk(ns, "{'$minKey': 1}", fmt::format("{}", k), low, major, 0),
+                   chunk(ns, fmt::format("{}", k), "{'$maxKey': 1}", high, major, 1)};
+  }
+  static BsonDoc chunk(const std::string& ns, const std::string& min, const std::string& max, std::string_view shard,
+                       int major, int minor) {
+    return doc(fmt::format("{{'_id': 'unread', 'ns': '{0}', 'min': {{'k': {1}}}, 'max': {{'k': {2}}}, 'shard': '{3}', "
+                           "'lastmod': {{'$timestamp': {{'t': {4}, 'i': {5}}}}}, 'lastmodEpoch': {{'$oid': '{6}'}}}}",
+                           ns, min, max, shard, major, minor, epoch_text));
+  }
+
+  // Commands of this name to this shard, as they were sent.
+  std::vector<BsonDoc> sent_to(std::uint16_t shard, std::string_view name) const {
+    std::vector<BsonDoc> found;
+    for (const auto& [to, command] : worker_.gateway.sent) {
+      if (to == shard && command.view().first().name == name) found.push_back(command);
+    }
+    return found;
+  }
+  std::size_t reads_of(std::string_view collection) const {
+    std::size_t reads = 0;
+    for (const BsonDoc& find : sent_to(0, "find")) reads += find.view().first().as_string() == collection;
+    return reads;
+  }
+  void forget_sent() { worker_.gateway.sent.clear(); }
+  exec::ClusterRouter& router() { return router_; }
+  test::FakeWorker& worker() { return worker_; }
+
+  std::map<std::string, BsonDoc> databases_ = {{"app", doc("{'_id': 'app', 'primary': 'sh1', 'partitioned': true, "
+                                                           "'version': {'uuid': {'$binary': {'base64': "
+                                                           "'AAAAAAAAAAAAAAAAAAAAAA==', 'subType': '04'}}, "
+                                                           "'lastMod': 1}}")}};
+  std::map<std::string, BsonDoc> collections_;
+  std::map<std::string, std::vector<BsonDoc>> chunks_;
+  std::vector<std::string> shards_ = {"sh1", "sh2"};
+  bool away_ = false;  // the config servers
+  // What shards answer; null: {ok: 1} and, to a find, no documents.
+  std::function<std::optional<BsonDoc>(std::uint16_t shard, DocView command)> shard_answer_;
+
+ private:
+  std::unique_ptr<exec::ClusterTable> start(std::int32_t wire_version) {
+    worker_.gateway.states().front().max_wire_version = wire_version;
+    return std::make_unique<exec::ClusterTable>(worker_.context, worker_.shared.routing, exec::ClusterLinks{});
+  }
+
+  static BsonDoc cursor_of(std::string_view ns, const std::vector<BsonDoc>& documents) {
+    BsonWriter reply;
+    reply.begin_document("cursor").begin_array("firstBatch");
+    for (const BsonDoc& document : documents) reply.append_item(document.view());
+    reply.end().append("id", std::int64_t{0}).append("ns", ns).end().append("ok", 1.0);
+    return std::move(reply).finish();
+  }
+
+  Result<BsonDoc> answer(std::uint16_t shard, DocView command) {
+    if (shard == 0) return answer_as_config(command);
+    if (shard_answer_) {
+      if (auto answer = shard_answer_(shard, command)) return *std::move(answer);
+    }
+    const std::string_view name = command.first().name;
+    if (name == "find" || name == "aggregate") return cursor_of("app.c", {});
+    return doc("{'ok': 1, 'n': 1}");
+  }
+
+  Result<BsonDoc> answer_as_config(DocView command) {
+    if (away_) return Error(ErrorCode::failed_to_satisfy_read_preference, "no config server answers");
+    const std::string_view name = command.first().name;
+    if (name == "_configsvrCreateDatabase") {
+      const std::string db(command.first().as_string());
+      databases_[db] = doc(fmt::format("{{'_id': '{}', 'primary': 'sh2', 'partitioned': false, 'version': {{'uuid': "
+                                       "{{'$binary': {{'base64': 'AQAAAAAAAAAAAAAAAAAAAA==', 'subType': '04'}}}}, "
+                                       "'lastMod': 1}}}}",
+                                       db));
+      return doc("{'ok': 1}");
+    }
+    const std::string_view collection = command.first().as_string();
+    const DocView filter = command["filter"].as_document();
+    const std::string id(filter["_id"].is_string() ? filter["_id"].as_string() : "");
+    std::vector<BsonDoc> found;
+    if (collection == "version") found.push_back(doc("{'_id': 1, 'clusterId': {'$oid': 'aaaaaaaaaaaaaaaaaaaaaaaa'}}"));
+    if (collection == "shards") {
+      for (const std::string& shard_name : shards_) {
+        found.push_back(doc(fmt::format("{{'_id': '{0}', 'host': '{0}/127.0.0.1:27018', 'state': 1}}", shard_name)));
+      }
+    }
+    if (collection == "databases" && databases_.contains(id)) found.push_back(databases_[id]);
+    if (collection == "collections" && collections_.contains(id)) found.push_back(collections_[id]);
+    if (collection == "chunks") {
+      const std::uint64_t since = filter["lastmod"].is_document()
+                                      ? *catalog::read_timestamp(filter["lastmod"].as_document()["$gte"])
+                                      : 0;
+      for (const BsonDoc& one : chunks_[std::string(filter["ns"].as_string())]) {
+        if (*catalog::read_timestamp(one.view()["lastmod"]) >= since) found.push_back(one);
+      }
+    }
+    return cursor_of("config", found);
+  }
+
+  test::FakeWorker worker_;
+  std::unique_ptr<exec::ClusterTable> table_;
+  exec::ClusterRouter router_;
+  exec::Client client_;
+};
+
+// {major, minor} of a shardVersion as a shard of 4.2 takes it.
+std::pair<std::uint32_t, std::uint32_t> version_of(const BsonDoc& command) {
+  const auto version = catalog::read_chunk_version(command.view()["shardVersion"]);
+  REQUIRE(version.has_value());
+  return {version->major, version->minor};
+}
+
+BsonDoc stale_config(std::string_view ns) {
+  return doc(fmt::format("{{'ok': 0, 'code': 13388, 'codeName': 'StaleConfig', 'errmsg': 'stale', 'ns': '{}'}}", ns));
+}
+
+}  // namespace
+
+TEST_CASE("in a cluster a find goes to the chunk's owner, with the version of that shard") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  const BsonDoc reply = cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}");
+  CHECK(reply.view()["ok"].truthy());
+  CHECK(cluster.sent_to(1, "find").empty());
+  const auto sent = cluster.sent_to(2, "find");
+  REQUIRE(sent.size() == 1);
+  CHECK(version_of(sent.front()) == std::pair(3U, 1U));
+  cluster.forget_sent();
+  cluster.run("{'find': 'c', 'filter': {'k': 2}, '$db': 'app'}");
+  CHECK(version_of(cluster.sent_to(1, "find").at(0)) == std::pair(3U, 0U));
+  CHECK(cluster.sent_to(0, "find").empty());  // everything was known
+}
+
+TEST_CASE("from 6.0 on a shard takes its version as a document") {
+  FakeCluster cluster(17);
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}");
+  CHECK(cluster.sent_to(2, "find").at(0).view()["shardVersion"].is_document());
+}
+
+TEST_CASE("an unsharded collection is found on the database's primary shard, with the database's version") {
+  FakeCluster cluster;
+  cluster.run("{'find': 'u', '$db': 'app'}");
+  const auto sent = cluster.sent_to(1, "find");
+  REQUIRE(sent.size() == 1);
+  CHECK(version_of(sent.front()) == std::pair(0U, 0U));
+  CHECK(sent.front().view()["databaseVersion"].as_document()["lastMod"].to_int64() == 1);
+}
+
+TEST_CASE("a shard that knows a newer table has it read again, from the newest version known") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}");
+  cluster.forget_sent();
+  cluster.chunks_["app.c"] = {FakeCluster::chunk("app.c", "{'$minKey': 1}", "10", "sh1", 4, 1),
+                              FakeCluster::chunk("app.c", "10", "{'$maxKey': 1}", "sh1", 4, 0)};
+  cluster.shard_answer_ = [&](std::uint16_t shard, DocView) -> std::optional<BsonDoc> {
+    if (shard == 2) return stale_config("app.c");
+    return std::nullopt;
+  };
+  CHECK(cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}").view()["ok"].truthy());
+  CHECK(cluster.sent_to(2, "find").size() == 1);
+  CHECK(version_of(cluster.sent_to(1, "find").at(0)) == std::pair(4U, 1U));
+  CHECK(cluster.reads_of("chunks") == 1);
+  bool in_part = false;
+  for (const BsonDoc& find : cluster.sent_to(0, "find")) {
+    if (find.view().first().as_string() != "chunks") continue;
+    in_part = find.view()["filter"].as_document()["lastmod"].exists();
+  }
+  CHECK(in_part);
+}
+
+TEST_CASE("a shard that refuses every table is asked ten times, and the client hears why") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.shard_answer_ = [&](std::uint16_t, DocView) { return std::optional(stale_config("app.c")); };
+  test::FakeRequest request("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}");
+  std::optional<BsonDoc> reply;
+  exec::Client client;
+  auto& worker = cluster.worker();
+  const auto keep = [](exec::Context* context, exec::Client* of, exec::Request* asked,
+                       std::optional<BsonDoc>* into) -> Task<void> {
+    auto running = exec::run_command(*context, *of, *asked);
+    const auto response = co_await running;
+    *into = test::reply_of(response);
+  };
+  worker.loop.spawn(keep(&worker.context, &client, &request.request, &reply));
+  for (int i = 0; i < 100 && !reply; ++i) {
+    worker.loop.poll_until_idle();
+    if (const auto next = worker.loop.next_timer()) test::set_time(*next);
+  }
+  REQUIRE(reply);
+  CHECK(reply->view()["code"].to_int64() == 13388);
+  CHECK(cluster.sent_to(2, "find").size() == 10);
+}
+
+TEST_CASE("a database that does not exist is empty to readers, and made for writers") {
+  FakeCluster cluster;
+  const BsonDoc found = cluster.run("{'find': 'c', '$db': 'none'}");
+  CHECK(found.view()["ok"].truthy());
+  CHECK(found.view()["cursor"].as_document()["firstBatch"].as_document().empty());
+  CHECK(cluster.run("{'count': 'c', '$db': 'none'}").view()["n"].to_int64() == 0);
+  CHECK(cluster.run("{'listIndexes': 'c', '$db': 'none'}").view()["code"].to_int64() == 26);
+  cluster.forget_sent();
+  CHECK(cluster.run("{'insert': 'c', 'documents': [{'_id': 1}], '$db': 'none'}").view()["ok"].truthy());
+  CHECK(cluster.sent_to(0, "_configsvrCreateDatabase").size() == 1);
+  CHECK(cluster.sent_to(2, "insert").size() == 1);
+}
+
+TEST_CASE("while the config servers are away, what is known serves and the rest fails") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}");
+  cluster.away_ = true;
+  CHECK(cluster.run("{'find': 'c', 'filter': {'k': 1}, '$db': 'app'}").view()["ok"].truthy());
+  CHECK(cluster.run("{'find': 'other', '$db': 'app'}").view()["code"].to_int64() == 133);
+  cluster.away_ = false;
+  CHECK(cluster.run("{'find': 'other', '$db': 'app'}").view()["ok"].truthy());
+}
+
+TEST_CASE("a table with a hole is refused, and read again when it is asked for again") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.chunks_["app.c"].pop_back();
+  CHECK(cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}").view()["code"].to_int64() == 117);
+  CHECK(cluster.sent_to(1, "find").empty());
+  CHECK(cluster.sent_to(2, "find").empty());
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 5);
+  CHECK(cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}").view()["ok"].truthy());
+}
+
+TEST_CASE("a chunk on a shard that is new has the list of shards read again") {
+  FakeCluster cluster;
+  cluster.shards_.push_back("sh3");
+  cluster.shard_collection("app.c", 10, "sh1", "sh3", 3);
+  CHECK(cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}").view()["ok"].truthy());
+  CHECK(cluster.sent_to(3, "find").size() == 1);
+}
+
+TEST_CASE("a chunk on a shard that nobody knows is an error that names it") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "gone", 3);
+  const BsonDoc reply = cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}");
+  CHECK(reply.view()["code"].to_int64() == 70);
+  CHECK(reply.view()["errmsg"].as_string().find("gone") != std::string_view::npos);
+}
+
+TEST_CASE("a read that a secondary may answer asks for versions to be looked at") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.run("{'find': 'c', 'filter': {'k': 12}, '$readPreference': {'mode': 'nearest'}, '$db': 'app'}");
+  CHECK(cluster.sent_to(2, "find").at(0).view()["readConcern"].as_document()["level"].as_string() == "local");
+  cluster.forget_sent();
+  cluster.run("{'find': 'c', 'filter': {'k': 12}, '$readPreference': {'mode': 'nearest'}, "
+              "'readConcern': {'level': 'majority'}, '$db': 'app'}");
+  CHECK(cluster.sent_to(2, "find").at(0).view()["readConcern"].as_document()["level"].as_string() == "majority");
+}
+
+TEST_CASE("clients and shards of a cluster are told its time") {
+  FakeCluster cluster;
+  cluster.shard_answer_ = [](std::uint16_t, DocView) {
+    return std::optional(doc("{'cursor': {'firstBatch': [], 'id': {'$numberLong': '0'}, 'ns': 'app.u'}, 'ok': 1, "
+                             "'operationTime': {'$timestamp': {'t': 7, 'i': 2}}, '$clusterTime': {'clusterTime': "
+                             "{'$timestamp': {'t': 7, 'i': 3}}, 'signature': {'hash': {'$binary': {'base64': "
+                             "'AAAAAAAAAAAAAAAAAAAAAAAAAAA=', 'subType': '00'}}, 'keyId': {'$numberLong': '0'}}}}"));
+  };
+  const BsonDoc reply = cluster.run("{'find': 'u', '$db': 'app'}");
+  const std::uint64_t told = *catalog::read_timestamp(reply.view()["$clusterTime"].as_document()["clusterTime"]);
+  CHECK(told == ((std::uint64_t{7} << 32) | 3));
+  cluster.forget_sent();
+  cluster.run("{'find': 'u', '$db': 'app'}");
+  CHECK(cluster.sent_to(1, "find").at(0).view()["$clusterTime"].exists());
+}
