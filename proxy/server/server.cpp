@@ -415,6 +415,10 @@ void Server::join_cluster() {
   if (tls.has_error()) throw std::runtime_error(tls.error().message);
   links.tls = *std::move(tls);
   links.credentials = worker_options_.gateway.credentials.front();
+  const ClusterConfig& cluster = options_.config.cluster;
+  const bool member = cluster.auth_mode.has_value() || !cluster.key_file.empty();
+  // Nobody logs in, or an ordinary user does, whose word on others counts nothing.
+  shared_.shards_trust_us = member || links.credentials.login == nullptr;
   shared_.cluster =
       std::make_unique<exec::ClusterTable>(workers_.front()->context(), options_.routing, std::move(links));
   for (auto& worker : workers_) worker->join_cluster(*shared_.cluster);

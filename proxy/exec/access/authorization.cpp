@@ -67,6 +67,25 @@ bool owns_session(const Context& context, const Client& client, const Request& r
   return context.shared.session_owners.is_of(session_id_of(uuid), client.user);
 }
 
+std::optional<auth::Digest> session_owner(const Context& context, const Client& client) {
+  const bool says = context.in_cluster() && context.shared.authorization && context.shared.shards_trust_us;
+  if (!says || !client.login.user) return std::nullopt;
+  return auth::session_uid(client.login.user->db, client.login.user->name);
+}
+
+void name_session_owner(const Context& context, const Client& client, Request& request, BsonDoc& kept) {
+  if (request.lsid.empty()) return;
+  const auto uid = session_owner(context, client);
+  if (!uid) return;
+  BsonWriter lsid;
+  lsid.append_elements(request.lsid_document());
+  lsid.append_binary("uid", 0, uid->view());
+  kept = std::move(lsid).finish();
+  request.lsid = auth::text_of(kept.view().bytes());
+  request.lsid_names_owner = true;
+  request.strips_fields = true;  // so that it is forwarded so
+}
+
 Result<void> claim_session(Context& context, Client& client, std::string_view uuid) {
   Login& login = client.login;
   const SessionId session = session_id_of(uuid);

@@ -1,6 +1,7 @@
 // May this client run this command? Asked before every command, where security.authorization is enabled.
 #pragma once
 
+#include "proxy/auth/impersonation.h"
 #include "proxy/exec/core/command.h"
 
 namespace spillway::exec {
@@ -13,6 +14,12 @@ bool may_on_cluster(const Context& context, const Client& client, auth::ActionSe
 
 // Is the request's session this client's? Always true without authorization.
 bool owns_session(const Context& context, const Client& client, const Request& request);
+
+// lsid.uid of this client's sessions: whose they are, for the shards of a cluster, to which this router speaks as its
+// member. nullopt: nobody says.
+std::optional<auth::Digest> session_owner(const Context& context, const Client& client);
+// Adds it to the request's session; `kept` holds the bytes and outlives the request.
+void name_session_owner(const Context& context, const Client& client, Request& request, BsonDoc& kept);
 
 // Unauthorized(13): a live session of another user.
 Result<void> claim_session(Context& context, Client& client, std::string_view uuid);

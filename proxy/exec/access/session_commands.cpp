@@ -110,13 +110,16 @@ BsonDoc forwarded(const Request& request) {
   return std::move(body).finish();
 }
 
-// The same with sessions by their ids: to the shards all sessions belong to one user.
-BsonDoc kill_by_ids(const SessionIds& ids) {
+// A command with sessions by their ids. Shards of a static table take all sessions for one user's, the router's own;
+// those of a cluster are told whose they are, as by its other routers.
+BsonDoc with_ids(const Context& context, const Client& client, std::string_view command, const SessionIds& ids) {
+  const auto uid = session_owner(context, client);
   BsonWriter body;
-  body.begin_array("killSessions");
+  body.begin_array(command);
   for (const std::string& id : ids) {
     body.begin_document_item();
     body.append_binary("id", uuid_subtype, auth::bytes_of(id));
+    if (uid) body.append_binary("uid", 0, uid->view());
     body.end();
   }
   body.end();
@@ -164,7 +167,9 @@ Task<Result<Response>> refresh_sessions(Context& context, Client& client, const 
       if (auto claimed = claim_session(context, client, id); claimed.has_error()) co_return claimed.error();
     }
   }
-  auto telling = tell_shards(context, request, forwarded(request));
+  const bool named = session_owner(context, client).has_value();
+  auto telling =
+      tell_shards(context, request, named ? with_ids(context, client, request.name, *ids) : forwarded(request));
   co_await telling;
   co_return ok_response();
 }
@@ -199,7 +204,8 @@ Task<Result<Response>> end_sessions(Context& context, Client& client, const Requ
     client.login.session = {};
     if (ids->empty()) co_return ok_response();
   }
-  auto telling = tell_shards(context, request, authorization ? kill_by_ids(*ids) : forwarded(request));
+  auto telling = tell_shards(context, request, authorization ? with_ids(context, client, "killSessions", *ids)
+                                                             : forwarded(request));
   co_await telling;
   co_return ok_response();
 }
@@ -248,14 +254,16 @@ Result<KillPatterns> parse_patterns(const Context& context, const Request& reque
   return patterns;
 }
 
-Task<Result<Response>> kill_all_sessions(Context& context, Client&, const Request& request) {
+Task<Result<Response>> kill_all_sessions(Context& context, Client& client, const Request& request) {
   auto patterns = parse_patterns(context, request);
   if (patterns.has_error()) co_return patterns.error();
   auto ending = end_everything_of(context, patterns->everybody ? nullptr : &patterns->ids, true);
   co_await ending;
-  if (patterns->of_users && patterns->ids.empty()) co_return ok_response();
+  // The shards of a cluster know their users' sessions themselves.
+  const bool by_id = patterns->of_users && !context.in_cluster();
+  if (by_id && patterns->ids.empty()) co_return ok_response();
   auto telling = tell_shards(context, request,
-                             patterns->of_users ? kill_by_ids(patterns->ids) : forwarded(request));
+                             by_id ? with_ids(context, client, "killSessions", patterns->ids) : forwarded(request));
   co_await telling;
   co_return ok_response();
 }

@@ -190,6 +190,8 @@ Task<Response> run_known_time(Context& context, Client& client, Request& request
       co_return refuse(metrics, allowed.error());
     }
   }
+  BsonDoc lsid;
+  if (context.in_cluster()) name_session_owner(context, client, request, lsid);
   if (request.help) co_return help_for(*spec);
   client.running = &request;
   client.running_since = request.arrived;

@@ -13,6 +13,14 @@ bool named(std::initializer_list<std::string_view> names, std::string_view name)
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+void append_argument(BsonWriter& out, const Request& request, const Element& argument) {
+  if (request.lsid_names_owner && argument.name == "lsid") {
+    out.append("lsid", request.lsid_document());
+  } else {
+    out.append_element(argument);
+  }
+}
+
 // Removes the elements that a router strips from a document, in place. The document's bytes are the buffer's, hence
 // writable.
 void strip_in_place(std::uint8_t* document) {
@@ -43,7 +51,7 @@ void copy_command(BsonWriter& out, const Request& request,
                   std::initializer_list<std::string_view> without) {
   for (auto at = request.body.begin(); !at.done(); ++at) {
     if (is_stripped_from_request(at->name) || named(without, at->name)) continue;
-    out.append_element(*at);
+    append_argument(out, request, *at);
   }
 }
 
@@ -51,7 +59,7 @@ void append_generic_arguments(BsonWriter& out, const Request& request,
                               std::initializer_list<std::string_view> without) {
   for (auto at = request.body.begin(); !at.done(); ++at) {
     if (!is_generic_argument(at->name) || named(without, at->name)) continue;
-    out.append_element(*at);
+    append_argument(out, request, *at);
   }
 }
 

@@ -31,6 +31,7 @@ struct Request {
   TimePoint arrived{};
   TimePoint deadline = time_point_never;     // from max_time_ms, counted from `arrived`
   std::string_view lsid;                     // bytes of the lsid document; empty: none
+  bool lsid_names_owner = false;             // it is not the body's: forwarded instead of that
   std::string_view user;                     // the connection's user; empty without authentication
   std::optional<std::int64_t> txn_number;
   bool in_transaction = false;               // autocommit: false
