@@ -30,34 +30,18 @@ std::string bounds_text(DocView min, DocView max) { return "[" + to_json(min) + 
 
 std::string range_text(const ChunkSpec& chunk) { return bounds_text(chunk.min, chunk.max); }
 
-// Number of the first of `count` upper bounds that is above `key`, or, if `or_at`, at it; else the last one.
-template <class MaxKey>
-std::size_t search(std::size_t count, std::string_view key, bool or_at, const MaxKey& max_key) noexcept {
-  std::size_t low = 0;
-  std::size_t high = count - 1;
-  while (low < high) {
-    const std::size_t middle = low + (high - low) / 2;
-    const int order = max_key(middle).compare(key);
-    if (order > 0 || (or_at && order == 0)) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return low;
-}
-
 }  // namespace
 
 struct ChunkMap::Segment {
   static constexpr std::size_t chunks_max = 1024;
   static constexpr std::size_t bytes_max = std::size_t{1} << 20;  // of keys and bounds; one chunk may have more
 
+  KeyIndex index;  // of the keys
+  std::vector<ShardIndex> owners;
   std::string keys;                     // encoded upper bounds, end to end
   std::string bounds;                   // BSON upper bounds, end to end
   std::vector<std::uint32_t> key_ends;  // end of each in keys
   std::vector<std::uint32_t> bound_starts;
-  std::vector<ShardIndex> owners;
   std::vector<std::uint16_t> next_change;  // first chunk after it of another owner; size() when there is none here
   std::vector<std::uint64_t> lastmods;     // none in static mode
   std::vector<OwnerVersion> by_shard;      // its owners, ascending
@@ -70,7 +54,7 @@ struct ChunkMap::Segment {
   DocView max_bound(std::size_t chunk) const noexcept { return DocView::trusted(bounds.data() + bound_starts[chunk]); }
   std::uint64_t lastmod(std::size_t chunk) const noexcept { return lastmods.empty() ? 0 : lastmods[chunk]; }
   std::size_t chunk_for(std::string_view key) const noexcept {
-    return search(size(), key, false, [this](std::size_t chunk) { return max_key(chunk); });
+    return index.find(key, false, [this](std::size_t chunk) { return max_key(chunk); });
   }
 
   void append(std::string_view key, DocView max, ShardIndex owner) {
@@ -96,6 +80,7 @@ struct ChunkMap::Segment {
     });
     const auto same_shard = [](const OwnerVersion& a, const OwnerVersion& b) { return a.shard == b.shard; };
     by_shard.erase(std::unique(by_shard.begin(), by_shard.end(), same_shard), by_shard.end());
+    index.build(size(), [this](std::size_t chunk) { return max_key(chunk); });
     keys.shrink_to_fit();
     bounds.shrink_to_fit();
     key_ends.shrink_to_fit();
@@ -108,7 +93,7 @@ struct ChunkMap::Segment {
     return sizeof(Segment) + keys.capacity() + bounds.capacity() + key_ends.capacity() * sizeof(std::uint32_t) +
            bound_starts.capacity() * sizeof(std::uint32_t) + owners.capacity() * sizeof(ShardIndex) +
            next_change.capacity() * sizeof(std::uint16_t) + lastmods.capacity() * sizeof(std::uint64_t) +
-           by_shard.capacity() * sizeof(OwnerVersion);
+           by_shard.capacity() * sizeof(OwnerVersion) + index.memory_bytes();
   }
 };
 
@@ -269,8 +254,11 @@ std::string range_text(const ClusterChunk& chunk) { return bounds_text(chunk.min
 
 // Sorts the chunks by min and drops those that a newer one overlaps.
 Result<void> keep_newest(std::vector<ClusterChunk>& chunks) {
-  std::sort(chunks.begin(), chunks.end(),
-            [](const ClusterChunk& a, const ClusterChunk& b) { return a.min_key() < b.min_key(); });
+  // Heads first: the keys lie all over the memory.
+  for (ClusterChunk& chunk : chunks) chunk.min_key_head = key_head(chunk.min_key());
+  std::sort(chunks.begin(), chunks.end(), [](const ClusterChunk& a, const ClusterChunk& b) {
+    return a.min_key_head != b.min_key_head ? a.min_key_head < b.min_key_head : a.min_key() < b.min_key();
+  });
   std::vector<ClusterChunk> dropped;
   std::size_t kept = 0;  // at the front
   for (const ClusterChunk chunk : chunks) {
@@ -290,8 +278,8 @@ Result<void> keep_newest(std::vector<ClusterChunk>& chunks) {
   chunks.resize(kept);
   // What replaced a chunk is newer than it, everywhere.
   for (const ClusterChunk& old : dropped) {
-    const auto first = std::partition_point(chunks.begin(), chunks.end(),
-                                            [&](const ClusterChunk& chunk) { return chunk.max_key() <= old.min_key(); });
+    const auto first = std::partition_point(
+        chunks.begin(), chunks.end(), [&](const ClusterChunk& chunk) { return chunk.max_key() <= old.min_key(); });
     for (auto it = first; it != chunks.end() && overlap(*it, old); ++it) {
       if (it->lastmod < old.lastmod) {
         return of_different_times("chunk " + range_text(old) + " is newer than a part of it, " + range_text(*it));
@@ -337,8 +325,8 @@ Result<ChunkMap> ChunkMap::merged(const ShardKeyPattern& pattern, const ChunkMap
     const std::size_t first = i;
     std::size_t count = 0;
     for (;;) {
-      const bool touches = i < chunks.size() &&
-                           (i == first || before->segment_for(chunks[i].min_key()) < run.end_segment);
+      const bool touches =
+          i < chunks.size() && (i == first || before->segment_for(chunks[i].min_key()) < run.end_segment);
       if (!touches && (count >= few_chunks || run.end_segment == spine.size())) break;
       // The segments that the chunk touches; or one more, for there is little in these.
       const std::size_t last = touches ? before->segment_for(chunks[i].max_key(), true) : run.end_segment;
@@ -367,9 +355,7 @@ Result<void> ChunkMap::merge_run(Builder& out, const ChunkMap* before, const Run
   // Up to here the key space is covered.
   std::string_view covered_key = run.min_key;
   DocView covered = run.min;
-  const auto gap = [&](DocView until) {
-    return of_different_times("no chunk covers " + bounds_text(covered, until));
-  };
+  const auto gap = [&](DocView until) { return of_different_times("no chunk covers " + bounds_text(covered, until)); };
   const std::uint64_t known_lastmod = before == nullptr ? 0 : before->highest_lastmod();
   const ClusterChunk* known = nullptr;
   auto next = run.chunks.begin();
@@ -395,8 +381,8 @@ Result<void> ChunkMap::merge_run(Builder& out, const ChunkMap* before, const Run
       }
       const std::string_view max_key = old.max_key(i);
       if (next != run.chunks.end() && next->min_key() < max_key) {
-        const bool same = next->min_key() == min_key && next->max_key() == max_key &&
-                          next->lastmod == old.lastmod(i) && next->shard == old.owners[i];
+        const bool same = next->min_key() == min_key && next->max_key() == max_key && next->lastmod == old.lastmod(i) &&
+                          next->shard == old.owners[i];
         if (same) known = &*next;
       } else {
         if (min_key != covered_key) return gap(min);
@@ -434,8 +420,10 @@ ChunkMap::ChunkMap(const ShardKeyPattern& pattern, Segments segments) : min_(pat
     entry.segment = std::move(segment);
     spine_.push_back(std::move(entry));
   }
+  index_.build(spine_.size(), [this](std::size_t segment) { return segment_max_key(segment); });
   for (std::size_t i = spine_.size(); i-- > 0;) {
-    const bool goes_on = i + 1 < spine_.size() && spine_[i].only_owner && spine_[i].only_owner == spine_[i + 1].only_owner;
+    const bool goes_on =
+        i + 1 < spine_.size() && spine_[i].only_owner && spine_[i].only_owner == spine_[i + 1].only_owner;
     spine_[i].run_end = goes_on ? spine_[i + 1].run_end : static_cast<std::uint32_t>(i + 1);
   }
   for (std::size_t shard = 0; shard < lastmods.size(); ++shard) {
@@ -451,7 +439,7 @@ std::string_view ChunkMap::segment_max_key(std::size_t segment) const noexcept {
 }
 
 std::size_t ChunkMap::segment_for(std::string_view key, bool or_at) const noexcept {
-  return search(spine_.size(), key, or_at, [this](std::size_t segment) { return segment_max_key(segment); });
+  return index_.find(key, or_at, [this](std::size_t segment) { return segment_max_key(segment); });
 }
 
 ChunkMap::Place ChunkMap::place_for(std::string_view key) const noexcept {
@@ -519,7 +507,8 @@ std::size_t ChunkMap::next_owner_change(std::size_t chunk) const noexcept {
   const Place place = place_of(chunk);
   const Segment& first = *spine_[place.segment].segment;
   const ShardIndex owner = first.owners[place.chunk];
-  if (first.next_change[place.chunk] < first.size()) return spine_[place.segment].first + first.next_change[place.chunk];
+  const std::size_t next_here = first.next_change[place.chunk];
+  if (next_here < first.size()) return spine_[place.segment].first + next_here;
   std::size_t segment = place.segment + 1;
   while (segment < spine_.size() && spine_[segment].only_owner == owner) segment = spine_[segment].run_end;
   if (segment == spine_.size()) return size_;
@@ -528,8 +517,9 @@ std::size_t ChunkMap::next_owner_change(std::size_t chunk) const noexcept {
 }
 
 std::uint64_t ChunkMap::lastmod_on(ShardIndex shard) const noexcept {
-  const auto found = std::lower_bound(versions_.begin(), versions_.end(), shard,
-                                      [](const OwnerVersion& version, ShardIndex wanted) { return version.shard < wanted; });
+  const auto found =
+      std::lower_bound(versions_.begin(), versions_.end(), shard,
+                       [](const OwnerVersion& version, ShardIndex wanted) { return version.shard < wanted; });
   return found != versions_.end() && found->shard == shard ? found->lastmod : 0;
 }
 
@@ -541,7 +531,8 @@ std::uint64_t ChunkMap::highest_lastmod() const noexcept {
 
 std::size_t ChunkMap::memory_bytes() const noexcept {
   std::size_t bytes = spine_.capacity() * sizeof(SpineEntry) + max_keys_.capacity() +
-                      max_key_ends_.capacity() * sizeof(std::size_t) + versions_.capacity() * sizeof(OwnerVersion);
+                      max_key_ends_.capacity() * sizeof(std::size_t) + versions_.capacity() * sizeof(OwnerVersion) +
+                      index_.memory_bytes();
   for (const SpineEntry& entry : spine_) bytes += entry.segment->memory_bytes();
   return bytes;
 }

@@ -5,9 +5,9 @@
 //   stored      upper bound 0 ───┘ bound 1 ──┘ bound 2 = all MaxKey
 //
 // Chunks tile the key space, so only upper bounds are kept, encoded for lookups and as BSON. They lie in segments of at
-// most 1,024 chunks under a short spine; a lookup is a binary search with memcmp in the spine, then in one segment.
+// most 1,024 chunks under a short spine; a lookup is a binary search in the spine, then in one segment.
 // A map never changes, but the next one shares its segments: a refresh after one move copies the spine and one or two
-// segments, however many chunks there are. A chunk of {_id: "hashed"} takes about 50 bytes, one of a compound key at
+// segments, however many chunks there are. A chunk of {_id: "hashed"} takes about 70 bytes, one of a compound key at
 // most 200.
 //
 // Immutable once built; safe to use from any thread.
@@ -26,6 +26,7 @@
 
 #include "cursor/bson_view.h"
 #include "cursor/bson_writer.h"
+#include "proxy/catalog/key_index.h"
 #include "proxy/catalog/shard_key.h"
 
 namespace spillway::catalog {
@@ -80,6 +81,7 @@ struct ClusterChunk {
   std::uint32_t max_key_size = 0;
   std::uint64_t lastmod = 0;
   ShardIndex shard = 0;
+  std::uint64_t min_key_head = 0;  // set and used by ChunkMap, to sort
 
   std::string_view min_key() const noexcept { return {bytes, min_key_size}; }
   std::string_view max_key() const noexcept { return {bytes + min_key_size, max_key_size}; }
@@ -167,6 +169,7 @@ class ChunkMap {
   std::vector<SpineEntry> spine_;
   std::string max_keys_;  // of each segment's last chunk, end to end
   std::vector<std::size_t> max_key_ends_;
+  KeyIndex index_;                      // of them
   std::vector<OwnerVersion> versions_;  // by shard
   ShardSet owner_set_;
   std::size_t size_ = 0;

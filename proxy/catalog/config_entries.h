@@ -1,6 +1,6 @@
 // The documents of config.shards, config.databases and config.collections of a sharded cluster, read strictly: a field
-// of a wrong type is TypeMismatch(14), a missing one FailedToParse(9), a bad value BadValue(2), each with the document's
-// _id. Fields that routing does not need are passed over.
+// of a wrong type is TypeMismatch(14), a missing one FailedToParse(9), a bad value BadValue(2), each with the
+// document's _id. Fields that routing does not need are passed over.
 #pragma once
 
 #include <optional>

@@ -14,10 +14,11 @@ Error bad_chunk(ErrorCode code, DocView chunk, const std::string& why) {
 }
 
 Error wrong_chunk_field(DocView chunk, std::string_view field, ValueView value, std::string_view expected) {
-  if (!value.exists()) return bad_chunk(ErrorCode::failed_to_parse, chunk, "Field '" + std::string(field) + "' is missing");
+  const std::string name = "Field '" + std::string(field) + "'";
+  if (!value.exists()) return bad_chunk(ErrorCode::failed_to_parse, chunk, name + " is missing");
   return bad_chunk(ErrorCode::type_mismatch, chunk,
-                   "Field '" + std::string(field) + "' is of type " + std::string(bson_type_name(value.type)) +
-                       ", expected " + std::string(expected));
+                   name + " is of type " + std::string(bson_type_name(value.type)) + ", expected " +
+                       std::string(expected));
 }
 
 // The fields of a chunk that routing needs.
@@ -28,8 +29,13 @@ struct ChunkFields {
 Result<ChunkFields> chunk_fields(DocView chunk) {
   ChunkFields fields;
   const std::pair<std::string_view, ValueView*> wanted[] = {
-      {"min", &fields.min},         {"max", &fields.max},   {"shard", &fields.shard}, {"lastmod", &fields.lastmod},
-      {"lastmodEpoch", &fields.epoch}, {"uuid", &fields.uuid}, {"ns", &fields.ns},
+      {"min", &fields.min},
+      {"max", &fields.max},
+      {"shard", &fields.shard},
+      {"lastmod", &fields.lastmod},
+      {"lastmodEpoch", &fields.epoch},
+      {"uuid", &fields.uuid},
+      {"ns", &fields.ns},
   };
   DocIterator it = chunk.begin();
   for (; !it.done(); ++it) {
@@ -161,9 +167,8 @@ Result<std::shared_ptr<const CollectionRouting>> RoutingUpdate::finish() {
   facts.default_collation = std::move(entry_.default_collation);
   facts.unsplittable = entry_.unsplittable;
   facts.timeseries = entry_.timeseries;
-  return std::make_shared<const CollectionRouting>(CollectionRouting{std::move(entry_.ns), std::move(*entry_.key),
-                                                                     entry_.unique, std::move(*merged), 0,
-                                                                     std::move(facts)});
+  return std::make_shared<const CollectionRouting>(CollectionRouting{
+      std::move(entry_.ns), std::move(*entry_.key), entry_.unique, std::move(*merged), 0, std::move(facts)});
 }
 
 }  // namespace spillway::catalog
