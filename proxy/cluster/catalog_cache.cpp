@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "proxy/base/log.h"
+#include "proxy/base/memory_wait.h"
 #include "proxy/catalog/config_reader.h"
 
 namespace spillway::cluster {
@@ -29,9 +30,28 @@ bool met_a_change(const Error& error) noexcept {
 
 }  // namespace
 
-// A slot stays where it is while somebody reads it or waits for it: slots are never removed.
+// If there are too many, those that were not asked for longest make room. A slot in use stays where it is.
+template <class Value>
+CatalogCache::Slot<Value>& CatalogCache::slot_of(Slots<Value>& slots, const std::string& name) {
+  if (slots.size() >= names_max && !slots.contains(name)) {
+    const std::uint64_t newest_to_go = asks_ > names_max / 2 ? asks_ - names_max / 2 : 0;
+    absl::erase_if(slots, [&](const auto& entry) {
+      const Slot<Value>& slot = entry.second;
+      return slot.users == 0 && slot.asked <= newest_to_go;
+    });
+  }
+  Slot<Value>& slot = slots[name];
+  slot.asked = ++asks_;
+  return slot;
+}
+
 template <class Value>
 Task<Result<Value>> CatalogCache::newer(Slot<Value>& slot, std::uint64_t after, Read<Value> read) {
+  struct Use {
+    explicit Use(std::size_t& users) noexcept : users_(users) { ++users_; }
+    ~Use() { --users_; }
+    std::size_t& users_;
+  } use(slot.users);
   if (slot.begun != 0) after = std::max(after, slot.begun);
   while (slot.begun != 0) {
     const std::uint64_t failures = slot.failures;
@@ -61,7 +81,7 @@ Task<Result<Value>> CatalogCache::newer(Slot<Value>& slot, std::uint64_t after, 
 }
 
 Task<Result<KnownDatabase>> CatalogCache::database(std::string name, std::uint64_t after) {
-  Slot<KnownDatabase>& slot = databases_[name];
+  Slot<KnownDatabase>& slot = slot_of(databases_, name);
   auto asking = newer<KnownDatabase>(slot, after, [this, name](std::optional<KnownDatabase> before) {
     return read_database(name, before.has_value());
   });
@@ -69,7 +89,7 @@ Task<Result<KnownDatabase>> CatalogCache::database(std::string name, std::uint64
 }
 
 Task<Result<KnownCollection>> CatalogCache::collection(std::string ns, std::uint64_t after) {
-  Slot<KnownCollection>& slot = collections_[ns];
+  Slot<KnownCollection>& slot = slot_of(collections_, ns);
   auto asking = newer<KnownCollection>(slot, after, [this, ns](std::optional<KnownCollection> before) {
     return read_collection(ns, std::move(before));
   });
@@ -133,7 +153,15 @@ Task<Result<KnownCollection>> CatalogCache::read_chunks(std::string ns, catalog:
   if (auto read = co_await reading; read.has_error()) co_return std::move(read.error());
   auto routing = update.finish();
   if (routing.has_error()) co_return std::move(routing.error());
-  auto collection = std::make_shared<catalog::CachedCollection>();
+  // What it shares with the table before counts twice while both are in use.
+  const std::size_t bytes = (*routing)->chunks.memory_bytes();
+  auto held = budget_.try_reserve(bytes);
+  if (!held) co_return memory_refused(budget_, bytes, "a collection's routing table");
+  struct Charged final : catalog::CachedCollection {
+    Reservation bytes;
+  };
+  auto collection = std::make_shared<Charged>();
+  collection->bytes = *std::move(held);
   collection->ns = std::move(ns);
   collection->routing = *std::move(routing);
   co_return KnownCollection{std::move(collection), 0};

@@ -44,8 +44,12 @@ class ShardDirectory {
 
 class CatalogCache {
  public:
-  // All outlive it.
-  CatalogCache(ConfigClient& config, ShardDirectory& shards) noexcept : config_(config), shards_(shards) {}
+  // Names whose entries are kept, of databases and of collections. Any client can ask for names.
+  static constexpr std::size_t names_max = 10'000;
+
+  // All outlive it; `budget`, which pays for collections' chunks, also what it has given away.
+  CatalogCache(ConfigClient& config, ShardDirectory& shards, MemoryBudget& budget) noexcept
+      : config_(config), shards_(shards), budget_(budget) {}
   CatalogCache(const CatalogCache&) = delete;
   CatalogCache& operator=(const CatalogCache&) = delete;
 
@@ -76,7 +80,13 @@ class CatalogCache {
     std::uint64_t failures = 0;  // a counter
     std::optional<Error> failure;  // of the last read that failed
     std::vector<Event*> waiters;
+    std::size_t users = 0;    // those who read it or wait for it
+    std::uint64_t asked = 0;  // a counter of the cache's: when it was asked for last
   };
+  template <class Value>
+  using Slots = absl::node_hash_map<std::string, Slot<Value>>;
+  template <class Value>
+  Slot<Value>& slot_of(Slots<Value>& slots, const std::string& name);
   template <class Value>
   using Read = std::function<Task<Result<Value>>(std::optional<Value> before)>;
   template <class Value>
@@ -89,10 +99,12 @@ class CatalogCache {
 
   ConfigClient& config_;
   ShardDirectory& shards_;
+  MemoryBudget& budget_;
   std::uint64_t reads_begun_ = 0;
+  std::uint64_t asks_ = 0;
   std::uint64_t failed_reads_ = 0, reads_in_part_ = 0;
-  absl::node_hash_map<std::string, Slot<KnownDatabase>> databases_;
-  absl::node_hash_map<std::string, Slot<KnownCollection>> collections_;
+  Slots<KnownDatabase> databases_;
+  Slots<KnownCollection> collections_;
 };
 
 }  // namespace spillway::cluster

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "proxy/base/clock.h"
+#include "proxy/base/memory_wait.h"
 #include "proxy/base/time_slice.h"
 #include "proxy/shard/connection.h"
 #include "proxy/wire/cursor_reply.h"
@@ -167,7 +168,13 @@ Task<Result<std::optional<catalog::CollectionEntry>>> ConfigClient::collection(s
 
 Task<Result<void>> ConfigClient::chunks(catalog::RoutingUpdate& update, bool after_now) {
   Find asked{"chunks", update.filter(), catalog::chunks_sort(), 0, "config", after_now};
-  auto reading = find(std::move(asked), [&update](DocView chunk) { return update.add(chunk); });
+  Reservation held = *budget_.try_reserve(0);
+  auto reading = find(std::move(asked), [&](DocView chunk) -> Result<void> {
+    if (auto added = update.add(chunk); added.has_error()) return added;
+    const std::size_t bytes = update.memory_bytes();
+    if (bytes <= held.bytes() || held.try_grow(bytes - held.bytes())) return {};
+    return memory_refused(budget_, bytes, "a collection's chunks");
+  });
   co_return co_await reading;
 }
 

@@ -119,6 +119,7 @@ void memory(BsonWriter& out, const Context& context, const Facts& facts) {
   append_budget(out, context.shared.reply_memory);
   append_budget(out, context.shared.cursor_memory);
   append_budget(out, context.shared.spill_memory);
+  append_budget(out, context.shared.routing_memory);
   out.end();
   append_budget(out, context.shared.link_memory);
   append_budget(out, context.shared.connection_memory);

@@ -48,12 +48,14 @@ std::optional<Routes> ClusterRouter::resolve(const RouteNames& names) {
     } else {
       const auto found = databases_.find(key_of(name.db));
       if (found == databases_.end() || found->second.stale) return std::nullopt;
+      found->second.used = true;
       routes.add(found->second.value);
     }
     if (!may_be_sharded(name)) continue;
     const NamespaceText ns(name.db, name.collection);
     const auto found = collections_.find(key_of(ns.view()));
     if (found == collections_.end() || found->second.stale) return std::nullopt;
+    found->second.used = true;
     routes.add(found->second.value);
   }
   return routes;
@@ -127,7 +129,7 @@ Task<Result<void>> ClusterRouter::learn_database(std::string name, RouteWait wai
     if (known.error().is(ErrorCode::namespace_not_found)) databases_.erase(name);
     co_return std::move(known.error());
   }
-  databases_[name] = {StaticRouter::own_reference(std::move(known->database)), known->read, false};
+  keep(databases_, name, {StaticRouter::own_reference(std::move(known->database)), known->read});
   co_return Result<void>();
 }
 
@@ -142,8 +144,18 @@ Task<Result<void>> ClusterRouter::learn_collection(std::string ns, RouteWait wai
   auto asking = ask_first_worker<Value>(std::move(ask), wait.deadline);
   auto known = co_await asking;
   if (known.has_error()) co_return std::move(known.error());
-  collections_[ns] = {StaticRouter::own_reference(std::move(known->collection)), known->read, false};
+  keep(collections_, ns, {StaticRouter::own_reference(std::move(known->collection)), known->read});
   co_return Result<void>();
+}
+
+// As many names as the cache has, at most. Those that nobody used since room was made last go; else all do.
+template <class Ptr>
+void ClusterRouter::keep(Names<Ptr>& names, const std::string& name, Known<Ptr> known) {
+  if (names.size() >= cluster::CatalogCache::names_max && !names.contains(name)) {
+    absl::erase_if(names, [](auto& entry) { return !std::exchange(entry.second.used, false); });
+    if (names.size() >= cluster::CatalogCache::names_max) names.clear();
+  }
+  names[name] = std::move(known);
 }
 
 void ClusterRouter::note_stale(RouteName name) {
@@ -162,7 +174,7 @@ void ClusterRouter::use_shards(Routes::Table shards) { shards_ = StaticRouter::o
 void ClusterRouter::offer(cluster::KnownCollection known) {
   const auto found = collections_.find(known.collection->ns);
   if (found == collections_.end() || found->second.read >= known.read) return;
-  found->second = {StaticRouter::own_reference(std::move(known.collection)), known.read, false};
+  found->second = {StaticRouter::own_reference(std::move(known.collection)), known.read, false, found->second.used};
 }
 
 void ClusterRouter::forget(std::string_view db, std::string_view collection) {

@@ -40,7 +40,12 @@ class ClusterRouter final : public Router {
     Ptr value;
     std::uint64_t read = 0;
     bool stale = false;
+    bool used = true;  // since the last time that room was made
   };
+  template <class Ptr>
+  using Names = absl::flat_hash_map<std::string, Known<Ptr>>;
+  template <class Ptr>
+  static void keep(Names<Ptr>& names, const std::string& name, Known<Ptr> known);
   template <class Value>
   Task<Result<Value>> ask_first_worker(std::function<Task<Result<Value>>(ClusterTable&)> ask, TimePoint deadline);
   Task<Result<void>> learn_database(std::string name, RouteWait wait);
@@ -50,8 +55,8 @@ class ClusterRouter final : public Router {
   ClusterTable& table_;
   Routes::Table shards_;
   Routes::DatabasePtr admin_, config_;  // on the config servers
-  absl::flat_hash_map<std::string, Known<Routes::DatabasePtr>> databases_;
-  absl::flat_hash_map<std::string, Known<Routes::CollectionPtr>> collections_;
+  Names<Routes::DatabasePtr> databases_;
+  Names<Routes::CollectionPtr> collections_;
 };
 
 }  // namespace spillway::exec

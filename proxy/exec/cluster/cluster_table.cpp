@@ -38,7 +38,7 @@ ClusterTable::ClusterTable(Context& first, Routes::Table config_servers, Cluster
     : first_(first),
       links_(std::move(links)),
       config_(first.gateway, first.pump, first.shared.reply_memory, first.shared.clock),
-      cache_(config_, *this),
+      cache_(config_, *this, first.shared.routing_memory),
       table_(std::move(config_servers)) {}
 
 Task<Result<void>> ClusterTable::start() {

@@ -94,6 +94,7 @@ struct Shared {
   MemoryBudget reply_memory{"replies", 0, &memory};
   MemoryBudget cursor_memory{"cursors", 0, &memory};
   MemoryBudget spill_memory{"spill", 0, &memory};
+  MemoryBudget routing_memory{"routing", 0, &memory};  // in a cluster: chunks
   MemoryBudget link_memory{"links", 0};  // beside them: monitors' and handshakes' replies
   // Beside them, too: the memory of idle connections. At most half of it is for clients that have not logged in:
   // pieces of messages, and handshakes. A peer that fills that half blocks other clients before their login, but none
