@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
+#include <utility>
 
 #include "proxy/auth/concat.h"
 
@@ -153,15 +155,56 @@ void Privileges::add(const RoleGrant& grant) {
   }
 }
 
-ActionSet Privileges::on(std::string_view db, std::string_view collection) const noexcept {
-  ActionSet actions;
-  if (!is_apart(db)) actions = everywhere_.of(collection);
-  for (const OnDatabase& known : databases_) {
-    if (known.db == db) actions |= known.reach.of(collection);
+Privileges Privileges::of_resolved(const std::vector<Privilege>& resolved) {
+  Privileges made;
+  for (const Privilege& privilege : resolved) made.add(privilege);
+  std::sort(made.collections_.begin(), made.collections_.end(), [](const OnCollection& a, const OnCollection& b) {
+    return std::tie(a.db, a.collection) < std::tie(b.db, b.collection);
+  });
+  return made;
+}
+
+void Privileges::add(const Privilege& privilege) {
+  const ActionSet actions = privilege.actions;
+  if (privilege.on == Privilege::On::cluster) {
+    cluster_ |= actions;
+  } else if (privilege.on == Privilege::On::anything) {
+    anything_ |= actions;
+    cluster_ |= actions;
+  } else if (!privilege.collection.empty()) {
+    collections_.push_back({privilege.db, privilege.collection, actions});
+  } else if (privilege.db.empty()) {
+    normal_ |= actions;
+  } else {
+    reach_of(privilege.db).plain |= actions;
   }
+}
+
+ActionSet Privileges::of_collection(std::string_view db, std::string_view collection) const noexcept {
+  ActionSet actions;
+  const auto wanted = std::pair(db, collection);
+  auto at = std::lower_bound(collections_.begin(), collections_.end(), wanted, [](const auto& have, const auto& want) {
+    return std::pair<std::string_view, std::string_view>(have.db, have.collection) < want;
+  });
+  for (; at != collections_.end() && at->db == db && at->collection == collection; ++at) actions |= at->actions;
   return actions;
 }
 
-bool Privileges::touches(std::string_view db) const noexcept { return !on(db, {}).empty(); }
+ActionSet Privileges::on(std::string_view db, std::string_view collection) const noexcept {
+  ActionSet actions = anything_;
+  if (!is_apart(db)) actions |= everywhere_.of(collection);
+  if (db != "config" && db != "local" && !collection.starts_with("system.")) actions |= normal_;
+  for (const OnDatabase& known : databases_) {
+    if (known.db == db) actions |= known.reach.of(collection);
+  }
+  if (!collections_.empty()) actions |= of_collection(db, collection) | of_collection({}, collection);
+  return actions;
+}
+
+bool Privileges::touches(std::string_view db) const noexcept {
+  if (!on(db, {}).empty()) return true;
+  return std::any_of(collections_.begin(), collections_.end(),
+                     [&](const OnCollection& known) { return known.db.empty() || known.db == db; });
+}
 
 }  // namespace spillway::auth

@@ -17,7 +17,10 @@ std::size_t place(Hash hash) noexcept { return hash == Hash::sha1 ? 0 : 1; }
 
 std::string user_id(std::string_view db, std::string_view name) { return concat(db, ".", name); }
 
-User::User(UserSpec spec) : UserSpec(std::move(spec)), id(user_id(db, name)), privileges(roles) {}
+User::User(UserSpec spec)
+    : UserSpec(std::move(spec)),
+      id(user_id(db, name)),
+      privileges(resolved ? Privileges::of_resolved(resolved->privileges) : Privileges(roles)) {}
 
 UserTable::UserTable(std::vector<UserSpec> users, const std::optional<Digest>& fake_key) : fake_key_(fake_key) {
   std::map<std::string, const UserSpec*> in_order;

@@ -19,13 +19,22 @@ namespace spillway::auth {
 inline constexpr std::size_t users_max = 100'000;
 inline constexpr std::string_view external_db = "$external";  // of users with certificates
 
-// A user as the configuration has it.
+// A cluster's servers resolve roles, custom ones too.
+struct ResolvedRoles {
+  std::vector<RoleGrant> roles;  // inherited ones too
+  std::vector<Privilege> privileges;
+
+  bool operator==(const ResolvedRoles&) const = default;
+};
+
+// A user as the configuration has it, or a server.
 struct UserSpec {
   std::string name;
   std::string db;
   std::vector<RoleGrant> roles;
   std::optional<ScramCredentials> sha1;
   std::optional<ScramCredentials> sha256;
+  std::optional<ResolvedRoles> resolved = std::nullopt;  // none: the roles are of role_names()
 
   bool operator==(const UserSpec&) const = default;
   const std::optional<ScramCredentials>& credentials(Hash hash) const noexcept {

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <span>
 #include <utility>
 
+#include "proxy/auth/privilege.h"
 #include "proxy/base/log.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/wire/cursor_reply.h"
@@ -14,6 +17,7 @@ namespace spillway::exec {
 namespace {
 
 constexpr std::int64_t users_read_max = 10'000;
+constexpr std::size_t users_resolved_at_once = 50;  // a reply has at most 16 MiB
 constexpr int failures_max = 10;
 constexpr Duration patience = std::chrono::seconds(10);
 
@@ -42,6 +46,37 @@ std::optional<auth::ScramCredentials> credentials_of(DocView all, auth::Hash has
                                 *server_key};
 }
 
+// Restrictions of the user, or a list of those of each role.
+bool restricts(ValueView restrictions) {
+  if (!restrictions.is_array()) return false;
+  for (const Element& item : restrictions.as_document()) {
+    if (!item.is_array() || !item.as_document().empty()) return true;
+  }
+  return false;
+}
+
+std::vector<auth::RoleGrant> grants_of(ValueView roles) {
+  std::vector<auth::RoleGrant> grants;
+  if (!roles.is_array()) return grants;
+  for (const Element& item : roles.as_document()) {
+    if (!item.is_document()) continue;
+    const ValueView role = item.as_document()["role"];
+    const ValueView role_db = item.as_document()["db"];
+    if (!role.is_string() || !role_db.is_string()) continue;
+    grants.push_back({std::string(role.as_string()), std::string(role_db.as_string())});
+  }
+  return grants;
+}
+
+std::vector<auth::Privilege> privileges_of(DocView list) {
+  std::vector<auth::Privilege> privileges;
+  for (const Element& item : list) {
+    if (!item.is_document()) continue;
+    if (auto read = auth::read_privilege(item.as_document())) privileges.push_back(*std::move(read));
+  }
+  return privileges;
+}
+
 BsonDoc users_command() {
   BsonWriter out;
   out.append("find", "system.users").begin_document("filter").end();
@@ -62,8 +97,7 @@ Result<auth::UserSpec> parse_stored_user(DocView document, std::size_t& unknown_
       db.as_string().find('.') != std::string_view::npos) {
     return no_user("names no user and database");
   }
-  const ValueView restrictions = document["authenticationRestrictions"];
-  if (restrictions.is_array() && !restrictions.as_document().empty()) {
+  if (restricts(document["authenticationRestrictions"]) || restricts(document["inheritedAuthenticationRestrictions"])) {
     return no_user(fmt::format("holds authenticationRestrictions for {}.{}, which are not enforced here",
                                db.as_string(), name.as_string()));
   }
@@ -73,14 +107,13 @@ Result<auth::UserSpec> parse_stored_user(DocView document, std::size_t& unknown_
     user.sha1 = credentials_of(credentials.as_document(), auth::Hash::sha1);
     user.sha256 = credentials_of(credentials.as_document(), auth::Hash::sha256);
   }
-  const ValueView roles = document["roles"];
-  if (!roles.is_array()) return user;
-  for (const Element& item : roles.as_document()) {
-    if (!item.is_document()) continue;
-    const ValueView role = item.as_document()["role"];
-    const ValueView role_db = item.as_document()["db"];
-    if (!role.is_string() || !role_db.is_string()) continue;
-    auth::RoleGrant grant{std::string(role.as_string()), std::string(role_db.as_string())};
+  std::vector<auth::RoleGrant> grants = grants_of(document["roles"]);
+  if (const ValueView privileges = document["inheritedPrivileges"]; privileges.is_array()) {
+    user.roles = std::move(grants);
+    user.resolved = {grants_of(document["inheritedRoles"]), privileges_of(privileges.as_document())};
+    return user;
+  }
+  for (auth::RoleGrant& grant : grants) {
     if (auth::check_role(grant).has_error()) {
       ++unknown_roles;
     } else {
@@ -90,25 +123,28 @@ Result<auth::UserSpec> parse_stored_user(DocView document, std::size_t& unknown_
   return user;
 }
 
-Task<Result<void>> read_stored_users(Context& context) {
-  const BsonDoc command = users_command();
+namespace {
+
+// As the shard of the users answers; its reply must be ok.
+Task<ShardOutcome> ask_for_users(Context& context, BsonDoc command) {
   shard::CallOptions options;
   options.budget = &context.shared.reply_memory;
   options.retry = shard::RetryPolicy::idempotent;
   options.deadline = Clock::now() + patience;
   auto call = call_shard(context, {*context.shared.users_from, RoutedBy::nothing(), shard::Command::of_body(command)},
                          options);
-  const ShardOutcome outcome = co_await call;
-  if (outcome.error) co_return *outcome.error;
-  const DocView body = outcome.body();
-  const ValueView cursor = body["cursor"];
-  const ValueView batch = cursor.is_document() ? cursor.as_document()["firstBatch"] : ValueView();
-  if (!batch.is_array()) co_return Error(ErrorCode::failed_to_parse, "the reply holds no batch");
-  // Users behind the damage would lose access.
-  if (batch.as_document().validate().has_error()) co_return malformed_reply("the batch");
-  std::vector<auth::UserSpec> users;
-  std::size_t unknown_roles = 0;
-  for (const Element& item : batch.as_document()) {
+  co_return co_await call;
+}
+
+// Users behind a damage would lose access.
+Result<DocView> sound(ValueView list) {
+  if (!list.is_array()) return Error(ErrorCode::failed_to_parse, "the reply holds no batch");
+  if (list.as_document().validate().has_error()) return malformed_reply("the batch");
+  return list.as_document();
+}
+
+void add_users(std::vector<auth::UserSpec>& users, DocView batch, std::size_t& unknown_roles) {
+  for (const Element& item : batch) {
     auto user = item.is_document() ? parse_stored_user(item.as_document(), unknown_roles)
                                    : Result<auth::UserSpec>(no_user("is none"));
     if (user.has_error()) {
@@ -117,6 +153,66 @@ Task<Result<void>> read_stored_users(Context& context) {
       users.push_back(*std::move(user));
     }
   }
+}
+
+using Names = std::vector<std::pair<std::string, std::string>>;  // name, db
+
+Result<Names> names_of(ValueView users) {
+  const auto list = sound(users);
+  if (list.has_error()) return list.error();
+  Names names;
+  for (const Element& item : *list) {
+    if (!item.is_document()) continue;
+    const ValueView name = item.as_document()["user"];
+    const ValueView db = item.as_document()["db"];
+    if (name.is_string() && db.is_string()) names.emplace_back(name.as_string(), db.as_string());
+  }
+  return names;
+}
+
+BsonDoc generation_command() {
+  BsonWriter out;
+  out.append("_getUserCacheGeneration", std::int32_t{1}).append("$db", "admin");
+  return std::move(out).finish();
+}
+
+BsonDoc names_command() {
+  BsonWriter out;
+  out.begin_document("usersInfo").append("forAllDBs", true).end().append("$db", "admin");
+  return std::move(out).finish();
+}
+
+// Servers resolve privileges of users that are named, and of no others.
+BsonDoc resolving_command(std::span<const Names::value_type> names) {
+  BsonWriter out;
+  out.begin_array("usersInfo");
+  for (const auto& [name, db] : names) out.begin_document_item().append("user", name).append("db", db).end();
+  out.end();
+  for (const char* const option : {"showCredentials", "showPrivileges", "showAuthenticationRestrictions"}) {
+    out.append(option, true);
+  }
+  out.append("$db", "admin");
+  return std::move(out).finish();
+}
+
+}  // namespace
+
+Task<Result<void>> read_stored_users(Context& context) {
+  if (context.shared.users_of_cluster) {
+    std::string generation;
+    auto reading = read_cluster_users(context, &generation);
+    co_return co_await reading;
+  }
+  auto asking = ask_for_users(context, users_command());
+  const ShardOutcome outcome = co_await asking;
+  if (outcome.error) co_return *outcome.error;
+  const DocView body = outcome.body();
+  const ValueView cursor = body["cursor"];
+  const auto batch = sound(cursor.is_document() ? cursor.as_document()["firstBatch"] : ValueView());
+  if (batch.has_error()) co_return batch.error();
+  std::vector<auth::UserSpec> users;
+  std::size_t unknown_roles = 0;
+  add_users(users, *batch, unknown_roles);
   const std::size_t count = users.size();
   if (context.shared.users.feed(std::move(users))) {
     log::info(
@@ -124,6 +220,44 @@ Task<Result<void>> read_stored_users(Context& context) {
         "nothing",
         count, context.gateway.states()[*context.shared.users_from].name, unknown_roles);
   }
+  co_return Result<void>();
+}
+
+Task<Result<void>> read_cluster_users(Context& context, std::string* generation) {
+  // Read first: a change meanwhile is seen the next time. A router that may not ask reads them each time.
+  std::string now;
+  {
+    auto asking = ask_for_users(context, generation_command());
+    const ShardOutcome outcome = co_await asking;
+    if (!outcome.error) now = auth::text_of(outcome.body()["cacheGeneration"].bytes);
+  }
+  if (!now.empty() && now == *generation) co_return Result<void>();
+  Names names;
+  {
+    auto asking = ask_for_users(context, names_command());
+    const ShardOutcome outcome = co_await asking;
+    if (outcome.error) co_return *outcome.error;
+    auto found = names_of(outcome.body()["users"]);
+    if (found.has_error()) co_return found.error();
+    names = *std::move(found);
+  }
+  std::vector<auth::UserSpec> users;
+  std::size_t unknown_roles = 0;
+  for (std::span<const Names::value_type> left = names; !left.empty();) {
+    const std::size_t count = std::min(left.size(), users_resolved_at_once);
+    auto asking = ask_for_users(context, resolving_command(left.first(count)));
+    const ShardOutcome outcome = co_await asking;
+    if (outcome.error) co_return *outcome.error;
+    const auto batch = sound(outcome.body()["users"]);
+    if (batch.has_error()) co_return batch.error();
+    add_users(users, *batch, unknown_roles);
+    left = left.subspan(count);
+  }
+  const std::size_t count = users.size();
+  if (context.shared.users.feed(std::move(users))) {
+    log::info("users: {} were read from the config servers", count);
+  }
+  *generation = std::move(now);
   co_return Result<void>();
 }
 
@@ -137,7 +271,8 @@ void UserFeed::tick(Context& context, TimePoint now) {
 }
 
 Task<void> UserFeed::refresh(Context* context) {
-  auto reading = read_stored_users(*context);
+  auto reading = context->shared.users_of_cluster ? read_cluster_users(*context, &generation_)
+                                                  : read_stored_users(*context);
   const auto read = co_await reading;
   running_ = false;
   if (!read.has_error()) {
@@ -150,6 +285,7 @@ Task<void> UserFeed::refresh(Context* context) {
   if (failures_ == failures_max) {
     log::error("the users of the shard are nobody until they can be read again");
     context->shared.users.feed({});
+    generation_.clear();
   }
 }
 

@@ -1,19 +1,24 @@
-// Users that are stored on a shard, as MongoDB stores them (admin.system.users): the first worker reads them now and
-// then, as the router's own user there.
+// Users that are stored on a shard, as MongoDB stores them (admin.system.users), or on the config servers of a cluster:
+// the first worker reads them now and then, as the router's own user there.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "proxy/exec/core/context.h"
 
 namespace spillway::exec {
 
-// One document of admin.system.users. Unknown roles are left out; `unknown_roles` counts them. BadValue(2): not a
-// user's document, or the user may log in from some addresses only, which is not checked here.
+// One document of admin.system.users, or of usersInfo with showPrivileges, whose roles are resolved. Otherwise unknown
+// roles are left out; `unknown_roles` counts them. BadValue(2): not a user's document, or the user may log in from some
+// addresses only, which is not checked here.
 Result<auth::UserSpec> parse_stored_user(DocView document, std::size_t& unknown_roles);
 
 // REQUIRES Shared::users_from. Reads them and feeds the directory. An error: nothing changed.
 Task<Result<void>> read_stored_users(Context& context);
+// The same of the config servers of a cluster: with usersInfo, if their _getUserCacheGeneration is not `*generation`,
+// which is then set. Empty: of nothing yet. The caller keeps it until the task has ended.
+Task<Result<void>> read_cluster_users(Context& context, std::string* generation);
 
 // Reads them again when it is time. Belongs to the first worker.
 class UserFeed {
@@ -25,6 +30,7 @@ class UserFeed {
 
   TimePoint next_{};
   bool running_ = false;
+  std::string generation_;  // of a cluster's users
   int failures_ = 0;  // in a row
 };
 

@@ -78,6 +78,7 @@ struct Shared {
   bool authorization = false;  // security.authorization: enabled; fixed at start
   auth::UserDirectory users;
   std::optional<std::uint16_t> users_from;  // the shard whose users log in here, too; fixed at start
+  bool users_of_cluster = false;            // users_from are the config servers, which resolve roles; fixed at start
   SessionOwners session_owners;  // kept with authorization only
   const std::unique_ptr<FailedLogins> failed_logins;  // never null
   std::unique_ptr<AuditLog> audit;  // null: nothing is audited; fixed at start

@@ -93,5 +93,119 @@ TEST_CASE("users of a shard and of the configuration are one table") {
   CHECK(worker.shared.users.table()->size() == 2);
 }
 
+// Config servers of 4.2.0, as far as users go.
+struct ConfigServers {
+  Result<BsonDoc> answer(DocView command) {
+    const std::string name(command.first().name);
+    asked.push_back(name);
+    if (refused) return test::doc("{'ok': 0, 'code': 13, 'errmsg': 'not authorized'}");
+    if (name == "_getUserCacheGeneration") {
+      if (!tells_generation) return test::doc("{'ok': 0, 'code': 13, 'errmsg': 'not authorized'}");
+      return test::doc("{'cacheGeneration': {'$oid': '6b03d9e10d3d5a0eea239b" + generation + "'}, 'ok': 1}");
+    }
+    const Element which = command.first();
+    std::string users;
+    if (which.is_document()) {
+      for (int i = 0; i < count; ++i) users += (i == 0 ? "" : ",") + ("{'user': '" + user(i) + "', 'db': 'app'}");
+    } else {
+      CHECK(command["showCredentials"].truthy());
+      CHECK(command["showPrivileges"].truthy());
+      CHECK(command["showAuthenticationRestrictions"].truthy());
+      for (const Element& item : which.as_document()) {
+        users += users.empty() ? "" : ",";
+        users += "{'user': '" + std::string(item.as_document()["user"].as_string()) + R"(', 'db': 'app',
+          'roles': [{'role': 'counter', 'db': 'admin'}],
+          'inheritedRoles': [{'role': 'counter', 'db': 'admin'}, {'role': 'read', 'db': 'logs'}],
+          'inheritedPrivileges': [{'resource': {'db': 'app', 'collection': 'x'}, 'actions': [)" +
+                 actions + R"(]}, {'resource': {'db': 'logs', 'collection': ''}, 'actions': ['find']}],
+          'authenticationRestrictions': [], 'inheritedAuthenticationRestrictions': []})";
+      }
+    }
+    return test::doc("{'users': [" + users + "], 'ok': 1}");
+  }
+  static std::string user(int i) { return "user" + std::to_string(i); }
+
+  int count = 2;
+  std::string generation = "a4";
+  std::string actions = "'find', 'collStats'";
+  bool tells_generation = true;
+  bool refused = false;
+  std::vector<std::string> asked;
+};
+
+using Asked = std::vector<std::string>;
+
+TEST_CASE("users of a cluster come with what their roles allow, custom ones too") {
+  ConfigServers config;
+  test::FakeWorker worker(test::routing_of(one_shard), [&](std::uint16_t, DocView command) {
+    return config.answer(command);
+  });
+  worker.shared.users_from = 0;
+  worker.shared.users_of_cluster = true;
+  REQUIRE(!worker.run(read_stored_users(worker.context)).has_error());
+  CHECK(config.asked == Asked{"_getUserCacheGeneration", "usersInfo", "usersInfo"});
+  const auto bob = worker.shared.users.table()->find("app", "user1");
+  REQUIRE(bob);
+  CHECK(bob->roles == std::vector<auth::RoleGrant>{{"counter", "admin"}});
+  REQUIRE(bob->resolved);
+  CHECK(bob->resolved->roles == std::vector<auth::RoleGrant>{{"counter", "admin"}, {"read", "logs"}});
+  CHECK(bob->privileges.allows({auth::Action::find, auth::Action::coll_stats}, "app", "x"));
+  CHECK_FALSE(bob->privileges.allows(auth::Action::find, "app", "y"));
+  CHECK(bob->privileges.allows(auth::Action::find, "logs", "y"));
+}
+
+TEST_CASE("users of a cluster are read again when its servers say that they have changed") {
+  ConfigServers config;
+  test::FakeWorker worker(test::routing_of(one_shard), [&](std::uint16_t, DocView command) {
+    return config.answer(command);
+  });
+  worker.shared.users_from = 0;
+  worker.shared.users_of_cluster = true;
+  std::string generation;
+  const auto read = [&] {
+    config.asked.clear();
+    return worker.run(read_cluster_users(worker.context, &generation)).has_error();
+  };
+  CHECK_FALSE(read());
+  CHECK(config.asked.size() == 3);
+  CHECK_FALSE(read());
+  CHECK(config.asked == Asked{"_getUserCacheGeneration"});
+  // A role of theirs lost an action.
+  config.generation = "b9";
+  config.actions = "'collStats'";
+  config.refused = true;
+  CHECK(read());  // and the next try reads them all the same
+  CHECK(worker.shared.users.table()->find("app", "user1")->privileges.allows(auth::Action::find, "app", "x"));
+  config.refused = false;
+  CHECK_FALSE(read());
+  CHECK(config.asked.size() == 3);
+  CHECK_FALSE(worker.shared.users.table()->find("app", "user1")->privileges.allows(auth::Action::find, "app", "x"));
+  // Who may not ask for the generation reads them each time.
+  config.tells_generation = false;
+  CHECK_FALSE(read());
+  CHECK(config.asked.size() == 3);
+  // As many as a reply has room for at once.
+  config.count = 120;
+  CHECK_FALSE(read());
+  CHECK(config.asked.size() == 2 + 3);
+  CHECK(worker.shared.users.table()->size() == 120);
+  config.count = 0;
+  CHECK_FALSE(read());
+  CHECK(worker.shared.users.table()->empty());
+}
+
+TEST_CASE("a user of a cluster that is kept to some addresses is left out") {
+  std::size_t unknown = 0;
+  const auto allowed = [&](const std::string& restrictions) {
+    return parse_stored_user(test::doc("{'user': 'a', 'db': 'b', 'inheritedPrivileges': [], " + restrictions + "}"),
+                             unknown)
+        .has_value();
+  };
+  CHECK(allowed("'authenticationRestrictions': [], 'inheritedAuthenticationRestrictions': []"));
+  CHECK(allowed("'inheritedAuthenticationRestrictions': [[], []]"));
+  CHECK_FALSE(allowed("'authenticationRestrictions': [{'clientSource': ['10.0.0.1']}]"));
+  CHECK_FALSE(allowed("'inheritedAuthenticationRestrictions': [[], [{'clientSource': ['10.0.0.1']}]]"));
+}
+
 }  // namespace
 }  // namespace spillway::exec
