@@ -340,8 +340,12 @@ Server::Server(ServerOptions options)
     shared_.users_from = options_.routing->shard_by_name(from);
     if (!shared_.users_from) throw std::runtime_error(fmt::format("security.usersFrom: there is no shard {}", from));
   }
-  // The config servers keep a cluster's users.
-  if (options_.in_cluster && shared_.authorization) shared_.users_from = cluster::config_shard;
+  // The config servers keep a cluster's users. To its members they also tell what roles allow.
+  if (options_.in_cluster && shared_.authorization) {
+    const ClusterConfig& cluster = options_.config.cluster;
+    shared_.users_from = cluster::config_shard;
+    shared_.users_of_cluster = cluster.auth_mode.has_value() || !cluster.key_file.empty();
+  }
   shared_.spill = open_spill_store(options_.config.spill, shared_.spill_memory);
   worker_options_.gateway = gateway_options(options_.config, *options_.routing);
   const Credentials::Ptr credentials = take_credentials(options_.config, *options_.routing);
