@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
+#include "allocator/mutex.h"
 #include "proxy/shard/connection_string.h"
 #include "proxy/shard/gateway.h"
 
@@ -27,19 +27,19 @@ class ShardList {
   // True once: for the gateway that makes the entries.
   bool take_lead() noexcept { return !has_lead_.exchange(true); }
   void add(Entry entry) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     entries_.push_back(std::move(entry));
     size_.store(entries_.size(), std::memory_order_release);
   }
   std::size_t size() const noexcept { return size_.load(std::memory_order_acquire); }
   Entry at(std::size_t index) const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return entries_[index];
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::deque<Entry> entries_;
+  mutable Mutex mutex_;
+  std::deque<Entry> entries_ ABSL_GUARDED_BY(mutex_);
   std::atomic<std::size_t> size_{0};
   std::atomic<bool> has_lead_{false};
 };

@@ -1,3 +1,4 @@
+#include "proxy/exec/admin/hello.h"
 #include "proxy/exec/commands/command_table.h"
 #include "tests/support/fake_gateway.h"
 
@@ -138,6 +139,26 @@ TEST_CASE("server_status_counts_what_happened") {
   CHECK(reply.view().find_path("sharding.shards.s0.writable").as_bool());
   CHECK_FALSE(reply.view().find_path("sharding.shards.s1.writable").as_bool());
   CHECK(reply.view().find_path("memory.residentBytes").as_int64() > 0);
+}
+
+TEST_CASE("a_retired_shard_is_named_nowhere") {
+  test::FakeWorker worker(test::routing_of(two_shards), no_shard_is_asked);
+  Client client;
+  shard::ShardState& first = worker.gateway.states()[0];
+  first.replica_set = true;
+  shard::ShardState& retired = worker.gateway.states()[1];
+  retired.hosts.clear();
+  retired.retired = true;
+  retired.max_wire_version = 0;
+  const BsonDoc status = status_of(worker, client, "{'serverStatus': 1, '$db': 'admin'}");
+  CHECK(status.view().find_path("sharding.shards.s0").exists());
+  CHECK_FALSE(status.view().find_path("sharding.shards.s1").exists());
+  test::FakeRequest request("{'listShards': 1, '$db': 'admin'}", &worker);
+  const BsonDoc list = test::reply_of(worker.run(run_command(worker.context, client, request.request)));
+  CHECK(list.view()["shards"].as_document().count() == 1);
+  const BsonDoc hello = hello_reply(worker.context, client, wire::HelloRequest{}, {});
+  CHECK(hello.view()["logicalSessionTimeoutMinutes"].to_int64() == 30);
+  CHECK(hello.view()["maxWireVersion"].to_int64() == 21);
 }
 
 TEST_CASE("sections_of_server_status_can_be_left_out") {
