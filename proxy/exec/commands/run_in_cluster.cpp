@@ -6,7 +6,9 @@
 #include <array>
 #include <chrono>
 
+#include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/commands/route_names.h"
+#include "proxy/exec/commands/sharded_view.h"
 #include "proxy/exec/core/stale.h"
 
 namespace spillway::exec {
@@ -14,11 +16,15 @@ namespace spillway::exec {
 namespace {
 
 constexpr std::size_t tries_max = 10;
+constexpr int views_max = 10;  // over each other
 // Before the third try and those after it: a shard may itself wait for the config servers.
 constexpr std::array<std::chrono::milliseconds, 8> pauses = {
     std::chrono::milliseconds(5),  std::chrono::milliseconds(10),  std::chrono::milliseconds(20),
     std::chrono::milliseconds(50), std::chrono::milliseconds(100), std::chrono::milliseconds(200),
     std::chrono::milliseconds(500), std::chrono::milliseconds(500)};
+
+Task<Result<Response>> run_nested(Context& context, Client& client, const CommandSpec& spec, Request& request,
+                                  int views);
 
 Response empty_cursor(std::string_view db, std::string_view collection) {
   BsonWriter reply;
@@ -52,9 +58,41 @@ std::optional<Response> without_database(const CommandSpec& spec, const Request&
   return Response(std::move(reply).finish());
 }
 
+// What the shard says the view is; empty: nothing that can be run.
+DocView view_of(const Error& error) {
+  if (error.code != command_on_sharded_view || error.extra.empty()) return {};
+  const ValueView view = DocView::trusted(error.extra.data())["resolvedView"];
+  return view.is_document() ? view.as_document() : DocView();
+}
+
+// The command as an aggregation of the view's collection. The shards' error stays if that is not possible.
+Task<Result<Response>> run_on_view(Context& context, Client& client, const CommandSpec& spec, const Request& request,
+                                   Error refused, int views) {
+  auto rewritten = aggregation_over_view(request.body, view_of(refused));
+  if (rewritten.has_error()) co_return std::move(rewritten.error());
+  if (rewritten->view().empty() || views == views_max) co_return refused;
+  Request inner = request;
+  inner.name = "aggregate";
+  inner.body = inner.message.body = rewritten->view();
+  inner.message.sequences.clear();
+  inner.sections = {};
+  inner.strips_fields = true;  // so that it is forwarded as it is now
+  auto running = run_nested(context, client, *command_named("aggregate"), inner, views + 1);
+  auto response = co_await running;
+  if (spec.name != "count" || response.has_error() || response->failed) co_return response;
+  co_return count_of_view(*response);
+}
+
 }  // namespace
 
 Task<Result<Response>> run_in_cluster(Context& context, Client& client, const CommandSpec& spec, Request& request) {
+  return run_nested(context, client, spec, request, 0);
+}
+
+namespace {
+
+Task<Result<Response>> run_nested(Context& context, Client& client, const CommandSpec& spec, Request& request,
+                                  int views) {
   const RouteNames names = route_names(spec, request);
   const RouteWait wait{request.deadline, spec.makes_database};
   for (std::size_t tries = 1;; ++tries) {
@@ -80,6 +118,10 @@ Task<Result<Response>> run_in_cluster(Context& context, Client& client, const Co
     auto handling = spec.handler(context, client, request);
     auto result = co_await handling;
     request.routes = nullptr;
+    if (result.has_error() && !view_of(result.error()).empty()) {
+      auto running = run_on_view(context, client, spec, request, std::move(result.error()), views);
+      co_return co_await running;
+    }
     const bool again = result.has_error() && is_stale(result.error().code) && !request.in_transaction &&
                        tries < tries_max;
     if (!again) co_return result;
@@ -90,5 +132,7 @@ Task<Result<Response>> run_in_cluster(Context& context, Client& client, const Co
     if (const Error* why = client.interrupt.requested()) co_return *why;
   }
 }
+
+}  // namespace
 
 }  // namespace spillway::exec

@@ -23,6 +23,7 @@ constexpr std::uint64_t small_reserve_least = limits::mib;
 constexpr std::uint64_t small_reserve_most = 16 * limits::mib;
 // Monitors' and handshakes' replies: three members of a set, two connections being opened to each, for every worker.
 constexpr std::uint64_t link_bytes_per_shard = 9 * limits::handshake_reply_bytes;
+constexpr std::size_t cluster_shards_expected = 32;  // read later, and they may become more
 constexpr std::uint64_t link_bytes_least = limits::mib / 4;
 // The memory of connections themselves: a part of the payload, and of the unreserved rest.
 constexpr std::uint64_t connections_in_payload = 8;
@@ -61,7 +62,8 @@ std::optional<std::string> Shared::divide_memory(std::uint64_t payload_bytes, st
   // Heaps have four block sizes to a doubling, and the whole block is charged.
   const std::uint64_t step = std::bit_ceil(message) / 8;
   const std::uint64_t large = (message + step - 1) / step * step;
-  const std::size_t shard_total = routing ? routing->shards().size() : 1;
+  const bool in_cluster = routing && !routing->shards().front().holds_data;
+  const std::size_t shard_total = in_cluster ? cluster_shards_expected : routing ? routing->shards().size() : 1;
   const std::uint64_t links =
       std::clamp(worker_total * shard_total * link_bytes_per_shard, link_bytes_least, payload_bytes / 32);
   const std::uint64_t reserves = 2 * (large + small) + links;

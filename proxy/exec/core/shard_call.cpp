@@ -113,8 +113,7 @@ Task<Result<Response>> forward_to_shard(Context& context, const Request& request
 }
 
 Result<Response> passed_on(ShardOutcome outcome) {
-  // A stale table is between us and the shard.
-  if (!outcome.answered() || outcome.stale()) return *std::move(outcome.error);
+  if (!outcome.answered() || outcome.for_router()) return *std::move(outcome.error);
   return passthrough(std::move(outcome.reply));
 }
 

@@ -74,6 +74,7 @@ struct ShardOutcome {
   bool answered() const noexcept { return reply.bytes.size() > 0; }
   // Refused for the table that the command came with, before any of it was executed.
   bool stale() const noexcept { return error && is_stale(error->code); }
+  bool for_router() const noexcept { return error && is_for_router(error->code); }
   DocView body() const noexcept { return reply.body(); }  // REQUIRES answered(), and that it does not stream
 };
 using ShardOutcomes = RecycledVector<ShardOutcome>;

@@ -19,4 +19,10 @@ constexpr bool is_stale(std::int32_t code) noexcept {
          code == shard_cannot_refresh_due_to_locks_held || code == cannot_implicitly_create_collection;
 }
 
+// The collection is a view over a sharded one, which the router must run itself.
+inline constexpr std::int32_t command_on_sharded_view = 169;
+
+// Is the error for the router, not for the client?
+constexpr bool is_for_router(std::int32_t code) noexcept { return is_stale(code) || code == command_on_sharded_view; }
+
 }  // namespace spillway::exec

@@ -172,7 +172,7 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, Shar
   }
   auto call = call_shard(context, command, options);
   ShardOutcome outcome = co_await call;
-  if (!outcome.answered() || outcome.stale()) co_return *std::move(outcome.error);
+  if (!outcome.answered() || outcome.for_router()) co_return *std::move(outcome.error);
   shard::Reply& reply = outcome.reply;
   if (reply.streaming()) {
     StreamReplyPtr streaming(new StreamReply);

@@ -301,6 +301,28 @@ TEST_CASE("a read that a secondary may answer asks for versions to be looked at"
   CHECK(cluster.sent_to(2, "find").at(0).view()["readConcern"].as_document()["level"].as_string() == "majority");
 }
 
+TEST_CASE("a view over a sharded collection is run as an aggregation of that collection") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.shard_answer_ = [](std::uint16_t, DocView command) -> std::optional<BsonDoc> {
+    if (command.first().as_string() != "v") return std::nullopt;
+    return doc("{'ok': 0, 'code': 169, 'errmsg': 'a view', 'resolvedView': {'ns': 'app.c', 'pipeline': "
+               "[{'$match': {'k': {'$gte': 11}}}]}}");
+  };
+  const BsonDoc found = cluster.run("{'find': 'v', 'filter': {'x': 1}, 'limit': 2, '$db': 'app'}");
+  CHECK(found.view()["ok"].truthy());
+  const auto sent = cluster.sent_to(2, "aggregate");
+  REQUIRE(sent.size() == 1);
+  CHECK(sent.front().view()["aggregate"].as_string() == "c");
+  CHECK(version_of(sent.front()) == std::pair(3U, 1U));
+  CHECK(cluster.sent_to(1, "aggregate").empty());  // the view's own filter narrows the shards
+  const auto pipeline = sent.front().view()["pipeline"].as_document();
+  CHECK(pipeline.count() == 3);
+  CHECK(cluster.run("{'count': 'v', '$db': 'app'}").view()["n"].to_int64() == 0);
+  CHECK(cluster.run("{'find': 'v', 'showRecordId': true, '$db': 'app'}").view()["code"].to_int64() == 168);
+  CHECK(cluster.run("{'distinct': 'v', 'key': 'x', '$db': 'app'}").view()["code"].to_int64() == 169);
+}
+
 TEST_CASE("clients and shards of a cluster are told its time") {
   FakeCluster cluster;
   cluster.shard_answer_ = [](std::uint16_t, DocView) {
