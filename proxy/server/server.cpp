@@ -301,7 +301,7 @@ void use_users(exec::Shared& shared, const Config& config) {
 // Warns an operator of open access.
 void warn_of_strangers(const Config& config) {
   if (config.authorization != Authorization::enabled) return;
-  if (config.users.empty() && config.users_from.empty()) {
+  if (config.users.empty() && config.users_from.empty() && config.cluster.config_db.empty()) {
     log::warning("security.authorization is enabled, and there are no users: nobody can log in; spillway "
                  "--hash-password NAME makes an entry of security.users");
   }
@@ -466,8 +466,9 @@ void Server::start() {
   pressure_->start();
   listener_->start(worker_list_);
   if (shared_.audit) shared_.audit->started(shared_.facts);
+  const auto& shards = shared_.cluster ? *shared_.cluster->shards() : *options_.routing;
   log::info("listening on port {} with {} workers, {} shards, memory limit {}; {}", listener_->port(), worker_total_,
-            options_.routing->shards().size(), describe_memory_limit(options_.config.memory_limit, limits_),
+            shards.all_shards().size(), describe_memory_limit(options_.config.memory_limit, limits_),
             shared_.memory_layer->description());
   log::info("{}", divided_);
   if (admin_) {
@@ -493,7 +494,9 @@ void Server::finish() {
   shared_.spill->stop();  // before the loops end that it answers on
   if (shared_.audit) shared_.audit->shut_down();
   if (audit_sink_) audit_sink_->stop();
-  log::info("stopped; {} bytes are still reserved", shared_.memory.usage().used_bytes);
+  // What is known of a cluster goes with the process.
+  log::info("stopped; {} bytes are still reserved",
+            shared_.memory.usage().used_bytes - shared_.routing_memory.usage().used_bytes);
   remove_pid_file(options_.config.pid_file_path);
 }
 
