@@ -395,7 +395,8 @@ Error label_failure(const Request& request, Error error) {
       error.labels.clear();
       add("TransientTransactionError");
     }
-    if (passing && !ends) add("TransientTransactionError");
+    // As routers to 4.2: nothing of a transaction is sent again by the router.
+    if ((passing || is_stale(error.code)) && !ends) add("TransientTransactionError");
     if (error.is(ErrorCode::no_such_transaction) && request.name != "abortTransaction") {
       add("TransientTransactionError");
     }

@@ -2,26 +2,17 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
-#include <chrono>
-
 #include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/commands/route_names.h"
 #include "proxy/exec/commands/sharded_view.h"
+#include "proxy/exec/core/repeat.h"
 #include "proxy/exec/core/stale.h"
 
 namespace spillway::exec {
 
 namespace {
 
-constexpr std::size_t tries_max = 10;
 constexpr int views_max = 10;  // over each other
-// Before the third try and those after it: a shard may itself wait for the config servers.
-constexpr std::array<std::chrono::milliseconds, 8> pauses = {
-    std::chrono::milliseconds(5),  std::chrono::milliseconds(10),  std::chrono::milliseconds(20),
-    std::chrono::milliseconds(50), std::chrono::milliseconds(100), std::chrono::milliseconds(200),
-    std::chrono::milliseconds(500), std::chrono::milliseconds(500)};
 
 Task<Result<Response>> run_nested(Context& context, Client& client, const CommandSpec& spec, Request& request,
                                   int views);
@@ -98,7 +89,7 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
   for (std::size_t tries = 1;; ++tries) {
     auto routes = context.router->resolve(names);
     if (!routes) {
-      auto learning = context.router->learn(names, wait);
+      auto learning = learn_routes(*context.router, names, wait);
       auto learned = co_await learning;
       if (learned.has_error()) {
         if (learned.error().is(ErrorCode::namespace_not_found)) {
@@ -106,13 +97,7 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
         }
         co_return std::move(learned.error());
       }
-      routes = context.router->resolve(names);
-      // It was forgotten meanwhile: others read it, too.
-      if (!routes && tries < tries_max) continue;
-      if (!routes) {
-        co_return Error(ErrorCode::conflicting_operation_in_progress,
-                        "the routing table changes faster than it can be read");
-      }
+      routes = *std::move(learned);
     }
     request.routes = &*routes;
     auto handling = spec.handler(context, client, request);
@@ -125,8 +110,8 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
     const bool again = result.has_error() && is_stale(result.error().code) && !request.in_transaction &&
                        tries < tries_max;
     if (!again) co_return result;
-    if (tries < 2) continue;
-    const Duration pause = pauses[std::min(tries - 2, pauses.size() - 1)];
+    const Duration pause = pause_before_try(tries + 1);
+    if (pause == Duration::zero()) continue;
     if (Clock::now() + pause >= request.deadline) co_return result;
     co_await context.loop.sleep_for(pause);
     if (const Error* why = client.interrupt.requested()) co_return *why;

@@ -1,5 +1,8 @@
 #include "proxy/exec/core/cluster_fields.h"
 
+#include <algorithm>
+#include <array>
+
 #include "proxy/base/clock.h"
 #include "proxy/cluster/config_client.h"
 #include "proxy/shard/connection.h"
@@ -10,18 +13,27 @@ namespace spillway::exec {
 
 namespace {
 
-bool has_field(const shard::Command& command, std::string_view name) {
+DocView body_of(const shard::Command& command) {
   // Handlers put the body first, in a piece of its own or together with the sequences after it.
   const auto place = command.find_body();
   std::size_t offset = place ? place->offset : 0;
   for (std::size_t i = 0; place && i < command.section_count; ++i) {
     const iovec& piece = command.sections[i];
-    if (offset < piece.iov_len) {
-      return DocView::trusted(static_cast<const std::uint8_t*>(piece.iov_base) + offset)[name].exists();
-    }
+    if (offset < piece.iov_len) return DocView::trusted(static_cast<const std::uint8_t*>(piece.iov_base) + offset);
     offset -= piece.iov_len;
   }
-  return false;
+  return {};
+}
+
+// Shards apply no default write concern themselves. From 5.0 on a cluster's is the majority, unless an administrator
+// has set another one.
+bool wants_default_write_concern(const shard::Command& command, std::int32_t max_wire_version) {
+  constexpr std::int32_t wire_version_of_5_0 = 13;
+  constexpr std::array<std::string_view, 5> writes = {"insert", "update", "delete", "findAndModify", "findandmodify"};
+  if (max_wire_version < wire_version_of_5_0) return false;
+  const DocView body = body_of(command);
+  if (body.empty() || std::find(writes.begin(), writes.end(), body.first().name) == writes.end()) return false;
+  return !body["writeConcern"].exists() && !body["autocommit"].exists();
 }
 
 void append_versions(BsonWriter& out, const Context& context, const ShardCommand& command) {
@@ -51,8 +63,11 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
   append_versions(out, context, command);
   const bool from_any_member =
       options.read_preference != nullptr && options.read_preference->mode != shard::ReadMode::primary;
-  if (from_any_member && !has_field(command.command, "readConcern")) {
+  if (from_any_member && !body_of(command.command)["readConcern"].exists()) {
     out.begin_document("readConcern").append("level", "local").end();
+  }
+  if (wants_default_write_concern(command.command, context.gateway.capabilities(command.shard).max_wire_version)) {
+    out.begin_document("writeConcern").append("w", "majority").end();
   }
   return std::move(out).finish();
 }

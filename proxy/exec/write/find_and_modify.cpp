@@ -111,7 +111,7 @@ Task<EarlierAttempt> ask_for_earlier_attempt(Context& context, const Request& re
     if (outcome.ok()) {
       if (has_matched(outcome.body()) && !earlier.response)
         earlier.response = passthrough(std::move(outcome.reply));
-    } else if (!outcome.answered()) {
+    } else if (!outcome.answered() || outcome.stale()) {
       earlier.error = *outcome.error;
     } else if (upserts && outcome.error->code == retried_as_other_write) {
       inserted_by = outcome.shard;

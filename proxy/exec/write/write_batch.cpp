@@ -60,6 +60,18 @@ bool WriteBatch::adds_ids() const noexcept {
                      [](const PlannedWrite& op) { return op.new_id.has_value(); });
 }
 
+void WriteBatch::take_all() noexcept {
+  for (PlannedWrite& op : ops_) op.done = true;
+  first_ready_ = ops_.size();
+}
+
+void WriteBatch::give_back(std::size_t index) noexcept {
+  first_ready_ = std::min(first_ready_, index);
+  gather_from_ = std::min(gather_from_, index);
+  simple_left_ = true;
+  ops_[index].done = false;
+}
+
 WriteRound WriteBatch::next() {
   WriteRound round;
   while (!fill(round, ops_.size())) {
@@ -73,6 +85,7 @@ bool WriteBatch::fill(WriteRound& round, std::size_t operations) {
 }
 
 bool WriteBatch::fill_ordered(WriteRound& round, std::size_t operations) {
+  while (first_ready_ < ops_.size() && ops_[first_ready_].done) ++first_ready_;
   if (first_ready_ == ops_.size()) return true;
   if (round.children.empty()) {
     const std::size_t first = first_ready_++;
@@ -98,7 +111,7 @@ bool WriteBatch::fill_ordered(WriteRound& round, std::size_t operations) {
   for (; first_ready_ < ops_.size(); ++first_ready_, --operations) {
     if (operations == 0) return false;
     const PlannedWrite& next = ops_[first_ready_];
-    if (next.refused || !next.simple() || next.shards != before.shards || !fits(child, next)) break;
+    if (next.done || next.refused || !next.simple() || next.shards != before.shards || !fits(child, next)) break;
     add(child, first_ready_);
   }
   return true;
@@ -113,6 +126,7 @@ bool WriteBatch::fill_unordered(WriteRound& round, std::size_t operations) {
   while (first_ready_ < ops_.size() && ops_[first_ready_].done) ++first_ready_;
   if (first_ready_ == ops_.size()) return true;
   const auto index = static_cast<std::uint32_t>(first_ready_++);
+  ops_[index].done = true;
   (ops_[index].refused ? round.failed : round.special) = index;
   return true;
 }

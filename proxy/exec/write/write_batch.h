@@ -72,6 +72,17 @@ class WriteBatch {
   // An ordered batch met an error: no operation is due any more.
   void stop() noexcept { stopped_ = true; }
 
+  // Is it in none of the rounds so far? Between rounds only.
+  bool is_due(std::size_t index) const noexcept {
+    return !stopped_ && !ops_[index].done && (!ordered_ || index >= first_ready_);
+  }
+  // Plans may change while an operation is due. `done`: it need not be sent.
+  PlannedWrite& plan_of(std::size_t index) noexcept { return ops_[index]; }
+  // All operations count as done: they were sent without a round.
+  void take_all() noexcept;
+  // It was not executed, and is due again.
+  void give_back(std::size_t index) noexcept;
+
  private:
   bool fill_ordered(WriteRound& round, std::size_t operations);
   bool fill_unordered(WriteRound& round, std::size_t operations);

@@ -1,12 +1,15 @@
 // insert, update and delete: one shard gets the client's bytes, several get their pieces.
 #include <fmt/format.h>
 
+#include <numeric>
+
 #include "allocator/limits.h"
 #include "proxy/base/check.h"
 #include "proxy/base/time_slice.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/repeat.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/write/write_commands.h"
 #include "proxy/exec/write/write_run.h"
@@ -60,7 +63,7 @@ void count_operations_of(Metrics& metrics, WriteKind kind, std::size_t count) {
 
 void count_hosts(Context& context, const WriteRun& run) {
   HostsTargeted& metric = hosts_metric(context.shared.metrics, run.command.kind);
-  const std::size_t owners = run.routing.all_shards().size();
+  const std::size_t owners = run.routing->all_shards().size();
   for (std::size_t i = 0; i < run.batch.size(); ++i) {
     const std::size_t shards = run.batch.op(i).shards.size();
     if (shards == 1) metric.one_shard.add();
@@ -82,29 +85,36 @@ Result<WriteTarget> target_new(const catalog::CollectionRouting& routing, DocVie
   return target_insert(routing, document, new_id);
 }
 
+// Null `routing`: everything goes to the primary shard.
+Result<void> plan_one(const WriteCommand& command, std::size_t i, const catalog::CollectionRouting* routing,
+                      catalog::ShardIndex primary, PlannedWrite& op) {
+  const DocView document = command.ops[i];
+  Result<WriteTarget> target = WriteTarget{Route::one, {primary}, false, false};
+  if (routing != nullptr && command.kind == WriteKind::insert) {
+    if (!op.new_id && !document.find("_id").exists()) op.new_id = make_object_id();
+    target = target_new(*routing, document, new_id_of(op));
+  } else if (routing != nullptr) {
+    auto statement = parse_statement(document, command.kind);
+    if (statement.has_error()) return statement.error();
+    target = target_statement(*routing, *statement);
+  }
+  op.bytes = static_cast<std::uint32_t>(ChildMessage::bytes_of({document, new_id_of(op), 0}));
+  op.refused = target.has_error();
+  if (op.refused) return {};
+  op.shards = std::move(target->shards);
+  op.route = target->route;
+  op.upsert_after = target->upsert_after;
+  return {};
+}
+
 // Targets every operation. Fails as a whole only for malformed operations.
 Task<Result<RecycledVector<PlannedWrite>>> plan(TimeSlice& slice, const WriteCommand& command,
-                                                const catalog::CollectionRouting& routing) {
+                                                const catalog::CollectionRouting* routing,
+                                                catalog::ShardIndex primary) {
   RecycledVector<PlannedWrite> planned(command.ops.size());
   for (std::size_t i = 0; i < command.ops.size(); ++i) {
     if (slice.is_over()) co_await slice.next();
-    const DocView document = command.ops[i];
-    PlannedWrite& op = planned[i];
-    Result<WriteTarget> target = WriteTarget{};
-    if (command.kind == WriteKind::insert) {
-      if (!document.find("_id").exists()) op.new_id = make_object_id();
-      target = target_new(routing, document, new_id_of(op));
-    } else {
-      auto statement = parse_statement(document, command.kind);
-      if (statement.has_error()) co_return statement.error();
-      target = target_statement(routing, *statement);
-    }
-    op.bytes = static_cast<std::uint32_t>(ChildMessage::bytes_of({document, new_id_of(op), 0}));
-    op.refused = target.has_error();
-    if (op.refused) continue;
-    op.shards = std::move(target->shards);
-    op.route = target->route;
-    op.upsert_after = target->upsert_after;
+    if (auto done = plan_one(command, i, routing, primary, planned[i]); done.has_error()) co_return done.error();
   }
   co_return std::move(planned);
 }
@@ -126,8 +136,8 @@ Error why_refused(const WriteRun& run, std::size_t i) {
   const DocView document = run.command.ops[i];
   const Result<WriteTarget> target =
       run.command.kind == WriteKind::insert
-          ? target_new(run.routing, document, new_id_of(run.batch.op(i)))
-          : target_statement(run.routing, parse_statement(document, run.command.kind).value());
+          ? target_new(*run.routing, document, new_id_of(run.batch.op(i)))
+          : target_statement(*run.routing, parse_statement(document, run.command.kind).value());
   SPILLWAY_CHECK(target.has_error());
   return target.error();
 }
@@ -143,17 +153,120 @@ Response counted_reply(Context& context, BsonDoc reply) {
   return Response::of_buffer(*std::move(buffer), document);
 }
 
+// The rounds so far, to see whether they lead anywhere.
+struct Progress {
+  std::size_t rounds = 0;
+  std::size_t fruitless = 0;  // the last ones, with one and the same table
+  std::size_t executed = 0;   // operations, and shards that have executed operations for several
+  bool learned_for_refused = false;
+};
+constexpr std::size_t fruitless_max = 5;
+constexpr std::int32_t no_progress_made = 82;
+
+// Operations that are due fail with this: in an ordered batch the first of them.
+std::optional<Error> fail_rest(WriteRun& run, const Error& error) {
+  std::vector<std::uint32_t> rest;
+  for (std::size_t i = 0; i < run.batch.size(); ++i) {
+    if (!run.batch.is_due(i)) continue;
+    rest.push_back(static_cast<std::uint32_t>(i));
+    if (run.command.ordered) break;
+  }
+  run.batch.stop();
+  if (!run.results.has_effects() && error.code != no_progress_made) return error;
+  run.results.add_errors(rest, error);
+  return std::nullopt;
+}
+
+std::size_t executed_by(const WriteRun& run) {
+  std::size_t executed = 0;
+  for (std::size_t i = 0; i < run.batch.size(); ++i) executed += run.batch.is_due(i) ? 0 : 1;
+  for (const auto& [op, partly] : run.partly) executed += partly.shards.size();
+  return executed;
+}
+
+// Reads what is known of the collection again, and targets by it what is due. A returned error ends the command.
+Task<std::optional<Error>> target_again(WriteRun& run, const Client& client, Progress& progress) {
+  run.stale = false;
+  const std::size_t executed = executed_by(run);
+  const bool progressed = executed > std::exchange(progress.executed, executed);
+  if (progressed) progress.fruitless = 0;
+  // Longer ones than a read's, as there are fewer tries.
+  const Duration pause =
+      progress.fruitless < 2 ? Duration::zero() : pause_before_try(1 + 2 * progress.fruitless);
+  if (Clock::now() + pause >= run.request->deadline) {
+    co_return fail_rest(run, Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit"));
+  }
+  if (pause > Duration::zero()) co_await run.context.loop.sleep_for(pause);
+  if (const Error* why = client.interrupt.requested()) co_return *why;
+  const std::string_view db = run.request->db;
+  auto learning = learn_routes(*run.context.router, {{db, run.command.collection}},
+                               {.deadline = run.request->deadline, .make_database = true});
+  auto learned = co_await learning;
+  if (learned.has_error()) co_return fail_rest(run, learned.error());
+  const NamespaceText ns(db, run.command.collection);
+  const auto version_of = [](const catalog::CollectionRouting* routing) {
+    return routing == nullptr || !routing->cluster ? catalog::ChunkVersion::unsharded() : routing->cluster->version;
+  };
+  const auto version = version_of(run.routing);
+  const catalog::Database* const database = run.routes->database(db);
+  const auto database_version = database == nullptr ? std::nullopt : database->version;
+  run.newer_routes = *std::move(learned);
+  run.routes = &*run.newer_routes;
+  run.routing = run.routes->collection(ns.view());
+  const catalog::Database* const newer = run.routes->database(db);
+  const bool changed = version_of(run.routing) != version ||
+                       (newer == nullptr ? std::nullopt : newer->version) != database_version;
+  progress.fruitless = changed || progressed ? 0 : progress.fruitless + 1;
+  if (progress.fruitless > fruitless_max) {
+    co_return fail_rest(
+        run, Error(no_progress_made,
+                   fmt::format("no progress was made executing batch write op in {} after {} rounds ({} ops completed "
+                               "in {} rounds total)",
+                               ns.view(), fruitless_max, executed, progress.rounds)));
+  }
+  TimeSlice slice(run.context.pump);
+  const catalog::ShardIndex primary = run.routes->primary_shard(db);
+  for (std::size_t i = 0; i < run.batch.size(); ++i) {
+    if (!run.batch.is_due(i)) continue;
+    if (slice.is_over()) co_await slice.next();
+    PlannedWrite& op = run.batch.plan_of(i);
+    const auto planned = plan_one(run.command, i, run.routing, primary, op);
+    if (planned.has_error()) co_return fail_rest(run, planned.error());
+    if (op.refused || !op.simple()) continue;
+    op.shards = run.shards_left(static_cast<std::uint32_t>(i), op.shards);
+    op.done = op.shards.empty();
+  }
+  co_return std::nullopt;
+}
+
 Task<Result<Response>> run_rounds(WriteRun& run, const Client& client) {
   constexpr std::size_t operations_per_step = 64, entries_per_step = 16;
   TimeSlice slice(run.context.pump);
+  Progress progress;
   for (;;) {
+    // The error has ended its transaction on the shard: later statements would hide it.
+    const bool ends = run.command.ordered || run.request->in_transaction;
+    if (ends && run.results.has_errors()) {
+      run.batch.stop();
+    } else if (run.stale) {
+      auto targeting = target_again(run, client, progress);
+      auto fatal = co_await targeting;
+      if (fatal) co_return std::move(*fatal);
+      slice.renew();
+    }
     if (const Error* why = client.interrupt.requested()) co_return *why;
     WriteRound round;
     while (!run.batch.fill(round, operations_per_step)) {
       if (slice.is_over(4 * limits::kib)) co_await slice.next();
     }
     if (round.finished()) break;
-    if (round.failed) {
+    ++progress.rounds;
+    if (round.failed && run.may_send_again() && !std::exchange(progress.learned_for_refused, true)) {
+      // It may have been targeted by a collection that was dropped.
+      run.context.router->note_stale({run.request->db, run.command.collection});
+      run.batch.give_back(*round.failed);
+      run.stale = true;
+    } else if (round.failed) {
       run.results.add_error(*round.failed, why_refused(run, *round.failed));
       if (slice.is_over()) co_await slice.next();
     } else if (round.special) {
@@ -166,9 +279,6 @@ Task<Result<Response>> run_rounds(WriteRun& run, const Client& client) {
       slice.renew();
       if (fatal) co_return std::move(*fatal);
     }
-    // The error has ended its transaction on the shard: later statements would hide it.
-    const bool ends = run.command.ordered || run.request->in_transaction;
-    if (ends && run.results.has_errors()) run.batch.stop();
   }
   WriteResults::Finishing finishing(run.results);
   while (!finishing.step(entries_per_step)) {
@@ -178,8 +288,33 @@ Task<Result<Response>> run_rounds(WriteRun& run, const Client& client) {
                                 counted_reply(run.context, std::move(finishing).take()));
 }
 
+// All operations went to one shard together. Goes on with what it has not executed for a stale table.
+Task<Result<Response>> finish_whole(WriteRun& run, const Client& client, ShardOutcome outcome) {
+  if (run.routes->in_cluster()) {
+    auto finding = find_stale(run.context, run.by(), outcome);
+    auto stale = co_await finding;
+    if (stale && !run.may_send_again()) co_return *std::move(stale);
+    if (stale) {
+      std::vector<ChildBatch> all(1);
+      all[0].shard = outcome.shard;
+      all[0].ops.resize(run.batch.size());
+      std::iota(all[0].ops.begin(), all[0].ops.end(), 0);
+      run.batch.take_all();
+      auto taking = take_answers(run, all, {&outcome, 1});
+      auto fatal = co_await taking;
+      if (fatal) co_return *std::move(fatal);
+      outcome = {};
+      auto running = run_rounds(run, client);
+      co_return co_await running;
+    }
+  }
+  auto passed = passed_on(std::move(outcome));
+  if (passed.has_error()) co_return std::move(passed);
+  co_return with_recovery_token(run.context, *run.request, *std::move(passed));
+}
+
 // All operations go to one shard, but new documents need their _id.
-Task<Result<Response>> send_with_ids(WriteRun& run, catalog::ShardIndex shard) {
+Task<Result<Response>> send_with_ids(WriteRun& run, const Client& client, catalog::ShardIndex shard) {
   std::vector<ChildOp> ops;
   ops.reserve(run.command.ops.size());
   TimeSlice slice(run.context.pump);
@@ -190,25 +325,26 @@ Task<Result<Response>> send_with_ids(WriteRun& run, catalog::ShardIndex shard) {
   auto building = ChildMessage::build(run.context, *run.request, run.command, ops);
   auto message = co_await building;
   if (message.has_error()) co_return without_writes(message.error());
-  auto calling = call_for_write(run.context, *run.request,
-                                {shard, RoutedBy::sharded(run.routing), message->command()});
-  co_return co_await calling;
+  auto call = call_shard(run.context, {shard, run.by(), message->command()}, write_options(run.context, *run.request));
+  ShardOutcome outcome = co_await call;
+  auto finishing = finish_whole(run, client, std::move(outcome));
+  co_return co_await finishing;
 }
 
 // FerretDB reports a failed update with index 0, whichever it was, and without the counts of those before it. So
 // every update travels alone there, and both are known.
 std::size_t child_operations_max(const Context& context, WriteKind kind,
-                                 const catalog::CollectionRouting& routing) {
+                                 const catalog::CollectionRouting* routing) {
   const auto all = static_cast<std::size_t>(limits::write_batch_size_max);
-  if (kind != WriteKind::update) return all;
-  for (const catalog::ShardIndex shard : routing.all_shards()) {
+  if (kind != WriteKind::update || routing == nullptr) return all;
+  for (const catalog::ShardIndex shard : routing->all_shards()) {
     if (context.gateway.capabilities(shard).ferretdb) return 1;
   }
   return all;
 }
 
 ChildRoom child_room(const Context& context, const Request& request, const WriteCommand& command,
-                     const catalog::CollectionRouting& routing) {
+                     const catalog::CollectionRouting* routing) {
   ChildRoom room;
   room.bytes = ChildMessage::operations_bytes_max(request, command);
   room.bytes_per_op = command.retryable ? ChildMessage::statement_id_bytes : 0;
@@ -218,20 +354,22 @@ ChildRoom child_room(const Context& context, const Request& request, const Write
 
 // All shards that a transaction would have to include.
 Task<catalog::ShardSet> shards_to_check(const WriteRun& run, TimeSlice& slice) {
-  const std::size_t owners = run.routing.all_shards().size();
+  const std::size_t owners = run.routing->all_shards().size();
   catalog::ShardSet shards = run.batch.shards();
   for (std::size_t i = 0; i < run.batch.size() && shards.size() < owners; ++i) {
     if (!run.batch.op(i).upsert_after) continue;
     const WriteRun::Targeted write = run.targeted(i);
-    const catalog::ShardSet more = possible_shards(run.routing, write.statement, write.target);
+    const catalog::ShardSet more = possible_shards(*run.routing, write.statement, write.target);
     for (const catalog::ShardIndex shard : more) shards.insert(shard);
     if (slice.is_over()) co_await slice.next();
   }
   co_return shards;
 }
 
-Task<Result<Response>> run_sharded(Context& context, const Client& client, const Request& request,
-                                   WriteKind kind, const catalog::CollectionRouting& routing) {
+// `first`: one shard's answer to the whole command, part of which it has not executed for a stale table. None: nothing
+// was sent, and the collection is sharded.
+Task<Result<Response>> run_batch(Context& context, const Client& client, const Request& request, WriteKind kind,
+                                 const catalog::CollectionRouting* routing, std::optional<ShardOutcome> first) {
   TimeSlice slice(context.pump);
   auto parsing = parse_write_in_steps(slice, request, kind);
   auto command = co_await parsing;
@@ -244,18 +382,27 @@ Task<Result<Response>> run_sharded(Context& context, const Client& client, const
   auto reserving = take_reservation(context, request, context.shared.write_memory, list_bytes,
                                     "the list of operations");
   const auto reservation = co_await reserving;
-  if (reservation.has_error()) co_return without_writes(reservation.error());
+  if (reservation.has_error()) {
+    // What was executed is told at least.
+    if (first && first->ok()) co_return passed_on(*std::move(first));
+    co_return without_writes(reservation.error());
+  }
   slice.renew();
-  auto planning = plan(slice, *command, routing);
+  auto planning = plan(slice, *command, routing, request.routes->primary_shard(request.db));
   auto planned = co_await planning;
   if (planned.has_error()) co_return planned.error();
   const ChildRoom room = child_room(context, request, *command, routing);
   WriteRun run{context,
                SteppedRequest(request),
                *command,
+               request.routes,
                routing,
                WriteBatch(*std::move(planned), command->ordered, room),
                WriteResults(kind, command->ordered)};
+  if (first) {
+    auto finishing = finish_whole(run, client, *std::move(first));
+    co_return co_await finishing;
+  }
   // One pass over 100,000 operations takes a fraction of a millisecond.
   const std::size_t look_bytes = run.batch.size() * sizeof(PlannedWrite);
   count_hosts(context, run);
@@ -277,17 +424,31 @@ Task<Result<Response>> run_sharded(Context& context, const Client& client, const
   if (only && !run.batch.adds_ids()) {
     BsonDoc scratch;
     const shard::Command whole = forward_command(request, scratch);
-    auto calling = call_for_write(context, request, {*only, RoutedBy::sharded(routing), whole});
-    co_return co_await calling;
+    auto call = call_shard(context, {*only, run.by(), whole}, write_options(context, request));
+    ShardOutcome outcome = co_await call;
+    auto finishing = finish_whole(run, client, std::move(outcome));
+    co_return co_await finishing;
   }
   if (slice.is_over(look_bytes)) co_await slice.next();
   // With the added fields it may exceed a message: then it takes several.
   if (only && run.batch.fits_one_child()) {
-    auto sending = send_with_ids(run, *only);
+    auto sending = send_with_ids(run, client, *only);
     co_return co_await sending;
   }
   auto running = run_rounds(run, client);
   co_return co_await running;
+}
+
+// As forward_write(), with the reply as the shard gave it.
+Task<Result<ShardOutcome>> forward_in_cluster(Context& context, const Request& request, catalog::ShardIndex shard,
+                                              RoutedBy by) {
+  const catalog::ShardSet targets{shard};
+  auto checking = check_transaction(context, request, targets);
+  auto checked = co_await checking;
+  if (checked.has_error()) co_return checked.error();
+  BsonDoc scratch;
+  auto call = call_shard(context, {shard, by, forward_command(request, scratch)}, write_options(context, request));
+  co_return co_await call;
 }
 
 Task<Result<Response>> run_write(Context& context, Client& client, const Request& request) {
@@ -303,16 +464,31 @@ Task<Result<Response>> run_write(Context& context, Client& client, const Request
   const NamespaceText ns(request.db, *collection);
   const catalog::CollectionRouting* routing = request.routes->collection(ns.view());
   if (routing != nullptr && routing->all_shards().size() > 1) {
-    auto running = run_sharded(context, client, request, kind, *routing);
+    auto running = run_batch(context, client, request, kind, routing, std::nullopt);
     co_return co_await running;
   }
   HostsTargeted& metric = hosts_metric(context.shared.metrics, kind);
   (routing == nullptr ? metric.unsharded : metric.one_shard).add(*count);
   const catalog::ShardIndex shard = routing == nullptr ? request.routes->primary_shard(request.db)
                                                        : routing->chunks.first_shard();
-  auto forwarding =
-      forward_write(context, request, shard, RoutedBy::collection(routing, request.routes->database(request.db)));
-  co_return co_await forwarding;
+  const RoutedBy by = RoutedBy::collection(routing, request.routes->database(request.db));
+  if (!context.in_cluster()) {
+    auto forwarding = forward_write(context, request, shard, by);
+    co_return co_await forwarding;
+  }
+  auto forwarding = forward_in_cluster(context, request, shard, by);
+  auto outcome = co_await forwarding;
+  if (outcome.has_error()) co_return std::move(outcome.error());
+  auto finding = find_stale(context, by, *outcome);
+  auto stale = co_await finding;
+  if (stale && request.in_transaction) co_return *std::move(stale);
+  if (stale) {
+    auto running = run_batch(context, client, request, kind, routing, *std::move(outcome));
+    co_return co_await running;
+  }
+  auto passed = passed_on(*std::move(outcome));
+  if (passed.has_error()) co_return std::move(passed);
+  co_return with_recovery_token(context, request, *std::move(passed));
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <utility>
 
+#include "proxy/exec/core/stale.h"
+
 namespace spillway::exec {
 
 namespace {
@@ -47,8 +49,8 @@ std::int64_t WriteResults::add_reply(std::span<const std::uint32_t> ops, DocView
 }
 
 WriteResults::Reading::Reading(WriteResults& results, std::span<const std::uint32_t> ops, DocView reply,
-                               std::string_view shard)
-    : results_(results), ops_(ops), reply_(reply), shard_(shard) {
+                               std::string_view shard, std::vector<std::uint32_t>* stale)
+    : results_(results), ops_(ops), reply_(reply), shard_(shard), stale_(stale) {
   results_.n_ += number_of(reply, "n");
   results_.modified_ += number_of(reply, "nModified");
   if (const ValueView upserted = reply["upserted"]; upserted.is_array()) upserted_ = upserted.as_document().begin();
@@ -76,6 +78,10 @@ bool WriteResults::Reading::step(std::size_t entries) {
     const DocView error = errors_->as_document();
     const std::uint32_t op = client_index(error).value_or(ops_.back());
     const auto code = static_cast<std::int32_t>(number_of(error, "code"));
+    if (stale_ != nullptr && is_stale(code)) {
+      stale_->push_back(op);
+      continue;
+    }
     // Beyond the limit no text is kept.
     const std::uint32_t text =
         results_.text_bytes_ > error_texts_bytes_max ? no_text : results_.keep_text(without(error, "index"));

@@ -45,7 +45,9 @@ class WriteResults {
   // The same in steps: a reply may have 100,000 entries. The arguments outlive it.
   class Reading {
    public:
-    Reading(WriteResults& results, std::span<const std::uint32_t> ops, DocView reply, std::string_view shard);
+    // `stale`: receives operations that the shard refused for the table that they came with, instead of the results.
+    Reading(WriteResults& results, std::span<const std::uint32_t> ops, DocView reply, std::string_view shard,
+            std::vector<std::uint32_t>* stale = nullptr);
     // Takes up to `entries` entries. True: that was all.
     bool step(std::size_t entries);
 
@@ -56,6 +58,7 @@ class WriteResults {
     std::span<const std::uint32_t> ops_;
     DocView reply_;
     std::string_view shard_;
+    std::vector<std::uint32_t>* stale_;
     DocIterator upserted_, errors_;
   };
   // Operations failed as a whole: they could not be targeted, or their child got ok: 0.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "proxy/base/time_slice.h"
+#include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/write/write_choose.h"
 #include "proxy/shard/connection.h"
@@ -14,8 +15,37 @@ namespace spillway::exec {
 WriteRun::Targeted WriteRun::targeted(std::size_t op) const {
   Targeted again;
   again.statement = parse_statement(command.ops[op], command.kind).value();
-  again.target = target_statement(routing, again.statement).value();
+  again.target = target_statement(*routing, again.statement).value();
   return again;
+}
+
+catalog::ShardSet WriteRun::shards_left(std::uint32_t op, const catalog::ShardSet& shards) const {
+  const auto found = partly.find(op);
+  if (found == partly.end()) return shards;
+  catalog::ShardSet left;
+  for (const catalog::ShardIndex shard : shards) {
+    if (!found->second.shards.contains(shard)) left.insert(shard);
+  }
+  return left;
+}
+
+Task<std::optional<Error>> find_stale(Context& context, RoutedBy by, const ShardOutcome& outcome) {
+  if (outcome.stale()) co_return outcome.error;
+  if (!outcome.ok() || outcome.reply.streaming()) co_return std::nullopt;
+  const ValueView errors = outcome.body()["writeErrors"];
+  if (!errors.is_array()) co_return std::nullopt;
+  TimeSlice slice(context.pump);
+  for (auto at = errors.as_document().begin(); !at.done(); ++at) {
+    if (slice.is_over()) co_await slice.next();
+    if (!at->is_document()) continue;
+    const DocView entry = at->as_document();
+    const auto code = static_cast<std::int32_t>(entry["code"].to_int64().value_or(0));
+    if (!is_stale(code)) continue;
+    note_refusal(context, by, entry);
+    const ValueView text = entry["errmsg"];
+    co_return Error(static_cast<ErrorCode>(code), text.is_string() ? std::string(text.as_string()) : std::string());
+  }
+  co_return std::nullopt;
 }
 
 std::optional<Error> take_outcome(WriteRun& run, std::span<const std::uint32_t> ops,
@@ -104,37 +134,86 @@ Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> 
     }
     messages.push_back(*std::move(built));
   }
-  std::vector<std::size_t> sent;
+  std::vector<ChildBatch> sent;
   for (std::size_t i = 0; i < children.size(); ++i) {
     if (messages[i].empty()) continue;
-    commands.emplace_back(children[i].shard, RoutedBy::sharded(run.routing), messages[i].command());
-    sent.push_back(i);
+    commands.emplace_back(children[i].shard, run.by(), messages[i].command());
+    sent.push_back(std::move(children[i]));
   }
   auto calls = call_shards(run.context, commands, write_options(run.context, *run.request));
   auto outcomes = co_await calls;
   run.request.sent_a_step();
-  slice.renew();
+  auto taking = take_answers(run, sent, outcomes);
+  co_return co_await taking;
+}
+
+namespace {
+
+// `stale[i]`: operations of the child i that its shard has not executed. An operation that failed on another shard has
+// failed.
+void give_back(WriteRun& run, std::span<const ChildBatch> children, std::span<const ShardOutcome> outcomes,
+               std::span<const std::vector<std::uint32_t>> stale) {
+  const auto contains = [](const std::vector<std::uint32_t>& ops, std::uint32_t op) {
+    return std::binary_search(ops.begin(), ops.end(), op);
+  };
+  for (std::size_t i = 0; i < children.size(); ++i) {
+    for (const std::uint32_t op : stale[i]) {
+      if (run.results.has_error(op)) continue;
+      for (std::size_t k = 0; k < children.size() && run.batch.op(op).shards.size() > 1; ++k) {
+        if (!outcomes[k].ok() || !contains(children[k].ops, op) || contains(stale[k], op)) continue;
+        run.partly[op].shards.insert(outcomes[k].shard);
+      }
+      run.batch.give_back(op);
+      run.stale = true;
+    }
+  }
+}
+
+}  // namespace
+
+Task<std::optional<Error>> take_answers(WriteRun& run, std::span<const ChildBatch> children,
+                                        std::span<const ShardOutcome> outcomes) {
+  TimeSlice slice(run.context.pump);
   std::vector<Refusal> refused, lost;
+  std::vector<std::vector<std::uint32_t>> stale(run.routes->in_cluster() ? children.size() : 0);
   std::optional<Error> fatal;
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    const std::vector<std::uint32_t>& ops = children[i].ops;
+    std::optional<Error> is_stale_error;
+    if (run.routes->in_cluster()) {
+      auto finding = find_stale(run.context, run.by(), outcomes[i]);
+      is_stale_error = co_await finding;
+    }
+    if (is_stale_error && !run.may_send_again()) {
+      if (!fatal) fatal = std::move(is_stale_error);
+      continue;
+    }
+    if (is_stale_error && !outcomes[i].ok()) {
+      stale[i] = ops;
+      continue;
+    }
     if (outcomes[i].ok()) {
-      WriteResults::Reading reading(run.results, children[sent[i]].ops, outcomes[i].body(),
-                                    run.shard_name(outcomes[i].shard));
+      WriteResults::Reading reading(run.results, ops, outcomes[i].body(), run.shard_name(outcomes[i].shard),
+                                    is_stale_error ? &stale[i] : nullptr);
       while (!reading.step(result_entries_per_step)) {
         if (slice.is_over(4 * limits::kib)) co_await slice.next();
       }
+      // An ordered batch ends with its first error.
+      if (is_stale_error && run.command.ordered) {
+        stale[i].assign(std::lower_bound(ops.begin(), ops.end(), stale[i].front()), ops.end());
+      }
       continue;
     }
-    auto error = take_outcome(run, children[sent[i]].ops, outcomes[i], refused, nullptr, &lost);
+    auto error = take_outcome(run, ops, outcomes[i], refused, nullptr, &lost);
     if (error && !fatal) fatal = std::move(error);
   }
   auto adding_lost = add_failures(run, slice, lost);
   co_await adding_lost;
   if (fatal) co_return fatal;
-  if (refused.empty()) co_return std::nullopt;
-  if (!run.results.has_effects()) co_return refused.front().error;
+  if (!refused.empty() && !run.results.has_effects()) co_return refused.front().error;
   auto adding = add_failures(run, slice, refused);
   co_await adding;
+  if (!stale.empty()) give_back(run, children, outcomes, stale);
   co_return std::nullopt;
 }
 
@@ -166,6 +245,7 @@ BsonDoc rewritten(DocView op, const OpRewrite& rewrite) {
 struct StepOutcome {
   std::int64_t n = 0;
   std::optional<Error> fatal;
+  bool stale = false;  // not executed where the table was stale: the operation is due again
 };
 
 // Sends one operation, in this form, to all these shards at once.
@@ -184,7 +264,7 @@ Task<ShardOutcomes> call_with(WriteRun& run, std::uint32_t op, DocView document,
     co_return failed;
   }
   message = *std::move(built);
-  auto calls = call_shards(run.context, shards, RoutedBy::sharded(run.routing), message.command(),
+  auto calls = call_shards(run.context, shards, run.by(), message.command(),
                            write_options(run.context, *run.request));
   auto outcomes = co_await calls;
   run.request.sent_a_step();
@@ -193,16 +273,32 @@ Task<ShardOutcomes> call_with(WriteRun& run, std::uint32_t op, DocView document,
 
 Task<StepOutcome> step(WriteRun& run, std::uint32_t op, DocView document,
                        const catalog::ShardSet& shards) {
+  StepOutcome result;
+  if (shards.empty()) co_return result;
   ChildMessage message;
   auto calling = call_with(run, op, document, shards, message);
   auto outcomes = co_await calling;
-  StepOutcome result;
   std::vector<Refusal> refused;
+  catalog::ShardSet executed;
   for (const ShardOutcome& outcome : outcomes) {
+    if (run.routes->in_cluster()) {
+      auto finding = find_stale(run.context, run.by(), outcome);
+      auto stale = co_await finding;
+      result.stale = result.stale || stale;
+      if (stale && !run.may_send_again() && !result.fatal) result.fatal = std::move(stale);
+      if (stale) continue;
+    }
     auto error = take_outcome(run, {&op, 1}, outcome, refused, &result.n);
     if (error && !result.fatal) result.fatal = std::move(error);
+    if (outcome.ok()) executed.insert(outcome.shard);
   }
   if (!result.fatal) result.fatal = settle_refusals(run, refused);
+  if (result.fatal || run.results.has_error(op)) result.stale = false;
+  if (result.stale && !executed.empty()) {
+    WriteRun::Partly& partly = run.partly[op];
+    for (const catalog::ShardIndex shard : executed) partly.shards.insert(shard);
+    partly.n += result.n;
+  }
   co_return result;
 }
 
@@ -213,12 +309,19 @@ Task<StepOutcome> ask_for_earlier_attempt(WriteRun& run, std::uint32_t op,
   const BsonDoc nothing = match_nothing();
   const BsonDoc document =
       rewritten(run.command.ops[op], {.query = nothing.view(), .update = {}, .upsert = false});
-  const catalog::ShardSet shards = possible_shards(run.routing, write.statement, write.target);
+  const catalog::ShardSet shards = possible_shards(*run.routing, write.statement, write.target);
   ChildMessage message;
   auto calling = call_with(run, op, document, shards, message);
   auto outcomes = co_await calling;
   StepOutcome result;
   for (const ShardOutcome& outcome : outcomes) {
+    if (run.routes->in_cluster()) {
+      auto finding = find_stale(run.context, run.by(), outcome);
+      if (co_await finding) {
+        result.stale = true;
+        continue;
+      }
+    }
     if (!outcome.ok()) {
       // A shard that refuses will refuse again, with its own text.
       if (outcome.reply.bytes.size() == 0)
@@ -229,6 +332,7 @@ Task<StepOutcome> ask_for_earlier_attempt(WriteRun& run, std::uint32_t op,
     result.n = run.results.add_reply({&op, 1}, outcome.body(), run.shard_name(outcome.shard));
   }
   if (result.n > 0) result.fatal.reset();
+  if (result.n > 0 || result.fatal) result.stale = false;
   co_return result;
 }
 
@@ -243,7 +347,8 @@ Task<StepOutcome> write_where_found(WriteRun& run, std::uint32_t op, DocView doc
     auto done = co_await stepping;
     total.n += done.n;
     total.fatal = std::move(done.fatal);
-    if (total.fatal || total.n > 0 || run.results.has_error(op)) break;
+    total.stale = done.stale;
+    if (total.fatal || total.stale || total.n > 0 || run.results.has_error(op)) break;
   }
   co_return total;
 }
@@ -264,13 +369,18 @@ Task<StepOutcome> refuse_as_shard(WriteRun& run, std::uint32_t op,
   const catalog::ShardSet first{write.target.shards.front()};
   auto stepping = step(run, op, probe, first);
   auto done = co_await stepping;
-  if (!done.fatal && !run.results.has_error(op)) done.fatal = refuse(run, op, why);
+  if (!done.fatal && !done.stale && !run.results.has_error(op)) done.fatal = refuse(run, op, why);
   co_return done;
 }
 
 // The find that chooses the document has failed.
 Task<StepOutcome> fail_choice(WriteRun& run, std::uint32_t op, const WriteRun::Targeted& write,
                               DocView document, const ChoiceOutcome& chosen) {
+  if (is_stale(chosen.error->code)) {
+    StepOutcome result{.n = 0, .fatal = {}, .stale = run.may_send_again()};
+    if (!result.stale) result.fatal = *chosen.error;
+    co_return result;
+  }
   if (!chosen.lost) {
     auto refusing = refuse_as_shard(run, op, write, document, *chosen.error);
     co_return co_await refusing;
@@ -288,7 +398,7 @@ Task<StepOutcome> fail_choice(WriteRun& run, std::uint32_t op, const WriteRun::T
 // written; here nothing is written then. Concurrent changes are not detected.
 Task<StepOutcome> write_all_kept(WriteRun& run, std::uint32_t op, const WriteRun::Targeted& write,
                                  DocView document) {
-  const auto kept = kept_filter(run.routing.key, write.statement);
+  const auto kept = kept_filter(run.routing->key, write.statement);
   Statement changing = write.statement;
   BsonDoc others;
   if (kept) {
@@ -301,7 +411,7 @@ Task<StepOutcome> write_all_kept(WriteRun& run, std::uint32_t op, const WriteRun
     changing.query = others;
   }
   auto choosing = choose_document(run.context, *run.request, run.command.collection, changing,
-                                  write.target.shards, RoutedBy::sharded(run.routing), {});
+                                  write.target.shards, run.by(), {});
   const auto chosen = co_await choosing;
   if (chosen.error) {
     auto failing = fail_choice(run, op, write, document, chosen);
@@ -309,11 +419,12 @@ Task<StepOutcome> write_all_kept(WriteRun& run, std::uint32_t op, const WriteRun
   }
   if (chosen.choice) {
     co_return StepOutcome{
-        .n = 0, .fatal = refuse(run, op, changes_key(run.routing.key, write.statement))};
+        .n = 0, .fatal = refuse(run, op, changes_key(run.routing->key, write.statement))};
   }
   const BsonDoc query = both_filters(write.statement.query, kept ? *kept : match_nothing());
   const BsonDoc narrowed = rewritten(document, {.query = query.view(), .update = {}, .upsert = {}});
-  auto stepping = step(run, op, narrowed, write.target.shards);
+  const catalog::ShardSet shards = run.shards_left(op, write.target.shards);
+  auto stepping = step(run, op, narrowed, shards);
   co_return co_await stepping;
 }
 
@@ -321,11 +432,11 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, const WriteRun::
                                DocView document) {
   const Statement& statement = write.statement;
   const WriteTarget& target = write.target;
-  const catalog::ShardKeyPattern& key = run.routing.key;
+  const catalog::ShardKeyPattern& key = run.routing->key;
   const auto paths = target.check_key ? paths_to_check(key, statement) : std::vector<std::string>{};
   for (int attempt = 0; attempt < choices_max; ++attempt) {
     auto choosing = choose_document(run.context, *run.request, run.command.collection, statement,
-                                    target.shards, RoutedBy::sharded(run.routing), paths);
+                                    target.shards, run.by(), paths);
     auto chosen = co_await choosing;
     if (chosen.error) {
       auto failing = fail_choice(run, op, write, document, chosen);
@@ -352,34 +463,30 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, const WriteRun::
     const catalog::ShardSet owner{chosen.choice->shard};
     auto stepping = step(run, op, narrowed, owner);
     auto done = co_await stepping;
-    if (done.fatal || done.n > 0 || run.results.has_error(op)) co_return done;
+    if (done.fatal || done.stale || done.n > 0 || run.results.has_error(op)) co_return done;
   }
   co_return StepOutcome{.n = 0, .fatal = refuse(run, op, too_much_change())};
 }
 
-Task<std::optional<Error>> insert_by_upsert(WriteRun& run, std::uint32_t op,
+Task<StepOutcome> insert_by_upsert(WriteRun& run, std::uint32_t op,
                                             const Statement& statement) {
-  auto plan = plan_upsert(run.routing, statement, make_object_id());
-  if (plan.has_error()) co_return refuse(run, op, plan.error());
+  auto plan = plan_upsert(*run.routing, statement, make_object_id());
+  if (plan.has_error()) co_return StepOutcome{.n = 0, .fatal = refuse(run, op, plan.error())};
   OpRewrite rewrite;
   if (plan->update) rewrite.update = plan->update->view();
   const BsonDoc document = rewritten(run.command.ops[op], rewrite);
   const catalog::ShardSet owner{plan->shard};
   auto stepping = step(run, op, document, owner);
-  auto done = co_await stepping;
-  co_return std::move(done.fatal);
+  co_return co_await stepping;
 }
 
-}  // namespace
-
-Task<std::optional<Error>> run_special(WriteRun& run, std::uint32_t op) {
+Task<StepOutcome> run_steps(WriteRun& run, std::uint32_t op) {
   const WriteRun::Targeted write = run.targeted(op);
   const WriteTarget& target = write.target;
   if (run.command.retryable && (target.route == Route::choose || target.upsert_after)) {
     auto asking = ask_for_earlier_attempt(run, op, write);
     auto earlier = co_await asking;
-    if (earlier.fatal) co_return std::move(earlier.fatal);
-    if (earlier.n > 0) co_return std::nullopt;
+    if (earlier.fatal || earlier.stale || earlier.n > 0) co_return earlier;
   }
   OpRewrite rewrite;
   if (target.upsert_after) rewrite.upsert = false;
@@ -395,13 +502,26 @@ Task<std::optional<Error>> run_special(WriteRun& run, std::uint32_t op) {
     auto writing = write_where_found(run, op, document, target.shards);
     done = co_await writing;
   } else {
-    auto writing = step(run, op, document, target.shards);
+    const catalog::ShardSet shards = run.shards_left(op, target.shards);
+    auto writing = step(run, op, document, shards);
     done = co_await writing;
   }
-  if (done.fatal || done.n > 0 || !target.upsert_after || run.results.has_error(op))
-    co_return std::move(done.fatal);
+  if (const auto partly = run.partly.find(op); partly != run.partly.end()) done.n += partly->second.n;
+  if (done.fatal || done.stale || done.n > 0 || !target.upsert_after || run.results.has_error(op)) co_return done;
   auto inserting = insert_by_upsert(run, op, write.statement);
   co_return co_await inserting;
+}
+
+}  // namespace
+
+Task<std::optional<Error>> run_special(WriteRun& run, std::uint32_t op) {
+  auto running = run_steps(run, op);
+  auto done = co_await running;
+  if (done.stale) {
+    run.batch.give_back(op);
+    run.stale = true;
+  }
+  co_return std::move(done.fatal);
 }
 
 }  // namespace spillway::exec

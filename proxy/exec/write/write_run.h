@@ -1,6 +1,8 @@
 // A write over several shards while it runs: round after round, calls in parallel within each.
 #pragma once
 
+#include <absl/container/flat_hash_map.h>
+
 #include <optional>
 #include <span>
 #include <vector>
@@ -20,9 +22,25 @@ struct WriteRun {
   Context& context;
   SteppedRequest request;
   const WriteCommand& command;
-  const catalog::CollectionRouting& routing;
+  const Routes* routes;                        // the request's, or newer ones
+  const catalog::CollectionRouting* routing;  // null: all operations go to the database's primary shard
   WriteBatch batch;
   WriteResults results;
+
+  // Of an operation that goes to several shards: those that have executed it must not do so again.
+  struct Partly {
+    catalog::ShardSet shards;
+    std::int64_t n = 0;
+  };
+  absl::flat_hash_map<std::uint32_t, Partly> partly{};
+  bool stale = false;  // shards have refused operations for the table that they came with: those are due again
+  std::optional<Routes> newer_routes{};
+
+  RoutedBy by() const { return RoutedBy::collection(routing, routes->database(request->db)); }
+  // Within a transaction the router sends nothing again.
+  bool may_send_again() const noexcept { return routes->in_cluster() && !request->in_transaction; }
+  // Without those that have executed it.
+  catalog::ShardSet shards_left(std::uint32_t op, const catalog::ShardSet& shards) const;
 
   // Of an update or a deletion that could be targeted.
   struct Targeted {
@@ -31,13 +49,21 @@ struct WriteRun {
   };
   Targeted targeted(std::size_t op) const;
   std::string_view shard_name(catalog::ShardIndex shard) const {
-    return request->routes->shard(shard).name;
+    return routes->shard(shard).name;
   }
 };
 
 // Sends these children and takes their answers. A returned error ends the whole command: nothing was executed, or a
 // driver will send the command again.
 Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> children);
+
+// Did the shard refuse operations for the table that they came with? If so, the router reads that again before it uses
+// it again, and this is the first such error.
+Task<std::optional<Error>> find_stale(Context& context, RoutedBy by, const ShardOutcome& outcome);
+// The answers to these children, one for each. Operations that were not executed for a stale table are given back to
+// the batch. Errors as above.
+Task<std::optional<Error>> take_answers(WriteRun& run, std::span<const ChildBatch> children,
+                                        std::span<const ShardOutcome> outcomes);
 
 // An operation of several steps: see Route. Errors as above.
 Task<std::optional<Error>> run_special(WriteRun& run, std::uint32_t op);

@@ -1,0 +1,385 @@
+// Writes while chunks and databases move: which operations are sent again, where to, and what the client gets.
+#include "tests/unit/exec/write_router.h"
+
+namespace spillway::exec {
+namespace {
+
+using test::split_at;
+using Lines = std::vector<std::string>;
+
+// What config servers say, one state after the other: each reading gives the next, the last one stays.
+class ScriptedTable final : public exec::Router {
+ public:
+  struct State {
+    std::optional<catalog::CollectionRouting> sharded;
+    catalog::ShardIndex primary = 0;
+  };
+  explicit ScriptedTable(std::vector<State> states) {
+    for (State& state : states) {
+      const auto number = static_cast<std::uint8_t>(databases_.size() + 1);
+      auto database = std::make_shared<catalog::Database>();
+      database->name = "db";
+      database->primary = state.primary;
+      database->version = catalog::DatabaseVersion{{}, std::nullopt, number};
+      databases_.push_back(std::move(database));
+      auto collection = std::make_shared<catalog::CachedCollection>();
+      collection->ns = "db.c";
+      if (state.sharded) {
+        state.sharded->cluster.emplace();
+        state.sharded->cluster->version.epoch = {number};
+        collection->routing = std::make_shared<const catalog::CollectionRouting>(*std::move(state.sharded));
+      }
+      collections_.push_back(std::move(collection));
+    }
+  }
+
+  Routes::Table shards;
+  std::vector<std::string> noted;
+  std::size_t readings = 0;
+  std::optional<Error> fails;
+
+  std::optional<Routes> resolve(const RouteNames&) override {
+    if (stale_) return std::nullopt;
+    Routes routes = Routes::of_cluster(shards);
+    routes.add(databases_[now_]);
+    routes.add(collections_[now_]);
+    return routes;
+  }
+  Task<Result<void>> learn(RouteNames, RouteWait) override {
+    if (fails) co_return *fails;
+    ++readings;
+    stale_ = false;
+    if (now_ + 1 < databases_.size()) ++now_;
+    co_return Result<void>();
+  }
+  void note_stale(RouteName name) override {
+    stale_ = true;
+    noted.push_back(std::string(name.db) + (name.collection.empty() ? "" : ".") + std::string(name.collection));
+  }
+  std::size_t databases() const override { return 1; }
+  std::size_t collections() const override { return 1; }
+
+ private:
+  std::vector<Routes::DatabasePtr> databases_;
+  std::vector<Routes::CollectionPtr> collections_;
+  std::size_t now_ = 0;
+  bool stale_ = false;
+};
+
+using State = ScriptedTable::State;
+
+// One worker of a cluster with three shards. `answers`: one after the other.
+struct Cluster {
+  test::Router router{split_at("{'a': 1}", {"{'a': 10}", "{'a': 20}"}, "db.other")};
+  ScriptedTable table;
+  std::vector<std::string> answers;
+
+  Cluster(std::vector<State> states, std::vector<std::string> says) : table(std::move(states)), answers(std::move(says)) {
+    table.shards = router.shared().routing;
+    router.context().router = &table;
+    router.shards.answer = [this, next = std::size_t{0}](const test::Sent&) mutable -> std::optional<std::string> {
+      if (next >= answers.size()) FAIL("more commands than answers");
+      return answers[next++];
+    };
+  }
+  // "s0 update 1,2 table 1": the shard, the command, its operations by their _id, the number of the table that it was
+  // sent with.
+  Lines sent() const {
+    Lines lines;
+    for (const test::Sent& one : router.shards.sent) {
+      const DocView command = one.command.view();
+      std::string line = "s" + std::to_string(one.shard) + " " + one.name();
+      for (const char* list : {"documents", "updates", "deletes"}) {
+        if (!command[list].is_array()) continue;
+        char before = ' ';
+        for (const Element& op : command[list].as_document()) {
+          const ValueView query = op.as_document()["q"];
+          const ValueView id = op.as_document()[query.exists() ? "c" : "_id"];
+          line += before + std::to_string(id.to_int64().value_or(-1));
+          before = ',';
+        }
+      }
+      if (command["stmtIds"].exists()) {
+        line += " stmtIds";
+        for (const Element& id : command["stmtIds"].as_document()) line += " " + std::to_string(id.as_int32());
+      }
+      const ValueView version = command["shardVersion"];
+      const ValueView database = command["databaseVersion"];
+      if (database.exists()) {
+        line += " db " + std::to_string(database.as_document()["lastMod"].to_int64().value_or(-1));
+      } else if (const auto read = catalog::read_chunk_version(version); read.has_value()) {
+        line += " table " + std::to_string(read->epoch[0]);
+      }
+      lines.push_back(line);
+    }
+    return lines;
+  }
+};
+
+// An update of one document; `c` names it for sent().
+std::string update(int name, const std::string& query, bool multi = false, const std::string& more = "") {
+  return "{'q': " + query + ", 'u': {'$inc': {'x': 1}}, 'multi': " + (multi ? "true" : "false") +
+         ", 'c': " + std::to_string(name) + more + "}";
+}
+
+std::string stale_entry(int index, int code = 63) {
+  const char* const what = code == 249 ? "'db': 'db'" : "'ns': 'db.c'";
+  const std::string details = code == 63 ? std::string("'errInfo': {") + what + "}" : what;
+  return "{'index': " + std::to_string(index) + ", 'code': " + std::to_string(code) + ", " + details +
+         ", 'errmsg': 'stale'}";
+}
+
+const std::string stale_reply = "{'ok': 0.0, 'code': 13388, 'ns': 'db.c', 'errmsg': 'stale'}";
+
+catalog::CollectionRouting two_shards() { return split_at("{'a': 1}", {"{'a': 10}"}); }
+catalog::CollectionRouting three_shards() { return split_at("{'a': 1}", {"{'a': 10}", "{'a': 20}"}); }
+catalog::CollectionRouting all_on_first() { return split_at("{'a': 1}", {}); }
+
+// JSON as replies are shown.
+std::string as_told(std::string_view json) { return test::text_of(test::doc(json)); }
+std::string field(const std::string& reply, const char* name) {
+  const BsonDoc document = test::doc(reply);
+  return test::text_of(document.view()[name].as_document());
+}
+std::int64_t number(const std::string& reply, const char* name) {
+  return test::doc(reply).view().find_path(name).to_int64().value_or(-1);
+}
+
+TEST_CASE("an ordered batch goes on with the operation that its shard refused for the table", "[write][cluster]") {
+  Cluster cluster({{two_shards()}, {three_shards()}},
+                  {"{'n': 1, 'ok': 1.0, 'writeErrors': [" + stale_entry(1) + "]}", "{'n': 1, 'ok': 1.0}",
+                   "{'n': 1, 'ok': 1.0}", "{'n': 1, 'ok': 1.0}"});
+  const std::string reply = cluster.router.run(
+      "{'insert': 'c', 'documents': [{'_id': 1, 'a': 15}, {'_id': 2, 'a': 25}, {'_id': 3, 'a': 16}, {'_id': 4, 'a': 1}]}");
+  CHECK(reply == as_told("{'n': 4, 'ok': 1.0}"));
+  CHECK(cluster.sent() == Lines{"s1 insert 1,2,3 table 1", "s2 insert 2 table 2", "s1 insert 3 table 2",
+                                "s0 insert 4 table 2"});
+  CHECK(cluster.table.noted == Lines{"db.c"});
+  CHECK(cluster.table.readings == 1);
+}
+
+TEST_CASE("an unordered batch repeats what was not executed, and keeps the other errors", "[write][cluster]") {
+  Cluster cluster({{two_shards()}, {three_shards()}},
+                  {"{'n': 1, 'ok': 1.0, 'writeErrors': [{'index': 0, 'code': 11000, 'errmsg': 'duplicate'}, " +
+                       stale_entry(2) + ", " + stale_entry(3) + "]}",
+                   "{'n': 1, 'ok': 1.0}", "{'n': 1, 'ok': 1.0}",
+                   "{'n': 0, 'ok': 1.0, 'writeErrors': [{'index': 0, 'code': 121, 'errmsg': 'invalid'}]}"});
+  const std::string reply =
+      cluster.router.run("{'insert': 'c', 'ordered': false, 'documents': [{'_id': 1, 'a': 15}, {'_id': 2, 'a': 1}, "
+                         "{'_id': 3, 'a': 16}, {'_id': 4, 'a': 17}, {'_id': 5, 'a': 25}]}");
+  CHECK(cluster.sent() == Lines{"s1 insert 1,3,4,5 table 1", "s0 insert 2 table 1", "s1 insert 4 table 2",
+                                "s2 insert 5 table 2"});
+  CHECK(number(reply, "n") == 3);
+  CHECK(field(reply, "writeErrors") == as_told("{'0': {'index': 0, 'code': 11000, 'errmsg': 'duplicate'}, "
+                                               "'1': {'index': 4, 'code': 121, 'errmsg': 'invalid'}}"));
+}
+
+TEST_CASE("a batch for one shard goes on from where its shard stopped, with the same statement ids",
+          "[write][cluster]") {
+  Cluster cluster({{two_shards()}, {three_shards()}},
+                  {"{'n': 1, 'ok': 1.0, 'writeErrors': [" + stale_entry(1) + "]}", "{'n': 1, 'ok': 1.0}",
+                   "{'n': 1, 'ok': 1.0}"});
+  const std::string reply = cluster.router.run(
+      std::string("{'insert': 'c', 'documents': [{'_id': 1, 'a': 15}, {'_id': 2, 'a': 25}, {'_id': 3, 'a': 16}], ") +
+      test::session_fields + ", 'txnNumber': {'$numberLong': '1'}}");
+  CHECK(reply == as_told("{'n': 3, 'ok': 1.0}"));
+  CHECK(cluster.sent() == Lines{"s1 insert 1,2,3 table 1", "s2 insert 2 stmtIds 1 table 2",
+                                "s1 insert 3 stmtIds 2 table 2"});
+}
+
+TEST_CASE("a shard that refuses a whole batch for the table gets it again", "[write][cluster]") {
+  const bool unsharded = GENERATE(true, false);
+  std::vector<State> states;
+  states.push_back({unsharded ? std::nullopt : std::optional(all_on_first())});
+  states.push_back({unsharded ? std::nullopt : std::optional(all_on_first())});
+  Cluster cluster(std::move(states), {stale_reply, "{'n': 1, 'ok': 1.0}"});
+  CHECK(cluster.router.run("{'insert': 'c', 'documents': [{'_id': 1, 'a': 15}]}") == as_told("{'n': 1, 'ok': 1.0}"));
+  CHECK(cluster.sent() == (unsharded ? Lines{"s0 insert 1 db 1", "s0 insert 1 db 2"}
+                                     : Lines{"s0 insert 1 table 1", "s0 insert 1 table 2"}));
+}
+
+TEST_CASE("a batch follows a database that moves in its middle", "[write][cluster]") {
+  Cluster cluster({{std::nullopt, 0}, {std::nullopt, 2}},
+                  {"{'n': 1, 'ok': 1.0, 'writeErrors': [" + stale_entry(1, 249) + ", " + stale_entry(2, 249) + "]}",
+                   "{'n': 2, 'ok': 1.0}"});
+  CHECK(cluster.router.run("{'insert': 'c', 'ordered': false, 'documents': [{'_id': 1}, {'_id': 2}, {'_id': 3}]}") ==
+        as_told("{'n': 3, 'ok': 1.0}"));
+  CHECK(cluster.sent() == Lines{"s0 insert 1,2,3 db 1", "s2 insert 2,3 db 2"});
+  CHECK(cluster.table.noted == Lines{"db"});
+}
+
+TEST_CASE("a batch goes on when its collection becomes sharded, or is no more", "[write][cluster]") {
+  const bool becomes = GENERATE(true, false);
+  std::vector<State> states;
+  states.push_back({becomes ? std::nullopt : std::optional(two_shards())});
+  states.push_back({becomes ? std::optional(two_shards()) : std::nullopt, 2});
+  Cluster cluster(std::move(states), {"{'n': 0, 'ok': 1.0, 'writeErrors': [" + stale_entry(0) + "]}",
+                                      "{'n': 1, 'ok': 1.0}", "{'n': 1, 'ok': 1.0}"});
+  const std::string reply = cluster.router.run("{'delete': 'c', 'deletes': [{'q': {'a': 1}, 'limit': 1, 'c': 1}, "
+                                               "{'q': {'a': 15}, 'limit': 1, 'c': 2}]}");
+  if (becomes) {
+    CHECK(reply == as_told("{'n': 2, 'ok': 1.0}"));
+    CHECK(cluster.sent() == Lines{"s0 delete 1,2 db 1", "s0 delete 1 table 2", "s1 delete 2 table 2"});
+  } else {
+    CHECK(reply == as_told("{'n': 1, 'ok': 1.0}"));
+    CHECK(cluster.sent() == Lines{"s0 delete 1 table 1", "s2 delete 1,2 db 2"});
+  }
+}
+
+TEST_CASE("a shard that has executed a multi update does not get it again", "[write][cluster]") {
+  const bool ordered = GENERATE(true, false);
+  Cluster cluster({{two_shards()}, {three_shards()}},
+                  {"{'n': 2, 'nModified': 2, 'ok': 1.0}",
+                   "{'n': 0, 'nModified': 0, 'ok': 1.0, 'writeErrors': [" + stale_entry(0) + "]}",
+                   "{'n': 3, 'nModified': 3, 'ok': 1.0}", "{'n': 4, 'nModified': 4, 'ok': 1.0}"});
+  const std::string reply = cluster.router.run(std::string("{'update': 'c', 'ordered': ") +
+                                               (ordered ? "true" : "false") + ", 'updates': [" +
+                                               update(1, "{}", true) + "]}");
+  CHECK(reply == as_told("{'n': 9, 'nModified': 9, 'ok': 1.0}"));
+  CHECK(cluster.sent() ==
+        Lines{"s0 update 1 table 1", "s1 update 1 table 1", "s1 update 1 table 2", "s2 update 1 table 2"});
+}
+
+TEST_CASE("a multi upsert inserts nothing when a shard has matched before another was stale", "[write][cluster]") {
+  Cluster cluster({{two_shards()}, {two_shards()}},
+                  {"{'n': 2, 'nModified': 2, 'ok': 1.0}", stale_reply, "{'n': 0, 'nModified': 0, 'ok': 1.0}"});
+  const std::string reply =
+      cluster.router.run("{'update': 'c', 'updates': [" + update(1, "{'b': 1}", true, ", 'upsert': true") + "]}");
+  CHECK(reply == as_told("{'n': 2, 'nModified': 2, 'ok': 1.0}"));
+  CHECK(cluster.sent() == Lines{"s0 update 1 table 1", "s1 update 1 table 1", "s1 update 1 table 2"});
+}
+
+TEST_CASE("a write of several steps begins again when one of them is stale", "[write][cluster]") {
+  const std::string none = "{'n': 0, 'nModified': 0, 'ok': 1.0}", one = "{'n': 1, 'nModified': 1, 'ok': 1.0}";
+  const std::string stale_write = "{'n': 0, 'nModified': 0, 'ok': 1.0, 'writeErrors': [" + stale_entry(0) + "]}";
+  SECTION("by _id, on one shard after the other") {
+    Cluster cluster({{two_shards()}, {three_shards()}}, {none, stale_write, none, none, one});
+    CHECK(cluster.router.run("{'update': 'c', 'updates': [" + update(1, "{'_id': 7}") + "]}") ==
+          as_told("{'n': 1, 'nModified': 1, 'ok': 1.0}"));
+    CHECK(cluster.sent() == Lines{"s0 update 1 table 1", "s1 update 1 table 1", "s0 update 1 table 2",
+                                  "s1 update 1 table 2", "s2 update 1 table 2"});
+  }
+  SECTION("of a chosen document") {
+    const std::string nothing = "{'cursor': {'firstBatch': [], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+    const std::string met = "{'cursor': {'firstBatch': [{'_id': 7}], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+    Cluster cluster({{two_shards()}, {two_shards()}, {two_shards()}},
+                    {met, stale_reply, nothing, met, stale_write, nothing, met, one});
+    CHECK(cluster.router.run("{'update': 'c', 'updates': [" + update(1, "{'b': 7}") + "]}") ==
+          as_told("{'n': 1, 'nModified': 1, 'ok': 1.0}"));
+    CHECK(cluster.sent() == Lines{"s0 find table 1", "s1 find table 1", "s0 find table 2", "s1 find table 2",
+                                  "s1 update 1 table 2", "s0 find table 3", "s1 find table 3", "s1 update 1 table 3"});
+  }
+  SECTION("of a chosen document, by findAndModify") {
+    const std::string nothing = "{'cursor': {'firstBatch': [], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+    const std::string met = "{'cursor': {'firstBatch': [{'_id': 7}], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+    Cluster cluster({{two_shards()}, {two_shards()}},
+                    {met, nothing, stale_reply, nothing, met,
+                     "{'lastErrorObject': {'n': 1, 'updatedExisting': true}, 'value': {'_id': 7}, 'ok': 1.0}"});
+    const std::string reply =
+        cluster.router.run("{'findAndModify': 'c', 'query': {'b': 7}, 'update': {'$inc': {'x': 1}}}");
+    CHECK(number(reply, "value._id") == 7);
+    CHECK(cluster.sent() == Lines{"s0 find table 1", "s1 find table 1", "s0 findAndModify table 1", "s0 find table 2",
+                                  "s1 find table 2", "s1 findAndModify table 2"});
+  }
+  SECTION("of an upsert that found nothing") {
+    Cluster cluster({{two_shards()}, {two_shards()}},
+                    {none, stale_reply, none,
+                     "{'n': 1, 'nModified': 0, 'upserted': [{'index': 0, '_id': 9}], 'ok': 1.0}"});
+    const std::string reply = cluster.router.run("{'update': 'c', 'updates': [" +
+                                                 update(1, "{'a': {'$lt': 5}}", true, ", 'upsert': true") + "]}");
+    CHECK(field(reply, "upserted") == as_told("{'0': {'index': 0, '_id': 9}}"));
+  }
+}
+
+TEST_CASE("a collection that its shard had made first gets the write again", "[write][cluster]") {
+  Cluster cluster({{std::nullopt}, {std::nullopt}},
+                  {"{'n': 0, 'ok': 1.0, 'writeErrors': [" + stale_entry(0, 227) + "]}", "{'n': 1, 'ok': 1.0}"});
+  CHECK(cluster.router.run("{'insert': 'c', 'documents': [{'_id': 1}]}") == as_told("{'n': 1, 'ok': 1.0}"));
+  CHECK(cluster.table.noted == Lines{"db.c", "db"});
+}
+
+TEST_CASE("a shard that refuses a write again and again ends it with its own error", "[write][cluster]") {
+  const bool ordered = GENERATE(true, false);
+  Cluster cluster({{two_shards()}}, {});
+  cluster.router.shards.answer = [](const test::Sent& sent) -> std::optional<std::string> {
+    if (sent.shard == 0) return "{'n': 1, 'ok': 1.0}";
+    return "{'n': 0, 'ok': 1.0, 'writeErrors': [" + stale_entry(0) + "]}";
+  };
+  const std::string reply = cluster.router.run(std::string("{'insert': 'c', 'ordered': ") +
+                                               (ordered ? "true" : "false") +
+                                               ", 'documents': [{'_id': 1, 'a': 1}, {'_id': 2, 'a': 15}]}");
+  CHECK(number(reply, "n") == 1);
+  CHECK(number(reply, "ok") == 1);
+  CHECK(number(reply, "writeErrors.0.index") == 1);
+  CHECK(number(reply, "writeErrors.0.code") == 82);
+  CHECK(reply.find("no progress was made executing batch write op in db.c after 5 rounds (1 ops completed in ") !=
+        std::string::npos);
+  CHECK(cluster.sent().size() <= 10);
+}
+
+TEST_CASE("when the table cannot be read again, what was executed is told", "[write][cluster]") {
+  const bool some = GENERATE(true, false);
+  Cluster cluster({{two_shards()}}, {std::string("{'n': ") + (some ? "1" : "0") + ", 'ok': 1.0, 'writeErrors': [" +
+                                     stale_entry(some ? 1 : 0) + "]}"});
+  cluster.table.fails = Error(ErrorCode::failed_to_satisfy_read_preference, "no config servers");
+  const std::string reply =
+      cluster.router.run("{'insert': 'c', 'documents': [{'_id': 1, 'a': 15}, {'_id': 2, 'a': 16}]}");
+  if (some) {
+    CHECK(number(reply, "n") == 1);
+    CHECK(number(reply, "writeErrors.0.index") == 1);
+    CHECK(number(reply, "writeErrors.0.code") == 133);
+  } else {
+    CHECK(number(reply, "ok") == 0);
+    CHECK(number(reply, "code") == 133);
+  }
+}
+
+TEST_CASE("in a transaction a stale table is the driver's to repeat", "[write][cluster][transactions]") {
+  const bool whole = GENERATE(true, false);
+  const std::string stale =
+      GENERATE(std::string("{'n': 0, 'ok': 1.0, 'writeErrors': [") + stale_entry(0) + "]}", stale_reply);
+  Cluster cluster({whole ? State{std::nullopt} : State{two_shards()}, {two_shards()}}, {stale, "{'ok': 1.0}"});
+  const std::string reply = cluster.router.run(
+      std::string("{'insert': 'c', 'documents': [{'_id': 1, 'a': 1}], ") + test::session_fields +
+      ", 'txnNumber': {'$numberLong': '1'}, 'autocommit': false, 'startTransaction': true}");
+  CHECK(number(reply, "ok") == 0);
+  CHECK(reply.find("TransientTransactionError") != std::string::npos);
+  REQUIRE(!cluster.router.shards.sent.empty());
+  CHECK(cluster.router.shards.sent.back().name() == "abortTransaction");
+  CHECK(cluster.router.shards.sent.size() == 2);
+  CHECK(cluster.table.noted == Lines{"db.c"});
+}
+
+TEST_CASE("a write without a write concern is for the majority from 5.0 on, as a router makes it", "[write][cluster]") {
+  struct Case {
+    std::int32_t version;
+    std::string more, sent;
+  };
+  const std::string txn = std::string(test::session_fields) + ", 'txnNumber': {'$numberLong': '1'}";
+  const Case cases[] = {{9, "", ""},
+                        {13, "", "majority"},
+                        {21, ", " + txn, "majority"},
+                        {21, ", 'writeConcern': {'w': '1'}", "1"},
+                        {21, ", 'autocommit': false, 'startTransaction': true, " + txn, ""}};
+  for (const Case& each : cases) {
+    INFO(each.version << each.more);
+    Cluster cluster({{two_shards()}}, {"{'n': 1, 'ok': 1.0}"});
+    cluster.router.shards.set_wire_version(each.version);
+    const std::string reply =
+        cluster.router.run("{'delete': 'c', 'deletes': [{'q': {'a': 1}, 'limit': 1}]" + each.more + "}");
+    CHECK(number(reply, "n") == 1);
+    const BsonDoc& sent = cluster.router.shards.sent.front().command;
+    const ValueView w = sent.view().find_path("writeConcern.w");
+    CHECK((w.exists() ? std::string(w.as_string()) : "") == each.sent);
+  }
+}
+
+TEST_CASE("an operation that cannot be targeted is refused by a table that was read for it", "[write][cluster]") {
+  Cluster cluster({{two_shards()}, {split_at("{'b': 1}", {"{'b': 10}"})}}, {"{'n': 1, 'ok': 1.0}"});
+  CHECK(cluster.router.run("{'insert': 'c', 'documents': [{'_id': 1, 'a': [1], 'b': 1}]}") ==
+        as_told("{'n': 1, 'ok': 1.0}"));
+  CHECK(number(cluster.router.run("{'insert': 'c', 'documents': [{'_id': 1, 'b': [1]}]}"), "writeErrors.0.code") == 61);
+}
+
+}  // namespace
+}  // namespace spillway::exec
