@@ -2,6 +2,7 @@
 // Source: the server's manual, "Built-In Roles".
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
@@ -25,26 +26,44 @@ enum class Action : std::uint8_t {
   host_info, inprog, list_databases, list_sessions, list_shards, netstat, repl_set_get_status, top,
   set_parameter, flush_router_config, kill_op, kill_any_cursor, kill_any_session, log_rotate, shutdown,
   enable_profiler, view_user,
+  // of a cluster's commands
+  add_shard, remove_shard, enable_sharding, split_chunk, split_vector, move_chunk, cleanup_orphaned, clear_jumbo_flag,
+  refine_collection_shard_key, reshard_collection, check_metadata_consistency, analyze_shard_key,
+  configure_query_analyzer, set_default_rw_concern, get_default_rw_concern, get_cluster_parameter,
+  set_cluster_parameter, set_feature_compatibility_version, set_user_write_block_mode, fsync, unlock,
+  append_oplog_note, drop_connections, invalidate_user_cache, plan_cache_write, plan_cache_index_filter,
+  db_hash, kill_cursors, re_index, use_uuid, advance_cluster_time, impersonate, internal,
+  create_user, drop_user, create_role, drop_role, grant_role, revoke_role, view_role, change_password,
+  change_custom_data, change_own_password, change_own_custom_data, set_authentication_restriction,
 };
 
 class ActionSet {
  public:
   constexpr ActionSet() = default;
-  constexpr ActionSet(Action action) : bits_(1ULL << static_cast<unsigned>(action)) {}  // NOLINT: one is a set
+  constexpr ActionSet(Action action) {  // NOLINT: one is a set
+    bits_[static_cast<unsigned>(action) / 64] = 1ULL << (static_cast<unsigned>(action) % 64);
+  }
   constexpr ActionSet(std::initializer_list<Action> actions) {
     for (const Action action : actions) *this |= action;
   }
   constexpr ActionSet& operator|=(ActionSet other) noexcept {
-    bits_ |= other.bits_;
+    for (std::size_t i = 0; i < bits_.size(); ++i) bits_[i] |= other.bits_[i];
     return *this;
   }
+  static constexpr ActionSet all() noexcept {
+    ActionSet set;
+    set.bits_.fill(~0ULL);
+    return set;
+  }
   friend constexpr ActionSet operator|(ActionSet a, ActionSet b) noexcept { return a |= b; }
-  constexpr bool has(ActionSet all) const noexcept { return (bits_ & all.bits_) == all.bits_; }
-  constexpr bool empty() const noexcept { return bits_ == 0; }
+  constexpr bool has(ActionSet all) const noexcept {
+    return (bits_[0] & all.bits_[0]) == all.bits_[0] && (bits_[1] & all.bits_[1]) == all.bits_[1];
+  }
+  constexpr bool empty() const noexcept { return (bits_[0] | bits_[1]) == 0; }
   constexpr bool operator==(const ActionSet&) const = default;
 
  private:
-  std::uint64_t bits_ = 0;
+  std::array<std::uint64_t, 2> bits_{};
 };
 
 struct RoleGrant {

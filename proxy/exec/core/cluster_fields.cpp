@@ -53,6 +53,7 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
 
 void note_refusal(Context& context, const RoutedBy& by, DocView reply) {
   const shard::StaleError error = shard::classify_error(reply);
+  if (error.kind != shard::StaleKind::none) context.shared.metrics.stale_refusals.add();
   switch (error.kind) {
     case shard::StaleKind::stale_config:
     case shard::StaleKind::cannot_implicitly_create: {
