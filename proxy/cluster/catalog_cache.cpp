@@ -52,7 +52,7 @@ Task<Result<Value>> CatalogCache::newer(Slot<Value>& slot, std::uint64_t after, 
     ~Use() { --users_; }
     std::size_t& users_;
   } use(slot.users);
-  if (slot.begun != 0) after = std::max(after, slot.begun);
+  after = std::max({after, slot.begun, slot.forgotten});
   while (slot.begun != 0) {
     const std::uint64_t failures = slot.failures;
     Event ended;
@@ -184,6 +184,19 @@ Task<Result<void>> CatalogCache::create_database(std::string name) {
   auto created = co_await creating;
   if (created.has_error()) co_return std::move(created.error());
   co_return Result<void>();
+}
+
+void CatalogCache::forget(std::string_view db, std::string_view collection) {
+  if (collection.empty()) {
+    for (auto& [name, slot] : databases_) {
+      if (db.empty() || name == db) slot.forgotten = reads_begun_;
+    }
+  }
+  for (auto& [ns, slot] : collections_) {
+    const catalog::Namespace name = catalog::split_namespace(ns);
+    const bool meant = db.empty() || (name.db == db && (collection.empty() || name.collection == collection));
+    if (meant) slot.forgotten = reads_begun_;
+  }
 }
 
 CatalogCache::Counts CatalogCache::counts() const {

@@ -62,6 +62,10 @@ class CatalogCache {
   // Makes the database, on a shard that the config servers choose, unless there is one.
   Task<Result<void>> create_database(std::string name);
 
+  // What was read of this name, of all names of a database, or of all (both empty) is too old for those who ask from
+  // now on.
+  void forget(std::string_view db, std::string_view collection);
+
   // The number of the last read that began. Asking for a later one asks for a read that begins from now on.
   std::uint64_t last_read() const noexcept { return reads_begun_; }
 
@@ -77,6 +81,7 @@ class CatalogCache {
   struct Slot {
     std::optional<Value> value;  // of the last read that succeeded
     std::uint64_t begun = 0;     // the read under way; 0: none
+    std::uint64_t forgotten = 0; // the last read that is too old
     std::uint64_t failures = 0;  // a counter
     std::optional<Error> failure;  // of the last read that failed
     std::vector<Event*> waiters;

@@ -32,7 +32,7 @@ LAYERS = {
 
 # The rooms of a layer, bottom up: a room includes only itself and those before it.
 ROOMS = {
-    "proxy/exec": ("core", "cluster", "cursors", "streams", "access", "read", "write", "schema", "admin", "commands"),
+    "proxy/exec": ("core", "cluster", "sharding", "cursors", "streams", "access", "read", "write", "schema", "admin", "commands"),
 }
 
 # The one file that knows everything; it takes the canned shards of --canned.

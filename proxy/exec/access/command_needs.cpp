@@ -306,6 +306,42 @@ bool may_data_size(const Subject& subject) {
   return first.is_string() && may_on_namespace(subject, first.as_string(), find);
 }
 
+// Its first field is "db.collection", or a database; $db does not count.
+template <auth::Action action>
+bool may_on_full_name(const Subject& subject) {
+  const Element first = subject.body.first();
+  return first.is_string() && may_on_namespace(subject, first.as_string(), action);
+}
+template <auth::Action action>
+bool may_on_named_database(const Subject& subject) {
+  const Element first = subject.body.first();
+  return first.is_string() && subject.privileges.allows(action, first.as_string(), {});
+}
+
+bool may_shard_version(const Subject& subject) {
+  if (subject.privileges.on_cluster().has(get_shard_version)) return true;
+  const Element first = subject.body.first();
+  return first.is_string() && may_on_namespace(subject, first.as_string(), get_shard_version);
+}
+
+// The balancer and zones are settings of the config database: who may change the documents may use the commands.
+bool may_in_config(const Subject& subject, ActionSet actions, std::string_view collection) {
+  return subject.privileges.allows(actions, "config", collection);
+}
+bool may_set_balancer(const Subject& subject) { return may_in_config(subject, update, "settings"); }
+bool may_see_balancer(const Subject& subject) { return may_in_config(subject, find, "settings"); }
+bool may_add_to_zone(const Subject& subject) {
+  return subject.privileges.on_cluster().has(enable_sharding) || may_in_config(subject, update, "shards");
+}
+bool may_remove_from_zone(const Subject& subject) {
+  return subject.privileges.on_cluster().has(enable_sharding) ||
+         (may_in_config(subject, update, "shards") && may_in_config(subject, find, "tags"));
+}
+bool may_change_zone(const Subject& subject) {
+  return subject.privileges.on_cluster().has(enable_sharding) ||
+         (may_in_config(subject, find, "shards") && may_in_config(subject, {find, update, remove}, "tags"));
+}
+
 bool may_current_op(const Subject& subject) {
   return subject.privileges.on_cluster().has(inprog) || says(subject.body, "$ownOps");
 }
@@ -405,7 +441,7 @@ constexpr CommandNeed needs[] = {
     cluster("connPoolStats", conn_pool_stats),
     cluster("flushRouterConfig", flush_router_config),
     cluster("getShardMap", get_shard_map),
-    cluster("getShardVersion", get_shard_version),
+    rule("getShardVersion", may_shard_version),
     cluster("netstat", netstat),
     cluster("replSetGetStatus", repl_set_get_status),
     rule("profile", may_profile),
@@ -414,7 +450,75 @@ constexpr CommandNeed needs[] = {
     rule("currentOp", may_current_op),
     somebody("killOp"),
     cluster("shutdown", shutdown),
-    // users
+    // a cluster
+    rule("enableSharding", may_on_named_database<enable_sharding>),
+    rule("enablesharding", may_on_named_database<enable_sharding>),
+    rule("movePrimary", may_on_named_database<move_chunk>),
+    rule("moveprimary", may_on_named_database<move_chunk>),
+    rule("shardCollection", may_on_full_name<enable_sharding>),
+    rule("shardcollection", may_on_full_name<enable_sharding>),
+    rule("refineCollectionShardKey", may_on_full_name<refine_collection_shard_key>),
+    rule("reshardCollection", may_on_full_name<reshard_collection>),
+    rule("commitReshardCollection", may_on_full_name<reshard_collection>),
+    rule("abortReshardCollection", may_on_full_name<reshard_collection>),
+    rule("cleanupReshardCollection", may_on_full_name<reshard_collection>),
+    rule("moveCollection", may_on_full_name<reshard_collection>),
+    rule("abortMoveCollection", may_on_full_name<reshard_collection>),
+    rule("unshardCollection", may_on_full_name<reshard_collection>),
+    rule("abortUnshardCollection", may_on_full_name<reshard_collection>),
+    rule("setAllowMigrations", may_on_full_name<internal>),
+    rule("repairShardedCollectionChunksHistory", may_on_full_name<split_chunk>),
+    rule("split", may_on_full_name<split_chunk>),
+    rule("moveChunk", may_on_full_name<move_chunk>),
+    rule("movechunk", may_on_full_name<move_chunk>),
+    rule("moveRange", may_on_full_name<move_chunk>),
+    rule("mergeChunks", may_on_full_name<split_chunk>),
+    rule("mergeAllChunksOnShard", may_on_full_name<split_chunk>),
+    rule("clearJumboFlag", may_on_full_name<clear_jumbo_flag>),
+    rule("splitVector", may_on_full_name<split_vector>),
+    cluster("addShard", add_shard),
+    cluster("addshard", add_shard),
+    cluster("removeShard", remove_shard),
+    cluster("removeshard", remove_shard),
+    cluster("transitionFromDedicatedConfigServer", add_shard),
+    cluster("transitionToDedicatedConfigServer", remove_shard),
+    rule("addShardToZone", may_add_to_zone),
+    rule("removeShardFromZone", may_remove_from_zone),
+    rule("updateZoneKeyRange", may_change_zone),
+    rule("balancerStart", may_set_balancer),
+    rule("balancerStop", may_set_balancer),
+    rule("balancerStatus", may_see_balancer),
+    rule("balancerCollectionStatus", may_on_full_name<enable_sharding>),
+    rule("configureCollectionBalancing", may_on_full_name<enable_sharding>),
+    cluster("setFeatureCompatibilityVersion", set_feature_compatibility_version),
+    cluster("setDefaultRWConcern", set_default_rw_concern),
+    cluster("getDefaultRWConcern", get_default_rw_concern),
+    cluster("setClusterParameter", set_cluster_parameter),
+    cluster("getClusterParameter", get_cluster_parameter),
+    cluster("setUserWriteBlockMode", set_user_write_block_mode),
+    cluster("fsync", fsync),
+    cluster("fsyncUnlock", unlock),
+    cluster("invalidateUserCache", invalidate_user_cache),
+    collection("planCacheClear", plan_cache_write),
+    collection("planCacheListFilters", plan_cache_index_filter),
+    collection("planCacheSetFilter", plan_cache_index_filter),
+    collection("planCacheClearFilters", plan_cache_index_filter),
+    collection("planCacheListQueryShapes", plan_cache_read),
+    collection("planCacheListPlans", plan_cache_read),
+    collection("setIndexCommitQuorum", create_index),
+    // refused
+    somebody("cloneCollectionAsCapped"),
+    somebody("checkMetadataConsistency"),
+    somebody("analyzeShardKey"),
+    somebody("configureQueryAnalyzer"),
+    somebody("setQuerySettings"),
+    somebody("removeQuerySettings"),
+    // users; in a cluster sharding/user_needs.h decides
+    somebody("dropAllRolesFromDatabase"),
+    somebody("grantPrivilegesToRole"),
+    somebody("revokePrivilegesFromRole"),
+    somebody("grantRolesToRole"),
+    somebody("revokeRolesFromRole"),
     somebody("usersInfo"),
     somebody("rolesInfo"),
     somebody("createUser"),

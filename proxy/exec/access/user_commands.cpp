@@ -8,6 +8,9 @@
 
 namespace spillway::exec {
 
+// In a cluster (sharding/sharding_commands.cpp).
+Task<Result<Response>> user_command(Context& context, Client& client, const Request& request);
+
 namespace {
 
 using Answer = Task<Result<Response>>;
@@ -119,6 +122,10 @@ Error own_only(const Request& request) {
 }
 
 Answer users_info(Context& context, Client& client, const Request& request) {
+  if (context.in_cluster()) {
+    auto asking = user_command(context, client, request);
+    co_return co_await asking;
+  }
   auto wanted = parse_users_info(request);
   if (wanted.has_error()) co_return wanted.error();
   if (request.body["showCredentials"].truthy()) {
@@ -149,7 +156,11 @@ Answer users_info(Context& context, Client& client, const Request& request) {
   co_return finish(std::move(reply));
 }
 
-Answer roles_info(Context&, Client&, const Request& request) {
+Answer roles_info(Context& context, Client& client, const Request& request) {
+  if (context.in_cluster()) {
+    auto asking = user_command(context, client, request);
+    co_return co_await asking;
+  }
   const Element which = request.body.first();
   const bool built_in = which.is_number() && request.body["showBuiltinRoles"].truthy();
   BsonWriter reply;
@@ -169,7 +180,11 @@ Answer roles_info(Context&, Client&, const Request& request) {
   co_return finish(std::move(reply));
 }
 
-Answer change_user(Context&, Client&, const Request& request) {
+Answer change_user(Context& context, Client& client, const Request& request) {
+  if (context.in_cluster()) {
+    auto changing = user_command(context, client, request);
+    co_return co_await changing;
+  }
   co_return Error(
       ErrorCode::command_not_supported,
       fmt::format(

@@ -15,6 +15,7 @@
 #include "proxy/exec/admin/local_parameters.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/wire_version.h"
+#include "proxy/exec/sharding/router_answers.h"
 #include "proxy/wire/hello.h"
 
 namespace spillway::exec {
@@ -118,10 +119,11 @@ Answer whats_my_uri(Context&, Client& client, const Request&) {
   co_return finish(std::move(reply));
 }
 
-Answer list_commands(Context&, Client&, const Request&) {
+Answer list_commands(Context& context, Client&, const Request&) {
   BsonWriter reply;
   reply.begin_document("commands");
   for (const CommandSpec& spec : all_commands()) {
+    if (spec.cluster_only && !context.in_cluster()) continue;
     reply.begin_document(spec.name);
     reply.append("help", spec.help)
         .append("requiresAuth", spec.need == nullptr || spec.need->of != CommandNeed::Of::nobody);
@@ -198,7 +200,11 @@ Answer log_rotate(Context& context, Client&, const Request& request) {
   co_return finish(BsonWriter());
 }
 
-Answer list_shards(Context& context, Client&, const Request&) {
+Answer list_shards(Context& context, Client&, const Request& request) {
+  if (context.in_cluster()) {
+    auto listing = list_shards_of_cluster(context, request);
+    co_return co_await listing;
+  }
   BsonWriter reply;
   reply.begin_array("shards");
   for (const shard::ShardState& shard : context.gateway.states()) {
@@ -267,13 +273,21 @@ Answer features(Context&, Client&, const Request&) {
 }
 
 // The static table has no cache to drop: the flush succeeds at once.
-Answer flush_router_config(Context&, Client&, const Request&) {
+Answer flush_router_config(Context& context, Client&, const Request& request) {
+  if (context.in_cluster()) {
+    auto flushing = flush_router_config_in_cluster(context, request);
+    co_return co_await flushing;
+  }
   BsonWriter reply;
   reply.append("flushed", true);
   co_return finish(std::move(reply));
 }
 
 Answer get_shard_map(Context& context, Client&, const Request& request) {
+  if (context.in_cluster()) {
+    auto mapping = shard_map_of_cluster(context);
+    co_return co_await mapping;
+  }
   BsonWriter map, hosts, strings;
   for (const catalog::Shard& shard : request.routes->table().shards()) {
     const std::string host = catalog::host_of_uri(shard.uri);
@@ -290,7 +304,11 @@ Answer get_shard_map(Context& context, Client&, const Request& request) {
   co_return finish(std::move(reply));
 }
 
-Answer get_shard_version(Context&, Client&, const Request& request) {
+Answer get_shard_version(Context& context, Client&, const Request& request) {
+  if (context.in_cluster()) {
+    auto telling = shard_version_in_cluster(context, request);
+    co_return co_await telling;
+  }
   const Element which = request.body.first();
   if (!which.is_string()) co_return Error(ErrorCode::type_mismatch, "getShardVersion takes a namespace");
   const std::string_view ns = which.as_string();

@@ -12,6 +12,7 @@
 #include "proxy/exec/core/ask_workers.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/wire_version.h"
+#include "proxy/exec/sharding/router_answers.h"
 
 namespace spillway::exec {
 
@@ -186,6 +187,7 @@ void metrics(BsonWriter& out, const Context& context, const Facts& facts) {
   out.begin_document("commands");
   out.append("<UNKNOWN>", as_long(all.unknown_commands.value()));
   for (const CommandSpec& spec : all_commands()) {
+    if (spec.cluster_only && !context.in_cluster()) continue;
     const Metrics::Command& command = all.commands[spec.index];
     out.begin_document(spec.name);
     out.append("failed", as_long(command.failed.value()))
@@ -251,9 +253,13 @@ void opcounters(BsonWriter& out, const Context& context, const Facts&) {
       .append("command", as_long(all.op_command.value()));
 }
 
-// Shards as all workers see them: there is no config server to name.
-void sharding(BsonWriter& out, const Context&, const Facts& facts) {
-  out.append("configsvrConnectionString", "");
+std::string config_servers_of(const Context& context) {
+  return context.in_cluster() ? connection_string_of(context.gateway.states().front()) : std::string();
+}
+
+// Shards as all workers see them. A static table has no config servers to name.
+void sharding(BsonWriter& out, const Context& context, const Facts& facts) {
+  out.append("configsvrConnectionString", std::string_view(config_servers_of(context)));
   out.append("maxChunkSizeInBytes", as_long(128 * limits::mib));
   out.begin_document("shards");
   for (const ShardFacts& shard : facts.shards) {
@@ -304,7 +310,13 @@ void sharding_statistics(BsonWriter& out, const Context& context, const Facts& f
   out.begin_document("catalogCache");
   out.append("numDatabaseEntries", as_long(facts.databases));
   out.append("numCollectionEntries", as_long(facts.collections));
-  out.append("countStaleConfigErrors", std::int64_t{0});
+  out.append("countStaleConfigErrors", as_long(all.stale_refusals.value()));
+  if (context.in_cluster()) {
+    const cluster::CatalogCache::Counts& reads = facts.table_reads;
+    out.append("countIncrementalRefreshesStarted", as_long(reads.reads_in_part));
+    out.append("countFullRefreshesStarted", as_long(reads.reads - reads.reads_in_part));
+    out.append("countFailedRefreshes", as_long(reads.failed_reads));
+  }
   out.end();
 }
 

@@ -1,3 +1,4 @@
+#include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/admin/status_facts.h"
 
 #include <sys/resource.h>
@@ -74,6 +75,7 @@ WorkerFacts look_at_worker(const Context& context) {
   facts.databases = context.router->databases();
   facts.collections = context.router->collections();
   facts.shards = context.gateway.states();
+  if (context.worker == 0 && context.shared.cluster) facts.table_reads = context.shared.cluster->cache().counts();
   return facts;
 }
 
@@ -107,6 +109,7 @@ StatusFacts make_status_facts(const Shared& shared, const std::vector<WorkerFact
     facts.clients.load_balanced += worker.clients.load_balanced;
     facts.databases = std::max(facts.databases, worker.databases);
     facts.collections = std::max(facts.collections, worker.collections);
+    if (worker.table_reads.reads > 0) facts.table_reads = worker.table_reads;
     if (facts.shards.size() < worker.shards.size()) facts.shards.resize(worker.shards.size());
     for (std::size_t i = 0; i < worker.shards.size(); ++i) {
       facts.shards[i].name = worker.shards[i].name;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "proxy/cluster/catalog_cache.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/metrics.h"
 
@@ -21,6 +22,7 @@ struct WorkerFacts {
   ClientCounts clients;
   std::size_t databases = 0, collections = 0;  // of its routing table
   std::vector<shard::ShardState> shards;
+  cluster::CatalogCache::Counts table_reads;  // of a cluster's first worker
 };
 WorkerFacts look_at_worker(const Context& context);
 
@@ -53,6 +55,7 @@ struct StatusFacts {
   ClientCounts clients;
   std::size_t databases = 0, collections = 0;
   std::vector<ShardFacts> shards;
+  cluster::CatalogCache::Counts table_reads;  // in a cluster
   ProcessUsage process;
   std::int64_t connections_available = 0;
 };

@@ -123,13 +123,15 @@ Task<Result<void>> ClusterRouter::learn_database(std::string name, RouteWait wai
   std::function<Task<Result<Value>>(ClusterTable&)> ask = [name, after, wait](ClusterTable& table) {
     return table.database(name, after, wait.make_database);
   };
+  const std::uint64_t forgotten = forgotten_;
   auto asking = ask_first_worker<Value>(std::move(ask), wait.deadline);
   auto known = co_await asking;
   if (known.has_error()) {
     if (known.error().is(ErrorCode::namespace_not_found)) databases_.erase(name);
     co_return std::move(known.error());
   }
-  keep(databases_, name, {StaticRouter::own_reference(std::move(known->database)), known->read});
+  const bool stale = forgotten != forgotten_;
+  keep(databases_, name, {StaticRouter::own_reference(std::move(known->database)), known->read, stale});
   co_return Result<void>();
 }
 
@@ -141,10 +143,12 @@ Task<Result<void>> ClusterRouter::learn_collection(std::string ns, RouteWait wai
   std::function<Task<Result<Value>>(ClusterTable&)> ask = [ns, after](ClusterTable& table) {
     return table.collection(ns, after);
   };
+  const std::uint64_t forgotten = forgotten_;
   auto asking = ask_first_worker<Value>(std::move(ask), wait.deadline);
   auto known = co_await asking;
   if (known.has_error()) co_return std::move(known.error());
-  keep(collections_, ns, {StaticRouter::own_reference(std::move(known->collection)), known->read});
+  const bool stale = forgotten != forgotten_;
+  keep(collections_, ns, {StaticRouter::own_reference(std::move(known->collection)), known->read, stale});
   co_return Result<void>();
 }
 
@@ -178,6 +182,7 @@ void ClusterRouter::offer(cluster::KnownCollection known) {
 }
 
 void ClusterRouter::forget(std::string_view db, std::string_view collection) {
+  ++forgotten_;
   if (!collection.empty()) return note_stale({db, collection});
   for (auto& [name, known] : databases_) known.stale |= db.empty() || name == db;
   for (auto& [ns, known] : collections_) known.stale |= db.empty() || catalog::split_namespace(ns).db == db;

@@ -31,7 +31,7 @@ class ClusterRouter final : public Router {
   void use_shards(Routes::Table shards);
   // Another worker has read it: replaces what is known, if anything is.
   void offer(cluster::KnownCollection known);
-  // Forgets what it knows of all names, of a database's, or of one: flushRouterConfig.
+  // Forgets what it knows of all names, of a database's, or of one; what it is being told now is forgotten, too.
   void forget(std::string_view db, std::string_view collection);
 
  private:
@@ -54,6 +54,7 @@ class ClusterRouter final : public Router {
   Context& context_;
   ClusterTable& table_;
   Routes::Table shards_;
+  std::uint64_t forgotten_ = 0;  // how often it forgot
   Routes::DatabasePtr admin_, config_;  // on the config servers
   Names<Routes::DatabasePtr> databases_;
   Names<Routes::CollectionPtr> collections_;

@@ -8,6 +8,8 @@
 
 #include "proxy/base/log.h"
 #include "proxy/exec/cluster/cluster_router.h"
+#include "proxy/exec/core/ask_workers.h"
+#include "proxy/exec/core/wire_version.h"
 #include "proxy/shard/connection_string.h"
 
 namespace spillway::exec {
@@ -16,6 +18,7 @@ namespace {
 
 // As other routers look for new shards.
 constexpr auto look_every = std::chrono::seconds(30);
+constexpr auto ping_every = std::chrono::seconds(10);
 
 catalog::Shard config_servers_entry(std::string uri) {
   catalog::Shard config;
@@ -67,9 +70,37 @@ Task<void> ClusterTable::read_keys() {
 }
 
 void ClusterTable::tick(TimePoint now) {
+  if (!pinging_ && now >= next_ping_) {
+    pinging_ = true;
+    next_ping_ = now + ping_every;
+    first_.background.start(ping());
+  }
   if (looking_ || now < next_look_) return;
   looking_ = true;
   first_.background.start(look_again());
+}
+
+// config.mongos: tools list the routers whose last ping is young.
+Task<void> ClusterTable::ping() {
+  const ProcessFacts& process = first_.shared.facts;
+  const auto up = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - process.start_time).count();
+  BsonWriter body;
+  body.append("update", "mongos");
+  body.begin_array("updates").begin_document_item();
+  body.begin_document("q").append("_id", process.host_name).end();
+  body.begin_document("u").begin_document("$set");
+  body.append("_id", process.host_name).append_date("ping", wall_clock_ms());
+  body.append("up", static_cast<std::int64_t>(up)).append("waiting", true);
+  body.append("mongoVersion", emulated_version(first_));
+  body.begin_array("advisoryHostFQDNs").end();
+  body.end().end();
+  body.append("upsert", true).end().end();
+  body.begin_document("writeConcern").append("w", "majority").append("wtimeout", 15'000).end();
+  body.append("$db", "config");
+  auto telling = config_.command(std::move(body).finish());
+  const auto told = co_await telling;
+  if (told.has_error()) log::debug("the config servers were not told of this router: {}", told.error().message);
+  pinging_ = false;
 }
 
 Task<void> ClusterTable::look_again() {
@@ -93,9 +124,10 @@ Task<Result<cluster::KnownDatabase>> ClusterTable::database(std::string name, st
 }
 
 Task<Result<cluster::KnownCollection>> ClusterTable::collection(std::string ns, std::uint64_t after) {
+  const std::uint64_t forgotten = forgotten_;
   auto asking = cache_.collection(std::move(ns), after);
   auto known = co_await asking;
-  if (known.has_error()) co_return known;
+  if (known.has_error() || forgotten != forgotten_) co_return known;
   // Workers that know an older one need not hear it from a shard.
   for (Context* worker : first_.shared.workers) {
     worker->loop.post([worker, known = *known] { static_cast<ClusterRouter*>(worker->router)->offer(known); });
@@ -144,6 +176,67 @@ void ClusterTable::publish(std::vector<catalog::Shard> shards) {
 
 std::optional<catalog::ShardIndex> ClusterTable::index_of(std::string_view name) const {
   return table_->shard_by_name(name);
+}
+
+void ClusterTable::forget(std::string_view db, std::string_view collection) {
+  ++forgotten_;
+  cache_.forget(db, collection);
+}
+
+namespace {
+
+// The first worker's part of a question, whichever worker asks.
+Context* first_of(Context& context) { return context.shared.workers.front(); }
+
+}  // namespace
+
+Task<void> forget_everywhere(Context& context, std::string db, std::string collection) {
+  std::function<bool(const Context&)> forget_read = [db, collection](const Context& first) {
+    first.shared.cluster->forget(db, collection);
+    return true;
+  };
+  Context* const first[] = {first_of(context)};
+  const Context* const own = first[0] == &context ? &context : nullptr;
+  auto on_first = ask_these_workers<bool>(context.loop, first, own, std::move(forget_read));
+  co_await on_first;
+  std::function<bool(const Context&)> forget_known = [db, collection](const Context& worker) {
+    static_cast<ClusterRouter*>(worker.router)->forget(db, collection);
+    return true;
+  };
+  auto on_all = ask_workers<bool>(context, std::move(forget_known));
+  co_await on_all;
+}
+
+namespace {
+
+struct ShardsRead final {
+  Event done;
+  Result<void> result;
+};
+
+Task<void> read_shards_on_first(std::shared_ptr<ShardsRead> reading, Loop* home, ClusterTable* table) {
+  auto asking = table->read_shards();
+  auto result = co_await asking;
+  home->post([reading = std::move(reading), result = std::move(result)]() mutable {
+    reading->result = std::move(result);
+    reading->done.set();
+  });
+}
+
+}  // namespace
+
+Task<Result<void>> read_shards_again(Context& context) {
+  auto reading = std::make_shared<ShardsRead>();
+  Context* const first = first_of(context);
+  first->loop.post([reading, home = &context.loop, first] {
+    first->background.start(read_shards_on_first(reading, home, first->shared.cluster.get()));
+  });
+  co_await reading->done;
+  if (reading->result.has_error()) co_return reading->result;
+  // What was posted to the workers before has reached them when they answer.
+  auto asking = ask_workers<bool>(context, [](const Context&) { return true; });
+  co_await asking;
+  co_return Result<void>();
 }
 
 }  // namespace spillway::exec

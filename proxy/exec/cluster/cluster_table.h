@@ -32,7 +32,8 @@ class ClusterTable final : public cluster::ShardDirectory {
 
   // Reads the cluster's id and its shards. Errors: those of the config servers.
   Task<Result<void>> start();
-  // Every quarter of a second: reads the shards again when it is time.
+  // Every quarter of a second: when it is time, reads the shards again, and tells the config servers that this router
+  // is there (config.mongos).
   void tick(TimePoint now);
 
   Task<Result<cluster::KnownDatabase>> database(std::string name, std::uint64_t after, bool make);
@@ -40,6 +41,11 @@ class ClusterTable final : public cluster::ShardDirectory {
 
   Task<Result<void>> use(std::vector<catalog::ShardEntry> shards) override;
   std::optional<catalog::ShardIndex> index_of(std::string_view name) const override;
+
+  // The next who asks for these names gets what is read from now on (CatalogCache::forget).
+  void forget(std::string_view db, std::string_view collection);
+  // Reads config.shards.
+  Task<Result<void>> read_shards() { return cache_.shards(); }
 
   // A command for the config servers' primary.
   cluster::ConfigClient& config() noexcept { return config_; }
@@ -51,6 +57,7 @@ class ClusterTable final : public cluster::ShardDirectory {
  private:
   Task<void> look_again();
   Task<void> read_keys();
+  Task<void> ping();
   void publish(std::vector<catalog::Shard> shards);
 
   Context& first_;
@@ -59,9 +66,16 @@ class ClusterTable final : public cluster::ShardDirectory {
   cluster::CatalogCache cache_;
   Routes::Table table_;
   catalog::ObjectId cluster_id_{};
-  TimePoint next_look_{};
-  bool looking_ = false;
+  TimePoint next_look_{}, next_ping_{};
+  bool looking_ = false, pinging_ = false;
+  std::uint64_t forgotten_ = 0;  // how often something was forgotten
   bool keys_refused_ = false;
 };
+
+// What was known of these names before is not used by a command that begins when this has returned, on any worker.
+// Both empty: all names; no collection: all of the database.
+Task<void> forget_everywhere(Context& context, std::string db, std::string collection);
+// Reads config.shards: when it returns, all workers' next commands know what it says. Errors: of the config servers.
+Task<Result<void>> read_shards_again(Context& context);
 
 }  // namespace spillway::exec

@@ -54,7 +54,8 @@ struct Table {
 
   Table() {
     for (const auto& family : {read_commands(), aggregate_commands(), write_commands(), session_commands(),
-                               schema_commands(), local_commands(), authentication_commands(), user_commands()}) {
+                               sharding_commands(), schema_commands(), local_commands(), authentication_commands(),
+                               user_commands()}) {
       for (CommandSpec spec : family) {
         spec.index = specs.size();
         spec.need = find_need(spec.name);
@@ -167,7 +168,7 @@ namespace {
 Task<Response> run_known_time(Context& context, Client& client, Request& request) {
   Metrics& metrics = context.shared.metrics;
   const CommandSpec* spec = command_named(request.name);
-  if (spec == nullptr) {
+  if (spec == nullptr || (spec->cluster_only && !context.in_cluster())) {
     metrics.unknown_commands.add();
     co_return refuse(metrics,
                      Error(ErrorCode::command_not_found, fmt::format("no such command: '{}'", request.name)));

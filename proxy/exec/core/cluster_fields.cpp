@@ -87,6 +87,7 @@ void note_times(Context& context, const shard::Reply& reply, shard::ShardTime* t
 
 void note_refusal(Context& context, const RoutedBy& by, DocView reply) {
   const shard::StaleError error = shard::classify_error(reply);
+  if (error.kind != shard::StaleKind::none) context.shared.metrics.stale_refusals.add();
   switch (error.kind) {
     case shard::StaleKind::stale_config:
     case shard::StaleKind::cannot_implicitly_create: {

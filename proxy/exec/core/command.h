@@ -33,6 +33,7 @@ struct CommandSpec {
   bool secondary_ok = false;   // reads: for listCommands
   RouteNeed routes = RouteNeed::none;
   bool makes_database = false;  // in a cluster: a database that does not exist is made first
+  bool cluster_only = false;    // unknown where the table is the configuration's
   std::string_view help = "";
   std::size_t index = 0;       // position in the table; set when the table is built
   const CommandNeed* need = nullptr;  // the privileges that it needs; set then, too
@@ -46,6 +47,7 @@ std::span<const CommandSpec> read_commands();        // find, getMore, killCurso
 std::span<const CommandSpec> aggregate_commands();   // aggregate, count, distinct, explain
 std::span<const CommandSpec> write_commands();       // insert, update, delete, findAndModify
 std::span<const CommandSpec> session_commands();     // transactions, endSessions, killSessions, …
+std::span<const CommandSpec> sharding_commands();    // addShard, shardCollection, moveChunk, …: of a cluster only
 std::span<const CommandSpec> schema_commands();      // listDatabases, createIndexes, drop, collStats, …
 std::span<const CommandSpec> local_commands();       // ping, buildInfo, serverStatus, getParameter, …
 std::span<const CommandSpec> authentication_commands();  // saslStart, saslContinue, authenticate, logout

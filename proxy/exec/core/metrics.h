@@ -83,6 +83,7 @@ struct Metrics {
   };
   std::array<Command, commands_max> commands;  // by CommandSpec::index
   Counter unknown_commands;
+  Counter stale_refusals;  // of shards that know a newer table
   ErrorCounts errors;  // ok: 0 replies, of shards and of the proxy
   Counter bytes_in, bytes_out, requests;
   HostsTargeted find, insert, update, delete_, aggregate;

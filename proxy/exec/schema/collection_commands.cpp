@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
+#include "proxy/cluster/config_client.h"
 #include "proxy/exec/access/authorization.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/core/command.h"
@@ -11,6 +13,8 @@
 #include "proxy/exec/read/aggregate.h"
 #include "proxy/exec/read/config_database.h"
 #include "proxy/exec/schema/reply_merge.h"
+#include "proxy/exec/sharding/router_answers.h"
+#include "proxy/exec/sharding/run_by_form.h"
 #include "proxy/exec/streams/single_shard.h"
 
 namespace spillway::exec {
@@ -70,6 +74,7 @@ Task<Fanned> fan_out(Context& context, const Request& request, catalog::ShardSet
     ShardAnswer& answer = fanned.answers.emplace_back();
     answer.shard = request.routes->shard(outcome.shard).name;
     answer.address = outcome.reply.host.host.empty() ? answer.shard : outcome.reply.host.text();
+    if (context.in_cluster()) answer.address = connection_string_of(context.gateway.states()[outcome.shard]);
     if (outcome.answered()) answer.body = outcome.body();
     answer.error = outcome.error;
     // Drivers check the code; some servers send only the text.
@@ -80,8 +85,9 @@ Task<Fanned> fan_out(Context& context, const Request& request, catalog::ShardSet
   co_return fanned;
 }
 
-// To the chunk owners, replies merged; with one owner the reply passes through.
-Answer to_owners(Context& context, const Request& request, Tolerate tolerate) {
+// To the chunk owners, replies merged; with one owner the reply passes through, unless it is to look as a mongos makes
+// it (`raw`).
+Answer to_owners(Context& context, const Request& request, Tolerate tolerate, bool raw = false) {
   if (auto refused = refuse_config(request); refused.has_error()) co_return refused.error();
   auto ns = collection_ns(request);
   if (ns.has_error()) co_return ns.error();
@@ -92,7 +98,8 @@ Answer to_owners(Context& context, const Request& request, Tolerate tolerate) {
     if (checked.has_error()) co_return checked.error();
   }
   const shard::CallOptions options = write_options(context, request);
-  if (targets.shards.size() == 1) {
+  raw = raw && context.in_cluster() && !request.in_transaction;
+  if (targets.shards.size() == 1 && !raw) {
     auto forwarding = forward_to_shard(context, request, targets.shards.front(), targets.by(), options);
     auto forwarded = co_await forwarding;
     if (forwarded.has_error()) co_return forwarded.error();
@@ -100,11 +107,38 @@ Answer to_owners(Context& context, const Request& request, Tolerate tolerate) {
   }
   auto fanning = fan_out(context, request, targets.shards, targets.by(), options);
   const Fanned fanned = co_await fanning;
-  RawMerge merged = merge_raw(fanned.answers, tolerate);
+  // Indexes that were dropped on one shard cannot be dropped again; other commands may be done twice.
+  const bool once = tolerate == Tolerate::namespace_not_found && !fanned.outcomes.empty() &&
+                    std::any_of(fanned.outcomes.begin(), fanned.outcomes.end(), std::mem_fn(&ShardOutcome::ok)) &&
+                    request.name != "collMod";
+  for (const ShardOutcome& outcome : fanned.outcomes) {
+    if (context.in_cluster() && outcome.stale() && !once) co_return *outcome.error;
+  }
+  RawMerge merged = merge_raw(fanned.answers, tolerate, raw);
   Response response(std::move(merged.reply));
   response.failed = !merged.ok;
   if (response.failed) response.failure_code = failure_code(DocView::trusted(response.pieces().front().iov_base));
   co_return response;
+}
+
+// Does another server of the cluster change the collection for us? Its database's primary shard, or the config servers.
+bool has_form(const Context& context, const Request& request) {
+  if (!context.in_cluster() || request.in_transaction) return false;
+  // Those of config and admin lie on the config servers alone.
+  const bool on_config_servers = request.routes->primary_shard(request.db) == cluster::config_shard;
+  return !on_config_servers && find_form(request.name, config_wire_version(context)) != nullptr;
+}
+
+// By its form; as clients send it if the server does not know the form.
+Answer by_form_or_to_owners(Context& context, const Request& request, Tolerate tolerate) {
+  if (has_form(context, request)) {
+    auto running = run_by_form(context, request);
+    auto result = co_await running;
+    constexpr auto unknown = static_cast<std::int32_t>(ErrorCode::command_not_found);
+    if (result.has_error() || !result->failed || result->failure_code != unknown) co_return result;
+  }
+  auto running = to_owners(context, request, tolerate, true);
+  co_return co_await running;
 }
 
 // The view's shard resolves the view's collections by itself and knows no other shard: all of them must be there.
@@ -130,6 +164,13 @@ Result<void> check_view(const Request& request, catalog::ShardIndex own) {
 Answer create(Context& context, Client&, const Request& request) {
   auto ns = collection_ns(request);
   if (ns.has_error()) co_return ns.error();
+  if (has_form(context, request)) {
+    if (request.body["capped"].truthy() && !request.body["size"].is_number()) {
+      co_return Error(ErrorCode::invalid_options, "specify size:<n> when capped is true");
+    }
+    auto running = run_by_form(context, request);
+    co_return co_await running;
+  }
   const Targets targets = shards_with_chunks(*request.routes, request.db, *ns);
   if (targets.shards.size() > 1) {
     // With a default shard key these collections would be sharded, and cannot be: they need a single shard.
@@ -186,17 +227,29 @@ Answer create_indexes(Context& context, Client&, const Request& request) {
       co_return checked.error();
     }
   }
-  auto running = to_owners(context, request, Tolerate::nothing);
+  auto running = to_owners(context, request, Tolerate::nothing, true);
   co_return co_await running;
 }
 
 Answer drop(Context& context, Client&, const Request& request) {
+  if (context.in_cluster()) {
+    if (request.db == "config" || request.db == "admin") {
+      co_return Error(ErrorCode::illegal_operation,
+                      fmt::format("Cannot drop collection in '{}' database in sharded cluster", request.db));
+    }
+    auto dropping = run_by_form(context, request);
+    auto dropped = co_await dropping;
+    const bool missing = dropped.has_error() && dropped.error().is(ErrorCode::namespace_not_found);
+    if (!missing) co_return dropped;
+    if (config_wire_version(context) >= v7_0) co_return only_ok();
+    co_return Error(ErrorCode::namespace_not_found, "ns not found");
+  }
   auto running = to_owners(context, request, Tolerate::namespace_not_found);
   co_return co_await running;
 }
 
 Answer drop_indexes(Context& context, Client&, const Request& request) {
-  auto running = to_owners(context, request, Tolerate::namespace_not_found);
+  auto running = by_form_or_to_owners(context, request, Tolerate::namespace_not_found);
   co_return co_await running;
 }
 
@@ -211,13 +264,26 @@ Answer coll_mod(Context& context, Client&, const Request& request) {
     auto checked = check_unique_index(*targets.routing, index.as_document(), "keyPattern");
     if (checked.has_error()) co_return checked.error();
   }
-  auto running = to_owners(context, request, Tolerate::namespace_not_found);
+  auto running = by_form_or_to_owners(context, request, Tolerate::namespace_not_found);
   co_return co_await running;
 }
 
 Answer drop_database(Context& context, Client&, const Request& request) {
   if (request.db == "config" || request.db == "admin") {
     co_return Error(ErrorCode::illegal_operation, fmt::format("Cannot drop the {} database", request.db));
+  }
+  if (context.in_cluster()) {
+    const Element which = request.body.first();
+    if (!which.is_number() || which.to_double() != 1.0) {
+      co_return Error(ErrorCode::bad_value, "have to pass 1 as db parameter");
+    }
+    auto dropping = run_by_form(context, request);
+    auto dropped = co_await dropping;
+    const bool missing = dropped.has_error() && dropped.error().is(ErrorCode::namespace_not_found);
+    if (!missing) co_return dropped;
+    BsonWriter reply;
+    reply.append("info", "database does not exist").append("ok", 1.0);
+    co_return Response(std::move(reply).finish());
   }
   const shard::CallOptions options = write_options(context, request);
   auto fanning = fan_out(context, request, request.routes->all_shards(),
@@ -245,6 +311,18 @@ Answer rename_collection(Context& context, Client&, const Request& request) {
   const catalog::Namespace to = catalog::split_namespace(target.as_string());
   if (from.collection.empty() || to.collection.empty()) {
     co_return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
+  }
+  if (context.in_cluster() && find_form(request.name, config_wire_version(context)) != nullptr) {
+    auto running = run_by_form(context, request);
+    co_return co_await running;
+  }
+  if (context.in_cluster()) {
+    if (request.routes->collection(source.as_string()) != nullptr) {
+      co_return Error(13138, "You can't rename a sharded collection");
+    }
+    if (request.routes->collection(target.as_string()) != nullptr) {
+      co_return Error(13139, "You can't rename to a sharded collection");
+    }
   }
   for (const std::string_view ns : {source.as_string(), target.as_string()}) {
     const std::string name(ns);
@@ -299,12 +377,16 @@ Answer statistics(Context& context, const Request& request, Result<std::string> 
   const std::string db = ns->substr(0, ns->find('.'));
   const Targets targets = shards_with_chunks(*request.routes, db, *ns);
   const shard::CallOptions options = read_options(context, request);
-  if (targets.shards.size() == 1) {
+  // A mongos merges one shard's, too.
+  if (targets.shards.size() == 1 && (!context.in_cluster() || targets.routing == nullptr)) {
     auto forwarding = forward_to_shard(context, request, targets.shards.front(), targets.by(), options);
     co_return co_await forwarding;
   }
   auto fanning = fan_out(context, request, targets.shards, targets.by(), options);
   Fanned fanned = co_await fanning;
+  for (const ShardOutcome& outcome : fanned.outcomes) {
+    if (context.in_cluster() && outcome.stale()) co_return *outcome.error;
+  }
   if (auto failed = first_failure(fanned.answers, Tolerate::namespace_not_found)) co_return *failed;
   std::erase_if(fanned.answers, [](const ShardAnswer& answer) { return answer.error.has_value(); });
   co_return Response(merge(fanned.answers, *ns, targets));
@@ -368,11 +450,54 @@ bool sees_database(const Context& context, const Client& client, const Request& 
 
 Answer list_databases(Context& context, Client& client, const Request& request) {
   const shard::CallOptions options = read_options(context, request);
-  auto fanning = fan_out(context, request, request.routes->all_shards(), RoutedBy::nothing(), options);
+  catalog::ShardSet asked = request.routes->all_shards();
+  if (context.in_cluster()) asked.insert(cluster::config_shard);
+  auto fanning = fan_out(context, request, asked, RoutedBy::nothing(), options);
   const Fanned fanned = co_await fanning;
   if (auto failed = first_failure(fanned.answers, Tolerate::nothing)) co_return *failed;
   const auto seen = [&](std::string_view db) { return sees_database(context, client, request, db); };
-  co_return Response(merge_list_databases(fanned.answers, request.body["nameOnly"].truthy(), seen));
+  const std::string config = context.in_cluster() ? request.routes->shard(cluster::config_shard).name : "";
+  co_return Response(merge_list_databases(fanned.answers, request.body["nameOnly"].truthy(), seen, config));
+}
+
+// Each owner's answer under its name, and the first one's fields as the whole's.
+Answer plan_cache(Context& context, Client&, const Request& request) {
+  auto ns = collection_ns(request);
+  if (ns.has_error()) co_return ns.error();
+  const Targets targets = shards_with_chunks(*request.routes, request.db, *ns);
+  auto fanning = fan_out(context, request, targets.shards, targets.by(), write_options(context, request));
+  const Fanned fanned = co_await fanning;
+  if (auto failed = first_failure(fanned.answers, Tolerate::nothing)) co_return *failed;
+  BsonWriter reply;
+  const DocView first = fanned.answers.front().body;
+  for (auto at = first.begin(); !at.done(); ++at) {
+    if (!is_stripped_from_reply(at->name) && at->name != "ok") reply.append_element(*at);
+  }
+  for (const ShardAnswer& answer : fanned.answers) reply.append(answer.shard, answer.body);
+  reply.append("ok", 1.0);
+  co_return Response(std::move(reply).finish());
+}
+
+Answer set_index_commit_quorum(Context& context, Client&, const Request& request) {
+  auto running = to_owners(context, request, Tolerate::nothing, true);
+  co_return co_await running;
+}
+
+Answer split_vector(Context& context, Client&, const Request& request) {
+  auto ns = full_ns(request);
+  if (ns.has_error()) co_return ns.error();
+  const std::string db = ns->substr(0, ns->find('.'));
+  if (db != request.db) {
+    co_return Error(ErrorCode::illegal_operation, "Performing splitVector across dbs isn't supported via mongos");
+  }
+  const Targets targets = shards_with_chunks(*request.routes, db, *ns);
+  if (targets.routing != nullptr) {
+    co_return Error(ErrorCode::illegal_operation,
+                    fmt::format("can't do command: {} on sharded collection", request.name));
+  }
+  auto forwarding =
+      forward_to_shard(context, request, targets.shards.front(), targets.by(), read_options(context, request));
+  co_return co_await forwarding;
 }
 
 }  // namespace
@@ -392,8 +517,8 @@ std::span<const CommandSpec> schema_commands() {
       {.name = "dropIndexes", .handler = drop_indexes, .routes = RouteNeed::collection, .help = "drop indexes"},
       {.name = "deleteIndexes", .handler = drop_indexes,
        .routes = RouteNeed::collection, .help = "older name of dropIndexes"},
-      {.name = "drop", .handler = drop, .routes = RouteNeed::collection, .help = "drop a collection"},
-      {.name = "dropDatabase", .handler = drop_database, .routes = RouteNeed::database, .help = "drop a database"},
+      {.name = "drop", .handler = drop, .help = "drop a collection"},
+      {.name = "dropDatabase", .handler = drop_database, .help = "drop a database"},
       {.name = "collMod", .handler = coll_mod,
        .routes = RouteNeed::collection, .help = "change a collection's options"},
       {.name = "validate", .handler = validate, .secondary_ok = true,
@@ -410,6 +535,22 @@ std::span<const CommandSpec> schema_commands() {
        .routes = RouteNeed::full_name, .help = "size of a collection's documents"},
       {.name = "dbStats", .handler = db_stats, .secondary_ok = true,
        .routes = RouteNeed::database, .help = "statistics of a database"},
+      {.name = "planCacheClear", .handler = plan_cache, .routes = RouteNeed::collection, .cluster_only = true,
+       .help = "forget cached plans"},
+      {.name = "planCacheListFilters", .handler = plan_cache, .secondary_ok = true, .routes = RouteNeed::collection,
+       .cluster_only = true, .help = "index filters"},
+      {.name = "planCacheSetFilter", .handler = plan_cache, .routes = RouteNeed::collection, .cluster_only = true,
+       .help = "set an index filter"},
+      {.name = "planCacheClearFilters", .handler = plan_cache, .routes = RouteNeed::collection, .cluster_only = true,
+       .help = "clear index filters"},
+      {.name = "planCacheListQueryShapes", .handler = plan_cache, .secondary_ok = true,
+       .routes = RouteNeed::collection, .cluster_only = true, .help = "of 4.2: cached query shapes"},
+      {.name = "planCacheListPlans", .handler = plan_cache, .secondary_ok = true, .routes = RouteNeed::collection,
+       .cluster_only = true, .help = "of 4.2: cached plans"},
+      {.name = "setIndexCommitQuorum", .handler = set_index_commit_quorum, .routes = RouteNeed::collection,
+       .cluster_only = true, .help = "how many members an index build waits for"},
+      {.name = "splitVector", .handler = split_vector, .routes = RouteNeed::full_name, .cluster_only = true,
+       .help = "split points of a collection that is not sharded"},
       {.name = "dbstats", .handler = db_stats, .secondary_ok = true,
        .routes = RouteNeed::database, .help = "older name of dbStats"},
   };

@@ -46,6 +46,13 @@ void append_raw(BsonWriter& out, const std::vector<ShardAnswer>& answers) {
   out.end();
 }
 
+// A cluster's local databases are each server's own; admin is the config servers', who have no others but config.
+bool counts_in_cluster(std::string_view name, bool of_config_servers) {
+  if (name == "local") return false;
+  if (name == "admin") return of_config_servers;
+  return name == "config" || !of_config_servers;
+}
+
 double number(ValueView value) { return value.to_double().value_or(0); }
 
 // Sums of a field over all shards, as the narrowest integer type that holds it.
@@ -79,7 +86,7 @@ bool is_namespace_missing(const Error& error) noexcept {
   return error.is(ErrorCode::namespace_not_found) || error.message == "ns not found";
 }
 
-RawMerge merge_raw(const std::vector<ShardAnswer>& answers, Tolerate tolerate) {
+RawMerge merge_raw(const std::vector<ShardAnswer>& answers, Tolerate tolerate, bool only_raw) {
   const ShardAnswer* success = nullptr;
   const ShardAnswer* failure = nullptr;
   const ShardAnswer* missing = nullptr;
@@ -99,7 +106,7 @@ RawMerge merge_raw(const std::vector<ShardAnswer>& answers, Tolerate tolerate) {
     out.append_elements(error_document(*failure->error));
     return {std::move(out).finish(), false};
   }
-  for (auto at = success->body.begin(); !at.done(); ++at) {
+  for (auto at = success->body.begin(); !only_raw && !at.done(); ++at) {
     if (at->name == "ok" || at->name == "writeConcernError" || is_stripped_from_reply(at->name)) continue;
     out.append_element(*at);
   }
@@ -196,7 +203,7 @@ BsonDoc merge_validate(const std::vector<ShardAnswer>& answers, std::string_view
 }
 
 BsonDoc merge_list_databases(const std::vector<ShardAnswer>& answers, bool name_only,
-                             const std::function<bool(std::string_view)>& seen) {
+                             const std::function<bool(std::string_view)>& seen, std::string_view config_servers) {
   struct Row {
     double size = 0;
     bool has_size = false;
@@ -209,7 +216,11 @@ BsonDoc merge_list_databases(const std::vector<ShardAnswer>& answers, bool name_
     for (auto at = list.as_document().begin(); !at.done(); ++at) {
       if (!at->is_document()) continue;
       const ValueView name = at->as_document()["name"];
-      if (!name.is_string() || is_hidden_database(name.as_string())) continue;
+      if (!name.is_string()) continue;
+      const bool counts = config_servers.empty()
+                              ? !is_hidden_database(name.as_string())
+                              : counts_in_cluster(name.as_string(), answer.shard == config_servers);
+      if (!counts) continue;
       if (seen && !seen(name.as_string())) continue;
       Row& row = rows[std::string(name.as_string())];
       const double size = number(at->as_document()["sizeOnDisk"]);

@@ -32,13 +32,16 @@ struct RawMerge {
   BsonDoc reply;
   bool ok = false;
 };
-RawMerge merge_raw(const std::vector<ShardAnswer>& answers, Tolerate tolerate);
+// `only_raw`: without the first shard's fields, as a mongos answers.
+RawMerge merge_raw(const std::vector<ShardAnswer>& answers, Tolerate tolerate, bool only_raw = false);
 
 BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_view ns, std::size_t chunks);
 BsonDoc merge_db_stats(const std::vector<ShardAnswer>& answers, std::string_view db);
 BsonDoc merge_validate(const std::vector<ShardAnswer>& answers, std::string_view ns);
-// `seen`: which of them; empty: all.
+// `seen`: which of them; empty: all. `config_servers`: the name of those among the shards; empty: there are none. They
+// alone count for admin, and for config beside the shards.
 BsonDoc merge_list_databases(const std::vector<ShardAnswer>& answers, bool name_only,
-                             const std::function<bool(std::string_view)>& seen = {});
+                             const std::function<bool(std::string_view)>& seen = {},
+                             std::string_view config_servers = {});
 
 }  // namespace spillway::exec

@@ -1,0 +1,442 @@
+// Commands about chunks: the router finds the chunk, and tells the config servers or its owner what to do with it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "proxy/catalog/config_documents.h"
+#include "proxy/cluster/config_client.h"
+#include "proxy/exec/cluster/cluster_table.h"
+#include "proxy/exec/core/forward.h"
+#include "proxy/exec/sharding/router_answers.h"
+#include "proxy/exec/sharding/run_by_form.h"
+#include "proxy/wire/cursor_reply.h"
+
+namespace spillway::exec {
+
+Task<Result<Response>> split_command(Context& context, Client& client, const Request& request);
+Task<Result<Response>> move_chunk_command(Context& context, Client& client, const Request& request);
+Task<Result<Response>> merge_chunks_command(Context& context, Client& client, const Request& request);
+Task<Result<Response>> merge_all_chunks_command(Context& context, Client& client, const Request& request);
+Task<Result<Response>> clear_jumbo_flag_command(Context& context, Client& client, const Request& request);
+
+namespace {
+
+using Answer = Task<Result<Response>>;
+using catalog::CollectionRouting;
+
+constexpr std::int32_t cannot_split = 87;
+constexpr std::int64_t chunk_bytes_max_default = 64 * std::int64_t{1} << 20;
+
+Result<std::string> chunk_ns(const Request& request) {
+  const Element first = request.body.first();
+  const catalog::Namespace name =
+      first.is_string() ? catalog::split_namespace(first.as_string()) : catalog::Namespace{};
+  if (name.db.empty() || name.collection.empty()) {
+    return Error(ErrorCode::invalid_namespace,
+                 fmt::format("Invalid namespace specified '{}'", first.is_string() ? first.as_string() : ""));
+  }
+  return std::string(first.as_string());
+}
+
+// A chunk bound with its fields in the shard key's order.
+Result<BsonDoc> in_key_order(const CollectionRouting& routing, ValueView bound) {
+  const auto bad = [&] {
+    return Error(ErrorCode::bad_value,
+                 fmt::format("{} is not a bound of a chunk for the shard key pattern {}",
+                             bound.is_document() ? to_json(bound.as_document()) : "it",
+                             to_json(routing.key.pattern())));
+  };
+  if (!bound.is_document() || bound.as_document().count() != routing.key.fields().size()) return bad();
+  BsonWriter out;
+  for (const auto& field : routing.key.fields()) {
+    const ValueView value = bound.as_document()[field.path];
+    if (!value.exists()) return bad();
+    out.append(field.path, value);
+  }
+  BsonDoc ordered = std::move(out).finish();
+  if (routing.key.key_of_bound(ordered.view()).has_error()) return bad();
+  return ordered;
+}
+
+struct Bounds {
+  BsonDoc min, max;
+};
+
+Result<Bounds> parse_bounds(const CollectionRouting& routing, ValueView bounds) {
+  const DocView list = bounds.as_document();
+  if (list.count() != 2) {
+    return Error(ErrorCode::bad_value, "bounds takes two documents: the lower and the upper bound");
+  }
+  auto min = in_key_order(routing, list["0"]);
+  if (min.has_error()) return min.error();
+  auto max = in_key_order(routing, list["1"]);
+  if (max.has_error()) return max.error();
+  return Bounds{*std::move(min), *std::move(max)};
+}
+
+std::size_t chunk_of_bound(const CollectionRouting& routing, DocView bound) {
+  return routing.chunks.chunk_for(*routing.key.key_of_bound(bound));
+}
+
+// An empty document counts as missing.
+bool given(ValueView value) noexcept {
+  return (value.is_document() || value.is_array()) && !value.as_document().empty();
+}
+
+Result<std::size_t> chunk_of_find(const CollectionRouting& routing, DocView find) {
+  const auto key = routing.key.key_of_query(find);
+  if (!key) {
+    return Error(ErrorCode::shard_key_not_found, fmt::format("no shard key found in chunk query {}", to_json(find)));
+  }
+  return routing.chunks.chunk_for(*key);
+}
+
+// The chunk that has exactly these bounds.
+Result<std::size_t> chunk_of_bounds(const CollectionRouting& routing, ValueView value) {
+  auto bounds = parse_bounds(routing, value);
+  if (bounds.has_error()) return bounds.error();
+  const std::size_t chunk = chunk_of_bound(routing, bounds->min.view());
+  const auto same = [&](DocView bound, const BsonDoc& asked) {
+    return *routing.key.key_of_bound(bound) == *routing.key.key_of_bound(asked.view());
+  };
+  if (same(routing.chunks.min_bound(chunk), bounds->min) && same(routing.chunks.max_bound(chunk), bounds->max)) {
+    return chunk;
+  }
+  return Error(ErrorCode::operation_failed,
+               fmt::format("no chunk found with the shard key bounds [{}, {})", to_json(bounds->min.view()),
+                           to_json(bounds->max.view())));
+}
+
+Result<std::size_t> chunk_of(const Request& request, const CollectionRouting& routing) {
+  const ValueView find = request.body["find"], bounds = request.body["bounds"];
+  if (given(find) == given(bounds)) {
+    return Error(ErrorCode::bad_value, "need to specify either a find query, or both lower and upper bounds.");
+  }
+  return given(find) ? chunk_of_find(routing, find.as_document()) : chunk_of_bounds(routing, bounds);
+}
+
+void append_epoch(BsonWriter& out, std::string_view name, const catalog::ChunkVersion& version) {
+  std::uint8_t bytes[12];
+  std::copy(version.epoch.begin(), version.epoch.end(), bytes);
+  out.append_object_id(name, bytes);
+}
+
+// The command's collection as the config servers have it now; and afterwards it is read again.
+struct Fresh {
+  std::string ns;
+  Routes routes;
+  const CollectionRouting* routing = nullptr;
+};
+
+Task<Result<Fresh>> fresh_table(Context* context, const Request* request) {
+  auto ns = chunk_ns(*request);
+  if (ns.has_error()) co_return ns.error();
+  auto reading = read_again(*context, *request, *ns);
+  auto routes = co_await reading;
+  if (routes.has_error()) co_return routes.error();
+  Fresh fresh{*std::move(ns), *std::move(routes)};
+  fresh.routing = fresh.routes.collection(fresh.ns);
+  co_return fresh;
+}
+
+Task<void> forget_ns(Context* context, std::string ns) {
+  const catalog::Namespace name = catalog::split_namespace(ns);
+  auto forgetting = forget_everywhere(*context, std::string(name.db), std::string(name.collection));
+  co_await forgetting;
+}
+
+// The client's answer, when the owner's or the config servers' has come.
+Task<Result<Response>> answer_and_forget(Context* context, std::string ns, Result<shard::Reply> reply, bool whole) {
+  auto forgetting = forget_ns(context, std::move(ns));
+  co_await forgetting;
+  if (reply.has_error()) co_return std::move(reply.error());
+  co_return whole ? passthrough(*std::move(reply)) : only_ok();
+}
+
+// --- split
+
+Result<std::size_t> chunk_to_split(const Request& request, const CollectionRouting& routing, BsonDoc& at) {
+  const ValueView find = request.body["find"], bounds = request.body["bounds"], middle = request.body["middle"];
+  if (!given(find) && !given(bounds) && !given(middle)) {
+    return Error(ErrorCode::bad_value, "need to specify find/bounds or middle");
+  }
+  if (given(find) && given(bounds)) {
+    return Error(ErrorCode::bad_value, "cannot specify bounds and find at the same time");
+  }
+  if (given(find) && given(middle)) return Error(ErrorCode::bad_value, "cannot specify find and middle together");
+  if (given(bounds) && given(middle)) return Error(ErrorCode::bad_value, "cannot specify bounds and middle together");
+  if (given(find)) return chunk_of_find(routing, find.as_document());
+  if (given(bounds)) return chunk_of_bounds(routing, bounds);
+  auto ordered = in_key_order(routing, middle);
+  if (ordered.has_error()) return ordered.error();
+  at = *std::move(ordered);
+  const std::size_t chunk = chunk_of_bound(routing, at.view());
+  if (*routing.key.key_of_bound(routing.chunks.min_bound(chunk)) == *routing.key.key_of_bound(at.view())) {
+    return Error(ErrorCode::operation_failed,
+                 fmt::format("new split key {} is a boundary key of existing chunk [{},{})", to_json(at.view()),
+                             to_json(routing.chunks.min_bound(chunk)), to_json(routing.chunks.max_bound(chunk))));
+  }
+  return chunk;
+}
+
+// The middle of a chunk's documents, which its owner finds.
+Task<Result<BsonDoc>> median_of(Context* context, const Request* request, const Fresh* fresh, std::size_t chunk) {
+  const catalog::ChunkMap& chunks = fresh->routing->chunks;
+  BsonWriter body;
+  body.append("splitVector", fresh->ns).append("keyPattern", fresh->routing->key.pattern());
+  body.append("min", chunks.min_bound(chunk)).append("max", chunks.max_bound(chunk));
+  body.append("force", true).append("$db", "admin");
+  auto asking = command_to(*context, *request, chunks.owner(chunk), std::move(body).finish(),
+                           shard::RetryPolicy::idempotent);
+  auto reply = co_await asking;
+  if (reply.has_error()) co_return std::move(reply.error());
+  const ValueView keys = reply->body()["splitKeys"];
+  const Element first = keys.is_array() ? keys.as_document().first() : Element();
+  if (!first.is_document()) {
+    co_return Error(cannot_split, "Unable to find median in chunk, possibly because chunk is empty.");
+  }
+  co_return BsonDoc(first.as_document());
+}
+
+BsonDoc split_at(const Context& context, const Fresh& fresh, std::size_t chunk, DocView at) {
+  const CollectionRouting& routing = *fresh.routing;
+  const catalog::ChunkVersion& version = routing.cluster->version;
+  const std::int32_t wire_version = config_wire_version(context);
+  BsonWriter body;
+  body.append("splitChunk", fresh.ns);
+  body.append("from", fresh.routes.shard(routing.chunks.owner(chunk)).name);
+  body.append("keyPattern", routing.key.pattern());
+  append_epoch(body, "epoch", version);
+  if (wire_version >= v5_0) {
+    body.append_timestamp("timestamp", version.timestamp);
+  } else {
+    catalog::append_shard_version(body, version, catalog::VersionForm::array);
+  }
+  body.append("min", routing.chunks.min_bound(chunk)).append("max", routing.chunks.max_bound(chunk));
+  body.begin_array("splitKeys").append_item(at).end();
+  body.append("$db", "admin");
+  return std::move(body).finish();
+}
+
+// --- moveChunk
+
+// The setting of the cluster, in bytes.
+Task<Result<std::int64_t>> chunk_bytes_max(Context* context, const Request* request) {
+  if (const auto asked = request->body["maxChunkSizeBytes"].to_int64(); asked && *asked > 0) co_return *asked;
+  BsonWriter filter;
+  filter.append("_id", "chunksize");
+  auto finding = find_in_config(*context, *request, "settings", std::move(filter).finish());
+  const auto found = co_await finding;
+  if (found.has_error()) co_return found.error();
+  const ValueView batch = found->body().find_path("cursor.firstBatch");
+  const Element setting = batch.is_array() ? batch.as_document().first() : Element();
+  if (!setting.is_document()) co_return chunk_bytes_max_default;
+  const auto mib = setting.as_document()["value"].to_int64();
+  co_return mib && *mib > 0 ? *mib << 20 : chunk_bytes_max_default;
+}
+
+// The shard that `to` names: its id, or its connection string.
+std::optional<std::string> shard_named(const Routes& routes, std::string_view to) {
+  if (routes.shard_by_name(to)) return std::string(to);
+  for (const catalog::Shard& shard : routes.table().shards()) {
+    if (shard.holds_data && catalog::host_of_uri(shard.uri) == to) return shard.name;
+  }
+  return std::nullopt;
+}
+
+Task<Result<std::string>> target_shard(Context* context, const Request* request, const std::string* ns) {
+  const ValueView to = request->body["to"];
+  if (!to.is_string()) co_return Error(ErrorCode::type_mismatch, "'to' must be of type String");
+  if (to.as_string().empty()) {
+    co_return Error(ErrorCode::bad_value, "you have to specify where you want to move the chunk");
+  }
+  for (int look = 0; look < 2; ++look) {
+    const auto routes = context->router->resolve({});
+    if (auto named = routes ? shard_named(*routes, to.as_string()) : std::nullopt) co_return *std::move(named);
+    if (look > 0) break;
+    auto reading = read_shards_again(*context);
+    if (auto read = co_await reading; read.has_error()) co_return std::move(read.error());
+  }
+  co_return Error(ErrorCode::shard_not_found,
+                  fmt::format("Could not move chunk in '{}' to shard '{}' because that shard does not exist", *ns,
+                              to.as_string()));
+}
+
+ValueView throttle_of(const Request& request) {
+  const ValueView own = request.body["secondaryThrottle"];
+  return own.exists() ? own : request.body["_secondaryThrottle"];
+}
+
+void append_throttle(BsonWriter& out, const Request& request) {
+  const ValueView throttle = throttle_of(request), concern = request.body["writeConcern"];
+  out.begin_document("secondaryThrottle");
+  if (throttle.exists()) out.append("secondaryThrottle", throttle.truthy());
+  if (concern.exists() && throttle.truthy()) out.append("writeConcern", concern);
+  out.end();
+}
+
+BsonDoc move_chunk_to(const Context& context, const Request& request, const Fresh& fresh, std::size_t chunk,
+                      std::string_view to, std::int64_t bytes_max) {
+  const CollectionRouting& routing = *fresh.routing;
+  const catalog::ChunkVersion& version = routing.cluster->version;
+  const std::int32_t wire_version = config_wire_version(context);
+  const bool waits = request.body["_waitForDelete"].truthy() || request.body["waitForDelete"].truthy();
+  const bool forces = request.body["forceJumbo"].truthy();
+  BsonWriter body;
+  if (wire_version >= v6_0) {
+    body.append("_configsvrMoveRange", fresh.ns).append("toShard", to);
+    body.append("min", routing.chunks.min_bound(chunk)).append("max", routing.chunks.max_bound(chunk));
+    body.append("waitForDelete", waits).append("forceJumbo", std::int32_t{forces ? 1 : 0});
+    append_throttle(body, request);
+  } else {
+    body.append("_configsvrMoveChunk", std::int32_t{1}).append("ns", fresh.ns);
+    if (wire_version >= v5_0 && routing.cluster->uuid) {
+      body.append_binary("uuid", 4, Bytes(routing.cluster->uuid->data(), routing.cluster->uuid->size()));
+    }
+    body.append("min", routing.chunks.min_bound(chunk)).append("max", routing.chunks.max_bound(chunk));
+    body.append("shard", fresh.routes.shard(routing.chunks.owner(chunk)).name);
+    body.append_timestamp("lastmod", version.lastmod());
+    append_epoch(body, "lastmodEpoch", version);
+    if (wire_version >= v5_0) body.append_timestamp("lastmodTimestamp", version.timestamp);
+    body.append("toShard", to).append("maxChunkSizeBytes", bytes_max);
+    append_throttle(body, request);
+    body.append("waitForDelete", waits);
+    if (forces) body.append("forceJumbo", true);
+  }
+  append_passed_arguments(body, request, wire_version);
+  body.begin_document("writeConcern").append("w", "majority").append("wtimeout", std::int32_t{15'000}).end();
+  body.append("$db", "admin");
+  return std::move(body).finish();
+}
+
+}  // namespace
+
+Answer split_command(Context& context, Client&, const Request& request) {
+  auto reading = fresh_table(&context, &request);
+  auto fresh = co_await reading;
+  if (fresh.has_error()) co_return std::move(fresh.error());
+  BsonDoc at;
+  const auto chunk = chunk_to_split(request, *fresh->routing, at);
+  if (chunk.has_error()) co_return chunk.error();
+  if (at.view().empty()) {
+    auto finding = median_of(&context, &request, &*fresh, *chunk);
+    auto median = co_await finding;
+    if (median.has_error()) co_return std::move(median.error());
+    at = *std::move(median);
+  }
+  auto splitting = command_to(context, request, fresh->routing->chunks.owner(*chunk),
+                              split_at(context, *fresh, *chunk, at.view()), shard::RetryPolicy::not_idempotent);
+  auto split = co_await splitting;
+  auto answering = answer_and_forget(&context, fresh->ns, std::move(split), false);
+  co_return co_await answering;
+}
+
+Answer move_chunk_command(Context& context, Client&, const Request& request) {
+  const TimePoint begun = Clock::now();
+  auto reading = fresh_table(&context, &request);
+  auto fresh = co_await reading;
+  if (fresh.has_error()) co_return std::move(fresh.error());
+  auto naming = target_shard(&context, &request, &fresh->ns);
+  const auto to = co_await naming;
+  if (to.has_error()) co_return to.error();
+  auto asking = chunk_bytes_max(&context, &request);
+  const auto bytes_max = co_await asking;
+  if (bytes_max.has_error()) co_return bytes_max.error();
+  const auto chunk = chunk_of(request, *fresh->routing);
+  if (chunk.has_error()) co_return chunk.error();
+  if (request.body["writeConcern"].exists() && !throttle_of(request).truthy()) {
+    co_return Error(ErrorCode::unsupported_format, "Cannot specify write concern when secondaryThrottle is not set");
+  }
+  auto moving = command_to(context, request, cluster::config_shard,
+                           move_chunk_to(context, request, *fresh, *chunk, *to, *bytes_max),
+                           shard::RetryPolicy::idempotent);
+  auto moved = co_await moving;
+  auto forgetting = forget_ns(&context, fresh->ns);
+  co_await forgetting;
+  if (moved.has_error()) co_return std::move(moved.error());
+  BsonWriter reply;
+  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begun);
+  reply.append("millis", static_cast<std::int32_t>(took.count()));
+  reply.append("ok", 1.0);
+  co_return Response(std::move(reply).finish());
+}
+
+Answer merge_chunks_command(Context& context, Client&, const Request& request) {
+  auto reading = fresh_table(&context, &request);
+  auto fresh = co_await reading;
+  if (fresh.has_error()) co_return std::move(fresh.error());
+  const CollectionRouting& routing = *fresh->routing;
+  const ValueView given_bounds = request.body["bounds"];
+  if (!given_bounds.is_array()) co_return Error(ErrorCode::bad_value, "no bounds were specified");
+  const auto bounds = parse_bounds(routing, given_bounds);
+  if (bounds.has_error()) co_return bounds.error();
+  const catalog::ShardIndex owner = routing.chunks.owner(chunk_of_bound(routing, bounds->min.view()));
+  const std::int32_t wire_version = config_wire_version(context);
+  const std::string hosts = connection_string_of(context.gateway.states()[cluster::config_shard]);
+  for (const std::string_view name : {"_shardsvrMergeChunks", "mergeChunks"}) {
+    if (wire_version < v6_0 && name != "mergeChunks") continue;
+    BsonWriter body;
+    body.append(name, fresh->ns).append("bounds", given_bounds);
+    body.append("config", std::string_view(hosts)).append("shardName", fresh->routes.shard(owner).name);
+    append_epoch(body, "epoch", routing.cluster->version);
+    if (wire_version >= v5_0) body.append_timestamp("timestamp", routing.cluster->version.timestamp);
+    append_passed_arguments(body, request, wire_version);
+    body.append("$db", "admin");
+    auto merging = command_to(context, request, owner, std::move(body).finish(), shard::RetryPolicy::not_idempotent);
+    auto merged = co_await merging;
+    const bool unknown = merged.has_error() && merged.error().is(ErrorCode::command_not_found);
+    if (unknown && name != "mergeChunks") continue;
+    auto answering = answer_and_forget(&context, fresh->ns, std::move(merged), true);
+    co_return co_await answering;
+  }
+  co_return Error(ErrorCode::command_not_found, "no such command: 'mergeChunks'");
+}
+
+// From 7.0: all that can be merged on a shard.
+Answer merge_all_chunks_command(Context& context, Client&, const Request& request) {
+  const std::int32_t wire_version = config_wire_version(context);
+  if (wire_version < v7_0) {
+    co_return Error(ErrorCode::command_not_found, fmt::format("no such command: '{}'", request.name));
+  }
+  auto ns = chunk_ns(request);
+  if (ns.has_error()) co_return ns.error();
+  const ValueView shard_name = request.body["shard"];
+  const auto shard = shard_name.is_string() ? request.routes->shard_by_name(shard_name.as_string()) : std::nullopt;
+  if (!shard) co_return Error(ErrorCode::shard_not_found, "mergeAllChunksOnShard takes the name of a shard");
+  BsonWriter body;
+  body.append("_shardsvrMergeAllChunksOnShard", *ns);
+  auto at = request.body.begin();
+  for (++at; !at.done(); ++at) {
+    if (!is_generic_argument(at->name) && !is_stripped_from_request(at->name)) body.append_element(*at);
+  }
+  append_passed_arguments(body, request, wire_version);
+  body.append("$db", "admin");
+  auto merging = command_to(context, request, *shard, std::move(body).finish(), shard::RetryPolicy::not_idempotent);
+  auto merged = co_await merging;
+  auto answering = answer_and_forget(&context, *std::move(ns), std::move(merged), true);
+  co_return co_await answering;
+}
+
+Answer clear_jumbo_flag_command(Context& context, Client&, const Request& request) {
+  auto reading = fresh_table(&context, &request);
+  auto fresh = co_await reading;
+  if (fresh.has_error()) co_return std::move(fresh.error());
+  const auto chunk = chunk_of(request, *fresh->routing);
+  if (chunk.has_error()) co_return chunk.error();
+  const catalog::ChunkMap& chunks = fresh->routing->chunks;
+  BsonWriter body;
+  body.append("_configsvrClearJumboFlag", fresh->ns);
+  append_epoch(body, "epoch", fresh->routing->cluster->version);
+  body.append("minKey", chunks.min_bound(*chunk)).append("maxKey", chunks.max_bound(*chunk));
+  append_passed_arguments(body, request, config_wire_version(context));
+  append_majority(body, request);
+  body.append("$db", "admin");
+  auto clearing = command_to(context, request, cluster::config_shard, std::move(body).finish(),
+                             shard::RetryPolicy::idempotent);
+  auto cleared = co_await clearing;
+  auto answering = answer_and_forget(&context, fresh->ns, std::move(cleared), false);
+  co_return co_await answering;
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,188 @@
+#include "proxy/exec/sharding/run_by_form.h"
+
+#include <fmt/format.h>
+
+#include "proxy/base/log.h"
+#include "proxy/cluster/config_client.h"
+#include "proxy/exec/cluster/cluster_table.h"
+#include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/shard_call.h"
+#include "proxy/wire/cursor_reply.h"
+
+namespace spillway::exec {
+
+namespace {
+
+constexpr std::int32_t config_find_max = 10'000;
+constexpr int route_tries_max = 10;
+
+Error not_in_this_version(const Request& request) {
+  return Error(ErrorCode::command_not_found,
+               fmt::format("no such command: '{}': the cluster's version does not have it", request.name));
+}
+
+// {collectionsharded: ns, …}, as config servers answered before.
+Response collection_sharded(DocView reply, std::string_view ns) {
+  BsonWriter out;
+  out.append("collectionsharded", ns);
+  for (auto at = reply.begin(); !at.done(); ++at) {
+    if (at->name != "collectionVersion" && !is_stripped_from_reply(at->name)) out.append_element(*at);
+  }
+  return Response(std::move(out).finish());
+}
+
+Response answer_of(const CommandForm& form, std::string_view name, ShardOutcome outcome) {
+  const bool ok = outcome.ok();
+  if (!ok || form.reply == CommandForm::Reply::whole) return passthrough(std::move(outcome.reply));
+  if (form.reply == CommandForm::Reply::sharded) return collection_sharded(outcome.body(), name);
+  const Element concern = outcome.body().find("writeConcernError");
+  if (!concern.exists()) return only_ok();
+  BsonWriter out;
+  out.append_element(concern);
+  out.append("ok", 1.0);
+  return Response(std::move(out).finish());
+}
+
+// One try. The error of a server that did not take the command for what it concerns: its own answer otherwise.
+Task<Result<Response>> run_one_form(Context* context, const Request* request, const CommandForm* form,
+                                    std::string name) {
+  const std::int32_t wire_version = config_wire_version(*context);
+  const bool to_primary = form->target == CommandForm::Target::primary_shard;
+  catalog::ShardIndex shard = cluster::config_shard;
+  RoutedBy by = RoutedBy::nothing();
+  std::optional<Routes> routes;
+  const catalog::CollectionRouting* routing = nullptr;
+  const catalog::Namespace parts = catalog::split_namespace(name);
+  if (form->needs_table) {
+    auto reading = read_again(*context, *request, name);
+    auto read = co_await reading;
+    if (read.has_error()) co_return read.error();
+    routing = routes.emplace(*std::move(read)).collection(name);
+  } else if (to_primary) {
+    auto resolving = routes_of(*context, *request, RouteNames{RouteName{parts.db, {}}}, form->makes_database);
+    auto resolved = co_await resolving;
+    if (resolved.has_error()) co_return resolved.error();
+    const catalog::Database* const database = routes.emplace(*std::move(resolved)).database(parts.db);
+    shard = database->primary;
+    by = RoutedBy::database(database);
+  }
+  const BsonDoc body = make_command(*form, *request, name, wire_version, routing);
+  shard::CallOptions options = write_options(*context, *request);
+  options.retry = shard::RetryPolicy::idempotent;
+  auto calling = call_shard(*context, {shard, by, shard::Command::of_body(body)}, options);
+  ShardOutcome outcome = co_await calling;
+  if (!outcome.answered() || outcome.stale()) co_return *std::move(outcome.error);
+  co_return answer_of(*form, name, std::move(outcome));
+}
+
+Task<void> note_changes(Context* context, const Request* request, const CommandForm* form, std::string name) {
+  if (form->changes_shards) {
+    auto reading = read_shards_again(*context);
+    const auto read = co_await reading;
+    if (read.has_error()) log::warning("the list of shards cannot be read: {}", read.error().message);
+  }
+  if (name.empty() || !form->changes_table) co_return;
+  const catalog::Namespace parts = catalog::split_namespace(name);
+  auto forgetting = forget_everywhere(*context, std::string(parts.db), std::string(parts.collection));
+  co_await forgetting;
+  const ValueView to = request->body["to"];
+  if (form->command != "renameCollection" || !to.is_string()) co_return;
+  const catalog::Namespace target = catalog::split_namespace(to.as_string());
+  auto forgetting_target = forget_everywhere(*context, std::string(target.db), std::string(target.collection));
+  co_await forgetting_target;
+}
+
+bool answers(const Result<Response>& result, ErrorCode code) noexcept {
+  return !result.has_error() && result->failed && result->failure_code == static_cast<std::int32_t>(code);
+}
+
+}  // namespace
+
+Response only_ok() {
+  BsonWriter out;
+  out.append("ok", 1.0);
+  return Response(std::move(out).finish());
+}
+
+Task<Result<Routes>> routes_of(Context& context, const Request& request, RouteNames names, bool make_database) {
+  const RouteWait wait{request.deadline, make_database};
+  for (int tries = 0; tries < route_tries_max; ++tries) {
+    if (auto routes = context.router->resolve(names)) co_return *std::move(routes);
+    auto learning = context.router->learn(names, wait);
+    if (auto learned = co_await learning; learned.has_error()) co_return std::move(learned.error());
+  }
+  co_return Error(ErrorCode::conflicting_operation_in_progress, "the routing table changes faster than it can be read");
+}
+
+Task<Result<Routes>> read_again(Context& context, const Request& request, std::string ns) {
+  const catalog::Namespace parts = catalog::split_namespace(ns);
+  const RouteName name{parts.db, parts.collection};
+  // What is not known yet may come from what others have read before.
+  auto resolving = routes_of(context, request, RouteNames{name}, false);
+  if (auto resolved = co_await resolving; resolved.has_error()) co_return resolved;
+  context.router->note_stale(name);
+  auto resolving_again = routes_of(context, request, RouteNames{name}, false);
+  auto routes = co_await resolving_again;
+  if (routes.has_error()) co_return routes;
+  const catalog::CollectionRouting* const routing = routes->collection(ns);
+  if (routing == nullptr || !routing->cluster) {
+    co_return Error(ErrorCode::namespace_not_sharded, fmt::format("Collection {} is not sharded.", ns));
+  }
+  co_return routes;
+}
+
+Task<Result<shard::Reply>> command_to(Context& context, const Request& request, catalog::ShardIndex shard, BsonDoc body,
+                                      shard::RetryPolicy retry) {
+  shard::CallOptions options = write_options(context, request);
+  options.retry = retry;
+  auto calling = call_shard(context, {shard, RoutedBy::nothing(), shard::Command::of_body(body)}, options);
+  ShardOutcome outcome = co_await calling;
+  if (outcome.error) co_return *std::move(outcome.error);
+  co_return std::move(outcome.reply);
+}
+
+Task<Result<shard::Reply>> find_in_config(Context& context, const Request& request, std::string_view collection,
+                                          BsonDoc filter) {
+  BsonWriter body;
+  body.append("find", collection).append("filter", filter.view());
+  body.append("batchSize", config_find_max).append("singleBatch", true);
+  body.begin_document("readConcern").append("level", "majority").end();
+  body.append("$db", "config");
+  auto asking = command_to(context, request, cluster::config_shard, std::move(body).finish(),
+                           shard::RetryPolicy::idempotent);
+  co_return co_await asking;
+}
+
+Task<Result<Response>> run_by_form(Context& context, const Request& request) {
+  const std::int32_t wire_version = config_wire_version(context);
+  const CommandForm* form = find_form(request.name, wire_version);
+  if (form == nullptr) co_return not_in_this_version(request);
+  auto name = name_of(*form, request);
+  if (name.has_error()) co_return name.error();
+  bool made_again = false;
+  for (;;) {
+    auto running = run_one_form(&context, &request, form, *name);
+    auto result = co_await running;
+    // Another router has dropped the database that this one knew.
+    if (form->makes_database && !made_again && answers(result, ErrorCode::namespace_not_found)) {
+      made_again = true;
+      const std::string db(catalog::split_namespace(*name).db);
+      auto forgetting = forget_everywhere(context, db, {});
+      co_await forgetting;
+      auto making = routes_of(context, request, RouteNames{RouteName{db, {}}}, true);
+      if (auto made = co_await making; made.has_error()) co_return made.error();
+      continue;
+    }
+    const bool unknown_there = answers(result, ErrorCode::command_not_found);
+    const CommandForm* const older = unknown_there ? find_form(request.name, form->from - 1) : nullptr;
+    if (older == nullptr) {
+      // Whatever has come of it: an answer may have been lost.
+      auto noting = note_changes(&context, &request, form, *std::move(name));
+      co_await noting;
+      co_return result;
+    }
+    form = older;
+  }
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,28 @@
+// Running a command that another server of the cluster carries out.
+#pragma once
+
+#include "proxy/exec/core/response.h"
+#include "proxy/exec/sharding/command_forms.h"
+
+namespace spillway::exec {
+
+// By the table of forms. When it returns, no worker uses what it knew before of what the command is about.
+// CommandNotFound(59) if the cluster's version does not have it, or the server says so.
+Task<Result<Response>> run_by_form(Context& context, const Request& request);
+
+// The routes of these names as of now. Errors: those of Router::learn().
+Task<Result<Routes>> routes_of(Context& context, const Request& request, RouteNames names, bool make_database);
+// The same of a collection, read from the config servers after this was called. NamespaceNotSharded(118).
+Task<Result<Routes>> read_again(Context& context, const Request& request, std::string ns);
+
+// A command for one server, made here, and its answer: ok: 0 is an error.
+Task<Result<shard::Reply>> command_to(Context& context, const Request& request, catalog::ShardIndex shard, BsonDoc body,
+                                      shard::RetryPolicy retry);
+// The documents of config.<collection> that a filter finds, from the config servers' primary: a short list, as
+// `cursor.firstBatch`.
+Task<Result<shard::Reply>> find_in_config(Context& context, const Request& request, std::string_view collection,
+                                          BsonDoc filter);
+
+Response only_ok();
+
+}  // namespace spillway::exec

@@ -1,0 +1,361 @@
+// What is sent in a cluster for each command of its administration, by version of its servers.
+#include <catch2/catch.hpp>
+#include <map>
+#include <set>
+
+#include "proxy/exec/cluster/cluster_router.h"
+#include "proxy/exec/cluster/cluster_table.h"
+#include "proxy/exec/commands/command_table.h"
+#include "proxy/exec/sharding/command_forms.h"
+#include "proxy/exec/sharding/user_needs.h"
+#include "tests/support/fake_gateway.h"
+
+namespace spillway::exec {
+namespace {
+
+using test::doc;
+
+// app on s1; app.r is sharded by k over s1 (below 100) and s2.
+struct FakeCluster {
+  explicit FakeCluster(std::int32_t wire_version)
+      : worker(table_of_config_servers("mongodb://cfg1:27019/?replicaSet=cfg"),
+               [this](std::uint16_t shard, DocView command) { return answer(shard, command); }) {
+    worker.shared.cluster = std::make_unique<ClusterTable>(
+        worker.context, table_of_config_servers("mongodb://cfg1:27019/?replicaSet=cfg"), ClusterLinks{});
+    router.emplace(worker.context, *worker.shared.cluster, worker.shared.cluster->shards());
+    worker.context.router = &*router;
+    const auto started = worker.run(worker.shared.cluster->start());
+    REQUIRE(!started.has_error());
+    worker.loop.poll_until_idle();
+    for (shard::ShardState& state : worker.gateway.states()) state.max_wire_version = wire_version;
+  }
+
+  // The reply; what was sent is in sent(), without the reads of the table.
+  BsonDoc run(std::string_view json) {
+    worker.gateway.sent.clear();
+    test::FakeRequest fake(json);
+    fake.request.strips_fields = true;  // it has no sections to forward
+    Client client;
+    return test::reply_of(worker.run(run_command(worker.context, client, fake.request)));
+  }
+  std::vector<std::string> sent() const {
+    std::vector<std::string> all;
+    for (const auto& [shard, body] : worker.gateway.sent) {
+      if (is_read(body.view())) continue;
+      all.push_back(name_of_shard(shard) + " " + to_json(body.view()));
+    }
+    return all;
+  }
+  std::string sent_one() const {
+    const auto all = sent();
+    REQUIRE(all.size() == 1);
+    return all.front();
+  }
+  std::string name_of_shard(std::uint16_t shard) const {
+    return static_cast<const shard::Gateway&>(worker.gateway).states()[shard].name;
+  }
+  std::size_t reads() const {
+    return static_cast<std::size_t>(std::count_if(worker.gateway.sent.begin(), worker.gateway.sent.end(),
+                                                  [](const auto& each) { return is_read(each.second.view()); }));
+  }
+
+  std::map<std::string, std::string> says;  // answers by the command's name; the others: {ok: 1}
+
+  test::FakeWorker worker;
+  std::optional<ClusterRouter> router;
+
+ private:
+  static bool is_read(DocView command) { return command.first().name == "find"; }
+
+  static BsonDoc cursor_of(const std::string& documents) {
+    return doc("{'cursor': {'firstBatch': [" + documents +
+               "], 'id': {'$numberLong': '0'}, 'ns': 'config.x'}, 'ok': 1.0}");
+  }
+  Result<BsonDoc> answer(std::uint16_t, DocView command) const {
+    const Element first = command.first();
+    if (const auto found = says.find(std::string(first.name)); found != says.end()) return doc(found->second);
+    if (first.name != "find") return doc("{'ok': 1.0}");
+    const std::string_view collection = first.as_string();
+    const ValueView id = command["filter"].as_document()["_id"];
+    const std::string_view wanted = id.is_string() ? id.as_string() : std::string_view();
+    if (collection == "version") return cursor_of("{'_id': 1, 'clusterId': {'$oid': '64b000000000000000000001'}}");
+    if (collection == "shards") {
+      return cursor_of(
+          "{'_id': 's1', 'host': 'a/a1:27018', 'state': 1}, {'_id': 's2', 'host': 'b/b1:27018', 'state': 1}");
+    }
+    if (collection == "databases") {
+      if (wanted != "app") return cursor_of("");
+      return cursor_of(
+          "{'_id': 'app', 'primary': 's1', 'partitioned': true, 'version': {'uuid': {'$binary': {'base64': "
+          "'AAAAAAAAAAAAAAAAAAAAAQ==', 'subType': '04'}}, 'lastMod': 1}}");
+    }
+    if (collection == "collections") {
+      if (wanted != "app.r") return cursor_of("");
+      return cursor_of(
+          "{'_id': 'app.r', 'lastmodEpoch': {'$oid': '64b0000000000000000000aa'}, 'lastmod': {'$date': "
+          "'1970-01-01T00:00:00Z'}, 'dropped': false, 'key': {'k': 1}, 'unique': false, 'uuid': {'$binary': {'base64': "
+          "'AAAAAAAAAAAAAAAAAAAAAg==', 'subType': '04'}}}");
+    }
+    if (collection == "chunks") {
+      return cursor_of(
+          "{'ns': 'app.r', 'min': {'k': {'$minKey': 1}}, 'max': {'k': 100}, 'shard': 's1', 'lastmod': {'$timestamp': "
+          "{'t': 2, 'i': 1}}, 'lastmodEpoch': {'$oid': '64b0000000000000000000aa'}}, "
+          "{'ns': 'app.r', 'min': {'k': 100}, 'max': {'k': {'$maxKey': 1}}, 'shard': 's2', 'lastmod': {'$timestamp': "
+          "{'t': 3, 'i': 0}}, 'lastmodEpoch': {'$oid': '64b0000000000000000000aa'}}");
+    }
+    return cursor_of("");
+  }
+};
+
+constexpr const char* majority = "'writeConcern': {'w': 'majority', 'wtimeout': 60000}";
+
+std::string expected(std::string_view shard, std::string text) {
+  const std::size_t at = text.find("MAJORITY");
+  if (at != std::string::npos) text.replace(at, 8, majority);
+  return std::string(shard) + " " + to_json(doc(text).view());
+}
+
+struct Case {
+  std::int32_t wire_version;
+  const char* command;
+  const char* shard;
+  const char* sent;
+};
+
+TEST_CASE("cluster: each command goes where its version has it, in its form") {
+  constexpr const char* database_1 =
+      "'databaseVersion': {'uuid': {'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAQ==', 'subType': '04'}}, 'lastMod': 1}";
+  const Case cases[] = {
+      {8, "{'enableSharding': 'app', 'primaryShard': 's1', '$db': 'admin'}", "config",
+       "{'_configsvrEnableSharding': 'app', MAJORITY, '$db': 'admin'}"},
+      {9, "{'enableSharding': 'app', 'primaryShard': 's1', '$db': 'admin'}", "config",
+       "{'_configsvrEnableSharding': 'app', 'primaryShard': 's1', MAJORITY, '$db': 'admin'}"},
+      {13, "{'enablesharding': 'app', '$db': 'admin'}", "config",
+       "{'_configsvrCreateDatabase': 'app', 'enableSharding': true, MAJORITY, '$db': 'admin'}"},
+      {17, "{'enableSharding': 'app', 'primaryShard': 's1', '$db': 'admin'}", "config",
+       "{'_configsvrCreateDatabase': 'app', 'primaryShardId': 's1', MAJORITY, '$db': 'admin'}"},
+      {8, "{'shardCollection': 'app.c', 'key': {'k': 1}, '$db': 'admin'}", "config",
+       "{'_configsvrShardCollection': 'app.c', 'key': {'k': 1}, 'unique': false, 'numInitialChunks': {'$numberLong': "
+       "'0'}, 'getUUIDfromPrimaryShard': true, MAJORITY, '$db': 'admin'}"},
+      {13, "{'shardCollection': 'app.c', 'key': {'k': 1}, 'unique': true, '$db': 'admin'}", "s1",
+       "{'_shardsvrCreateCollection': 'c', 'shardKey': {'k': 1}, 'unique': true, MAJORITY, '$db': 'app', DB}"},
+      {8, "{'movePrimary': 'app', 'to': 's2', '$db': 'admin'}", "config",
+       "{'_configsvrMovePrimary': 'app', 'to': 's2', MAJORITY, '$db': 'admin'}"},
+      {17, "{'movePrimary': 'app', 'to': 's2', '$db': 'admin'}", "s1",
+       "{'_shardsvrMovePrimary': 'app', 'to': 's2', MAJORITY, '$db': 'admin', DB}"},
+      {8, "{'drop': 'r', 'maxTimeMS': 500, '$db': 'app'}", "config",
+       "{'_configsvrDropCollection': 'app.r', 'maxTimeMS': 500, MAJORITY, '$db': 'admin'}"},
+      {13, "{'drop': 'r', '$db': 'app'}", "s1", "{'_shardsvrDropCollection': 'r', MAJORITY, '$db': 'app', DB}"},
+      {9, "{'dropDatabase': 1, '$db': 'app'}", "config",
+       "{'_configsvrDropDatabase': 'app', MAJORITY, '$db': 'admin'}"},
+      {21, "{'dropDatabase': 1, '$db': 'app'}", "s1", "{'_shardsvrDropDatabase': 1, MAJORITY, '$db': 'app', DB}"},
+      {8, "{'create': 'c', 'capped': true, 'size': 9, '$db': 'app'}", "config",
+       "{'_configsvrCreateCollection': 'app.c', 'options': {'capped': true, 'size': 9}, MAJORITY, '$db': 'admin'}"},
+      {25, "{'create': 'c', '$db': 'app'}", "s1",
+       "{'_shardsvrCreateCollection': 'c', 'unsplittable': true, MAJORITY, '$db': 'app', DB}"},
+      {13, "{'collMod': 'r', 'validator': {}, '$db': 'app'}", "s1",
+       "{'_shardsvrCollMod': 'r', 'validator': {}, MAJORITY, '$db': 'app', DB}"},
+      {13, "{'deleteIndexes': 'r', 'index': '*', '$db': 'app'}", "s1",
+       "{'_shardsvrDropIndexes': 'r', 'index': '*', MAJORITY, '$db': 'app', DB}"},
+      {13, "{'renameCollection': 'app.r', 'to': 'app.q', '$db': 'admin'}", "s1",
+       "{'_shardsvrRenameCollection': 'r', 'to': 'app.q', 'dropTarget': false, 'stayTemp': false, MAJORITY, '$db': "
+       "'app', DB}"},
+      {9, "{'refineCollectionShardKey': 'app.r', 'key': {'k': 1, 'j': 1}, '$db': 'admin'}", "config",
+       "{'_configsvrRefineCollectionShardKey': 'app.r', 'key': {'k': 1, 'j': 1}, 'epoch': {'$oid': "
+       "'64b0000000000000000000aa'}, MAJORITY, '$db': 'admin'}"},
+      {13, "{'refineCollectionShardKey': 'app.r', 'key': {'k': 1, 'j': 1}, '$db': 'admin'}", "s1",
+       "{'_shardsvrRefineCollectionShardKey': 'r', 'newShardKey': {'k': 1, 'j': 1}, MAJORITY, '$db': 'app', DB}"},
+      {13, "{'reshardCollection': 'app.r', 'key': {'j': 1}, '$db': 'admin'}", "s1",
+       "{'_shardsvrReshardCollection': 'app.r', 'key': {'j': 1}, MAJORITY, '$db': 'admin', DB}"},
+      {13, "{'abortReshardCollection': 'app.r', '$db': 'admin'}", "config",
+       "{'_configsvrAbortReshardCollection': 'app.r', MAJORITY, '$db': 'admin'}"},
+      {25, "{'moveCollection': 'app.c', 'toShard': 's2', '$db': 'admin'}", "s1",
+       "{'_shardsvrReshardCollection': 'app.c', 'key': {'_id': 1}, 'shardDistribution': [{'shard': 's2', 'min': "
+       "{'_id': {'$minKey': 1}}, 'max': {'_id': {'$maxKey': 1}}}], 'forceRedistribution': true, 'numInitialChunks': "
+       "{'$numberLong': '1'}, 'provenance': 'moveCollection', MAJORITY, '$db': 'admin', DB}"},
+      {17, "{'moveRange': 'app.r', 'toShard': 's2', 'min': {'k': 1}, 'forceJumbo': true, '$db': 'admin'}", "config",
+       "{'_configsvrMoveRange': 'app.r', 'toShard': 's2', 'min': {'k': 1}, 'forceJumbo': 1, MAJORITY, '$db': 'admin'}"},
+      {8, "{'addShard': 'c/c1:27018', 'name': 's3', '$db': 'admin'}", "config",
+       "{'_configsvrAddShard': 'c/c1:27018', 'name': 's3', MAJORITY, '$db': 'admin'}"},
+      {8, "{'removeShard': 's2', 'writeConcern': {'w': 1, 'wtimeout': 7}, '$db': 'admin'}", "config",
+       "{'_configsvrRemoveShard': 's2', 'writeConcern': {'w': 'majority', 'wtimeout': 7}, '$db': 'admin'}"},
+      {8, "{'addShardToZone': 's1', 'zone': 'z', '$db': 'admin'}", "config",
+       "{'_configsvrAddShardToZone': 's1', 'zone': 'z', MAJORITY, '$db': 'admin'}"},
+      {8, "{'updateZoneKeyRange': 'app.r', 'min': {'k': 1}, 'max': {'k': 2}, 'zone': null, '$db': 'admin'}", "config",
+       "{'_configsvrUpdateZoneKeyRange': 'app.r', 'min': {'k': 1}, 'max': {'k': 2}, 'zone': null, MAJORITY, '$db': "
+       "'admin'}"},
+      {8, "{'balancerStop': true, 'maxTimeMS': 9, '$db': 'admin'}", "config",
+       "{'_configsvrBalancerStop': 1, 'maxTimeMS': 9, '$db': 'admin'}"},
+      {9, "{'balancerCollectionStatus': 'app.r', '$db': 'admin'}", "config",
+       "{'_configsvrBalancerCollectionStatus': 'app.r', '$db': 'admin'}"},
+      {17, "{'configureCollectionBalancing': 'app.r', 'chunkSize': 9, '$db': 'admin'}", "config",
+       "{'_configsvrConfigureCollectionBalancing': 'app.r', 'chunkSize': 9, MAJORITY, '$db': 'admin'}"},
+      {8, "{'setFeatureCompatibilityVersion': '4.2', '$db': 'admin'}", "config",
+       "{'setFeatureCompatibilityVersion': '4.2', MAJORITY, '$db': 'admin'}"},
+      {9, "{'setDefaultRWConcern': 1, 'defaultWriteConcern': {'w': 1}, 'comment': 'c', '$db': 'admin'}", "config",
+       "{'setDefaultRWConcern': 1, 'defaultWriteConcern': {'w': 1}, 'comment': 'c', MAJORITY, '$db': 'admin'}"},
+      {17, "{'setUserWriteBlockMode': 1, 'global': true, '$db': 'admin'}", "config",
+       "{'_configsvrSetUserWriteBlockMode': 1, 'global': true, MAJORITY, '$db': 'admin'}"},
+      {8, "{'createUser': 'joe', 'pwd': 'x', 'roles': [], '$db': 'app'}", "config",
+       "{'createUser': 'joe', 'pwd': 'x', 'roles': [], 'writeConcern': {'w': 'majority', 'wtimeout': 0}, '$db': "
+       "'app'}"},
+      {8, "{'usersInfo': 1, '$db': 'app'}", "config", "{'usersInfo': 1, '$db': 'app'}"},
+      // Chunks.
+      {8, "{'split': 'app.r', 'middle': {'k': 5}, '$db': 'admin'}", "s1",
+       "{'splitChunk': 'app.r', 'from': 's1', 'keyPattern': {'k': 1}, 'epoch': {'$oid': '64b0000000000000000000aa'}, "
+       "'shardVersion': [{'$timestamp': {'t': 3, 'i': 0}}, {'$oid': '64b0000000000000000000aa'}], 'min': {'k': "
+       "{'$minKey': 1}}, 'max': {'k': 100}, 'splitKeys': [{'k': 5}], '$db': 'admin'}"},
+      {8, "{'moveChunk': 'app.r', 'find': {'k': 200}, 'to': 's1', '_waitForDelete': true, '$db': 'admin'}", "config",
+       "{'_configsvrMoveChunk': 1, 'ns': 'app.r', 'min': {'k': 100}, 'max': {'k': {'$maxKey': 1}}, 'shard': 's2', "
+       "'lastmod': {'$timestamp': {'t': 3, 'i': 0}}, 'lastmodEpoch': {'$oid': '64b0000000000000000000aa'}, 'toShard': "
+       "'s1', 'maxChunkSizeBytes': {'$numberLong': '67108864'}, 'secondaryThrottle': {}, 'waitForDelete': true, "
+       "'writeConcern': {'w': 'majority', 'wtimeout': 15000}, '$db': 'admin'}"},
+      {17, "{'moveChunk': 'app.r', 'bounds': [{'k': 100}, {'k': {'$maxKey': 1}}], 'to': 's1', '$db': 'admin'}",
+       "config",
+       "{'_configsvrMoveRange': 'app.r', 'toShard': 's1', 'min': {'k': 100}, 'max': {'k': {'$maxKey': 1}}, "
+       "'waitForDelete': false, 'forceJumbo': 0, 'secondaryThrottle': {}, 'writeConcern': {'w': 'majority', "
+       "'wtimeout': 15000}, '$db': 'admin'}"},
+      {9, "{'clearJumboFlag': 'app.r', 'find': {'k': 1}, '$db': 'admin'}", "config",
+       "{'_configsvrClearJumboFlag': 'app.r', 'epoch': {'$oid': '64b0000000000000000000aa'}, 'minKey': {'k': "
+       "{'$minKey': 1}}, 'maxKey': {'k': 100}, MAJORITY, '$db': 'admin'}"},
+  };
+  for (const Case& each : cases) {
+    INFO(each.wire_version << " " << each.command);
+    FakeCluster cluster(each.wire_version);
+    const BsonDoc reply = cluster.run(each.command);
+    INFO(to_json(reply.view()));
+    std::string text = each.sent;
+    if (const std::size_t at = text.find(", DB}"); at != std::string::npos) {
+      text.replace(at, 5, std::string(", ") + database_1 + "}");
+    }
+    CHECK(cluster.sent_one() == expected(each.shard, text));
+    CHECK(reply.view()["ok"].truthy());
+  }
+}
+
+TEST_CASE("cluster: every form belongs to a command, and says from which version on") {
+  for (const CommandForm& form : command_forms()) {
+    INFO(form.command << " " << form.name);
+    const CommandSpec* const spec = command_named(form.command);
+    REQUIRE(spec != nullptr);
+    CHECK(form.from <= form.to);
+    CHECK(find_form(form.command, form.from) == &form);
+  }
+}
+
+TEST_CASE("cluster: a server that does not know the form's name gets the older form") {
+  FakeCluster cluster(17);
+  cluster.says["_shardsvrMovePrimary"] = "{'ok': 0.0, 'errmsg': 'no such command', 'code': 59}";
+  const BsonDoc reply = cluster.run("{'movePrimary': 'app', 'to': 's2', '$db': 'admin'}");
+  const auto sent = cluster.sent();
+  REQUIRE(sent.size() == 2);
+  CHECK(sent[1].find("_configsvrMovePrimary") != std::string::npos);
+  CHECK(reply.view()["ok"].truthy());
+}
+
+TEST_CASE("cluster: a database that another router has dropped is made again for a new collection") {
+  FakeCluster cluster(8);
+  cluster.run("{'count': 'u', '$db': 'app'}");
+  cluster.says["_configsvrCreateCollection"] = "{'ok': 0.0, 'errmsg': 'database app not found', 'code': 26}";
+  const BsonDoc reply = cluster.run("{'create': 'c', '$db': 'app'}");
+  CHECK(cluster.reads() > 0);
+  CHECK(cluster.sent().size() == 2);
+  CHECK(reply.view()["code"].to_int64() == 26);
+}
+
+TEST_CASE("cluster: what the cluster's version does not have is unknown") {
+  FakeCluster cluster(8);
+  for (const char* command : {"{'reshardCollection': 'app.r', 'key': {'j': 1}, '$db': 'admin'}",
+                              "{'getDefaultRWConcern': 1, '$db': 'admin'}"}) {
+    CHECK(cluster.run(command).view()["code"].to_int64() == 59);
+    CHECK(cluster.sent().empty());
+  }
+}
+
+TEST_CASE("cluster: what a command has changed is read again by the next one") {
+  FakeCluster cluster(8);
+  cluster.run("{'count': 'r', '$db': 'app'}");
+  CHECK(cluster.reads() > 0);
+  cluster.run("{'count': 'r', '$db': 'app'}");
+  CHECK(cluster.reads() == 0);
+  const char* const change = GENERATE("{'drop': 'r', '$db': 'app'}", "{'flushRouterConfig': 1, '$db': 'admin'}",
+                                      "{'flushRouterConfig': 'app', '$db': 'admin'}",
+                                      "{'flushRouterConfig': 'app.r', '$db': 'admin'}");
+  cluster.run(change);
+  cluster.run("{'count': 'r', '$db': 'app'}");
+  CHECK(cluster.reads() > 0);
+}
+
+TEST_CASE("cluster: a chunk command works on what the config servers have now") {
+  FakeCluster cluster(8);
+  cluster.run("{'count': 'r', '$db': 'app'}");
+  cluster.run("{'split': 'app.r', 'middle': {'k': 5}, '$db': 'admin'}");
+  CHECK(cluster.reads() > 0);
+  CHECK(cluster.run("{'split': 'app.u', 'middle': {'k': 5}, '$db': 'admin'}").view()["code"].to_int64() == 118);
+  const BsonDoc no_shard = cluster.run("{'moveChunk': 'app.r', 'find': {'k': 5}, 'to': 'nosuch', '$db': 'admin'}");
+  CHECK(no_shard.view()["code"].to_int64() == 70);
+  CHECK(cluster.sent().empty());
+}
+
+TEST_CASE("cluster: its own answers are those of the table") {
+  FakeCluster cluster(8);
+  const BsonDoc version = cluster.run("{'getShardVersion': 'app.r', '$db': 'admin'}");
+  CHECK(to_json(version.view()) ==
+        to_json(doc("{'version': {'$timestamp': {'t': 3, 'i': 0}}, 'versionEpoch': {'$oid': "
+                    "'64b0000000000000000000aa'}, 'ok': 1.0}")
+                    .view()));
+  const BsonDoc database = cluster.run("{'getShardVersion': 'app', '$db': 'admin'}");
+  CHECK(database.view()["primaryShard"].as_string() == "s1");
+  CHECK(database.view()["shardingEnabled"].truthy());
+  const BsonDoc shards = cluster.run("{'listShards': 1, '$db': 'admin'}");
+  CHECK(shards.view()["shards"].as_document().count() == 2);
+  cluster.run("{'dropDatabase': 1, '$db': 'nodb'}");
+  CHECK(cluster.sent_one().find("_configsvrDropDatabase") != std::string::npos);
+  for (shard::ShardState& state : cluster.worker.gateway.states()) state.max_wire_version = 13;
+  CHECK(cluster.run("{'dropDatabase': 1, '$db': 'nodb'}").view()["info"].as_string() == "database does not exist");
+  CHECK(cluster.run("{'drop': 'c', '$db': 'nodb'}").view()["code"].to_int64() == 26);
+}
+
+TEST_CASE("cluster: replies of indexes are told by shard, as a mongos does") {
+  FakeCluster cluster(8);
+  const std::string indexes = "'indexes': [{'key': {'v': 1}, 'name': 'v_1'}], '$db': 'app'}";
+  const BsonDoc both = cluster.run("{'createIndexes': 'r', " + indexes);
+  CHECK(both.view()["raw"].as_document().count() == 2);
+  const BsonDoc one = cluster.run("{'createIndexes': 'u', " + indexes);
+  CHECK(one.view()["raw"].as_document().count() == 1);
+}
+
+TEST_CASE("cluster: who manages users needs the actions on their databases") {
+  std::vector<auth::RoleGrant> roles{{"readWrite", "app"}};
+  const auto may = [&](std::string_view json) {
+    const auth::User user(auth::UserSpec{"joe", "app", roles, {}, {}});
+    const test::FakeRequest fake(json);
+    return may_manage_users(user, fake.request);
+  };
+  CHECK_FALSE(may("{'createUser': 'x', 'pwd': 'y', 'roles': [], '$db': 'app'}"));
+  CHECK_FALSE(may("{'grantRolesToUser': 'x', 'roles': ['read'], '$db': 'app'}"));
+  CHECK_FALSE(may("{'updateUser': 'x', 'pwd': 'y', '$db': 'app'}"));
+  CHECK(may("{'usersInfo': 'joe', '$db': 'app'}"));
+  CHECK_FALSE(may("{'usersInfo': 'jim', '$db': 'app'}"));
+  CHECK_FALSE(may("{'usersInfo': {'user': 'joe', 'db': 'app'}, 'showCredentials': true, '$db': 'app'}"));
+  CHECK_FALSE(may("{'usersInfo': {'forAllDBs': true}, '$db': 'admin'}"));
+  roles = {{"root", "admin"}};
+  CHECK(may("{'usersInfo': {'forAllDBs': true}, '$db': 'admin'}"));
+}
+
+TEST_CASE("cluster: its commands do not exist where the table is the configuration's") {
+  test::FakeWorker worker(test::routing_of("routing: {shards: [{name: s0, uri: \"mongodb://127.0.0.1:1/\"}]}"),
+                          [](std::uint16_t, DocView) -> Result<BsonDoc> { return doc("{'ok': 1.0}"); });
+  for (const CommandSpec& spec : all_commands()) {
+    if (!spec.cluster_only) continue;
+    INFO(spec.name);
+    test::FakeRequest fake("{'" + std::string(spec.name) + "': 1, '$db': 'admin'}");
+    Client client;
+    const auto reply = test::reply_of(worker.run(run_command(worker.context, client, fake.request)));
+    CHECK(reply.view()["code"].to_int64() == 59);
+  }
+  CHECK(worker.gateway.sent.empty());
+}
+
+}  // namespace
+}  // namespace spillway::exec
