@@ -1,10 +1,13 @@
 // Writes while chunks and databases move: which operations are sent again, where to, and what the client gets.
+#include "proxy/cluster/config_client.h"
 #include "tests/unit/exec/write_router.h"
 
 namespace spillway::exec {
 namespace {
 
 using test::split_at;
+
+constexpr catalog::ShardIndex first_shard = cluster::config_shard + 1;
 using Lines = std::vector<std::string>;
 
 // What config servers say, one state after the other: each reading gives the next, the last one stays.
@@ -12,14 +15,14 @@ class ScriptedTable final : public exec::Router {
  public:
   struct State {
     std::optional<catalog::CollectionRouting> sharded;
-    catalog::ShardIndex primary = 0;
+    catalog::ShardIndex primary = 0;  // s0
   };
   explicit ScriptedTable(std::vector<State> states) {
     for (State& state : states) {
       const auto number = static_cast<std::uint8_t>(databases_.size() + 1);
       auto database = std::make_shared<catalog::Database>();
       database->name = "db";
-      database->primary = state.primary;
+      database->primary = static_cast<catalog::ShardIndex>(state.primary + first_shard);
       database->version = catalog::DatabaseVersion{{}, std::nullopt, number};
       databases_.push_back(std::move(database));
       auto collection = std::make_shared<catalog::CachedCollection>();
@@ -34,7 +37,7 @@ class ScriptedTable final : public exec::Router {
   }
 
   Routes::Table shards;
-  std::vector<std::string> noted;
+  std::vector<std::string> noted;  // each once
   std::size_t readings = 0;
   std::optional<Error> fails;
 
@@ -54,7 +57,8 @@ class ScriptedTable final : public exec::Router {
   }
   void note_stale(RouteName name) override {
     stale_ = true;
-    noted.push_back(std::string(name.db) + (name.collection.empty() ? "" : ".") + std::string(name.collection));
+    std::string text = std::string(name.db) + (name.collection.empty() ? "" : ".") + std::string(name.collection);
+    if (std::find(noted.begin(), noted.end(), text) == noted.end()) noted.push_back(std::move(text));
   }
   std::size_t databases() const override { return 1; }
   std::size_t collections() const override { return 1; }
@@ -68,13 +72,15 @@ class ScriptedTable final : public exec::Router {
 
 using State = ScriptedTable::State;
 
-// One worker of a cluster with three shards. `answers`: one after the other.
+// One worker of a cluster with three shards, s0 to s2; the config servers come before them. `answers`: one after the
+// other.
 struct Cluster {
-  test::Router router{split_at("{'a': 1}", {"{'a': 10}", "{'a': 20}"}, "db.other")};
+  test::Router router{split_at("{'a': 1}", {"{'a': 10}", "{'a': 20}", "{'a': 30}"}, "db.other")};
   ScriptedTable table;
   std::vector<std::string> answers;
 
-  Cluster(std::vector<State> states, std::vector<std::string> says) : table(std::move(states)), answers(std::move(says)) {
+  Cluster(std::vector<State> states, std::vector<std::string> says)
+      : table(std::move(states)), answers(std::move(says)) {
     table.shards = router.shared().routing;
     router.context().router = &table;
     router.shards.answer = [this, next = std::size_t{0}](const test::Sent&) mutable -> std::optional<std::string> {
@@ -88,7 +94,7 @@ struct Cluster {
     Lines lines;
     for (const test::Sent& one : router.shards.sent) {
       const DocView command = one.command.view();
-      std::string line = "s" + std::to_string(one.shard) + " " + one.name();
+      std::string line = "s" + std::to_string(one.shard - first_shard) + " " + one.name();
       for (const char* list : {"documents", "updates", "deletes"}) {
         if (!command[list].is_array()) continue;
         char before = ' ';
@@ -131,9 +137,24 @@ std::string stale_entry(int index, int code = 63) {
 
 const std::string stale_reply = "{'ok': 0.0, 'code': 13388, 'ns': 'db.c', 'errmsg': 'stale'}";
 
-catalog::CollectionRouting two_shards() { return split_at("{'a': 1}", {"{'a': 10}"}); }
-catalog::CollectionRouting three_shards() { return split_at("{'a': 1}", {"{'a': 10}", "{'a': 20}"}); }
-catalog::CollectionRouting all_on_first() { return split_at("{'a': 1}", {}); }
+// Chunks between these bounds, on s0, s1 and so on.
+catalog::CollectionRouting spread(const char* key, const std::vector<std::string>& bounds) {
+  auto pattern = catalog::ShardKeyPattern::parse(test::doc(key));
+  REQUIRE(pattern.has_value());
+  std::vector<catalog::ChunkSpec> chunks;
+  BsonDoc low = pattern->min_bound();
+  for (std::size_t i = 0; i <= bounds.size(); ++i) {
+    BsonDoc high = i < bounds.size() ? test::doc(bounds[i]) : pattern->max_bound();
+    chunks.push_back({std::move(low), high, static_cast<catalog::ShardIndex>(first_shard + i)});
+    low = std::move(high);
+  }
+  auto map = catalog::ChunkMap::build(*pattern, std::move(chunks));
+  REQUIRE(map.has_value());
+  return {"db.c", *std::move(pattern), false, *std::move(map), 0};
+}
+catalog::CollectionRouting two_shards() { return spread("{'a': 1}", {"{'a': 10}"}); }
+catalog::CollectionRouting three_shards() { return spread("{'a': 1}", {"{'a': 10}", "{'a': 20}"}); }
+catalog::CollectionRouting all_on_first() { return spread("{'a': 1}", {}); }
 
 // JSON as replies are shown.
 std::string as_told(std::string_view json) { return test::text_of(test::doc(json)); }
@@ -141,16 +162,22 @@ std::string field(const std::string& reply, const char* name) {
   const BsonDoc document = test::doc(reply);
   return test::text_of(document.view()[name].as_document());
 }
-std::int64_t number(const std::string& reply, const char* name) {
-  return test::doc(reply).view().find_path(name).to_int64().value_or(-1);
+std::int64_t number(const std::string& reply, std::string_view path) {
+  const BsonDoc document = test::doc(reply);
+  DocView at = document;
+  for (std::size_t dot; (dot = path.find('.')) != path.npos; path.remove_prefix(dot + 1)) {
+    at = at[path.substr(0, dot)].as_document();
+  }
+  return at[path].to_int64().value_or(-1);
 }
 
 TEST_CASE("an ordered batch goes on with the operation that its shard refused for the table", "[write][cluster]") {
   Cluster cluster({{two_shards()}, {three_shards()}},
                   {"{'n': 1, 'ok': 1.0, 'writeErrors': [" + stale_entry(1) + "]}", "{'n': 1, 'ok': 1.0}",
                    "{'n': 1, 'ok': 1.0}", "{'n': 1, 'ok': 1.0}"});
-  const std::string reply = cluster.router.run(
-      "{'insert': 'c', 'documents': [{'_id': 1, 'a': 15}, {'_id': 2, 'a': 25}, {'_id': 3, 'a': 16}, {'_id': 4, 'a': 1}]}");
+  const std::string reply =
+      cluster.router.run("{'insert': 'c', 'documents': [{'_id': 1, 'a': 15}, {'_id': 2, 'a': 25}, "
+                         "{'_id': 3, 'a': 16}, {'_id': 4, 'a': 1}]}");
   CHECK(reply == as_told("{'n': 4, 'ok': 1.0}"));
   CHECK(cluster.sent() == Lines{"s1 insert 1,2,3 table 1", "s2 insert 2 table 2", "s1 insert 3 table 2",
                                 "s0 insert 4 table 2"});
@@ -282,12 +309,16 @@ TEST_CASE("a write of several steps begins again when one of them is stale", "[w
                                   "s1 find table 2", "s1 findAndModify table 2"});
   }
   SECTION("of an upsert that found nothing") {
-    Cluster cluster({{two_shards()}, {two_shards()}},
-                    {none, stale_reply, none,
+    const auto by_id = [] { return spread("{'_id': 1}", {"{'_id': 10}"}); };
+    const std::string nothing = "{'cursor': {'firstBatch': [], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+    Cluster cluster({{by_id()}, {by_id()}},
+                    {nothing, nothing, none, stale_write, nothing, nothing, none,
                      "{'n': 1, 'nModified': 0, 'upserted': [{'index': 0, '_id': 9}], 'ok': 1.0}"});
-    const std::string reply = cluster.router.run("{'update': 'c', 'updates': [" +
-                                                 update(1, "{'a': {'$lt': 5}}", true, ", 'upsert': true") + "]}");
+    const std::string reply =
+        cluster.router.run("{'update': 'c', 'updates': [" + update(1, "{'b': 1}", false, ", 'upsert': true") + "]}");
+    CHECK(number(reply, "n") == 1);
     CHECK(field(reply, "upserted") == as_told("{'0': {'index': 0, '_id': 9}}"));
+    CHECK(cluster.sent().back() == "s1 update 1 table 2");
   }
 }
 
@@ -302,7 +333,7 @@ TEST_CASE("a shard that refuses a write again and again ends it with its own err
   const bool ordered = GENERATE(true, false);
   Cluster cluster({{two_shards()}}, {});
   cluster.router.shards.answer = [](const test::Sent& sent) -> std::optional<std::string> {
-    if (sent.shard == 0) return "{'n': 1, 'ok': 1.0}";
+    if (sent.shard == first_shard) return "{'n': 1, 'ok': 1.0}";
     return "{'n': 0, 'ok': 1.0, 'writeErrors': [" + stale_entry(0) + "]}";
   };
   const std::string reply = cluster.router.run(std::string("{'insert': 'c', 'ordered': ") +
@@ -375,7 +406,7 @@ TEST_CASE("a write without a write concern is for the majority from 5.0 on, as a
 }
 
 TEST_CASE("an operation that cannot be targeted is refused by a table that was read for it", "[write][cluster]") {
-  Cluster cluster({{two_shards()}, {split_at("{'b': 1}", {"{'b': 10}"})}}, {"{'n': 1, 'ok': 1.0}"});
+  Cluster cluster({{two_shards()}, {spread("{'b': 1}", {"{'b': 10}"})}}, {"{'n': 1, 'ok': 1.0}"});
   CHECK(cluster.router.run("{'insert': 'c', 'documents': [{'_id': 1, 'a': [1], 'b': 1}]}") ==
         as_told("{'n': 1, 'ok': 1.0}"));
   CHECK(number(cluster.router.run("{'insert': 'c', 'documents': [{'_id': 1, 'b': [1]}]}"), "writeErrors.0.code") == 61);

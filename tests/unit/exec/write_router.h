@@ -1,6 +1,7 @@
 // Shards that answer from a script, and one worker in front of them.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -20,6 +21,7 @@
 #include "proxy/shard/gateway.h"
 #include "proxy/shard/reply_verdict.h"
 #include "proxy/wire/op_msg.h"
+#include "tests/support/clock_manual.h"
 #include "tests/support/shard_command.h"
 #include "tests/unit/exec/write_support.h"
 
@@ -169,7 +171,10 @@ class Router {
     request->shard_time = &time;
     std::optional<std::string> reply;
     loop_.spawn(run_one(this, &*request, &reply));
-    while (!reply) loop_.poll_until_idle();
+    while (!reply) {
+      if (loop_.poll_until_idle() > 0) continue;
+      if (const auto next = loop_.next_timer()) spillway::test::set_time(std::max(*next, Clock::now()));
+    }
     return *reply;
   }
 
