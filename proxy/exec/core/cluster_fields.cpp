@@ -25,15 +25,21 @@ DocView body_of(const shard::Command& command) {
   return {};
 }
 
-// Shards apply no default write concern themselves. From 5.0 on a cluster's is the majority, unless an administrator
-// has set another one.
-bool wants_default_write_concern(const shard::Command& command, std::int32_t max_wire_version) {
-  constexpr std::int32_t wire_version_of_5_0 = 13;
+bool is_write(DocView body) {
   constexpr std::array<std::string_view, 5> writes = {"insert", "update", "delete", "findAndModify", "findandmodify"};
-  if (max_wire_version < wire_version_of_5_0) return false;
-  const DocView body = body_of(command);
-  if (body.empty() || std::find(writes.begin(), writes.end(), body.first().name) == writes.end()) return false;
-  return !body["writeConcern"].exists() && !body["autocommit"].exists();
+  return !body.empty() && std::find(writes.begin(), writes.end(), body.first().name) != writes.end();
+}
+
+void append_for_write(BsonWriter& out, DocView body, std::int32_t max_wire_version) {
+  constexpr std::int32_t wire_version_of_4_4 = 9, wire_version_of_5_0 = 13;
+  // A shard that made a collection by itself, while others drop it or make it, would make one that is not the
+  // cluster's. It has the config servers make it, and answers 227.
+  if (max_wire_version <= wire_version_of_4_4) out.append("allowImplicitCollectionCreation", false);
+  // Shards apply no default write concern themselves. From 5.0 on a cluster's is the majority, unless an administrator
+  // has set another one.
+  if (max_wire_version >= wire_version_of_5_0 && !body["writeConcern"].exists() && !body["autocommit"].exists()) {
+    out.begin_document("writeConcern").append("w", "majority").end();
+  }
 }
 
 void append_versions(BsonWriter& out, const Context& context, const ShardCommand& command) {
@@ -66,8 +72,8 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
   if (from_any_member && !body_of(command.command)["readConcern"].exists()) {
     out.begin_document("readConcern").append("level", "local").end();
   }
-  if (wants_default_write_concern(command.command, context.gateway.capabilities(command.shard).max_wire_version)) {
-    out.begin_document("writeConcern").append("w", "majority").end();
+  if (const DocView body = body_of(command.command); is_write(body)) {
+    append_for_write(out, body, context.gateway.capabilities(command.shard).max_wire_version);
   }
   return std::move(out).finish();
 }

@@ -381,7 +381,7 @@ TEST_CASE("in a transaction a stale table is the driver's to repeat", "[write][c
   CHECK(cluster.table.noted == Lines{"db.c"});
 }
 
-TEST_CASE("a write without a write concern is for the majority from 5.0 on, as a router makes it", "[write][cluster]") {
+TEST_CASE("a write makes no collection on a shard to 4.4, and is for the majority from 5.0 on", "[write][cluster]") {
   struct Case {
     std::int32_t version;
     std::string more, sent;
@@ -402,6 +402,9 @@ TEST_CASE("a write without a write concern is for the majority from 5.0 on, as a
     const BsonDoc& sent = cluster.router.shards.sent.front().command;
     const ValueView w = sent.view().find_path("writeConcern.w");
     CHECK((w.exists() ? std::string(w.as_string()) : "") == each.sent);
+    const ValueView makes = sent.view()["allowImplicitCollectionCreation"];
+    CHECK(makes.exists() == (each.version <= 9));
+    CHECK(!makes.truthy());
   }
 }
 
