@@ -38,6 +38,13 @@ std::int64_t number(ValueView value, std::int64_t otherwise) {
   return value.to_int64().value_or(otherwise);
 }
 
+std::string database_of(DocView body) {
+  const ValueView db = body["$db"];
+  return db.is_string() ? std::string(db.as_string()) : "test";
+}
+
+std::string namespace_of(DocView body) { return database_of(body) + "." + collection_of(body); }
+
 DocView document_or_empty(ValueView value) {
   return value.is_document() ? value.as_document() : DocView();
 }
@@ -109,8 +116,13 @@ struct Near {
   }
 };
 
-SimShard::SimShard(SimShardOptions options, SimLog& log)
-    : options_(std::move(options)), log_(log) {}
+SimShard::SimShard(SimShardOptions options, SimLog& log, SimShard* first)
+    : options_(std::move(options)),
+      log_(log),
+      durable_(first != nullptr ? first->durable_ : std::make_shared<Durable>()),
+      stored_(durable_->stored),
+      retryable_(durable_->retryable),
+      remembered_(durable_->remembered) {}
 
 SimShard::~SimShard() { SPILLWAY_CHECK(serving_ == 0); }
 
@@ -180,6 +192,29 @@ void SimShard::excuse_cursors() {
   for (auto& [id, cursor] : cursors_) cursor.excused = true;
 }
 
+std::vector<std::string> SimShard::stored_names() const {
+  std::vector<std::string> names;
+  for (const auto& [ns, documents] : stored_) names.push_back(ns);
+  return names;
+}
+
+void SimShard::take_history(const SimShard& donor) {
+  for (const auto& [transaction, statements] : donor.retryable_) {
+    retryable_[transaction].insert(statements.begin(), statements.end());
+  }
+  remembered_.insert(donor.remembered_.begin(), donor.remembered_.end());
+}
+
+std::span<const BsonDoc> SimShard::visible(const std::string& ns, std::vector<BsonDoc>& kept) {
+  const std::vector<BsonDoc>& all = stored_[ns];
+  if (role_ == nullptr) return all;
+  if (const std::vector<BsonDoc>* const other = role_->documents(*request_)) return *other;
+  if (!request_->filtered) return all;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(kept),
+               [&](const BsonDoc& each) { return role_->sees(*request_, each); });
+  return kept;
+}
+
 SimShard::CursorCounts SimShard::cursors() const {
   CursorCounts counts = cursor_counts_;
   for (const auto& [id, cursor] : cursors_) counts.excused += cursor.excused ? 1 : 0;
@@ -241,14 +276,25 @@ Task<bool> SimShard::answer(Transport& transport, Bytes message) {
     if (delay > Duration::zero()) co_await transport.loop().sleep_for(delay);
   }
   BsonDoc reply;
+  SimRequest in_cluster{request->body, name, namespace_of(request->body), primary()};
+  std::optional<BsonDoc> answered;
+  if (role_ != nullptr && !handshake) {
+    auto admitting = role_->admit(transport.loop(), in_cluster);
+    answered = co_await admitting;
+    request_ = &in_cluster;
+  }
   if (fault == Fault::not_primary) {
     reply = error_reply(10107, "NotWritablePrimary", "not primary");
+  } else if (answered) {
+    reply = *std::move(answered);
   } else {
     if (fault == Fault::cursor_not_found && request->body.first().type == BsonType::int64) {
       cursor_counts_.lost += cursors_.erase(request->body.first().as_int64());
     }
     reply = execute(*request, name);
   }
+  request_ = nullptr;
+  if (role_ != nullptr) reply = role_->finish(in_cluster, std::move(reply));
   if (revise && !handshake) reply = revise(name, std::move(reply));
   if (fault && *fault != Fault::cursor_not_found) excuse_cursors();
   if (!handshake)
@@ -312,9 +358,8 @@ Task<bool> SimShard::answer_badly(Transport& transport, Fault fault,
 
 BsonDoc SimShard::execute(const wire::OpMsg& request, std::string_view name) {
   const DocView body = request.body;
-  const ValueView db_value = body["$db"];
-  const std::string db = db_value.is_string() ? std::string(db_value.as_string()) : "test";
-  const std::string ns = db + "." + collection_of(body);
+  const std::string db = database_of(body);
+  const std::string ns = namespace_of(body);
   if (name == "isMaster" || name == "hello") return hello();
   if (name == "buildInfo") {
     return *BsonDoc::from_json(
@@ -352,22 +397,28 @@ std::optional<BsonDoc> SimShard::refusal(DocView body, std::string_view name) co
 }
 
 BsonDoc SimShard::hello() const {
-  const std::string me = options_.host + ":" + std::to_string(options_.port);
   BsonWriter out;
   out.append("ismaster", primary()).append("isWritablePrimary", primary()).append("helloOk", true);
   if (!options_.set_name.empty()) {
     out.append("setName", options_.set_name).append("secondary", !primary());
-    out.begin_array("hosts").append_item(std::string_view(me)).end();
-    out.append("me", me).append("setVersion", 1);
+    out.begin_array("hosts");
+    if (set_ == nullptr) out.append_item(std::string_view(address()));
+    for (const SimShard* each : set_ != nullptr ? set_->members : std::vector<SimShard*>()) {
+      out.append_item(std::string_view(each->address()));
+    }
+    out.end().append("me", address()).append("setVersion", 1);
+    if (set_ != nullptr) out.append("primary", set_->primary->address());
+    const std::size_t elections = step_downs_ + (set_ != nullptr ? static_cast<std::size_t>(set_->elections) : 1);
     std::uint8_t election[12] = {};
-    election[11] = static_cast<std::uint8_t>(1 + step_downs_);
-    election[10] = static_cast<std::uint8_t>((1 + step_downs_) >> 8);
+    election[11] = static_cast<std::uint8_t>(elections);
+    election[10] = static_cast<std::uint8_t>(elections >> 8);
     if (primary()) out.append_object_id("electionId", election);
     out.append("logicalSessionTimeoutMinutes", 30);
   }
   out.append("maxBsonObjectSize", 16'777'216).append("maxMessageSizeBytes", 48'000'000);
   out.append("maxWriteBatchSize", 100'000).append("minWireVersion", 0);
   out.append("maxWireVersion", options_.max_wire_version);
+  if (role_ != nullptr) role_->add_to_hello(out);
   out.append("ok", 1.0);
   return std::move(out).finish();
 }
@@ -425,7 +476,8 @@ BsonDoc SimShard::find(DocView body, const std::string& ns) {
   const std::int64_t limit = order != nullptr ? std::exchange(query.limit, 0) : 0;
   const bool asked = !sort_key.empty();
   if (!asked && order == nullptr) query.projection = plain_projection;
-  auto found = pipeline::run_find(stored_[ns], query, budget_);
+  std::vector<BsonDoc> kept;
+  auto found = pipeline::run_find(visible(ns, kept), query, budget_);
   if (found.has_error()) return error_reply(found.error());
   if (order != nullptr) order->order(*found, skip, limit);
   if (asked && (options_.sort_keys == SimShardOptions::SortKeys::none ||
@@ -451,7 +503,8 @@ BsonDoc SimShard::aggregate(DocView body, const std::string& ns) {
       return error_reply(40324, "Location40324", "unknown stage");
     }
   }
-  auto found = pipeline::run_pipeline(stored_[ns], pipeline.as_document(), budget_);
+  std::vector<BsonDoc> kept;
+  auto found = pipeline::run_pipeline(visible(ns, kept), pipeline.as_document(), budget_);
   if (found.has_error()) return error_reply(found.error());
   return first_batch(ns, *std::move(found), document_or_empty(body["cursor"])["batchSize"], false);
 }
@@ -461,7 +514,8 @@ BsonDoc SimShard::count(DocView body, const std::string& ns) {
   query.filter = document_or_empty(body["query"]);
   query.skip = number(body["skip"], 0);
   query.limit = number(body["limit"], 0);
-  auto found = pipeline::run_find(stored_[ns], query, budget_);
+  std::vector<BsonDoc> kept;
+  auto found = pipeline::run_find(visible(ns, kept), query, budget_);
   if (found.has_error()) return error_reply(found.error());
   BsonWriter out;
   out.append("n", static_cast<std::int32_t>(found->size())).append("ok", 1.0);
@@ -575,11 +629,20 @@ BsonDoc SimShard::apply(const wire::OpMsg& request, std::string_view name, const
   BsonWriter errors;
   errors.begin_array("writeErrors");
   bool failed = false;
+  std::optional<SimRefusal> refused;  // the statement, and all after it
   std::vector<std::int32_t> retried;
   for (std::size_t i = 0; i < statements.size(); ++i) {
     if (executed != nullptr && executed->contains(ids[i])) {
       retried.push_back(ids[i]);
       ++n;
+      continue;
+    }
+    if (role_ != nullptr && !refused) refused = role_->refuse_statement(*request_, i);
+    if (refused) {
+      if (in_transaction) return refused->reply();
+      failed = true;
+      refused->append_write_error(errors, i);
+      if (ordered) break;
       continue;
     }
     const DocView statement = statements[i];
@@ -609,6 +672,7 @@ BsonDoc SimShard::apply(const wire::OpMsg& request, std::string_view name, const
   BsonWriter out;
   out.append("n", static_cast<std::int32_t>(n));
   if (name == "update") out.append("nModified", static_cast<std::int32_t>(n));
+  if (role_ != nullptr && n > 0) role_->wrote(*request_);
   const BsonDoc all_errors = std::move(errors).finish();
   if (failed) out.append_elements(all_errors);
   if (!retried.empty()) {
@@ -628,12 +692,14 @@ BsonDoc SimShard::find_and_modify(DocView body, const std::string& ns) {
   pipeline::FindQuery query;
   query.filter = document_or_empty(body["query"]);
   query.limit = 1;
-  const auto found = pipeline::run_find(stored_[ns], query, budget_);
+  std::vector<BsonDoc> kept;
+  const auto found = pipeline::run_find(visible(ns, kept), query, budget_);
   if (found.has_error()) return error_reply(found.error());
   const bool removes = body["remove"].truthy();
   const Done done = removes ? delete_some(ns, query.filter, 1)
                             : update_some(ns, query.filter, document_or_empty(body["update"]), false);
   if (done.code != 0) return error_reply(Error(done.code, "the write was interrupted"));
+  if (role_ != nullptr) role_->wrote(*request_);
   BsonWriter out;
   out.begin_document("lastErrorObject").append("n", static_cast<std::int32_t>(done.n));
   if (!removes) out.append("updatedExisting", done.n > 0);
@@ -683,7 +749,8 @@ SimShard::Done SimShard::update_some(const std::string& ns, DocView filter, DocV
   pipeline::FindQuery query;
   query.filter = filter;
   if (!multi) query.limit = 1;
-  const auto found = pipeline::run_find(stored_[ns], query, budget_);
+  std::vector<BsonDoc> kept;
+  const auto found = pipeline::run_find(visible(ns, kept), query, budget_);
   Done done;
   if (found.has_error()) return done;
   for (const BsonDoc& document : *found) {
@@ -700,7 +767,8 @@ SimShard::Done SimShard::delete_some(const std::string& ns, DocView filter, std:
   pipeline::FindQuery query;
   query.filter = filter;
   query.limit = limit;
-  const auto found = pipeline::run_find(stored_[ns], query, budget_);
+  std::vector<BsonDoc> kept;
+  const auto found = pipeline::run_find(visible(ns, kept), query, budget_);
   Done done;
   if (found.has_error()) return done;
   for (const BsonDoc& document : *found) {

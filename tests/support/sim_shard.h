@@ -2,6 +2,8 @@
 // and can be told to misbehave. Obeys the wire protocol of its role: a standalone, or the primary
 // of a replica set of one.
 //
+// In a cluster it has a role (sim_role.h), and may be one of several members of a set, which share its documents.
+//
 // Belongs to the thread of the loops it is attached to.
 #pragma once
 
@@ -9,8 +11,10 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,11 +24,24 @@
 #include "cursor/bson_writer.h"
 #include "proxy/wire/op_msg.h"
 #include "tests/support/sim_log.h"
+#include "tests/support/sim_role.h"
 #include "tests/support/sim_transport.h"
 
 namespace spillway::test {
 
 struct Near;  // a filter's, sim_shard.cpp
+class SimShard;
+
+// The members of a replica set, when there is more than one.
+struct SimSet {
+  std::vector<SimShard*> members;
+  SimShard* primary = nullptr;
+  int elections = 1;
+  void elect(SimShard& member) {
+    primary = &member;
+    ++elections;
+  }
+};
 
 struct SimShardOptions {
   // none: no mongod, cannot compute {$meta: "sortKey"}. object: {"": value, …}, array: [value, …].
@@ -59,9 +76,16 @@ class SimShard {
     std::uint64_t forgotten() const noexcept { return open() - excused; }
   };
 
-  SimShard(SimShardOptions options, SimLog& log);
+  // `first`: a member of the same set, whose documents this one shows.
+  SimShard(SimShardOptions options, SimLog& log, SimShard* first = nullptr);
   ~SimShard();  // REQUIRES serving() == 0
 
+  void play(SimRole& role) { role_ = &role; }  // which outlives it
+  void join(SimSet& set) {                     // likewise
+    set_ = &set;
+    set.members.push_back(this);
+    if (set.primary == nullptr) set.primary = this;
+  }
   // Listens in one more network.
   void attach(SimNetwork& network);
   // The process ends: its connections and cursors are gone; what it stored remains.
@@ -94,6 +118,13 @@ class SimShard {
     stored_[ns].push_back(std::move(document));
   }
   const std::vector<BsonDoc>& stored(const std::string& ns) { return stored_[ns]; }
+  std::vector<std::string> stored_names() const;
+  // Removes what was stored and is so.
+  void remove(const std::string& ns, const std::function<bool(DocView)>& is_so) {
+    std::erase_if(stored_[ns], [&](const BsonDoc& each) { return is_so(each); });
+  }
+  // With a chunk's documents comes the history of the writes that can be retried.
+  void take_history(const SimShard& donor);
   // Its cursors die, as by a timeout.
   void forget_cursors();
 
@@ -116,7 +147,12 @@ class SimShard {
     Duration pause;
   };
   void excuse_cursors();  // a message got lost
-  bool primary() const noexcept { return Clock::now() >= elected_at_; }
+  bool primary() const noexcept {
+    return (set_ == nullptr || set_->primary == this) && Clock::now() >= elected_at_;
+  }
+  std::string address() const { return options_.host + ":" + std::to_string(options_.port); }
+  // What the request sees of a collection; `kept` holds it, if it is not all.
+  std::span<const BsonDoc> visible(const std::string& ns, std::vector<BsonDoc>& kept);
   std::optional<BsonDoc> refusal(DocView body, std::string_view name) const;
   // The code that a write ends with at this yield; 0: it goes on.
   std::int32_t yield();
@@ -163,11 +199,19 @@ class SimShard {
   SimLog& log_;
   MemoryBudget budget_{"sim shard", 0};
   std::vector<SimNetwork*> networks_;
-  std::map<std::string, std::vector<BsonDoc>> stored_;
+  struct Durable {  // of all members
+    std::map<std::string, std::vector<BsonDoc>> stored;
+    std::map<std::string, std::set<std::int32_t>> retryable;  // by session and txnNumber: statements executed
+    std::map<std::string, BsonDoc> remembered;                // replies to findAndModify, likewise
+  };
+  std::shared_ptr<Durable> durable_;
+  std::map<std::string, std::vector<BsonDoc>>& stored_;
+  std::map<std::string, std::set<std::int32_t>>& retryable_;
+  std::map<std::string, BsonDoc>& remembered_;
+  SimRole* role_ = nullptr;
+  SimSet* set_ = nullptr;
+  SimRequest* request_ = nullptr;  // that is being executed, with a role
   std::map<std::int64_t, Cursor> cursors_;
-  std::map<std::string, std::set<std::int32_t>>
-      retryable_;  // by session and txnNumber: statements executed
-  std::map<std::string, BsonDoc> remembered_;  // replies to findAndModify, likewise
   std::map<std::string, std::uint64_t> seen_;
   std::vector<Order> orders_;
   CursorCounts cursor_counts_;

@@ -37,6 +37,13 @@ SimWorld::SimWorld(SimWorldOptions options)
   server::WorkerOptions worker_options;
   worker_options.gateway = options.gateway;
   worker_options.compressors = options.compressors;
+  if (options.cluster != nullptr) {
+    options.shards.clear();
+    for (std::size_t i = 0; i < options.cluster->shard_count(); ++i) {
+      options.shards.push_back(options.cluster->shard(i).options());
+    }
+    servers_ = options.cluster->servers();
+  }
   for (std::size_t i = 0; i < options.shards.size(); ++i) {
     const SimShardOptions& shard = options.shards[i];
     const std::string uri =
@@ -44,7 +51,9 @@ SimWorld::SimWorld(SimWorldOptions options)
                     shard.set_name.empty() ? "" : "?replicaSet=" + shard.set_name);
     yaml += fmt::format("    - {{name: shard{}, uri: \"{}\"}}\n", i, uri);
     worker_options.gateway.shards.push_back({fmt::format("shard{}", i), uri});
+    if (options.cluster != nullptr) continue;
     shards_.push_back(std::make_unique<SimShard>(shard, log_));
+    servers_.push_back(shards_.back().get());
   }
   auto routing = catalog::load_static_routing(yaml + options.routing, "simulation");
   if (routing.has_error()) throw std::runtime_error(routing.error().message);
@@ -72,7 +81,7 @@ SimWorld::SimWorld(SimWorldOptions options)
     FaultOptions faults = options.faults;
     faults.seed += i;
     networks_.push_back(std::make_unique<SimNetwork>(workers_.back()->loop(), faults));
-    for (const auto& shard : shards_) shard->attach(*networks_.back());
+    for (SimShard* const server : servers_) server->attach(*networks_.back());
     binding.bind(*networks_.back());
     shared_->workers.push_back(&workers_.back()->context());
   }
@@ -246,13 +255,12 @@ bool SimWorld::shut_down(Duration limit) {
   if (!run_until([&] { return shutdown_->done(); }, limit)) return false;
   // The workers' loops have stopped; shards and clients end on them.
   for (const auto& worker : workers_) worker->loop().io().restart();
-  for (const auto& shard : shards_) {
-    shard->thaw();
-    shard->die();
+  for (SimShard* const server : servers_) {
+    server->thaw();
+    server->die();
   }
   const auto ended = [this] {
-    return std::all_of(shards_.begin(), shards_.end(),
-                       [](const auto& shard) { return shard->serving() == 0; });
+    return std::all_of(servers_.begin(), servers_.end(), [](const SimShard* server) { return server->serving() == 0; });
   };
   if (!run_until(ended, limit)) return false;
   run_for(std::chrono::seconds(30));

@@ -15,6 +15,7 @@
 #include "proxy/server/worker.h"
 #include "tests/support/clock_manual.h"
 #include "tests/support/sim_client.h"
+#include "tests/support/sim_cluster.h"
 #include "tests/support/sim_log.h"
 #include "tests/support/sim_shard.h"
 
@@ -41,6 +42,8 @@ class LateNetwork final : public Network {
 struct SimWorldOptions {
   std::size_t workers = 1;
   std::vector<SimShardOptions> shards = {{}};
+  // Set: its servers are in the network, and its shards in the table in place of `shards`. It outlives the world.
+  SimCluster* cluster = nullptr;
   std::string routing;  // the YAML under "routing:", without "shards"
   FaultOptions faults;
   std::uint64_t memory_limit_bytes = 0;
@@ -130,6 +133,7 @@ class SimWorld {
   std::unique_ptr<server::Shutdown> shutdown_;
   std::vector<std::unique_ptr<SimNetwork>> networks_;
   std::vector<std::unique_ptr<SimShard>> shards_;
+  std::vector<SimShard*> servers_;  // these and the cluster's
   std::int64_t next_connection_ = 1;
   bool listening_ = true;
   bool stopped_ = false;
