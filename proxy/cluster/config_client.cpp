@@ -53,9 +53,8 @@ Task<Result<shard::Reply>> ConfigClient::call(BsonDoc body, std::optional<shard:
   options.host = std::move(host);
   if (reads) options.read_preference = &primary_preferred();
   options.retry = reads ? shard::RetryPolicy::idempotent : shard::RetryPolicy::not_idempotent;
-  // The config servers trust this router's times, or nobody's are checked.
   BsonWriter times;
-  if (const auto time = clock_.for_server(true)) auth::append_cluster_time(times, *time);
+  if (const auto time = clock_.for_server(trusted_)) auth::append_cluster_time(times, *time);
   const BsonDoc added = std::move(times).finish();
   shard::Command command = shard::Command::of_body(body);
   if (!added.view().empty()) command.suffix = shard::elements_of(added.view());
@@ -104,7 +103,9 @@ Task<Result<void>> ConfigClient::find(Find find, Take take) {
   if (!find.sort.view().empty()) body.append("sort", find.sort.view());
   if (find.limit > 0) body.append("limit", find.limit).append("singleBatch", true);
   body.begin_document("readConcern").append("level", "majority");
-  if (find.after_now && clock_.now() != 0) body.append_timestamp("afterClusterTime", clock_.now());
+  // No later than the time that call() tells: a server refuses times that it does not know.
+  const auto told = clock_.for_server(trusted_);
+  if (find.after_now && told) body.append_timestamp("afterClusterTime", told->time);
   body.end();
   body.append("$db", find.db);
   append_read_preference(body);

@@ -29,9 +29,10 @@ inline constexpr auto config_patience = std::chrono::seconds(60);
 
 class ConfigClient {
  public:
-  // `budget` pays for replies; all of them outlive it.
-  ConfigClient(shard::Gateway& gateway, Pump& pump, MemoryBudget& budget, auth::LogicalClock& clock) noexcept
-      : gateway_(gateway), pump_(pump), budget_(budget), clock_(clock) {}
+  // `budget` pays for replies; all of them outlive it. `trusted`: the config servers take times without a signature.
+  ConfigClient(shard::Gateway& gateway, Pump& pump, MemoryBudget& budget, auth::LogicalClock& clock,
+               bool trusted) noexcept
+      : gateway_(gateway), pump_(pump), budget_(budget), clock_(clock), trusted_(trusted) {}
 
   // Errors of all: those of Gateway::call(), those of the config servers' replies, and those of a document that cannot
   // be read (catalog/config_entries.h).
@@ -73,6 +74,7 @@ class ConfigClient {
   Pump& pump_;
   MemoryBudget& budget_;
   auth::LogicalClock& clock_;
+  bool trusted_;
 };
 
 }  // namespace spillway::cluster

@@ -40,7 +40,7 @@ Routes::Table table_of_config_servers(std::string uri) {
 ClusterTable::ClusterTable(Context& first, Routes::Table config_servers, ClusterLinks links)
     : first_(first),
       links_(std::move(links)),
-      config_(first.gateway, first.pump, first.shared.reply_memory, first.shared.clock),
+      config_(first.gateway, first.pump, first.shared.reply_memory, first.shared.clock, first.shared.shards_trust_us),
       cache_(config_, *this, first.shared.routing_memory),
       table_(std::move(config_servers)) {}
 
