@@ -47,8 +47,9 @@ TEST_CASE("a stale database of 4.2") {
 
 TEST_CASE("a collection that must not be created implicitly") {
   // Recorded.
-  const StaleError stale = classify_error(doc(R"({"index": 0, "code": 227, "ns": "rec.u",
-      "errmsg": "request doesn't allow collection to be created implicitly"})"));
+  const BsonDoc error = doc(R"({"index": 0, "code": 227, "ns": "rec.u",
+      "errmsg": "request doesn't allow collection to be created implicitly"})");
+  const StaleError stale = classify_error(error);
   CHECK(stale.kind == StaleKind::cannot_implicitly_create);
   CHECK(stale.ns == "rec.u");
   CHECK_FALSE(stale.received.exists());
@@ -96,19 +97,23 @@ TEST_CASE("versions as each server version writes them") {
 }
 
 TEST_CASE("stale errors that say little") {
-  StaleError stale = classify_error(doc(R"({"ok": 0, "code": 150, "errmsg": "epoch mismatch"})"));
+  const BsonDoc short_error = doc(R"({"ok": 0, "code": 150, "errmsg": "epoch mismatch"})");
+  StaleError stale = classify_error(short_error);
   CHECK(stale.kind == StaleKind::stale_config);
   CHECK(stale.ns.empty());
   CHECK_FALSE(stale.received.exists());
-  stale = classify_error(doc(R"({"ok": 0, "code": 343, "errmsg": "x", "ns": "d.c"})"));
+  const BsonDoc cannot_refresh = doc(R"({"ok": 0, "code": 343, "errmsg": "x", "ns": "d.c"})");
+  stale = classify_error(cannot_refresh);
   CHECK(stale.kind == StaleKind::cannot_refresh);
   CHECK(stale.ns == "d.c");
   // Wrong types are as good as nothing.
-  stale = classify_error(doc(R"({"ok": 0, "code": 13388.0, "ns": 5, "errInfo": [1], "resolvedView": "v"})"));
+  const BsonDoc wrong_types = doc(R"({"ok": 0, "code": 13388.0, "ns": 5, "errInfo": [1], "resolvedView": "v"})");
+  stale = classify_error(wrong_types);
   CHECK(stale.kind == StaleKind::stale_config);
   CHECK(stale.ns.empty());
   CHECK_FALSE(stale.resolved_view.exists());
-  stale = classify_error(doc(R"({"ok": 0, "code": 249, "ns": "d.c"})"));
+  const BsonDoc no_database = doc(R"({"ok": 0, "code": 249, "ns": "d.c"})");
+  stale = classify_error(no_database);
   CHECK(stale.ns.empty());
 }
 
