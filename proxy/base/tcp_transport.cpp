@@ -1,6 +1,7 @@
 #include "proxy/base/tcp_transport.h"
 
 #include <fcntl.h>
+#include <linux/sock_diag.h>
 #include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -54,21 +55,40 @@ bool is_same_machine(std::string_view peer, std::string_view local) noexcept {
 // Pieces of at most this much together leave as one: copying them costs less than a vectored send.
 constexpr std::size_t gathered_bytes_max = 4096;
 
-// Each socket that grows takes this part of the room that is left for growth, in the kernel's count: the first ones
-// leave some for others.
-constexpr std::uint64_t growth_part = 16;
-constexpr std::uint64_t growth_most = 8 * limits::mib;
-constexpr std::uint64_t growth_least = 64 * limits::kib;
-// How often a grown send buffer is checked: it shrinks once it is empty.
+// How often a grown buffer is checked.
 constexpr auto growth_look = std::chrono::seconds(1);
+// A stream that moves so many buffers in that time is not slow.
+constexpr std::uint64_t fast_buffers = 8;
+// Nothing came: the stream has ended.
+constexpr int idle_looks_max = 2;
+// Until a slow stream's buffer may grow again.
+constexpr auto growth_rest = std::chrono::seconds(10);
 
-Reservation take_growth(MemoryBudget* budget) noexcept {
-  if (budget == nullptr) return {};
-  const BudgetUsage usage = budget->usage();
-  const std::uint64_t left = usage.limit_bytes - std::min(usage.limit_bytes, usage.used_bytes);
-  const std::uint64_t part = std::min(left / growth_part, growth_most);
-  if (part < growth_least) return {};
-  return budget->try_reserve(part).value_or(Reservation());
+// What the kernel charges a socket for what it has received.
+struct ReceiveMemory {
+  std::uint32_t used_bytes = 0;
+  std::uint32_t limit_bytes = 0;
+};
+ReceiveMemory receive_memory(int fd) noexcept {
+  std::array<std::uint32_t, SK_MEMINFO_VARS> all{};
+  socklen_t length = sizeof all;
+  ::getsockopt(fd, SOL_SOCKET, SO_MEMINFO, all.data(), &length);
+  return {all[SK_MEMINFO_RMEM_ALLOC], all[SK_MEMINFO_RCVBUF]};
+}
+
+// The kernel's own count of a buffer; it may grant less than was asked for.
+std::uint64_t buffer_bytes(int fd, int name) noexcept {
+  int bytes = 0;
+  socklen_t length = sizeof bytes;
+  ::getsockopt(fd, SOL_SOCKET, name, &bytes, &length);
+  return static_cast<std::uint64_t>(std::max(bytes, 0));
+}
+
+// Gives back what the kernel did not grant.
+void keep_granted(Reservation& room, int fd, int name, int before) noexcept {
+  const std::uint64_t bytes = buffer_bytes(fd, name);
+  const auto base = 2 * static_cast<std::uint64_t>(before);
+  if (bytes >= base && bytes - base < room.bytes()) room.shrink_to(bytes - base);
 }
 
 class TcpTransport final : public Transport, private Poller::Socket {
@@ -116,6 +136,11 @@ class TcpTransport final : public Transport, private Poller::Socket {
     set_option(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, static_cast<int>(bytes));
   }
 
+  bool holds_wanted_memory() const noexcept override {
+    if (!receive_growth_ || receive_growth_->room.budget() != &growth_->borrowed()) return false;
+    return receive_growth_->idle_looks >= idle_looks_max || growth_->wants_back(receive_growth_->room);
+  }
+
   bool timed_out() const noexcept override { return timed_out_; }
 
   bool peer_hung_up() const noexcept override {
@@ -128,6 +153,7 @@ class TcpTransport final : public Transport, private Poller::Socket {
       const ssize_t n = ::recv(socket_.get(), into.data(), into.size(), MSG_DONTWAIT);
       if (n > 0) {
         // Less than the room for it: nothing is left, unless the stream's end follows.
+        received_bytes_ += static_cast<std::uint64_t>(n);
         if (static_cast<std::size_t>(n) < into.size() && !hung_up_) ready_[of(Direction::read)] = false;
         return {IoResult::Status::ok, static_cast<std::size_t>(n)};
       }
@@ -158,9 +184,11 @@ class TcpTransport final : public Transport, private Poller::Socket {
   bool can_splice() const noexcept override { return true; }
 
   IoResult splice_into(int pipe, std::size_t bytes) override {
-    return moved(Direction::read, [&] {
+    const IoResult got = moved(Direction::read, [&] {
       return ::splice(socket_.get(), nullptr, pipe, nullptr, bytes, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
     });
+    received_bytes_ += got.bytes;
+    return got;
   }
 
   IoResult splice_from(int pipe, std::size_t bytes) override {
@@ -233,34 +261,76 @@ class TcpTransport final : public Transport, private Poller::Socket {
     }
   }
 
-  // Until the connection ends: a receive window that was promised to the peer cannot shrink.
   void grow_for_much() {
-    if (receive_buffer_bytes_ == 0 || receive_growth_.bytes() > 0) return;
-    receive_growth_ = take_growth(growth_);
-    const auto more = static_cast<int>(receive_growth_.bytes() / 2);  // the kernel doubles the value
-    if (more > 0) grow_receive_buffer(receive_buffer_bytes_ + more);
+    if (receive_buffer_bytes_ == 0 || growth_ == nullptr || receive_growth_) return;
+    if (may_grow_from_ != TimePoint::min() && Clock::now() < may_grow_from_) return;
+    Reservation room = growth_->take_for_receiving();
+    if (room.bytes() == 0) return;
+    const int before = receive_buffer_bytes_;
+    grow_receive_buffer(before + static_cast<int>(room.bytes() / 2));  // the kernel doubles the value
+    keep_granted(room, socket_.get(), SO_RCVBUF, before);
+    receive_growth_ = std::make_unique<ReceiveGrowth>(*this, std::move(room), before);
+    received_bytes_ = 0;
+    loop_.arm(*receive_growth_, Clock::now() + growth_look);
+  }
+
+  struct ReceiveGrowth final : Timer {
+    ReceiveGrowth(TcpTransport& grown, Reservation pays, int bytes)
+        : transport(grown), room(std::move(pays)), before(bytes) {}
+    void on_timer() override { transport.look_at_receive_growth(); }
+    TcpTransport& transport;
+    Reservation room;
+    int before;
+    int idle_looks = 0;   // in a row
+    bool shrunk = false;  // the kernel may still hold what came before
+  };
+
+  // What was promised to the peer cannot be taken back: the buffer shrinks only while it is full, since then nothing
+  // is promised. A slow stream's is full most of the time, and needs no large one. A fast stream keeps it.
+  void look_at_receive_growth() {
+    ReceiveGrowth& growth = *receive_growth_;
+    const ReceiveMemory memory = receive_memory(socket_.get());
+    const std::uint64_t moved = std::exchange(received_bytes_, 0);
+    growth.idle_looks = moved == 0 ? growth.idle_looks + 1 : 0;
+    if (growth.shrunk && memory.used_bytes <= memory.limit_bytes) {
+      may_grow_from_ = Clock::now() + growth_rest;
+      receive_growth_.reset();
+      return;
+    }
+    const bool full = memory.used_bytes >= memory.limit_bytes / 16 * 15;
+    if (!growth.shrunk && full && moved < fast_buffers * growth.room.bytes()) {
+      growth.shrunk = true;
+      grow_receive_buffer(growth.before);
+      set_read_low_water(read_low_water_);
+    }
+    loop_.arm(growth, Clock::now() + growth_look);
   }
 
   // The peer takes less than we send.
   void grow_for_rest() noexcept {
-    if (send_buffer_bytes_ == 0 || send_growth_) return;
-    Reservation room = take_growth(growth_);
+    if (send_buffer_bytes_ == 0 || growth_ == nullptr || send_growth_) return;
+    Reservation room = growth_->take_for_sending();
     if (room.bytes() == 0) return;
-    set_option(socket_.get(), SOL_SOCKET, SO_SNDBUF, send_buffer_bytes_ + static_cast<int>(room.bytes() / 2));
+    const int grown = send_buffer_bytes_ + static_cast<int>(room.bytes() / 2);
+    set_option(socket_.get(), SOL_SOCKET, SO_SNDBUF, grown);
+    keep_granted(room, socket_.get(), SO_SNDBUF, send_buffer_bytes_);
     send_growth_ = std::make_unique<SendGrowth>(*this, std::move(room));
     loop_.arm(*send_growth_, Clock::now() + growth_look);
   }
 
   struct SendGrowth final : Timer {
     SendGrowth(TcpTransport& grown, Reservation pays) : transport(grown), room(std::move(pays)) {}
-    void on_timer() override { transport.shrink_again(); }
+    void on_timer() override { transport.look_at_send_growth(); }
     TcpTransport& transport;
     Reservation room;
   };
 
-  void shrink_again() {
+  // It shrinks once it is empty; at once if its memory is wanted back, and is paid for until what it holds has left.
+  void look_at_send_growth() {
+    const bool wanted_back = growth_->wants_back(send_growth_->room);
+    if (wanted_back) set_option(socket_.get(), SOL_SOCKET, SO_SNDBUF, send_buffer_bytes_);
     int unsent = 0;
-    if (::ioctl(socket_.get(), SIOCOUTQ, &unsent) == 0 && unsent > 0) {
+    if (::ioctl(socket_.get(), SIOCOUTQ, &unsent) == 0 && unsent > (wanted_back ? send_buffer_bytes_ : 0)) {
       return loop_.arm(*send_growth_, Clock::now() + growth_look);
     }
     set_option(socket_.get(), SOL_SOCKET, SO_SNDBUF, send_buffer_bytes_);
@@ -282,7 +352,8 @@ class TcpTransport final : public Transport, private Poller::Socket {
     if (!socket_) return;
     poller_.remove(socket_.get(), *this);
     socket_.reset();
-    receive_growth_.release();
+    if (receive_growth_) loop_.disarm(*receive_growth_);
+    receive_growth_.reset();
     if (send_growth_) loop_.disarm(*send_growth_);
     send_growth_.reset();
   }
@@ -309,9 +380,11 @@ class TcpTransport final : public Transport, private Poller::Socket {
   std::size_t read_low_water_ = 1;
   int receive_buffer_bytes_ = 0;  // 0: the kernel's choice
   int send_buffer_bytes_ = 0;     // before it has grown; likewise
-  MemoryBudget* growth_ = nullptr;
-  Reservation receive_growth_;
-  std::unique_ptr<SendGrowth> send_growth_;  // null: it has not grown
+  SocketGrowth* growth_ = nullptr;
+  std::unique_ptr<ReceiveGrowth> receive_growth_;  // null: it has not grown
+  std::unique_ptr<SendGrowth> send_growth_;        // likewise
+  TimePoint may_grow_from_ = TimePoint::min();
+  std::uint64_t received_bytes_ = 0;  // since the last look at the receive buffer
   bool hung_up_ = false;
   bool timed_out_ = false;
   std::string peer_;

@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
-#include "allocator/budget.h"
 #include "proxy/base/file_descriptor.h"
 #include "proxy/base/name_lookup.h"
+#include "proxy/base/socket_growth.h"
 #include "proxy/base/transport.h"
 
 namespace spillway {
@@ -20,9 +20,8 @@ struct TcpOptions {
   // first. Set at the socket's creation: a peer that first saw a smaller buffer would never send segments larger than
   // half of it. An accepted connection has its listener's.
   int receive_buffer_bytes = 0;
-  // Pays for the growth of fixed-size buffers, in the kernel's own count, while much passes through them; null: no
-  // growth.
-  MemoryBudget* growth = nullptr;
+  // Pays for the growth of fixed-size buffers while much passes through them; null: no growth.
+  SocketGrowth* growth = nullptr;
   // Detects a peer that was powered off: keepalive 30 s + 3 × 5 s, TCP_USER_TIMEOUT.
   bool keepalive = true;
   // With keepalive: how long a peer may take nothing of what was sent, even if its kernel answers.

@@ -52,6 +52,8 @@ class TlsTransport final : public Transport {
   void close() override;
   void reset() override { stream_->reset(); }
   void grow_receive_buffer(int bytes) override { stream_->grow_receive_buffer(bytes); }
+  void set_read_low_water(std::size_t bytes) override;
+  bool holds_wanted_memory() const noexcept override { return stream_->holds_wanted_memory(); }
   bool peer_hung_up() const noexcept override { return stream_->peer_hung_up(); }
   bool timed_out() const noexcept override { return stream_->timed_out(); }
   std::string peer_certificate_subject() const override;
@@ -356,6 +358,12 @@ void TlsTransport::wait(Direction direction, IoWaiter& waiter) {
   }
   IoWaiter* const target = &waiter;
   loop().post([target] { target->on_ready(false); });
+}
+
+// Encrypted bytes are at least as many as plain ones; but a part of a record may have been read already.
+void TlsTransport::set_read_low_water(std::size_t bytes) {
+  const std::size_t read_before = ssl_ == nullptr ? 0 : SSL3_RT_MAX_ENCRYPTED_LENGTH;
+  stream_->set_read_low_water(bytes > 2 * read_before ? bytes - read_before : 1);
 }
 
 std::string TlsTransport::peer_certificate_subject() const {

@@ -353,10 +353,12 @@ Server::Server(ServerOptions options)
   worker_options_.tls = credentials->clients;
   worker_options_.plain_text = credentials->plain_text;
   worker_options_.socket_buffers = socket_buffers(memory_bytes_);
-  shared_.socket_growth.set_limit(worker_options_.socket_buffers.growth_bytes_max);
   worker_options_.compressors = wire::parse_list(options_.config.net.compressors);
   listen();
   divided_ = divide_memory(shared_, memory_bytes_, worker_total_, admin_.has_value());
+  const SocketBuffers& buffers = worker_options_.socket_buffers;
+  shared_.socket_growth.set_limits(buffers.growth_bytes_max,
+                                   std::min(buffers.borrowed_bytes_max, shared_.memory.usage().limit_bytes / 2));
   make_workers();
   pressure_.emplace(loop_, shared_.memory, shared_.pressure, open_pressure_source());
   shutdown_.emplace(loop_, shared_, worker_list_,

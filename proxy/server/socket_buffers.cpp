@@ -26,7 +26,8 @@ constexpr std::uint64_t waiting_least = 8 * limits::kib;
 constexpr std::uint64_t waiting_most = 128 * limits::kib;
 constexpr std::uint64_t grown_least = 64 * limits::kib;  // larger ones are hardly cheaper
 constexpr std::uint64_t grown_most = 256 * limits::kib;
-constexpr std::uint64_t growth_in_limit = 16;  // half of the limit's part for sockets
+constexpr std::uint64_t growth_in_limit = 16;   // half of the limit's part for sockets
+constexpr std::uint64_t borrowed_in_limit = 4;  // and no more than half of the payload's (SocketGrowth)
 
 }  // namespace
 
@@ -47,6 +48,7 @@ SocketBuffers socket_buffers(std::uint64_t memory_limit_bytes) noexcept {
   buffers.client_receive_large_bytes =
       static_cast<int>(std::clamp(limit / growing_connections, grown_least, grown_most));
   buffers.growth_bytes_max = limit / growth_in_limit;
+  buffers.borrowed_bytes_max = limit / borrowed_in_limit;
   return buffers;
 }
 

@@ -4,7 +4,7 @@
 //
 // A receive buffer holds what the connection has promised its peer before it is set: a socket that has promised more
 // drops bytes, and gets them again after a timeout (7 instead of 600 MB/s on loopback, 50 senders of 4 MB). For the
-// same reason it grows, and never shrinks.
+// same reason it grows, and shrinks only when it is full: then nothing is promised.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,24 @@ struct SocketBuffers {
   int client_send_bytes = 0;
   int client_receive_bytes = 0;        // of every client's socket, from its first packet on
   int client_receive_large_bytes = 0;  // of a client that sends large messages, while there are few of them
-  // Bounds the sum of all grown buffers, those of large replies included, in the kernel's own count.
+  // Bound the sum of all grown buffers, those of large replies included, in the kernel's own count: what is set aside,
+  // and what may be borrowed from the payload's memory.
   std::uint64_t growth_bytes_max = 0;
+  std::uint64_t borrowed_bytes_max = 0;
   int shard_receive_bytes = 0;
   // On loopback and jumbo frames a segment may be as large as the whole send buffer. It would be the
   // only one on its way, and the receiver acknowledges a single one 40 ms late: a scan got 1.6 MB/s.
   // So a buffer holds four. 0: of any size.
   int client_segment_bytes_max = 0;
 
-  // `growth`: of growth_bytes_max, or null.
-  TcpOptions client_socket(MemoryBudget* growth) const noexcept {
+  // `growth` may be null.
+  TcpOptions client_socket(SocketGrowth* growth) const noexcept {
     TcpOptions options;
     options.growth = growth;
     options.send_buffer_bytes = client_send_bytes;
     return options;
   }
-  TcpOptions shard_socket(MemoryBudget* growth) const noexcept {
+  TcpOptions shard_socket(SocketGrowth* growth) const noexcept {
     TcpOptions options;
     options.growth = growth;
     options.receive_buffer_bytes = shard_receive_bytes;

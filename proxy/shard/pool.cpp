@@ -169,7 +169,8 @@ void Pool::give_back(std::unique_ptr<Connection> connection) noexcept {
   --in_use_;
   ++returned_;
   if (connection->pool_notes.bulk) --bulk_in_use_;
-  if (!stopped_ && connection->clean() && connection->pool_notes.generation == generation_) {
+  if (!stopped_ && connection->clean() && connection->pool_notes.generation == generation_ &&
+      !connection->transport().holds_wanted_memory()) {
     connection->pool_notes.idle_since = Clock::now();
     idle_.push_back(std::move(connection));
   }
@@ -255,6 +256,7 @@ void Pool::fail_in_flight(const Error& why) {
 
 void Pool::tick(TimePoint now, bool host_up) {
   const Duration idle_time = std::chrono::milliseconds(settings_.idle_ms);
+  std::erase_if(idle_, [](const auto& connection) { return connection->transport().holds_wanted_memory(); });
   for (auto each = idle_.begin(); each != idle_.end() && idle_.size() + in_use_ > settings_.limits.min;) {
     const Connection::PoolNotes& notes = (*each)->pool_notes;
     const Duration at_most = notes.bulk ? std::min<Duration>(idle_time, bulk_idle_time) : idle_time;

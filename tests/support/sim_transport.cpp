@@ -147,6 +147,7 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
 
   bool timed_out(int end) const noexcept { return pipes_[index(end)].timed_out; }
 
+  bool memory_is_wanted_back() const noexcept { return world_->faults.memory_is_wanted_back; }
   bool peer_hung_up(int end) const noexcept {
     return reset_ || (!held(end) && pipes_[index(1 - end)].ended);
   }
@@ -349,6 +350,7 @@ class SimTransport final : public Transport {
   IoResult try_read(MutableBytes into) override { return link_->read(end_, into); }
   bool timed_out() const noexcept override { return link_->timed_out(end_); }
   bool peer_hung_up() const noexcept override { return link_->peer_hung_up(end_); }
+  bool holds_wanted_memory() const noexcept override { return link_->memory_is_wanted_back(); }
   IoResult try_write(std::span<const iovec> pieces) override {
     SPILLWAY_CHECK(first_bytes(pieces, 0, owed_.size()) == owed_);
     const IoResult wrote = link_->write(end_, pieces);

@@ -35,6 +35,7 @@ struct FaultOptions {
   unsigned stall_permille = 0;           // of writes: it takes `stall` longer to arrive
   Duration stall = std::chrono::seconds(1);
   bool splices = true;  // bytes can pass through pipes, which are the kernel's own
+  bool memory_is_wanted_back = false;  // what holds_wanted_memory() says
 
   // A mixture for this seed, in which each kind of fault is off as often as not. Corruption stays
   // off.

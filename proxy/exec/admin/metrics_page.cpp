@@ -216,12 +216,12 @@ void write_streams(MetricsText& out, const Metrics& all) {
 }
 
 void write_budgets(MetricsText& out, const Shared& shared) {
-  const std::array<const MemoryBudget*, 12> budgets{
+  const std::array<const MemoryBudget*, 13> budgets{
       &shared.memory,       &shared.request_memory, &shared.write_memory,
       &shared.reply_memory, &shared.cursor_memory,  &shared.spill_memory,  &shared.routing_memory,
       &shared.link_memory,  &shared.connection_memory, &shared.stranger_memory,
-      &shared.socket_growth, &shared.admin_memory};
-  std::array<BudgetUsage, 12> usages;
+      &shared.socket_growth.own(), &shared.socket_growth.borrowed(), &shared.admin_memory};
+  std::array<BudgetUsage, 13> usages;
   for (std::size_t i = 0; i < budgets.size(); ++i) usages[i] = budgets[i]->usage();
   const auto each = [&](std::uint64_t BudgetUsage::*what) {
     for (std::size_t i = 0; i < budgets.size(); ++i)

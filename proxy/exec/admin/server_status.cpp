@@ -121,11 +121,12 @@ void memory(BsonWriter& out, const Context& context, const Facts& facts) {
   append_budget(out, context.shared.cursor_memory);
   append_budget(out, context.shared.spill_memory);
   append_budget(out, context.shared.routing_memory);
+  append_budget(out, context.shared.socket_growth.borrowed());
   out.end();
   append_budget(out, context.shared.link_memory);
   append_budget(out, context.shared.connection_memory);
   append_budget(out, context.shared.stranger_memory);
-  append_budget(out, context.shared.socket_growth);
+  append_budget(out, context.shared.socket_growth.own());
   append_budget(out, context.shared.admin_memory);
   append_queues(out, context);
   append_pressure(out, context.shared.pressure);

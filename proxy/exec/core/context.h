@@ -1,6 +1,7 @@
 // The resources of a command. One Context per worker; it lives as long as the worker.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -23,6 +24,7 @@
 #include "proxy/auth/users.h"
 #include "proxy/base/loop.h"
 #include "proxy/base/pump.h"
+#include "proxy/base/socket_growth.h"
 #include "proxy/base/splice.h"
 #include "proxy/base/tls_context.h"
 #include "proxy/catalog/routing.h"
@@ -102,8 +104,8 @@ struct Shared {
   // after it.
   MemoryBudget connection_memory{"connections", 0};
   MemoryBudget stranger_memory{"strangers", 0, &connection_memory};
-  // Beside them too: kernel buffers of clients that send large messages, until they leave.
-  MemoryBudget socket_growth{"socketGrowth", 0};
+  // What sockets' buffers grow by: beside them, and borrowed from `memory`.
+  SocketGrowth socket_growth{&memory};
   MemoryBudget admin_memory{"admin", 0};  // and what the admin port holds
   std::unique_ptr<SpillStore> spill;  // null: idle cursors' documents stay as they are
   Limits limits;                      // of users and addresses
@@ -137,6 +139,13 @@ struct Shared {
   // give the memory of monitors and handshakes. An error's text: too little for the largest messages.
   std::optional<std::string> divide_memory(std::uint64_t payload_bytes, std::size_t worker_total = 1);
   ~Shared();
+
+  // Of `memory`, without what sockets have borrowed.
+  BudgetUsage payload_usage() const noexcept {
+    BudgetUsage usage = memory.usage();
+    usage.used_bytes -= std::min(usage.used_bytes, socket_growth.borrowed().usage().used_bytes);
+    return usage;
+  }
 };
 
 struct Client;

@@ -63,7 +63,7 @@ bool CursorKeeper::memory_is_short(Context& context) {
                                      &shared.reply_memory, &shared.cursor_memory}) {
     refusals += budget->usage().refusals;
   }
-  const BudgetUsage usage = shared.memory.usage();
+  const BudgetUsage usage = shared.payload_usage();
   // What could never fit is refused by an empty proxy, too: that is nobody's fault.
   const bool refused = std::exchange(refusals_seen_, refusals) != refusals && usage.used_bytes > usage.limit_bytes / 2;
   if (shared.pressure.at_least(PressureLevel::critical)) return true;
@@ -99,7 +99,7 @@ void CursorKeeper::end_orphans(Context& context, TimePoint now) {
 void CursorKeeper::evict(Context& context, TimePoint now) {
   Shared& shared = context.shared;
   const std::int64_t idle_ms = shared.parameters.evict_idle_ms.load();
-  const BudgetUsage usage = shared.memory.usage();
+  const BudgetUsage usage = shared.payload_usage();
   const std::uint64_t held = shared.cursor_memory.usage().used_bytes;
   if (held < shared.pressure.state().last.group_missing_bytes() / real_share_parts) return;
   std::uint64_t wanted = std::max<std::uint64_t>(1, held / evict_parts);

@@ -107,7 +107,7 @@ bool is_worth_reading_ahead(Context& context, ClusterCursor& cursor) {
   const auto* const account = static_cast<const LimitAccount*>(cursor.charge.account());
   if (shared.limits.looks_at_bytes() && account != nullptr && account->full_of_bytes() != nullptr) return false;
   if (shared.pressure.level() != PressureLevel::normal || shared.quiescing) return false;
-  const BudgetUsage usage = shared.memory.usage();
+  const BudgetUsage usage = shared.payload_usage();
   const double limit = static_cast<double>(usage.limit_bytes) * used_share_max;
   const double used = static_cast<double>(usage.used_bytes);
   if (limit > 0 && used > limit / 2) cursor.ahead.depth = 1;

@@ -116,8 +116,11 @@ Task<Result<std::vector<Buffer>>> take_rooms(Context& context, const Request& re
 bool is_scarce(const Context& context, std::uint64_t coming_bytes) noexcept {
   if (context.shared.pressure.at_least(PressureLevel::tight)) return true;
   // The level is sampled, and a crowd is faster.
-  const BudgetUsage usage = context.shared.memory.usage();
-  return usage.limit_bytes != 0 && usage.used_bytes + coming_bytes > usage.limit_bytes / 2;
+  const BudgetUsage usage = context.shared.payload_usage();
+  if (usage.limit_bytes == 0) return false;
+  if (usage.used_bytes + coming_bytes > usage.limit_bytes / 2) return true;
+  // What sockets have borrowed comes back, but not at once.
+  return context.shared.memory.usage().used_bytes + coming_bytes > usage.limit_bytes / 8 * 7;
 }
 
 OpeningShare::OpeningShare(Context& context, std::uint64_t bytes) noexcept

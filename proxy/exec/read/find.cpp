@@ -282,7 +282,7 @@ shard::Command shard_find(const Context& context, const Request& request,
 bool has_plenty(const Context& context, std::size_t shards) {
   constexpr std::uint64_t times = 4;
   if (context.shared.pressure.at_least(PressureLevel::tight)) return false;
-  const BudgetUsage usage = context.shared.memory.usage();
+  const BudgetUsage usage = context.shared.payload_usage();
   return usage.limit_bytes == 0 ||
          usage.used_bytes + times * shards * limits::document_bytes_max <= usage.limit_bytes;
 }

@@ -72,7 +72,7 @@ Task<Taken> wait_for_client(Relay& relay) {
 
 bool take_room_for_rest(Relay& relay) {
   const Shared& shared = relay.context.shared;
-  const BudgetUsage usage = shared.memory.usage();
+  const BudgetUsage usage = shared.payload_usage();
   if (is_scarce(relay.context)) return false;
   if (usage.limit_bytes != 0 && usage.used_bytes + relay.left > usage.limit_bytes / 2) return false;
   return relay.unsent.take_room(relay.context.shared.reply_memory, relay.left);

@@ -257,27 +257,61 @@ int option_of(const Transport& transport, int name) {
 }
 
 TEST_CASE("a set receive buffer grows for much out of what sockets may grow by, until its connection ends", "[tcp]") {
-  MemoryBudget growth("growth", 16 << 20);
+  SocketGrowth growth(nullptr);
+  growth.set_limits(12 << 20, 0);
   TcpOptions options;
   options.receive_buffer_bytes = 64 * 1024;
   options.growth = &growth;
   TcpPair pair(options);
-  CHECK(growth.usage().used_bytes == 0);
+  CHECK(growth.own().usage().used_bytes == 0);
   pair.near->set_read_low_water(1);
-  CHECK(growth.usage().used_bytes == 0);
+  CHECK(growth.own().usage().used_bytes == 0);
   const int before = option_of(*pair.near, SO_RCVBUF);
   pair.near->set_read_low_water(64 * 1024);
-  CHECK(growth.usage().used_bytes == 1 << 20);
+  CHECK(growth.own().usage().used_bytes == 1 << 20);
   CHECK(option_of(*pair.near, SO_RCVBUF) >= before + (1 << 20));
   pair.near->set_read_low_water(1);  // the promise stands
   pair.near->set_read_low_water(64 * 1024);
-  CHECK(growth.usage().used_bytes == 1 << 20);
+  CHECK(growth.own().usage().used_bytes == 1 << 20);
   pair.near->close();
-  CHECK(growth.usage().used_bytes == 0);
+  CHECK(growth.own().usage().used_bytes == 0);
+}
+
+TEST_CASE("the grown receive buffer of a stream that nobody reads shrinks once it is full, and no byte is lost",
+          "[tcp]") {
+  SocketGrowth growth(nullptr);
+  growth.set_limits(12 << 20, 0);
+  TcpOptions options;
+  options.receive_buffer_bytes = 64 * 1024;
+  options.growth = &growth;
+  TcpPair pair(options);
+  const int before = option_of(*pair.near, SO_RCVBUF);
+  pair.near->set_read_low_water(64 * 1024);
+  REQUIRE(option_of(*pair.near, SO_RCVBUF) > before);
+  const std::string text = pattern(8 << 20);
+  std::string read;
+  const auto read_later = [](TcpPair* both_ends, int small, std::string* into) -> Task<void> {
+    const TimePoint end = Clock::now() + tcp_patience;
+    while (option_of(*both_ends->near, SO_RCVBUF) > small && Clock::now() < end) {
+      co_await both_ends->loop.sleep_for(std::chrono::milliseconds(20));
+    }
+    auto reading = read_to_end(both_ends->near.get(), 100'000, false, into);
+    co_await reading;
+  };
+  REQUIRE(pair.run(both(send_then_close(pair.far.get(), &text), read_later(&pair, before, &read))));
+  CHECK(option_of(*pair.near, SO_RCVBUF) == before);
+  CHECK(read == text);
+  const TimePoint end = Clock::now() + tcp_patience;
+  bool ready = false;
+  while (growth.own().usage().used_bytes > 0 && Clock::now() < end) {
+    REQUIRE(pair.run(wait_to_read(pair.near.get(), std::chrono::milliseconds(50), &ready)));
+  }
+  CHECK(growth.own().usage().used_bytes == 0);
 }
 
 TEST_CASE("a set send buffer grows when its peer takes less, and shrinks once it is empty", "[tcp]") {
-  MemoryBudget growth("growth", 16 << 20);
+  SocketGrowth growth(nullptr);
+  growth.set_limits(24 << 20, 0);
   TcpOptions options;
   options.send_buffer_bytes = 64 * 1024;
   options.growth = &growth;
@@ -285,23 +319,24 @@ TEST_CASE("a set send buffer grows when its peer takes less, and shrinks once it
   const int before = option_of(*pair.near, SO_SNDBUF);
   std::size_t written = 0;
   REQUIRE(pair.run(fill(pair.near.get(), &written)));
-  CHECK(growth.usage().used_bytes == 1 << 20);
+  CHECK(growth.own().usage().used_bytes == 1 << 20);
   CHECK(option_of(*pair.near, SO_SNDBUF) == before + (1 << 20));
   SECTION("its peer takes all") {
     bool ready = false;
     REQUIRE(pair.run(read_count(pair.far.get(), written)));
     const TimePoint end = Clock::now() + tcp_patience;
-    while (growth.usage().used_bytes > 0 && Clock::now() < end) {
+    while (growth.own().usage().used_bytes > 0 && Clock::now() < end) {
       REQUIRE(pair.run(wait_to_read(pair.near.get(), std::chrono::milliseconds(50), &ready)));
     }
     CHECK(option_of(*pair.near, SO_SNDBUF) == before);
   }
   SECTION("its connection ends") { pair.near->close(); }
-  CHECK(growth.usage().used_bytes == 0);
+  CHECK(growth.own().usage().used_bytes == 0);
 }
 
 TEST_CASE("buffers stay as they are where little is left for sockets to grow by", "[tcp]") {
-  MemoryBudget growth("growth", 512 * 1024);
+  SocketGrowth growth(nullptr);
+  growth.set_limits(128 * 1024, 0);
   TcpOptions options;
   options.send_buffer_bytes = options.receive_buffer_bytes = 64 * 1024;
   options.growth = &growth;
@@ -309,7 +344,41 @@ TEST_CASE("buffers stay as they are where little is left for sockets to grow by"
   pair.near->set_read_low_water(64 * 1024);
   std::size_t written = 0;
   REQUIRE(pair.run(fill(pair.near.get(), &written)));
-  CHECK(growth.usage().used_bytes == 0);
+  CHECK(growth.own().usage().used_bytes == 0);
+}
+
+TEST_CASE("a grown buffer is wanted back when the payload's memory that pays for it is short", "[tcp]") {
+  MemoryBudget payload("payload", 24 << 20);
+  SocketGrowth growth(&payload);
+  growth.set_limits(0, 12 << 20);
+  TcpOptions options;
+  options.receive_buffer_bytes = options.send_buffer_bytes = 64 * 1024;
+  options.growth = &growth;
+  TcpPair pair(options);
+  const int before = option_of(*pair.near, SO_SNDBUF);
+  pair.near->set_read_low_water(64 * 1024);
+  std::size_t written = 0;
+  REQUIRE(pair.run(fill(pair.near.get(), &written)));
+  CHECK(payload.usage().used_bytes == (1 << 20) + (1 << 19));
+  CHECK_FALSE(pair.near->holds_wanted_memory());
+  std::optional<Reservation> others = payload.try_reserve(17 << 20);
+  REQUIRE(others);
+  CHECK(pair.near->holds_wanted_memory());
+  const TimePoint end = Clock::now() + tcp_patience;
+  bool ready = false;
+  while (option_of(*pair.near, SO_SNDBUF) > before && Clock::now() < end) {
+    REQUIRE(pair.run(wait_to_read(pair.near.get(), std::chrono::milliseconds(50), &ready)));
+  }
+  CHECK(option_of(*pair.near, SO_SNDBUF) == before);
+  CHECK(growth.borrowed().usage().used_bytes >= 1 << 20);  // the receive buffer's, while the connection lives
+  others.reset();
+  CHECK_FALSE(pair.near->holds_wanted_memory());
+  while (!pair.near->holds_wanted_memory() && Clock::now() < end) {
+    REQUIRE(pair.run(wait_to_read(pair.near.get(), std::chrono::milliseconds(50), &ready)));
+  }
+  CHECK(pair.near->holds_wanted_memory());  // for nothing has come for seconds
+  pair.near->close();
+  CHECK(payload.usage().used_bytes == 0);
 }
 
 using Acceptor = asio::basic_socket_acceptor<asio::ip::tcp, asio::io_context::executor_type>;

@@ -82,6 +82,40 @@ TEST_CASE("what goes in at one end of TLS comes out at the other", "[tls]") {
   CHECK((there == text));
 }
 
+// Whenever nothing is there, waits for all that is missing.
+Task<void> read_waiting_for_all(Transport* transport, std::size_t step, std::string* into, std::size_t size) {
+  std::vector<std::uint8_t> room(step);
+  while (into->size() < size) {
+    const IoResult got = transport->try_read(MutableBytes(room).first(std::min(step, size - into->size())));
+    if (got.ok()) {
+      into->append(reinterpret_cast<const char*>(room.data()), got.bytes);
+      continue;
+    }
+    if (!got.would_block()) co_return;
+    transport->set_read_low_water(size - into->size());
+    ReadyWait readable(*transport, Transport::Direction::read, Clock::now() + tcp_patience);
+    const bool ready = co_await readable;
+    if (!ready) co_return;
+  }
+}
+
+TEST_CASE("a wait for many bytes over TLS ends, though a part of a record was read before", "[tls]") {
+  const auto step = GENERATE(std::size_t{1000}, std::size_t{10'000}, std::size_t{100'000});
+  SocketGrowth growth(nullptr);
+  growth.set_limits(16 << 20, 0);
+  TcpOptions options;
+  options.receive_buffer_bytes = 64 * 1024;
+  options.growth = &growth;
+  TcpPair pair(options);
+  REQUIRE(what(shake_hands(pair, Setting()).client).empty());
+  const std::string text = pattern(12'000'000);  // more than the kernel takes at once
+  std::string there;
+  REQUIRE(pair.run(both(send_all(pair.far.get(), &text),
+                        read_waiting_for_all(pair.near.get(), step, &there, text.size()))));
+  CHECK((there == text));
+  CHECK(growth.own().usage().used_bytes > 0);
+}
+
 TEST_CASE("both directions of TLS are used at once", "[tls]") {
   TcpPair pair;
   const Outcome outcome = shake_hands(pair, Setting());

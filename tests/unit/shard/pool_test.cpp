@@ -245,6 +245,22 @@ TEST_CASE("idle connections that bulk requests used go sooner, for what their bu
   CHECK(bench.pool->idle() == 3);
 }
 
+TEST_CASE("connections whose buffers hold memory that others need are closed while idle, or when they come back") {
+  Bench bench({.min = 0, .max = 10, .connecting_max = 10});
+  auto lent = bench.ask(true);
+  bench.ask();
+  CHECK(bench.pool->idle() == 1);
+  bench.pool->tick(Clock::now(), true);
+  CHECK(bench.pool->idle() == 1);
+  bench.network.set_faults({.memory_is_wanted_back = true});
+  bench.pool->tick(Clock::now(), true);
+  CHECK(bench.pool->idle() == 0);
+  CHECK(lent->ok());
+  lent->result.reset();
+  CHECK(bench.pool->idle() == 0);
+  CHECK(bench.pool->quiet());
+}
+
 TEST_CASE("a connection that died while idle is not lent") {
   Bench bench({.min = 0, .max = 10, .connecting_max = 10});
   auto first = bench.ask();
