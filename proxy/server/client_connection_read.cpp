@@ -22,6 +22,8 @@ namespace {
 // How long a request may wait for memory before its client is asked to try again. (Long, because a refused large
 // request is sent once more.)
 constexpr Duration room_wait_max = std::chrono::seconds(15);
+// How long it waits for memory again while too many others are being refused.
+constexpr Duration refusal_wait = std::chrono::seconds(1);
 // The first read of a message while other requests wait for memory: a request that joins them keeps these bytes
 // meanwhile.
 constexpr std::size_t first_read_bytes_scarce = 512;
@@ -216,9 +218,9 @@ Task<ClientConnection::Admission> ClientConnection::wait_for_room(std::size_t me
   const std::function<bool()> wanted = [this] { return !closing_ && !transport_->peer_hung_up(); };
   MemoryBudget& budget = memory_for(message_bytes, have.size());
   std::optional<Buffer> buffer;
-  while (!buffer) {
+  for (Duration patience = room_wait_max; !buffer; patience = refusal_wait) {
     const TimePoint asked = Clock::now();
-    const TimePoint deadline = asked + room_wait_max;
+    const TimePoint deadline = asked + patience;
     auto waiting = wait_for_buffer(environment_.context.loop, budget, message_bytes, deadline, wanted);
     buffer = co_await waiting;
     begun_ += Clock::now() - asked;  // this wait is not the client's fault

@@ -80,6 +80,27 @@ TEST_CASE("a request without room waits, then is refused, and the connection liv
   require_quiet(world);
 }
 
+TEST_CASE("a request that cannot be refused yet is refused a second after others were") {
+  SimWorld world(small_world());
+  auto client = world.client();
+  REQUIRE(is_ok(call(world, *client, R"({"ping": 1, "$db": "admin"})")));
+  auto others = world.shared().memory.try_reserve(limit_bytes - 600'000 - world.shared().memory.usage().used_bytes);
+  REQUIRE(others);
+  constexpr int all_slots = 4;
+  world.shared().refusals_under_way += all_slots;
+  const auto waiting = start(world, *client, insert_of(1'500'000));
+  world.run_for(seconds(18));
+  CHECK_FALSE(waiting->done);
+  world.shared().refusals_under_way -= all_slots;
+  REQUIRE(world.run_until([&] { return waiting->done; }, seconds(2)));
+  REQUIRE(waiting->reply);
+  CHECK(code_of(*waiting->reply) == 462);
+  others->release();
+  client->close();
+  world.run_for(seconds(1));
+  require_quiet(world);
+}
+
 TEST_CASE("a compressed request without room is refused as any other, unless zstd hides what it is") {
   const auto compressor = GENERATE(wire::Compressor::noop, wire::Compressor::snappy, wire::Compressor::zlib,
                                    wire::Compressor::zstd);
