@@ -162,6 +162,28 @@ Task<Result<Response>> without_match(Context& context, const Request& request,
   co_return co_await sending;
 }
 
+// The document of a replacement is looked for where the replacement belongs. That it lives elsewhere is an error, for
+// null would say that there is none.
+Task<Result<void>> check_not_elsewhere(Context& context, const Request& request, std::string_view collection,
+                                       const Statement& statement, const catalog::CollectionRouting& routing,
+                                       const WriteTarget& target) {
+  if (!target.check_key || target.upsert_after || statement.style != UpdateStyle::replacement || request.in_transaction)
+    co_return Result<void>();
+  auto possible = routing.target_filter(statement.query, statement.simple_collation);
+  if (possible.has_error()) co_return possible.error();
+  catalog::ShardSet others;
+  for (const catalog::ShardIndex shard : *possible) {
+    if (!target.shards.contains(shard)) others.insert(shard);
+  }
+  if (others.empty()) co_return Result<void>();
+  auto choosing = choose_document(context, request, collection, statement, others, RoutedBy::sharded(routing),
+                                  paths_to_check(routing.key, statement));
+  const auto chosen = co_await choosing;
+  if (chosen.error) co_return *chosen.error;
+  if (!chosen.choice) co_return Result<void>();
+  co_return check_key_kept(routing.key, statement, chosen.choice->document);
+}
+
 Task<Result<Response>> modify_chosen(Context& context, const Request& request,
                                      std::string_view collection, const Statement& statement,
                                      const catalog::CollectionRouting& routing,
@@ -175,6 +197,9 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
     auto chosen = co_await choosing;
     if (chosen.error) co_return *chosen.error;
     if (!chosen.choice) {
+      auto checking = check_not_elsewhere(context, *step, collection, statement, routing, target);
+      const auto checked = co_await checking;
+      if (checked.has_error()) co_return checked.error();
       auto finishing = without_match(context, *step, statement, routing, target);
       co_return co_await finishing;
     }

@@ -157,6 +157,21 @@ Result<KeyChanges> key_changes(const catalog::ShardKeyPattern& key, const Statem
   return changes;
 }
 
+// The change adds nothing to a number, or multiplies it by one.
+bool is_neutral(const KeyChange& change) {
+  if (change.op != "$inc" && change.op != "$mul") return false;
+  return change.value.is_number() && change.value.to_double() == (change.op == "$inc" ? 0 : 1);
+}
+// With a double, a long becomes a double.
+bool spares_longs(const KeyChange& change) noexcept { return change.value.type != BsonType::double_; }
+
+Error omits_key(const Field& field) {
+  return Error(ErrorCode::shard_key_not_found,
+               fmt::format("Expected replacement document to include all shard key fields, but the following were "
+                           "omitted: {{ missingShardKeyFields: [ \"{}\" ] }}",
+                           field.path));
+}
+
 // The field's value after the change, if it does not depend on the document; else nullopt.
 std::optional<ValueView> value_after(const KeyChange& change) noexcept {
   if (change.op == "$set") return value_given(*change.field, change.path, change.value);
@@ -175,8 +190,8 @@ std::optional<ValueView> left_at_path(const KeyChange& change, DocView document,
     return moved.exists() ? moved : now;
   }
   if (change.op == "$inc" || change.op == "$mul") {
-    const double neutral = change.op == "$inc" ? 0 : 1;
-    if (now.is_number() && change.value.to_double() == neutral) return now;
+    if (!now.is_number() || !is_neutral(change)) return std::nullopt;
+    if (spares_longs(change) || now.type != BsonType::int64) return now;
     return std::nullopt;
   }
   if (change.op == "$min" || change.op == "$max") {
@@ -266,6 +281,13 @@ Result<std::string> key_of_replacement(const catalog::ShardKeyPattern& key,
   return found;
 }
 
+bool gives_whole_key(const catalog::ShardKeyPattern& key, const Statement& statement) {
+  const DocView replacement = statement.update.as_document();
+  return std::all_of(key.fields().begin(), key.fields().end(), [&](const Field& field) {
+    return is_inside_id(field.path) || replacement.find_path(field.path).exists();
+  });
+}
+
 Result<bool> may_change_key(const catalog::ShardKeyPattern& key, const Statement& statement) {
   auto changes = key_changes(key, statement);
   if (changes.has_error()) return changes.error();
@@ -292,8 +314,9 @@ Result<void> check_key_kept(const catalog::ShardKeyPattern& key, const Statement
   const auto changes = key_changes(key, statement);
   if (changes.has_error()) return changes.error();
   for (const KeyChange& change : *changes) {
-    if (!keeps_key(change, document, statement.simple_collation))
-      return immutable(change.path, *change.field);
+    if (keeps_key(change, document, statement.simple_collation)) continue;
+    const bool omitted = statement.style == UpdateStyle::replacement && !change.value.exists();
+    return omitted ? omits_key(*change.field) : immutable(change.path, *change.field);
   }
   return {};
 }
@@ -336,6 +359,18 @@ std::optional<BsonDoc> kept_filter(const catalog::ShardKeyPattern& key, const St
   if (changes.has_error()) return std::nullopt;
   BsonWriter out;
   for (const KeyChange& change : *changes) {
+    if (is_neutral(change) && change.path == change.field->path) {
+      out.begin_document(change.path);
+      if (spares_longs(change)) {
+        out.append("$type", "number");
+      } else {
+        out.begin_array("$type");
+        for (const std::string_view type : {"double", "int", "decimal"}) out.append_item(type);
+        out.end();
+      }
+      out.end();
+      continue;
+    }
     const auto after = value_after(change);
     if (!after || after->is_array()) return std::nullopt;
     if (!statement.simple_collation && catalog::is_collatable(*after)) return std::nullopt;

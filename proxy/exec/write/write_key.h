@@ -26,7 +26,8 @@ bool is_id_key(const catalog::ShardKeyPattern& key) noexcept;
 // CommandNotSupported(115) for pipelines whose effect no document could tell.
 Result<bool> may_change_key(const catalog::ShardKeyPattern& key, const Statement& statement);
 
-// Does the update leave this document's key unchanged? ImmutableField(66). Operators that compute a value count as a
+// Does the update leave this document's key unchanged? ImmutableField(66); ShardKeyNotFound(61) for a replacement that
+// removes the key. Operators that compute a value count as a
 // change unless they leave a number or an extreme as it is.
 Result<void> check_key_kept(const catalog::ShardKeyPattern& key, const Statement& statement,
                             DocView document);
@@ -42,6 +43,8 @@ std::optional<BsonDoc> kept_filter(const catalog::ShardKeyPattern& key,
 // ImmutableField(66). REQUIRES may_change_key().
 Error changes_key(const catalog::ShardKeyPattern& key, const Statement& statement);
 
+// Does the replacement name every field of the key, apart from _id?
+bool gives_whole_key(const catalog::ShardKeyPattern& key, const Statement& statement);
 // The encoded key of a replacement; `_id` comes from the query's equality if the replacement lacks
 // it. ShardKeyNotFound(61).
 Result<std::string> key_of_replacement(const catalog::ShardKeyPattern& key,

@@ -70,7 +70,8 @@ Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,
     if (statement.style != UpdateStyle::replacement) return target;
     auto key = key_of_replacement(routing.key, statement);
     if (key.has_error()) return key.error();
-    if (!statement.upsert && target.shards.size() > 1)
+    // One without the key may be meant for a document that has none, or be an error: its document tells.
+    if (!statement.upsert && target.shards.size() > 1 && gives_whole_key(routing.key, statement))
       target.shards = {routing.chunks.shard_for(*key)};
     return target;
   }

@@ -295,6 +295,17 @@ TEST_CASE("a replacement never changes the key of the document that it meets", "
   CHECK(written == (same ? 2 : 0));
 }
 
+TEST_CASE("findAndModify says that a replacement would move its document to another shard", "[write]") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  router.shards.answer = [](const Sent& sent) -> std::optional<std::string> {
+    if (sent.name() == "find" && sent.shard == 0)
+      return "{'cursor': {'firstBatch': [{'_id': 7, 'a': 5}], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+    return match_none(sent);
+  };
+  const std::string reply = router.run("{'findAndModify': 'c', 'query': {'_id': 7}, 'update': {'a': 15, 'x': 1}}");
+  CHECK(compact(reply).find("'code':66,") != std::string::npos);
+}
+
 TEST_CASE("an update by _id that sets the key to what it is goes where the document lives", "[write]") {
   const std::string pattern = GENERATE(as<std::string>(), "{'k': 1}", "{'k': 'hashed'}");
   Router router(split_at(pattern, {"{'k': {'$numberLong': '10'}}"}));
@@ -351,6 +362,43 @@ TEST_CASE("a multi update that sets the key writes all or nothing", "[write]") {
   REQUIRE(lines.size() == 4);
   CHECK(lines[3].find("'q':{'$and':[{'b':1},{'k':{'$eq':5}}]},'u':{'$set':{'k':5,'x':1}},'multi':true") !=
         std::string::npos);
+}
+
+TEST_CASE("a multi update that adds nothing to the key changes documents whose key is a number", "[write]") {
+  Router router(split_at("{'k': 1}", {"{'k': 10}"}));
+  router.shards.answer = [&](const Sent& sent) { return sent.name() == "find" ? match_none(sent) : count_all(sent); };
+  const auto [update, kept] = GENERATE(table<std::string, std::string>({
+      {"{'$inc': {'k': 0}}", "{'k':{'$type':'number'}}"},
+      {"{'$mul': {'k': 1.0}}", "{'k':{'$type':['double','int','decimal']}}"},
+  }));
+  const std::string reply =
+      compact(router.run("{'update': 'c', 'updates': [{'q': {'b': 1}, 'u': " + update + ", 'multi': true}]}"));
+  CHECK(reply == "{'n':2,'nModified':2,'ok':1.0}");
+  const Lines lines = compact(router.sent());
+  REQUIRE(lines.size() == 4);
+  CHECK(lines[0].find("{'$nor':[" + kept + "]}") != std::string::npos);
+  CHECK(lines[3].find("'q':{'$and':[{'b':1}," + kept + "]}") != std::string::npos);
+}
+
+TEST_CASE("a replacement without the key is for documents without it only", "[write]") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  const bool keyed = GENERATE(true, false);
+  const std::string held = keyed ? "{'_id': 7, 'a': 15}" : "{'_id': 7}";
+  router.shards.answer = [&](const Sent& sent) -> std::optional<std::string> {
+    if (sent.name() == "update") return count_all(sent);
+    if (sent.name() == "findAndModify")
+      return "{'lastErrorObject': {'n': 1, 'updatedExisting': true}, 'value': {}, 'ok': 1.0}";
+    if ((sent.shard == 1) != keyed) return match_none(sent);
+    return "{'cursor': {'firstBatch': [" + held + "], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+  };
+  const std::string replies[] = {
+      router.run("{'update': 'c', 'updates': [{'q': {'_id': 7}, 'u': {'x': 1}}]}"),
+      router.run("{'findAndModify': 'c', 'query': {'_id': 7}, 'update': {'x': 1}}")};
+  for (const std::string& reply : replies) {
+    INFO(reply);
+    CHECK((compact(reply).find("'code':61,") != std::string::npos) == keyed);
+    CHECK((reply.find("missingShardKeyFields") != std::string::npos) == keyed);
+  }
 }
 
 TEST_CASE("a multi update that computes the key runs where nothing matches only", "[write]") {
