@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "allocator/heap.h"
+#include "allocator/heaps.h"
 
 namespace spillway {
 
@@ -24,6 +24,8 @@ void Retention::set_up(std::uint64_t room_bytes, OnChange on_change, void* conte
   change_context.store(context);
   change_hook.store(on_change, std::memory_order_release);
   most_.store(room_bytes == 0 ? UINT64_MAX : room_bytes / 2);
+  look_after_.store(room_bytes == 0 ? UINT64_MAX : room_bytes / 16);
+  since_look_.store(0);
   state_.store(State::keep);
   busy_at_ns = 0;
 }
@@ -38,6 +40,14 @@ void Retention::end() noexcept {
   if (!state_.compare_exchange_strong(before, State::give_back)) return;
   ended_.fetch_add(1, std::memory_order_relaxed);
   report_change();
+}
+
+// Until the next look a sixteenth of the room may be taken, and until what is kept is gone, another one.
+void Retention::look() noexcept {
+  since_look_.store(0, std::memory_order_relaxed);
+  std::uint64_t kept = 0;
+  for (const Heap* heap : linked_heaps()) kept += heap->usage().kept_bytes;
+  if (in_use_bytes() + kept > most_.load(std::memory_order_relaxed) / 4 * 7) end();
 }
 
 void Retention::review(std::int64_t now_ns) noexcept {

@@ -1,8 +1,7 @@
 // Retention: whether the heaps may keep what is freed for the next block. Kept bytes count against
-// memory.limit like those in use, and go first: while less than half of the room is in use, heaps
-// keep (what they then hold together fits in the other half until it is given back); beyond that
-// they keep nothing: every block's pages go back as it is freed, and the next pays with page
-// faults.
+// memory.limit like those in use, and go first: while less than half of the room is in use, and what
+// is in use and kept fits into it, heaps keep; beyond that they keep nothing: every block's pages go
+// back as it is freed, and the next pays with page faults.
 //
 //   in use:   0 ----- 3/8 ----- 1/2 ------------- room
 //             keep <---- | ------> keep nothing, and give back what was kept
@@ -46,6 +45,13 @@ class Retention {
   static void freed(std::size_t bytes) noexcept {
     in_use_.fetch_sub(bytes, std::memory_order_relaxed);
   }
+  // Before pages are asked of a heap's library, without a lock of a heap. Each heap, and each arena of one, may keep
+  // as much as was ever in use in it: now and then this looks at all of them, for 10 to 100 us.
+  static void before_pages(std::size_t bytes) noexcept {
+    if (since_look_.fetch_add(bytes, std::memory_order_relaxed) + bytes >= look_after_.load(std::memory_order_relaxed) &&
+        allowed())
+      look();
+  }
   // A few times a second, from one thread. Steady time.
   static void review(std::int64_t now_ns) noexcept;
 
@@ -57,9 +63,12 @@ class Retention {
  private:
   enum class State : std::uint8_t { keep, give_back, gone };
   static void end() noexcept;
+  static void look() noexcept;
 
   static inline std::atomic<State> state_{State::keep};
   static inline std::atomic<std::uint64_t> most_{UINT64_MAX};  // in use, while keeping
+  static inline std::atomic<std::uint64_t> look_after_{UINT64_MAX};
+  alignas(64) static inline std::atomic<std::uint64_t> since_look_{0};  // pages asked of libraries
   alignas(64) static inline std::atomic<std::uint64_t> in_use_{0};
   alignas(64) static inline std::atomic<std::uint64_t> ended_{0};
 };

@@ -17,6 +17,7 @@ Block SpannedHeap::take(std::size_t bytes) noexcept {
     block.data = cut.data;
     block.span = cut.span;
   } else {
+    Retention::before_pages(block.bytes);
     block.data = static_cast<std::uint8_t*>(take_pages(block.bytes));
   }
   if (block.data == nullptr) return {};
@@ -34,6 +35,11 @@ void SpannedHeap::give_back(const Block& block) noexcept {
   }
   count_freed(block.bytes);
   Retention::freed(block.bytes);
+}
+
+void* SpannedHeap::take_span() noexcept {
+  Retention::before_pages(span_bytes);
+  return take_pages(span_bytes);
 }
 
 void SpannedHeap::release(SlicePacer& pacer) noexcept {

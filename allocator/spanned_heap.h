@@ -31,7 +31,7 @@ class SpannedHeap : public Heap, private SpanSource {
   virtual PagesUsage pages_usage() const noexcept = 0;
 
  private:
-  void* take_span() noexcept final { return take_pages(span_bytes); }
+  void* take_span() noexcept final;
   void give_back_span(void* base) noexcept final { give_back_pages(base, span_bytes); }
 
   SpanPool spans_;
