@@ -48,9 +48,8 @@ class Retention {
   // Before pages are asked of a heap's library, without a lock of a heap. Each heap, and each arena of one, may keep
   // as much as was ever in use in it: now and then this looks at all of them, for 10 to 100 us.
   static void before_pages(std::size_t bytes) noexcept {
-    if (since_look_.fetch_add(bytes, std::memory_order_relaxed) + bytes >= look_after_.load(std::memory_order_relaxed) &&
-        allowed())
-      look();
+    const std::uint64_t since = since_look_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    if (since >= look_after_.load(std::memory_order_relaxed) && allowed()) look();
   }
   // A few times a second, from one thread. Steady time.
   static void review(std::int64_t now_ns) noexcept;
