@@ -179,6 +179,18 @@ Task<Result<void>> ConfigClient::chunks(catalog::RoutingUpdate& update, bool aft
   co_return co_await reading;
 }
 
+Task<Result<catalog::ConcernDefaults>> ConfigClient::concern_defaults() {
+  catalog::ConcernDefaults defaults;
+  BsonWriter filter;
+  filter.append("_id", catalog::concern_defaults_id);
+  auto reading = find({"settings", std::move(filter).finish(), {}, 1}, [&defaults](DocView doc) -> Result<void> {
+    defaults = catalog::read_concern_defaults(doc);
+    return {};
+  });
+  if (auto read = co_await reading; read.has_error()) co_return std::move(read.error());
+  co_return defaults;
+}
+
 Task<Result<auth::ClusterKeys::Ptr>> ConfigClient::keys() {
   auto keys = std::make_shared<auth::ClusterKeys>();
   Find asked{"system.keys"};

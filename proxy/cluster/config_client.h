@@ -15,6 +15,7 @@
 #include "proxy/auth/logical_clock.h"
 #include "proxy/base/pump.h"
 #include "proxy/base/task.h"
+#include "proxy/catalog/concern_defaults.h"
 #include "proxy/catalog/config_entries.h"
 #include "proxy/catalog/config_reader.h"
 #include "proxy/shard/gateway.h"
@@ -50,6 +51,7 @@ class ConfigClient {
   // config.version's clusterId; 26: the config servers hold no cluster yet.
   Task<Result<catalog::ObjectId>> cluster_id();
 
+  Task<Result<catalog::ConcernDefaults>> concern_defaults();
   // The keys that sign cluster times.
   Task<Result<auth::ClusterKeys::Ptr>> keys();
 

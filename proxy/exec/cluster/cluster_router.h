@@ -24,11 +24,13 @@ class ClusterRouter final : public Router {
   std::optional<Routes> resolve(const RouteNames& names) override;
   Task<Result<void>> learn(RouteNames names, RouteWait wait) override;
   void note_stale(RouteName name) override;
+  const catalog::ConcernDefaults* concern_defaults() const override { return concern_defaults_.get(); }
   std::size_t databases() const override { return databases_.size(); }
   std::size_t collections() const override { return collections_.size(); }
 
   // Requests that begin from now on use these shards.
   void use_shards(Routes::Table shards);
+  void use_concern_defaults(catalog::ConcernDefaults::Ptr defaults) { concern_defaults_ = std::move(defaults); }
   // Another worker has read it: replaces what is known, if anything is.
   void offer(cluster::KnownCollection known);
   // Forgets what it knows of all names, of a database's, or of one; what it is being told now is forgotten, too.
@@ -56,6 +58,7 @@ class ClusterRouter final : public Router {
   Routes::Table shards_;
   std::uint64_t forgotten_ = 0;  // how often it forgot
   Routes::DatabasePtr admin_, config_;  // on the config servers
+  catalog::ConcernDefaults::Ptr concern_defaults_;
   Names<Routes::DatabasePtr> databases_;
   Names<Routes::CollectionPtr> collections_;
 };

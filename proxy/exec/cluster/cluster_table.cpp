@@ -53,6 +53,8 @@ Task<Result<void>> ClusterTable::start() {
   auto read = co_await reading;
   auto reading_keys = read_keys();
   co_await reading_keys;
+  auto reading_defaults = read_concern_defaults();
+  static_cast<void>(co_await reading_defaults);
   next_look_ = Clock::now() + look_every;
   co_return read;
 }
@@ -109,8 +111,29 @@ Task<void> ClusterTable::look_again() {
   if (read.has_error()) log::warning("the list of shards cannot be read: {}", read.error().message);
   auto reading_keys = read_keys();
   co_await reading_keys;
+  auto reading_defaults = read_concern_defaults();
+  static_cast<void>(co_await reading_defaults);
   next_look_ = Clock::now() + look_every;
   looking_ = false;
+}
+
+Task<Result<void>> ClusterTable::read_concern_defaults() {
+  auto reading = config_.concern_defaults();
+  auto read = co_await reading;
+  if (read.has_error()) {
+    log::warning("the default read and write concerns cannot be read: {}", read.error().message);
+    co_return std::move(read.error());
+  }
+  if (*read == (concern_defaults_ ? *concern_defaults_ : catalog::ConcernDefaults())) co_return Result<void>();
+  concern_defaults_ = std::make_shared<const catalog::ConcernDefaults>(*std::move(read));
+  log::info("default read concern {}, write concern {}", to_json(concern_defaults_->read.view()),
+            to_json(concern_defaults_->write.view()));
+  for (Context* worker : first_.shared.workers) {
+    worker->loop.post([worker, defaults = concern_defaults_] {
+      static_cast<ClusterRouter*>(worker->router)->use_concern_defaults(defaults);
+    });
+  }
+  co_return Result<void>();
 }
 
 Task<Result<cluster::KnownDatabase>> ClusterTable::database(std::string name, std::uint64_t after, bool make) {
@@ -209,13 +232,15 @@ Task<void> forget_everywhere(Context& context, std::string db, std::string colle
 
 namespace {
 
-struct ShardsRead final {
+struct TableRead final {
   Event done;
   Result<void> result;
 };
 
-Task<void> read_shards_on_first(std::shared_ptr<ShardsRead> reading, Loop* home, ClusterTable* table) {
-  auto asking = table->read_shards();
+using ReadTable = Task<Result<void>> (*)(ClusterTable& table);
+
+Task<void> read_on_first(std::shared_ptr<TableRead> reading, Loop* home, ClusterTable* table, ReadTable read) {
+  auto asking = read(*table);
   auto result = co_await asking;
   home->post([reading = std::move(reading), result = std::move(result)]() mutable {
     reading->result = std::move(result);
@@ -223,13 +248,11 @@ Task<void> read_shards_on_first(std::shared_ptr<ShardsRead> reading, Loop* home,
   });
 }
 
-}  // namespace
-
-Task<Result<void>> read_shards_again(Context& context) {
-  auto reading = std::make_shared<ShardsRead>();
+Task<Result<void>> read_again_for_all(Context& context, ReadTable read) {
+  auto reading = std::make_shared<TableRead>();
   Context* const first = first_of(context);
-  first->loop.post([reading, home = &context.loop, first] {
-    first->background.start(read_shards_on_first(reading, home, first->shared.cluster.get()));
+  first->loop.post([reading, home = &context.loop, first, read] {
+    first->background.start(read_on_first(reading, home, first->shared.cluster.get(), read));
   });
   co_await reading->done;
   if (reading->result.has_error()) co_return reading->result;
@@ -237,6 +260,18 @@ Task<Result<void>> read_shards_again(Context& context) {
   auto asking = ask_workers<bool>(context, [](const Context&) { return true; });
   co_await asking;
   co_return Result<void>();
+}
+
+Task<Result<void>> read_shards_of(ClusterTable& table) { return table.read_shards(); }
+
+Task<Result<void>> read_concern_defaults_of(ClusterTable& table) { return table.read_concern_defaults(); }
+
+}  // namespace
+
+Task<Result<void>> read_shards_again(Context& context) { return read_again_for_all(context, read_shards_of); }
+
+Task<Result<void>> read_concern_defaults_again(Context& context) {
+  return read_again_for_all(context, read_concern_defaults_of);
 }
 
 }  // namespace spillway::exec

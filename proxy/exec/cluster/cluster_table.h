@@ -44,6 +44,8 @@ class ClusterTable final : public cluster::ShardDirectory {
 
   // The next who asks for these names gets what is read from now on (CatalogCache::forget).
   void forget(std::string_view db, std::string_view collection);
+  // What setDefaultRWConcern has set: the workers use what it is now. A failed read changes nothing.
+  Task<Result<void>> read_concern_defaults();
   // Reads config.shards.
   Task<Result<void>> read_shards() { return cache_.shards(); }
 
@@ -70,6 +72,7 @@ class ClusterTable final : public cluster::ShardDirectory {
   bool looking_ = false, pinging_ = false;
   std::uint64_t forgotten_ = 0;  // how often something was forgotten
   bool keys_refused_ = false;
+  catalog::ConcernDefaults::Ptr concern_defaults_;
 };
 
 // What was known of these names before is not used by a command that begins when this has returned, on any worker.
@@ -77,5 +80,7 @@ class ClusterTable final : public cluster::ShardDirectory {
 Task<void> forget_everywhere(Context& context, std::string db, std::string collection);
 // Reads config.shards: when it returns, all workers' next commands know what it says. Errors: of the config servers.
 Task<Result<void>> read_shards_again(Context& context);
+// Reads what setDefaultRWConcern has set, likewise.
+Task<Result<void>> read_concern_defaults_again(Context& context);
 
 }  // namespace spillway::exec

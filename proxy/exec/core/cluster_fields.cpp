@@ -25,20 +25,66 @@ DocView body_of(const shard::Command& command) {
   return {};
 }
 
-bool is_write(DocView body) {
-  constexpr std::array<std::string_view, 5> writes = {"insert", "update", "delete", "findAndModify", "findandmodify"};
-  return !body.empty() && std::find(writes.begin(), writes.end(), body.first().name) != writes.end();
+constexpr std::int32_t wire_version_of_4_4 = 9, wire_version_of_5_0 = 13;
+
+template <std::size_t count>
+bool is_one_of(DocView body, const std::array<std::string_view, count>& names) {
+  return !body.empty() && std::find(names.begin(), names.end(), body.first().name) != names.end();
 }
 
-void append_for_write(BsonWriter& out, DocView body, std::int32_t max_wire_version) {
-  constexpr std::int32_t wire_version_of_4_4 = 9, wire_version_of_5_0 = 13;
-  // A shard that made a collection by itself, while others drop it or make it, would make one that is not the
-  // cluster's. It has the config servers make it, and answers 227.
-  if (max_wire_version <= wire_version_of_4_4) out.append("allowImplicitCollectionCreation", false);
-  // Shards apply no default write concern themselves. From 5.0 on a cluster's is the majority, unless an administrator
-  // has set another one.
-  if (max_wire_version >= wire_version_of_5_0 && !body["writeConcern"].exists() && !body["autocommit"].exists()) {
-    out.begin_document("writeConcern").append("w", "majority").end();
+bool is_write(DocView body) {
+  constexpr std::array<std::string_view, 5> writes = {"insert", "update", "delete", "findAndModify", "findandmodify"};
+  return is_one_of(body, writes);
+}
+
+bool ends_transaction(DocView body) {
+  constexpr std::array<std::string_view, 2> ends = {"commitTransaction", "abortTransaction"};
+  return is_one_of(body, ends);
+}
+
+bool takes_write_concern(DocView body) {
+  constexpr std::array<std::string_view, 2> others = {"createIndexes", "dropIndexes"};
+  if (is_write(body) || is_one_of(body, others)) return true;
+  if (body.empty() || body.first().name != "aggregate" || !body["pipeline"].is_array()) return false;
+  std::string_view last;
+  for (auto stage = body["pipeline"].as_document().begin(); !stage.done(); ++stage) {
+    const bool named = stage->is_document() && !stage->as_document().empty();
+    last = named ? stage->as_document().first().name : std::string_view();
+  }
+  return last == "$out" || last == "$merge";
+}
+
+// `set`: by an administrator. Where the choice comes from is said, so that a shard's messages can tell.
+void append_concern(BsonWriter& out, std::string_view field, DocView set) {
+  out.begin_document(field);
+  for (auto at = set.begin(); !at.done(); ++at) out.append_element(*at);
+  out.append("provenance", "customDefault").end();
+}
+
+// Shards apply no default concerns themselves. From 5.0 on the default write concern is the majority, unless an
+// administrator has set another one.
+void append_write_concern(BsonWriter& out, DocView body, const catalog::ConcernDefaults* set, std::int32_t wire) {
+  if (wire < wire_version_of_4_4 || body["writeConcern"].exists()) return;
+  if (body["autocommit"].exists() && !ends_transaction(body)) return;
+  if (set != nullptr && !set->write.view().empty()) {
+    append_concern(out, "writeConcern", set->write.view());
+  } else if (wire >= wire_version_of_5_0) {
+    out.begin_document("writeConcern").append("w", "majority").append("wtimeout", 0);
+    out.append("provenance", "implicitDefault").end();
+  }
+}
+
+// A member that is not the primary looks at no version without a read concern, and shows documents that have moved.
+void append_read_concern(BsonWriter& out, DocView body, const catalog::ConcernDefaults* set, std::int32_t wire,
+                         bool from_any_member) {
+  constexpr std::array<std::string_view, 4> reads = {"find", "aggregate", "count", "distinct"};
+  if (body["readConcern"].exists()) return;
+  const bool in_transaction = body["autocommit"].exists() && !body["startTransaction"].truthy();
+  const bool has_default = set != nullptr && !set->read.view().empty();
+  if (has_default && wire >= wire_version_of_4_4 && is_one_of(body, reads) && !in_transaction) {
+    append_concern(out, "readConcern", set->read.view());
+  } else if (from_any_member) {
+    out.begin_document("readConcern").append("level", "local").end();
   }
 }
 
@@ -62,19 +108,23 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
   BsonWriter out;
   const Shared& shared = context.shared;
   if (const auto time = shared.clock.for_server(shared.shards_trust_us)) auth::append_cluster_time(out, *time);
-  // Neither the config servers nor cursors that are open look at versions.
-  if (command.by.what() == RoutedBy::What::nothing || command.shard == cluster::config_shard) {
+  // The config servers look at no versions, and their defaults are their own.
+  if (command.shard == cluster::config_shard) return std::move(out).finish();
+  const DocView body = body_of(command.command);
+  const std::int32_t wire = context.gateway.capabilities(command.shard).max_wire_version;
+  const catalog::ConcernDefaults* const defaults = context.router->concern_defaults();
+  if (command.by.what() == RoutedBy::What::nothing) {  // nor do open cursors and transactions look at versions
+    if (ends_transaction(body)) append_write_concern(out, body, defaults, wire);
     return std::move(out).finish();
   }
   append_versions(out, context, command);
   const bool from_any_member =
       options.read_preference != nullptr && options.read_preference->mode != shard::ReadMode::primary;
-  if (from_any_member && !body_of(command.command)["readConcern"].exists()) {
-    out.begin_document("readConcern").append("level", "local").end();
-  }
-  if (const DocView body = body_of(command.command); is_write(body)) {
-    append_for_write(out, body, context.gateway.capabilities(command.shard).max_wire_version);
-  }
+  append_read_concern(out, body, defaults, wire, from_any_member);
+  // A shard that made a collection by itself, while others drop it or make it, would make one that is not the
+  // cluster's. It has the config servers make it, and answers 227.
+  if (is_write(body) && wire <= wire_version_of_4_4) out.append("allowImplicitCollectionCreation", false);
+  if (takes_write_concern(body)) append_write_concern(out, body, defaults, wire);
   return std::move(out).finish();
 }
 

@@ -8,8 +8,8 @@ namespace spillway::exec {
 // shardVersion and databaseVersion of what the command relies on, in the shard's form; readConcern where a member that
 // is not the primary may answer: without one it looks at no version, and shows documents that have moved away.
 // Also $clusterTime, with every command.
-// With writes, to 4.4: that a shard must not make a collection by itself; from 5.0 on the writeConcern, if there is
-// none.
+// With writes, to 4.4: that a shard must not make a collection by itself. Where the client names no readConcern or
+// writeConcern, the cluster's default ones (from 4.4 on).
 BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, const shard::CallOptions& options);
 
 // What the shard says of the cluster's time. `time`: of the operation; null: nobody asks.

@@ -11,6 +11,7 @@
 
 #include "proxy/base/clock.h"
 #include "proxy/base/task.h"
+#include "proxy/catalog/concern_defaults.h"
 #include "proxy/catalog/routing.h"
 
 namespace spillway::exec {
@@ -80,6 +81,8 @@ class Router {
   virtual Task<Result<void>> learn(RouteNames names, RouteWait wait) = 0;
   // A shard has refused a command: what is known of this name is too old. Requests under way keep their routes.
   virtual void note_stale(RouteName name) = 0;
+  // Of the cluster, as last read; null: nothing was set.
+  virtual const catalog::ConcernDefaults* concern_defaults() const { return nullptr; }
   // For the status. In a static table: of the table, else of the cache.
   virtual std::size_t databases() const = 0;
   virtual std::size_t collections() const = 0;

@@ -235,7 +235,7 @@ constexpr CommandForm forms[] = {
     // the cluster
     {.command = "setFeatureCompatibilityVersion", .name = "setFeatureCompatibilityVersion",
      .reply = Reply::only_ok},
-    {.command = "setDefaultRWConcern", .from = v4_4, .name = "setDefaultRWConcern"},
+    {.command = "setDefaultRWConcern", .from = v4_4, .name = "setDefaultRWConcern", .changes_concerns = true},
     {.command = "getDefaultRWConcern", .from = v4_4, .name = "getDefaultRWConcern", .majority = false},
     {.command = "setClusterParameter", .from = v6_0, .name = "_configsvrSetClusterParameter",
      .reply = Reply::only_ok},

@@ -39,6 +39,7 @@ struct CommandForm {
   bool makes_database = false;   // if there is none
   bool changes_shards = false;
   bool changes_table = true;     // of what it is about
+  bool changes_concerns = false;  // the cluster's default ones
   Reply reply = Reply::whole;
 };
 

@@ -81,6 +81,10 @@ Task<void> note_changes(Context* context, const Request* request, const CommandF
     const auto read = co_await reading;
     if (read.has_error()) log::warning("the list of shards cannot be read: {}", read.error().message);
   }
+  if (form->changes_concerns) {
+    auto reading = read_concern_defaults_again(*context);
+    static_cast<void>(co_await reading);  // a warning is written
+  }
   if (name.empty() || !form->changes_table) co_return;
   const catalog::Namespace parts = catalog::split_namespace(name);
   auto forgetting = forget_everywhere(*context, std::string(parts.db), std::string(parts.collection));

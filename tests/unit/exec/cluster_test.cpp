@@ -69,6 +69,13 @@ class FakeCluster {
     for (const BsonDoc& find : sent_to(0, "find")) reads += find.view().first().as_string() == collection;
     return reads;
   }
+  // {_id: 'ReadWriteConcernDefaults', …} of config.settings.
+  void set_concerns(std::string_view read, std::string_view write) {
+    settings_ = doc(fmt::format("{{'_id': 'ReadWriteConcernDefaults', 'defaultReadConcern': {}, "
+                                "'defaultWriteConcern': {}}}", read, write));
+    REQUIRE_FALSE(worker_.run(table_->read_concern_defaults()).has_error());
+    worker_.loop.poll_until_idle();
+  }
   void forget_sent() { worker_.gateway.sent.clear(); }
   exec::ClusterRouter& router() { return router_; }
   test::FakeWorker& worker() { return worker_; }
@@ -80,6 +87,7 @@ class FakeCluster {
   std::map<std::string, BsonDoc> collections_;
   std::map<std::string, std::vector<BsonDoc>> chunks_;
   std::vector<std::string> shards_ = {"sh1", "sh2"};
+  std::optional<BsonDoc> settings_;
   bool away_ = false;  // the config servers
   // What shards answer; null: {ok: 1} and, to a find, no documents.
   std::function<std::optional<BsonDoc>(std::uint16_t shard, DocView command)> shard_answer_;
@@ -124,6 +132,7 @@ class FakeCluster {
     const std::string id(filter["_id"].is_string() ? filter["_id"].as_string() : "");
     std::vector<BsonDoc> found;
     if (collection == "version") found.push_back(doc("{'_id': 1, 'clusterId': {'$oid': 'aaaaaaaaaaaaaaaaaaaaaaaa'}}"));
+    if (collection == "settings" && settings_) found.push_back(*settings_);
     if (collection == "shards") {
       for (const std::string& shard_name : shards_) {
         found.push_back(doc(fmt::format("{{'_id': '{0}', 'host': '{0}/127.0.0.1:27018', 'state': 1}}", shard_name)));
@@ -299,6 +308,58 @@ TEST_CASE("a read that a secondary may answer asks for versions to be looked at"
   cluster.run("{'find': 'c', 'filter': {'k': 12}, '$readPreference': {'mode': 'nearest'}, "
               "'readConcern': {'level': 'majority'}, '$db': 'app'}");
   CHECK(cluster.sent_to(2, "find").at(0).view()["readConcern"].as_document()["level"].as_string() == "majority");
+}
+
+TEST_CASE("the cluster's default concerns are those of commands that name none") {
+  struct Case {
+    const char* command;
+    const char* read;   // what is sent; empty: none
+    const char* write;
+  };
+  const auto each = GENERATE(values<Case>({
+      {"{'find': 'c', 'filter': {'k': 1}, '$db': 'app'}", "majority", ""},
+      {"{'count': 'c', 'query': {'k': 1}, '$db': 'app'}", "majority", ""},
+      {"{'find': 'c', 'filter': {'k': 1}, 'readConcern': {'level': 'local'}, '$db': 'app'}", "local", ""},
+      {"{'aggregate': 'c', 'pipeline': [{'$match': {'k': 1}}], 'cursor': {}, '$db': 'app'}", "majority", ""},
+      {"{'insert': 'c', 'documents': [{'k': 1}], '$db': 'app'}", "", "2"},
+      {"{'insert': 'c', 'documents': [{'k': 1}], 'writeConcern': {'w': 1}, '$db': 'app'}", "", "1"},
+      {"{'findAndModify': 'c', 'query': {'k': 1}, 'update': {'$set': {'x': 1}}, '$db': 'app'}", "", "2"},
+  }));
+  INFO(each.command);
+  for (const std::int32_t wire_version : {8, 9, 13}) {
+    CAPTURE(wire_version);
+    FakeCluster cluster(wire_version);
+    cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+    cluster.set_concerns("{'level': 'majority'}", "{'w': 2, 'wtimeout': 5}");
+    cluster.forget_sent();
+    const BsonDoc reply = cluster.run(each.command);
+    INFO(to_json(reply.view()));
+    std::vector<BsonDoc> sent = cluster.sent_to(1, doc(each.command).view().first().name);
+    if (std::string_view(each.command).find("count") != std::string_view::npos && sent.empty())
+      sent = cluster.sent_to(1, "aggregate");
+    REQUIRE(sent.size() == 1);
+    const std::string given = to_json(doc(each.command).view());
+    const bool names_one = given.find("Concern") != std::string::npos;
+    const bool applied = wire_version >= 9 || names_one;
+    const ValueView level = sent[0].view().find_path("readConcern.level");
+    CHECK((level.exists() ? std::string(level.as_string()) : "") == (applied ? each.read : ""));
+    const ValueView w = sent[0].view().find_path("writeConcern.w");
+    CHECK((w.exists() ? to_json(w) : "") == (applied ? each.write : ""));
+    const std::string concern = *each.read != '\0' ? "readConcern" : "writeConcern";
+    const ValueView from = sent[0].view().find_path(concern + ".provenance");
+    CHECK((from.exists() ? from.as_string() : "") == (applied && !names_one ? "customDefault" : ""));
+  }
+}
+
+TEST_CASE("default concerns that are taken back, or of wrong types, are not applied") {
+  FakeCluster cluster(9);
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.set_concerns("{'level': 'majority'}", "{'w': 2}");
+  cluster.set_concerns("{'level': 7}", "'x'");
+  cluster.run("{'find': 'c', 'filter': {'k': 1}, '$db': 'app'}");
+  cluster.run("{'insert': 'c', 'documents': [{'k': 1}], '$db': 'app'}");
+  CHECK_FALSE(cluster.sent_to(1, "find").at(0).view()["readConcern"].exists());
+  CHECK_FALSE(cluster.sent_to(1, "insert").at(0).view()["writeConcern"].exists());
 }
 
 TEST_CASE("a view over a sharded collection is run as an aggregation of that collection") {
