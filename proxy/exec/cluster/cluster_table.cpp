@@ -1,6 +1,7 @@
 #include "proxy/exec/cluster/cluster_table.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -113,6 +114,8 @@ Task<void> ClusterTable::look_again() {
   co_await reading_keys;
   auto reading_defaults = read_concern_defaults();
   static_cast<void>(co_await reading_defaults);
+  auto checking = check_identities();
+  static_cast<void>(co_await checking);
   next_look_ = Clock::now() + look_every;
   looking_ = false;
 }
@@ -170,7 +173,7 @@ Task<Result<void>> ClusterTable::use(std::vector<catalog::ShardEntry> entries) {
     changed = true;
   }
   for (const catalog::ShardEntry& entry : entries) {
-    if (index_of(entry.id)) continue;
+    if (index_of(entry.id) || strangers_.contains(entry.id)) continue;
     auto uri = shard::connection_string_for(entry.host, links_.tls ? &*links_.tls : nullptr);
     if (uri.has_error()) co_return std::move(uri.error()).with_context(fmt::format("shard {}", entry.id));
     auto added = first_.gateway.add_shard({entry.id, *uri}, links_.credentials);
@@ -185,6 +188,59 @@ Task<Result<void>> ClusterTable::use(std::vector<catalog::ShardEntry> entries) {
   }
   if (changed) publish(std::move(shards));
   co_return Result<void>();
+}
+
+// Versions protect the data of a strange shard: it refuses all of ours. Its errors do not say why.
+Task<Result<void>> ClusterTable::check_identities() {
+  const std::vector<catalog::Shard> shards = table_->shards();  // the table may change meanwhile
+  for (const catalog::Shard& shard : shards) {
+    if (!shard.holds_data || identified_.contains(shard.name)) continue;
+    auto asking = cluster_of(shard.index);
+    const auto cluster = co_await asking;
+    if (cluster.has_error()) {
+      log::debug("shard {} does not say which cluster it belongs to: {}", shard.name, cluster.error().message);
+    } else if (*cluster == cluster_id_) {
+      identified_.insert(shard.name);
+    } else {
+      leave_out(shard, *cluster);
+    }
+  }
+  co_return Result<void>();
+}
+
+Task<Result<catalog::ObjectId>> ClusterTable::cluster_of(catalog::ShardIndex shard) {
+  constexpr auto answer_max = std::chrono::seconds(10);
+  BsonWriter body;
+  body.append("find", "system.version").begin_document("filter").append("_id", "shardIdentity").end();
+  body.append("limit", 1).append("singleBatch", true).append("$db", "admin");
+  const BsonDoc question = std::move(body).finish();
+  shard::CallOptions options;
+  options.budget = &first_.shared.reply_memory;
+  options.deadline = Clock::now() + answer_max;
+  options.retry = shard::RetryPolicy::idempotent;
+  auto calling = call_shard(first_, {shard, RoutedBy::nothing(), shard::Command::of_body(question)}, options);
+  const ShardOutcome outcome = co_await calling;
+  if (outcome.error) co_return *outcome.error;
+  if (auto valid = outcome.body().validate(); valid.has_error()) co_return std::move(valid.error());
+  const ValueView batch = outcome.body().find_path("cursor.firstBatch");
+  const ValueView found = batch.is_array() ? batch.as_document()["0"] : ValueView();
+  const auto id = catalog::read_object_id(found.is_document() ? found.as_document()["clusterId"] : ValueView());
+  if (!id) co_return Error(ErrorCode::namespace_not_found, "it has no shardIdentity");
+  co_return *id;
+}
+
+void ClusterTable::leave_out(const catalog::Shard& shard, const catalog::ObjectId& cluster) {
+  log::error("shard {} belongs to cluster {:02x}, not to {:02x} of the config servers: it is not used", shard.name,
+             fmt::join(cluster, ""), fmt::join(cluster_id_, ""));
+  strangers_.insert(shard.name);
+  first_.gateway.retire_shard(shard.index);
+  std::vector<catalog::Shard> shards = table_->shards();
+  for (catalog::Shard& one : shards) one.holds_data &= one.index != shard.index;
+  publish(std::move(shards));
+  forget({}, {});
+  for (Context* worker : first_.shared.workers) {
+    worker->loop.post([worker] { static_cast<ClusterRouter*>(worker->router)->forget({}, {}); });
+  }
 }
 
 // A worker gets the shards before any collection that lies on them: what is posted to it stays in order.

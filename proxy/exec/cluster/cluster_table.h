@@ -2,6 +2,8 @@
 // makes shards known to all of them.
 #pragma once
 
+#include <absl/container/flat_hash_set.h>
+
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,6 +51,9 @@ class ClusterTable final : public cluster::ShardDirectory {
   // Reads config.shards.
   Task<Result<void>> read_shards() { return cache_.shards(); }
 
+  // Asks each new shard which cluster it belongs to; one of another cluster is left out from then on.
+  Task<Result<void>> check_identities();
+
   // A command for the config servers' primary.
   cluster::ConfigClient& config() noexcept { return config_; }
   const cluster::CatalogCache& cache() const noexcept { return cache_; }
@@ -60,6 +65,8 @@ class ClusterTable final : public cluster::ShardDirectory {
   Task<void> look_again();
   Task<void> read_keys();
   Task<void> ping();
+  Task<Result<catalog::ObjectId>> cluster_of(catalog::ShardIndex shard);
+  void leave_out(const catalog::Shard& shard, const catalog::ObjectId& cluster);
   void publish(std::vector<catalog::Shard> shards);
 
   Context& first_;
@@ -68,6 +75,8 @@ class ClusterTable final : public cluster::ShardDirectory {
   cluster::CatalogCache cache_;
   Routes::Table table_;
   catalog::ObjectId cluster_id_{};
+  absl::flat_hash_set<std::string> identified_;  // shards of this cluster
+  absl::flat_hash_set<std::string> strangers_;   // of another one
   TimePoint next_look_{}, next_ping_{};
   bool looking_ = false, pinging_ = false;
   std::uint64_t forgotten_ = 0;  // how often something was forgotten

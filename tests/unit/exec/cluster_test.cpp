@@ -76,6 +76,14 @@ class FakeCluster {
     REQUIRE_FALSE(worker_.run(table_->read_concern_defaults()).has_error());
     worker_.loop.poll_until_idle();
   }
+  void read_shards() {
+    REQUIRE_FALSE(worker_.run(table_->read_shards()).has_error());
+    worker_.loop.poll_until_idle();
+  }
+  void check_identities() {
+    REQUIRE_FALSE(worker_.run(table_->check_identities()).has_error());
+    worker_.loop.poll_until_idle();
+  }
   void forget_sent() { worker_.gateway.sent.clear(); }
   exec::ClusterRouter& router() { return router_; }
   test::FakeWorker& worker() { return worker_; }
@@ -297,6 +305,34 @@ TEST_CASE("a chunk on a shard that nobody knows is an error that names it") {
   const BsonDoc reply = cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}");
   CHECK(reply.view()["code"].to_int64() == 70);
   CHECK(reply.view()["errmsg"].as_string().find("gone") != std::string_view::npos);
+}
+
+TEST_CASE("a shard that belongs to another cluster is left out, and stays so") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.shard_answer_ = [](std::uint16_t shard, DocView command) -> std::optional<BsonDoc> {
+    if (command.first().as_string() != "system.version") return std::nullopt;
+    return doc(fmt::format("{{'cursor': {{'firstBatch': [{{'_id': 'shardIdentity', 'clusterId': {{'$oid': '{}'}}}}], "
+                           "'id': {{'$numberLong': '0'}}, 'ns': 'admin.system.version'}}, 'ok': 1}}",
+                           shard == 2 ? "bbbbbbbbbbbbbbbbbbbbbbbb" : "aaaaaaaaaaaaaaaaaaaaaaaa"));
+  };
+  CHECK(cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}").view()["ok"].truthy());
+  cluster.check_identities();
+  CHECK(cluster.sent_to(1, "find").size() == 1);
+  CHECK(cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}").view()["code"].to_int64() == 70);
+  cluster.read_shards();
+  CHECK(cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}").view()["code"].to_int64() == 70);
+  cluster.forget_sent();
+  cluster.check_identities();
+  CHECK(cluster.sent_to(1, "find").empty());  // it is known
+}
+
+TEST_CASE("shards that do not say which cluster they belong to are used") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.check_identities();
+  CHECK(cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}").view()["ok"].truthy());
+  CHECK(cluster.run("{'find': 'c', 'filter': {'k': 2}, '$db': 'app'}").view()["ok"].truthy());
 }
 
 TEST_CASE("a read that a secondary may answer asks for versions to be looked at") {
