@@ -171,7 +171,7 @@ void AdminServer::close_all() {
 
 void AdminServer::adopt(FileDescriptor socket) {
   if (stopping_) return;
-  auto memory = shared_.admin_memory.try_reserve(session_bytes);
+  auto memory = shared_.memory.admin.try_reserve(session_bytes);
   if (!memory) return;
   auto transport = adopt_tcp_transport(loop_, std::move(socket));
   if (!transport) return;
@@ -323,7 +323,7 @@ Task<AdminServer::Answer> AdminServer::metrics() {
   const std::vector<exec::Context*> contexts = live_contexts();
   auto asking = ask(contexts);
   const std::vector<exec::WorkerFacts> answers = co_await asking;
-  exec::MetricsText text(shared_.admin_memory);
+  exec::MetricsText text(shared_.memory.admin);
   exec::write_metrics(text, shared_, exec::make_status_facts(shared_, answers));
   if (!text.complete())
     co_return Answer{.status = 503, .text = "there is no memory for this page now\n", .pieces = {}};
@@ -333,7 +333,7 @@ Task<AdminServer::Answer> AdminServer::metrics() {
 // The names of loops that hang.
 Task<std::vector<std::string>> AdminServer::silent_loops() {
   std::vector<std::pair<std::string, Loop*>> loops;
-  if (!shared_.stopping) loops.emplace_back("the main loop", &main_loop_);
+  if (!shared_.life.stopping) loops.emplace_back("the main loop", &main_loop_);
   for (exec::Context* context : live_contexts()) {
     loops.emplace_back(fmt::format("worker {}", context->worker), &context->loop);
   }
@@ -374,7 +374,7 @@ Task<AdminServer::Answer> AdminServer::readiness() {
   const auto unready = [](std::string why) {
     return Answer{.status = 503, .text = std::move(why), .pieces = {}};
   };
-  if (shared_.quiescing || shared_.stopping) co_return unready("shutting down\n");
+  if (shared_.life.quiescing || shared_.life.stopping) co_return unready("shutting down\n");
   if (!serving_) co_return unready("starting\n");
   const std::vector<exec::Context*> contexts = live_contexts();
   auto asking = ask(contexts);

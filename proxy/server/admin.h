@@ -6,7 +6,7 @@
 //              be reached; else 503. The body says why.
 //
 // It has a thread of its own. Workers answer its questions between two requests and never wait for it. Connections,
-// headers, times and memory (Shared::admin_memory) are bounded. It ends last, so that a drain can be watched.
+// headers, times and memory (ProcessMemory::admin) are bounded. It ends last, so that a drain can be watched.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ struct AdminOptions {
 };
 
 inline constexpr std::size_t admin_connections_max = 16;
-// The bytes that Shared::admin_memory needs for all connections and two pages.
+// The bytes that ProcessMemory::admin needs for all connections and two pages.
 std::uint64_t admin_memory_bytes(std::size_t shards) noexcept;
 
 class AdminServer {

@@ -17,7 +17,7 @@ constexpr auto command_time_max = std::chrono::seconds(10);
 Task<Answer> ask(exec::Context& context, catalog::ShardIndex shard, DocView body) {
   shard::CallOptions options;
   options.deadline = Clock::now() + command_time_max;
-  options.budget = &context.shared.reply_memory;
+  options.budget = &context.shared.memory.replies;
   auto call = exec::call_shard(context, {shard, exec::RoutedBy::nothing(), shard::Command::of_body(body)}, options);
   exec::ShardOutcome outcome = co_await call;
   Answer answer;

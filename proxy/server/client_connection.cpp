@@ -140,7 +140,7 @@ bool ClientConnection::refuse_connection() {
 
 // First the PROXY protocol's header, in plain text.
 Task<bool> ClientConnection::begin() {
-  auto room = environment_.context.shared.connection_memory.try_reserve(connection_bytes);
+  auto room = environment_.context.shared.memory.connections.try_reserve(connection_bytes);
   if (!room) co_return refuse_connection();
   room_ = *std::move(room);
   if (balanced()) {
@@ -171,14 +171,14 @@ Task<bool> ClientConnection::begin_tls() {
     if (!ready || closing_) co_return false;
   }
   const std::function<bool()> wanted = [this] { return !closing_ && !transport_->peer_hung_up(); };
-  auto taking = reserve_or_wait(environment_.context.loop, shared.stranger_memory, tls_handshake_bytes, end, wanted);
+  auto taking = reserve_or_wait(environment_.context.loop, shared.memory.strangers, tls_handshake_bytes, end, wanted);
   const auto handshake = co_await taking;
   if (!wanted()) co_return false;
   if (!handshake || !room_.try_grow(tls_connection_bytes)) co_return refuse_connection();
   transport_ = make_tls_server(std::move(transport_), environment_.context.tls, environment_.plain_text,
                                pipelined_.bytes());
   pipelined_.reset();
-  const BudgetUsage strangers = shared.stranger_memory.usage();
+  const BudgetUsage strangers = shared.memory.strangers.usage();
   if (strangers.limit_bytes != 0 && strangers.used_bytes > strangers.limit_bytes / 2) {
     end = std::min(end, Clock::now() + tls_patience_contended);
   }

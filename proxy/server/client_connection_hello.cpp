@@ -64,7 +64,7 @@ bool ClientConnection::ends_connection(const Error& refused) const noexcept {
 
 BsonDoc ClientConnection::hello_reply(const wire::HelloRequest& hello) {
   exec::Context& context = environment_.context;
-  return context.shared.quiescing ? exec::quiesce_reply(context)
+  return context.shared.life.quiescing ? exec::quiesce_reply(context)
                                   : exec::hello_reply(context, client_, hello, negotiated_);
 }
 
@@ -175,7 +175,7 @@ Task<bool> ClientConnection::stream_hello(const wire::HelloRequest& hello, bool 
   // Bounds the rate of the stream.
   const Duration await_time = exhaust ? std::max<Duration>(asked, exhaust_pause_min) : asked;
   // While the router quiesces the version does not change any more, and all clients must learn it at once.
-  for (bool wait = *waits && !context.shared.quiescing;; wait = context.shared.topology_counter.load() == seen) {
+  for (bool wait = *waits && !context.shared.life.quiescing;; wait = context.shared.topology_counter.load() == seen) {
     if (wait) {
       auto waiting = wait_for_topology(seen, Clock::now() + await_time, exhaust);
       const bool go_on = co_await waiting;
@@ -183,7 +183,7 @@ Task<bool> ClientConnection::stream_hello(const wire::HelloRequest& hello, bool 
     }
     seen = context.shared.topology_counter.load();  // before the reply: a later change goes into the next one
     const BsonDoc reply = hello_reply(hello);
-    const bool more = exhaust && !context.shared.quiescing && !closing_;
+    const bool more = exhaust && !context.shared.life.quiescing && !closing_;
     std::vector<std::uint8_t> out;
     const std::int32_t request_id = next_request_id_++;
     wire::begin_op_msg(out, request_id, response_to, more ? wire::flags::more_to_come : 0);

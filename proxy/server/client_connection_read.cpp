@@ -67,7 +67,7 @@ Task<Result<void>> unpack(exec::Context& context, wire::MessageHeader outer, con
   const wire::Compressor compressor = envelope.compressor;
   std::optional<Reservation> scratch;
   if (into.size() > MessageUnpacker::at_once_bytes_max(compressor)) {
-    scratch = context.shared.write_memory.try_reserve(MessageUnpacker::scratch_bytes(compressor));
+    scratch = context.shared.memory.writes.try_reserve(MessageUnpacker::scratch_bytes(compressor));
   }
   if (!scratch) co_return wire::decompress_message(outer, envelope, into);
   MessageUnpacker unpacker(outer, envelope, into);
@@ -102,7 +102,8 @@ Task<bool> ClientConnection::read_message() {
       std::copy(fresh.begin(), fresh.end(), scratch.begin());
       MutableBytes room = scratch.subspan(fresh.size());
       const exec::Shared& shared = environment_.context.shared;
-      if (shared.request_queue.somebody_waits() || (is_stranger() && shared.stranger_queue.somebody_waits())) {
+      if (shared.memory.request_queue.somebody_waits() ||
+          (is_stranger() && shared.memory.stranger_queue.somebody_waits())) {
         room = room.first(std::min(room.size(), first_read_bytes_scarce));
       }
       const IoResult got = transport_->try_read(room);
@@ -168,7 +169,7 @@ bool ClientConnection::too_large_for_a_stranger(std::size_t message_bytes) const
 // Incomplete messages before the login share a small budget. A complete message is answered at once.
 MemoryBudget& ClientConnection::memory_for(std::size_t message_bytes, std::size_t have_bytes) const noexcept {
   exec::Shared& shared = environment_.context.shared;
-  return is_stranger() && have_bytes < message_bytes ? shared.stranger_memory : shared.request_memory;
+  return is_stranger() && have_bytes < message_bytes ? shared.memory.strangers : shared.memory.requests;
 }
 
 // `have` starts with the message and may lie in the scratch, which the next suspension overwrites: all of it is
@@ -189,7 +190,7 @@ bool ClientConnection::keep_for_later(Bytes bytes) {
   if (bytes.empty()) return true;
   if (pipelined_.room() < bytes.size()) {
     auto larger =
-        allocate_now(environment_.context.shared.request_memory, pipelined_.size() + bytes.size());
+        allocate_now(environment_.context.shared.memory.requests, pipelined_.size() + bytes.size());
     if (!larger) {
       log::warning(
           "connection {} from {} closed: no memory is left for {} bytes that it sent ahead",
@@ -207,7 +208,7 @@ bool ClientConnection::keep_for_later(Bytes bytes) {
 // There is no memory for the message now: its rest stays in the socket until there is.
 Task<ClientConnection::Admission> ClientConnection::wait_for_room(std::size_t message_bytes, Bytes have) {
   exec::Shared& shared = environment_.context.shared;
-  auto kept = allocate_now(shared.request_memory, have.size());
+  auto kept = allocate_now(shared.memory.requests, have.size());
   if (!kept) {
     log::warning("connection {} from {} closed: no memory is left for a message of {} bytes",
                  client_.connection_id, client_.peer, message_bytes);
@@ -226,7 +227,7 @@ Task<ClientConnection::Admission> ClientConnection::wait_for_room(std::size_t me
     begun_ += Clock::now() - asked;  // this wait is not the client's fault
     if (!wanted()) co_return Admission::gone;
     if (buffer) break;
-    const RefusalSlot slot(shared.refusals_under_way, message_bytes);
+    const RefusalSlot slot(shared.memory.refusals_under_way, message_bytes);
     if (!slot.free() && Clock::now() >= deadline) continue;
     shared.metrics.requests_refused.add();
     auto refusing =
@@ -304,7 +305,7 @@ void ClientConnection::grow_receive_buffer(std::size_t message_bytes) {
     return;
   }
   const auto doubled = 2 * static_cast<std::uint64_t>(sockets.client_receive_large_bytes);
-  auto room = environment_.context.shared.socket_growth.try_reserve(doubled);
+  auto room = environment_.context.shared.memory.sockets.try_reserve(doubled);
   if (!room) return;
   receive_growth_ = std::move(*room);
   transport_->grow_receive_buffer(sockets.client_receive_large_bytes);
@@ -371,7 +372,7 @@ Task<ClientConnection::Admission> ClientConnection::decompress() {
     failed = Error(ErrorCode::internal_error, fmt::format("the compressor {} is not enabled",
                                                           wire::compressor_name(parsed->compressor)));
   } else {
-    MemoryBudget& budget = environment_.context.shared.write_memory;
+    MemoryBudget& budget = environment_.context.shared.memory.writes;
     const std::size_t whole = limits::message_header_bytes + parsed->uncompressed_size;
     if (too_large_for_a_stranger(whole)) {
       const Bytes start = message_.bytes().first(std::min(message_.size(), answer_told_by));

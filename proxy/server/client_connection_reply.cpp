@@ -24,7 +24,7 @@ std::size_t bytes_of(std::span<const iovec> pieces) noexcept {
 }
 
 bool others_wait(const exec::Shared& shared) noexcept {
-  return shared.work_queue.somebody_waits() || shared.request_queue.somebody_waits() ||
+  return shared.memory.work_queue.somebody_waits() || shared.memory.request_queue.somebody_waits() ||
          shared.pressure.at_least(PressureLevel::critical);
 }
 
@@ -35,7 +35,7 @@ Task<std::optional<Buffer>> pack(exec::Context& context, wire::Compressor compre
   const auto bytes = static_cast<std::size_t>(header.message_length);
   const std::size_t packed_max = wire::compressed_message_size_max(compressor, bytes);
   if (packed_max > limits::message_bytes_max) co_return std::nullopt;
-  MemoryBudget& budget = context.shared.reply_memory;
+  MemoryBudget& budget = context.shared.memory.replies;
   auto packed = Buffer::allocate(budget, packed_max);
   if (!packed) co_return std::nullopt;
   Result<std::size_t> done = std::size_t{0};

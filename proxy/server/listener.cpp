@@ -138,7 +138,7 @@ void Listener::stop() {
 
 void Listener::set_connections_max(std::int64_t connections_max) {
   const std::int64_t allowed = clients_of_files(files_max_);
-  shared_.connections_max = std::min(connections_max, allowed);
+  shared_.connections.max = std::min(connections_max, allowed);
   short_of_files_ = connections_max > allowed;
   if (!short_of_files_) return;
   const bool preset = connections_max == static_cast<std::int64_t>(limits::client_connections_max);
@@ -199,7 +199,7 @@ bool Listener::accept_clients(Door& door) {
 }
 
 bool Listener::may_be_open() {
-  const std::int64_t most = shared_.connections_max.load(std::memory_order_relaxed);
+  const std::int64_t most = shared_.connections.max.load(std::memory_order_relaxed);
   const std::int64_t open = open_connections();
   if (open < most) return true;
   shared_.metrics.connections_rejected.add();
@@ -212,7 +212,7 @@ bool Listener::may_be_open() {
 }
 
 void Listener::let_in(FileDescriptor socket, Entrance entrance) {
-  shared_.connections_total.fetch_add(1, std::memory_order_relaxed);
+  shared_.connections.total.fetch_add(1, std::memory_order_relaxed);
   least_loaded().adopt(std::move(socket), next_connection_id_++, entrance);
 }
 

@@ -182,9 +182,9 @@ std::shared_ptr<const Reload::Replaced> Reload::replace_table(Table table) {
 Task<void> Reload::look_for_strays(std::shared_ptr<const Replaced> replaced, Table after, std::string outcome) {
   exec::Context& context = workers_.front()->context();
   const TimePoint wait_end = Clock::now() + old_table_wait_max;
-  const auto waits = [&] { return replaced->in_use() && Clock::now() < wait_end && !context.shared.stopping; };
+  const auto waits = [&] { return replaced->in_use() && Clock::now() < wait_end && !context.shared.life.stopping; };
   while (waits()) co_await context.loop.sleep_for(look_interval);
-  if (context.shared.stopping) co_return;
+  if (context.shared.life.stopping) co_return;
   if (replaced->in_use()) {
     log::warning(
         "reload: commands that began with the old routing table are still running; what they write from now on "

@@ -218,7 +218,7 @@ std::string divide_memory(exec::Shared& shared, std::uint64_t limit_bytes, std::
   constexpr std::uint64_t socket_share = 8;
   constexpr std::uint64_t worker_bytes = 512 * limits::kib;  // stack, loop, scratch: about to be made
   const std::uint64_t admin_bytes = admin ? admin_memory_bytes(shared.routing->shards().size()) : 0;
-  shared.admin_memory.set_limit(admin_bytes);
+  shared.memory.admin.set_limit(admin_bytes);
   const std::uint64_t base = process_resident_bytes() + workers * worker_bytes;
   shared.facts.base_bytes = base;
   shared.facts.memory_limit_bytes = limit_bytes;
@@ -237,7 +237,7 @@ std::string divide_memory(exec::Shared& shared, std::uint64_t limit_bytes, std::
       "of memory.limit, {} MiB are for what clients send and ask for ({} MiB base, {} MiB for the heaps, {} for "
       "sockets); messages may have {} MiB",
       payload / limits::mib, base / limits::mib, heap / limits::mib, sockets / limits::mib,
-      shared.message_bytes_max / limits::mib);
+      shared.memory.message_bytes_max / limits::mib);
 }
 
 // All parts of a serving process, in the order in which they begin.
@@ -346,7 +346,7 @@ Server::Server(ServerOptions options)
     shared_.users_from = cluster::config_shard;
     shared_.users_of_cluster = cluster.auth_mode.has_value() || !cluster.key_file.empty();
   }
-  shared_.spill = open_spill_store(options_.config.spill, shared_.spill_memory);
+  shared_.spill = open_spill_store(options_.config.spill, shared_.memory.spill);
   worker_options_.gateway = gateway_options(options_.config, *options_.routing);
   const Credentials::Ptr credentials = take_credentials(options_.config, *options_.routing);
   worker_options_.gateway.credentials = credentials->shards;
@@ -357,10 +357,10 @@ Server::Server(ServerOptions options)
   listen();
   divided_ = divide_memory(shared_, memory_bytes_, worker_total_, admin_.has_value());
   const SocketBuffers& buffers = worker_options_.socket_buffers;
-  shared_.socket_growth.set_limits(buffers.growth_bytes_max,
-                                   std::min(buffers.borrowed_bytes_max, shared_.memory.usage().limit_bytes / 2));
+  shared_.memory.sockets.set_limits(
+      buffers.growth_bytes_max, std::min(buffers.borrowed_bytes_max, shared_.memory.process.usage().limit_bytes / 2));
   make_workers();
-  pressure_.emplace(loop_, shared_.memory, shared_.pressure, open_pressure_source());
+  pressure_.emplace(loop_, shared_.memory.process, shared_.pressure, open_pressure_source());
   shutdown_.emplace(loop_, shared_, worker_list_,
                     Shutdown::Options{.drain = std::chrono::seconds(options_.config.drain_seconds),
                                       .began = [this](std::chrono::seconds at_most) { manager_.stopping(at_most); },
@@ -371,7 +371,7 @@ Server::Server(ServerOptions options)
   begin_reload_hooks(reload);
   reload_.emplace(loop_, shared_, worker_list_, options_.config, options_.routing, std::move(reload));
   signals_.emplace(loop_, shared_, *shutdown_, *reload_);
-  shared_.request_shutdown = [this](std::chrono::milliseconds announce) {
+  shared_.life.request_shutdown = [this](std::chrono::milliseconds announce) {
     loop_.post([this, announce] { begin_shutdown(announce); });
   };
 }
@@ -498,7 +498,7 @@ void Server::finish() {
   if (audit_sink_) audit_sink_->stop();
   // What is known of a cluster goes with the process.
   log::info("stopped; {} bytes are still reserved",
-            shared_.memory.usage().used_bytes - shared_.routing_memory.usage().used_bytes);
+            shared_.memory.process.usage().used_bytes - shared_.memory.routing.usage().used_bytes);
   remove_pid_file(options_.config.pid_file_path);
 }
 

@@ -24,7 +24,7 @@ void Shutdown::begin(Duration announce) {
   const TimePoint until = Clock::now() + announce;
   if (begun_ && until >= announced_until_) return;
   announced_until_ = until;
-  shared_.quiesce_end_ns = until.time_since_epoch().count();
+  shared_.life.quiesce_end_ns = until.time_since_epoch().count();
   if (std::exchange(begun_, true)) return;
   log::info("shutdown: clients are told for {} ms at most; requests under way may take {} ms more", whole_ms(announce),
             whole_ms(options_.drain));
@@ -42,12 +42,12 @@ void Shutdown::hurry() {
 }
 
 Task<void> Shutdown::announce() {
-  shared_.quiescing = true;
+  shared_.life.quiescing = true;
   shared_.topology_counter = 1;
   for (Worker* worker : workers_) worker->wake_hellos();
   do {
     co_await loop_.sleep_for(look_interval);
-  } while (Clock::now() < announced_until_ && shared_.busy_clients > 0 && !hurried_);
+  } while (Clock::now() < announced_until_ && shared_.connections.busy > 0 && !hurried_);
 }
 
 // The first worker ends last: it ends resources that the others' connections may still use.
@@ -63,9 +63,9 @@ Task<void> Shutdown::stop_workers() {
 Task<void> Shutdown::run() {
   auto announcing = announce();
   co_await announcing;
-  log::info("shutdown: no new connections; {} that have sent requests are open", shared_.busy_clients.load());
+  log::info("shutdown: no new connections; {} that have sent requests are open", shared_.connections.busy.load());
   if (options_.stop_listening) options_.stop_listening();
-  shared_.stopping = true;
+  shared_.life.stopping = true;
   auto stopping = stop_workers();
   co_await stopping;
   done_ = true;

@@ -35,8 +35,8 @@ Worker::Worker(std::size_t index, exec::Shared& shared, const WorkerOptions& opt
       pump_(loop_),
       network_(network
                    ? std::move(network)
-                   : std::make_unique<TcpNetwork>(loop_, options.socket_buffers.shard_socket(&shared.socket_growth))),
-      gateway_(shard::make_gateway(loop_, *network_, shared.reply_memory, shared.link_memory, options_.gateway,
+                   : std::make_unique<TcpNetwork>(loop_, options.socket_buffers.shard_socket(&shared.memory.sockets))),
+      gateway_(shard::make_gateway(loop_, *network_, shared.memory.replies, shared.memory.links, options_.gateway,
                                    *options_.shared_shards)),
       context_{loop_, pump_, *gateway_, shared, index, {}},
       scratch_(std::make_unique<std::uint8_t[]>(scratch_bytes)),
@@ -69,7 +69,7 @@ void Worker::adopt(FileDescriptor client, std::int64_t connection_id, Entrance e
   connection_count_.fetch_add(1, std::memory_order_relaxed);
   loop_.post([this, client = std::move(client), connection_id, entrance]() mutable {
     connection_count_.fetch_sub(1, std::memory_order_relaxed);  // serve() counts it from now on
-    const TcpOptions socket = options_.socket_buffers.client_socket(&shared_.socket_growth);
+    const TcpOptions socket = options_.socket_buffers.client_socket(&shared_.memory.sockets);
     auto transport = adopt_tcp_transport(loop_, std::move(client), socket);
     if (transport) serve(std::move(transport), connection_id, entrance);
   });
@@ -81,7 +81,7 @@ void Worker::serve(std::unique_ptr<Transport> transport, std::int64_t connection
     return;
   }
   connection_count_.fetch_add(1, std::memory_order_relaxed);
-  shared_.connections_current.fetch_add(1, std::memory_order_relaxed);
+  shared_.connections.current.fetch_add(1, std::memory_order_relaxed);
   auto connection =
       std::make_unique<ClientConnection>(environment_, std::move(transport), connection_id, entrance);
   connections_.insert(connection.get());
@@ -93,7 +93,7 @@ Task<void> Worker::run_connection(std::unique_ptr<ClientConnection> connection) 
   co_await running;
   connections_.erase(connection.get());
   connection_count_.fetch_sub(1, std::memory_order_relaxed);
-  shared_.connections_current.fetch_sub(1, std::memory_order_relaxed);
+  shared_.connections.current.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void Worker::close_sessions(bool drain) {

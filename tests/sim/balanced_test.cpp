@@ -107,11 +107,11 @@ TEST_CASE("a header that is wrong, cut or missing ends its connection in time") 
   world.shared().parameters.handshake_ms = 2'000;
   auto impatient = world.balanced_client("PROXY ");
   REQUIRE(world.run(impatient->send_part(json(R"({"ping": 1, "$db": "admin"})"), 0)));
-  const std::int64_t before = world.shared().connections_current;
+  const std::int64_t before = world.shared().connections.current;
   world.run_for(milliseconds(1'900));
-  CHECK(world.shared().connections_current == before);
+  CHECK(world.shared().connections.current == before);
   world.run_for(milliseconds(200));
-  CHECK(world.shared().connections_current == before - 1);
+  CHECK(world.shared().connections.current == before - 1);
   CHECK(world.shared().metrics.silent_clients_closed.value() == 4);
   for (SimClient* client : {wrong.get(), endless.get(), impatient.get()}) client->close();
   world.run_for(seconds(1));

@@ -53,7 +53,7 @@ TEST_CASE("batches for a client that compresses are cut to what is compressed wh
   CHECK(world.shared().metrics.uncompressed_replies.value() == before);
   client->close();
   world.run_for(seconds(1));
-  CHECK(world.shared().reply_memory.usage().used_bytes == 0);
+  CHECK(world.shared().memory.replies.usage().used_bytes == 0);
   require_quiet(world);
 }
 
@@ -102,9 +102,9 @@ TEST_CASE("while memory is short, large replies leave uncompressed rather than b
   store_documents(world, span, text_bytes);
   auto client = compressing_client(world);
   scan(world, *client, R"({"find": "docs", "filter": {}, "$db": "app"})");
-  const BudgetUsage usage = world.shared().memory.usage();
+  const BudgetUsage usage = world.shared().memory.process.usage();
   auto others =
-      world.shared().memory.try_reserve(usage.limit_bytes - usage.used_bytes - limits::mib);
+      world.shared().memory.process.try_reserve(usage.limit_bytes - usage.used_bytes - limits::mib);
   REQUIRE(others);
   const Seen seen =
       scan(world, *client, R"({"find": "docs", "filter": {}, "limit": 10, "$db": "app"})");
@@ -166,7 +166,7 @@ TEST_CASE("a reply that is read whole for its client ends with the client's oper
   }
   world.run_for(seconds(1));
   CHECK(world.worker(0).context().gateway.states()[0].hosts[0].in_use == 0);
-  CHECK(world.shared().connections_current.load() == 0);
+  CHECK(world.shared().connections.current.load() == 0);
   world.shard(0).pause_at_bytes = SIZE_MAX;
   world.run_for(minutes(1));
   require_quiet(world);

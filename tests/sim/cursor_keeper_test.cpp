@@ -87,7 +87,7 @@ TEST_CASE("one client's idle cursors do not lock the others out") {
   auto greedy = world.client(), other = world.client();
   REQUIRE(is_ok(call(world, *greedy, hello_of("export"))));
   REQUIRE(is_ok(call(world, *other, hello_of("web"))));
-  while (world.shared().memory.usage().used_bytes < 3 * limits::mib) {
+  while (world.shared().memory.process.usage().used_bytes < 3 * limits::mib) {
     REQUIRE(is_ok(call(world, *greedy, sorted_find)));
   }
   const std::uint64_t before = world.shared().cursors.counts().open_total;
@@ -100,7 +100,7 @@ TEST_CASE("one client's idle cursors do not lock the others out") {
   const CursorCounts counts = world.shared().cursors.counts();
   CHECK(counts.evicted > 0);
   CHECK(counts.open_total > before / 3);  // down to its share, no further
-  CHECK(world.shared().cursor_memory.usage().used_bytes < 5 * limits::mib / 2);
+  CHECK(world.shared().memory.cursors.usage().used_bytes < 5 * limits::mib / 2);
   world.run_for(seconds(1));
   CHECK(code_of(call(world, *other, sorted_find)) == 462);  // nobody holds over half any more
   CHECK(status_of(world, *other, "metrics.cursor.evictedBeyondShare") ==
@@ -126,7 +126,7 @@ TEST_CASE("what a merging aggregation holds gives way, too") {
   CHECK(opened > 3);
   const std::uint64_t held = world.shared().cursors.counts().buffered_bytes;
   CHECK(held > 3 * 50 * text_bytes_each);
-  CHECK(held <= world.shared().cursor_memory.usage().used_bytes);
+  CHECK(held <= world.shared().memory.cursors.usage().used_bytes);
   CHECK(world.shared().cursors.heaviest_idle(INT64_MAX, 1, 100).empty());  // no store has room for a stage
   world.run_for(minutes(1));
   call(world, *other, group);  // now what is idle gives way
@@ -171,7 +171,7 @@ TEST_CASE("what cursors keep of their commands is paid for") {
   const CursorCounts counts = world.shared().cursors.counts();
   CHECK(counts.open_total == opened);
   CHECK(counts.buffered_bytes >= opened * large_bytes);
-  CHECK(world.shared().cursor_memory.usage().used_bytes >= opened * large_bytes);
+  CHECK(world.shared().memory.cursors.usage().used_bytes >= opened * large_bytes);
   world.run_for(minutes(1));
   call(world, *client, command);  // now what is idle gives way: while it waits, or after it was refused
   world.run_for(seconds(1));

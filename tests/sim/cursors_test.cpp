@@ -302,11 +302,11 @@ TEST_CASE("a client that leaves ends its read") {
   REQUIRE(world.run(client->send(json(command))));
   world.run_for(seconds(2));
   CHECK(world.shared().metrics.killed_due_to_client_disconnect.value() == 0);
-  CHECK(world.shared().connections_current.load() == 1);
+  CHECK(world.shared().connections.current.load() == 1);
   client->reset();
   world.run_for(seconds(1));
   CHECK(world.shared().metrics.killed_due_to_client_disconnect.value() == 1);
-  CHECK(world.shared().connections_current.load() == 0);
+  CHECK(world.shared().connections.current.load() == 0);
   for (std::size_t i = 0; i < 2; ++i) world.shard(i).delay = {};
   world.run_for(minutes(6));
   require_quiet(world);

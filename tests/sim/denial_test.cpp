@@ -31,7 +31,7 @@ class Run {
     client_->compressor = compressor;
     store_documents(world_, span, 3'000);
     if (denial.reserves) REQUIRE_FALSE(world_.shared().divide_memory(64 * limits::mib));
-    deny_charges(&world_.shared().memory, denial.nth, denial.and_later);
+    deny_charges(&world_.shared().memory.process, denial.nth, denial.and_later);
   }
 
   SimWorld& world() { return world_; }
@@ -75,7 +75,7 @@ class Run {
     client_->close();
     world_.run_for(minutes(3));
     require_quiet(world_);
-    for (const MemoryQueue* queue : {&world_.shared().request_queue, &world_.shared().work_queue}) {
+    for (const MemoryQueue* queue : {&world_.shared().memory.request_queue, &world_.shared().memory.work_queue}) {
       const MemoryQueueUsage usage = queue->usage();
       CHECK(usage.waiting == 0);
       CHECK(usage.large.used_bytes == 0);

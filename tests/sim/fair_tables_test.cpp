@@ -107,16 +107,16 @@ TEST_CASE("who comes later does not go before those who wait for memory") {
   exec::Shared& shared = world.shared();
   auto first = world.client(), later = world.client();
   for (SimClient* client : {first.get(), later.get()}) call(world, *client, R"({"ping": 1, "$db": "admin"})");
-  auto reserve = shared.request_queue.large()->try_reserve(2 * limits::mib);
+  auto reserve = shared.memory.request_queue.large()->try_reserve(2 * limits::mib);
   REQUIRE(reserve);
-  Reservation others = take_all_but(shared.memory, 600'000);
+  Reservation others = take_all_but(shared.memory.process, 600'000);
   const auto waiting = start(world, *first, insert_of(1'000'000));
   world.run_for(seconds(1));
   const auto behind = start(world, *later, insert_of(300'000));  // there would be room
   world.run_for(seconds(1));
   CHECK_FALSE(waiting->done);
   CHECK_FALSE(behind->done);
-  CHECK(shared.request_queue.usage().waiting == 2);
+  CHECK(shared.memory.request_queue.usage().waiting == 2);
   const TimePoint released = Clock::now();
   others.release();
   REQUIRE(world.run_until([&] { return waiting->done && behind->done; }, seconds(2)));
@@ -142,11 +142,11 @@ TEST_CASE("a client that takes a merged reply drop by drop is closed, soon while
   const auto pending =
       start(world, *slow, json(R"({"find": "docs", "sort": {"k": 1}, "batchSize": 1000, "$db": "app"})"));
   world.run_for(seconds(1));
-  REQUIRE(shared.memory.usage().used_bytes > 1'000'000);
+  REQUIRE(shared.memory.process.usage().used_bytes > 1'000'000);
   std::optional<Reservation> rest;
   std::shared_ptr<Pending> waiting;
   if (others_wait) {
-    rest = take_all_but(shared.memory, 100'000);
+    rest = take_all_but(shared.memory.process, 100'000);
     waiting = start(world, *other, insert_of(1'000'000));
   }
   world.run_for(seconds(25));
@@ -154,7 +154,7 @@ TEST_CASE("a client that takes a merged reply drop by drop is closed, soon while
   if (rest) rest->release();
   world.run_for(minutes(3));  // 30 s, and one for each 16 KiB
   CHECK(shared.metrics.stalled_clients_closed.value() == 1);
-  CHECK(shared.memory.usage().used_bytes < limits::mib);
+  CHECK(shared.memory.process.usage().used_bytes < limits::mib);
   slow->close();
   other->close();
   world.run_for(minutes(2));
@@ -184,11 +184,11 @@ TEST_CASE("strangers who stop in the middle of a message take nothing of those w
   options.memory_limit_bytes = limit_bytes;
   SimWorld world(std::move(options));
   exec::Shared& shared = world.shared();
-  shared.connection_memory.set_limit(limits::mib);
-  shared.stranger_memory.set_limit(256 * limits::kib);
+  shared.memory.connections.set_limit(limits::mib);
+  shared.memory.strangers.set_limit(256 * limits::kib);
   auto ann = client_of(world, "ann");
-  const std::uint64_t before = shared.memory.usage().used_bytes;
-  const std::uint64_t reserve = shared.request_queue.usage().small.used_bytes;
+  const std::uint64_t before = shared.memory.process.usage().used_bytes;
+  const std::uint64_t reserve = shared.memory.request_queue.usage().small.used_bytes;
   std::vector<std::unique_ptr<SimClient>> strangers;
   for (int i = 0; i < 20; ++i) {
     strangers.push_back(world.client());
@@ -196,10 +196,10 @@ TEST_CASE("strangers who stop in the middle of a message take nothing of those w
   }
   world.run_for(milliseconds(500));
   // Those who wait keep the first bytes that they sent.
-  CHECK(shared.memory.usage().used_bytes <= before + 20 * limits::kib);
-  CHECK(shared.request_queue.usage().small.used_bytes <= reserve + 20 * 4096);
-  CHECK(shared.stranger_memory.usage().used_bytes > 128 * limits::kib);
-  CHECK(shared.stranger_memory.usage().used_bytes <= 256 * limits::kib);
+  CHECK(shared.memory.process.usage().used_bytes <= before + 20 * limits::kib);
+  CHECK(shared.memory.request_queue.usage().small.used_bytes <= reserve + 20 * 4096);
+  CHECK(shared.memory.strangers.usage().used_bytes > 128 * limits::kib);
+  CHECK(shared.memory.strangers.usage().used_bytes <= 256 * limits::kib);
   // Whoever says all that he has to say is answered.
   auto other = world.client();
   CHECK(is_ok(call(world, *other, R"({"hello": 1, "$db": "admin"})")));
@@ -211,20 +211,20 @@ TEST_CASE("strangers who stop in the middle of a message take nothing of those w
   ann->close();
   other->close();
   world.run_for(seconds(2));
-  CHECK(shared.connection_memory.usage().used_bytes == 0);
+  CHECK(shared.memory.connections.usage().used_bytes == 0);
   require_quiet(world);
 }
 
 TEST_CASE("idle connections are counted, and beyond what is there for them refused") {
   SimWorld world(sharded_world(1, 20));
   exec::Shared& shared = world.shared();
-  shared.connection_memory.set_limit(10 * 2 * limits::kib);
+  shared.memory.connections.set_limit(10 * 2 * limits::kib);
   std::vector<std::unique_ptr<SimClient>> idle;
   for (int i = 0; i < 10; ++i) {
     idle.push_back(world.client());
     CHECK(is_ok(call(world, *idle.back(), R"({"hello": 1, "$db": "admin"})")));
   }
-  CHECK(shared.connection_memory.usage().used_bytes == 10 * 2 * limits::kib);
+  CHECK(shared.memory.connections.usage().used_bytes == 10 * 2 * limits::kib);
   auto beyond = world.client();
   CHECK_FALSE(try_call(world, *beyond, json(R"({"hello": 1, "$db": "admin"})")));
   CHECK(shared.metrics.connections_rejected.value() == 1);
@@ -233,7 +233,7 @@ TEST_CASE("idle connections are counted, and beyond what is there for them refus
   CHECK(is_ok(call(world, *world.client(), R"({"hello": 1, "$db": "admin"})")));
   for (auto& client : idle) client->close();
   world.run_for(seconds(1));
-  CHECK(shared.connection_memory.usage().used_bytes == 0);
+  CHECK(shared.memory.connections.usage().used_bytes == 0);
 }
 
 TEST_CASE(

@@ -129,8 +129,8 @@ TEST_CASE("a request that is there and waits for memory is inside") {
   SimWorld world(std::move(options));
   auto client = world.client();
   client->compressor = wire::Compressor::snappy;
-  auto others_memory =
-      world.shared().memory.try_reserve(limit_bytes - 600'000 - world.shared().memory.usage().used_bytes);
+  auto others_memory = world.shared().memory.process.try_reserve(limit_bytes - 600'000 -
+                                                                 world.shared().memory.process.usage().used_bytes);
   REQUIRE(others_memory);
   BsonWriter insert;
   insert.append("insert", "docs").begin_array("documents");

@@ -174,7 +174,7 @@ TEST_CASE("connections beyond an address' limit hear why, and end") {
   world.run(silent->send_part(unsent, 3));
   world.run_for(seconds(3));
   CHECK_FALSE(try_call(world, *silent, json(ping)).has_value());
-  CHECK(world.shared().connections_current == 2);
+  CHECK(world.shared().connections.current == 2);
 }
 
 TEST_CASE("who is refused by his address cannot stay by sending slowly") {
@@ -184,11 +184,11 @@ TEST_CASE("who is refused by his address cannot stay by sending slowly") {
   CHECK(is_ok(call(world, *first, ping)));
   const BsonDoc large = json(fmt::format(R"({{"ping": 1, "x": "{}", "$db": "admin"}})", std::string(200'000, 'x')));
   world.run(drips->send_part(large, 30));
-  for (int i = 0; i < 5 && world.shared().connections_current == 2; ++i) {
+  for (int i = 0; i < 5 && world.shared().connections.current == 2; ++i) {
     world.run_for(milliseconds(900));
     world.run(drips->send_part(json(ping), 1));
   }
-  CHECK(world.shared().connections_current == 1);
+  CHECK(world.shared().connections.current == 1);
 }
 
 TEST_CASE("who waits for a change of the topology does not fill the memory meanwhile") {
@@ -215,7 +215,7 @@ TEST_CASE("who sends one hello that waits after the other is not read ahead for 
   constexpr int hellos = 2'000;
   world.spawn(send_again_and_again(client.get(), waits, hellos));
   for (int i = 0; i + 1 < hellos; ++i) REQUIRE(world.run(client->receive()));
-  CHECK(world.shared().request_memory.usage().peak_bytes < 128 * limits::kib);
+  CHECK(world.shared().memory.requests.usage().peak_bytes < 128 * limits::kib);
 }
 
 TEST_CASE("idle connections are closed where that is wanted, busy ones are not") {
@@ -224,7 +224,7 @@ TEST_CASE("idle connections are closed where that is wanted, busy ones are not")
   auto idle = world.client(), used = world.client(), busy = world.client();
   for (SimClient* client : {idle.get(), used.get(), busy.get()}) call(world, *client, ping);
   world.run_for(minutes(60));
-  CHECK(world.shared().connections_current == 3);
+  CHECK(world.shared().connections.current == 3);
   world.shared().parameters.idle_client_ms = 5'000;
   CHECK(is_ok(call(world, *used, ping)));
   world.shard(0).delay = seconds(30);
@@ -233,14 +233,14 @@ TEST_CASE("idle connections are closed where that is wanted, busy ones are not")
     world.run_for(seconds(2));
     CHECK(is_ok(call(world, *used, ping)));
   }
-  CHECK(world.shared().connections_current == 2);
+  CHECK(world.shared().connections.current == 2);
   CHECK(world.shared().metrics.idle_clients_closed.value() == 1);
   CHECK_FALSE(try_call(world, *idle, json(ping)).has_value());
   world.run_for(seconds(16));
   REQUIRE(running->done);
   CHECK(is_ok(*running->reply));
   world.run_for(seconds(6));
-  CHECK(world.shared().connections_current == 0);
+  CHECK(world.shared().connections.current == 0);
 }
 
 TEST_CASE("who says nothing, or stops in a header, is not waited for") {
@@ -252,9 +252,9 @@ TEST_CASE("who says nothing, or stops in a header, is not waited for") {
   call(world, *halfway, ping);
   world.run(halfway->send_part(command, 7));
   world.run_for(seconds(29));
-  CHECK(world.shared().connections_current == 3);
+  CHECK(world.shared().connections.current == 3);
   world.run_for(seconds(2));
-  CHECK(world.shared().connections_current == 1);
+  CHECK(world.shared().connections.current == 1);
   CHECK(world.shared().metrics.silent_clients_closed.value() == 1);
   CHECK(world.shared().metrics.senders_stopped.value() == 1);
   CHECK(is_ok(call(world, *greeted, ping)));
@@ -263,9 +263,9 @@ TEST_CASE("who says nothing, or stops in a header, is not waited for") {
   auto dripping = world.client();
   world.run(dripping->send_part(command, 1));
   world.run_for(milliseconds(1'500));
-  CHECK(world.shared().connections_current == 2);
+  CHECK(world.shared().connections.current == 2);
   world.run_for(seconds(1));
-  CHECK(world.shared().connections_current == 1);
+  CHECK(world.shared().connections.current == 1);
 }
 
 TEST_CASE("a first message that drips in is not waited for, later ones are") {
@@ -280,11 +280,11 @@ TEST_CASE("a first message that drips in is not waited for, later ones are") {
     world.run_for(milliseconds(300));
     for (SimClient* client : {greeted.get(), stranger.get()}) world.run(client->send_part(json(ping), 1));
   }
-  CHECK(world.shared().connections_current == 2);
-  CHECK(world.shared().request_memory.usage().used_bytes > 2 * large.view().bytes().size());
+  CHECK(world.shared().connections.current == 2);
+  CHECK(world.shared().memory.requests.usage().used_bytes > 2 * large.view().bytes().size());
   world.run_for(milliseconds(500));
-  CHECK(world.shared().connections_current == 1);
-  CHECK(world.shared().request_memory.usage().used_bytes < 2 * large.view().bytes().size());
+  CHECK(world.shared().connections.current == 1);
+  CHECK(world.shared().memory.requests.usage().used_bytes < 2 * large.view().bytes().size());
   CHECK(world.shared().metrics.senders_stopped.value() == 1);
 }
 
@@ -295,16 +295,16 @@ TEST_CASE("a first message that no memory is there for is not cut for that") {
   exec::Shared& shared = world.shared();
   shared.parameters.handshake_ms = 2'000;
   std::vector<Reservation> others;
-  for (MemoryBudget* budget : {&shared.memory, shared.request_queue.large()}) {
+  for (MemoryBudget* budget : {&shared.memory.process, shared.memory.request_queue.large()}) {
     const BudgetUsage usage = budget->usage();
-    const std::uint64_t left = budget == &shared.memory ? 64 * limits::kib : 0;
+    const std::uint64_t left = budget == &shared.memory.process ? 64 * limits::kib : 0;
     others.push_back(budget->try_reserve(usage.limit_bytes - usage.used_bytes - left).value());
   }
   auto client = world.client();
   const BsonDoc large = json(fmt::format(R"({{"ping": 1, "x": "{}", "$db": "admin"}})", std::string(900'000, 'x')));
   const auto waits = start(world, *client, large);
   world.run_for(seconds(5));
-  CHECK(shared.connections_current == 1);
+  CHECK(shared.connections.current == 1);
   CHECK_FALSE(waits->done);
   others.clear();
   REQUIRE(world.run_until([&] { return waits->done; }, seconds(5)));

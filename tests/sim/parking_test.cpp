@@ -41,14 +41,14 @@ TEST_CASE("an idle cursor's documents are spilled, and a getMore reads them back
   BsonDoc reply = call(world, *client, sorted_find);
   std::vector<std::int64_t> ids;
   append_ids(ids, reply);
-  const std::uint64_t held = world.shared().cursor_memory.usage().used_bytes;
+  const std::uint64_t held = world.shared().memory.cursors.usage().used_bytes;
   CHECK(held > 16 * limits::kib);
   world.run_for(seconds(9));
-  CHECK(world.shared().cursor_memory.usage().used_bytes == held);
+  CHECK(world.shared().memory.cursors.usage().used_bytes == held);
   while (cursor_id(reply) != 0) {
     world.run_for(seconds(12));
     // A document alone is not worth it; of more nothing is in memory.
-    CHECK(world.shared().memory.usage().used_bytes < 2 * text_bytes_each);
+    CHECK(world.shared().memory.process.usage().used_bytes < 2 * text_bytes_each);
     CHECK(world.shared().spill->stats().queued == 0);
     reply = call(world, *client, get_more(cursor_id(reply), 3));
     REQUIRE(is_ok(reply));
@@ -154,13 +154,13 @@ TEST_CASE("without a file documents are compressed, and only when memory is tigh
   BsonDoc reply = call(world, *client, sorted_find);
   std::vector<std::int64_t> ids;
   append_ids(ids, reply);
-  const std::uint64_t held = world.shared().memory.usage().used_bytes;
+  const std::uint64_t held = world.shared().memory.process.usage().used_bytes;
   world.run_for(minutes(2));
-  CHECK(world.shared().memory.usage().used_bytes == held);
+  CHECK(world.shared().memory.process.usage().used_bytes == held);
   set_level(world, PressureLevel::tight);
   world.run_for(seconds(2));
-  const std::uint64_t compressed = world.shared().spill_memory.usage().used_bytes;
-  CHECK(world.shared().cursor_memory.usage().used_bytes == 0);
+  const std::uint64_t compressed = world.shared().memory.spill.usage().used_bytes;
+  CHECK(world.shared().memory.cursors.usage().used_bytes == 0);
   CHECK(compressed > 0);
   CHECK(compressed < held / 4);
   CHECK(world.shared().cursors.counts().buffered_bytes == compressed);
@@ -215,8 +215,8 @@ TEST_CASE("without room in the budget a getMore waits, then says so") {
   const std::int64_t id = cursor_id(call(world, *client, sorted_find));
   CHECK(is_ok(call(world, *client, get_more(id, 1))));  // both shards' documents wait now
   world.run_for(seconds(12));
-  const std::uint64_t used = world.shared().memory.usage().used_bytes;
-  auto others = world.shared().cursor_memory.try_reserve(4 * limits::mib - used - 4'000);
+  const std::uint64_t used = world.shared().memory.process.usage().used_bytes;
+  auto others = world.shared().memory.cursors.try_reserve(4 * limits::mib - used - 4'000);
   REQUIRE(others);
   const auto waiting = start(world, *client, json(get_more(id, 3)));
   world.run_for(seconds(5));

@@ -47,12 +47,13 @@ TEST_CASE("a request without room waits, then is refused, and the connection liv
   SimWorld world(small_world());
   auto client = world.client();
   REQUIRE(is_ok(call(world, *client, R"({"ping": 1, "$db": "admin"})")));
-  auto others = world.shared().memory.try_reserve(limit_bytes - 600'000 - world.shared().memory.usage().used_bytes);
+  auto others = world.shared().memory.process.try_reserve(limit_bytes - 600'000 -
+                                                          world.shared().memory.process.usage().used_bytes);
   REQUIRE(others);
   const auto waiting = start(world, *client, insert_of(1'000'000));
   world.run_for(seconds(3));
   CHECK_FALSE(waiting->done);
-  CHECK(world.shared().request_queue.usage().waiting == 1);
+  CHECK(world.shared().memory.request_queue.usage().waiting == 1);
   SECTION("room comes") {
     others->release();
     REQUIRE(world.run_until([&] { return waiting->done; }, seconds(1)));
@@ -84,14 +85,15 @@ TEST_CASE("a request that cannot be refused yet is refused a second after others
   SimWorld world(small_world());
   auto client = world.client();
   REQUIRE(is_ok(call(world, *client, R"({"ping": 1, "$db": "admin"})")));
-  auto others = world.shared().memory.try_reserve(limit_bytes - 600'000 - world.shared().memory.usage().used_bytes);
+  auto others = world.shared().memory.process.try_reserve(limit_bytes - 600'000 -
+                                                          world.shared().memory.process.usage().used_bytes);
   REQUIRE(others);
   constexpr int all_slots = 4;
-  world.shared().refusals_under_way += all_slots;
+  world.shared().memory.refusals_under_way += all_slots;
   const auto waiting = start(world, *client, insert_of(1'500'000));
   world.run_for(seconds(18));
   CHECK_FALSE(waiting->done);
-  world.shared().refusals_under_way -= all_slots;
+  world.shared().memory.refusals_under_way -= all_slots;
   REQUIRE(world.run_until([&] { return waiting->done; }, seconds(2)));
   REQUIRE(waiting->reply);
   CHECK(code_of(*waiting->reply) == 462);
@@ -109,7 +111,8 @@ TEST_CASE("a compressed request without room is refused as any other, unless zst
   auto client = world.client();
   client->compressor = compressor;
   REQUIRE(is_ok(call(world, *client, R"({"ping": 1, "$db": "admin"})")));
-  auto others = world.shared().memory.try_reserve(limit_bytes - 600'000 - world.shared().memory.usage().used_bytes);
+  auto others = world.shared().memory.process.try_reserve(limit_bytes - 600'000 -
+                                                          world.shared().memory.process.usage().used_bytes);
   REQUIRE(others);
   const auto waiting = start(world, *client, insert_of(1'000'000, random));
   REQUIRE(world.run_until([&] { return waiting->done; }, seconds(20)));
@@ -150,7 +153,7 @@ TEST_CASE("a large read over several shards pays for the command that they get")
     };
   }
   auto client = world.client();
-  MemoryBudget& copies = world.shared().write_memory;
+  MemoryBudget& copies = world.shared().memory.writes;
   SECTION("while the shards have it") {
     const auto pending = start(world, *client, command);
     world.run_for(seconds(1));
@@ -162,7 +165,7 @@ TEST_CASE("a large read over several shards pays for the command that they get")
     CHECK(copies.usage().used_bytes == 0);
   }
   SECTION("or is not sent") {
-    MemoryBudget& memory = world.shared().memory;
+    MemoryBudget& memory = world.shared().memory.process;
     auto others = memory.try_reserve(limit_bytes - 900'000 - memory.usage().used_bytes);
     REQUIRE(others);
     const auto pending = start(world, *client, command);
@@ -183,7 +186,7 @@ TEST_CASE("a crowd that waits for room keeps little of what it sent, and is not 
   SimWorldOptions options = small_world();
   options.small_reserve_bytes = 64 * limits::kib;
   SimWorld world(std::move(options));
-  auto others = world.shared().memory.try_reserve(limit_bytes - 600'000);
+  auto others = world.shared().memory.process.try_reserve(limit_bytes - 600'000);
   REQUIRE(others);
   std::vector<std::unique_ptr<SimClient>> clients;
   std::vector<std::shared_ptr<Pending>> waiting;
@@ -192,7 +195,7 @@ TEST_CASE("a crowd that waits for room keeps little of what it sent, and is not 
     waiting.push_back(start(world, *clients.back(), insert_of(1'000'000)));
     world.run_for(milliseconds(20));
   }
-  CHECK(world.shared().request_queue.usage().waiting == 50);
+  CHECK(world.shared().memory.request_queue.usage().waiting == 50);
   CHECK(world.shared().metrics.requests_refused.value() == 0);
   others->release();
   for (const auto& each : waiting) {
@@ -208,7 +211,8 @@ TEST_CASE("small commands are answered while nothing is left") {
   SimWorld world(small_world());
   store_documents(world, 10);
   auto client = world.client();
-  auto others = world.shared().memory.try_reserve(limit_bytes - world.shared().memory.usage().used_bytes);
+  auto others =
+      world.shared().memory.process.try_reserve(limit_bytes - world.shared().memory.process.usage().used_bytes);
   REQUIRE(others);
   CHECK(is_ok(call(world, *client, R"({"ping": 1, "$db": "admin"})")));
   CHECK(is_ok(call(world, *client, R"({"serverStatus": 1, "$db": "admin"})")));
@@ -229,9 +233,9 @@ TEST_CASE("shards are known and can be connected to while nothing at all is left
   store_documents(world, 10);
   world.run_for(seconds(10));  // the pools are empty
   exec::Shared& shared = world.shared();
-  auto others = shared.memory.try_reserve(limit_bytes - shared.memory.usage().used_bytes);
-  auto small = shared.work_queue.small()->try_reserve(shared.work_queue.small()->usage().limit_bytes);
-  auto large = shared.work_queue.large()->try_reserve(shared.work_queue.large()->usage().limit_bytes);
+  auto others = shared.memory.process.try_reserve(limit_bytes - shared.memory.process.usage().used_bytes);
+  auto small = shared.memory.work_queue.small()->try_reserve(shared.memory.work_queue.small()->usage().limit_bytes);
+  auto large = shared.memory.work_queue.large()->try_reserve(shared.memory.work_queue.large()->usage().limit_bytes);
   REQUIRE((others && small && large));
   auto client = world.client();
   const auto found = start(world, *client, json(R"({"find": "docs", "filter": {"_id": 3}, "$db": "app"})"));
@@ -287,18 +291,18 @@ TEST_CASE("a cursor that waits for room to be opened counts by that room alone")
   exec::Shared& shared = world.shared();
   // From now on it is known what a document has.
   CHECK(is_ok(call(world, *client, R"({"find": "docs", "batchSize": 2, "singleBatch": true, "$db": "app"})")));
-  auto others = shared.memory.try_reserve(limit_bytes - shared.memory.usage().used_bytes - 30'000);
+  auto others = shared.memory.process.try_reserve(limit_bytes - shared.memory.process.usage().used_bytes - 30'000);
   REQUIRE(others);
   const auto waiting = start(world, *client, json(R"({"find": "docs", "sort": {"k": 1}, "$db": "app"})"));
   world.run_for(seconds(1));
   CHECK_FALSE(waiting->done);
-  CHECK(shared.opening_bytes.load() == 0);
+  CHECK(shared.memory.opening_bytes.load() == 0);
   others->release();
   REQUIRE(world.run_until([&] { return waiting->done; }, seconds(2)));
   REQUIRE(waiting->reply);
   INFO(to_json(*waiting->reply));
   CHECK(batch_of(*waiting->reply).size() == 101);
-  CHECK(shared.opening_bytes.load() == 0);
+  CHECK(shared.memory.opening_bytes.load() == 0);
   client->close();
   world.run_for(minutes(20));
   require_quiet(world);
@@ -323,7 +327,7 @@ TEST_CASE("a cursor goes on after a getMore for whose batch no room came") {
   const BsonDoc more = json(fmt::format(
       R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "docs", "batchSize": 40, "$db": "app"}})", id));
   exec::Shared& shared = world.shared();
-  auto others = shared.memory.try_reserve(limit_bytes - shared.memory.usage().used_bytes);
+  auto others = shared.memory.process.try_reserve(limit_bytes - shared.memory.process.usage().used_bytes);
   REQUIRE(others);
   const std::uint64_t asked = world.shard(0).seen("getMore");
   const auto waiting = start(world, *client, more);
@@ -362,7 +366,7 @@ TEST_CASE("long sort keys are paid for while a batch is filled, and go when the 
     const BsonDoc first = call(
         world, *client, fmt::format(R"({{"find": "docs", "sort": {}, "batchSize": 2, "$db": "app"}})", sort));
     CHECK(batch_of(first).size() == 2);
-    const BudgetUsage usage = world.shared().cursor_memory.usage();
+    const BudgetUsage usage = world.shared().memory.cursors.usage();
     client->close();
     return Held{usage.peak_bytes, usage.used_bytes};
   };
@@ -383,12 +387,12 @@ TEST_CASE("a long sort key without room waits for it") {
   exec::Shared& shared = world.shared();
   // Room for what the shards send and for the reply, not for two keys.
   const BsonDoc find = json(R"({"find": "docs", "sort": {"text": 1}, "batchSize": 1, "$db": "app"})");
-  auto others = shared.memory.try_reserve(limit_bytes - shared.memory.usage().used_bytes - 1'400'000);
+  auto others = shared.memory.process.try_reserve(limit_bytes - shared.memory.process.usage().used_bytes - 1'400'000);
   REQUIRE(others);
   const auto waiting = start(world, *client, find);
   world.run_for(seconds(3));
   CHECK_FALSE(waiting->done);
-  CHECK(shared.work_queue.usage().waiting == 1);
+  CHECK(shared.memory.work_queue.usage().waiting == 1);
   others->release();
   REQUIRE(world.run_until([&] { return waiting->done; }, seconds(2)));
   REQUIRE(waiting->reply);
@@ -405,7 +409,7 @@ TEST_CASE("a sender that stops in the middle of a message loses its connection")
   auto slow = world.client();
   REQUIRE(world.run(slow->send_part(insert_of(2'000'000), 500'000)));
   world.run_for(seconds(1));
-  CHECK(world.shared().request_memory.usage().used_bytes > 2'000'000);
+  CHECK(world.shared().memory.requests.usage().used_bytes > 2'000'000);
   auto other = world.client();
   if (others_wait) start(world, *other, insert_of(3'000'000));
   world.run_for(seconds(others_wait ? 4 : 25));

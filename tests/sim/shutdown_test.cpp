@@ -297,7 +297,7 @@ TEST_CASE("the shutdown command is for who could send the signal") {
   };
   CHECK(code_of(run(R"({"shutdown": 1, "$db": "admin"})")) == 20);  // nobody listens to it
   std::optional<std::chrono::milliseconds> asked;
-  world.shared().request_shutdown = [&](std::chrono::milliseconds announce) {
+  world.shared().life.request_shutdown = [&](std::chrono::milliseconds announce) {
     asked = announce;
     world.shutdown().begin(announce);
   };

@@ -52,7 +52,7 @@ void check_whole(SimWorld& world, const std::optional<BsonDoc>& reply) {
 }
 
 Reservation take_all_but(SimWorld& world, std::uint64_t left_bytes) {
-  MemoryBudget& memory = world.shared().memory;
+  MemoryBudget& memory = world.shared().memory.process;
   const BudgetUsage usage = memory.usage();
   auto taken = memory.try_reserve(usage.limit_bytes - usage.used_bytes - left_bytes);
   REQUIRE(taken);
@@ -77,15 +77,15 @@ TEST_CASE("a client that stops reading while memory is short is not cut in mid-r
   REQUIRE_FALSE(pending->done);
   REQUIRE(world.shared().metrics.streamed_replies.value() == 1);
   // The relay waits for its shard and holds nothing; now there is nothing left.
-  CHECK(world.shared().reply_memory.usage().used_bytes == 0);
+  CHECK(world.shared().memory.replies.usage().used_bytes == 0);
   Reservation others = take_all_but(world, 0);
   exec::Shared& shared = world.shared();
   auto small =
-      shared.work_queue.small()->try_reserve(shared.work_queue.small()->usage().limit_bytes);
+      shared.memory.work_queue.small()->try_reserve(shared.memory.work_queue.small()->usage().limit_bytes);
   REQUIRE(small);
   std::optional<Reservation> large;
   if (!reserve_is_free) {
-    large = shared.work_queue.large()->try_reserve(shared.work_queue.large()->usage().limit_bytes);
+    large = shared.memory.work_queue.large()->try_reserve(shared.memory.work_queue.large()->usage().limit_bytes);
     REQUIRE(large);
   }
   client->holds = true;
@@ -188,11 +188,11 @@ TEST_CASE("a client that stalls for 200 ms gives its shard's connection back") {
   Stalled stalled = stalled_client(world, find_all);
   world.run_for(milliseconds(150));
   CHECK(leased(world) == 1);
-  CHECK(world.shared().reply_memory.usage().used_bytes < limits::mib);
+  CHECK(world.shared().memory.replies.usage().used_bytes < limits::mib);
   world.run_for(milliseconds(150));
   CHECK(leased(world) == 0);
   CHECK(world.shared().metrics.streams_moved.value() == 1);
-  CHECK(world.shared().reply_memory.usage().used_bytes > 10 * limits::mib);
+  CHECK(world.shared().memory.replies.usage().used_bytes > 10 * limits::mib);
   CHECK(world.worker(0).context().stalled_clients.count() == 0);
   world.run_for(seconds(20));
   SECTION("and has its whole reply when it reads on") {
@@ -210,7 +210,7 @@ TEST_CASE("a client that stalls for 200 ms gives its shard's connection back") {
     stalled.client->holds = false;
     world.run_for(seconds(2));
     CHECK_FALSE(stalled.pending->done);
-    CHECK(world.shared().reply_memory.usage().used_bytes < 9 * limits::mib);
+    CHECK(world.shared().memory.replies.usage().used_bytes < 9 * limits::mib);
     check_read_on(world, stalled);
     stalled.client->close();
   }
@@ -231,7 +231,7 @@ TEST_CASE("a client that reads on while the rest moves gets the rest as it comes
   world.run_for(seconds(1));
   world.shard(0).pause_at_bytes = SIZE_MAX;
   check_read_on(world, stalled);
-  CHECK(world.shared().reply_memory.usage().used_bytes == 0);
+  CHECK(world.shared().memory.replies.usage().used_bytes == 0);
   stalled.client->close();
   world.run_for(seconds(1));
   require_quiet(world);
@@ -247,14 +247,14 @@ TEST_CASE("a client that stalls anew, once it has caught up with what moved, get
   world.run_for(seconds(1));
   REQUIRE(world.shared().metrics.streams_moved.value() == 1);
   // Memory is short from now on: what the relay holds is not made anew when the client has caught up.
-  auto others = world.shared().memory.try_reserve(40 * limits::mib);
+  auto others = world.shared().memory.process.try_reserve(40 * limits::mib);
   REQUIRE(others);
   stalled.client->holds = false;
   for (int i = 0; i < 100; ++i) {
     world.shard(0).pause_at_bytes += 2'000;
     world.run_for(milliseconds(20));
   }
-  REQUIRE(world.shared().reply_memory.usage().used_bytes < limits::mib);
+  REQUIRE(world.shared().memory.replies.usage().used_bytes < limits::mib);
   stalled.client->holds = true;
   world.shard(0).pause_at_bytes = SIZE_MAX;
   world.run_for(seconds(1));
@@ -319,8 +319,8 @@ TEST_CASE("where memory has no room for it, the rest of a reply to a stalled cli
   world.run_for(seconds(2));
   CHECK(leased(world) == 0);
   CHECK(world.shared().metrics.streams_moved.value() == 1);
-  CHECK(world.shared().reply_memory.usage().used_bytes < limits::mib);
-  CHECK(world.shared().memory.usage().peak_bytes < 2 * limits::mib);
+  CHECK(world.shared().memory.replies.usage().used_bytes < limits::mib);
+  CHECK(world.shared().memory.process.usage().peak_bytes < 2 * limits::mib);
   CHECK(world.shared().spill->stats().disk_bytes > 8 * limits::mib);
   SECTION("and comes back when it reads on") {
     check_read_on(world, stalled);
@@ -458,14 +458,14 @@ TEST_CASE("a client that the kernel gave up is counted") {
   CHECK(pending->done);
   CHECK(pending->reply.has_value() == whole);
   CHECK(metrics.clients_timed_out.value() == 1);
-  CHECK(world.shared().connections_current.load() == 0);
+  CHECK(world.shared().connections.current.load() == 0);
   // One that leaves is none.
   auto other = world.client();
   REQUIRE(world.run(other->send(json(find_all))));
   world.run_for(seconds(1));
   other->reset();
   world.run_for(seconds(1));
-  CHECK(world.shared().connections_current.load() == 0);
+  CHECK(world.shared().connections.current.load() == 0);
   CHECK(metrics.clients_timed_out.value() == 1);
   client->close();
   world.run_for(seconds(1));
@@ -482,7 +482,7 @@ TEST_CASE("a client that is slow, but reads, is none that stalls") {
   REQUIRE(world.run_until([&] { return pending->done; }, minutes(2)));
   check_whole(world, pending->reply);
   CHECK(world.shared().metrics.streams_moved.value() == 0);
-  CHECK(world.shared().reply_memory.usage().peak_bytes < limits::mib);
+  CHECK(world.shared().memory.replies.usage().peak_bytes < limits::mib);
   client->close();
   world.run_for(seconds(1));
   require_quiet(world);

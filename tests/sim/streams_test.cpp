@@ -65,8 +65,8 @@ TEST_CASE("a batch of 16 MB passes in pieces") {
   CHECK(returned == documents_stored);
   CHECK(world.shared().metrics.cursors_more_than_one_batch.value() == 1);
   CHECK(world.shared().metrics.streamed_replies.value() >= 2);
-  CHECK(world.shared().reply_memory.usage().peak_bytes < limits::mib);
-  CHECK(world.shared().cursor_memory.usage().peak_bytes < limits::mib);
+  CHECK(world.shared().memory.replies.usage().peak_bytes < limits::mib);
+  CHECK(world.shared().memory.cursors.usage().peak_bytes < limits::mib);
   client->close();
   world.run_for(seconds(1));
   require_quiet(world);
@@ -103,8 +103,8 @@ TEST_CASE("an unsorted scan over several shards holds next to nothing") {
   CHECK(left.empty());
   CHECK(world.shared().metrics.cursors_more_than_one_batch.value() == 1);
   CHECK(world.shared().metrics.streamed_replies.value() >= 3);
-  CHECK(world.shared().memory.usage().peak_bytes < limits::mib);
-  CHECK(world.shared().memory.usage().refusals == 0);
+  CHECK(world.shared().memory.process.usage().peak_bytes < limits::mib);
+  CHECK(world.shared().memory.process.usage().refusals == 0);
   client->close();
   world.run_for(seconds(1));
   require_quiet(world);

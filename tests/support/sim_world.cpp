@@ -29,7 +29,7 @@ SimWorld::SimWorld(SimWorldOptions options)
       shuffles_(options.order_seed != 0) {
   seed_cursor_ids(options.order_seed);
   if (options.memory_limit_bytes != 0) {
-    for (MemoryQueue* queue : {&shared_->request_queue, &shared_->work_queue}) {
+    for (MemoryQueue* queue : {&shared_->memory.request_queue, &shared_->memory.work_queue}) {
       queue->set_reserves(options.large_reserve_bytes, options.small_reserve_bytes);
     }
   }
@@ -70,7 +70,7 @@ SimWorld::SimWorld(SimWorldOptions options)
     SpillOptions spill;
     spill.limit_bytes = 64 * limits::mib;
     spill.piece_bytes = 4 * limits::kib;
-    shared_->spill = std::make_unique<SpillStore>(spill, shared_->spill_memory, options.spill_file(),
+    shared_->spill = std::make_unique<SpillStore>(spill, shared_->memory.spill, options.spill_file(),
                                                   SpillStore::Drive::manual);
   }
   for (std::size_t i = 0; i < options.workers; ++i) {
@@ -173,15 +173,15 @@ void SimWorld::run_for(Duration time) {
 std::vector<std::string> SimWorld::exceeded() {
   std::vector<std::string> found;
   for (const MemoryBudget* budget :
-       {&shared_->request_memory, &shared_->write_memory, &shared_->reply_memory,
-        &shared_->cursor_memory, &shared_->spill_memory, &shared_->memory}) {
+       {&shared_->memory.requests, &shared_->memory.writes, &shared_->memory.replies,
+        &shared_->memory.cursors, &shared_->memory.spill, &shared_->memory.process}) {
     const BudgetUsage usage = budget->usage();
     const std::uint64_t limit = budget->ceiling_bytes();
     if (limit != 0 && usage.used_bytes > limit) {
       found.push_back(fmt::format("{} bytes of {} are reserved for {}", usage.used_bytes, limit, budget->name()));
     }
   }
-  for (const MemoryQueue* queue : {&shared_->request_queue, &shared_->work_queue}) {
+  for (const MemoryQueue* queue : {&shared_->memory.request_queue, &shared_->memory.work_queue}) {
     const MemoryQueueUsage usage = queue->usage();
     if (usage.large.used_bytes > usage.large.limit_bytes || usage.small.used_bytes > usage.small.limit_bytes) {
       found.push_back("a reserve is overdrawn");
@@ -220,14 +220,14 @@ std::vector<std::string> SimWorld::leftovers() {
     found.push_back(fmt::format("{} cursors are registered", cursors.open_total));
   if (cursors.pinned != 0)
     found.push_back(fmt::format("{} cursors are checked out", cursors.pinned));
-  for (const MemoryBudget* budget : {&shared_->request_memory, &shared_->write_memory, &shared_->reply_memory,
-                                     &shared_->cursor_memory, &shared_->spill_memory,
-                                     &shared_->stranger_memory, &shared_->memory}) {
+  for (const MemoryBudget* budget : {&shared_->memory.requests, &shared_->memory.writes, &shared_->memory.replies,
+                                     &shared_->memory.cursors, &shared_->memory.spill,
+                                     &shared_->memory.strangers, &shared_->memory.process}) {
     const std::uint64_t used = budget->usage().used_bytes;
     if (used != 0)
       found.push_back(fmt::format("{} bytes are reserved for {}", used, budget->name()));
   }
-  for (const MemoryQueue* queue : {&shared_->request_queue, &shared_->work_queue}) {
+  for (const MemoryQueue* queue : {&shared_->memory.request_queue, &shared_->memory.work_queue}) {
     const MemoryQueueUsage usage = queue->usage();
     if (usage.large.used_bytes + usage.small.used_bytes != 0)
       found.push_back(fmt::format("{} bytes of {} are held", usage.large.used_bytes + usage.small.used_bytes,

@@ -90,7 +90,7 @@ catalog::ShardSet replica_set_shards(const Context& context) {
 // there.
 Task<void> tell_shards(Context& context, std::string command, BsonDoc document, shard::ShardTime* time) {
   shard::CallOptions options;
-  options.budget = &context.shared.reply_memory;
+  options.budget = &context.shared.memory.replies;
   options.deadline = Clock::now() + std::chrono::seconds(10);
   options.time = time;
   auto calls = call_shards(context, replica_set_shards(context), RoutedBy::nothing(),

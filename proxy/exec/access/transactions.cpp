@@ -307,7 +307,7 @@ Task<void> abort_on_shard(Context& context, OpenTransaction open, TimePoint dead
   body.append("$db", "admin");
   const BsonDoc document = std::move(body).finish();
   shard::CallOptions options;
-  options.budget = &context.shared.reply_memory;
+  options.budget = &context.shared.memory.replies;
   options.deadline = deadline;
   auto call = call_shard(context, {open.shard, RoutedBy::nothing(), shard::Command::of_body(document)}, options);
   auto ignored = co_await call;  // a shard that did not get it lets the transaction expire

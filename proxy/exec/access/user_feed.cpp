@@ -128,7 +128,7 @@ namespace {
 // As the shard of the users answers; its reply must be ok.
 Task<ShardOutcome> ask_for_users(Context& context, BsonDoc command) {
   shard::CallOptions options;
-  options.budget = &context.shared.reply_memory;
+  options.budget = &context.shared.memory.replies;
   options.retry = shard::RetryPolicy::idempotent;
   options.deadline = Clock::now() + patience;
   auto call = call_shard(context, {*context.shared.users_from, RoutedBy::nothing(), shard::Command::of_body(command)},

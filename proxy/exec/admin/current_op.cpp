@@ -94,7 +94,7 @@ void append_running(BsonWriter& out, const Client& client, const CurrentOpOption
 }
 
 Rows local_operations(const Context& context, const CurrentOpOptions& options) {
-  Rows rows{KeptDocuments(context.shared.cursor_memory), std::nullopt};
+  Rows rows{KeptDocuments(context.shared.memory.cursors), std::nullopt};
   for (const Client* client : context.clients) {
     if (client->running == nullptr && !options.idle_connections) continue;
     if (!options.only_user.empty() && client->user != options.only_user) continue;
@@ -194,7 +194,7 @@ Task<Result<void>> all_operations(Context& context, const Request& request, Curr
   };
   auto asking = ask_workers<Rows>(context, local);
   std::vector<Rows> answers = co_await asking;
-  KeptDocuments others(context.shared.cursor_memory);
+  KeptDocuments others(context.shared.memory.cursors);
   if (options.idle_cursors) {
     if (auto added = add_idle_cursors(context, options, others); added.has_error()) co_return added.error();
   }
@@ -353,10 +353,10 @@ Task<Result<Response>> current_op_command(Context& context, Client& client, cons
   options.idle_connections = request.body["$all"].truthy();
   options.truncate_operations = true;
   if (context.shared.authorization && request.body["$ownOps"].truthy()) options.only_user = client.user;
-  KeptDocuments kept(context.shared.cursor_memory);
+  KeptDocuments kept(context.shared.memory.cursors);
   const BsonDoc pipeline = filter_pipeline(request.body);
   auto matching = pipeline::DocumentQuery::of_pipeline(
-      pipeline, context.shared.cursor_memory, [&kept](BsonDoc row) { return kept.add(std::move(row)); });
+      pipeline, context.shared.memory.cursors, [&kept](BsonDoc row) { return kept.add(std::move(row)); });
   if (matching.has_error()) co_return matching.error();
   auto listing = all_operations(context, request, options, *matching);
   auto listed = co_await listing;
@@ -386,9 +386,9 @@ Task<Result<Response>> collectionless_aggregate(Context& context, Client& client
   const auto options = first_stage(context, client, request, head.as_document().first());
   if (options.has_error()) co_return options.error();
   const BsonDoc rest = rest_of(pipeline);
-  KeptDocuments kept(context.shared.cursor_memory);
+  KeptDocuments kept(context.shared.memory.cursors);
   auto output = pipeline::DocumentQuery::of_pipeline(
-      rest, context.shared.cursor_memory, [&kept](BsonDoc row) { return kept.add(std::move(row)); });
+      rest, context.shared.memory.cursors, [&kept](BsonDoc row) { return kept.add(std::move(row)); });
   if (output.has_error()) co_return output.error();
   auto listing = all_operations(context, request, *options, *output);
   auto listed = co_await listing;

@@ -33,7 +33,7 @@ BsonDoc hello_reply(Context& context, Client& client, const wire::HelloRequest& 
   append_topology_version(reply, context);
   if (request.hello_ok) reply.append("helloOk", true);
   reply.append("maxBsonObjectSize", static_cast<std::int32_t>(limits::document_bytes_max));
-  reply.append("maxMessageSizeBytes", static_cast<std::int32_t>(context.shared.message_bytes_max));
+  reply.append("maxMessageSizeBytes", static_cast<std::int32_t>(context.shared.memory.message_bytes_max));
   reply.append("maxWriteBatchSize", limits::write_batch_size_max);
   reply.append_date("localTime", wall_clock_ms());
   if (replica_sets) reply.append("logicalSessionTimeoutMinutes", std::int32_t{30});
@@ -65,7 +65,7 @@ BsonDoc quiesce_reply(const Context& context) {
   reply.append_elements(error_document(Error(
       ErrorCode::shutdown_in_progress, "the router is in quiesce mode and will shut down")));
   append_topology_version(reply, context);
-  const Duration left = TimePoint(Duration(context.shared.quiesce_end_ns.load())) - Clock::now();
+  const Duration left = TimePoint(Duration(context.shared.life.quiesce_end_ns.load())) - Clock::now();
   reply.append("remainingQuiesceTimeMillis",
                std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::milliseconds>(left).count()));
   return std::move(reply).finish();
@@ -73,7 +73,7 @@ BsonDoc quiesce_reply(const Context& context) {
 
 Error with_topology_version(const Context& context, Error error) {
   const bool shutdown = error.is(ErrorCode::shutdown_in_progress) || error.is(ErrorCode::interrupted_at_shutdown);
-  if (!shutdown || !context.shared.quiescing || !error.extra.empty()) return error;
+  if (!shutdown || !context.shared.life.quiescing || !error.extra.empty()) return error;
   BsonWriter extra;
   append_topology_version(extra, context);
   const BsonDoc document = std::move(extra).finish();

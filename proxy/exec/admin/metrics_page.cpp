@@ -49,7 +49,7 @@ void write_process(MetricsText& out, const Shared& shared, const StatusFacts& fa
   out.gauge("spillway_workers_answering", "Worker threads that answered this scrape.",
             std::uint64_t{facts.workers_answered});
   out.gauge("spillway_draining", "1 since a shutdown was announced.",
-            flag(shared.quiescing.load() || shared.stopping.load()));
+            flag(shared.life.quiescing.load() || shared.life.stopping.load()));
   out.gauge("spillway_routing_databases", "Databases that the routing table names.",
             std::uint64_t{facts.databases});
   out.gauge("spillway_routing_collections", "Sharded collections of the routing table.",
@@ -61,7 +61,7 @@ void write_process(MetricsText& out, const Shared& shared, const StatusFacts& fa
 void write_clients(MetricsText& out, const Shared& shared, const StatusFacts& facts) {
   const Metrics& all = shared.metrics;
   out.gauge("spillway_client_connections", "Client connections open.",
-            shared.connections_current.load());
+            shared.connections.current.load());
   out.gauge("spillway_client_connections_available",
             "Client connections that file descriptors are left for.", facts.connections_available);
   out.gauge("spillway_client_connections_active", "Client connections with an operation under way.",
@@ -69,7 +69,7 @@ void write_clients(MetricsText& out, const Shared& shared, const StatusFacts& fa
   out.gauge("spillway_client_connections_load_balanced",
             "Client connections on the load balancers' port.", facts.clients.load_balanced);
   out.counter("spillway_client_connections_opened_total", "Client connections accepted.",
-              shared.connections_total.load());
+              shared.connections.total.load());
   out.counter("spillway_client_connections_refused_total",
               "Client connections over net.maxIncomingConnections.",
               all.connections_rejected.value());
@@ -217,10 +217,10 @@ void write_streams(MetricsText& out, const Metrics& all) {
 
 void write_budgets(MetricsText& out, const Shared& shared) {
   const std::array<const MemoryBudget*, 13> budgets{
-      &shared.memory,       &shared.request_memory, &shared.write_memory,
-      &shared.reply_memory, &shared.cursor_memory,  &shared.spill_memory,  &shared.routing_memory,
-      &shared.link_memory,  &shared.connection_memory, &shared.stranger_memory,
-      &shared.socket_growth.own(), &shared.socket_growth.borrowed(), &shared.admin_memory};
+      &shared.memory.process,       &shared.memory.requests, &shared.memory.writes,
+      &shared.memory.replies, &shared.memory.cursors,  &shared.memory.spill,  &shared.memory.routing,
+      &shared.memory.links,  &shared.memory.connections, &shared.memory.strangers,
+      &shared.memory.sockets.own(), &shared.memory.sockets.borrowed(), &shared.memory.admin};
   std::array<BudgetUsage, 13> usages;
   for (std::size_t i = 0; i < budgets.size(); ++i) usages[i] = budgets[i]->usage();
   const auto each = [&](std::uint64_t BudgetUsage::*what) {
@@ -239,8 +239,8 @@ void write_budgets(MetricsText& out, const Shared& shared) {
 
 void write_queues(MetricsText& out, const Shared& shared) {
   constexpr std::array<std::string_view, 2> names{"requests", "work"};
-  const std::array<MemoryQueueUsage, 2> usages{shared.request_queue.usage(),
-                                               shared.work_queue.usage()};
+  const std::array<MemoryQueueUsage, 2> usages{shared.memory.request_queue.usage(),
+                                               shared.memory.work_queue.usage()};
   const auto each = [&](auto value_of) {
     for (std::size_t i = 0; i < names.size(); ++i)
       out.value({{"queue", names[i]}}, value_of(usages[i]));

@@ -34,10 +34,10 @@ void asserts(BsonWriter& out, const Context& context, const Facts&) {
 }
 
 void connections(BsonWriter& out, const Context& context, const Facts& facts) {
-  const std::int64_t current = context.shared.connections_current.load();
+  const std::int64_t current = context.shared.connections.current.load();
   out.append("current", current);
   out.append("available", facts.connections_available);
-  out.append("totalCreated", context.shared.connections_total.load());
+  out.append("totalCreated", context.shared.connections.total.load());
   out.append("active", facts.clients.active);
   out.append("threaded", std::int64_t{0});
   out.append("loadBalanced", facts.clients.load_balanced);
@@ -94,8 +94,8 @@ void append_queue(BsonWriter& out, std::string_view name, const MemoryQueue& que
 void append_queues(BsonWriter& out, const Context& context) {
   const Metrics& all = context.shared.metrics;
   out.begin_document("queues");
-  append_queue(out, "requests", context.shared.request_queue);
-  append_queue(out, "work", context.shared.work_queue);
+  append_queue(out, "requests", context.shared.memory.request_queue);
+  append_queue(out, "work", context.shared.memory.work_queue);
   out.end();
   out.begin_document("refused");
   out.append("requests", as_long(all.requests_refused.value()));
@@ -114,20 +114,20 @@ void memory(BsonWriter& out, const Context& context, const Facts& facts) {
   out.append("limitBytes", as_long(context.shared.facts.memory_limit_bytes));
   out.append("baseBytes", as_long(context.shared.facts.base_bytes));
   out.begin_document("budgets");
-  append_budget(out, context.shared.memory);
-  append_budget(out, context.shared.request_memory);
-  append_budget(out, context.shared.write_memory);
-  append_budget(out, context.shared.reply_memory);
-  append_budget(out, context.shared.cursor_memory);
-  append_budget(out, context.shared.spill_memory);
-  append_budget(out, context.shared.routing_memory);
-  append_budget(out, context.shared.socket_growth.borrowed());
+  append_budget(out, context.shared.memory.process);
+  append_budget(out, context.shared.memory.requests);
+  append_budget(out, context.shared.memory.writes);
+  append_budget(out, context.shared.memory.replies);
+  append_budget(out, context.shared.memory.cursors);
+  append_budget(out, context.shared.memory.spill);
+  append_budget(out, context.shared.memory.routing);
+  append_budget(out, context.shared.memory.sockets.borrowed());
   out.end();
-  append_budget(out, context.shared.link_memory);
-  append_budget(out, context.shared.connection_memory);
-  append_budget(out, context.shared.stranger_memory);
-  append_budget(out, context.shared.socket_growth.own());
-  append_budget(out, context.shared.admin_memory);
+  append_budget(out, context.shared.memory.links);
+  append_budget(out, context.shared.memory.connections);
+  append_budget(out, context.shared.memory.strangers);
+  append_budget(out, context.shared.memory.sockets.own());
+  append_budget(out, context.shared.memory.admin);
   append_queues(out, context);
   append_pressure(out, context.shared.pressure);
   append_spill(out, context.shared.spill.get());

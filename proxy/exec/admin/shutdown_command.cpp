@@ -40,13 +40,13 @@ Task<Result<Response>> shutdown_command(Context& context, Client& client, const 
   }
   const auto announce = announce_time(context, request.body["timeoutSecs"]);
   if (announce.has_error()) co_return announce.error();
-  if (!context.shared.request_shutdown) {
+  if (!context.shared.life.request_shutdown) {
     co_return Error(ErrorCode::illegal_operation, "this router cannot be shut down by a command");
   }
   log::info("connection {} from {} asks for a shutdown", client.connection_id, client.peer);
-  context.shared.request_shutdown(*announce);
+  context.shared.life.request_shutdown(*announce);
   client.busy.leave();  // this wait does not count as work
-  while (!context.shared.stopping) co_await context.loop.sleep_for(look_interval);
+  while (!context.shared.life.stopping) co_await context.loop.sleep_for(look_interval);
   Response response;
   response.closes = true;
   co_return response;

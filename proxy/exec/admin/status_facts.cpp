@@ -121,9 +121,9 @@ StatusFacts make_status_facts(const Shared& shared, const std::vector<WorkerFact
   add_calls(facts.shards, shared);
   std::erase_if(facts.shards, [](const ShardFacts& shard) { return shard.retired; });
   facts.process = read_process_usage();
-  const std::int64_t most = shared.connections_max.load();
+  const std::int64_t most = shared.connections.max.load();
   const std::int64_t allowed = most > 0 ? most : static_cast<std::int64_t>(limits::client_connections_max);
-  facts.connections_available = std::max<std::int64_t>(allowed - shared.connections_current.load(), 0);
+  facts.connections_available = std::max<std::int64_t>(allowed - shared.connections.current.load(), 0);
   return facts;
 }
 

@@ -19,6 +19,7 @@ namespace {
 
 // As other routers look for new shards.
 constexpr auto look_every = std::chrono::seconds(30);
+constexpr auto first_look_after = std::chrono::seconds(2);  // when shards have answered
 constexpr auto ping_every = std::chrono::seconds(10);
 
 catalog::Shard config_servers_entry(std::string uri) {
@@ -41,8 +42,8 @@ Routes::Table table_of_config_servers(std::string uri) {
 ClusterTable::ClusterTable(Context& first, Routes::Table config_servers, ClusterLinks links)
     : first_(first),
       links_(std::move(links)),
-      config_(first.gateway, first.pump, first.shared.reply_memory, first.shared.clock, first.shared.shards_trust_us),
-      cache_(config_, *this, first.shared.routing_memory),
+      config_(first.gateway, first.pump, first.shared.memory.replies, first.shared.clock, first.shared.shards_trust_us),
+      cache_(config_, *this, first.shared.memory.routing),
       table_(std::move(config_servers)) {}
 
 Task<Result<void>> ClusterTable::start() {
@@ -56,7 +57,7 @@ Task<Result<void>> ClusterTable::start() {
   co_await reading_keys;
   auto reading_defaults = read_concern_defaults();
   static_cast<void>(co_await reading_defaults);
-  next_look_ = Clock::now() + look_every;
+  next_look_ = Clock::now() + first_look_after;
   co_return read;
 }
 
@@ -215,7 +216,7 @@ Task<Result<catalog::ObjectId>> ClusterTable::cluster_of(catalog::ShardIndex sha
   body.append("limit", 1).append("singleBatch", true).append("$db", "admin");
   const BsonDoc question = std::move(body).finish();
   shard::CallOptions options;
-  options.budget = &first_.shared.reply_memory;
+  options.budget = &first_.shared.memory.replies;
   options.deadline = Clock::now() + answer_max;
   options.retry = shard::RetryPolicy::idempotent;
   auto calling = call_shard(first_, {shard, RoutedBy::nothing(), shard::Command::of_body(question)}, options);

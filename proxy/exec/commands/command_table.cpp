@@ -198,7 +198,7 @@ Task<Response> run_known_time(Context& context, Client& client, Request& request
   client.running_since = request.arrived;
   client.operation_id = context.shared.next_operation_id.fetch_add(1, std::memory_order_relaxed);
   client.interrupt.clear();
-  client.busy.enter(context.shared.busy_clients);
+  client.busy.enter(context.shared.connections.busy);
   std::optional<Routes> routes;
   if (!context.in_cluster()) request.routes = &routes.emplace(*context.router->resolve({}));
   auto handling = context.in_cluster() ? run_in_cluster(context, client, *spec, request)

@@ -14,9 +14,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
-#include "allocator/budget.h"
-#include "allocator/limits.h"
-#include "allocator/memory_queue.h"
 #include "allocator/pressure.h"
 #include "allocator/spill.h"
 #include "cursor/registry.h"
@@ -24,7 +21,6 @@
 #include "proxy/auth/users.h"
 #include "proxy/base/loop.h"
 #include "proxy/base/pump.h"
-#include "proxy/base/socket_growth.h"
 #include "proxy/base/splice.h"
 #include "proxy/base/tls_context.h"
 #include "proxy/catalog/routing.h"
@@ -35,6 +31,7 @@
 #include "proxy/exec/core/login.h"
 #include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/open_clients.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/routes.h"
 #include "proxy/exec/core/session_owners.h"
 #include "proxy/exec/core/splice_choice.h"
@@ -70,6 +67,24 @@ struct ProcessFacts {
   std::size_t workers = 1;
 };
 
+// How far a shutdown is. Any thread.
+struct LifeCycle {
+  // A shutdown was announced: hello fails, the rest goes on until `stopping`.
+  std::atomic<bool> quiescing{false};
+  std::atomic<std::int64_t> quiesce_end_ns{0};  // steady clock; set before `quiescing`
+  std::atomic<bool> stopping{false};            // only requests under way go on
+  // The shutdown command: asks the process to end. Empty: not supported.
+  std::function<void(std::chrono::milliseconds announce)> request_shutdown;
+};
+
+// Clients' connections. Any thread.
+struct ConnectionCounts {
+  std::atomic<std::int64_t> current{0};
+  std::atomic<std::int64_t> total{0};
+  std::atomic<std::int64_t> busy{0};  // that have sent more than hello
+  std::atomic<std::int64_t> max{0};   // admitted at once; 0: not set
+};
+
 // Everything the workers share; thread-safe member by member. Owned by the server.
 struct Shared {
   std::shared_ptr<const catalog::RoutingSnapshot> routing;  // the start's; later ones: Context::router
@@ -84,29 +99,7 @@ struct Shared {
   SessionOwners session_owners;  // kept with authorization only
   const std::unique_ptr<FailedLogins> failed_logins;  // never null
   std::unique_ptr<AuditLog> audit;  // null: nothing is audited; fixed at start
-  MemoryBudget memory{"process", 0};  // without the queues' reserves, which stand beside it
-  // Requests without memory wait in the first; requests that hold memory and need more wait in the second.
-  MemoryQueue request_queue{"requestReserve"};
-  MemoryQueue work_queue{"workReserve"};
-  MemoryQueue stranger_queue{"strangerReserve"};  // has none
-  std::atomic<int> refusals_under_way{0};       // large messages that are being read and dropped
-  std::atomic<std::uint64_t> opening_bytes{0};  // expected, not reserved: OpeningShare
-  std::uint32_t message_bytes_max = limits::message_bytes_max;  // hello's maxMessageSizeBytes
-  MemoryBudget request_memory{"requests", 0, &memory};
-  MemoryBudget write_memory{"writes", 0, &memory};  // what is made of requests
-  MemoryBudget reply_memory{"replies", 0, &memory};
-  MemoryBudget cursor_memory{"cursors", 0, &memory};
-  MemoryBudget spill_memory{"spill", 0, &memory};
-  MemoryBudget routing_memory{"routing", 0, &memory};  // in a cluster: chunks
-  MemoryBudget link_memory{"links", 0};  // beside them: monitors' and handshakes' replies
-  // Beside them, too: the memory of idle connections. At most half of it is for clients that have not logged in:
-  // pieces of messages, and handshakes. A peer that fills that half blocks other clients before their login, but none
-  // after it.
-  MemoryBudget connection_memory{"connections", 0};
-  MemoryBudget stranger_memory{"strangers", 0, &connection_memory};
-  // What sockets' buffers grow by: beside them, and borrowed from `memory`.
-  SocketGrowth socket_growth{&memory};
-  MemoryBudget admin_memory{"admin", 0};  // and what the admin port holds
+  ProcessMemory memory;
   std::unique_ptr<SpillStore> spill;  // null: idle cursors' documents stay as they are
   Limits limits;                      // of users and addresses
   auth::LogicalClock clock;           // in a cluster: what servers and clients say of its time
@@ -122,30 +115,14 @@ struct Shared {
   std::vector<Context*> workers;
   std::atomic<std::int64_t> next_operation_id{1};
   std::atomic<std::int64_t> topology_counter{0};  // hello's topologyVersion.counter
-  // A shutdown was announced: hello fails, the rest goes on until `stopping`.
-  std::atomic<bool> quiescing{false};
-  std::atomic<std::int64_t> quiesce_end_ns{0};  // steady clock; set before `quiescing`
-  std::atomic<bool> stopping{false};            // only requests under way go on
-  std::atomic<std::int64_t> busy_clients{0};    // connections that have sent more than hello
-  // The shutdown command: asks the process to end. Any thread; empty: not supported.
-  std::function<void(std::chrono::milliseconds announce)> request_shutdown;
-  std::atomic<std::int64_t> connections_current{0};
-  std::atomic<std::int64_t> connections_total{0};
-  std::atomic<std::int64_t> connections_max{0};       // admitted at once; 0: not set
+  LifeCycle life;
+  ConnectionCounts connections;
 
-  // The limit of `memory`; there are no reserves until divide_memory().
   explicit Shared(std::uint64_t memory_limit_bytes);
   // Divides the bytes that clients may use; 0: no limit. Call before workers start: the numbers of workers and shards
   // give the memory of monitors and handshakes. An error's text: too little for the largest messages.
   std::optional<std::string> divide_memory(std::uint64_t payload_bytes, std::size_t worker_total = 1);
   ~Shared();
-
-  // Of `memory`, without what sockets have borrowed.
-  BudgetUsage payload_usage() const noexcept {
-    BudgetUsage usage = memory.usage();
-    usage.used_bytes -= std::min(usage.used_bytes, socket_growth.borrowed().usage().used_bytes);
-    return usage;
-  }
 };
 
 struct Client;
@@ -206,7 +183,7 @@ struct Client {
   Login login;
   ClientPresence presence;
   ClientLimits limits;
-  Counted busy;  // in Shared::busy_clients
+  Counted busy;  // in ConnectionCounts::busy
 
   // The operation under way, for currentOp and killOp: read and written on the connection's worker only.
   const Request* running = nullptr;

@@ -124,7 +124,7 @@ shard::CallOptions read_options(Context& context, const Request& request) {
   options.deadline = request.deadline;
   options.interrupt = request.interrupt;
   options.time = request.shard_time;
-  options.budget = &context.shared.reply_memory;
+  options.budget = &context.shared.memory.replies;
   return options;
 }
 
@@ -135,7 +135,7 @@ shard::CallOptions write_options(Context& context, const Request& request) {
                                                 : shard::RetryPolicy::not_idempotent;
   options.deadline = request.deadline;
   options.time = request.shard_time;
-  options.budget = &context.shared.reply_memory;
+  options.budget = &context.shared.memory.replies;
   return options;
 }
 

@@ -24,7 +24,7 @@ Result<std::int64_t> ActiveCursor::finish(std::size_t documents, BatchOrigin ori
   if (is_new) {
     if (auto refusal = charge_cursor(cursor_->charge)) return fail(*std::move(refusal));
   }
-  cursor_->compact(context_->shared.cursor_memory);
+  cursor_->compact(context_->shared.memory.cursors);
   if (is_new) return context_->shared.cursors.insert(std::move(cursor_), steady_ns());
   const std::int64_t id = cursor_->id;
   if (origin != BatchOrigin::streamed && read_ahead(*context_, *this)) return id;

@@ -29,7 +29,7 @@ using Kills = std::map<KillTarget, std::vector<std::int64_t>>;
 Task<void> kill_on_host(Context* context, std::uint16_t shard, shard::HostAddress host, BsonDoc body,
                         TimePoint deadline) {
   shard::CallOptions options;
-  options.budget = &context->shared.reply_memory;
+  options.budget = &context->shared.memory.replies;
   options.host = host;
   options.deadline = deadline;
   auto call = call_shard(*context, {shard, RoutedBy::nothing(), shard::Command::of_body(body)}, options);

@@ -49,7 +49,7 @@ std::int64_t documents_in_window(const Context& context, double mean_document_by
   const bool scarce = is_scarce(context);
   double window = scarce ? scarce_fetch_bytes : sorted ? sorted_fetch_bytes : unsorted_fetch_bytes;
   // A few dozen cursors over a few shards are to fit into what there is.
-  const auto limit = static_cast<double>(context.shared.memory.usage().limit_bytes);
+  const auto limit = static_cast<double>(context.shared.memory.process.usage().limit_bytes);
   if (limit > 0)
     window = std::min(window, std::max(limit / (scarce ? 256 : 64), fetch_bytes_least));
   return std::max<std::int64_t>(
@@ -150,7 +150,7 @@ Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint dead
       const double expected =
           1.1 * cursor.mean_document_bytes * static_cast<double>(std::max<std::int64_t>(size, 1));
       auto taking =
-          take_buffer(context, Patience{interrupt, deadline}, context.shared.cursor_memory,
+          take_buffer(context, Patience{interrupt, deadline}, context.shared.memory.cursors,
                       cursor.mean_document_bytes > 0 ? static_cast<std::size_t>(expected) + 4096
                                                      : limits::reply_complete_bytes_max,
                       "a shard's batch");
@@ -161,7 +161,7 @@ Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint dead
     }
   }
   shard::CallOptions options;
-  options.budget = &context.shared.cursor_memory;
+  options.budget = &context.shared.memory.cursors;
   options.deadline = deadline;
   options.interrupt = interrupt;
   options.time = time;

@@ -59,16 +59,16 @@ void CursorKeeper::tick(Context& context, TimePoint now) {
 bool CursorKeeper::memory_is_short(Context& context) {
   Shared& shared = context.shared;
   std::uint64_t refusals = 0;
-  for (const MemoryBudget* budget : {&shared.memory, &shared.request_memory, &shared.write_memory,
-                                     &shared.reply_memory, &shared.cursor_memory}) {
+  for (const MemoryBudget* budget : {&shared.memory.process, &shared.memory.requests, &shared.memory.writes,
+                                     &shared.memory.replies, &shared.memory.cursors}) {
     refusals += budget->usage().refusals;
   }
-  const BudgetUsage usage = shared.payload_usage();
+  const BudgetUsage usage = shared.memory.payload_usage();
   // What could never fit is refused by an empty proxy, too: that is nobody's fault.
   const bool refused = std::exchange(refusals_seen_, refusals) != refusals && usage.used_bytes > usage.limit_bytes / 2;
   if (shared.pressure.at_least(PressureLevel::critical)) return true;
   if (!shared.pressure.at_least(PressureLevel::tight)) return refused;
-  return refused || shared.request_queue.usage().waiting > 0 || shared.work_queue.usage().waiting > 0;
+  return refused || shared.memory.request_queue.usage().waiting > 0 || shared.memory.work_queue.usage().waiting > 0;
 }
 
 void CursorKeeper::expire(Context& context, TimePoint now) {
@@ -99,8 +99,8 @@ void CursorKeeper::end_orphans(Context& context, TimePoint now) {
 void CursorKeeper::evict(Context& context, TimePoint now) {
   Shared& shared = context.shared;
   const std::int64_t idle_ms = shared.parameters.evict_idle_ms.load();
-  const BudgetUsage usage = shared.payload_usage();
-  const std::uint64_t held = shared.cursor_memory.usage().used_bytes;
+  const BudgetUsage usage = shared.memory.payload_usage();
+  const std::uint64_t held = shared.memory.cursors.usage().used_bytes;
   if (held < shared.pressure.state().last.group_missing_bytes() / real_share_parts) return;
   std::uint64_t wanted = std::max<std::uint64_t>(1, held / evict_parts);
   const auto enough = static_cast<std::uint64_t>(static_cast<double>(usage.limit_bytes) * evict_down_to);
@@ -120,7 +120,7 @@ bool take_from_large_holders(Context& context, Client& client) {
   std::int64_t next = shared.next_share_check_ns.load(std::memory_order_relaxed);
   if (ns_of(now) < next) return false;
   if (!shared.next_share_check_ns.compare_exchange_strong(next, ns_of(now + share_interval))) return false;
-  const std::uint64_t budget = shared.cursor_memory.ceiling_bytes();
+  const std::uint64_t budget = shared.memory.cursors.ceiling_bytes();
   if (budget == 0) return false;
   auto evicted =
       shared.cursors.evict_beyond_share(client.presence.facts().get(), budget / 2, ns_of(now - share_idle));

@@ -25,7 +25,7 @@ Result<Reservation> reserve_kept(Context& context, const Request& request, std::
   // The registry has the namespace, too.
   const std::size_t bytes = 2 * ns_bytes + request.comment.bytes.size() + more_bytes;
   if (bytes <= kept_free_bytes) return Reservation();
-  MemoryBudget& budget = context.shared.cursor_memory;
+  MemoryBudget& budget = context.shared.memory.cursors;
   if (auto kept = reserve_now(budget, bytes)) return *std::move(kept);
   return memory_refused(budget, bytes, "what a cursor keeps of its command");
 }
@@ -59,7 +59,7 @@ CursorPtr make_cursor(Client& client, const Request& request, std::string_view c
 
 Task<Result<Response>> answer_first_batch(Context& context, ActiveCursor cursor, std::int64_t batch_size,
                                           bool batch_size_given, bool single_batch, const Request& request) {
-  BatchBuilder batch(context.shared.reply_memory, batch_bytes_max(request, batch_size_given || single_batch));
+  BatchBuilder batch(context.shared.memory.replies, batch_bytes_max(request, batch_size_given || single_batch));
   const bool only_opens = batch_size_given && batch_size == 0;
   if (!only_opens) {
     const FillLimits limits{.documents_max = batch_size_given ? batch_size : limits::first_batch_documents_default,

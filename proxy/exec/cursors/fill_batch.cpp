@@ -32,7 +32,7 @@ struct BatchFill {
   ClusterCursor& cursor;
   const FillLimits& limits;
   BatchBuilder& out;
-  Merge merge{cursor.remotes, cursor.merge, context.shared.cursor_memory};
+  Merge merge{cursor.remotes, cursor.merge, context.shared.memory.cursors};
   std::size_t step_bytes = 0;        // of the document that the last step moved
   std::size_t wanted_bytes = 0;      // document_room, key_room
   RemoteCursor* keyless = nullptr;  // key_room
@@ -153,7 +153,7 @@ struct BatchFill {
 
   Task<Result<Step>> find_document_room() {
     if (may_end()) co_return Step::full;
-    auto taking = take_buffer(context, patience(), context.shared.reply_memory,
+    auto taking = take_buffer(context, patience(), context.shared.memory.replies,
                               BatchBuilder::room_for(wanted_bytes), "a document of the reply");
     auto chunk = co_await taking;
     if (chunk.has_error()) co_return std::move(chunk.error());
@@ -162,7 +162,7 @@ struct BatchFill {
   }
 
   Task<Result<Step>> find_key_room() {
-    MemoryBudget& budget = context.shared.cursor_memory;
+    MemoryBudget& budget = context.shared.memory.cursors;
     auto little = reserve_now(budget, wanted_bytes);
     if (!little && may_end()) co_return Step::full;
     if (!little) {

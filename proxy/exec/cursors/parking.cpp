@@ -112,7 +112,7 @@ Task<Result<SpillFetched>> fetch_parked(Context& context, SpillTicket& ticket,
 }
 
 Task<Result<void>> unpark(Context& context, RemoteCursor& remote, shard::Interrupt* interrupt) {
-  auto fetching = fetch_parked(context, remote.parked.front(), context.shared.cursor_memory, interrupt);
+  auto fetching = fetch_parked(context, remote.parked.front(), context.shared.memory.cursors, interrupt);
   auto fetched = co_await fetching;
   if (fetched.has_error()) {
     if (fetched.error().is(ErrorCode::operation_failed)) {

@@ -106,8 +106,8 @@ bool is_worth_reading_ahead(Context& context, ClusterCursor& cursor) {
   // A client at its limit of bytes gets no more than it asks for.
   const auto* const account = static_cast<const LimitAccount*>(cursor.charge.account());
   if (shared.limits.looks_at_bytes() && account != nullptr && account->full_of_bytes() != nullptr) return false;
-  if (shared.pressure.level() != PressureLevel::normal || shared.quiescing) return false;
-  const BudgetUsage usage = shared.payload_usage();
+  if (shared.pressure.level() != PressureLevel::normal || shared.life.quiescing) return false;
+  const BudgetUsage usage = shared.memory.payload_usage();
   const double limit = static_cast<double>(usage.limit_bytes) * used_share_max;
   const double used = static_cast<double>(usage.used_bytes);
   if (limit > 0 && used > limit / 2) cursor.ahead.depth = 1;

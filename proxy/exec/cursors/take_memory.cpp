@@ -66,9 +66,9 @@ Task<Result<Reservation>> take_reservation(Context& context, const Request& requ
 }
 
 Task<Result<Reservation>> TakeCopyRoom::take() {
-  MemoryBudget& budget = context_.shared.write_memory;
+  MemoryBudget& budget = context_.shared.memory.writes;
   const std::size_t bytes = copies_ * request_.body.size();
-  if (!context_.shared.work_queue.somebody_waits()) {
+  if (!context_.shared.memory.work_queue.somebody_waits()) {
     if (auto taken = budget.try_reserve(bytes)) co_return *std::move(taken);
   }
   const Patience patience{request_.interrupt, request_.deadline, open_wait_max};
@@ -82,7 +82,7 @@ Task<Result<Reservation>> TakeCopyRoom::take() {
 
 Task<Result<std::vector<Buffer>>> take_rooms(Context& context, const Request& request,
                                              std::size_t count, std::size_t bytes_each) {
-  MemoryBudget& budget = context.shared.cursor_memory;
+  MemoryBudget& budget = context.shared.memory.cursors;
   const Patience patience{request.interrupt, request.deadline, open_wait_max};
   const TimePoint deadline = end_of(patience);
   const auto wanted = not_interrupted(request.interrupt);
@@ -90,10 +90,10 @@ Task<Result<std::vector<Buffer>>> take_rooms(Context& context, const Request& re
   for (bool waited = false;; waited = true) {
     // What open cursors have taken from the reserve is theirs in turn: without it they could not go
     // on.
-    const std::uint64_t lent = context.shared.work_queue.usage().large.used_bytes;
+    const std::uint64_t lent = context.shared.memory.work_queue.usage().large.used_bytes;
     const std::uint64_t wanted_bytes = count * bytes_each + lent;
     std::optional<Reservation> there;
-    if (waited || !context.shared.work_queue.somebody_waits()) there = budget.try_reserve(wanted_bytes);
+    if (waited || !context.shared.memory.work_queue.somebody_waits()) there = budget.try_reserve(wanted_bytes);
     if (there) {
       there->release();
       for (std::size_t i = 0; i < count; ++i) {
@@ -116,26 +116,26 @@ Task<Result<std::vector<Buffer>>> take_rooms(Context& context, const Request& re
 bool is_scarce(const Context& context, std::uint64_t coming_bytes) noexcept {
   if (context.shared.pressure.at_least(PressureLevel::tight)) return true;
   // The level is sampled, and a crowd is faster.
-  const BudgetUsage usage = context.shared.payload_usage();
+  const BudgetUsage usage = context.shared.memory.payload_usage();
   if (usage.limit_bytes == 0) return false;
   if (usage.used_bytes + coming_bytes > usage.limit_bytes / 2) return true;
   // What sockets have borrowed comes back, but not at once.
-  return context.shared.memory.usage().used_bytes + coming_bytes > usage.limit_bytes / 8 * 7;
+  return context.shared.memory.process.usage().used_bytes + coming_bytes > usage.limit_bytes / 8 * 7;
 }
 
 OpeningShare::OpeningShare(Context& context, std::uint64_t bytes) noexcept
     : context_(context), bytes_(bytes) {
-  context_.shared.opening_bytes.fetch_add(bytes_, std::memory_order_relaxed);
+  context_.shared.memory.opening_bytes.fetch_add(bytes_, std::memory_order_relaxed);
 }
 
 OpeningShare::~OpeningShare() { release(); }
 
 void OpeningShare::release() noexcept {
-  context_.shared.opening_bytes.fetch_sub(std::exchange(bytes_, 0), std::memory_order_relaxed);
+  context_.shared.memory.opening_bytes.fetch_sub(std::exchange(bytes_, 0), std::memory_order_relaxed);
 }
 
 bool OpeningShare::is_scarce() const noexcept {
-  return exec::is_scarce(context_, context_.shared.opening_bytes.load(std::memory_order_relaxed));
+  return exec::is_scarce(context_, context_.shared.memory.opening_bytes.load(std::memory_order_relaxed));
 }
 
 std::optional<Error> refuse_new_cursor(Context& context, Client& client) {

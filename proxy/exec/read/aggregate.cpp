@@ -148,7 +148,7 @@ Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const
   TakeCopyRoom taking_room(context, request, 2);
   auto room = co_await taking_room;
   if (room.has_error()) co_return std::move(room.error());
-  auto divided = pipeline::split(aggregate.pipeline, {aggregate.let, &context.shared.cursor_memory});
+  auto divided = pipeline::split(aggregate.pipeline, {aggregate.let, &context.shared.memory.cursors});
   if (divided.has_error()) co_return divided.error();
   if (!aggregate.simple_collation && (divided->merge_sort || !divided->plain_union())) {
     co_return Error(ErrorCode::command_not_supported,
@@ -176,7 +176,7 @@ Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const
     cursor->batch_size = aggregate.batch_size;
   } else {
     cursor->stage = std::make_unique<PipelineStage>(std::move(divided->merge), std::move(divided->parsed),
-                                                    context.shared.cursor_memory);
+                                                    context.shared.memory.cursors);
   }
   if (!cursor->passes_through()) {
     if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);

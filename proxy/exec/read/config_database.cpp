@@ -113,7 +113,7 @@ Task<Result<Response>> answer_documents(Context& context, Client& client, const 
 Task<Result<Response>> config_find(Context& context, Client& client, const Request& request) {
   auto find = parse_find(request.body);
   if (find.has_error()) co_return find.error();
-  MemoryBudget& budget = context.shared.cursor_memory;
+  MemoryBudget& budget = context.shared.memory.cursors;
   KeptDocuments kept(budget);
   const pipeline::FindQuery query{find->filter, find->sort, find->projection, find->skip, find->limit};
   auto running = run_over(context, request, find->collection,
@@ -128,7 +128,7 @@ Task<Result<Response>> config_find(Context& context, Client& client, const Reque
 Task<Result<Response>> config_aggregate(Context& context, Client& client, const Request& request) {
   auto aggregate = parse_aggregate(request.body);
   if (aggregate.has_error()) co_return aggregate.error();
-  MemoryBudget& budget = context.shared.cursor_memory;
+  MemoryBudget& budget = context.shared.memory.cursors;
   KeptDocuments kept(budget);
   auto running = run_over(context, request, aggregate->collection,
                           pipeline::DocumentQuery::of_pipeline(aggregate->pipeline, budget, keep_in(kept)));
@@ -146,7 +146,7 @@ Task<Result<Response>> config_count(Context& context, const Request& request) {
     return {};
   };
   auto running = run_over(context, request, first_string(request.body),
-                          pipeline::DocumentQuery::of_find(filter_of(request), context.shared.reply_memory, count));
+                          pipeline::DocumentQuery::of_find(filter_of(request), context.shared.memory.replies, count));
   const auto ran = co_await running;
   if (ran.has_error()) co_return ran.error();
   n = std::max<std::int64_t>(0, n - request.body["skip"].to_int64().value_or(0));
@@ -160,7 +160,7 @@ Task<Result<Response>> config_count(Context& context, const Request& request) {
 Task<Result<Response>> config_distinct(Context& context, const Request& request) {
   const ValueView key = request.body["key"];
   if (!key.is_string()) co_return Error(ErrorCode::type_mismatch, "distinct needs a string as its key");
-  MemoryBudget& budget = context.shared.reply_memory;
+  MemoryBudget& budget = context.shared.memory.replies;
   KeptDocuments paid(budget);
   absl::btree_set<BsonDoc, ValueOrder> values;
   const auto add = [&](ValueView value) -> Result<void> {

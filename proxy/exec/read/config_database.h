@@ -23,7 +23,7 @@ Task<Result<Response>> config_aggregate(Context& context, Client& client, const 
 Task<Result<Response>> config_count(Context& context, const Request& request);
 Task<Result<Response>> config_distinct(Context& context, const Request& request);
 
-// A cursor over documents in memory (charged to Shared::cursor_memory): the first batch now, the rest by getMore.
+// A cursor over documents in memory (charged to ProcessMemory::cursors): the first batch now, the rest by getMore.
 Task<Result<Response>> answer_documents(Context& context, Client& client, const Request& request,
                                         KeptDocuments documents, std::string_view collection,
                                         std::int64_t batch_size, bool batch_size_given, bool single_batch);

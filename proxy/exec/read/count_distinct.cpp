@@ -92,7 +92,7 @@ Response count_reply(const Routes& routes, const ShardOutcomes& outcomes, CountW
 
 // The arrays outlive the task.
 Task<Result<Response>> merge_distinct(Context& context, const Request& request, std::vector<DocView> arrays) {
-  DistinctMerge merge(std::move(arrays), context.shared.cursor_memory);
+  DistinctMerge merge(std::move(arrays), context.shared.memory.cursors);
   TimeSlice slice(context.pump);
   for (;;) {
     auto more = merge.step();

@@ -58,7 +58,7 @@ Result<ExplainPlan> plan_aggregate_explain(Context& context, const Request& requ
   plan.targets = std::move(planned->targets);
   if (planned->whole) return plan;
   if (auto valid = aggregate->pipeline.validate(); valid.has_error()) return valid.error();
-  auto divided = pipeline::split(aggregate->pipeline, {aggregate->let, &context.shared.cursor_memory});
+  auto divided = pipeline::split(aggregate->pipeline, {aggregate->let, &context.shared.memory.cursors});
   if (divided.has_error()) return divided.error();
   plan.divided = *std::move(divided);
   BsonWriter out;

@@ -230,7 +230,7 @@ Task<std::optional<Error>> open_remotes(Context& context, const Request& request
     for (std::size_t i = 0; i < commands.size(); ++i) commands[i].room = &rooms[i];
   }
   shard::CallOptions options = read_options(context, request);
-  options.budget = &context.shared.cursor_memory;
+  options.budget = &context.shared.memory.cursors;
   options.bulk = !expected_bytes || *expected_bytes >= limits::reply_complete_bytes_max;
   auto calls = call_shards(context, commands, options);
   auto outcomes = co_await calls;
@@ -282,7 +282,7 @@ shard::Command shard_find(const Context& context, const Request& request,
 bool has_plenty(const Context& context, std::size_t shards) {
   constexpr std::uint64_t times = 4;
   if (context.shared.pressure.at_least(PressureLevel::tight)) return false;
-  const BudgetUsage usage = context.shared.payload_usage();
+  const BudgetUsage usage = context.shared.memory.payload_usage();
   return usage.limit_bytes == 0 ||
          usage.used_bytes + times * shards * limits::document_bytes_max <= usage.limit_bytes;
 }

@@ -65,7 +65,7 @@ Result<GetMoreArguments> parse_get_more(const Request& request) {
 
 Task<Result<Response>> get_more_on_many(Context& context, const Request& request, ActiveCursor cursor,
                                         std::int64_t batch_size) {
-  BatchBuilder batch(context.shared.reply_memory, batch_bytes_max(request, batch_size > 0));
+  BatchBuilder batch(context.shared.memory.replies, batch_bytes_max(request, batch_size > 0));
   if (cursor->from_one_shard) cursor->batch_size = batch_size;  // of what is missing
   // What was read ahead with another size in mind is cut or added to.
   const bool one_batch = cursor->from_one_shard && batch_size == cursor->ahead.last_batch_size;

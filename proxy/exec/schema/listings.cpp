@@ -79,7 +79,7 @@ Task<std::optional<Error>> drain_shard(Context& context, const Request& request,
   cursor->session.api = request.api;
   catalog::ShardSet one{shard};
   shard::CallOptions options = read_options(context, request);
-  options.budget = &context.shared.cursor_memory;
+  options.budget = &context.shared.memory.cursors;
   auto call = call_shard(
       context, {shard, RoutedBy::database(request.routes->database(request.db)), shard::Command::of_body(body)},
       options);
@@ -130,7 +130,7 @@ Task<Result<KeptDocuments>> union_by_name(Context& context, const Request& reque
   copy_command(out, request, {"cursor"});
   out.begin_document("cursor").end();
   const BsonDoc body = std::move(out).finish();
-  Listing listing{{}, KeptDocuments(context.shared.cursor_memory)};
+  Listing listing{{}, KeptDocuments(context.shared.memory.cursors)};
   std::vector<std::optional<Error>> failures(shards.size());
   TaskGroup group;
   for (std::size_t i = 0; i < shards.size(); ++i) {
@@ -161,7 +161,7 @@ Task<Result<Response>> answer_list(Context& context, Client& client, const Reque
 
 Task<Result<Response>> list_collections_command(Context& context, Client& client, const Request& request) {
   if (reads_own_config(request)) {
-    KeptDocuments names(context.shared.cursor_memory);
+    KeptDocuments names(context.shared.memory.cursors);
     for (const std::string_view name : config_collections()) {
       BsonWriter row;
       row.append("name", name).append("type", "collection");

@@ -39,7 +39,7 @@ void set_remote(ClusterCursor& cursor, std::uint16_t shard, const shard::HostAdd
 
 // Reads what is missing of a streaming reply, for those that cannot be cut through.
 Task<Result<void>> read_whole(Context& context, const Request& request, shard::Reply& reply) {
-  auto taking = take_buffer(context, request, context.shared.reply_memory, reply.message_bytes,
+  auto taking = take_buffer(context, request, context.shared.memory.replies, reply.message_bytes,
                             "a shard's reply");
   auto whole = co_await taking;
   if (whole.has_error()) co_return whole.error();
@@ -94,7 +94,7 @@ Result<Response> repack(Context& context, ActiveCursor& cursor, std::size_t inde
   RemoteCursor& remote = cursor->remotes[index];
   auto taken = take_reply(*cursor, remote, std::move(reply));
   if (taken.has_error()) return cursor.fail(std::move(taken.error()));
-  BatchBuilder batch(context.shared.reply_memory);
+  BatchBuilder batch(context.shared.memory.replies);
   while (remote.has_document() && batch.fits(remote.front()->peek()->size())) {
     auto appended = batch.append(*remote.front()->peek());
     if (appended.has_error() && batch.count() > 0) break;  // no room: the rest waits in the cursor
@@ -301,7 +301,7 @@ Task<Result<std::optional<Response>>> pass_shard_batch(Context& context, const R
   }
   const BsonDoc body = remote_get_more(context, *cursor, remote, asked, pass.await_ms);
   shard::CallOptions options;
-  options.budget = &context.shared.reply_memory;
+  options.budget = &context.shared.memory.replies;
   options.host = shard::HostAddress{remote.host, remote.port};
   options.deadline = request.deadline;  // a find's, for its first batch; getMores have none
   options.interrupt = request.interrupt;
@@ -310,7 +310,7 @@ Task<Result<std::optional<Response>>> pass_shard_batch(Context& context, const R
   options.bulk = true;
   Buffer room;
   if (is_scarce(context)) {
-    auto taking = take_buffer(context, request, context.shared.reply_memory,
+    auto taking = take_buffer(context, request, context.shared.memory.replies,
                               limits::reply_complete_bytes_max, "a shard's batch");
     auto taken = co_await taking;
     if (taken.has_error()) co_return fail_unasked(cursor, pass, std::move(taken.error()));

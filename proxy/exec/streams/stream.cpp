@@ -33,7 +33,7 @@ void end_client(Relay& relay) {
 // Room for what the client's socket may not take of the next piece.
 Task<void> take_leftover(Relay& relay) {
   const std::function<bool()> wanted = [&relay] { return !relay.client.peer_hung_up(); };
-  auto taking = allocate_or_wait(relay.context.loop, relay.context.shared.reply_memory,
+  auto taking = allocate_or_wait(relay.context.loop, relay.context.shared.memory.replies,
                                  scarce_piece_bytes, Clock::now() + scarce_wait_max, wanted);
   auto buffer = co_await taking;
   if (!buffer) {
@@ -48,7 +48,7 @@ void give_room_back(Relay& relay) {
   if (!is_scarce(relay.context)) {
     relay.unsent = Unsent();
   } else if (relay.unsent.leftover_room() > scarce_piece_bytes) {
-    auto smaller = allocate_now(relay.context.shared.reply_memory, scarce_piece_bytes);
+    auto smaller = allocate_now(relay.context.shared.memory.replies, scarce_piece_bytes);
     if (smaller) relay.unsent.set_leftover_room(*std::move(smaller));
   }
 }
@@ -67,7 +67,7 @@ void send_piece(Relay& relay, Bytes bytes) {
   }
   if (done == bytes.size()) return;
   if (relay.unsent.leftover_room() == 0) {
-    auto buffer = allocate_now(relay.context.shared.reply_memory, limits::stream_piece_bytes);
+    auto buffer = allocate_now(relay.context.shared.memory.replies, limits::stream_piece_bytes);
     if (!buffer) return end_client(relay);
     relay.unsent.set_leftover_room(*std::move(buffer));
   }

@@ -35,7 +35,7 @@ enum class Taken : std::uint8_t { some, nothing, gone };
 // Brings the next part of what is unsent back from the spill file. False: it cannot be had.
 Task<bool> unspill(Relay& relay) {
   auto fetching = fetch_parked(relay.context, relay.unsent.next_ticket(),
-                               relay.context.shared.reply_memory, nullptr);
+                               relay.context.shared.memory.replies, nullptr);
   auto fetched = co_await fetching;
   if (fetched.has_error()) {
     log::warning("a reply to a slow client ends early: {}", fetched.error().message);
@@ -72,10 +72,10 @@ Task<Taken> wait_for_client(Relay& relay) {
 
 bool take_room_for_rest(Relay& relay) {
   const Shared& shared = relay.context.shared;
-  const BudgetUsage usage = shared.payload_usage();
+  const BudgetUsage usage = shared.memory.payload_usage();
   if (is_scarce(relay.context)) return false;
   if (usage.limit_bytes != 0 && usage.used_bytes + relay.left > usage.limit_bytes / 2) return false;
-  return relay.unsent.take_room(relay.context.shared.reply_memory, relay.left);
+  return relay.unsent.take_room(relay.context.shared.memory.replies, relay.left);
 }
 
 bool may_spill(const Relay& relay) {
@@ -143,7 +143,7 @@ std::size_t cut_anywhere(std::span<const std::uint8_t> rest, std::size_t wanted)
 Task<Step> spill_rest(Relay& relay) {
   SpillStore& store = *relay.context.shared.spill;
   while (relay.left > 0 && !relay.client_gone) {
-    auto piece = allocate_now(relay.context.shared.reply_memory, spill_piece_bytes);
+    auto piece = allocate_now(relay.context.shared.memory.replies, spill_piece_bytes);
     if (!piece) co_return Step::passed;
     auto reading = read_piece(relay, *piece);
     const Step step = co_await reading;

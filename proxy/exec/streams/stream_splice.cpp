@@ -25,7 +25,7 @@ Task<void> drain(Relay& relay, SplicePipe& pipe) {
     const bool ready = co_await writable;
     if (ready) continue;
     if (!writable.timed_out()) co_return client_went(relay);
-    auto room = allocate_now(relay.context.shared.reply_memory, std::max(pipe.bytes(), limits::stream_piece_bytes));
+    auto room = allocate_now(relay.context.shared.memory.replies, std::max(pipe.bytes(), limits::stream_piece_bytes));
     if (!room) continue;
     const std::size_t bytes = pipe.bytes();
     if (!pipe.take({room->data(), bytes})) co_return client_went(relay);
@@ -60,7 +60,7 @@ Task<Step> splice_batch(Relay& relay) {
   while (may_splice(relay)) {
     co_await relay.context.pump.turn();
     // What the pipe may hold while its client stalls.
-    auto room = relay.context.shared.reply_memory.try_reserve(SplicePipe::bytes_max);
+    auto room = relay.context.shared.memory.replies.try_reserve(SplicePipe::bytes_max);
     auto pipe = room ? relay.context.pipes.take() : std::nullopt;
     if (!pipe) {
       relay.splices = false;

@@ -105,7 +105,7 @@ Task<Result<ChildMessage>> ChildMessage::build(Context& context, const Request& 
       bytes += bytes_of(op);
       if (slice.is_over()) co_await slice.next();
     }
-    auto taking = take_buffer(context, request, context.shared.write_memory, bytes, "a write");
+    auto taking = take_buffer(context, request, context.shared.memory.writes, bytes, "a write");
     auto buffer = co_await taking;
     if (buffer.has_error()) co_return buffer.error();
     child.copied_ = *std::move(buffer);

@@ -146,7 +146,7 @@ Error why_refused(const WriteRun& run, std::size_t i) {
 Response counted_reply(Context& context, BsonDoc reply) {
   constexpr std::size_t counted_bytes_least = 64 * limits::kib;
   if (reply.size() < counted_bytes_least) return Response(std::move(reply));
-  auto buffer = Buffer::allocate(context.shared.reply_memory, reply.size());
+  auto buffer = Buffer::allocate(context.shared.memory.replies, reply.size());
   if (!buffer) return Response(std::move(reply));
   buffer->append(reply.view().data(), reply.size());
   const DocView document = DocView::trusted(buffer->data());
@@ -379,7 +379,7 @@ Task<Result<Response>> run_batch(Context& context, const Client& client, const R
                                        2 * sizeof(std::uint32_t) + sizeof(ChildOp);
   const std::size_t list_bytes =
       command->ops.size() * bytes_per_op + WriteResults::bytes_for(command->ops.size());
-  auto reserving = take_reservation(context, request, context.shared.write_memory, list_bytes,
+  auto reserving = take_reservation(context, request, context.shared.memory.writes, list_bytes,
                                     "the list of operations");
   const auto reservation = co_await reserving;
   if (reservation.has_error()) {

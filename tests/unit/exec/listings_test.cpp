@@ -85,10 +85,10 @@ TEST_CASE("reads of config.chunks answer as before") {
 
 TEST_CASE("what a read of config.chunks keeps must fit, what it passes over need not") {
   FakeWorker worker(test::routing_of(table_of(2'000)), nothing);
-  worker.shared.memory.set_limit(256 * limits::kib);
+  worker.shared.memory.process.set_limit(256 * limits::kib);
   Client client;
   CHECK(has_no_room(run(worker, client, "{'find': 'chunks', '$db': 'config'}")));
-  CHECK(worker.shared.memory.usage().used_bytes == 0);
+  CHECK(worker.shared.memory.process.usage().used_bytes == 0);
   CHECK(batch_size(run(worker, client, "{'find': 'chunks', 'limit': 20, '$db': 'config'}")) == 20);
   CHECK(batch_size(run(worker, client, "{'find': 'chunks', 'filter': {'min.n': {'$gte': 1990}}, '$db': 'config'}")) ==
         10);
@@ -107,7 +107,7 @@ TEST_CASE("the rows of $currentOp are paid for, and others' cursors are not look
     cursor->originating_command.assign(reinterpret_cast<const char*>(kept.view().data()), kept.size());
     worker.shared.cursors.insert(std::move(cursor), steady_ns());
   }
-  worker.shared.memory.set_limit(256 * limits::kib);
+  worker.shared.memory.process.set_limit(256 * limits::kib);
   const auto password = auth::scram_password(auth::Hash::sha256, "ann", "pencil");
   const auto spec = [&](const char* name, auth::RoleGrant role) {
     auth::UserSpec user{name, "admin", {std::move(role)}, {}, {}};
@@ -130,8 +130,8 @@ TEST_CASE("the rows of $currentOp are paid for, and others' cursors are not look
   CHECK(batch_size(as("ann", own)) == 3);
   CHECK(as("ann", everybodys).view()["code"].to_int64() == 13);
   CHECK(has_no_room(as("root", everybodys)));
-  CHECK(worker.shared.memory.usage().used_bytes == 0);
-  worker.shared.memory.set_limit(64 * limits::mib);
+  CHECK(worker.shared.memory.process.usage().used_bytes == 0);
+  worker.shared.memory.process.set_limit(64 * limits::mib);
   CHECK(batch_size(as("root", everybodys)) == 1);
   worker.shared.cursors.kill_all();
 }
@@ -166,7 +166,7 @@ TEST_CASE("a listing over shards keeps each name once, and ends where there is n
       test::routing_of("routing: {shards: [{name: s0, uri: \"mongodb://127.0.0.1:27018/\"}, "
                        "{name: s1, uri: \"mongodb://127.0.0.1:27019/\"}], defaultShardKey: {_id: hashed}}"),
       answer);
-  worker.shared.memory.set_limit(1'600'000);
+  worker.shared.memory.process.set_limit(1'600'000);
   Client client;
   const BsonDoc reply = run(worker, client, "{'listCollections': 1, '$db': 'other'}");
   INFO(to_json(reply).substr(0, 300));
@@ -178,7 +178,7 @@ TEST_CASE("a listing over shards keeps each name once, and ends where there is n
     CHECK(asked < 20);
   }
   worker.shared.cursors.kill_all();
-  CHECK(worker.shared.memory.usage().used_bytes == 0);
+  CHECK(worker.shared.memory.process.usage().used_bytes == 0);
 }
 
 }  // namespace

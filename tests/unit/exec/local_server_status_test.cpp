@@ -115,12 +115,12 @@ TEST_CASE("server_status_counts_what_happened") {
   worker.shared.metrics.op_insert.add(7);
   worker.shared.metrics.bytes_out.add(1'000);
   worker.shared.metrics.commands[command_named("find")->index].total.add(3);
-  worker.shared.connections_current = 2;
+  worker.shared.connections.current = 2;
   Client running, idle;
   const test::FakeRequest under_way("{'find': 'c', '$db': 'd'}");
   running.running = &under_way.request;
   worker.context.clients = {&running, &idle};
-  auto held = worker.shared.cursor_memory.try_reserve(4'096);
+  auto held = worker.shared.memory.cursors.try_reserve(4'096);
   REQUIRE(held);
   const BsonDoc reply = status_of(worker, idle, "{'serverStatus': 1, '$db': 'admin'}");
   const std::pair<const char*, std::int64_t> counts[] = {

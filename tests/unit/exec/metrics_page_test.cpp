@@ -36,7 +36,7 @@ std::string text_of(MetricsText& text) {
 }
 
 std::string page_of(test::FakeWorker& worker) {
-  MetricsText text(worker.shared.admin_memory);
+  MetricsText text(worker.shared.memory.admin);
   write_metrics(text, worker.shared,
                 make_status_facts(worker.shared, {look_at_worker(worker.context)}));
   REQUIRE(text.complete());
@@ -127,8 +127,8 @@ void count_something_everywhere(Shared& shared) {
   for (const int code : {43, 13, 0, 51'024}) {
     for (std::uint64_t i = next++ % 7 + 1; i > 0; --i) all.errors.add(code);
   }
-  shared.connections_current = 5;
-  shared.connections_total = 77;
+  shared.connections.current = 5;
+  shared.connections.total = 77;
 }
 
 }  // namespace
@@ -275,7 +275,7 @@ TEST_CASE("the_page_and_server_status_say_the_same", "[metrics]") {
   count_something_everywhere(worker.shared);
   worker.gateway.states()[1].hosts.front().in_use = 4;
   worker.gateway.states()[1].hosts.front().known = false;
-  auto held = worker.shared.cursor_memory.try_reserve(4'096);
+  auto held = worker.shared.memory.cursors.try_reserve(4'096);
   REQUIRE(held);
   const auto samples = samples_of(page_of(worker));
   const BsonDoc status = status_of(worker);

@@ -140,7 +140,7 @@ TEST_CASE("an insert that its new _ids make too long for one message takes sever
 TEST_CASE("the largest batch passes where there is little memory", "[write]") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
   router.shards.answer = count_all;
-  router.shared().memory.set_limit(20 * limits::mib);
+  router.shared().memory.process.set_limit(20 * limits::mib);
   constexpr int count = limits::write_batch_size_max;
   std::vector<BsonDoc> owned;
   SECTION("of insertions") {

@@ -120,7 +120,7 @@ class ScriptedShards final : public shard::Gateway {
 class Router {
  public:
   explicit Router(catalog::CollectionRouting collection, bool replica_sets = true)
-      : shards(collection.all_shards().size(), replica_sets, shared_.reply_memory) {
+      : shards(collection.all_shards().size(), replica_sets, shared_.memory.replies) {
     catalog::RoutingParts parts;
     for (std::size_t i = 0; i < shards.states().size(); ++i) {
       parts.shards.push_back({"s" + std::to_string(i), "", static_cast<catalog::ShardIndex>(i)});

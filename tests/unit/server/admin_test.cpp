@@ -51,7 +51,7 @@ std::string get(std::uint16_t port, const std::string& path, const std::string& 
 
 struct Fixture {
   Fixture() {
-    shared.admin_memory.set_limit(admin_memory_bytes(1));
+    shared.memory.admin.set_limit(admin_memory_bytes(1));
     admin.start({});
   }
   void run_main_loop() {
@@ -61,7 +61,7 @@ struct Fixture {
     main_loop.stop();
     if (main_thread.joinable()) main_thread.join();
     admin.stop();
-    CHECK(shared.admin_memory.usage().used_bytes == 0);
+    CHECK(shared.memory.admin.usage().used_bytes == 0);
   }
   Loop main_loop;
   exec::Shared shared{0};
@@ -88,7 +88,7 @@ TEST_CASE("readiness_follows_the_life_of_the_process", "[admin]") {
   const std::string ready = get(fixture.admin.port(), "/readyz");
   CHECK(ready.starts_with("HTTP/1.1 200 OK\r\n"));
   CHECK(ready.ends_with("\r\n\r\nready\n"));
-  fixture.shared.quiescing = true;
+  fixture.shared.life.quiescing = true;
   const std::string draining = get(fixture.admin.port(), "/readyz");
   CHECK(draining.starts_with("HTTP/1.1 503 "));
   CHECK(draining.ends_with("\r\n\r\nshutting down\n"));

@@ -18,7 +18,7 @@ namespace {
 // A router that is full: its listener closes whoever comes.
 struct Full {
   explicit Full(bool with_admin) {
-    shared.admin_memory.set_limit(admin_memory_bytes(1));
+    shared.memory.admin.set_limit(admin_memory_bytes(1));
     net.port = listener.port();
     listener.start({&worker});
     if (with_admin) {

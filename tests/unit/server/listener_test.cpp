@@ -67,14 +67,14 @@ ListenerOptions short_of_files() {
 
 TEST_CASE("clients are refused and counted before the process is out of files", "[listener]") {
   Door door(short_of_files());
-  CHECK(door.shared.connections_max == 20);
+  CHECK(door.shared.connections.max == 20);
   door.come(24);
   CHECK(door.worker.connections() == 20);
   CHECK(door.refused() == 4);
   door.listener.set_connections_max(21);
-  CHECK(door.shared.connections_max == 20);
+  CHECK(door.shared.connections.max == 20);
   door.listener.set_connections_max(15);
-  CHECK(door.shared.connections_max == 15);
+  CHECK(door.shared.connections.max == 15);
 }
 
 TEST_CASE("as many files may be open as the hard limit allows", "[listener]") {
