@@ -169,6 +169,20 @@ void give_back(WriteRun& run, std::span<const ChildBatch> children, std::span<co
   }
 }
 
+// A shard of 4.2 that is asked with a newer version of its database than it knows reads that from the config servers
+// for a find, but not for a write, which it would refuse for ever. It may also wait for a move of the database. This
+// find meets nothing.
+Task<void> let_shard_read_database(WriteRun& run, catalog::ShardIndex shard) {
+  const BsonDoc nothing = match_nothing();
+  BsonWriter body;
+  body.append("find", run.command.collection).append("filter", nothing.view());
+  body.append("limit", 1).append("singleBatch", true).append("$db", run.request->db);
+  const BsonDoc find = std::move(body).finish();
+  auto call = call_shard(run.context, {shard, run.by(), shard::Command::of_body(find)},
+                         write_options(run.context, *run.request));
+  co_await call;
+}
+
 }  // namespace
 
 Task<std::optional<Error>> take_answers(WriteRun& run, std::span<const ChildBatch> children,
@@ -191,6 +205,10 @@ Task<std::optional<Error>> take_answers(WriteRun& run, std::span<const ChildBatc
     if (is_stale_error && !outcomes[i].ok()) {
       stale[i] = ops;
       continue;
+    }
+    if (is_stale_error && is_stale_error->code == stale_db_version) {
+      auto letting = let_shard_read_database(run, outcomes[i].shard);
+      co_await letting;
     }
     if (outcomes[i].ok()) {
       WriteResults::Reading reading(run.results, ops, outcomes[i].body(), run.shard_name(outcomes[i].shard),

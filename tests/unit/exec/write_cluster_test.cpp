@@ -228,10 +228,10 @@ TEST_CASE("a shard that refuses a whole batch for the table gets it again", "[wr
 TEST_CASE("a batch follows a database that moves in its middle", "[write][cluster]") {
   Cluster cluster({{std::nullopt, 0}, {std::nullopt, 2}},
                   {"{'n': 1, 'ok': 1.0, 'writeErrors': [" + stale_entry(1, 249) + ", " + stale_entry(2, 249) + "]}",
-                   "{'n': 2, 'ok': 1.0}"});
+                   "{'ok': 0.0, 'code': 249, 'db': 'db', 'errmsg': 'stale'}", "{'n': 2, 'ok': 1.0}"});
   CHECK(cluster.router.run("{'insert': 'c', 'ordered': false, 'documents': [{'_id': 1}, {'_id': 2}, {'_id': 3}]}") ==
         as_told("{'n': 3, 'ok': 1.0}"));
-  CHECK(cluster.sent() == Lines{"s0 insert 1,2,3 db 1", "s2 insert 2,3 db 2"});
+  CHECK(cluster.sent() == Lines{"s0 insert 1,2,3 db 1", "s0 find db 1", "s2 insert 2,3 db 2"});
   CHECK(cluster.table.noted == Lines{"db"});
 }
 
@@ -327,6 +327,18 @@ TEST_CASE("a collection that its shard had made first gets the write again", "[w
                   {"{'n': 0, 'ok': 1.0, 'writeErrors': [" + stale_entry(0, 227) + "]}", "{'n': 1, 'ok': 1.0}"});
   CHECK(cluster.router.run("{'insert': 'c', 'documents': [{'_id': 1}]}") == as_told("{'n': 1, 'ok': 1.0}"));
   CHECK(cluster.table.noted == Lines{"db.c", "db"});
+}
+
+TEST_CASE("a shard that refuses a write for its database's version reads that for a find first", "[write][cluster]") {
+  const bool batch = GENERATE(false, true);
+  const std::string refused = "{'n': 0, 'ok': 1.0, 'writeErrors': [" + stale_entry(0, 249) + "]}";
+  const std::string unknown = "{'ok': 0.0, 'code': 249, 'db': 'db', 'errmsg': 'stale'}";
+  Cluster cluster({{batch ? std::optional(two_shards()) : std::nullopt}, {std::nullopt}},
+                  {batch ? stale_reply : refused, batch ? refused : unknown, batch ? unknown : "{'n': 1, 'ok': 1.0}",
+                   "{'n': 1, 'ok': 1.0}"});
+  CHECK(cluster.router.run("{'insert': 'c', 'documents': [{'_id': 1, 'a': 1}]}") == as_told("{'n': 1, 'ok': 1.0}"));
+  CHECK(cluster.sent() == (batch ? Lines{"s0 insert 1 table 1", "s0 insert 1 db 2", "s0 find db 2", "s0 insert 1 db 2"}
+                                 : Lines{"s0 insert 1 db 1", "s0 find db 1", "s0 insert 1 db 2"}));
 }
 
 TEST_CASE("a shard that refuses a write again and again ends it with its own error", "[write][cluster]") {
