@@ -1,42 +1,11 @@
-// The router over a scripted cluster, whose shards enforce versions.
-#include "tests/sim/sim_support.h"
+// The router over a scripted cluster, whose shards enforce versions: what is asked of which shard, and what clients get,
+// while nothing else changes the cluster.
+#include "tests/sim/cluster_world.h"
 
 namespace spillway::test {
 
-namespace {
-
-// rec.r on k over all shards, ten values of k on each; rec.u on the first one.
-struct ClusterWorld {
-  static constexpr int span = 10;
-
-  explicit ClusterWorld(const SimClusterOptions& of_cluster = {}) : cluster(of_cluster, log) {
-    cluster.create_database("rec", 0);
-    std::vector<BsonDoc> points;
-    for (std::size_t i = 1; i < cluster.shard_count(); ++i) {
-      points.push_back(json(fmt::format(R"({{"k": {}}})", static_cast<int>(i) * span)));
-    }
-    cluster.shard_collection("rec.r", json(R"({"k": 1})"), points);
-    for (int k = 0; k < static_cast<int>(cluster.shard_count()) * span; ++k) {
-      cluster.store("rec.r", json(fmt::format(R"({{"_id": {0}, "k": {0}}})", k)));
-    }
-    cluster.store("rec.u", json(R"({"_id": 1})"));
-    SimWorldOptions options;
-    options.cluster = &cluster;
-    world.emplace(std::move(options));
-    client = world->client();
-  }
-  BsonDoc ask(std::string_view command) { return call(*world, *client, command); }
-
-  SimLog log;
-  SimCluster cluster;
-  std::optional<SimWorld> world;
-  std::unique_ptr<SimClient> client;
-};
-
-}  // namespace
-
 TEST_CASE("a static table's router says no versions, which the shards of a cluster take", "[cluster]") {
-  ClusterWorld sim({.members = 2, .config_members = 2});
+  ClusterWorld sim({.members = 2, .config_members = 2}, false);
   CHECK(batch_of(sim.ask(R"({"find": "u", "$db": "rec"})")).size() == 1);
   CHECK(batch_of(sim.ask(R"({"find": "r", "$db": "rec"})")).size() == ClusterWorld::span);  // of the first shard
   CHECK(is_ok(sim.ask(R"({"insert": "u", "documents": [{"_id": 2}], "$db": "rec"})")));
@@ -46,6 +15,88 @@ TEST_CASE("a static table's router says no versions, which the shards of a clust
   for (const char* field : {"$clusterTime", "operationTime", "$configServerState", "lastCommittedOpTime"}) {
     CHECK(!reply.view()[field].exists());
   }
+}
+
+TEST_CASE("reads of every release's shards go to owners, with versions, and see each document once", "[cluster]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0, wire_7_0, wire_8_0);
+  CAPTURE(wire);
+  ClusterWorld sim({.wire_version = wire, .shards = 3});
+  CHECK(sim.read(R"({"find": "r", "filter": {"k": 12}, "$db": "rec"})") == numbers(12, 13));
+  CHECK(sim.times(0, "find") + sim.times(2, "find") == 0);
+  CHECK(sim.times(1, "find") <= 2);
+  CHECK(sim.read_all() == numbers(0, 30));
+  CHECK(sim.read(R"({"find": "r", "sort": {"k": -1}, "skip": 8, "limit": 4, "batchSize": 2, "$db": "rec"})") ==
+        std::vector{21, 20, 19, 18});
+  CHECK(sim.ask(R"({"count": "r", "$db": "rec"})").view()["n"].to_int64() == 30);
+  CHECK(sim.ask(R"({"count": "r", "query": {"k": {"$gte": 8}}, "$db": "rec"})").view()["n"].to_int64() == 22);
+  const BsonDoc distinct = sim.ask(R"({"distinct": "r", "key": "k", "query": {"k": {"$lt": 15}}, "$db": "rec"})");
+  CHECK(distinct.view()["values"].as_document().count() == 15);
+  CHECK(sim.times(2, "distinct") == 0);
+  const BsonDoc sums = sim.ask(R"({"aggregate": "r", "pipeline": [{"$match": {"k": {"$gte": 5}}},
+      {"$group": {"_id": null, "sum": {"$sum": "$k"}, "n": {"$sum": 1}}}], "cursor": {}, "$db": "rec"})");
+  REQUIRE(batch_of(sums).size() == 1);
+  CHECK(batch_of(sums)[0].view()["sum"].to_int64() == 425);
+  CHECK(batch_of(sums)[0].view()["n"].to_int64() == 25);
+  CHECK(batch_of(sim.ask(R"({"find": "u", "$db": "rec"})")).size() == 1);
+  // The other worker learns what the first one knows, and asks nobody else.
+  sim.forget_asked();
+  CHECK(is_ok(sim.ask_other(R"({"find": "r", "filter": {"k": 12}, "$db": "rec"})")));
+  CHECK(sim.times(1, "find") == 1);
+  CHECK(sim.config_asked.empty());
+  CHECK(sim.without_version() == std::vector<std::string>());
+}
+
+TEST_CASE("writes of every release's shards go to owners, with versions", "[cluster]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0, wire_7_0, wire_8_0);
+  CAPTURE(wire);
+  ClusterWorld sim({.wire_version = wire, .shards = 3});
+  const auto count_of = [](DocView reply) { return reply["n"].to_int64().value_or(-1); };
+  CHECK(count_of(sim.ask(R"({"insert": "r", "documents": [{"_id": 30, "k": 100}, {"_id": 31, "k": -1},
+      {"_id": 32, "k": 15}], "$db": "rec"})")) == 3);
+  CHECK(count_of(sim.ask(R"({"update": "r", "updates": [{"q": {"k": 15}, "u": {"$inc": {"n": 1}}}],
+      "$db": "rec"})")) == 1);
+  CHECK(count_of(sim.ask(R"({"update": "r", "updates": [{"q": {}, "u": {"$inc": {"m": 1}}, "multi": true}],
+      "$db": "rec"})")) == 33);
+  CHECK(count_of(sim.ask(R"({"delete": "r", "deletes": [{"q": {"k": 100}, "limit": 1}, {"q": {"k": 3}, "limit": 0}],
+      "$db": "rec"})")) == 2);
+  const BsonDoc found = sim.ask(R"({"findAndModify": "r", "query": {"k": -1}, "update": {"$inc": {"n": 1}},
+      "$db": "rec"})");
+  CHECK(found.view().find_path("value._id").to_int64() == 31);
+  CHECK(sim.stored().size() == 31);
+  for (const BsonDoc& each : sim.cluster.owned("rec.r")) CHECK(each.view()["m"].to_int64() == 1);
+  CHECK(sim.cluster.orphans("rec.r") == 0);
+  // A collection and a database that do not exist are made.
+  CHECK(count_of(sim.ask(R"({"insert": "new", "documents": [{"_id": 1}], "$db": "rec"})")) == 1);
+  CHECK(count_of(sim.ask(R"({"insert": "new", "documents": [{"_id": 1}], "$db": "other"})")) == 1);
+  CHECK(sim.cluster.owned("rec.new").size() == 1);
+  CHECK(sim.cluster.owned("other.new").size() == 1);
+  CHECK(sim.without_version() == std::vector<std::string>());
+}
+
+TEST_CASE("a cursor reads each document once while its chunks move", "[cluster]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0, wire_7_0, wire_8_0);
+  const std::string sort = GENERATE("", R"("sort": {"k": 1}, )");
+  CAPTURE(wire, sort);
+  ClusterWorld sim({.wire_version = wire, .shards = 3});
+  const BsonDoc first = sim.ask(fmt::format(R"({{"find": "r", {}"batchSize": 2, "$db": "rec"}})", sort));
+  REQUIRE(cursor_id(first) != 0);
+  std::vector<int> values;
+  const auto add = [&](DocView reply) {
+    for (const BsonDoc& each : batch_of(reply)) values.push_back(each.view()["k"].as_int32());
+  };
+  add(first);
+  sim.cluster.move("rec.r", ClusterWorld::key(25), 0);
+  sim.cluster.move("rec.r", ClusterWorld::key(5), 1);
+  CHECK(sim.read_all() == numbers(0, 30));  // of another command, which hears of it
+  for (std::int64_t id = cursor_id(first); id != 0;) {
+    const BsonDoc more = sim.ask(fmt::format(
+        R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "r", "batchSize": 7, "$db": "rec"}})", id));
+    REQUIRE(is_ok(more));
+    add(more);
+    id = cursor_id(more);
+  }
+  std::sort(values.begin(), values.end());
+  CHECK(values == numbers(0, 30));
 }
 
 }  // namespace spillway::test

@@ -375,6 +375,7 @@ BsonDoc SimShard::execute(const wire::OpMsg& request, std::string_view name) {
   if (name == "find") return find(body, ns);
   if (name == "aggregate") return aggregate(body, ns);
   if (name == "count") return count(body, ns);
+  if (name == "distinct") return distinct(body, ns);
   if (name == "getMore") return get_more(body, db);
   if (name == "killCursors") return kill_cursors(body);
   if (name == "insert" || name == "update" || name == "delete") return write(request, name, ns);
@@ -389,7 +390,7 @@ std::optional<BsonDoc> SimShard::refusal(DocView body, std::string_view name) co
   if (name == "getMore" || name == "killCursors" || name == "ping" || name == "endSessions" || name == "killSessions") {
     return std::nullopt;
   }
-  const bool reads = name == "find" || name == "aggregate" || name == "count";
+  const bool reads = name == "find" || name == "aggregate" || name == "count" || name == "distinct";
   if (!reads) return error_reply(10107, "NotWritablePrimary", "not primary");
   const ValueView mode = document_or_empty(body["$readPreference"])["mode"];
   if (mode.is_string() && mode.as_string() != "primary") return std::nullopt;
@@ -519,6 +520,24 @@ BsonDoc SimShard::count(DocView body, const std::string& ns) {
   if (found.has_error()) return error_reply(found.error());
   BsonWriter out;
   out.append("n", static_cast<std::int32_t>(found->size())).append("ok", 1.0);
+  return std::move(out).finish();
+}
+
+BsonDoc SimShard::distinct(DocView body, const std::string& ns) {
+  pipeline::FindQuery query;
+  query.filter = document_or_empty(body["query"]);
+  std::vector<BsonDoc> kept;
+  const auto found = pipeline::run_find(visible(ns, kept), query, budget_);
+  if (found.has_error()) return error_reply(found.error());
+  std::vector<ValueView> values;
+  for (const BsonDoc& each : *found) {
+    const ValueView value = each.view().find_path(body["key"].as_string());
+    if (value.exists() && std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+  }
+  BsonWriter out;
+  out.begin_array("values");
+  for (const ValueView& value : values) out.append_item(value);
+  out.end().append("ok", 1.0);
   return std::move(out).finish();
 }
 

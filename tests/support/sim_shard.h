@@ -171,6 +171,7 @@ class SimShard {
   BsonDoc find(DocView body, const std::string& ns);
   BsonDoc aggregate(DocView body, const std::string& ns);
   BsonDoc count(DocView body, const std::string& ns);
+  BsonDoc distinct(DocView body, const std::string& ns);
   BsonDoc first_batch(const std::string& ns, std::vector<BsonDoc> documents, ValueView batch_size,
                       bool single_batch);
   BsonDoc get_more(DocView body, std::string_view db);

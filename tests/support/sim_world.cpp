@@ -6,6 +6,8 @@
 #include <stdexcept>
 
 #include "proxy/catalog/static_routing.h"
+#include "proxy/exec/cluster/cluster_table.h"
+#include "proxy/shard/connection_string.h"
 #include "tests/support/seeded_ids.h"
 
 namespace spillway::test {
@@ -33,31 +35,17 @@ SimWorld::SimWorld(SimWorldOptions options)
       queue->set_reserves(options.large_reserve_bytes, options.small_reserve_bytes);
     }
   }
-  std::string yaml = "routing:\n  shards:\n";
   server::WorkerOptions worker_options;
   worker_options.gateway = options.gateway;
   worker_options.compressors = options.compressors;
-  if (options.cluster != nullptr) {
-    options.shards.clear();
-    for (std::size_t i = 0; i < options.cluster->shard_count(); ++i) {
-      options.shards.push_back(options.cluster->shard(i).options());
-    }
-    servers_ = options.cluster->servers();
+  if (options.cluster != nullptr) servers_ = options.cluster->servers();
+  if (options.config_db) {
+    const std::string uri = shard::connection_string_for(options.cluster->config_db()).value();
+    worker_options.gateway.shards.push_back({"config", uri});
+    shared_->routing = exec::table_of_config_servers(uri);
+  } else {
+    use_static_table(options, worker_options);
   }
-  for (std::size_t i = 0; i < options.shards.size(); ++i) {
-    const SimShardOptions& shard = options.shards[i];
-    const std::string uri =
-        fmt::format("mongodb://{}:{}/{}", shard.host, shard.port,
-                    shard.set_name.empty() ? "" : "?replicaSet=" + shard.set_name);
-    yaml += fmt::format("    - {{name: shard{}, uri: \"{}\"}}\n", i, uri);
-    worker_options.gateway.shards.push_back({fmt::format("shard{}", i), uri});
-    if (options.cluster != nullptr) continue;
-    shards_.push_back(std::make_unique<SimShard>(shard, log_));
-    servers_.push_back(shards_.back().get());
-  }
-  auto routing = catalog::load_static_routing(yaml + options.routing, "simulation");
-  if (routing.has_error()) throw std::runtime_error(routing.error().message);
-  shared_->routing = *routing;
   shared_->facts.host_name = "router:27017";
   shared_->facts.start_time = Clock::now();
   shared_->facts.workers = options.workers;
@@ -90,6 +78,7 @@ SimWorld::SimWorld(SimWorldOptions options)
   shutdown_ = std::make_unique<server::Shutdown>(
       main_loop_, *shared_, std::move(workers),
       server::Shutdown::Options{.drain = std::chrono::seconds(10), .stop_listening = [this] { listening_ = false; }});
+  if (options.config_db) join_cluster();
   for (const auto& worker : workers_) worker->start();
   const auto known = [this] {
     return std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) {
@@ -99,6 +88,43 @@ SimWorld::SimWorld(SimWorldOptions options)
     });
   };
   run_until(known, std::chrono::seconds(5));
+  if (!options.config_db) return;
+  for (int tries = 0; tries < 60; ++tries, run_for(std::chrono::seconds(1))) {
+    if (!run(shared_->cluster->start()).has_error()) break;
+  }
+  run_until(known, std::chrono::seconds(5));
+}
+
+void SimWorld::use_static_table(const SimWorldOptions& options, server::WorkerOptions& of_workers) {
+  std::vector<SimShardOptions> shards = options.shards;
+  if (options.cluster != nullptr) {
+    shards.clear();
+    for (std::size_t i = 0; i < options.cluster->shard_count(); ++i) {
+      shards.push_back(options.cluster->shard(i).options());
+    }
+  }
+  std::string yaml = "routing:\n  shards:\n";
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const SimShardOptions& shard = shards[i];
+    const std::string uri =
+        fmt::format("mongodb://{}:{}/{}", shard.host, shard.port,
+                    shard.set_name.empty() ? "" : "?replicaSet=" + shard.set_name);
+    yaml += fmt::format("    - {{name: shard{}, uri: \"{}\"}}\n", i, uri);
+    of_workers.gateway.shards.push_back({fmt::format("shard{}", i), uri});
+    if (options.cluster != nullptr) continue;
+    shards_.push_back(std::make_unique<SimShard>(shard, log_));
+    servers_.push_back(shards_.back().get());
+  }
+  auto routing = catalog::load_static_routing(yaml + options.routing, "simulation");
+  if (routing.has_error()) throw std::runtime_error(routing.error().message);
+  shared_->routing = *routing;
+}
+
+// As the server does.
+void SimWorld::join_cluster() {
+  shared_->cluster =
+      std::make_unique<exec::ClusterTable>(workers_.front()->context(), shared_->routing, exec::ClusterLinks{});
+  for (const auto& worker : workers_) worker->join_cluster(*shared_->cluster);
 }
 
 SimWorld::~SimWorld() {
@@ -193,7 +219,7 @@ std::vector<std::string> SimWorld::exceeded() {
   if (idle + cursors.pinned > cursors.open_total) found.push_back("a killed cursor is kept");
   constexpr std::size_t monitors = 2;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
-    for (const auto& shard : shards_) {
+    for (const SimShard* const shard : servers_) {
       const SimShardOptions& options = shard->options();
       const std::size_t dialled = networks_[i]->dialled_connections(options.host, options.port);
       if (dialled > pool_max_ + monitors) {
@@ -220,10 +246,11 @@ std::vector<std::string> SimWorld::leftovers() {
     found.push_back(fmt::format("{} cursors are registered", cursors.open_total));
   if (cursors.pinned != 0)
     found.push_back(fmt::format("{} cursors are checked out", cursors.pinned));
-  for (const MemoryBudget* budget : {&shared_->memory.requests, &shared_->memory.writes, &shared_->memory.replies,
-                                     &shared_->memory.cursors, &shared_->memory.spill,
-                                     &shared_->memory.strangers, &shared_->memory.process}) {
-    const std::uint64_t used = budget->usage().used_bytes;
+  for (const MemoryBudget* budget : {&shared_->request_memory, &shared_->write_memory, &shared_->reply_memory,
+                                     &shared_->cursor_memory, &shared_->spill_memory,
+                                     &shared_->stranger_memory, &shared_->memory}) {
+    std::uint64_t used = budget->usage().used_bytes;
+    if (budget == &shared_->memory) used -= shared_->routing_memory.usage().used_bytes;  // what is known is kept
     if (used != 0)
       found.push_back(fmt::format("{} bytes are reserved for {}", used, budget->name()));
   }

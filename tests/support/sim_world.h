@@ -44,6 +44,8 @@ struct SimWorldOptions {
   std::vector<SimShardOptions> shards = {{}};
   // Set: its servers are in the network, and its shards in the table in place of `shards`. It outlives the world.
   SimCluster* cluster = nullptr;
+  // With a cluster: there is no such table, the router reads the config servers (sharding.configDB).
+  bool config_db = false;
   std::string routing;  // the YAML under "routing:", without "shards"
   FaultOptions faults;
   std::uint64_t memory_limit_bytes = 0;
@@ -121,6 +123,8 @@ class SimWorld {
     T value = co_await task;
     result->emplace(std::move(value));
   }
+  void use_static_table(const SimWorldOptions& options, server::WorkerOptions& of_workers);
+  void join_cluster();
   std::size_t poll();
   std::optional<TimePoint> next_timer() const;
   std::unique_ptr<Transport> dial(std::size_t worker,
