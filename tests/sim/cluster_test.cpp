@@ -99,4 +99,91 @@ TEST_CASE("a cursor reads each document once while its chunks move", "[cluster]"
   CHECK(values == numbers(0, 30));
 }
 
+// The tables and the versions of a recorded conversation with a router of 4.2.
+TEST_CASE("from a recorded table shards hear the versions that a router of 4.2 sent them", "[cluster]") {
+  SimLog log;
+  SimCluster cluster({.shards = 4}, log);  // the recording's are sh1, sh2 and sh3
+  cluster.config().put("config.databases", json(R"({"_id": "rec", "primary": "sh2", "partitioned": true, "version":
+      {"uuid": {"$binary": {"base64": "g4xBP0OkS3aWfIzItC4yNw==", "subType": "04"}}, "lastMod": 1}})"));
+  const auto collection = [&](std::string_view ns, std::string_view epoch, std::string_view key) {
+    cluster.config().put("config.collections",
+                         json(fmt::format(R"({{"_id": "{}", "lastmodEpoch": {{"$oid": "{}"}}, "lastmod":
+                             {{"$date": "1970-02-19T17:02:47.296Z"}}, "dropped": false, "key": {}, "unique": false,
+                             "uuid": {{"$binary": {{"base64": "KcFAibfySMmiN08XnUpZVg==", "subType": "04"}}}}}})",
+                                          ns, epoch, key)));
+  };
+  const auto chunk = [&](std::string_view ns, std::string_view epoch, std::string_view field, std::string_view min,
+                         std::string_view max, std::string_view shard, int major, int minor) {
+    cluster.config().put("config.chunks",
+                         json(fmt::format(R"({{"_id": "{0}-{2}_{3}", "ns": "{0}", "min": {{"{2}": {4}}},
+                             "max": {{"{2}": {5}}}, "shard": "{6}", "lastmod": {{"$timestamp": {{"t": {7}, "i": {8}}}}},
+                             "lastmodEpoch": {{"$oid": "{1}"}}, "history": []}})",
+                                          ns, epoch, field, minor + 100 * major, min, max, shard, major, minor)));
+  };
+  constexpr std::string_view r = "6b00fd5563155124ad7bdb82", h = "6b00fd5563155124ad7bdb60";
+  constexpr std::string_view least = R"({"$minKey": 1})", most = R"({"$maxKey": 1})";
+  collection("rec.r", r, R"({"k": 1})");
+  chunk("rec.r", r, "k", "100", "200", "sh1", 2, 0);
+  chunk("rec.r", r, "k", "200", most, "sh3", 3, 0);
+  chunk("rec.r", r, "k", least, "100", "sh2", 3, 1);
+  collection("rec.h", h, R"({"_id": "hashed"})");
+  const std::string points[] = {std::string(least), "-6148914691236517204", "-3074457345618258602", "0",
+                                "3074457345618258602", "6148914691236517204", std::string(most)};
+  for (int i = 0; i < 6; ++i) {
+    const auto long_of = [](const std::string& text) {
+      return text[0] == '{' ? text : fmt::format(R"({{"$numberLong": "{}"}})", text);
+    };
+    chunk("rec.h", h, "_id", long_of(points[i]), long_of(points[i + 1]), fmt::format("sh{}", i / 2 + 1), 1, i);
+  }
+  std::map<std::string, std::string> sent;  // by shard and command
+  std::vector<std::string> asked;           // of the config servers, for chunks
+  for (std::size_t i = 1; i < 4; ++i) {
+    cluster.shard(i).observe = [&sent, i](DocView command) {
+      std::string text;
+      for (const Element& item : command["shardVersion"].as_document()) {
+        text += (text.empty() ? "" : " ") + to_json(item);
+      }
+      sent[fmt::format("sh{} {} {}", i, command.first().name, command.first().as_string())] = text;
+    };
+    cluster.shard(i).revise = [](std::string_view, const BsonDoc&) {
+      return json(R"({"cursor": {"firstBatch": [], "id": {"$numberLong": "0"}, "ns": "rec.r"}, "n": 1, "ok": 1})");
+    };
+  }
+  cluster.config_server(0).observe = [&asked](DocView command) {
+    if (command.first().is_string() && command.first().as_string() == "chunks") {
+      asked.push_back(to_json(command["filter"].as_document()) + to_json(command["sort"].as_document()));
+    }
+  };
+  SimWorldOptions options;
+  options.cluster = &cluster;
+  options.config_db = true;
+  SimWorld world(std::move(options));
+  const auto client = world.client();
+  CHECK(is_ok(call(world, *client, R"({"find": "r", "sort": {"k": 1}, "$db": "rec"})")));
+  CHECK(is_ok(call(world, *client, R"({"update": "r", "updates": [{"q": {"k": 150}, "u": {"$inc": {"n": 1}}}],
+      "$db": "rec"})")));
+  CHECK(is_ok(call(world, *client, R"({"aggregate": "h", "pipeline": [], "cursor": {}, "$db": "rec"})")));
+  CHECK(is_ok(call(world, *client, R"({"find": "u", "$db": "rec"})")));
+  const auto version = [](int major, int minor, std::string_view epoch) {
+    BsonWriter out;
+    out.append_timestamp("t", sim_version(static_cast<std::uint32_t>(major), static_cast<std::uint32_t>(minor)));
+    const BsonDoc time = std::move(out).finish();
+    const BsonDoc id = json(fmt::format(R"({{"e": {{"$oid": "{}"}}}})", epoch));
+    return to_json(time.view()["t"]) + " " + to_json(id.view()["e"]);
+  };
+  CHECK(sent == std::map<std::string, std::string>{{"sh1 find r", version(2, 0, r)},
+                                                   {"sh2 find r", version(3, 1, r)},
+                                                   {"sh3 find r", version(3, 0, r)},
+                                                   {"sh1 update r", version(2, 0, r)},
+                                                   {"sh1 aggregate h", version(1, 1, h)},
+                                                   {"sh2 aggregate h", version(1, 3, h)},
+                                                   {"sh3 aggregate h", version(1, 5, h)},
+                                                   {"sh2 find u", version(0, 0, "000000000000000000000000")}});
+  const auto asked_for = [](std::string_view ns, int major, int minor) {
+    return to_json(json(fmt::format(R"({{"ns": "{}", "lastmod": {{"$gte": {{"$timestamp": {{"t": {}, "i": {}}}}}}}}})",
+                                    ns, major, minor))) + to_json(json(R"({"lastmod": 1})"));
+  };
+  CHECK(asked == std::vector{asked_for("rec.r", 0, 0), asked_for("rec.h", 0, 0)});
+}
+
 }  // namespace spillway::test

@@ -71,6 +71,7 @@ ShardRole& SimCluster::primary_role(std::size_t index) {
 void SimCluster::elect(std::size_t index, std::size_t member) {
   Shard& shard = *shards_[index];
   log_.add(fmt::format("{} elects {}", shard.id, shard.set.members[member]->options().host));
+  primary(index).abort_transactions();
   shard.roles[member]->take_over(primary_role(index));
   shard.set.elect(*shard.set.members[member]);
 }
@@ -133,6 +134,7 @@ void SimCluster::move(const std::string& ns, DocView key, std::size_t to) {
   const std::size_t from = index_of(before->chunks[chunk].shard);
   if (from == to) return;
   log_.add(fmt::format("move chunk {} of {} to {}", chunk, ns, shards_[to]->id));
+  primary(from).abort_transactions();
   const auto of_chunk = [&](DocView document) { return before->chunk_of(document) == chunk; };
   primary(to).remove(ns, of_chunk);
   for (const BsonDoc& each : primary(from).stored(ns)) {
@@ -141,6 +143,8 @@ void SimCluster::move(const std::string& ns, DocView key, std::size_t to) {
   primary(to).take_history(primary(from));
   config_.move(ns, chunk, shards_[to]->id);
   primary_role(from).learn(ns);
+  // From 6.0 on the recipient has a critical section, too, and looks before it leaves it.
+  if (primary(to).options().max_wire_version >= wire_6_0) primary_role(to).learn(ns);
   for (const std::size_t each : {from, to}) primary_role(each).hear(config_.time());
 }
 
@@ -164,6 +168,8 @@ void SimCluster::move_primary(const std::string& db, std::size_t to) {
     primary_role(from).drop(ns);
     primary_role(to).create(ns);
   }
+  primary(from).abort_transactions();
+  primary(to).take_history(primary(from));
   config_.move_primary(db, shards_[to]->id);
   primary_role(from).learn_database(db);
   for (const std::size_t each : {from, to}) primary_role(each).hear(config_.time());

@@ -113,7 +113,7 @@ std::array<std::uint8_t, 16> SimConfig::next_uuid() {
 
 std::uint64_t SimConfig::tick() {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(Clock::now().time_since_epoch()).count();
-  time_ = std::max(time_ + 1, (static_cast<std::uint64_t>(seconds) + 1'795'000'000) << 32 | 1);
+  time_ = std::max(time_ + 1, (static_cast<std::uint64_t>(seconds) + 1'700'000'000) << 32 | 1);
   return time_;
 }
 

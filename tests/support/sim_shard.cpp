@@ -59,6 +59,11 @@ std::string transaction_of(DocView body) {
   return std::string(session.begin(), session.end()) + std::to_string(number(body["txnNumber"], 0));
 }
 
+BsonDoc no_such_transaction() {
+  return *BsonDoc::from_json(R"({"ok": 0, "code": 251, "codeName": "NoSuchTransaction", "errmsg": "it has been aborted",
+      "errorLabels": ["TransientTransactionError"]})");
+}
+
 // Takes documents for one batch.
 BsonDoc batch_reply(std::string_view name, const std::string& ns, std::deque<BsonDoc>& rest,
                     std::int64_t documents_max, std::size_t bytes_max,
@@ -137,6 +142,7 @@ void SimShard::attach(SimNetwork& network) {
 void SimShard::die() {
   log_.add(options_.host + " dies");
   alive_ = false;
+  transactions_.clear();
   cursor_counts_.lost += cursors_.size();
   cursors_.clear();
   for (SimNetwork* network : networks_) network->kill(options_.host, options_.port);
@@ -172,6 +178,7 @@ void SimShard::step_down_now(Duration pause) {
   log_.add(options_.host + " steps down");
   ++step_downs_;
   elected_at_ = Clock::now() + pause;
+  transactions_.clear();
 }
 
 std::int32_t SimShard::yield() {
@@ -380,6 +387,9 @@ BsonDoc SimShard::execute(const wire::OpMsg& request, std::string_view name) {
   if (name == "killCursors") return kill_cursors(body);
   if (name == "insert" || name == "update" || name == "delete") return write(request, name, ns);
   if (name == "findAndModify") return find_and_modify(body, ns);
+  if (name == "commitTransaction" || name == "abortTransaction") {
+    return end_transaction(body, name == "commitTransaction");
+  }
   if (name == "ping" || name == "endSessions" || name == "killSessions") return ok_reply();
   return error_reply(59, "CommandNotFound", fmt::format("no such command: '{}'", name));
 }
@@ -644,6 +654,12 @@ BsonDoc SimShard::apply(const wire::OpMsg& request, std::string_view name, const
   const ValueView order = request.body["ordered"];
   const bool ordered = !order.exists() || order.truthy();
   const bool in_transaction = request.body["autocommit"].exists();
+  if (in_transaction && role_ != nullptr) {
+    for (std::size_t i = 0; i < statements.size(); ++i) {
+      if (const auto refused = role_->refuse_statement(*request_, i)) return refused->reply();
+    }
+    return apply_at_commit(request.body, name, ns, statements);
+  }
   std::int64_t n = 0;
   BsonWriter errors;
   errors.begin_array("writeErrors");
@@ -701,6 +717,51 @@ BsonDoc SimShard::apply(const wire::OpMsg& request, std::string_view name, const
   }
   out.append("ok", 1.0);
   return std::move(out).finish();
+}
+
+BsonDoc SimShard::apply_at_commit(DocView body, std::string_view name, const std::string& ns,
+                                  std::span<const DocView> statements) {
+  const std::string transaction = transaction_of(body);
+  if (body["startTransaction"].truthy()) transactions_[transaction].clear();
+  const auto open = transactions_.find(transaction);
+  if (open == transactions_.end()) return no_such_transaction();
+  std::int64_t n = 0;
+  for (const DocView statement : statements) {
+    if (name == "insert") {
+      if (find_id(ns, statement["_id"]) != stored_[ns].size()) return error_reply(11000, "DuplicateKey", "E11000");
+      open->second.push_back([this, ns, document = BsonDoc(statement)] { stored_[ns].push_back(document); });
+      ++n;
+      continue;
+    }
+    SPILLWAY_CHECK(name == "update");
+    pipeline::FindQuery query;
+    query.filter = document_or_empty(statement["q"]);
+    std::vector<BsonDoc> kept;
+    const auto found = pipeline::run_find(visible(ns, kept), query, budget_);
+    for (std::size_t i = 0; i < (found.has_error() ? 0 : found->size()); ++i, ++n) {
+      open->second.push_back([this, ns, document = (*found)[i], update = BsonDoc(document_or_empty(statement["u"]))] {
+        const std::size_t at = find_id(ns, document.view()["_id"]);
+        if (at != stored_[ns].size()) increment(stored_[ns][at], update);
+      });
+    }
+  }
+  BsonWriter out;
+  out.append("n", static_cast<std::int32_t>(n)).append("ok", 1.0);
+  return std::move(out).finish();
+}
+
+BsonDoc SimShard::end_transaction(DocView body, bool commits) {
+  const std::string transaction = transaction_of(body);
+  if (commits && durable_->committed.contains(transaction)) return ok_reply();
+  const auto open = transactions_.find(transaction);
+  if (open == transactions_.end()) return no_such_transaction();
+  if (commits) {
+    for (const auto& change : open->second) change();
+    durable_->committed.insert(transaction);
+    if (role_ != nullptr) role_->wrote(*request_);
+  }
+  transactions_.erase(open);
+  return ok_reply();
 }
 
 // {query, update: {$inc: …}} or {query, remove: true}; returns the document as it was.

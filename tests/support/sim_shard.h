@@ -127,6 +127,8 @@ class SimShard {
   void take_history(const SimShard& donor);
   // Its cursors die, as by a timeout.
   void forget_cursors();
+  // Open transactions end, as when a chunk that they have written to moves: the next statement hears 251.
+  void abort_transactions() { transactions_.clear(); }
 
   CursorCounts cursors() const;
   std::uint64_t seen(const std::string& command) const;        // commands of that name so far
@@ -179,6 +181,10 @@ class SimShard {
   BsonDoc write(const wire::OpMsg& request, std::string_view name, const std::string& ns);
   BsonDoc apply(const wire::OpMsg& request, std::string_view name, const std::string& ns,
                 std::span<const DocView> statements, const std::vector<std::int32_t>& ids);
+  // Within a transaction: what the statement changes is visible from the commit on.
+  BsonDoc apply_at_commit(DocView body, std::string_view name, const std::string& ns,
+                          std::span<const DocView> statements);
+  BsonDoc end_transaction(DocView body, bool commits);
   BsonDoc find_and_modify(DocView body, const std::string& ns);
   // The effect of a statement, up to its interruption.
   struct Done {
@@ -204,11 +210,13 @@ class SimShard {
     std::map<std::string, std::vector<BsonDoc>> stored;
     std::map<std::string, std::set<std::int32_t>> retryable;  // by session and txnNumber: statements executed
     std::map<std::string, BsonDoc> remembered;                // replies to findAndModify, likewise
+    std::set<std::string> committed;                          // transactions
   };
   std::shared_ptr<Durable> durable_;
   std::map<std::string, std::vector<BsonDoc>>& stored_;
   std::map<std::string, std::set<std::int32_t>>& retryable_;
   std::map<std::string, BsonDoc>& remembered_;
+  std::map<std::string, std::vector<std::function<void()>>> transactions_;  // open: what their commits do
   SimRole* role_ = nullptr;
   SimSet* set_ = nullptr;
   SimRequest* request_ = nullptr;  // that is being executed, with a role

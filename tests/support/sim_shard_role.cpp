@@ -234,7 +234,7 @@ std::optional<SimRefusal> ShardRole::refuse_creation(const SimRequest& request) 
   const ValueView allowed = request.body["allowImplicitCollectionCreation"];
   const bool refuses = wire_version_ <= wire_4_4 ? allowed.exists() && !allowed.truthy()
                                                  : wire_version_ >= wire_8_0 && read_versions(request).has_version &&
-                                                       !request.body["txnNumber"].exists();
+                                                       !request.body["autocommit"].exists();
   if (!refuses) {
     create(request.ns);
     return std::nullopt;

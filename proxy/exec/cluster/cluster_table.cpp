@@ -164,14 +164,14 @@ Task<Result<cluster::KnownCollection>> ClusterTable::collection(std::string ns, 
 
 Task<Result<void>> ClusterTable::use(std::vector<catalog::ShardEntry> entries) {
   std::vector<catalog::Shard> shards = table_->shards();
-  bool changed = false;
+  bool changed = false, left = false;
   for (catalog::Shard& shard : shards) {
     const auto named = [&](const catalog::ShardEntry& entry) { return entry.id == shard.name; };
     if (!shard.holds_data || std::any_of(entries.begin(), entries.end(), named)) continue;
     log::info("shard {} has left the cluster", shard.name);
     shard.holds_data = false;
     first_.gateway.retire_shard(shard.index);
-    changed = true;
+    changed = left = true;
   }
   for (const catalog::ShardEntry& entry : entries) {
     if (index_of(entry.id) || strangers_.contains(entry.id)) continue;
@@ -188,6 +188,7 @@ Task<Result<void>> ClusterTable::use(std::vector<catalog::ShardEntry> entries) {
     changed = true;
   }
   if (changed) publish(std::move(shards));
+  if (left) forget_all();
   co_return Result<void>();
 }
 
@@ -251,6 +252,14 @@ void ClusterTable::publish(std::vector<catalog::Shard> shards) {
   table_ = std::make_shared<const catalog::RoutingSnapshot>(std::move(parts));
   for (Context* worker : first_.shared.workers) {
     worker->loop.post([worker, table = table_] { static_cast<ClusterRouter*>(worker->router)->use_shards(table); });
+  }
+}
+
+// Nobody would refuse what was known of a shard that has left: it is asked nothing any more.
+void ClusterTable::forget_all() {
+  forget({}, {});
+  for (Context* worker : first_.shared.workers) {
+    worker->loop.post([worker] { static_cast<ClusterRouter*>(worker->router)->forget({}, {}); });
   }
 }
 

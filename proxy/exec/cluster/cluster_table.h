@@ -68,6 +68,7 @@ class ClusterTable final : public cluster::ShardDirectory {
   Task<Result<catalog::ObjectId>> cluster_of(catalog::ShardIndex shard);
   void leave_out(const catalog::Shard& shard, const catalog::ObjectId& cluster);
   void publish(std::vector<catalog::Shard> shards);
+  void forget_all();
 
   Context& first_;
   ClusterLinks links_;

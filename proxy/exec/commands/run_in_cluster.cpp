@@ -7,6 +7,7 @@
 #include "proxy/exec/commands/sharded_view.h"
 #include "proxy/exec/core/repeat.h"
 #include "proxy/exec/core/stale.h"
+#include "proxy/exec/sharding/run_by_form.h"
 
 namespace spillway::exec {
 
@@ -108,6 +109,10 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
     const bool again = result.has_error() && is_stale(result.error().code) && !request.in_transaction &&
                        tries < tries_max;
     if (!again) co_return result;
+    if (result.error().code == cannot_implicitly_create_collection && request.body.first().is_string()) {
+      auto making = make_collection(context, request, std::string(request.body.first().as_string()));
+      if (auto made = co_await making; made.has_error()) co_return std::move(made.error());
+    }
     const Duration pause = pause_before_try(tries + 1);
     if (pause == Duration::zero()) continue;
     if (Clock::now() + pause >= request.deadline) co_return result;

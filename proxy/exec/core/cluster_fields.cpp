@@ -104,6 +104,11 @@ void append_versions(BsonWriter& out, const Context& context, const ShardCommand
 
 }  // namespace
 
+bool waits_for_version(const Context& context, const ShardCommand& command) {
+  return command.by.what() != RoutedBy::What::nothing && command.shard != cluster::config_shard &&
+         context.gateway.capabilities(command.shard).max_wire_version == 0;
+}
+
 BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, const shard::CallOptions& options) {
   BsonWriter out;
   const Shared& shared = context.shared;

@@ -12,6 +12,10 @@ namespace spillway::exec {
 // writeConcern, the cluster's default ones (from 4.4 on).
 BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, const shard::CallOptions& options);
 
+// Must the shard answer something before these fields can be made? Their form depends on its version, and a shard that
+// has just been added, or was away when the router started, has not told it yet.
+bool waits_for_version(const Context& context, const ShardCommand& command);
+
 // What the shard says of the cluster's time. `time`: of the operation; null: nobody asks.
 void note_times(Context& context, const shard::Reply& reply, shard::ShardTime* time);
 

@@ -1,5 +1,10 @@
 #include "proxy/exec/core/shard_call.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
 #include "cursor/batch.h"
 #include "cursor/bson_validator.h"
 #include "proxy/base/time_slice.h"
@@ -24,6 +29,30 @@ Task<Result<shard::Reply>> start(Context& context, const ShardCommand& command, 
   shard::Command with_added = command.command;
   if (!added.view().empty()) with_added.suffix = shard::elements_of(added.view());
   return context.gateway.call(command.shard, with_added, with_places(command, std::move(options)));
+}
+
+// As long as a call waits for a host.
+constexpr auto version_wait_max = std::chrono::seconds(10);
+constexpr auto version_look_interval = std::chrono::milliseconds(5);
+
+// `added`: a member of the call, which outlives this.
+Task<Result<shard::Reply>> start_when_known(Context* context, ShardCommand command, BsonDoc* added,
+                                            shard::CallOptions options) {
+  const TimePoint given_up = std::min(options.deadline, Clock::now() + version_wait_max);
+  while (waits_for_version(*context, command)) {
+    if (const Error* why = shard::requested_of(options.interrupt)) co_return *why;
+    if (context->shared.stopping) co_return Error(ErrorCode::host_unreachable, "the router is shutting down");
+    if (Clock::now() >= given_up) {
+      if (given_up == options.deadline) co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+      co_return Error(ErrorCode::failed_to_satisfy_read_preference,
+                      fmt::format("shard {}: none of its hosts has answered yet",
+                                  context->gateway.states()[command.shard].name));
+    }
+    co_await context->loop.sleep_for(version_look_interval);
+  }
+  *added = fields_for_shard(*context, command, options);
+  auto call = start(*context, command, *added, std::move(options));
+  co_return co_await call;
 }
 
 constexpr std::size_t looked_through_at_once_bytes_max = 16 * limits::kib;
@@ -61,7 +90,9 @@ ShardCall::ShardCall(Context& context, const ShardCommand& command, shard::CallO
       by_(command.by),
       time_(options.time),
       added_(context.in_cluster() ? fields_for_shard(context, command, options) : BsonDoc()),
-      call_(start(context, command, added_, std::move(options))) {}
+      call_(context.in_cluster() && waits_for_version(context, command)
+                ? start_when_known(&context, command, &added_, std::move(options))
+                : start(context, command, added_, std::move(options))) {}
 
 ShardOutcome ShardCall::await_resume() {
   ShardOutcome outcome;

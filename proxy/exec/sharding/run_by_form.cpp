@@ -108,6 +108,26 @@ Response only_ok() {
   return Response(std::move(out).finish());
 }
 
+Task<Result<void>> make_collection(Context& context, const Request& request, std::string collection) {
+  if (config_wire_version(context) < v8_0) co_return Result<void>();
+  BsonWriter body;
+  body.append("create", collection);
+  const BsonDoc create = std::move(body).finish();
+  Request making = request;
+  making.name = "create";
+  making.body = making.message.body = create.view();
+  making.message.sequences.clear();
+  making.sections = {};
+  auto running = run_by_form(context, making);
+  auto made = co_await running;
+  if (made.has_error()) co_return std::move(made.error());
+  // Others may have made it meanwhile, with options of their own.
+  if (made->failed && !answers(made, ErrorCode::namespace_exists)) {
+    co_return Error(made->failure_code, fmt::format("the collection {}.{} could not be made", request.db, collection));
+  }
+  co_return Result<void>();
+}
+
 Task<Result<Routes>> routes_of(Context& context, const Request& request, RouteNames names, bool make_database) {
   const RouteWait wait{request.deadline, make_database};
   for (int tries = 0; tries < route_tries_max; ++tries) {

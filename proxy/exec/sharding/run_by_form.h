@@ -10,6 +10,10 @@ namespace spillway::exec {
 // CommandNotFound(59) if the cluster's version does not have it, or the server says so.
 Task<Result<Response>> run_by_form(Context& context, const Request& request);
 
+// Shards of 8.0 and later have the router make a collection before a write puts the first document into it: they refuse
+// the write (227). Earlier ones make it themselves: then this does nothing.
+Task<Result<void>> make_collection(Context& context, const Request& request, std::string collection);
+
 // The routes of these names as of now. Errors: those of Router::learn().
 Task<Result<Routes>> routes_of(Context& context, const Request& request, RouteNames names, bool make_database);
 // The same of a collection, read from the config servers after this was called. NamespaceNotSharded(118).

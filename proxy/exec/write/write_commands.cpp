@@ -11,6 +11,7 @@
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/repeat.h"
 #include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/sharding/run_by_form.h"
 #include "proxy/exec/write/write_commands.h"
 #include "proxy/exec/write/write_run.h"
 
@@ -198,6 +199,10 @@ Task<std::optional<Error>> target_again(WriteRun& run, const Client& client, Pro
   }
   if (pause > Duration::zero()) co_await run.context.loop.sleep_for(pause);
   if (const Error* why = client.interrupt.requested()) co_return *why;
+  if (std::exchange(run.collection_missing, false)) {
+    auto making = make_collection(run.context, *run.request, std::string(run.command.collection));
+    if (const auto made = co_await making; made.has_error()) co_return fail_rest(run, made.error());
+  }
   const std::string_view db = run.request->db;
   auto learning = learn_routes(*run.context.router, {{db, run.command.collection}},
                                {.deadline = run.request->deadline, .make_database = true});
@@ -291,7 +296,7 @@ Task<Result<Response>> run_rounds(WriteRun& run, const Client& client) {
 // All operations went to one shard together. Goes on with what it has not executed for a stale table.
 Task<Result<Response>> finish_whole(WriteRun& run, const Client& client, ShardOutcome outcome) {
   if (run.routes->in_cluster()) {
-    auto finding = find_stale(run.context, run.by(), outcome);
+    auto finding = find_stale(run, outcome);
     auto stale = co_await finding;
     if (stale && !run.may_send_again()) co_return *std::move(stale);
     if (stale) {

@@ -48,6 +48,13 @@ Task<std::optional<Error>> find_stale(Context& context, RoutedBy by, const Shard
   co_return std::nullopt;
 }
 
+Task<std::optional<Error>> find_stale(WriteRun& run, const ShardOutcome& outcome) {
+  auto finding = find_stale(run.context, run.by(), outcome);
+  auto stale = co_await finding;
+  if (stale && stale->code == cannot_implicitly_create_collection) run.collection_missing = true;
+  co_return stale;
+}
+
 std::optional<Error> take_outcome(WriteRun& run, std::span<const std::uint32_t> ops,
                                   const ShardOutcome& outcome, std::vector<Refusal>& refused,
                                   std::int64_t* n, std::vector<Refusal>* lost) {
@@ -195,7 +202,7 @@ Task<std::optional<Error>> take_answers(WriteRun& run, std::span<const ChildBatc
     const std::vector<std::uint32_t>& ops = children[i].ops;
     std::optional<Error> is_stale_error;
     if (run.routes->in_cluster()) {
-      auto finding = find_stale(run.context, run.by(), outcomes[i]);
+      auto finding = find_stale(run, outcomes[i]);
       is_stale_error = co_await finding;
     }
     if (is_stale_error && !run.may_send_again()) {
@@ -300,7 +307,7 @@ Task<StepOutcome> step(WriteRun& run, std::uint32_t op, DocView document,
   catalog::ShardSet executed;
   for (const ShardOutcome& outcome : outcomes) {
     if (run.routes->in_cluster()) {
-      auto finding = find_stale(run.context, run.by(), outcome);
+      auto finding = find_stale(run, outcome);
       auto stale = co_await finding;
       result.stale = result.stale || stale;
       if (stale && !run.may_send_again() && !result.fatal) result.fatal = std::move(stale);
@@ -334,7 +341,7 @@ Task<StepOutcome> ask_for_earlier_attempt(WriteRun& run, std::uint32_t op,
   StepOutcome result;
   for (const ShardOutcome& outcome : outcomes) {
     if (run.routes->in_cluster()) {
-      auto finding = find_stale(run.context, run.by(), outcome);
+      auto finding = find_stale(run, outcome);
       if (co_await finding) {
         result.stale = true;
         continue;

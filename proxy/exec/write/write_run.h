@@ -34,6 +34,7 @@ struct WriteRun {
   };
   absl::flat_hash_map<std::uint32_t, Partly> partly{};
   bool stale = false;  // shards have refused operations for the table that they came with: those are due again
+  bool collection_missing = false;  // they refused, for the router is to make the collection
   std::optional<Routes> newer_routes{};
 
   RoutedBy by() const { return RoutedBy::collection(routing, routes->database(request->db)); }
@@ -60,6 +61,8 @@ Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> 
 // Did the shard refuse operations for the table that they came with? If so, the router reads that again before it uses
 // it again, and this is the first such error.
 Task<std::optional<Error>> find_stale(Context& context, RoutedBy by, const ShardOutcome& outcome);
+// The same, noted in the run.
+Task<std::optional<Error>> find_stale(WriteRun& run, const ShardOutcome& outcome);
 // The answers to these children, one for each. Operations that were not executed for a stale table are given back to
 // the batch. Errors as above.
 Task<std::optional<Error>> take_answers(WriteRun& run, std::span<const ChildBatch> children,

@@ -1,0 +1,392 @@
+// The router over a scripted cluster that changes behind its back: other routers, the balancer and administrators move
+// chunks, drop and make collections; servers fail over, are upgraded, leave and come.
+#include "tests/sim/cluster_world.h"
+
+namespace spillway::test {
+
+namespace {
+
+constexpr std::string_view find_r = R"({"find": "r", "$db": "rec"})";
+constexpr std::string_view find_12 = R"({"find": "r", "filter": {"k": 12}, "$db": "rec"})";
+constexpr std::string_view count_up_12 =
+    R"({"update": "r", "updates": [{"q": {"k": 12}, "u": {"$inc": {"n": 1}}}], "$db": "rec"})";
+
+// How often the document with this k was counted up; -1: it is not there.
+std::int64_t counted(ClusterWorld& sim, int k, const char* field = "n") {
+  for (const BsonDoc& each : sim.cluster.owned("rec.r")) {
+    if (each.view()["k"].to_int64() == k) return each.view()[field].to_int64().value_or(0);
+  }
+  return -1;
+}
+
+// Both workers know everything.
+void know_all(ClusterWorld& sim) {
+  REQUIRE(sim.read_all() == numbers(0, sim.total()));
+  REQUIRE(is_ok(sim.ask_other(find_r)));
+  REQUIRE(is_ok(sim.ask(R"({"find": "u", "$db": "rec"})")));
+  sim.forget_asked();
+}
+
+std::size_t stale_refusals(ClusterWorld& sim) {
+  std::size_t all = 0;
+  for (std::size_t i = 0; i < sim.cluster.shard_count(); ++i) all += sim.cluster.role(i).stale();
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("after a chunk has moved a command runs as if the router had known", "[cluster]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0, wire_7_0, wire_8_0);
+  CAPTURE(wire);
+  ClusterWorld sim({.wire_version = wire, .shards = 3});
+  know_all(sim);
+  const auto moved = [&sim] {
+    // From its shard to the next one, with the orphans left behind.
+    const auto r = sim.cluster.config().collection("rec.r");
+    const std::string& owner = r->chunks[r->chunk_of(ClusterWorld::key(12))].shard;
+    sim.cluster.move("rec.r", ClusterWorld::key(12), static_cast<std::size_t>(owner.back() - '0' + 1) % 3);
+    sim.forget_asked();
+  };
+  // The donor refuses it, then the recipient does until it has looked.
+  const auto is_bounded = [&sim](std::string_view name) {
+    for (std::size_t i = 0; i < 3; ++i) {
+      if (sim.times(i, name) > 3) return false;
+    }
+    return sim.config_reads("chunks") <= 2 && sim.without_version().empty();
+  };
+  moved();
+  CHECK(sim.read(find_12) == std::vector{12});
+  CHECK(is_bounded("find"));
+  moved();
+  CHECK(sim.read(R"({"find": "r", "sort": {"k": 1}, "$db": "rec"})") == numbers(0, 30));
+  CHECK(is_bounded("find"));
+  moved();
+  CHECK(sim.ask(R"({"count": "r", "query": {"k": {"$gte": 0}}, "$db": "rec"})").view()["n"].to_int64() == 30);
+  CHECK(is_bounded("count"));
+  moved();
+  CHECK(sim.ask(R"({"distinct": "r", "key": "k", "$db": "rec"})").view()["values"].as_document().count() == 30);
+  CHECK(is_bounded("distinct"));
+  moved();
+  const BsonDoc sum = sim.ask(R"({"aggregate": "r", "pipeline": [{"$group": {"_id": null, "n": {"$sum": 1}}}],
+      "cursor": {}, "$db": "rec"})");
+  REQUIRE(batch_of(sum).size() == 1);
+  CHECK(batch_of(sum)[0].view()["n"].to_int64() == 30);
+  CHECK(is_bounded("aggregate"));
+  moved();
+  CHECK(sim.ask(count_up_12).view()["n"].to_int64() == 1);
+  CHECK(counted(sim, 12) == 1);
+  CHECK(is_bounded("update"));
+  moved();
+  // To 5.0 shards count orphans that they change.
+  const std::int64_t n = sim.ask(R"({"update": "r", "updates": [{"q": {}, "u": {"$inc": {"m": 1}}, "multi": true}],
+      "$db": "rec"})").view()["n"].to_int64().value_or(0);
+  CHECK((wire >= wire_6_0 ? n == 30 : n >= 30));
+  for (int k = 0; k < 30; ++k) CHECK(counted(sim, k, "m") == 1);
+  CHECK(is_bounded("update"));
+  moved();
+  CHECK(sim.ask(R"({"findAndModify": "r", "query": {"k": 12}, "update": {"$inc": {"n": 1}}, "$db": "rec"})")
+            .view()
+            .find_path("value.n")
+            .to_int64() == 1);
+  CHECK(counted(sim, 12) == 2);
+  CHECK(is_bounded("findAndModify"));
+  moved();
+  CHECK(sim.ask(R"({"insert": "r", "documents": [{"_id": 40, "k": 1}, {"_id": 41, "k": 12}, {"_id": 42, "k": 25},
+      {"_id": 43, "k": 13}], "$db": "rec"})").view()["n"].to_int64() == 4);
+  CHECK(is_bounded("insert"));
+  CHECK(sim.stored().size() == 34);
+  moved();
+  CHECK(sim.ask(R"({"delete": "r", "deletes": [{"q": {"k": 12}, "limit": 0}, {"q": {"k": 25}, "limit": 1}],
+      "$db": "rec"})").view()["n"].to_int64() == 3);
+  CHECK(is_bounded("delete"));
+  CHECK(sim.stored().size() == 31);
+}
+
+TEST_CASE("a split or a merge is not noticed: shards take the versions of before", "[cluster]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_5_0, wire_8_0);
+  ClusterWorld sim({.wire_version = wire});
+  know_all(sim);
+  const std::size_t before = stale_refusals(sim);
+  sim.cluster.split("rec.r", ClusterWorld::key(5));
+  CHECK(sim.read_all() == numbers(0, 20));
+  sim.cluster.config().merge("rec.r", 0);
+  CHECK(is_ok(sim.ask(count_up_12)));
+  CHECK(sim.read_all() == numbers(0, 20));
+  CHECK(stale_refusals(sim) == before);
+  CHECK(sim.config_asked.empty());
+}
+
+TEST_CASE("a collection that was dropped and made again, or only dropped, is read anew", "[cluster]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0, wire_7_0, wire_8_0);
+  CAPTURE(wire);
+  ClusterWorld sim({.wire_version = wire, .shards = 3});
+  know_all(sim);
+  sim.cluster.drop("rec.r");
+  sim.cluster.shard_collection("rec.r", json(R"({"k": 1})"), {ClusterWorld::key(5)});
+  for (int k = 0; k < 8; ++k) sim.cluster.store("rec.r", json(fmt::format(R"({{"_id": {0}, "k": {0}}})", k)));
+  CHECK(sim.read_all() == numbers(0, 8));
+  CHECK(sim.times(0, "find") <= 3);
+  CHECK(sim.ask(R"({"insert": "r", "documents": [{"_id": 9, "k": 9}, {"_id": -1, "k": -1}], "$db": "rec"})")
+            .view()["n"].to_int64() == 2);
+  CHECK(sim.read_all() == std::vector{-1, 0, 1, 2, 3, 4, 5, 6, 7, 9});
+  // Without a table it lies on the database's primary shard.
+  sim.cluster.drop("rec.r");
+  CHECK(sim.read_all().empty());
+  CHECK(sim.ask(R"({"insert": "r", "documents": [{"_id": 1, "k": 29}], "$db": "rec"})").view()["n"].to_int64() == 1);
+  CHECK(sim.cluster.shard(0).stored("rec.r").size() == 1);
+  CHECK(sim.read_all() == std::vector{29});
+  CHECK(sim.without_version() == std::vector<std::string>());
+}
+
+TEST_CASE("a database whose primary shard has changed is found there", "[cluster]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0, wire_7_0, wire_8_0);
+  CAPTURE(wire);
+  ClusterWorld sim({.wire_version = wire});
+  know_all(sim);
+  sim.cluster.move_primary("rec", 1);
+  CHECK(batch_of(sim.ask(R"({"find": "u", "$db": "rec"})")).size() == 1);
+  CHECK(sim.times(0, "find") == 1);
+  CHECK(sim.times(1, "find") <= 3);  // it looks for the database, then for the collection
+  sim.cluster.move_primary("rec", 0);
+  CHECK(is_ok(sim.ask(R"({"update": "u", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"n": 1}}}], "$db": "rec"})")));
+  REQUIRE(sim.cluster.owned("rec.u").size() == 1);
+  CHECK(sim.cluster.owned("rec.u")[0].view()["n"].to_int64() == 1);
+  sim.cluster.move_primary("rec", 1);
+  CHECK(is_ok(sim.ask(R"({"insert": "u", "documents": [{"_id": 2}], "$db": "rec"})")));
+  CHECK(sim.cluster.shard(1).stored("rec.u").size() == 2);
+}
+
+TEST_CASE("a command waits for a chunk's critical section, and runs once where the chunk is then", "[cluster]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0, wire_7_0, wire_8_0);
+  CAPTURE(wire);
+  ClusterWorld sim({.wire_version = wire});
+  know_all(sim);
+  const auto move_slowly = [&sim](std::size_t to) {
+    Loop& loop = sim.world->worker(0).loop();
+    sim.world->spawn(sim.cluster.move_slowly(loop, "rec.r", ClusterWorld::key(12), to, milliseconds(700)));
+    sim.world->run_for(milliseconds(10));
+    sim.forget_asked();
+  };
+  move_slowly(0);
+  const TimePoint begun = Clock::now();
+  CHECK(sim.read(find_12) == std::vector{12});
+  CHECK(Clock::now() - begun >= milliseconds(600));
+  CHECK(Clock::now() - begun <= milliseconds(1000));
+  CHECK(sim.times(0, "find") + sim.times(1, "find") <= 4);
+  move_slowly(1);
+  CHECK(sim.ask(count_up_12).view()["n"].to_int64() == 1);
+  CHECK(counted(sim, 12) == 1);
+  CHECK(sim.times(0, "update") + sim.times(1, "update") <= 4);
+  // As long as it may wait, and no longer.
+  move_slowly(0);
+  const BsonDoc late = sim.ask(R"({"find": "r", "filter": {"k": 12}, "maxTimeMS": 200, "$db": "rec"})");
+  CHECK(code_of(late) == 50);
+}
+
+TEST_CASE("a config server that lags tells no table of before a refusal", "[cluster]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0, wire_7_0, wire_8_0);
+  CAPTURE(wire);
+  ClusterWorld sim({.wire_version = wire, .config_members = 2});
+  know_all(sim);
+  sim.cluster.config_role(1).lag();
+  sim.cluster.move("rec.r", ClusterWorld::key(12), 0);
+  sim.cluster.config_server(0).die();  // only the one that lags is left
+  auto pending = sim.begin(find_12);
+  sim.world->run_for(seconds(5));
+  CHECK_FALSE(pending->done);
+  CHECK(sim.times(0, "find") == 0);
+  CHECK(sim.times(1, "find") <= 2);
+  sim.cluster.config_role(1).catch_up();
+  const BsonDoc reply = sim.end(*pending);
+  CHECK(batch_of(reply).size() == 1);
+  CHECK(sim.read_all() == numbers(0, 20));
+}
+
+TEST_CASE("config servers may change their primary", "[cluster]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_5_0, wire_8_0);
+  CAPTURE(wire);
+  ClusterWorld sim({.wire_version = wire, .config_members = 3});
+  know_all(sim);
+  sim.cluster.config_set().elect(sim.cluster.config_server(1));
+  sim.cluster.move("rec.r", ClusterWorld::key(12), 0);
+  CHECK(sim.read(find_12) == std::vector{12});
+  CHECK(is_ok(sim.ask(R"({"insert": "c", "documents": [{"_id": 1}], "$db": "fresh"})")));
+  sim.cluster.config_set().elect(sim.cluster.config_server(2));
+  CHECK(is_ok(sim.ask(R"({"insert": "c", "documents": [{"_id": 1}], "$db": "fresher"})")));
+  CHECK(sim.cluster.owned("fresher.c").size() == 1);
+  // While there is none, what must be read is read from another member.
+  sim.cluster.config_server(2).step_down_now(seconds(3));
+  sim.cluster.move("rec.r", ClusterWorld::key(12), 1);
+  CHECK(sim.read(find_12) == std::vector{12});
+}
+
+TEST_CASE("while config servers are away what is known serves, and what is too old fails", "[cluster]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_5_0, wire_8_0);
+  CAPTURE(wire);
+  ClusterWorld sim({.wire_version = wire, .config_members = 2});
+  know_all(sim);
+  for (std::size_t i = 0; i < 2; ++i) sim.cluster.config_server(i).die();
+  CHECK(sim.read_all() == numbers(0, 20));
+  CHECK(is_ok(sim.ask(count_up_12)));
+  const auto is_away = [](std::int64_t code) { return code == 133 || code == 6; };
+  CHECK(is_away(code_of(sim.ask(R"({"find": "unknown", "$db": "rec"})"))));
+  CHECK(is_away(code_of(sim.ask(R"({"insert": "c", "documents": [{"_id": 1}], "$db": "unknown"})"))));
+  sim.cluster.move("rec.r", ClusterWorld::key(12), 0);
+  CHECK(is_away(code_of(sim.ask(find_12))));
+  CHECK(is_away(code_of(sim.ask(count_up_12))));
+  CHECK(counted(sim, 12) == 1);
+  for (std::size_t i = 0; i < 2; ++i) sim.cluster.config_server(i).restart();
+  sim.world->run_for(seconds(15));
+  CHECK(sim.read(find_12) == std::vector{12});
+  CHECK(is_ok(sim.ask(count_up_12)));
+  CHECK(counted(sim, 12) == 2);
+}
+
+TEST_CASE("a shard's new primary learns its versions, and each write is executed once", "[cluster]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0, wire_7_0, wire_8_0);
+  CAPTURE(wire);
+  ClusterWorld sim({.wire_version = wire, .members = 2});
+  know_all(sim);
+  sim.cluster.elect(1, 1);
+  CHECK(sim.read(find_12) == std::vector{12});
+  sim.cluster.elect(1, 0);
+  CHECK(is_ok(sim.ask(R"({"update": "r", "updates": [{"q": {"k": 12}, "u": {"$inc": {"n": 1}}}],
+      "lsid": {"id": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}},
+      "txnNumber": {"$numberLong": "1"}, "$db": "rec"})")));
+  CHECK(counted(sim, 12) == 1);
+  sim.cluster.elect(0, 1);
+  CHECK(batch_of(sim.ask(R"({"find": "u", "$db": "rec"})")).size() == 1);
+  CHECK(sim.read_all() == numbers(0, 20));
+}
+
+TEST_CASE("a shard that left the cluster is asked nothing, and one that comes is found", "[cluster]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_5_0, wire_8_0);
+  CAPTURE(wire);
+  ClusterWorld sim({.wire_version = wire, .shards = 3});
+  know_all(sim);
+  sim.cluster.move("rec.r", ClusterWorld::key(22), 0);
+  sim.cluster.config().remove_shard("sh2");
+  sim.world->run_for(seconds(40));
+  sim.forget_asked();
+  CHECK(sim.read_all() == numbers(0, 30));
+  CHECK(sim.times(2, "find") == 0);
+  sim.cluster.config().add_shard("sh2", "sh2/sh2-0:27120");
+  sim.cluster.move("rec.r", ClusterWorld::key(12), 2);
+  CHECK(sim.read_all() == numbers(0, 30));
+  CHECK(sim.times(2, "find") >= 1);
+  CHECK(is_ok(sim.ask_other(find_12)));
+}
+
+TEST_CASE("a view over a sharded collection is run by the router, with versions, after its chunks moved", "[cluster]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_5_0, wire_8_0);
+  CAPTURE(wire);
+  ClusterWorld sim({.wire_version = wire});
+  know_all(sim);
+  for (std::size_t i = 0; i < 2; ++i) {
+    SimShard& shard = sim.cluster.shard(i);
+    shard.revise = [&sim](std::string_view, BsonDoc reply) {
+      const bool of_view = sim.asked.back().command.view().first() == json(R"({"v": "v"})").view()["v"];
+      return of_view ? json(R"({"ok": 0, "code": 169, "errmsg": "a view", "resolvedView": {"ns": "rec.r",
+          "pipeline": [{"$match": {"k": {"$gte": 8}}}]}})")
+                     : std::move(reply);
+    };
+  }
+  sim.cluster.move("rec.r", ClusterWorld::key(12), 0);
+  std::vector<int> values = sim.read(R"({"find": "v", "filter": {"k": {"$lt": 13}}, "$db": "rec"})");
+  std::sort(values.begin(), values.end());
+  CHECK(values == numbers(8, 13));
+  CHECK(sim.ask(R"({"count": "v", "$db": "rec"})").view()["n"].to_int64() == 12);
+  CHECK(code_of(sim.ask(R"({"distinct": "v", "key": "k", "$db": "rec"})")) == 169);
+}
+
+TEST_CASE("a shard that cannot look for locks is asked again, ten times at most", "[cluster]") {
+  const std::int32_t wire = GENERATE(wire_5_0, wire_6_0, wire_7_0, wire_8_0);
+  CAPTURE(wire);
+  ClusterWorld sim({.wire_version = wire});
+  know_all(sim);
+  sim.cluster.role(1).hold_locks(3);
+  CHECK(sim.read(find_12) == std::vector{12});
+  CHECK(sim.times(1, "find") == 4);
+  sim.forget_asked();
+  sim.cluster.role(1).hold_locks(100);
+  CHECK(code_of(sim.ask(find_12)) == 343);
+  CHECK(sim.times(1, "find") == 10);
+  sim.forget_asked();
+  const BsonDoc refused = sim.ask(count_up_12);
+  REQUIRE(item_of(refused, "writeErrors", 0).is_document());
+  CHECK(code_of(item_of(refused, "writeErrors", 0).as_document()) == 82);
+  CHECK(sim.times(1, "update") <= 10);
+  sim.cluster.role(1).hold_locks(0);
+  CHECK(counted(sim, 12) == 0);
+  CHECK(is_ok(sim.ask(count_up_12)));
+}
+
+TEST_CASE("a shard that stays behind the table has a command asked ten times at most, and not executed", "[cluster]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0, wire_7_0, wire_8_0);
+  CAPTURE(wire);
+  ClusterWorld sim({.wire_version = wire});
+  know_all(sim);
+  sim.cluster.move("rec.r", ClusterWorld::key(12), 0);
+  sim.cluster.role(0).forget();
+  sim.cluster.role(0).stay_behind(100);
+  CHECK(code_of(sim.ask(find_12)) == 13388);
+  CHECK(sim.times(0, "find") <= 10);
+  const BsonDoc refused = sim.ask(count_up_12);
+  REQUIRE(item_of(refused, "writeErrors", 0).is_document());
+  CHECK(code_of(item_of(refused, "writeErrors", 0).as_document()) == 82);
+  CHECK(sim.times(0, "update") <= 10);
+  sim.cluster.role(0).stay_behind(0);
+  CHECK(is_ok(sim.ask(count_up_12)));
+  CHECK(counted(sim, 12) == 1);
+  CHECK(sim.read(find_12) == std::vector{12});
+}
+
+TEST_CASE("each shard of a cluster that is being upgraded hears versions in its own form", "[cluster]") {
+  struct Releases {
+    std::int32_t config, first, second;
+  };
+  const auto releases =
+      GENERATE(Releases{wire_4_4, wire_4_2, wire_4_4}, Releases{wire_4_4, wire_4_4, wire_5_0},
+               Releases{wire_5_0, wire_5_0, wire_6_0}, Releases{wire_6_0, wire_5_0, wire_6_0},
+               Releases{wire_7_0, wire_6_0, wire_7_0}, Releases{wire_8_0, wire_7_0, wire_8_0});
+  CAPTURE(releases.config, releases.first, releases.second);
+  ClusterWorld sim({.wire_version = releases.config, .shard_wire_versions = {releases.first, releases.second}});
+  know_all(sim);
+  sim.cluster.move("rec.r", ClusterWorld::key(12), 0);
+  CHECK(sim.read_all() == numbers(0, 20));
+  sim.cluster.move("rec.r", ClusterWorld::key(2), 1);
+  CHECK(sim.read(R"({"find": "r", "sort": {"k": 1}, "$db": "rec"})") == numbers(0, 20));
+  CHECK(is_ok(sim.ask(count_up_12)));
+  CHECK(is_ok(sim.ask(R"({"update": "r", "updates": [{"q": {}, "u": {"$inc": {"n": 1}}, "multi": true}],
+      "$db": "rec"})")));
+  CHECK(counted(sim, 12) == 2);
+  CHECK(counted(sim, 2) == 1);
+  sim.cluster.move_primary("rec", 1);
+  CHECK(is_ok(sim.ask(R"({"insert": "u", "documents": [{"_id": 2}], "$db": "rec"})")));
+  CHECK(sim.cluster.owned("rec.u").size() == 2);
+  CHECK(is_ok(sim.ask(R"({"insert": "fresh", "documents": [{"_id": 2}], "$db": "rec"})")));
+  CHECK(sim.cluster.owned("rec.fresh").size() == 1);
+}
+
+TEST_CASE("reads from secondaries see no orphans, and no document twice or not at all", "[cluster]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0, wire_7_0, wire_8_0);
+  CAPTURE(wire);
+  ClusterWorld sim({.wire_version = wire, .members = 2});
+  know_all(sim);
+  constexpr std::string_view read = R"({"find": "r", "$readPreference": {"mode": "secondaryPreferred"},
+      "$db": "rec"})";
+  sim.cluster.move("rec.r", ClusterWorld::key(12), 0);
+  REQUIRE(sim.cluster.orphans("rec.r") == 10);
+  for (int i = 0; i < 3; ++i) {
+    std::vector<int> values = sim.read(read);
+    std::sort(values.begin(), values.end());
+    CHECK(values == numbers(0, 20));
+  }
+  CHECK(sim.ask(R"({"count": "r", "query": {"k": {"$gte": 0}}, "$readPreference": {"mode": "secondaryPreferred"},
+      "$db": "rec"})").view()["n"].to_int64() == 20);
+  const auto by_secondary = [&](const ShardAsked& each) { return each.name == "find" && each.host.ends_with("-1"); };
+  CHECK(std::count_if(sim.asked.begin(), sim.asked.end(), by_secondary) >= 3);
+  CHECK(sim.without_version() == std::vector<std::string>());
+}
+
+}  // namespace spillway::test
