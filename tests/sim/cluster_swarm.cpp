@@ -199,7 +199,9 @@ Task<ClusterSwarm::Answer> ClusterSwarm::ask(Member& member, BsonDoc command, bo
   constexpr int attempts_max = 12;
   for (int attempt = 1;; ++attempt) {
     auto asking = ask_once(member, command);
-    Answer answer{co_await asking};
+    auto reply = co_await asking;
+    Answer answer;
+    answer.reply = std::move(reply);
     std::int64_t code = 0;
     if (answer.reply) {
       const ValueView error = item_of(*answer.reply, "writeErrors", 0);
