@@ -246,11 +246,11 @@ std::vector<std::string> SimWorld::leftovers() {
     found.push_back(fmt::format("{} cursors are registered", cursors.open_total));
   if (cursors.pinned != 0)
     found.push_back(fmt::format("{} cursors are checked out", cursors.pinned));
-  for (const MemoryBudget* budget : {&shared_->request_memory, &shared_->write_memory, &shared_->reply_memory,
-                                     &shared_->cursor_memory, &shared_->spill_memory,
-                                     &shared_->stranger_memory, &shared_->memory}) {
+  for (const MemoryBudget* budget : {&shared_->memory.requests, &shared_->memory.writes, &shared_->memory.replies,
+                                     &shared_->memory.cursors, &shared_->memory.spill,
+                                     &shared_->memory.strangers, &shared_->memory.process}) {
     std::uint64_t used = budget->usage().used_bytes;
-    if (budget == &shared_->memory) used -= shared_->routing_memory.usage().used_bytes;  // what is known is kept
+    if (budget == &shared_->memory.process) used -= shared_->memory.routing.usage().used_bytes;  // what is known is kept
     if (used != 0)
       found.push_back(fmt::format("{} bytes are reserved for {}", used, budget->name()));
   }

@@ -171,8 +171,12 @@ Task<Result<void>> ClusterTable::use(std::vector<catalog::ShardEntry> entries) {
     log::info("shard {} has left the cluster", shard.name);
     shard.holds_data = false;
     first_.gateway.retire_shard(shard.index);
+    identified_.erase(shard.name);
     changed = left = true;
   }
+  absl::erase_if(strangers_, [&](const std::string& name) {
+    return std::none_of(entries.begin(), entries.end(), [&](const auto& entry) { return entry.id == name; });
+  });
   for (const catalog::ShardEntry& entry : entries) {
     if (index_of(entry.id) || strangers_.contains(entry.id)) continue;
     auto uri = shard::connection_string_for(entry.host, links_.tls ? &*links_.tls : nullptr);
@@ -239,10 +243,7 @@ void ClusterTable::leave_out(const catalog::Shard& shard, const catalog::ObjectI
   std::vector<catalog::Shard> shards = table_->shards();
   for (catalog::Shard& one : shards) one.holds_data &= one.index != shard.index;
   publish(std::move(shards));
-  forget({}, {});
-  for (Context* worker : first_.shared.workers) {
-    worker->loop.post([worker] { static_cast<ClusterRouter*>(worker->router)->forget({}, {}); });
-  }
+  forget_all();
 }
 
 // A worker gets the shards before any collection that lies on them: what is posted to it stays in order.

@@ -41,7 +41,7 @@ Task<Result<shard::Reply>> start_when_known(Context* context, ShardCommand comma
   const TimePoint given_up = std::min(options.deadline, Clock::now() + version_wait_max);
   while (waits_for_version(*context, command)) {
     if (const Error* why = shard::requested_of(options.interrupt)) co_return *why;
-    if (context->shared.stopping) co_return Error(ErrorCode::host_unreachable, "the router is shutting down");
+    if (context->shared.life.stopping) co_return Error(ErrorCode::host_unreachable, "the router is shutting down");
     if (Clock::now() >= given_up) {
       if (given_up == options.deadline) co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
       co_return Error(ErrorCode::failed_to_satisfy_read_preference,
