@@ -12,7 +12,7 @@
 
 namespace spillway {
 
-// A shard's reply that cannot be read to its end: what follows the damage is missing.
+// A shard's reply that is damaged: documents after the damage cannot be read.
 Error malformed_reply(std::string_view what);
 
 // Documents are handed out in order as views into the batch's buffer; they are valid until the batch is
@@ -24,7 +24,7 @@ class Batch {
       : owner_(std::move(owner)), next_(array.data() + 4), end_(array.data() + array.size() - 1) {
     read();
   }
-  // Bytes [begin, end) of `owner`: elements of an array, as park() took them.
+  // Bytes [begin, end) of `owner`: array elements that park() had taken.
   Batch(Buffer owner, std::size_t begin, std::size_t end) noexcept
       : owner_(std::move(owner)), next_(owner_.data() + begin), end_(owner_.data() + end) {
     read();
@@ -37,16 +37,16 @@ class Batch {
     read();
   }
   bool malformed() const noexcept { return malformed_; }
-  // Bytes not handed out yet: an upper bound of the documents' sizes.
+  // Bytes not handed out yet; at least the size of the remaining documents.
   std::size_t remaining_bytes() const noexcept { return static_cast<std::size_t>(end_ - next_); }
   std::size_t held_bytes() const noexcept { return owner_.capacity(); }
-  // Moves what is left into a block of its own size, if it pins one several times larger: a single
-  // unread document must not hold a 16 MB reply. Views of documents become invalid. Does nothing if
+  // Moves the rest into a block of its own size, if the present block is several times larger: one
+  // unread document must not hold a 16 MB reply. Invalidates views of documents. Does nothing if
   // the budget refuses.
   void compact(MemoryBudget& budget) noexcept;
 
-  // Parks what is left, cut between documents; views become invalid. Set: this batch is empty and must
-  // go. nullopt: refused, and nothing changed. REQUIRES remaining_bytes() > 0 and !malformed().
+  // Parks the rest, cut between documents. Invalidates views. Returns its ticket; then this batch is
+  // empty: destroy it. nullopt: refused, nothing changed. REQUIRES remaining_bytes() > 0 and !malformed().
   std::optional<SpillTicket> park(SpillStore& store, std::int64_t now_ns);
 
  private:

@@ -1,4 +1,4 @@
-// DocView::validate() in steps, for documents of which a peer decides how much there is to look at.
+// DocView::validate() in steps, for documents whose size a peer decides.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ class BsonValidator {
   explicit BsonValidator(DocView document, int depth_max = limits::bson_depth_max) noexcept
       : depth_max_(depth_max < limits::bson_depth_max ? depth_max : limits::bson_depth_max), next_(document) {}
 
-  // Looks at so many elements, ends of documents included. True: that was all, and all is well.
+  // Checks the next elements (the end of a document counts as one). True: the document is complete and valid.
   Result<bool> step(std::size_t elements);
 
  private:
@@ -26,7 +26,7 @@ class BsonValidator {
   int depth_ = 0;  // 0: not begun
   DocView next_;
   const std::uint8_t* at_ = nullptr;
-  std::array<const std::uint8_t*, limits::bson_depth_max> ends_;  // of the documents that it is in
+  std::array<const std::uint8_t*, limits::bson_depth_max> ends_;  // of the open documents
 };
 
 }  // namespace spillway

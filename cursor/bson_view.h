@@ -1,4 +1,4 @@
-// Views over BSON bytes that somebody else owns: no copies, no heap, no exceptions.
+// Views over BSON bytes that the caller owns: no copies, no heap, no exceptions.
 //
 // DocView and Element point into the owner's bytes (a message buffer, a batch, a writer) and are
 // valid while those bytes stay where they are. They are trivially copyable values, safe to use from
@@ -178,7 +178,7 @@ class DocView {
   Element first() const noexcept { return *begin(); }
   std::size_t count() const noexcept;
 
-  // Everything is well-formed: every element fits, strings are terminated, booleans are 0 or 1,
+  // Checks all: every element fits, strings are terminated, booleans are 0 or 1,
   // nesting is at most depth_max. Does not check UTF-8.
   Result<void> validate(int depth_max = 200) const;
 

@@ -16,7 +16,7 @@ class CursorAccount {
   virtual void add_bytes(std::int64_t change) noexcept = 0;
 };
 
-// What a cursor has added to its account; it goes when the cursor goes. Used by the holder of the
+// What a cursor has added to its account; its destructor takes it back. Used by the holder of the
 // cursor, or under the lock of its stripe.
 class CursorCharge {
  public:
@@ -29,15 +29,15 @@ class CursorCharge {
     leave();
     account_ = std::move(account);
   }
-  // Counts as an open cursor from now on.
+  // Counts one open cursor.
   void take() noexcept {
     if (!account_ || std::exchange(taken_, true)) return;
     account_->add_cursors(1);
   }
-  // The account has counted it already.
+  // For a cursor that the account has counted already.
   void taken() noexcept { taken_ = account_ != nullptr; }
   bool is_taken() const noexcept { return taken_; }
-  // What it holds now.
+  // Sets the bytes that the cursor holds.
   void hold(std::size_t bytes) noexcept {
     if (!account_ || bytes == bytes_) return;
     account_->add_bytes(static_cast<std::int64_t>(bytes) - static_cast<std::int64_t>(bytes_));

@@ -1,6 +1,6 @@
-// HostName: the name of a shard's host. Copies share one immutable text, so that what is sent and answered
-// for each operation can carry it without the heap; the counter they share is atomic, so copies may be on any
-// thread. A holder that copies it often should own it alone: see separate().
+// HostName: the name of a shard's host. Copies share one immutable text, so that each operation can carry it without
+// the heap. The shared counter is atomic, so copies may be on any thread. If you copy it often, own a text alone: see
+// separate().
 #pragma once
 
 #include <compare>

@@ -1,6 +1,5 @@
-// IdleList: idle cursors in the order of their last use, through links inside the cursors. All of a
-// list share one time-out, so that the next to expire is the first: no cursor is looked at before
-// its time, and inserting and removing cost nothing that grows with their number.
+// IdleList: idle cursors in the order of their last use, linked through members of the cursors. All cursors of a list
+// have the same time-out, so the first one expires next. Inserting and removing take constant time.
 //
 // Owns nothing. Not thread-safe: the registry's stripe guards it.
 #pragma once

@@ -32,7 +32,7 @@ class LoserTree {
     }
     nodes_[0] = winners[1];
   }
-  // The winner's head is another one now; the others are what they were. REQUIRES built().
+  // Call when the winner's head has changed, and no other head. REQUIRES built().
   template <class Order>
   void replay(const Order& order) {
     std::size_t winner = nodes_[0];
@@ -42,7 +42,7 @@ class LoserTree {
     nodes_[0] = winner;
   }
   bool built() const noexcept { return !nodes_.empty(); }
-  void forget() noexcept { nodes_.clear(); }  // to be built again
+  void forget() noexcept { nodes_.clear(); }  // call build() again
   std::size_t winner() const noexcept { return nodes_[0]; }  // REQUIRES built()
 
  private:
@@ -52,7 +52,7 @@ class LoserTree {
     return found != 0 ? found < 0 : a < b;
   }
 
-  // So many streams ask the heap for nothing.
+  // Up to this many streams need no heap memory.
   static constexpr std::size_t few = 16;
 
   // nodes_[0] is the winner; nodes_[i] the loser of the match at inner node i, whose children are 2i and 2i+1; stream s

@@ -1,7 +1,7 @@
-// Merge: which document of a cursor's shards comes next. In the order of a sort, the least of their heads; without one,
-// what is there, shard by shard. Skips and limits.
+// Merge: which document of a cursor's shards comes next. With a sort, the least of the shards' head documents. Without
+// one, the documents that are here, shard by shard. Applies skip and limit.
 //
-// Pure: no I/O, no wait, no clock. It pays for order keys from the budget that it is given, and asks for what it lacks.
+// Pure: no I/O, no wait, no clock. It charges order keys to the given budget, and says what it needs (fetch, room).
 //   Merge merge(cursor.remotes, cursor.merge, budget);
 //   while (auto next = merge.next(); next is a document) { use merge.elements(); merge.take(); }
 #pragma once
@@ -23,27 +23,27 @@ class Merge {
   struct Next {
     enum class Kind : std::uint8_t {
       document,
-      skipped,  // one was: ask again. (A skip may be long, and others want their turn.)
-      fetch,    // a shard's next document is not here
-      room,     // the order key of a remote's next document could not be paid for
+      skipped,  // one document: call next() again. A skip may be long, so the caller can yield
+      fetch,    // the next document of a shard must be fetched
+      room,     // there is no memory for the order key of a remote's next document
       end,
     } kind = Kind::end;
-    std::size_t bytes = 0;           // document, skipped: its size; room: what is lacking
-    RemoteCursor* remote = nullptr;  // document; room: whose key_room is to be given so much
+    std::size_t bytes = 0;           // document, skipped: its size; room: the missing bytes
+    RemoteCursor* remote = nullptr;  // document: its shard; room: give key_room of this remote so many bytes
   };
 
-  // What these refer to stays where it is; the remotes may get documents and room after a next() that asks for it.
+  // The referenced objects must not move. Add documents or room to the remotes only after next() has asked for it.
   Merge(std::span<RemoteCursor> remotes, MergeState& state, MemoryBudget& budget) noexcept
       : remotes_(remotes), state_(state), budget_(budget) {}
 
   // Errors: InternalError(1) for damaged batches; those of SortPattern's keys.
   Result<Next> next();
 
-  // Of the document that next() gave.
+  // For the document that next() returned:
   DocView document() const noexcept { return *remotes_[at_].front()->peek(); }
-  // What it consists of, encoded, without fields that only the proxy asked for. Good until the next call.
+  // Its encoded elements, without fields that the router added for the sort. Valid until the next call.
   Result<Bytes> elements();
-  // It was used. True: it was the last of what its shard sent at once.
+  // Removes it from its remote. True: it was the last document of its shard's reply.
   bool take();
 
  private:
@@ -56,10 +56,10 @@ class Merge {
   std::span<RemoteCursor> remotes_;
   MergeState& state_;
   MemoryBudget& budget_;
-  std::size_t at_ = 0;  // whose document next() gave
-  BsonDoc stripped_;    // what elements() had to copy
+  std::size_t at_ = 0;  // the remote of next()'s document
+  BsonDoc stripped_;    // the copy that elements() made, if any
   LoserTree tree_;
-  absl::InlinedVector<std::optional<Bytes>, 16> cuts_;  // heads without their $sortKey, where that is known
+  absl::InlinedVector<std::optional<Bytes>, 16> cuts_;  // heads without their $sortKey; nullopt: not known yet
 };
 
 }  // namespace spillway

@@ -23,7 +23,7 @@ inline std::string_view session_uuid(DocView lsid) noexcept {
   return {reinterpret_cast<const char*>(data.data()), data.size()};
 }
 
-// By which a session is found in a table. Of an lsid without a UUID a hash stands for it.
+// The key of a session in tables. An lsid without a UUID gets a hash.
 using SessionId = std::array<std::uint64_t, 2>;
 
 // REQUIRES session_uuid_bytes.

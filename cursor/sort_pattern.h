@@ -24,9 +24,9 @@ class SortPattern {
     bool meta = false;
   };
 
-  // {} and {$natural: ±1} have no parts and order nothing. Errors: the server's, of a find's sort.
+  // {} and {$natural: ±1} have no parts and no order. Errors: those of a server for a find's sort.
   static Result<SortPattern> parse(DocView sort);
-  // The order of a $near: a shard's `$sortKey` is the distance itself, and the nearest come first.
+  // The order of $near: a shard's `$sortKey` is the distance, and the nearest document comes first.
   static SortPattern by_distance();
 
   const std::vector<Part>& parts() const noexcept { return parts_; }
@@ -34,16 +34,15 @@ class SortPattern {
   bool natural() const noexcept { return natural_; }
   bool has_meta() const noexcept;
 
-  // Appends the document's key. A path runs through arrays, by position and implicitly; of the
-  // values it meets the one that sorts first counts, for paths through one common array together.
-  // Missing is null, an empty array undefined. A sort by _id alone takes an array there as a whole. Errors: BadValue(2)
-  // for arrays on two paths; 16746 for a position that is also a name in the array's documents;
-  // CommandNotSupported(115) for $meta. `out` is unchanged by an error.
+  // Appends the document's key. A path goes through arrays, by position and by element; of several values the one that
+  // sorts first counts, for all paths through the same array together. A missing value is null, an empty array is
+  // undefined. A sort by _id alone compares arrays as values. Errors: BadValue(2) for arrays on two paths; 16746 for a
+  // position that is also a field name in the array's documents; CommandNotSupported(115) for $meta. An error does not
+  // change `out`.
   Result<void> append_key(std::string& out, DocView document) const;
 
-  // The same from a shard's `$sortKey`: an object of as many values as parts (4.2) or an array of
-  // them (4.4+); of by_distance() a bare number. Anything else is InternalError(1), and `out` is
-  // unchanged.
+  // The same from a shard's `$sortKey`: an object (4.2) or an array (4.4 and later) with a value for each part; a
+  // number for by_distance(). Anything else: InternalError(1), and `out` does not change.
   Result<void> append_key_from_sort_key(std::string& out, ValueView sort_key) const;
 
  private:

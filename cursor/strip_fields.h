@@ -1,4 +1,4 @@
-// Documents without fields that only the proxy asked for: $sortKey, or what a sort needs and a projection leaves out.
+// Removes fields that the router added: $sortKey, and fields that the sort needs but the projection leaves out.
 // Pure. Not thread-safe.
 #pragma once
 
@@ -11,12 +11,11 @@
 
 namespace spillway {
 
-// The document without these dotted paths; arrays on the way are followed. Element by element: REQUIRES that it is
-// valid.
+// The document without these dotted paths, also inside arrays. REQUIRES a valid document.
 BsonDoc copy_without(DocView document, std::span<const std::string> paths);
 
-// What stands before `found`, encoded, if that is the document's last element: the document without it, in one piece.
-// `found` is what document.find() gave, the first of its name; nullopt, too, if there is none.
+// If `found` is the document's last element: the encoded elements before it. nullopt if it is not the last, or does not
+// exist. `found`: of document.find().
 std::optional<Bytes> elements_before_last(DocView document, const Element& found) noexcept;
 
 }  // namespace spillway

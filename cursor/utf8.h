@@ -1,11 +1,11 @@
-// Text that may have come from anybody.
+// Text of unknown origin.
 #pragma once
 
 #include <string_view>
 
 namespace spillway {
 
-// Well-formed UTF-8 (RFC 3629); a null byte is as good as any.
+// Is it well-formed UTF-8 (RFC 3629)? Null bytes are allowed.
 bool is_utf8(std::string_view text) noexcept;
 
 }  // namespace spillway

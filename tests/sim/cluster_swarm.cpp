@@ -171,7 +171,8 @@ ClusterSwarm::ClusterSwarm(const ClusterSetting& setting) : setting_(setting), c
 // --- what clients do
 
 bool ClusterSwarm::drivers_retry(DocView reply) {
-  static const std::set<std::int64_t> codes = {6, 7, 89, 91, 133, 189, 202, 262, 9001, 10107, 11600, 11602, 13435, 13436};
+  static const std::set<std::int64_t> codes = {6,   7,    89,    91,    133,   189,   202,
+                                               262, 9001, 10107, 11600, 11602, 13435, 13436};
   return codes.contains(code_of(reply));
 }
 
@@ -289,7 +290,9 @@ Task<void> ClusterSwarm::count_up(Member& member) {
                                    : fmt::format(R"({{"_id": {}, "k": {}}})", *id, documents_[*id].k);
   BsonWriter out;
   if (modifies) {
-    out.append("findAndModify", collection).append("query", json(filter)).append("update", json(R"({"$inc": {"n": 1}})"));
+    out.append("findAndModify", collection)
+        .append("query", json(filter))
+        .append("update", json(R"({"$inc": {"n": 1}})"));
   } else {
     out.append("update", collection).begin_array("updates");
     out.append_item(json(fmt::format(R"({{"q": {}, "u": {{"$inc": {{"n": 1}}}}}})", filter)).view()).end();
@@ -402,7 +405,8 @@ Task<void> ClusterSwarm::read_by_key(Member& member) {
   }
   const std::int64_t n = batch[0].view()["n"].to_int64().value_or(0);
   if (n < counted || n > document.counted + document.excess) {
-    fail(fmt::format("n of {} was read as {}, of {} and up to {}", *id, n, counted, document.counted + document.excess));
+    fail(
+        fmt::format("n of {} was read as {}, of {} and up to {}", *id, n, counted, document.counted + document.excess));
   }
 }
 
@@ -534,7 +538,8 @@ Task<void> ClusterSwarm::trouble() {
   Loop& loop = world_->worker(0).loop();
   while (!ending_) {
     co_await loop.sleep_for(milliseconds(dice.between(50, 2500)));
-    const auto index = static_cast<std::size_t>(dice.between(0, static_cast<std::int64_t>(setting_.cluster.shards) - 1));
+    const auto index =
+        static_cast<std::size_t>(dice.between(0, static_cast<std::int64_t>(setting_.cluster.shards) - 1));
     const auto of_config =
         static_cast<std::size_t>(dice.between(0, static_cast<std::int64_t>(setting_.cluster.config_members) - 1));
     const auto member =

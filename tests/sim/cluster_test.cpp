@@ -1,5 +1,5 @@
-// The router over a scripted cluster, whose shards enforce versions: what is asked of which shard, and what clients get,
-// while nothing else changes the cluster.
+// The router over a scripted cluster, whose shards enforce versions: what is asked of which shard, and what clients
+// get, while nothing else changes the cluster.
 #include "tests/sim/cluster_world.h"
 
 namespace spillway::test {

@@ -250,7 +250,8 @@ std::vector<std::string> SimWorld::leftovers() {
                                      &shared_->memory.cursors, &shared_->memory.spill,
                                      &shared_->memory.strangers, &shared_->memory.process}) {
     std::uint64_t used = budget->usage().used_bytes;
-    if (budget == &shared_->memory.process) used -= shared_->memory.routing.usage().used_bytes;  // what is known is kept
+    if (budget == &shared_->memory.process)
+      used -= shared_->memory.routing.usage().used_bytes;  // what is known is kept
     if (used != 0)
       found.push_back(fmt::format("{} bytes are reserved for {}", used, budget->name()));
   }

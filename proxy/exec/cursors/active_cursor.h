@@ -1,5 +1,5 @@
-// ActiveCursor: a cursor that a request works on, and its one way home. What finish(), refuse() and put_back() have not
-// given away ends with this object: its registration, its buffers, its shard cursors.
+// ActiveCursor: a cursor that a request works on. finish(), refuse() and put_back() give it back to the registry. If
+// none of them was called, the cursor ends with this object: its registration, its buffers and its shard cursors.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,11 @@ namespace spillway::exec {
 
 class BatchBuilder;
 
-// How a batch was made; what follows from it differs.
+// How a batch was made. It decides what happens after it.
 enum class BatchOrigin : std::uint8_t {
-  merged,    // document by document: of a cursor that was killed meanwhile the client hears that, as from a server
-  passed,    // a shard's own: it goes out all the same, and the next getMore finds no cursor
-  streamed,  // likewise; and nothing is read ahead of what the client will read for long (repacked: beside much)
+  merged,    // document by document. If the cursor was killed meanwhile, the client gets CursorKilled, as from a server
+  passed,    // a shard's own batch. It goes out even if the cursor was killed; the next getMore finds no cursor
+  streamed,  // like passed, but without read-ahead: the client will read this batch for long
 };
 
 // Does the cursor stay after this batch?
@@ -32,7 +32,7 @@ enum class Keep : std::uint8_t {
 class ActiveCursor {
  public:
   ActiveCursor() = default;
-  // Of the registry, checked out; or a new one, whose id is 0. The context outlives it.
+  // `cursor`: checked out of the registry, or a new one, whose id is 0. The context outlives this object.
   ActiveCursor(Context& context, CursorPtr cursor) noexcept : context_(&context), cursor_(std::move(cursor)) {}
   ActiveCursor(ActiveCursor&&) = default;
   ActiveCursor& operator=(ActiveCursor other) noexcept {
@@ -46,21 +46,21 @@ class ActiveCursor {
   ClusterCursor& operator*() const noexcept { return *cursor_; }
   explicit operator bool() const noexcept { return cursor_ != nullptr; }
 
-  // A new one gets its id before its first batch is known. Its charge was taken.
+  // Registers a new cursor before its first batch is known. The caller has charged for it.
   void enroll();
 
-  // A batch of so many documents goes out to the client: counts it, and puts the cursor back (or begins to read ahead
-  // with it), or ends it. The client's cursor id; 0: it has ended. Errors: a new cursor is one too many
-  // (charge_cursor()); CursorKilled(237), of BatchOrigin::merged.
+  // A batch of `documents` documents goes out to the client. Counts it, then starts read-ahead, puts the cursor back,
+  // or ends it. Returns the client's cursor id; 0: the cursor has ended. Errors: those of charge_cursor() for a new
+  // cursor, CursorKilled(237) for BatchOrigin::merged.
   Result<std::int64_t> finish(std::size_t documents, BatchOrigin origin, Keep keep = Keep::unless_exhausted);
-  // The same; the batch as the client's reply.
+  // The same; returns the reply with the batch.
   Result<Response> answer(BatchBuilder batch, std::string_view batch_name, BatchOrigin origin,
                           Keep keep = Keep::unless_exhausted);
-  // The command fails, and the cursor ends. If the client knew it, the error has no labels that say "try again".
+  // The command fails and the cursor ends. If the client knew the cursor, the labels that say "try again" are removed.
   Error fail(Error error);
-  // The command is refused before anything has happened: the client may ask again. REQUIRES a registered one.
+  // The command is refused before anything was done, so the client may try again. REQUIRES a registered cursor.
   Error refuse(Error error);
-  // As it is, to the registry. False: it was killed meanwhile, and has ended. REQUIRES a registered one.
+  // Puts the cursor back unchanged. False: it was killed meanwhile and has ended. REQUIRES a registered cursor.
   bool put_back();
 
  private:

@@ -14,23 +14,22 @@
 
 namespace spillway::exec {
 
-// Holds array elements (type, index name, document), ready to stand inside a batch array. Used where documents
-// of several shards become one batch; a batch of one source is never copied.
+// Holds array elements (type, index name, document) as a batch array has them. Used if documents of several shards
+// become one batch; a batch of one shard is not copied.
 class BatchBuilder {
  public:
   explicit BatchBuilder(MemoryBudget& budget, std::size_t bytes_max = limits::document_bytes_max)
       : budget_(budget), bytes_max_(bytes_max) {}
 
-  // May this document still join, by MongoDB's cap of 16 MiB on a batch, or a lower one? The first one always may.
+  // Does a document of this size fit into `bytes_max`? The first document always does.
   bool fits(std::size_t document_bytes) const noexcept;
-  // The error of memory_refused() (base/memory_wait.h) when the budget refuses; nothing has changed then, and it may
-  // be tried again, best after add_room().
+  // Error: memory_refused() (base/memory_wait.h). Nothing has changed then; try again after add_room().
   Result<void> append(DocView document) { return append_elements({document.data() + 4, document.size() - 5}); }
-  // The same for the document that consists of these elements, encoded.
+  // The same for a document that consists of these encoded elements.
   Result<void> append_elements(Bytes elements);
-  // What a document of this size may take in the batch.
+  // The most that a document of this size takes in the batch.
   static std::size_t room_for(std::size_t document_bytes) noexcept;
-  // Room that was waited for: the next document goes there if it fits.
+  // Memory that was waited for: the next document goes there if it fits.
   void add_room(Buffer chunk) { chunks_.push_back(std::move(chunk)); }
   std::size_t count() const noexcept { return count_; }
   std::size_t document_bytes() const noexcept { return document_bytes_; }

@@ -1,5 +1,5 @@
-// CursorKeeper: the housekeeping of idle cursors. They are parked, time out, lose their clients, and
-// end when memory is short.
+// CursorKeeper: housekeeping of idle cursors. It parks them, and ends those that time out, whose clients are gone, or
+// that hold too much while memory is short.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace spillway::exec {
 
-// One per process, on one worker's housekeeping: the registry is shared.
+// One per process, on the first worker: the registry is shared.
 class CursorKeeper {
  public:
   // Every 250 ms. Never blocks; kills on shards go on in the background.
@@ -26,8 +26,8 @@ class CursorKeeper {
   bool clientless_ = false;
 };
 
-// A client is about to be refused for want of memory: ends idle cursors of others that hold over half
-// of it. True if there were any. At most ten times a second.
+// A client is about to be refused because memory is short: ends idle cursors of other clients that hold more than half
+// of the memory. True if there were any. Does nothing if it ran less than 100 ms ago.
 bool take_from_large_holders(Context& context, Client& client);
 
 }  // namespace spillway::exec

@@ -1,4 +1,4 @@
-// Memory for the work on a request, waited for where it is short (base/memory_wait.h).
+// Memory for the work on a request. If memory is short, the request waits (base/memory_wait.h).
 #pragma once
 
 #include <chrono>
@@ -15,16 +15,16 @@
 
 namespace spillway::exec {
 
-// What a wait for memory heeds.
+// What ends a wait for memory.
 struct Patience {
   const shard::Interrupt* interrupt = nullptr;
   TimePoint deadline = time_point_never;  // the operation's
-  // What is under way is worth waiting for: a getMore cannot be tried again.
+  // Long, because a getMore cannot be tried again.
   Duration longest = std::chrono::seconds(30);
 };
 
-// A request that waits must not hold what others wait for in the same queue. Ends with the error of memory_refused(),
-// or of the operation's deadline or interrupt. `what` is static.
+// A waiting request must not hold memory that others of the same queue wait for. Errors: memory_refused(), the
+// operation's deadline, its interrupt. `what` is a literal.
 Task<Result<Buffer>> take_buffer(Context& context, Patience patience, MemoryBudget& budget,
                                  std::size_t bytes, std::string_view what);
 Task<Result<Buffer>> take_buffer(Context& context, const Request& request, MemoryBudget& budget,
@@ -35,9 +35,10 @@ Task<Result<Reservation>> take_reservation(Context& context, const Request& requ
                                            MemoryBudget& budget, std::size_t bytes,
                                            std::string_view what);
 
-// co_await TakeCopyRoom(context, request): room for `copies` of the request's body in another shape (copy_command() and
-// the like), to be held as long as they. Empty, and no frame, where they are small blocks, which belong to no
-// budget. For reads that have not begun: they wait outside the line, and take no reserve from what is under way.
+// co_await TakeCopyRoom(context, request): memory for `copies` of the request's body, rewritten by copy_command() and
+// similar functions. Hold it as long as the copies. Empty, without a coroutine frame, if they are small blocks: those
+// belong to no budget. For reads that have not begun: they wait outside the queue, and take no reserve from running
+// operations.
 class [[nodiscard]] TakeCopyRoom {
  public:
   TakeCopyRoom(Context& context, const Request& request, std::size_t copies = 1) noexcept
@@ -62,24 +63,24 @@ class [[nodiscard]] TakeCopyRoom {
   std::optional<Task<Result<Reservation>>> waiting_;
 };
 
-// Room for the first replies of `count` shards, all of it or none: a cursor that is being opened waits outside the
-// line, and takes no reserve from those that are open already.
+// Memory for the first replies of `count` shards: all of it or nothing. A cursor that is being opened waits outside the
+// queue, and takes no reserve from open cursors.
 Task<Result<std::vector<Buffer>>> take_rooms(Context& context, const Request& request, std::size_t count,
                                              std::size_t bytes_each);
 
-// Is memory so short that room for a reply had better be taken before it is asked for? A getMore whose reply finds none
-// has lost documents. `coming_bytes`: what will be taken soon, too.
+// Is memory so short that memory for a reply must be taken before the shard is asked? A getMore whose reply finds no
+// memory has lost documents. `coming_bytes`: what others will take soon.
 bool is_scarce(const Context& context, std::uint64_t coming_bytes = 0) noexcept;
 
-// What cursors that are being opened without room will get of their shards: a crowd of them is under way before the
-// first answer is counted. Lives while its cursor waits for answers.
+// The expected replies of cursors that are opened without taking memory first: many of them may be waiting before the
+// first reply is charged. Lives while its cursor waits for replies.
 class OpeningShare {
  public:
   OpeningShare(Context& context, std::uint64_t bytes) noexcept;
   OpeningShare(const OpeningShare&) = delete;
   OpeningShare& operator=(const OpeningShare&) = delete;
   ~OpeningShare();
-  // Is memory scarce once all of them have it? Then room is to be taken first, and counts by itself.
+  // Will memory be scarce when all of these replies have come? Then take memory first, and release() this share.
   bool is_scarce() const noexcept;
   void release() noexcept;
 
@@ -88,15 +89,15 @@ class OpeningShare {
   std::uint64_t bytes_;
 };
 
-// Memory is critical: a cursor that would buffer batches of several shards is not opened.
-// One client's idle cursors do not lock the others out: those of a large holder give way first.
+// While memory is critical, a cursor that would buffer batches of several shards is not opened. Before that, idle
+// cursors of a client that holds more than half of the memory end, so that one client cannot lock out the others.
 std::optional<Error> refuse_new_cursor(Context& context, Client& client);
 
-// A refusal for want of memory (others stay as they are), when the command may be tried again, or may not: because a
-// cursor has ended with it.
+// Adds or removes the labels that say "try again", if the error is a refusal of memory. Not to be tried again: a
+// command whose cursor has ended. Other errors do not change.
 Error try_again(Error refusal);
 Error do_not_try_again(Error refusal);
-// The same refusal of a write of which nothing was executed.
+// The same for a write of which nothing was executed.
 Error without_writes(Error refusal);
 
 }  // namespace spillway::exec

@@ -1,5 +1,4 @@
-// Cursors that live on one shard: replies pass through with the cursor's id replaced, complete or
-// as a stream.
+// Cursors that live on one shard. Their replies pass through, whole or as a stream; only the cursor id is replaced.
 #pragma once
 
 #include "proxy/exec/core/context.h"
@@ -10,8 +9,7 @@
 
 namespace spillway::exec {
 
-// What a client's cursor is made of, should the shard keep one open. Views, as those of the
-// request.
+// What the client's cursor needs if the shard keeps one open. Views into the request.
 struct CursorSeed {
   Client& client;
   const Request& request;
@@ -20,32 +18,31 @@ struct CursorSeed {
   std::int64_t first_batch_documents = 0;  // at most
   bool whole_documents = false;            // the collection's own, not projected
   bool no_timeout = false, tailable = false, await_data = false;
-  bool writes = false;  // is sent once, and ended by nobody
-  bool change_stream = false;  // tailable and await_data, too
+  bool writes = false;  // it is sent once, and not killed if the client leaves
+  bool change_stream = false;  // also tailable and await_data
   CursorPtr make(Reservation kept) const;  // reserve_kept()'s
 };
 
-// Sends a command that answers with a cursor (find, aggregate, listCollections, listIndexes) to one
-// shard, and turns its reply into the client's. `seed` becomes the client's cursor if the shard
-// keeps one open. `stream`: the reply may be cut through.
+// Sends a command that returns a cursor (find, aggregate, listCollections, listIndexes) to one shard. The shard's reply
+// becomes the client's. If the shard keeps a cursor open, `seed` becomes the client's cursor. `stream`: the reply may
+// pass in pieces.
 Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, ShardCommand command, bool stream);
 
-// A getMore on a checked-out cursor whose only remote passes through. Checks the cursor in or ends
-// it; a refusal of memory that may be tried again, as its labels say, has not ended it.
+// A getMore on a checked-out cursor with one remote that passes through. Puts the cursor back or ends it. After a
+// refusal of memory with the labels that say "try again", the cursor is still there.
 Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& request,
                                              ActiveCursor cursor, std::int64_t batch_size,
                                              std::optional<std::int64_t> await_ms);
 
-// A getMore to one shard of a checked-out cursor over several, whose reply becomes the client's
-// next batch, or, with `first`, its first one. REQUIRES cursor->passes_through(). nullopt: what
-// came is little, or must be renamed; it lies in the cursor, which is still checked out. Else the
-// cursor was checked in or ended, as above, and `cursor` is empty.
+// Sends a getMore to one shard of a cursor over several. The reply becomes the client's next batch (`first`: its first
+// batch). REQUIRES cursor->passes_through(), and that the cursor is checked out.
+// nullopt: the reply was small, or needs another name; its documents are in the cursor, which is still checked out.
+// Otherwise the cursor was put back or has ended, as above, and `cursor` is empty.
 Task<Result<std::optional<Response>>> pass_one_batch(Context& context, const Request& request,
                                                      ActiveCursor& cursor, std::int64_t batch_size,
                                                      bool first);
 
-// May this request's reply be cut through? Not with a checksum: it would have to be known before
-// the bytes.
+// May this request's reply pass in pieces? Not with a checksum, which stands before the bytes that it covers.
 bool may_stream(const Request& request) noexcept;
 
 }  // namespace spillway::exec

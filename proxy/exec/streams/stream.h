@@ -1,4 +1,4 @@
-// Cut-through: a large batch of one shard passes to the client in pieces.
+// Streaming: a large batch of one shard passes to the client in pieces.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace spillway::exec {
 
-// A reply that streams from one shard connection to the client (cut-through): the shard's batch array passes in
-// pieces, everything around it is ours.
+// A reply that streams from a shard's connection to the client: the batch array is the shard's, all around it is the
+// router's.
 struct StreamReply {
   static void* operator new(std::size_t bytes) {
     return RecyclingAllocator<std::byte>().allocate(bytes);
@@ -23,18 +23,18 @@ struct StreamReply {
     small_blocks::give_back(block, bytes);
   }
 
-  shard::Reply reply;            // its first bytes, and the lease for the rest
+  shard::Reply reply;            // its first bytes, and the connection for the rest
   std::size_t batch_offset = 0;  // of the array's first byte (its length) in reply.bytes
   std::size_t batch_bytes = 0;   // the whole array, length and terminator included
   std::string_view batch_name;   // "firstBatch" or "nextBatch": a literal
-  ActiveCursor cursor;           // registered; its remote's id is set when the tail was read
-  std::size_t remote = 0;        // whose batch it is
-  bool shard_id_known = false;   // the shard's cursor id stood before the batch
+  ActiveCursor cursor;           // registered; its remote gets its id when the end of the reply was read
+  std::size_t remote = 0;        // that sent the batch
+  bool shard_id_known = false;   // the shard's cursor id stands before the batch
 };
 
 // Writes the whole reply message (header included) to the client, and puts the cursor back or ends it.
-// False: the client's connection must be closed (it went away, or the shard died after the first byte, in
-// which case the connection has been reset already). `first_tried`: is told when the first attempt to write returned.
+// False: close the client's connection. It is gone, or the shard died after the first byte; then the connection was
+// reset. `first_tried`: set to the time when the first attempt to write returned.
 Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream, std::int32_t request_id,
                         std::int32_t response_to, TimePoint& first_tried);
 

@@ -1,5 +1,5 @@
-// One relay under way (stream.h): stream.cpp passes the batch, stream_splice.cpp passes it unseen, stream_rest.cpp sees
-// to a client that is slower than its shard.
+// A running relay (stream.h). stream.cpp copies the batch, stream_splice.cpp passes it through a pipe, stream_rest.cpp
+// handles a client that is slower than its shard.
 #pragma once
 
 #include <chrono>
@@ -14,10 +14,10 @@
 
 namespace spillway::exec {
 
-// So long the shard has for what its client does not wait for.
+// How long the shard may take for the rest of a batch whose client is gone.
 inline constexpr Duration drain_time_max = std::chrono::seconds(5);
 
-// The scanner has seen the head; `left` counts the batch bytes that are still to be read of the shard.
+// The scanner has seen the head. `left`: bytes of the batch that the shard has yet to send.
 struct Relay {
   Context& context;
   Transport& client;
@@ -26,37 +26,37 @@ struct Relay {
   wire::DocumentCounter counter;
   std::size_t left = 0;
   bool client_gone = false;
-  TimePoint drain_until = time_point_never;  // once it is
-  bool splices = true;       // until the kernel or the budget has refused a pipe
-  std::size_t spliced = 0;  // bytes of the batch that passed unseen: since then nothing is counted
-  bool has_stalled = false;  // what is unsent has been refused for client_stall already
-  // Its room is taken when first needed; where memory is short, before anything is read.
+  TimePoint drain_until = time_point_never;  // set when the client is gone
+  bool splices = true;       // until the kernel or the budget refuses a pipe
+  std::size_t spliced = 0;  // bytes that passed through a pipe. After the first, documents are not counted
+  bool has_stalled = false;  // the client has not taken the unsent bytes for client_stall
+  // Takes its memory when it first needs some; before the first read while memory is short.
   Unsent unsent;
 };
 
 enum class Step : std::uint8_t { passed, shard_lost, malformed };
 
 void client_went(Relay& relay);
-// To be awaited where the shard has sent nothing more: not for longer than a client's leaving may go unnoticed.
+// Waits for the shard's next bytes, but not longer than the router may take to notice that the client has left.
 ReadyWait wait_for_shard(const Relay& relay);
-// After a wait that has ended without the shard: is it to be tried again?
+// A wait ended without bytes: wait again?
 bool waits_on(Relay& relay, const ReadyWait& waited);
-// So much of the batch was taken from the shard, for the client.
+// Notes that `bytes` of the batch were read from the shard.
 void took(Relay& relay, std::size_t bytes);
-// Counts the documents in bytes of the batch. Error: they are malformed.
+// Counts documents in these bytes of the batch. Error: they are malformed.
 Result<void> count(Relay& relay, Bytes bytes);
-// Documents of the whole batch; by the mean of those that were counted if some passed unseen.
+// Documents of the whole batch. An estimate by the mean of the counted ones if some passed through a pipe.
 std::size_t documents_of(const Relay& relay) noexcept;
 
-// May what is left of the batch pass through a pipe?
+// May the rest of the batch pass through a pipe?
 bool may_splice(Relay& relay) noexcept;
-// Until nothing is left of the batch, or something is unsent (the client has stalled), or the client is gone, or
-// may_splice() no more.
+// Ends when the batch has passed, when bytes are unsent (the client has stalled), when the client is gone, or when
+// may_splice() is false.
 Task<Step> splice_batch(Relay& relay);
-// Until the client has taken what is unsent, or what is left of the batch has moved to where it waits for the client,
-// or the client is gone.
+// Ends when the client has taken all unsent bytes, when the rest of the batch was read and waits for the client, or
+// when the client is gone.
 Task<Step> pass_unsent(Relay& relay);
-// The shard has done its part. False: the client is gone, or must go.
+// After the shard's last byte. False: the client is gone, or its connection must be closed.
 Task<bool> send_all_unsent(Relay& relay);
 
 }  // namespace spillway::exec
