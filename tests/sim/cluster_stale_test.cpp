@@ -368,6 +368,35 @@ TEST_CASE("each shard of a cluster that is being upgraded hears versions in its 
   CHECK(sim.cluster.owned("rec.fresh").size() == 1);
 }
 
+TEST_CASE("a write that names no shard key changes the document, not what its chunk left behind", "[cluster]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0, wire_7_0, wire_8_0);
+  CAPTURE(wire);
+  ClusterWorld sim({.wire_version = wire, .shards = 3});
+  know_all(sim);
+  sim.cluster.move("rec.r", ClusterWorld::key(5), 2);
+  REQUIRE(sim.cluster.orphans("rec.r") == 10);  // on the first shard
+  CHECK(sim.ask(R"({"update": "r", "updates": [{"q": {"_id": 5}, "u": {"$inc": {"n": 1}}}], "$db": "rec"})")
+            .view()["n"].to_int64() == 1);
+  CHECK(counted(sim, 5) == 1);
+  CHECK(sim.ask(R"({"update": "r", "updates": [{"q": {"_id": 5}, "u": {"$inc": {"n": 1}}}],
+      "lsid": {"id": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}},
+      "txnNumber": {"$numberLong": "1"}, "$db": "rec"})").view()["n"].to_int64() == 1);
+  CHECK(counted(sim, 5) == 2);
+  CHECK(sim.ask(R"({"findAndModify": "r", "query": {"_id": 5}, "update": {"$inc": {"n": 1}}, "$db": "rec"})")
+            .view().find_path("value.n").to_int64() == 2);
+  CHECK(counted(sim, 5) == 3);
+  CHECK(sim.ask(R"({"delete": "r", "deletes": [{"q": {"_id": 6}, "limit": 1}], "$db": "rec"})")
+            .view()["n"].to_int64() == 1);
+  CHECK(counted(sim, 6) == -1);
+  // It is deleted, but its orphan is not.
+  CHECK(is_ok(sim.ask(R"({"delete": "r", "deletes": [{"q": {"k": 7}, "limit": 1}], "$db": "rec"})")));
+  CHECK(counted(sim, 7) == -1);
+  CHECK(sim.ask(R"({"update": "r", "updates": [{"q": {"_id": 7}, "u": {"$inc": {"n": 1}}}], "$db": "rec"})")
+            .view()["n"].to_int64() == 0);
+  CHECK(sim.ask(R"({"findAndModify": "r", "query": {"_id": 7}, "update": {"$inc": {"n": 1}}, "$db": "rec"})")
+            .view()["value"].is_null());
+}
+
 TEST_CASE("reads from secondaries see no orphans, and no document twice or not at all", "[cluster]") {
   const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0, wire_7_0, wire_8_0);
   CAPTURE(wire);

@@ -213,7 +213,7 @@ Task<ClusterSwarm::Answer> ClusterSwarm::ask(Member& member, BsonDoc command, bo
       static const std::set<std::int64_t> of_losses = {6, 7, 43, 82, 89, 91, 133, 189, 202, 10107, 11600, 11602, 13435};
       if (code != 0 && !(setting_.lossy && of_losses.contains(code))) {
         const bool in_transaction = command.view()["autocommit"].exists();
-        static const std::set<std::int64_t> of_transactions = {251, 13388, 249, 63};
+        static const std::set<std::int64_t> of_transactions = {249, 251, 263, 343, 13388};
         if (!in_transaction || !of_transactions.contains(code)) {
           fail(fmt::format("client {}: {} was answered {}", member.index, to_json(command), to_json(*answer.reply)));
         }

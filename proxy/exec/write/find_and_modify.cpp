@@ -136,8 +136,8 @@ Task<Result<Response>> without_match(Context& context, const Request& request,
                                      const Statement& statement,
                                      const catalog::CollectionRouting& routing,
                                      const WriteTarget& target) {
-  if (!target.upsert_after && target.check_key) {
-    // The original filter might match by now and write an unchecked document.
+  if (!target.upsert_after && (target.check_key || may_meet_orphans(context, routing))) {
+    // The original filter might match by now and write an unchecked document, or one that has moved away.
     const BsonDoc nothing = match_nothing();
     const BsonDoc query = both_filters(statement.query, nothing);
     const BsonDoc body = rewritten(request, {.query = query.view(), .update = {}, .upsert = false});

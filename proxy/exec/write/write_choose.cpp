@@ -159,4 +159,13 @@ Error too_much_change() {
           choices_max));
 }
 
+bool may_meet_orphans(const Context& context, const catalog::CollectionRouting& routing) {
+  constexpr std::int32_t wire_version_of_6_0 = 17;
+  if (!context.in_cluster()) return false;
+  for (const catalog::ShardIndex shard : routing.all_shards()) {
+    if (context.gateway.capabilities(shard).max_wire_version < wire_version_of_6_0) return true;
+  }
+  return false;
+}
+
 }  // namespace spillway::exec

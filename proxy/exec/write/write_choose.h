@@ -53,4 +53,7 @@ BsonDoc match_nothing();
 // "The chosen document changed every time": the error after ten attempts.
 Error too_much_change();
 
+// Shards below 6.0 write to documents that have moved away, too: what is asked of all of them may meet only those.
+bool may_meet_orphans(const Context& context, const catalog::CollectionRouting& routing);
+
 }  // namespace spillway::exec

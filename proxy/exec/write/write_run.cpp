@@ -470,7 +470,8 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, const WriteRun::
     if (!chosen.choice) {
       // No document matches; a shard may still find an error in the operation. The original filter might match by now
       // and write an unchecked document.
-      const BsonDoc probe = target.check_key ? probe_of(statement, document) : BsonDoc(document);
+      const bool probes = target.check_key || may_meet_orphans(run.context, *run.routing);
+      const BsonDoc probe = probes ? probe_of(statement, document) : BsonDoc(document);
       const catalog::ShardSet first{target.shards.front()};
       auto stepping = step(run, op, probe, first);
       co_return co_await stepping;
@@ -508,7 +509,10 @@ Task<StepOutcome> insert_by_upsert(WriteRun& run, std::uint32_t op,
 Task<StepOutcome> run_steps(WriteRun& run, std::uint32_t op) {
   const WriteRun::Targeted write = run.targeted(op);
   const WriteTarget& target = write.target;
-  if (run.command.retryable && (target.route == Route::choose || target.upsert_after)) {
+  // An orphan that a shard finds is not the document.
+  const bool finds_orphans = target.route == Route::until_found && may_meet_orphans(run.context, *run.routing);
+  const Route route = finds_orphans ? Route::choose : target.route;
+  if (run.command.retryable && (route == Route::choose || target.upsert_after)) {
     auto asking = ask_for_earlier_attempt(run, op, write);
     auto earlier = co_await asking;
     if (earlier.fatal || earlier.stale || earlier.n > 0) co_return earlier;
@@ -517,13 +521,13 @@ Task<StepOutcome> run_steps(WriteRun& run, std::uint32_t op) {
   if (target.upsert_after) rewrite.upsert = false;
   const BsonDoc document = rewritten(run.command.ops[op], rewrite);
   StepOutcome done;
-  if (target.route == Route::choose) {
+  if (route == Route::choose) {
     auto writing = write_chosen(run, op, write, document);
     done = co_await writing;
-  } else if (target.route == Route::all_kept) {
+  } else if (route == Route::all_kept) {
     auto writing = write_all_kept(run, op, write, document);
     done = co_await writing;
-  } else if (target.route == Route::until_found) {
+  } else if (route == Route::until_found) {
     auto writing = write_where_found(run, op, document, target.shards);
     done = co_await writing;
   } else {
