@@ -295,11 +295,11 @@ def test_a_replacement_keeps_the_shard_key(client):
     collection = client.app.orders
     collection.delete_many({})
     collection.insert_one({"_id": 1, "region": "a", "n": 1})
-    for replacement in ({"x": 1}, {"region": "a", "n": 2}):
+    for replacement, code in (({"x": 1}, 61), ({"region": "a", "n": 2}, 66)):  # as a mongos answers
         for replace in (collection.replace_one, collection.find_one_and_replace):
             with pytest.raises(OperationFailure) as refused:
                 replace({"_id": 1}, replacement)
-            assert refused.value.code == 66
+            assert refused.value.code == code
     assert collection.replace_one({"_id": 1}, {"region": "a", "n": 1, "x": 2}).modified_count == 1
     before = collection.find_one_and_replace({"_id": 1}, {"region": "a", "n": 1, "x": 3})
     assert before == {"_id": 1, "region": "a", "n": 1, "x": 2}
