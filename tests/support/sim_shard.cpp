@@ -177,6 +177,7 @@ void SimShard::step_down_now(Duration pause) {
   SPILLWAY_CHECK(!options_.set_name.empty());
   log_.add(options_.host + " steps down");
   ++step_downs_;
+  if (set_ != nullptr) ++set_->elections;
   elected_at_ = Clock::now() + pause;
   transactions_.clear();
 }
@@ -419,7 +420,7 @@ BsonDoc SimShard::hello() const {
     }
     out.end().append("me", address()).append("setVersion", 1);
     if (set_ != nullptr) out.append("primary", set_->primary->address());
-    const std::size_t elections = step_downs_ + (set_ != nullptr ? static_cast<std::size_t>(set_->elections) : 1);
+    const std::size_t elections = set_ != nullptr ? static_cast<std::size_t>(set_->elections) : step_downs_ + 1;
     std::uint8_t election[12] = {};
     election[11] = static_cast<std::uint8_t>(elections);
     election[10] = static_cast<std::uint8_t>(elections >> 8);

@@ -43,8 +43,9 @@ Task<Result<shard::Reply>> start_when_known(Context* context, ShardCommand comma
     if (const Error* why = shard::requested_of(options.interrupt)) co_return *why;
     if (context->shared.life.stopping) co_return Error(ErrorCode::host_unreachable, "the router is shutting down");
     if (Clock::now() >= given_up) {
-      if (given_up == options.deadline)
+      if (given_up == options.deadline) {
         co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+      }
       co_return Error(ErrorCode::failed_to_satisfy_read_preference,
                       fmt::format("shard {}: none of its hosts has answered yet",
                                   context->gateway.states()[command.shard].name));
