@@ -17,6 +17,7 @@
 
 #include "allocator/limits.h"
 #include "proxy/base/ip_address.h"
+#include "proxy/base/log.h"
 #include "proxy/base/pacing.h"
 #include "proxy/base/poller.h"
 
@@ -59,6 +60,9 @@ constexpr std::size_t gathered_bytes_max = 4096;
 constexpr auto growth_look = std::chrono::seconds(1);
 // A stream that moves so many buffers in that time is not slow.
 constexpr std::uint64_t fast_buffers = 8;
+// A peer that takes less than this of a send buffer that is wanted back loses its connection.
+constexpr int drain_looks = 10;
+constexpr int drain_bytes_min = drain_looks * 16 * limits::kib;
 // Nothing came: the stream has ended.
 constexpr int idle_looks_max = 2;
 // Until a slow stream's buffer may grow again.
@@ -88,7 +92,8 @@ std::uint64_t buffer_bytes(int fd, int name) noexcept {
 void keep_granted(Reservation& room, int fd, int name, int before) noexcept {
   const std::uint64_t bytes = buffer_bytes(fd, name);
   const auto base = 2 * static_cast<std::uint64_t>(before);
-  if (bytes >= base && bytes - base < room.bytes()) room.shrink_to(bytes - base);
+  const std::uint64_t granted = bytes - std::min(bytes, base);
+  if (granted < room.bytes()) room.shrink_to(granted);
 }
 
 class TcpTransport final : public Transport, private Poller::Socket {
@@ -323,18 +328,34 @@ class TcpTransport final : public Transport, private Poller::Socket {
     void on_timer() override { transport.look_at_send_growth(); }
     TcpTransport& transport;
     Reservation room;
+    int wanted_looks = 0;  // in a row
+    int held_bytes = 0;    // at the first of them
   };
 
   // It shrinks once it is empty; at once if its memory is wanted back, and is paid for until what it holds has left.
+  // Nobody else watches a peer that does not take it: for the proxy the reply is written.
   void look_at_send_growth() {
     const bool wanted_back = growth_->wants_back(send_growth_->room);
     if (wanted_back) set_option(socket_.get(), SOL_SOCKET, SO_SNDBUF, send_buffer_bytes_);
     int unsent = 0;
     if (::ioctl(socket_.get(), SIOCOUTQ, &unsent) == 0 && unsent > (wanted_back ? send_buffer_bytes_ : 0)) {
+      if (wanted_back && is_stuck(*send_growth_, unsent)) {
+        log::info("the connection from {} closed: it has not taken {} bytes in a buffer that others need", peer_,
+                  unsent);
+        return reset();
+      }
+      if (!wanted_back) send_growth_->wanted_looks = 0;
       return loop_.arm(*send_growth_, Clock::now() + growth_look);
     }
     set_option(socket_.get(), SOL_SOCKET, SO_SNDBUF, send_buffer_bytes_);
     send_growth_.reset();
+  }
+
+  static bool is_stuck(SendGrowth& growth, int unsent) noexcept {
+    if (growth.wanted_looks++ == 0) growth.held_bytes = unsent;
+    if (growth.wanted_looks <= drain_looks) return false;
+    growth.wanted_looks = 0;
+    return growth.held_bytes - unsent < drain_bytes_min;
   }
 
   // After a system call that failed.

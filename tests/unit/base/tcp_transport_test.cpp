@@ -334,6 +334,45 @@ TEST_CASE("a set send buffer grows when its peer takes less, and shrinks once it
   CHECK(growth.own().usage().used_bytes == 0);
 }
 
+TEST_CASE("what the kernel does not grant is not paid for", "[tcp]") {
+  SocketGrowth growth(nullptr);
+  growth.set_limits(24 << 20, 0);
+  TcpOptions options;
+  options.send_buffer_bytes = options.receive_buffer_bytes = 512 << 20;  // more than it grants in the first place
+  options.growth = &growth;
+  TcpPair pair(options);
+  pair.near->set_read_low_water(64 * 1024);
+  CHECK(growth.own().usage().used_bytes == 0);
+  std::size_t written = 0;
+  REQUIRE(pair.run(fill(pair.near.get(), &written)));
+  CHECK(growth.own().usage().used_bytes == 0);
+}
+
+TEST_CASE("a peer that does not take what is in a buffer that others need loses its connection", "[tcp]") {
+  MemoryBudget payload("payload", 24 << 20);
+  SocketGrowth growth(&payload);
+  growth.set_limits(0, 12 << 20);
+  TcpOptions options;
+  options.send_buffer_bytes = 64 * 1024;
+  options.growth = &growth;
+  TcpPair pair(options);
+  std::size_t written = 0;
+  REQUIRE(pair.run(fill(pair.near.get(), &written)));
+  REQUIRE(growth.borrowed().usage().used_bytes > 0);
+  REQUIRE(pair.run(fill(pair.near.get(), &written)));
+  const std::optional<Reservation> others = payload.try_reserve(18 << 20);
+  REQUIRE(others);
+  bool ready = false;
+  const TimePoint end = Clock::now() + 2 * tcp_patience;
+  while (growth.borrowed().usage().used_bytes > 0 && Clock::now() < end) {
+    REQUIRE(pair.run(wait_to_read(pair.near.get(), std::chrono::milliseconds(50), &ready)));
+  }
+  CHECK(growth.borrowed().usage().used_bytes == 0);
+  const std::string text = pattern(10);
+  const iovec piece{const_cast<char*>(text.data()), text.size()};
+  CHECK(pair.near->try_write({&piece, 1}).status == IoResult::Status::failed);
+}
+
 TEST_CASE("buffers stay as they are where little is left for sockets to grow by", "[tcp]") {
   SocketGrowth growth(nullptr);
   growth.set_limits(128 * 1024, 0);
