@@ -12,8 +12,8 @@
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/server/refusal_slot.h"
 #include "proxy/server/client_connection.h"
+#include "proxy/shard/message_turns.h"
 #include "proxy/wire/frame_reader.h"
-#include "proxy/wire/message_packer.h"
 
 namespace spillway::server {
 
@@ -58,26 +58,6 @@ std::optional<std::uint32_t> flags_of(const wire::MessageHeader& header, Bytes s
   if (header.is(wire::OpCode::compressed)) return wire::peek_compressed_flags(start);
   if (!header.is(wire::OpCode::msg) || start.size() < flags_end) return std::nullopt;
   return load_le<std::uint32_t>(start.data() + limits::message_header_bytes);
-}
-
-// Large messages in steps, if there is room for the steps' memory.
-Task<Result<void>> unpack(exec::Context& context, wire::MessageHeader outer, const wire::CompressedHeader& envelope,
-                          MutableBytes into) {
-  using wire::MessageUnpacker;
-  const wire::Compressor compressor = envelope.compressor;
-  std::optional<Reservation> scratch;
-  if (into.size() > MessageUnpacker::at_once_bytes_max(compressor)) {
-    scratch = context.shared.memory.writes.try_reserve(MessageUnpacker::scratch_bytes(compressor));
-  }
-  if (!scratch) co_return wire::decompress_message(outer, envelope, into);
-  MessageUnpacker unpacker(outer, envelope, into);
-  TimeSlice slice(context.pump);
-  for (;;) {
-    const auto stepped = unpacker.step();
-    if (stepped.has_error()) co_return stepped.error();
-    if (*stepped) co_return Result<void>();
-    if (slice.is_over(MessageUnpacker::step_bytes)) co_await slice.next();
-  }
 }
 
 }  // namespace
@@ -393,7 +373,8 @@ Task<ClientConnection::Admission> ClientConnection::decompress() {
       const bool go_on = co_await answering;
       co_return go_on ? Admission::refused : Admission::gone;
     }
-    auto unpacking = unpack(environment_.context, header_, *parsed, {buffer->data(), whole});
+    auto unpacking =
+        shard::unpack_in_turns(environment_.context.pump, budget, header_, *parsed, {buffer->data(), whole});
     if (auto done = co_await unpacking; done.has_error()) {
       failed = done.error();
     } else {

@@ -2,11 +2,10 @@
 #include <algorithm>
 
 #include "proxy/base/log.h"
-#include "proxy/base/time_slice.h"
 #include "proxy/exec/core/stalled_clients.h"
 #include "proxy/server/client_connection.h"
+#include "proxy/shard/message_turns.h"
 #include "proxy/wire/crc32c.h"
-#include "proxy/wire/message_packer.h"
 #include "proxy/wire/op_msg.h"
 
 namespace spillway::server {
@@ -26,45 +25,6 @@ std::size_t bytes_of(std::span<const iovec> pieces) noexcept {
 bool others_wait(const exec::Shared& shared) noexcept {
   return shared.memory.work_queue.somebody_waits() || shared.memory.request_queue.somebody_waits() ||
          shared.pressure.at_least(PressureLevel::critical);
-}
-
-// The message of these pieces, in its envelope. nullopt: there is no room for it, or it could grow beyond the largest
-// message.
-Task<std::optional<Buffer>> pack(exec::Context& context, wire::Compressor compressor, std::span<const iovec> pieces,
-                                 wire::MessageHeader header) {
-  const auto bytes = static_cast<std::size_t>(header.message_length);
-  const std::size_t packed_max = wire::compressed_message_size_max(compressor, bytes);
-  if (packed_max > limits::message_bytes_max) co_return std::nullopt;
-  MemoryBudget& budget = context.shared.memory.replies;
-  auto packed = Buffer::allocate(budget, packed_max);
-  if (!packed) co_return std::nullopt;
-  Result<std::size_t> done = std::size_t{0};
-  if (bytes <= wire::MessagePacker::at_once_bytes_max(compressor)) {
-    auto plain = Buffer::allocate(budget, bytes);
-    if (!plain) co_return std::nullopt;
-    for (const iovec& piece : pieces) plain->append(piece.iov_base, piece.iov_len);
-    done = wire::compress_message(compressor, plain->bytes(), {packed->data(), packed_max});
-  } else {
-    const auto scratch = budget.try_reserve(wire::MessagePacker::scratch_bytes(compressor));
-    if (!scratch) co_return std::nullopt;
-    wire::MessagePacker packer(compressor, header, {packed->data(), packed_max});
-    TimeSlice slice(context.pump);
-    std::size_t skip = limits::message_header_bytes;  // the first piece has it
-    for (const iovec& piece : pieces) {
-      Bytes rest =
-          Bytes(static_cast<const std::uint8_t*>(piece.iov_base), piece.iov_len).subspan(std::exchange(skip, 0));
-      while (!rest.empty()) {
-        const Bytes now = rest.first(std::min(rest.size(), wire::MessagePacker::step_bytes));
-        rest = rest.subspan(now.size());
-        if (!packer.add(now)) co_return std::nullopt;
-        if (slice.is_over(now.size())) co_await slice.next();
-      }
-    }
-    done = packer.finish();
-  }
-  if (done.has_error()) co_return std::nullopt;
-  packed->set_size(*done);
-  co_return std::move(packed);
 }
 
 }  // namespace
@@ -136,15 +96,16 @@ Task<bool> ClientConnection::write_compressed(const exec::Response& response, Ti
   absl::InlinedVector<iovec, 10> pieces;
   pieces.push_back({prefix.data(), prefix.size()});
   for (const iovec& piece : response.pieces()) pieces.push_back(piece);
-  auto packing =
-      pack(environment_.context, *request_compressor_, {pieces.data(), pieces.size()}, *wire::parse_header(prefix));
+  exec::Context& context = environment_.context;
+  auto packing = shard::pack_in_turns(context.pump, context.shared.memory.replies, *request_compressor_,
+                                      {pieces.data(), pieces.size()}, *wire::parse_header(prefix));
   auto packed = co_await packing;
   if (packed) {
     pieces.assign(1, {packed->data(), packed->size()});
   } else {
-    environment_.context.shared.metrics.uncompressed_replies.add();
+    context.shared.metrics.uncompressed_replies.add();
   }
-  environment_.context.shared.metrics.bytes_out.add(bytes_of({pieces.data(), pieces.size()}));
+  context.shared.metrics.bytes_out.add(bytes_of({pieces.data(), pieces.size()}));
   auto writing = write_watched({pieces.data(), pieces.size()}, first_tried);
   co_return co_await writing;
 }

@@ -36,8 +36,8 @@ Worker::Worker(std::size_t index, exec::Shared& shared, const WorkerOptions& opt
       network_(network
                    ? std::move(network)
                    : std::make_unique<TcpNetwork>(loop_, options.socket_buffers.shard_socket(&shared.memory.sockets))),
-      gateway_(shard::make_gateway(loop_, *network_, shared.memory.replies, shared.memory.links, options_.gateway,
-                                   *options_.shared_shards)),
+      gateway_(shard::make_gateway(loop_, pump_, *network_, shared.memory.replies, shared.memory.links,
+                                   options_.gateway, *options_.shared_shards)),
       context_{loop_, pump_, *gateway_, shared, index, {}},
       scratch_(std::make_unique<std::uint8_t[]>(scratch_bytes)),
       environment_{context_,

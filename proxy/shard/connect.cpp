@@ -23,7 +23,7 @@ Task<Result<std::unique_ptr<Connection>>> connect(const PoolSettings& settings, 
                                   established.error().message));
     }
   }
-  co_return std::make_unique<Connection>(std::move(transport), address);
+  co_return std::make_unique<Connection>(std::move(transport), address, settings.pump);
 }
 
 }  // namespace spillway::shard

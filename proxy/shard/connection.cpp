@@ -9,6 +9,7 @@
 
 #include "allocator/limits.h"
 #include "proxy/base/memory_wait.h"
+#include "proxy/shard/message_turns.h"
 #include "proxy/shard/shard_time.h"
 #include "proxy/wire/crc32c.h"
 #include "proxy/wire/op_msg.h"
@@ -68,12 +69,13 @@ void write_prefix(std::uint8_t* to, std::size_t total, std::int32_t request_id,
 
 }  // namespace
 
-Connection::Connection(std::unique_ptr<Transport> transport, HostAddress address)
-    : transport_(std::move(transport)), address_(std::move(address)) {}
+Connection::Connection(std::unique_ptr<Transport> transport, HostAddress address, Pump* pump)
+    : transport_(std::move(transport)), address_(std::move(address)), pump_(pump) {}
 
 Connection::~Connection() { transport_->close(); }
 
 void Connection::use_compression(wire::Compressor compressor, MemoryBudget& budget) noexcept {
+  SPILLWAY_CHECK(pump_ != nullptr);
   compressor_ = compressor;
   compression_budget_ = &budget;
 }
@@ -219,20 +221,14 @@ Task<void> Connection::send_pieces(std::span<iovec> pieces, TimePoint deadline) 
 
 // If the budget has no room, the command leaves uncompressed.
 Task<void> Connection::send_compressed(const Command& command, TimePoint deadline) {
-  const std::size_t total = header_and_flags_bytes + command.bytes();
   OutgoingMessage message;
   std::span<iovec> pieces = message.lay_out(command, next_request_id_);
-  auto whole = Buffer::allocate(*compression_budget_, total);
-  auto packed = Buffer::allocate(*compression_budget_,
-                                 wire::compressed_message_size_max(*compressor_, total));
-  if (whole && packed) {
-    for (const iovec& piece : pieces) whole->append(piece.iov_base, piece.iov_len);
-    const auto size = wire::compress_message(*compressor_, whole->bytes(), packed->free_space());
-    whole.reset();
-    if (size.has_value()) {
-      pieces[0] = {packed->data(), *size};
-      pieces = pieces.first(1);
-    }
+  const auto header = wire::parse_header({static_cast<const std::uint8_t*>(pieces[0].iov_base), pieces[0].iov_len});
+  auto packing = pack_in_turns(*pump_, *compression_budget_, *compressor_, pieces, *header);
+  const auto packed = co_await packing;
+  if (packed) {
+    pieces[0] = {const_cast<std::uint8_t*>(packed->data()), packed->size()};
+    pieces = pieces.first(1);
   }
   auto sending = send_pieces(pieces, deadline);
   co_await sending;
@@ -361,8 +357,10 @@ Task<Result<Buffer>> Connection::decompressed(const Incoming& incoming, const Bu
     if (waited.has_error()) co_return waited.error();
     plain = *std::move(waited);
   }
-  auto done = wire::decompress_message(incoming.header, *header, {plain.data(), size});
+  auto unpacking = unpack_in_turns(*pump_, budget, incoming.header, *header, {plain.data(), size});
+  const auto done = co_await unpacking;
   if (done.has_error()) co_return broken_by(done.error());
+  if (broken_) co_return wait_failed(false);  // meanwhile
   plain.set_size(size);
   co_return std::move(plain);
 }

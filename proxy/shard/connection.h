@@ -12,6 +12,7 @@
 
 #include "allocator/buffer.h"
 #include "allocator/limits.h"
+#include "proxy/base/pump.h"
 #include "proxy/base/splice.h"
 #include "proxy/base/transport.h"
 #include "proxy/shard/gateway.h"
@@ -50,11 +51,12 @@ class OutgoingMessage {
 class Connection : public boost::intrusive::list_base_hook<
                        boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
  public:
-  Connection(std::unique_ptr<Transport> transport, HostAddress address);
+  // `pump` gives turns to the work on large compressed messages. Null: there are none.
+  Connection(std::unique_ptr<Transport> transport, HostAddress address, Pump* pump = nullptr);
   ~Connection();
 
   // From now on commands leave compressed, and compressed replies are accepted. `budget` pays for the compressed
-  // bytes; where it refuses, the command leaves uncompressed.
+  // bytes; where it refuses, the command leaves uncompressed. REQUIRES a pump.
   void use_compression(wire::Compressor compressor, MemoryBudget& budget) noexcept;
 
   // co_await connection.send(command, deadline): sends header, flags and sections. False: the
@@ -132,6 +134,7 @@ class Connection : public boost::intrusive::list_base_hook<
 
   std::unique_ptr<Transport> transport_;
   HostAddress address_;
+  Pump* pump_;
   std::int32_t next_request_id_ = 1;
   std::size_t remaining_ = 0;
   bool awaiting_reply_ = false;

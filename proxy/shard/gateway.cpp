@@ -43,7 +43,7 @@ struct Failure {
 
 class GatewayImpl final : public Gateway, public ShardListener {
  public:
-  GatewayImpl(Loop& loop, Network& network, MemoryBudget& budget, MemoryBudget& link_budget,
+  GatewayImpl(Loop& loop, Pump& pump, Network& network, MemoryBudget& budget, MemoryBudget& link_budget,
               GatewayOptions options, SharedShards& shared);
   ~GatewayImpl() override { SPILLWAY_CHECK(quiet()); }
 
@@ -118,7 +118,7 @@ void tell_of_refusal(const RemoteShard& shard, DocView reply) {
                shard.name(), message.is_string() ? message.as_string() : "Unauthorized", *unwritten);
 }
 
-PoolSettings pool_settings(Loop& loop, Network& network, MemoryBudget& budget,
+PoolSettings pool_settings(Loop& loop, Pump& pump, Network& network, MemoryBudget& budget,
                            MemoryBudget& link_budget, const GatewayOptions& options) {
   Introduction introduction{options.application_name, wire::parse_list(options.compressors)};
   return PoolSettings{
@@ -131,14 +131,15 @@ PoolSettings pool_settings(Loop& loop, Network& network, MemoryBudget& budget,
                  .max = std::max<std::size_t>(1, options.pool_max),
                  .connecting_max = std::max<std::size_t>(1, options.pool_connecting_max)},
       .connect_timeout_ms = options.connect_timeout_ms,
-      .idle_ms = options.pool_idle_ms};
+      .idle_ms = options.pool_idle_ms,
+      .pump = &pump};
 }
 
-GatewayImpl::GatewayImpl(Loop& loop, Network& network, MemoryBudget& budget,
+GatewayImpl::GatewayImpl(Loop& loop, Pump& pump, Network& network, MemoryBudget& budget,
                          MemoryBudget& link_budget, GatewayOptions options, SharedShards& shared)
     : loop_(loop),
       options_(std::move(options)),
-      settings_(pool_settings(loop, network, budget, link_budget, options_)),
+      settings_(pool_settings(loop, pump, network, budget, link_budget, options_)),
       list_(shared.list()),
       leads_(list_->take_lead()) {
   take_shards();
@@ -504,9 +505,9 @@ Result<std::vector<ShardCredentials>> read_credentials(const GatewayOptions& opt
   return all;
 }
 
-std::unique_ptr<Gateway> make_gateway(Loop& loop, Network& network, MemoryBudget& budget,
+std::unique_ptr<Gateway> make_gateway(Loop& loop, Pump& pump, Network& network, MemoryBudget& budget,
                                       MemoryBudget& link_budget, GatewayOptions options, SharedShards& shared) {
-  return std::make_unique<GatewayImpl>(loop, network, budget, link_budget, std::move(options), shared);
+  return std::make_unique<GatewayImpl>(loop, pump, network, budget, link_budget, std::move(options), shared);
 }
 
 }  // namespace spillway::shard

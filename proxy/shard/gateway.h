@@ -25,6 +25,7 @@
 #include "proxy/shard/read_preference.h"
 
 namespace spillway {
+class Pump;        // base/pump.h
 class TlsContext;  // base/tls_context.h
 }
 namespace spillway::auth {
@@ -271,8 +272,8 @@ class SharedShards {
 };
 
 // `link_budget` pays for handshakes and the monitors' questions (handshake.h), `budget` for larger replies to them
-// and for commands that are compressed. Both outlive the gateway.
-std::unique_ptr<Gateway> make_gateway(Loop& loop, Network& network, MemoryBudget& budget,
+// and for commands that are compressed. All outlive the gateway.
+std::unique_ptr<Gateway> make_gateway(Loop& loop, Pump& pump, Network& network, MemoryBudget& budget,
                                       MemoryBudget& link_budget, GatewayOptions options, SharedShards& shared);
 
 }  // namespace spillway::shard

@@ -57,6 +57,7 @@ struct PoolSettings {
   auth::ServiceLogin::Ptr login = nullptr;  // null: without logging in
   std::int64_t connect_timeout_ms = 10'000;
   std::int64_t idle_ms = 300'000;
+  Pump* pump = nullptr;  // Connection's. REQUIRED if the introduction has compressors
 
   LinkBudgets budgets() const noexcept { return {link_budget, budget}; }
 };

@@ -154,6 +154,29 @@ TEST_CASE("point finds pass a large request that is unpacked") {
   check_turns(world, {insert, compressor}, 15'000'000 / (32 * 1024) / 4, [](DocView reply) { CHECK(is_ok(reply)); });
 }
 
+namespace {
+
+// Shards that agree to compress, each with so many documents.
+SimWorldOptions compressing_shards(wire::Compressor compressor, int span) {
+  SimShardOptions like;
+  like.compressors = {compressor};
+  SimWorldOptions options = sharded_world(2, span, like);
+  options.gateway.compressors = wire::compressor_name(compressor);
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("point finds pass a large write that is compressed for its shard") {
+  const auto compressor = GENERATE(wire::Compressor::zlib, wire::Compressor::zstd, wire::Compressor::snappy);
+  SimWorld world(compressing_shards(compressor, 100));
+  store_documents(world, 100);
+  const BsonDoc insert = write_of("insert", "documents", 1, [](BsonWriter& out, int) {
+    out.append("text", std::string(12'000'000, 'x'));
+  });
+  check_turns(world, {insert}, 12'000'000 / 4096 / 4, [](DocView reply) { CHECK(is_ok(reply)); });
+}
+
 TEST_CASE("point finds pass a request of many values that is checked") {
   SimWorld world(sharded_world(2, 100));
   store_documents(world, 100);

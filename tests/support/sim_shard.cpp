@@ -272,6 +272,16 @@ std::optional<SimShard::Fault> SimShard::next_fault(std::string_view command) {
 
 Task<bool> SimShard::answer(Transport& transport, Bytes message) {
   const wire::MessageHeader header = *wire::parse_header(message);
+  std::optional<wire::Compressor> compressor;
+  std::vector<std::uint8_t> plain;
+  if (header.is(wire::OpCode::compressed)) {
+    const auto envelope = wire::parse_compressed(message);
+    if (envelope.has_error()) co_return false;
+    compressor = envelope->compressor;
+    plain.resize(limits::message_header_bytes + envelope->uncompressed_size);
+    if (wire::decompress_message(header, *envelope, plain).has_error()) co_return false;
+    message = plain;
+  }
   const auto request = wire::parse_op_msg(message);
   if (request.has_error()) co_return false;
   const std::string name(request->body.first().name);
@@ -311,6 +321,11 @@ Task<bool> SimShard::answer(Transport& transport, Bytes message) {
   wire::begin_op_msg(out, 7, header.request_id, 0);
   wire::append_body(out, reply);
   wire::finish_op_msg(out);
+  if (compressor) {
+    std::vector<std::uint8_t> packed(wire::compressed_message_size_max(*compressor, out.size()));
+    packed.resize(wire::compress_message(*compressor, out, packed).value());
+    out = std::move(packed);
+  }
   if (fault && *fault != Fault::not_primary && *fault != Fault::cursor_not_found) {
     auto failing = answer_badly(transport, *fault, std::move(out));
     co_return co_await failing;
@@ -368,7 +383,7 @@ BsonDoc SimShard::execute(const wire::OpMsg& request, std::string_view name) {
   const DocView body = request.body;
   const std::string db = database_of(body);
   const std::string ns = namespace_of(body);
-  if (name == "isMaster" || name == "hello") return hello();
+  if (name == "isMaster" || name == "hello") return hello(body);
   if (name == "buildInfo") {
     return *BsonDoc::from_json(
         options_.sort_keys == SimShardOptions::SortKeys::none
@@ -408,7 +423,7 @@ std::optional<BsonDoc> SimShard::refusal(DocView body, std::string_view name) co
   return error_reply(13435, "NotPrimaryNoSecondaryOk", "not primary and secondaryOk=false");
 }
 
-BsonDoc SimShard::hello() const {
+BsonDoc SimShard::hello(DocView request) const {
   BsonWriter out;
   out.append("ismaster", primary()).append("isWritablePrimary", primary()).append("helloOk", true);
   if (!options_.set_name.empty()) {
@@ -431,6 +446,13 @@ BsonDoc SimShard::hello() const {
   out.append("maxWriteBatchSize", 100'000).append("minWireVersion", 0);
   out.append("maxWireVersion", options_.max_wire_version);
   if (role_ != nullptr) role_->add_to_hello(out);
+  if (request["compression"].is_array()) {
+    out.begin_array("compression");
+    for (const wire::Compressor each : wire::negotiate(options_.compressors, request["compression"].as_document())) {
+      out.append_item(wire::compressor_name(each));
+    }
+    out.end();
+  }
   out.append("ok", 1.0);
   return std::move(out).finish();
 }

@@ -22,6 +22,7 @@
 #include "allocator/budget.h"
 #include "allocator/limits.h"
 #include "cursor/bson_writer.h"
+#include "proxy/wire/compression.h"
 #include "proxy/wire/op_msg.h"
 #include "tests/support/sim_log.h"
 #include "tests/support/sim_role.h"
@@ -54,6 +55,7 @@ struct SimShardOptions {
   std::size_t batch_bytes_max = 16 * limits::mib;  // of documents; a mongod's cap, others have none
   // No batch with documents is the last: an empty one with id 0 says that it was (FerretDB).
   bool ends_with_empty_batch = false;
+  std::vector<wire::Compressor> compressors{};  // that hello agrees to
 };
 
 class SimShard {
@@ -169,7 +171,7 @@ class SimShard {
   Task<bool> answer_badly(Transport& transport, Fault fault, std::vector<std::uint8_t> reply);
   std::optional<Fault> next_fault(std::string_view command);
   BsonDoc execute(const wire::OpMsg& request, std::string_view name);
-  BsonDoc hello() const;
+  BsonDoc hello(DocView request) const;
   BsonDoc find(DocView body, const std::string& ns);
   BsonDoc aggregate(DocView body, const std::string& ns);
   BsonDoc count(DocView body, const std::string& ns);

@@ -7,6 +7,7 @@
 #include "proxy/shard/handshake.h"
 #include "proxy/wire/crc32c.h"
 #include "proxy/wire/op_msg.h"
+#include "tests/support/clock_manual.h"
 #include "tests/unit/shard/shard_support.h"
 
 using namespace spillway;
@@ -38,7 +39,7 @@ Task<void> talk(Connection* connection, BsonDoc command, MemoryBudget* budget, b
 struct Line {
   explicit Line(const FaultOptions& faults = {})
       : network(loop, faults), server(loop, network, "a", 1) {
-    connection = std::make_unique<Connection>(network.connect_client("a", 1), HostAddress{"a", 1});
+    connection = std::make_unique<Connection>(network.connect_client("a", 1), HostAddress{"a", 1}, &pump);
   }
   ~Line() {
     connection->fail(Error(ErrorCode::host_unreachable, "the test has ended"));
@@ -66,6 +67,7 @@ struct Line {
 
   MemoryBudget budget{"test", 64 * limits::mib};
   Loop loop{Loop::Drive::manual};
+  Pump pump{loop};
   SimNetwork network;
   ScriptedServer server;
   std::unique_ptr<Connection> connection;
@@ -322,6 +324,30 @@ TEST_CASE("a compressed reply and scarce memory") {
   CHECK(line.connection->clean());
   last = Exchange();
   CHECK(small.usage().used_bytes == 0);
+}
+
+// The envelope of a long reply and what comes out of it are there together.
+Task<void> fail_while_unpacking(Line* line, std::size_t reply_bytes) {
+  while (line->budget.usage().used_bytes < reply_bytes) co_await line->loop.sleep_for(1ms);
+  line->connection->fail(Error(ErrorCode::network_timeout, "silent"));
+}
+
+TEST_CASE("a connection that fails while its reply is unpacked is an error") {
+  Line line;
+  line.server.compression = {"zlib"};
+  line.server.answer = [](DocView) { return document_of(4'000'000); };
+  agree_on_compression(line);
+  advance_time_at_each_look(1ms);
+  line.loop.spawn(talk(line.connection.get(), json(R"({"find": "c", "text": ")" + std::string(2000, 'y') + R"("})"),
+                       &line.budget, false, time_point_never, &line.last));
+  line.loop.spawn(fail_while_unpacking(&line, 4'000'000));
+  test::run_until(
+      line.loop, [&] { return line.last.result.has_value(); }, 1min);
+  advance_time_at_each_look({});
+  REQUIRE(line.last.result);
+  CHECK(text_of(*line.last.result) == "silent");
+  line.last = Exchange();
+  CHECK(line.budget.usage().used_bytes == 0);
 }
 
 TEST_CASE("compression, where both sides agreed") {

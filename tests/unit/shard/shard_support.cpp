@@ -32,7 +32,8 @@ World::~World() {
 void World::connect(const std::string& uri, shard::GatewayOptions options, shard::SharedShards* shared) {
   options.shards = {{"shard0", uri}};
   shard::SharedShards alone;
-  gateway = shard::make_gateway(loop, network, budget, link_budget, options, shared != nullptr ? *shared : alone);
+  gateway = shard::make_gateway(loop, pump, network, budget, link_budget, options,
+                                shared != nullptr ? *shared : alone);
   stop_ticking_ = false;
   ticking_ = true;
   loop.spawn(housekeeping());

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "proxy/base/pump.h"
 #include "proxy/shard/connection.h"
 #include "proxy/shard/gateway.h"
 #include "tests/unit/shard/scripted_server.h"
@@ -57,6 +58,7 @@ struct World {
   MemoryBudget budget{"test", 0, &everything};
   MemoryBudget link_budget{"links", 0, &everything};
   Loop loop{Loop::Drive::manual};
+  Pump pump{loop};
   SimNetwork network;
   std::unique_ptr<shard::Gateway> gateway;
 
