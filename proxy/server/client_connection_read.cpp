@@ -280,7 +280,7 @@ Task<bool> ClientConnection::answer_refusal(Bytes start, Error why) {
 // Receiving a large message through a small buffer costs the kernel several times as much.
 void ClientConnection::grow_receive_buffer(std::size_t message_bytes) {
   const SocketBuffers& sockets = environment_.socket_buffers;
-  if (sockets.client_receive_bytes == 0 || receive_growth_.bytes() > 0 ||
+  if (sockets.client_receive_bytes == 0 || receive_growth_.bytes() > 0 || is_stranger() ||
       message_bytes <= static_cast<std::size_t>(sockets.client_receive_bytes)) {
     return;
   }

@@ -69,6 +69,27 @@ BsonDoc session(std::uint32_t number, bool wrapped) {
 
 }  // namespace
 
+TEST_CASE("a receive buffer grows for a client that has logged in, not for a stranger") {
+  SimWorldOptions options = sharded_world(2, 20);
+  options.socket_buffers.client_receive_bytes = 8 * 1024;
+  options.socket_buffers.client_receive_large_bytes = 64 * 1024;
+  options.socket_buffers.growth_bytes_max = limits::mib;
+  SimWorld world(std::move(options));
+  auto known = client_of(world, "ann");
+  auto stranger = world.client();
+  call(world, *stranger, R"({"hello": 1, "$db": "admin"})");
+  CHECK(world.run(stranger->send_part(insert_of(50'000), 30'000)));
+  world.run_for(seconds(1));
+  CHECK(world.shared().socket_growth.own().usage().used_bytes == 0);
+  CHECK(world.run(known->send_part(insert_of(50'000), 30'000)));
+  world.run_for(seconds(1));
+  CHECK(world.shared().socket_growth.own().usage().used_bytes == 128 * 1024);
+  known->close();
+  stranger->close();
+  world.run_for(seconds(1));
+  CHECK(world.shared().socket_growth.own().usage().used_bytes == 0);
+}
+
 TEST_CASE("a user who names sessions without end keeps nobody from his own") {
   SimWorldOptions options = sharded_world(2, 20);
   SimWorld world(std::move(options));

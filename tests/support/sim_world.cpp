@@ -38,6 +38,8 @@ SimWorld::SimWorld(SimWorldOptions options)
   server::WorkerOptions worker_options;
   worker_options.gateway = options.gateway;
   worker_options.compressors = options.compressors;
+  worker_options.socket_buffers = options.socket_buffers;
+  shared_->memory.sockets.set_limits(options.socket_buffers.growth_bytes_max, 0);
   if (options.cluster != nullptr) servers_ = options.cluster->servers();
   if (options.config_db) {
     const std::string uri = shard::connection_string_for(options.cluster->config_db()).value();

@@ -56,6 +56,8 @@ struct SimWorldOptions {
   // Enabled towards clients.
   std::vector<wire::Compressor> compressors = {wire::Compressor::snappy, wire::Compressor::zstd,
                                                wire::Compressor::zlib};
+  // Of TCP connections, with a memory limit; here they only count.
+  server::SocketBuffers socket_buffers{};
   shard::GatewayOptions gateway;  // its shards are filled in
   // Set: idle cursors' documents are parked, in the file that it makes or, without one, in memory.
   std::function<std::unique_ptr<SpillFile>()> spill_file;
