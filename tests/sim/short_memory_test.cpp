@@ -422,4 +422,61 @@ TEST_CASE("a sender that stops in the middle of a message loses its connection")
   require_quiet(world);
 }
 
+TEST_CASE("a long listing of several shards is merged with little more memory than it takes") {
+  constexpr int names = 18'000;
+  SimWorldOptions options = sharded_world(3, 100);
+  options.routing += "  defaultShardKey: {_id: hashed}\n";
+  SimWorld world(std::move(options));
+  REQUIRE_FALSE(world.shared().divide_memory(78 * limits::mib));  // of a memory.limit of 128 MiB
+  const auto row_of = [](int i) {
+    BsonWriter row;
+    row.append("name", fmt::format("collection{:06}", i)).append("type", "collection");
+    row.append("options", std::string(940, 'x'));
+    return std::move(row).finish();
+  };
+  // The shards list the same names, the later ones first, in batches of 16 MiB where no size is asked for.
+  struct Position {
+    int asked = 0, next = 0;
+  };
+  for (std::size_t i = 0; i < 3; ++i) {
+    SimShard& shard = world.shard(i);
+    shard.delay = milliseconds(3 - i);
+    auto at = std::make_shared<Position>();
+    shard.observe = [=](DocView command) {
+      const bool more = command.first().name == "getMore";
+      const ValueView size = more ? command["batchSize"] : command.find_path("cursor.batchSize");
+      at->asked = static_cast<int>(size.to_int64().value_or(names));
+    };
+    shard.revise = [=](std::string_view command, BsonDoc reply) {
+      if (command != "listCollections" && command != "getMore") return reply;
+      const std::size_t row_bytes = row_of(0).size() + 10;
+      const int most = std::min(at->asked, static_cast<int>(16 * limits::mib / row_bytes));
+      const int end = std::min(names, at->next + most);
+      BsonWriter out;
+      out.begin_document("cursor").begin_array(command == "getMore" ? "nextBatch" : "firstBatch");
+      for (; at->next < end; ++at->next) out.append_item(row_of(at->next).view());
+      out.end().append("id", std::int64_t{end < names ? 77 : 0}).append("ns", "other.$cmd.listCollections").end();
+      out.append("ok", 1.0);
+      return std::move(out).finish();
+    };
+  }
+  auto client = world.client();
+  BsonDoc reply = call(world, *client, R"({"listCollections": 1, "cursor": {}, "$db": "other"})");
+  INFO(to_json(reply).substr(0, 200));
+  REQUIRE(is_ok(reply));
+  const std::size_t listed_bytes = names * row_of(0).size();
+  const std::uint64_t budget_bytes = world.shared().memory.usage().limit_bytes;
+  CHECK(listed_bytes > 18'000'000);
+  CHECK(world.shared().cursor_memory.usage().peak_bytes <= listed_bytes + names * 192 + 3 * budget_bytes / 60);
+  std::size_t listed = batch_of(reply).size();
+  for (std::size_t i = 0; i < 3; ++i) world.shard(i).revise = nullptr;
+  while (cursor_id(reply) != 0) {
+    reply = call(world, *client, fmt::format(R"({{"getMore": {{"$numberLong": "{}"}}, "$db": "other",
+                                                 "collection": "$cmd.listCollections"}})", cursor_id(reply)));
+    REQUIRE(is_ok(reply));
+    listed += batch_of(reply).size();
+  }
+  CHECK(listed == names);
+}
+
 }  // namespace spillway::test

@@ -23,6 +23,8 @@ class KeptDocuments {
     if (take(std::max<std::uint64_t>(step_bytes, more)) || take(more)) return {};
     return memory_refused(*budget_, used_bytes_, "a list of documents");
   }
+  // What was charged is not kept any more; its room is for what comes.
+  void give_back(std::size_t bytes) noexcept { used_bytes_ -= bytes; }
   Result<void> add(BsonDoc document) {
     if (auto charged = charge(document.size() + document_overhead_bytes); charged.has_error()) return charged;
     documents_.push_back(std::move(document));

@@ -48,25 +48,32 @@ CursorBatch batch_of(DocView body) {
   return {size.to_int64().value_or(0), true};
 }
 
+// What a shard is asked for first; after that its documents' size is known, and how many of them to ask for.
+constexpr std::int64_t first_documents = limits::first_batch_documents_default;
+
 // The shards' entries, each name once. Shards have many names in common: only one document of each is kept.
 struct Listing {
   struct Named {
     std::size_t of;  // the position of its shard among those asked
     BsonDoc document;
   };
-  std::map<std::string, Named> by_name;
+  std::map<std::string_view, Named> by_name;  // the names are in the documents
   KeptDocuments paid;
 
   // Of several documents with a name the first shard's is kept.
   Result<void> add(std::size_t of, std::string_view name, DocView document) {
-    const auto found = by_name.find(std::string(name));
-    if (found != by_name.end() && found->second.of < of) return {};
-    if (auto charged = paid.charge(document.size() + name.size() + named_overhead_bytes); charged.has_error())
-      return charged;
-    by_name.insert_or_assign(std::string(name), Named{of, BsonDoc(document)});
+    if (const auto found = by_name.find(name); found != by_name.end()) {
+      if (found->second.of < of) return {};
+      paid.give_back(found->second.document.size() + named_overhead_bytes);
+      by_name.erase(found);
+    }
+    if (auto charged = paid.charge(document.size() + named_overhead_bytes); charged.has_error()) return charged;
+    BsonDoc kept(document);
+    const std::string_view kept_name = kept.view()["name"].as_string();
+    by_name.emplace(kept_name, Named{of, std::move(kept)});
     return {};
   }
-  static constexpr std::size_t named_overhead_bytes = 256;
+  static constexpr std::size_t named_overhead_bytes = 192;  // of two blocks, and of places in lists
 };
 
 // Every document of one shard's cursor: its first batch and all that follow.
@@ -128,7 +135,7 @@ Task<Result<KeptDocuments>> union_by_name(Context& context, const Request& reque
   if (room.has_error()) co_return room.error();
   BsonWriter out;
   copy_command(out, request, {"cursor"});
-  out.begin_document("cursor").end();
+  out.begin_document("cursor").append("batchSize", first_documents).end();
   const BsonDoc body = std::move(out).finish();
   Listing listing{{}, KeptDocuments(context.shared.memory.cursors)};
   std::vector<std::optional<Error>> failures(shards.size());
@@ -142,8 +149,8 @@ Task<Result<KeptDocuments>> union_by_name(Context& context, const Request& reque
   }
   KeptDocuments all = std::move(listing.paid);
   TimeSlice slice(context.pump);
-  for (auto& [name, named] : listing.by_name) {
-    all.add_paid(std::move(named.document));
+  for (auto at = listing.by_name.begin(); at != listing.by_name.end(); at = listing.by_name.erase(at)) {
+    all.add_paid(std::move(at->second.document));
     if (slice.is_over()) co_await slice.next();
   }
   co_return std::move(all);
