@@ -201,10 +201,11 @@ def start_shards(build, folder, count=3, core=None):
 
 
 def start_proxy(spillway, folder, shards, name, memory, collections, extra=(), preexec=None,
-                workers=2, core=None):
+                workers=2, core=None, shard_compression="disabled"):
     """`memory` is the configuration's memory section as YAML, or None for the defaults; `collections`
     are sharded by hash."""
-    lines = ["net: {port: 0, bindIp: 127.0.0.1, compression: {compressors: 'snappy,zstd,zlib'}}",
+    lines = ["net: {port: 0, bindIp: 127.0.0.1, compression: {compressors: 'snappy,zstd,zlib'}, "
+             f"shardCompression: '{shard_compression}'}}",
              f"workers: {workers}", "security: {authorization: disabled}"]
     if memory:
         lines.append(f"memory: {memory}")
