@@ -80,14 +80,14 @@ TEST_CASE("a receive buffer grows for a client that has logged in, not for a str
   call(world, *stranger, R"({"hello": 1, "$db": "admin"})");
   CHECK(world.run(stranger->send_part(insert_of(50'000), 30'000)));
   world.run_for(seconds(1));
-  CHECK(world.shared().socket_growth.own().usage().used_bytes == 0);
+  CHECK(world.shared().memory.sockets.own().usage().used_bytes == 0);
   CHECK(world.run(known->send_part(insert_of(50'000), 30'000)));
   world.run_for(seconds(1));
-  CHECK(world.shared().socket_growth.own().usage().used_bytes == 128 * 1024);
+  CHECK(world.shared().memory.sockets.own().usage().used_bytes == 128 * 1024);
   known->close();
   stranger->close();
   world.run_for(seconds(1));
-  CHECK(world.shared().socket_growth.own().usage().used_bytes == 0);
+  CHECK(world.shared().memory.sockets.own().usage().used_bytes == 0);
 }
 
 TEST_CASE("a user who names sessions without end keeps nobody from his own") {

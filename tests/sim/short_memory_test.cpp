@@ -465,9 +465,9 @@ TEST_CASE("a long listing of several shards is merged with little more memory th
   INFO(to_json(reply).substr(0, 200));
   REQUIRE(is_ok(reply));
   const std::size_t listed_bytes = names * row_of(0).size();
-  const std::uint64_t budget_bytes = world.shared().memory.usage().limit_bytes;
+  const std::uint64_t budget_bytes = world.shared().memory.process.usage().limit_bytes;
   CHECK(listed_bytes > 18'000'000);
-  CHECK(world.shared().cursor_memory.usage().peak_bytes <= listed_bytes + names * 192 + 3 * budget_bytes / 60);
+  CHECK(world.shared().memory.cursors.usage().peak_bytes <= listed_bytes + names * 192 + 3 * budget_bytes / 60);
   std::size_t listed = batch_of(reply).size();
   for (std::size_t i = 0; i < 3; ++i) world.shard(i).revise = nullptr;
   while (cursor_id(reply) != 0) {
