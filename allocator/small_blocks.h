@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace spillway {
@@ -44,6 +46,15 @@ struct RecyclingAllocator {
   }
   void deallocate(T* block, std::size_t count) noexcept {
     small_blocks::give_back(block, count * sizeof(T));
+  }
+  // Bytes that resize() adds have any value: what adds them writes them.
+  template <class U, class... Args>
+  void construct(U* at, Args&&... args) {
+    if constexpr (std::is_same_v<U, std::uint8_t> && sizeof...(Args) == 0) {
+      ::new (static_cast<void*>(at)) U;
+    } else {
+      ::new (static_cast<void*>(at)) U(std::forward<Args>(args)...);
+    }
   }
   template <class U>
   bool operator==(const RecyclingAllocator<U>&) const noexcept {

@@ -2,6 +2,7 @@
 // that are only routed are never re-encoded.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -42,7 +43,7 @@ class BsonDoc {
 // Not thread-safe. Views returned by view() are invalidated by the next append.
 class BsonWriter {
  public:
-  BsonWriter() { bytes_.reserve(256); bytes_.assign(4, 0); open_.push_back({0, -1}); }
+  BsonWriter() : bytes_(bytes_at_first) { open_.push_back({0, -1}); }
 
   BsonWriter& append(std::string_view name, double value);
   BsonWriter& append(std::string_view name, std::int32_t value);
@@ -77,7 +78,7 @@ class BsonWriter {
   BsonWriter& begin_document_item();
   BsonWriter& begin_array_item();
 
-  std::size_t size() const noexcept { return bytes_.size(); }
+  std::size_t size() const noexcept { return size_; }
   int depth() const noexcept { return static_cast<int>(open_.size()) - 1; }
 
   BsonDoc finish() &&;  // REQUIRES depth() == 0
@@ -87,12 +88,25 @@ class BsonWriter {
     std::size_t start;        // where this document's length stands
     std::int64_t next_index;  // ≥ 0 inside an array
   };
-  void header(BsonType type, std::string_view name);
+  static constexpr std::size_t bytes_at_first = 256;
+
+  // Room for that many more bytes, which the caller writes.
+  std::uint8_t* grow(std::size_t bytes) {
+    const std::size_t at = size_;
+    size_ += bytes;
+    if (size_ > bytes_.size()) bytes_.resize(std::max(size_, 2 * bytes_.size()));
+    return bytes_.data() + at;
+  }
+  // Writes the type and the name, and makes room for the value: returns where it stands.
+  std::uint8_t* header(BsonType type, std::string_view name, std::size_t value_bytes);
+  BsonWriter& put(BsonType type, std::string_view name, Bytes value);
+  template <class T>
+  BsonWriter& put_le(BsonType type, std::string_view name, T value);
   void begin(BsonType type, std::string_view name);
   std::string_view next_index(char (&name)[16]);
-  void raw(const void* data, std::size_t size);
 
-  RecycledBytes bytes_;
+  RecycledBytes bytes_;   // the document so far, and room
+  std::size_t size_ = 4;  // of the document so far; finish() writes its length to the front
   absl::InlinedVector<Open, 4> open_;
 };
 

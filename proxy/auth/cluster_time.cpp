@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+
+#include "proxy/base/check.h"
 
 namespace spillway::auth {
 
@@ -88,10 +91,23 @@ Result<ClusterTime> read_cluster_time(ValueView value) {
   return read;
 }
 
+// Every reply and every command of a cluster has one: a copy of this, with the time put in.
 void append_cluster_time(BsonWriter& out, const ClusterTime& time) {
-  out.begin_document("$clusterTime").append_timestamp("clusterTime", time.time);
-  out.begin_document("signature").append_binary("hash", 0, time.hash).append("keyId", time.key_id);
-  out.end().end();
+  constexpr std::size_t time_at = 4 + 18 + 13, hash_at = time_at + 8 + 15 + 11, key_id_at = hash_at + 20 + 7;
+  static const BsonDoc zeros = [] {
+    BsonWriter writer;
+    writer.begin_document("$clusterTime").append_timestamp("clusterTime", 0);
+    writer.begin_document("signature").append_binary("hash", 0, ClusterTime().hash).append("keyId", std::int64_t{0});
+    writer.end().end();
+    return std::move(writer).finish();
+  }();
+  std::array<std::uint8_t, 4 + cluster_time_bytes + 1> document;
+  SPILLWAY_CHECK(zeros.size() == document.size());
+  std::memcpy(document.data(), zeros.view().data(), document.size());
+  store_le(document.data() + time_at, time.time);
+  std::memcpy(document.data() + hash_at, time.hash.data(), time.hash.size());
+  store_le(document.data() + key_id_at, time.key_id);
+  out.append_elements(DocView::trusted(document.data()));
 }
 
 Result<void> ClusterKeys::add(DocView document) {

@@ -56,7 +56,7 @@ Value Value::integer(std::int64_t value) noexcept {
 }
 
 Value Value::string(std::string_view text) {
-  RecycledBytes bytes(text.size() + 5);
+  RecycledBytes bytes(text.size() + 5, 0);
   store_le(bytes.data(), static_cast<std::uint32_t>(text.size() + 1));
   if (!text.empty()) {
     std::memcpy(bytes.data() + 4, text.data(), text.size());

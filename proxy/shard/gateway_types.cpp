@@ -48,6 +48,12 @@ std::size_t Command::bytes() const noexcept {
 std::optional<Command::BodyPlace> Command::find_body() const noexcept {
   const std::size_t end = bytes() - suffix.size();
   constexpr std::size_t head_bytes = 1 + 4;
+  // As most clients send it: the body first, in the first piece.
+  if (section_count > 0 && sections[0].iov_len > head_bytes) {
+    const auto* const first = static_cast<const std::uint8_t*>(sections[0].iov_base);
+    const std::size_t size = load_le<std::uint32_t>(first + 1);
+    if (first[0] == body_kind && size >= 5 && size < end) return BodyPlace{1, size};
+  }
   for (std::size_t at = 0; end - at >= head_bytes;) {
     std::array<std::uint8_t, head_bytes> head;
     copy_at(*this, at, head);

@@ -16,6 +16,7 @@
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/admin/hello.h"
 #include "proxy/exec/commands/client_times.h"
+#include "proxy/exec/commands/route_names.h"
 #include "proxy/exec/commands/run_in_cluster.h"
 #include "proxy/exec/commands/slow_log.h"
 #include "proxy/exec/commands/stable_stages.h"
@@ -165,86 +166,108 @@ std::span<const CommandSpec> all_commands() { return table().specs; }
 
 namespace {
 
-Task<Response> run_known_time(Context& context, Client& client, Request& request) {
-  Metrics& metrics = context.shared.metrics;
-  const CommandSpec* spec = command_named(request.name);
-  if (spec == nullptr || (spec->cluster_only && !context.in_cluster())) {
-    metrics.unknown_commands.add();
-    co_return refuse(metrics,
-                     Error(ErrorCode::command_not_found, fmt::format("no such command: '{}'", request.name)));
-  }
-  Metrics::Command& counted = metrics.commands[spec->index];
+// What a command is answered before its handler runs: a refusal, its help. Counts it.
+std::optional<Response> answer_at_once(Context& context, Client& client, const CommandSpec& spec,
+                                       const Request& request) {
+  Metrics::Command& counted = context.shared.metrics.commands[spec.index];
   counted.total.add();
-  count_operation(metrics, spec->name);
-  if (auto checked = check_rules(*spec, request, context.in_cluster()); checked.has_error()) {
-    counted.failed.add();
-    co_return refuse(metrics, checked.error());
-  }
-  if (auto refusal = admit(context, client, *spec, request.arrived)) {
-    counted.failed.add();
-    co_return refuse(metrics, *std::move(refusal));
-  }
-  if (context.shared.authorization) {
-    if (auto allowed = check_authorized(context, client, *spec, request); allowed.has_error()) {
-      audit_refusal(context, client, *spec, request, allowed.error());
-      counted.failed.add();
-      co_return refuse(metrics, allowed.error());
+  count_operation(context.shared.metrics, spec.name);
+  std::optional<Error> refusal;
+  if (auto checked = check_rules(spec, request, context.in_cluster()); checked.has_error()) {
+    refusal = std::move(checked.error());
+  } else if (auto over_limit = admit(context, client, spec, request.arrived)) {
+    refusal = std::move(over_limit);
+  } else if (context.shared.authorization) {
+    if (auto allowed = check_authorized(context, client, spec, request); allowed.has_error()) {
+      audit_refusal(context, client, spec, request, allowed.error());
+      refusal = std::move(allowed.error());
     }
   }
+  if (refusal) {
+    counted.failed.add();
+    return refuse(context.shared.metrics, *refusal);
+  }
+  return request.help ? std::optional(help_for(spec)) : std::nullopt;
+}
+
+Response failed(Context& context, Client& client, const CommandSpec& spec, const Request& request, Duration taken,
+                Error why) {
+  Metrics& metrics = context.shared.metrics;
+  abort_after_failure(context, request, why);
+  const Error error = with_topology_version(context, label_failure(request, std::move(why)));
+  audit_refusal(context, client, spec, request, error);
+  if (spec.audited != 0 && context.shared.audit && !error.is(ErrorCode::unauthorized)) {
+    context.shared.audit->done(client, spec, request, error.code);
+  }
+  log_if_slow(context, client, request, taken, nullptr, &error);
+  metrics.commands[spec.index].failed.add();
+  metrics.asserts_user.add();
+  return refuse(metrics, error);
+}
+
+void note_answer(Context& context, Client& client, const CommandSpec& spec, const Request& request, Duration taken,
+                 const Response& response) {
+  Metrics& metrics = context.shared.metrics;
+  log_if_slow(context, client, request, taken, &response, nullptr);
+  if (response.failed) {
+    metrics.commands[spec.index].failed.add();
+    metrics.errors.add(response.failure_code);
+  }
+  if (spec.audited != 0 && context.shared.audit) {
+    context.shared.audit->done(client, spec, request, code_of(response));
+  }
+}
+
+}  // namespace
+
+// In a cluster everybody tells everybody what time it is.
+Task<Response> run_command(Context& context, Client& client, Request& request) {
+  const bool in_cluster = context.in_cluster();
+  if (in_cluster) {
+    auto taken = take_client_time(context, client, request);
+    if (taken.has_error()) co_return refuse(context.shared.metrics, taken.error());
+  }
+  const CommandSpec* const spec = command_named(request.name);
+  std::optional<Response> response;
+  if (spec == nullptr || (spec->cluster_only && !in_cluster)) {
+    context.shared.metrics.unknown_commands.add();
+    response = refuse(context.shared.metrics,
+                      Error(ErrorCode::command_not_found, fmt::format("no such command: '{}'", request.name)));
+  } else {
+    response = answer_at_once(context, client, *spec, request);
+  }
+  if (response) {
+    if (in_cluster) tell_times(context, client, request, *response);
+    co_return *std::move(response);
+  }
   BsonDoc lsid;
-  if (context.in_cluster()) name_session_owner(context, client, request, lsid);
-  if (request.help) co_return help_for(*spec);
+  if (in_cluster) name_session_owner(context, client, request, lsid);
   client.running = &request;
   client.running_since = request.arrived;
   client.operation_id = context.shared.next_operation_id.fetch_add(1, std::memory_order_relaxed);
   client.interrupt.clear();
   client.busy.enter(context.shared.connections.busy);
-  std::optional<Routes> routes;
-  if (!context.in_cluster()) request.routes = &routes.emplace(*context.router->resolve({}));
-  auto handling = context.in_cluster() ? run_in_cluster(context, client, *spec, request)
-                                       : spec->handler(context, client, request);
+  const std::optional<Routes> routes = context.router->resolve(in_cluster ? route_names(*spec, request) : RouteNames());
+  if (routes) request.routes = &*routes;
+  auto handling =
+      routes ? spec->handler(context, client, request) : run_in_cluster(context, client, *spec, request, std::nullopt);
   auto result = co_await handling;
+  if (routes && in_cluster && result.has_error() && begins_again(request, result.error())) {
+    auto again = run_in_cluster(context, client, *spec, request, std::move(result.error()));
+    result = co_await again;
+  }
   client.running = nullptr;
   request.routes = nullptr;
   const Duration taken = Clock::now() - request.arrived;
   context.command_times->by_command[spec->index].add(taken);
   if (result.has_error()) {
-    abort_after_failure(context, request, result.error());
-    const Error error = with_topology_version(context, label_failure(request, result.error()));
-    audit_refusal(context, client, *spec, request, error);
-    if (spec->audited != 0 && context.shared.audit && !error.is(ErrorCode::unauthorized)) {
-      context.shared.audit->done(client, *spec, request, error.code);
-    }
-    log_if_slow(context, client, request, taken, nullptr, &error);
-    counted.failed.add();
-    metrics.asserts_user.add();
-    co_return refuse(metrics, error);
+    response = failed(context, client, *spec, request, taken, std::move(result.error()));
+  } else {
+    note_answer(context, client, *spec, request, taken, *result);
+    response = *std::move(result);
   }
-  log_if_slow(context, client, request, taken, &*result, nullptr);
-  if (result->failed) {
-    counted.failed.add();
-    metrics.errors.add(result->failure_code);
-  }
-  if (spec->audited != 0 && context.shared.audit) {
-    context.shared.audit->done(client, *spec, request, code_of(*result));
-  }
-  co_return std::move(*result);
-}
-
-// In a cluster everybody tells everybody what time it is.
-Task<Response> run_with_times(Context& context, Client& client, Request& request) {
-  auto taken = take_client_time(context, client, request);
-  if (taken.has_error()) co_return refuse(context.shared.metrics, taken.error());
-  auto running = run_known_time(context, client, request);
-  auto response = co_await running;
-  tell_times(context, client, request, response);
-  co_return response;
-}
-
-}  // namespace
-
-Task<Response> run_command(Context& context, Client& client, Request& request) {
-  return context.in_cluster() ? run_with_times(context, client, request) : run_known_time(context, client, request);
+  if (in_cluster) tell_times(context, client, request, *response);
+  co_return *std::move(response);
 }
 
 }  // namespace spillway::exec

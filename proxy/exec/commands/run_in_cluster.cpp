@@ -16,7 +16,7 @@ namespace {
 constexpr int views_max = 10;  // over each other
 
 Task<Result<Response>> run_nested(Context& context, Client& client, const CommandSpec& spec, Request& request,
-                                  int views);
+                                  int views, std::optional<Error> refused);
 
 Response empty_cursor(std::string_view db, std::string_view collection) {
   BsonWriter reply;
@@ -67,7 +67,7 @@ Task<Result<Response>> run_on_view(Context& context, Client& client, const Comma
   inner.message.sequences.clear();
   inner.sections = {};
   inner.strips_fields = true;  // so that it is forwarded as it is now
-  auto running = run_nested(context, client, *command_named("aggregate"), inner, views + 1);
+  auto running = run_nested(context, client, *command_named("aggregate"), inner, views + 1, std::nullopt);
   auto response = co_await running;
   if (spec.name != "count" || response.has_error() || response->failed) co_return response;
   co_return count_of_view(*response);
@@ -75,49 +75,59 @@ Task<Result<Response>> run_on_view(Context& context, Client& client, const Comma
 
 }  // namespace
 
-Task<Result<Response>> run_in_cluster(Context& context, Client& client, const CommandSpec& spec, Request& request) {
-  return run_nested(context, client, spec, request, 0);
+bool begins_again(const Request& request, const Error& refused) {
+  return !view_of(refused).empty() || (is_stale(refused.code) && !request.in_transaction);
+}
+
+Task<Result<Response>> run_in_cluster(Context& context, Client& client, const CommandSpec& spec, Request& request,
+                                      std::optional<Error> refused) {
+  return run_nested(context, client, spec, request, 0, std::move(refused));
 }
 
 namespace {
 
+// `refused`: the first try's, which the caller has made.
 Task<Result<Response>> run_nested(Context& context, Client& client, const CommandSpec& spec, Request& request,
-                                  int views) {
+                                  int views, std::optional<Error> refused) {
   const RouteNames names = route_names(spec, request);
   const RouteWait wait{request.deadline, spec.makes_database};
   for (std::size_t tries = 1;; ++tries) {
-    auto routes = context.router->resolve(names);
-    if (!routes) {
-      auto learning = learn_routes(*context.router, names, wait);
-      auto learned = co_await learning;
-      if (learned.has_error()) {
-        if (learned.error().is(ErrorCode::namespace_not_found)) {
-          if (auto empty = without_database(spec, request)) co_return *std::move(empty);
+    if (!refused) {
+      auto routes = context.router->resolve(names);
+      if (!routes) {
+        auto learning = learn_routes(*context.router, names, wait);
+        auto learned = co_await learning;
+        if (learned.has_error()) {
+          if (learned.error().is(ErrorCode::namespace_not_found)) {
+            if (auto empty = without_database(spec, request)) co_return *std::move(empty);
+          }
+          co_return std::move(learned.error());
         }
-        co_return std::move(learned.error());
+        routes = *std::move(learned);
       }
-      routes = *std::move(learned);
+      request.routes = &*routes;
+      auto handling = spec.handler(context, client, request);
+      auto result = co_await handling;
+      request.routes = nullptr;
+      if (!result.has_error() || !begins_again(request, result.error())) co_return result;
+      refused = std::move(result.error());
     }
-    request.routes = &*routes;
-    auto handling = spec.handler(context, client, request);
-    auto result = co_await handling;
-    request.routes = nullptr;
-    if (result.has_error() && !view_of(result.error()).empty()) {
-      auto running = run_on_view(context, client, spec, request, std::move(result.error()), views);
+    if (!view_of(*refused).empty()) {
+      auto running = run_on_view(context, client, spec, request, *std::move(refused), views);
       co_return co_await running;
     }
-    const bool again = result.has_error() && is_stale(result.error().code) && !request.in_transaction &&
-                       tries < tries_max;
-    if (!again) co_return result;
-    if (result.error().code == cannot_implicitly_create_collection && request.body.first().is_string()) {
+    if (tries == tries_max) co_return *std::move(refused);
+    if (refused->code == cannot_implicitly_create_collection && request.body.first().is_string()) {
       auto making = make_collection(context, request, std::string(request.body.first().as_string()));
       if (auto made = co_await making; made.has_error()) co_return std::move(made.error());
     }
     const Duration pause = pause_before_try(tries + 1);
-    if (pause == Duration::zero()) continue;
-    if (Clock::now() + pause >= request.deadline) co_return result;
-    co_await context.loop.sleep_for(pause);
-    if (const Error* why = client.interrupt.requested()) co_return *why;
+    if (pause > Duration::zero()) {
+      if (Clock::now() + pause >= request.deadline) co_return *std::move(refused);
+      co_await context.loop.sleep_for(pause);
+      if (const Error* why = client.interrupt.requested()) co_return *why;
+    }
+    refused.reset();
   }
 }
 

@@ -2,12 +2,19 @@
 // the command runs again.
 #pragma once
 
+#include <optional>
+
 #include "proxy/exec/core/command.h"
 
 namespace spillway::exec {
 
+// Does this refusal make the command run again: for a newer table, or for the view that the shard has found?
+bool begins_again(const Request& request, const Error& refused);
+
 // Resolves the request's names, runs its handler, and repeats both as long as shards refuse the command for the table
-// that it came with (they refuse before they execute anything), at most ten times.
-Task<Result<Response>> run_in_cluster(Context& context, Client& client, const CommandSpec& spec, Request& request);
+// that it came with (they refuse before they execute anything), at most ten times. `refused`: of the first try, which
+// the caller has made with routes that were known.
+Task<Result<Response>> run_in_cluster(Context& context, Client& client, const CommandSpec& spec, Request& request,
+                                      std::optional<Error> refused);
 
 }  // namespace spillway::exec

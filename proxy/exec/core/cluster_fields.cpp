@@ -1,8 +1,6 @@
 #include "proxy/exec/core/cluster_fields.h"
 
-#include <algorithm>
-#include <array>
-
+#include "cursor/field_table.h"
 #include "proxy/base/clock.h"
 #include "proxy/cluster/config_client.h"
 #include "proxy/shard/connection.h"
@@ -27,25 +25,19 @@ DocView body_of(const shard::Command& command) {
 
 constexpr std::int32_t wire_version_of_4_4 = 9, wire_version_of_5_0 = 13;
 
-template <std::size_t count>
-bool is_one_of(DocView body, const std::array<std::string_view, count>& names) {
-  return !body.empty() && std::find(names.begin(), names.end(), body.first().name) != names.end();
-}
+constexpr FieldTable<4> writes({"insert", "update", "delete", "findAndModify"});
+constexpr FieldTable<4> reads({"find", "aggregate", "count", "distinct"});
+constexpr FieldTable<2> transaction_ends({"commitTransaction", "abortTransaction"});
+constexpr FieldTable<2> index_commands({"createIndexes", "dropIndexes"});
 
-bool is_write(DocView body) {
-  constexpr std::array<std::string_view, 5> writes = {"insert", "update", "delete", "findAndModify", "findandmodify"};
-  return is_one_of(body, writes);
-}
+std::string_view name_of(DocView body) { return body.empty() ? std::string_view() : body.first().name; }
 
-bool ends_transaction(DocView body) {
-  constexpr std::array<std::string_view, 2> ends = {"commitTransaction", "abortTransaction"};
-  return is_one_of(body, ends);
-}
+bool is_write(std::string_view name) { return writes.contains(name) || name == "findandmodify"; }
 
 bool takes_write_concern(DocView body) {
-  constexpr std::array<std::string_view, 2> others = {"createIndexes", "dropIndexes"};
-  if (is_write(body) || is_one_of(body, others)) return true;
-  if (body.empty() || body.first().name != "aggregate" || !body["pipeline"].is_array()) return false;
+  const std::string_view name = name_of(body);
+  if (is_write(name) || index_commands.contains(name)) return true;
+  if (name != "aggregate" || !body["pipeline"].is_array()) return false;
   std::string_view last;
   for (auto stage = body["pipeline"].as_document().begin(); !stage.done(); ++stage) {
     const bool named = stage->is_document() && !stage->as_document().empty();
@@ -65,7 +57,7 @@ void append_concern(BsonWriter& out, std::string_view field, DocView set) {
 // administrator has set another one.
 void append_write_concern(BsonWriter& out, DocView body, const catalog::ConcernDefaults* set, std::int32_t wire) {
   if (wire < wire_version_of_4_4 || body["writeConcern"].exists()) return;
-  if (body["autocommit"].exists() && !ends_transaction(body)) return;
+  if (body["autocommit"].exists() && !transaction_ends.contains(name_of(body))) return;
   if (set != nullptr && !set->write.view().empty()) {
     append_concern(out, "writeConcern", set->write.view());
   } else if (wire >= wire_version_of_5_0) {
@@ -77,11 +69,10 @@ void append_write_concern(BsonWriter& out, DocView body, const catalog::ConcernD
 // A member that is not the primary looks at no version without a read concern, and shows documents that have moved.
 void append_read_concern(BsonWriter& out, DocView body, const catalog::ConcernDefaults* set, std::int32_t wire,
                          bool from_any_member) {
-  constexpr std::array<std::string_view, 4> reads = {"find", "aggregate", "count", "distinct"};
-  if (body["readConcern"].exists()) return;
+  const bool has_default = set != nullptr && !set->read.view().empty() && wire >= wire_version_of_4_4;
+  if (!(has_default || from_any_member) || body["readConcern"].exists()) return;
   const bool in_transaction = body["autocommit"].exists() && !body["startTransaction"].truthy();
-  const bool has_default = set != nullptr && !set->read.view().empty();
-  if (has_default && wire >= wire_version_of_4_4 && is_one_of(body, reads) && !in_transaction) {
+  if (has_default && reads.contains(name_of(body)) && !in_transaction) {
     append_concern(out, "readConcern", set->read.view());
   } else if (from_any_member) {
     out.begin_document("readConcern").append("level", "local").end();
@@ -119,7 +110,7 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
   const std::int32_t wire = context.gateway.capabilities(command.shard).max_wire_version;
   const catalog::ConcernDefaults* const defaults = context.router->concern_defaults();
   if (command.by.what() == RoutedBy::What::nothing) {  // nor do open cursors and transactions look at versions
-    if (ends_transaction(body)) append_write_concern(out, body, defaults, wire);
+    if (transaction_ends.contains(name_of(body))) append_write_concern(out, body, defaults, wire);
     return std::move(out).finish();
   }
   append_versions(out, context, command);
@@ -128,8 +119,8 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
   append_read_concern(out, body, defaults, wire, from_any_member);
   // A shard that made a collection by itself, while others drop it or make it, would make one that is not the
   // cluster's. It has the config servers make it, and answers 227.
-  if (is_write(body) && wire <= wire_version_of_4_4) out.append("allowImplicitCollectionCreation", false);
-  if (takes_write_concern(body)) append_write_concern(out, body, defaults, wire);
+  if (wire <= wire_version_of_4_4 && is_write(name_of(body))) out.append("allowImplicitCollectionCreation", false);
+  if (wire >= wire_version_of_4_4 && takes_write_concern(body)) append_write_concern(out, body, defaults, wire);
   return std::move(out).finish();
 }
 

@@ -24,22 +24,14 @@ void append_argument(BsonWriter& out, const Request& request, const Element& arg
 // Removes the elements that a router strips from a document, in place. The document's bytes are the buffer's, hence
 // writable.
 void strip_in_place(std::uint8_t* document) {
-  const DocView view = DocView::trusted(document);
-  bool any = false;
-  for (auto at = view.begin(); !at.done() && !any; ++at) any = is_stripped_from_reply(at->name);
-  if (!any) return;
-  std::uint8_t* to = document + 4;
-  const std::uint8_t* const end = document + view.size() - 1;
-  const std::uint8_t* from = document + 4;
-  while (from < end) {
-    const DocIterator at(from, end);
-    if (at.done()) break;
-    const std::size_t bytes = at->raw.size();
-    if (!is_stripped_from_reply(at->name)) {
-      std::memmove(to, from, bytes);
-      to += bytes;
-    }
-    from += bytes;
+  auto at = DocView::trusted(document).begin();
+  while (!at.done() && !is_stripped_from_reply(at->name)) ++at;
+  if (at.done()) return;
+  std::uint8_t* to = document + (at->raw.data() - document);
+  for (; !at.done(); ++at) {
+    if (is_stripped_from_reply(at->name)) continue;
+    std::memmove(to, at->raw.data(), at->raw.size());
+    to += at->raw.size();
   }
   *to++ = 0;
   store_le(document, static_cast<std::int32_t>(to - document));
