@@ -123,11 +123,11 @@ struct ClusterWorld {
   }
 
   SimLog log;
+  std::vector<ShardAsked> asked;  // shards are asked until the world has ended
+  std::vector<BsonDoc> config_asked;
   SimCluster cluster;
   std::optional<SimWorld> world;
   std::unique_ptr<SimClient> client, other;  // of the two workers
-  std::vector<ShardAsked> asked;
-  std::vector<BsonDoc> config_asked;
 };
 
 inline std::vector<int> numbers(int from, int to) {
