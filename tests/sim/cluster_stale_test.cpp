@@ -418,4 +418,30 @@ TEST_CASE("reads from secondaries see no orphans, and no document twice or not a
   CHECK(sim.without_version() == std::vector<std::string>());
 }
 
+TEST_CASE("a reply that passes in pieces tells the times that the shard has said at its end", "[cluster]") {
+  ClusterWorld sim({.shards = 1});
+  for (int id = 2; id < 12; ++id) {
+    BsonWriter out;
+    out.append("_id", id).append("text", std::string(200'000, 'x'));
+    sim.cluster.store("rec.u", std::move(out).finish());
+  }
+  const auto read = [&sim] { return sim.ask(R"({"find": "u", "batchSize": 100, "$db": "rec"})"); };
+  const auto times = [](const BsonDoc& reply) {
+    const auto of = [](ValueView value) { return catalog::read_timestamp(value).value_or(0); };
+    return std::pair(of(reply.view()["operationTime"]), of(reply.view().find_path("$clusterTime.clusterTime")));
+  };
+  const BsonDoc first = read();
+  REQUIRE(is_ok(first));
+  CHECK(times(first).first != 0);
+  CHECK(times(first).second != 0);
+  // The shard has heard of a later time from others; the router hears of it at this reply's end.
+  const std::uint64_t later = times(first).second + (std::uint64_t{100} << 32);
+  sim.cluster.role(0).hear(later);
+  const BsonDoc second = read();
+  CHECK(times(second).second == later);
+  CHECK(times(second).first >= times(first).first);
+  CHECK(sim.world->shared().metrics.streamed_replies.value() == 2);
+  CHECK(sim.world->shared().clock.now() >= later);
+}
+
 }  // namespace spillway::test

@@ -1,6 +1,8 @@
 #include "proxy/exec/commands/client_times.h"
 
 #include "proxy/base/clock.h"
+#include "proxy/exec/core/cluster_fields.h"
+#include "proxy/exec/streams/stream.h"
 
 namespace spillway::exec {
 
@@ -22,14 +24,15 @@ Result<void> take_client_time(Context& context, const Client& client, const Requ
 }
 
 void tell_times(Context& context, const Client& client, const Request& request, Response& response) {
-  if (response.stream() != nullptr || response.closes) return;
-  const auto time = context.shared.clock.for_client(trust_in(context, client));
-  if (!time) return;
-  BsonWriter out;
+  if (response.closes) return;
+  const auth::TimeTrust trust = trust_in(context, client);
+  if (StreamReply* const stream = response.stream()) {
+    stream->times_for = trust;
+    return;
+  }
   const std::uint64_t of_shards = request.shard_time == nullptr ? 0 : request.shard_time->operation_time();
-  out.append_timestamp("operationTime", of_shards != 0 ? of_shards : context.shared.clock.now());
-  auth::append_cluster_time(out, *time);
-  response.append_elements(std::move(out).finish());
+  BsonDoc times = times_for_client(context, trust, of_shards);
+  if (!times.view().empty()) response.append_elements(std::move(times));
 }
 
 }  // namespace spillway::exec

@@ -124,17 +124,31 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
   return std::move(out).finish();
 }
 
-void note_times(Context& context, const shard::Reply& reply, shard::ShardTime* time) {
-  if (const DocView told = reply.cluster_time(); !told.empty()) {
-    const auto heard = catalog::read_timestamp(told["clusterTime"]);
-    if (heard && *heard > context.shared.clock.now()) {
-      if (const auto read = auth::read_cluster_time(reply.body()["$clusterTime"]); !read.has_error()) {
-        context.shared.clock.hear(*read, wall_clock_ms() / 1000);
-      }
-    }
+void hear_cluster_time(Context& context, DocView told) {
+  if (told.empty()) return;
+  const auto time = catalog::read_timestamp(told["clusterTime"]);
+  if (!time || *time <= context.shared.clock.now()) return;
+  ValueView value;
+  value.type = BsonType::document;
+  value.bytes = told.bytes();
+  if (const auto read = auth::read_cluster_time(value); !read.has_error()) {
+    context.shared.clock.hear(*read, wall_clock_ms() / 1000);
   }
+}
+
+void note_times(Context& context, const shard::Reply& reply, shard::ShardTime* time) {
+  hear_cluster_time(context, reply.cluster_time());
   if (time == nullptr) return;
   if (const auto at = catalog::read_timestamp(reply.operation_time())) time->note_operation_time(*at);
+}
+
+BsonDoc times_for_client(const Context& context, auth::TimeTrust trust, std::uint64_t operation_time) {
+  const auto time = context.shared.clock.for_client(trust);
+  if (!time) return {};
+  BsonWriter out;
+  out.append_timestamp("operationTime", operation_time != 0 ? operation_time : context.shared.clock.now());
+  auth::append_cluster_time(out, *time);
+  return std::move(out).finish();
 }
 
 void note_refusal(Context& context, const RoutedBy& by, DocView reply) {

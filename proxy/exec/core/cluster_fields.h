@@ -18,6 +18,11 @@ bool waits_for_version(const Context& context, const ShardCommand& command);
 
 // What the shard says of the cluster's time. `time`: of the operation; null: nobody asks.
 void note_times(Context& context, const shard::Reply& reply, shard::ShardTime* time);
+// The document in a shard's $clusterTime; empty: it says none.
+void hear_cluster_time(Context& context, DocView told);
+// {operationTime, $clusterTime}, as many bytes each time. `operation_time`: of the shards that were asked; 0: the
+// cluster's. Empty: no time is known yet that this client may be told.
+BsonDoc times_for_client(const Context& context, auth::TimeTrust trust, std::uint64_t operation_time);
 
 // `reply` has ok: 0. If the shard refused the command for its table, that is read again before it is used again.
 void note_refusal(Context& context, const RoutedBy& by, DocView reply);

@@ -74,7 +74,7 @@ Result<void> BatchBuilder::append_elements(Bytes elements) {
 }
 
 CursorReplyFrame frame_cursor_reply(std::string_view batch_name, std::size_t array_bytes, std::int64_t id,
-                                    std::string_view ns, bool partial) {
+                                    std::string_view ns, bool partial, DocView more) {
   CursorReplyFrame frame;
   frame.before.reserve(frame_bytes_usual);
   frame.after.reserve(frame_bytes_usual);
@@ -93,7 +93,7 @@ CursorReplyFrame frame_cursor_reply(std::string_view batch_name, std::size_t arr
       4 + 1 + batch_name.size() + 1 + array_bytes + frame.after.size();
   put_name(frame.after, BsonType::double_, "ok");
   put_le(frame.after, 1.0);
-  frame.after.push_back(0);
+  put(frame.after, more.data() + 4, more.size() - 4);  // and the reply's end
 
   put_le(frame.before, std::int32_t{0});
   put_name(frame.before, BsonType::document, "cursor");

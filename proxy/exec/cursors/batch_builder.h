@@ -47,13 +47,13 @@ class BatchBuilder {
 };
 
 // The bytes around a batch array in a cursor reply: before it, from the document's length to the array's name,
-// and after it. `array_bytes` counts the array from its length to its terminator.
+// and after it. `array_bytes` counts the array from its length to its terminator. `more`: elements at the reply's end.
 struct CursorReplyFrame {
   RecycledBytes before;
   RecycledBytes after;
 };
 CursorReplyFrame frame_cursor_reply(std::string_view batch_name, std::size_t array_bytes, std::int64_t id,
-                                    std::string_view ns, bool partial);
+                                    std::string_view ns, bool partial, DocView more = {});
 // The offset of the cursor id's eight bytes in CursorReplyFrame::after.
 std::size_t frame_id_offset(bool partial) noexcept;
 

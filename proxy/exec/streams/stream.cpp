@@ -7,6 +7,7 @@
 
 #include "proxy/base/log.h"
 #include "proxy/base/memory_wait.h"
+#include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/cursors/batch_builder.h"
 #include "proxy/exec/cursors/cursor_ops.h"
@@ -231,6 +232,22 @@ Task<Step> run(Relay& relay, CursorReplyFrame& frame, std::int32_t request_id,
   co_return co_await tail;
 }
 
+// Puts the times that the shard's reply ends with into ours.
+void take_times(Relay& relay, CursorReplyFrame& frame) {
+  if (!relay.context.in_cluster()) return;
+  const DocView fields = relay.scanner.parts().reply_fields;
+  if (const ValueView told = fields["$clusterTime"]; told.is_document()) {
+    hear_cluster_time(relay.context, told.as_document());
+  }
+  const BsonDoc& before = relay.times;
+  if (before.view().empty()) return;
+  const BsonDoc now = times_for_client(relay.context, *relay.stream.times_for,
+                                       catalog::read_timestamp(fields["operationTime"]).value_or(0));
+  if (now.size() != before.size()) return;
+  const Bytes elements = now.view().bytes().subspan(4);
+  std::copy(elements.begin(), elements.end(), frame.after.end() - static_cast<std::ptrdiff_t>(elements.size()));
+}
+
 // The shard has done its part: what the client has not taken yet, and the reply's end.
 Task<bool> finish(Relay& relay, CursorReplyFrame& frame) {
   auto sending = send_all_unsent(relay);
@@ -247,12 +264,13 @@ void StreamReplyEnd::operator()(StreamReply* stream) const noexcept { delete str
 
 Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream,
                         std::int32_t request_id, std::int32_t response_to, TimePoint& first_tried) {
-  Relay relay{context, client, stream, {}, {}, 0, false, time_point_never, true, 0, false, {}};
+  Relay relay{context, client, stream, {}, {}, 0, false, time_point_never, true, 0, false, {}, {}};
   auto head = relay.scanner.feed_head(stream.reply.bytes.bytes());
   SPILLWAY_CHECK(!head.has_error());  // it was scanned before
   context.shared.metrics.streamed_replies.add();
-  CursorReplyFrame frame =
-      frame_cursor_reply(stream.batch_name, stream.batch_bytes, 0, stream.cursor->ns, false);  // its id follows
+  if (stream.times_for) relay.times = times_for_client(context, *stream.times_for, 0);
+  CursorReplyFrame frame = frame_cursor_reply(stream.batch_name, stream.batch_bytes, 0, stream.cursor->ns, false,
+                                              relay.times);  // its id and later times follow
   auto running = run(relay, frame, request_id, response_to, first_tried);
   const Step step = co_await running;
   if (step != Step::passed) {
@@ -270,6 +288,7 @@ Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream
     co_return false;
   }
   const std::int64_t shard_id = relay.scanner.parts().id;
+  take_times(relay, frame);
   stream.reply.lease.release();
   const NamespaceText ns(stream.cursor->database(), stream.cursor->collection());
   const std::int64_t left_open =

@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "allocator/small_blocks.h"
+#include "proxy/auth/logical_clock.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/response.h"
 #include "proxy/exec/cursors/active_cursor.h"
@@ -30,6 +32,7 @@ struct StreamReply {
   ActiveCursor cursor;           // registered; its remote gets its id when the end of the reply was read
   std::size_t remote = 0;        // that sent the batch
   bool shard_id_known = false;   // the shard's cursor id stands before the batch
+  std::optional<auth::TimeTrust> times_for;  // in a cluster: the reply ends with the times, for a client trusted so far
 };
 
 // Writes the whole reply message (header included) to the client, and puts the cursor back or ends it.

@@ -32,6 +32,7 @@ struct Relay {
   bool has_stalled = false;  // the client has not taken the unsent bytes for client_stall
   // Takes its memory when it first needs some; before the first read while memory is short.
   Unsent unsent;
+  BsonDoc times;  // that the reply's frame ends with; {}: none
 };
 
 enum class Step : std::uint8_t { passed, shard_lost, malformed };
