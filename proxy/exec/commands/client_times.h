@@ -10,7 +10,8 @@ namespace spillway::exec {
 // The time that the client says it is. Errors: of LogicalClock::take().
 Result<void> take_client_time(Context& context, const Client& client, const Request& request);
 
-// Appends both times to the reply; a stream is told to end with them. operationTime: of the shards that were asked, else the cluster's.
+// Appends both times to the reply; a stream is told to end with them. operationTime: of the shards that were asked,
+// else the cluster's.
 void tell_times(Context& context, const Client& client, const Request& request, Response& response);
 
 }  // namespace spillway::exec
