@@ -9,6 +9,7 @@
 #include "proxy/base/memory_wait.h"
 #include "proxy/base/time_slice.h"
 #include "proxy/shard/connection.h"
+#include "proxy/shard/message_turns.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::cluster {
@@ -61,7 +62,8 @@ Task<Result<shard::Reply>> ConfigClient::call(BsonDoc body, std::optional<shard:
   auto calling = gateway_.call(config_shard, command, options);
   auto reply = co_await calling;
   if (reply.has_error()) co_return std::move(reply.error()).with_context("the config servers");
-  if (auto valid = reply->body().validate(); valid.has_error()) {
+  auto looking = shard::is_valid_in_turns(pump_, reply->body());
+  if (!co_await looking) {
     co_return Error(ErrorCode::failed_to_parse, "the config servers sent a damaged reply");
   }
   if (const ValueView told = reply->body()["$clusterTime"]; told.exists()) {

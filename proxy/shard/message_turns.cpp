@@ -4,10 +4,15 @@
 #include <utility>
 
 #include "allocator/limits.h"
+#include "cursor/bson_validator.h"
 #include "proxy/base/time_slice.h"
 #include "proxy/wire/message_packer.h"
 
 namespace spillway::shard {
+
+namespace {
+constexpr std::size_t elements_per_step = 256;
+}  // namespace
 
 using wire::MessagePacker;
 using wire::MessageUnpacker;
@@ -64,6 +69,17 @@ Task<std::optional<Buffer>> pack_in_turns(Pump& pump, MemoryBudget& budget, wire
   if (done.has_error()) co_return std::nullopt;
   packed->set_size(*done);
   co_return std::move(packed);
+}
+
+Task<bool> is_valid_in_turns(Pump& pump, DocView document) {
+  TimeSlice slice(pump);
+  BsonValidator validator(document);
+  for (;;) {
+    const auto stepped = validator.step(elements_per_step);
+    if (stepped.has_error()) co_return false;
+    if (*stepped) co_return true;
+    if (slice.is_over(4 * limits::kib)) co_await slice.next();
+  }
 }
 
 }  // namespace spillway::shard

@@ -1,4 +1,4 @@
-// Large messages into their envelopes and out of them, in slices of the loop's time.
+// Work on large messages in slices of the loop's time.
 #pragma once
 
 #include <optional>
@@ -6,6 +6,7 @@
 
 #include "allocator/budget.h"
 #include "allocator/buffer.h"
+#include "cursor/bson_view.h"
 #include "proxy/base/pump.h"
 #include "proxy/base/task.h"
 #include "proxy/base/transport.h"
@@ -22,5 +23,8 @@ Task<Result<void>> unpack_in_turns(Pump& pump, MemoryBudget& budget, wire::Messa
 // it could grow beyond the largest message.
 Task<std::optional<Buffer>> pack_in_turns(Pump& pump, MemoryBudget& budget, wire::Compressor compressor,
                                           std::span<const iovec> pieces, wire::MessageHeader header);
+
+// Whether the document, and all in it, is well-formed. Its bytes outlive the task.
+Task<bool> is_valid_in_turns(Pump& pump, DocView document);
 
 }  // namespace spillway::shard

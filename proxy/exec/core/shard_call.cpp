@@ -6,12 +6,11 @@
 #include <chrono>
 
 #include "cursor/batch.h"
-#include "cursor/bson_validator.h"
-#include "proxy/base/time_slice.h"
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/stale.h"
 #include "proxy/shard/connection.h"
+#include "proxy/shard/message_turns.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
@@ -58,7 +57,6 @@ Task<Result<shard::Reply>> start_when_known(Context* context, ShardCommand comma
 }
 
 constexpr std::size_t looked_through_at_once_bytes_max = 16 * limits::kib;
-constexpr std::size_t elements_per_step = 256;
 
 void call_malformed(Context& context, ShardOutcome& outcome) {
   outcome.reply = {};
@@ -71,17 +69,8 @@ Task<void> call_into(Context* context, ShardCommand command, shard::CallOptions 
   if (!outcome->answered() || outcome->reply.streaming()) co_return;
   const DocView body = outcome->body();
   if (body.size() <= looked_through_at_once_bytes_max || body["cursor"].is_document()) co_return;
-  TimeSlice slice(context->pump);
-  BsonValidator validator(body);
-  for (;;) {
-    const auto stepped = validator.step(elements_per_step);
-    if (stepped.has_error()) {
-      call_malformed(*context, *outcome);
-      co_return;
-    }
-    if (*stepped) co_return;
-    if (slice.is_over(4 * limits::kib)) co_await slice.next();
-  }
+  auto looking = shard::is_valid_in_turns(context->pump, body);
+  if (!co_await looking) call_malformed(*context, *outcome);
 }
 
 }  // namespace
