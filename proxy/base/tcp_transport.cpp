@@ -63,6 +63,9 @@ constexpr std::uint64_t fast_buffers = 8;
 // A peer that takes less than this of a send buffer that is wanted back loses its connection.
 constexpr int drain_looks = 10;
 constexpr int drain_bytes_min = drain_looks * 16 * limits::kib;
+// A socket takes nothing more while it holds twice its buffer's size and a segment: one that holds less may be a stream
+// that goes on.
+constexpr int segment_bytes_max = 64 * limits::kib;
 // Nothing came: the stream has ended.
 constexpr int idle_looks_max = 2;
 // Until a slow stream's buffer may grow again.
@@ -149,6 +152,7 @@ class TcpTransport final : public Transport, private Poller::Socket {
   bool timed_out() const noexcept override { return timed_out_; }
 
   bool peer_hung_up() const noexcept override {
+    if (!socket_) return true;
     pollfd one{socket_.get(), POLLRDHUP, 0};
     return ::poll(&one, 1, 0) > 0 && (one.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0;
   }
@@ -337,8 +341,9 @@ class TcpTransport final : public Transport, private Poller::Socket {
   void look_at_send_growth() {
     const bool wanted_back = growth_->wants_back(send_growth_->room);
     if (wanted_back) set_option(socket_.get(), SOL_SOCKET, SO_SNDBUF, send_buffer_bytes_);
+    const int held_bytes_max = wanted_back ? 2 * send_buffer_bytes_ + segment_bytes_max : 0;
     int unsent = 0;
-    if (::ioctl(socket_.get(), SIOCOUTQ, &unsent) == 0 && unsent > (wanted_back ? send_buffer_bytes_ : 0)) {
+    if (::ioctl(socket_.get(), SIOCOUTQ, &unsent) == 0 && unsent > held_bytes_max) {
       if (wanted_back && is_stuck(*send_growth_, unsent)) {
         log::info("the connection from {} closed: it has not taken {} bytes in a buffer that others need", peer_,
                   unsent);

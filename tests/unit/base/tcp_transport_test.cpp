@@ -371,6 +371,50 @@ TEST_CASE("a peer that does not take what is in a buffer that others need loses 
   const std::string text = pattern(10);
   const iovec piece{const_cast<char*>(text.data()), text.size()};
   CHECK(pair.near->try_write({&piece, 1}).status == IoResult::Status::failed);
+  CHECK(pair.near->peer_hung_up());
+}
+
+// Keeps its peer's buffer full for as long as that reads.
+Task<void> stream_on(Transport* transport) {
+  const std::string chunk = pattern(64 * 1024);
+  for (;;) {
+    iovec piece{const_cast<char*>(chunk.data()), chunk.size()};
+    auto writing = write_all(*transport, {&piece, 1});
+    const bool written = co_await writing;
+    if (!written) co_return;
+  }
+}
+
+Task<void> take_slowly(Transport* transport, Duration pause, TimePoint until, bool* taken_all) {
+  std::vector<std::uint8_t> room(64 * 1024);
+  while (Clock::now() < until) {
+    const IoResult got = transport->try_read(room);
+    *taken_all = got.ok() || got.would_block();
+    if (!*taken_all) co_return;
+    co_await transport->loop().sleep_until(Clock::now() + pause);
+  }
+  transport->close();
+}
+
+TEST_CASE("a peer that takes what comes keeps its connection, and the buffer that others need is given back", "[tcp]") {
+  MemoryBudget payload("payload", 6 << 20);
+  SocketGrowth growth(&payload);
+  growth.set_limits(0, 3 << 20);
+  TcpOptions options;
+  options.send_buffer_bytes = 64 * 1024;
+  options.growth = &growth;
+  TcpPair pair(options);
+  std::size_t written = 0;
+  REQUIRE(pair.run(fill(pair.near.get(), &written)));
+  REQUIRE(growth.borrowed().usage().used_bytes > 0);
+  const std::optional<Reservation> others = payload.try_reserve(5 << 20);
+  REQUIRE(others);
+  bool taken_all = false;
+  const TimePoint until = Clock::now() + std::chrono::seconds(13);
+  REQUIRE(pair.run(both(stream_on(pair.near.get()),
+                        take_slowly(pair.far.get(), std::chrono::milliseconds(5), until, &taken_all))));
+  CHECK(taken_all);
+  CHECK(growth.borrowed().usage().used_bytes == 0);
 }
 
 TEST_CASE("buffers stay as they are where little is left for sockets to grow by", "[tcp]") {
