@@ -278,6 +278,10 @@ class TcpTransport final : public Transport, private Poller::Socket {
     const int before = receive_buffer_bytes_;
     grow_receive_buffer(before + static_cast<int>(room.bytes() / 2));  // the kernel doubles the value
     keep_granted(room, socket_.get(), SO_RCVBUF, before);
+    if (room.bytes() == 0) {
+      may_grow_from_ = time_point_never;
+      return;
+    }
     receive_growth_ = std::make_unique<ReceiveGrowth>(*this, std::move(room), before);
     received_bytes_ = 0;
     loop_.arm(*receive_growth_, Clock::now() + growth_look);

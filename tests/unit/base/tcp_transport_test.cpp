@@ -334,18 +334,22 @@ TEST_CASE("a set send buffer grows when its peer takes less, and shrinks once it
   CHECK(growth.own().usage().used_bytes == 0);
 }
 
-TEST_CASE("what the kernel does not grant is not paid for", "[tcp]") {
-  SocketGrowth growth(nullptr);
-  growth.set_limits(24 << 20, 0);
+TEST_CASE("what the kernel does not grant is not paid for, nor wanted back", "[tcp]") {
+  MemoryBudget payload("payload", 24 << 20);
+  SocketGrowth growth(&payload);
+  growth.set_limits(0, 12 << 20);
   TcpOptions options;
   options.send_buffer_bytes = options.receive_buffer_bytes = 512 << 20;  // more than it grants in the first place
   options.growth = &growth;
   TcpPair pair(options);
   pair.near->set_read_low_water(64 * 1024);
-  CHECK(growth.own().usage().used_bytes == 0);
+  CHECK(growth.borrowed().usage().used_bytes == 0);
   std::size_t written = 0;
   REQUIRE(pair.run(fill(pair.near.get(), &written)));
-  CHECK(growth.own().usage().used_bytes == 0);
+  CHECK(growth.borrowed().usage().used_bytes == 0);
+  const std::optional<Reservation> others = payload.try_reserve(20 << 20);
+  REQUIRE(others);
+  CHECK_FALSE(pair.near->holds_wanted_memory());
 }
 
 TEST_CASE("a peer that does not take what is in a buffer that others need loses its connection", "[tcp]") {
