@@ -130,7 +130,38 @@ bool UserDirectory::put(std::vector<UserSpec> UserDirectory::*list, std::vector<
 bool UserDirectory::configure(std::vector<UserSpec> users) {
   return put(&UserDirectory::configured_, std::move(users));
 }
+
 bool UserDirectory::feed(std::vector<UserSpec> users) {
+  MutexLock feeding(feeding_);
+  return put(&UserDirectory::fed_, std::move(users));
+}
+
+std::optional<bool> UserDirectory::feed(std::uint64_t read, std::vector<UserSpec> users) {
+  MutexLock feeding(feeding_);
+  if (read < fed_read_) return std::nullopt;
+  fed_read_ = read;
+  return put(&UserDirectory::fed_, std::move(users));
+}
+
+std::optional<bool> UserDirectory::feed_one(std::uint64_t read, std::string_view db, std::string_view name,
+                                            const UserSpec* user) {
+  MutexLock feeding(feeding_);
+  if (read < fed_read_) return std::nullopt;
+  fed_read_ = read;
+  std::vector<UserSpec> users;
+  {
+    MutexLock lock(mutex_);
+    users = fed_;
+  }
+  const auto same = [&](const UserSpec& one) { return one.db == db && one.name == name; };
+  const auto found = std::find_if(users.begin(), users.end(), same);
+  if (user == nullptr) {
+    if (found != users.end()) users.erase(found);
+  } else if (found != users.end()) {
+    *found = *user;
+  } else {
+    users.push_back(*user);
+  }
   return put(&UserDirectory::fed_, std::move(users));
 }
 

@@ -94,6 +94,12 @@ class UserDirectory {
   // precedence. The table is replaced only if it changes; true: it was.
   bool configure(std::vector<UserSpec> users);
   bool feed(std::vector<UserSpec> users);
+  // Reads may overlap: begin_read() before the first question. nullopt: nothing changes, since users of a read that
+  // began later were fed already.
+  std::uint64_t begin_read() noexcept { return reads_.fetch_add(1, std::memory_order_relaxed) + 1; }
+  std::optional<bool> feed(std::uint64_t read, std::vector<UserSpec> users);
+  // The same of one user; null: there is none of this name.
+  std::optional<bool> feed_one(std::uint64_t read, std::string_view db, std::string_view name, const UserSpec* user);
   // Changes whenever the table does: logged-in users are looked up again then.
   std::uint64_t generation() const noexcept { return generation_.load(std::memory_order_acquire); }
 
@@ -108,6 +114,9 @@ class UserDirectory {
   std::optional<Digest> fake_key_ ABSL_GUARDED_BY(mutex_);
   UserTable::Ptr table_ ABSL_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> generation_{1};
+  std::atomic<std::uint64_t> reads_{0};
+  Mutex feeding_;  // taken before mutex_
+  std::uint64_t fed_read_ ABSL_GUARDED_BY(feeding_) = 0;  // the last one whose users were fed
 };
 
 }  // namespace spillway::auth

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <span>
 #include <utility>
@@ -224,6 +225,7 @@ Task<Result<void>> read_stored_users(Context& context) {
 }
 
 Task<Result<void>> read_cluster_users(Context& context, std::string* generation) {
+  const std::uint64_t number = context.shared.users.begin_read();
   // Read first: a change meanwhile is seen the next time. A router that may not ask reads them each time.
   std::string now;
   {
@@ -254,11 +256,49 @@ Task<Result<void>> read_cluster_users(Context& context, std::string* generation)
     left = left.subspan(count);
   }
   const std::size_t count = users.size();
-  if (context.shared.users.feed(std::move(users))) {
-    log::info("users: {} were read from the config servers", count);
-  }
+  const auto fed = context.shared.users.feed(number, std::move(users));
+  if (!fed) co_return Result<void>();  // the next tick reads again
+  if (*fed) log::info("users: {} were read from the config servers", count);
   *generation = std::move(now);
   co_return Result<void>();
+}
+
+Task<Result<void>> read_cluster_user(Context& context, std::string name, std::string db) {
+  const std::uint64_t number = context.shared.users.begin_read();
+  const std::array<Names::value_type, 1> wanted = {{{name, db}}};
+  auto asking = ask_for_users(context, resolving_command(wanted));
+  const ShardOutcome outcome = co_await asking;
+  if (outcome.error) co_return *outcome.error;
+  const auto batch = sound(outcome.body()["users"]);
+  if (batch.has_error()) co_return batch.error();
+  std::vector<auth::UserSpec> users;
+  std::size_t unknown_roles = 0;
+  add_users(users, *batch, unknown_roles);
+  context.shared.users.feed_one(number, db, name, users.empty() ? nullptr : &users.front());
+  co_return Result<void>();
+}
+
+namespace {
+
+// The name of the one user whom a command changes; empty: it may change several.
+std::string_view changed_user(const Request& request) {
+  constexpr std::array<std::string_view, 5> of_one = {"createUser", "updateUser", "dropUser", "grantRolesToUser",
+                                                      "revokeRolesFromUser"};
+  const Element who = request.body.first();
+  const bool one = std::find(of_one.begin(), of_one.end(), request.name) != of_one.end() && who.is_string();
+  return one ? who.as_string() : std::string_view();
+}
+
+}  // namespace
+
+Task<void> read_changed_users(Context& context, const Request& request) {
+  if (!context.shared.users_from) co_return;
+  const std::string_view user = changed_user(request);
+  auto reading = user.empty() || !context.shared.users_of_cluster
+                     ? read_stored_users(context)
+                     : read_cluster_user(context, std::string(user), std::string(request.db));
+  const auto read = co_await reading;
+  if (read.has_error()) log::warning("users could not be read after {}: {}", request.name, read.error().message);
 }
 
 void UserFeed::tick(Context& context, TimePoint now) {

@@ -19,6 +19,10 @@ Task<Result<void>> read_stored_users(Context& context);
 // The same of the config servers of a cluster: with usersInfo, if their _getUserCacheGeneration is not `*generation`,
 // which is then set. Empty: of nothing yet. The caller keeps it until the task has ended.
 Task<Result<void>> read_cluster_users(Context& context, std::string* generation);
+// One of them, which has changed.
+Task<Result<void>> read_cluster_user(Context& context, std::string name, std::string db);
+// After a command that changes users or roles. When it returns, all workers know what users are now.
+Task<void> read_changed_users(Context& context, const Request& request);
 
 // Reads them again when it is time. Belongs to the first worker.
 class UserFeed {

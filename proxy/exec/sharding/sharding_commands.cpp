@@ -15,6 +15,8 @@ Task<Result<Response>> merge_chunks_command(Context& context, Client& client, co
 Task<Result<Response>> merge_all_chunks_command(Context& context, Client& client, const Request& request);
 Task<Result<Response>> clear_jumbo_flag_command(Context& context, Client& client, const Request& request);
 Task<Result<Response>> user_command(Context& context, Client& client, const Request& request);
+// access/user_feed.cpp
+Task<void> read_changed_users(Context& context, const Request& request);
 
 namespace {
 
@@ -68,8 +70,11 @@ Answer fsync_shards(Context& context, Client&, const Request& request) {
   co_return Response(std::move(reply).finish());
 }
 
-// Users are looked at again at every command (login.h).
-Answer look_at_users_again(Context&, Client&, const Request&) { co_return only_ok(); }
+Answer look_at_users_again(Context& context, Client&, const Request& request) {
+  auto reading = read_changed_users(context, request);
+  co_await reading;
+  co_return only_ok();
+}
 
 }  // namespace
 
@@ -109,6 +114,10 @@ Answer user_command(Context& context, Client& client, const Request& request) {
   auto calling =
       call_shard(context, {cluster::config_shard, RoutedBy::nothing(), shard::Command::of_body(command)}, options);
   ShardOutcome outcome = co_await calling;
+  if (!reads) {  // whatever has come of it: an answer may have been lost
+    auto noting = read_changed_users(context, request);
+    co_await noting;
+  }
   co_return passed_on(std::move(outcome));
 }
 

@@ -86,6 +86,30 @@ TEST_CASE("who does not exist looks the same after users have changed", "[auth]"
   CHECK(again.table()->credentials(Hash::sha256, "admin", "nobody").credentials.salt == before);
 }
 
+TEST_CASE("what an earlier read found does not replace what a later one has fed", "[auth]") {
+  UserDirectory directory;
+  const auto names = [&] {
+    std::string all;
+    for (const auto& one : directory.table()->all()) all += one->name + " ";
+    return all;
+  };
+  const std::uint64_t first = directory.begin_read(), second = directory.begin_read();
+  const UserSpec ann = user("ann"), bob = user("bob", false, 6'000), other_bob = user("bob", false, 7'000);
+  CHECK(directory.feed(second, {ann, bob}) == true);
+  CHECK(directory.feed(first, {ann}) == std::nullopt);
+  CHECK(directory.feed_one(first, "admin", "bob", nullptr) == std::nullopt);
+  CHECK(names() == "ann bob ");
+  CHECK(directory.feed(directory.begin_read(), {ann, bob}) == false);
+  CHECK(directory.feed_one(directory.begin_read(), "admin", "bob", &other_bob) == true);
+  CHECK(names() == "ann bob ");
+  CHECK(directory.table()->find("admin", "bob")->sha256->iterations == 7'000);
+  CHECK(directory.feed_one(directory.begin_read(), "admin", "ann", nullptr) == true);
+  CHECK(directory.feed_one(directory.begin_read(), "admin", "ann", nullptr) == false);
+  CHECK(names() == "bob ");
+  CHECK(directory.feed_one(directory.begin_read(), "admin", "ann", &ann) == true);
+  CHECK(names() == "ann bob ");
+}
+
 TEST_CASE("of two changes at once none is lost", "[auth]") {
   constexpr int rounds = 400;
   const UserSpec ann{"ann", "admin", {{"read", "app"}}, {}, {}};

@@ -325,6 +325,47 @@ TEST_CASE("cluster: replies of indexes are told by shard, as a mongos does") {
   CHECK(one.view()["raw"].as_document().count() == 1);
 }
 
+TEST_CASE("cluster: a change of users is known before its answer goes out") {
+  FakeCluster cluster(8);
+  cluster.worker.shared.users_from = 0;
+  cluster.worker.shared.users_of_cluster = true;
+  const auto stored = [&](const char* roles) {
+    cluster.says["usersInfo"] =
+        std::string("{'users': [{'user': 'joe', 'db': 'app', 'roles': [], 'inheritedRoles': [") + roles +
+        "], 'inheritedPrivileges': []}], 'ok': 1.0}";
+  };
+  const auto asked = [&] {
+    std::vector<std::string> names;
+    for (const auto& [shard, body] : cluster.worker.gateway.sent) names.emplace_back(body.view().first().name);
+    return names;
+  };
+  const auto joe = [&] { return cluster.worker.shared.users.table()->find("app", "joe"); };
+  using Names = std::vector<std::string>;
+  stored("");
+  CHECK(cluster.run("{'createUser': 'joe', 'pwd': 'x', 'roles': [], '$db': 'app'}").view()["ok"].truthy());
+  CHECK(asked() == Names{"createUser", "usersInfo"});
+  REQUIRE(joe());
+  CHECK(joe()->resolved->roles.empty());
+  stored("{'role': 'read', 'db': 'app'}");
+  CHECK(cluster.run("{'grantRolesToUser': 'joe', 'roles': ['read'], '$db': 'app'}").view()["ok"].truthy());
+  CHECK(asked() == Names{"grantRolesToUser", "usersInfo"});
+  CHECK(joe()->resolved->roles.size() == 1);
+  // A role may be many users'.
+  stored("{'role': 'read', 'db': 'app'}, {'role': 'read', 'db': 'other'}");
+  CHECK(cluster.run("{'grantRolesToRole': 'r', 'roles': ['read'], '$db': 'app'}").view()["ok"].truthy());
+  CHECK(asked() == Names{"grantRolesToRole", "_getUserCacheGeneration", "usersInfo", "usersInfo"});
+  CHECK(joe()->resolved->roles.size() == 2);
+  stored("");
+  CHECK(cluster.run("{'invalidateUserCache': 1, '$db': 'admin'}").view()["ok"].truthy());
+  CHECK(joe()->resolved->roles.empty());
+  cluster.says["usersInfo"] = "{'users': [], 'ok': 1.0}";
+  CHECK(cluster.run("{'dropUser': 'joe', '$db': 'app'}").view()["ok"].truthy());
+  CHECK_FALSE(joe());
+  // Whoever only looks has nothing read.
+  cluster.run("{'usersInfo': 1, '$db': 'app'}");
+  CHECK(asked() == Names{"usersInfo"});
+}
+
 TEST_CASE("cluster: who manages users needs the actions on their databases") {
   std::vector<auth::RoleGrant> roles{{"readWrite", "app"}};
   const auto may = [&](std::string_view json) {
