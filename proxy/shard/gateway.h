@@ -32,6 +32,10 @@ namespace spillway::auth {
 class ServiceLogin;  // auth/service_login.h
 }
 
+namespace spillway::auth {
+struct User;
+}  // namespace spillway::auth
+
 namespace spillway::shard {
 
 class Connection;  // connection.h
@@ -99,6 +103,7 @@ struct CallOptions {
   Buffer* room = nullptr;                 // used for the reply, if it is large enough; outlives the call
   Interrupt* interrupt = nullptr;  // may end the call; outlives it
   ShardTime* time = nullptr;       // gets the time that the call waited for its shard; outlives it
+  const auth::User* user = nullptr;  // of a cluster's client: for its servers' audit logs and currentOp; outlives it
   bool stream = false;  // a reply over reply_complete_bytes_max may come as a stream
   bool bulk = false;  // a getMore or scan: must not take the connections kept for point operations
 };

@@ -242,6 +242,46 @@ TEST_CASE("while config servers are away what is known serves, and what is too o
   CHECK(counted(sim, 12) == 2);
 }
 
+TEST_CASE("killOp, maxTimeMS and leaving end a command that waits for the table", "[cluster]") {
+  ClusterWorld sim;
+  know_all(sim);
+  sim.cluster.config_server(0).delay = minutes(5);
+  const std::string command = GENERATE(
+      std::string(R"({"find": "unknown", "$db": "rec")"), std::string(R"({"count": "r", "$db": "new")"),
+      std::string(R"({"insert": "unknown", "documents": [{"_id": 1}], "$db": "rec")"),
+      std::string(R"({"create": "c", "$db": "new")"));
+  CAPTURE(command);
+  const auto pending = sim.begin(command + "}");
+  sim.world->run_for(seconds(1));
+  REQUIRE_FALSE(pending->done);
+  const BsonDoc ops = sim.ask_other(R"({"aggregate": 1, "cursor": {}, "$db": "admin",
+      "pipeline": [{"$currentOp": {"localOps": true}}]})");
+  std::int64_t op = 0;
+  for (const BsonDoc& row : batch_of(ops)) {
+    const ValueView of = row.view()["command"];
+    if (of.is_document() && of.as_document()["$db"].is_string() && of.as_document()["$db"].as_string() != "admin") {
+      op = row.view()["opid"].to_int64().value_or(0);
+    }
+  }
+  INFO(to_json(ops));
+  REQUIRE(op != 0);
+  CHECK(is_ok(sim.ask_other(fmt::format(R"({{"killOp": 1, "op": {}, "$db": "admin"}})", op))));
+  CHECK(sim.world->run_until([&] { return pending->done; }, seconds(1)));
+  CHECK(code_of(sim.end(*pending)) == 11601);
+  const TimePoint began = Clock::now();
+  CHECK(code_of(sim.ask(command + R"(, "maxTimeMS": 500})")) == 50);
+  CHECK(Clock::now() - began <= seconds(1));
+  const auto left = sim.begin(command + "}");
+  sim.world->run_for(seconds(1));
+  sim.client->close();
+  sim.other->close();
+  sim.cluster.config_server(0).delay = {};
+  sim.world->run_for(minutes(10));
+  require_quiet(*sim.world);
+  sim.client = sim.world->client();
+  CHECK(sim.read_all() == numbers(0, sim.total()));
+}
+
 TEST_CASE("a shard's new primary learns its versions, and each write is executed once", "[cluster]") {
   const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0, wire_7_0, wire_8_0);
   CAPTURE(wire);

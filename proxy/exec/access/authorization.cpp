@@ -67,10 +67,15 @@ bool owns_session(const Context& context, const Client& client, const Request& r
   return context.shared.session_owners.is_of(session_id_of(uuid), client.user);
 }
 
-std::optional<auth::Digest> session_owner(const Context& context, const Client& client) {
+const auth::User* impersonated(const Context& context, const Client& client) noexcept {
   const bool says = context.in_cluster() && context.shared.authorization && context.shared.shards_trust_us;
-  if (!says || !client.login.user) return std::nullopt;
-  return auth::session_uid(client.login.user->db, client.login.user->name);
+  return says ? client.login.user.get() : nullptr;
+}
+
+std::optional<auth::Digest> session_owner(const Context& context, const Client& client) {
+  const auth::User* const user = impersonated(context, client);
+  if (user == nullptr) return std::nullopt;
+  return auth::session_uid(user->db, user->name);
 }
 
 void name_session_owner(const Context& context, const Client& client, Request& request, BsonDoc& kept) {

@@ -15,6 +15,8 @@ bool may_on_cluster(const Context& context, const Client& client, auth::ActionSe
 // Is the request's session this client's? Always true without authorization.
 bool owns_session(const Context& context, const Client& client, const Request& request);
 
+// Whom the servers of a cluster are told that this router, a member of it, asks for. Null: nobody.
+const auth::User* impersonated(const Context& context, const Client& client) noexcept;
 // lsid.uid of this client's sessions: whose they are, for the shards of a cluster, to which this router speaks as its
 // member. nullopt: nobody says.
 std::optional<auth::Digest> session_owner(const Context& context, const Client& client);

@@ -3,15 +3,20 @@
 #include <absl/strings/string_view.h>
 #include <fmt/format.h>
 
+#include <chrono>
 #include <memory>
 #include <utility>
 
 #include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/shard/interrupt.h"
+#include "proxy/shard/waiter.h"
 
 namespace spillway::exec {
 
 namespace {
+
+constexpr auto keys_patience = std::chrono::seconds(10);
 
 absl::string_view key_of(std::string_view text) noexcept { return {text.data(), text.size()}; }
 
@@ -79,10 +84,9 @@ namespace {
 
 // Lives until the answer has come, even if the one who asked has given up.
 template <class Value>
-struct Asked final : Timer {
-  Event done;
+struct Asked {
+  shard::WaiterLine line;  // who asked
   std::optional<Result<Value>> answer;
-  void on_timer() override { done.set(); }
 };
 
 template <class Value>
@@ -92,7 +96,7 @@ Task<void> answer_on_first_worker(std::shared_ptr<Asked<Value>> asked, Loop* hom
   auto result = co_await asking;
   home->post([asked = std::move(asked), result = std::move(result)]() mutable {
     asked->answer.emplace(std::move(result));
-    asked->done.set();
+    shard::wake_all(asked->line);
   });
 }
 
@@ -100,17 +104,21 @@ Task<void> answer_on_first_worker(std::shared_ptr<Asked<Value>> asked, Loop* hom
 
 template <class Value>
 Task<Result<Value>> ClusterRouter::ask_first_worker(std::function<Task<Result<Value>>(ClusterTable&)> ask,
-                                                    TimePoint deadline) {
+                                                    RouteWait wait) {
   auto asked = std::make_shared<Asked<Value>>();
   table_.worker().loop.post([asked, ask = std::move(ask), home = &context_.loop, table = &table_]() mutable {
     table->worker().background.start(answer_on_first_worker<Value>(asked, home, table, std::move(ask)));
   });
-  const TimePoint given_up = std::min(deadline, Clock::now() + cluster::config_patience);
-  context_.loop.arm(*asked, given_up);
-  co_await asked->done;
-  context_.loop.disarm(*asked);
+  const TimePoint given_up = std::min(wait.deadline, Clock::now() + cluster::config_patience);
+  {
+    shard::Waiter waiter(context_.loop, given_up);
+    asked->line.push_back(waiter);
+    const shard::Interruptible interruptible(wait.interrupt, waiter);
+    co_await waiter;
+  }
   if (asked->answer) co_return *std::move(asked->answer);
-  if (given_up == deadline) co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+  if (const Error* why = shard::requested_of(wait.interrupt)) co_return *why;
+  if (given_up == wait.deadline) co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
   co_return Error(ErrorCode::network_interface_exceeded_time_limit,
                   "the config servers did not tell the routing table in time");
 }
@@ -124,7 +132,7 @@ Task<Result<void>> ClusterRouter::learn_database(std::string name, RouteWait wai
     return table.database(name, after, wait.make_database);
   };
   const std::uint64_t forgotten = forgotten_;
-  auto asking = ask_first_worker<Value>(std::move(ask), wait.deadline);
+  auto asking = ask_first_worker<Value>(std::move(ask), wait);
   auto known = co_await asking;
   if (known.has_error()) {
     if (known.error().is(ErrorCode::namespace_not_found)) databases_.erase(name);
@@ -144,12 +152,18 @@ Task<Result<void>> ClusterRouter::learn_collection(std::string ns, RouteWait wai
     return table.collection(ns, after);
   };
   const std::uint64_t forgotten = forgotten_;
-  auto asking = ask_first_worker<Value>(std::move(ask), wait.deadline);
+  auto asking = ask_first_worker<Value>(std::move(ask), wait);
   auto known = co_await asking;
   if (known.has_error()) co_return std::move(known.error());
   const bool stale = forgotten != forgotten_;
   keep(collections_, ns, {StaticRouter::own_reference(std::move(known->collection)), known->read, stale});
   co_return Result<void>();
+}
+
+Task<void> ClusterRouter::learn_keys(TimePoint deadline) {
+  std::function<Task<Result<bool>>(ClusterTable&)> ask = [](ClusterTable& table) { return table.look_for_keys(); };
+  auto asking = ask_first_worker<bool>(std::move(ask), {.deadline = std::min(deadline, Clock::now() + keys_patience)});
+  static_cast<void>(co_await asking);  // what is known is used
 }
 
 // As many names as the cache has, at most. Those that nobody used since room was made last go; else all do.

@@ -23,6 +23,7 @@ class ClusterRouter final : public Router {
 
   std::optional<Routes> resolve(const RouteNames& names) override;
   Task<Result<void>> learn(RouteNames names, RouteWait wait) override;
+  Task<void> learn_keys(TimePoint deadline) override;
   void note_stale(RouteName name) override;
   const catalog::ConcernDefaults* concern_defaults() const override { return concern_defaults_.get(); }
   std::size_t databases() const override { return databases_.size(); }
@@ -49,7 +50,7 @@ class ClusterRouter final : public Router {
   template <class Ptr>
   static void keep(Names<Ptr>& names, const std::string& name, Known<Ptr> known);
   template <class Value>
-  Task<Result<Value>> ask_first_worker(std::function<Task<Result<Value>>(ClusterTable&)> ask, TimePoint deadline);
+  Task<Result<Value>> ask_first_worker(std::function<Task<Result<Value>>(ClusterTable&)> ask, RouteWait wait);
   Task<Result<void>> learn_database(std::string name, RouteWait wait);
   Task<Result<void>> learn_collection(std::string ns, RouteWait wait);
 

@@ -21,6 +21,8 @@ namespace {
 constexpr auto look_every = std::chrono::seconds(30);
 constexpr auto first_look_after = std::chrono::seconds(2);  // when shards have answered
 constexpr auto ping_every = std::chrono::seconds(10);
+constexpr auto keys_every = std::chrono::seconds(1);  // at most
+constexpr std::uint32_t keys_left_secs = 60;          // the last key expires then: the next one is looked for
 
 catalog::Shard config_servers_entry(std::string uri) {
   catalog::Shard config;
@@ -63,14 +65,42 @@ Task<Result<void>> ClusterTable::start() {
 
 // An ordinary user may not read them; then clients are told the times that shards have signed.
 Task<void> ClusterTable::read_keys() {
+  reading_keys_ = true;
   auto reading = config_.keys();
   auto keys = co_await reading;
   if (keys.has_error()) {
     if (!keys_refused_) log::info("the keys of cluster times cannot be read: {}", keys.error().message);
     keys_refused_ = true;
-    co_return;
+  } else if (!(*keys)->empty()) {
+    first_.shared.clock.use_keys(*std::move(keys));
   }
-  if (!(*keys)->empty()) first_.shared.clock.use_keys(*std::move(keys));
+  reading_keys_ = false;
+  for (Event* waiter : std::exchange(key_waiters_, {})) waiter->set();
+}
+
+Task<Result<bool>> ClusterTable::look_for_keys() {
+  if (reading_keys_) {
+    Event read;
+    key_waiters_.push_back(&read);
+    co_await read;
+    co_return true;
+  }
+  if (Clock::now() < next_keys_) co_return false;
+  next_keys_ = Clock::now() + keys_every;
+  auto reading = read_keys();
+  co_await reading;
+  co_return true;
+}
+
+bool ClusterTable::keys_expire() const {
+  const auth::ClusterKeys::Ptr keys = first_.shared.clock.keys();
+  return keys && auth::seconds_of(keys->expires_at()) <= auth::seconds_of(first_.shared.clock.now()) + keys_left_secs;
+}
+
+// The config servers make the next key long before; nobody else tells of it.
+Task<void> ClusterTable::read_expiring_keys() {
+  auto reading = look_for_keys();
+  static_cast<void>(co_await reading);
 }
 
 void ClusterTable::tick(TimePoint now) {
@@ -79,6 +109,7 @@ void ClusterTable::tick(TimePoint now) {
     next_ping_ = now + ping_every;
     first_.background.start(ping());
   }
+  if (!reading_keys_ && now >= next_keys_ && keys_expire()) first_.background.start(read_expiring_keys());
   if (looking_ || now < next_look_) return;
   looking_ = true;
   first_.background.start(look_again());
@@ -111,8 +142,8 @@ Task<void> ClusterTable::look_again() {
   auto reading = cache_.shards();
   const auto read = co_await reading;
   if (read.has_error()) log::warning("the list of shards cannot be read: {}", read.error().message);
-  auto reading_keys = read_keys();
-  co_await reading_keys;
+  auto reading_keys = look_for_keys();
+  static_cast<void>(co_await reading_keys);
   auto reading_defaults = read_concern_defaults();
   static_cast<void>(co_await reading_defaults);
   auto checking = check_identities();

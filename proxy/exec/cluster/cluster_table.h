@@ -48,6 +48,9 @@ class ClusterTable final : public cluster::ShardDirectory {
   void forget(std::string_view db, std::string_view collection);
   // What setDefaultRWConcern has set: the workers use what it is now. A failed read changes nothing.
   Task<Result<void>> read_concern_defaults();
+  // Reads the keys of cluster times, at most once a second; one read serves all who ask meanwhile. False: it was done
+  // a moment ago.
+  Task<Result<bool>> look_for_keys();
   // Reads config.shards.
   Task<Result<void>> read_shards() { return cache_.shards(); }
 
@@ -64,6 +67,8 @@ class ClusterTable final : public cluster::ShardDirectory {
  private:
   Task<void> look_again();
   Task<void> read_keys();
+  bool keys_expire() const;
+  Task<void> read_expiring_keys();
   Task<void> ping();
   Task<Result<catalog::ObjectId>> cluster_of(catalog::ShardIndex shard);
   void leave_out(const catalog::Shard& shard, const catalog::ObjectId& cluster);
@@ -78,8 +83,9 @@ class ClusterTable final : public cluster::ShardDirectory {
   catalog::ObjectId cluster_id_{};
   absl::flat_hash_set<std::string> identified_;  // shards of this cluster
   absl::flat_hash_set<std::string> strangers_;   // of another one
-  TimePoint next_look_{}, next_ping_{};
-  bool looking_ = false, pinging_ = false;
+  TimePoint next_look_{}, next_ping_{}, next_keys_{};
+  bool looking_ = false, pinging_ = false, reading_keys_ = false;
+  std::vector<Event*> key_waiters_;
   std::uint64_t forgotten_ = 0;  // how often something was forgotten
   bool keys_refused_ = false;
   catalog::ConcernDefaults::Ptr concern_defaults_;

@@ -20,6 +20,7 @@
 #include "proxy/exec/commands/run_in_cluster.h"
 #include "proxy/exec/commands/slow_log.h"
 #include "proxy/exec/commands/stable_stages.h"
+#include "proxy/exec/core/stale.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/read/aggregate.h"
 
@@ -225,6 +226,11 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
   const bool in_cluster = context.in_cluster();
   if (in_cluster) {
     auto taken = take_client_time(context, client, request);
+    if (taken.has_error() && taken.error().code == key_not_found) {
+      auto learning = context.router->learn_keys(request.deadline);
+      co_await learning;
+      taken = take_client_time(context, client, request);
+    }
     if (taken.has_error()) co_return refuse(context.shared.metrics, taken.error());
   }
   const CommandSpec* const spec = command_named(request.name);
@@ -241,7 +247,10 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
     co_return *std::move(response);
   }
   BsonDoc lsid;
-  if (in_cluster) name_session_owner(context, client, request, lsid);
+  if (in_cluster) {
+    name_session_owner(context, client, request, lsid);
+    request.asks = impersonated(context, client);
+  }
   client.running = &request;
   client.running_since = request.arrived;
   client.operation_id = context.shared.next_operation_id.fetch_add(1, std::memory_order_relaxed);
@@ -252,8 +261,8 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
   auto handling =
       routes ? spec->handler(context, client, request) : run_in_cluster(context, client, *spec, request, std::nullopt);
   auto result = co_await handling;
-  if (routes && in_cluster && result.has_error() && begins_again(request, result.error())) {
-    auto again = run_in_cluster(context, client, *spec, request, std::move(result.error()));
+  if (routes && in_cluster && begins_again(request, result)) {
+    auto again = run_in_cluster(context, client, *spec, request, std::move(result));
     result = co_await again;
   }
   client.running = nullptr;

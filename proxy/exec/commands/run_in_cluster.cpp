@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/commands/route_names.h"
 #include "proxy/exec/commands/sharded_view.h"
@@ -16,7 +18,7 @@ namespace {
 constexpr int views_max = 10;  // over each other
 
 Task<Result<Response>> run_nested(Context& context, Client& client, const CommandSpec& spec, Request& request,
-                                  int views, std::optional<Error> refused);
+                                  int views, std::optional<Result<Response>> answer);
 
 Response empty_cursor(std::string_view db, std::string_view collection) {
   BsonWriter reply;
@@ -55,6 +57,11 @@ DocView view_of(const Error& error) {
   return view.is_document() ? view.as_document() : DocView();
 }
 
+std::int32_t failure_of(const Result<Response>& result) {
+  if (result.has_error()) return result.error().code;
+  return result->failed ? result->failure_code : 0;
+}
+
 // The command as an aggregation of the view's collection. The shards' error stays if that is not possible.
 Task<Result<Response>> run_on_view(Context& context, Client& client, const CommandSpec& spec, const Request& request,
                                    Error refused, int views) {
@@ -75,24 +82,27 @@ Task<Result<Response>> run_on_view(Context& context, Client& client, const Comma
 
 }  // namespace
 
-bool begins_again(const Request& request, const Error& refused) {
-  return !view_of(refused).empty() || (is_stale(refused.code) && !request.in_transaction);
+bool begins_again(const Request& request, const Result<Response>& answer) {
+  if (failure_of(answer) == key_not_found) return !request.in_transaction;
+  if (!answer.has_error()) return false;
+  return !view_of(answer.error()).empty() || (is_stale(answer.error().code) && !request.in_transaction);
 }
 
 Task<Result<Response>> run_in_cluster(Context& context, Client& client, const CommandSpec& spec, Request& request,
-                                      std::optional<Error> refused) {
-  return run_nested(context, client, spec, request, 0, std::move(refused));
+                                      std::optional<Result<Response>> answer) {
+  return run_nested(context, client, spec, request, 0, std::move(answer));
 }
 
 namespace {
 
-// `refused`: the first try's, which the caller has made.
+// `answer`: of the first try, which the caller has made.
 Task<Result<Response>> run_nested(Context& context, Client& client, const CommandSpec& spec, Request& request,
-                                  int views, std::optional<Error> refused) {
+                                  int views, std::optional<Result<Response>> answer) {
   const RouteNames names = route_names(spec, request);
-  const RouteWait wait{request.deadline, spec.makes_database};
+  const RouteWait wait{request.deadline, spec.makes_database, request.interrupt};
+  bool learned_keys = false;
   for (std::size_t tries = 1;; ++tries) {
-    if (!refused) {
+    if (!answer) {
       auto routes = context.router->resolve(names);
       if (!routes) {
         auto learning = learn_routes(*context.router, names, wait);
@@ -107,27 +117,34 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
       }
       request.routes = &*routes;
       auto handling = spec.handler(context, client, request);
-      auto result = co_await handling;
+      answer = co_await handling;
       request.routes = nullptr;
-      if (!result.has_error() || !begins_again(request, result.error())) co_return result;
-      refused = std::move(result.error());
     }
-    if (!view_of(*refused).empty()) {
-      auto running = run_on_view(context, client, spec, request, *std::move(refused), views);
+    if (!begins_again(request, *answer)) co_return *std::move(answer);
+    if (failure_of(*answer) == key_not_found) {
+      if (std::exchange(learned_keys, true)) co_return *std::move(answer);
+      auto learning_keys = context.router->learn_keys(request.deadline);
+      co_await learning_keys;
+      answer.reset();
+      continue;
+    }
+    const Error& refused = answer->error();
+    if (!view_of(refused).empty()) {
+      auto running = run_on_view(context, client, spec, request, std::move(answer->error()), views);
       co_return co_await running;
     }
-    if (tries == tries_max) co_return *std::move(refused);
-    if (refused->code == cannot_implicitly_create_collection && request.body.first().is_string()) {
+    if (tries >= tries_max) co_return *std::move(answer);
+    if (refused.code == cannot_implicitly_create_collection && request.body.first().is_string()) {
       auto making = make_collection(context, request, std::string(request.body.first().as_string()));
       if (auto made = co_await making; made.has_error()) co_return std::move(made.error());
     }
     const Duration pause = pause_before_try(tries + 1);
     if (pause > Duration::zero()) {
-      if (Clock::now() + pause >= request.deadline) co_return *std::move(refused);
+      if (Clock::now() + pause >= request.deadline) co_return *std::move(answer);
       co_await context.loop.sleep_for(pause);
       if (const Error* why = client.interrupt.requested()) co_return *why;
     }
-    refused.reset();
+    answer.reset();
   }
 }
 

@@ -1,6 +1,8 @@
 #include "proxy/exec/core/cluster_fields.h"
 
 #include "cursor/field_table.h"
+#include "proxy/auth/impersonation.h"
+#include "proxy/auth/users.h"
 #include "proxy/base/clock.h"
 #include "proxy/cluster/config_client.h"
 #include "proxy/shard/connection.h"
@@ -104,10 +106,13 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
   BsonWriter out;
   const Shared& shared = context.shared;
   if (const auto time = shared.clock.for_server(shared.shards_trust_us)) auth::append_cluster_time(out, *time);
+  const std::int32_t wire = context.gateway.capabilities(command.shard).max_wire_version;
+  if (const auth::User* const user = options.user) {
+    auth::append_impersonation(out, user->db, user->name, user->resolved ? user->resolved->roles : user->roles, wire);
+  }
   // The config servers look at no versions, and their defaults are their own.
   if (command.shard == cluster::config_shard) return std::move(out).finish();
   const DocView body = body_of(command.command);
-  const std::int32_t wire = context.gateway.capabilities(command.shard).max_wire_version;
   const catalog::ConcernDefaults* const defaults = context.router->concern_defaults();
   if (command.by.what() == RoutedBy::What::nothing) {  // nor do open cursors and transactions look at versions
     if (transaction_ends.contains(name_of(body))) append_write_concern(out, body, defaults, wire);

@@ -7,7 +7,7 @@ namespace spillway::exec {
 
 // shardVersion and databaseVersion of what the command relies on, in the shard's form; readConcern where a member that
 // is not the primary may answer: without one it looks at no version, and shows documents that have moved away.
-// Also $clusterTime, with every command.
+// Also $clusterTime, with every command, and $audit: for whom this router asks.
 // With writes, to 4.4: that a shard must not make a collection by itself. Where the client names no readConcern or
 // writeConcern, the cluster's default ones (from 4.4 on).
 BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, const shard::CallOptions& options);

@@ -14,6 +14,10 @@
 #include "proxy/catalog/concern_defaults.h"
 #include "proxy/catalog/routing.h"
 
+namespace spillway::shard {
+class Interrupt;
+}  // namespace spillway::shard
+
 namespace spillway::exec {
 
 // A collection that a request concerns; without a collection's name: a database. Views into the request.
@@ -68,6 +72,7 @@ class Routes {
 struct RouteWait {
   TimePoint deadline = time_point_never;
   bool make_database = false;  // if there is none
+  shard::Interrupt* interrupt = nullptr;  // ends the wait; outlives it
 };
 
 // The source of routes. One per worker; its thread only.
@@ -79,6 +84,8 @@ class Router {
   // Errors: NamespaceNotFound(26) for a database that does not exist, those of the config servers' replies,
   // FailedToSatisfyReadPreference(133) and HostUnreachable(6) if they are away.
   virtual Task<Result<void>> learn(RouteNames names, RouteWait wait) = 0;
+  // A signature's key is not known: reads the cluster's keys, unless that was done within the last second.
+  virtual Task<void> learn_keys(TimePoint) { co_return; }
   // A shard has refused a command: what is known of this name is too old. Requests under way keep their routes.
   virtual void note_stale(RouteName name) = 0;
   // Of the cluster, as last read; null: nothing was set.

@@ -146,6 +146,7 @@ shard::CallOptions read_options(Context& context, const Request& request) {
   options.deadline = request.deadline;
   options.interrupt = request.interrupt;
   options.time = request.shard_time;
+  options.user = request.asks;
   options.budget = &context.shared.memory.replies;
   return options;
 }
@@ -157,6 +158,7 @@ shard::CallOptions write_options(Context& context, const Request& request) {
                                                 : shard::RetryPolicy::not_idempotent;
   options.deadline = request.deadline;
   options.time = request.shard_time;
+  options.user = request.asks;
   options.budget = &context.shared.memory.replies;
   return options;
 }

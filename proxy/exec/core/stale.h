@@ -19,6 +19,9 @@ constexpr bool is_stale(std::int32_t code) noexcept {
          code == shard_cannot_refresh_due_to_locks_held || code == cannot_implicitly_create_collection;
 }
 
+// The signature of $clusterTime is of a key that the server does not know. It has not looked at the command yet.
+inline constexpr std::int32_t key_not_found = 211;
+
 // The collection is a view over a sharded one, which the router must run itself.
 inline constexpr std::int32_t command_on_sharded_view = 169;
 

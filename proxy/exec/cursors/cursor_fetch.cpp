@@ -113,7 +113,7 @@ Task<void> unpark_into(Context* context, RemoteCursor* remote, shard::Interrupt*
 
 // `ahead`: more may come behind what is there already.
 Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint deadline,
-                         shard::Interrupt* interrupt, bool ahead, shard::ShardTime* time) {
+                         shard::Interrupt* interrupt, bool ahead, shard::ShardTime* time, const auth::User* user) {
   TaskGroup unparking;
   std::optional<Error> failed;
   RecycledVector<BsonDoc> bodies;
@@ -165,6 +165,7 @@ Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint dead
   options.deadline = deadline;
   options.interrupt = interrupt;
   options.time = time;
+  options.user = user;
   options.bulk = true;
   auto calls = call_shards(context, commands, options);
   auto outcomes = co_await calls;
@@ -195,13 +196,13 @@ Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint dead
 }  // namespace
 
 Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint deadline,
-                              shard::Interrupt* interrupt, shard::ShardTime* time) {
-  return fetch(context, cursor, deadline, interrupt, false, time);
+                              shard::Interrupt* interrupt, shard::ShardTime* time, const auth::User* user) {
+  return fetch(context, cursor, deadline, interrupt, false, time, user);
 }
 
 Task<Result<void>> fetch_ahead(Context& context, ClusterCursor& cursor,
                                shard::Interrupt* interrupt) {
-  return fetch(context, cursor, time_point_never, interrupt, true, nullptr);
+  return fetch(context, cursor, time_point_never, interrupt, true, nullptr, nullptr);
 }
 
 }  // namespace spillway::exec

@@ -66,7 +66,8 @@ Task<Result<Response>> answer_first_batch(Context& context, ActiveCursor cursor,
                             .deadline = request.deadline,
                             .interrupt = request.interrupt,
                             .whole = single_batch,
-                            .time = request.shard_time};
+                            .time = request.shard_time,
+                            .user = request.asks};
     auto filling = fill_batch(context, *cursor, limits, batch);
     auto filled = co_await filling;
     if (filled.has_error()) co_return try_again(cursor.fail(std::move(filled.error())));

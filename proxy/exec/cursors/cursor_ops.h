@@ -19,6 +19,7 @@ struct FillLimits {
   // The documents that one shard has sent in one reply are a batch, as if the reply had passed through.
   bool one_batch = false;
   shard::ShardTime* time = nullptr;
+  const auth::User* user = nullptr;  // CallOptions::user
 };
 
 // Moves documents from the cursor (its buffers, then its shards) into `out`. Stops at documents_max, at 16 MiB, or at
@@ -30,7 +31,7 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
 
 // Sends getMore to every open remote that has no document, in parallel.
 Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint deadline,
-                              shard::Interrupt* interrupt, shard::ShardTime* time);
+                              shard::Interrupt* interrupt, shard::ShardTime* time, const auth::User* user);
 
 // The same before the client asks, up to cursor.ahead.depth batches of each remote. Parked batches stay parked.
 Task<Result<void>> fetch_ahead(Context& context, ClusterCursor& cursor, shard::Interrupt* interrupt);

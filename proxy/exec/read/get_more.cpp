@@ -72,7 +72,8 @@ Task<Result<Response>> get_more_on_many(Context& context, const Request& request
   const FillLimits limits{.documents_max = batch_size,
                           .interrupt = request.interrupt,
                           .one_batch = one_batch,
-                          .time = request.shard_time};
+                          .time = request.shard_time,
+                          .user = request.asks};
   auto filling = fill_batch(context, *cursor, limits, batch);
   auto filled = co_await filling;
   if (filled.has_error()) {

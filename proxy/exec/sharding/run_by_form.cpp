@@ -129,7 +129,7 @@ Task<Result<void>> make_collection(Context& context, const Request& request, std
 }
 
 Task<Result<Routes>> routes_of(Context& context, const Request& request, RouteNames names, bool make_database) {
-  const RouteWait wait{request.deadline, make_database};
+  const RouteWait wait{request.deadline, make_database, request.interrupt};
   for (int tries = 0; tries < route_tries_max; ++tries) {
     if (auto routes = context.router->resolve(names)) co_return *std::move(routes);
     auto learning = context.router->learn(names, wait);

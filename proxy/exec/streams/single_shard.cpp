@@ -306,6 +306,7 @@ Task<Result<std::optional<Response>>> pass_shard_batch(Context& context, const R
   options.deadline = request.deadline;  // a find's, for its first batch; getMores have none
   options.interrupt = request.interrupt;
   options.time = request.shard_time;
+  options.user = request.asks;
   options.stream = may_stream(request);
   options.bulk = true;
   Buffer room;

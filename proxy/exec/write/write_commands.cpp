@@ -205,7 +205,9 @@ Task<std::optional<Error>> target_again(WriteRun& run, const Client& client, Pro
   }
   const std::string_view db = run.request->db;
   auto learning = learn_routes(*run.context.router, {{db, run.command.collection}},
-                               {.deadline = run.request->deadline, .make_database = true});
+                               {.deadline = run.request->deadline,
+                                .make_database = true,
+                                .interrupt = run.request->interrupt});
   auto learned = co_await learning;
   if (learned.has_error()) co_return fail_rest(run, learned.error());
   const NamespaceText ns(db, run.command.collection);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "proxy/auth/privilege.h"
 #include "proxy/exec/cluster/cluster_router.h"
 #include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/commands/command_table.h"
@@ -39,6 +40,17 @@ class FakeCluster {
   BsonDoc run(std::string_view json) {
     test::FakeRequest request(json);
     return test::reply_of(worker_.run(exec::run_command(worker_.context, client_, request.request)));
+  }
+
+  // The client logs in, as everybody must from now on.
+  void log_in(auth::UserSpec user) {
+    auth::UserDirectory& users = worker_.shared.users;
+    worker_.shared.authorization = true;
+    const std::string db = user.db, name = user.name;
+    users.feed({std::move(user)});
+    client_.login.user = users.table()->find(db, name);
+    client_.login.generation = users.generation();
+    client_.user = auth::user_id(db, name);
   }
 
   // {-inf … k} on one shard, {k … inf} on the other, as `version` (major).
@@ -84,6 +96,15 @@ class FakeCluster {
     REQUIRE_FALSE(worker_.run(table_->check_identities()).has_error());
     worker_.loop.poll_until_idle();
   }
+  void look_for_keys() {
+    test::advance_time(std::chrono::seconds(1));
+    REQUIRE_FALSE(worker_.run(table_->look_for_keys()).has_error());
+  }
+  void tick() {
+    worker_.loop.poll_until_idle();
+    table_->tick(Clock::now());
+    worker_.loop.poll_until_idle();
+  }
   void forget_sent() { worker_.gateway.sent.clear(); }
   exec::ClusterRouter& router() { return router_; }
   test::FakeWorker& worker() { return worker_; }
@@ -97,6 +118,7 @@ class FakeCluster {
   std::vector<std::string> shards_ = {"sh1", "sh2"};
   std::optional<BsonDoc> settings_;
   bool away_ = false;  // the config servers
+  std::vector<BsonDoc> keys_;
   // What shards answer; null: {ok: 1} and, to a find, no documents.
   std::function<std::optional<BsonDoc>(std::uint16_t shard, DocView command)> shard_answer_;
 
@@ -135,11 +157,13 @@ class FakeCluster {
                                        db));
       return doc("{'ok': 1}");
     }
+    if (name != "find") return doc("{'ok': 1}");
     const std::string_view collection = command.first().as_string();
     const DocView filter = command["filter"].as_document();
     const std::string id(filter["_id"].is_string() ? filter["_id"].as_string() : "");
     std::vector<BsonDoc> found;
     if (collection == "version") found.push_back(doc("{'_id': 1, 'clusterId': {'$oid': 'aaaaaaaaaaaaaaaaaaaaaaaa'}}"));
+    if (collection == "system.keys") found = keys_;
     if (collection == "settings" && settings_) found.push_back(*settings_);
     if (collection == "shards") {
       for (const std::string& shard_name : shards_) {
@@ -434,4 +458,118 @@ TEST_CASE("clients and shards of a cluster are told its time") {
   cluster.forget_sent();
   cluster.run("{'find': 'u', '$db': 'app'}");
   CHECK(cluster.sent_to(1, "find").at(0).view()["$clusterTime"].exists());
+}
+
+TEST_CASE("servers of a cluster are told for whom the router asks, with all roles that the user has") {
+  const std::int32_t wire = GENERATE(8, 17, 21);
+  FakeCluster cluster(wire);
+  cluster.run("{'find': 'u', '$db': 'app'}");
+  CHECK_FALSE(cluster.sent_to(1, "find").at(0).view()["$audit"].exists());
+  auth::UserSpec ann{"ann", "app", {{"worker", "app"}}, {}, {}};
+  ann.resolved = auth::ResolvedRoles{{{"worker", "app"}, {"read", "app"}}, {}};
+  const BsonDoc all = doc("{'resource': {'db': 'app', 'collection': ''}, 'actions': ['find', 'insert']}");
+  ann.resolved->privileges.push_back(*auth::read_privilege(all.view()));
+  cluster.log_in(ann);
+  const std::string user = wire >= 21 ? "'$impersonatedUser': {'user': 'ann', 'db': 'app'}"
+                                      : "'$impersonatedUsers': [{'user': 'ann', 'db': 'app'}]";
+  const BsonDoc audit = doc("{" + user + ", '$impersonatedRoles': [{'role': 'worker', 'db': 'app'}, {'role': 'read', "
+                            "'db': 'app'}]}");
+  const auto said = [&](std::uint16_t shard, std::string_view name, const char* command) {
+    cluster.forget_sent();
+    cluster.run(command);
+    INFO(command);
+    REQUIRE(cluster.sent_to(shard, name).size() == 1);
+    return to_json(cluster.sent_to(shard, name).front().view()["$audit"]);
+  };
+  const std::string expected = to_json(audit.view());
+  CHECK(said(1, "find", "{'find': 'u', '$db': 'app'}") == expected);
+  CHECK(said(1, "insert", "{'insert': 'u', 'documents': [{'_id': 1}], '$db': 'app'}") == expected);
+  CHECK(said(1, "count", "{'count': 'u', '$db': 'app'}") == expected);
+  // What a client says of others is not passed on.
+  CHECK(said(1, "find", "{'find': 'u', '$db': 'app', '$audit': {'$impersonatedUsers': [{'user': 'root', 'db': "
+                        "'admin'}], '$impersonatedRoles': []}}") == expected);
+}
+
+namespace {
+
+BsonDoc key(int id, const char* expires) {
+  return doc(fmt::format("{{'_id': {{'$numberLong': '{}'}}, 'purpose': 'HMAC', 'key': {{'$binary': {{'base64': "
+                         "'AAAAAAAAAAAAAAAAAAAAAAAAAAA=', 'subType': '00'}}}}, 'expiresAt': {{'$timestamp': {{'t': {}, "
+                         "'i': 0}}}}}}", id, expires));
+}
+
+// A find with this time, signed with that key.
+std::string find_at(std::uint32_t seconds, int id) {
+  auth::ClusterKeys keys;
+  REQUIRE_FALSE(keys.add(key(id, "2000000000").view()).has_error());
+  const auto time = keys.sign(std::uint64_t{seconds} << 32);
+  REQUIRE(time.has_value());
+  BsonWriter out;
+  out.append("find", "u");
+  auth::append_cluster_time(out, *time);
+  out.append("$db", "app");
+  std::string json = to_json(std::move(out).finish().view());
+  std::replace(json.begin(), json.end(), '"', '\'');
+  return json;
+}
+
+}  // namespace
+
+TEST_CASE("a time signed with a key that was made meanwhile has the keys read again, once a second at most") {
+  FakeCluster cluster;
+  cluster.keys_ = {key(1, "2000000000")};
+  cluster.log_in({"ann", "app", {{"readWrite", "app"}}, {}, {}});
+  test::advance_time(std::chrono::seconds(2));
+  CHECK(cluster.run(find_at(10, 1)).view()["ok"].truthy());  // the start found no keys
+  CHECK(cluster.reads_of("system.keys") == 0);
+  CHECK(cluster.run(find_at(20, 2)).view()["ok"].truthy());
+  cluster.forget_sent();
+  test::advance_time(std::chrono::seconds(40));
+  cluster.look_for_keys();
+  CHECK(cluster.reads_of("system.keys") == 1);
+  cluster.keys_.push_back(key(2, "2000000000"));
+  CHECK(cluster.run(find_at(30, 2)).view()["code"].to_int64() == 211);  // they were read a moment ago
+  CHECK(cluster.reads_of("system.keys") == 1);
+  test::advance_time(std::chrono::seconds(1));
+  CHECK(cluster.run(find_at(30, 2)).view()["ok"].truthy());
+  CHECK(cluster.reads_of("system.keys") == 2);
+  test::advance_time(std::chrono::seconds(1));
+  CHECK(cluster.run(find_at(40, 3)).view()["code"].to_int64() == 211);
+  CHECK(cluster.reads_of("system.keys") == 3);
+  CHECK(cluster.run(find_at(50, 1)).view()["ok"].truthy());
+}
+
+TEST_CASE("a shard that does not know a key has the keys read again, and is asked once more") {
+  FakeCluster cluster;
+  int refusals = 1;
+  cluster.shard_answer_ = [&](std::uint16_t, DocView) -> std::optional<BsonDoc> {
+    if (refusals == 0) return std::nullopt;
+    --refusals;
+    return doc("{'ok': 0, 'code': 211, 'codeName': 'KeyNotFound', 'errmsg': 'no key'}");
+  };
+  test::advance_time(std::chrono::seconds(2));
+  CHECK(cluster.run("{'find': 'u', '$db': 'app'}").view()["ok"].truthy());
+  CHECK(cluster.reads_of("system.keys") == 1);
+  refusals = 2;
+  CHECK(cluster.run("{'insert': 'u', 'documents': [{'_id': 1}], '$db': 'app'}").view()["code"].to_int64() == 211);
+  CHECK(cluster.sent_to(1, "insert").size() == 2);
+}
+
+TEST_CASE("keys that expire soon have their successors looked for") {
+  FakeCluster cluster;
+  cluster.keys_ = {key(1, "100")};
+  cluster.log_in({"ann", "app", {{"readWrite", "app"}}, {}, {}});
+  test::advance_time(std::chrono::seconds(40));
+  cluster.tick();  // looks at everything
+  CHECK(cluster.reads_of("system.keys") == 1);
+  cluster.forget_sent();
+  CHECK(cluster.run(find_at(30, 1)).view()["ok"].truthy());
+  test::advance_time(std::chrono::seconds(1));
+  cluster.tick();
+  CHECK(cluster.reads_of("system.keys") == 0);
+  CHECK(cluster.run(find_at(41, 1)).view()["ok"].truthy());
+  cluster.tick();
+  CHECK(cluster.reads_of("system.keys") == 1);
+  cluster.tick();  // not at once again
+  CHECK(cluster.reads_of("system.keys") == 1);
 }
