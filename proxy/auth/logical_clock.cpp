@@ -16,7 +16,7 @@ constexpr std::uint32_t int32_max = 0x7fff'ffff;
 
 Result<void> LogicalClock::advance(std::uint64_t time, std::int64_t wall_secs) {
   const std::uint32_t secs = seconds_of(time);
-  if (std::int64_t{secs} - wall_secs > std::int64_t{drift_secs_max}) {
+  if (std::int64_t{secs} - wall_secs > drift_secs_max_) {
     return Error(cluster_time_fails_rate_limiter,
                  fmt::format("New cluster time, {}, is too far from this node's wall clock time, {}.", secs,
                              wall_secs));

@@ -21,8 +21,10 @@ enum class TimeTrust : std::uint8_t {
 
 class LogicalClock {
  public:
-  // maxAcceptableLogicalClockDriftSecs of a server.
-  static constexpr std::uint32_t drift_secs_max = 365 * 24 * 3'600;
+  // maxAcceptableLogicalClockDriftSecs: how far ahead of the wall a time may be.
+  static constexpr std::uint32_t drift_secs_default = 365 * 24 * 3'600;
+  // Before the first time is heard.
+  void set_drift_secs_max(std::int64_t secs) noexcept { drift_secs_max_ = secs; }
 
   // 0: nothing was heard yet.
   std::uint64_t now() const noexcept { return now_.load(std::memory_order_relaxed); }
@@ -49,6 +51,7 @@ class LogicalClock {
   // Our signature, else a server's of an earlier time.
   std::optional<ClusterTime> signed_now() const;
 
+  std::int64_t drift_secs_max_ = drift_secs_default;
   std::atomic<std::uint64_t> now_ = 0;
   mutable Mutex mutex_;
   ClusterKeys::Ptr keys_ ABSL_GUARDED_BY(mutex_);

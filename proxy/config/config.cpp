@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -189,10 +190,18 @@ class Checker {
     if (net.load_balancer_port && *net.load_balancer_port != 0 && *net.load_balancer_port == net.port) {
       error("net.loadBalancerPort", "net.loadBalancerPort and net.port are the same port");
     }
-    const std::vector<std::string> words = split_list(net.bind_ip);
+    std::vector<std::string> words = split_list(net.bind_ip);
     if (words.size() > bind_addresses_max) {
       error("net.bindIp", fmt::format("net.bindIp has {} addresses; at most {} are possible",
                                       words.size(), bind_addresses_max));
+    }
+    const auto is_socket = [](const std::string& word) { return word.starts_with('/'); };
+    if (!config_.cluster.config_db.empty() && std::any_of(words.begin(), words.end(), is_socket) &&
+        !std::all_of(words.begin(), words.end(), is_socket)) {
+      reading_.result.warnings.push_back(
+          placed("net.bindIp", "net.bindIp: Unix sockets have no effect: only TCP is listened on"));
+      std::erase_if(words, is_socket);
+      config_.net.bind_ip = fmt::format("{}", fmt::join(words, ","));
     }
     for (const std::string& word : words) check_address(word);
   }
@@ -225,8 +234,16 @@ class Checker {
 
   void check_exposure() {
     if (config_.authorization.has_value()) return;
+    // As a mongos without a key file: the cluster's servers ask nobody who he is, either.
+    const bool is_open = !config_.cluster.config_db.empty() && config_.shard_login == ShardLoginConfig{};
     for (const std::string& address : listen_addresses(config_.net)) {
       if (address.empty() || is_loopback(address)) continue;
+      if (is_open) {
+        reading_.result.warnings.push_back(placed(
+            "net.bindIp", fmt::format("clients are not authenticated, and {} is not a loopback address: whoever "
+                                      "reaches it can read and change the cluster", address)));
+        return;
+      }
       error("net.bindIp",
             fmt::format("{} is not a loopback address, and clients are not authenticated: whoever "
                         "reaches it can read and change every shard. Write security.authorization: "

@@ -135,6 +135,7 @@ struct ClusterConfig {
   std::string key_file;
   std::optional<ClusterAuthMode> auth_mode;  // unset: key_file if there is one
   bool transition_to_auth = false;           // a server that refuses our login is used without one
+  std::int64_t clock_drift_secs_max = 31'536'000;
 
   bool operator==(const ClusterConfig&) const = default;
 };

@@ -22,7 +22,6 @@ struct Group {
 
 constexpr std::string_view shard_tls =
     "shards' connection strings say how to speak to them: tls, tlsCAFile, tlsCertificateKeyFile, …";
-constexpr std::string_view old_tls = "its name is net.tls.… today";
 constexpr std::string_view not_enforced = "nothing would enforce it; see security.users";
 constexpr std::string_view own_users = "users stand in the configuration; see security.users";
 constexpr std::string_view plain_audit = "the audit log is neither encrypted nor compressed";
@@ -44,6 +43,9 @@ constexpr std::array groups = {
     Group{"processManagement", "windowsService", "", "it is for Windows"},
     Group{"net", "wireObjectCheck", "", "the structure of every request is always checked"},
     Group{"net", "unixDomainSocket", "", "only TCP is listened on"},
+    Group{"net", "reservedAdminThreads", "", own_threads},
+    Group{"sharding", "autoSplit chunkSize", "", "chunks are split by the shards; config.settings has their size"},
+    Group{"", "snmp", "", "see net.admin.port"},
     Group{"net", "serviceExecutor transportLayer", "", own_threads},
     Group{"net", "http", "", "there is no HTTP interface"},
     Group{"net", "proxyPort", "", "the PROXY protocol is understood on net.loadBalancerPort only"},
@@ -56,13 +58,8 @@ constexpr std::array groups = {
     Group{"net.tls", "clusterAuthX509", "", "routers do not speak to each other"},
     Group{"net.tls", "FIPSMode", "false", "OpenSSL is used as the system configures it"},
     Group{"net.tls", "logVersions", ""},
-    Group{"net.ssl", "mode", "disabled", old_tls},
-    Group{"net.ssl", "sslOnNormalPorts", "false", old_tls},
-    Group{"net.ssl",
-          "certificateSelector clusterCertificateSelector PEMKeyFile PEMKeyPassword clusterFile clusterPassword CAFile "
-          "clusterCAFile CRLFile allowConnectionsWithoutCertificates allowInvalidCertificates allowInvalidHostnames "
-          "disabledProtocols FIPSMode",
-          "*", old_tls},
+    Group{"net.ssl", "certificateSelector clusterCertificateSelector", "*", "it is for Windows and macOS"},
+    Group{"net.ssl", "FIPSMode", "false", "OpenSSL is used as the system configures it"},
     Group{"security", "clusterIpSourceAllowlist clusterIpSourceWhitelist ldap sasl", "*", not_enforced},
     Group{"security", "javascriptEnabled", "", no_javascript},
     Group{"security", "redactClientLogData", "false", not_redacted},
@@ -155,6 +152,7 @@ constexpr std::array cluster_groups = {
     Group{"security", "keyFile", "*", "shards' connection strings say how to log in there"},
     Group{"security", "clusterAuthMode", "*", not_enforced},
     Group{"security", "transitionToAuth", "false", not_enforced},
+    Group{"setParameter", "maxAcceptableLogicalClockDriftSecs", "~31536000", "there is no common time"},
     Group{"net.tls", "clusterFile clusterPassword clusterCAFile", "", shard_tls},
     Group{"net.tls", "allowInvalidHostnames", "~false", shard_tls},
 };
@@ -165,8 +163,10 @@ std::vector<ForeignKey> all_keys_of(std::span<const Group> from) {
     const bool ignored = group.fate.empty() || group.fate.starts_with('~');
     const std::string_view harmless = group.fate.substr(group.fate.starts_with('~') ? 1 : 0);
     for (const std::string_view word : split(group.keys, " ")) {
-      keys.push_back({std::string(group.section) + "." + std::string(word), ignored ? Fate::ignored : Fate::refused,
-                      harmless == "*" ? std::string_view() : harmless, group.note});
+      const std::string section = group.section.empty() ? std::string() : std::string(group.section) + ".";
+      keys.push_back({section + std::string(word), ignored ? Fate::ignored : Fate::refused,
+                      harmless == "*" ? std::string_view() : harmless, group.note,
+                      !group.section.starts_with("limits")});
     }
   }
   return keys;

@@ -395,6 +395,9 @@ constexpr std::array all_keys = {
             {.unit = "s", .min = 1, .max = 86'400},
             "How often the users of security.usersFrom are read again. After ten failures in a row these users lose "
             "access until it succeeds."),
+    row("setParameter.maxAcceptableLogicalClockDriftSecs", AT(cluster.clock_drift_secs_max), restart,
+        {.unit = "s", .min = 1, .max = int32_max},
+        "With sharding.configDB: how far ahead of this machine's clock the time of a server or a client may be."),
     row("setParameter.ShardingTaskExecutorPoolMaxSize", AT(pool_max), restart, {.min = 1, .max = 32'767},
         "Connections per worker and shard host; requests beyond them wait in a queue."),
 };

@@ -6,6 +6,9 @@
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
+#include <array>
+#include <optional>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -98,14 +101,46 @@ bool sets_password(std::string_view text) {
   return false;
 }
 
+bool names_config_servers(const YAML::Node& root) {
+  if (!root.IsMap()) return false;
+  if (root["sharding.configDB"]) return true;
+  const YAML::Node sharding = root["sharding"];
+  return sharding && sharding.IsMap() && sharding["configDB"];
+}
+
+// net.ssl.…, as these keys were called before 4.2.
+std::optional<std::string_view> name_of_old_tls_key(std::string_view key) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 14> names = {{
+      {"net.ssl.mode", "net.tls.mode"},
+      {"net.ssl.sslOnNormalPorts", "net.tls.mode"},
+      {"net.ssl.PEMKeyFile", "net.tls.certificateKeyFile"},
+      {"net.ssl.PEMKeyPassword", "net.tls.certificateKeyFilePassword"},
+      {"net.ssl.clusterFile", "net.tls.clusterFile"},
+      {"net.ssl.clusterPassword", "net.tls.clusterPassword"},
+      {"net.ssl.CAFile", "net.tls.CAFile"},
+      {"net.ssl.clusterCAFile", "net.tls.clusterCAFile"},
+      {"net.ssl.CRLFile", "net.tls.CRLFile"},
+      {"net.ssl.allowConnectionsWithoutCertificates", "net.tls.allowConnectionsWithoutCertificates"},
+      {"net.ssl.weakCertificateValidation", "net.tls.allowConnectionsWithoutCertificates"},
+      {"net.ssl.allowInvalidCertificates", "net.tls.allowInvalidCertificates"},
+      {"net.ssl.allowInvalidHostnames", "net.tls.allowInvalidHostnames"},
+      {"net.ssl.disabledProtocols", "net.tls.disabledProtocols"},
+  }};
+  const auto found = std::find_if(names.begin(), names.end(), [&](const auto& one) { return one.first == key; });
+  return found == names.end() ? std::nullopt : std::optional(found->second);
+}
+
 class Reader {
  public:
-  explicit Reader(ConfigReading& reading) : reading_(reading) {}
+  // `of_cluster`: an override names config servers. What is legal for a mongos is then accepted, with a warning where
+  // it has no effect.
+  Reader(ConfigReading& reading, bool of_cluster) : reading_(reading), of_cluster_(of_cluster) {}
 
   void read_file(const LoadRequest& request) {
     file_name_ = request.file_name;
     const std::optional<YAML::Node> root = parse(request.text, request.file_name);
     reading_.file_parsed = root && (root->IsNull() || root->IsMap());
+    of_cluster_ = of_cluster_ || (root && names_config_servers(*root));
     if (!root || root->IsNull()) return;
     if (!root->IsMap()) {
       error(place(*root), "the configuration must be a mapping of keys");
@@ -261,6 +296,8 @@ class Reader {
       take_routing(value, at);
     } else if (key.starts_with("routing.")) {
       error(at, fmt::format("{} must stand in a section, below \"routing:\"", key));
+    } else if (const auto now = name_of_old_tls_key(key)) {
+      take_old_tls(key, *now, value, at);
     } else if (key == "net.bindIpAll") {
       take_bind_all(value, at);
     } else if (key == "security.users") {
@@ -277,6 +314,8 @@ class Reader {
       if (!value.IsMap() && !value.IsNull()) {
         wrong_value(key, at, fmt::format("{} must be a section of keys, not {}", key, kind_of(value)));
       }
+    } else if (of_cluster_ && key.starts_with("setParameter.")) {
+      warn(at, fmt::format("{} has no effect: no parameter of this name is known here", key));
     } else {
       const std::string nearest = nearest_config_key(key);
       error(at, nearest.empty()
@@ -313,6 +352,18 @@ class Reader {
     reading_.places.insert_or_assign("limits.overrides", at);
   }
 
+  // Their names before 4.2. A value that is none of the old ones is judged as a new one.
+  void take_old_tls(const std::string& key, std::string_view now, const YAML::Node& value, const std::string& at) {
+    const std::string text = value.IsScalar() ? value.Scalar() : "";
+    const std::string place = absl::StrCat(at, ", as ", key);
+    if (key == "net.ssl.sslOnNormalPorts") {
+      if (text != "false") entry(std::string(now), text == "true" ? YAML::Node("requireTLS") : value, place);
+      return;
+    }
+    const bool renamed = key == "net.ssl.mode" && text.ends_with("SSL");
+    entry(std::string(now), renamed ? YAML::Node(text.substr(0, text.size() - 3) + "TLS") : value, place);
+  }
+
   // A mongos's other name for net.bindIp: "*".
   void take_bind_all(const YAML::Node& value, const std::string& at) {
     const std::string text = value.IsScalar() ? value.Scalar() : "";
@@ -340,7 +391,7 @@ class Reader {
   void take_foreign(const ForeignKey& foreign, const YAML::Node& value, const std::string& at) {
     const std::string_view text = value.IsScalar() ? std::string_view(value.Scalar()) : "";
     if (!foreign.harmless.empty() && text == foreign.harmless) return;
-    if (foreign.fate == ForeignKey::Fate::refused) {
+    if (foreign.fate == ForeignKey::Fate::refused && !(of_cluster_ && foreign.of_mongos)) {
       error(at, fmt::format("{} is refused: {}", foreign.key, foreign.note));
       return;
     }
@@ -349,6 +400,7 @@ class Reader {
   }
 
   ConfigReading& reading_;
+  bool of_cluster_;
   std::string file_name_;
   std::string override_place_;               // empty while the file is read
   std::map<std::string, std::string> seen_;  // every key and section of this source, and its place
@@ -362,7 +414,9 @@ class Reader {
 
 ConfigReading read_config_yaml(const LoadRequest& request) {
   ConfigReading reading;
-  Reader reader(reading);
+  Reader reader(reading, std::any_of(request.overrides.begin(), request.overrides.end(), [](const std::string& text) {
+                  return text.starts_with("sharding");
+                }));
   reader.read_file(request);
   const std::size_t errors_of_file = reading.result.errors.size();
   for (const EnvironmentValue& value : request.environment) reader.read_variable(value);

@@ -422,6 +422,7 @@ void Server::join_cluster() {
   links.tls = *std::move(tls);
   links.credentials = worker_options_.gateway.credentials.front();
   const ClusterConfig& cluster = options_.config.cluster;
+  shared_.clock.set_drift_secs_max(cluster.clock_drift_secs_max);
   const bool member = cluster.auth_mode.has_value() || !cluster.key_file.empty();
   // Nobody logs in, or an ordinary user does, whose word on others counts nothing.
   shared_.shards_trust_us = member || links.credentials.login == nullptr;

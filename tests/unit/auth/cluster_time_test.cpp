@@ -187,9 +187,13 @@ TEST_CASE("the clock is the highest time heard, and not one of the far future", 
   CHECK(clock.hear({.time = at(wall, 3)}, wall));
   CHECK(clock.hear({.time = at(wall, 2)}, wall));
   CHECK(clock.now() == at(wall, 3));
-  CHECK(clock.hear({.time = at(wall + LogicalClock::drift_secs_max, 1)}, wall));
-  CHECK_FALSE(clock.hear({.time = at(wall + LogicalClock::drift_secs_max + 1, 1)}, wall));
-  CHECK(clock.now() == at(wall + LogicalClock::drift_secs_max, 1));
+  CHECK(clock.hear({.time = at(wall + LogicalClock::drift_secs_default, 1)}, wall));
+  CHECK_FALSE(clock.hear({.time = at(wall + LogicalClock::drift_secs_default + 1, 1)}, wall));
+  CHECK(clock.now() == at(wall + LogicalClock::drift_secs_default, 1));
+  LogicalClock strict;
+  strict.set_drift_secs_max(60);
+  CHECK(strict.hear({.time = at(wall + 60, 1)}, wall));
+  CHECK_FALSE(strict.hear({.time = at(wall + 61, 1)}, wall));
   const ClusterTime far{.time = at(0x8000'0000, 1)};
   const Result<void> refused = clock.take(far, TimeTrust::full, wall);
   CHECK(code_of(refused) == 205);
@@ -237,7 +241,7 @@ TEST_CASE("without the keys users get the highest time that a server signed, and
   CHECK((clock.for_client(TimeTrust::user) == of_server(at(wall, 5))));
   CHECK((clock.for_server(false) == of_server(at(wall, 5))));
   CHECK((clock.for_client(TimeTrust::full) == ClusterTime{.time = at(wall, 9)}));
-  CHECK_FALSE(clock.hear(of_server(at(wall + 2 * LogicalClock::drift_secs_max, 5)), wall));
+  CHECK_FALSE(clock.hear(of_server(at(wall + 2 * LogicalClock::drift_secs_default, 5)), wall));
   CHECK((clock.for_client(TimeTrust::user) == of_server(at(wall, 5))));
   clock.use_keys(std::make_shared<const ClusterKeys>());  // all of them have expired
   CHECK((clock.for_client(TimeTrust::user) == of_server(at(wall, 5))));

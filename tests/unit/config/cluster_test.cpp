@@ -4,12 +4,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
 
 #include "proxy/config/tls.h"
 #include "proxy/config/yaml_keys.h"
+#include "tests/support/certificates.h"
 
 using namespace spillway;
 
@@ -106,6 +108,130 @@ security: {keyFile: )" + key.path() + "}\n");
   CHECK_FALSE((*login)->optional());
 }
 
+TEST_CASE("files_as_people_have_them_for_a_mongos_are_accepted_with_a_word_where_a_key_has_no_effect") {
+  const FileOf key("openSesame+openSesame/==\n");
+  const Certificates made;
+  struct File {
+    std::string text;
+    Words warned;  // keys
+  };
+  const std::vector<File> files = {
+      // A package's example, with the server in the background and nobody logging in.
+      {R"(
+systemLog: {destination: file, logAppend: true, path: /var/log/mongodb/mongos.log}
+processManagement: {fork: true, pidFilePath: /var/run/mongodb/mongos.pid, timeZoneInfo: /usr/share/zoneinfo}
+net: {port: 27017, bindIp: 192.168.0.5}
+)",
+       {"processManagement.fork", "processManagement.timeZoneInfo", "clients are not authenticated"}},
+      // Made by a tool that writes all values in quotes.
+      {R"(
+net: {bindIp: '::,0.0.0.0', compression: {compressors: snappy}, ipv6: 'true', port: '27017'}
+processManagement: {fork: 'false'}
+replication: {localPingThresholdMs: 5}
+systemLog: {destination: file, logAppend: 'true', path: /var/log/mongodb/mongos.log}
+security: {keyFile: )" + key.path() + "}\n",
+       {"net.ipv6"}},
+      {R"(
+systemLog: {destination: file, quiet: false, logAppend: true, logRotate: reopen, path: /srv/mongos.log, verbosity: 0}
+net: {port: 27017, unixDomainSocket: {enabled: true}, ipv6: false, bindIpAll: false, bindIp: 127.0.0.1}
+setParameter: {enableLocalhostAuthBypass: true}
+)",
+       {"net.unixDomainSocket", "setParameter.enableLocalhostAuthBypass"}},
+      // A socket beside an address.
+      {"net: {bindIp: '127.0.0.1,/tmp/mongos.sock'}\n", {"net.bindIp: Unix sockets"}},
+      // Names before 4.2, and a member's certificate.
+      {"net: {port: '8635', maxIncomingConnections: 200, ssl: {CAFile: " + made.ca() + ", PEMKeyFile: " +
+           made.server() + ", allowConnectionsWithoutCertificates: true, allowInvalidCertificates: false, "
+           "clusterFile: " + made.client() + ", disabledProtocols: 'TLS1_0,TLS1_1', mode: requireSSL}}\n" + R"(
+security: {clusterAuthMode: x509}
+setParameter: {connPoolMaxConnsPerHost: 600, connPoolMaxShardedConnsPerHost: 600, cursorTimeoutMillis: 600000}
+)",
+       {"setParameter.connPoolMaxConnsPerHost", "setParameter.connPoolMaxShardedConnsPerHost"}},
+      {"net: {ssl: {mode: preferSSL, CAFile: " + made.ca() + ", PEMKeyFile: " + made.encrypted() +
+           ", PEMKeyPassword: 'open sesame', clusterFile: " + made.encrypted() +
+           ", clusterPassword: 'open sesame', weakCertificateValidation: true, allowInvalidHostnames: true}}\n"
+           "security: {keyFile: " + key.path() + ", clusterAuthMode: sendKeyFile}\n",
+       {}},
+      {"net: {ssl: {sslOnNormalPorts: true, PEMKeyFile: " + made.server() + ", FIPSMode: false}}\n", {}},
+      // Every size that was ever tuned; some have no meaning in any version here.
+      {R"(
+setParameter:
+  ShardingTaskExecutorPoolMaxSize: 100
+  ShardingTaskExecutorPoolMinSize: 25
+  ShardingTaskExecutorPoolMaxConnecting: 12
+  ShardingTaskExecutorPoolHostTimeoutMS: 1800000
+  taskExecutorPoolSize: 12
+  diagnosticDataCollectionEnabled: false
+  maxAcceptableLogicalClockDriftSecs: 86400
+  opportunisticSecondaryTargeting: true
+  featureFlagOfSomeVersion: {enabled: false}
+)",
+       {"setParameter.ShardingTaskExecutorPoolMinSize", "setParameter.ShardingTaskExecutorPoolMaxConnecting",
+        "setParameter.ShardingTaskExecutorPoolHostTimeoutMS", "setParameter.taskExecutorPoolSize",
+        "setParameter.diagnosticDataCollectionEnabled", "setParameter.opportunisticSecondaryTargeting",
+        "setParameter.featureFlagOfSomeVersion"}},
+      // What is sold beside the server.
+      {R"(
+security: {redactClientLogData: true, clusterIpSourceAllowlist: [10.0.0.0/8], ldap: {servers: l}, sasl: {hostName: h}}
+setParameter: {authenticationMechanisms: 'PLAIN,SCRAM-SHA-256', auditAuthorizationSuccess: true}
+auditLog: {destination: syslog, filter: '{}'}
+snmp: {subagent: true}
+)",
+       {"security.redactClientLogData", "security.clusterIpSourceAllowlist", "security.ldap", "security.sasl",
+        "setParameter.authenticationMechanisms", "setParameter.auditAuthorizationSuccess", "auditLog.filter", "snmp"}},
+      // Of long ago.
+      {"sharding.autoSplit: true\nsharding.chunkSize: 64\nnet: {http: {enabled: false}}\n",
+       {"sharding.autoSplit", "sharding.chunkSize", "net.http"}},
+  };
+  for (const File& file : files) {
+    const LoadResult result = load_cluster(file.text);
+    CAPTURE(file.text, result.errors, result.warnings);
+    CHECK(result.errors.empty());
+    for (const std::string& wanted : file.warned) {
+      CAPTURE(wanted);
+      CHECK(std::count_if(result.warnings.begin(), result.warnings.end(), [&](const std::string& warning) {
+              return warning.find(wanted) != std::string::npos;
+            }) == 1);
+    }
+    CHECK(result.warnings.size() == file.warned.size());
+  }
+  // With a static table what would not be enforced is refused.
+  CHECK_FALSE(load_config({.text = files[8].text, .file_name = "f.yaml", .needs_routing = false}).ok());
+}
+
+TEST_CASE("tls_keys_mean_the_same_under_their_names_before_4_2") {
+  const Certificates made;
+  const auto tls = [&](const std::string& mode, const std::string& more) {
+    const LoadResult result = load_cluster("net: {ssl: {mode: " + mode + ", PEMKeyFile: " + made.server() +
+                                           ", CAFile: " + made.ca() + more + "}}\n");
+    CAPTURE(result.errors);
+    CHECK(result.ok());
+    return result.config.net.tls;
+  };
+  CHECK(tls("requireSSL", "").mode == TlsMode::require);
+  CHECK(tls("preferSSL", "").mode == TlsMode::prefer);
+  CHECK(tls("allowSSL", "").mode == TlsMode::allow);
+  CHECK(tls("requireTLS", "").mode == TlsMode::require);
+  const TlsConfig all = tls("requireSSL", ", clusterFile: " + made.client() + ", allowInvalidHostnames: true, "
+                                          "allowConnectionsWithoutCertificates: true");
+  CHECK(all.certificate_key_file == made.server());
+  CHECK(all.ca_file == made.ca());
+  CHECK(all.cluster_file == made.client());
+  CHECK(all.allow_invalid_hostnames);
+  CHECK(all.allow_connections_without_certificates);
+  CHECK(refusal_of("net: {ssl: {mode: disabled}, tls: {mode: disabled}}\n").find("net.tls.mode is written twice") !=
+        std::string::npos);
+  CHECK(refusal_of("net: {ssl: {mode: maybe}}\n").starts_with("f.yaml:2, as net.ssl.mode: net.tls.mode must be"));
+}
+
+TEST_CASE("how_far_a_time_may_be_ahead_is_configured") {
+  CHECK(load_cluster("").config.cluster.clock_drift_secs_max == 31'536'000);
+  CHECK(load_cluster("setParameter: {maxAcceptableLogicalClockDriftSecs: 60}\n").config.cluster.clock_drift_secs_max ==
+        60);
+  CHECK(refusal_of("setParameter: {maxAcceptableLogicalClockDriftSecs: 0}\n").find("must be an integer from 1") !=
+        std::string::npos);
+}
+
 TEST_CASE("while_members_get_their_keys_clients_and_servers_need_none") {
   const FileOf key("openSesame");
   const LoadResult result =
@@ -152,7 +278,10 @@ TEST_CASE("what_cannot_be_meant_of_a_cluster_is_refused") {
        "f.yaml:2: security.shards and security.keyFile"},
       {"security: {usersFrom: s}\n", "f.yaml:2: security.usersFrom is for routing"},
       {"net: {tls: {clusterFile: /x}}\n", "f.yaml:2: net.tls.clusterFile needs net.tls.mode"},
-      {"net: {bindIp: 0.0.0.0}\n", "f.yaml:2: 0.0.0.0 is not a loopback address"},
+      {"net: {bindIp: 0.0.0.0}\nsecurity: {shards: {user: u, passwordFile: " + key.path() + "}}\n",
+       "f.yaml:2: 0.0.0.0 is not a loopback address"},
+      {"net: {bindIp: /tmp/mongos.sock}\n", "f.yaml:2: net.bindIp: \"/tmp/mongos.sock\" is a Unix socket"},
+      {"setParametre: {logLevel: 1}\n", "f.yaml:2: unknown key"},
   };
   for (const auto& [text, error] : cases) {
     CAPTURE(text, error);
