@@ -117,7 +117,8 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
       }
       request.routes = &*routes;
       auto handling = spec.handler(context, client, request);
-      answer = co_await handling;
+      auto result = co_await handling;
+      answer.emplace(std::move(result));
       request.routes = nullptr;
     }
     if (!begins_again(request, *answer)) co_return *std::move(answer);
