@@ -189,7 +189,7 @@ Task<void> Worker::cut_sessions() {
 Task<void> Worker::end_on_shards(TimePoint told_by) {
   TaskGroup aborts;
   for (exec::OpenTransaction& open : shared_.transactions->end_all_sessions()) {
-    aborts.start(exec::abort_on_shard(context_, std::move(open), told_by));
+    aborts.start(exec::abort_on_shards(context_, std::move(open), told_by));
   }
   auto killing = exec::kill_and_wait(context_, shared_.cursors.kill_all(), told_by);
   co_await killing;

@@ -32,6 +32,9 @@ SimCluster::SimCluster(const SimClusterOptions& options, SimLog& log) : log_(log
       server.port = static_cast<std::uint16_t>(27100 + 10 * i + member);
       shard.roles.push_back(std::make_unique<ShardRole>(id, server.max_wire_version, config_));
       add_server(server, shard.set, *shard.roles.back());
+      servers_.back()->find_shard = [this](std::string_view name) {
+        return &primary(index_of(std::string(name)));
+      };
     }
     config_.add_shard(id, id + "/" + hosts_of(shard.set));
   }

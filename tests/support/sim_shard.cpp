@@ -59,6 +59,10 @@ std::string transaction_of(DocView body) {
   return std::string(session.begin(), session.end()) + std::to_string(number(body["txnNumber"], 0));
 }
 
+bool ends_transaction(std::string_view name) {
+  return name == "commitTransaction" || name == "abortTransaction" || name == "coordinateCommitTransaction";
+}
+
 BsonDoc no_such_transaction() {
   return *BsonDoc::from_json(R"({"ok": 0, "code": 251, "codeName": "NoSuchTransaction", "errmsg": "it has been aborted",
       "errorLabels": ["TransientTransactionError"]})");
@@ -309,7 +313,8 @@ Task<bool> SimShard::answer(Transport& transport, Bytes message) {
     if (fault == Fault::cursor_not_found && request->body.first().type == BsonType::int64) {
       cursor_counts_.lost += cursors_.erase(request->body.first().as_int64());
     }
-    reply = execute(*request, name);
+    const bool of_transaction = role_ != nullptr && request->body["autocommit"].exists() && !ends_transaction(name);
+    reply = of_transaction ? execute_in_transaction(*request, name) : execute(*request, name);
   }
   request_ = nullptr;
   if (role_ != nullptr) reply = role_->finish(in_cluster, std::move(reply));
@@ -406,6 +411,7 @@ BsonDoc SimShard::execute(const wire::OpMsg& request, std::string_view name) {
   if (name == "commitTransaction" || name == "abortTransaction") {
     return end_transaction(body, name == "commitTransaction");
   }
+  if (name == "coordinateCommitTransaction") return coordinate_commit(body);
   if (name == "ping" || name == "endSessions" || name == "killSessions") return ok_reply();
   return error_reply(59, "CommandNotFound", fmt::format("no such command: '{}'", name));
 }
@@ -779,12 +785,57 @@ BsonDoc SimShard::end_transaction(DocView body, bool commits) {
   const auto open = transactions_.find(transaction);
   if (open == transactions_.end()) return no_such_transaction();
   if (commits) {
-    for (const auto& change : open->second) change();
-    durable_->committed.insert(transaction);
+    commit_open(transaction);
     if (role_ != nullptr) role_->wrote(*request_);
+  } else {
+    transactions_.erase(open);
   }
-  transactions_.erase(open);
   return ok_reply();
+}
+
+void SimShard::commit_open(const std::string& transaction) {
+  for (const auto& change : transactions_.at(transaction)) change();
+  durable_->committed.insert(transaction);
+  transactions_.erase(transaction);
+}
+
+BsonDoc SimShard::execute_in_transaction(const wire::OpMsg& request, std::string_view name) {
+  const std::string transaction = transaction_of(request.body);
+  const bool open = transactions_.contains(transaction);
+  if (request.body["startTransaction"].truthy()) {
+    if (open) return error_reply(50911, "Location50911", "the transaction has begun, and was not aborted");
+    transactions_[transaction];
+  } else if (!open) {
+    return no_such_transaction();
+  }
+  const BsonDoc reply = execute(request, name);
+  if (!reply.view()["ok"].truthy() || reply.view()["writeErrors"].exists()) {
+    transactions_.erase(transaction);
+    return reply;
+  }
+  BsonWriter out;
+  out.append_elements(reply);
+  out.append("readOnly", transactions_[transaction].empty());
+  return std::move(out).finish();
+}
+
+// In one step: all of them, or none.
+BsonDoc SimShard::coordinate_commit(DocView body) {
+  const std::string transaction = transaction_of(body);
+  if (durable_->committed.contains(transaction)) return ok_reply();
+  std::vector<SimShard*> all;
+  for (const Element& each : body["participants"].as_document()) {
+    all.push_back(find_shard(each.as_document()["shardId"].as_string()));
+  }
+  const bool ready = !all.empty() && std::all_of(all.begin(), all.end(), [&](const SimShard* each) {
+    return each != nullptr && each->transactions_.contains(transaction);
+  });
+  if (all.empty()) all.push_back(this);
+  for (SimShard* each : all) {
+    if (ready) each->commit_open(transaction);
+    if (each != nullptr) each->transactions_.erase(transaction);
+  }
+  return ready ? ok_reply() : no_such_transaction();
 }
 
 // {query, update: {$inc: …}} or {query, remove: true}; returns the document as it was.

@@ -131,6 +131,9 @@ class SimShard {
   void forget_cursors();
   // Open transactions end, as when a chunk that they have written to moves: the next statement hears 251.
   void abort_transactions() { transactions_.clear(); }
+  std::size_t open_transactions() const noexcept { return transactions_.size(); }
+  // Of its cluster, by name: for the commits that it coordinates.
+  std::function<SimShard*(std::string_view)> find_shard;
 
   CursorCounts cursors() const;
   std::uint64_t seen(const std::string& command) const;        // commands of that name so far
@@ -187,6 +190,10 @@ class SimShard {
   BsonDoc apply_at_commit(DocView body, std::string_view name, const std::string& ns,
                           std::span<const DocView> statements);
   BsonDoc end_transaction(DocView body, bool commits);
+  // Of a cluster: begins where it is told to, and says whether it has written.
+  BsonDoc execute_in_transaction(const wire::OpMsg& request, std::string_view name);
+  void commit_open(const std::string& transaction);
+  BsonDoc coordinate_commit(DocView body);
   BsonDoc find_and_modify(DocView body, const std::string& ns);
   // The effect of a statement, up to its interruption.
   struct Done {

@@ -154,7 +154,7 @@ Task<void> end_everything_of(Context& context, const SessionIds* sessions, bool 
   TaskGroup aborts;
   for (OpenTransaction& open :
        sessions == nullptr ? transactions.end_all_sessions() : transactions.end_sessions(ids)) {
-    (wait ? aborts : context.background).start(abort_on_shard(context, std::move(open)));
+    (wait ? aborts : context.background).start(abort_on_shards(context, std::move(open)));
   }
   co_await aborts.wait();
 }
@@ -268,19 +268,99 @@ Task<Result<Response>> kill_all_sessions(Context& context, Client& client, const
   co_return ok_response();
 }
 
-// Sends the client's commit or abort to the transaction's shard.
-Task<Result<Response>> end_on_shard(Context& context, const Request& request,
-                                    catalog::ShardIndex shard) {
+// Sends an end of the transaction to these shards. The answer is the first that is an error or has a
+// writeConcernError, else the last.
+Task<ShardOutcome> send_end(Context& context, const Request& request, catalog::ShardSet shards, BsonDoc document) {
+  shard::CallOptions options = write_options(context, request);
+  options.retry = shard::RetryPolicy::idempotent;  // all of them may be repeated
+  auto calls = call_shards(context, std::move(shards), RoutedBy::nothing(), shard::Command::of_body(document), options);
+  auto outcomes = co_await calls;
+  for (ShardOutcome& outcome : outcomes) {
+    if (!outcome.ok() || outcome.body()["writeConcernError"].exists()) co_return std::move(outcome);
+  }
+  co_return std::move(outcomes.back());
+}
+
+// The client's commit or abort.
+BsonDoc client_end(const Request& request) {
   BsonWriter body;
   copy_command(body, request, {"recoveryToken", "$readPreference"});
-  const BsonDoc document = std::move(body).finish();
-  shard::CallOptions options = write_options(context, request);
-  options.retry = shard::RetryPolicy::idempotent;  // both may be repeated
-  auto call = call_shard(context, {shard, RoutedBy::nothing(), shard::Command::of_body(document)}, options);
-  ShardOutcome outcome = co_await call;
-  auto ended = passed_on(std::move(outcome));
+  return std::move(body).finish();
+}
+
+Task<Result<Response>> end_on_shards(Context& context, const Request& request, catalog::ShardSet shards) {
+  auto sending = send_end(context, request, std::move(shards), client_end(request));
+  auto ended = passed_on(co_await sending);
   if (ended.has_error()) co_return std::move(ended);
   co_return with_recovery_token(context, request, *std::move(ended));
+}
+
+// For the shard that coordinates the commit. No participants: it says how the commit ended, and aborts if there was
+// none.
+BsonDoc coordinate_commit(const Request& request, const catalog::ShardSet& participants) {
+  BsonWriter body;
+  body.append("coordinateCommitTransaction", std::int32_t{1});
+  body.begin_array("participants");
+  for (const catalog::ShardIndex shard : participants) {
+    body.begin_document_item().append("shardId", request.routes->shard(shard).name).end();
+  }
+  body.end();
+  append_generic_arguments(body, request, {"readConcern", "$readPreference"});
+  return std::move(body).finish();
+}
+
+// Up to 4.4 routers commit one writer without two phases.
+bool commits_writer_last(const Context& context, const Participants& participants) {
+  constexpr std::int32_t wire_version_of_4_4 = 9;
+  for (const catalog::ShardIndex shard : participants.shards()) {
+    if (context.gateway.capabilities(shard).max_wire_version > wire_version_of_4_4) return false;
+  }
+  return true;
+}
+
+Task<Result<Response>> commit_in_cluster(Context& context, const Request& request, Participants participants) {
+  using Type = CommitPlan::Type;
+  const CommitPlan plan = participants.plan_commit(commits_writer_last(context, participants));
+  const catalog::ShardSet last{plan.last};
+  switch (plan.type) {
+    case Type::no_shards:
+      co_return with_recovery_token(context, request, ok_response());
+    case Type::single_shard: {
+      auto ending = end_on_shards(context, request, last);
+      co_return co_await ending;
+    }
+    case Type::read_only: {
+      auto ending = end_on_shards(context, request, plan.first);
+      co_return co_await ending;
+    }
+    case Type::single_write_shard: {
+      auto sending = send_end(context, request, plan.first, client_end(request));
+      ShardOutcome of_readers = co_await sending;
+      if (!of_readers.ok()) co_return passed_on(std::move(of_readers));
+      auto ending = end_on_shards(context, request, last);
+      co_return co_await ending;
+    }
+    case Type::two_phase:
+      break;
+  }
+  auto sending = send_end(context, request, last, coordinate_commit(request, plan.first));
+  auto ended = passed_on(co_await sending);
+  if (ended.has_error()) co_return std::move(ended);
+  co_return with_recovery_token(context, request, *std::move(ended));
+}
+
+// Another router has begun the commit, or might have.
+Task<Result<Response>> recover_commit(Context& context, const Request& request, catalog::ShardIndex shard,
+                                      DocView token) {
+  const catalog::ShardSet recovery_shard{shard};
+  auto sending = send_end(context, request, recovery_shard, coordinate_commit(request, {}));
+  auto ended = passed_on(co_await sending);
+  if (ended.has_error() || ended->failed) co_return std::move(ended);
+  // The commit may be sent again.
+  BsonWriter reply;
+  reply.append_elements(DocView::trusted(ended->pieces().front().iov_base));
+  reply.append("recoveryToken", token);
+  co_return Response(std::move(reply).finish());
 }
 
 Error not_in_transaction(const Request& request) {
@@ -291,14 +371,26 @@ Error not_in_transaction(const Request& request) {
 Task<Result<Response>> commit_transaction(Context& context, Client&, const Request& request) {
   if (!request.in_transaction) co_return not_in_transaction(request);
   auto known = context.shared.transactions->commit(request.lsid, *request.txn_number, Clock::now());
-  if (known.has_error()) co_return known.error();
+  if (known.has_error()) {
+    auto open = context.shared.transactions->fail(request.lsid, *request.txn_number);
+    if (open) context.background.start(abort_on_shards(context, *std::move(open)));
+    co_return known.error();
+  }
+  if (*known && context.in_cluster()) {
+    auto committing = commit_in_cluster(context, request, **std::move(known));
+    co_return co_await committing;
+  }
   if (*known) {
-    if (!(*known)->shard) co_return ok_response();
-    auto ending = end_on_shard(context, request, *(*known)->shard);
+    if ((*known)->empty()) co_return ok_response();
+    auto ending = end_on_shards(context, request, (*known)->shards());
     co_return co_await ending;
   }
   // Another router's transaction: its token names the shard that wrote.
   const ValueView token = request.body["recoveryToken"];
+  if (!token.is_document() && context.in_cluster()) {
+    constexpr std::int32_t no_token = 50940;
+    co_return Error(no_token, "Cannot recover the transaction decision without a recoveryToken");
+  }
   if (!token.is_document()) {
     co_return Error(
         ErrorCode::no_such_transaction,
@@ -317,7 +409,12 @@ Task<Result<Response>> commit_transaction(Context& context, Client&, const Reque
   }
   if (auto checked = check_retryable(context, request, {*shard}); checked.has_error())
     co_return checked.error();
-  auto ending = end_on_shard(context, request, *shard);
+  if (context.in_cluster()) {
+    auto recovering = recover_commit(context, request, *shard, token.as_document());
+    co_return co_await recovering;
+  }
+  const catalog::ShardSet recovery_shard{*shard};
+  auto ending = end_on_shards(context, request, recovery_shard);
   co_return co_await ending;
 }
 
@@ -325,7 +422,7 @@ Task<Result<Response>> abort_transaction(Context& context, Client&, const Reques
   if (!request.in_transaction) co_return not_in_transaction(request);
   auto known = context.shared.transactions->abort(request.lsid, *request.txn_number, Clock::now());
   if (known.has_error()) co_return known.error();
-  auto ending = end_on_shard(context, request, *known->shard);
+  auto ending = end_on_shards(context, request, known->shards());
   co_return co_await ending;
 }
 

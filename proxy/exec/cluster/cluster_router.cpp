@@ -54,6 +54,7 @@ std::optional<Routes> ClusterRouter::resolve(const RouteNames& names) {
       const auto found = databases_.find(key_of(name.db));
       if (found == databases_.end() || found->second.stale) return std::nullopt;
       found->second.used = true;
+      routes.note_learned(found->second.learned_at);
       routes.add(found->second.value);
     }
     if (!may_be_sharded(name)) continue;
@@ -61,6 +62,7 @@ std::optional<Routes> ClusterRouter::resolve(const RouteNames& names) {
     const auto found = collections_.find(key_of(ns.view()));
     if (found == collections_.end() || found->second.stale) return std::nullopt;
     found->second.used = true;
+    routes.note_learned(found->second.learned_at);
     routes.add(found->second.value);
   }
   return routes;
@@ -139,7 +141,8 @@ Task<Result<void>> ClusterRouter::learn_database(std::string name, RouteWait wai
     co_return std::move(known.error());
   }
   const bool stale = forgotten != forgotten_;
-  keep(databases_, name, {StaticRouter::own_reference(std::move(known->database)), known->read, stale});
+  keep(databases_, name,
+       {StaticRouter::own_reference(std::move(known->database)), known->read, stale, context_.shared.clock.now()});
   co_return Result<void>();
 }
 
@@ -156,7 +159,8 @@ Task<Result<void>> ClusterRouter::learn_collection(std::string ns, RouteWait wai
   auto known = co_await asking;
   if (known.has_error()) co_return std::move(known.error());
   const bool stale = forgotten != forgotten_;
-  keep(collections_, ns, {StaticRouter::own_reference(std::move(known->collection)), known->read, stale});
+  keep(collections_, ns,
+       {StaticRouter::own_reference(std::move(known->collection)), known->read, stale, context_.shared.clock.now()});
   co_return Result<void>();
 }
 
@@ -192,7 +196,8 @@ void ClusterRouter::use_shards(Routes::Table shards) { shards_ = StaticRouter::o
 void ClusterRouter::offer(cluster::KnownCollection known) {
   const auto found = collections_.find(known.collection->ns);
   if (found == collections_.end() || found->second.read >= known.read) return;
-  found->second = {StaticRouter::own_reference(std::move(known.collection)), known.read, false, found->second.used};
+  found->second = {StaticRouter::own_reference(std::move(known.collection)), known.read, false,
+                   context_.shared.clock.now(), found->second.used};
 }
 
 void ClusterRouter::forget(std::string_view db, std::string_view collection) {

@@ -43,6 +43,7 @@ class ClusterRouter final : public Router {
     Ptr value;
     std::uint64_t read = 0;
     bool stale = false;
+    std::uint64_t learned_at = 0;  // the cluster's time
     bool used = true;  // since the last time that room was made
   };
   template <class Ptr>

@@ -167,6 +167,17 @@ std::span<const CommandSpec> all_commands() { return table().specs; }
 
 namespace {
 
+// As other routers do, in a cluster before the client hears of it: its next transaction is not to meet this one.
+Task<void> end_failed(Context& context, std::optional<OpenTransaction> open) {
+  if (!open) co_return;
+  if (!context.in_cluster()) {
+    context.background.start(abort_on_shards(context, *std::move(open)));
+    co_return;
+  }
+  auto aborting = abort_on_shards(context, *std::move(open));
+  co_await aborting;
+}
+
 // What a command is answered before its handler runs: a refusal, its help. Counts it.
 std::optional<Response> answer_at_once(Context& context, Client& client, const CommandSpec& spec,
                                        const Request& request) {
@@ -194,7 +205,6 @@ std::optional<Response> answer_at_once(Context& context, Client& client, const C
 Response failed(Context& context, Client& client, const CommandSpec& spec, const Request& request, Duration taken,
                 Error why) {
   Metrics& metrics = context.shared.metrics;
-  abort_after_failure(context, request, why);
   const Error error = with_topology_version(context, label_failure(request, std::move(why)));
   audit_refusal(context, client, spec, request, error);
   if (spec.audited != 0 && context.shared.audit && !error.is(ErrorCode::unauthorized)) {
@@ -256,7 +266,12 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
   client.operation_id = context.shared.next_operation_id.fetch_add(1, std::memory_order_relaxed);
   client.interrupt.clear();
   client.busy.enter(context.shared.connections.busy);
-  const std::optional<Routes> routes = context.router->resolve(in_cluster ? route_names(*spec, request) : RouteNames());
+  std::optional<Routes> routes;
+  if (!in_cluster) {
+    routes = context.router->resolve({});
+  } else if (!request.in_transaction) {
+    routes = context.router->resolve(route_names(*spec, request));
+  }
   if (routes) request.routes = &*routes;
   auto handling =
       routes ? spec->handler(context, client, request) : run_in_cluster(context, client, *spec, request, std::nullopt);
@@ -270,8 +285,14 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
   const Duration taken = Clock::now() - request.arrived;
   context.command_times->by_command[spec->index].add(taken);
   if (result.has_error()) {
+    auto ending = end_failed(context, fail_transaction(context, request, result.error()));
+    co_await ending;
     response = failed(context, client, *spec, request, taken, std::move(result.error()));
   } else {
+    if (request.in_transaction && in_cluster) {
+      auto ending = end_failed(context, fail_transaction(context, request, *result));
+      co_await ending;
+    }
     note_answer(context, client, *spec, request, taken, *result);
     response = *std::move(result);
   }

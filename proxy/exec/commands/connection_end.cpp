@@ -31,8 +31,8 @@ void BegunTransactions::abort(Context& context) {
   for (const auto& [lsid, txn_number] : numbers_) {
     if (!is_open(table, lsid, txn_number)) continue;  // a commit under way decides
     const auto ending = table.abort(lsid, txn_number, Clock::now());
-    if (ending.has_error() || !ending->shard) continue;
-    context.background.start(abort_on_shard(context, {lsid, txn_number, *ending->shard}));
+    if (ending.has_error()) continue;
+    context.background.start(abort_on_shards(context, {lsid, txn_number, ending->shards()}));
   }
   numbers_.clear();
 }

@@ -4,9 +4,11 @@
 
 #include <utility>
 
+#include "proxy/exec/access/transactions.h"
 #include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/commands/route_names.h"
 #include "proxy/exec/commands/sharded_view.h"
+#include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/repeat.h"
 #include "proxy/exec/core/stale.h"
 #include "proxy/exec/sharding/run_by_form.h"
@@ -85,11 +87,30 @@ Task<Result<Response>> run_on_view(Context& context, Client& client, const Comma
 bool begins_again(const Request& request, const Result<Response>& answer) {
   if (failure_of(answer) == key_not_found) return !request.in_transaction;
   if (!answer.has_error()) return false;
-  return !view_of(answer.error()).empty() || (is_stale(answer.error().code) && !request.in_transaction);
+  const Error& refused = answer.error();
+  if (!view_of(refused).empty()) return true;
+  // A transaction makes no collections.
+  return is_stale(refused.code) && !(request.in_transaction && refused.code == cannot_implicitly_create_collection);
 }
+
+namespace {
+
+Task<Result<Response>> run_in_transaction(Context& context, Client& client, const CommandSpec& spec,
+                                          Request& request) {
+  if (auto begun = begin_statement(context, request); begun.has_error()) co_return std::move(begun.error());
+  // Every shard that joins is told that its part begins, by call_shard(), and no other.
+  SteppedRequest first(request);
+  first.sent_a_step();
+  Request statement = *first;
+  auto running = run_nested(context, client, spec, statement, 0, std::nullopt);
+  co_return co_await running;
+}
+
+}  // namespace
 
 Task<Result<Response>> run_in_cluster(Context& context, Client& client, const CommandSpec& spec, Request& request,
                                       std::optional<Result<Response>> answer) {
+  if (request.in_transaction) return run_in_transaction(context, client, spec, request);
   return run_nested(context, client, spec, request, 0, std::move(answer));
 }
 
@@ -116,6 +137,10 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
         routes = *std::move(learned);
       }
       request.routes = &*routes;
+      if (auto checked = check_snapshot(context, request); checked.has_error()) {
+        request.routes = nullptr;
+        co_return std::move(checked.error());
+      }
       auto handling = spec.handler(context, client, request);
       auto result = co_await handling;
       answer.emplace(std::move(result));
@@ -130,11 +155,14 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
       continue;
     }
     const Error& refused = answer->error();
-    if (!view_of(refused).empty()) {
+    const bool of_view = !view_of(refused).empty();
+    if (!of_view && tries >= tries_max) co_return *std::move(answer);
+    auto restarting = restart_statement(context, request, of_view);
+    if (!co_await restarting) co_return *std::move(answer);
+    if (of_view) {
       auto running = run_on_view(context, client, spec, request, std::move(answer->error()), views);
       co_return co_await running;
     }
-    if (tries >= tries_max) co_return *std::move(answer);
     if (refused.code == cannot_implicitly_create_collection && request.body.first().is_string()) {
       auto making = make_collection(context, request, std::string(request.body.first().as_string()));
       if (auto made = co_await making; made.has_error()) co_return std::move(made.error());

@@ -5,13 +5,12 @@
 #include "proxy/auth/users.h"
 #include "proxy/base/clock.h"
 #include "proxy/cluster/config_client.h"
+#include "proxy/exec/core/transaction_table.h"
 #include "proxy/shard/connection.h"
 #include "proxy/shard/shard_time.h"
 #include "proxy/shard/stale_error.h"
 
 namespace spillway::exec {
-
-namespace {
 
 DocView body_of(const shard::Command& command) {
   // Handlers put the body first, in a piece of its own or together with the sequences after it.
@@ -25,11 +24,13 @@ DocView body_of(const shard::Command& command) {
   return {};
 }
 
+namespace {
+
 constexpr std::int32_t wire_version_of_4_4 = 9, wire_version_of_5_0 = 13;
 
 constexpr FieldTable<4> writes({"insert", "update", "delete", "findAndModify"});
 constexpr FieldTable<4> reads({"find", "aggregate", "count", "distinct"});
-constexpr FieldTable<2> transaction_ends({"commitTransaction", "abortTransaction"});
+constexpr FieldTable<3> transaction_ends({"commitTransaction", "abortTransaction", "coordinateCommitTransaction"});
 constexpr FieldTable<2> index_commands({"createIndexes", "dropIndexes"});
 
 std::string_view name_of(DocView body) { return body.empty() ? std::string_view() : body.first().name; }
@@ -70,10 +71,10 @@ void append_write_concern(BsonWriter& out, DocView body, const catalog::ConcernD
 
 // A member that is not the primary looks at no version without a read concern, and shows documents that have moved.
 void append_read_concern(BsonWriter& out, DocView body, const catalog::ConcernDefaults* set, std::int32_t wire,
-                         bool from_any_member) {
+                         bool from_any_member, const Participants::Contact& contact) {
   const bool has_default = set != nullptr && !set->read.view().empty() && wire >= wire_version_of_4_4;
   if (!(has_default || from_any_member) || body["readConcern"].exists()) return;
-  const bool in_transaction = body["autocommit"].exists() && !body["startTransaction"].truthy();
+  const bool in_transaction = body["autocommit"].exists() && !contact.first;
   if (has_default && reads.contains(name_of(body)) && !in_transaction) {
     append_concern(out, "readConcern", set->read.view());
   } else if (from_any_member) {
@@ -95,14 +96,82 @@ void append_versions(BsonWriter& out, const Context& context, const ShardCommand
   catalog::append_database_version(out, *by.database()->version);
 }
 
+// The parts of a transaction on shards begin with these.
+void append_start(BsonWriter& out, const TransactionConcern& concern) {
+  out.append("startTransaction", true);
+  using Level = TransactionConcern::Level;
+  if (concern.level == Level::none && concern.after_cluster_time == 0) return;
+  out.begin_document("readConcern");
+  if (concern.level != Level::none) {
+    out.append("level", concern.level == Level::local      ? "local"
+                        : concern.level == Level::majority ? "majority"
+                                                           : "snapshot");
+  }
+  if (concern.at_cluster_time != 0) {
+    out.append_timestamp("atClusterTime", concern.at_cluster_time);
+  } else if (concern.after_cluster_time != 0) {
+    out.append_timestamp("afterClusterTime", concern.after_cluster_time);
+  }
+  out.end();
+}
+
+// Has it given the command a readConcern?
+bool append_transaction(BsonWriter& out, const Context& context, catalog::ShardIndex shard, DocView body,
+                        Participants::Contact& with_shard) {
+  const auto transaction = transaction_of(body);
+  if (!transaction || body.first().name == "abortTransaction") return false;
+  const Shared& shared = context.shared;
+  const auto contact =
+      shared.transactions->contact(transaction->lsid, transaction->txn_number, shard, shared.clock.now());
+  if (!contact) return false;
+  with_shard = contact->with_shard;
+  if (with_shard.first) append_start(out, contact->concern);
+  if (with_shard.coordinator) out.append("coordinator", true);
+  return with_shard.first &&
+         (contact->concern.level != TransactionConcern::Level::none || contact->concern.after_cluster_time != 0);
+}
+
 }  // namespace
+
+std::optional<OfTransaction> transaction_of(DocView body) {
+  if (!body["autocommit"].exists()) return std::nullopt;
+  const ValueView lsid = body["lsid"];
+  const auto txn_number = body["txnNumber"].to_int64();
+  if (!lsid.is_document() || !txn_number) return std::nullopt;
+  return OfTransaction{{reinterpret_cast<const char*>(lsid.bytes.data()), lsid.bytes.size()}, *txn_number};
+}
+
+void note_participant(Context& context, const OfTransaction& transaction, catalog::ShardIndex shard,
+                      const shard::Reply& reply) {
+  TransactionTable& table = *context.shared.transactions;
+  // Only batches of reads are that large.
+  if (reply.streaming()) return table.note_answer(transaction.lsid, transaction.txn_number, shard, true);
+  const DocView body = reply.body();
+  const ValueView read_only = body["readOnly"];
+  if (read_only.type != BsonType::boolean) return;
+  std::vector<TransactionTable::Added> added;
+  if (const ValueView more = body["additionalParticipants"]; more.is_array()) {
+    const auto& states = context.gateway.states();
+    for (const Element& each : more.as_document()) {
+      const ValueView name = each.is_document() ? each.as_document()["shardId"] : ValueView();
+      if (!name.is_string()) continue;
+      const auto named = std::find_if(states.begin(), states.end(),
+                                      [&](const auto& state) { return state.name == name.as_string(); });
+      if (named == states.end()) continue;
+      added.push_back({static_cast<catalog::ShardIndex>(named - states.begin()),
+                       each.as_document()["readOnly"].truthy()});
+    }
+  }
+  table.note_answer(transaction.lsid, transaction.txn_number, shard, read_only.as_bool(), added);
+}
 
 bool waits_for_version(const Context& context, const ShardCommand& command) {
   return command.by.what() != RoutedBy::What::nothing && command.shard != cluster::config_shard &&
          context.gateway.capabilities(command.shard).max_wire_version == 0;
 }
 
-BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, const shard::CallOptions& options) {
+BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, const shard::CallOptions& options,
+                         DocView body) {
   BsonWriter out;
   const Shared& shared = context.shared;
   if (const auto time = shared.clock.for_server(shared.shards_trust_us)) auth::append_cluster_time(out, *time);
@@ -112,7 +181,8 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
   }
   // The config servers look at no versions, and their defaults are their own.
   if (command.shard == cluster::config_shard) return std::move(out).finish();
-  const DocView body = body_of(command.command);
+  Participants::Contact contact;
+  const bool has_concern = append_transaction(out, context, command.shard, body, contact);
   const catalog::ConcernDefaults* const defaults = context.router->concern_defaults();
   if (command.by.what() == RoutedBy::What::nothing) {  // nor do open cursors and transactions look at versions
     if (transaction_ends.contains(name_of(body))) append_write_concern(out, body, defaults, wire);
@@ -121,7 +191,7 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
   append_versions(out, context, command);
   const bool from_any_member =
       options.read_preference != nullptr && options.read_preference->mode != shard::ReadMode::primary;
-  append_read_concern(out, body, defaults, wire, from_any_member);
+  if (!has_concern) append_read_concern(out, body, defaults, wire, from_any_member, contact);
   // A shard that made a collection by itself, while others drop it or make it, would make one that is not the
   // cluster's. It has the config servers make it, and answers 227.
   if (wire <= wire_version_of_4_4 && is_write(name_of(body))) out.append("allowImplicitCollectionCreation", false);

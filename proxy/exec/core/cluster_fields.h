@@ -8,9 +8,14 @@ namespace spillway::exec {
 // shardVersion and databaseVersion of what the command relies on, in the shard's form; readConcern where a member that
 // is not the primary may answer: without one it looks at no version, and shows documents that have moved away.
 // Also $clusterTime, with every command, and $audit: for whom this router asks.
+// To a transaction's shards what makes them take part: see transaction_table.h. Each call counts as a contact.
 // With writes, to 4.4: that a shard must not make a collection by itself. Where the client names no readConcern or
 // writeConcern, the cluster's default ones (from 4.4 on).
-BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, const shard::CallOptions& options);
+// `body`: the command's.
+BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, const shard::CallOptions& options,
+                         DocView body);
+// The body of a command to a shard.
+DocView body_of(const shard::Command& command);
 
 // Must the shard answer something before these fields can be made? Their form depends on its version, and a shard that
 // has just been added, or was away when the router started, has not told it yet.
@@ -23,6 +28,11 @@ void hear_cluster_time(Context& context, DocView told);
 // {operationTime, $clusterTime}, as many bytes each time. `operation_time`: of the shards that were asked; 0: the
 // cluster's. Empty: no time is known yet that this client may be told.
 BsonDoc times_for_client(const Context& context, auth::TimeTrust trust, std::uint64_t operation_time);
+
+std::optional<OfTransaction> transaction_of(DocView body);
+// A shard has executed a command of it. The answer has ok: 1, or streams.
+void note_participant(Context& context, const OfTransaction& transaction, catalog::ShardIndex shard,
+                      const shard::Reply& reply);
 
 // `reply` has ok: 0. If the shard refused the command for its table, that is read again before it is used again.
 void note_refusal(Context& context, const RoutedBy& by, DocView reply);

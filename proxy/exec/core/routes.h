@@ -4,6 +4,8 @@
 
 #include <absl/container/inlined_vector.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -42,6 +44,8 @@ class Routes {
     routes.in_cluster_ = true;
     return routes;
   }
+  // The cluster's time when some of it was learned.
+  void note_learned(std::uint64_t cluster_time) noexcept { learned_at_ = std::max(learned_at_, cluster_time); }
   void add(DatabasePtr database) { databases_.push_back(std::move(database)); }
   void add(CollectionPtr collection) { collections_.push_back(std::move(collection)); }
 
@@ -59,11 +63,14 @@ class Routes {
   // Null: it is not sharded.
   const catalog::CollectionRouting* collection(std::string_view ns) const;
   bool in_cluster() const noexcept { return in_cluster_; }
+  // Of the latest part. Reads at earlier times need not find what they look for where it lies now.
+  std::uint64_t learned_at() const noexcept { return learned_at_; }
   const catalog::RoutingSnapshot& table() const noexcept { return *table_; }
 
  private:
   Table table_;
   bool in_cluster_ = false;
+  std::uint64_t learned_at_ = 0;
   absl::InlinedVector<DatabasePtr, 1> databases_;
   absl::InlinedVector<CollectionPtr, 1> collections_;
 };

@@ -51,7 +51,7 @@ Task<Result<shard::Reply>> start_when_known(Context* context, ShardCommand comma
     }
     co_await context->loop.sleep_for(version_look_interval);
   }
-  *added = fields_for_shard(*context, command, options);
+  *added = fields_for_shard(*context, command, options, body_of(command.command));
   auto call = start(*context, command, *added, std::move(options));
   co_return co_await call;
 }
@@ -80,7 +80,10 @@ ShardCall::ShardCall(Context& context, const ShardCommand& command, shard::CallO
       shard_(command.shard),
       by_(command.by),
       time_(options.time),
-      added_(context.in_cluster() ? fields_for_shard(context, command, options) : BsonDoc()),
+      transaction_(context.in_cluster() ? transaction_of(body_of(command.command)) : std::nullopt),
+      added_(context.in_cluster() && !waits_for_version(context, command)
+                 ? fields_for_shard(context, command, options, body_of(command.command))
+                 : BsonDoc()),
       call_(context.in_cluster() && waits_for_version(context, command)
                 ? start_when_known(&context, command, &added_, std::move(options))
                 : start(context, command, added_, std::move(options))) {}
@@ -94,7 +97,10 @@ ShardOutcome ShardCall::await_resume() {
     return outcome;
   }
   outcome.reply = *std::move(reply);
-  if (outcome.reply.streaming()) return outcome;
+  if (outcome.reply.streaming()) {
+    if (transaction_) note_participant(context_, *transaction_, shard_, outcome.reply);
+    return outcome;
+  }
   if (context_.in_cluster()) note_times(context_, outcome.reply, time_);
   const DocView body = outcome.reply.body();
   const bool looks = body.size() <= looked_through_at_once_bytes_max && !body["cursor"].is_document();
@@ -103,6 +109,8 @@ ShardOutcome ShardCall::await_resume() {
   } else if (!wire::reply_is_ok(body)) {
     outcome.error = wire::error_from_reply(body);
     if (context_.in_cluster()) note_refusal(context_, by_, body);
+  } else if (transaction_) {
+    note_participant(context_, *transaction_, shard_, outcome.reply);
   }
   return outcome;
 }

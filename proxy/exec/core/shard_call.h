@@ -79,6 +79,12 @@ struct ShardOutcome {
 };
 using ShardOutcomes = RecycledVector<ShardOutcome>;
 
+// The transaction that a command belongs to. Views into its body.
+struct OfTransaction {
+  std::string_view lsid;
+  std::int64_t txn_number = 0;
+};
+
 // A call under way: name it, then await it.
 class [[nodiscard]] ShardCall {
  public:
@@ -94,6 +100,7 @@ class [[nodiscard]] ShardCall {
   catalog::ShardIndex shard_;
   RoutedBy by_;
   shard::ShardTime* time_;
+  std::optional<OfTransaction> transaction_;  // in a cluster
   BsonDoc added_;  // what the command carries beside the caller's bytes; empty: nothing
   Task<Result<shard::Reply>> call_;
 };

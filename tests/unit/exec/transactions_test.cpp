@@ -10,7 +10,9 @@ const catalog::ShardSet s0{0}, s1{1}, both_shards{0, 1};
 
 std::string shown(const TransactionTable::Statement& statement) {
   std::string text = statement.error ? "error " + std::to_string(statement.error->code) : "ok";
-  if (statement.to_abort) text += " abort s" + std::to_string(statement.to_abort->shard);
+  for (const auto shard : statement.to_abort ? statement.to_abort->shards : catalog::ShardSet{}) {
+    text += " abort s" + std::to_string(shard);
+  }
   return text;
 }
 
@@ -18,7 +20,7 @@ TEST_CASE("a transaction stays on its first shard", "[transactions]") {
   TransactionTable table;
   CHECK(shown(table.statement("a", 1, true, s0, false, start)) == "ok");
   CHECK(shown(table.statement("a", 1, false, s0, true, start)) == "ok");
-  CHECK(table.find("a", 1)->wrote);
+  CHECK(table.find("a", 1)->participants.recovery_shard() == catalog::ShardIndex{0});
   CHECK(shown(table.statement("a", 1, false, s1, true, start)) == "error 263 abort s0");
   CHECK(shown(table.statement("a", 1, false, s0, true, start)) == "error 251");
   CHECK(table.commit("a", 1, start).error().code == 251);
@@ -50,12 +52,12 @@ TEST_CASE("commits and aborts know their shard", "[transactions]") {
   table.statement("a", 1, true, s1, true, start);
   const auto first = table.commit("a", 1, start);
   REQUIRE(first->has_value());
-  CHECK((*first)->shard == catalog::ShardIndex{1});
+  CHECK((*first)->shards() == s1);
   const auto again = table.commit("a", 1, start);  // a driver's retry
   REQUIRE(again->has_value());
-  CHECK((*again)->shard == catalog::ShardIndex{1});
+  CHECK((*again)->shards() == s1);
   table.statement("a", 2, true, s0, false, start);
-  CHECK(table.abort("a", 2, start)->shard == catalog::ShardIndex{0});
+  CHECK(table.abort("a", 2, start)->shards() == s0);
   CHECK(table.abort("a", 2, start).error().code == 251);
 }
 
@@ -66,7 +68,7 @@ TEST_CASE("a transaction whose statement failed cannot be committed", "[transact
   CHECK_FALSE(table.fail("a", 2));
   const auto open = table.fail("a", 1);
   REQUIRE(open);
-  CHECK(open->shard == 1);
+  CHECK(open->shards == s1);
   CHECK(open->txn_number == 1);
   CHECK_FALSE(table.fail("a", 1));
   CHECK(table.commit("a", 1, start).error().code == 251);
@@ -175,9 +177,160 @@ TEST_CASE("sessions that end leave transactions to abort", "[transactions]") {
   table.statement("b", 1, true, s0, false, start);
   const auto open = table.end_sessions({session_id_of_lsid("a")});
   REQUIRE(open.size() == 1);
-  CHECK(open.front().shard == 1);
+  CHECK(open.front().shards == s1);
   CHECK(open.front().txn_number == 1);
   CHECK(table.size() == 1);
+}
+
+// Participants as rules: contacts and answers of shards, statement by statement.
+
+using Type = CommitPlan::Type;
+
+TEST_CASE("a shard begins with its first command, and the first of all coordinates", "[transactions]") {
+  Participants parts;
+  const auto shown_contact = [&](catalog::ShardIndex shard) {
+    const auto contact = parts.contact(shard);
+    return std::string(contact.first ? "first " : "") + (contact.coordinator ? "coordinator" : "");
+  };
+  parts.begin_statement();
+  CHECK(shown_contact(1) == "first coordinator");
+  CHECK(shown_contact(0) == "first ");
+  CHECK(shown_contact(1) == "coordinator");
+  parts.begin_statement();
+  CHECK(shown_contact(0).empty());
+  CHECK(shown_contact(2) == "first ");
+}
+
+TEST_CASE("a transaction is committed by who has written", "[transactions]") {
+  const auto plan_of = [](std::string_view parts_by_shard, bool one_writer_last) {
+    Participants parts;
+    parts.begin_statement();
+    for (std::size_t i = 0; i < parts_by_shard.size(); ++i) {
+      const auto shard = static_cast<catalog::ShardIndex>(i);
+      parts.contact(shard);
+      parts.note_answer(shard, parts_by_shard[i] == 'r');
+    }
+    REQUIRE_FALSE(parts.unanswered());
+    return parts.plan_commit(one_writer_last);
+  };
+  CHECK(plan_of("", true).type == Type::no_shards);
+  CHECK(plan_of("r", true).type == Type::single_shard);
+  CHECK(plan_of("w", false).type == Type::single_shard);
+  const auto reads = plan_of("rr", true);
+  CHECK(reads.type == Type::read_only);
+  CHECK(reads.first == both_shards);
+  const auto one = plan_of("rwr", true);
+  CHECK(one.type == Type::single_write_shard);
+  CHECK(one.first == catalog::ShardSet{0, 2});
+  CHECK(one.last == 1);
+  const auto one_later = plan_of("rw", false);
+  CHECK(one_later.type == Type::two_phase);
+  CHECK(one_later.last == 0);  // coordinated by the first
+  const auto several = plan_of("rww", true);
+  CHECK(several.type == Type::two_phase);
+  CHECK(several.first == catalog::ShardSet{0, 1, 2});
+}
+
+TEST_CASE("who has written stays a writer, and the first of them knows the outcome", "[transactions]") {
+  Participants parts;
+  parts.begin_statement();
+  parts.contact(0);
+  parts.note_answer(0, true);
+  CHECK_FALSE(parts.recovery_shard());
+  parts.contact(1);
+  CHECK(parts.unanswered() == catalog::ShardIndex{1});
+  parts.note_answer(1, false);
+  parts.note_answer(1, true);
+  parts.note_answer(0, false);
+  CHECK(parts.recovery_shard() == catalog::ShardIndex{1});
+  CHECK(parts.plan_commit(true).type == Type::two_phase);
+  parts.note_answer(5, false);  // nobody has asked it
+  CHECK(parts.size() == 2);
+  parts.add(2, true);  // a shard has brought it in
+  CHECK(parts.shards() == catalog::ShardSet{0, 1, 2});
+}
+
+TEST_CASE("a statement may be sent again only if it has reached no earlier shard", "[transactions]") {
+  Participants parts;
+  parts.begin_statement();
+  parts.contact(0);
+  parts.note_answer(0, false);
+  parts.contact(1);
+  CHECK(parts.may_restart());
+  CHECK(parts.restart() == both_shards);
+  CHECK(parts.empty());
+  CHECK_FALSE(parts.recovery_shard());
+  CHECK(parts.contact(1).coordinator);
+  parts.note_answer(1, true);
+  parts.begin_statement();
+  parts.contact(0);
+  CHECK(parts.may_restart());  // shard 1 has not seen it
+  CHECK(parts.restart() == s0);
+  CHECK(parts.shards() == s1);
+  parts.contact(1);
+  CHECK_FALSE(parts.may_restart());
+}
+
+TEST_CASE("a transaction in a cluster takes shards as commands reach them", "[transactions]") {
+  TransactionTable table;
+  const TransactionConcern snapshot{.level = TransactionConcern::Level::snapshot};
+  const auto begin = [&](std::int64_t number) {
+    return shown(table.statement_in_cluster("a", number, &snapshot, start, {}));
+  };
+  const auto next = [&](std::int64_t number) {
+    return shown(table.statement_in_cluster("a", number, nullptr, start, {}));
+  };
+  CHECK(next(1) == "error 251");
+  CHECK(begin(1) == "ok");
+  CHECK(begin(1) == "error 117");
+  const auto first = table.contact("a", 1, 1, 70);
+  REQUIRE(first);
+  CHECK(first->with_shard.first);
+  CHECK(first->concern.at_cluster_time == 70);
+  table.note_answer("a", 1, 1, false);
+  CHECK(next(1) == "ok");
+  const auto second = table.contact("a", 1, 0, 80);
+  CHECK(second->with_shard.first);
+  CHECK(second->concern.at_cluster_time == 70);  // one time for all
+  SECTION("and is not committed while one of them has not answered") {
+    CHECK(table.commit("a", 1, start).error().code == 251);
+    const auto open = table.fail("a", 1);
+    REQUIRE(open);
+    CHECK(open->shards == both_shards);
+    CHECK_FALSE(table.contact("a", 1, 2, 90));  // no shard begins it any more
+    CHECK(next(1) == "error 251");
+  }
+  SECTION("its commit is sent again as it was, and cannot be undone") {
+    table.note_answer("a", 1, 0, true, {{2, true}});
+    for (int i = 0; i < 2; ++i) {
+      const auto parts = table.commit("a", 1, start);
+      REQUIRE(parts->has_value());
+      CHECK((*parts)->plan_commit(true).type == Type::single_write_shard);
+      CHECK((*parts)->size() == 3);
+    }
+    CHECK(table.contact("a", 1, 1, 90)->with_shard.coordinator);
+    CHECK_FALSE(table.contact("a", 1, 5, 90)->with_shard.first);
+    CHECK(next(1) == "error 251");
+    CHECK(table.abort("a", 1, start).error().code == 251);
+  }
+  SECTION("its first statement chooses the time again") {
+    CHECK(begin(2) == "ok abort s0 abort s1");
+    table.contact("a", 2, 0, 100);
+    const auto again = table.restart("a", 2, false);
+    REQUIRE(again);
+    CHECK(again->to_abort->shards == s0);
+    CHECK(table.contact("a", 2, 0, 110)->concern.at_cluster_time == 110);
+  }
+  SECTION("a later one goes on after a view's refusal only") {
+    table.note_answer("a", 1, 0, true);
+    CHECK(next(1) == "ok");
+    table.contact("a", 1, 0, 90);
+    table.contact("a", 1, 2, 90);
+    CHECK_FALSE(table.restart("a", 1, false));
+    const auto again = table.restart("a", 1, true);
+    REQUIRE(again);
+    CHECK(again->to_abort->shards == catalog::ShardSet{2});
+  }
 }
 
 }  // namespace

@@ -377,20 +377,82 @@ TEST_CASE("when the table cannot be read again, what was executed is told", "[wr
   }
 }
 
-TEST_CASE("in a transaction a stale table is the driver's to repeat", "[write][cluster][transactions]") {
+std::string in_transaction(std::string_view more) {
+  return std::string(", ") + test::session_fields + ", 'txnNumber': {'$numberLong': '1'}, 'autocommit': false" +
+         std::string(more) + "}";
+}
+
+TEST_CASE("a transaction's first statement is begun again with a newer table", "[write][cluster][transactions]") {
   const bool whole = GENERATE(true, false);
   const std::string stale =
       GENERATE(std::string("{'n': 0, 'ok': 1.0, 'writeErrors': [") + stale_entry(0) + "]}", stale_reply);
-  Cluster cluster({whole ? State{std::nullopt} : State{two_shards()}, {two_shards()}}, {stale, "{'ok': 1.0}"});
-  const std::string reply = cluster.router.run(
-      std::string("{'insert': 'c', 'documents': [{'_id': 1, 'a': 1}], ") + test::session_fields +
-      ", 'txnNumber': {'$numberLong': '1'}, 'autocommit': false, 'startTransaction': true}");
+  Cluster cluster({whole ? State{std::nullopt} : State{two_shards()}, {two_shards()}},
+                  {stale, "{'ok': 1.0}", "{'n': 1, 'readOnly': false, 'ok': 1.0}"});
+  const std::string reply = cluster.router.run(std::string("{'insert': 'c', 'documents': [{'_id': 1, 'a': 1}]") +
+                                               in_transaction(", 'startTransaction': true"));
+  CHECK(number(reply, "n") == 1);
+  const auto& sent = cluster.router.shards.sent;
+  REQUIRE(sent.size() == 3);
+  CHECK(sent[1].name() == "abortTransaction");
+  for (const std::size_t i : {0, 2}) {
+    CHECK(sent[i].command.view()["startTransaction"].truthy());
+    CHECK(sent[i].command.view()["coordinator"].truthy());
+  }
+  CHECK(cluster.table.noted == Lines{"db.c"});
+}
+
+TEST_CASE("in a transaction a later statement's stale table is the driver's to repeat",
+          "[write][cluster][transactions]") {
+  const std::string stale =
+      GENERATE(std::string("{'n': 0, 'ok': 1.0, 'writeErrors': [") + stale_entry(0) + "]}", stale_reply);
+  Cluster cluster({{two_shards()}}, {"{'n': 1, 'readOnly': false, 'ok': 1.0}", stale, "{'ok': 1.0}"});
+  cluster.router.run(std::string("{'insert': 'c', 'documents': [{'_id': 1, 'a': 1}]") +
+                     in_transaction(", 'startTransaction': true"));
+  const std::string reply =
+      cluster.router.run(std::string("{'insert': 'c', 'documents': [{'_id': 2, 'a': 2}]") + in_transaction(""));
   CHECK(number(reply, "ok") == 0);
   CHECK(reply.find("TransientTransactionError") != std::string::npos);
-  REQUIRE(!cluster.router.shards.sent.empty());
+  REQUIRE(cluster.router.shards.sent.size() == 3);
+  CHECK_FALSE(cluster.router.shards.sent[1].command.view()["startTransaction"].exists());
   CHECK(cluster.router.shards.sent.back().name() == "abortTransaction");
-  CHECK(cluster.router.shards.sent.size() == 2);
   CHECK(cluster.table.noted == Lines{"db.c"});
+}
+
+TEST_CASE("a statement's shards begin each with its first command, and two writers commit in two phases",
+          "[write][cluster][transactions]") {
+  Cluster cluster({{two_shards()}}, {"{'n': 1, 'readOnly': false, 'ok': 1.0}", "{'n': 1, 'readOnly': false, 'ok': 1.0}",
+                                     "{'n': 1, 'readOnly': false, 'ok': 1.0}", "{'ok': 1.0}"});
+  cluster.router.run(std::string("{'insert': 'c', 'documents': [{'_id': 1, 'a': 1}], 'readConcern': "
+                                 "{'level': 'snapshot', 'afterClusterTime': {'$timestamp': {'t': 5, 'i': 1}}}") +
+                     in_transaction(", 'startTransaction': true"));
+  const std::string both =
+      cluster.router.run(std::string("{'insert': 'c', 'documents': [{'_id': 2, 'a': 2}, {'_id': 3, 'a': 15}]") +
+                         in_transaction(""));
+  CHECK(number(both, "n") == 2);
+  CHECK(both.find("recoveryShardId") != std::string::npos);
+  const std::string committed = cluster.router.run("{'commitTransaction': 1, '$db': 'admin'" + in_transaction(""));
+  CHECK(number(committed, "ok") == 1);
+  CHECK(committed.find("recoveryShardId") != std::string::npos);
+  const auto& sent = cluster.router.shards.sent;
+  REQUIRE(sent.size() == 4);
+  const auto shown = [](const test::Sent& one) {
+    const DocView command = one.command.view();
+    std::string text = "s" + std::to_string(one.shard - first_shard) + " " + one.name();
+    for (const char* field : {"startTransaction", "coordinator"}) {
+      if (command[field].truthy()) text += std::string(" ") + field;
+    }
+    if (const ValueView at = command.find_path("readConcern.atClusterTime"); at.exists()) text += " at";
+    if (command["participants"].is_array()) {
+      for (const Element& each : command["participants"].as_document()) {
+        text += " " + std::string(each.as_document()["shardId"].as_string());
+      }
+    }
+    return text;
+  };
+  CHECK(shown(sent[0]) == "s0 insert startTransaction coordinator at");
+  CHECK(shown(sent[1]) == "s0 insert coordinator");
+  CHECK(shown(sent[2]) == "s1 insert startTransaction at");
+  CHECK(shown(sent[3]) == "s0 coordinateCommitTransaction coordinator s1 s2");
 }
 
 TEST_CASE("a write makes no collection on a shard to 4.4, and is for the majority from 5.0 on", "[write][cluster]") {

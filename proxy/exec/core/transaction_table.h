@@ -1,0 +1,158 @@
+// Transactions: which shards take part in a session's transaction, and a router's answers about it. The shards of a
+// static table know nothing of each other: there a transaction stays on one, and a second is refused with 263.
+//
+// A session's statements may come over any connection and worker: the table is shared, striped by
+// lsid, and never does I/O. Messages to shards (aborts) are returned to the caller.
+//
+// An open transaction is never dropped for another. So that no user fills the table, a user may have at most as many
+// as there are free entries: one user alone has at most half of it, two a third each, and a new user always finds
+// room.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_map.h"
+
+#include "allocator/mutex.h"
+#include "cursor/error.h"
+#include "cursor/session_id.h"
+#include "proxy/base/clock.h"
+#include "proxy/exec/core/participants.h"
+
+namespace spillway::exec {
+
+// The readConcern of a transaction's first statement: each shard gets it with its first command.
+struct TransactionConcern {
+  enum class Level : std::uint8_t { none, local, majority, snapshot };
+  Level level = Level::none;
+  std::uint64_t after_cluster_time = 0;  // 0: none
+  std::uint64_t at_cluster_time = 0;     // of a snapshot: one for all shards, chosen with the first command
+};
+
+// A session's latest transaction in the table.
+struct Transaction {
+  enum class State : std::uint8_t { active, committing, aborted };
+  std::int64_t txn_number = 0;
+  State state = State::active;
+  Participants participants;
+  TransactionConcern concern;
+  TimePoint last_used{};
+  std::uint64_t user = 0;  // the user's hash; 0 where there are no users
+};
+
+// A transaction that is open on shards and must be aborted there.
+struct OpenTransaction {
+  std::string lsid;  // the lsid document's bytes
+  std::int64_t txn_number = 0;
+  catalog::ShardSet shards;  // not empty
+};
+
+// Thread-safe.
+class TransactionTable {
+ public:
+  static constexpr Duration lifetime = std::chrono::minutes(30);
+  static constexpr std::size_t entries_max = 100'000;
+
+  explicit TransactionTable(std::size_t capacity = entries_max);
+
+  // `to_abort`: a transaction that a statement ended, to be aborted on its shards, whether an error comes back or not.
+  struct Statement {
+    std::optional<OpenTransaction> to_abort;
+    std::optional<Error> error;
+  };
+  // A statement that will run on `targets` of a static table. Begins or continues the session's transaction and pins
+  // it. `user`: empty where there are none. Errors: 117 started twice, 225 an older number, 251 unknown or aborted,
+  // 263 a second shard, 261 too many transactions.
+  Statement statement(std::string_view lsid, std::int64_t txn_number, bool starts,
+                      const catalog::ShardSet& targets, bool writes, TimePoint now,
+                      std::string_view user = {});
+
+  // The same in a cluster, before its shards are known. `begins`: with this readConcern; null: it goes on. The commands
+  // to shards follow, with contact() before each and note_answer() after it.
+  Statement statement_in_cluster(std::string_view lsid, std::int64_t txn_number, const TransactionConcern* begins,
+                                 TimePoint now, std::string_view user = {});
+  struct Contact {
+    Participants::Contact with_shard;
+    TransactionConcern concern;
+  };
+  // `cluster_time`: the present one. Null: there is no such transaction any more, and the shard begins none.
+  std::optional<Contact> contact(std::string_view lsid, std::int64_t txn_number, catalog::ShardIndex shard,
+                                 std::uint64_t cluster_time);
+  // `ok: 1`. `added`: shards that this one has brought in itself.
+  struct Added {
+    catalog::ShardIndex shard = 0;
+    bool read_only = false;
+  };
+  void note_answer(std::string_view lsid, std::int64_t txn_number, catalog::ShardIndex shard, bool read_only,
+                   const std::vector<Added>& added = {});
+  // The present statement is to be sent again. Null: it must not be. Else what must be aborted before, if anything.
+  // `of_view`: a shard that it has not begun on has refused it without aborting.
+  struct Restart {
+    std::optional<OpenTransaction> to_abort;
+  };
+  std::optional<Restart> restart(std::string_view lsid, std::int64_t txn_number, bool of_view);
+
+  // commitTransaction and abortTransaction: where to send them. No participants: nowhere. Errors: 225, 251. Not known
+  // here at all: nullopt, and a recoveryToken may help.
+  Result<std::optional<Participants>> commit(std::string_view lsid, std::int64_t txn_number,
+                                             TimePoint now);
+  Result<Participants> abort(std::string_view lsid, std::int64_t txn_number, TimePoint now);
+
+  // A statement has failed: later ones get 251. Returns the transaction if it was active, to be aborted on its shards;
+  // a commit under way decides by itself.
+  std::optional<OpenTransaction> fail(std::string_view lsid, std::int64_t txn_number);
+
+  // The statement that began it after `since` was not executed: the number may be begun again.
+  void forget(std::string_view lsid, std::int64_t txn_number, TimePoint since);
+
+  // The transaction's present state, if it has this number.
+  std::optional<Transaction> find(std::string_view lsid, std::int64_t txn_number) const;
+
+  // Forgets these sessions; the caller aborts their active transactions.
+  std::vector<OpenTransaction> end_sessions(const std::vector<SessionId>& sessions);
+  std::vector<OpenTransaction> end_all_sessions();
+  std::size_t size() const;
+
+ private:
+  static constexpr std::size_t stripe_count = 16;
+  // Its session, and then the whole lsid.
+  using Key = std::pair<SessionId, std::string>;
+  using Entries = absl::btree_map<Key, Transaction>;
+  struct alignas(64) Stripe {
+    mutable Mutex mutex;
+    Entries entries ABSL_GUARDED_BY(mutex);
+    absl::flat_hash_map<std::uint64_t, std::size_t> held ABSL_GUARDED_BY(mutex);  // entries by user; none is 0
+
+    Entries::iterator erase(Entries::iterator at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+    // Makes room: drops expired entries, else the older half of the ended ones. Of one user, or of all.
+    void drop_done(TimePoint now, std::optional<std::uint64_t> user) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+    std::vector<OpenTransaction> end(Entries::iterator first, Entries::iterator last)
+        ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+    // Null unless the session's latest transaction has this number.
+    Transaction* latest(const Key& key, std::int64_t txn_number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  };
+  static Key key_of(std::string_view lsid) { return {session_id_of_lsid(lsid), std::string(lsid)}; }
+  Stripe& stripe_of(const Key& key) noexcept { return stripes_[number_of(key.first)]; }
+  const Stripe& stripe_of(const Key& key) const noexcept { return stripes_[number_of(key.first)]; }
+  static std::size_t number_of(const SessionId& session) noexcept { return absl::HashOf(session) % stripe_count; }
+  // A new transaction of this session. `targets`: the shards that it goes to, as far as is known.
+  std::optional<Error> begin(Stripe& stripe, const Key& key, std::int64_t txn_number,
+                             const catalog::ShardSet& targets, TimePoint now, std::uint64_t user, Statement& result)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mutex);
+  // The transaction of a statement, begun or continued. Null: result.error says why.
+  Transaction* take(Stripe& stripe, const Key& key, std::int64_t txn_number, bool starts,
+                    const catalog::ShardSet& targets, TimePoint now, std::string_view user, Statement& result)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mutex);
+  bool has_room(Stripe& stripe, std::uint64_t user) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(stripe.mutex);
+
+  std::size_t stripe_entries_max_;
+  std::array<Stripe, stripe_count> stripes_;
+};
+
+}  // namespace spillway::exec

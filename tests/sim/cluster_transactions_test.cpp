@@ -1,0 +1,206 @@
+// Transactions over the shards of a scripted cluster: what each shard is told, and that all of a transaction is
+// committed or nothing.
+#include "tests/sim/cluster_world.h"
+
+namespace spillway::test {
+
+namespace {
+
+constexpr std::string_view session = R"("lsid": {"id": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==",
+    "subType": "04"}}})";
+
+// A session's transactions, one after the other, each on both shards of rec.r (k: 0 to 9, 10 to 19).
+struct Session {
+  ClusterWorld& sim;
+  int number = 0;
+  bool begun = false;
+  std::vector<std::string> commands{};  // "sh1 update startTransaction"
+
+  explicit Session(ClusterWorld& world) : sim(world) {
+    REQUIRE(sim.read_all() == numbers(0, sim.total()));
+    for (std::size_t i = 0; i < sim.cluster.shard_count(); ++i) {
+      sim.cluster.shard(i).observe = [this, i](DocView command) {
+        if (!command["autocommit"].exists()) return;
+        std::string text = fmt::format("sh{} {}", i, command.first().name);
+        for (const char* field : {"startTransaction", "coordinator"}) {
+          if (command[field].truthy()) text += std::string(" ") + field;
+        }
+        commands.push_back(std::move(text));
+      };
+    }
+  }
+  void start() {
+    ++number;
+    begun = false;
+    commands.clear();
+  }
+  BsonDoc run(std::string_view command) {
+    const bool begins = !std::exchange(begun, true);
+    return sim.ask(fmt::format(R"({{{}, {}, "txnNumber": {{"$numberLong": "{}"}}, "autocommit": false{}}})", command,
+                               session, number, begins ? R"(, "startTransaction": true)" : ""));
+  }
+  BsonDoc add(int k, int n) {
+    return run(fmt::format(R"("update": "r", "updates": [{{"q": {{"k": {}}}, "u": {{"$inc": {{"n": {}}}}}}}],
+        "$db": "rec")", k, n));
+  }
+  BsonDoc commit() { return run(R"("commitTransaction": 1, "$db": "admin")"); }
+  std::int64_t of(int k) {
+    for (const BsonDoc& each : sim.cluster.owned("rec.r")) {
+      if (each.view()["k"].to_int64() == k) return each.view()["n"].to_int64().value_or(0);
+    }
+    return -1;
+  }
+  std::size_t open() {
+    std::size_t all = 0;
+    for (std::size_t i = 0; i < sim.cluster.shard_count(); ++i) all += sim.cluster.shard(i).open_transactions();
+    return all;
+  }
+};
+
+using Commands = std::vector<std::string>;
+
+bool is_transient(const BsonDoc& reply) {
+  const ValueView labels = reply.view()["errorLabels"];
+  return labels.is_array() && to_json(reply).find("TransientTransactionError") != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a transaction over two shards is committed by one of them, at once", "[cluster][transactions]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0, wire_7_0, wire_8_0);
+  CAPTURE(wire);
+  ClusterWorld sim({.wire_version = wire});
+  Session session(sim);
+  session.start();
+  CHECK(is_ok(session.add(5, -1)));
+  const BsonDoc second = session.add(15, 1);
+  CHECK(to_json(second).find(R"("recoveryShardId" : "sh0")") != std::string::npos);
+  CHECK_FALSE(second.view()["readOnly"].exists());
+  CHECK(session.of(5) == 0);
+  CHECK(session.of(15) == 0);
+  CHECK(is_ok(session.commit()));
+  CHECK(session.of(5) == -1);
+  CHECK(session.of(15) == 1);
+  CHECK(session.commands == Commands{"sh0 update startTransaction coordinator", "sh1 update startTransaction",
+                                     "sh0 coordinateCommitTransaction coordinator"});
+  CHECK(is_ok(session.commit()));  // the driver has not heard of the first
+  CHECK(session.of(15) == 1);
+  CHECK(session.open() == 0);
+}
+
+TEST_CASE("readers commit for themselves, before the one that writes up to 4.4", "[cluster][transactions]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_5_0);
+  CAPTURE(wire);
+  ClusterWorld sim({.wire_version = wire});
+  Session session(sim);
+  session.start();
+  CHECK(batch_of(session.run(R"("find": "r", "$db": "rec")")).size() == 20);
+  CHECK(is_ok(session.commit()));
+  CHECK(session.commands.size() == 4);
+  CHECK(session.commands[2].starts_with("sh0 commitTransaction"));
+  CHECK(session.commands[3].starts_with("sh1 commitTransaction"));
+  session.start();
+  CHECK(is_ok(session.add(15, 1)));
+  CHECK(batch_of(session.run(R"("find": "r", "$db": "rec")")).size() == 20);
+  CHECK(is_ok(session.commit()));
+  CHECK(session.of(15) == 1);
+  CHECK(session.open() == 0);
+  if (wire == wire_4_2) {
+    REQUIRE(session.commands.size() == 5);
+    CHECK(session.commands[3] == "sh0 commitTransaction");
+    CHECK(session.commands[4] == "sh1 commitTransaction coordinator");
+  } else {
+    REQUIRE(session.commands.size() == 4);
+    CHECK(session.commands[3] == "sh1 coordinateCommitTransaction coordinator");
+  }
+}
+
+TEST_CASE("a transaction's cursor over several shards is read to its end", "[cluster][transactions]") {
+  ClusterWorld sim;
+  Session session(sim);
+  session.start();
+  BsonDoc reply = session.run(R"("find": "r", "sort": {"k": 1}, "batchSize": 3, "$db": "rec")");
+  std::size_t seen = batch_of(reply).size();
+  while (cursor_id(reply) != 0) {
+    reply = session.run(fmt::format(R"("getMore": {{"$numberLong": "{}"}}, "collection": "r", "batchSize": 3,
+        "$db": "rec")", cursor_id(reply)));
+    REQUIRE(is_ok(reply));
+    seen += batch_of(reply).size();
+  }
+  CHECK(seen == 20);
+  CHECK(is_ok(session.commit()));
+  CHECK(session.open() == 0);
+}
+
+TEST_CASE("a first statement that meets a moved chunk is begun again, a later one ends the transaction",
+          "[cluster][transactions]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_8_0);
+  CAPTURE(wire);
+  ClusterWorld sim({.wire_version = wire});
+  Session session(sim);
+  sim.cluster.move("rec.r", ClusterWorld::key(12), 0);
+  session.start();
+  CHECK(is_ok(session.add(12, 1)));
+  CHECK(is_ok(session.commit()));
+  CHECK(session.of(12) == 1);
+  sim.cluster.split("rec.r", ClusterWorld::key(5));
+  session.start();
+  CHECK(is_ok(session.add(12, 1)));
+  sim.cluster.move("rec.r", ClusterWorld::key(2), 1);  // ends it on sh0
+  const BsonDoc failed = session.add(2, 1);
+  CHECK_FALSE(is_ok(failed));
+  CHECK(is_transient(failed));
+  CHECK(code_of(session.commit()) == 251);
+  CHECK(session.of(12) == 1);
+  CHECK(session.of(2) == 0);
+  CHECK(session.open() == 0);
+}
+
+TEST_CASE("a shard that has lost its part lets nothing of the transaction be committed", "[cluster][transactions]") {
+  ClusterWorld sim;
+  Session session(sim);
+  const std::size_t which = GENERATE(0, 1);
+  session.start();
+  CHECK(is_ok(session.add(5, -1)));
+  CHECK(is_ok(session.add(15, 1)));
+  sim.cluster.shard(which).abort_transactions();
+  const BsonDoc failed = session.commit();
+  CHECK(code_of(failed) == 251);
+  CHECK(is_transient(failed));
+  CHECK(session.of(5) == 0);
+  CHECK(session.of(15) == 0);
+  CHECK(session.open() == 0);
+}
+
+TEST_CASE("whatever ends a transaction ends it on all shards", "[cluster][transactions]") {
+  ClusterWorld sim;
+  Session session(sim);
+  session.start();
+  CHECK(is_ok(session.add(5, -1)));
+  CHECK(is_ok(session.add(15, 1)));
+  REQUIRE(session.open() == 2);
+  SECTION("abortTransaction") {
+    CHECK(is_ok(session.run(R"("abortTransaction": 1, "$db": "admin")")));
+    CHECK(code_of(session.commit()) == 251);
+  }
+  SECTION("killSessions") {
+    CHECK(is_ok(sim.ask(R"({"killSessions": [{"id": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==",
+        "subType": "04"}}}], "$db": "admin"})")));
+  }
+  SECTION("a statement that fails") {
+    CHECK_FALSE(is_ok(session.run(R"("insert": "r", "documents": [{"_id": 3, "k": 3}], "$db": "rec")")));
+    CHECK(code_of(session.add(15, 1)) == 251);
+  }
+  SECTION("the next transaction") {
+    session.start();
+    CHECK(is_ok(session.add(16, 1)));
+    CHECK(sim.world->run_until([&] { return session.open() == 1; }, minutes(1)));
+    CHECK(is_ok(session.commit()));
+    CHECK(session.of(16) == 1);
+  }
+  CHECK(session.open() == 0);
+  CHECK(session.of(5) == 0);
+  CHECK(session.of(15) == 0);
+}
+
+}  // namespace spillway::test
