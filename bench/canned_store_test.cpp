@@ -213,6 +213,11 @@ TEST_CASE("counts, aggregations, writes and unknown commands are answered", "[ca
   limited.add_text("aggregate", "docs_50x501").open_array("pipeline").open_document("0");
   limited.add_int32("$limit", 2).close().close();
   REQUIRE(batch_of(ask(store, std::move(limited)), "firstBatch").numbers.size() == 2);
+  DocWriter unseen;
+  unseen.add_text("aggregate", "docs_50x501").open_array("pipeline").open_document("0").open_document("$match");
+  unseen.open_document("_id").open_array("$in").close().close().close().close();
+  unseen.open_document("1").open_document("$group").add_int32("_id", 2).close().close().close();
+  REQUIRE(batch_of(ask(store, std::move(unseen)), "firstBatch").numbers.empty());
   const std::string insert = DocWriter().add_text("insert", "x").add_text("$db", "d").take();
   REQUIRE(find_field(store.answer({insert, 17}).head, "n")->integer() == 17);
   REQUIRE(store.written_documents() == 17);

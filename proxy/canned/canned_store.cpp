@@ -35,6 +35,15 @@ std::string_view document_or_empty(const Field& field) {
 
 bool is_empty_document(std::string_view document) { return document.size() <= 5; }
 
+bool is_empty_array(const Field& field) { return field.is_array() && is_empty_document(field.value); }
+
+// {_id: {$in: []}}
+bool matches_nothing(std::string_view filter) {
+  const auto by_id = find_field(filter, "_id");
+  const auto values = by_id ? find_field(document_or_empty(*by_id), "$in") : std::nullopt;
+  return values && is_empty_array(*values);
+}
+
 // {<anything>: const, <field>: {$sum: 1}} of a $group that only counts.
 bool parse_counting_group(std::string_view group, std::string& field) {
   FieldWalk walk(group);
@@ -259,6 +268,8 @@ std::optional<CannedStore::Failure> CannedStore::parse_pipeline(const Field& pip
     const bool windowed = query.skip > 0 || query.limit > 0;
     if (body->name == "$match" && query.filter.empty() && !windowed) {
       query.filter = document_or_empty(*body);
+      // A router asks about stages that only it runs, behind this filter.
+      if (matches_nothing(query.filter)) return std::nullopt;
     } else if (body->name == "$sort" && !windowed) {
       query.sort = document_or_empty(*body);
     } else if (body->name == "$skip" && query.limit == 0) {
@@ -280,7 +291,7 @@ std::optional<CannedStore::Failure> CannedStore::parse_pipeline(const Field& pip
   return std::nullopt;
 }
 
-// Narrows local positions [from, to) by a filter on _id: a number, or $eq, $gt, $gte, $lt, $lte.
+// Narrows local positions [from, to) by a filter on _id: a number, or $eq, $gt, $gte, $lt, $lte, or an empty $in.
 std::optional<CannedStore::Failure> CannedStore::narrow(std::string_view filter, const Shape& shape,
                                                         std::int64_t& from,
                                                         std::int64_t& to) const {
@@ -288,6 +299,10 @@ std::optional<CannedStore::Failure> CannedStore::narrow(std::string_view filter,
   from = 0;
   to = local_at_least(shape.count, options_.index, of);
   const auto bound = [&](std::string_view op, const Field& value) {
+    if (op == "$in" && is_empty_array(value)) {
+      to = 0;
+      return true;
+    }
     const auto number = value.integer();
     if (!number || *number > (std::int64_t{1} << 50)) return false;
     if (op == "$eq" || op == "$gte")
