@@ -20,7 +20,9 @@ struct Fixed {
   std::string_view name;
   void (*append)(BsonWriter& out, const Shared& shared);
 };
-constexpr std::array<Fixed, 5> fixed_parameters = {{
+constexpr std::array<Fixed, 6> fixed_parameters = {{
+    // Of SCRAM users: mongodump asks before it reads users and roles.
+    {"authSchemaVersion", [](BsonWriter& out, const Shared&) { out.append("authSchemaVersion", std::int32_t{5}); }},
     {"authenticationMechanisms",
      [](BsonWriter& out, const Shared&) {
        out.begin_array("authenticationMechanisms");
