@@ -12,7 +12,8 @@ namespace {
 using Fate = ForeignKey::Fate;
 
 // Keys of one section with the same rule. "": ignored with a warning; "*": refused; another value: harmless, because
-// it holds here anyway; other values are refused, or ignored after "~".
+// it holds here anyway; other values are refused, or ignored after "~". With sharding.configDB a warning takes the
+// place of a refusal, but not after "!": these keys promise a protection.
 struct Group {
   std::string_view section;
   std::string_view keys;  // separated by blanks
@@ -56,27 +57,28 @@ constexpr std::array groups = {
     Group{"net", "maxIncomingConnectionsOverride", "", "net.maxIncomingConnections holds for every address"},
     Group{"net.tls", "certificateSelector clusterCertificateSelector", "*", "it is for Windows and macOS"},
     Group{"net.tls", "clusterAuthX509", "", "routers do not speak to each other"},
-    Group{"net.tls", "FIPSMode", "false", "OpenSSL is used as the system configures it"},
+    Group{"net.tls", "FIPSMode", "!false", "OpenSSL is used as the system configures it"},
     Group{"net.tls", "logVersions", ""},
     Group{"net.ssl", "certificateSelector clusterCertificateSelector", "*", "it is for Windows and macOS"},
-    Group{"net.ssl", "FIPSMode", "false", "OpenSSL is used as the system configures it"},
-    Group{"security", "clusterIpSourceAllowlist clusterIpSourceWhitelist ldap sasl", "*", not_enforced},
+    Group{"net.ssl", "FIPSMode", "!false", "OpenSSL is used as the system configures it"},
+    Group{"security", "clusterIpSourceAllowlist clusterIpSourceWhitelist ldap", "!*", not_enforced},
+    Group{"security", "sasl", "*", not_enforced},
     Group{"security", "javascriptEnabled", "", no_javascript},
-    Group{"security", "redactClientLogData", "false", not_redacted},
+    Group{"security", "redactClientLogData", "!false", not_redacted},
     Group{"auditLog", "format", "JSON", "the audit log is written as JSON"},
     Group{"auditLog", "schema", "mongo", "the audit log is written in the schema mongo"},
     Group{"auditLog", "filter", "*", "every event is written; choose among the lines where they are read"},
-    Group{"auditLog", "auditEncryptionKeyIdentifier localAuditKeyFile", "*", plain_audit},
+    Group{"auditLog", "auditEncryptionKeyIdentifier localAuditKeyFile", "!*", plain_audit},
     Group{"auditLog", "compressionMode", "none", plain_audit},
     Group{"auditLog", "runtimeConfiguration", "false", "there is no filter to change"},
     Group{"operationProfiling", "mode", "off", "a router does not profile; see operationProfiling.slowOpThresholdMs"},
     Group{"operationProfiling", "slowOpSampleRate filter", "", "every slow operation is logged"},
-    Group{"setParameter", "authenticationMechanisms", "*", not_enforced},
+    Group{"setParameter", "authenticationMechanisms", "!*", not_enforced},
     Group{"setParameter", "enableLocalhostAuthBypass", "",
           "there is nothing to bypass: users stand in the configuration"},
     Group{"setParameter", "saslauthdPath saslHostName saslServiceName scramIterationCount scramSHA256IterationCount",
           "", own_users},
-    Group{"setParameter", "opensslCipherConfig", "*", "ciphers are those with forward secrecy and authentication"},
+    Group{"setParameter", "opensslCipherConfig", "!*", "ciphers are those with forward secrecy and authentication"},
     Group{"setParameter", "opensslDiffieHellmanParameters", "",
           "ciphers are those with forward secrecy and authentication"},
     Group{"setParameter", "sslMode tlsMode", "disabled", "see net.tls.mode"},
@@ -87,7 +89,7 @@ constexpr std::array groups = {
     Group{"setParameter", "quiet", "~false", "informational lines are always written"},
     Group{"setParameter",
           "maxLogSizeKB tcpFastOpenServer tcpFastOpenClient tcpFastOpenQueueSize automationServiceDescriptor", ""},
-    Group{"setParameter", "redactClientLogData", "false", not_redacted},
+    Group{"setParameter", "redactClientLogData", "!false", not_redacted},
     Group{"setParameter", "javascriptProtection disableJavaScriptJIT", "", no_javascript},
     Group{"setParameter", "localLogicalSessionTimeoutMinutes logicalSessionRefreshMillis maxSessions", "",
           "sessions are kept by the shards"},
@@ -161,12 +163,13 @@ std::vector<ForeignKey> all_keys_of(std::span<const Group> from) {
   std::vector<ForeignKey> keys;
   for (const Group& group : from) {
     const bool ignored = group.fate.empty() || group.fate.starts_with('~');
-    const std::string_view harmless = group.fate.substr(group.fate.starts_with('~') ? 1 : 0);
+    const bool protects = group.fate.starts_with('!');
+    const std::string_view harmless = group.fate.substr(protects || group.fate.starts_with('~') ? 1 : 0);
     for (const std::string_view word : split(group.keys, " ")) {
       const std::string section = group.section.empty() ? std::string() : std::string(group.section) + ".";
       keys.push_back({section + std::string(word), ignored ? Fate::ignored : Fate::refused,
                       harmless == "*" ? std::string_view() : harmless, group.note,
-                      !group.section.starts_with("limits")});
+                      !protects && !group.section.starts_with("limits")});
     }
   }
   return keys;

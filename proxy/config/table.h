@@ -79,7 +79,8 @@ struct ForeignKey {
   Fate fate = Fate::ignored;
   std::string_view harmless;  // this value is already in force here; empty: there is none
   std::string_view note;      // the replacement, or why there is none
-  bool of_mongos = true;      // with sharding.configDB a warning suffices: a legal mongos.conf must do
+  // With sharding.configDB a warning suffices where it is refused otherwise: it promises no protection.
+  bool of_mongos = true;
 };
 std::span<const ForeignKey> foreign_keys();
 const ForeignKey* find_foreign_key(std::string_view key);

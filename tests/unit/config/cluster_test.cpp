@@ -172,13 +172,12 @@ setParameter:
         "setParameter.featureFlagOfSomeVersion"}},
       // What is sold beside the server.
       {R"(
-security: {redactClientLogData: true, clusterIpSourceAllowlist: [10.0.0.0/8], ldap: {servers: l}, sasl: {hostName: h}}
-setParameter: {authenticationMechanisms: 'PLAIN,SCRAM-SHA-256', auditAuthorizationSuccess: true}
+security: {redactClientLogData: false, sasl: {hostName: h}}
+setParameter: {auditAuthorizationSuccess: true}
 auditLog: {destination: syslog, filter: '{}'}
 snmp: {subagent: true}
 )",
-       {"security.redactClientLogData", "security.clusterIpSourceAllowlist", "security.ldap", "security.sasl",
-        "setParameter.authenticationMechanisms", "setParameter.auditAuthorizationSuccess", "auditLog.filter", "snmp"}},
+       {"security.sasl", "setParameter.auditAuthorizationSuccess", "auditLog.filter", "snmp"}},
       // Of long ago.
       {"sharding.autoSplit: true\nsharding.chunkSize: 64\nnet: {http: {enabled: false}}\n",
        {"sharding.autoSplit", "sharding.chunkSize", "net.http"}},
@@ -197,6 +196,17 @@ snmp: {subagent: true}
   }
   // With a static table what would not be enforced is refused.
   CHECK_FALSE(load_config({.text = files[8].text, .file_name = "f.yaml", .needs_routing = false}).ok());
+}
+
+TEST_CASE("a_protection_that_is_not_there_is_refused_in_a_cluster_too") {
+  for (const std::string text :
+       {"security: {redactClientLogData: true}\n", "security: {clusterIpSourceAllowlist: [10.0.0.0/8]}\n",
+        "security: {ldap: {servers: l}}\n", "setParameter: {authenticationMechanisms: SCRAM-SHA-256}\n",
+        "setParameter: {opensslCipherConfig: HIGH}\n", "net: {tls: {FIPSMode: true}}\n",
+        "auditLog: {auditEncryptionKeyIdentifier: k}\n"}) {
+    CAPTURE(text);
+    CHECK(refusal_of(text).find(" is refused: ") != std::string::npos);
+  }
 }
 
 TEST_CASE("tls_keys_mean_the_same_under_their_names_before_4_2") {
