@@ -290,7 +290,8 @@ BsonDoc client_end(const Request& request) {
 
 Task<Result<Response>> end_on_shards(Context& context, const Request& request, catalog::ShardSet shards) {
   auto sending = send_end(context, request, std::move(shards), client_end(request));
-  auto ended = passed_on(co_await sending);
+  auto outcome = co_await sending;
+  auto ended = passed_on(std::move(outcome));
   if (ended.has_error()) co_return std::move(ended);
   co_return with_recovery_token(context, request, *std::move(ended));
 }
@@ -344,7 +345,8 @@ Task<Result<Response>> commit_in_cluster(Context& context, const Request& reques
       break;
   }
   auto sending = send_end(context, request, last, coordinate_commit(request, plan.first));
-  auto ended = passed_on(co_await sending);
+  auto outcome = co_await sending;
+  auto ended = passed_on(std::move(outcome));
   if (ended.has_error()) co_return std::move(ended);
   co_return with_recovery_token(context, request, *std::move(ended));
 }
@@ -354,7 +356,8 @@ Task<Result<Response>> recover_commit(Context& context, const Request& request, 
                                       DocView token) {
   const catalog::ShardSet recovery_shard{shard};
   auto sending = send_end(context, request, recovery_shard, coordinate_commit(request, {}));
-  auto ended = passed_on(co_await sending);
+  auto outcome = co_await sending;
+  auto ended = passed_on(std::move(outcome));
   if (ended.has_error() || ended->failed) co_return std::move(ended);
   // The commit may be sent again.
   BsonWriter reply;
