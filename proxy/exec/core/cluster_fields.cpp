@@ -117,8 +117,7 @@ void append_start(BsonWriter& out, const TransactionConcern& concern) {
 
 // Has it given the command a readConcern?
 bool append_transaction(BsonWriter& out, const Context& context, catalog::ShardIndex shard, DocView body,
-                        Participants::Contact& with_shard) {
-  const auto transaction = transaction_of(body);
+                        const std::optional<OfTransaction>& transaction, Participants::Contact& with_shard) {
   if (!transaction || body.first().name == "abortTransaction") return false;
   const Shared& shared = context.shared;
   const auto contact =
@@ -171,7 +170,7 @@ bool waits_for_version(const Context& context, const ShardCommand& command) {
 }
 
 BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, const shard::CallOptions& options,
-                         DocView body) {
+                         DocView body, const std::optional<OfTransaction>& transaction) {
   BsonWriter out;
   const Shared& shared = context.shared;
   if (const auto time = shared.clock.for_server(shared.shards_trust_us)) auth::append_cluster_time(out, *time);
@@ -182,7 +181,7 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
   // The config servers look at no versions, and their defaults are their own.
   if (command.shard == cluster::config_shard) return std::move(out).finish();
   Participants::Contact contact;
-  const bool has_concern = append_transaction(out, context, command.shard, body, contact);
+  const bool has_concern = append_transaction(out, context, command.shard, body, transaction, contact);
   const catalog::ConcernDefaults* const defaults = context.router->concern_defaults();
   if (command.by.what() == RoutedBy::What::nothing) {  // nor do open cursors and transactions look at versions
     if (transaction_ends.contains(name_of(body))) append_write_concern(out, body, defaults, wire);

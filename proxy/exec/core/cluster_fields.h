@@ -11,9 +11,9 @@ namespace spillway::exec {
 // To a transaction's shards what makes them take part: see transaction_table.h. Each call counts as a contact.
 // With writes, to 4.4: that a shard must not make a collection by itself. Where the client names no readConcern or
 // writeConcern, the cluster's default ones (from 4.4 on).
-// `body`: the command's.
+// `body`: the command's. `transaction`: transaction_of(body).
 BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, const shard::CallOptions& options,
-                         DocView body);
+                         DocView body, const std::optional<OfTransaction>& transaction);
 // The body of a command to a shard.
 DocView body_of(const shard::Command& command);
 

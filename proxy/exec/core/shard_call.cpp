@@ -51,7 +51,8 @@ Task<Result<shard::Reply>> start_when_known(Context* context, ShardCommand comma
     }
     co_await context->loop.sleep_for(version_look_interval);
   }
-  *added = fields_for_shard(*context, command, options, body_of(command.command));
+  const DocView body = body_of(command.command);
+  *added = fields_for_shard(*context, command, options, body, transaction_of(body));
   auto call = start(*context, command, *added, std::move(options));
   co_return co_await call;
 }
@@ -82,7 +83,7 @@ ShardCall::ShardCall(Context& context, const ShardCommand& command, shard::CallO
       time_(options.time),
       transaction_(context.in_cluster() ? transaction_of(body_of(command.command)) : std::nullopt),
       added_(context.in_cluster() && !waits_for_version(context, command)
-                 ? fields_for_shard(context, command, options, body_of(command.command))
+                 ? fields_for_shard(context, command, options, body_of(command.command), transaction_)
                  : BsonDoc()),
       call_(context.in_cluster() && waits_for_version(context, command)
                 ? start_when_known(&context, command, &added_, std::move(options))
