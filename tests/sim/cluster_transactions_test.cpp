@@ -34,6 +34,12 @@ struct Session {
     begun = false;
     commands.clear();
   }
+  // From a document on sh0 to one on sh1.
+  void start_transfer() {
+    start();
+    CHECK(is_ok(add(5, -1)));
+    CHECK(is_ok(add(15, 1)));
+  }
   BsonDoc run(std::string_view command) {
     const bool begins = !std::exchange(begun, true);
     return sim.ask(fmt::format(R"({{{}, {}, "txnNumber": {{"$numberLong": "{}"}}, "autocommit": false{}}})", command,
@@ -160,9 +166,7 @@ TEST_CASE("a shard that has lost its part lets nothing of the transaction be com
   ClusterWorld sim;
   Session session(sim);
   const std::size_t which = GENERATE(0, 1);
-  session.start();
-  CHECK(is_ok(session.add(5, -1)));
-  CHECK(is_ok(session.add(15, 1)));
+  session.start_transfer();
   sim.cluster.shard(which).abort_transactions();
   const BsonDoc failed = session.commit();
   CHECK(code_of(failed) == 251);
@@ -175,9 +179,7 @@ TEST_CASE("a shard that has lost its part lets nothing of the transaction be com
 TEST_CASE("whatever ends a transaction ends it on all shards", "[cluster][transactions]") {
   ClusterWorld sim;
   Session session(sim);
-  session.start();
-  CHECK(is_ok(session.add(5, -1)));
-  CHECK(is_ok(session.add(15, 1)));
+  session.start_transfer();
   REQUIRE(session.open() == 2);
   SECTION("abortTransaction") {
     CHECK(is_ok(session.run(R"("abortTransaction": 1, "$db": "admin")")));

@@ -6,6 +6,7 @@
 #include "proxy/base/log.h"
 #include "proxy/exec/access/authorization.h"
 #include "proxy/exec/access/transactions.h"
+#include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/cursors/cursor_ops.h"
@@ -288,8 +289,10 @@ BsonDoc client_end(const Request& request) {
   return std::move(body).finish();
 }
 
-Task<Result<Response>> end_on_shards(Context& context, const Request& request, catalog::ShardSet shards) {
-  auto sending = send_end(context, request, std::move(shards), client_end(request));
+// `document`: the client's end, or the command of a coordinator.
+Task<Result<Response>> end_on_shards(Context& context, const Request& request, catalog::ShardSet shards,
+                                     BsonDoc document) {
+  auto sending = send_end(context, request, std::move(shards), std::move(document));
   auto outcome = co_await sending;
   auto ended = passed_on(std::move(outcome));
   if (ended.has_error()) co_return std::move(ended);
@@ -312,7 +315,6 @@ BsonDoc coordinate_commit(const Request& request, const catalog::ShardSet& parti
 
 // Up to 4.4 routers commit one writer without two phases.
 bool commits_writer_last(const Context& context, const Participants& participants) {
-  constexpr std::int32_t wire_version_of_4_4 = 9;
   for (const catalog::ShardIndex shard : participants.shards()) {
     if (context.gateway.capabilities(shard).max_wire_version > wire_version_of_4_4) return false;
   }
@@ -322,33 +324,17 @@ bool commits_writer_last(const Context& context, const Participants& participant
 Task<Result<Response>> commit_in_cluster(Context& context, const Request& request, Participants participants) {
   using Type = CommitPlan::Type;
   const CommitPlan plan = participants.plan_commit(commits_writer_last(context, participants));
-  const catalog::ShardSet last{plan.last};
-  switch (plan.type) {
-    case Type::no_shards:
-      co_return with_recovery_token(context, request, ok_response());
-    case Type::single_shard: {
-      auto ending = end_on_shards(context, request, last);
-      co_return co_await ending;
-    }
-    case Type::read_only: {
-      auto ending = end_on_shards(context, request, plan.first);
-      co_return co_await ending;
-    }
-    case Type::single_write_shard: {
-      auto sending = send_end(context, request, plan.first, client_end(request));
-      ShardOutcome of_readers = co_await sending;
-      if (!of_readers.ok()) co_return passed_on(std::move(of_readers));
-      auto ending = end_on_shards(context, request, last);
-      co_return co_await ending;
-    }
-    case Type::two_phase:
-      break;
+  if (plan.type == Type::no_shards) co_return with_recovery_token(context, request, ok_response());
+  if (plan.type == Type::single_write_shard) {
+    auto sending = send_end(context, request, plan.first, client_end(request));
+    ShardOutcome of_readers = co_await sending;
+    if (!of_readers.ok()) co_return passed_on(std::move(of_readers));
   }
-  auto sending = send_end(context, request, last, coordinate_commit(request, plan.first));
-  auto outcome = co_await sending;
-  auto ended = passed_on(std::move(outcome));
-  if (ended.has_error()) co_return std::move(ended);
-  co_return with_recovery_token(context, request, *std::move(ended));
+  BsonDoc document =
+      plan.type == Type::two_phase ? coordinate_commit(request, plan.first) : client_end(request);
+  catalog::ShardSet last = plan.type == Type::read_only ? plan.first : catalog::ShardSet{plan.last};
+  auto ending = end_on_shards(context, request, std::move(last), std::move(document));
+  co_return co_await ending;
 }
 
 // Another router has begun the commit, or might have.
@@ -385,7 +371,7 @@ Task<Result<Response>> commit_transaction(Context& context, Client&, const Reque
   }
   if (*known) {
     if ((*known)->empty()) co_return ok_response();
-    auto ending = end_on_shards(context, request, (*known)->shards());
+    auto ending = end_on_shards(context, request, (*known)->shards(), client_end(request));
     co_return co_await ending;
   }
   // Another router's transaction: its token names the shard that wrote.
@@ -417,7 +403,7 @@ Task<Result<Response>> commit_transaction(Context& context, Client&, const Reque
     co_return co_await recovering;
   }
   const catalog::ShardSet recovery_shard{*shard};
-  auto ending = end_on_shards(context, request, recovery_shard);
+  auto ending = end_on_shards(context, request, recovery_shard, client_end(request));
   co_return co_await ending;
 }
 
@@ -425,7 +411,7 @@ Task<Result<Response>> abort_transaction(Context& context, Client&, const Reques
   if (!request.in_transaction) co_return not_in_transaction(request);
   auto known = context.shared.transactions->abort(request.lsid, *request.txn_number, Clock::now());
   if (known.has_error()) co_return known.error();
-  auto ending = end_on_shards(context, request, known->shards());
+  auto ending = end_on_shards(context, request, known->shards(), client_end(request));
   co_return co_await ending;
 }
 

@@ -181,8 +181,9 @@ Task<Result<void>> check_transaction(Context& context, const Request& request,
   co_return Result<void>();
 }
 
-std::optional<OpenTransaction> fail_transaction(Context& context, const Request& request, const Error& error) {
-  if (!request.in_transaction || is_end(request)) return std::nullopt;
+namespace {
+
+std::optional<OpenTransaction> fail_with_error(Context& context, const Request& request, const Error& error) {
   // A transaction that is started twice goes on.
   if (error.is(ErrorCode::conflicting_operation_in_progress)) return std::nullopt;
   if (has_label(error, "RetryableError") && !may_have_begun(request)) {
@@ -193,12 +194,21 @@ std::optional<OpenTransaction> fail_transaction(Context& context, const Request&
   return context.shared.transactions->fail(request.lsid, *request.txn_number);
 }
 
-std::optional<OpenTransaction> fail_transaction(Context& context, const Request& request, const Response& response) {
-  if (!request.in_transaction || is_end(request) || response.stream() != nullptr) return std::nullopt;
+bool tells_of_failure(const Response& response) {
+  if (response.stream() != nullptr) return false;
   const auto pieces = response.pieces();
   const bool wrote_errors =
       pieces.size() == 1 && DocView::trusted(pieces.front().iov_base).find("writeErrors").exists();
-  if (!response.failed && !wrote_errors) return std::nullopt;
+  return response.failed || wrote_errors;
+}
+
+}  // namespace
+
+std::optional<OpenTransaction> fail_transaction(Context& context, const Request& request,
+                                                const Result<Response>& answer) {
+  if (!request.in_transaction || is_end(request)) return std::nullopt;
+  if (answer.has_error()) return fail_with_error(context, request, answer.error());
+  if (!context.in_cluster() || !tells_of_failure(*answer)) return std::nullopt;
   return context.shared.transactions->fail(request.lsid, *request.txn_number);
 }
 

@@ -38,11 +38,10 @@ Task<void> abort_on_shards(Context& context, OpenTransaction open, TimePoint dea
 
 // A command that ends with an error of the proxy's ends its transaction with it: the shards do not know of the error,
 // and would commit the rest. If the error says that the command may be tried again unchanged, the transaction stays
-// open, or not begun. Returns what is to be aborted.
-std::optional<OpenTransaction> fail_transaction(Context& context, const Request& request, const Error& error);
-
-// In a cluster an answer that is a shard's error, or has write errors, ends the transaction, too: on all shards.
-std::optional<OpenTransaction> fail_transaction(Context& context, const Request& request, const Response& response);
+// open, or not begun. In a cluster an answer that is a shard's error, or has write errors, ends the transaction, too:
+// on all shards. Returns what is to be aborted.
+std::optional<OpenTransaction> fail_transaction(Context& context, const Request& request,
+                                                const Result<Response>& answer);
 
 // Adds what a router adds to a reply inside a transaction: recoveryToken if ok. REQUIRES no stream.
 Response with_recovery_token(Context& context, const Request& request, Response response);

@@ -168,13 +168,12 @@ std::span<const CommandSpec> all_commands() { return table().specs; }
 namespace {
 
 // As other routers do, in a cluster before the client hears of it: its next transaction is not to meet this one.
-Task<void> end_failed(Context& context, std::optional<OpenTransaction> open) {
-  if (!open) co_return;
+Task<void> end_failed(Context& context, OpenTransaction open) {
   if (!context.in_cluster()) {
-    context.background.start(abort_on_shards(context, *std::move(open)));
+    context.background.start(abort_on_shards(context, std::move(open)));
     co_return;
   }
-  auto aborting = abort_on_shards(context, *std::move(open));
+  auto aborting = abort_on_shards(context, std::move(open));
   co_await aborting;
 }
 
@@ -284,15 +283,13 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
   request.routes = nullptr;
   const Duration taken = Clock::now() - request.arrived;
   context.command_times->by_command[spec->index].add(taken);
-  if (result.has_error()) {
-    auto ending = end_failed(context, fail_transaction(context, request, result.error()));
+  if (auto open = fail_transaction(context, request, result)) {
+    auto ending = end_failed(context, *std::move(open));
     co_await ending;
+  }
+  if (result.has_error()) {
     response = failed(context, client, *spec, request, taken, std::move(result.error()));
   } else {
-    if (request.in_transaction && in_cluster) {
-      auto ending = end_failed(context, fail_transaction(context, request, *result));
-      co_await ending;
-    }
     note_answer(context, client, *spec, request, taken, *result);
     response = *std::move(result);
   }

@@ -26,8 +26,6 @@ DocView body_of(const shard::Command& command) {
 
 namespace {
 
-constexpr std::int32_t wire_version_of_4_4 = 9, wire_version_of_5_0 = 13;
-
 constexpr FieldTable<4> writes({"insert", "update", "delete", "findAndModify"});
 constexpr FieldTable<4> reads({"find", "aggregate", "count", "distinct"});
 constexpr FieldTable<3> transaction_ends({"commitTransaction", "abortTransaction", "coordinateCommitTransaction"});
@@ -82,9 +80,9 @@ void append_read_concern(BsonWriter& out, DocView body, const catalog::ConcernDe
   }
 }
 
-void append_versions(BsonWriter& out, const Context& context, const ShardCommand& command) {
+void append_versions(BsonWriter& out, const ShardCommand& command, std::int32_t wire) {
   const RoutedBy& by = command.by;
-  const auto form = catalog::version_form(context.gateway.capabilities(command.shard).max_wire_version);
+  const auto form = catalog::version_form(wire);
   if (by.what() == RoutedBy::What::sharded) {
     catalog::append_shard_version(out, by.collection()->version_on(command.shard), form);
     return;
@@ -187,7 +185,7 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
     if (transaction_ends.contains(name_of(body))) append_write_concern(out, body, defaults, wire);
     return std::move(out).finish();
   }
-  append_versions(out, context, command);
+  append_versions(out, command, wire);
   const bool from_any_member =
       options.read_preference != nullptr && options.read_preference->mode != shard::ReadMode::primary;
   if (!has_concern) append_read_concern(out, body, defaults, wire, from_any_member, contact);

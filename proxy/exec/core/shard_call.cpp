@@ -77,13 +77,16 @@ Task<void> call_into(Context* context, ShardCommand command, shard::CallOptions 
 }  // namespace
 
 ShardCall::ShardCall(Context& context, const ShardCommand& command, shard::CallOptions options)
+    : ShardCall(context, command, std::move(options), context.in_cluster() ? body_of(command.command) : DocView()) {}
+
+ShardCall::ShardCall(Context& context, const ShardCommand& command, shard::CallOptions options, DocView body)
     : context_(context),
       shard_(command.shard),
       by_(command.by),
       time_(options.time),
-      transaction_(context.in_cluster() ? transaction_of(body_of(command.command)) : std::nullopt),
+      transaction_(context.in_cluster() ? transaction_of(body) : std::nullopt),
       added_(context.in_cluster() && !waits_for_version(context, command)
-                 ? fields_for_shard(context, command, options, body_of(command.command), transaction_)
+                 ? fields_for_shard(context, command, options, body, transaction_)
                  : BsonDoc()),
       call_(context.in_cluster() && waits_for_version(context, command)
                 ? start_when_known(&context, command, &added_, std::move(options))

@@ -96,6 +96,9 @@ class [[nodiscard]] ShardCall {
   ShardOutcome await_resume();
 
  private:
+  // `body`: the command's, in a cluster.
+  ShardCall(Context& context, const ShardCommand& command, shard::CallOptions options, DocView body);
+
   Context& context_;
   catalog::ShardIndex shard_;
   RoutedBy by_;

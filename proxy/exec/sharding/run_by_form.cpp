@@ -6,6 +6,7 @@
 #include "proxy/cluster/config_client.h"
 #include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/repeat.h"
 #include "proxy/exec/core/shard_call.h"
 #include "proxy/wire/cursor_reply.h"
 
@@ -14,7 +15,6 @@ namespace spillway::exec {
 namespace {
 
 constexpr std::int32_t config_find_max = 10'000;
-constexpr int route_tries_max = 10;
 
 Error not_in_this_version(const Request& request) {
   return Error(ErrorCode::command_not_found,
@@ -130,12 +130,9 @@ Task<Result<void>> make_collection(Context& context, const Request& request, std
 
 Task<Result<Routes>> routes_of(Context& context, const Request& request, RouteNames names, bool make_database) {
   const RouteWait wait{request.deadline, make_database, request.interrupt};
-  for (int tries = 0; tries < route_tries_max; ++tries) {
-    if (auto routes = context.router->resolve(names)) co_return *std::move(routes);
-    auto learning = context.router->learn(names, wait);
-    if (auto learned = co_await learning; learned.has_error()) co_return std::move(learned.error());
-  }
-  co_return Error(ErrorCode::conflicting_operation_in_progress, "the routing table changes faster than it can be read");
+  if (auto routes = context.router->resolve(names)) co_return *std::move(routes);
+  auto learning = learn_routes(*context.router, std::move(names), wait);
+  co_return co_await learning;
 }
 
 Task<Result<Routes>> read_again(Context& context, const Request& request, std::string ns) {

@@ -352,17 +352,30 @@ TEST_CASE("what the kernel does not grant is not paid for, nor wanted back", "[t
   CHECK_FALSE(pair.near->holds_wanted_memory());
 }
 
-TEST_CASE("a peer that does not take what is in a buffer that others need loses its connection", "[tcp]") {
-  MemoryBudget payload("payload", 24 << 20);
-  SocketGrowth growth(&payload);
-  growth.set_limits(0, 12 << 20);
-  TcpOptions options;
-  options.send_buffer_bytes = 64 * 1024;
-  options.growth = &growth;
-  TcpPair pair(options);
+// Its near end has filled a send buffer that grew into half of a budget.
+struct FullPair {
+  MemoryBudget payload;
+  SocketGrowth growth;
+  TcpPair pair;
   std::size_t written = 0;
-  REQUIRE(pair.run(fill(pair.near.get(), &written)));
-  REQUIRE(growth.borrowed().usage().used_bytes > 0);
+
+  explicit FullPair(std::uint64_t payload_bytes)
+      : payload("payload", payload_bytes), growth(&payload), pair(borrowing(growth, payload_bytes / 2)) {
+    REQUIRE(pair.run(fill(pair.near.get(), &written)));
+    REQUIRE(growth.borrowed().usage().used_bytes > 0);
+  }
+  static TcpOptions borrowing(SocketGrowth& growth, std::uint64_t bytes_max) {
+    growth.set_limits(0, bytes_max);
+    TcpOptions options;
+    options.send_buffer_bytes = 64 * 1024;
+    options.growth = &growth;
+    return options;
+  }
+};
+
+TEST_CASE("a peer that does not take what is in a buffer that others need loses its connection", "[tcp]") {
+  FullPair full(24 << 20);
+  auto& [payload, growth, pair, written] = full;
   REQUIRE(pair.run(fill(pair.near.get(), &written)));
   const std::optional<Reservation> others = payload.try_reserve(18 << 20);
   REQUIRE(others);
@@ -401,16 +414,8 @@ Task<void> take_slowly(Transport* transport, Duration pause, TimePoint until, bo
 }
 
 TEST_CASE("a peer that takes what comes keeps its connection, and the buffer that others need is given back", "[tcp]") {
-  MemoryBudget payload("payload", 6 << 20);
-  SocketGrowth growth(&payload);
-  growth.set_limits(0, 3 << 20);
-  TcpOptions options;
-  options.send_buffer_bytes = 64 * 1024;
-  options.growth = &growth;
-  TcpPair pair(options);
-  std::size_t written = 0;
-  REQUIRE(pair.run(fill(pair.near.get(), &written)));
-  REQUIRE(growth.borrowed().usage().used_bytes > 0);
+  FullPair full(6 << 20);
+  auto& [payload, growth, pair, written] = full;
   const std::optional<Reservation> others = payload.try_reserve(5 << 20);
   REQUIRE(others);
   bool taken_all = false;
