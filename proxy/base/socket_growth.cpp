@@ -9,14 +9,16 @@ namespace spillway {
 namespace {
 
 // Of all that there is, for one socket. A shard that may send more than fits into the window sends it when this end
-// reads, and this end pays for that: receiving needs twice as much as sending.
-constexpr std::uint64_t receiving_part = 12;
-constexpr std::uint64_t sending_part = 24;
+// reads, and this end pays for that: receiving needs four times as much as sending.
+constexpr std::uint64_t receiving_part = 10;
+constexpr std::uint64_t sending_part = 40;
 // More saves nothing.
 constexpr std::uint64_t receiving_most = 4 * limits::mib;
 constexpr std::uint64_t sending_most = 2 * limits::mib;
 constexpr std::uint64_t least = 64 * limits::kib;
 constexpr std::uint64_t part_of_rest = 4;
+
+std::uint64_t lendable(const BudgetUsage& payload) noexcept { return payload.limit_bytes / 4 * 3; }
 
 std::uint64_t left_of(const BudgetUsage& usage, std::uint64_t limit_bytes) noexcept {
   return limit_bytes - std::min(limit_bytes, usage.used_bytes);
@@ -26,7 +28,7 @@ std::uint64_t left_of(const BudgetUsage& usage, std::uint64_t limit_bytes) noexc
 
 void SocketGrowth::set_limits(std::uint64_t own_bytes, std::uint64_t borrowed_bytes) noexcept {
   own_limit_bytes_ = own_bytes;
-  borrowed_limit_bytes_ = payload_ == nullptr ? 0 : borrowed_bytes;
+  borrowed_limit_bytes_ = payload_ == nullptr ? 0 : std::min(borrowed_bytes, lendable(payload_->usage()));
   own_.set_limit(own_limit_bytes_);
   borrowed_.set_limit(borrowed_limit_bytes_);
 }
@@ -50,13 +52,13 @@ Reservation SocketGrowth::take(std::uint64_t part, std::uint64_t most) noexcept 
 std::uint64_t SocketGrowth::left_to_borrow() const noexcept {
   if (borrowed_limit_bytes_ == 0) return 0;
   const BudgetUsage payload = payload_->usage();
-  return std::min(left_of(borrowed_.usage(), borrowed_limit_bytes_), left_of(payload, payload.limit_bytes / 2));
+  return std::min(left_of(borrowed_.usage(), borrowed_limit_bytes_), left_of(payload, lendable(payload)));
 }
 
 bool SocketGrowth::wants_back(const Reservation& taken) const noexcept {
   if (taken.budget() != &borrowed_) return false;
   const BudgetUsage payload = payload_->usage();
-  return payload.used_bytes > payload.limit_bytes / 4 * 3;
+  return payload.used_bytes > payload.limit_bytes / 8 * 7;
 }
 
 }  // namespace spillway

@@ -1,7 +1,7 @@
 // What the kernel buffers of moving streams may grow by, in the kernel's own count. Thread-safe.
 //
-// A part is set aside for sockets. More is borrowed from the payload's memory, while at most half of that is in use.
-// Above three quarters, what was borrowed is wanted back.
+// A part is set aside for sockets. More is borrowed from the payload's memory, while at most three quarters of that are
+// in use. Above seven eighths, what was borrowed is wanted back.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class SocketGrowth {
   explicit SocketGrowth(MemoryBudget* payload) noexcept
       : own_("socketGrowth", 0), borrowed_("sockets", 0, payload), payload_(payload) {}
 
-  // 0: none. Before the first take().
+  // 0: none. Before the first take(), and after the payload's own limit is set.
   void set_limits(std::uint64_t own_bytes, std::uint64_t borrowed_bytes) noexcept;
 
   // For one end of a stream; may be empty. The first eight streams get equal parts, later ones less.

@@ -357,8 +357,7 @@ Server::Server(ServerOptions options)
   listen();
   divided_ = divide_memory(shared_, memory_bytes_, worker_total_, admin_.has_value());
   const SocketBuffers& buffers = worker_options_.socket_buffers;
-  shared_.memory.sockets.set_limits(
-      buffers.growth_bytes_max, std::min(buffers.borrowed_bytes_max, shared_.memory.process.usage().limit_bytes / 2));
+  shared_.memory.sockets.set_limits(buffers.growth_bytes_max, buffers.borrowed_bytes_max);
   make_workers();
   pressure_.emplace(loop_, shared_.memory.process, shared_.pressure, open_pressure_source());
   shutdown_.emplace(loop_, shared_, worker_list_,

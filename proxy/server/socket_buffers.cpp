@@ -27,7 +27,7 @@ constexpr std::uint64_t waiting_most = 128 * limits::kib;
 constexpr std::uint64_t grown_least = 64 * limits::kib;  // larger ones are hardly cheaper
 constexpr std::uint64_t grown_most = 256 * limits::kib;
 constexpr std::uint64_t growth_in_limit = 16;   // half of the limit's part for sockets
-constexpr std::uint64_t borrowed_in_limit = 4;  // and no more than half of the payload's (SocketGrowth)
+constexpr std::uint64_t borrowed_in_limit = 4;  // and no more than SocketGrowth allows
 
 }  // namespace
 

@@ -258,7 +258,7 @@ int option_of(const Transport& transport, int name) {
 
 TEST_CASE("a set receive buffer grows for much out of what sockets may grow by, until its connection ends", "[tcp]") {
   SocketGrowth growth(nullptr);
-  growth.set_limits(12 << 20, 0);
+  growth.set_limits(10 << 20, 0);
   TcpOptions options;
   options.receive_buffer_bytes = 64 * 1024;
   options.growth = &growth;
@@ -311,7 +311,7 @@ TEST_CASE("the grown receive buffer of a stream that nobody reads shrinks once i
 
 TEST_CASE("a set send buffer grows when its peer takes less, and shrinks once it is empty", "[tcp]") {
   SocketGrowth growth(nullptr);
-  growth.set_limits(24 << 20, 0);
+  growth.set_limits(40 << 20, 0);
   TcpOptions options;
   options.send_buffer_bytes = 64 * 1024;
   options.growth = &growth;
@@ -377,7 +377,7 @@ TEST_CASE("a peer that does not take what is in a buffer that others need loses 
   FullPair full(24 << 20);
   auto& [payload, growth, pair, written] = full;
   REQUIRE(pair.run(fill(pair.near.get(), &written)));
-  const std::optional<Reservation> others = payload.try_reserve(18 << 20);
+  const std::optional<Reservation> others = payload.try_reserve(22 << 20);
   REQUIRE(others);
   bool ready = false;
   const TimePoint end = Clock::now() + 2 * tcp_patience;
@@ -414,9 +414,9 @@ Task<void> take_slowly(Transport* transport, Duration pause, TimePoint until, bo
 }
 
 TEST_CASE("a peer that takes what comes keeps its connection, and the buffer that others need is given back", "[tcp]") {
-  FullPair full(6 << 20);
+  FullPair full(12 << 20);
   auto& [payload, growth, pair, written] = full;
-  const std::optional<Reservation> others = payload.try_reserve(5 << 20);
+  const std::optional<Reservation> others = payload.try_reserve(11 << 20);
   REQUIRE(others);
   bool taken_all = false;
   const TimePoint until = Clock::now() + std::chrono::seconds(13);
@@ -442,7 +442,7 @@ TEST_CASE("buffers stay as they are where little is left for sockets to grow by"
 TEST_CASE("a grown buffer is wanted back when the payload's memory that pays for it is short", "[tcp]") {
   MemoryBudget payload("payload", 24 << 20);
   SocketGrowth growth(&payload);
-  growth.set_limits(0, 12 << 20);
+  growth.set_limits(0, 10 << 20);
   TcpOptions options;
   options.receive_buffer_bytes = options.send_buffer_bytes = 64 * 1024;
   options.growth = &growth;
@@ -451,9 +451,9 @@ TEST_CASE("a grown buffer is wanted back when the payload's memory that pays for
   pair.near->set_read_low_water(64 * 1024);
   std::size_t written = 0;
   REQUIRE(pair.run(fill(pair.near.get(), &written)));
-  CHECK(payload.usage().used_bytes == (1 << 20) + (1 << 19));
+  CHECK(payload.usage().used_bytes == (1 << 20) + (1 << 18));
   CHECK_FALSE(pair.near->holds_wanted_memory());
-  std::optional<Reservation> others = payload.try_reserve(17 << 20);
+  std::optional<Reservation> others = payload.try_reserve(20 << 20);
   REQUIRE(others);
   CHECK(pair.near->holds_wanted_memory());
   const TimePoint end = Clock::now() + tcp_patience;
