@@ -204,7 +204,7 @@ LoadResult load_config_file(const std::string& path, std::vector<std::string> ov
 
 inline constexpr std::size_t config_file_bytes_max = 64UL * 1024 * 1024;
 // The least memory.limit: a message of the largest size must fit beside the program itself.
-inline constexpr std::uint64_t memory_limit_bytes_min = 88ULL * 1024 * 1024;
+inline constexpr std::uint64_t memory_limit_bytes_min = 96ULL * 1024 * 1024;
 
 // The addresses to listen on, in order and without repetitions: bindIp split at its commas, localhost as 127.0.0.1,
 // `*` as 0.0.0.0. Host names stay names.

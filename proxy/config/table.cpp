@@ -193,7 +193,7 @@ constexpr std::array all_keys = {
         "under way have this time to finish; idle connections are closed at once."),
     row("memory.limit", AT(memory_limit), restart,
         {.unit = "bytes",
-         .range = "auto, unlimited, 1% to 100%, or at least 88MiB (units KiB, MiB, GiB, TiB)",
+         .range = "auto, unlimited, 1% to 100%, or at least 96MiB (units KiB, MiB, GiB, TiB)",
          .min = memory_limit_bytes_min,
          .variable = "SPILLWAY_MEMORY_LIMIT"},
         "The memory of the process and its sockets. The process's memory at the start, a tenth for the heaps and an "

@@ -152,9 +152,9 @@ TEST_CASE("the_limit_is_told_with_what_it_was_derived_from") {
   SystemLimits limits;
   CHECK(describe_memory_limit({}, limits) == "none");
   limits.memory_bytes = 1000 * mib;
-  CHECK(describe_memory_limit({}, limits) == "250 MiB (25 % of the machine's 1000 MiB, at least 88 MiB)");
+  CHECK(describe_memory_limit({}, limits) == "250 MiB (25 % of the machine's 1000 MiB, at least 96 MiB)");
   limits.cgroup_memory_bytes = 400 * mib;
-  CHECK(describe_memory_limit({}, limits) == "200 MiB (50 % of the cgroup's 400 MiB, at least 88 MiB)");
+  CHECK(describe_memory_limit({}, limits) == "200 MiB (50 % of the cgroup's 400 MiB, at least 96 MiB)");
   CHECK(describe_memory_limit({MemoryLimit::Kind::bytes, 96 * mib}, limits) == "96 MiB");
   CHECK(describe_memory_limit({MemoryLimit::Kind::unlimited, 0}, limits) == "none");
 }

@@ -136,8 +136,8 @@ TEST_CASE("sizes_have_units") {
   };
   CHECK(size("auto") == MemoryLimit{Kind::automatic, 0});
   CHECK(size("unlimited") == MemoryLimit{Kind::unlimited, 0});
-  CHECK(size("92274688") == MemoryLimit{Kind::bytes, 88ULL << 20});
-  CHECK(size("90112KiB") == MemoryLimit{Kind::bytes, 88ULL << 20});
+  CHECK(size("100663296") == MemoryLimit{Kind::bytes, 96ULL << 20});
+  CHECK(size("98304KiB") == MemoryLimit{Kind::bytes, 96ULL << 20});
   CHECK(size("96 MiB") == MemoryLimit{Kind::bytes, 96ULL << 20});
   CHECK(size("2GiB") == MemoryLimit{Kind::bytes, 2ULL << 30});
   CHECK(size("1TiB") == MemoryLimit{Kind::bytes, 1ULL << 40});
