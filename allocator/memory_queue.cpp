@@ -11,6 +11,7 @@ void MemoryQueue::set_reserves(std::uint64_t large_bytes, std::uint64_t small_by
 MemoryQueue::Place::Place(MemoryQueue& queue, Sleeper& sleeper, bool in_line)
     : queue_(queue), line_(in_line ? queue.line_ : queue.outside_) {
   queue_.waits_.fetch_add(1, std::memory_order_relaxed);
+  queue_.waiting_.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard lock(queue_.mutex_);
   number_ = queue_.next_++;
   line_.waiting.emplace_hint(line_.waiting.end(), number_, &sleeper);
@@ -18,6 +19,7 @@ MemoryQueue::Place::Place(MemoryQueue& queue, Sleeper& sleeper, bool in_line)
 }
 
 MemoryQueue::Place::~Place() {
+  queue_.waiting_.fetch_sub(1, std::memory_order_relaxed);
   const std::lock_guard lock(queue_.mutex_);
   const bool was_first = first();
   line_.waiting.erase(number_);
@@ -37,10 +39,7 @@ void MemoryQueue::wake_first() noexcept {
 
 MemoryQueueUsage MemoryQueue::usage() const {
   MemoryQueueUsage usage;
-  {
-    const std::lock_guard lock(mutex_);
-    usage.waiting = line_.waiting.size() + outside_.waiting.size();
-  }
+  usage.waiting = waiting_.load(std::memory_order_relaxed);
   usage.waits = waits_.load(std::memory_order_relaxed);
   usage.in_vain = in_vain_.load(std::memory_order_relaxed);
   usage.large = large_.usage();

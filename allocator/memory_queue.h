@@ -43,6 +43,9 @@ class MemoryQueue {
 
   // Before the first use.
   void set_reserves(std::uint64_t large_bytes, std::uint64_t small_bytes) noexcept;
+  // Before the first use. Each waiting request holds what has arrived for it in the kernel, outside of any budget. 0:
+  // no bound.
+  void set_waiting_max(std::size_t waiting_max) noexcept { waiting_max_ = waiting_max; }
 
   // Null: there is no reserve.
   MemoryBudget* large() noexcept { return has_reserve_ ? &large_ : nullptr; }
@@ -88,18 +91,22 @@ class MemoryQueue {
   bool somebody_waits() const noexcept { return line_waits() || outside_.first.load(std::memory_order_relaxed) != 0; }
   // A line exists: a new request that can wait joins it.
   bool line_waits() const noexcept { return line_.first.load(std::memory_order_relaxed) != 0; }
+  // No further request may wait.
+  bool full() const noexcept { return waiting_max_ != 0 && waiting_.load(std::memory_order_relaxed) >= waiting_max_; }
   // Memory has come back.
   void wake_first() noexcept;
-  // A request gave up waiting.
+  // A request gave up waiting, or could not wait.
   void count_in_vain() noexcept { in_vain_.fetch_add(1, std::memory_order_relaxed); }
   MemoryQueueUsage usage() const;
 
  private:
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   Line line_, outside_;
   std::uint64_t next_ = 1;
   std::atomic<std::uint64_t> waits_{0};
   std::atomic<std::uint64_t> in_vain_{0};
+  std::size_t waiting_max_ = 0;
+  std::atomic<std::size_t> waiting_{0};
   bool has_reserve_ = false;
   MemoryBudget large_;
   MemoryBudget small_;

@@ -83,6 +83,10 @@ Task<std::optional<T>> wait_for(Loop& loop, MemoryBudget& budget, std::size_t by
                                 bool in_line) {
   MemoryQueue* const queue = budget.queue();
   if (queue == nullptr || !could_ever_fit(budget, bytes)) co_return std::nullopt;
+  if (queue->full()) {
+    queue->count_in_vain();
+    co_return std::nullopt;
+  }
   const auto sleeper = std::make_shared<LoopSleeper>(loop);
   // A request that the reserve could never hold does not block others that fit.
   const MemoryQueue::Place place(*queue, *sleeper, in_line && bytes <= queue->large_bytes());

@@ -4,8 +4,8 @@
 //   auto taking = allocate_or_wait(loop, budget, bytes, deadline, wanted);
 //   std::optional<Buffer> buffer = co_await taking;
 //
-// A wait ends with nothing when there is no queue, when `bytes` could never fit, when the deadline passes, or when
-// `wanted` returns false. `wanted` is called now and then, on the loop, and outlives the wait.
+// A wait ends with nothing when there is no queue, when too many wait, when `bytes` could never fit, when the deadline
+// passes, or when `wanted` returns false. `wanted` is called now and then, on the loop, and outlives the wait.
 //
 // First come, first served: a request that can wait joins the line where there is one, and only the first of it is
 // woken when memory is given back.

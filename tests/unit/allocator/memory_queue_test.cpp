@@ -70,6 +70,19 @@ TEST_CASE("who came first is first until he leaves") {
   CHECK_FALSE(queue.somebody_waits());
 }
 
+TEST_CASE("a queue is full when as many wait as may") {
+  Sleeper sleeper;
+  MemoryQueue queue("test");
+  queue.set_waiting_max(2);
+  const MemoryQueue::Place a(queue, sleeper);
+  CHECK_FALSE(queue.full());
+  std::optional<MemoryQueue::Place> b;
+  b.emplace(queue, sleeper, false);  // those that delay nobody count, too
+  CHECK(queue.full());
+  b.reset();
+  CHECK_FALSE(queue.full());
+}
+
 TEST_CASE("reserves stand beside the budgets and have limits of their own") {
   MemoryQueue queue("test");
   CHECK(queue.large() == nullptr);
