@@ -19,6 +19,8 @@
 #include "proxy/config/text.h"
 #include "proxy/exec/admin/metrics_page.h"
 #include "proxy/exec/core/ask_workers.h"
+#include "proxy/exec/core/life_cycle.h"
+#include "proxy/exec/core/process_memory.h"
 
 namespace spillway::server {
 
@@ -135,7 +137,7 @@ class AdminServer::Door final : public Poller::Socket, private Timer {
   bool watching_ = false;
 };
 
-AdminServer::AdminServer(exec::Shared& shared, Loop& main_loop, const AdminOptions& options)
+AdminServer::AdminServer(const exec::Services& shared, Loop& main_loop, const AdminOptions& options)
     : shared_(shared), main_loop_(main_loop), options_(options), port_(options.port) {
   for (const std::string& address : options_.addresses) {
     doors_.push_back(std::make_unique<Door>(*this, open_door(address, port_)));

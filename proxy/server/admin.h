@@ -41,7 +41,7 @@ class AdminServer {
  public:
   // Listens, without answers until start(). Throws std::runtime_error naming the address. `shared` and `main_loop`
   // outlive it.
-  AdminServer(exec::Shared& shared, Loop& main_loop, const AdminOptions& options);
+  AdminServer(const exec::Services& shared, Loop& main_loop, const AdminOptions& options);
   ~AdminServer();
   AdminServer(const AdminServer&) = delete;
   AdminServer& operator=(const AdminServer&) = delete;
@@ -90,7 +90,7 @@ class AdminServer {
   Task<std::vector<exec::WorkerFacts>> ask(const std::vector<exec::Context*>& contexts);
   void close_all();
 
-  exec::Shared& shared_;
+  const exec::Services shared_;
   Loop& main_loop_;
   AdminOptions options_;
   std::uint16_t port_ = 0;

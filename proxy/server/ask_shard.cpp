@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/shard_call.h"
 #include "proxy/shard/connection.h"
 #include "proxy/wire/cursor_reply.h"

@@ -3,14 +3,21 @@
 #include <chrono>
 
 #include "cursor/bson_validator.h"
+#include "cursor/registry.h"
 #include "proxy/base/ip_address.h"
 #include "proxy/base/log.h"
 #include "proxy/base/memory_wait.h"
 #include "proxy/base/time_slice.h"
 #include "proxy/config/config.h"
+#include "proxy/config/parameters.h"
 #include "proxy/exec/access/authorization.h"
 #include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/commands/op_query_commands.h"
+#include "proxy/exec/core/limits.h"
+#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/core/open_clients.h"
+#include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/core/transaction_table.h"
 #include "proxy/exec/streams/stream.h"
 #include "proxy/wire/op_msg.h"
 #include "proxy/wire/op_msg_parser.h"
@@ -157,7 +164,7 @@ Task<bool> ClientConnection::begin() {
 
 // A handshake takes no memory before its first byte.
 Task<bool> ClientConnection::begin_tls() {
-  exec::Shared& shared = environment_.context.shared;
+  const exec::Services& shared = environment_.context.shared;
   TimePoint end = handshake_end();
   if (end == time_point_never) end = Clock::now() + tls_patience;
   idle_ = true;

@@ -17,6 +17,7 @@
 #include "proxy/base/transport.h"
 #include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/commands/connection_end.h"
+#include "proxy/exec/core/client.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/server/socket_buffers.h"
 #include "proxy/wire/compression.h"

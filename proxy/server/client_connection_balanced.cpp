@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "proxy/base/log.h"
+#include "proxy/exec/core/metrics.h"
 #include "proxy/server/client_connection.h"
 
 namespace spillway::server {

@@ -10,6 +10,9 @@
 #include "proxy/exec/admin/hello.h"
 #include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/commands/op_query_commands.h"
+#include "proxy/exec/core/life_cycle.h"
+#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/core/process_facts.h"
 #include "proxy/server/client_connection.h"
 #include "proxy/wire/hello.h"
 #include "proxy/wire/op_msg.h"
@@ -160,8 +163,8 @@ Task<bool> ClientConnection::answer_hello(const exec::Request& request, bool exh
 // version changes once, when the router quiesces: wake_hello() signals it.
 Task<bool> ClientConnection::stream_hello(const wire::HelloRequest& hello, bool exhaust) {
   exec::Context& context = environment_.context;
-  const wire::TopologyVersion current{Bytes(context.shared.facts.process_id),
-                                      context.shared.topology_counter.load()};
+  const exec::LifeCycle& life = context.shared.life;
+  const wire::TopologyVersion current{Bytes(context.shared.facts.process_id), life.topology_counter.load()};
   // The first reply compares with the client's version, later ones with the last one sent.
   auto waits = wire::hello_waits(hello, current);
   if (waits.has_error()) {
@@ -175,15 +178,15 @@ Task<bool> ClientConnection::stream_hello(const wire::HelloRequest& hello, bool 
   // Bounds the rate of the stream.
   const Duration await_time = exhaust ? std::max<Duration>(asked, exhaust_pause_min) : asked;
   // While the router quiesces the version does not change any more, and all clients must learn it at once.
-  for (bool wait = *waits && !context.shared.life.quiescing;; wait = context.shared.topology_counter.load() == seen) {
+  for (bool wait = *waits && !life.quiescing;; wait = life.topology_counter.load() == seen) {
     if (wait) {
       auto waiting = wait_for_topology(seen, Clock::now() + await_time, exhaust);
       const bool go_on = co_await waiting;
       if (!go_on) co_return false;
     }
-    seen = context.shared.topology_counter.load();  // before the reply: a later change goes into the next one
+    seen = life.topology_counter.load();  // before the reply: a later change goes into the next one
     const BsonDoc reply = hello_reply(hello);
-    const bool more = exhaust && !context.shared.life.quiescing && !closing_;
+    const bool more = exhaust && !life.quiescing && !closing_;
     std::vector<std::uint8_t> out;
     const std::int32_t request_id = next_request_id_++;
     wire::begin_op_msg(out, request_id, response_to, more ? wire::flags::more_to_come : 0);
@@ -202,18 +205,18 @@ Task<bool> ClientConnection::stream_hello(const wire::HelloRequest& hello, bool 
 // so does the stream (`exhaust`): the connection must not store the client's bytes for long. False: the connection
 // must end.
 Task<bool> ClientConnection::wait_for_topology(std::int64_t seen, TimePoint until, bool& exhaust) {
-  exec::Shared& shared = environment_.context.shared;
+  const exec::LifeCycle& life = environment_.context.shared.life;
   if (pipelined_.size() > 0) {  // it has sent a message already: one read ahead, not one for each hello
     exhaust = false;
     co_return true;
   }
-  while (!closing_ && Clock::now() < until && shared.topology_counter.load() == seen) {
+  while (!closing_ && Clock::now() < until && life.topology_counter.load() == seen) {
     // Waiting for the socket also detects that the client leaves.
     ReadyWait readable(*transport_, Transport::Direction::read, until);
     awaiting_hello_ = true;
     const bool ready = co_await readable;
     awaiting_hello_ = false;
-    if (!ready && !readable.timed_out() && !closing_ && shared.topology_counter.load() == seen) co_return false;
+    if (!ready && !readable.timed_out() && !closing_ && life.topology_counter.load() == seen) co_return false;
     if (!ready) continue;
     const IoResult got = transport_->try_read(environment_.scratch);
     if (!got.ok() && !got.would_block()) co_return false;

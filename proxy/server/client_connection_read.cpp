@@ -9,6 +9,9 @@
 #include "proxy/base/log.h"
 #include "proxy/base/memory_wait.h"
 #include "proxy/base/time_slice.h"
+#include "proxy/config/parameters.h"
+#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/server/refusal_slot.h"
 #include "proxy/server/client_connection.h"
@@ -40,7 +43,7 @@ constexpr std::size_t answer_told_by = std::max(flags_end, wire::compressed_flag
 // Before the login: a hello and the steps of logging in are much shorter.
 constexpr std::size_t stranger_message_bytes_max = 64 * limits::kib;
 
-Duration sender_patience(const exec::Shared& shared) noexcept {
+Duration sender_patience(const exec::Services& shared) noexcept {
   return std::chrono::milliseconds(shared.parameters.slow_sender_ms.load(std::memory_order_relaxed));
 }
 
@@ -81,7 +84,7 @@ Task<bool> ClientConnection::read_message() {
       const MutableBytes scratch = environment_.scratch;
       std::copy(fresh.begin(), fresh.end(), scratch.begin());
       MutableBytes room = scratch.subspan(fresh.size());
-      const exec::Shared& shared = environment_.context.shared;
+      const exec::Services& shared = environment_.context.shared;
       if (shared.memory.request_queue.somebody_waits() ||
           (is_stranger() && shared.memory.stranger_queue.somebody_waits())) {
         room = room.first(std::min(room.size(), first_read_bytes_scarce));
@@ -148,7 +151,7 @@ bool ClientConnection::too_large_for_a_stranger(std::size_t message_bytes) const
 
 // Incomplete messages before the login share a small budget. A complete message is answered at once.
 MemoryBudget& ClientConnection::memory_for(std::size_t message_bytes, std::size_t have_bytes) const noexcept {
-  exec::Shared& shared = environment_.context.shared;
+  const exec::Services& shared = environment_.context.shared;
   return is_stranger() && have_bytes < message_bytes ? shared.memory.strangers : shared.memory.requests;
 }
 
@@ -187,7 +190,7 @@ bool ClientConnection::keep_for_later(Bytes bytes) {
 
 // There is no memory for the message now: its rest stays in the socket until there is.
 Task<ClientConnection::Admission> ClientConnection::wait_for_room(std::size_t message_bytes, Bytes have) {
-  exec::Shared& shared = environment_.context.shared;
+  const exec::Services& shared = environment_.context.shared;
   auto kept = allocate_now(shared.memory.requests, have.size());
   if (!kept) {
     log::warning("connection {} from {} closed: no memory is left for a message of {} bytes",

@@ -1,7 +1,11 @@
 // How a connection writes complete replies.
 #include <algorithm>
 
+#include "allocator/pressure.h"
 #include "proxy/base/log.h"
+#include "proxy/config/parameters.h"
+#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/stalled_clients.h"
 #include "proxy/server/client_connection.h"
 #include "proxy/shard/message_turns.h"
@@ -22,7 +26,7 @@ std::size_t bytes_of(std::span<const iovec> pieces) noexcept {
   return bytes;
 }
 
-bool others_wait(const exec::Shared& shared) noexcept {
+bool others_wait(const exec::Services& shared) noexcept {
   return shared.memory.work_queue.somebody_waits() || shared.memory.request_queue.somebody_waits() ||
          shared.pressure.at_least(PressureLevel::critical);
 }
@@ -30,7 +34,7 @@ bool others_wait(const exec::Shared& shared) noexcept {
 }  // namespace
 
 Task<bool> ClientConnection::write_watched(std::span<iovec> pieces, TimePoint* first_tried) {
-  exec::Shared& shared = environment_.context.shared;
+  const exec::Services& shared = environment_.context.shared;
   const TimePoint begun = Clock::now();
   const Duration patience = std::chrono::milliseconds(shared.parameters.slow_sender_ms.load(std::memory_order_relaxed));
   const TimePoint end = begun + patience + std::chrono::seconds(bytes_of(pieces) / reader_bytes_per_second_min);

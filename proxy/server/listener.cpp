@@ -15,6 +15,8 @@
 
 #include "proxy/base/log.h"
 #include "proxy/base/pacing.h"
+#include "proxy/exec/core/connection_counts.h"
+#include "proxy/exec/core/metrics.h"
 
 namespace spillway::server {
 
@@ -60,7 +62,7 @@ void set_before_connections(int fd, const SocketBuffers& buffers) noexcept {
 }
 }  // namespace
 
-Listener::Listener(Loop& loop, exec::Shared& shared, const ListenerOptions& options)
+Listener::Listener(Loop& loop, const exec::Services& shared, const ListenerOptions& options)
     : loop_(loop),
       shared_(shared),
       addresses_(options.clients ? options.addresses : std::vector<std::string>()),

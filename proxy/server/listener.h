@@ -29,7 +29,7 @@ class Listener {
  public:
   // Binds and listens; clients wait in the backlog until start(). Throws std::runtime_error naming the address that
   // fails. `loop` is the main thread's.
-  Listener(Loop& loop, exec::Shared& shared, const ListenerOptions& options);
+  Listener(Loop& loop, const exec::Services& shared, const ListenerOptions& options);
 
   // Takes a socket that listens already. Returns its address. Throws std::runtime_error for any other kind.
   std::string adopt(FileDescriptor socket, const SocketBuffers& buffers);
@@ -61,7 +61,7 @@ class Listener {
   Worker& least_loaded() const;
 
   Loop& loop_;
-  exec::Shared& shared_;
+  const exec::Services shared_;
   std::vector<Worker*> workers_;
   std::vector<std::unique_ptr<Door>> doors_;
   std::vector<std::string> addresses_;

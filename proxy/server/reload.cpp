@@ -7,9 +7,12 @@
 #include <exception>
 #include <utility>
 
+#include "proxy/config/parameters.h"
 #include "proxy/config/table.h"
 #include "proxy/exec/admin/local_parameters.h"
 #include "proxy/exec/core/failed_logins.h"
+#include "proxy/exec/core/life_cycle.h"
+#include "proxy/exec/core/limits.h"
 
 namespace spillway::server {
 
@@ -35,7 +38,7 @@ void open_log(const Config& config) {
   log::set_verbosity(static_cast<int>(config.parameters.log_level.load()));
 }
 
-Reload::Reload(Loop& loop, exec::Shared& shared, std::vector<Worker*> workers, Config config, Table table,
+Reload::Reload(Loop& loop, const exec::Services& shared, std::vector<Worker*> workers, Config config, Table table,
                Options options)
     : loop_(loop),
       shared_(shared),

@@ -40,7 +40,8 @@ class Reload {
     Loop::Drive drive = Loop::Drive::real_time;  // manual: a simulation's, read on the loop's own thread
   };
   // `loop`, `shared` and the workers outlive it.
-  Reload(Loop& loop, exec::Shared& shared, std::vector<Worker*> workers, Config config, Table table, Options options);
+  Reload(Loop& loop, const exec::Services& shared, std::vector<Worker*> workers, Config config, Table table,
+         Options options);
   // REQUIRES that the loop does not run any more, or that no reload is under way.
   ~Reload();
 
@@ -78,7 +79,7 @@ class Reload {
   void end(const std::string& outcome);
 
   Loop& loop_;
-  exec::Shared& shared_;
+  const exec::Services shared_;
   std::vector<Worker*> workers_;
   Config config_;
   Table table_;

@@ -24,6 +24,7 @@
 #include "proxy/exec/access/user_feed.h"
 #include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/core/failed_logins.h"
+#include "proxy/exec/core/shared.h"
 #include "proxy/server/admin.h"
 #include "proxy/server/audit_sink.h"
 #include "proxy/server/ownership_check.h"

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "proxy/base/log.h"
+#include "proxy/exec/core/connection_counts.h"
+#include "proxy/exec/core/life_cycle.h"
 
 namespace spillway::server {
 
@@ -17,7 +19,7 @@ std::int64_t whole_ms(Duration time) {
 }
 }  // namespace
 
-Shutdown::Shutdown(Loop& loop, exec::Shared& shared, std::vector<Worker*> workers, Options options)
+Shutdown::Shutdown(Loop& loop, const exec::Services& shared, std::vector<Worker*> workers, Options options)
     : loop_(loop), shared_(shared), workers_(std::move(workers)), options_(std::move(options)) {}
 
 void Shutdown::begin(Duration announce) {
@@ -43,7 +45,7 @@ void Shutdown::hurry() {
 
 Task<void> Shutdown::announce() {
   shared_.life.quiescing = true;
-  shared_.topology_counter = 1;
+  shared_.life.topology_counter = 1;
   for (Worker* worker : workers_) worker->wake_hellos();
   do {
     co_await loop_.sleep_for(look_interval);

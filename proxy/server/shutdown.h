@@ -28,7 +28,7 @@ class Shutdown {
     std::function<void()> ended{};
   };
   // `loop`, `shared` and the workers, in order, outlive it.
-  Shutdown(Loop& loop, exec::Shared& shared, std::vector<Worker*> workers, Options options);
+  Shutdown(Loop& loop, const exec::Services& shared, std::vector<Worker*> workers, Options options);
 
   // During the announcement a shorter time counts from now on, a longer one has no effect.
   void begin(Duration announce);
@@ -45,7 +45,7 @@ class Shutdown {
   Task<void> stop_workers();
 
   Loop& loop_;
-  exec::Shared& shared_;
+  const exec::Services shared_;
   std::vector<Worker*> workers_;
   Options options_;
   TimePoint announced_until_{};

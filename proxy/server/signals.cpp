@@ -7,6 +7,7 @@
 #include <exception>
 
 #include "proxy/base/log.h"
+#include "proxy/config/parameters.h"
 #include "proxy/exec/access/audit.h"
 
 namespace spillway::server {
@@ -15,7 +16,7 @@ namespace {
 // After the second signal.
 constexpr auto hurried_stop_max = std::chrono::seconds(2);
 
-void rotate_log(exec::Shared& shared) {
+void rotate_log(const exec::Services& shared) {
   if (shared.audit) shared.audit->rotate();
   try {
     if (log::rotate()) {
@@ -34,7 +35,7 @@ void rotate_log(exec::Shared& shared) {
 }
 }  // namespace
 
-Signals::Signals(Loop& loop, exec::Shared& shared, Shutdown& shutdown, Reload& reload)
+Signals::Signals(Loop& loop, const exec::Services& shared, Shutdown& shutdown, Reload& reload)
     : loop_(loop),
       shared_(shared),
       shutdown_(shutdown),

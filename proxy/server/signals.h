@@ -14,7 +14,7 @@ namespace spillway::server {
 class Signals {
  public:
   // From now on the signals no longer end the process; they wait until start(). All arguments outlive it.
-  Signals(Loop& loop, exec::Shared& shared, Shutdown& shutdown, Reload& reload);
+  Signals(Loop& loop, const exec::Services& shared, Shutdown& shutdown, Reload& reload);
   // The first SIGTERM or SIGINT begins a shutdown, the second one ends its waits, and the third one, or two more
   // seconds, the process (exit code 1). SIGHUP reloads the configuration, SIGUSR1 rotates the log.
   void start();
@@ -26,7 +26,7 @@ class Signals {
   void end_process_later();
 
   Loop& loop_;
-  exec::Shared& shared_;
+  const exec::Services shared_;
   Shutdown& shutdown_;
   Reload& reload_;
   asio::signal_set signals_;

@@ -5,10 +5,15 @@
 #include <utility>
 
 #include "allocator/memory_layer.h"
+#include "allocator/pressure.h"
+#include "cursor/registry.h"
 #include "proxy/base/log.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/cluster/cluster_router.h"
 #include "proxy/exec/cluster/cluster_table.h"
+#include "proxy/exec/core/connection_counts.h"
+#include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/core/transaction_table.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 
 namespace spillway::server {
@@ -26,7 +31,7 @@ constexpr auto end_time_max = std::chrono::milliseconds(1'500);
 constexpr auto pressure_release_interval = std::chrono::seconds(1);
 }  // namespace
 
-Worker::Worker(std::size_t index, exec::Shared& shared, const WorkerOptions& options, Loop::Drive drive,
+Worker::Worker(std::size_t index, const exec::Services& shared, const WorkerOptions& options, Loop::Drive drive,
                std::unique_ptr<Network> network)
     : shared_(shared),
       options_(options),

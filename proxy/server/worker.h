@@ -1,4 +1,4 @@
-// Worker: one thread, its loop, its shard connections and its clients' connections. Workers share only exec::Shared
+// Worker: one thread, its loop, its shard connections and its clients' connections. Workers share only exec::Services
 // and the state of the shards' hosts.
 #pragma once
 
@@ -39,7 +39,7 @@ struct WorkerOptions {
 class Worker {
  public:
   // `network`: null for TCP. `drive` manual: a simulation polls the loop itself.
-  Worker(std::size_t index, exec::Shared& shared, const WorkerOptions& options,
+  Worker(std::size_t index, const exec::Services& shared, const WorkerOptions& options,
          Loop::Drive drive = Loop::Drive::real_time, std::unique_ptr<Network> network = nullptr);
   ~Worker();
 
@@ -90,7 +90,7 @@ class Worker {
   Task<void> cut_sessions();
   Task<void> end_on_shards(TimePoint told_by);
 
-  exec::Shared& shared_;
+  const exec::Services shared_;
   WorkerOptions options_;
   Loop::Drive drive_;
   Loop loop_;

@@ -23,6 +23,7 @@
 #include "proxy/canned/canned.h"
 #include "proxy/catalog/static_routing.h"
 #include "proxy/exec/core/context.h"
+#include "proxy/exec/core/shared.h"
 #include "proxy/server/worker.h"
 #include "proxy/wire/message.h"
 #include "proxy/wire/op_msg.h"

@@ -11,6 +11,7 @@
 
 #include "allocator/limits.h"
 #include "proxy/exec/core/context.h"
+#include "proxy/exec/core/shared.h"
 #include "proxy/server/shutdown.h"
 #include "proxy/server/worker.h"
 #include "tests/support/clock_manual.h"

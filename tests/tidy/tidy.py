@@ -35,6 +35,11 @@ ROOMS = {
     "proxy/exec": ("core", "cluster", "sharding", "cursors", "streams", "access", "read", "write", "schema", "admin", "commands"),
 }
 
+# The services that workers share, each beside the header that its users include; and the files that own them all.
+SERVICES = "proxy/exec/core/services.h"
+SERVICES_OWNED = "proxy/exec/core/shared.h"
+SERVICES_OWNERS = ("proxy/exec/commands/shared.cpp", "proxy/server/server.cpp")
+
 # The one file that knows everything; it takes the canned shards of --canned.
 MAIN = "proxy/server/main.cpp"
 
@@ -168,6 +173,30 @@ def check_room(layer, path, line, target, findings):
         findings.error(path, line, f"{layer}/{own} may not include {layer}/{other}")
 
 
+def check_services(tree, findings):
+    """A file includes the headers of the services that it uses, or its own header does."""
+    if SERVICES not in tree.files:
+        return
+    headers = {}
+    for name, header in re.findall(r"(\w+);\s*// (\S+\.h)\b", tree.text(SERVICES)):
+        headers[name] = header if tree.exists(header) else "proxy/" + header
+    for path in tree.ending(".h", ".cpp"):
+        if not path.startswith("proxy/") or path in (SERVICES, SERVICES_OWNED):
+            continue
+        own_header = os.path.splitext(path)[0] + ".h"
+        included = {path} | {target for name in {path, own_header} & set(tree.files)
+                             for _, _, target in includes_of(tree, name)}
+        if SERVICES_OWNED in included:
+            if path not in SERVICES_OWNERS:
+                findings.error(path, 1, f"only {' and '.join(SERVICES_OWNERS)} own all services: include those used")
+            continue
+        for number, line in enumerate(tree.lines(path), 1):
+            for name in re.findall(r"\bshared_?\.(\w+)", line.split("//", 1)[0]):
+                if name in headers and headers[name] not in included:
+                    included.add(headers[name])
+                    findings.error(path, number, f"uses shared.{name} without including {headers[name]}")
+
+
 def check_headers(tree, findings):
     for path in tree.ending(".h"):
         if not re.search(r"^#pragma once$", tree.text(path), re.M):
@@ -279,7 +308,7 @@ def check_readmes(tree, findings):
                     findings.error(path, number, f"{name} does not exist")
 
 
-CHECKS = (check_layers, check_headers, check_banned, check_dead_files, check_columns, check_readmes)
+CHECKS = (check_layers, check_services, check_headers, check_banned, check_dead_files, check_columns, check_readmes)
 
 
 def run(root):

@@ -146,6 +146,29 @@ class TidyTest(unittest.TestCase):
                          '#include "proxy/exec/read/r.h"\n'},
                         "proxy/exec/core may not include proxy/exec/read")
 
+    SERVICES = {
+        "proxy/exec/CMakeLists.txt": "layer(read/r.cpp)\n",
+        "proxy/exec/core/services.h": "// S.\n#pragma once\nMetrics& metrics;  // exec/core/metrics.h\n",
+        "proxy/exec/core/metrics.h": "// M.\n#pragma once\n",
+        "proxy/exec/core/shared.h":
+            '// All.\n#pragma once\n#include "proxy/exec/core/services.h"\n'
+            '#include "proxy/exec/core/metrics.h"\n',
+        "proxy/exec/read/r.h": '// R.\n#pragma once\n#include "proxy/exec/core/metrics.h"\n',
+        "proxy/exec/read/r.cpp": '#include "proxy/exec/read/r.h"\nauto m = context.shared.metrics.all;\n',
+        "proxy/server/CMakeLists.txt": "layer(server.cpp)\n",
+        "proxy/server/server.cpp": '#include "proxy/exec/core/shared.h"\n',
+    }
+
+    def test_a_file_includes_the_services_that_it_uses(self):
+        self.assertEqual(self.findings(self.SERVICES).errors, [])
+        self.only_error({**self.SERVICES, "proxy/exec/read/r.h": "// R.\n#pragma once\n"},
+                        "proxy/exec/read/r.cpp:2: uses shared.metrics without including proxy/exec/core/metrics.h")
+
+    def test_only_the_owner_includes_all_services(self):
+        self.only_error({**self.SERVICES, "proxy/exec/read/r.cpp":
+                         '#include "proxy/exec/read/r.h"\n#include "proxy/exec/core/shared.h"\n'},
+                        "own all services")
+
     def test_readme_that_names_a_missing_file(self):
         for text in ("[x](gone.md)", "`allocator/gone.h`", "`./gone --flag`", "```\n./gone now\n```"):
             self.only_error({"README.md": text + "\n"}, "does not exist")

@@ -13,8 +13,10 @@
 #include "absl/hash/hash.h"
 #include "proxy/auth/crypto.h"
 #include "proxy/base/ip_address.h"
+#include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/context.h"
+#include "proxy/exec/core/process_facts.h"
 
 namespace spillway::exec {
 

@@ -6,11 +6,15 @@
 #include <chrono>
 #include <optional>
 
+#include "proxy/auth/users.h"
 #include "proxy/base/ip_address.h"
 #include "proxy/base/log.h"
 #include "proxy/exec/access/audit.h"
+#include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/failed_logins.h"
+#include "proxy/exec/core/limits.h"
+#include "proxy/exec/core/metrics.h"
 
 namespace spillway::exec {
 
@@ -39,15 +43,15 @@ struct Attempt {
   bool speculative = false;
 };
 
-Metrics::Mechanism& counters(Context& context, std::string_view mechanism) {
-  auto& all = context.shared.metrics.mechanisms;
+Metrics::Mechanism& counters(Metrics& metrics, std::string_view mechanism) {
+  auto& all = metrics.mechanisms;
   if (mechanism == x509_mechanism) return all[Metrics::x509];
   return all[mechanism == auth::mechanism_name(auth::Hash::sha1) ? Metrics::scram_sha_1
                                                                  : Metrics::scram_sha_256];
 }
 
 void count_received(Context& context, const Attempt& attempt) {
-  Metrics::Mechanism& mechanism = counters(context, attempt.mechanism);
+  Metrics::Mechanism& mechanism = counters(context.shared.metrics, attempt.mechanism);
   mechanism.received.add();
   if (attempt.speculative) mechanism.speculative_received.add();
 }
@@ -121,7 +125,7 @@ Result<void> log_in(Context& context, Client& client, const Attempt& attempt) {
     audit(context, client, attempt, full->code);
     return *std::move(full);
   }
-  Metrics::Mechanism& mechanism = counters(context, attempt.mechanism);
+  Metrics::Mechanism& mechanism = counters(context.shared.metrics, attempt.mechanism);
   mechanism.successful.add();
   if (attempt.speculative) mechanism.speculative_successful.add();
   client.user = user->id;
@@ -310,13 +314,13 @@ Answer log_out(Context& context, Client& client, const Request& request) {
 
 // --- hello
 
-void append_mechanisms(BsonWriter& reply, const Context& context, std::string_view user) {
+void append_mechanisms(BsonWriter& reply, const auth::UserDirectory& users, std::string_view user) {
   const std::size_t dot = user.find('.');
   if (dot == std::string_view::npos) return;
   const std::string_view db = user.substr(0, dot);
   const std::string_view name = user.substr(dot + 1);
   if (name.size() > auth::user_name_bytes_max || db == auth::external_db) return;
-  const auto table = context.shared.users.table();
+  const auto table = users.table();
   reply.begin_array("saslSupportedMechs");
   for (const auth::Hash hash : {auth::Hash::sha1, auth::Hash::sha256}) {
     if (table->offers(db, name, hash)) reply.append_item(auth::mechanism_name(hash));
@@ -344,18 +348,18 @@ void authenticate_speculatively(BsonWriter& reply, Context& context, Client& cli
 
 void append_authentication(BsonWriter& reply, Context& context, Client& client,
                            const wire::HelloRequest& hello) {
-  if (hello.sasl_supported_mechs) append_mechanisms(reply, context, *hello.sasl_supported_mechs);
+  if (hello.sasl_supported_mechs) append_mechanisms(reply, context.shared.users, *hello.sasl_supported_mechs);
   // A hello that waits is a monitor's, and is answered several times.
   if (hello.speculative_authenticate && !hello.topology_version) {
     authenticate_speculatively(reply, context, client, *hello.speculative_authenticate);
   }
 }
 
-void refresh_login(Context& context, Client& client) {
+void refresh_login(const auth::UserDirectory& users, Client& client) {
   Login& login = client.login;
-  if (!login.user || login.generation == context.shared.users.generation()) return;
-  const std::uint64_t generation = context.shared.users.generation();
-  auto user = context.shared.users.table()->find(login.user->db, login.user->name);
+  if (!login.user || login.generation == users.generation()) return;
+  const std::uint64_t generation = users.generation();
+  auto user = users.table()->find(login.user->db, login.user->name);
   if (!user) {
     log::info("connection {} from {}: the user {} is no more", client.connection_id, client.peer,
               login.user->id);

@@ -16,7 +16,7 @@ void append_authentication(BsonWriter& reply, Context& context, Client& client,
                            const wire::HelloRequest& hello);
 
 // Looks a client's user up again if users have changed; a removed user loses access.
-void refresh_login(Context& context, Client& client);
+void refresh_login(const auth::UserDirectory& users, Client& client);
 
 // Commands with secret fields: not logged, not shown.
 bool is_sensitive(std::string_view command) noexcept;

@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include "proxy/auth/users.h"
 #include "proxy/base/log.h"
 #include "proxy/exec/access/authentication.h"
 #include "proxy/exec/access/command_needs.h"
+#include "proxy/exec/core/client.h"
+#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/core/session_owners.h"
 
 namespace spillway::exec {
 
@@ -109,7 +113,7 @@ Result<void> check_authorized(Context& context, Client& client, const CommandSpe
                               const Request& request) {
   const CommandNeed* const need = spec.need;
   if (need != nullptr && need->of == CommandNeed::Of::nobody) return {};
-  refresh_login(context, client);
+  refresh_login(context.shared.users, client);
   const auth::User* const user = client.login.user.get();
   if (user == nullptr) {
     if (is_localhost_exception(context, client, spec)) return {};

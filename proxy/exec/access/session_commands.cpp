@@ -3,12 +3,17 @@
 #include <sys/random.h>
 
 #include "absl/container/flat_hash_set.h"
+#include "cursor/registry.h"
 #include "proxy/base/log.h"
 #include "proxy/exec/access/authorization.h"
 #include "proxy/exec/access/transactions.h"
+#include "proxy/exec/core/client.h"
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/core/session_owners.h"
+#include "proxy/exec/core/transaction_table.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/wire/cursor_reply.h"
 

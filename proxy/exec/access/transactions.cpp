@@ -8,6 +8,7 @@
 #include "proxy/base/check.h"
 #include "proxy/catalog/versions.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {

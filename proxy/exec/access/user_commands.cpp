@@ -4,6 +4,7 @@
 
 #include "proxy/auth/users.h"
 #include "proxy/exec/access/authentication.h"
+#include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 
 namespace spillway::exec {
@@ -32,7 +33,7 @@ void append_roles(BsonWriter& out, std::string_view name,
 }
 
 Answer connection_status(Context& context, Client& client, const Request& request) {
-  refresh_login(context, client);
+  refresh_login(context.shared.users, client);
   const auth::User* const user = client.login.user.get();
   BsonWriter reply;
   reply.begin_document("authInfo");

@@ -9,8 +9,11 @@
 #include <utility>
 
 #include "proxy/auth/privilege.h"
+#include "proxy/auth/users.h"
 #include "proxy/base/log.h"
+#include "proxy/config/parameters.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {

@@ -5,16 +5,19 @@
 #include <string>
 #include <vector>
 
+#include "proxy/auth/users.h"
 #include "proxy/exec/core/context.h"
 
 namespace spillway::exec {
+
+struct Request;
 
 // One document of admin.system.users, or of usersInfo with showPrivileges, whose roles are resolved. Otherwise unknown
 // roles are left out; `unknown_roles` counts them. BadValue(2): not a user's document, or the user may log in from some
 // addresses only, which is not checked here.
 Result<auth::UserSpec> parse_stored_user(DocView document, std::size_t& unknown_roles);
 
-// REQUIRES Shared::users_from. Reads them and feeds the directory. An error: nothing changed.
+// REQUIRES Services::users_from. Reads them and feeds the directory. An error: nothing changed.
 Task<Result<void>> read_stored_users(Context& context);
 // The same of the config servers of a cluster: with usersInfo, if their _getUserCacheGeneration is not `*generation`,
 // which is then set. Empty: of nothing yet. The caller keeps it until the task has ended.

@@ -5,10 +5,14 @@
 
 #include <limits>
 
+#include "cursor/registry.h"
 #include "proxy/exec/access/authentication.h"
 #include "proxy/exec/core/ask_workers.h"
+#include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/process_facts.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/read/aggregate.h"
 #include "proxy/exec/read/config_database.h"

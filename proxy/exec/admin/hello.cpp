@@ -5,6 +5,10 @@
 #include <limits>
 
 #include "proxy/exec/access/authentication.h"
+#include "proxy/exec/core/client.h"
+#include "proxy/exec/core/life_cycle.h"
+#include "proxy/exec/core/process_facts.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/response.h"
 #include "proxy/exec/core/wire_version.h"
 
@@ -17,7 +21,7 @@ void append_topology_version(BsonWriter& out, const Context& context) {
   std::uint8_t process_id[12];
   std::copy(context.shared.facts.process_id.begin(), context.shared.facts.process_id.end(), process_id);
   out.append_object_id("processId", process_id);
-  out.append("counter", context.shared.topology_counter.load());
+  out.append("counter", context.shared.life.topology_counter.load());
   out.end();
 }
 
@@ -42,7 +46,7 @@ BsonDoc hello_reply(Context& context, Client& client, const wire::HelloRequest& 
   } else {
     reply.append("connectionId", client.connection_id);
   }
-  reply.append("maxWireVersion", advertised_wire_version(context));
+  reply.append("maxWireVersion", advertised_wire_version(context.gateway));
   reply.append("minWireVersion", std::int32_t{0});
   if (client.presence.load_balanced()) {
     // Behind one address drivers tell processes apart by it.

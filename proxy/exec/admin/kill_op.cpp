@@ -7,6 +7,7 @@
 #include "proxy/exec/access/authorization.h"
 #include "proxy/exec/admin/current_op.h"
 #include "proxy/exec/core/ask_workers.h"
+#include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/shard/connection.h"

@@ -9,11 +9,14 @@
 
 #include "proxy/base/log.h"
 #include "proxy/catalog/config_documents.h"
+#include "proxy/config/parameters.h"
 #include "proxy/exec/access/audit.h"
 #include "proxy/exec/access/command_needs.h"
 #include "proxy/exec/admin/hello.h"
 #include "proxy/exec/admin/local_parameters.h"
+#include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
+#include "proxy/exec/core/process_facts.h"
 #include "proxy/exec/core/wire_version.h"
 #include "proxy/exec/sharding/router_answers.h"
 #include "proxy/wire/hello.h"
@@ -43,7 +46,7 @@ Answer ping(Context&, Client&, const Request&) { co_return finish(BsonWriter());
 // For legacy writes, which do not exist here. Unknown from the wire version of 5.1 on, as on servers.
 Answer get_last_error(Context& context, Client&, const Request& request) {
   constexpr std::int32_t gone_wire_version = 14;
-  if (advertised_wire_version(context) >= gone_wire_version)
+  if (advertised_wire_version(context.gateway) >= gone_wire_version)
     co_return Error(ErrorCode::command_not_found, fmt::format("no such command: '{}'", request.name));
   BsonWriter reply;
   reply.append("n", std::int32_t{0}).append_null("err");
@@ -58,7 +61,7 @@ Answer hello(Context& context, Client& client, const Request& request) {
 }
 
 Answer build_info(Context& context, Client&, const Request&) {
-  const std::string_view version = emulated_version(context);
+  const std::string_view version = emulated_version(context.gateway);
   BsonWriter reply;
   reply.append("version", version);
   reply.append("gitVersion", "spillway");

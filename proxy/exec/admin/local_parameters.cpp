@@ -8,6 +8,7 @@
 
 #include "allocator/memory_layer.h"
 #include "proxy/base/log.h"
+#include "proxy/config/parameters.h"
 #include "proxy/config/table.h"
 #include "proxy/exec/core/request.h"
 
@@ -18,30 +19,30 @@ namespace {
 // Parameters that are read-only. All others are rows of the table of keys.
 struct Fixed {
   std::string_view name;
-  void (*append)(BsonWriter& out, const Shared& shared);
+  void (*append)(BsonWriter& out, const Services& shared);
 };
 constexpr std::array<Fixed, 6> fixed_parameters = {{
     // Of SCRAM users: mongodump asks before it reads users and roles.
-    {"authSchemaVersion", [](BsonWriter& out, const Shared&) { out.append("authSchemaVersion", std::int32_t{5}); }},
+    {"authSchemaVersion", [](BsonWriter& out, const Services&) { out.append("authSchemaVersion", std::int32_t{5}); }},
     {"authenticationMechanisms",
-     [](BsonWriter& out, const Shared&) {
+     [](BsonWriter& out, const Services&) {
        out.begin_array("authenticationMechanisms");
        for (const char* name : {"SCRAM-SHA-1", "SCRAM-SHA-256", "MONGODB-X509"}) out.append_item(name);
        out.end();
      }},
     {"enableTestCommands",
-     [](BsonWriter& out, const Shared& s) {
+     [](BsonWriter& out, const Services& s) {
        out.append("enableTestCommands", std::int32_t{s.parameters.test_commands});
      }},
     {"featureCompatibilityVersion",
-     [](BsonWriter& out, const Shared&) {
+     [](BsonWriter& out, const Services&) {
        out.begin_document("featureCompatibilityVersion").append("version", "7.0").end();
      }},
-    {"quiet", [](BsonWriter& out, const Shared&) { out.append("quiet", false); }},
-    {"requireApiVersion", [](BsonWriter& out, const Shared&) { out.append("requireApiVersion", false); }},
+    {"quiet", [](BsonWriter& out, const Services&) { out.append("quiet", false); }},
+    {"requireApiVersion", [](BsonWriter& out, const Services&) { out.append("requireApiVersion", false); }},
 }};
 
-void append_used(BsonWriter& out, const KeySpec& spec, const Shared& shared) {
+void append_used(BsonWriter& out, const KeySpec& spec, const Services& shared) {
   const ConfigValue value = spec.used(shared.parameters);
   if (const auto* const on = std::get_if<bool>(&value)) {
     out.append(spec.parameter(), *on);
@@ -69,7 +70,7 @@ std::string text_of(const KeySpec& spec, ValueView value) {
   return number ? fmt::format("{}", *number) : to_json(value);
 }
 
-Result<void> change(Shared& shared, const KeySpec& spec, ValueView value) {
+Result<void> change(const Services& shared, const KeySpec& spec, ValueView value) {
   const auto parsed = parse_config_value(spec, text_of(spec, value), spec.parameter());
   if (parsed.has_error()) return parsed.error();
   spec.use(shared.parameters, *parsed);
@@ -86,7 +87,7 @@ bool is_argument(std::string_view name) {
 
 }  // namespace
 
-std::optional<std::string> take_parameters_into_use(Shared& shared) {
+std::optional<std::string> take_parameters_into_use(const Services& shared) {
   log::set_verbosity(static_cast<int>(shared.parameters.log_level.load()));
   const AllocatorChoice before = shared.memory_layer->choice(), wanted = shared.parameters.allocator.load();
   if (wanted == before) return std::nullopt;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "proxy/exec/core/metrics.h"
 
 namespace spillway::exec {
 

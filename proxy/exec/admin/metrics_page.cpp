@@ -6,8 +6,18 @@
 #include <iterator>
 
 #include "allocator/memory_layer.h"
+#include "allocator/pressure.h"
+#include "allocator/spill.h"
+#include "cursor/registry.h"
 #include "proxy/exec/access/transactions.h"
+#include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/core/command.h"
+#include "proxy/exec/core/connection_counts.h"
+#include "proxy/exec/core/life_cycle.h"
+#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/core/process_facts.h"
+#include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/core/transaction_table.h"
 
 namespace spillway::exec {
 
@@ -30,7 +40,7 @@ std::int64_t count_open_files() {
   return count;
 }
 
-void write_process(MetricsText& out, const Shared& shared, const StatusFacts& facts) {
+void write_process(MetricsText& out, const Services& shared, const StatusFacts& facts) {
   const ProcessUsage& usage = facts.process;
   out.counter("process_cpu_seconds_total", "CPU time of the process, user and system.",
               seconds(usage.user_us + usage.system_us));
@@ -58,7 +68,7 @@ void write_process(MetricsText& out, const Shared& shared, const StatusFacts& fa
             std::uint64_t{shared.transactions->size()});
 }
 
-void write_clients(MetricsText& out, const Shared& shared, const StatusFacts& facts) {
+void write_clients(MetricsText& out, const Services& shared, const StatusFacts& facts) {
   const Metrics& all = shared.metrics;
   out.gauge("spillway_client_connections", "Client connections open.",
             shared.connections.current.load());
@@ -123,7 +133,7 @@ void write_operations(MetricsText& out, const Metrics& all) {
   write_hosts_targeted(out, "aggregate", all.aggregate);
 }
 
-void write_commands(MetricsText& out, const Shared& shared) {
+void write_commands(MetricsText& out, const Services& shared) {
   const Metrics& all = shared.metrics;
   out.family("spillway_commands_total", counter, "Commands received, by name.");
   const bool in_cluster = shared.cluster != nullptr;
@@ -152,7 +162,7 @@ void write_commands(MetricsText& out, const Shared& shared) {
   }
 }
 
-void write_inside(MetricsText& out, const Shared& shared) {
+void write_inside(MetricsText& out, const Services& shared) {
   out.family("spillway_inside_seconds", MetricType::histogram,
              "Time inside the proxy, from the last byte of a request to the first byte of its reply, less the "
              "time of the shards, by kind of operation.");
@@ -161,7 +171,7 @@ void write_inside(MetricsText& out, const Shared& shared) {
   }
 }
 
-void write_cursors(MetricsText& out, const Shared& shared) {
+void write_cursors(MetricsText& out, const Services& shared) {
   const Metrics& all = shared.metrics;
   const CursorCounts counts = shared.cursors.counts();
   out.family("spillway_cursors_open", gauge, "Open cursors, by how many shards they read from.");
@@ -215,7 +225,7 @@ void write_streams(MetricsText& out, const Metrics& all) {
               all.uncompressed_replies.value());
 }
 
-void write_budgets(MetricsText& out, const Shared& shared) {
+void write_budgets(MetricsText& out, const Services& shared) {
   const std::array<const MemoryBudget*, 13> budgets{
       &shared.memory.process,       &shared.memory.requests, &shared.memory.writes,
       &shared.memory.replies, &shared.memory.cursors,  &shared.memory.spill,  &shared.memory.routing,
@@ -237,7 +247,7 @@ void write_budgets(MetricsText& out, const Shared& shared) {
   each(&BudgetUsage::refusals);
 }
 
-void write_queues(MetricsText& out, const Shared& shared) {
+void write_queues(MetricsText& out, const Services& shared) {
   constexpr std::array<std::string_view, 2> names{"requests", "work"};
   const std::array<MemoryQueueUsage, 2> usages{shared.memory.request_queue.usage(),
                                                shared.memory.work_queue.usage()};
@@ -354,7 +364,7 @@ void write_spill(MetricsText& out, const SpillStore* store) {
   out.value({{"kind", "corrupt"}}, stats.corrupt);
 }
 
-void write_memory(MetricsText& out, const Shared& shared) {
+void write_memory(MetricsText& out, const Services& shared) {
   out.gauge("spillway_memory_limit_bytes",
             "memory.limit: what the process and its sockets may take; 0: none.",
             shared.facts.memory_limit_bytes);
@@ -438,7 +448,7 @@ void write_security(MetricsText& out, const Metrics& all) {
 
 }  // namespace
 
-void write_metrics(MetricsText& out, const Shared& shared, const StatusFacts& facts) {
+void write_metrics(MetricsText& out, const Services& shared, const StatusFacts& facts) {
   write_process(out, shared, facts);
   write_clients(out, shared, facts);
   write_operations(out, shared.metrics);

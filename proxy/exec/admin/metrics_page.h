@@ -4,11 +4,12 @@
 
 #include "proxy/exec/admin/metrics_text.h"
 #include "proxy/exec/admin/status_facts.h"
+#include "proxy/exec/core/services.h"
 
 namespace spillway::exec {
 
 // Any thread, while the workers live. It takes the locks that serverStatus takes: each for a
 // moment.
-void write_metrics(MetricsText& out, const Shared& shared, const StatusFacts& facts);
+void write_metrics(MetricsText& out, const Services& shared, const StatusFacts& facts);
 
 }  // namespace spillway::exec

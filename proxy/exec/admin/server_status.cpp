@@ -5,12 +5,20 @@
 #include <algorithm>
 
 #include "allocator/memory_layer.h"
+#include "allocator/pressure.h"
+#include "allocator/spill.h"
+#include "cursor/registry.h"
 #include "proxy/exec/access/limits_status.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/admin/memory_status.h"
 #include "proxy/exec/admin/status_facts.h"
 #include "proxy/exec/core/ask_workers.h"
 #include "proxy/exec/core/command.h"
+#include "proxy/exec/core/connection_counts.h"
+#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/core/process_facts.h"
+#include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/core/transaction_table.h"
 #include "proxy/exec/core/wire_version.h"
 #include "proxy/exec/sharding/router_answers.h"
 
@@ -168,7 +176,7 @@ void append_cells(BsonWriter& out, const FineReading& times) {
 }
 
 // Ours: time inside the proxy (inside_times.h).
-void append_inside(BsonWriter& out, const Shared& shared, bool cells) {
+void append_inside(BsonWriter& out, const Services& shared, bool cells) {
   out.begin_document("inside");
   for (std::size_t i = 0; i < operation_class_names.size(); ++i) {
     const FineReading times = inside_time(shared, static_cast<OperationClass>(i));
@@ -388,7 +396,7 @@ void append_head(BsonWriter& out, const Context& context) {
   const Duration up = Clock::now() - process.start_time;
   const std::int64_t up_ms = std::chrono::duration_cast<std::chrono::milliseconds>(up).count();
   out.append("host", process.host_name);
-  out.append("version", emulated_version(context));
+  out.append("version", emulated_version(context.gateway));
   out.append("process", "mongos");
   out.append("pid", std::int64_t{::getpid()});
   out.append("uptime", static_cast<double>(up_ms / 1000));

@@ -1,5 +1,7 @@
 #include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/admin/status_facts.h"
+#include "proxy/exec/core/client.h"
+#include "proxy/exec/core/connection_counts.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -52,7 +54,7 @@ void add_shard(ShardFacts& sum, const shard::ShardState& seen, bool first) {
   }
 }
 
-void add_calls(std::vector<ShardFacts>& shards, const Shared& shared) {
+void add_calls(std::vector<ShardFacts>& shards, const Services& shared) {
   for (const Context* worker : shared.workers) {
     for (std::size_t i = 0; i < shards.size(); ++i) {
       const shard::CallCounts* counts = worker->gateway.call_counts(i);
@@ -100,7 +102,7 @@ ProcessUsage read_process_usage() {
   return usage;
 }
 
-StatusFacts make_status_facts(const Shared& shared, const std::vector<WorkerFacts>& workers) {
+StatusFacts make_status_facts(const Services& shared, const std::vector<WorkerFacts>& workers) {
   StatusFacts facts;
   facts.workers_answered = workers.size();
   bool first = true;
@@ -127,14 +129,14 @@ StatusFacts make_status_facts(const Shared& shared, const std::vector<WorkerFact
   return facts;
 }
 
-LatencyReading command_times(const Shared& shared, std::size_t command) {
+LatencyReading command_times(const Services& shared, std::size_t command) {
   LatencyReading all;
   for (const Context* worker : shared.workers)
     all += worker->command_times->by_command[command].read();
   return all;
 }
 
-FineReading inside_time(const Shared& shared, OperationClass of) {
+FineReading inside_time(const Services& shared, OperationClass of) {
   FineReading all;
   for (const Context* worker : shared.workers) {
     all += worker->inside_times->by_class[static_cast<std::size_t>(of)].read();

@@ -60,13 +60,13 @@ struct StatusFacts {
   std::int64_t connections_available = 0;
 };
 // Any thread, while the workers' contexts live: `shared` must have its workers.
-StatusFacts make_status_facts(const Shared& shared, const std::vector<WorkerFacts>& workers);
+StatusFacts make_status_facts(const Services& shared, const std::vector<WorkerFacts>& workers);
 
 // The duration of a command, over all workers. Any thread, while they live.
-LatencyReading command_times(const Shared& shared, std::size_t command);
+LatencyReading command_times(const Services& shared, std::size_t command);
 
 // The time of operations inside the proxy, over all workers. Likewise.
-FineReading inside_time(const Shared& shared, OperationClass of);
+FineReading inside_time(const Services& shared, OperationClass of);
 
 // An error's code name; one without a name is Location<code>, and a reply without a code Unknown.
 std::string error_name(std::int32_t code);

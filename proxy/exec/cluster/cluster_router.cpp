@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "proxy/auth/logical_clock.h"
 #include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/shard/interrupt.h"

@@ -7,9 +7,12 @@
 #include <chrono>
 #include <utility>
 
+#include "proxy/auth/logical_clock.h"
 #include "proxy/base/log.h"
 #include "proxy/exec/cluster/cluster_router.h"
 #include "proxy/exec/core/ask_workers.h"
+#include "proxy/exec/core/process_facts.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/wire_version.h"
 #include "proxy/shard/connection_string.h"
 
@@ -126,7 +129,7 @@ Task<void> ClusterTable::ping() {
   body.begin_document("u").begin_document("$set");
   body.append("_id", process.host_name).append_date("ping", wall_clock_ms());
   body.append("up", static_cast<std::int64_t>(up)).append("waiting", true);
-  body.append("mongoVersion", emulated_version(first_));
+  body.append("mongoVersion", emulated_version(first_.gateway));
   body.begin_array("advisoryHostFQDNs").end();
   body.end().end();
   body.append("upsert", true).end().end();

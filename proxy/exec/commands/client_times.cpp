@@ -1,6 +1,8 @@
 #include "proxy/exec/commands/client_times.h"
 
+#include "proxy/auth/logical_clock.h"
 #include "proxy/base/clock.h"
+#include "proxy/exec/core/client.h"
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/streams/stream.h"
 

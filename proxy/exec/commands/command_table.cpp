@@ -20,6 +20,10 @@
 #include "proxy/exec/commands/run_in_cluster.h"
 #include "proxy/exec/commands/slow_log.h"
 #include "proxy/exec/commands/stable_stages.h"
+#include "proxy/exec/core/client.h"
+#include "proxy/exec/core/connection_counts.h"
+#include "proxy/exec/core/limits.h"
+#include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/stale.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/read/aggregate.h"
@@ -104,7 +108,7 @@ void count_operation(Metrics& metrics, std::string_view name) {
 
 // Do the limits allow the command now? An allowed command takes no memory and no lock.
 std::optional<Error> admit(Context& context, Client& client, const CommandSpec& spec, TimePoint now) {
-  Shared& shared = context.shared;
+  const Services& shared = context.shared;
   std::optional<Error> refusal;
   const bool limited = shared.limits.looks_at_operations() || shared.limits.looks_at_bytes();
   if (limited && !spec.drains && client.limits.limits() != nullptr) {

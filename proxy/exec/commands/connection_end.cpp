@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "cursor/registry.h"
+#include "proxy/exec/core/transaction_table.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 
 namespace spillway::exec {

@@ -8,6 +8,7 @@
 #include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/commands/route_names.h"
 #include "proxy/exec/commands/sharded_view.h"
+#include "proxy/exec/core/client.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/repeat.h"
 #include "proxy/exec/core/stale.h"

@@ -1,9 +1,10 @@
+#include "proxy/exec/core/shared.h"
+
 #include "allocator/memory_layer.h"
 #include "proxy/exec/access/audit.h"
-#include "proxy/exec/access/transactions.h"
 #include "proxy/exec/cluster/cluster_table.h"
-#include "proxy/exec/core/context.h"
 #include "proxy/exec/core/failed_logins.h"
+#include "proxy/exec/core/transaction_table.h"
 
 namespace spillway::exec {
 
@@ -12,6 +13,34 @@ namespace {
 constexpr std::size_t cluster_shards_expected = 32;  // read later, and they may become more
 
 }  // namespace
+
+Services::Services(Shared& shared)
+    : memory(shared.memory),
+      memory_layer(shared.memory_layer),
+      pressure(shared.pressure),
+      spill(shared.spill),
+      cursors(shared.cursors),
+      parameters(shared.parameters),
+      facts(shared.facts),
+      metrics(shared.metrics),
+      life(shared.life),
+      connections(shared.connections),
+      open_clients(shared.open_clients),
+      limits(shared.limits),
+      next_operation_id(shared.next_operation_id),
+      authorization(shared.authorization),
+      users(shared.users),
+      users_from(shared.users_from),
+      users_of_cluster(shared.users_of_cluster),
+      session_owners(shared.session_owners),
+      failed_logins(shared.failed_logins),
+      audit(shared.audit),
+      transactions(shared.transactions),
+      routing(shared.routing),
+      clock(shared.clock),
+      shards_trust_us(shared.shards_trust_us),
+      cluster(shared.cluster),
+      workers(shared.workers) {}
 
 Shared::Shared(std::uint64_t memory_limit_bytes)
     : memory_layer(std::make_unique<MemoryLayer>()),

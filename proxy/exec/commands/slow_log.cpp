@@ -3,7 +3,9 @@
 #include <chrono>
 
 #include "proxy/base/log.h"
+#include "proxy/config/parameters.h"
 #include "proxy/exec/access/authentication.h"
+#include "proxy/exec/core/client.h"
 #include "proxy/exec/streams/stream.h"
 
 namespace spillway::exec {

@@ -2,9 +2,11 @@
 
 #include "cursor/field_table.h"
 #include "proxy/auth/impersonation.h"
+#include "proxy/auth/logical_clock.h"
 #include "proxy/auth/users.h"
 #include "proxy/base/clock.h"
 #include "proxy/cluster/config_client.h"
+#include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/transaction_table.h"
 #include "proxy/shard/connection.h"
 #include "proxy/shard/shard_time.h"
@@ -117,7 +119,7 @@ void append_start(BsonWriter& out, const TransactionConcern& concern) {
 bool append_transaction(BsonWriter& out, const Context& context, catalog::ShardIndex shard, DocView body,
                         const std::optional<OfTransaction>& transaction, Participants::Contact& with_shard) {
   if (!transaction || body.first().name == "abortTransaction") return false;
-  const Shared& shared = context.shared;
+  const Services& shared = context.shared;
   const auto contact =
       shared.transactions->contact(transaction->lsid, transaction->txn_number, shard, shared.clock.now());
   if (!contact) return false;
@@ -170,7 +172,7 @@ bool waits_for_version(const Context& context, const ShardCommand& command) {
 BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, const shard::CallOptions& options,
                          DocView body, const std::optional<OfTransaction>& transaction) {
   BsonWriter out;
-  const Shared& shared = context.shared;
+  const Services& shared = context.shared;
   if (const auto time = shared.clock.for_server(shared.shards_trust_us)) auth::append_cluster_time(out, *time);
   const std::int32_t wire = context.gateway.capabilities(command.shard).max_wire_version;
   if (const auth::User* const user = options.user) {

@@ -1,6 +1,7 @@
 // What a router of a cluster adds to the commands that it sends to shards, and what it learns from their refusals.
 #pragma once
 
+#include "proxy/auth/logical_clock.h"
 #include "proxy/exec/core/shard_call.h"
 
 namespace spillway::exec {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "proxy/exec/core/metrics.h"
 #include "proxy/shard/connection.h"
 #include "proxy/wire/cursor_reply.h"
 

@@ -15,6 +15,8 @@
 
 namespace spillway::exec {
 
+struct HostsTargeted;  // metrics.h
+
 // The client's command unchanged, as sections to send. `scratch` owns the bytes when fields had to be stripped.
 // Document sequences are forwarded as they came.
 shard::Command forward_command(const Request& request, BsonDoc& scratch);

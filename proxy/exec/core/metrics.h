@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "proxy/base/latency.h"
+#include "proxy/exec/core/command_times.h"
 
 namespace spillway::exec {
 
@@ -64,14 +64,6 @@ class ErrorCounts {
   };
   std::array<Slot, codes_max> slots_;
   Counter others_;
-};
-
-inline constexpr std::size_t commands_max = 192;
-
-// Durations of commands on one worker, from arrival to the reply, or to the first bytes of a streamed one. The
-// worker's thread adds, any thread reads. By CommandSpec::index.
-struct CommandTimes {
-  std::array<LatencyHistogram, commands_max> by_command;
 };
 
 struct Metrics {

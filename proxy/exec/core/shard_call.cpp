@@ -8,6 +8,8 @@
 #include "cursor/batch.h"
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/life_cycle.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/stale.h"
 #include "proxy/shard/connection.h"
 #include "proxy/shard/message_turns.h"

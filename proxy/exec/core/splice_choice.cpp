@@ -3,6 +3,8 @@
 #include <chrono>
 #include <ctime>
 
+#include "proxy/config/parameters.h"
+
 namespace spillway::exec {
 
 namespace {

@@ -11,7 +11,10 @@
 #include <cstdint>
 
 #include "proxy/base/clock.h"
-#include "proxy/config/parameters.h"
+
+namespace spillway {
+enum class SpliceReplies : std::uint8_t;  // config/parameters.h
+}
 
 namespace spillway::exec {
 

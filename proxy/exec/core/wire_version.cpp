@@ -14,17 +14,17 @@ constexpr std::int32_t wire_version_fallback = 8;
 
 }  // namespace
 
-std::int32_t advertised_wire_version(const Context& context) {
+std::int32_t advertised_wire_version(const shard::Gateway& gateway) {
   std::int32_t lowest = std::numeric_limits<std::int32_t>::max();
-  for (const shard::ShardState& shard : context.gateway.states()) {
+  for (const shard::ShardState& shard : gateway.states()) {
     if (shard.max_wire_version > 0) lowest = std::min(lowest, shard.max_wire_version);
   }
   if (lowest == std::numeric_limits<std::int32_t>::max()) return wire_version_fallback;
   return std::min(lowest, wire_version_implemented);
 }
 
-std::string_view emulated_version(const Context& context) {
-  const std::int32_t wire = advertised_wire_version(context);
+std::string_view emulated_version(const shard::Gateway& gateway) {
+  const std::int32_t wire = advertised_wire_version(gateway);
   if (wire >= 21) return "7.0.0";
   if (wire >= 17) return "6.0.0";
   if (wire >= 13) return "5.0.0";

@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include "cursor/registry.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/limits.h"
+#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/batch_builder.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/read_ahead.h"

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "allocator/memory_layer.h"
+#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/shard_call.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 

@@ -3,6 +3,7 @@
 
 #include "allocator/small_blocks.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/parking.h"
 #include "proxy/exec/cursors/take_memory.h"

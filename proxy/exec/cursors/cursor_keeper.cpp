@@ -5,7 +5,14 @@
 #include <utility>
 #include <vector>
 
+#include "allocator/pressure.h"
+#include "cursor/registry.h"
 #include "proxy/base/log.h"
+#include "proxy/config/parameters.h"
+#include "proxy/exec/core/client.h"
+#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/core/open_clients.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/parking.h"
 
@@ -57,7 +64,7 @@ void CursorKeeper::tick(Context& context, TimePoint now) {
 }
 
 bool CursorKeeper::memory_is_short(Context& context) {
-  Shared& shared = context.shared;
+  const Services& shared = context.shared;
   std::uint64_t refusals = 0;
   for (const MemoryBudget* budget : {&shared.memory.process, &shared.memory.requests, &shared.memory.writes,
                                      &shared.memory.replies, &shared.memory.cursors}) {
@@ -97,7 +104,7 @@ void CursorKeeper::end_orphans(Context& context, TimePoint now) {
 }
 
 void CursorKeeper::evict(Context& context, TimePoint now) {
-  Shared& shared = context.shared;
+  const Services& shared = context.shared;
   const std::int64_t idle_ms = shared.parameters.evict_idle_ms.load();
   const BudgetUsage usage = shared.memory.payload_usage();
   const std::uint64_t held = shared.memory.cursors.usage().used_bytes;
@@ -115,11 +122,11 @@ void CursorKeeper::evict(Context& context, TimePoint now) {
 }
 
 bool take_from_large_holders(Context& context, Client& client) {
-  Shared& shared = context.shared;
+  const Services& shared = context.shared;
   const TimePoint now = Clock::now();
-  std::int64_t next = shared.next_share_check_ns.load(std::memory_order_relaxed);
+  std::int64_t next = shared.memory.next_share_check_ns.load(std::memory_order_relaxed);
   if (ns_of(now) < next) return false;
-  if (!shared.next_share_check_ns.compare_exchange_strong(next, ns_of(now + share_interval))) return false;
+  if (!shared.memory.next_share_check_ns.compare_exchange_strong(next, ns_of(now + share_interval))) return false;
   const std::uint64_t budget = shared.memory.cursors.ceiling_bytes();
   if (budget == 0) return false;
   auto evicted =

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "proxy/base/memory_wait.h"
+#include "proxy/exec/core/client.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/compressed_batches.h"
 #include "proxy/exec/cursors/take_memory.h"
 

@@ -6,8 +6,12 @@
 #include <memory>
 #include <utility>
 
+#include "allocator/pressure.h"
 #include "allocator/spill.h"
+#include "cursor/registry.h"
 #include "proxy/base/log.h"
+#include "proxy/config/parameters.h"
+#include "proxy/exec/core/process_memory.h"
 
 namespace spillway::exec {
 

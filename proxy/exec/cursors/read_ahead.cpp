@@ -7,7 +7,15 @@
 #include <optional>
 #include <utility>
 
+#include "allocator/pressure.h"
 #include "allocator/small_blocks.h"
+#include "cursor/registry.h"
+#include "proxy/config/parameters.h"
+#include "proxy/exec/core/client.h"
+#include "proxy/exec/core/life_cycle.h"
+#include "proxy/exec/core/limits.h"
+#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 
 namespace spillway::exec {
@@ -101,7 +109,7 @@ bool may_read_ahead(const ClusterCursor& cursor) noexcept {
 }
 
 bool is_worth_reading_ahead(Context& context, ClusterCursor& cursor) {
-  const Shared& shared = context.shared;
+  const Services& shared = context.shared;
   if (!shared.parameters.read_ahead.load(std::memory_order_relaxed) || !may_read_ahead(cursor)) return false;
   // A client at its limit of bytes gets no more than it asks for.
   const auto* const account = static_cast<const LimitAccount*>(cursor.charge.account());

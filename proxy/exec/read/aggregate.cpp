@@ -5,6 +5,8 @@
 #include "absl/hash/hash.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/core/command.h"
+#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/read/config_database.h"

@@ -8,6 +8,8 @@
 #include "cursor/bson_order.h"
 #include "proxy/base/time_slice.h"
 #include "proxy/catalog/config_documents.h"
+#include "proxy/exec/core/process_facts.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/wire_version.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/read/aggregate.h"
@@ -26,7 +28,7 @@ constexpr std::size_t documents_per_turn = 128;
 catalog::ConfigReadParams params_of(const Context& context) {
   catalog::ConfigReadParams params;
   params.host = context.shared.facts.host_name;
-  params.mongo_version = emulated_version(context);
+  params.mongo_version = emulated_version(context.gateway);
   params.cluster_id = context.shared.facts.cluster_id;
   params.start_time_ms = context.shared.facts.start_wall_ms;
   params.now_ms = wall_clock_ms();

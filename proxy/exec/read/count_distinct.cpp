@@ -9,6 +9,7 @@
 #include "proxy/base/time_slice.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/core/command.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/read/config_database.h"
 #include "proxy/exec/read/distinct_merge.h"

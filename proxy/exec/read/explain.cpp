@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include "proxy/exec/core/command.h"
+#include "proxy/exec/core/process_facts.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/read/aggregate.h"
 #include "proxy/exec/read/find.h"

@@ -4,11 +4,15 @@
 #include <cmath>
 #include <limits>
 
+#include "allocator/pressure.h"
 #include "cursor/field_table.h"
 #include "proxy/catalog/filter_bounds.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/limits.h"
+#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/compressed_batches.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/take_memory.h"

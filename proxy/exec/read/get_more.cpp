@@ -1,10 +1,13 @@
 // getMore and killCursors.
 #include <fmt/format.h>
 
+#include "cursor/registry.h"
 #include "proxy/exec/access/audit.h"
 #include "proxy/exec/access/authorization.h"
+#include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/compressed_batches.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/read_ahead.h"

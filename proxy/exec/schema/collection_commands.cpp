@@ -7,6 +7,7 @@
 #include "proxy/cluster/config_client.h"
 #include "proxy/exec/access/authorization.h"
 #include "proxy/exec/access/transactions.h"
+#include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/cursors/cursor_ops.h"

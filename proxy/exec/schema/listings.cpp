@@ -7,6 +7,7 @@
 #include "proxy/base/time_slice.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/read/config_database.h"

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "proxy/cluster/config_client.h"
+#include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/sharding/run_by_form.h"

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "proxy/exec/core/client.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/limits.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/compressed_batches.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/read_ahead.h"

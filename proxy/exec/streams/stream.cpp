@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <functional>
 
+#include "cursor/registry.h"
 #include "proxy/base/log.h"
 #include "proxy/base/memory_wait.h"
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/batch_builder.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/take_memory.h"

@@ -2,8 +2,11 @@
 #include <chrono>
 #include <utility>
 
+#include "allocator/spill.h"
 #include "proxy/base/log.h"
 #include "proxy/base/memory_wait.h"
+#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/stalled_clients.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/parking.h"
@@ -71,7 +74,7 @@ Task<Taken> wait_for_client(Relay& relay) {
 }
 
 bool take_room_for_rest(Relay& relay) {
-  const Shared& shared = relay.context.shared;
+  const Services& shared = relay.context.shared;
   const BudgetUsage usage = shared.memory.payload_usage();
   if (is_scarce(relay.context)) return false;
   if (usage.limit_bytes != 0 && usage.used_bytes + relay.left > usage.limit_bytes / 2) return false;

@@ -2,6 +2,9 @@
 #include <algorithm>
 
 #include "proxy/base/memory_wait.h"
+#include "proxy/config/parameters.h"
+#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/stalled_clients.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/streams/stream_relay.h"

@@ -8,6 +8,7 @@
 #include "allocator/limits.h"
 #include "proxy/base/time_slice.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/take_memory.h"
 
 namespace spillway::exec {

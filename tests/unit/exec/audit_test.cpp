@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "proxy/exec/commands/command_table.h"
+#include "proxy/exec/core/client.h"
 #include "proxy/exec/core/context.h"
 #include "tests/support/fake_gateway.h"
 

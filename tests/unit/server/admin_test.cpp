@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "proxy/exec/access/transactions.h"
+#include "proxy/exec/core/shared.h"
 #include "proxy/server/admin.h"
 
 namespace spillway::server {

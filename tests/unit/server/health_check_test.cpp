@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "proxy/exec/core/shared.h"
 #include "proxy/server/admin.h"
 #include "proxy/server/listener.h"
 

@@ -8,6 +8,7 @@
 
 #include "proxy/server/listener.h"
 #include "proxy/config/system_limits.h"
+#include "proxy/exec/core/shared.h"
 #include "tests/support/tcp_promise.h"
 
 namespace spillway::server {

@@ -1,0 +1,39 @@
+// Client: one client connection as commands see it. Belongs to its worker.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proxy/base/clock.h"
+#include "proxy/exec/core/connection_counts.h"
+#include "proxy/exec/core/limits.h"
+#include "proxy/exec/core/login.h"
+#include "proxy/exec/core/open_clients.h"
+#include "proxy/shard/interrupt.h"
+
+namespace spillway::exec {
+
+struct Request;
+
+struct Client {
+  std::int64_t connection_id = 0;
+  std::string peer;
+  std::string local;
+  std::string application_name;
+  std::vector<std::uint8_t> metadata;  // hello's client document, BSON; empty: none
+  std::string user;                    // its user's id, "db.name"; empty: not logged in
+  Login login;
+  ClientPresence presence;
+  ClientLimits limits;
+  Counted busy;  // in ConnectionCounts::busy
+
+  // The operation under way, for currentOp and killOp: read and written on the connection's worker only.
+  const Request* running = nullptr;
+  TimePoint running_since{};
+  std::int64_t operation_id = 0;
+  // For killOp and clients that left: reads end at once, writes before their next statement.
+  shard::Interrupt interrupt;
+};
+
+}  // namespace spillway::exec
