@@ -112,9 +112,9 @@ Task<void> unpark_into(Context* context, RemoteCursor* remote, shard::Interrupt*
   if (unparked.has_error()) *failed = unparked.error();
 }
 
-// `ahead`: more may come behind what is there already.
-Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint deadline,
-                         shard::Interrupt* interrupt, bool ahead, shard::ShardTime* time, const auth::User* user) {
+}  // namespace
+
+Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOptions how) {
   TaskGroup unparking;
   std::optional<Error> failed;
   RecycledVector<BsonDoc> bodies;
@@ -125,22 +125,22 @@ Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint dead
   remotes.reserve(cursor.remotes.size());
   // Under memory pressure no request waits for room while it holds what another has waited for; and
   // room is taken before a batch is asked for, which is lost if it finds none.
-  const bool one_at_a_time = !ahead && is_scarce(context);
+  const bool one_at_a_time = !how.ahead && is_scarce(context);
   Buffer room;
   bool asked = false;
   for (std::size_t n = 0; n < cursor.remotes.size(); ++n) {
     const std::size_t i = (cursor.merge.next_remote + n) % cursor.remotes.size();
     RemoteCursor& remote = cursor.remotes[i];
     if (one_at_a_time && asked) break;
-    if (remote.must_unpark() && !ahead) {
+    if (remote.must_unpark() && !how.ahead) {
       asked = true;
-      unparking.start(unpark_into(&context, &remote, interrupt, &failed));
+      unparking.start(unpark_into(&context, &remote, how.interrupt, &failed));
       continue;
     }
     if (remote.id == 0 || !remote.parked.empty()) continue;
-    if (ahead ? remote.batches.size() >= cursor.ahead.depth : remote.has_document()) continue;
+    if (how.ahead ? remote.batches.size() >= cursor.ahead.depth : remote.has_document()) continue;
     asked = true;
-    const bool as_before = ahead && cursor.from_one_shard;
+    const bool as_before = how.ahead && cursor.from_one_shard;
     const std::int64_t size = as_before ? cursor.ahead.batch_size
                                         : remote_batch_size(context, cursor, remote.shard, false);
     bodies.push_back(remote_get_more(context, cursor, remote, size, {}));
@@ -151,7 +151,7 @@ Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint dead
       const double expected =
           1.1 * cursor.mean_document_bytes * static_cast<double>(std::max<std::int64_t>(size, 1));
       auto taking =
-          take_buffer(context, Patience{interrupt, deadline}, context.shared.memory.cursors,
+          take_buffer(context, Patience{how.interrupt, how.deadline}, context.shared.memory.cursors,
                       cursor.mean_document_bytes > 0 ? static_cast<std::size_t>(expected) + 4096
                                                      : limits::reply_complete_bytes_max,
                       "a shard's batch");
@@ -163,10 +163,10 @@ Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint dead
   }
   shard::CallOptions options;
   options.budget = &context.shared.memory.cursors;
-  options.deadline = deadline;
-  options.interrupt = interrupt;
-  options.time = time;
-  options.user = user;
+  options.deadline = how.deadline;
+  options.interrupt = how.interrupt;
+  options.time = how.time;
+  options.user = how.user;
   options.bulk = true;
   auto calls = call_shards(context, commands, options);
   auto outcomes = co_await calls;
@@ -192,18 +192,6 @@ Task<Result<void>> fetch(Context& context, ClusterCursor& cursor, TimePoint dead
   }
   if (failed) co_return *failed;
   co_return Result<void>();
-}
-
-}  // namespace
-
-Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint deadline,
-                              shard::Interrupt* interrupt, shard::ShardTime* time, const auth::User* user) {
-  return fetch(context, cursor, deadline, interrupt, false, time, user);
-}
-
-Task<Result<void>> fetch_ahead(Context& context, ClusterCursor& cursor,
-                               shard::Interrupt* interrupt) {
-  return fetch(context, cursor, time_point_never, interrupt, true, nullptr, nullptr);
 }
 
 }  // namespace spillway::exec

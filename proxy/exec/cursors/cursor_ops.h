@@ -29,12 +29,17 @@ struct FillLimits {
 // client may try again if `out` is empty and the cursor is not `broken`.
 Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimits limits, BatchBuilder& out);
 
-// Sends getMore to every open remote that has no document, in parallel.
-Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, TimePoint deadline,
-                              shard::Interrupt* interrupt, shard::ShardTime* time, const auth::User* user);
+struct FetchOptions {
+  TimePoint deadline = time_point_never;
+  shard::Interrupt* interrupt = nullptr;
+  shard::ShardTime* time = nullptr;
+  const auth::User* user = nullptr;  // CallOptions::user
+  // Before the client asks: up to cursor.ahead.depth batches of each remote. Parked batches stay parked.
+  bool ahead = false;
+};
 
-// The same before the client asks, up to cursor.ahead.depth batches of each remote. Parked batches stay parked.
-Task<Result<void>> fetch_ahead(Context& context, ClusterCursor& cursor, shard::Interrupt* interrupt);
+// Sends getMore to every open remote that has no document, in parallel.
+Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOptions how);
 
 // The command {getMore: …} for one remote; `batch_size` 0 leaves the field out.
 BsonDoc remote_get_more(const Context& context, const ClusterCursor& cursor, const RemoteCursor& remote,

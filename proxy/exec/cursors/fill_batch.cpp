@@ -145,7 +145,7 @@ struct BatchFill {
   }
 
   Task<Result<Step>> fetch() {
-    auto fetching = fetch_more(context, cursor, limits.deadline, limits.interrupt, limits.time, limits.user);
+    auto fetching = fetch_more(context, cursor, {limits.deadline, limits.interrupt, limits.time, limits.user});
     auto fetched = co_await fetching;
     if (fetched.has_value()) co_return Step::nothing;
     if (is_memory_refusal(fetched.error()) && !cursor.broken && may_end()) co_return Step::full;

@@ -128,7 +128,7 @@ bool is_worth_reading_ahead(Context& context, ClusterCursor& cursor) {
 }
 
 Task<void> fill(Context* context, ActiveCursor cursor) {
-  auto fetching = fetch_ahead(*context, *cursor, &context->read_ahead);
+  auto fetching = fetch_more(*context, *cursor, {.interrupt = &context->read_ahead, .ahead = true});
   auto fetched = co_await fetching;
   if (fetched.has_error()) cursor->ahead.failed = std::make_unique<Error>(fetched.error());
   cursor.put_back();

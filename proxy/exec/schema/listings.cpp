@@ -116,8 +116,8 @@ Task<std::optional<Error>> drain_shard(Context& context, const Request& request,
     if (damaged || remote.damaged()) co_return malformed_reply("the batch");
     remote.batches.clear();
     if (remote.id == 0) co_return std::nullopt;
-    auto fetching = fetch_more(context, *cursor, request.deadline, request.interrupt, request.shard_time,
-                               request.asks);
+    auto fetching = fetch_more(context, *cursor,
+                               {request.deadline, request.interrupt, request.shard_time, request.asks});
     auto fetched = co_await fetching;
     if (fetched.has_error()) co_return fetched.error();
     slice.renew();

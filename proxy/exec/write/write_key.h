@@ -2,7 +2,6 @@
 // proxy checks every update of a sharded collection. It also computes the key of an upsert's document.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,11 +9,12 @@
 
 #include "cursor/bson_writer.h"
 #include "proxy/catalog/routing.h"
+#include "proxy/catalog/versions.h"
 #include "proxy/exec/write/write_parse.h"
 
 namespace spillway::exec {
 
-using ObjectId = std::array<std::uint8_t, 12>;
+using catalog::ObjectId;
 // A new one, unique over processes. Any thread.
 ObjectId make_object_id();
 
