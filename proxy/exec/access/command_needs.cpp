@@ -513,7 +513,7 @@ constexpr CommandNeed needs[] = {
     somebody("configureQueryAnalyzer"),
     somebody("setQuerySettings"),
     somebody("removeQuerySettings"),
-    // users; in a cluster sharding/user_needs.h decides
+    // users; in a cluster user_needs.h decides
     somebody("dropAllRolesFromDatabase"),
     somebody("grantPrivilegesToRole"),
     somebody("revokePrivilegesFromRole"),

@@ -1,16 +1,18 @@
-// connectionStatus, usersInfo, rolesInfo, and the commands that would change users: those come from
-// the configuration.
+// connectionStatus, usersInfo, rolesInfo, and the commands that change users: in a cluster the config servers do that;
+// else users come from the configuration.
 #include <fmt/format.h>
 
 #include "proxy/auth/users.h"
+#include "proxy/cluster/config_client.h"
 #include "proxy/exec/access/authentication.h"
+#include "proxy/exec/access/user_feed.h"
+#include "proxy/exec/access/user_needs.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
+#include "proxy/exec/core/forward.h"
+#include "proxy/exec/sharding/run_by_form.h"
 
 namespace spillway::exec {
-
-// In a cluster (sharding/sharding_commands.cpp).
-Task<Result<Response>> user_command(Context& context, Client& client, const Request& request);
 
 namespace {
 
@@ -21,6 +23,49 @@ constexpr std::size_t users_bytes_max = 15 * limits::mib;
 Response finish(BsonWriter&& reply) {
   reply.append("ok", 1.0);
   return Response(std::move(reply).finish());
+}
+
+// Users and roles are the config servers': they take w: 1 or majority, and get majority.
+Answer user_command(Context& context, Client& client, const Request& request) {
+  if (context.shared.authorization) {
+    const auth::User* const user = client.login.user.get();
+    if (user == nullptr || !may_manage_users(*user, request)) {
+      co_return Error(ErrorCode::unauthorized,
+                      fmt::format("not authorized on {} to execute command {}", request.db, request.name));
+    }
+  }
+  const bool reads = request.name == "usersInfo" || request.name == "rolesInfo";
+  BsonWriter body;
+  for (auto at = request.body.begin(); !at.done(); ++at) {
+    if (!is_generic_argument(at->name) && !is_stripped_from_request(at->name)) body.append_element(*at);
+  }
+  append_passed_arguments(body, request, config_wire_version(context));
+  if (!reads) {
+    const ValueView concern = request.body["writeConcern"];
+    const DocView given = concern.is_document() ? concern.as_document() : DocView();
+    const ValueView w = given["w"];
+    const bool one = w.is_number() && w.to_int64() == 1;
+    if (w.exists() && !one && !(w.is_string() && w.as_string() == "majority")) {
+      co_return Error(ErrorCode::invalid_options,
+                      fmt::format("Invalid replication write concern. User management write commands may only use w:1 "
+                                  "or w:'majority', got: {}",
+                                  to_json(given)));
+    }
+    body.begin_document("writeConcern").append("w", "majority");
+    body.append("wtimeout", static_cast<std::int32_t>(given["wtimeout"].to_int64().value_or(0))).end();
+  }
+  body.append("$db", request.db);
+  const BsonDoc command = std::move(body).finish();
+  shard::CallOptions options = write_options(context, request);
+  options.retry = reads ? shard::RetryPolicy::idempotent : shard::RetryPolicy::not_idempotent;
+  auto calling =
+      call_shard(context, {cluster::config_shard, RoutedBy::nothing(), shard::Command::of_body(command)}, options);
+  ShardOutcome outcome = co_await calling;
+  if (!reads) {  // whatever has come of it: an answer may have been lost
+    auto noting = read_changed_users(context, request);
+    co_await noting;
+  }
+  co_return passed_on(std::move(outcome));
 }
 
 void append_roles(BsonWriter& out, std::string_view name,
@@ -194,9 +239,18 @@ Answer change_user(Context& context, Client& client, const Request& request) {
           request.name));
 }
 
+Answer look_at_users_again(Context& context, Client&, const Request& request) {
+  auto reading = read_changed_users(context, request);
+  co_await reading;
+  co_return only_ok();
+}
+
 }  // namespace
 
 std::span<const CommandSpec> user_commands() {
+  static constexpr auto in_cluster = [](std::string_view name, std::string_view help) {
+    return CommandSpec{.name = name, .handler = user_command, .cluster_only = true, .help = help};
+  };
   static constexpr CommandSpec specs[] = {
       {.name = "connectionStatus",
        .handler = connection_status,
@@ -221,6 +275,16 @@ std::span<const CommandSpec> user_commands() {
       {.name = "createRole", .handler = change_user, .help = "says where users come from"},
       {.name = "updateRole", .handler = change_user, .help = "says where users come from"},
       {.name = "dropRole", .handler = change_user, .help = "says where users come from"},
+      in_cluster("dropAllRolesFromDatabase", "drop all roles of a database"),
+      in_cluster("grantPrivilegesToRole", "give privileges to a role"),
+      in_cluster("revokePrivilegesFromRole", "take privileges from a role"),
+      in_cluster("grantRolesToRole", "give roles to a role"),
+      in_cluster("revokeRolesFromRole", "take roles from a role"),
+      {.name = "invalidateUserCache",
+       .handler = look_at_users_again,
+       .admin_only = true,
+       .cluster_only = true,
+       .help = "look at users again"},
   };
   return specs;
 }

@@ -1,12 +1,9 @@
 // The rows of the commands that only a cluster has.
 #include <fmt/format.h>
 
-#include "proxy/cluster/config_client.h"
-#include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/sharding/run_by_form.h"
-#include "proxy/exec/sharding/user_needs.h"
 
 namespace spillway::exec {
 
@@ -15,9 +12,6 @@ Task<Result<Response>> move_chunk_command(Context& context, Client& client, cons
 Task<Result<Response>> merge_chunks_command(Context& context, Client& client, const Request& request);
 Task<Result<Response>> merge_all_chunks_command(Context& context, Client& client, const Request& request);
 Task<Result<Response>> clear_jumbo_flag_command(Context& context, Client& client, const Request& request);
-Task<Result<Response>> user_command(Context& context, Client& client, const Request& request);
-// access/user_feed.cpp
-Task<void> read_changed_users(Context& context, const Request& request);
 
 namespace {
 
@@ -71,56 +65,7 @@ Answer fsync_shards(Context& context, Client&, const Request& request) {
   co_return Response(std::move(reply).finish());
 }
 
-Answer look_at_users_again(Context& context, Client&, const Request& request) {
-  auto reading = read_changed_users(context, request);
-  co_await reading;
-  co_return only_ok();
-}
-
 }  // namespace
-
-// Users and roles are the config servers': they take w: 1 or majority, and get majority.
-Answer user_command(Context& context, Client& client, const Request& request) {
-  if (context.shared.authorization) {
-    const auth::User* const user = client.login.user.get();
-    if (user == nullptr || !may_manage_users(*user, request)) {
-      co_return Error(ErrorCode::unauthorized,
-                      fmt::format("not authorized on {} to execute command {}", request.db, request.name));
-    }
-  }
-  const bool reads = request.name == "usersInfo" || request.name == "rolesInfo";
-  BsonWriter body;
-  for (auto at = request.body.begin(); !at.done(); ++at) {
-    if (!is_generic_argument(at->name) && !is_stripped_from_request(at->name)) body.append_element(*at);
-  }
-  append_passed_arguments(body, request, config_wire_version(context));
-  if (!reads) {
-    const ValueView concern = request.body["writeConcern"];
-    const DocView given = concern.is_document() ? concern.as_document() : DocView();
-    const ValueView w = given["w"];
-    const bool one = w.is_number() && w.to_int64() == 1;
-    if (w.exists() && !one && !(w.is_string() && w.as_string() == "majority")) {
-      co_return Error(ErrorCode::invalid_options,
-                      fmt::format("Invalid replication write concern. User management write commands may only use w:1 "
-                                  "or w:'majority', got: {}",
-                                  to_json(given)));
-    }
-    body.begin_document("writeConcern").append("w", "majority");
-    body.append("wtimeout", static_cast<std::int32_t>(given["wtimeout"].to_int64().value_or(0))).end();
-  }
-  body.append("$db", request.db);
-  const BsonDoc command = std::move(body).finish();
-  shard::CallOptions options = write_options(context, request);
-  options.retry = reads ? shard::RetryPolicy::idempotent : shard::RetryPolicy::not_idempotent;
-  auto calling =
-      call_shard(context, {cluster::config_shard, RoutedBy::nothing(), shard::Command::of_body(command)}, options);
-  ShardOutcome outcome = co_await calling;
-  if (!reads) {  // whatever has come of it: an answer may have been lost
-    auto noting = read_changed_users(context, request);
-    co_await noting;
-  }
-  co_return passed_on(std::move(outcome));
-}
 
 std::span<const CommandSpec> sharding_commands() {
   static constexpr auto form = [](std::string_view name, std::string_view help) {
@@ -128,9 +73,6 @@ std::span<const CommandSpec> sharding_commands() {
   };
   static constexpr auto own = [](std::string_view name, Handler handler, std::string_view help) {
     return CommandSpec{.name = name, .handler = handler, .admin_only = true, .cluster_only = true, .help = help};
-  };
-  static constexpr auto of_users = [](std::string_view name, std::string_view help) {
-    return CommandSpec{.name = name, .handler = user_command, .cluster_only = true, .help = help};
   };
   static constexpr auto refused = [](std::string_view name, Handler handler) {
     return CommandSpec{.name = name, .handler = handler, .cluster_only = true, .help = "not possible here"};
@@ -182,12 +124,6 @@ std::span<const CommandSpec> sharding_commands() {
       form("setUserWriteBlockMode", "refuse users' writes"),
       own("fsync", fsync_shards, "write the shards' data to disk"),
       own("fsyncUnlock", only_through_mongos, "not possible here"),
-      own("invalidateUserCache", look_at_users_again, "look at users again"),
-      of_users("dropAllRolesFromDatabase", "drop all roles of a database"),
-      of_users("grantPrivilegesToRole", "give privileges to a role"),
-      of_users("revokePrivilegesFromRole", "take privileges from a role"),
-      of_users("grantRolesToRole", "give roles to a role"),
-      of_users("revokeRolesFromRole", "take roles from a role"),
       refused("cloneCollectionAsCapped", not_on_routers),
       refused("checkMetadataConsistency", only_through_mongos),
       refused("analyzeShardKey", only_through_mongos),

@@ -3,11 +3,11 @@
 #include <map>
 #include <set>
 
+#include "proxy/exec/access/user_needs.h"
 #include "proxy/exec/cluster/cluster_router.h"
 #include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/sharding/command_forms.h"
-#include "proxy/exec/sharding/user_needs.h"
 #include "tests/support/fake_gateway.h"
 
 namespace spillway::exec {

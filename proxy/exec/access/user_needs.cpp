@@ -1,4 +1,4 @@
-#include "proxy/exec/sharding/user_needs.h"
+#include "proxy/exec/access/user_needs.h"
 
 #include <algorithm>
 
