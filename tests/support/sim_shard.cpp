@@ -543,8 +543,38 @@ BsonDoc SimShard::aggregate(DocView body, const std::string& ns) {
       return error_reply(40324, "Location40324", "unknown stage");
     }
   }
+  const Element first = pipeline.as_document().first();
+  if (first.is_document() && first.as_document().first().name == "$mergeCursors") return merge(body, ns);
   std::vector<BsonDoc> kept;
   auto found = pipeline::run_pipeline(visible(ns, kept), pipeline.as_document(), budget_);
+  if (found.has_error()) return error_reply(found.error());
+  return first_batch(ns, *std::move(found), document_or_empty(body["cursor"])["batchSize"], false);
+}
+
+// The documents of other shards' cursors, whatever their order. Partial groups are ordinary ones here.
+BsonDoc SimShard::merge(DocView body, const std::string& ns) {
+  const DocView pipeline = body["pipeline"].as_document();
+  std::vector<BsonDoc> documents;
+  for (const Element& remote : pipeline.first().as_document().first().as_document()["remotes"].as_document()) {
+    SimShard& from = *find_shard(remote.as_document()["shardId"].as_string());
+    const DocView opened = remote.as_document()["cursorResponse"].as_document()["cursor"].as_document();
+    const auto at = from.cursors_.find(number(opened["id"], 0));
+    if (at == from.cursors_.end()) return error_reply(43, "CursorNotFound", "a shard's cursor is gone");
+    std::move(at->second.rest.begin(), at->second.rest.end(), std::back_inserter(documents));
+    from.cursors_.erase(at);
+    ++from.cursor_counts_.exhausted;
+  }
+  BsonWriter stages;
+  for (const Element& stage : pipeline) {
+    const Element named = stage.as_document().first();
+    if (named.name == "$mergeCursors") continue;
+    stages.begin_document(stage.name).begin_document(named.name);
+    for (const Element& field : named.as_document()) {
+      if (field.name != "$doingMerge") stages.append_element(field);
+    }
+    stages.end().end();
+  }
+  auto found = pipeline::run_pipeline(documents, std::move(stages).finish(), budget_);
   if (found.has_error()) return error_reply(found.error());
   return first_batch(ns, *std::move(found), document_or_empty(body["cursor"])["batchSize"], false);
 }

@@ -132,7 +132,7 @@ class SimShard {
   // Open transactions end, as when a chunk that they have written to moves: the next statement hears 251.
   void abort_transactions() { transactions_.clear(); }
   std::size_t open_transactions() const noexcept { return transactions_.size(); }
-  // Of its cluster, by name: for the commits that it coordinates.
+  // Of its cluster, by name: for the commits that it coordinates, and the cursors that it merges.
   std::function<SimShard*(std::string_view)> find_shard;
 
   CursorCounts cursors() const;
@@ -177,6 +177,7 @@ class SimShard {
   BsonDoc hello(DocView request) const;
   BsonDoc find(DocView body, const std::string& ns);
   BsonDoc aggregate(DocView body, const std::string& ns);
+  BsonDoc merge(DocView body, const std::string& ns);
   BsonDoc count(DocView body, const std::string& ns);
   BsonDoc distinct(DocView body, const std::string& ns);
   BsonDoc first_batch(const std::string& ns, std::vector<BsonDoc> documents, ValueView batch_size,

@@ -89,6 +89,12 @@ void append_versions(BsonWriter& out, const ShardCommand& command, std::int32_t 
     catalog::append_shard_version(out, by.collection()->version_on(command.shard), form);
     return;
   }
+  // Shards from 4.4 on act as routers, as they must for stages that read other collections, for a versioned command.
+  const bool merging = by.what() == RoutedBy::What::merging;
+  if (merging && wire >= wire_version_of_4_4) {
+    catalog::append_shard_version(out, catalog::ChunkVersion::ignored(), form);
+    return;
+  }
   if (by.database() == nullptr || !by.database()->version) return;
   if (by.what() == RoutedBy::What::unsharded) {
     catalog::append_shard_version(out, catalog::ChunkVersion::unsharded(), form);

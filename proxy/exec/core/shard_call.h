@@ -19,7 +19,7 @@ namespace spillway::exec {
 // A static table does not change under a command, and nothing is added.
 class RoutedBy {
  public:
-  enum class What : std::uint8_t { nothing, database, unsharded, sharded };
+  enum class What : std::uint8_t { nothing, database, unsharded, sharded, merging };
 
   // The owners of its chunks.
   static RoutedBy sharded(const catalog::CollectionRouting& routing) noexcept {
@@ -33,6 +33,9 @@ class RoutedBy {
   }
   // The primary shard of the database, for all of its collections.
   static RoutedBy database(const catalog::Database* database) noexcept { return {What::database, nullptr, database}; }
+  // What other shards send: the shard merges their streams. `database`: it must be the primary shard of that; null:
+  // any.
+  static RoutedBy merging(const catalog::Database* database) noexcept { return {What::merging, nullptr, database}; }
   // Independent of the routing table: the command continues a cursor, ends something, or asks for the shard's own
   // state.
   static RoutedBy nothing() noexcept { return {}; }
@@ -40,7 +43,7 @@ class RoutedBy {
   What what() const noexcept { return what_; }
   // Null unless what() is sharded.
   const catalog::CollectionRouting* collection() const noexcept { return collection_; }
-  // Of database and unsharded; null where databases do not move.
+  // Of database, unsharded and merging; null where databases do not move.
   const catalog::Database* database() const noexcept { return database_; }
 
  private:

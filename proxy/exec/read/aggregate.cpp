@@ -11,6 +11,7 @@
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/read/config_database.h"
 #include "proxy/exec/read/find.h"
+#include "proxy/exec/read/merge_on_shard.h"
 #include "proxy/exec/streams/single_shard.h"
 #include "proxy/pipeline/merge_pipeline.h"
 #include "proxy/pipeline/shape.h"
@@ -143,19 +144,15 @@ Task<std::optional<Error>> ask_about_unseen(Context& context, Client& client, co
   co_return std::nullopt;
 }
 
-Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const Request& request,
-                                         const AggregateArguments& aggregate, const Targets& targets) {
-  if (auto valid = aggregate.pipeline.validate(); valid.has_error()) co_return valid.error();
+// Merged here. CommandNotSupported (115) for what is not evaluated here.
+Task<Result<Response>> aggregate_here(Context& context, Client& client, const Request& request,
+                                      const AggregateArguments& aggregate, const Targets& targets) {
   // Two copies: the pipeline for the shards, and the command around it.
   TakeCopyRoom taking_room(context, request, 2);
   auto room = co_await taking_room;
   if (room.has_error()) co_return std::move(room.error());
-  auto divided = pipeline::split(aggregate.pipeline, {aggregate.let, &context.shared.memory.cursors});
+  auto divided = split_here(context, aggregate);
   if (divided.has_error()) co_return divided.error();
-  if (!aggregate.simple_collation && (divided->merge_sort || !divided->plain_union())) {
-    co_return Error(ErrorCode::command_not_supported,
-                    "an aggregation with a collation cannot be merged from several shards");
-  }
   // The stages pay for themselves (SplitPipeline::parsed).
   const std::size_t sort_bytes = divided->merge_sort ? kept_sort_bytes(*divided->merge_sort) : 0;
   auto kept = reserve_kept(context, request, aggregate.collection, sort_bytes);
@@ -195,6 +192,21 @@ Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const
   co_return co_await answering;
 }
 
+Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const Request& request,
+                                         const AggregateArguments& aggregate, const AggregatePlan& plan) {
+  if (auto valid = aggregate.pipeline.validate(); valid.has_error()) co_return valid.error();
+  Error refusal(ErrorCode::command_not_supported, "");
+  if (!plan.merger.any()) {
+    auto running = aggregate_here(context, client, request, aggregate, plan.targets);
+    auto answer = co_await running;
+    const bool refused = answer.has_error() && answer.error().is(ErrorCode::command_not_supported);
+    if (!refused || !context.in_cluster()) co_return answer;
+    refusal = std::move(answer.error());
+  }
+  auto running = aggregate_on_shards(context, client, request, aggregate, plan, std::move(refusal));
+  co_return co_await running;
+}
+
 std::string_view first_stage_name(DocView pipeline) noexcept {
   const Element first = pipeline.first();
   return first.is_document() ? first.as_document().first().name : std::string_view();
@@ -226,6 +238,9 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
   auto parsed = parse_aggregate(request.body);
   if (parsed.has_error()) co_return parsed.error();
   const AggregateArguments& aggregate = *parsed;
+  if (context.in_cluster()) {
+    if (auto checked = refuse_router_options(request.body); checked.has_error()) co_return std::move(checked.error());
+  }
   if (aggregate.explain) {
     auto explaining = explain_command(context, client, request);
     co_return co_await explaining;
@@ -246,14 +261,14 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
     auto reading = config_aggregate(context, client, request);
     co_return co_await reading;
   }
-  auto plan = plan_aggregate(request, aggregate);
+  auto plan = plan_aggregate(context, request, aggregate);
   if (plan.has_error()) co_return plan.error();
   auto checking = check_transaction(context, request, plan->targets.shards);
   const auto checked = co_await checking;
   if (checked.has_error()) co_return checked.error();
   count_targets(context.shared.metrics.aggregate, plan->targets);
   if (!plan->whole) {
-    auto running = aggregate_on_many(context, client, request, aggregate, plan->targets);
+    auto running = aggregate_on_many(context, client, request, aggregate, *plan);
     co_return co_await running;
   }
   auto running =
@@ -262,6 +277,19 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
 }
 
 }  // namespace
+
+Result<pipeline::SplitPipeline> split_here(Context& context, const AggregateArguments& aggregate) {
+  auto divided = pipeline::split(aggregate.pipeline, {aggregate.let, &context.shared.memory.cursors});
+  if (divided.has_error()) return divided;
+  if (!aggregate.simple_collation && (divided->merge_sort || !divided->plain_union())) {
+    return Error(ErrorCode::command_not_supported,
+                 "an aggregation with a collation cannot be merged from several shards");
+  }
+  if (!divided->window_only && aggregate.allow_disk_use && shards_may_merge(context)) {
+    return Error(ErrorCode::command_not_supported, "stages that may use the disk are for shards");
+  }
+  return divided;
+}
 
 bool lies_on(const Routes& routes, const InvolvedNamespace& ns, catalog::ShardIndex shard) {
   const auto* routing = routes.collection(NamespaceText(ns.db, ns.collection).view());
@@ -308,6 +336,7 @@ Result<AggregateArguments> parse_aggregate(DocView body) {
   }
   aggregate.pipeline = pipeline.as_document();
   aggregate.explain = body["explain"].truthy();
+  aggregate.allow_disk_use = body["allowDiskUse"].truthy();
   const ValueView cursor = body["cursor"];
   if (cursor.exists() && !cursor.is_document()) {
     return Error(ErrorCode::type_mismatch, "cursor field must be missing or an object");
@@ -335,7 +364,7 @@ Result<AggregateArguments> parse_aggregate(DocView body) {
   return aggregate;
 }
 
-Result<AggregatePlan> plan_aggregate(const Request& request,
+Result<AggregatePlan> plan_aggregate(const Context& context, const Request& request,
                                      const AggregateArguments& aggregate) {
   AggregatePlan plan;
   auto targets = read_targets(request, request.db, aggregate.collection, leading_match(aggregate.pipeline),
@@ -344,7 +373,16 @@ Result<AggregatePlan> plan_aggregate(const Request& request,
   plan.targets = *std::move(targets);
   auto involved = involved_namespaces(aggregate.pipeline, request.db);
   if (involved.has_error()) return involved.error();
-  if (plan.targets.shards.size() > 1) return plan;
+  const bool one = plan.targets.shards.size() == 1;
+  if (shards_may_merge(context)) {
+    auto needs = merger_needs(context, request, aggregate.pipeline, *involved);
+    if (needs.has_error()) return std::move(needs.error());
+    plan.merger = *needs;
+    const bool elsewhere = plan.merger.shard && *plan.merger.shard != plan.targets.shards.front();
+    plan.whole = one && !elsewhere && !plan.merger.divided;
+    return plan;
+  }
+  if (!one) return plan;
   plan.whole = true;
   for (const InvolvedNamespace& ns : *involved) {
     if (lies_on(*request.routes, ns, plan.targets.shards.front())) continue;

@@ -1,12 +1,17 @@
 // aggregate: the namespaces of its pipeline, and the shards that may run it.
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/request.h"
+
+namespace spillway::pipeline {
+struct SplitPipeline;  // split.h
+}
 
 namespace spillway::exec {
 
@@ -39,15 +44,29 @@ struct AggregateArguments {
   std::int64_t batch_size = 0;
   bool batch_size_given = false;
   bool explain = false;
+  bool allow_disk_use = false;
   bool simple_collation = true;
 };
 Result<AggregateArguments> parse_aggregate(DocView body);
+
+// What stages ask of the shard that runs them. In a cluster.
+struct MergerNeeds {
+  std::optional<catalog::ShardIndex> shard;     // this one
+  const catalog::Database* database = nullptr;  // … because it is the primary shard of that
+  bool divided = false;  // they must be told what only a router knows, even if one shard has all documents
+
+  bool any() const noexcept { return shard.has_value() || divided; }
+};
 
 // Where an aggregation goes: whole to the one shard in `targets`, or divided over all of them.
 struct AggregatePlan {
   Targets targets;
   bool whole = false;
+  MergerNeeds merger;
 };
-Result<AggregatePlan> plan_aggregate(const Request& request, const AggregateArguments& aggregate);
+Result<AggregatePlan> plan_aggregate(const Context& context, const Request& request,
+                                     const AggregateArguments& aggregate);
+// Divided so that the second half runs here. CommandNotSupported (115) if that is not possible.
+Result<pipeline::SplitPipeline> split_here(Context& context, const AggregateArguments& aggregate);
 
 }  // namespace spillway::exec

@@ -7,11 +7,20 @@
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/read/aggregate.h"
 #include "proxy/exec/read/find.h"
+#include "proxy/exec/read/merge_on_shard.h"
 #include "proxy/pipeline/split.h"
+#include "proxy/pipeline/split_for_merger.h"
 
 namespace spillway::exec {
 
 namespace {
+
+// The two halves of an aggregation, and who runs the second.
+struct ExplainHalves {
+  std::string_view merge_type;
+  BsonDoc shard_part, merge_part;
+  bool needs_merge = false;
+};
 
 // The command to explain, and its shards.
 struct ExplainPlan {
@@ -19,7 +28,7 @@ struct ExplainPlan {
   BsonDoc inner;            // the command for the shards
   std::string_view stage;   // of the winning plan
   bool aggregate = false;
-  std::optional<pipeline::SplitPipeline> divided;
+  std::optional<ExplainHalves> divided;
 };
 
 bool is_write(std::string_view name) noexcept {
@@ -46,6 +55,26 @@ std::string_view stage_name(std::string_view command, const Targets& targets, bo
   return sorted ? "SHARD_MERGE_SORT" : "SHARD_MERGE";
 }
 
+Result<ExplainHalves> explain_halves(Context& context, const AggregateArguments& aggregate,
+                                     const AggregatePlan& plan) {
+  Error refusal(ErrorCode::command_not_supported, "");
+  if (!plan.merger.any()) {
+    auto here = context.in_cluster()
+                    ? split_here(context, aggregate)
+                    : pipeline::split(aggregate.pipeline, {aggregate.let, &context.shared.memory.cursors});
+    if (!here.has_error()) return ExplainHalves{"mongos", std::move(here->shard_part), std::move(here->merge_part)};
+    refusal = std::move(here.error());
+    if (!refusal.is(ErrorCode::command_not_supported) || !context.in_cluster()) return refusal;
+  }
+  auto divided = pipeline::split_for_merger(aggregate.pipeline);
+  if (divided.has_error()) return std::move(divided.error());
+  ExplainHalves halves{"mongos", std::move(divided->shard_part), std::move(divided->merge_part), divided->needs_merge};
+  if (halves.merge_part.view().empty() && divided->merge_sort.view().empty()) return halves;
+  if (!shards_may_merge(context)) return refusal;
+  halves.merge_type = plan.merger.shard ? "primaryShard" : "anyShard";
+  return halves;
+}
+
 Result<ExplainPlan> plan_aggregate_explain(Context& context, const Request& request, DocView inner) {
   ExplainPlan plan;
   plan.aggregate = true;
@@ -55,12 +84,15 @@ Result<ExplainPlan> plan_aggregate_explain(Context& context, const Request& requ
   plan.inner = std::move(with_cursor).finish();
   auto aggregate = parse_aggregate(plan.inner);
   if (aggregate.has_error()) return aggregate.error();
-  auto planned = plan_aggregate(request, *aggregate);
+  if (context.in_cluster()) {
+    if (auto checked = refuse_router_options(plan.inner); checked.has_error()) return std::move(checked.error());
+  }
+  auto planned = plan_aggregate(context, request, *aggregate);
   if (planned.has_error()) return planned.error();
   plan.targets = std::move(planned->targets);
   if (planned->whole) return plan;
   if (auto valid = aggregate->pipeline.validate(); valid.has_error()) return valid.error();
-  auto divided = pipeline::split(aggregate->pipeline, {aggregate->let, &context.shared.memory.cursors});
+  auto divided = explain_halves(context, *aggregate, *planned);
   if (divided.has_error()) return divided.error();
   plan.divided = *std::move(divided);
   BsonWriter out;
@@ -71,6 +103,7 @@ Result<ExplainPlan> plan_aggregate_explain(Context& context, const Request& requ
       out.append_element(*at);
     }
   }
+  if (plan.divided->needs_merge) out.append("fromMongos", true).append("needsMerge", true);
   plan.inner = std::move(out).finish();
   return plan;
 }
@@ -192,7 +225,7 @@ BsonDoc aggregate_reply(const Context& context, const Routes& routes, const Expl
   BsonWriter reply;
   append_server_info(reply, context);
   if (plan.divided) {
-    reply.append("mergeType", "mongos");
+    reply.append("mergeType", plan.divided->merge_type);
     reply.begin_document("splitPipeline");
     reply.append_array("shardsPart", plan.divided->shard_part);
     reply.append_array("mergerPart", plan.divided->merge_part);

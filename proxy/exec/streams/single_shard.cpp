@@ -161,11 +161,9 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, Shar
   auto kept = reserve_kept(context, seed.request, seed.collection);
   if (kept.has_error()) co_return std::move(kept.error());
   shard::CallOptions options = read_options(context, seed.request);
-  if (seed.writes) {
-    // It writes in pieces: no error tells that nothing has been written.
-    options.retry = shard::RetryPolicy::none;
-    options.interrupt = nullptr;
-  }
+  // It writes in pieces: no error tells that nothing has been written.
+  if (seed.writes || seed.merges) options.retry = shard::RetryPolicy::none;
+  if (seed.writes) options.interrupt = nullptr;
   // Of a stream the client has the start before it is known whether a cursor stays open.
   options.stream = stream && may_stream(seed.request) && may_open_cursor(seed.client.limits.account().get());
   const bool one_document = seed.first_batch_documents == 1;

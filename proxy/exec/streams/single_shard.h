@@ -19,6 +19,7 @@ struct CursorSeed {
   bool whole_documents = false;            // the collection's own, not projected
   bool no_timeout = false, tailable = false, await_data = false;
   bool writes = false;  // it is sent once, and not killed if the client leaves
+  bool merges = false;  // it is sent once: what a first try has taken from other shards' cursors is gone
   bool change_stream = false;  // also tailable and await_data
   CursorPtr make(Reservation kept) const;  // reserve_kept()'s
 };

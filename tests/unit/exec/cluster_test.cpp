@@ -224,6 +224,265 @@ TEST_CASE("from 6.0 on a shard takes its version as a document") {
   CHECK(cluster.sent_to(2, "find").at(0).view()["shardVersion"].is_document());
 }
 
+namespace {
+
+// Shards that open cursors and, as mergers, have one document. `foreign`: app.f, sharded.
+struct MergingCluster : FakeCluster {
+  explicit MergingCluster(std::int32_t wire_version = 8) : FakeCluster(wire_version) {
+    shard_collection("app.c", 10, "sh1", "sh2", 3);
+    shard_answer_ = [this](std::uint16_t shard, DocView command) -> std::optional<BsonDoc> {
+      if (command.first().name != "aggregate") return std::nullopt;
+      if (!merges(command)) return opened_answer ? opened_answer(shard) : cursor(100 + shard, "");
+      return merger_answer ? *merger_answer : cursor(0, "{'_id': 1}");
+    };
+  }
+  static BsonDoc cursor(int id, std::string_view documents) {
+    return doc(fmt::format(
+        "{{'cursor': {{'firstBatch': [{}], 'id': {{'$numberLong': '{}'}}, 'ns': 'app.c'}}, 'ok': 1}}", documents, id));
+  }
+  static bool merges(DocView command) {
+    const Element first = command["pipeline"].as_document().first();
+    return first.is_document() && first.as_document().first().name == "$mergeCursors";
+  }
+  std::vector<BsonDoc> parts(std::uint16_t shard, bool merging) const {
+    std::vector<BsonDoc> found;
+    for (const BsonDoc& each : sent_to(shard, "aggregate")) {
+      if (merges(each.view()) == merging) found.push_back(each);
+    }
+    return found;
+  }
+  // The only command of a merger; which shard it is.
+  BsonDoc merger_command(std::uint16_t* merger = nullptr) const {
+    std::vector<BsonDoc> found;
+    for (const std::uint16_t shard : {1, 2}) {
+      for (const BsonDoc& each : parts(shard, true)) {
+        found.push_back(each);
+        if (merger != nullptr) *merger = shard;
+      }
+    }
+    REQUIRE(found.size() == 1);
+    return found.front();
+  }
+  static DocView merge_cursors(const BsonDoc& command) {
+    return command.view()["pipeline"].as_document().first().as_document().first().as_document();
+  }
+  std::vector<std::int64_t> killed(std::uint16_t shard) const {
+    std::vector<std::int64_t> ids;
+    for (const BsonDoc& each : sent_to(shard, "killCursors")) {
+      for (const Element& id : each.view()["cursors"].as_document()) ids.push_back(*id.to_int64());
+    }
+    return ids;
+  }
+
+  std::function<BsonDoc(std::uint16_t shard)> opened_answer;
+  std::optional<BsonDoc> merger_answer;
+};
+
+constexpr const char* lookup =
+    "{'aggregate': 'c', 'pipeline': [{'$match': {'a': 1}}, {'$lookup': {'from': 'u', 'as': 'j', 'localField': 'a', "
+    "'foreignField': 'b'}}], 'cursor': {'batchSize': 7}, 'maxTimeMS': 5000, '$db': 'app'}";
+
+}  // namespace
+
+TEST_CASE("a $lookup over shards is the primary shard's, which takes over the others' cursors") {
+  MergingCluster cluster;
+  const BsonDoc reply = cluster.run(lookup);
+  INFO(to_json(reply.view()));
+  CHECK(reply.view()["cursor"].as_document()["firstBatch"].as_document().count() == 1);
+  for (const std::uint16_t shard : {1, 2}) {
+    const auto opened = cluster.parts(shard, false);
+    REQUIRE(opened.size() == 1);
+    const DocView command = opened.front().view();
+    CHECK(command["pipeline"].as_document().count() == 1);
+    CHECK(command["cursor"].as_document()["batchSize"].to_int64() == 0);
+    CHECK(version_of(opened.front()) == std::pair(3U, shard - 1U));
+    for (const char* internal : {"needsMerge", "fromMongos"}) CHECK_FALSE(command[internal].exists());
+    CHECK(cluster.killed(shard).empty());
+  }
+  std::uint16_t merger = 0;
+  const BsonDoc command = cluster.merger_command(&merger);
+  CHECK(merger == 1);
+  CHECK(command.view()["pipeline"].as_document().count() == 2);
+  CHECK(command.view()["fromMongos"].truthy());
+  CHECK(command.view()["cursor"].as_document()["batchSize"].to_int64() == 7);
+  CHECK(command.view()["maxTimeMS"].to_int64() == 5000);
+  CHECK_FALSE(command.view()["shardVersion"].exists());
+  CHECK(command.view()["databaseVersion"].exists());
+  const DocView merge = MergingCluster::merge_cursors(command);
+  CHECK_FALSE(merge["sort"].exists());
+  CHECK(merge["nss"].as_string() == "app.c");
+  int shard = 0;
+  for (const Element& remote : merge["remotes"].as_document()) {
+    ++shard;
+    CHECK(remote.as_document()["shardId"].as_string() == fmt::format("sh{}", shard));
+    CHECK(remote.as_document()["hostAndPort"].as_string() == fmt::format("127.0.0.1:{}", 27018 + shard));
+    const DocView opened = remote.as_document()["cursorResponse"].as_document()["cursor"].as_document();
+    CHECK(opened["id"].to_int64() == 100 + shard);
+    CHECK(opened["firstBatch"].is_array());
+  }
+  CHECK(shard == 2);
+}
+
+TEST_CASE("a merger's version is of nothing from 4.4 on") {
+  for (const std::int32_t wire : {9, 13, 17, 25}) {
+    INFO(wire);
+    MergingCluster cluster(wire);
+    if (wire >= 13) cluster.opened_answer = [](std::uint16_t shard) { return MergingCluster::cursor(100 + shard, ""); };
+    const BsonDoc reply = cluster.run(lookup);
+    INFO(to_json(reply.view()));
+    REQUIRE(reply.view()["ok"].truthy());
+    const BsonDoc command = cluster.merger_command();
+    const auto version = catalog::read_chunk_version(command.view()["shardVersion"]);
+    REQUIRE(version.has_value());
+    CHECK(version->is_ignored());
+    CHECK(command.view()["shardVersion"].is_document() == (wire >= 17));
+    CHECK_FALSE(command.view()["databaseVersion"].exists());
+  }
+}
+
+TEST_CASE("what a merger has refused is killed here, and begins again if it was for the table") {
+  MergingCluster cluster;
+  cluster.merger_answer = doc("{'ok': 0, 'code': 51108, 'errmsg': 'no'}");
+  CHECK(cluster.run(lookup).view()["code"].to_int64() == 51108);
+  CHECK(cluster.killed(1) == std::vector<std::int64_t>{101});
+  CHECK(cluster.killed(2) == std::vector<std::int64_t>{102});
+  cluster.forget_sent();
+  cluster.merger_answer = doc("{'ok': 0, 'code': 249, 'errmsg': 'moved', 'db': 'app'}");
+  int refusals = 0;
+  cluster.opened_answer = [&](std::uint16_t shard) {
+    if (++refusals > 3) cluster.merger_answer.reset();  // on the second try
+    return MergingCluster::cursor(100 + shard, "");
+  };
+  CHECK(cluster.run(lookup).view()["ok"].truthy());
+  CHECK(cluster.parts(1, false).size() == 2);
+  CHECK(cluster.killed(1).size() == 1);
+  CHECK(cluster.killed(2).size() == 1);
+}
+
+TEST_CASE("a shard that refuses its half ends the other's cursor, and both begin again") {
+  MergingCluster cluster;
+  bool stale = true;
+  cluster.opened_answer = [&](std::uint16_t shard) {
+    return shard == 2 && std::exchange(stale, false) ? stale_config("app.c") : MergingCluster::cursor(100 + shard, "");
+  };
+  CHECK(cluster.run(lookup).view()["ok"].truthy());
+  CHECK(cluster.killed(1) == std::vector<std::int64_t>{101});
+  CHECK(cluster.killed(2).empty());
+  CHECK(cluster.parts(1, true).size() == 1);
+}
+
+TEST_CASE("only a router that its shards trust has them merge") {
+  MergingCluster cluster;
+  cluster.worker().shared.shards_trust_us = false;
+  const BsonDoc refused = cluster.run(lookup);
+  CHECK(refused.view()["code"].to_int64() == 115);
+  CHECK(refused.view()["errmsg"].as_string().find("$lookup") != std::string_view::npos);
+  CHECK(cluster.sent_to(1, "aggregate").empty());
+  // Every shard answers these for itself.
+  cluster.opened_answer = [](std::uint16_t) { return MergingCluster::cursor(0, "{'shard': 1}"); };
+  const BsonDoc statistics =
+      cluster.run("{'aggregate': 'c', 'pipeline': [{'$collStats': {}}], 'cursor': {}, '$db': 'app'}");
+  CHECK(statistics.view()["cursor"].as_document()["firstBatch"].as_document().count() == 2);
+  CHECK(cluster.sent_to(1, "aggregate").at(0).view()["fromMongos"].truthy());
+}
+
+TEST_CASE("an order is merged by the keys that shards send, and partial groups are the merger's") {
+  MergingCluster cluster;
+  cluster.run(
+      "{'aggregate': 'c', 'pipeline': [{'$sort': {'a': -1}}, {'$bucketAuto': {'groupBy': '$a', 'buckets': 2}}], "
+      "'cursor': {}, '$db': 'app'}");
+  CHECK(MergingCluster::merge_cursors(cluster.merger_command())["sort"].as_document()["a"].to_int64() == -1);
+  CHECK(cluster.parts(2, false).at(0).view()["needsMerge"].truthy());
+  CHECK(cluster.parts(2, false).at(0).view()["fromMongos"].truthy());
+  cluster.forget_sent();
+  cluster.run("{'aggregate': 'c', 'pipeline': [{'$group': {'_id': '$a', 's': {'$stdDevPop': '$b'}}}], 'cursor': {}, "
+              "'collation': {'locale': 'fr'}, '$db': 'app'}");
+  CHECK(cluster.parts(1, false).at(0).view()["needsMerge"].truthy());
+  CHECK(cluster.merger_command().view()["collation"].is_document());
+}
+
+TEST_CASE("a collation is compared with by a merger, and so is what may need a disk") {
+  for (const char* option : {"'collation': {'locale': 'fr'}", "'allowDiskUse': true"}) {
+    MergingCluster cluster;
+    cluster.run(fmt::format(
+        "{{'aggregate': 'c', 'pipeline': [{{'$group': {{'_id': '$a'}}}}], 'cursor': {{}}, {}, '$db': 'app'}}", option));
+    CHECK(cluster.merger_command().view()["ok"].exists() == false);
+  }
+}
+
+TEST_CASE("to 5.0 no sharded collection is joined, later ones are by any shard") {
+  MergingCluster cluster;
+  cluster.shard_collection("app.u", 10, "sh1", "sh2", 3);
+  const BsonDoc refused = cluster.run(lookup);
+  CHECK(refused.view()["code"].to_int64() == 28769);
+  CHECK(refused.view()["errmsg"].as_string() == "app.u cannot be sharded");
+  CHECK(cluster.sent_to(1, "aggregate").empty());
+  MergingCluster newer(17);
+  newer.shard_collection("app.u", 10, "sh1", "sh2", 3);
+  newer.run(lookup);
+  newer.merger_command();
+}
+
+TEST_CASE("a $lookup on the documents of one shard is still the primary shard's to 5.0") {
+  constexpr const char* of_one =
+      "{'aggregate': 'c', 'pipeline': [{'$match': {'k': 12}}, {'$lookup': {'from': 'u', 'as': 'j', 'localField': 'a', "
+      "'foreignField': 'b'}}], 'cursor': {}, '$db': 'app'}";
+  MergingCluster cluster;
+  cluster.run(of_one);
+  std::uint16_t merger = 0;
+  CHECK(MergingCluster::merge_cursors(cluster.merger_command(&merger))["remotes"].as_document().count() == 1);
+  CHECK(merger == 1);
+  MergingCluster newer(17);
+  newer.run(of_one);
+  CHECK(newer.parts(2, false).at(0).view()["pipeline"].as_document().count() == 2);
+  CHECK(newer.sent_to(1, "aggregate").empty());
+}
+
+TEST_CASE("a merger writes to collections of the primary shard, by the key of sharded ones") {
+  MergingCluster cluster;
+  const auto write = [&](std::string_view stage) {
+    cluster.forget_sent();
+    return cluster.run(fmt::format("{{'aggregate': 'c', 'pipeline': [{}], 'cursor': {{}}, 'writeConcern': {{'w': 1}}, "
+                                   "'$db': 'app'}}", stage));
+  };
+  const auto last = [&] {
+    Element stage;
+    const BsonDoc command = cluster.merger_command();
+    for (const Element& each : command.view()["pipeline"].as_document()) stage = each.as_document().first();
+    return to_json(BsonDoc(stage.is_document() ? stage.as_document() : DocView()).view());
+  };
+  write("{'$out': 'o'}");
+  CHECK(cluster.merger_command().view()["writeConcern"].exists());
+  CHECK_FALSE(cluster.parts(2, false).at(0).view()["writeConcern"].exists());
+  cluster.shard_collection("app.s", 10, "sh1", "sh2", 3);
+  CHECK(write("{'$out': 's'}").view()["code"].to_int64() == 28769);
+  write("{'$merge': 'o'}");
+  CHECK(last() == to_json(doc("{'into': 'o', 'on': ['_id']}").view()));
+  write("{'$merge': {'into': 's', 'whenMatched': 'replace'}}");
+  CHECK(last() == to_json(doc("{'into': 's', 'whenMatched': 'replace', 'on': ['k', '_id']}").view()));
+  CHECK(cluster.merger_command().view()["fromMongos"].truthy());
+  write("{'$merge': {'into': 'o', 'on': 'x'}}");
+  CHECK(last() == to_json(doc("{'into': 'o', 'on': 'x'}").view()));
+  CHECK_FALSE(cluster.merger_command().view()["fromMongos"].exists());  // the shard looks for a unique index
+}
+
+TEST_CASE("a merger fetches in the session of the command") {
+  MergingCluster cluster;
+  for (auto& state : cluster.worker().gateway.states()) state.replica_set = true;
+  const BsonDoc reply = cluster.run(
+      "{'aggregate': 'c', 'pipeline': [{'$bucketAuto': {'groupBy': '$a', 'buckets': 2}}], 'cursor': {}, 'lsid': {'id': "
+      "{'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAQ==', 'subType': '04'}}}, 'txnNumber': {'$numberLong': '4'}, "
+      "'autocommit': false, 'startTransaction': true, '$db': 'app'}");
+  INFO(to_json(reply.view()));
+  REQUIRE(reply.view()["ok"].truthy());
+  const BsonDoc command = cluster.merger_command();
+  const DocView merge = MergingCluster::merge_cursors(command);
+  CHECK(merge["lsid"].is_document());
+  CHECK(merge["txnNumber"].to_int64() == 4);
+  CHECK(merge["autocommit"].type == BsonType::boolean);
+  CHECK_FALSE(command.view()["startTransaction"].exists());
+}
+
 TEST_CASE("an unsharded collection is found on the database's primary shard, with the database's version") {
   FakeCluster cluster;
   cluster.run("{'find': 'u', '$db': 'app'}");

@@ -1,0 +1,282 @@
+#include "proxy/exec/read/merge_on_shard.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "proxy/exec/cursors/cursor_ops.h"
+#include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/read/find.h"
+#include "proxy/exec/streams/single_shard.h"
+#include "proxy/pipeline/split_for_merger.h"
+
+namespace spillway::exec {
+
+namespace {
+
+constexpr std::int32_t wire_version_of_5_1 = 14;
+// A shard's reply that opens a cursor without documents.
+constexpr std::size_t opening_bytes = 4096;
+
+bool is_sharded(const catalog::CollectionRouting* routing) noexcept {
+  return routing != nullptr && !(routing->cluster && routing->cluster->unsplittable);
+}
+
+// From 5.1 on any shard joins collections, sharded ones too; before, the primary shard those that are not.
+bool any_shard_joins(const Context& context, const Request& request) {
+  for (const catalog::ShardIndex shard : request.routes->all_shards()) {
+    const std::int32_t wire = context.gateway.capabilities(shard).max_wire_version;
+    if (wire != 0 && wire < wire_version_of_5_1) return false;
+  }
+  return true;
+}
+
+Element last_stage(DocView pipeline) noexcept {
+  Element last;
+  for (const Element& each : pipeline) last = each.is_document() ? each.as_document().first() : Element();
+  return last;
+}
+
+bool names_key(const Element& merge) noexcept { return merge.is_document() && merge.as_document()["on"].exists(); }
+
+Result<void> need_primary(MergerNeeds& needs, const Request& request, std::string_view db) {
+  const catalog::ShardIndex shard = request.routes->primary_shard(db);
+  if (needs.shard && *needs.shard != shard) {
+    return Error(ErrorCode::command_not_supported,
+                 "the aggregation names collections of two databases that no single shard can read and write");
+  }
+  needs.shard = shard;
+  needs.database = request.routes->database(db);
+  return {};
+}
+
+// The fields that a shard finds $merge's documents by, unless the client says which: those that tell a document from
+// all others of the collection. A shard knows them only if it is not sharded.
+void append_key_fields(BsonWriter& out, const catalog::CollectionRouting* routing) {
+  out.begin_array("on");
+  bool has_id = false;
+  if (is_sharded(routing)) {
+    for (const auto& field : routing->key.fields()) {
+      out.append_item(std::string_view(field.path));
+      has_id = has_id || field.path == "_id";
+    }
+  }
+  if (!has_id) out.append_item("_id");
+  out.end();
+}
+
+void append_merge_stage(BsonWriter& out, const Request& request, DocView stages, const Element& merge) {
+  const auto targets = involved_namespaces(stages, request.db);
+  if (targets.has_error() || targets->empty()) {
+    out.append_element(merge);
+    return;
+  }
+  const InvolvedNamespace& target = targets->back();
+  out.begin_document("$merge");
+  if (merge.is_document() && merge.as_document()["into"].exists()) {
+    out.append_elements(merge.as_document());
+  } else {
+    out.append("into", ValueView(merge));
+  }
+  append_key_fields(out, request.routes->collection(NamespaceText(target.db, target.collection).view()));
+  out.end();
+}
+
+}  // namespace
+
+bool shards_may_merge(const Context& context) noexcept {
+  return context.in_cluster() && context.shared.shards_trust_us;
+}
+
+Result<void> refuse_router_options(DocView aggregate) {
+  for (const Element& option : aggregate) {
+    const bool flag = option.name == "needsMerge" || option.name == "fromMongos" || option.name == "mergeByPBRT";
+    if (flag && option.truthy()) {
+      return Error(51089, "Internal parameter(s) [needsMerge, fromMongos, mergeByPBRT] cannot be set to 'true' when "
+                          "sent to mongos");
+    }
+    if (option.name == "exchange") return Error(51028, "Cannot specify exchange option to a mongos");
+    if (option.name == "runtimeConstants") {
+      return Error(51143, "Cannot specify runtime constants option to a mongos");
+    }
+  }
+  return {};
+}
+
+Result<MergerNeeds> merger_needs(const Context& context, const Request& request, DocView pipeline,
+                                 std::span<const InvolvedNamespace> involved) {
+  MergerNeeds needs;
+  const bool anywhere = any_shard_joins(context, request);
+  for (const InvolvedNamespace& each : involved) {
+    const bool joins = each.stage == "$lookup" || each.stage == "$graphLookup";
+    const bool sharded = is_sharded(request.routes->collection(NamespaceText(each.db, each.collection).view()));
+    if (sharded && (each.stage == "$out" || (joins && !anywhere))) {
+      return Error(28769, fmt::format("{}.{} cannot be sharded", each.db, each.collection));
+    }
+    std::string_view db = request.db;
+    if (each.stage == "$merge") {
+      const bool named = names_key(last_stage(pipeline));
+      if (sharded && !named) {
+        needs.divided = true;
+        continue;
+      }
+      // The shard looks among its own indexes for one that makes these fields unique.
+      if (named) db = each.db;
+    } else if (each.stage != "$out" && !(joins && !anywhere)) {
+      continue;
+    }
+    if (auto needed = need_primary(needs, request, db); needed.has_error()) return std::move(needed.error());
+  }
+  return needs;
+}
+
+BsonDoc stages_for_merger(const Request& request, DocView merge_part) {
+  const Element last = last_stage(merge_part);
+  const bool adds_key = last.name == "$merge" && !names_key(last) && (last.is_document() || last.is_string());
+  std::size_t left = merge_part.count();
+  BsonWriter out;
+  for (const Element& each : merge_part) {
+    if (--left > 0 || !adds_key) {
+      out.append_element(each);
+    } else {
+      out.begin_document(each.name);
+      append_merge_stage(out, request, merge_part, last);
+      out.end();
+    }
+  }
+  return std::move(out).finish();
+}
+
+namespace {
+
+BsonDoc shard_command_for(const Request& request, const pipeline::SplitForMerger& divided, bool merges) {
+  BsonWriter out;
+  if (merges) {
+    copy_command(out, request, {"pipeline", "cursor", "writeConcern"});
+  } else {
+    copy_command(out, request, {"pipeline", "cursor"});
+  }
+  out.append_array("pipeline", divided.shard_part);
+  const Element first = divided.shard_part.view().first();
+  // They say then which shard they speak of.
+  const bool of_shard = first.is_document() && pipeline::is_statistics_stage(first.as_document().first().name);
+  if (divided.needs_merge || of_shard) out.append("fromMongos", true);
+  if (divided.needs_merge) out.append("needsMerge", true);
+  out.begin_document("cursor");
+  if (merges) out.append("batchSize", std::int32_t{0});
+  out.end();
+  return std::move(out).finish();
+}
+
+void append_merge_cursors(BsonWriter& out, const Request& request, const ClusterCursor& opened, DocView sort) {
+  out.begin_document_item().begin_document("$mergeCursors");
+  if (!request.lsid.empty()) out.append("lsid", request.lsid_document());
+  if (request.in_transaction) out.append("txnNumber", *request.txn_number).append("autocommit", false);
+  if (!sort.empty()) out.append("sort", sort);
+  out.append("compareWholeSortKey", false);
+  out.begin_array("remotes");
+  for (const RemoteCursor& remote : opened.remotes) {
+    out.begin_document_item();
+    out.append("shardId", request.routes->shard(remote.shard).name);
+    out.append("hostAndPort", shard::HostAddress{remote.host, remote.port}.text());
+    out.begin_document("cursorResponse").begin_document("cursor");
+    out.append("id", remote.id).append("ns", opened.ns).begin_array("firstBatch").end().end();
+    out.append("ok", 1.0).end().end();
+  }
+  out.end();
+  out.append("tailableMode", "normal").append("nss", opened.ns).append("allowPartialResults", false);
+  out.end().end();
+}
+
+BsonDoc merger_command(const Request& request, const AggregateArguments& aggregate, const ClusterCursor& opened,
+                       const pipeline::SplitForMerger& divided, const Targets& targets) {
+  const BsonDoc stages = stages_for_merger(request, divided.merge_part);
+  BsonWriter out;
+  copy_command(out, request, {"pipeline", "cursor", "hint"});
+  out.begin_array("pipeline");
+  append_merge_cursors(out, request, opened, divided.merge_sort);
+  for (const Element& each : stages.view()) out.append_item(ValueView(each));
+  out.end();
+  // With it, a shard takes $merge's fields on trust.
+  const Element last = last_stage(divided.merge_part);
+  if (last.name != "$merge" || !names_key(last)) out.append("fromMongos", true);
+  // The merger may have nothing of the collection.
+  const bool has_default = targets.routing != nullptr && targets.routing->cluster &&
+                           !targets.routing->cluster->default_collation.view().empty();
+  if (has_default && !request.body["collation"].exists()) {
+    out.append("collation", targets.routing->cluster->default_collation.view());
+  }
+  out.begin_document("cursor");
+  if (aggregate.batch_size_given) out.append("batchSize", aggregate.batch_size);
+  out.end();
+  return std::move(out).finish();
+}
+
+Task<Result<Response>> unite(Context& context, Client& client, const Request& request,
+                             const AggregateArguments& aggregate, const Targets& targets,
+                             const pipeline::SplitForMerger& divided) {
+  auto kept = reserve_kept(context, request, aggregate.collection);
+  if (kept.has_error()) co_return std::move(kept.error());
+  ActiveCursor cursor(context, make_cursor(client, request, aggregate.collection, *std::move(kept)));
+  cursor->batch_size = aggregate.batch_size;
+  const BsonDoc body = shard_command_for(request, divided, false);
+  auto opening = open_remotes(context, request, *cursor, targets, body);
+  auto failed = co_await opening;
+  if (failed) co_return *std::move(failed);
+  auto answering = answer_first_batch(context, std::move(cursor), aggregate.batch_size, aggregate.batch_size_given,
+                                      false, request);
+  co_return co_await answering;
+}
+
+// Those that send, in turn.
+catalog::ShardIndex merger_among(const catalog::ShardSet& shards, const Client& client) {
+  auto skipped = static_cast<std::uint64_t>(client.operation_id) % shards.size();
+  for (const catalog::ShardIndex shard : shards) {
+    if (skipped-- == 0) return shard;
+  }
+  return shards.front();
+}
+
+}  // namespace
+
+Task<Result<Response>> aggregate_on_shards(Context& context, Client& client, const Request& request,
+                                           const AggregateArguments& aggregate, const AggregatePlan& plan,
+                                           Error refusal) {
+  // The halves, the command around each, and the merger's half with what is added to it.
+  TakeCopyRoom taking_room(context, request, 4);
+  auto room = co_await taking_room;
+  if (room.has_error()) co_return std::move(room.error());
+  auto divided = pipeline::split_for_merger(aggregate.pipeline);
+  if (divided.has_error()) co_return std::move(divided.error());
+  if (divided->merge_part.view().empty() && divided->merge_sort.view().empty()) {
+    auto uniting = unite(context, client, request, aggregate, plan.targets, *divided);
+    co_return co_await uniting;
+  }
+  if (!shards_may_merge(context)) co_return std::move(refusal);
+  // Until the merger has taken them over, the cursors end with this one.
+  ActiveCursor opened(context, make_cursor(client, request, aggregate.collection, Reservation()));
+  BsonDoc body = shard_command_for(request, *divided, true);
+  auto opening = open_remotes(context, request, *opened, plan.targets, body, opening_bytes);
+  auto failed = co_await opening;
+  if (failed) co_return *std::move(failed);
+  body = merger_command(request, aggregate, *opened, *divided, plan.targets);
+  CursorSeed seed{client, request, aggregate.collection};
+  seed.batch_size = aggregate.batch_size;
+  seed.writes = ends_in_write(aggregate.pipeline) || request.body["writeConcern"].exists();
+  seed.merges = true;
+  seed.first_batch_documents =
+      aggregate.batch_size_given ? aggregate.batch_size : std::int64_t{limits::first_batch_documents_default};
+  const catalog::ShardIndex merger = plan.merger.shard ? *plan.merger.shard : merger_among(plan.targets.shards, client);
+  auto merging = open_on_one_shard(
+      context, seed, {merger, RoutedBy::merging(plan.merger.database), shard::Command::of_body(body)}, true);
+  auto answer = co_await merging;
+  if (answer.has_error() && !seed.writes && Clock::now() >= request.deadline) {  // nothing is unknown then
+    co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+  }
+  if (!answer.has_error() && !answer->failed) {
+    for (RemoteCursor& remote : opened->remotes) remote.id = 0;
+  }
+  co_return answer;
+}
+
+}  // namespace spillway::exec
