@@ -77,6 +77,16 @@ BsonDoc counting_group(ValueView id, std::string_view name) {
   return std::move(out).finish();
 }
 
+bool is_count_field(ValueView name) noexcept {
+  return name.is_string() && !name.as_string().empty() && !name.as_string().starts_with('$') &&
+         name.as_string().find('.') == std::string_view::npos;
+}
+
+bool is_count_expression(ValueView of) noexcept {
+  if (of.is_string()) return of.as_string().starts_with('$');
+  return of.is_document() && of.as_document().first().name.starts_with('$');
+}
+
 bool mentions_metadata(ValueView value) noexcept {
   if (!value.is_document() && !value.is_array()) return false;
   for (const Element& element : value.as_document()) {
@@ -128,12 +138,12 @@ class MergerSplitter {
           spec, std::move(order.append(field.is_string() ? field.as_string() : "$dis", std::int32_t{1})).finish());
     } else if (element.name == "$group" && element.is_document()) {
       divide_group(BsonDoc(spec));
-    } else if (element.name == "$count" && element.is_string() && !element.as_string().empty()) {
+    } else if (element.name == "$count" && is_count_field(element)) {
       divide_group(counting_group({}, element.as_string()));
       BsonWriter without_id;
       without_id.begin_document("$project").append("_id", std::int32_t{0}).end();
       merge_.push_back(std::move(without_id).finish());
-    } else if (element.name == "$sortByCount") {
+    } else if (element.name == "$sortByCount" && is_count_expression(element)) {
       divide_group(counting_group(element, "count"));
       BsonWriter sort;
       sort.begin_document("$sort").append("count", std::int32_t{-1}).end();

@@ -12,6 +12,7 @@
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/repeat.h"
 #include "proxy/exec/core/stale.h"
+#include "proxy/exec/read/aggregate.h"
 #include "proxy/exec/sharding/run_by_form.h"
 
 namespace spillway::exec {
@@ -38,6 +39,8 @@ Response empty_cursor(std::string_view db, std::string_view collection) {
 std::optional<Response> without_database(const CommandSpec& spec, const Request& request) {
   const Element first = request.body.first();
   const std::string_view collection = first.is_string() ? first.as_string() : std::string_view();
+  const ValueView pipeline = request.body["pipeline"];
+  if (spec.name == "aggregate" && pipeline.is_array() && ends_in_write(pipeline.as_document())) return std::nullopt;
   if (spec.name == "find" || spec.name == "aggregate") return empty_cursor(request.db, collection);
   if (spec.name == "listCollections") return empty_cursor(request.db, "$cmd.listCollections");
   BsonWriter reply;

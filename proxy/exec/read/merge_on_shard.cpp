@@ -46,7 +46,7 @@ Result<void> need_primary(MergerNeeds& needs, const Request& request, std::strin
                  "the aggregation names collections of two databases that no single shard can read and write");
   }
   needs.shard = shard;
-  needs.database = request.routes->database(db);
+  if (db == request.db) needs.database = request.routes->database(db);  // the version of another one is not looked at
   return {};
 }
 

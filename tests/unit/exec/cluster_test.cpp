@@ -254,7 +254,7 @@ struct MergingCluster : FakeCluster {
   // The only command of a merger; which shard it is.
   BsonDoc merger_command(std::uint16_t* merger = nullptr) const {
     std::vector<BsonDoc> found;
-    for (const std::uint16_t shard : {1, 2}) {
+    for (std::uint16_t shard = 1; shard <= 2; ++shard) {
       for (const BsonDoc& each : parts(shard, true)) {
         found.push_back(each);
         if (merger != nullptr) *merger = shard;
@@ -289,7 +289,7 @@ TEST_CASE("a $lookup over shards is the primary shard's, which takes over the ot
   const BsonDoc reply = cluster.run(lookup);
   INFO(to_json(reply.view()));
   CHECK(reply.view()["cursor"].as_document()["firstBatch"].as_document().count() == 1);
-  for (const std::uint16_t shard : {1, 2}) {
+  for (std::uint16_t shard = 1; shard <= 2; ++shard) {
     const auto opened = cluster.parts(shard, false);
     REQUIRE(opened.size() == 1);
     const DocView command = opened.front().view();
@@ -464,6 +464,30 @@ TEST_CASE("a merger writes to collections of the primary shard, by the key of sh
   write("{'$merge': {'into': 'o', 'on': 'x'}}");
   CHECK(last() == to_json(doc("{'into': 'o', 'on': 'x'}").view()));
   CHECK_FALSE(cluster.merger_command().view()["fromMongos"].exists());  // the shard looks for a unique index
+}
+
+TEST_CASE("a merger looks for the index of another database's collection on that one's primary shard") {
+  MergingCluster cluster;
+  cluster.databases_["other"] = doc("{'_id': 'other', 'primary': 'sh2', 'partitioned': false, 'version': {'uuid': "
+                                    "{'$binary': {'base64': 'AQAAAAAAAAAAAAAAAAAAAA==', 'subType': '04'}}, "
+                                    "'lastMod': 1}}");
+  cluster.run("{'aggregate': 'c', 'pipeline': [{'$merge': {'into': {'db': 'other', 'coll': 'o'}, 'on': 'x'}}], "
+              "'cursor': {}, '$db': 'app'}");
+  std::uint16_t merger = 0;
+  const BsonDoc command = cluster.merger_command(&merger);
+  CHECK(merger == 2);
+  CHECK_FALSE(command.view()["databaseVersion"].exists());
+}
+
+TEST_CASE("an aggregation that writes is not taken for done where there is no database") {
+  MergingCluster cluster;
+  for (const char* command :
+       {"{'aggregate': 'c', 'pipeline': [{'$out': 'o'}], 'cursor': {}, '$db': 'none'}",
+        "{'aggregate': 'c', 'pipeline': [{'$merge': {'into': {'db': 'none', 'coll': 'o'}}}], 'cursor': {}, "
+        "'$db': 'app'}"}) {
+    CHECK(cluster.run(command).view()["code"].to_int64() == 26);
+  }
+  CHECK(cluster.run("{'aggregate': 'c', 'pipeline': [], 'cursor': {}, '$db': 'none'}").view()["ok"].truthy());
 }
 
 TEST_CASE("a merger fetches in the session of the command") {

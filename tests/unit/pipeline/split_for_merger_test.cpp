@@ -93,6 +93,14 @@ TEST_CASE("for a merger: counts are groups") {
                true);
 }
 
+TEST_CASE("for a merger: counts that are malformed stay as they are, for a shard to refuse") {
+  for (const char* refused :
+       {R"([{"$sortByCount": 3}])", R"([{"$sortByCount": "a"}])", R"([{"$sortByCount": {"a": 1}}])",
+        R"([{"$count": "a.b"}])", R"([{"$count": "$a"}])", R"([{"$count": ""}])"}) {
+    check_halves(refused, "[]", refused);
+  }
+}
+
 TEST_CASE("for a merger: samples and near documents come in the order that their shards give them") {
   check_halves(R"([{"$sample": {"size": 3}}, {"$limit": 2}])", R"([{"$sample": {"size": 3}}])",
                R"([{"$limit": {"$numberLong": "3"}}, {"$limit": 2}])", true, R"({"$rand": -1})");
