@@ -9,7 +9,7 @@ namespace spillway::exec {
 
 namespace {
 
-// A little less than a heap's least block: the thread keeps it for the next reply.
+// Slightly below the smallest block of a heap: the thread recycles such a block for the next reply.
 constexpr std::size_t first_chunk_bytes = 14 * limits::kib;
 static_assert(first_chunk_bytes < block_bytes_min);
 constexpr std::size_t chunk_bytes_max = limits::mib;
@@ -93,7 +93,7 @@ CursorReplyFrame frame_cursor_reply(std::string_view batch_name, std::size_t arr
       4 + 1 + batch_name.size() + 1 + array_bytes + frame.after.size();
   put_name(frame.after, BsonType::double_, "ok");
   put_le(frame.after, 1.0);
-  put(frame.after, more.data() + 4, more.size() - 4);  // and the reply's end
+  put(frame.after, more.data() + 4, more.size() - 4);  // the end of the reply
 
   put_le(frame.before, std::int32_t{0});
   put_name(frame.before, BsonType::document, "cursor");
@@ -119,7 +119,7 @@ Response BatchBuilder::finish(std::string_view batch_name, std::int64_t id, std:
   head.insert(head.end(), frame.after.begin(), frame.after.end());
   Response response;
   response.set_head(std::move(head));
-  const auto own = response.pieces();  // the head alone, until pieces are added
+  const auto own = response.pieces();  // so far only the head
   const auto* bytes = static_cast<const std::uint8_t*>(own[0].iov_base);
   const std::size_t all = own[0].iov_len;
   response.add_piece(bytes, before_bytes);

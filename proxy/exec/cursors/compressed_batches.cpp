@@ -19,7 +19,7 @@ std::size_t batch_bytes_max(const Request& request, bool sized) noexcept {
 
 bool is_read_to_compress(const Context& context, const Request& request,
                          const shard::Reply& reply) noexcept {
-  constexpr std::size_t copies = 3;  // as it came, with our envelope, compressed
+  constexpr std::size_t copies = 3;  // the shard's reply, the same in the router's envelope, the compressed one
   return request.compressed && reply.message_bytes <= 2 * compressed_batch_bytes &&
          !is_scarce(context, copies * reply.message_bytes);
 }

@@ -1,4 +1,4 @@
-// How cursors end: their buffers are freed, their shard cursors killed.
+// Ends of cursors: frees their buffers and kills their shard cursors.
 #include <compare>
 #include <map>
 #include <string_view>
@@ -14,11 +14,11 @@ namespace spillway::exec {
 
 namespace {
 
-// More than a command takes at once: about 20 bytes each.
+// Each id takes about 20 bytes of a command.
 constexpr std::size_t kills_per_command_max = 1'000;
 constexpr auto kill_time_max = std::chrono::seconds(10);
 
-// What one killCursors names: cursors of a collection on a host.
+// One killCursors command names cursors of one collection on one host.
 struct KillTarget {
   std::uint16_t shard = 0;
   std::uint16_t port = 0;
@@ -35,7 +35,7 @@ Task<void> kill_on_host(Context* context, std::uint16_t shard, shard::HostAddres
   options.host = host;
   options.deadline = deadline;
   auto call = call_shard(*context, {shard, RoutedBy::nothing(), shard::Command::of_body(body)}, options);
-  auto ignored = co_await call;  // a shard that did not hear it times its cursor out
+  auto ignored = co_await call;  // a shard that did not get the command lets its cursor time out
 }
 
 BsonDoc kill_command(const KillTarget& target, std::span<const std::int64_t> ids) {

@@ -1,4 +1,4 @@
-// Asking a cursor's shards for more: how much, and of whom.
+// Asks the shards of a cursor for more documents.
 #include <algorithm>
 
 #include "allocator/small_blocks.h"
@@ -13,10 +13,10 @@ namespace spillway::exec {
 
 namespace {
 
-// What a shard is asked for at once when the client named no batch size.
+// The size of a shard's reply when the client gave no batchSize.
 constexpr double sorted_fetch_bytes = 1.0 * limits::mib;
 constexpr double unsorted_fetch_bytes = 4.0 * limits::mib;
-// Where memory is short. (None changes what a client sees: its batches are filled by several.)
+// The same while memory is short. (Clients see no difference: several replies fill a batch.)
 constexpr double scarce_fetch_bytes = 0.25 * limits::mib;
 constexpr double fetch_bytes_least = 32.0 * limits::kib;
 constexpr double passthrough_fetch_bytes = 15.0 * limits::mib;
@@ -49,7 +49,7 @@ BsonDoc remote_get_more(const Context& context, const ClusterCursor& cursor,
 std::int64_t documents_in_window(const Context& context, double mean_document_bytes, bool sorted) {
   const bool scarce = is_scarce(context);
   double window = scarce ? scarce_fetch_bytes : sorted ? sorted_fetch_bytes : unsorted_fetch_bytes;
-  // A few dozen cursors over a few shards are to fit into what there is.
+  // The memory that is left must be enough for a few dozen cursors over a few shards.
   const auto limit = static_cast<double>(context.shared.memory.process.usage().limit_bytes);
   if (limit > 0)
     window = std::min(window, std::max(limit / (scarce ? 256 : 64), fetch_bytes_least));
@@ -60,7 +60,7 @@ std::int64_t documents_in_window(const Context& context, double mean_document_by
 std::int64_t remote_batch_size(const Context& context, const ClusterCursor& cursor,
                                std::uint16_t shard, bool passes) {
   const bool caps_by_bytes = context.gateway.capabilities(shard).offers_sort_key;  // a mongod
-  // A mongod fills 16 MiB by itself and stops there; other shards need a number.
+  // A mongod stops by itself at 16 MiB; other shards need a number.
   if (caps_by_bytes && passes) return cursor.batch_size;
   const std::int64_t wanted = cursor.batch_size > 0 ? cursor.batch_size : fetch_documents_max;
   if (cursor.mean_document_bytes <= 0) {
@@ -95,7 +95,7 @@ Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Repl
   remote.host = reply.host.host;
   remote.port = reply.host.port;
   cursor.learn_mean(parsed->batch.size(), parsed->batch.count());
-  // One without a readable document is kept, too: it is damaged(), which an empty one is not.
+  // A batch without a readable document stays, too: the cursor sees that it is damaged().
   if (!parsed->batch.empty()) {
     const DocView batch = parsed->batch;
     remote.batches.emplace_back(std::move(reply.bytes), batch);
@@ -123,8 +123,8 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOpti
   bodies.reserve(cursor.remotes.size());
   commands.reserve(cursor.remotes.size());
   remotes.reserve(cursor.remotes.size());
-  // Under memory pressure no request waits for room while it holds what another has waited for; and
-  // room is taken before a batch is asked for, which is lost if it finds none.
+  // Under memory pressure a request must not wait for memory while it holds memory that others wait for. The memory
+  // is reserved before the batch is requested: a batch without memory is lost.
   const bool one_at_a_time = !how.ahead && is_scarce(context);
   Buffer room;
   bool asked = false;
@@ -181,7 +181,7 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOpti
     }
     if (outcomes[i].error->is(ErrorCode::cursor_not_found)) remote.id = 0;
     if (cursor.allow_partial && may_be_missing(outcomes[i], ShardLoss::getting_more)) {
-      // A shard that answered learns that the cursor ends; one that is gone would only cost time.
+      // A shard that answered is told that the cursor ends. A command to an unreachable shard would only cost time.
       if (is_unreachable(*outcomes[i].error)) remote.id = 0;
       kill_remote(context, cursor, remote);
       cursor.partial = true;

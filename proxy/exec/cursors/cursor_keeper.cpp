@@ -23,16 +23,16 @@ namespace {
 // While memory is not short.
 constexpr auto park_interval = std::chrono::seconds(1);
 constexpr auto orphan_interval = std::chrono::seconds(1);
-// A cursor may have come back from a getMore after its client's last connection had gone.
+// Finds cursors that a getMore put back after the client's last connection had closed.
 constexpr auto full_orphan_interval = std::chrono::seconds(10);
-// Evictions go on until so much of the budget is used.
+// Evictions stop when this part of the budget is in use.
 constexpr double evict_down_to = 0.80;
-// … or, where it is not the budget that is short, part by part.
+// If not the budget but the machine is short of memory, each round evicts this part of the cursors' memory.
 constexpr std::uint64_t evict_parts = 8;
-// What cursors hold is worth ending them for where it is more than one part in so many of what is missing: the rest
-// is other programs' of the same group.
+// Cursors are evicted only if they hold at least an eighth of the missing memory. If they hold less, other programs
+// of the same cgroup use the memory, and evictions would not help.
 constexpr std::uint64_t real_share_parts = 8;
-// Of a large holder, only what is not being read just now.
+// Only cursors that have been idle for this time count as a large holder's: the others are being read.
 constexpr auto share_idle = std::chrono::seconds(1);
 constexpr auto share_interval = std::chrono::milliseconds(100);
 
@@ -71,7 +71,7 @@ bool CursorKeeper::memory_is_short(Context& context) {
     refusals += budget->usage().refusals;
   }
   const BudgetUsage usage = shared.memory.payload_usage();
-  // What could never fit is refused by an empty proxy, too: that is nobody's fault.
+  // A request that could never fit is refused without any load, too: such refusals say nothing about memory.
   const bool refused = std::exchange(refusals_seen_, refusals) != refusals && usage.used_bytes > usage.limit_bytes / 2;
   if (shared.pressure.at_least(PressureLevel::critical)) return true;
   if (!shared.pressure.at_least(PressureLevel::tight)) return refused;

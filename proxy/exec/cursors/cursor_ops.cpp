@@ -14,7 +14,7 @@ namespace spillway::exec {
 
 namespace {
 
-// What a cursor may keep of its request without paying for it: most keep less, and there may be 100,000.
+// A cursor keeps up to this much of its request without a charge. Most cursors keep less, and there may be 100,000.
 constexpr std::size_t kept_free_bytes = 1024;
 
 }  // namespace
@@ -24,7 +24,7 @@ std::int64_t steady_ns() noexcept { return Clock::now().time_since_epoch().count
 Result<Reservation> reserve_kept(Context& context, const Request& request, std::string_view collection,
                                  std::size_t more_bytes) {
   const std::size_t ns_bytes = request.db.size() + 1 + collection.size();
-  // The registry has the namespace, too.
+  // The registry keeps a second copy of the namespace.
   const std::size_t bytes = 2 * ns_bytes + request.comment.bytes.size() + more_bytes;
   if (bytes <= kept_free_bytes) return Reservation();
   MemoryBudget& budget = context.shared.memory.cursors;

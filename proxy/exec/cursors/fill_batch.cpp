@@ -1,4 +1,4 @@
-// Filling a client's batch: does what the merge says.
+// Fills a client's batch: does the steps that the merge asks for.
 #include <chrono>
 #include <utility>
 
@@ -14,7 +14,7 @@ namespace spillway::exec {
 
 namespace {
 
-// A batch that no size was asked for and that is this large goes out without waiting for more.
+// A batch without a requested size is sent as soon as it is this large.
 constexpr std::size_t unsized_batch_bytes_min = 256 * limits::kib;
 
 // How long an empty batch waits for room.
@@ -24,9 +24,9 @@ bool is_memory_refusal(const Error& error) noexcept {
   return error.is(ErrorCode::ingress_request_rate_limit_exceeded);
 }
 
-// The merged documents go into the batch; or into the cursor's stage, and what comes out of that into the batch.
+// Moves merged documents into the batch, or into the cursor's stage and the stage's output into the batch.
 struct BatchFill {
-  // What the batch's next document lacks.
+  // What is missing for the next document of the batch.
   enum class Step : std::uint8_t { nothing, stage_input, shards, document_room, key_room, full };
 
   Context& context;
@@ -73,7 +73,7 @@ struct BatchFill {
     return lacking == Step::key_room ? find_key_room() : find_document_room();
   }
 
-  // What is in the batch may go out without the next document: it need not wait for room.
+  // The batch may be sent without the next document, so that it need not wait for memory.
   bool may_end() const noexcept { return out.count() > 0 && !limits.whole; }
   Patience patience() const noexcept { return {limits.interrupt, limits.deadline, room_wait_max}; }
 
@@ -101,7 +101,7 @@ struct BatchFill {
   }
 
   Result<Step> push_to_stage() {
-    // A stage would take damage for a document's end, too.
+    // A stage would read a damaged document as a shorter one.
     const bool damaged = merge.document().validate().has_error();
     auto pushed = damaged ? malformed_reply("a document") : cursor.stage->push(merge.document());
     if (pushed.has_error()) return stage_failed(std::move(pushed.error()));
@@ -137,10 +137,10 @@ struct BatchFill {
   }
 
   bool is_batch_without_more() const {
-    // Without a size to reach, what the shards have sent so far is a batch, if there is much of it. A little is worth
-    // asking for more: then the last batch mostly says that it is the last.
+    // Without a requested size, a large part is sent as a batch. A small part waits for more documents: then the last
+    // batch mostly tells the client that it is the last one.
     const bool enough = limits.documents_max == 0 && out.document_bytes() >= unsized_batch_bytes_min;
-    // Where memory is short, a shorter batch goes out rather than hold it and wait for more.
+    // While memory is short, a shorter batch is sent: a waiting batch would hold memory.
     return (enough && !cursor.merge.sorted()) || (may_end() && is_scarce(context));
   }
 

@@ -21,12 +21,12 @@ constexpr auto tight_idle = std::chrono::seconds(1);
 constexpr auto critical_idle = std::chrono::milliseconds(250);
 constexpr auto room_retry = std::chrono::milliseconds(20);
 constexpr auto parked_interrupt_check = std::chrono::milliseconds(100);
-// Of one round; the next comes a second later, 250 ms later when memory is tight.
+// Per round. The next round begins after one second; after 250 ms while memory is tight.
 constexpr std::size_t cursors_per_round = 64;
-// A cursor that holds less is not worth the work.
+// Smaller cursors are not parked: the gain would be too small.
 constexpr std::size_t parked_bytes_min = 16 * limits::kib;
 
-// Lives until the store has answered, even when the one who asked has given up.
+// Lives until the store has answered, even if the caller has stopped waiting.
 struct Unparking final : Timer {
   Event done;
   std::optional<SpillFetched> fetched;
@@ -59,7 +59,7 @@ Error error_of(SpillError error) {
   return read_back_failed("the server is shutting down");
 }
 
-// nullopt: no answer in time, or an interrupt; the store may still be at it.
+// nullopt: no answer in time, or an interrupt. The store may still be working.
 Task<std::optional<SpillFetched>> fetch_once(Context& context, SpillTicket& ticket,
                                              MemoryBudget& budget,
                                              const shard::Interrupt* interrupt,
@@ -110,7 +110,7 @@ Task<Result<SpillFetched>> fetch_parked(Context& context, SpillTicket& ticket,
     if (fetched->error != SpillError::no_memory || Clock::now() >= deadline) {
       co_return error_of(fetched->error);
     }
-    // The others' getMores give memory back.
+    // Meanwhile getMores of other cursors free memory.
     co_await context.loop.sleep_for(room_retry);
   }
 }

@@ -22,13 +22,12 @@ namespace spillway::exec {
 
 namespace {
 
-// A client that took longer for its last batch gains nothing by not waiting for a shard.
+// A client that works longer on a batch gains nothing from read-ahead.
 constexpr Duration pause_max = std::chrono::seconds(1);
 constexpr auto interrupt_check = std::chrono::milliseconds(100);
-// Of the memory that may be used by all: beyond, nothing is fetched ahead; half of it allows a second
-// batch per shard.
+// Part of the memory limit. Above it there is no read-ahead; below half of it a second batch per shard may be fetched.
 constexpr double used_share_max = 0.60;
-// Larger replies that need no merging pass through in pieces, which costs less than to keep them.
+// Larger replies that need no merge pass through in pieces: that is cheaper than buffering them.
 constexpr double passthrough_bytes_max = static_cast<double>(limits::reply_complete_bytes_max);
 constexpr std::uint8_t depth_max = 2;
 
@@ -47,7 +46,7 @@ class FillWaiter final : public CursorWaiter, public std::enable_shared_from_thi
       self->wake_.event.set();
     });
   }
-  // On the loop's thread, as what follows.
+  // This and the following members: on the loop's thread.
   bool delivered() const noexcept { return delivered_; }
   Result<CursorPtr> take() { return *std::exchange(result_, std::nullopt); }
   Wake& wake() noexcept { return wake_; }
@@ -55,11 +54,11 @@ class FillWaiter final : public CursorWaiter, public std::enable_shared_from_thi
  private:
   Loop& loop_;
   Wake wake_;
-  std::optional<Result<CursorPtr>> result_;  // the deliverer's, until delivered_ is set
+  std::optional<Result<CursorPtr>> result_;  // belongs to the delivering thread until delivered_ is set
   bool delivered_ = false;
 };
 
-// Until the cursor is delivered, or an interrupt; then whatever was delivered all the same goes back.
+// Waits until the cursor is delivered, or for an interrupt. A cursor that is delivered after the interrupt is put back.
 Task<Result<CursorPtr>> wait_for_fill(Context& context, const Request& request, std::int64_t id,
                                       std::shared_ptr<FillWaiter> waiter) {
   bool waits = true;
@@ -67,7 +66,7 @@ Task<Result<CursorPtr>> wait_for_fill(Context& context, const Request& request, 
     const bool interrupted = shard::requested_of(request.interrupt) != nullptr;
     if (interrupted && waits) {
       if (context.shared.cursors.stop_waiting(id, *waiter)) co_return *request.interrupt->requested();
-      waits = false;  // it is on its way
+      waits = false;  // deliver() is being called
     }
     FillWaiter::Wake& wake = waiter->wake();
     context.loop.arm(wake, Clock::now() + interrupt_check);
@@ -80,7 +79,7 @@ Task<Result<CursorPtr>> wait_for_fill(Context& context, const Request& request, 
   co_return ActiveCursor(context, *std::move(result)).refuse(*request.interrupt->requested());
 }
 
-// Would a fetch now ask this shard?
+// Would a fetch send a getMore to this shard now?
 bool wants_batch(const ClusterCursor& cursor, const RemoteCursor& remote) noexcept {
   return remote.id != 0 && remote.parked.empty() && remote.batches.size() < cursor.ahead.depth;
 }
@@ -111,7 +110,7 @@ bool may_read_ahead(const ClusterCursor& cursor) noexcept {
 bool is_worth_reading_ahead(Context& context, ClusterCursor& cursor) {
   const Services& shared = context.shared;
   if (!shared.parameters.read_ahead.load(std::memory_order_relaxed) || !may_read_ahead(cursor)) return false;
-  // A client at its limit of bytes gets no more than it asks for.
+  // No read-ahead for a client that has reached its limit of buffered bytes.
   const auto* const account = static_cast<const LimitAccount*>(cursor.charge.account());
   if (shared.limits.looks_at_bytes() && account != nullptr && account->full_of_bytes() != nullptr) return false;
   if (shared.pressure.level() != PressureLevel::normal || shared.life.quiescing) return false;
@@ -122,7 +121,7 @@ bool is_worth_reading_ahead(Context& context, ClusterCursor& cursor) {
   const double expected = expected_bytes(context, cursor);
   if (expected <= 0 || (limit > 0 && used + expected > limit)) return false;
   if (cursor.merge.sorted() || cursor.stage) return true;
-  // A shard that was given no number decides by itself.
+  // Without a batchSize the shard decides how much it sends.
   if (cursor.from_one_shard && cursor.ahead.batch_size == 0) return false;
   return expected <= passthrough_bytes_max * static_cast<double>(cursor.remotes.size());
 }
@@ -134,7 +133,7 @@ Task<void> fill(Context* context, ActiveCursor cursor) {
   cursor.put_back();
 }
 
-// A client that waits gets more in advance, one that does not gets less.
+// More read-ahead for a client that had to wait, less for one that did not.
 void learn_pace(Context& context, ClusterCursor& cursor, bool waited, TimePoint arrived) {
   cursor.ahead.pause_ns = arrived.time_since_epoch().count() - cursor.ahead.answered_ns;
   if (!std::exchange(cursor.ahead.begun, false)) return;

@@ -15,7 +15,7 @@ namespace spillway::exec {
 
 namespace {
 
-// What has not begun may be tried again.
+// An operation that has not begun may be tried again.
 constexpr Duration open_wait_max = std::chrono::seconds(5);
 
 std::function<bool()> not_interrupted(const shard::Interrupt* interrupt) {
@@ -91,8 +91,7 @@ Task<Result<std::vector<Buffer>>> take_rooms(Context& context, const Request& re
   const auto wanted = not_interrupted(request.interrupt);
   std::vector<Buffer> rooms;
   for (bool waited = false;; waited = true) {
-    // What open cursors have taken from the reserve is theirs in turn: without it they could not go
-    // on.
+    // Open cursors need the memory of the reserve, or they could not go on.
     const std::uint64_t lent = context.shared.memory.work_queue.usage().large.used_bytes;
     const std::uint64_t wanted_bytes = count * bytes_each + lent;
     std::optional<Reservation> there;
@@ -118,11 +117,11 @@ Task<Result<std::vector<Buffer>>> take_rooms(Context& context, const Request& re
 
 bool is_scarce(const Context& context, std::uint64_t coming_bytes) noexcept {
   if (context.shared.pressure.at_least(PressureLevel::tight)) return true;
-  // The level is sampled, and a crowd is faster.
+  // The level is sampled. Many requests at once use up memory faster than it changes.
   const BudgetUsage usage = context.shared.memory.payload_usage();
   if (usage.limit_bytes == 0) return false;
   if (usage.used_bytes + coming_bytes > usage.limit_bytes / 2) return true;
-  // What sockets have borrowed comes back, but not at once.
+  // Memory that sockets have borrowed is given back later.
   return context.shared.memory.process.usage().used_bytes + coming_bytes > usage.limit_bytes / 8 * 7;
 }
 

@@ -20,11 +20,11 @@ namespace spillway::exec {
 
 namespace {
 
-// A mongod caps its batches by itself, at 16 MiB of documents; each element adds its type and index
-// name. Other shards send what they were asked for.
+// A mongod limits its batches to 16 MiB of documents; each array element adds a type and an index name. Other shards
+// send as much as they are asked for.
 constexpr std::size_t mongod_batch_bytes_max = limits::document_bytes_max + 2 * limits::mib;
 
-// At least limits::document_bytes_max.
+// Returns at least limits::document_bytes_max.
 std::size_t passthrough_batch_bytes_max(const Context& context, std::uint16_t shard) {
   return context.gateway.capabilities(shard).offers_sort_key ? mongod_batch_bytes_max
                                                          : limits::document_bytes_max;
@@ -40,7 +40,7 @@ void set_remote(ClusterCursor& cursor, std::uint16_t shard, const shard::HostAdd
   remote.id = id;
 }
 
-// Reads what is missing of a streaming reply, for those that cannot be cut through.
+// Reads the rest of a streaming reply that cannot pass in pieces.
 Task<Result<void>> read_whole(Context& context, const Request& request, shard::Reply& reply) {
   auto taking = take_buffer(context, request, context.shared.memory.replies, reply.message_bytes,
                             "a shard's reply");
@@ -72,8 +72,8 @@ Task<Result<void>> read_whole(Context& context, const Request& request, shard::R
   co_return Result<void>();
 }
 
-// Is this streaming reply one to cut through? Fills `stream` if so. Not a change stream's: a reply
-// that is framed anew has no place for the token after the batch.
+// May this streaming reply pass in pieces? Fills `stream` if so. A change stream's reply may not: the router's frame
+// has no place for the resume token after the batch.
 Result<bool> prepare_stream(shard::Reply& reply, bool change_stream, std::size_t batch_bytes_max,
                             StreamReply& stream, std::int64_t& shard_id) {
   if (change_stream) return false;
@@ -91,7 +91,7 @@ Result<bool> prepare_stream(shard::Reply& reply, bool change_stream, std::size_t
   return true;
 }
 
-// A reply whose batch is over the cap: what fits goes out, the rest waits in the cursor.
+// The batch of this reply is too large for the client: sends what fits, and keeps the rest in the cursor.
 Result<Response> repack(Context& context, ActiveCursor& cursor, std::size_t index, shard::Reply reply,
                         std::string_view batch_name) {
   RemoteCursor& remote = cursor->remotes[index];
@@ -100,7 +100,7 @@ Result<Response> repack(Context& context, ActiveCursor& cursor, std::size_t inde
   BatchBuilder batch(context.shared.memory.replies);
   while (remote.has_document() && batch.fits(remote.front()->peek()->size())) {
     auto appended = batch.append(*remote.front()->peek());
-    if (appended.has_error() && batch.count() > 0) break;  // no room: the rest waits in the cursor
+    if (appended.has_error() && batch.count() > 0) break;  // no memory: the rest stays in the cursor
     if (appended.has_error()) return cursor.fail(std::move(appended.error()));
     remote.batches.front().pop();
   }
@@ -161,10 +161,11 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, Shar
   auto kept = reserve_kept(context, seed.request, seed.collection);
   if (kept.has_error()) co_return std::move(kept.error());
   shard::CallOptions options = read_options(context, seed.request);
-  // It writes in pieces: no error tells that nothing has been written.
+  // An error does not mean that nothing was written, so the command must not be sent twice.
   if (seed.writes || seed.merges) options.retry = shard::RetryPolicy::none;
   if (seed.writes) options.interrupt = nullptr;
-  // Of a stream the client has the start before it is known whether a cursor stays open.
+  // The client gets the start of a streamed reply before the router knows whether the cursor stays open. So the limit
+  // of cursors is checked first.
   options.stream = stream && may_stream(seed.request) && may_open_cursor(seed.client.limits.account().get());
   const bool one_document = seed.first_batch_documents == 1;
   if (stream && !one_document) {
@@ -224,24 +225,24 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, Shar
 
 namespace {
 
-// A getMore whose reply is to become the client's.
+// A getMore whose reply becomes the client's reply.
 struct PassRequest {
   std::size_t remote = 0;
   std::int64_t batch_size = 0;  // 0: none given
   std::optional<std::int64_t> await_ms;
   std::string_view batch_name = "nextBatch";
-  bool may_merge = false;  // one of several shards: a little may stay in the cursor
+  bool may_merge = false;  // one of several shards: a small reply stays in the cursor
 };
 
-// The shard was not asked. A first batch's whole command may be tried again, of others the getMore.
+// The shard got no command. For a first batch the client may repeat the whole command, later only the getMore.
 Error fail_unasked(ActiveCursor& cursor, const PassRequest& pass, Error error) {
   const bool refused = error.is(ErrorCode::ingress_request_rate_limit_exceeded) && pass.batch_name == "nextBatch";
   return refused ? cursor.refuse(std::move(error)) : cursor.fail(std::move(error));
 }
 
-// What a complete reply is worth passing for, where it could be merged with what other shards send.
+// Is it better to pass this complete reply on than to merge it with replies of other shards?
 bool worth_passing(const wire::CursorReply& parsed, const PassRequest& pass) noexcept {
-  if (pass.batch_name != "nextBatch") return false;  // the shard's name of the array stands in it
+  if (pass.batch_name != "nextBatch") return false;  // the reply contains the shard's name of the array
   return parsed.id != 0 &&
          (pass.batch_size > 0 || parsed.batch.size() >= limits::reply_complete_bytes_max / 2);
 }
@@ -255,14 +256,14 @@ std::int64_t size_to_ask(Context& context, const Request& request, ClusterCursor
     }
   }
   if (batch_size > 0 && context.gateway.capabilities(remote.shard).offers_sort_key) return batch_size;
-  // A mongod caps its batches by itself; other shards are asked for no more than fits.
-  const std::int64_t finds = std::exchange(cursor.batch_size, 0);  // getMore's own size counts here
+  // A mongod limits its batches by itself; other shards are asked for what fits.
+  const std::int64_t finds = std::exchange(cursor.batch_size, 0);  // here the getMore's own batchSize counts
   const std::int64_t fitting = remote_batch_size(context, cursor, remote.shard, true);
   cursor.batch_size = finds;
   return batch_size == 0 ? fitting : std::min(batch_size, fitting);
 }
 
-// A complete reply: passed on, repacked, or left in the cursor.
+// Passes a complete reply on, repacks it, or leaves it in the cursor.
 Result<std::optional<Response>> pass_complete(Context& context, ActiveCursor& cursor, const PassRequest& pass,
                                               shard::Reply reply) {
   RemoteCursor& remote = cursor->remotes[pass.remote];
@@ -304,7 +305,7 @@ Task<Result<std::optional<Response>>> pass_shard_batch(Context& context, const R
   shard::CallOptions options;
   options.budget = &context.shared.memory.replies;
   options.host = shard::HostAddress{remote.host, remote.port};
-  options.deadline = request.deadline;  // a find's, for its first batch; getMores have none
+  options.deadline = request.deadline;  // the find's deadline for its first batch; getMores have none
   options.interrupt = request.interrupt;
   options.time = request.shard_time;
   options.user = request.asks;
@@ -368,7 +369,7 @@ Task<Result<std::optional<Response>>> pass_one_batch(Context& context, const Req
   pass.batch_size = batch_size;
   pass.batch_name = first ? "firstBatch" : "nextBatch";
   pass.may_merge = true;
-  // In turn; cursors begin at different shards.
+  // The shards take turns; cursors begin at different shards.
   const std::size_t count = cursor->remotes.size();
   std::uint32_t& next = cursor->merge.next_remote;
   if (first) next = static_cast<std::uint32_t>(static_cast<std::uint64_t>(cursor->id) % count);

@@ -23,18 +23,18 @@ namespace spillway::exec {
 
 namespace {
 
-// Where memory is short: so much is read of the shard at a time, into what is taken before.
+// While memory is short, the router reserves memory for a piece of this size before it reads from the shard.
 constexpr std::size_t scarce_piece_bytes = 32 * limits::kib;
 constexpr auto scarce_wait_max = std::chrono::seconds(30);
 
-// Out of memory for buffering a slow client: its connection ends, in the middle of a reply.
+// There is no memory to buffer for a slow client: its connection ends in the middle of a reply.
 void end_client(Relay& relay) {
   client_went(relay);
   relay.context.shared.metrics.stream_refusals.add();
   relay.client.reset();
 }
 
-// Room for what the client's socket may not take of the next piece.
+// Takes memory for the part of the next piece that the client's socket may not take.
 Task<void> take_leftover(Relay& relay) {
   const std::function<bool()> wanted = [&relay] { return !relay.client.peer_hung_up(); };
   auto taking = allocate_or_wait(relay.context.loop, relay.context.shared.memory.replies,
@@ -47,7 +47,7 @@ Task<void> take_leftover(Relay& relay) {
   relay.unsent.set_leftover_room(*std::move(buffer));
 }
 
-// The client has caught up. Where memory is short, it keeps what it may need.
+// The client has caught up. While memory is short, the stream keeps memory for one small piece.
 void give_room_back(Relay& relay) {
   if (!is_scarce(relay.context)) {
     relay.unsent = Unsent();
@@ -57,8 +57,7 @@ void give_room_back(Relay& relay) {
   }
 }
 
-// Sends `bytes`, which lie in memory that others will overwrite: what does not leave at once is
-// copied.
+// Sends `bytes`. Copies the part that the socket does not take at once, because the caller reuses the memory.
 void send_piece(Relay& relay, Bytes bytes) {
   if (relay.client_gone || bytes.empty()) return;
   const iovec whole{const_cast<std::uint8_t*>(bytes.data()), bytes.size()};
@@ -78,7 +77,7 @@ void send_piece(Relay& relay, Bytes bytes) {
   relay.unsent.keep(bytes.subspan(done));
 }
 
-// Reads up to `into.size()` bytes of the shard's message, waiting for them. 0: the shard is gone.
+// Waits for bytes of the shard's message and reads up to `into.size()` of them. 0: the shard is gone.
 Task<std::size_t> read_rest(Relay& relay, MutableBytes into, TimePoint deadline) {
   shard::Connection& connection = *relay.stream.reply.lease;
   for (;;) {
@@ -110,7 +109,7 @@ Task<Step> relay_batch(Relay& relay) {
       continue;
     }
     co_await pump.turn();
-    // With the turn: a crowd that asked before it would count on the same room.
+    // Asks after the turn: many streams that ask before their turns would all see the same free memory.
     if (relay.unsent.leftover_room() == 0 && !relay.client_gone && is_scarce(relay.context)) {
       auto taking = take_leftover(relay);
       co_await taking;
@@ -132,7 +131,7 @@ Task<Step> relay_batch(Relay& relay) {
     if (count(relay, bytes).has_error()) co_return Step::malformed;
     if (relay.client_gone) {
       relay.left -= got.bytes;
-      // Read and drop the rest, so that the connection can be used again: within bounds.
+      // Reads and drops the rest, up to a limit, so that the connection can be used again.
       drained += got.bytes;
       if (drained > limits::drain_bytes_max || Clock::now() > relay.drain_until)
         co_return Step::shard_lost;
@@ -144,7 +143,7 @@ Task<Step> relay_batch(Relay& relay) {
   co_return Step::passed;
 }
 
-// Reads the shard's fields after the batch.
+// Reads the fields of the shard's reply that follow the batch.
 Task<Step> read_tail(Relay& relay) {
   std::array<std::uint8_t, 4096> bytes;
   const TimePoint deadline = Clock::now() + drain_time_max;
@@ -159,7 +158,7 @@ Task<Step> read_tail(Relay& relay) {
   co_return Step::passed;
 }
 
-// The bytes of the head that belong to the batch, then those of the tail.
+// Sends the part of the batch that came with the head, and scans the part of the tail that came with it.
 Task<Step> pass_head(Relay& relay, const CursorReplyFrame& frame, std::int32_t request_id,
                      std::int32_t response_to, TimePoint& first_tried) {
   const StreamReply& stream = relay.stream;
@@ -169,8 +168,7 @@ Task<Step> pass_head(Relay& relay, const CursorReplyFrame& frame, std::int32_t r
   if (relay.counter.feed(batch).has_error()) co_return Step::malformed;
   relay.left = stream.batch_bytes - of_batch;
   if (stream.cursor->whole_documents) {
-    // Others that come meanwhile should know. Of documents larger than the head, it is what they
-    // are at least.
+    // Requests that begin now can use the size. For documents larger than the head it is a lower bound.
     const double documents = static_cast<double>(std::max<std::size_t>(1, relay.counter.count()));
     relay.context.document_sizes.learn(stream.cursor->ns,
                                        static_cast<double>(of_batch) / documents);
@@ -194,8 +192,7 @@ Task<Step> pass_head(Relay& relay, const CursorReplyFrame& frame, std::int32_t r
     written += wrote.bytes;
     if (!wrote.ok() && !wrote.would_block()) client_went(relay);
     if (relay.client_gone || written >= ours) break;
-    // A few bytes; what lies before them in the socket is another reply's. The batch is given again
-    // with them, as try_write() requires.
+    // The socket is full with an earlier reply. try_write() requires the same pieces again, the batch included.
     left = advance_pieces(left, wrote.bytes);
     ReadyWait writable(relay.client, Transport::Direction::write);
     const bool ready = co_await writable;
@@ -208,7 +205,7 @@ Task<Step> pass_head(Relay& relay, const CursorReplyFrame& frame, std::int32_t r
   co_return Step::passed;
 }
 
-// The client's cursor id from now on; 0: the cursor has ended.
+// Returns the client's cursor id; 0: the cursor has ended.
 std::int64_t settle_cursor(Relay& relay, std::int64_t shard_id, Keep keep) {
   ActiveCursor& cursor = relay.stream.cursor;
   cursor->remotes[relay.stream.remote].id = shard_id;
@@ -235,7 +232,7 @@ Task<Step> run(Relay& relay, CursorReplyFrame& frame, std::int32_t request_id,
   co_return co_await tail;
 }
 
-// Puts the times that the shard's reply ends with into ours.
+// Copies the times at the end of the shard's reply into the client's reply.
 void take_times(Relay& relay, CursorReplyFrame& frame) {
   if (!relay.context.in_cluster()) return;
   const DocView fields = relay.scanner.parts().reply_fields;
@@ -251,7 +248,7 @@ void take_times(Relay& relay, CursorReplyFrame& frame) {
   std::copy(elements.begin(), elements.end(), frame.after.end() - static_cast<std::ptrdiff_t>(elements.size()));
 }
 
-// The shard has done its part: what the client has not taken yet, and the reply's end.
+// The shard has sent everything: sends the unsent bytes and the end of the reply.
 Task<bool> finish(Relay& relay, CursorReplyFrame& frame) {
   auto sending = send_all_unsent(relay);
   const bool sent = co_await sending;
@@ -269,11 +266,11 @@ Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream
                         std::int32_t request_id, std::int32_t response_to, TimePoint& first_tried) {
   Relay relay{context, client, stream, {}, {}, 0, false, time_point_never, true, 0, false, {}, {}};
   auto head = relay.scanner.feed_head(stream.reply.bytes.bytes());
-  SPILLWAY_CHECK(!head.has_error());  // it was scanned before
+  SPILLWAY_CHECK(!head.has_error());  // the head was scanned before
   context.shared.metrics.streamed_replies.add();
   if (stream.times_for) relay.times = times_for_client(context, *stream.times_for, 0);
   CursorReplyFrame frame = frame_cursor_reply(stream.batch_name, stream.batch_bytes, 0, stream.cursor->ns, false,
-                                              relay.times);  // its id and later times follow
+                                              relay.times);  // the cursor id and later times are filled in at the end
   auto running = run(relay, frame, request_id, response_to, first_tried);
   const Step step = co_await running;
   if (step != Step::passed) {

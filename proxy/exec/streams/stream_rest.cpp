@@ -18,13 +18,13 @@ namespace spillway::exec {
 
 namespace {
 
-// What goes to the spill file at a time; a smaller block than others use, as memory is short then.
+// The size of a piece for the spill file. It is smaller than other pieces, because memory is short.
 constexpr std::size_t spill_piece_bytes = 64 * limits::kib;
 constexpr auto spill_check = std::chrono::milliseconds(2);
-// A client that has left shows when something is written to it; while its shard sends nothing, it is looked for.
+// The router notices a closed client when it writes. While the shard sends nothing, it looks for it this often.
 constexpr auto client_check = std::chrono::milliseconds(250);
 
-// Writes what the client's socket takes now.
+// Writes as much as the client's socket takes now.
 void send_unsent(Relay& relay) {
   while (relay.unsent.can_send()) {
     const IoResult wrote = relay.unsent.send(relay.client);
@@ -35,7 +35,7 @@ void send_unsent(Relay& relay) {
 
 enum class Taken : std::uint8_t { some, nothing, gone };
 
-// Brings the next part of what is unsent back from the spill file. False: it cannot be had.
+// Reads the next unsent part back from the spill file. False: that failed.
 Task<bool> unspill(Relay& relay) {
   auto fetching = fetch_parked(relay.context, relay.unsent.next_ticket(),
                                relay.context.shared.memory.replies, nullptr);
@@ -48,7 +48,7 @@ Task<bool> unspill(Relay& relay) {
   co_return true;
 }
 
-// Waits until the client takes something of what is unsent, for client_stall.
+// Waits at most client_stall until the client takes some of the unsent bytes.
 Task<Taken> wait_for_client(Relay& relay) {
   if (!relay.unsent.can_send()) {
     auto unspilling = unspill(relay);
@@ -63,7 +63,7 @@ Task<Taken> wait_for_client(Relay& relay) {
   if (wrote.would_block()) {
     ReadyWait writable(relay.client, Transport::Direction::write, Clock::now() + client_stall);
     const bool ready = co_await writable;
-    // A kernel may have taken some before it says that it takes more.
+    // Tries again after a timeout, too: the socket may take bytes before it is reported as writable.
     if (ready || writable.timed_out()) wrote = relay.unsent.send(relay.client);
     if (!ready && !writable.timed_out()) wrote.status = IoResult::Status::failed;
   }
@@ -86,8 +86,8 @@ bool may_spill(const Relay& relay) {
   return store != nullptr && store->has_file();
 }
 
-// Reads what the shard has sent of the rest into `into`, once; `got`: how much. 0: there was nothing,
-// and more can be read now, or the client is gone, or it is time to see what it takes.
+// Reads once from the shard into `into`; `got` is the number of bytes. 0: there were none, and now more bytes have
+// come, or the client is gone, or it is time to write to the client again.
 Task<Step> read_some(Relay& relay, MutableBytes into, std::size_t& got) {
   shard::Connection& connection = *relay.stream.reply.lease;
   co_await relay.context.pump.turn();
@@ -104,8 +104,7 @@ Task<Step> read_some(Relay& relay, MutableBytes into, std::size_t& got) {
   co_return Step::passed;
 }
 
-// Reads what is left of the batch into memory, until all is there or the client has taken what was
-// unsent.
+// Reads the rest of the batch into memory. Ends when all of it was read, or when the client has taken all unsent bytes.
 Task<Step> move_rest(Relay& relay) {
   relay.context.shared.metrics.streams_moved.add();
   while (relay.left > 0) {
@@ -125,7 +124,7 @@ Task<Step> move_rest(Relay& relay) {
   co_return Step::passed;
 }
 
-// Reads up to a piece of what is left of the batch. `into` is full, or nothing is left, or the client is gone.
+// Reads the rest of the batch until `into` is full, nothing is left, or the client is gone.
 Task<Step> read_piece(Relay& relay, Buffer& into) {
   while (into.room() > 0 && relay.left > 0 && !relay.client_gone) {
     std::size_t got = 0;
@@ -141,8 +140,7 @@ std::size_t cut_anywhere(std::span<const std::uint8_t> rest, std::size_t wanted)
   return std::min(rest.size(), wanted);
 }
 
-// Reads what is left of the batch into the spill file, piece by piece: until all is there, or the
-// file takes no more.
+// Reads the rest of the batch into the spill file, piece by piece, until all is there or the file is full.
 Task<Step> spill_rest(Relay& relay) {
   SpillStore& store = *relay.context.shared.spill;
   while (relay.left > 0 && !relay.client_gone) {
@@ -157,7 +155,7 @@ Task<Step> spill_rest(Relay& relay) {
       co_return Step::passed;
     }
     SpillTicket& parked = relay.unsent.add(*std::move(ticket));
-    // One piece in memory at a time; for good, compressed, if the file did not take it.
+    // Only one piece at a time is in memory. If the file is full, the piece stays there, compressed.
     while (!parked.settled()) co_await relay.context.loop.sleep_for(spill_check);
     if (parked.memory_bytes() > 0) co_return Step::passed;
     send_unsent(relay);
@@ -214,7 +212,7 @@ Task<Step> pass_unsent(Relay& relay) {
     }
     if (take_room_for_rest(relay)) {
       place.leave();
-      relay.stream.cursor->charge.hold(relay.left);  // until it is given back
+      relay.stream.cursor->charge.hold(relay.left);  // until the memory is given back
       auto moving = move_rest(relay);
       co_return co_await moving;
     }

@@ -1,4 +1,4 @@
-// The inside of a batch, passed from socket to socket within the kernel.
+// Passes the inside of a batch from socket to socket within the kernel.
 #include <algorithm>
 
 #include "proxy/base/memory_wait.h"
@@ -14,11 +14,11 @@ namespace spillway::exec {
 
 namespace {
 
-// Less is not worth a pipe.
+// For fewer bytes a pipe costs more than it saves.
 constexpr std::size_t splice_bytes_least = 64 * limits::kib;
 
-// What the client's socket does not take of the pipe within client_stall moves into memory, where it is unsent; while
-// there is none for it, it waits in the pipe.
+// Writes the pipe to the client. Bytes that the client does not take within client_stall move into memory as unsent
+// bytes. Without memory they wait in the pipe.
 Task<void> drain(Relay& relay, SplicePipe& pipe) {
   while (!pipe.empty()) {
     const IoResult sent = pipe.drain(relay.client);
@@ -62,7 +62,7 @@ Task<Step> splice_batch(Relay& relay) {
   shard::Connection& connection = *relay.stream.reply.lease;
   while (may_splice(relay)) {
     co_await relay.context.pump.turn();
-    // What the pipe may hold while its client stalls.
+    // Pays for the bytes in the pipe while the client stalls.
     auto room = relay.context.shared.memory.replies.try_reserve(SplicePipe::bytes_max);
     auto pipe = room ? relay.context.pipes.take() : std::nullopt;
     if (!pipe) {

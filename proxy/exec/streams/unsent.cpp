@@ -9,7 +9,7 @@
 namespace spillway::exec {
 
 namespace {
-// Large blocks are given back one by one, as the client takes them.
+// Blocks of this size are freed one by one while the client reads.
 constexpr std::size_t block_bytes = limits::mib;
 constexpr std::size_t pieces_max = 8;
 }  // namespace
@@ -102,7 +102,7 @@ IoResult Unsent::send(Transport& client) {
     pieces[count++] = {leftover_.data() + leftover_sent_, leftover_.size() - leftover_sent_};
   }
   for (Part& part : parts_) {
-    if (count == pieces.size() || part.left() == 0) break;  // not filled yet, or spilled
+    if (count == pieces.size() || part.left() == 0) break;  // the part is still empty, or in the spill file
     pieces[count++] = {part.buffer.data() + part.sent, part.left()};
   }
   const IoResult wrote = client.try_write({pieces.data(), count});
