@@ -138,6 +138,15 @@ bool is_simple_collation(ValueView collation) noexcept {
   return locale.is_string() && locale.as_string() == "simple";
 }
 
+bool is_simple_collation(ValueView collation, const catalog::CollectionRouting* routing) noexcept {
+  const bool named = collation.is_document() && !collation.as_document().empty();
+  if (named || routing == nullptr || !routing->cluster) return is_simple_collation(collation);
+  ValueView by_default;
+  by_default.type = BsonType::document;
+  by_default.bytes = routing->cluster->default_collation.view().bytes();
+  return is_simple_collation(by_default);
+}
+
 void count_targets(HostsTargeted& metric, const Targets& targets) {
   if (targets.routing == nullptr) {
     metric.unsharded.add();

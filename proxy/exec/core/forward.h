@@ -61,6 +61,7 @@ struct Targets {
   catalog::ShardSet shards;
   const catalog::CollectionRouting* routing = nullptr;  // null: unsharded
   const catalog::Database* database = nullptr;          // Routes::database()
+  bool simple_collation = true;                         // of the query; true if it is not sharded
   RoutedBy by() const noexcept { return RoutedBy::collection(routing, database); }
 };
 Targets shards_with_chunks(const Routes& routes, std::string_view db, std::string_view ns);
@@ -83,5 +84,7 @@ class NamespaceText {
 // Is a read with this collation bound to compare strings in binary order? True for a missing collation, {} and
 // {locale: "simple"}.
 bool is_simple_collation(ValueView collation) noexcept;
+// The same of a command on this collection, which has a default for those that name none. Null: it is not sharded.
+bool is_simple_collation(ValueView collation, const catalog::CollectionRouting* routing) noexcept;
 
 }  // namespace spillway::exec

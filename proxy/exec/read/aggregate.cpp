@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "absl/hash/hash.h"
+#include "cursor/field_table.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/metrics.h"
@@ -115,14 +116,57 @@ Result<void> collect(DocView pipeline, std::string_view db, int depth, std::vect
   return {};
 }
 
+// Arithmetic of what it is given.
+bool adds_up(ValueView accumulator) noexcept {
+  if (!accumulator.is_document()) return false;
+  const Element only = accumulator.as_document().first();
+  const bool known = only.name == "$sum" || only.name == "$avg" || only.name == "$count" || only.name == "$push";
+  return known && (only.name == "$count" || (!only.is_document() && !only.is_array()));
+}
+
+// All documents as one group, summed up.
+bool is_total(ValueView group) noexcept {
+  if (!group.is_document()) return false;
+  for (auto at = group.as_document().begin(); !at.done(); ++at) {
+    const bool constant = !at->is_document() && !at->is_array() && !at->is_string();
+    if (at->name == "_id" ? !constant : !adds_up(*at)) return false;
+  }
+  return true;
+}
+
+// Is a merge of several shards' results right whatever the collation is? Stages behind a window run here.
+bool merges_without_comparing(DocView pipeline) noexcept {
+  constexpr FieldTable<8> of_shards({"$match", "$project", "$addFields", "$set", "$unset", "$unwind", "$replaceRoot",
+                                     "$replaceWith"});
+  bool window = false, total = false;
+  for (auto at = pipeline.begin(); !at.done(); ++at) {
+    const Element stage = at->is_document() ? at->as_document().first() : Element();
+    if (total) return false;
+    if (stage.name == "$skip" || stage.name == "$limit") {
+      window = true;
+    } else if (stage.name == "$count" || (stage.name == "$group" && is_total(stage))) {
+      total = true;
+    } else if (window || !of_shards.contains(stage.name)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The shards of a cluster sort with the collation, and say what they compared.
+bool tell_keys(const Request& request, const Targets& targets, const pipeline::SplitPipeline& divided) noexcept {
+  return !targets.simple_collation && divided.merge_sort && divided.window_only && request.routes->in_cluster();
+}
+
 BsonDoc scatter_command(const Request& request, const AggregateArguments& aggregate, DocView shard_part,
-                        bool passes_batch_size) {
+                        bool passes_batch_size, bool shards_tell_keys = false) {
   BsonWriter out;
   copy_command(out, request, {"pipeline", "cursor"});
   out.append_array("pipeline", shard_part);
   out.begin_document("cursor");
   if (passes_batch_size && aggregate.batch_size_given) out.append("batchSize", aggregate.batch_size);
   out.end();
+  if (shards_tell_keys) out.append("fromMongos", true).append("needsMerge", true);
   return std::move(out).finish();
 }
 
@@ -151,8 +195,9 @@ Task<Result<Response>> aggregate_here(Context& context, Client& client, const Re
   TakeCopyRoom taking_room(context, request, 2);
   auto room = co_await taking_room;
   if (room.has_error()) co_return std::move(room.error());
-  auto divided = split_here(context, aggregate);
+  auto divided = split_here(context, request, aggregate, targets);
   if (divided.has_error()) co_return divided.error();
+  const bool shards_tell_keys = tell_keys(request, targets, *divided);
   // The stages pay for themselves (SplitPipeline::parsed).
   const std::size_t sort_bytes = divided->merge_sort ? kept_sort_bytes(*divided->merge_sort) : 0;
   auto kept = reserve_kept(context, request, aggregate.collection, sort_bytes);
@@ -167,7 +212,8 @@ Task<Result<Response>> aggregate_here(Context& context, Client& client, const Re
     auto pattern = SortPattern::parse(*divided->merge_sort);
     if (pattern.has_error()) co_return pattern.error();
     cursor->merge.sort = *std::move(pattern);
-    cursor->merge.sort_keys = SortKeySource::document;
+    cursor->merge.sort_keys = shards_tell_keys ? SortKeySource::sort_key_field : SortKeySource::document;
+    if (shards_tell_keys) cursor->merge.strip_fields = {"$sortKey"};
   }
   if (divided->window_only) {
     cursor->merge.skip_remaining = divided->skip;
@@ -180,7 +226,7 @@ Task<Result<Response>> aggregate_here(Context& context, Client& client, const Re
   if (!cursor->passes_through()) {
     if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);
   }
-  BsonDoc body = scatter_command(request, aggregate, divided->shard_part, divided->window_only);
+  BsonDoc body = scatter_command(request, aggregate, divided->shard_part, divided->window_only, shards_tell_keys);
   auto opening = open_remotes(context, request, *cursor, targets, body);
   auto failed = co_await opening;
   if (failed) co_return *failed;
@@ -278,10 +324,12 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
 
 }  // namespace
 
-Result<pipeline::SplitPipeline> split_here(Context& context, const AggregateArguments& aggregate) {
+Result<pipeline::SplitPipeline> split_here(Context& context, const Request& request,
+                                           const AggregateArguments& aggregate, const Targets& targets) {
   auto divided = pipeline::split(aggregate.pipeline, {aggregate.let, &context.shared.memory.cursors});
   if (divided.has_error()) return divided;
-  if (!aggregate.simple_collation && (divided->merge_sort || !divided->plain_union())) {
+  const bool compares = divided->merge_sort || !merges_without_comparing(aggregate.pipeline);
+  if (!targets.simple_collation && compares && !tell_keys(request, targets, *divided)) {
     return Error(ErrorCode::command_not_supported,
                  "an aggregation with a collation cannot be merged from several shards");
   }
@@ -360,7 +408,7 @@ Result<AggregateArguments> parse_aggregate(DocView body) {
   }
   const ValueView let = body["let"];
   if (let.is_document()) aggregate.let = let.as_document();
-  aggregate.simple_collation = is_simple_collation(body["collation"]);
+  aggregate.collation = body["collation"];
   return aggregate;
 }
 
@@ -368,7 +416,7 @@ Result<AggregatePlan> plan_aggregate(const Context& context, const Request& requ
                                      const AggregateArguments& aggregate) {
   AggregatePlan plan;
   auto targets = read_targets(request, request.db, aggregate.collection, leading_match(aggregate.pipeline),
-                              aggregate.simple_collation);
+                              aggregate.collation);
   if (targets.has_error()) return targets.error();
   plan.targets = *std::move(targets);
   auto involved = involved_namespaces(aggregate.pipeline, request.db);

@@ -45,7 +45,7 @@ struct AggregateArguments {
   bool batch_size_given = false;
   bool explain = false;
   bool allow_disk_use = false;
-  bool simple_collation = true;
+  ValueView collation;
 };
 Result<AggregateArguments> parse_aggregate(DocView body);
 
@@ -67,6 +67,7 @@ struct AggregatePlan {
 Result<AggregatePlan> plan_aggregate(const Context& context, const Request& request,
                                      const AggregateArguments& aggregate);
 // Divided so that the second half runs here. CommandNotSupported (115) if that is not possible.
-Result<pipeline::SplitPipeline> split_here(Context& context, const AggregateArguments& aggregate);
+Result<pipeline::SplitPipeline> split_here(Context& context, const Request& request,
+                                           const AggregateArguments& aggregate, const Targets& targets);
 
 }  // namespace spillway::exec

@@ -91,6 +91,18 @@ Response count_reply(const Routes& routes, const ShardOutcomes& outcomes, CountW
   return Response(std::move(reply).finish());
 }
 
+// Is there a value that a collation compares in its own way?
+Task<bool> has_collatable(Context& context, const std::vector<DocView>& arrays) {
+  TimeSlice slice(context.pump);
+  for (const DocView array : arrays) {
+    for (auto at = array.begin(); !at.done(); ++at) {
+      if (catalog::is_collatable(*at)) co_return true;
+      if (slice.is_over()) co_await slice.next();
+    }
+  }
+  co_return false;
+}
+
 // The arrays outlive the task.
 Task<Result<Response>> merge_distinct(Context& context, const Request& request, std::vector<DocView> arrays) {
   DistinctMerge merge(std::move(arrays), context.shared.memory.cursors);
@@ -119,7 +131,7 @@ Task<Result<Response>> count_command(Context& context, Client&, const Request& r
     auto reading = config_count(context, request);
     co_return co_await reading;
   }
-  auto targets = read_targets(request, request.db, *collection, *query, is_simple_collation(request.body["collation"]));
+  auto targets = read_targets(request, request.db, *collection, *query, request.body["collation"]);
   if (targets.has_error()) co_return targets.error();
   if (targets->shards.size() == 1) {
     auto forwarding =
@@ -156,8 +168,7 @@ Task<Result<Response>> distinct_command(Context& context, Client&, const Request
     auto reading = config_distinct(context, request);
     co_return co_await reading;
   }
-  const bool simple = is_simple_collation(request.body["collation"]);
-  auto targets = read_targets(request, request.db, *collection, *query, simple);
+  auto targets = read_targets(request, request.db, *collection, *query, request.body["collation"]);
   if (targets.has_error()) co_return targets.error();
   auto checking = check_transaction(context, request, targets->shards);
   const auto checked = co_await checking;
@@ -166,10 +177,6 @@ Task<Result<Response>> distinct_command(Context& context, Client&, const Request
     auto forwarding =
         forward_to_shard(context, request, targets->shards.front(), targets->by(), read_options(context, request));
     co_return co_await forwarding;
-  }
-  if (!simple) {
-    co_return Error(ErrorCode::command_not_supported,
-                    "distinct with a collation cannot be merged from several shards");
   }
   TakeCopyRoom taking_room(context, request);
   const auto room = co_await taking_room;
@@ -186,6 +193,13 @@ Task<Result<Response>> distinct_command(Context& context, Client&, const Request
     const ValueView array = outcome.body()["values"];
     if (!array.is_array()) co_return Error(ErrorCode::internal_error, "a shard's distinct reply has no values");
     arrays.push_back(array.as_document());
+  }
+  if (!targets->simple_collation) {
+    auto looking = has_collatable(context, arrays);
+    if (co_await looking) {
+      co_return Error(ErrorCode::command_not_supported,
+                      "distinct strings with a collation cannot be merged from several shards");
+    }
   }
   auto merging = merge_distinct(context, request, std::move(arrays));
   co_return co_await merging;

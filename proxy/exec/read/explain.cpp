@@ -37,16 +37,25 @@ bool is_write(std::string_view name) noexcept {
 
 DocView document_or_empty(ValueView value) noexcept { return value.is_document() ? value.as_document() : DocView(); }
 
-// The filter of the one operation of an update or delete: exactly one is explained.
-Result<DocView> write_filter(DocView inner) {
+// What chooses the documents of a command.
+struct Selection {
+  DocView filter;
+  ValueView collation;
+};
+
+// Of the one operation of an update or delete: exactly one is explained.
+Result<Selection> write_selection(DocView inner) {
   const std::string_view name = inner.first().name;
-  if (name == "findAndModify" || name == "findandmodify") return document_or_empty(inner["query"]);
+  if (name == "findAndModify" || name == "findandmodify") {
+    return Selection{document_or_empty(inner["query"]), inner["collation"]};
+  }
   const ValueView operations = inner[name == "update" ? "updates" : "deletes"];
   if (!operations.is_array() || operations.as_document().count() != 1) {
     return Error(ErrorCode::invalid_length, "explained write batches must be of size 1");
   }
   const Element first = operations.as_document().first();
-  return first.is_document() ? document_or_empty(first.as_document()["q"]) : DocView();
+  if (!first.is_document()) return Selection();
+  return Selection{document_or_empty(first.as_document()["q"]), first.as_document()["collation"]};
 }
 
 std::string_view stage_name(std::string_view command, const Targets& targets, bool sorted) noexcept {
@@ -55,12 +64,12 @@ std::string_view stage_name(std::string_view command, const Targets& targets, bo
   return sorted ? "SHARD_MERGE_SORT" : "SHARD_MERGE";
 }
 
-Result<ExplainHalves> explain_halves(Context& context, const AggregateArguments& aggregate,
+Result<ExplainHalves> explain_halves(Context& context, const Request& request, const AggregateArguments& aggregate,
                                      const AggregatePlan& plan) {
   Error refusal(ErrorCode::command_not_supported, "");
   if (!plan.merger.any()) {
     auto here = context.in_cluster()
-                    ? split_here(context, aggregate)
+                    ? split_here(context, request, aggregate, plan.targets)
                     : pipeline::split(aggregate.pipeline, {aggregate.let, &context.shared.memory.cursors});
     if (!here.has_error()) return ExplainHalves{"mongos", std::move(here->shard_part), std::move(here->merge_part)};
     refusal = std::move(here.error());
@@ -89,10 +98,10 @@ Result<ExplainPlan> plan_aggregate_explain(Context& context, const Request& requ
   }
   auto planned = plan_aggregate(context, request, *aggregate);
   if (planned.has_error()) return planned.error();
-  plan.targets = std::move(planned->targets);
+  plan.targets = planned->targets;
   if (planned->whole) return plan;
   if (auto valid = aggregate->pipeline.validate(); valid.has_error()) return valid.error();
-  auto divided = explain_halves(context, *aggregate, *planned);
+  auto divided = explain_halves(context, request, *aggregate, *planned);
   if (divided.has_error()) return divided.error();
   plan.divided = *std::move(divided);
   BsonWriter out;
@@ -117,25 +126,24 @@ Result<ExplainPlan> plan_explain(Context& context, const Request& request, DocVi
     return Error(ErrorCode::invalid_namespace,
                  fmt::format("collection name has invalid type {}", bson_type_name(command.type)));
   }
-  DocView filter;
+  Selection selection{{}, inner["collation"]};
   bool sorted = false;
   if (command.name == "find") {
     auto find = parse_find(inner);
     if (find.has_error()) return find.error();
-    filter = find->filter;
+    selection.filter = find->filter;
     sorted = !find->sort.empty();
   } else if (command.name == "count" || command.name == "distinct") {
-    filter = document_or_empty(inner["query"]);
+    selection.filter = document_or_empty(inner["query"]);
   } else if (is_write(command.name)) {
-    auto of_write = write_filter(inner);
+    auto of_write = write_selection(inner);
     if (of_write.has_error()) return of_write.error();
-    filter = *of_write;
+    selection = *of_write;
   } else {
     return Error(ErrorCode::command_not_found,
                  fmt::format("Explain failed due to unknown command: {}", command.name));
   }
-  auto targets = read_targets(request, request.db, command.as_string(), filter,
-                              is_simple_collation(inner["collation"]));
+  auto targets = read_targets(request, request.db, command.as_string(), selection.filter, selection.collation);
   if (targets.has_error()) return targets.error();
   plan.targets = *std::move(targets);
   plan.stage = stage_name(command.name, plan.targets, sorted);

@@ -128,7 +128,7 @@ Result<void> take_field(FindArguments& find, FindField which, const Element& fie
       find.allow_partial = field.truthy();
       break;
     case FindField::collation:
-      find.simple_collation = is_simple_collation(field);
+      find.collation = field;
       break;
   }
   return {};
@@ -334,15 +334,14 @@ Task<Result<Response>> pass_first_batch(Context& context, const Request& request
 // The merge order, and what the shards must send for it: of a sort, else of a $near. Neither: documents in order of
 // arrival.
 Result<SortProjection> plan_merge(const Context& context, const FindArguments& find,
-                                  const catalog::ShardSet& shards, ClusterCursor& cursor) {
+                                  const Targets& targets, ClusterCursor& cursor) {
   const bool sorted = !find.sort.empty();
   if (sorted && find.sort["$natural"].exists()) return SortProjection();
   if (!sorted && !catalog::orders_by_distance(find.filter)) return SortProjection();
   auto pattern = sorted ? SortPattern::parse(find.sort) : SortPattern::by_distance();
   if (pattern.has_error()) return pattern.error();
-  const bool offered = all_offer_sort_key(context, shards);
-  auto plan = sorted ? plan_sort_projection(find.sort, find.projection, find.simple_collation,
-                                            offered)
+  const bool offered = all_offer_sort_key(context, targets.shards);
+  auto plan = sorted ? plan_sort_projection(find.sort, find.projection, targets.simple_collation, offered)
                      : plan_distance_projection(find.projection, offered);
   if (plan.has_error()) return plan.error();
   cursor.merge.sort = *std::move(pattern);
@@ -361,7 +360,7 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
   cursor->batch_size = find.batch_size;
   cursor->merge.skip_remaining = find.skip;
   if (find.limit > 0) cursor->merge.limit_remaining = find.limit;
-  auto plan = plan_merge(context, find, targets.shards, *cursor);
+  auto plan = plan_merge(context, find, targets, *cursor);
   if (plan.has_error()) co_return plan.error();
   if (find.tailable) {
     co_return Error(ErrorCode::illegal_operation,
@@ -416,8 +415,7 @@ Task<Result<Response>> run_find(Context& context, Client& client, const Request&
     auto reading = config_find(context, client, request);
     co_return co_await reading;
   }
-  auto targets =
-      read_targets(request, request.db, find.collection, find.filter, find.simple_collation);
+  auto targets = read_targets(request, request.db, find.collection, find.filter, find.collation);
   if (targets.has_error()) co_return targets.error();
   if (request.txn_number) {
     auto checking = check_transaction(context, request, targets->shards);
@@ -445,7 +443,7 @@ Task<Result<Response>> run_find(Context& context, Client& client, const Request&
 }  // namespace
 
 Result<Targets> read_targets(const Request& request, std::string_view db, std::string_view collection,
-                             DocView filter, bool simple_collation) {
+                             DocView filter, ValueView collation) {
   Targets targets;
   const NamespaceText ns(db, collection);
   targets.routing = request.routes->collection(ns.view());
@@ -454,7 +452,8 @@ Result<Targets> read_targets(const Request& request, std::string_view db, std::s
     targets.shards.insert(request.routes->primary_shard(db));
     return targets;
   }
-  auto shards = targets.routing->target_filter(filter, simple_collation);
+  targets.simple_collation = is_simple_collation(collation, targets.routing);
+  auto shards = targets.routing->target_filter(filter, targets.simple_collation);
   if (shards.has_error()) return shards.error();
   targets.shards = *std::move(shards);
   return targets;

@@ -19,7 +19,7 @@ struct FindArguments {
   bool batch_size_given = false;
   bool single_batch = false, tailable = false, await_data = false;
   bool no_cursor_timeout = false, allow_partial = false;
-  bool simple_collation = true;
+  ValueView collation;
 };
 
 // Errors: InvalidNamespace(73), TypeMismatch(14), 51024 for negative numbers, FailedToParse(9), BadValue(2).
@@ -32,9 +32,10 @@ Error negative_argument(std::string_view field, std::int64_t value);
 // The limit for each of several shards when the skip is done here: the sum, or Overflow(15).
 Result<std::int64_t> shard_limit(std::int64_t limit, std::int64_t skip);
 
-// The shards of a read with this filter: chunk owners, or the primary shard if the collection is not sharded.
+// The shards of a read with this filter and collation: chunk owners, or the primary shard if the collection is not
+// sharded.
 Result<Targets> read_targets(const Request& request, std::string_view db, std::string_view collection, DocView filter,
-                             bool simple_collation);
+                             ValueView collation);
 
 // Opens the cursor on these shards in parallel with the command `body`. After an error some may be open: end the
 // cursor. Where memory is scarce, room for the replies, of about so many bytes each, is taken before; nullopt: it is

@@ -31,7 +31,7 @@ Result<DocView> optional_document(DocView body, std::string_view field) {
 }
 
 // The targeting data of the command. nullopt: every server refuses it.
-Result<std::optional<Statement>> parse(DocView body) {
+Result<std::optional<Statement>> parse(DocView body, const catalog::CollectionRouting& routing) {
   Statement statement;
   auto query = optional_document(body, "query");
   if (query.has_error()) return query.error();
@@ -42,7 +42,7 @@ Result<std::optional<Statement>> parse(DocView body) {
   statement.query = *query;
   statement.sort = *sort;
   statement.collation = body["collation"];
-  statement.simple_collation = is_simple_collation(statement.collation);
+  statement.simple_collation = is_simple_collation(statement.collation, &routing);
   statement.hint = body["hint"];
   statement.update = body["update"];
   statement.upsert = body["upsert"].truthy();
@@ -226,7 +226,7 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
 
 Task<Result<Response>> run_sharded(Context& context, const Request& request,
                                    const catalog::CollectionRouting& routing) {
-  auto parsed = parse(request.body);
+  auto parsed = parse(request.body, routing);
   if (parsed.has_error()) co_return parsed.error();
   if (!*parsed) {
     auto forwarding = forward_write(context, request, routing.chunks.first_shard(), RoutedBy::sharded(routing));

@@ -98,7 +98,7 @@ Result<void> plan_one(const WriteCommand& command, std::size_t i, const catalog:
     if (!op.new_id && !document.find("_id").exists()) op.new_id = make_object_id();
     target = target_new(*routing, document, new_id_of(op));
   } else if (routing != nullptr) {
-    auto statement = parse_statement(document, command.kind);
+    auto statement = parse_statement(document, command.kind, routing);
     if (statement.has_error()) return statement.error();
     target = target_statement(*routing, *statement);
   }
@@ -141,7 +141,7 @@ Error why_refused(const WriteRun& run, std::size_t i) {
   const Result<WriteTarget> target =
       run.command.kind == WriteKind::insert
           ? target_new(*run.routing, document, new_id_of(run.batch.op(i)))
-          : target_statement(*run.routing, parse_statement(document, run.command.kind).value());
+          : target_statement(*run.routing, parse_statement(document, run.command.kind, run.routing).value());
   SPILLWAY_CHECK(target.has_error());
   return target.error();
 }

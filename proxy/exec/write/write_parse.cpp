@@ -199,7 +199,7 @@ Result<void> parse_update(DocView op, Statement& statement) {
 
 }  // namespace
 
-Result<Statement> parse_statement(DocView op, WriteKind kind) {
+Result<Statement> parse_statement(DocView op, WriteKind kind, const catalog::CollectionRouting* routing) {
   Statement statement;
   statement.kind = kind;
   const std::string prefix = fmt::format("{}.{}", command_name(kind), list_name_of(kind));
@@ -213,7 +213,7 @@ Result<Statement> parse_statement(DocView op, WriteKind kind) {
   if (statement.collation.exists() && !statement.collation.is_document()) {
     return wrong_type(prefix + ".collation", statement.collation, "object");
   }
-  statement.simple_collation = is_simple_collation(statement.collation);
+  statement.simple_collation = is_simple_collation(statement.collation, routing);
   statement.hint = op["hint"];
   return statement;
 }

@@ -68,14 +68,15 @@ struct Statement {
   UpdateStyle style = UpdateStyle::replacement;
   bool multi = false;
   bool upsert = false;
-  bool simple_collation = true;
+  bool returns_document = false;  // findAndModify
+  bool simple_collation = true;  // also where only the collection has one
   DocView sort;  // {}: none
   ValueView collation, hint;
 };
 
 // Errors: 40414 for a missing field, TypeMismatch(14), FailedToParse(9) for a limit other than 0
 // and 1.
-Result<Statement> parse_statement(DocView op, WriteKind kind);
+Result<Statement> parse_statement(DocView op, WriteKind kind, const catalog::CollectionRouting* routing = nullptr);
 UpdateStyle style_of(ValueView update) noexcept;
 
 }  // namespace spillway::exec

@@ -856,3 +856,137 @@ TEST_CASE("keys that expire soon have their successors looked for") {
   cluster.tick();  // not at once again
   CHECK(cluster.reads_of("system.keys") == 1);
 }
+
+namespace {
+
+// Strings of k below "m" on sh1, as numbers are, the others on sh2; the collection's default is not to tell "a" from
+// "A".
+void shard_by_strings(FakeCluster& cluster) {
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.chunks_["app.c"] = {FakeCluster::chunk("app.c", "{'$minKey': 1}", "'m'", "sh1", 3, 0),
+                              FakeCluster::chunk("app.c", "'m'", "{'$maxKey': 1}", "sh2", 3, 1)};
+  BsonWriter with_default;
+  with_default.append_elements(cluster.collections_["app.c"].view());
+  with_default.begin_document("defaultCollation").append("locale", "en").append("strength", 2).end();
+  cluster.collections_["app.c"] = std::move(with_default).finish();
+}
+
+}  // namespace
+
+TEST_CASE("under a collection's default collation an equality of strings may match on every shard") {
+  struct Case {
+    const char* command;
+    std::size_t shards;
+  };
+  const auto each = GENERATE(values<Case>({
+      {"{'find': 'c', 'filter': {'k': 'a'}, '$db': 'app'}", 2},
+      {"{'find': 'c', 'filter': {'k': {'$gt': 'x'}}, '$db': 'app'}", 2},
+      {"{'find': 'c', 'filter': {'k': {'x': 'a'}}, '$db': 'app'}", 2},
+      {"{'find': 'c', 'filter': {'k': 'a'}, 'collation': {}, '$db': 'app'}", 2},
+      {"{'find': 'c', 'filter': {'k': 'a'}, 'collation': {'locale': 'simple'}, '$db': 'app'}", 1},
+      {"{'find': 'c', 'filter': {'k': 5}, '$db': 'app'}", 1},
+      {"{'find': 'c', 'filter': {'k': {'$in': [5, 6]}}, '$db': 'app'}", 1},
+      {"{'count': 'c', 'query': {'k': 'a'}, '$db': 'app'}", 2},
+      {"{'count': 'c', 'query': {'k': 5}, '$db': 'app'}", 1},
+      {"{'distinct': 'c', 'key': 'x', 'query': {'k': 'a'}, '$db': 'app'}", 2},
+      {"{'aggregate': 'c', 'pipeline': [{'$match': {'k': 'a'}}], 'cursor': {}, '$db': 'app'}", 2},
+      {"{'aggregate': 'c', 'pipeline': [{'$match': {'k': 'a'}}], 'cursor': {}, 'collation': {'locale': 'simple'}, "
+       "'$db': 'app'}", 1},
+      {"{'update': 'c', 'updates': [{'q': {'k': 'a'}, 'u': {'$set': {'x': 1}}, 'multi': true}], '$db': 'app'}", 2},
+      {"{'update': 'c', 'updates': [{'q': {'k': 5}, 'u': {'$set': {'x': 1}}, 'upsert': true}], '$db': 'app'}", 1},
+      {"{'delete': 'c', 'deletes': [{'q': {'k': 'a'}, 'limit': 0}], '$db': 'app'}", 2},
+      {"{'delete': 'c', 'deletes': [{'q': {'k': 'a'}, 'limit': 0, 'collation': {'locale': 'simple'}}], "
+       "'$db': 'app'}", 1},
+      {"{'explain': {'find': 'c', 'filter': {'k': 'a'}}, '$db': 'app'}", 2},
+      {"{'explain': {'delete': 'c', 'deletes': [{'q': {'k': 'a'}, 'limit': 0, 'collation': {'locale': 'simple'}}]}, "
+       "'$db': 'app'}", 1},
+  }));
+  INFO(each.command);
+  FakeCluster cluster;
+  shard_by_strings(cluster);
+  cluster.shard_answer_ = [](std::uint16_t, DocView command) -> std::optional<BsonDoc> {
+    if (command.first().name == "distinct") return doc("{'values': [1, 2], 'ok': 1}");
+    return std::nullopt;
+  };
+  const BsonDoc reply = cluster.run(each.command);
+  INFO(to_json(reply.view()));
+  CHECK(reply.view()["ok"].truthy());
+  const std::string name(doc(each.command).view().first().name);
+  CHECK(cluster.sent_to(1, name).size() == 1);
+  CHECK(cluster.sent_to(2, name).size() == each.shards - 1);
+}
+
+TEST_CASE("under a default collation a write of one document finds it on whatever shard it is") {
+  const std::string_view command = GENERATE(
+      "{'update': 'c', 'updates': [{'q': {'k': 'a'}, 'u': {'$set': {'x': 1}}}], '$db': 'app'}",
+      "{'delete': 'c', 'deletes': [{'q': {'k': 'a'}, 'limit': 1}], '$db': 'app'}",
+      "{'findAndModify': 'c', 'query': {'k': 'a'}, 'update': {'$set': {'x': 1}}, '$db': 'app'}");
+  FakeCluster cluster;
+  shard_by_strings(cluster);
+  cluster.shard_answer_ = [](std::uint16_t shard, DocView asked) -> std::optional<BsonDoc> {
+    if (asked.first().name == "find") {
+      return doc(fmt::format("{{'cursor': {{'firstBatch': [{}], 'id': {{'$numberLong': '0'}}, 'ns': 'app.c'}}, "
+                             "'ok': 1}}", shard == 2 ? "{'_id': 7, 'k': 'A'}" : ""));
+    }
+    return doc("{'ok': 1, 'n': 1, 'nModified': 1, 'lastErrorObject': {'n': 1, 'updatedExisting': true}}");
+  };
+  const BsonDoc reply = cluster.run(command);
+  INFO(to_json(reply.view()));
+  CHECK(reply.view()["ok"].truthy());
+  const std::string name(doc(command).view().first().name);
+  CHECK(cluster.sent_to(1, "find").size() == 1);
+  CHECK(cluster.sent_to(1, name).empty());
+  CHECK(cluster.sent_to(2, name).size() == 1);
+}
+
+TEST_CASE("under a default collation only merges that compare no strings are done in the router") {
+  struct Case {
+    const char* command;
+    int code;
+  };
+  const auto each = GENERATE(values<Case>({
+      {"{'aggregate': 'c', 'pipeline': [{'$group': {'_id': '$x'}}], 'cursor': {}, '$db': 'app'}", 115},
+      {"{'aggregate': 'c', 'pipeline': [{'$group': {'_id': 1, 'n': {'$max': '$x'}}}], 'cursor': {}, '$db': 'app'}",
+       115},
+      {"{'aggregate': 'c', 'pipeline': [{'$limit': 3}, {'$match': {'x': 'a'}}], 'cursor': {}, '$db': 'app'}", 115},
+      {"{'aggregate': 'c', 'pipeline': [{'$match': {'x': 'a'}}, {'$group': {'_id': 1, 'n': {'$sum': 1}}}], "
+       "'cursor': {}, '$db': 'app'}", 0},
+      {"{'aggregate': 'c', 'pipeline': [{'$match': {'x': 'a'}}, {'$skip': 1}, {'$limit': 3}, {'$group': {'_id': null, "
+       "'n': {'$sum': 1}}}], 'cursor': {}, '$db': 'app'}", 0},
+      {"{'aggregate': 'c', 'pipeline': [{'$match': {'x': 'a'}}, {'$limit': 3}], 'cursor': {}, '$db': 'app'}", 0},
+      {"{'aggregate': 'c', 'pipeline': [{'$match': {'x': 'a'}}, {'$count': 'n'}], 'cursor': {}, '$db': 'app'}", 0},
+      {"{'aggregate': 'c', 'pipeline': [{'$sort': {'x': 1}}, {'$limit': 3}], 'cursor': {}, '$db': 'app'}", 0},
+      {"{'aggregate': 'c', 'pipeline': [{'$sort': {'x': 1}}, {'$group': {'_id': '$x'}}], 'cursor': {}, '$db': 'app'}",
+       115},
+      {"{'distinct': 'c', 'key': 'numbers', '$db': 'app'}", 0},
+      {"{'distinct': 'c', 'key': 'strings', '$db': 'app'}", 115},
+  }));
+  INFO(each.command);
+  FakeCluster cluster;
+  shard_by_strings(cluster);
+  cluster.shard_answer_ = [](std::uint16_t shard, DocView command) -> std::optional<BsonDoc> {
+    if (command.first().name != "distinct") return std::nullopt;
+    const bool strings = command["key"].as_string() == "strings";
+    if (strings && shard == 2) return doc("{'values': ['a'], 'ok': 1}");
+    return doc("{'values': [1, 2], 'ok': 1}");
+  };
+  const BsonDoc reply = cluster.run(each.command);
+  INFO(to_json(reply.view()));
+  CHECK(reply.view()["code"].to_int64().value_or(0) == each.code);
+}
+
+TEST_CASE("an aggregation that sorts under a collation is merged by what the shards say they compared") {
+  FakeCluster cluster;
+  shard_by_strings(cluster);
+  cluster.shard_answer_ = [](std::uint16_t shard, DocView) -> std::optional<BsonDoc> {
+    const char* const documents = shard == 1 ? "{'x': 'b', '$sortKey': {'': 'B1'}}, {'x': 'd', '$sortKey': {'': 'D1'}}"
+                                             : "{'x': 'A', '$sortKey': {'': 'A1'}}, {'x': 'C', '$sortKey': {'': 'C1'}}";
+    return doc(fmt::format("{{'cursor': {{'firstBatch': [{}], 'id': {{'$numberLong': '0'}}, 'ns': 'app.c'}}, 'ok': 1}}",
+                           documents));
+  };
+  const BsonDoc reply =
+      cluster.run("{'aggregate': 'c', 'pipeline': [{'$sort': {'x': 1}}], 'cursor': {}, '$db': 'app'}");
+  CHECK(to_json(reply.view()["cursor"].as_document()["firstBatch"]) ==
+        to_json(doc("{'d': [{'x': 'A'}, {'x': 'b'}, {'x': 'C'}, {'x': 'd'}]}").view()["d"]));
+  CHECK(cluster.sent_to(1, "aggregate").at(0).view()["needsMerge"].truthy());
+}
