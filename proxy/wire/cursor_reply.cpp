@@ -14,7 +14,7 @@ namespace {
 constexpr std::int32_t code_unknown_error = 8;
 
 // Fields of an error reply that the Error holds itself, and those that a router strips from shards' replies.
-constexpr std::array<std::string_view, 16> not_extra = {
+constexpr std::array<std::string_view, 18> not_extra = {
     "ok",
     "code",
     "codeName",
@@ -31,6 +31,9 @@ constexpr std::array<std::string_view, 16> not_extra = {
     "additionalParticipants",
     "$replData",
     "$oplogQueryData",
+    // Of WouldChangeOwningShard: documents for the router, which takes them from the reply itself.
+    "preImage",
+    "postImage",
 };
 
 bool is_true(ValueView ok) noexcept {

@@ -6,7 +6,7 @@ namespace spillway::test {
 
 namespace {
 
-constexpr std::string_view session = R"("lsid": {"id": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==",
+constexpr std::string_view session_fields = R"("lsid": {"id": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==",
     "subType": "04"}}})";
 
 // A session's transactions, one after the other, each on both shards of rec.r (k: 0 to 9, 10 to 19).
@@ -43,7 +43,7 @@ struct Session {
   BsonDoc run(std::string_view command) {
     const bool begins = !std::exchange(begun, true);
     return sim.ask(fmt::format(R"({{{}, {}, "txnNumber": {{"$numberLong": "{}"}}, "autocommit": false{}}})", command,
-                               session, number, begins ? R"(, "startTransaction": true)" : ""));
+                               session_fields, number, begins ? R"(, "startTransaction": true)" : ""));
   }
   BsonDoc add(int k, int n) {
     return run(fmt::format(R"("update": "r", "updates": [{{"q": {{"k": {}}}, "u": {{"$inc": {{"n": {}}}}}}}],
@@ -160,6 +160,37 @@ TEST_CASE("a first statement that meets a moved chunk is begun again, a later on
   CHECK(session.of(12) == 1);
   CHECK(session.of(2) == 0);
   CHECK(session.open() == 0);
+}
+
+TEST_CASE("an update that gives a document a key of another shard moves it there", "[cluster][transactions]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0, wire_7_0, wire_8_0);
+  const bool retryable = GENERATE(true, false);
+  const bool moves_meanwhile = GENERATE(false, true);
+  CAPTURE(wire, retryable, moves_meanwhile);
+  ClusterWorld sim({.wire_version = wire, .shards = 3});
+  Session session(sim);
+  session.start();
+  // The shard that the document comes from does not notice.
+  if (moves_meanwhile) sim.cluster.move("rec.r", ClusterWorld::key(12), 2);
+  const std::string update = R"("update": "r", "updates": [{"q": {"k": 5}, "u": {"$inc": {"k": 10}}}], "$db": "rec")";
+  const BsonDoc reply =
+      retryable ? sim.ask(fmt::format(R"({{{}, {}, "txnNumber": {{"$numberLong": "1"}}}})", update, session_fields))
+                : session.run(update);
+  INFO(to_json(reply));
+  CHECK(is_ok(reply));
+  CHECK(reply.view()["n"].to_int64() == 1);
+  CHECK(reply.view()["nModified"].to_int64() == 1);
+  if (!retryable) {
+    CHECK(session.open() == 2);
+    CHECK(sim.stored() == numbers(0, 30));
+    CHECK(is_ok(session.commit()));
+  }
+  CHECK(session.open() == 0);
+  std::vector<int> expected = numbers(0, 30);
+  expected[5] = 15;
+  std::sort(expected.begin(), expected.end());
+  CHECK(sim.stored() == expected);
+  CHECK(sim.read_all() == expected);
 }
 
 TEST_CASE("a shard that has lost its part lets nothing of the transaction be committed", "[cluster][transactions]") {

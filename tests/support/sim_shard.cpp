@@ -740,6 +740,7 @@ BsonDoc SimShard::apply(const wire::OpMsg& request, std::string_view name, const
       continue;
     }
     const DocView statement = statements[i];
+    if (auto moves = would_move(request.body, name, ns, statement)) return *std::move(moves);
     Done done;
     if (name == "insert") done = insert_one(ns, statement);
     if (name == "update") {
@@ -778,6 +779,25 @@ BsonDoc SimShard::apply(const wire::OpMsg& request, std::string_view name, const
   return std::move(out).finish();
 }
 
+// 283, if the update of one document gives it a key that is another shard's.
+std::optional<BsonDoc> SimShard::would_move(DocView body, std::string_view name, const std::string& ns,
+                                            DocView statement) {
+  if (role_ == nullptr || name != "update" || statement["multi"].truthy() || !body["txnNumber"].exists()) return {};
+  pipeline::FindQuery query;
+  query.filter = document_or_empty(statement["q"]);
+  query.limit = 1;
+  std::vector<BsonDoc> kept;
+  const auto found = pipeline::run_find(visible(ns, kept), query, budget_);
+  if (found.has_error() || found->empty()) return {};
+  BsonDoc after = found->front();
+  increment(after, document_or_empty(statement["u"]));
+  if (role_->sees(*request_, after)) return {};
+  BsonWriter out;
+  out.append("ok", 0.0).append("code", 283).append("codeName", "WouldChangeOwningShard").append("errmsg", "moves");
+  out.append("preImage", found->front()).append("postImage", after).append("shouldUpsert", false);
+  return std::move(out).finish();
+}
+
 BsonDoc SimShard::apply_at_commit(DocView body, std::string_view name, const std::string& ns,
                                   std::span<const DocView> statements) {
   const std::string transaction = transaction_of(body);
@@ -792,12 +812,19 @@ BsonDoc SimShard::apply_at_commit(DocView body, std::string_view name, const std
       ++n;
       continue;
     }
-    SPILLWAY_CHECK(name == "update");
+    if (auto moves = would_move(body, name, ns, statement)) return *std::move(moves);
     pipeline::FindQuery query;
     query.filter = document_or_empty(statement["q"]);
     std::vector<BsonDoc> kept;
     const auto found = pipeline::run_find(visible(ns, kept), query, budget_);
     for (std::size_t i = 0; i < (found.has_error() ? 0 : found->size()); ++i, ++n) {
+      if (name == "delete") {
+        open->second.push_back([this, ns, document = (*found)[i]] {
+          const std::size_t at = find_id(ns, document.view()["_id"]);
+          if (at != stored_[ns].size()) stored_[ns].erase(stored_[ns].begin() + static_cast<std::ptrdiff_t>(at));
+        });
+        continue;
+      }
       open->second.push_back([this, ns, document = (*found)[i], update = BsonDoc(document_or_empty(statement["u"]))] {
         const std::size_t at = find_id(ns, document.view()["_id"]);
         if (at != stored_[ns].size()) increment(stored_[ns][at], update);
@@ -839,10 +866,12 @@ BsonDoc SimShard::execute_in_transaction(const wire::OpMsg& request, std::string
     return no_such_transaction();
   }
   const BsonDoc reply = execute(request, name);
-  if (!reply.view()["ok"].truthy() || reply.view()["writeErrors"].exists()) {
+  const bool goes_on = reply.view()["ok"].truthy() || reply.view()["code"].to_int64() == 283;
+  if (!goes_on || reply.view()["writeErrors"].exists()) {
     transactions_.erase(transaction);
     return reply;
   }
+  if (!reply.view()["ok"].truthy()) return reply;
   BsonWriter out;
   out.append_elements(reply);
   out.append("readOnly", transactions_[transaction].empty());

@@ -188,6 +188,7 @@ class SimShard {
   BsonDoc apply(const wire::OpMsg& request, std::string_view name, const std::string& ns,
                 std::span<const DocView> statements, const std::vector<std::int32_t>& ids);
   // Within a transaction: what the statement changes is visible from the commit on.
+  std::optional<BsonDoc> would_move(DocView body, std::string_view name, const std::string& ns, DocView statement);
   BsonDoc apply_at_commit(DocView body, std::string_view name, const std::string& ns,
                           std::span<const DocView> statements);
   BsonDoc end_transaction(DocView body, bool commits);

@@ -362,8 +362,15 @@ Error not_in_transaction(const Request& request) {
   return Error(command_failed, fmt::format("{} must be run within a transaction", request.name));
 }
 
-Task<Result<Response>> commit_transaction(Context& context, Client&, const Request& request) {
+Task<Result<Response>> run_commit(Context& context, Client&, const Request& request) {
   if (!request.in_transaction) co_return not_in_transaction(request);
+  auto committing = commit_transaction(context, request);
+  co_return co_await committing;
+}
+
+}  // namespace
+
+Task<Result<Response>> commit_transaction(Context& context, const Request& request) {
   auto known = context.shared.transactions->commit(request.lsid, *request.txn_number, Clock::now());
   if (known.has_error()) {
     auto open = context.shared.transactions->fail(request.lsid, *request.txn_number);
@@ -412,6 +419,8 @@ Task<Result<Response>> commit_transaction(Context& context, Client&, const Reque
   co_return co_await ending;
 }
 
+namespace {
+
 Task<Result<Response>> abort_transaction(Context& context, Client&, const Request& request) {
   if (!request.in_transaction) co_return not_in_transaction(request);
   auto known = context.shared.transactions->abort(request.lsid, *request.txn_number, Clock::now());
@@ -435,7 +444,7 @@ std::span<const CommandSpec> session_commands() {
        .handler = kill_all_sessions,
        .help = "kill sessions by pattern"},
       {.name = "commitTransaction",
-       .handler = commit_transaction,
+       .handler = run_commit,
        .admin_only = true,
        .in_transaction = true,
        .help = "commit a transaction"},

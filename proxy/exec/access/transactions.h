@@ -32,6 +32,9 @@ Result<void> check_snapshot(Context& context, const Request& request);
 // True outside transactions. `of_view`: the collection is a view.
 Task<bool> restart_statement(Context& context, const Request& request, bool of_view);
 
+// commitTransaction. REQUIRES in_transaction.
+Task<Result<Response>> commit_transaction(Context& context, const Request& request);
+
 inline constexpr auto abort_time_max = std::chrono::seconds(10);
 // abortTransaction on its shards; the answers are ignored.
 Task<void> abort_on_shards(Context& context, OpenTransaction open, TimePoint deadline = Clock::now() + abort_time_max);

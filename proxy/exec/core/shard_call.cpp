@@ -11,6 +11,7 @@
 #include "proxy/exec/core/life_cycle.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/stale.h"
+#include "proxy/exec/core/transaction_table.h"
 #include "proxy/shard/connection.h"
 #include "proxy/shard/message_turns.h"
 #include "proxy/wire/cursor_reply.h"
@@ -115,6 +116,10 @@ ShardOutcome ShardCall::await_resume() {
   } else if (!wire::reply_is_ok(body)) {
     outcome.error = wire::error_from_reply(body);
     if (context_.in_cluster()) note_refusal(context_, by_, body);
+    // The only error that does not end the transaction on its shard. The answer does not say readOnly.
+    if (transaction_ && outcome.error->is(ErrorCode::would_change_owning_shard)) {
+      context_.shared.transactions->note_answer(transaction_->lsid, transaction_->txn_number, shard_, true);
+    }
   } else if (transaction_) {
     note_participant(context_, *transaction_, shard_, outcome.reply);
   }

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include "proxy/exec/access/transactions.h"
+#include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/write/write_choose.h"
 #include "proxy/exec/write/write_commands.h"
+#include "proxy/exec/write/write_move.h"
 #include "proxy/exec/write/write_target.h"
 #include "proxy/wire/cursor_reply.h"
 
@@ -33,6 +35,7 @@ Result<DocView> optional_document(DocView body, std::string_view field) {
 // The targeting data of the command. nullopt: every server refuses it.
 Result<std::optional<Statement>> parse(DocView body, const catalog::CollectionRouting& routing) {
   Statement statement;
+  statement.returns_document = true;
   auto query = optional_document(body, "query");
   if (query.has_error()) return query.error();
   auto sort = optional_document(body, "sort");
@@ -75,12 +78,52 @@ BsonDoc rewritten(const Request& request, const Rewrite& rewrite) {
       out.append("update", *rewrite.update);
     } else if (field.name == "upsert") {
       out.append("upsert", rewrite.upsert);
+    } else if (field.name == "lsid") {
+      out.append("lsid", request.lsid_document());
     } else {
       out.append_element(field);
     }
   }
   if (rewrite.query && !has_query) out.append("query", *rewrite.query);
   return std::move(out).finish();
+}
+
+// To one shard. If the document would be another shard's then, it is moved.
+Task<Result<Response>> modify(Context& context, const Request& request, const Statement& statement,
+                              const catalog::CollectionRouting& routing, ShardCommand command) {
+  auto call = call_shard(context, command, write_options(context, request));
+  ShardOutcome outcome = co_await call;
+  if (!would_move(outcome) || !request.txn_number) {
+    auto written = passed_on(std::move(outcome));
+    if (written.has_error()) co_return std::move(written);
+    co_return with_recovery_token(context, request, *std::move(written));
+  }
+  const std::string_view collection = request.body.first().as_string();
+  const bool wants_new = request.body["new"].truthy();
+  if (request.in_transaction) {
+    auto moving = move_document(context, request, collection, routing, outcome.body());
+    const auto moved = co_await moving;
+    if (moved.has_error()) co_return moved.error();
+    co_return with_recovery_token(context, request, Response(moved_modify_reply(outcome.body(), *moved, wants_new)));
+  }
+  BsonWriter out;
+  for (const Element& field : body_of(command.command)) {
+    if (!is_generic_argument(field.name)) out.append_element(field);
+  }
+  const BsonDoc body = std::move(out).finish();
+  const ValueView query = body.view()["query"];
+  MovingWrite write{.collection = collection,
+                    .command = body,
+                    .filter = query.is_document() ? query.as_document() : DocView(),
+                    .simple_collation = statement.simple_collation,
+                    .shard = outcome.shard,
+                    .reply = [wants_new](DocView refusal, bool moved) {
+                      return moved_modify_reply(refusal, moved, wants_new);
+                    }};
+  auto moving = move_in_own_transaction(context, request, std::move(write));
+  auto reply = co_await moving;
+  if (reply.has_error()) co_return std::move(reply.error());
+  co_return Response(*std::move(reply));
 }
 
 bool has_matched(DocView reply) noexcept {
@@ -142,13 +185,13 @@ Task<Result<Response>> without_match(Context& context, const Request& request,
     const BsonDoc query = both_filters(statement.query, nothing);
     const BsonDoc body = rewritten(request, {.query = query.view(), .update = {}, .upsert = false});
     const ShardCommand command(target.shards.front(), RoutedBy::sharded(routing), shard::Command::of_body(body));
-    auto sending = call_for_write(context, request, command);
+    auto sending = modify(context, request, statement, routing, command);
     co_return co_await sending;
   }
   if (!target.upsert_after) {
     BsonDoc scratch;
     const ShardCommand whole(target.shards.front(), RoutedBy::sharded(routing), forward_command(request, scratch));
-    auto calling = call_for_write(context, request, whole);
+    auto calling = modify(context, request, statement, routing, whole);
     co_return co_await calling;
   }
   auto plan = plan_upsert(routing, statement, make_object_id());
@@ -158,7 +201,7 @@ Task<Result<Response>> without_match(Context& context, const Request& request,
   if (plan->update) rewrite.update = plan->update->view();
   const BsonDoc body = rewritten(request, rewrite);
   const ShardCommand command(plan->shard, RoutedBy::sharded(routing), shard::Command::of_body(body));
-  auto sending = call_for_write(context, request, command);
+  auto sending = modify(context, request, statement, routing, command);
   co_return co_await sending;
 }
 
@@ -213,7 +256,7 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
     const BsonDoc query = narrow_filter(statement.query, met["_id"], unchanged);
     const BsonDoc body = rewritten(*step, {.query = query.view(), .update = {}, .upsert = false});
     const ShardCommand command(chosen.choice->shard, RoutedBy::sharded(routing), shard::Command::of_body(body));
-    auto sending = call_for_write(context, *step, command);
+    auto sending = modify(context, *step, statement, routing, command);
     auto answered = co_await sending;
     if (answered.has_error() || answered->failed) co_return answered;
     const auto pieces = answered->pieces();
@@ -239,6 +282,15 @@ Task<Result<Response>> run_sharded(Context& context, const Request& request,
   if (target.route == Route::one && !target.upsert_after) {
     auto forwarding = forward_write(context, request, target.shards.front(), RoutedBy::sharded(routing));
     co_return co_await forwarding;
+  }
+  if (target.route == Route::moves) {
+    auto checking = check_transaction(context, request, target.shards);
+    auto checked = co_await checking;
+    if (checked.has_error()) co_return checked.error();
+    BsonDoc scratch;
+    const ShardCommand whole(target.shards.front(), RoutedBy::sharded(routing), forward_command(request, scratch));
+    auto modifying = modify(context, request, statement, routing, whole);
+    co_return co_await modifying;
   }
   const catalog::ShardSet possible = possible_shards(routing, statement, target);
   auto checking = check_transaction(context, request, possible);

@@ -106,7 +106,8 @@ Result<void> plan_one(const WriteCommand& command, std::size_t i, const catalog:
   op.refused = target.has_error();
   if (op.refused) return {};
   op.shards = std::move(target->shards);
-  op.route = target->route;
+  // Without a number the shard refuses what would move.
+  op.route = target->route == Route::moves && !command.numbered ? Route::one : target->route;
   op.upsert_after = target->upsert_after;
   return {};
 }

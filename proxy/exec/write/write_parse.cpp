@@ -155,6 +155,7 @@ Result<void> WriteParser::finish() {
   if (ordered.has_error()) return ordered.error();
   command_.ordered = *ordered;
   command_.retryable = request_.retryable_write();
+  command_.numbered = request_.txn_number.has_value();
   return parse_statement_ids(request_.body, command_);
 }
 

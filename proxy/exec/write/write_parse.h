@@ -20,6 +20,7 @@ struct WriteCommand {
   std::string_view list_name;  // "documents", "updates" or "deletes"
   bool ordered = true;
   bool retryable = false;  // statement ids are sent along
+  bool numbered = false;   // retryable, or of a transaction
   RecycledVector<DocView> ops;
   bool contiguous = false;  // the operations stand back to back: they came as a document sequence
   std::vector<std::int32_t> stmt_ids;  // the client's own; empty: each operation's index

@@ -8,6 +8,7 @@
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/write/write_choose.h"
+#include "proxy/exec/write/write_move.h"
 #include "proxy/shard/connection.h"
 
 namespace spillway::exec {
@@ -296,6 +297,53 @@ Task<ShardOutcomes> call_with(WriteRun& run, std::uint32_t op, DocView document,
   co_return outcomes;
 }
 
+// The shard `refused` the operation since its document would be another shard's. Its answer outlives the task.
+Task<StepOutcome> move_one(WriteRun& run, std::uint32_t op, DocView document, const ShardOutcome* refused) {
+  StepOutcome result;
+  std::optional<Result<BsonDoc>> reply;
+  if (run.request->in_transaction) {
+    auto moving = move_document(run.context, *run.request, run.command.collection, *run.routing, refused->body());
+    auto moved = co_await moving;
+    if (moved.has_error()) {
+      result.fatal = std::move(moved.error());
+      co_return result;
+    }
+    reply = moved_update_reply(refused->body(), *moved);
+  } else if (run.batch.size() > 1) {
+    reply = Error(ErrorCode::invalid_options,
+                  "Document shard key value updates that cause the doc to move shards must be sent with write batch of "
+                  "size 1");
+  } else {
+    BsonWriter command;
+    command.append("update", run.command.collection);
+    command.begin_array("updates").append_item(document).end();
+    for (const std::string_view option : {"bypassDocumentValidation", "let"}) {
+      if (const ValueView value = run.request->body[option]; value.exists()) command.append(option, value);
+    }
+    const BsonDoc body = std::move(command).finish();
+    const ValueView query = document["q"];
+    MovingWrite write{.collection = run.command.collection,
+                      .command = body,
+                      .filter = query.is_document() ? query.as_document() : DocView(),
+                      .simple_collation = is_simple_collation(document["collation"], run.routing),
+                      .shard = refused->shard,
+                      .reply = moved_update_reply};
+    Request request = *run.request;
+    request.routes = run.routes;
+    auto moving = move_in_own_transaction(run.context, request, std::move(write));
+    reply = co_await moving;
+  }
+  if (reply->has_error() && (reply->error().is(ErrorCode::host_unreachable) ||
+                             reply->error().is(ErrorCode::network_timeout))) {
+    result.fatal = std::move(reply->error());  // nobody knows whether it was committed
+  } else if (reply->has_error()) {
+    result.fatal = refuse(run, op, reply->error());
+  } else {
+    result.n = run.results.add_reply({&op, 1}, **reply, run.shard_name(refused->shard));
+  }
+  co_return result;
+}
+
 Task<StepOutcome> step(WriteRun& run, std::uint32_t op, DocView document,
                        const catalog::ShardSet& shards) {
   StepOutcome result;
@@ -306,6 +354,13 @@ Task<StepOutcome> step(WriteRun& run, std::uint32_t op, DocView document,
   std::vector<Refusal> refused;
   catalog::ShardSet executed;
   for (const ShardOutcome& outcome : outcomes) {
+    if (would_move(outcome)) {
+      auto moving = move_one(run, op, document, &outcome);
+      auto moved = co_await moving;
+      result.n += moved.n;
+      if (!result.fatal) result.fatal = std::move(moved.fatal);
+      continue;
+    }
     if (run.routes->in_cluster()) {
       auto finding = find_stale(run, outcome);
       auto stale = co_await finding;

@@ -60,9 +60,28 @@ Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,
   WriteTarget target;
   target.shards = *std::move(found);
   if (is_refused_anywhere(statement)) return to_one(target.shards.front());
+  const bool exact_key = routing.target_exact(statement.query, statement.simple_collation).has_value();
   const auto changes = may_change_key(routing.key, statement);
-  if (changes.has_error()) return changes.error();
-  if (*changes) {
+  if (routing.cluster) {
+    // The shards of a cluster know its chunks, and refuse what must not change.
+    if (exact_key && !statement.multi && (changes.has_error() || *changes)) {
+      target.route = Route::moves;
+      return target;
+    }
+    if (changes.has_error() && statement.upsert && !exact_key) return changes.error();
+    // As by other routers, a replacement is looked for where it belongs, unless the query names a key of its own: only
+    // a collation makes that inexact. For findAndModify, "not found" would be a wrong answer.
+    const bool replaces = statement.style == UpdateStyle::replacement && !statement.upsert &&
+                          !statement.returns_document && target.shards.size() > 1 &&
+                          !routing.key.query_key(statement.query);
+    if (replaces && changes.has_value() && *changes) {
+      auto key = key_of_replacement(routing.key, statement);
+      if (key.has_error()) return key.error();
+      if (gives_whole_key(routing.key, statement)) target.shards = {routing.chunks.shard_for(*key)};
+    }
+  } else if (changes.has_error()) {
+    return changes.error();
+  } else if (*changes) {
     // An upsert must know that no shard has a matching document.
     target.check_key = true;
     target.upsert_after = statement.upsert;
@@ -75,8 +94,6 @@ Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,
       target.shards = {routing.chunks.shard_for(*key)};
     return target;
   }
-  const bool exact_key =
-      routing.target_exact(statement.query, statement.simple_collation).has_value();
   target.upsert_after = statement.upsert && !exact_key;
   if (target.shards.size() == 1) return target;
   bool collatable = false;

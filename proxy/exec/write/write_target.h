@@ -17,6 +17,7 @@ enum class Route : std::uint8_t {
                 // another key
   choose,  // at most one document of many shards: one is chosen by a find, then written by its _id
   all_kept,  // as `all`, once a find has shown that the update changes no document's key
+  moves,  // to one shard, which may answer that the document will be another's: see write_move.h
 };
 
 struct WriteTarget {

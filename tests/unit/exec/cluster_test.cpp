@@ -990,3 +990,23 @@ TEST_CASE("an aggregation that sorts under a collation is merged by what the sha
         to_json(doc("{'d': [{'x': 'A'}, {'x': 'b'}, {'x': 'C'}, {'x': 'd'}]}").view()["d"]));
   CHECK(cluster.sent_to(1, "aggregate").at(0).view()["needsMerge"].truthy());
 }
+
+TEST_CASE("a findAndModify in two steps names the session's owner in both") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.log_in({"ann", "app", {{"readWrite", "app"}}, {}, {}});
+  cluster.shard_answer_ = [](std::uint16_t shard, DocView asked) -> std::optional<BsonDoc> {
+    if (asked.first().name != "find") return doc("{'ok': 1, 'lastErrorObject': {'n': 1, 'updatedExisting': true}}");
+    return doc(fmt::format("{{'cursor': {{'firstBatch': [{}], 'id': {{'$numberLong': '0'}}, 'ns': 'app.c'}}, 'ok': 1}}",
+                           shard == 2 ? "{'_id': 7, 'k': 12}" : ""));
+  };
+  const BsonDoc reply = cluster.run("{'findAndModify': 'c', 'query': {'x': 1}, 'update': {'$set': {'y': 1}}, 'lsid': "
+                                    "{'id': {'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAA==', 'subType': '04'}}}, "
+                                    "'$db': 'app'}");
+  INFO(to_json(reply.view()));
+  CHECK(reply.view()["ok"].truthy());
+  REQUIRE(cluster.sent_to(2, "find").size() == 1);
+  REQUIRE(cluster.sent_to(2, "findAndModify").size() == 1);
+  CHECK(cluster.sent_to(2, "find").front().view().find_path("lsid.uid").exists());
+  CHECK(cluster.sent_to(2, "findAndModify").front().view().find_path("lsid.uid").exists());
+}

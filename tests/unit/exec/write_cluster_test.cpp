@@ -455,6 +455,175 @@ TEST_CASE("a statement's shards begin each with its first command, and two write
   CHECK(shown(sent[3]) == "s0 coordinateCommitTransaction coordinator s1 s2");
 }
 
+// A shard's answer to an update whose document would be another shard's.
+std::string would_move(const char* before, const char* after, bool inserts = false) {
+  return std::string("{'ok': 0.0, 'code': 283, 'codeName': 'WouldChangeOwningShard', 'errmsg': 'moves', 'preImage': ") +
+         before + ", 'postImage': " + after + ", 'shouldUpsert': " + (inserts ? "true" : "false") + "}";
+}
+const std::string wrote_one = "{'n': 1, 'readOnly': false, 'ok': 1.0}";
+
+// Commands for shards: "s0 delete {…}" without spaces in it, with what makes a shard take part.
+Lines steps(const Cluster& cluster) {
+  Lines lines;
+  for (const test::Sent& one : cluster.router.shards.sent) {
+    const DocView command = one.command.view();
+    std::string line = "s" + std::to_string(one.shard - first_shard) + " " + one.name();
+    for (const char* list : {"documents", "updates", "deletes"}) {
+      if (!command[list].is_array()) continue;
+      const DocView op = command[list].as_document().first().as_document();
+      std::string text = test::text_of(op["q"].exists() ? op["q"].as_document() : op);
+      std::erase(text, ' ');
+      line += " " + text;
+    }
+    if (command["startTransaction"].exists()) line += " begins";
+    if (!command["autocommit"].exists()) line += " retryable";
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+TEST_CASE("in a transaction a document whose key becomes another shard's is moved there",
+          "[write][cluster][transactions]") {
+  const std::string txn = std::string(test::session_fields) +
+                          ", 'txnNumber': {'$numberLong': '1'}, 'autocommit': false, 'startTransaction': true";
+  const std::string moves = would_move("{'_id': 7, 'a': 1, 'x': 2}", "{'_id': 7, 'a': 15, 'x': 2}");
+  SECTION("by an update") {
+    Cluster cluster({{two_shards()}}, {moves, wrote_one, wrote_one});
+    CHECK(cluster.router.run("{'update': 'c', 'updates': [{'q': {'a': 1}, 'u': {'$set': {'a': 15}}}], " + txn + "}") ==
+          as_told("{'n': 1, 'nModified': 1, 'ok': 1.0, 'recoveryToken': {'recoveryShardId': 's1'}}"));
+    CHECK(steps(cluster) == Lines{"s0 update {'a':1} begins", "s0 delete {'_id':{'$eq':7},'a':{'$eq':1}}",
+                                  "s1 insert {'_id':7,'a':15,'x':2} begins"});
+  }
+  SECTION("by one of several updates") {
+    Cluster cluster({{two_shards()}}, {"{'n': 1, 'nModified': 1, 'readOnly': false, 'ok': 1.0}", moves, wrote_one,
+                                       wrote_one});
+    const std::string reply = cluster.router.run(
+        "{'update': 'c', 'updates': [{'q': {'a': 2}, 'u': {'$set': {'x': 15}}}, {'q': {'a': 1}, 'u': {'a': 15, 'x': "
+        "2}}], " + txn + "}");
+    CHECK(number(reply, "n") == 2);
+    CHECK(number(reply, "nModified") == 2);
+  }
+  SECTION("by findAndModify") {
+    const bool wants_new = GENERATE(false, true);
+    Cluster cluster({{two_shards()}}, {moves, wrote_one, wrote_one});
+    CHECK(cluster.router.run(std::string("{'findAndModify': 'c', 'query': {'a': 1}, 'update': {'$set': {'a': 15}}, "
+                                         "'new': ") + (wants_new ? "true, " : "false, ") + txn + "}") ==
+          as_told(std::string("{'lastErrorObject': {'n': 1, 'updatedExisting': true}, 'value': {'_id': 7, 'a': ") +
+                  (wants_new ? "15" : "1") + ", 'x': 2}, 'ok': 1.0, 'recoveryToken': {'recoveryShardId': 's1'}}"));
+    CHECK(steps(cluster).size() == 3);
+  }
+  SECTION("an upsert's is inserted") {
+    Cluster cluster({{two_shards()}}, {would_move("{'a': 1}", "{'_id': 7, 'a': 15}", true), wrote_one});
+    CHECK(cluster.router.run("{'update': 'c', 'updates': [{'q': {'a': 1}, 'u': {'_id': 7, 'a': 15}, 'upsert': "
+                             "true}], " + txn + "}") ==
+          as_told("{'n': 1, 'nModified': 0, 'upserted': [{'index': 0, '_id': 7}], 'ok': 1.0, 'recoveryToken': "
+                  "{'recoveryShardId': 's2'}}"));
+    CHECK(steps(cluster) == Lines{"s0 update {'a':1} begins", "s1 insert {'_id':7,'a':15} begins"});
+  }
+  SECTION("not if it is gone") {
+    Cluster cluster({{two_shards()}}, {moves, "{'n': 0, 'readOnly': true, 'ok': 1.0}"});
+    const std::string reply =
+        cluster.router.run("{'update': 'c', 'updates': [{'q': {'a': 1}, 'u': {'$set': {'a': 15}}}], " + txn + "}");
+    CHECK(number(reply, "n") == 0);
+    CHECK(number(reply, "nModified") == 0);
+  }
+  SECTION("or if its _id is taken there: the transaction ends") {
+    Cluster cluster({{two_shards()}},
+                    {moves, wrote_one,
+                     "{'n': 0, 'ok': 1.0, 'writeErrors': [{'index': 0, 'code': 11000, 'keyPattern': {'_id': 1}, "
+                     "'errmsg': 'duplicate'}]}",
+                     "{'ok': 1.0}", "{'ok': 1.0}"});
+    const std::string reply =
+        cluster.router.run("{'update': 'c', 'updates': [{'q': {'a': 1}, 'u': {'$set': {'a': 15}}}], " + txn + "}");
+    CHECK(reply.find("11000") != reply.npos);
+    CHECK(reply.find("There is either an orphan for this document") != reply.npos);
+    const Lines sent = steps(cluster);
+    REQUIRE(sent.size() == 5);
+    CHECK(sent[3] == "s0 abortTransaction");
+    CHECK(sent[4] == "s1 abortTransaction");
+  }
+}
+
+TEST_CASE("a retryable write that moves a document becomes a transaction of its own",
+          "[write][cluster][transactions]") {
+  const std::string numbered = std::string(test::session_fields) + ", 'txnNumber': {'$numberLong': '1'}";
+  const std::string update =
+      "{'update': 'c', 'updates': [{'q': {'a': 1}, 'u': {'$set': {'a': 15}}}], 'writeConcern': {'w': 'majority'}, " +
+      numbered + "}";
+  const std::string moves = would_move("{'_id': 7, 'a': 1}", "{'_id': 7, 'a': 15}");
+  const Lines once = {"s0 update {'a':1} retryable", "s0 update {'a':1} begins",
+                      "s0 delete {'_id':{'$eq':7},'a':{'$eq':1}}", "s1 insert {'_id':7,'a':15} begins",
+                      "s0 coordinateCommitTransaction"};
+  SECTION("as an update") {
+    Cluster cluster({{two_shards()}}, {moves, moves, wrote_one, wrote_one, "{'ok': 1.0}"});
+    CHECK(cluster.router.run(update) == as_told("{'n': 1, 'nModified': 1, 'ok': 1.0}"));
+    CHECK(steps(cluster) == once);
+    const auto& sent = cluster.router.shards.sent;
+    for (std::size_t i = 1; i < 4; ++i) CHECK_FALSE(sent[i].command.view()["writeConcern"].exists());
+    CHECK(sent[4].command.view().find_path("writeConcern.w").as_string() == "majority");
+    for (const test::Sent& one : sent) CHECK(one.command.view()["txnNumber"].to_int64() == 1);
+  }
+  SECTION("as a findAndModify") {
+    Cluster cluster({{two_shards()}}, {moves, moves, wrote_one, wrote_one, "{'ok': 1.0}"});
+    CHECK(cluster.router.run("{'findAndModify': 'c', 'query': {'a': 1}, 'update': {'a': 15}, 'new': true, " + numbered +
+                             "}") == as_told("{'lastErrorObject': {'n': 1, 'updatedExisting': true}, 'value': {'_id': "
+                                             "7, 'a': 15}, 'ok': 1.0}"));
+    CHECK(steps(cluster).size() == 5);
+  }
+  SECTION("that finds the document changed, and updates it where it is") {
+    Cluster cluster({{two_shards()}}, {moves, "{'n': 1, 'nModified': 1, 'readOnly': false, 'ok': 1.0}", "{'ok': 1.0}"});
+    CHECK(cluster.router.run(update) == as_told("{'n': 1, 'nModified': 1, 'ok': 1.0}"));
+    CHECK(steps(cluster) == Lines{once[0], once[1], "s0 commitTransaction"});
+  }
+  SECTION("that is begun again with a newer table") {
+    const std::string newer = would_move("{'_id': 7, 'a': 1}", "{'_id': 7, 'a': 25}");
+    Cluster cluster({{two_shards()}, {three_shards()}},
+                    {newer, newer, wrote_one, stale_reply, "{'ok': 1.0}", "{'ok': 1.0}", newer, wrote_one, wrote_one,
+                     "{'ok': 1.0}"});
+    CHECK(cluster.router.run(update) == as_told("{'n': 1, 'nModified': 1, 'ok': 1.0}"));
+    CHECK(steps(cluster) ==
+          Lines{once[0], once[1], once[2], "s1 insert {'_id':7,'a':25} begins", "s0 abortTransaction",
+                "s1 abortTransaction", once[1], once[2], "s2 insert {'_id':7,'a':25} begins", once[4]});
+  }
+  SECTION("that meets another writer is tried again") {
+    Cluster cluster({{two_shards()}},
+                    {moves,
+                     "{'ok': 0.0, 'code': 112, 'errmsg': 'conflict', 'errorLabels': ['TransientTransactionError']}",
+                     "{'ok': 1.0}", moves, wrote_one, wrote_one, "{'ok': 1.0}"});
+    CHECK(cluster.router.run(update) == as_told("{'n': 1, 'nModified': 1, 'ok': 1.0}"));
+  }
+  SECTION("whose new document is refused leaves all as it was") {
+    Cluster cluster({{two_shards()}},
+                    {moves, moves, wrote_one,
+                     "{'n': 0, 'ok': 1.0, 'writeErrors': [{'index': 0, 'code': 11000, 'errmsg': 'duplicate'}]}",
+                     "{'ok': 1.0}", "{'ok': 1.0}"});
+    const std::string reply = cluster.router.run(update);
+    CHECK(number(reply, "n") == 0);
+    CHECK(number(reply, "writeErrors.0.code") == 11000);
+    const Lines sent = steps(cluster);
+    REQUIRE(sent.size() == 6);
+    CHECK(sent[4] == "s0 abortTransaction");
+    CHECK(sent[5] == "s1 abortTransaction");
+  }
+  SECTION("but not as one of several") {
+    Cluster cluster({{two_shards()}}, {"{'n': 1, 'nModified': 1, 'ok': 1.0}", moves});
+    const std::string reply = cluster.router.run(
+        "{'update': 'c', 'updates': [{'q': {'a': 2}, 'u': {'$set': {'x': 15}}}, {'q': {'a': 1}, 'u': {'a': 15}}], " +
+        numbered + "}");
+    CHECK(number(reply, "n") == 1);
+    CHECK(number(reply, "writeErrors.0.index") == 1);
+    CHECK(number(reply, "writeErrors.0.code") == 72);
+  }
+}
+
+TEST_CASE("without a transaction number the shard's refusal to change a key is the client's", "[write][cluster]") {
+  Cluster cluster({{two_shards()}},
+                  {"{'n': 0, 'ok': 1.0, 'writeErrors': [{'index': 0, 'code': 20, 'errmsg': 'must be retryable'}]}"});
+  const std::string reply =
+      cluster.router.run("{'update': 'c', 'updates': [{'q': {'a': 1}, 'u': {'$set': {'a': 15}}}]}");
+  CHECK(number(reply, "writeErrors.0.code") == 20);
+}
+
 TEST_CASE("a write makes no collection on a shard to 4.4, and is for the majority from 5.0 on", "[write][cluster]") {
   struct Case {
     std::int32_t version;

@@ -10,7 +10,7 @@ using test::split_at;
 
 std::string shown(const Result<WriteTarget>& target) {
   if (target.has_error()) return "error " + std::to_string(target.error().code);
-  static constexpr const char* names[] = {"one", "all", "until_found", "choose", "all_kept"};
+  static constexpr const char* names[] = {"one", "all", "until_found", "choose", "all_kept", "moves"};
   std::string text = names[static_cast<std::size_t>(target->route)];
   for (const catalog::ShardIndex shard : target->shards) text += " " + std::to_string(shard);
   if (target->check_key) text += " checked";
@@ -114,6 +114,32 @@ TEST_CASE("updates go where their filter points, and keep the shard key", "[writ
           "until_found 0 1 2 then upsert"},
          {"{'q': {'a': {'$gt': 30}}, 'u': {'$set': {'b': 1}}, 'upsert': true}",
           "one 2 then upsert"}});
+}
+
+TEST_CASE("in a cluster the shard sees to the key, and an update with its old value may move a document", "[write]") {
+  auto routing = split_at("{'a': 1}", {"{'a': 10}", "{'a': 20}"});
+  routing.cluster.emplace();
+  check(routing, WriteKind::update,
+        {{"{'q': {'a': 5}, 'u': {'$set': {'b': 1}}}", "one 0"},
+         {"{'q': {'a': 5}, 'u': {'$set': {'a': 6}}}", "moves 0"},
+         {"{'q': {'a': 5, 'b': 1}, 'u': {'$inc': {'a': 1}}}", "moves 0"},
+         {"{'q': {'a': 15}, 'u': {'a': 6}}", "moves 1"},
+         {"{'q': {'a': 5}, 'u': [{'$set': {'a': '$b'}}]}", "moves 0"},
+         {"{'q': {'a': 5}, 'u': {'$setOnInsert': {'a': 6}}, 'upsert': true}", "moves 0"},
+         {"{'q': {'a': 5}, 'u': {'$set': {'a': 6}}, 'multi': true}", "one 0"},
+         {"{'q': {'b': 5}, 'u': {'$set': {'a': 6}}}", "choose 0 1 2"},
+         {"{'q': {'b': 5}, 'u': {'$set': {'a': 6}}, 'multi': true}", "all 0 1 2"},
+         {"{'q': {'_id': 5}, 'u': {'$set': {'a': 6}}}", "until_found 0 1 2"},
+         {"{'q': {'b': 5}, 'u': [{'$set': {'a': '$b'}}]}", "choose 0 1 2"},
+         {"{'q': {'b': 5}, 'u': [{'$set': {'a': '$b'}}], 'upsert': true}", "error 115"},
+         {"{'q': {'b': 5}, 'u': {'a': 15}}", "one 1"},
+         {"{'q': {'b': 5}, 'u': {'a': [1, 2]}}", "error 61"},
+         {"{'q': {'a': 'x'}, 'u': {'a': 15}, 'collation': {'locale': 'en', 'strength': 2}}", "choose 0 1 2"},
+         {"{'q': {'b': 5}, 'u': {'a': 15}, 'upsert': true}", "choose 0 1 2 then upsert"}});
+  const BsonDoc op = doc("{'q': {'b': 5}, 'u': {'a': 15}}");
+  auto modifies = parse_statement(op, WriteKind::update);
+  modifies->returns_document = true;
+  CHECK(shown(target_statement(routing, *modifies)) == "choose 0 1 2");
 }
 
 TEST_CASE("a statement may have been executed where it goes, and where its upsert would", "[write]") {

@@ -1,0 +1,295 @@
+#include "proxy/exec/write/write_move.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "proxy/exec/access/transactions.h"
+#include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/repeat.h"
+#include "proxy/exec/core/transaction_table.h"
+#include "proxy/exec/write/write_run.h"
+#include "proxy/wire/cursor_reply.h"
+
+namespace spillway::exec {
+
+namespace {
+
+DocView document_in(DocView refusal, std::string_view name) noexcept {
+  const ValueView value = refusal[name];
+  return value.is_document() ? value.as_document() : DocView();
+}
+
+bool inserts(DocView refusal) noexcept { return refusal["shouldUpsert"].truthy(); }
+
+// The document with this _id and key. A null matches a field that is missing.
+BsonDoc filter_of(const catalog::ShardKeyPattern& key, DocView document) {
+  BsonWriter out;
+  out.begin_document("_id").append("$eq", document["_id"]).end();
+  for (const auto& field : key.fields()) {
+    if (field.path == "_id") continue;
+    const ValueView value = document.find_path(field.path);
+    out.begin_document(field.path);
+    if (value.exists()) {
+      out.append("$eq", value);
+    } else {
+      out.append_null("$eq");
+    }
+    out.end();
+  }
+  return std::move(out).finish();
+}
+
+void append_session(BsonWriter& out, const Request& request) {
+  append_generic_arguments(out, request, {"readConcern", "writeConcern", "$readPreference", "startTransaction",
+                                          "autocommit", "stmtId", "stmtIds"});
+  out.append("autocommit", false);
+}
+
+BsonDoc deletion(const Request& request, std::string_view collection, DocView filter) {
+  BsonWriter out;
+  out.append("delete", collection);
+  out.begin_array("deletes").begin_document_item();
+  out.append("q", filter).append("limit", std::int32_t{1});
+  // It is this very document, whatever the collection's default collation takes for equal.
+  out.begin_document("collation").append("locale", "simple").end();
+  out.end().end();
+  append_session(out, request);
+  return std::move(out).finish();
+}
+
+BsonDoc insertion(const Request& request, std::string_view collection, DocView document) {
+  BsonWriter out;
+  out.append("insert", collection);
+  out.begin_array("documents").append_item(document).end();
+  if (const ValueView bypass = request.body["bypassDocumentValidation"]; bypass.exists()) {
+    out.append("bypassDocumentValidation", bypass);
+  }
+  append_session(out, request);
+  return std::move(out).finish();
+}
+
+// The command's error, or its first write error.
+std::optional<Error> failure_of_statement(const ShardOutcome& outcome) {
+  if (outcome.error) return outcome.error;
+  const ValueView errors = outcome.body()["writeErrors"];
+  const Element first = errors.is_array() ? errors.as_document().first() : Element();
+  if (!first.is_document()) return std::nullopt;
+  BsonWriter error;
+  for (const Element& field : first.as_document()) {
+    if (field.name != "index") error.append_element(field);
+  }
+  const BsonDoc told = std::move(error).finish();
+  return wire::error_from_reply(told);
+}
+
+// `body` outlives the task.
+Task<ShardOutcome> call_in_transaction(Context& context, const Request& request, catalog::ShardIndex shard,
+                                       RoutedBy by, const BsonDoc* body) {
+  shard::CallOptions options = write_options(context, request);
+  options.retry = shard::RetryPolicy::none;
+  const catalog::ShardSet targets{shard};
+  auto calls = call_shards(context, targets, by, shard::Command::of_body(*body), options);
+  auto outcomes = co_await calls;
+  auto finding = find_stale(context, by, outcomes.front());
+  auto stale = co_await finding;
+  if (stale) outcomes.front().error = std::move(stale);
+  co_return std::move(outcomes.front());
+}
+
+}  // namespace
+
+bool would_move(const ShardOutcome& outcome) noexcept {
+  return outcome.answered() && outcome.error && outcome.error->is(ErrorCode::would_change_owning_shard) &&
+         outcome.body()["postImage"].is_document();
+}
+
+Task<Result<bool>> move_document(Context& context, const Request& request, std::string_view collection,
+                                 const catalog::CollectionRouting& routing, DocView refusal) {
+  const RoutedBy by = RoutedBy::sharded(routing);
+  if (!inserts(refusal)) {
+    const BsonDoc filter = filter_of(routing.key, document_in(refusal, "preImage"));
+    const auto from = routing.target_exact(filter, true);
+    if (!from) co_return Error(ErrorCode::shard_key_not_found, "the document to be moved has no shard key");
+    const BsonDoc body = deletion(request, collection, filter);
+    auto calling = call_in_transaction(context, request, *from, by, &body);
+    const ShardOutcome outcome = co_await calling;
+    if (auto failed = failure_of_statement(outcome)) {
+      if (outcome.stale()) co_return *std::move(failed);
+      co_return std::move(*failed).with_context("During delete stage of updating a shard key");
+    }
+    if (outcome.body()["n"].to_int64().value_or(0) != 1) co_return false;
+  }
+  const DocView document = document_in(refusal, "postImage");
+  auto to = routing.target_document(document);
+  if (to.has_error()) co_return std::move(to.error());
+  const BsonDoc body = insertion(request, collection, document);
+  auto calling = call_in_transaction(context, request, *to, by, &body);
+  const ShardOutcome outcome = co_await calling;
+  auto failed = failure_of_statement(outcome);
+  if (!failed) co_return true;
+  if (outcome.stale()) co_return *std::move(failed);
+  if (!failed->is(ErrorCode::duplicate_key)) {
+    co_return std::move(*failed).with_context("During insert stage of updating a shard key");
+  }
+  const DocView extra = failed->extra.empty() ? DocView() : DocView::trusted(failed->extra.data());
+  if (!extra.find_path("keyPattern._id").exists()) co_return *std::move(failed);
+  co_return std::move(*failed).with_context(
+      "Failed to update document's shard key field. There is either an orphan for this document or _id for this "
+      "collection is not globally unique.");
+}
+
+BsonDoc moved_update_reply(DocView refusal, bool moved) {
+  const bool upserts = moved && inserts(refusal);
+  BsonWriter out;
+  out.append("n", std::int32_t{moved});
+  out.append("nModified", std::int32_t{moved && !upserts});
+  if (upserts) {
+    out.begin_array("upserted").begin_document_item().append("index", std::int32_t{0});
+    out.append("_id", document_in(refusal, "postImage")["_id"]).end().end();
+  }
+  out.append("ok", 1.0);
+  return std::move(out).finish();
+}
+
+BsonDoc moved_modify_reply(DocView refusal, bool moved, bool wants_new) {
+  const bool upserts = moved && inserts(refusal);
+  const DocView after = document_in(refusal, "postImage");
+  BsonWriter out;
+  out.begin_document("lastErrorObject").append("n", std::int32_t{moved}).append("updatedExisting", moved && !upserts);
+  if (upserts) out.append("upserted", after["_id"]);
+  out.end();
+  if (moved && wants_new) {
+    out.append("value", after);
+  } else if (moved && !upserts) {
+    out.append("value", document_in(refusal, "preImage"));
+  } else {
+    out.append_null("value");
+  }
+  out.append("ok", 1.0);
+  return std::move(out).finish();
+}
+
+namespace {
+
+// Nothing of the transaction has happened, or it has been undone: may it be tried again?
+bool is_passing(const Error& error) {
+  constexpr std::int32_t migration_conflict = 272, snapshot_unavailable = 246;
+  return is_stale(error.code) || error.is(ErrorCode::write_conflict) || error.is(ErrorCode::lock_timeout) ||
+         error.is(ErrorCode::no_such_transaction) || error.code == migration_conflict ||
+         error.code == snapshot_unavailable;
+}
+
+// One attempt as far as the commit. `request`: within the transaction.
+Task<Result<BsonDoc>> attempt(Context& context, const Request& request, const MovingWrite& write,
+                              const catalog::CollectionRouting* routing) {
+  // It is no longer sharded: the client repeats it.
+  if (routing == nullptr) co_return Error(ErrorCode::conflicting_operation_in_progress, "the collection was dropped");
+  const auto shard = routing->target_exact(write.filter, write.simple_collation).value_or(write.shard);
+  BsonWriter out;
+  out.append_elements(write.command);
+  append_session(out, request);
+  const BsonDoc body = std::move(out).finish();
+  auto calling = call_in_transaction(context, request, shard, RoutedBy::sharded(*routing), &body);
+  const ShardOutcome outcome = co_await calling;
+  if (would_move(outcome)) {
+    auto moving = move_document(context, request, write.collection, *routing, outcome.body());
+    auto moved = co_await moving;
+    if (moved.has_error()) co_return std::move(moved.error());
+    co_return write.reply(outcome.body(), *moved);
+  }
+  if (auto failed = failure_of_statement(outcome)) co_return *std::move(failed);
+  BsonWriter reply;
+  for (const Element& field : outcome.body()) {
+    if (!is_stripped_from_reply(field.name)) reply.append_element(field);
+  }
+  co_return std::move(reply).finish();
+}
+
+// `reply` with what the commit says of the write concern.
+Task<Result<BsonDoc>> commit_own(Context& context, const Request& request, BsonDoc reply) {
+  BsonWriter body;
+  body.append("commitTransaction", std::int32_t{1});
+  body.append("$db", "admin");
+  append_generic_arguments(body, request, {"$db", "readConcern", "$readPreference", "startTransaction", "autocommit",
+                                           "stmtId", "stmtIds"});
+  body.append("autocommit", false);
+  const BsonDoc command = std::move(body).finish();
+  Request commit = request;
+  commit.name = "commitTransaction";
+  commit.db = "admin";
+  commit.body = commit.message.body = command.view();
+  auto committing = commit_transaction(context, commit);
+  auto committed = co_await committing;
+  if (committed.has_error()) co_return std::move(committed.error());
+  const DocView told = DocView::trusted(committed->pieces().front().iov_base);
+  if (committed->failed) co_return wire::error_from_reply(told);
+  const ValueView concern = told["writeConcernError"];
+  if (!concern.exists()) co_return reply;
+  BsonWriter out;
+  out.append_elements(reply);
+  out.append("writeConcernError", concern);
+  co_return std::move(out).finish();
+}
+
+}  // namespace
+
+Task<Result<BsonDoc>> move_in_own_transaction(Context& context, const Request& request, MovingWrite write) {
+  TransactionTable& table = *context.shared.transactions;
+  Request inner = request;
+  inner.in_transaction = true;
+  inner.message.sequences.clear();
+  inner.sections = {};
+  inner.strips_fields = true;
+  TransactionConcern concern;
+  concern.level = TransactionConcern::Level::local;
+  auto begun = table.statement_in_cluster(request.lsid, *request.txn_number, &concern, Clock::now(), request.user);
+  if (begun.to_abort) context.background.start(abort_on_shards(context, *std::move(begun.to_abort)));
+  if (begun.error) co_return *std::move(begun.error);
+  const NamespaceText ns(request.db, write.collection);
+  std::optional<Routes> newer;
+  std::optional<Error> failed;
+  for (std::size_t tries = 1; !failed; ++tries) {
+    auto attempting = attempt(context, inner, write, inner.routes->collection(ns.view()));
+    auto attempted = co_await attempting;
+    if (!attempted.has_error()) {
+      auto committing = commit_own(context, inner, *std::move(attempted));
+      auto committed = co_await committing;
+      if (!committed.has_error()) co_return committed;
+      failed = std::move(committed.error());
+      break;
+    }
+    if (!is_passing(attempted.error()) || tries >= tries_max) {
+      failed = std::move(attempted.error());
+      break;
+    }
+    auto restarting = restart_statement(context, inner, false);
+    if (!co_await restarting) {
+      failed = std::move(attempted.error());
+      break;
+    }
+    if (is_stale(attempted.error().code)) {
+      const RouteNames names{{request.db, write.collection}};
+      const RouteWait wait{request.deadline, false, request.interrupt};
+      auto learning = learn_routes(*context.router, names, wait);
+      auto learned = co_await learning;
+      if (learned.has_error()) {
+        failed = std::move(learned.error());
+        break;
+      }
+      newer = *std::move(learned);
+      inner.routes = &*newer;
+    }
+    const Duration pause = pause_before_try(tries + 1);
+    if (Clock::now() + pause >= request.deadline) failed = std::move(attempted.error());
+    if (!failed && pause > Duration::zero()) co_await context.loop.sleep_for(pause);
+  }
+  if (auto open = table.fail(request.lsid, *request.txn_number)) {
+    auto aborting = abort_on_shards(context, *std::move(open));
+    co_await aborting;
+  }
+  failed->labels.clear();  // the client knows of no transaction
+  co_return *std::move(failed);
+}
+
+}  // namespace spillway::exec
