@@ -144,7 +144,8 @@ struct CursorClient {
 
 struct ClusterCursor {
   std::int64_t id = 0;
-  std::string ns;  // "db.collection", as the client sees it and getMore names it towards shards
+  std::string ns;  // "db.collection", as the client sees it
+  std::unique_ptr<const std::string> below_view;  // its collection's name on shards; null: the same
   std::vector<RemoteCursor> remotes;
   MergeState merge;
   std::unique_ptr<DocumentStage> stage;
@@ -181,6 +182,7 @@ struct ClusterCursor {
   // The two parts of `ns`; valid while `ns` does not change.
   std::string_view database() const noexcept;
   std::string_view collection() const noexcept;
+  std::string_view remote_collection() const noexcept { return below_view ? *below_view : collection(); }
   bool exhausted() const noexcept;       // no document is left
   // May a shard's next batch become the client's next batch? If nothing is buffered and there is nothing to apply.
   bool passes_through() const noexcept;

@@ -336,7 +336,10 @@ TEST_CASE("a view over a sharded collection is run by the router, with versions,
   std::sort(values.begin(), values.end());
   CHECK(values == numbers(8, 13));
   CHECK(sim.ask(R"({"count": "v", "$db": "rec"})").view()["n"].to_int64() == 12);
-  CHECK(code_of(sim.ask(R"({"distinct": "v", "key": "k", "$db": "rec"})")) == 169);
+  const BsonDoc distinct = sim.ask(R"({"distinct": "v", "key": "k", "$db": "rec"})");
+  INFO(to_json(distinct));
+  REQUIRE(is_ok(distinct));
+  CHECK(distinct.view()["values"].as_document().count() == 12);
 }
 
 TEST_CASE("a shard that cannot look for locks is asked again, ten times at most", "[cluster]") {

@@ -12,6 +12,7 @@
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/repeat.h"
 #include "proxy/exec/core/stale.h"
+#include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/read/aggregate.h"
 #include "proxy/exec/sharding/run_by_form.h"
 
@@ -68,22 +69,46 @@ std::int32_t failure_of(const Result<Response>& result) {
   return result->failed ? result->failure_code : 0;
 }
 
+// {explain: <command>, …} with this command instead.
+BsonDoc explained(const Request& request, const BsonDoc& command) {
+  BsonWriter out;
+  out.append("explain", command);
+  for (const Element& field : request.body) {
+    if (field.name == "verbosity" || is_generic_argument(field.name)) out.append_element(field);
+  }
+  return std::move(out).finish();
+}
+
 // The command as an aggregation of the view's collection. The shards' error stays if that is not possible.
 Task<Result<Response>> run_on_view(Context& context, Client& client, const CommandSpec& spec, const Request& request,
                                    Error refused, int views) {
-  auto rewritten = aggregation_over_view(request.body, view_of(refused));
+  const Element first = request.body.first();
+  const bool explains = spec.name == "explain" && first.is_document();
+  const DocView of_view = explains ? first.as_document() : request.body;
+  auto rewritten = aggregation_over_view(of_view, view_of(refused));
   if (rewritten.has_error()) co_return std::move(rewritten.error());
   if (rewritten->view().empty() || views == views_max) co_return refused;
+  if (explains) *rewritten = explained(request, *rewritten);
+  const bool counts = spec.name == "count", distinct = spec.name == "distinct";
   Request inner = request;
-  inner.name = "aggregate";
+  inner.name = explains ? "explain" : "aggregate";
+  const Element named = of_view.first();
+  if (inner.view.empty() && named.is_string()) inner.view = named.as_string();
+  inner.answers_router = counts || distinct;
   inner.body = inner.message.body = rewritten->view();
   inner.message.sequences.clear();
   inner.sections = {};
   inner.strips_fields = true;  // so that it is forwarded as it is now
-  auto running = run_nested(context, client, *command_named("aggregate"), inner, views + 1, std::nullopt);
+  auto running = run_nested(context, client, *command_named(inner.name), inner, views + 1, std::nullopt);
   auto response = co_await running;
-  if (spec.name != "count" || response.has_error() || response->failed) co_return response;
-  co_return count_of_view(*response);
+  if (response.has_error() || response->failed || !(counts || distinct)) co_return response;
+  if (counts) co_return count_of_view(*response);
+  std::size_t bytes = 0;
+  for (const iovec& piece : response->pieces()) bytes += piece.iov_len;
+  auto reserving = take_reservation(context, request, context.shared.memory.replies, 2 * bytes, "a view's values");
+  const auto reserved = co_await reserving;
+  if (reserved.has_error()) co_return reserved.error();
+  co_return distinct_of_view(*response);
 }
 
 }  // namespace

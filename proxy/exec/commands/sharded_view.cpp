@@ -54,6 +54,26 @@ void append_count_stages(BsonWriter& out, DocView count) {
   out.begin_document_item().append("$count", "n").end();
 }
 
+// Arrays on the way to the key are looked into once, as distinct does.
+Result<void> append_distinct_stages(BsonWriter& out, DocView distinct) {
+  const std::string key = "$" + std::string(distinct["key"].as_string());
+  append_stage(out, "$match", distinct["query"]);
+  for (std::size_t dot = 0; dot < key.size();) {
+    dot = std::min(key.find('.', dot + 1), key.size());
+    const std::string path = key.substr(0, dot);
+    out.begin_document_item().begin_document("$unwind").append("path", path);
+    out.append("preserveNullAndEmptyArrays", true).end().end();
+    if (dot == key.size()) break;
+    // Not into an array within an array.
+    out.begin_document_item().begin_document("$match").begin_document("$expr").begin_array("$ne");
+    out.begin_document_item().append("$type", path).end();
+    out.append_item("array").end().end().end().end();
+  }
+  out.begin_document_item().begin_document("$group").append_null("_id");
+  out.begin_document("distinct").append("$addToSet", key).end().end().end();
+  return {};
+}
+
 Result<void> append_stages(BsonWriter& out, DocView command) {
   const std::string_view name = command.first().name;
   if (name == "find") return append_find_stages(out, command);
@@ -61,6 +81,7 @@ Result<void> append_stages(BsonWriter& out, DocView command) {
     append_count_stages(out, command);
     return {};
   }
+  if (name == "distinct") return append_distinct_stages(out, command);
   const ValueView pipeline = command["pipeline"];
   if (!pipeline.is_array()) return {};
   for (const Element& stage : pipeline.as_document()) out.append_item(ValueView(stage));
@@ -83,7 +104,8 @@ void append_cursor(BsonWriter& out, DocView command) {
 
 Result<BsonDoc> aggregation_over_view(DocView command, DocView view) {
   const std::string_view name = command.first().name;
-  if (name != "find" && name != "count" && name != "aggregate") return BsonDoc();
+  const bool distinct = name == "distinct" && command["key"].is_string();
+  if (!distinct && name != "find" && name != "count" && name != "aggregate") return BsonDoc();
   if (!view["ns"].is_string() || !view["pipeline"].is_array()) return BsonDoc();
   const catalog::Namespace below = catalog::split_namespace(view["ns"].as_string());
   BsonWriter out;
@@ -95,7 +117,8 @@ Result<BsonDoc> aggregation_over_view(DocView command, DocView view) {
   append_cursor(out, command);
   for (const Element& field : command) {
     const bool both = std::find(shared_arguments.begin(), shared_arguments.end(), field.name) != shared_arguments.end();
-    if (both || is_generic_argument(field.name)) out.append_element(field);
+    const bool explains = name == "aggregate" && field.name == "explain";
+    if (both || explains || is_generic_argument(field.name)) out.append_element(field);
   }
   if (!command["collation"].exists() && view["collation"].is_document()) {
     out.append("collation", view["collation"].as_document());
@@ -103,17 +126,42 @@ Result<BsonDoc> aggregation_over_view(DocView command, DocView view) {
   return std::move(out).finish();
 }
 
-Response count_of_view(const Response& aggregation) {
+namespace {
+
+BsonDoc whole_reply(const Response& aggregation) {
   RecycledBytes bytes;
   for (const iovec& piece : aggregation.pieces()) {
     const auto* const from = static_cast<const std::uint8_t*>(piece.iov_base);
     bytes.insert(bytes.end(), from, from + piece.iov_len);
   }
-  const BsonDoc reply(std::move(bytes));
-  const ValueView cursor = reply.view()["cursor"];
+  return BsonDoc(std::move(bytes));
+}
+
+DocView first_document(DocView reply) noexcept {
+  const ValueView cursor = reply["cursor"];
   const ValueView batch = cursor.is_document() ? cursor.as_document()["firstBatch"] : ValueView();
   const Element first = batch.is_array() ? batch.as_document().first() : Element();
-  const std::int64_t n = first.is_document() ? first.as_document()["n"].to_int64().value_or(0) : 0;
+  return first.is_document() ? first.as_document() : DocView();
+}
+
+}  // namespace
+
+Response distinct_of_view(const Response& aggregation) {
+  const BsonDoc reply = whole_reply(aggregation);
+  const ValueView values = first_document(reply)["distinct"];
+  BsonWriter out;
+  if (values.is_array()) {
+    out.append("values", values);
+  } else {
+    out.begin_array("values").end();
+  }
+  out.append("ok", 1.0);
+  return Response(std::move(out).finish());
+}
+
+Response count_of_view(const Response& aggregation) {
+  const BsonDoc reply = whole_reply(aggregation);
+  const std::int64_t n = first_document(reply)["n"].to_int64().value_or(0);
   BsonWriter out;
   if (n <= INT32_MAX) {
     out.append("n", static_cast<std::int32_t>(n));

@@ -49,6 +49,9 @@ struct Request {
   bool strips_fields = false;
   // It was compressed: a complete reply is compressed, too.
   bool compressed = false;
+  // Of a command on a view, which runs as an aggregation of the collection below it: the view that the client named.
+  std::string_view view;
+  bool answers_router = false;  // its answer is needed whole, to be read here
 
   bool retryable_write() const noexcept { return txn_number.has_value() && !in_transaction; }
   DocView lsid_document() const noexcept {

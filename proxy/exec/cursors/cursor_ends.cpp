@@ -51,7 +51,7 @@ BsonDoc kill_command(const KillTarget& target, std::span<const std::int64_t> ids
 void collect_kill(Kills& kills, const ClusterCursor& cursor, RemoteCursor& remote) {
   if (remote.id == 0) return;
   kills[{remote.shard, remote.port, remote.host, std::string(cursor.database()),
-         std::string(cursor.collection())}]
+         std::string(cursor.remote_collection())}]
       .push_back(std::exchange(remote.id, 0));
 }
 

@@ -31,7 +31,7 @@ BsonDoc remote_get_more(const Context& context, const ClusterCursor& cursor,
                         std::optional<std::int64_t> max_time_ms) {
   BsonWriter command;
   command.append("getMore", remote.id);
-  command.append("collection", cursor.collection());
+  command.append("collection", cursor.remote_collection());
   if (batch_size > 0) command.append("batchSize", batch_size);
   if (max_time_ms) command.append("maxTimeMS", *max_time_ms);
   if (!cursor.session.lsid.empty())

@@ -35,7 +35,8 @@ Result<Reservation> reserve_kept(Context& context, const Request& request, std::
 CursorPtr make_cursor(Client& client, const Request& request, std::string_view collection, Reservation kept) {
   auto cursor = std::make_unique<ClusterCursor>();
   cursor->kept = std::move(kept);
-  cursor->ns = fmt::format("{}.{}", request.db, collection);
+  cursor->ns = fmt::format("{}.{}", request.db, request.view.empty() ? collection : request.view);
+  if (!request.view.empty()) cursor->below_view = std::make_unique<const std::string>(collection);
   cursor->session.lsid = request.lsid;
   cursor->session.api = request.api;
   if (request.in_transaction) {

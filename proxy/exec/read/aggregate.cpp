@@ -358,6 +358,24 @@ DocView leading_match(DocView pipeline) noexcept {
   return stage.name == "$match" && stage.is_document() ? stage.as_document() : DocView();
 }
 
+namespace {
+
+// Of all stages $match that it begins with: a view's own stands before the client's.
+DocView leading_matches(DocView pipeline, BsonDoc& scratch) {
+  BsonWriter out;
+  out.begin_array("$and");
+  for (auto at = pipeline.begin(); !at.done(); ++at) {
+    const Element stage = at->is_document() ? at->as_document().first() : Element();
+    if (stage.name != "$match" || !stage.is_document()) break;
+    out.append_item(stage.as_document());
+  }
+  out.end();
+  scratch = std::move(out).finish();
+  return scratch.view().first().as_document().empty() ? DocView() : scratch.view();
+}
+
+}  // namespace
+
 bool ends_in_write(DocView pipeline) noexcept {
   bool writes = false;
   for (auto at = pipeline.begin(); !at.done(); ++at) {
@@ -415,8 +433,10 @@ Result<AggregateArguments> parse_aggregate(DocView body) {
 Result<AggregatePlan> plan_aggregate(const Context& context, const Request& request,
                                      const AggregateArguments& aggregate) {
   AggregatePlan plan;
-  auto targets = read_targets(request, request.db, aggregate.collection, leading_match(aggregate.pipeline),
-                              aggregate.collation);
+  BsonDoc scratch;
+  const DocView filter = request.view.empty() ? leading_match(aggregate.pipeline)
+                                              : leading_matches(aggregate.pipeline, scratch);
+  auto targets = read_targets(request, request.db, aggregate.collection, filter, aggregate.collation);
   if (targets.has_error()) return targets.error();
   plan.targets = *std::move(targets);
   auto involved = involved_namespaces(aggregate.pipeline, request.db);

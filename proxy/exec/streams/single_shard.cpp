@@ -91,7 +91,8 @@ Result<bool> prepare_stream(shard::Reply& reply, bool change_stream, std::size_t
   return true;
 }
 
-// The batch of this reply is too large for the client: sends what fits, and keeps the rest in the cursor.
+// The batch of this reply is too large for the client, or it names another collection: sends what fits, and keeps the
+// rest in the cursor.
 Result<Response> repack(Context& context, ActiveCursor& cursor, std::size_t index, shard::Reply reply,
                         std::string_view batch_name) {
   RemoteCursor& remote = cursor->remotes[index];
@@ -141,7 +142,7 @@ Response with_id(shard::Reply reply, const wire::CursorReply& parsed, std::int64
 
 bool may_stream(const Request& request) noexcept {
   return !request.message.has_flag(wire::flags::checksum_present) &&
-         !request.message.has_flag(wire::flags::more_to_come);
+         !request.message.has_flag(wire::flags::more_to_come) && !request.answers_router;
 }
 
 CursorPtr CursorSeed::make(Reservation kept) const {
@@ -199,8 +200,8 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, Shar
   if (parsed.has_error())
     co_return passthrough(std::move(reply));  // an error, or no cursor in it: pass it on
   const std::size_t batch_bytes = parsed->batch.size();
-  if (batch_bytes > limits::document_bytes_max &&
-      batch_bytes > passthrough_batch_bytes_max(context, shard)) {
+  // A shard names the collection below a view.
+  if (!seed.request.view.empty() || batch_bytes > passthrough_batch_bytes_max(context, shard)) {
     ActiveCursor cursor(context, seed.make(*std::move(kept)));
     set_remote(*cursor, shard, reply.host, parsed->id);
     co_return repack(context, cursor, 0, std::move(reply), "firstBatch");
@@ -280,7 +281,7 @@ Result<std::optional<Response>> pass_complete(Context& context, ActiveCursor& cu
     return std::optional<Response>();
   }
   remote.id = parsed->id;
-  if (parsed->batch.size() > passthrough_batch_bytes_max(context, remote.shard)) {
+  if (cursor->below_view || parsed->batch.size() > passthrough_batch_bytes_max(context, remote.shard)) {
     auto repacked = repack(context, cursor, pass.remote, std::move(reply), pass.batch_name);
     if (repacked.has_error()) return std::move(repacked.error());
     return std::optional<Response>(*std::move(repacked));

@@ -724,7 +724,6 @@ TEST_CASE("a view over a sharded collection is run as an aggregation of that col
   CHECK(pipeline.count() == 3);
   CHECK(cluster.run("{'count': 'v', '$db': 'app'}").view()["n"].to_int64() == 0);
   CHECK(cluster.run("{'find': 'v', 'showRecordId': true, '$db': 'app'}").view()["code"].to_int64() == 168);
-  CHECK(cluster.run("{'distinct': 'v', 'key': 'x', '$db': 'app'}").view()["code"].to_int64() == 169);
 }
 
 TEST_CASE("clients and shards of a cluster are told its time") {
@@ -973,6 +972,92 @@ TEST_CASE("under a default collation only merges that compare no strings are don
   const BsonDoc reply = cluster.run(each.command);
   INFO(to_json(reply.view()));
   CHECK(reply.view()["code"].to_int64().value_or(0) == each.code);
+}
+
+namespace {
+
+// v is {k: {$gte: 11}} of app.c, which lies on sh2. What an aggregation of app.c is answered.
+void add_view(FakeCluster& cluster, std::string answer) {
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.shard_answer_ = [answer = std::move(answer)](std::uint16_t, DocView command) -> std::optional<BsonDoc> {
+    const DocView named = command.first().is_document() ? command.first().as_document() : command;
+    if (named.first().is_string() && named.first().as_string() == "c") return doc(answer);
+    if (!named.first().is_string() || named.first().as_string() != "v") return std::nullopt;
+    return doc("{'ok': 0, 'code': 169, 'errmsg': 'a view', 'resolvedView': {'ns': 'app.c', 'pipeline': "
+               "[{'$match': {'k': {'$gte': 11}}}], 'collation': {'locale': 'simple'}}}");
+  };
+}
+
+}  // namespace
+
+TEST_CASE("distinct of a view over a sharded collection unwinds the arrays on the way to its key") {
+  FakeCluster cluster;
+  const bool any = GENERATE(true, false);
+  add_view(cluster, fmt::format("{{'cursor': {{'firstBatch': [{}], 'id': {{'$numberLong': '0'}}, 'ns': 'app.c'}}, "
+                                "'ok': 1}}", any ? "{'_id': null, 'distinct': [3, 'a']}" : ""));
+  const BsonDoc reply = cluster.run("{'distinct': 'v', 'key': 'x.y', 'query': {'z': 1}, '$db': 'app'}");
+  CHECK(to_json(reply.view()["values"]) == to_json(doc(any ? "{'v': [3, 'a']}" : "{'v': []}").view()["v"]));
+  const auto sent = cluster.sent_to(2, "aggregate");
+  REQUIRE(sent.size() == 1);
+  CHECK(to_json(sent.front().view()["pipeline"]) ==
+        to_json(doc("{'p': [{'$match': {'k': {'$gte': 11}}}, {'$match': {'z': 1}}, {'$unwind': {'path': '$x', "
+                    "'preserveNullAndEmptyArrays': true}}, {'$match': {'$expr': {'$ne': [{'$type': '$x'}, 'array']}}}, "
+                    "{'$unwind': {'path': '$x.y', 'preserveNullAndEmptyArrays': true}}, {'$group': {'_id': null, "
+                    "'distinct': {'$addToSet': '$x.y'}}}]}").view()["p"]));
+}
+
+TEST_CASE("what is explained of a view is explained of the collection below it") {
+  const std::string_view command = GENERATE(
+      "{'explain': {'find': 'v', 'filter': {'z': 1}}, 'verbosity': 'queryPlanner', '$db': 'app'}",
+      "{'explain': {'count': 'v', 'query': {'z': 1}}, 'verbosity': 'queryPlanner', '$db': 'app'}",
+      "{'explain': {'distinct': 'v', 'key': 'z'}, 'verbosity': 'queryPlanner', '$db': 'app'}",
+      "{'explain': {'aggregate': 'v', 'pipeline': []}, 'verbosity': 'queryPlanner', '$db': 'app'}",
+      "{'aggregate': 'v', 'pipeline': [], 'explain': true, '$db': 'app'}");
+  INFO(command);
+  FakeCluster cluster;
+  add_view(cluster, "{'ok': 1, 'stages': []}");
+  const BsonDoc reply = cluster.run(command);
+  INFO(to_json(reply.view()));
+  CHECK(reply.view()["ok"].truthy());
+  CHECK(reply.view()["shards"].as_document()["sh2"].exists());
+  const auto sent = cluster.sent_to(2, "explain");
+  REQUIRE(sent.size() == 1);
+  CHECK(sent.front().view().first().as_document()["aggregate"].as_string() == "c");
+  CHECK(sent.front().view()["verbosity"].as_string() == "queryPlanner");
+}
+
+TEST_CASE("a view's filter and the client's narrow the shards together") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.shard_answer_ = [](std::uint16_t, DocView command) -> std::optional<BsonDoc> {
+    if (command.first().as_string() != "v") return std::nullopt;
+    return doc("{'ok': 0, 'code': 169, 'errmsg': 'a view', 'resolvedView': {'ns': 'app.c', 'pipeline': "
+               "[{'$match': {'x': 1}}]}}");
+  };
+  CHECK(cluster.run("{'find': 'v', 'filter': {'k': 12}, '$db': 'app'}").view()["ok"].truthy());
+  CHECK(cluster.sent_to(1, "aggregate").empty());
+  CHECK(cluster.sent_to(2, "aggregate").size() == 1);
+}
+
+TEST_CASE("a view's cursor has the view's name for the client and its collection's for shards") {
+  FakeCluster cluster;
+  add_view(cluster, "{'cursor': {'firstBatch': [{'_id': 1}], 'id': {'$numberLong': '77'}, 'ns': 'app.c'}, 'ok': 1}");
+  const BsonDoc found = cluster.run("{'find': 'v', 'batchSize': 1, '$db': 'app'}");
+  const DocView cursor = found.view()["cursor"].as_document();
+  CHECK(cursor["ns"].as_string() == "app.v");
+  CHECK(cursor["firstBatch"].as_document().count() == 1);
+  const auto get_more = fmt::format("{{'getMore': {{'$numberLong': '{}'}}, 'collection': 'v', '$db': 'app'}}",
+                                    cursor["id"].as_int64());
+  cluster.shard_answer_ = [](std::uint16_t, DocView) {
+    return std::optional(doc("{'cursor': {'nextBatch': [{'_id': 2}], 'id': {'$numberLong': '0'}, 'ns': 'app.c'}, "
+                             "'ok': 1}"));
+  };
+  const BsonDoc more = cluster.run(get_more);
+  INFO(to_json(more.view()));
+  CHECK(more.view()["cursor"].as_document()["ns"].as_string() == "app.v");
+  CHECK(more.view()["cursor"].as_document()["nextBatch"].as_document().count() == 1);
+  REQUIRE(cluster.sent_to(2, "getMore").size() == 1);
+  CHECK(cluster.sent_to(2, "getMore").front().view()["collection"].as_string() == "c");
 }
 
 TEST_CASE("an aggregation that sorts under a collation is merged by what the shards say they compared") {
