@@ -1,5 +1,6 @@
 #include "proxy/cluster/catalog_cache.h"
 
+#include <absl/container/flat_hash_map.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -173,6 +174,37 @@ Task<Result<void>> CatalogCache::shards() {
   if (entries.has_error()) co_return std::move(entries.error());
   auto using_them = shards_.use(*std::move(entries));
   co_return co_await using_them;
+}
+
+Task<Result<std::vector<std::string>>> CatalogCache::changed_databases() {
+  absl::flat_hash_map<std::string, std::shared_ptr<const catalog::Database>> known;
+  BsonWriter filter;
+  filter.begin_document("_id").begin_array("$in");
+  for (const auto& [name, slot] : databases_) {
+    if (!slot.value || slot.forgotten >= slot.value->read) continue;
+    known.emplace(name, slot.value->database);
+    filter.append_item(name);
+  }
+  filter.end().end();
+  std::vector<std::string> changed;
+  if (known.empty()) co_return changed;
+  auto reading = config_.find({"databases", std::move(filter).finish()}, [&](DocView doc) -> Result<void> {
+    auto entry = catalog::read_database_entry(doc);
+    if (entry.has_error()) return std::move(entry.error());
+    const auto found = known.find(entry->name);
+    if (found == known.end()) return {};
+    const catalog::Database& before = *found->second;
+    const bool same = before.version == entry->version && before.primary == shards_.index_of(entry->primary);
+    if (same) known.erase(found);
+    return {};
+  });
+  if (auto read = co_await reading; read.has_error()) co_return std::move(read.error());
+  for (const auto& [name, database] : known) {
+    // What was read meanwhile is newer.
+    const auto at = databases_.find(name);
+    if (at != databases_.end() && at->second.value && at->second.value->database == database) changed.push_back(name);
+  }
+  co_return changed;
 }
 
 Task<Result<void>> CatalogCache::create_database(std::string name) {

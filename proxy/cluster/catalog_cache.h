@@ -59,6 +59,9 @@ class CatalogCache {
   Task<Result<KnownCollection>> collection(std::string ns, std::uint64_t after);
   // Reads config.shards.
   Task<Result<void>> shards();
+  // Reads config.databases: which of those known are not what they were? Shards of 4.2 that know nothing of a database
+  // answer reads of it with nothing.
+  Task<Result<std::vector<std::string>>> changed_databases();
   // Makes the database, on a shard that the config servers choose, unless there is one.
   Task<Result<void>> create_database(std::string name);
 

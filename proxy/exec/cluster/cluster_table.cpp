@@ -145,6 +145,8 @@ Task<void> ClusterTable::look_again() {
   auto reading = cache_.shards();
   const auto read = co_await reading;
   if (read.has_error()) log::warning("the list of shards cannot be read: {}", read.error().message);
+  auto comparing = forget_changed_databases();
+  co_await comparing;
   auto reading_keys = look_for_keys();
   static_cast<void>(co_await reading_keys);
   auto reading_defaults = read_concern_defaults();
@@ -226,7 +228,7 @@ Task<Result<void>> ClusterTable::use(std::vector<catalog::ShardEntry> entries) {
     changed = true;
   }
   if (changed) publish(std::move(shards));
-  if (left) forget_all();
+  if (left) forget_on_all({});
   co_return Result<void>();
 }
 
@@ -277,7 +279,7 @@ void ClusterTable::leave_out(const catalog::Shard& shard, const catalog::ObjectI
   std::vector<catalog::Shard> shards = table_->shards();
   for (catalog::Shard& one : shards) one.holds_data &= one.index != shard.index;
   publish(std::move(shards));
-  forget_all();
+  forget_on_all({});
 }
 
 // A worker gets the shards before any collection that lies on them: what is posted to it stays in order.
@@ -290,12 +292,23 @@ void ClusterTable::publish(std::vector<catalog::Shard> shards) {
   }
 }
 
-// Nobody would refuse what was known of a shard that has left: it is asked nothing any more.
-void ClusterTable::forget_all() {
-  forget({}, {});
+// Empty: all databases. Nobody would refuse what was known of a shard that has left: it is asked nothing any more.
+void ClusterTable::forget_on_all(const std::string& db) {
+  forget(db, {});
   for (Context* worker : first_.shared.workers) {
-    worker->loop.post([worker] { static_cast<ClusterRouter*>(worker->router)->forget({}, {}); });
+    worker->loop.post([worker, db] { static_cast<ClusterRouter*>(worker->router)->forget(db, {}); });
   }
+}
+
+// Another router may have dropped one, and made it again on another shard.
+Task<void> ClusterTable::forget_changed_databases() {
+  auto reading = cache_.changed_databases();
+  const auto changed = co_await reading;
+  if (changed.has_error()) {
+    log::warning("the databases cannot be compared: {}", changed.error().message);
+    co_return;
+  }
+  for (const std::string& db : *changed) forget_on_all(db);
 }
 
 std::optional<catalog::ShardIndex> ClusterTable::index_of(std::string_view name) const {

@@ -73,7 +73,8 @@ class ClusterTable final : public cluster::ShardDirectory {
   Task<Result<catalog::ObjectId>> cluster_of(catalog::ShardIndex shard);
   void leave_out(const catalog::Shard& shard, const catalog::ObjectId& cluster);
   void publish(std::vector<catalog::Shard> shards);
-  void forget_all();
+  void forget_on_all(const std::string& db);
+  Task<void> forget_changed_databases();
 
   Context& first_;
   ClusterLinks links_;

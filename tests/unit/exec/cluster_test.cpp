@@ -171,6 +171,12 @@ class FakeCluster {
       }
     }
     if (collection == "databases" && databases_.contains(id)) found.push_back(databases_[id]);
+    if (collection == "databases" && filter["_id"].is_document()) {
+      for (const Element& one : filter["_id"].as_document()["$in"].as_document()) {
+        const auto named = databases_.find(std::string(one.as_string()));
+        if (named != databases_.end()) found.push_back(named->second);
+      }
+    }
     if (collection == "collections" && collections_.contains(id)) found.push_back(collections_[id]);
     if (collection == "chunks") {
       const std::uint64_t since = filter["lastmod"].is_document()
@@ -1058,6 +1064,29 @@ TEST_CASE("a view's cursor has the view's name for the client and its collection
   CHECK(more.view()["cursor"].as_document()["nextBatch"].as_document().count() == 1);
   REQUIRE(cluster.sent_to(2, "getMore").size() == 1);
   CHECK(cluster.sent_to(2, "getMore").front().view()["collection"].as_string() == "c");
+}
+
+TEST_CASE("a database that others have made again elsewhere is noticed when the config servers are visited") {
+  FakeCluster cluster;
+  cluster.run("{'find': 'u', '$db': 'app'}");
+  CHECK(cluster.sent_to(1, "find").size() == 1);
+  cluster.databases_["app"] = doc("{'_id': 'app', 'primary': 'sh2', 'partitioned': true, 'version': {'uuid': "
+                                  "{'$binary': {'base64': 'AQAAAAAAAAAAAAAAAAAAAA==', 'subType': '04'}}, "
+                                  "'lastMod': 1}}");
+  cluster.forget_sent();
+  cluster.run("{'find': 'u', '$db': 'app'}");
+  CHECK(cluster.sent_to(1, "find").size() == 1);  // nobody has said anything
+  test::advance_time(std::chrono::seconds(40));
+  cluster.tick();
+  cluster.forget_sent();
+  cluster.run("{'find': 'u', '$db': 'app'}");
+  CHECK(cluster.sent_to(1, "find").empty());
+  CHECK(cluster.sent_to(2, "find").size() == 1);
+  test::advance_time(std::chrono::seconds(40));
+  cluster.forget_sent();
+  cluster.tick();
+  cluster.run("{'find': 'u', '$db': 'app'}");
+  CHECK(cluster.reads_of("databases") == 1);  // the comparison found nothing new
 }
 
 TEST_CASE("an aggregation that sorts under a collation is merged by what the shards say they compared") {
