@@ -1,5 +1,4 @@
 // What all clients share: who fills it pays for it, and keeps nobody else out.
-#include "proxy/auth/users.h"
 #include "proxy/wire/op_msg.h"
 #include "tests/sim/sim_support.h"
 
@@ -28,24 +27,8 @@ BsonDoc insert_of(std::size_t text_bytes) {
 
 // Everybody who is connected is this user.
 void log_in_all(SimWorld& world, const char* name) {
-  world.shared().authorization = true;
-  if (world.shared().users.table()->empty()) {
-    const auto password = auth::scram_password(auth::Hash::sha256, "ann", "pencil");
-    std::vector<auth::UserSpec> users;
-    for (const char* each : {"ann", "mallory"}) {
-      auth::UserSpec user{each, "admin", {{"readWrite", "app"}}, {}, {}};
-      user.sha256 =
-          auth::make_credentials(auth::Hash::sha256, **password, auth::bytes_of("a salt of some bytes"), 4096);
-      users.push_back(std::move(user));
-    }
-    world.shared().users.configure(std::move(users));
-  }
   for (exec::Client* client : world.worker(0).context().clients) {
-    if (client->login.user) continue;
-    client->user = fmt::format("admin.{}", name);
-    client->login.user = world.shared().users.table()->find("admin", name);
-    client->login.generation = world.shared().users.generation();
-    client->presence.set_user(client->user);
+    if (!client->login.user) world.log_in(*client, name);
   }
 }
 

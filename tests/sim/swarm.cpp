@@ -70,6 +70,50 @@ Task<void> Swarm::chaos() {
   chaos_done_ = true;
 }
 
+std::unique_ptr<SimClient> Swarm::client(std::size_t worker) {
+  return setting_.hoarder ? world_.client_of("ann", worker) : world_.client(worker);
+}
+
+// Names sessions without end, opens transactions and cursors, and ends none: all others are still served.
+Task<void> Swarm::hoard() {
+  Dice dice(setting_.seed + 6);
+  const auto hoarder = world_.client_of("mallory");
+  Loop& loop = world_.worker(0).loop();
+  const auto append_session = [&dice](BsonWriter& out) {
+    std::uint8_t id[16] = {0x80};
+    store_le(id + 8, dice.seed());
+    out.begin_document("lsid").append_binary("id", 4, id).end();
+  };
+  for (std::int32_t i = 0; i < 150 && !ending_; ++i) {
+    BsonWriter out;
+    const std::int64_t what = dice.between(0, 2);
+    if (what == 0) {
+      out.begin_array("refreshSessions");
+      for (int each = 0; each < 100; ++each) {
+        std::uint8_t id[16] = {0x80};
+        store_le(id + 8, dice.seed());
+        out.begin_document_item().append_binary("id", 4, id).end();
+      }
+      out.end().append("$db", "admin");
+    } else if (what == 1) {
+      out.append("find", "docs").append("batchSize", 1);
+      append_session(out);
+      out.append("$db", "app");
+    } else {
+      out.append("find", "docs").append("filter", json(R"({"_id": 1})"));
+      append_session(out);
+      out.append("txnNumber", std::int64_t{i}).append("autocommit", false).append("startTransaction", true);
+      out.append("$db", "app");
+    }
+    auto calling = hoarder->call(std::move(out).finish());
+    co_await calling;
+    world_.log().add("the hoarder takes");
+    co_await loop.sleep_for(milliseconds(dice.between(1, 100)));
+  }
+  hoarder->close();
+  hoard_done_ = true;
+}
+
 // --- the end
 
 void Swarm::check_inserted() {
@@ -130,7 +174,7 @@ void Swarm::settle() {
   calm.seed = setting_.seed;
   world_.set_faults(calm);
   const auto all_done = [this] {
-    return chaos_done_ && std::all_of(members_.begin(), members_.end(),
+    return chaos_done_ && hoard_done_ && std::all_of(members_.begin(), members_.end(),
                                       [](const auto& each) { return each->done; });
   };
   for (std::size_t i = 0; i < setting_.shards; ++i) world_.shard(i).clear_faults();
@@ -149,8 +193,8 @@ SwarmResult Swarm::run() {
   Dice dice(setting_.seed + 4);
   for (std::size_t i = 0; i < setting_.clients; ++i) {
     const std::size_t home = i % setting_.workers;
-    members_.push_back(std::make_unique<Member>(i, dice.seed(), world_.client(home),
-                                                world_.client((home + 1) % setting_.workers)));
+    members_.push_back(
+        std::make_unique<Member>(i, dice.seed(), client(home), client((home + 1) % setting_.workers)));
     Member& member = *members_.back();
     for (SimClient* client : {member.first.get(), member.second.get()}) {
       if (setting_.compresses && dice.percent(50)) {
@@ -170,6 +214,13 @@ SwarmResult Swarm::run() {
     }
   };
   world_.spawn(chaos());
+  hoard_done_ = !setting_.hoarder;
+  if (setting_.hoarder) {
+    // Small enough to be full in the first seconds.
+    world_.shared().session_owners.set_capacity(500);
+    abandoned_ = true;  // its cursors
+    world_.spawn(hoard());
+  }
   for (const auto& member : members_) world_.spawn(live(member.get()));
   world_.run_until(
       [this] {

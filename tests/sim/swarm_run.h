@@ -53,6 +53,8 @@ class Swarm {
 
   void store();
   Task<void> live(Member* member);
+  Task<void> hoard();
+  std::unique_ptr<SimClient> client(std::size_t worker);
   Task<void> something(Member& member);
   Task<void> chaos();
   // nullopt: an error, which is in `error` then, or no answer at all. `may_meet`: codes that are no failure.
@@ -96,6 +98,7 @@ class Swarm {
   MemoryBudget budget_{"expectations", 0};
   bool ending_ = false;
   bool chaos_done_ = false;
+  bool hoard_done_ = false;
 };
 
 }  // namespace spillway::test

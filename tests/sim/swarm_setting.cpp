@@ -29,6 +29,7 @@ Setting draw_setting(std::uint64_t seed) {
   setting.parks = dice.percent(25);
   setting.slow_clients = dice.percent(30);
   setting.compresses = dice.percent(25);
+  setting.hoarder = dice.percent(25);
   if (setting.faults.write_bytes_max > 0 && setting.faults.write_bytes_max < 16) {
     // By the write: with more, no message would come through.
     setting.faults.reset_permille = std::min(setting.faults.reset_permille, 1u);
@@ -48,7 +49,7 @@ std::string describe(const Setting& setting) {
       "{}, {} shards{}, {} workers, {} clients x {} operations, {} documents per shard of {} "
       "bytes; latency {} us, "
       "partial {}/{} %, blocks {} %, refuses {} %, resets {}, half-closes {}, stalls {} permille, "
-      "bytes {}/{}; limit {} MiB{}{}{}",
+      "bytes {}/{}; limit {} MiB{}{}{}{}",
       setting.lossy ? "lossy" : "slow", setting.shards,
       setting.replica_set ? " (replica sets)" : "", setting.workers, setting.clients,
       setting.operations, setting.span, setting.text_bytes, faults.latency_max.count() / 1000,
@@ -56,7 +57,8 @@ std::string describe(const Setting& setting) {
       faults.refuse_percent, faults.reset_permille, faults.half_close_permille,
       faults.stall_permille, faults.read_bytes_max, faults.write_bytes_max,
       setting.memory_limit_bytes / limits::mib, setting.parks ? ", parks" : "",
-      setting.slow_clients ? ", slow clients" : "", setting.compresses ? ", compresses" : "");
+      setting.slow_clients ? ", slow clients" : "", setting.compresses ? ", compresses" : "",
+      setting.hoarder ? ", a hoarder" : "");
 }
 
 SimWorldOptions world_options(const Setting& setting) {

@@ -42,6 +42,7 @@ struct Setting {
   bool parks;                        // idle cursors' documents are compressed
   bool slow_clients;                 // some of them stall
   bool compresses;                   // some clients do
+  bool hoarder;                      // another user fills the tables that all share
   FaultOptions faults;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "proxy/auth/users.h"
 #include "proxy/catalog/static_routing.h"
 #include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/shard/connection_string.h"
@@ -156,6 +157,35 @@ std::unique_ptr<SimClient> SimWorld::balanced_client(std::string header, std::si
 
 std::unique_ptr<SimClient> SimWorld::client(std::size_t worker) {
   return std::make_unique<SimClient>([this, worker] { return dial(worker); });
+}
+
+std::unique_ptr<SimClient> SimWorld::client_of(std::string user, std::size_t worker) {
+  return std::make_unique<SimClient>([this, user = std::move(user), worker] {
+    const std::int64_t number = next_connection_;
+    auto transport = dial(worker);
+    for (exec::Client* client : workers_[worker]->context().clients) {
+      if (client->connection_id == number) log_in(*client, user);
+    }
+    return transport;
+  });
+}
+
+void SimWorld::log_in(exec::Client& client, std::string_view user) {
+  shared_->authorization = true;
+  if (shared_->users.table()->empty()) {
+    const auto password = auth::scram_password(auth::Hash::sha256, "ann", "pencil");
+    std::vector<auth::UserSpec> users;
+    for (const char* each : {"ann", "mallory"}) {
+      auth::UserSpec spec{each, "admin", {{"readWrite", "app"}}, {}, {}};
+      spec.sha256 = auth::make_credentials(auth::Hash::sha256, **password, auth::bytes_of("a salt of some bytes"), 4096);
+      users.push_back(std::move(spec));
+    }
+    shared_->users.configure(std::move(users));
+  }
+  client.user = fmt::format("admin.{}", user);
+  client.login.user = shared_->users.table()->find("admin", user);
+  client.login.generation = shared_->users.generation();
+  client.presence.set_user(client.user);
 }
 
 std::size_t SimWorld::poll() {

@@ -76,6 +76,10 @@ class SimWorld {
 
   // `worker`: the one that the client's connections land on.
   std::unique_ptr<SimClient> client(std::size_t worker = 0);
+  // Each of its connections is this user's from the start, without a login: of "ann" and "mallory", who may read and
+  // write app. From the first such client on, nobody else may do anything.
+  std::unique_ptr<SimClient> client_of(std::string user, std::size_t worker = 0);
+  void log_in(exec::Client& client, std::string_view user);
   // Through the port for load balancers, with these bytes before the client's own.
   std::unique_ptr<SimClient> balanced_client(std::string header, std::size_t worker = 0);
   SimShard& shard(std::size_t index) { return *shards_[index]; }
