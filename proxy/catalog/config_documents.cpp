@@ -178,30 +178,6 @@ bool visit_config_documents(std::string_view collection, const RoutingSnapshot& 
   return false;
 }
 
-std::optional<std::vector<BsonDoc>> config_documents(std::string_view collection,
-                                                     const RoutingSnapshot& snapshot,
-                                                     const ConfigReadParams& params) {
-  std::vector<BsonDoc> documents;
-  const bool known = visit_config_documents(collection, snapshot, params, [&](BsonDoc doc) {
-    documents.push_back(std::move(doc));
-    return true;
-  });
-  if (!known) return std::nullopt;
-  return documents;
-}
-
-std::array<std::uint8_t, 12> derived_cluster_id(const RoutingSnapshot& snapshot) {
-  std::uint64_t hash = 0;
-  for (const Shard& shard : snapshot.shards()) {
-    hash = stable_hash64(shard.name, hash);
-    hash = stable_hash64(shard.uri, hash);
-  }
-  std::array<std::uint8_t, 12> id{};
-  store_le(id.data(), hash);
-  store_le(id.data() + 8, static_cast<std::uint32_t>(stable_hash64("cluster", hash)));
-  return id;
-}
-
 std::string host_of_uri(std::string_view uri) {
   const std::size_t scheme = uri.find("://");
   if (scheme != std::string_view::npos) uri.remove_prefix(scheme + 3);

@@ -37,16 +37,8 @@ bool visit_config_documents(std::string_view collection, const RoutingSnapshot& 
                             const ConfigReadParams& params, absl::FunctionRef<bool(BsonDoc)> visit,
                             std::size_t first = 0);
 
-// All of them at once; nullopt when no such collection is made here.
-std::optional<std::vector<BsonDoc>> config_documents(std::string_view collection,
-                                                     const RoutingSnapshot& snapshot,
-                                                     const ConfigReadParams& params);
-
 // "<set>/<host:port>,…" or "<host:port>,…" of a mongodb:// URI, as config.shards and getShardMap show
 // hosts: without its options, which may hold secrets.
 std::string host_of_uri(std::string_view uri);
-
-// A cluster id derived from the shards' names and addresses: the same table gives the same id.
-std::array<std::uint8_t, 12> derived_cluster_id(const RoutingSnapshot& snapshot);
 
 }  // namespace spillway::catalog

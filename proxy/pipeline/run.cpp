@@ -6,30 +6,6 @@
 namespace spillway::pipeline {
 namespace {
 
-using Documents = std::vector<BsonDoc>;
-
-Result<void> push_all(Result<DocumentQuery>& query, std::span<const BsonDoc> docs) {
-  if (!query) {
-    return query.error();
-  }
-  for (const BsonDoc& doc : docs) {
-    if (!query->wants_more()) {
-      break;
-    }
-    if (auto pushed = query->push(doc); !pushed) {
-      return pushed;
-    }
-  }
-  return query->finish();
-}
-
-DocumentQuery::Take into(Documents& output) {
-  return [&output](BsonDoc doc) -> Result<void> {
-    output.push_back(std::move(doc));
-    return {};
-  };
-}
-
 // Checks for the features of a find's projection that $project lacks.
 Result<void> check_find_projection(DocView projection) {
   for (const Element& element : projection) {
@@ -154,26 +130,6 @@ Result<DocumentQuery> DocumentQuery::of_pipeline(DocView pipeline, MemoryBudget&
   }
   return DocumentQuery(MergePipeline(std::move(*stages), budget, stage_bytes_max, std::move(parsed)),
                        std::move(take));
-}
-
-Result<std::vector<BsonDoc>> run_find(std::span<const BsonDoc> docs, const FindQuery& query,
-                                      MemoryBudget& budget) {
-  Documents output;
-  auto running = DocumentQuery::of_find(query, budget, into(output));
-  if (auto pushed = push_all(running, docs); !pushed) {
-    return pushed.error();
-  }
-  return output;
-}
-
-Result<std::vector<BsonDoc>> run_pipeline(std::span<const BsonDoc> docs, DocView pipeline,
-                                          MemoryBudget& budget) {
-  Documents output;
-  auto running = DocumentQuery::of_pipeline(pipeline, budget, into(output));
-  if (auto pushed = push_all(running, docs); !pushed) {
-    return pushed.error();
-  }
-  return output;
 }
 
 }  // namespace spillway::pipeline

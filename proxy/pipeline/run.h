@@ -3,8 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <span>
-#include <vector>
 
 #include "allocator/budget.h"
 #include "cursor/bson_writer.h"
@@ -45,14 +43,5 @@ class DocumentQuery {
   MergePipeline stages_;
   Take take_;
 };
-
-// The documents that a find with these arguments returns, in its order; without a sort in the given order. Errors as
-// the server's; 115 for parts that are not evaluated here ($where, $text, $slice in a projection…).
-Result<std::vector<BsonDoc>> run_find(std::span<const BsonDoc> docs, const FindQuery& query,
-                                      MemoryBudget& budget);
-
-// The output of a pipeline (the array) over these documents. Errors likewise.
-Result<std::vector<BsonDoc>> run_pipeline(std::span<const BsonDoc> docs, DocView pipeline,
-                                          MemoryBudget& budget);
 
 }  // namespace spillway::pipeline

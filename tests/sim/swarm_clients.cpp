@@ -3,8 +3,8 @@
 #include <map>
 #include <set>
 
-#include "proxy/pipeline/run.h"
 #include "tests/sim/swarm_run.h"
+#include "tests/support/run_query.h"
 
 namespace spillway::test {
 

@@ -1,3 +1,4 @@
+#include "tests/support/run_query.h"
 #include "tests/support/sim_shard.h"
 
 #include <fmt/format.h>
@@ -6,7 +7,6 @@
 #include <cmath>
 #include <optional>
 
-#include "proxy/pipeline/run.h"
 #include "proxy/wire/message.h"
 
 namespace spillway::test {

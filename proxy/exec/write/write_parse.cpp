@@ -100,15 +100,6 @@ Result<std::size_t> count_operations(const Request& request, std::string_view li
   return count;
 }
 
-Result<WriteCommand> parse_write(const Request& request, WriteKind kind) {
-  WriteParser parser(request, kind);
-  for (;;) {
-    const auto stepped = parser.step(static_cast<std::size_t>(limits::write_batch_size_max));
-    if (stepped.has_error()) return stepped.error();
-    if (*stepped) return std::move(parser).take();
-  }
-}
-
 Result<void> WriteParser::begin() {
   command_.list_name = list_name_of(command_.kind);
   auto collection = parse_collection(request_.body);

@@ -34,10 +34,8 @@ struct WriteCommand {
 Result<std::string_view> parse_collection(DocView body);
 // The number of the command's operations; none of them is read. InvalidLength(16) for none and for too many.
 Result<std::size_t> count_operations(const Request& request, std::string_view list_name);
-// Errors: InvalidNamespace(73), TypeMismatch(14), 40414, InvalidLength(16).
-Result<WriteCommand> parse_write(const Request& request, WriteKind kind);
-
-// The same in steps: there may be 100,000 operations all over a large message.
+// Parses a command in steps: there may be 100,000 operations all over a large message. Errors: InvalidNamespace(73),
+// TypeMismatch(14), 40414, InvalidLength(16).
 class WriteParser {
  public:
   // The request outlives it.

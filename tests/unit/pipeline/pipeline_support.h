@@ -11,7 +11,7 @@
 #include "proxy/pipeline/expression.h"
 #include "proxy/pipeline/match.h"
 #include "proxy/pipeline/merge_pipeline.h"
-#include "proxy/pipeline/run.h"
+#include "tests/support/run_query.h"
 
 namespace spillway::pipeline::test {
 
