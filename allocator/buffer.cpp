@@ -9,6 +9,11 @@
 
 namespace spillway {
 
+std::size_t Buffer::charged_bytes(std::size_t capacity) noexcept {
+  const std::size_t small = small_blocks::rounded(capacity);
+  return small < block_bytes_min ? small : BufferHeaps::current().block_bytes(capacity);
+}
+
 std::optional<Buffer> Buffer::allocate(MemoryBudget& budget, std::size_t capacity) noexcept {
   static_assert(block_bytes_min <= small_blocks::block_bytes_max);
   // No heap gives out more, and rounding up could wrap around.

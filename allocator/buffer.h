@@ -32,6 +32,8 @@ class Buffer {
   // nullopt: the budget refused, or there is no memory. Charges the whole block that is taken,
   // which is also the buffer's capacity.
   static std::optional<Buffer> allocate(MemoryBudget& budget, std::size_t capacity) noexcept;
+  // What allocate() charges for it now: the whole block. At most PTRDIFF_MAX.
+  static std::size_t charged_bytes(std::size_t capacity) noexcept;
 
   std::uint8_t* data() noexcept { return block_.data; }
   const std::uint8_t* data() const noexcept { return block_.data; }

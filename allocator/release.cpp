@@ -199,25 +199,6 @@ void Releaser::request(ReleaseReason reason, Done done) {
   if (schedule_.waiting()) wake_.notify_all();
 }
 
-std::optional<ReleaseRecord> Releaser::release_now(ReleaseReason reason,
-                                                   std::chrono::milliseconds at_most) {
-  // Shared with the callback, which may run after the wait has ended.
-  struct Answer {
-    std::mutex mutex;
-    std::condition_variable came;
-    std::optional<ReleaseRecord> record;
-  };
-  auto answer = std::make_shared<Answer>();
-  request(reason, [answer](const ReleaseRecord& record) {
-    const std::lock_guard lock(answer->mutex);
-    answer->record = record;
-    answer->came.notify_all();
-  });
-  std::unique_lock lock(answer->mutex);
-  answer->came.wait_for(lock, at_most, [&] { return answer->record.has_value(); });
-  return answer->record;
-}
-
 void Releaser::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -278,13 +259,6 @@ ReleaseRecord Releaser::release(ReleaseReasons reasons) {
 
 void Releaser::set_settings(ReleaseSettings settings) {
   const std::lock_guard lock(mutex_);
-  schedule_.set(settings);
-}
-
-void Releaser::set_threshold(std::uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
-  ReleaseSettings settings = schedule_.settings();
-  settings.threshold_bytes = bytes;
   schedule_.set(settings);
 }
 

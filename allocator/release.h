@@ -2,8 +2,8 @@
 // request. Neither library does so by itself while it is idle.
 //
 //   request(kill) ─┐                       ┌─ flush: every worker empties its thread's cache
-//   tick(): quiet ─┼─> schedule ──due──> thread ── heaps, slice by slice ── plain malloc ──> record
-//   release_now() ─┘   (coalesced, rate-limited)
+//   tick(): quiet ─┴─> schedule ──due──> thread ── heaps, slice by slice ── plain malloc ──> record
+//                      (coalesced, rate-limited)
 #pragma once
 
 #include <array>
@@ -152,13 +152,10 @@ class Releaser {
   // `done` is called on the releasing thread, after a release that began after this call; or never,
   // if the releaser is stopped first.
   void request(ReleaseReason reason, Done done);
-  // Blocks. nullopt: not done in time.
-  std::optional<ReleaseRecord> release_now(ReleaseReason reason, std::chrono::milliseconds at_most);
   // A few times a second: sees whether the load is over.
   void tick(std::int64_t now_ns);
 
   void set_settings(ReleaseSettings settings);
-  void set_threshold(std::uint64_t bytes);
   std::uint64_t threshold() const;
   ReleaserStatistics statistics() const;
 

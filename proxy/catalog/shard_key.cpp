@@ -300,15 +300,6 @@ std::optional<QueryKey> ShardKeyPattern::query_key(DocView filter) const {
   return out;
 }
 
-std::optional<BsonDoc> ShardKeyPattern::key_values_of_query(DocView filter) const {
-  BsonWriter values;
-  const bool whole = take_query_values(filter, [&](const Field& field, ValueView value) {
-    append_field_value(values, field, value);
-  });
-  if (!whole) return std::nullopt;
-  return std::move(values).finish();
-}
-
 Result<std::string> ShardKeyPattern::key_of_bound(DocView bound) const {
   const auto bad = [&](const std::string& why) {
     return Error(ErrorCode::bad_value, "Bound " + to_json(bound) + " does not fit the shard key " +

@@ -58,8 +58,6 @@ class ShardKeyPattern {
   std::optional<std::string> key_of_query(DocView filter, bool* collatable = nullptr) const;
   // The same, appended to `key`; false: no whole key, and `key` is undefined.
   bool append_key_of_query(std::string& key, DocView filter, bool* collatable) const;
-  // The key's values: {<path>: value}, hashed fields hashed.
-  std::optional<BsonDoc> key_values_of_query(DocView filter) const;
   // All of these at once.
   std::optional<QueryKey> query_key(DocView filter) const;
 

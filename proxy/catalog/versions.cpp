@@ -31,27 +31,6 @@ std::uint64_t implied_timestamp(const ObjectId& epoch) noexcept {
   return epoch == ignored_epoch ? ChunkVersion::ignored().timestamp : 0;
 }
 
-// [Timestamp, epoch, marker?, timestamp?]; some releases wrote such an array as an object {"0": …}.
-Result<ChunkVersion> read_positional(DocView array) {
-  DocIterator it = array.begin();
-  const auto lastmod = read_timestamp(*it);
-  if (!lastmod) return wrong_version_type("A shard version's first part", *it, "timestamp");
-  ++it;
-  const auto epoch = read_object_id(*it);
-  if (!epoch) return wrong_version_type("A shard version's epoch", *it, "objectId");
-  ++it;
-  if (it->type == BsonType::boolean) ++it;
-  std::uint64_t timestamp = implied_timestamp(*epoch);
-  if (!it.done()) {
-    const auto given = read_timestamp(*it);
-    if (!given) return wrong_version_type("A shard version's timestamp", *it, "timestamp");
-    timestamp = *given;
-    ++it;
-  }
-  if (!it.done()) return Error(ErrorCode::failed_to_parse, "A shard version has too many parts: " + to_json(array));
-  return ChunkVersion::of_lastmod(*lastmod, *epoch, timestamp);
-}
-
 }  // namespace
 
 ChunkVersion ChunkVersion::ignored() noexcept {
@@ -60,12 +39,6 @@ ChunkVersion ChunkVersion::ignored() noexcept {
 
 ChunkVersion ChunkVersion::of_lastmod(std::uint64_t lastmod, const ObjectId& epoch, std::uint64_t timestamp) noexcept {
   return {static_cast<std::uint32_t>(lastmod >> 32), static_cast<std::uint32_t>(lastmod), epoch, timestamp};
-}
-
-std::partial_ordering compare_versions(const ChunkVersion& a, const ChunkVersion& b) noexcept {
-  if (a.same_epoch(b)) return a.lastmod() <=> b.lastmod();
-  if (a.timestamp == 0 || b.timestamp == 0 || a.timestamp == b.timestamp) return std::partial_ordering::unordered;
-  return a.timestamp <=> b.timestamp;
 }
 
 std::string to_text(const ChunkVersion& version) {
@@ -98,41 +71,6 @@ void append_chunk_version(BsonWriter& out, std::string_view name, const ChunkVer
     out.append_timestamp(multi_write_marker ? "3" : "2", version.timestamp);
   }
   out.end();
-}
-
-Result<ChunkVersion> read_chunk_version(ValueView value) {
-  if (!value.is_array() && !value.is_document()) return wrong_version_type("A shard version", value, "object");
-  const DocView doc = value.as_document();
-  if (value.is_array() || doc.first().name == "0") return read_positional(doc);
-  const auto epoch = read_object_id(doc["e"]);
-  if (!epoch) return wrong_version_type("A shard version's field 'e'", doc["e"], "objectId");
-  const auto timestamp = read_timestamp(doc["t"]);
-  if (!timestamp) return wrong_version_type("A shard version's field 't'", doc["t"], "timestamp");
-  const auto lastmod = read_timestamp(doc["v"]);
-  if (!lastmod) return wrong_version_type("A shard version's field 'v'", doc["v"], "timestamp");
-  return ChunkVersion::of_lastmod(*lastmod, *epoch, *timestamp);
-}
-
-Result<std::optional<ChunkVersion>> read_chunk_version_field(DocView doc, std::string_view name) {
-  const ValueView value = doc[name];
-  if (!value.exists()) return std::optional<ChunkVersion>();
-  const auto lastmod = read_timestamp(value);
-  if (!lastmod) {
-    auto version = read_chunk_version(value);
-    if (!version) return version.error();
-    return std::optional(*version);
-  }
-  const std::string epoch_name = std::string(name) + "Epoch";
-  const auto epoch = read_object_id(doc[epoch_name]);
-  if (!epoch) return wrong_version_type("Field '" + epoch_name + "'", doc[epoch_name], "objectId");
-  const std::string timestamp_name = std::string(name) + "Timestamp";
-  std::uint64_t timestamp = implied_timestamp(*epoch);
-  if (const ValueView given = doc[timestamp_name]; given.exists()) {
-    const auto read = read_timestamp(given);
-    if (!read) return wrong_version_type("Field '" + timestamp_name + "'", given, "timestamp");
-    timestamp = *read;
-  }
-  return std::optional(ChunkVersion::of_lastmod(*lastmod, *epoch, timestamp));
 }
 
 void append_database_version(BsonWriter& out, const DatabaseVersion& version, std::string_view name) {

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <array>
-#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -33,14 +32,8 @@ struct ChunkVersion {
   static ChunkVersion of_lastmod(std::uint64_t lastmod, const ObjectId& epoch, std::uint64_t timestamp) noexcept;
   std::uint64_t lastmod() const noexcept { return std::uint64_t{major} << 32 | minor; }
 
-  bool is_unsharded() const noexcept { return *this == unsharded(); }
-  bool is_ignored() const noexcept { return lastmod() == 0 && epoch == ignored().epoch; }
-  bool same_epoch(const ChunkVersion& other) const noexcept { return epoch == other.epoch; }
   bool operator==(const ChunkVersion& other) const noexcept = default;
 };
-
-// By major and minor within an epoch, by timestamp between two; unordered when there is none.
-std::partial_ordering compare_versions(const ChunkVersion& a, const ChunkVersion& b) noexcept;
 
 // "2|1||<epoch>" for logs, with "||<timestamp>" if there is one.
 std::string to_text(const ChunkVersion& version);
@@ -59,12 +52,6 @@ void append_shard_version(BsonWriter& out, const ChunkVersion& version, VersionF
                           bool multi_write_marker = false);
 void append_chunk_version(BsonWriter& out, std::string_view name, const ChunkVersion& version, VersionForm form,
                           bool multi_write_marker = false);
-
-// Any of the forms. TypeMismatch(14) or FailedToParse(9) otherwise.
-Result<ChunkVersion> read_chunk_version(ValueView value);
-// A field of a stale error (vReceived, vWanted): any of the forms, or to 5.3 a Timestamp with <name>Epoch and
-// <name>Timestamp beside it. nullopt when it is missing.
-Result<std::optional<ChunkVersion>> read_chunk_version_field(DocView doc, std::string_view name);
 
 struct DatabaseVersion {
   Uuid uuid{};                             // another one after the database was dropped and made again

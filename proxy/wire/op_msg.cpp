@@ -283,16 +283,6 @@ void append_bytes(std::vector<std::uint8_t>& out, const void* from, std::size_t 
   out.insert(out.end(), bytes, bytes + size);
 }
 
-// Opens a kind-1 section; returns where its size goes.
-std::size_t begin_sequence(std::vector<std::uint8_t>& out, std::string_view name) {
-  out.push_back(kind_sequence);
-  const std::size_t size_at = out.size();
-  out.resize(out.size() + 4);
-  append_bytes(out, name.data(), name.size());
-  out.push_back(0);
-  return size_at;
-}
-
 }  // namespace
 
 const DocSequence* OpMsg::sequence(std::string_view name) const noexcept {
@@ -356,21 +346,6 @@ void begin_op_msg(std::vector<std::uint8_t>& out, std::int32_t request_id, std::
 void append_body(std::vector<std::uint8_t>& out, DocView body) {
   out.push_back(kind_body);
   append_bytes(out, body.data(), body.size());
-}
-
-void append_sequence(std::vector<std::uint8_t>& out, std::string_view name, Bytes documents) {
-  const std::size_t size_at = begin_sequence(out, name);
-  append_bytes(out, documents.data(), documents.size());
-  store_le(out.data() + size_at, static_cast<std::int32_t>(out.size() - size_at));
-}
-
-void append_sequence(std::vector<std::uint8_t>& out, std::string_view name,
-                     std::span<const DocView> documents) {
-  const std::size_t size_at = begin_sequence(out, name);
-  for (DocView document : documents) {
-    append_bytes(out, document.data(), document.size());
-  }
-  store_le(out.data() + size_at, static_cast<std::int32_t>(out.size() - size_at));
 }
 
 void finish_op_msg(std::vector<std::uint8_t>& out, bool checksum) {

@@ -86,15 +86,11 @@ bool connection_fatal(const Error& error) noexcept;
 // The flags of a message that may not parse; 0 when it is too short to have any.
 std::uint32_t peek_flags(Bytes whole_message) noexcept;
 
-// Encoding: begin, then one body and any sequences, then finish. `out` holds this message alone:
+// Encoding: begin, then one body, then finish. `out` holds this message alone:
 // begin_op_msg() clears it (and keeps its capacity).
 void begin_op_msg(std::vector<std::uint8_t>& out, std::int32_t request_id, std::int32_t response_to,
                   std::uint32_t flags);
 void append_body(std::vector<std::uint8_t>& out, DocView body);
-// `documents`: whole documents back to back.
-void append_sequence(std::vector<std::uint8_t>& out, std::string_view name, Bytes documents);
-void append_sequence(std::vector<std::uint8_t>& out, std::string_view name,
-                     std::span<const DocView> documents);
 // Sets the length; with `checksum` sets that flag and appends the CRC-32C.
 // REQUIRES: out.size() (+ 4) <= message_bytes_max.
 void finish_op_msg(std::vector<std::uint8_t>& out, bool checksum = false);

@@ -136,31 +136,4 @@ void encode_query_failure(std::vector<std::uint8_t>& out, std::int32_t request_i
   encode_reply(out, reply_flag_query_failure | reply_flag_await_capable, request_id, response_to, failure);
 }
 
-void encode_op_query(std::vector<std::uint8_t>& out, std::int32_t request_id,
-                     std::string_view collection, DocView query) {
-  constexpr std::int32_t slave_ok = 4;
-  constexpr std::int32_t one_document = -1;
-  out.assign(limits::message_header_bytes + 4, 0);
-  store_le(out.data() + limits::message_header_bytes, slave_ok);
-  append_query_bytes(out, collection.data(), collection.size());
-  out.push_back(0);
-  const std::size_t counts_at = out.size();
-  out.resize(counts_at + 8);
-  store_le(out.data() + counts_at, std::int32_t{0});
-  store_le(out.data() + counts_at + 4, one_document);
-  append_query_bytes(out, query.data(), query.size());
-  write_header(out.data(), {static_cast<std::int32_t>(out.size()), request_id, 0,
-                            static_cast<std::int32_t>(OpCode::query)});
-}
-
-Result<DocView> parse_op_reply(Bytes whole_message) {
-  if (!length_matches(whole_message) || whole_message.size() < reply_envelope_bytes) {
-    return bad_query("OP_REPLY with a wrong length");
-  }
-  if (load_le<std::int32_t>(whole_message.data() + 32) < 1) {
-    return bad_query("OP_REPLY without a document");
-  }
-  return parse_checked_document(whole_message.subspan(reply_envelope_bytes));
-}
-
 }  // namespace spillway::wire

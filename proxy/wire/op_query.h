@@ -43,11 +43,6 @@ void encode_op_reply(std::vector<std::uint8_t>& out, std::int32_t request_id,
 void encode_query_failure(std::vector<std::uint8_t>& out, std::int32_t request_id,
                           std::int32_t response_to, const Error& error);
 
-// The client's side, for peers that know no hello over OP_MSG.
-void encode_op_query(std::vector<std::uint8_t>& out, std::int32_t request_id,
-                     std::string_view collection, DocView query);
-Result<DocView> parse_op_reply(Bytes whole_message);  // the first document
-
 // OP_KILL_CURSORS, which has no reply: the ids, eight bytes each. Drivers may send it where hello says less than 14.
 Result<Bytes> parse_op_kill_cursors(Bytes whole_message);
 

@@ -1,7 +1,7 @@
 // What the router says of itself and of the shards behind it, in OP_MSG and OP_QUERY.
 #include "proxy/wire/op_msg.h"
-#include "proxy/wire/op_query.h"
 #include "tests/sim/sim_support.h"
+#include "tests/support/op_query_client.h"
 
 namespace spillway::test {
 

@@ -177,7 +177,8 @@ void SimWorld::log_in(exec::Client& client, std::string_view user) {
     std::vector<auth::UserSpec> users;
     for (const char* each : {"ann", "mallory"}) {
       auth::UserSpec spec{each, "admin", {{"readWrite", "app"}}, {}, {}};
-      spec.sha256 = auth::make_credentials(auth::Hash::sha256, **password, auth::bytes_of("a salt of some bytes"), 4096);
+      spec.sha256 =
+          auth::make_credentials(auth::Hash::sha256, **password, auth::bytes_of("a salt of some bytes"), 4096);
       users.push_back(std::move(spec));
     }
     shared_->users.configure(std::move(users));

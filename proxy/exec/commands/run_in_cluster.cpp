@@ -10,6 +10,7 @@
 #include "proxy/exec/commands/sharded_view.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/repeat.h"
 #include "proxy/exec/core/stale.h"
 #include "proxy/exec/cursors/take_memory.h"

@@ -275,15 +275,4 @@ Result<Request> parse_request(const wire::OpMsg& message, Bytes sections, TimePo
   return request;
 }
 
-Result<Request> parse_query_request(DocView command, std::string_view db, TimePoint) {
-  Request request;
-  request.body = command;
-  request.message.body = command;
-  request.db = db;
-  const Element first = command.first();
-  if (!first.exists()) return Error(ErrorCode::failed_to_parse, "the command document is empty");
-  request.name = first.name;
-  return request;
-}
-
 }  // namespace spillway::exec

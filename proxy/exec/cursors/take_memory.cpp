@@ -93,7 +93,7 @@ Task<Result<std::vector<Buffer>>> take_rooms(Context& context, const Request& re
   for (bool waited = false;; waited = true) {
     // Open cursors need the memory of the reserve, or they could not go on.
     const std::uint64_t lent = context.shared.memory.work_queue.usage().large.used_bytes;
-    const std::uint64_t wanted_bytes = count * bytes_each + lent;
+    const std::uint64_t wanted_bytes = count * Buffer::charged_bytes(bytes_each) + lent;
     std::optional<Reservation> there;
     if (waited || !context.shared.memory.work_queue.somebody_waits()) there = budget.try_reserve(wanted_bytes);
     if (there) {

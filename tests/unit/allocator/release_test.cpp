@@ -119,17 +119,36 @@ void use_and_free(std::uint64_t bytes) {
   }
 }
 
-TEST_CASE("release_now gives back what every heap keeps, and says so", "[release]") {
+// Waits until a release has ended that began after this call. nullopt: not in time.
+std::optional<ReleaseRecord> release_now(Releaser& releaser, ReleaseReason reason, std::chrono::milliseconds at_most) {
+  // Shared with the callback, which may run after the wait has ended.
+  struct Answer {
+    std::mutex mutex;
+    std::condition_variable came;
+    std::optional<ReleaseRecord> record;
+  };
+  auto answer = std::make_shared<Answer>();
+  releaser.request(reason, [answer](const ReleaseRecord& record) {
+    const std::lock_guard lock(answer->mutex);
+    answer->record = record;
+    answer->came.notify_all();
+  });
+  std::unique_lock lock(answer->mutex);
+  answer->came.wait_for(lock, at_most, [&] { return answer->record.has_value(); });
+  return answer->record;
+}
+
+TEST_CASE("a release gives back what every heap keeps, and says so", "[release]") {
   const HeapRestored restored;
   Releaser releaser({});
   releaser.start(nullptr);
-  REQUIRE(releaser.release_now(ReleaseReason::command, std::chrono::seconds(20)));
+  REQUIRE(release_now(releaser, ReleaseReason::command, std::chrono::seconds(20)));
   for (Heap* heap : linked_heaps()) {
     INFO(heap->name());
     BufferHeaps::select(*heap);
     use_and_free(64 * mib);
     const std::uint64_t number = releaser.statistics().releases;
-    const auto record = releaser.release_now(ReleaseReason::command, std::chrono::seconds(20));
+    const auto record = release_now(releaser, ReleaseReason::command, std::chrono::seconds(20));
     REQUIRE(record);
     CHECK(record->number > number);
     CHECK((record->reasons & reason_bit(ReleaseReason::command)) != 0);
@@ -147,14 +166,14 @@ TEST_CASE("release_now gives back what every heap keeps, and says so", "[release
         statistics.releases);
   CHECK(statistics.history.size() == statistics.releases);
   releaser.stop();
-  CHECK_FALSE(releaser.release_now(ReleaseReason::command, std::chrono::milliseconds(1)));
+  CHECK_FALSE(release_now(releaser, ReleaseReason::command, std::chrono::milliseconds(1)));
 }
 
 TEST_CASE("the history keeps the latest releases", "[release]") {
   Releaser releaser({});
   releaser.start(nullptr);
   for (std::size_t i = 0; i < Releaser::history_max + 5; ++i) {
-    REQUIRE(releaser.release_now(ReleaseReason::command, std::chrono::seconds(20)));
+    REQUIRE(release_now(releaser, ReleaseReason::command, std::chrono::seconds(20)));
   }
   const ReleaserStatistics statistics = releaser.statistics();
   CHECK(statistics.history.size() == Releaser::history_max);
@@ -176,7 +195,7 @@ TEST_CASE("threads' caches are flushed before the heaps are purged", "[release]"
     }
     return round;
   });
-  const auto record = releaser.release_now(ReleaseReason::command, std::chrono::seconds(20));
+  const auto record = release_now(releaser, ReleaseReason::command, std::chrono::seconds(20));
   REQUIRE(record);
   releaser.stop();
   for (std::thread& thread : threads) thread.join();
@@ -186,7 +205,7 @@ TEST_CASE("threads' caches are flushed before the heaps are purged", "[release]"
 TEST_CASE("a thread that does not answer does not hold a release up", "[release]") {
   Releaser releaser({});
   releaser.start([] { return std::make_shared<CacheFlush>(1); });
-  const auto record = releaser.release_now(ReleaseReason::command, std::chrono::seconds(20));
+  const auto record = release_now(releaser, ReleaseReason::command, std::chrono::seconds(20));
   REQUIRE(record);
   CHECK(record->flush_us >= 90'000);
 }
@@ -205,7 +224,7 @@ TEST_CASE("releases run beside threads that use the heaps", "[release][thread]")
   for (int round = 0; round < 12; ++round) {
     BufferHeaps::select(*linked_heaps()[static_cast<std::size_t>(round) % linked_heaps().size()]);
     releaser.request(ReleaseReason::kill);
-    CHECK(releaser.release_now(ReleaseReason::pressure, std::chrono::seconds(20)));
+    CHECK(release_now(releaser, ReleaseReason::pressure, std::chrono::seconds(20)));
   }
   stop = true;
   for (std::thread& thread : threads) thread.join();

@@ -56,7 +56,7 @@ Result<Table> update(CollectionEntry entry, const Table& previous, const std::ve
 
 std::string version_text(const Table& table, ShardIndex shard) {
   const ChunkVersion version = table->version_on(shard);
-  CHECK(version.same_epoch(table->cluster->version));
+  CHECK(version.epoch == table->cluster->version.epoch);
   return std::to_string(version.major) + "|" + std::to_string(version.minor);
 }
 

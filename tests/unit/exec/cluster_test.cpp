@@ -10,6 +10,7 @@
 #include "proxy/exec/commands/command_table.h"
 #include "tests/support/clock_manual.h"
 #include "tests/support/fake_gateway.h"
+#include "tests/support/read_version.h"
 
 using namespace spillway;
 
@@ -340,7 +341,7 @@ TEST_CASE("a merger's version is of nothing from 4.4 on") {
     const BsonDoc command = cluster.merger_command();
     const auto version = catalog::read_chunk_version(command.view()["shardVersion"]);
     REQUIRE(version.has_value());
-    CHECK(version->is_ignored());
+    CHECK(*version == catalog::ChunkVersion::ignored());
     CHECK(command.view()["shardVersion"].is_document() == (wire >= 17));
     CHECK_FALSE(command.view()["databaseVersion"].exists());
   }
@@ -945,26 +946,32 @@ TEST_CASE("under a default collation a write of one document finds it on whateve
 }
 
 TEST_CASE("under a default collation only merges that compare no strings are done in the router") {
+  enum class Merge { here, by_a_shard, refused };
   struct Case {
     const char* command;
-    int code;
+    Merge merge;
   };
   const auto each = GENERATE(values<Case>({
-      {"{'aggregate': 'c', 'pipeline': [{'$group': {'_id': '$x'}}], 'cursor': {}, '$db': 'app'}", 115},
+      {"{'aggregate': 'c', 'pipeline': [{'$group': {'_id': '$x'}}], 'cursor': {}, '$db': 'app'}", Merge::by_a_shard},
       {"{'aggregate': 'c', 'pipeline': [{'$group': {'_id': 1, 'n': {'$max': '$x'}}}], 'cursor': {}, '$db': 'app'}",
-       115},
-      {"{'aggregate': 'c', 'pipeline': [{'$limit': 3}, {'$match': {'x': 'a'}}], 'cursor': {}, '$db': 'app'}", 115},
+       Merge::by_a_shard},
+      {"{'aggregate': 'c', 'pipeline': [{'$limit': 3}, {'$match': {'x': 'a'}}], 'cursor': {}, '$db': 'app'}",
+       Merge::by_a_shard},
       {"{'aggregate': 'c', 'pipeline': [{'$match': {'x': 'a'}}, {'$group': {'_id': 1, 'n': {'$sum': 1}}}], "
-       "'cursor': {}, '$db': 'app'}", 0},
+       "'cursor': {}, '$db': 'app'}",
+       Merge::here},
       {"{'aggregate': 'c', 'pipeline': [{'$match': {'x': 'a'}}, {'$skip': 1}, {'$limit': 3}, {'$group': {'_id': null, "
-       "'n': {'$sum': 1}}}], 'cursor': {}, '$db': 'app'}", 0},
-      {"{'aggregate': 'c', 'pipeline': [{'$match': {'x': 'a'}}, {'$limit': 3}], 'cursor': {}, '$db': 'app'}", 0},
-      {"{'aggregate': 'c', 'pipeline': [{'$match': {'x': 'a'}}, {'$count': 'n'}], 'cursor': {}, '$db': 'app'}", 0},
-      {"{'aggregate': 'c', 'pipeline': [{'$sort': {'x': 1}}, {'$limit': 3}], 'cursor': {}, '$db': 'app'}", 0},
+       "'n': {'$sum': 1}}}], 'cursor': {}, '$db': 'app'}",
+       Merge::here},
+      {"{'aggregate': 'c', 'pipeline': [{'$match': {'x': 'a'}}, {'$limit': 3}], 'cursor': {}, '$db': 'app'}",
+       Merge::here},
+      {"{'aggregate': 'c', 'pipeline': [{'$match': {'x': 'a'}}, {'$count': 'n'}], 'cursor': {}, '$db': 'app'}",
+       Merge::here},
+      {"{'aggregate': 'c', 'pipeline': [{'$sort': {'x': 1}}, {'$limit': 3}], 'cursor': {}, '$db': 'app'}", Merge::here},
       {"{'aggregate': 'c', 'pipeline': [{'$sort': {'x': 1}}, {'$group': {'_id': '$x'}}], 'cursor': {}, '$db': 'app'}",
-       115},
-      {"{'distinct': 'c', 'key': 'numbers', '$db': 'app'}", 0},
-      {"{'distinct': 'c', 'key': 'strings', '$db': 'app'}", 115},
+       Merge::by_a_shard},
+      {"{'distinct': 'c', 'key': 'numbers', '$db': 'app'}", Merge::here},
+      {"{'distinct': 'c', 'key': 'strings', '$db': 'app'}", Merge::refused},
   }));
   INFO(each.command);
   FakeCluster cluster;
@@ -977,7 +984,15 @@ TEST_CASE("under a default collation only merges that compare no strings are don
   };
   const BsonDoc reply = cluster.run(each.command);
   INFO(to_json(reply.view()));
-  CHECK(reply.view()["code"].to_int64().value_or(0) == each.code);
+  CHECK(reply.view()["code"].to_int64().value_or(0) == (each.merge == Merge::refused ? 115 : 0));
+  std::size_t mergers = 0;
+  for (const std::uint16_t shard : {1, 2}) {
+    for (const BsonDoc& sent : cluster.sent_to(shard, "aggregate")) {
+      const DocView first = sent.view()["pipeline"].as_document().first().as_document();
+      if (first.first().name == "$mergeCursors") ++mergers;
+    }
+  }
+  CHECK(mergers == (each.merge == Merge::by_a_shard ? 1 : 0));
 }
 
 namespace {

@@ -1,5 +1,6 @@
 // Writes while chunks and databases move: which operations are sent again, where to, and what the client gets.
 #include "proxy/cluster/config_client.h"
+#include "tests/support/read_version.h"
 #include "tests/unit/exec/write_router.h"
 
 namespace spillway::exec {

@@ -6,6 +6,7 @@
 #include "allocator/limits.h"
 #include "proxy/wire/cursor_reply.h"
 #include "proxy/wire/document_counter.h"
+#include "tests/support/op_msg_sequence.h"
 #include "tests/unit/wire/wire_support.h"
 
 namespace spillway::wire {

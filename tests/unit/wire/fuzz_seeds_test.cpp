@@ -8,6 +8,8 @@
 
 #include "proxy/wire/compression.h"
 #include "proxy/wire/op_query.h"
+#include "tests/support/op_msg_sequence.h"
+#include "tests/support/op_query_client.h"
 #include "tests/unit/wire/wire_support.h"
 
 namespace spillway::wire {

@@ -4,6 +4,7 @@
 
 #include "proxy/wire/crc32c.h"
 #include "proxy/wire/op_msg_parser.h"
+#include "tests/support/op_msg_sequence.h"
 #include "tests/unit/wire/wire_support.h"
 
 namespace spillway::wire {

@@ -1,5 +1,6 @@
 #include "proxy/wire/op_query.h"
 
+#include "tests/support/op_query_client.h"
 #include "tests/unit/wire/wire_support.h"
 
 namespace spillway::wire {
