@@ -308,8 +308,13 @@ TEST_CASE("a getMore that was read ahead of asks the heap for nothing") {
     CHECK(hits() - before > counted_operations);
   }
   SECTION("the client is faster than the shard") {
-    CHECK(world.count([&] { world.exchange(); }) <= asio_blocks_mixed_max);
-    CHECK(world.metrics().read_ahead_waits.value() > 0);
+    // On busy cores the shard may be the faster one for a while.
+    const TimePoint patience = Clock::now() + std::chrono::seconds(60);
+    const auto waits = [&] { return world.metrics().read_ahead_waits.value(); };
+    do {
+      CHECK(world.count([&] { world.exchange(); }) <= asio_blocks_mixed_max);
+    } while (waits() == 0 && Clock::now() < patience);
+    CHECK(waits() > 0);
   }
 }
 
