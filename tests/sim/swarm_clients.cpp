@@ -350,11 +350,21 @@ Task<void> Swarm::insert(Member& member) {
 }
 
 void Swarm::check_write_errors(DocView reply) {
+  constexpr std::int64_t several_shards_failed = 65;
   for (const Element& error : reply["writeErrors"].as_document()) {
-    const std::int64_t code = code_of(error.as_document());
+    std::vector<std::int64_t> codes;
+    if (code_of(error.as_document()) == several_shards_failed) {
+      for (const Element& cause : error.as_document().find_path("errInfo.causedBy").as_document()) {
+        codes.push_back(code_of(cause.as_document()));
+      }
+    } else {
+      codes.push_back(code_of(error.as_document()));
+    }
     static const std::set<std::int64_t> allowed = {6, 7, 89, 133, 202};
-    const bool short_of_memory = setting_.memory_limit_bytes != 0 && code == 462;
-    if (!short_of_memory && (!setting_.lossy || !allowed.contains(code))) fail("a write failed: " + to_json(reply));
+    for (const std::int64_t code : codes) {
+      const bool short_of_memory = setting_.memory_limit_bytes != 0 && code == 462;
+      if (!short_of_memory && (!setting_.lossy || !allowed.contains(code))) fail("a write failed: " + to_json(reply));
+    }
   }
 }
 
