@@ -9,21 +9,29 @@
 
 namespace spillway {
 
-std::size_t Buffer::charged_bytes(std::size_t capacity) noexcept {
+namespace {
+
+struct BlockChoice {
+  Heap* heap;  // null: small_blocks
+  std::size_t bytes;
+};
+
+BlockChoice block_for(std::size_t capacity) noexcept {
   const std::size_t small = small_blocks::rounded(capacity);
-  return small < block_bytes_min ? small : BufferHeaps::current().block_bytes(capacity);
+  if (small < block_bytes_min) return {nullptr, small};
+  Heap& heap = BufferHeaps::current();
+  return {&heap, heap.block_bytes(capacity)};
 }
+
+}  // namespace
+
+std::size_t Buffer::charged_bytes(std::size_t capacity) noexcept { return block_for(capacity).bytes; }
 
 std::optional<Buffer> Buffer::allocate(MemoryBudget& budget, std::size_t capacity) noexcept {
   static_assert(block_bytes_min <= small_blocks::block_bytes_max);
   // No heap gives out more, and rounding up could wrap around.
   if (capacity > static_cast<std::size_t>(PTRDIFF_MAX)) return std::nullopt;
-  Heap* heap = nullptr;
-  std::size_t bytes = small_blocks::rounded(capacity);
-  if (bytes >= block_bytes_min) {
-    heap = &BufferHeaps::current();
-    bytes = heap->block_bytes(capacity);
-  }
+  const auto [heap, bytes] = block_for(capacity);
   auto reservation = budget.try_reserve(bytes);
   if (!reservation) return std::nullopt;
   Buffer buffer;

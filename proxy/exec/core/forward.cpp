@@ -141,10 +141,7 @@ bool is_simple_collation(ValueView collation) noexcept {
 bool is_simple_collation(ValueView collation, const catalog::CollectionRouting* routing) noexcept {
   const bool named = collation.is_document() && !collation.as_document().empty();
   if (named || routing == nullptr || !routing->cluster) return is_simple_collation(collation);
-  ValueView by_default;
-  by_default.type = BsonType::document;
-  by_default.bytes = routing->cluster->default_collation.view().bytes();
-  return is_simple_collation(by_default);
+  return is_simple_collation({BsonType::document, routing->cluster->default_collation.view().bytes()});
 }
 
 void count_targets(HostsTargeted& metric, const Targets& targets) {

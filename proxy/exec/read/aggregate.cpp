@@ -376,13 +376,17 @@ DocView leading_matches(DocView pipeline, BsonDoc& scratch) {
 
 }  // namespace
 
-bool ends_in_write(DocView pipeline) noexcept {
-  bool writes = false;
+Element last_stage(DocView pipeline) noexcept {
+  Element last;
   for (auto at = pipeline.begin(); !at.done(); ++at) {
-    const std::string_view stage = at->is_document() ? at->as_document().first().name : std::string_view();
-    writes = stage == "$out" || stage == "$merge";
+    last = at->is_document() ? at->as_document().first() : Element();
   }
-  return writes;
+  return last;
+}
+
+bool ends_in_write(DocView pipeline) noexcept {
+  const std::string_view stage = last_stage(pipeline).name;
+  return stage == "$out" || stage == "$merge";
 }
 
 Result<AggregateArguments> parse_aggregate(DocView body) {

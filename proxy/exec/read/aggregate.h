@@ -31,6 +31,8 @@ bool lies_on(const Routes& routes, const InvolvedNamespace& ns, catalog::ShardIn
 
 // The filter that narrows the shards: of a first $match; {} otherwise.
 DocView leading_match(DocView pipeline) noexcept;
+// {<name>: <argument>}'s element, of its last stage; none if that is no document.
+Element last_stage(DocView pipeline) noexcept;
 // Its last stage is $out or $merge, which must be last: a command that was sent may have been executed.
 bool ends_in_write(DocView pipeline) noexcept;
 // Deeper ones are refused when they are run.

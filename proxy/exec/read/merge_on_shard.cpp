@@ -31,12 +31,6 @@ bool any_shard_joins(const Context& context, const Request& request) {
   return true;
 }
 
-Element last_stage(DocView pipeline) noexcept {
-  Element last;
-  for (const Element& each : pipeline) last = each.is_document() ? each.as_document().first() : Element();
-  return last;
-}
-
 bool names_key(const Element& merge) noexcept { return merge.is_document() && merge.as_document()["on"].exists(); }
 
 Result<void> need_primary(MergerNeeds& needs, const Request& request, std::string_view db) {
@@ -106,6 +100,7 @@ Result<void> refuse_router_options(DocView aggregate) {
 Result<MergerNeeds> merger_needs(const Context& context, const Request& request, DocView pipeline,
                                  std::span<const InvolvedNamespace> involved) {
   MergerNeeds needs;
+  if (involved.empty()) return needs;
   const bool anywhere = any_shard_joins(context, request);
   for (const InvolvedNamespace& each : involved) {
     const bool joins = each.stage == "$lookup" || each.stage == "$graphLookup";
