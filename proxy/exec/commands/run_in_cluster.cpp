@@ -61,8 +61,7 @@ std::optional<Response> without_database(const CommandSpec& spec, const Request&
 // What the shard says the view is; empty: nothing that can be run.
 DocView view_of(const Error& error) {
   if (error.code != command_on_sharded_view || error.extra.empty()) return {};
-  const ValueView view = DocView::trusted(error.extra.data())["resolvedView"];
-  return view.is_document() ? view.as_document() : DocView();
+  return document_or_empty(DocView::trusted(error.extra.data())["resolvedView"]);
 }
 
 std::int32_t failure_of(const Result<Response>& result) {

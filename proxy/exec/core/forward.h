@@ -87,4 +87,8 @@ bool is_simple_collation(ValueView collation) noexcept;
 // The same of a command on this collection, which has a default for those that name none. Null: it is not sharded.
 bool is_simple_collation(ValueView collation, const catalog::CollectionRouting* routing) noexcept;
 
+inline DocView document_or_empty(ValueView value) noexcept {
+  return value.is_document() ? value.as_document() : DocView();
+}
+
 }  // namespace spillway::exec

@@ -35,8 +35,6 @@ bool is_write(std::string_view name) noexcept {
   return name == "update" || name == "delete" || name == "findAndModify" || name == "findandmodify";
 }
 
-DocView document_or_empty(ValueView value) noexcept { return value.is_document() ? value.as_document() : DocView(); }
-
 // What chooses the documents of a command.
 struct Selection {
   DocView filter;

@@ -111,10 +111,9 @@ Task<Result<Response>> modify(Context& context, const Request& request, const St
     if (!is_generic_argument(field.name)) out.append_element(field);
   }
   const BsonDoc body = std::move(out).finish();
-  const ValueView query = body.view()["query"];
   MovingWrite write{.collection = collection,
                     .command = body,
-                    .filter = query.is_document() ? query.as_document() : DocView(),
+                    .filter = document_or_empty(body.view()["query"]),
                     .simple_collation = statement.simple_collation,
                     .shard = outcome.shard,
                     .reply = [wants_new](DocView refusal, bool moved) {

@@ -15,11 +15,6 @@ namespace spillway::exec {
 
 namespace {
 
-DocView document_in(DocView refusal, std::string_view name) noexcept {
-  const ValueView value = refusal[name];
-  return value.is_document() ? value.as_document() : DocView();
-}
-
 bool inserts(DocView refusal) noexcept { return refusal["shouldUpsert"].truthy(); }
 
 // The document with this _id and key. A null matches a field that is missing.
@@ -108,7 +103,7 @@ Task<Result<bool>> move_document(Context& context, const Request& request, std::
                                  const catalog::CollectionRouting& routing, DocView refusal) {
   const RoutedBy by = RoutedBy::sharded(routing);
   if (!inserts(refusal)) {
-    const BsonDoc filter = filter_of(routing.key, document_in(refusal, "preImage"));
+    const BsonDoc filter = filter_of(routing.key, document_or_empty(refusal["preImage"]));
     const auto from = routing.target_exact(filter, true);
     if (!from) co_return Error(ErrorCode::shard_key_not_found, "the document to be moved has no shard key");
     const BsonDoc body = deletion(request, collection, filter);
@@ -120,7 +115,7 @@ Task<Result<bool>> move_document(Context& context, const Request& request, std::
     }
     if (outcome.body()["n"].to_int64().value_or(0) != 1) co_return false;
   }
-  const DocView document = document_in(refusal, "postImage");
+  const DocView document = document_or_empty(refusal["postImage"]);
   auto to = routing.target_document(document);
   if (to.has_error()) co_return std::move(to.error());
   const BsonDoc body = insertion(request, collection, document);
@@ -146,7 +141,7 @@ BsonDoc moved_update_reply(DocView refusal, bool moved) {
   out.append("nModified", std::int32_t{moved && !upserts});
   if (upserts) {
     out.begin_array("upserted").begin_document_item().append("index", std::int32_t{0});
-    out.append("_id", document_in(refusal, "postImage")["_id"]).end().end();
+    out.append("_id", document_or_empty(refusal["postImage"])["_id"]).end().end();
   }
   out.append("ok", 1.0);
   return std::move(out).finish();
@@ -154,7 +149,7 @@ BsonDoc moved_update_reply(DocView refusal, bool moved) {
 
 BsonDoc moved_modify_reply(DocView refusal, bool moved, bool wants_new) {
   const bool upserts = moved && inserts(refusal);
-  const DocView after = document_in(refusal, "postImage");
+  const DocView after = document_or_empty(refusal["postImage"]);
   BsonWriter out;
   out.begin_document("lastErrorObject").append("n", std::int32_t{moved}).append("updatedExisting", moved && !upserts);
   if (upserts) out.append("upserted", after["_id"]);
@@ -162,7 +157,7 @@ BsonDoc moved_modify_reply(DocView refusal, bool moved, bool wants_new) {
   if (moved && wants_new) {
     out.append("value", after);
   } else if (moved && !upserts) {
-    out.append("value", document_in(refusal, "preImage"));
+    out.append("value", document_or_empty(refusal["preImage"]));
   } else {
     out.append_null("value");
   }

@@ -321,10 +321,9 @@ Task<StepOutcome> move_one(WriteRun& run, std::uint32_t op, DocView document, co
       if (const ValueView value = run.request->body[option]; value.exists()) command.append(option, value);
     }
     const BsonDoc body = std::move(command).finish();
-    const ValueView query = document["q"];
     MovingWrite write{.collection = run.command.collection,
                       .command = body,
-                      .filter = query.is_document() ? query.as_document() : DocView(),
+                      .filter = document_or_empty(document["q"]),
                       .simple_collation = is_simple_collation(document["collation"], run.routing),
                       .shard = refused->shard,
                       .reply = moved_update_reply};
