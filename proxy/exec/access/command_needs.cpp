@@ -530,6 +530,7 @@ constexpr CommandNeed needs[] = {
     somebody("createRole"),
     somebody("updateRole"),
     somebody("dropRole"),
+    somebody("_mergeAuthzCollections"),
 };
 
 }  // namespace

@@ -129,6 +129,23 @@ bool may_see_roles(const Asked& asked) {
   return true;
 }
 
+// Whoever is in the two collections becomes a user or a role, of any database.
+bool may_merge(const Asked& asked) {
+  auth::ActionSet actions{create_user, create_role, grant_role, revoke_role};
+  if (!each_field(asked, "drop", [](const Element& drop) { return !drop.truthy(); })) {
+    actions |= auth::ActionSet{drop_user, drop_role};
+  }
+  const auto may_read = [&](const Element& ns) {
+    if (!ns.is_string()) return false;
+    const std::string_view name = ns.as_string();
+    const std::size_t dot = name.find('.');
+    return name.empty() || (dot != name.npos && asked.user.privileges.allows(find, name.substr(0, dot),
+                                                                             name.substr(dot + 1)));
+  };
+  return asked.may_everywhere(actions) && each_field(asked, "tempUsersCollection", may_read) &&
+         each_field(asked, "tempRolesCollection", may_read);
+}
+
 }  // namespace
 
 bool may_manage_users(const auth::User& user, const Request& request) {
@@ -146,6 +163,7 @@ bool may_manage_users(const auth::User& user, const Request& request) {
   if (name == "revokeRolesFromUser" || name == "revokeRolesFromRole") return may_with_roles(asked, revoke_role);
   if (name == "grantPrivilegesToRole") return may_with_privileges(asked, grant_role);
   if (name == "revokePrivilegesFromRole") return may_with_privileges(asked, revoke_role);
+  if (name == "_mergeAuthzCollections") return may_merge(asked);
   return false;
 }
 

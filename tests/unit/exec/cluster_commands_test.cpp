@@ -1,4 +1,6 @@
 // What is sent in a cluster for each command of its administration, by version of its servers.
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 #include <map>
 #include <set>
@@ -200,6 +202,12 @@ TEST_CASE("cluster: each command goes where its version has it, in its form") {
        "{'createUser': 'joe', 'pwd': 'x', 'roles': [], 'writeConcern': {'w': 'majority', 'wtimeout': 0}, '$db': "
        "'app'}"},
       {8, "{'usersInfo': 1, '$db': 'app'}", "config", "{'usersInfo': 1, '$db': 'app'}"},
+      {8,
+       "{'_mergeAuthzCollections': 1, 'tempUsersCollection': 'admin.tempusers', 'tempRolesCollection': '', 'drop': "
+       "false, 'db': '', '$db': 'admin'}",
+       "config",
+       "{'_mergeAuthzCollections': 1, 'tempUsersCollection': 'admin.tempusers', 'tempRolesCollection': '', 'drop': "
+       "false, 'db': '', 'writeConcern': {'w': 'majority', 'wtimeout': 0}, '$db': 'admin'}"},
       // Chunks.
       {8, "{'split': 'app.r', 'middle': {'k': 5}, '$db': 'admin'}", "s1",
        "{'splitChunk': 'app.r', 'from': 's1', 'keyPattern': {'k': 1}, 'epoch': {'$oid': '64b0000000000000000000aa'}, "
@@ -226,7 +234,7 @@ TEST_CASE("cluster: each command goes where its version has it, in its form") {
     INFO(to_json(reply.view()));
     std::string text = each.sent;
     if (const std::size_t at = text.find(", DB}"); at != std::string::npos) {
-      text.replace(at, 5, std::string(", ") + database_1 + "}");
+      text.replace(at, 5, fmt::format(", {}}}", database_1));
     }
     CHECK(cluster.sent_one() == expected(each.shard, text));
     CHECK(reply.view()["ok"].truthy());
@@ -380,8 +388,30 @@ TEST_CASE("cluster: who manages users needs the actions on their databases") {
   CHECK_FALSE(may("{'usersInfo': 'jim', '$db': 'app'}"));
   CHECK_FALSE(may("{'usersInfo': {'user': 'joe', 'db': 'app'}, 'showCredentials': true, '$db': 'app'}"));
   CHECK_FALSE(may("{'usersInfo': {'forAllDBs': true}, '$db': 'admin'}"));
+  const auto merge = [](std::string_view users, std::string_view drop) {
+    return "{'_mergeAuthzCollections': 1, 'tempUsersCollection': '" + std::string(users) + "', 'drop': " +
+           std::string(drop) + ", 'db': '', '$db': 'admin'}";
+  };
+  CHECK_FALSE(may(merge("app.tempusers", "false")));
   roles = {{"root", "admin"}};
   CHECK(may("{'usersInfo': {'forAllDBs': true}, '$db': 'admin'}"));
+  const auto restorer_may = [&](auth::ActionSet everywhere, auth::ActionSet on_temporary, const std::string& json) {
+    using On = auth::Privilege::On;
+    const std::vector<auth::Privilege> privileges{{On::collections, "", "", everywhere},
+                                                  {On::collections, "admin", "tempusers", on_temporary}};
+    auth::UserSpec spec{"joe", "app", {}, {}, {}};
+    spec.resolved = auth::ResolvedRoles{{}, privileges};
+    const auth::User user(std::move(spec));
+    const test::FakeRequest fake(json);
+    return may_manage_users(user, fake.request);
+  };
+  using enum auth::Action;
+  const auth::ActionSet adds{create_user, create_role, grant_role, revoke_role};
+  CHECK(restorer_may(adds, find, merge("admin.tempusers", "false")));
+  CHECK_FALSE(restorer_may(adds, {}, merge("admin.tempusers", "false")));
+  CHECK_FALSE(restorer_may(adds, find, merge("admin.others", "false")));
+  CHECK_FALSE(restorer_may(adds, find, merge("admin.tempusers", "true")));
+  CHECK_FALSE(restorer_may({create_user, create_role, grant_role}, find, merge("admin.tempusers", "false")));
 }
 
 TEST_CASE("cluster: its commands do not exist where the table is the configuration's") {
