@@ -1,4 +1,4 @@
-// $clusterTime and operationTime between clients and a router of a cluster.
+// $clusterTime and operationTime between clients and a router of shards with one clock.
 #pragma once
 
 #include "proxy/exec/core/context.h"

@@ -82,7 +82,7 @@ const Table& table() {
   return instance;
 }
 
-Result<void> check_rules(const CommandSpec& spec, const Request& request, bool in_cluster) {
+Result<void> check_rules(const Context& context, const CommandSpec& spec, const Request& request) {
   if (spec.admin_only && request.db != "admin") {
     return Error(ErrorCode::unauthorized,
                  fmt::format("{} may only be run against the admin database.", spec.name));
@@ -91,7 +91,9 @@ Result<void> check_rules(const CommandSpec& spec, const Request& request, bool i
     return Error(ErrorCode::operation_not_supported_in_transaction,
                  fmt::format("Cannot run '{}' in a multi-document transaction.", spec.name));
   }
-  if (auto checked = check_read_time(request, in_cluster); checked.has_error()) return checked.error();
+  if (context.in_cluster() || !context.has_cluster_time()) {
+    if (auto checked = check_read_time(request, context.in_cluster()); checked.has_error()) return checked.error();
+  }
   return check_api_strict(spec, request);
 }
 
@@ -188,7 +190,7 @@ std::optional<Response> answer_at_once(Context& context, Client& client, const C
   counted.total.add();
   count_operation(context.shared.metrics, spec.name);
   std::optional<Error> refusal;
-  if (auto checked = check_rules(spec, request, context.in_cluster()); checked.has_error()) {
+  if (auto checked = check_rules(context, spec, request); checked.has_error()) {
     refusal = std::move(checked.error());
   } else if (auto over_limit = admit(context, client, spec, request.arrived)) {
     refusal = std::move(over_limit);
@@ -234,10 +236,11 @@ void note_answer(Context& context, Client& client, const CommandSpec& spec, cons
 
 }  // namespace
 
-// In a cluster everybody tells everybody what time it is.
+// Where there is one time, everybody tells it to everybody.
 Task<Response> run_command(Context& context, Client& client, Request& request) {
   const bool in_cluster = context.in_cluster();
-  if (in_cluster) {
+  const bool tells_time = context.has_cluster_time();
+  if (tells_time) {
     auto taken = take_client_time(context, client, request);
     if (taken.has_error() && taken.error().code == key_not_found) {
       auto learning = context.router->learn_keys(request.deadline);
@@ -256,7 +259,7 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
     response = answer_at_once(context, client, *spec, request);
   }
   if (response) {
-    if (in_cluster) tell_times(context, client, request, *response);
+    if (tells_time) tell_times(context, client, request, *response);
     co_return *std::move(response);
   }
   BsonDoc lsid;
@@ -297,7 +300,7 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
     note_answer(context, client, *spec, request, taken, *result);
     response = *std::move(result);
   }
-  if (in_cluster) tell_times(context, client, request, *response);
+  if (tells_time) tell_times(context, client, request, *response);
   co_return *std::move(response);
 }
 

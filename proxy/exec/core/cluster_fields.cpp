@@ -170,8 +170,13 @@ void note_participant(Context& context, const OfTransaction& transaction, catalo
   table.note_answer(transaction.lsid, transaction.txn_number, shard, read_only.as_bool(), added);
 }
 
+bool adds_fields(const Context& context) {
+  return context.in_cluster() || (context.has_cluster_time() && context.shared.clock.now() != 0);
+}
+
 bool waits_for_version(const Context& context, const ShardCommand& command) {
-  return command.by.what() != RoutedBy::What::nothing && command.shard != cluster::config_shard &&
+  return context.in_cluster() && command.by.what() != RoutedBy::What::nothing &&
+         command.shard != cluster::config_shard &&
          context.gateway.capabilities(command.shard).max_wire_version == 0;
 }
 
@@ -180,6 +185,7 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
   BsonWriter out;
   const Services& shared = context.shared;
   if (const auto time = shared.clock.for_server(shared.shards_trust_us)) auth::append_cluster_time(out, *time);
+  if (!context.in_cluster()) return std::move(out).finish();
   const std::int32_t wire = context.gateway.capabilities(command.shard).max_wire_version;
   if (const auth::User* const user = options.user) {
     auth::append_impersonation(out, user->db, user->name, user->resolved ? user->resolved->roles : user->roles, wire);

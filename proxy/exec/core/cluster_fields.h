@@ -1,4 +1,5 @@
-// What a router of a cluster adds to the commands that it sends to shards, and what it learns from their refusals.
+// What is added to the commands that go to shards, and what is learned from their answers. Before a static table's only
+// shard that is $clusterTime alone; before several, nothing.
 #pragma once
 
 #include "proxy/auth/logical_clock.h"
@@ -17,6 +18,7 @@ inline constexpr std::int32_t wire_version_of_4_4 = 9, wire_version_of_5_0 = 13;
 // `body`: the command's. `transaction`: transaction_of(body).
 BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, const shard::CallOptions& options,
                          DocView body, const std::optional<OfTransaction>& transaction);
+bool adds_fields(const Context& context);
 // The body of a command to a shard.
 DocView body_of(const shard::Command& command);
 

@@ -45,6 +45,8 @@ struct Context {
   // The source of Request::routes; another one in a cluster.
   Router* router = &static_router;
   bool in_cluster() const noexcept { return router != &static_router; }
+  // Do all shards have one clock? A cluster's have, and the only shard of a static table.
+  bool has_cluster_time() const noexcept { return in_cluster() || static_router.table()->shards().size() == 1; }
   // For clients' connections; null: none. A reload replaces it, on the worker's thread.
   TlsContext::Ptr tls{};
 };

@@ -67,7 +67,8 @@ inline bool reads_own_config(const Request& request) noexcept {
   return request.db == "config" && !request.routes->in_cluster();
 }
 
-// readConcerns that need a time which all shards have in common: refused unless `in_cluster`. InvalidOptions(72).
+// readConcerns that need a time which several shards have in common: in a cluster afterClusterTime alone is allowed.
+// InvalidOptions(72).
 Result<void> check_read_time(const Request& request, bool in_cluster);
 
 // Reads the envelope of a command: name, $db, generic arguments.

@@ -88,10 +88,10 @@ ShardCall::ShardCall(Context& context, const ShardCommand& command, shard::CallO
       by_(command.by),
       time_(options.time),
       transaction_(context.in_cluster() ? transaction_of(body) : std::nullopt),
-      added_(context.in_cluster() && !waits_for_version(context, command)
+      added_(adds_fields(context) && !waits_for_version(context, command)
                  ? fields_for_shard(context, command, options, body, transaction_)
                  : BsonDoc()),
-      call_(context.in_cluster() && waits_for_version(context, command)
+      call_(waits_for_version(context, command)
                 ? start_when_known(&context, command, &added_, std::move(options))
                 : start(context, command, added_, std::move(options))) {}
 
@@ -108,7 +108,7 @@ ShardOutcome ShardCall::await_resume() {
     if (transaction_) note_participant(context_, *transaction_, shard_, outcome.reply);
     return outcome;
   }
-  if (context_.in_cluster()) note_times(context_, outcome.reply, time_);
+  if (context_.has_cluster_time()) note_times(context_, outcome.reply, time_);
   const DocView body = outcome.reply.body();
   const bool looks = body.size() <= looked_through_at_once_bytes_max && !body["cursor"].is_document();
   if (looks && body.validate().has_error()) {

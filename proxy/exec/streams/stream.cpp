@@ -234,7 +234,7 @@ Task<Step> run(Relay& relay, CursorReplyFrame& frame, std::int32_t request_id,
 
 // Copies the times at the end of the shard's reply into the client's reply.
 void take_times(Relay& relay, CursorReplyFrame& frame) {
-  if (!relay.context.in_cluster()) return;
+  if (!relay.context.has_cluster_time()) return;
   const DocView fields = relay.scanner.parts().reply_fields;
   if (const ValueView told = fields["$clusterTime"]; told.is_document()) {
     hear_cluster_time(relay.context, told.as_document());

@@ -32,7 +32,7 @@ struct StreamReply {
   ActiveCursor cursor;           // registered; its remote gets its id when the end of the reply was read
   std::size_t remote = 0;        // that sent the batch
   bool shard_id_known = false;   // the shard's cursor id stands before the batch
-  std::optional<auth::TimeTrust> times_for;  // in a cluster: the reply ends with the times, for a client trusted so far
+  std::optional<auth::TimeTrust> times_for;  // of one clock: the reply ends with the times, for a client trusted so far
 };
 
 // Writes the whole reply message (header included) to the client, and puts the cursor back or ends it.

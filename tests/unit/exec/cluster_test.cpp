@@ -986,7 +986,7 @@ TEST_CASE("under a default collation only merges that compare no strings are don
   INFO(to_json(reply.view()));
   CHECK(reply.view()["code"].to_int64().value_or(0) == (each.merge == Merge::refused ? 115 : 0));
   std::size_t mergers = 0;
-  for (const std::uint16_t shard : {1, 2}) {
+  for (const std::uint16_t shard : {std::uint16_t{1}, std::uint16_t{2}}) {
     for (const BsonDoc& sent : cluster.sent_to(shard, "aggregate")) {
       const DocView first = sent.view()["pipeline"].as_document().first().as_document();
       if (first.first().name == "$mergeCursors") ++mergers;

@@ -105,5 +105,46 @@ TEST_CASE("what tells of more than a collection is asked of the only shard") {
   }
 }
 
+TEST_CASE("the only shard's time is passed between it and the clients; several shards have none") {
+  const bool one = GENERATE(true, false);
+  Router router(one ? split_at("{'a': 1}", {}) : split_at("{'a': 1}", {"{'a': 10}"}));
+  const auto timestamp = [](int t) { return "{'$timestamp': {'t': " + std::to_string(t) + ", 'i': 1}}"; };
+  const auto cluster_time = [&](int t) {
+    return ", '$clusterTime': {'clusterTime': " + timestamp(t) +
+           ", 'signature': {'hash': {'$binary': 'AAAAAAAAAAAAAAAAAAAAAAAAAAA=', '$type': '00'}, 'keyId': 0}}";
+  };
+  router.shards.answer = [&](const Sent&) -> std::optional<std::string> {
+    return "{'n': 1, 'ok': 1.0, 'operationTime': " + timestamp(7) + cluster_time(8) + "}";
+  };
+  const auto count = [&](const std::string& more) {
+    router.shards.sent.clear();
+    return test::doc(router.run("{'count': 'c', 'query': {'a': 3}" + more + "}"));
+  };
+  const auto told_to_shard = [&] { return router.shards.sent.at(0).command.view()["$clusterTime"]; };
+
+  const BsonDoc first = count("");
+  CHECK_FALSE(told_to_shard().exists());  // nobody has said one yet
+  CHECK(first.view()["operationTime"].exists() == one);
+  CHECK(first.view()["$clusterTime"].exists() == one);
+  const std::string after = ", 'readConcern': {'afterClusterTime': " + timestamp(7) + "}";
+  const BsonDoc second = count(after);
+  if (!one) {
+    CHECK(second.view()["code"].to_int64() == 72);
+    CHECK(count(", 'readConcern': {'level': 'snapshot'}").view()["code"].to_int64() == 72);
+    count("");
+    CHECK_FALSE(told_to_shard().exists());
+    return;
+  }
+  CHECK(second.view()["n"].to_int64() == 1);
+  CHECK(router.shards.sent.at(0).command.view()["readConcern"].as_document()["afterClusterTime"].exists());
+  REQUIRE(told_to_shard().is_document());
+  CHECK(catalog::read_timestamp(told_to_shard().as_document()["clusterTime"]) == (std::uint64_t{8} << 32 | 1));
+  CHECK(catalog::read_timestamp(second.view()["operationTime"]) == (std::uint64_t{7} << 32 | 1));
+  // A client that heard a later one elsewhere.
+  count(cluster_time(9));
+  CHECK(catalog::read_timestamp(told_to_shard().as_document()["clusterTime"]) == (std::uint64_t{9} << 32 | 1));
+  CHECK(count(", 'readConcern': {'level': 'snapshot', 'atClusterTime': " + timestamp(7) + "}").view()["ok"].truthy());
+}
+
 }  // namespace
 }  // namespace spillway::exec
