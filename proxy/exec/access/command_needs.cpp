@@ -80,6 +80,45 @@ bool may_update(const Subject& subject) {
                          [](DocView operation) { return !says(operation, "upsert"); });
 }
 
+// The actions are gathered by collection: there may be 100,000 operations.
+bool may_bulk_write(const Subject& subject) {
+  struct Need {
+    std::string_view ns;
+    ActionSet actions;
+  };
+  absl::InlinedVector<Need, 8> needs;
+  int lists = 0;  // of each, a server may take any
+  for (const Element& field : subject.body) lists += field.name == "ops" || field.name == "nsInfo" ? 1 : 0;
+  if (subject.message != nullptr) lists += static_cast<int>(subject.message->sequences.size());
+  const bool named = every_operation(subject, "nsInfo", [&](DocView entry) {
+    int names = 0;
+    for (const Element& field : entry) {
+      if (field.name != "ns") continue;
+      if (!field.is_string() || names++ > 0) return false;
+      needs.push_back({field.as_string(), {}});
+    }
+    return names == 1;
+  });
+  const bool gathered = named && lists == 2 && every_operation(subject, "ops", [&](DocView operation) {
+    const Element first = operation.first();
+    const auto index = first.to_int64();
+    if (!index || *index < 0 || *index >= static_cast<std::int64_t>(needs.size())) return false;
+    ActionSet& actions = needs[static_cast<std::size_t>(*index)].actions;
+    if (first.name == "insert") {
+      actions |= insert;
+    } else if (first.name == "delete") {
+      actions |= remove;
+    } else {
+      actions |= says(operation, "upsert") ? ActionSet{update, insert} : ActionSet(update);
+    }
+    return true;
+  });
+  const ActionSet always = bypass(subject);
+  return gathered && std::all_of(needs.begin(), needs.end(), [&](const Need& need) {
+    return may_on_namespace(subject, need.ns, always | need.actions);
+  });
+}
+
 bool may_find_and_modify(const Subject& subject) {
   ActionSet actions = bypass(subject) | find;
   if (says(subject.body, "remove")) {
@@ -394,6 +433,7 @@ constexpr CommandNeed needs[] = {
     // writing
     rule("insert", may_insert),
     rule("update", may_update),
+    rule("bulkWrite", may_bulk_write),
     collection("delete", remove),
     rule("findAndModify", may_find_and_modify),
     rule("findandmodify", may_find_and_modify),

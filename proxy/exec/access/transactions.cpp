@@ -24,10 +24,6 @@ bool is_end(const Request& request) noexcept {
   return request.name == "commitTransaction" || request.name == "abortTransaction";
 }
 
-bool has_label(const Error& error, std::string_view label) noexcept {
-  return std::find(error.labels.begin(), error.labels.end(), label) != error.labels.end();
-}
-
 // It has begun a transaction on a shard, as far as is known. (Each number begins once there.)
 bool may_have_begun(const Request& request) noexcept {
   return request.start_transaction && (request.shard_time == nullptr || request.shard_time->calls() > 0);
@@ -95,7 +91,7 @@ Task<void> abort_on_shards(Context& context, OpenTransaction open, TimePoint dea
 
 Result<void> begin_statement(Context& context, const Request& request) {
   if (!request.in_transaction || is_end(request)) return {};
-  if (request.db == "config" || request.db == "admin") {
+  if ((request.db == "config" || request.db == "admin") && request.name != "bulkWrite") {
     return Error(ErrorCode::operation_not_supported_in_transaction,
                  fmt::format("Cannot run command against the '{}' database in a transaction", request.db));
   }
@@ -195,8 +191,9 @@ std::optional<OpenTransaction> fail_with_error(Context& context, const Request& 
   return context.shared.transactions->fail(request.lsid, *request.txn_number);
 }
 
-bool tells_of_failure(const Response& response) {
+bool tells_of_failure(const Request& request, const Response& response) {
   if (response.stream() != nullptr) return false;
+  if (request.name == "bulkWrite") return response.failed || response.copy().view()["nErrors"].truthy();
   const auto pieces = response.pieces();
   const bool wrote_errors =
       pieces.size() == 1 && DocView::trusted(pieces.front().iov_base).find("writeErrors").exists();
@@ -209,7 +206,7 @@ std::optional<OpenTransaction> fail_transaction(Context& context, const Request&
                                                 const Result<Response>& answer) {
   if (!request.in_transaction || is_end(request)) return std::nullopt;
   if (answer.has_error()) return fail_with_error(context, request, answer.error());
-  if (!context.in_cluster() || !tells_of_failure(*answer)) return std::nullopt;
+  if (!context.in_cluster() || !tells_of_failure(request, *answer)) return std::nullopt;
   return context.shared.transactions->fail(request.lsid, *request.txn_number);
 }
 
@@ -226,6 +223,10 @@ Response with_recovery_token(Context& context, const Request& request, Response 
   }
   out.end();
   return Response(std::move(out).finish());
+}
+
+bool has_label(const Error& error, std::string_view label) noexcept {
+  return std::find(error.labels.begin(), error.labels.end(), label) != error.labels.end();
 }
 
 Error label_failure(const Request& request, Error error) {

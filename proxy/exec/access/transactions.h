@@ -53,5 +53,6 @@ Response with_recovery_token(Context& context, const Request& request, Response 
 // failure of a command; other code need not. A command that began a transaction on its shard cannot be tried again by
 // itself; the whole transaction can.
 Error label_failure(const Request& request, Error error);
+bool has_label(const Error& error, std::string_view label) noexcept;
 
 }  // namespace spillway::exec

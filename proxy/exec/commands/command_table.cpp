@@ -59,9 +59,9 @@ struct Table {
   absl::flat_hash_map<std::string_view, std::size_t> by_name;
 
   Table() {
-    for (const auto& family : {read_commands(), aggregate_commands(), write_commands(), session_commands(),
-                               sharding_commands(), schema_commands(), local_commands(), authentication_commands(),
-                               user_commands()}) {
+    for (const auto& family : {read_commands(), aggregate_commands(), write_commands(), bulk_commands(),
+                               session_commands(), sharding_commands(), schema_commands(), local_commands(),
+                               authentication_commands(), user_commands()}) {
       for (CommandSpec spec : family) {
         spec.index = specs.size();
         spec.need = find_need(spec.name);

@@ -128,15 +128,6 @@ Result<BsonDoc> aggregation_over_view(DocView command, DocView view) {
 
 namespace {
 
-BsonDoc whole_reply(const Response& aggregation) {
-  RecycledBytes bytes;
-  for (const iovec& piece : aggregation.pieces()) {
-    const auto* const from = static_cast<const std::uint8_t*>(piece.iov_base);
-    bytes.insert(bytes.end(), from, from + piece.iov_len);
-  }
-  return BsonDoc(std::move(bytes));
-}
-
 DocView first_document(DocView reply) noexcept {
   const ValueView cursor = reply["cursor"];
   const ValueView batch = cursor.is_document() ? cursor.as_document()["firstBatch"] : ValueView();
@@ -147,7 +138,7 @@ DocView first_document(DocView reply) noexcept {
 }  // namespace
 
 Response distinct_of_view(const Response& aggregation) {
-  const BsonDoc reply = whole_reply(aggregation);
+  const BsonDoc reply = aggregation.copy();
   const ValueView values = first_document(reply)["distinct"];
   BsonWriter out;
   if (values.is_array()) {
@@ -160,7 +151,7 @@ Response distinct_of_view(const Response& aggregation) {
 }
 
 Response count_of_view(const Response& aggregation) {
-  const BsonDoc reply = whole_reply(aggregation);
+  const BsonDoc reply = aggregation.copy();
   const std::int64_t n = first_document(reply)["n"].to_int64().value_or(0);
   BsonWriter out;
   if (n <= INT32_MAX) {

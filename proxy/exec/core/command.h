@@ -46,6 +46,7 @@ struct CommandSpec {
 std::span<const CommandSpec> read_commands();        // find, getMore, killCursors
 std::span<const CommandSpec> aggregate_commands();   // aggregate, count, distinct, explain
 std::span<const CommandSpec> write_commands();       // insert, update, delete, findAndModify
+std::span<const CommandSpec> bulk_commands();        // bulkWrite
 std::span<const CommandSpec> session_commands();     // transactions, endSessions, killSessions, …
 std::span<const CommandSpec> sharding_commands();    // addShard, shardCollection, moveChunk, …: of a cluster only
 std::span<const CommandSpec> schema_commands();      // listDatabases, createIndexes, drop, collStats, …

@@ -14,6 +14,10 @@
 #include "proxy/shard/shard_time.h"
 #include "proxy/wire/op_msg.h"
 
+namespace spillway::auth {
+struct User;  // users.h
+}
+
 namespace spillway::exec {
 
 // Views: valid while the connection holds the message's buffer: until the command's coroutine has ended.

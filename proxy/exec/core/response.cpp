@@ -17,8 +17,9 @@ Response Response::of_stream(StreamReplyPtr stream) {
 
 void Response::append_elements(BsonDoc elements) {
   if (pieces_.empty()) pieces_.push_back({head_.data(), head_.size()});
-  appended_ = std::move(elements);
-  const Bytes rest = appended_.view().bytes().subspan(4);  // without its length: elements, and the document's end
+  appended_.push_back(std::move(elements));
+  // Without its length: elements, and the document's end.
+  const Bytes rest = appended_.back().view().bytes().subspan(4);
   const auto total = static_cast<std::int32_t>(bytes() - 1 + rest.size());
   store_le(static_cast<std::uint8_t*>(pieces_.front().iov_base), total);
   pieces_.back().iov_len -= 1;
@@ -30,6 +31,16 @@ Response::Pieces Response::pieces() const {
   Pieces all;
   all.push_back({const_cast<std::uint8_t*>(head_.data()), head_.size()});
   return all;
+}
+
+BsonDoc Response::copy() const {
+  RecycledBytes copied;
+  copied.reserve(bytes());
+  for (const iovec& piece : pieces()) {
+    const auto* const from = static_cast<const std::uint8_t*>(piece.iov_base);
+    copied.insert(copied.end(), from, from + piece.iov_len);
+  }
+  return BsonDoc(std::move(copied));
 }
 
 std::size_t Response::bytes() const noexcept {

@@ -44,7 +44,9 @@ class Response {
     if (bytes > 0) pieces_.push_back({const_cast<void*>(data), bytes});
   }
 
-  // More elements at the document's end. REQUIRES a complete reply, and to be called once.
+  // The document in one piece.
+  BsonDoc copy() const;
+  // More elements at the document's end. REQUIRES a complete reply.
   void append_elements(BsonDoc elements);
 
   // The document's pieces: the head alone if none were added.
@@ -60,7 +62,7 @@ class Response {
  private:
   RecycledBytes head_;
   Pieces pieces_;
-  BsonDoc appended_;
+  absl::InlinedVector<BsonDoc, 1> appended_;
   absl::InlinedVector<Buffer, 2, RecyclingAllocator<Buffer>> held_;
   StreamReplyPtr stream_;
 };

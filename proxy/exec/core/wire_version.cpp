@@ -7,8 +7,8 @@ namespace spillway::exec {
 
 namespace {
 
-// 7.0's: every command that drivers gate by a lower version is implemented; bulkWrite (25) is not.
-constexpr std::int32_t wire_version_implemented = 21;
+// 8.0's: every command that drivers gate by a lower version is implemented.
+constexpr std::int32_t wire_version_implemented = 25;
 // Before any shard has answered: the version of the oldest supported shard (4.2).
 constexpr std::int32_t wire_version_fallback = 8;
 
@@ -25,6 +25,7 @@ std::int32_t advertised_wire_version(const shard::Gateway& gateway) {
 
 std::string_view emulated_version(const shard::Gateway& gateway) {
   const std::int32_t wire = advertised_wire_version(gateway);
+  if (wire >= 25) return "8.0.0";
   if (wire >= 21) return "7.0.0";
   if (wire >= 17) return "6.0.0";
   if (wire >= 13) return "5.0.0";

@@ -55,7 +55,12 @@ class WriteParser {
   wire::DocSequence::Iterator in_sequence_;
   DocIterator in_array_;
 };
+std::string_view command_name(WriteKind kind) noexcept;
 std::string_view list_name_of(WriteKind kind) noexcept;
+
+// As servers say it: TypeMismatch(14), 40414.
+Error field_has_wrong_type(std::string_view field, ValueView value, std::string_view expected);
+Error field_is_missing(std::string_view field);
 
 enum class UpdateStyle : std::uint8_t { replacement, operators, pipeline };
 

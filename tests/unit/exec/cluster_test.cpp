@@ -570,6 +570,30 @@ TEST_CASE("a shard that refuses every table is asked ten times, and the client h
   CHECK(cluster.sent_to(2, "find").size() == 10);
 }
 
+TEST_CASE("of a bulkWrite that a shard refuses in part for its table, that part alone is sent again") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  std::vector<std::pair<std::uint16_t, std::string>> written;
+  bool refused = false;
+  cluster.shard_answer_ = [&](std::uint16_t shard, DocView command) -> std::optional<BsonDoc> {
+    if (command.first().name == "update" && !std::exchange(refused, true)) return stale_config("app.c");
+    written.emplace_back(shard, command.first().name);
+    return doc("{'n': 1, 'nModified': 1, 'ok': 1}");
+  };
+  const BsonDoc reply = cluster.run(
+      "{'bulkWrite': 1, 'errorsOnly': true, 'ops': [{'insert': 0, 'document': {'_id': 1, 'k': 2}}, {'update': 0, "
+      "'filter': {'k': 12}, 'updateMods': {'$set': {'x': 1}}}, {'delete': 1, 'filter': {'x': 1}, 'multi': true}], "
+      "'nsInfo': [{'ns': 'app.c'}, {'ns': 'none.c'}], '$db': 'admin'}");
+  INFO(to_json(reply.view()));
+  CHECK(reply.view()["nErrors"].to_int64() == 0);
+  CHECK(reply.view()["nModified"].to_int64() == 1);
+  REQUIRE(written.size() == 3);
+  CHECK(written[0] == std::pair(std::uint16_t{1}, std::string("insert")));
+  CHECK(written[1] == std::pair(std::uint16_t{2}, std::string("update")));
+  CHECK(written[2].second == "delete");
+  CHECK(refused);
+}
+
 TEST_CASE("a database that does not exist is empty to readers, and made for writers") {
   FakeCluster cluster;
   const BsonDoc found = cluster.run("{'find': 'c', '$db': 'none'}");

@@ -120,11 +120,23 @@ TEST_CASE("reading and writing one collection") {
              "{'update': 'c', 'updates': [{'q': {}, 'u': {}, 'upsert': true}], '$db': 'app'}",
              "{'findAndModify': 'c', 'remove': true, '$db': 'app'}", "{'drop': 'c', '$db': 'app'}",
              "{'create': 'c', '$db': 'app'}",
+             "{'bulkWrite': 1, 'ops': [{'insert': 0, 'document': {}}, {'delete': 1, 'filter': {}}], "
+             "'nsInfo': [{'ns': 'app.c'}, {'ns': 'app.d'}], '$db': 'admin'}",
              "{'renameCollection': 'app.a', 'to': 'app.b', '$db': 'admin'}",
              "{'getMore': {'$numberLong': '5'}, 'collection': 'c', '$db': 'app'}"});
   check_all(grants({{"readWrite", "app"}}), false,
             {"{'insert': 'c', 'documents': [{}], 'bypassDocumentValidation': true, '$db': 'app'}",
              "{'collMod': 'c', '$db': 'app'}", "{'dropDatabase': 1, '$db': 'app'}",
+             "{'bulkWrite': 1, 'ops': [{'insert': 0, 'document': {}}, {'delete': 1, 'filter': {}}], "
+             "'nsInfo': [{'ns': 'app.c'}, {'ns': 'other.d'}], '$db': 'admin'}",
+             "{'bulkWrite': 1, 'ops': [{'insert': 0, 'document': {}}], 'nsInfo': [{'ns': 'app.c'}], "
+             "'bypassDocumentValidation': true, '$db': 'admin'}",
+             // Which of the lists is taken?
+             "{'bulkWrite': 1, 'ops': [{'insert': 0, 'document': {}}], 'nsInfo': [{'ns': 'app.c'}], "
+             "'nsInfo': [{'ns': 'other.c'}], '$db': 'admin'}",
+             "{'bulkWrite': 1, 'ops': [{'insert': 0, 'document': {}}], 'nsInfo': [{'ns': 'app.c', 'ns': 'other.c'}], "
+             "'$db': 'admin'}",
+             "{'bulkWrite': 1, 'ops': [{'insert': 3, 'document': {}}], 'nsInfo': [{'ns': 'app.c'}], '$db': 'admin'}",
              "{'renameCollection': 'app.a', 'to': 'app.system.users', '$db': 'admin'}",
              "{'renameCollection': 'app.a', 'to': 'other.b', '$db': 'admin'}",
              "{'renameCollection': 'other.a', 'to': 'app.b', '$db': 'admin'}",

@@ -1,0 +1,202 @@
+// bulkWrite, as one insert, update or delete command for each group of its operations.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "proxy/base/time_slice.h"
+#include "proxy/exec/access/transactions.h"
+#include "proxy/exec/commands/command_table.h"
+#include "proxy/exec/commands/run_in_cluster.h"
+#include "proxy/exec/core/client.h"
+#include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/core/stale.h"
+#include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/read/config_database.h"
+#include "proxy/exec/write/bulk_command.h"
+#include "proxy/wire/cursor_reply.h"
+
+namespace spillway::exec {
+
+namespace {
+
+constexpr std::size_t operations_per_turn = 256;
+
+// A group's command. Its operations are a document sequence, as a client sends them.
+struct GroupMessage {
+  BsonDoc body;
+  std::vector<std::uint8_t> section;
+  Request request;
+};
+
+Task<void> fill(TimeSlice& slice, const BulkCommand& command, const BulkGroup& group, bool begins,
+                const Request& request, GroupMessage& message) {
+  message.body = bulk_body(request, command, group, begins);
+  const std::string_view list = list_name_of(group.kind);
+  std::vector<std::uint8_t>& bytes = message.section;
+  bytes.assign(1, 1);
+  bytes.resize(1 + sizeof(std::int32_t));
+  bytes.insert(bytes.end(), list.begin(), list.end());
+  bytes.push_back(0);
+  const std::size_t head = bytes.size();
+  for (const std::uint32_t operation : group.operations) {
+    const std::size_t before = bytes.size();
+    append_bulk_operation(bytes, command.operations[operation]);
+    if (slice.is_over(bytes.size() - before)) co_await slice.next();
+  }
+  store_le(bytes.data() + 1, static_cast<std::int32_t>(bytes.size() - 1));
+
+  Request& made = message.request = request;
+  made.name = command_name(group.kind);
+  made.db = command.namespaces[group.ns].db;
+  made.body = made.message.body = message.body.view();
+  made.message.sequences.clear();
+  made.message.sequences.push_back(
+      {list, Bytes(bytes.data() + head, bytes.size() - head), group.operations.size()});
+  made.sections = {};
+  made.strips_fields = true;  // so that it is forwarded as it is now
+  made.answers_router = true;
+  made.start_transaction = begins && request.start_transaction;
+  if (!begins) made.read_concern = {};
+}
+
+Task<Result<Response>> run_group(Context& context, Client& client, GroupMessage& message) {
+  const CommandSpec& spec = *command_named(message.request.name);
+  auto running = context.in_cluster() ? run_in_cluster(context, client, spec, message.request, std::nullopt)
+                                      : spec.handler(context, client, message.request);
+  co_return co_await running;
+}
+
+// The reply to a group, or what has become of it.
+BsonDoc reply_of(const Request& request, Result<Response> answer) {
+  if (answer.has_error()) return error_document(label_failure(request, std::move(answer.error())));
+  return answer->copy();
+}
+
+// Is a group's failure the whole command's answer? It is where the client can begin again, with what was executed known
+// to the shards, and where nothing was.
+bool is_of_all(const Request& request, const Error& failure, bool wrote) {
+  return !wrote || request.in_transaction || has_label(failure, "RetryableWriteError");
+}
+
+// What was written is not to be written again for a newer table.
+Error without_repeat(Error failure) {
+  if (!is_for_router(failure.code) && failure.code != key_not_found) return failure;
+  Error error(ErrorCode::write_conflict, failure.message);
+  error.labels.emplace_back("TransientTransactionError");
+  return error;
+}
+
+Task<Result<BulkCommand>> parse_in_steps(TimeSlice& slice, const Request& request) {
+  BulkParser parser(request);
+  for (;;) {
+    auto all = parser.step(operations_per_turn);
+    if (all.has_error()) co_return std::move(all.error());
+    if (*all) co_return std::move(parser).take();
+    if (slice.is_over(operations_per_turn * sizeof(BulkCommand::Operation))) co_await slice.next();
+  }
+}
+
+// Executes the groups. Errors: those that are the whole command's.
+Task<Result<void>> run_groups(Context& context, Client& client, const Request& request, const BulkCommand& command,
+                              BulkTotals& totals, KeptDocuments& results) {
+  TimeSlice slice(context.pump);
+  bool wrote = false;
+  for (const BulkGroup& group : bulk_groups(command)) {
+    if (wrote) {
+      if (const Error* why = client.interrupt.requested()) co_return *why;
+      if (Clock::now() >= request.deadline) {
+        co_return Error(ErrorCode::max_time_ms_expired, "operation exceeded time limit");
+      }
+    }
+    GroupMessage message;
+    auto filling = fill(slice, command, group, !wrote, request, message);
+    co_await filling;
+    auto running = run_group(context, client, message);
+    auto answer = co_await running;
+    slice.renew();
+    const BsonDoc reply = reply_of(request, std::move(answer));
+    if (!wire::reply_is_ok(reply)) {
+      Error failure = wire::error_from_reply(reply);
+      if (is_of_all(request, failure, wrote)) co_return wrote ? without_repeat(std::move(failure)) : std::move(failure);
+      const std::size_t failed = command.ordered ? 1 : group.operations.size();
+      for (std::size_t i = 0; i < failed; ++i) {
+        ++totals.errors;
+        if (auto kept = results.add(bulk_failure(group.operations[i], group.kind, reply)); kept.has_error()) {
+          co_return std::move(kept.error());
+        }
+      }
+      if (command.ordered) break;
+      continue;
+    }
+    wrote = true;
+    BulkAnswer taken(command, group, reply, totals);
+    for (BsonDoc result; taken.next(result);) {
+      const std::size_t bytes = result.size();
+      if (auto kept = results.add(std::move(result)); kept.has_error()) co_return std::move(kept.error());
+      if (slice.is_over(bytes)) co_await slice.next();
+    }
+    if (taken.failed() && (command.ordered || request.in_transaction)) break;
+  }
+  co_return Result<void>();
+}
+
+void sort_by_operation(KeptDocuments& results) {
+  std::vector<BsonDoc> documents = results.take_documents();
+  std::sort(documents.begin(), documents.end(), [](const BsonDoc& a, const BsonDoc& b) {
+    return a.view()["idx"].as_int32() < b.view()["idx"].as_int32();
+  });
+  for (BsonDoc& document : documents) results.add_paid(std::move(document));
+}
+
+Task<Result<Response>> bulk_write(Context& context, Client& client, const Request& request) {
+  const ValueView cursor = request.body["cursor"];
+  if (cursor.exists() && !cursor.is_document()) {
+    co_return field_has_wrong_type("bulkWrite.cursor", cursor, "object");
+  }
+  const ValueView batch_size = cursor.is_document() ? cursor.as_document()["batchSize"] : ValueView();
+  const auto documents = batch_size.to_int64();
+  if (batch_size.exists() && documents.value_or(-1) < 0) {
+    co_return Error(ErrorCode::bad_value, "BSON field 'batchSize' value must be >= 0");
+  }
+  std::size_t bytes = request.body.size();
+  std::size_t operations = 0;
+  for (const wire::DocSequence& sequence : request.message.sequences) {
+    bytes += sequence.documents.size();
+    operations += sequence.count;
+  }
+  // The operations once more, as a group has them, and the list of them.
+  auto reserving = take_reservation(context, request, context.shared.memory.writes,
+                                    bytes + operations * (sizeof(BulkCommand::Operation) + sizeof(BulkGroup)),
+                                    "a bulkWrite");
+  const auto reserved = co_await reserving;
+  if (reserved.has_error()) co_return without_writes(reserved.error());
+  TimeSlice slice(context.pump);
+  auto parsing = parse_in_steps(slice, request);
+  const auto command = co_await parsing;
+  if (command.has_error()) co_return command.error();
+  BulkTotals totals;
+  KeptDocuments results(context.shared.memory.cursors);
+  auto running = run_groups(context, client, request, *command, totals, results);
+  if (auto ran = co_await running; ran.has_error()) co_return std::move(ran.error());
+  if (!command->ordered) sort_by_operation(results);
+  auto answering = answer_documents(context, client, request, std::move(results), "$cmd.bulkWrite",
+                                    documents.value_or(0), documents.has_value(), false);
+  auto answer = co_await answering;
+  if (!answer.has_error()) answer->append_elements(totals.elements());
+  co_return answer;
+}
+
+}  // namespace
+
+std::span<const CommandSpec> bulk_commands() {
+  static constexpr CommandSpec specs[] = {
+      {.name = "bulkWrite",
+       .handler = bulk_write,
+       .admin_only = true,
+       .in_transaction = true,
+       .help = "insert, update and delete documents of several collections"},
+  };
+  return specs;
+}
+
+}  // namespace spillway::exec
