@@ -143,7 +143,11 @@ class Reader {
     of_cluster_ = of_cluster_ || (root && names_config_servers(*root));
     if (!root || root->IsNull()) return;
     if (!root->IsMap()) {
-      error(place(*root), "the configuration must be a mapping of keys");
+      const bool has_equals = root->IsScalar() && root->Scalar().find('=') != std::string::npos;
+      error(place(*root),
+            has_equals ? "the configuration is a mapping of keys, in YAML; \"key = value\", MongoDB's format to 2.4, "
+                         "is not read: write configdb = X as sharding: {configDB: X}"
+                       : "the configuration must be a mapping of keys");
       return;
     }
     walk(*root, "");

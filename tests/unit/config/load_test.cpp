@@ -199,6 +199,9 @@ TEST_CASE("bad_files_say_what_is_wrong_and_where") {
       {"net: [port]\n", {"f.yaml:1: net must be a section of keys, not a list"}},
       {"- net\n", {"f.yaml:1: the configuration must be a mapping of keys"}},
       {"just words\n", {"f.yaml:1: the configuration must be a mapping of keys"}},
+      {"configdb = rs/h:1\nport = 2\n",
+       {"f.yaml:1: the configuration is a mapping of keys, in YAML; \"key = value\", MongoDB's format to 2.4, is "
+        "not read: write configdb = X as sharding: {configDB: X}"}},
       {"? [a, b]\n: 1\n", {"f.yaml:1: a key must be a word"}},
       {"net: {port: 1\n", {"f.yaml:"}},
       {"net: *nowhere\n", {"f.yaml:"}},
