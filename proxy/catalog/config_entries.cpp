@@ -71,6 +71,29 @@ class EntryFields {
   std::optional<Error> error_;
 };
 
+// The rounding is named from 6.3 on; before, it follows from the granularity.
+TimeSeries read_time_series(EntryFields& fields) {
+  TimeSeries series;
+  const auto options = fields.document("timeseriesFields", true);
+  if (!options) return series;
+  const ValueView time = (*options)["timeField"], meta = (*options)["metaField"];
+  if (!time.is_string()) fields.fail(ErrorCode::type_mismatch, "timeseriesFields", "has no timeField");
+  series.time_field = time.is_string() ? time.as_string() : "";
+  series.meta_field = meta.is_string() ? meta.as_string() : "";
+  const ValueView granularity = (*options)["granularity"];
+  const std::string_view named = granularity.is_string() ? granularity.as_string() : "seconds";
+  series.rounding_s = named == "hours" ? 86'400 : named == "minutes" ? 3'600 : 60;
+  if (const ValueView rounding = (*options)["bucketRoundingSeconds"]; rounding.exists()) {
+    constexpr std::int64_t year_s = 31'536'000;
+    series.rounding_s = rounding.to_int64().value_or(0);
+    if (series.rounding_s < 1 || series.rounding_s > year_s) {
+      fields.fail(ErrorCode::bad_value, "timeseriesFields", "has no usable bucketRoundingSeconds");
+      series.rounding_s = 1;
+    }
+  }
+  return series;
+}
+
 }  // namespace
 
 Result<ShardEntry> read_shard_entry(DocView doc) {
@@ -111,7 +134,7 @@ Result<CollectionEntry> read_collection_entry(DocView doc) {
   }
   entry.unique = fields.flag("unique");
   entry.unsplittable = fields.flag("unsplittable");
-  entry.timeseries = fields.has("timeseriesFields");
+  if (fields.has("timeseriesFields")) entry.time_series = read_time_series(fields);
   entry.epoch = fields.object_id("lastmodEpoch");
   if (entry.epoch == ObjectId{}) fields.fail(ErrorCode::bad_value, "lastmodEpoch", "is zero");
   entry.timestamp = fields.timestamp("timestamp");

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "proxy/catalog/shard_key.h"
+#include "proxy/catalog/time_series.h"
 #include "proxy/catalog/versions.h"
 
 namespace spillway::catalog {
@@ -33,7 +34,7 @@ struct CollectionEntry {
   std::optional<Uuid> uuid;     // always, if there is a timestamp
   BsonDoc default_collation;    // {}: simple
   bool unsplittable = false;    // 8.0: tracked, but not sharded
-  bool timeseries = false;      // buckets of a time series
+  std::optional<TimeSeries> time_series;  // whose buckets it holds
 
   // From 5.0 chunks name their collection by uuid, before by ns.
   bool chunks_by_uuid() const noexcept { return timestamp != 0; }

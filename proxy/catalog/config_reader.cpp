@@ -166,7 +166,7 @@ Result<std::shared_ptr<const CollectionRouting>> RoutingUpdate::finish() {
   facts.uuid = entry_.uuid;
   facts.default_collation = std::move(entry_.default_collation);
   facts.unsplittable = entry_.unsplittable;
-  facts.timeseries = entry_.timeseries;
+  facts.time_series = std::move(entry_.time_series);
   return std::make_shared<const CollectionRouting>(CollectionRouting{
       std::move(entry_.ns), std::move(*entry_.key), entry_.unique, std::move(*merged), 0, std::move(facts)});
 }

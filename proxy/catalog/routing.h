@@ -18,6 +18,7 @@
 #include "proxy/catalog/chunk_map.h"
 #include "proxy/catalog/filter_bounds.h"
 #include "proxy/catalog/shard_key.h"
+#include "proxy/catalog/time_series.h"
 #include "proxy/catalog/versions.h"
 
 namespace spillway::catalog {
@@ -41,7 +42,7 @@ struct ClusterFacts {
   std::optional<Uuid> uuid;
   BsonDoc default_collation;  // {}: simple
   bool unsplittable = false;  // 8.0: tracked, but not sharded
-  bool timeseries = false;    // buckets of a time series
+  std::optional<TimeSeries> time_series;  // whose buckets it holds
 };
 
 // One sharded collection.

@@ -11,7 +11,8 @@ bool contains(const std::string_view (&names)[n], std::string_view name) noexcep
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
-constexpr std::string_view stages[] = {"$addFields",
+constexpr std::string_view stages[] = {"$_internalUnpackBucket",
+                                       "$addFields",
                                        "$bucket",
                                        "$bucketAuto",
                                        "$changeStream",

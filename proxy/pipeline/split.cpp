@@ -106,6 +106,12 @@ std::optional<DocumentStage> describe(const Element& element) {
     stage.one_to_one = false;
     return stage;
   }
+  if (name == "$_internalUnpackBucket") {  // of a time series: a view's first stage
+    stage.one_to_one = false;
+    stage.replaces_all = true;
+    stage.computes = true;
+    return stage;
+  }
   if (name == "$unwind") {
     // One kind of shard keeps only _id and the unwound field: a sort key would be lost.
     stage.one_to_one = false;

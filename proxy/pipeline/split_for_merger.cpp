@@ -12,8 +12,9 @@
 namespace spillway::pipeline {
 namespace {
 
-constexpr FieldTable<9> per_document_stages({"$match", "$project", "$addFields", "$set", "$unset", "$unwind",
-                                             "$replaceRoot", "$replaceWith", "$redact"});
+constexpr FieldTable<10> per_document_stages({"$match", "$project", "$addFields", "$set", "$unset", "$unwind",
+                                              "$replaceRoot", "$replaceWith", "$redact",
+                                              "$_internalUnpackBucket"});
 constexpr FieldTable<8> one_to_one_stages({"$project", "$addFields", "$set", "$unset", "$replaceRoot", "$replaceWith",
                                            "$lookup", "$graphLookup"});
 constexpr FieldTable<3> statistics_stages({"$collStats", "$indexStats", "$planCacheStats"});

@@ -184,11 +184,12 @@ bool may_merge(const Subject& subject, const Element& stage, int depth) {
 }
 
 // Stages that read only their input. $currentOp and similar ones stand first, and were checked there.
-constexpr FieldTable<30> harmless_stages(
+constexpr FieldTable<31> harmless_stages(
     {"$match", "$project", "$addFields", "$set", "$unset", "$unwind", "$sort", "$limit", "$skip", "$group", "$count",
      "$sortByCount", "$replaceRoot", "$replaceWith", "$redact", "$sample", "$bucket", "$bucketAuto", "$geoNear",
      "$densify", "$fill", "$setWindowFields", "$documents", "$search", "$searchMeta", "$vectorSearch",
-     "$changeStreamSplitLargeEvent", "$currentOp", "$listSessions", "$listLocalSessions"});
+     "$changeStreamSplitLargeEvent", "$currentOp", "$listSessions", "$listLocalSessions",
+     "$_internalUnpackBucket"});
 
 // The actions of a stage beside `find` on the collection, by its name. An unknown stage might read or write anything:
 // no user may use it.

@@ -47,8 +47,9 @@ ClusterRouter::ClusterRouter(Context& context, ClusterTable& table, Routes::Tabl
 
 std::optional<Routes> ClusterRouter::resolve(const RouteNames& names) {
   Routes routes = Routes::of_cluster(shards_);
+  bool sharded = false;  // the name before
   for (const RouteName& name : names) {
-    if (name.db.empty()) continue;
+    if (name.db.empty() || (name.buckets && sharded)) continue;
     if (lies_on_config_servers(name.db)) {
       routes.add(name.db == "admin" ? admin_ : config_);
     } else {
@@ -65,20 +66,25 @@ std::optional<Routes> ClusterRouter::resolve(const RouteNames& names) {
     found->second.used = true;
     routes.note_learned(found->second.learned_at);
     routes.add(found->second.value);
+    sharded = found->second.value->routing != nullptr;
   }
   return routes;
 }
 
 Task<Result<void>> ClusterRouter::learn(RouteNames names, RouteWait wait) {
+  bool sharded = false;  // the name before
   for (const RouteName& name : names) {
-    if (name.db.empty()) continue;
+    if (name.db.empty() || (name.buckets && sharded)) continue;
     if (!lies_on_config_servers(name.db)) {
       auto learning = learn_database(std::string(name.db), wait);
       if (auto learned = co_await learning; learned.has_error()) co_return learned;
     }
     if (!may_be_sharded(name)) continue;
-    auto learning = learn_collection(fmt::format("{}.{}", name.db, name.collection), wait);
+    const std::string ns = fmt::format("{}.{}", name.db, name.collection);
+    auto learning = learn_collection(ns, wait);
     if (auto learned = co_await learning; learned.has_error()) co_return learned;
+    const auto found = collections_.find(ns);
+    sharded = found != collections_.end() && found->second.value->routing != nullptr;
   }
   co_return Result<void>();
 }

@@ -276,7 +276,7 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
   if (!in_cluster) {
     routes = context.router->resolve({});
   } else if (!request.in_transaction) {
-    routes = context.router->resolve(route_names(*spec, request));
+    routes = context.router->resolve(route_names(context, *spec, request));
   }
   if (routes) request.routes = &*routes;
   auto handling =

@@ -1,5 +1,8 @@
 #include "proxy/exec/commands/route_names.h"
 
+#include <fmt/format.h>
+
+#include "proxy/cluster/config_client.h"
 #include "proxy/exec/read/aggregate.h"
 
 namespace spillway::exec {
@@ -28,9 +31,21 @@ void add_full_name(RouteNames& names, ValueView name) {
   names.push_back({parts.db, parts.collection});
 }
 
+bool may_shard_time_series(const Context& context) {
+  constexpr std::int32_t wire_version_of_5_1 = 14;
+  return context.gateway.capabilities(cluster::config_shard).max_wire_version >= wire_version_of_5_1;
+}
+
+void add_buckets(RouteNames& names, Request& request) {
+  const std::string_view collection = names.back().collection;
+  if (collection.empty() || collection.starts_with("system.")) return;
+  request.buckets = fmt::format("system.buckets.{}", collection);
+  names.push_back({.db = request.db, .collection = request.buckets, .buckets = true});
+}
+
 }  // namespace
 
-RouteNames route_names(const CommandSpec& spec, const Request& request) {
+RouteNames route_names(const Context& context, const CommandSpec& spec, Request& request) {
   RouteNames names;
   switch (spec.routes) {
     case RouteNeed::none:
@@ -40,6 +55,11 @@ RouteNames route_names(const CommandSpec& spec, const Request& request) {
       break;
     case RouteNeed::collection:
       add_collection(names, request.db, request.body);
+      break;
+    case RouteNeed::written:
+      add_collection(names, request.db, request.body);
+      request.buckets.clear();
+      if (may_shard_time_series(context)) add_buckets(names, request);
       break;
     case RouteNeed::pipeline:
       add_collection(names, request.db, request.body);

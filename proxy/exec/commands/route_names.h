@@ -5,7 +5,8 @@
 
 namespace spillway::exec {
 
-// Views into the request. A malformed command names what it can: its handler answers with the error.
-RouteNames route_names(const CommandSpec& spec, const Request& request);
+// Views into the request, which learns the name of the buckets that it may write to. A malformed command names what it
+// can: its handler answers with the error.
+RouteNames route_names(const Context& context, const CommandSpec& spec, Request& request);
 
 }  // namespace spillway::exec

@@ -148,7 +148,7 @@ namespace {
 // `answer`: of the first try, which the caller has made.
 Task<Result<Response>> run_nested(Context& context, Client& client, const CommandSpec& spec, Request& request,
                                   int views, std::optional<Result<Response>> answer) {
-  const RouteNames names = route_names(spec, request);
+  const RouteNames names = route_names(context, spec, request);
   const RouteWait wait{request.deadline, spec.makes_database, request.interrupt};
   bool learned_keys = false;
   for (std::size_t tries = 1;; ++tries) {

@@ -17,7 +17,8 @@ enum class RouteNeed : std::uint8_t {
   none,       // at most the shards
   database,   // $db
   collection, // of $db: the value of the first element
-  pipeline,   // the same, and those that its pipeline names, and viewOn
+  written,    // the same, and the buckets that it might have as a time series
+  pipeline,   // those of collection, and those that its pipeline names, and viewOn
   explained,  // those of the command that is explained
   full_name,  // the first element's value is "db.collection" or "db"; "to", too
 };

@@ -55,6 +55,8 @@ struct Request {
   bool compressed = false;
   // Of a command on a view, which runs as an aggregation of the collection below it: the view that the client named.
   std::string_view view;
+  // Of a write in a cluster that may have sharded time series: the collection that would hold its buckets.
+  std::string buckets{};
   bool answers_router = false;  // its answer is needed whole, to be read here
 
   bool retryable_write() const noexcept { return txn_number.has_value() && !in_transaction; }

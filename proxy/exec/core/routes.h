@@ -26,6 +26,7 @@ namespace spillway::exec {
 struct RouteName {
   std::string_view db;
   std::string_view collection;
+  bool buckets = false;  // of a time series with the name before this one: needed if that is not sharded itself
 };
 using RouteNames = absl::InlinedVector<RouteName, 2>;
 

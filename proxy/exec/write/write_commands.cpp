@@ -502,38 +502,61 @@ Task<Result<Response>> run_write(Context& context, Client& client, const Request
   co_return with_recovery_token(context, request, *std::move(passed));
 }
 
+// The command on the buckets of a time series, as a router sends it.
+Task<Result<Response>> run_on_buckets(Context& context, Client& client, const Request& request, Handler handler) {
+  BsonWriter body;
+  body.append(request.name, request.buckets);
+  for (auto at = ++request.body.begin(); !at.done(); ++at) body.append_element(*at);
+  body.append("isTimeseriesNamespace", true);
+  const BsonDoc rewritten = std::move(body).finish();
+  Request inner = request;
+  inner.body = inner.message.body = rewritten;
+  inner.sections = {};
+  inner.strips_fields = true;  // so that it is forwarded as it is now
+  auto running = handler(context, client, inner);
+  co_return co_await running;
+}
+
+// Not a coroutine, since almost no collection is a time series.
+template <Handler handler>
+Task<Result<Response>> to_buckets_or(Context& context, Client& client, const Request& request) {
+  const bool to_buckets = !request.buckets.empty() && request.routes->in_cluster() &&
+                          request.routes->collection(NamespaceText(request.db, request.buckets).view()) != nullptr;
+  return to_buckets ? run_on_buckets(context, client, request, handler) : handler(context, client, request);
+}
+
 }  // namespace
 
 std::span<const CommandSpec> write_commands() {
   static constexpr CommandSpec specs[] = {
       {.name = "insert",
-       .handler = run_write,
+       .handler = to_buckets_or<run_write>,
        .in_transaction = true,
-       .routes = RouteNeed::collection,
+       .routes = RouteNeed::written,
        .makes_database = true,
        .help = "insert documents"},
       {.name = "update",
-       .handler = run_write,
+       .handler = to_buckets_or<run_write>,
        .in_transaction = true,
-       .routes = RouteNeed::collection,
+       .routes = RouteNeed::written,
        .makes_database = true,
        .help = "update documents"},
       {.name = "delete",
-       .handler = run_write,
+       .handler = to_buckets_or<run_write>,
        .in_transaction = true,
-       .routes = RouteNeed::collection,
+       .routes = RouteNeed::written,
        .makes_database = true,
        .help = "delete documents"},
       {.name = "findAndModify",
-       .handler = find_and_modify_command,
+       .handler = to_buckets_or<find_and_modify_command>,
        .in_transaction = true,
-       .routes = RouteNeed::collection,
+       .routes = RouteNeed::written,
        .makes_database = true,
        .help = "write one document and return it"},
       {.name = "findandmodify",
-       .handler = find_and_modify_command,
+       .handler = to_buckets_or<find_and_modify_command>,
        .in_transaction = true,
-       .routes = RouteNeed::collection,
+       .routes = RouteNeed::written,
        .makes_database = true,
        .help = "write one document and return it"},
   };

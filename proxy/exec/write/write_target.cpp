@@ -35,10 +35,30 @@ BsonDoc keyed_part(const catalog::ShardKeyPattern& key, DocView document, const 
   return std::move(out).finish();
 }
 
+// The query names fields of measurements, and the key those of buckets.
+Result<WriteTarget> target_measurements(const catalog::CollectionRouting& routing, const Statement& statement) {
+  if (!statement.multi || statement.upsert) {
+    return Error(ErrorCode::invalid_options,
+                 "in a sharded time series this router updates and deletes all matching measurements, not one, and "
+                 "makes none by an upsert: use multi: true, or limit: 0 for a delete");
+  }
+  WriteTarget target;
+  target.shards = routing.all_shards();
+  if (target.shards.size() > 1) target.route = Route::all;
+  return target;
+}
+
 }  // namespace
 
 Result<WriteTarget> target_insert(const catalog::CollectionRouting& routing, DocView document,
                                   const ObjectId* new_id) {
+  if (routing.cluster && routing.cluster->time_series) {
+    const auto bucket = routing.cluster->time_series->bucket_of(document);
+    if (bucket.has_error()) return bucket.error();
+    auto shard = routing.target_document(*bucket);
+    if (shard.has_error()) return shard.error();
+    return to_one(*shard);
+  }
   if (new_id != nullptr && routing.key.touches("_id")) {
     const BsonDoc keyed = keyed_part(routing.key, document, *new_id);
     auto shard = routing.target_document(keyed);
@@ -55,6 +75,7 @@ Result<WriteTarget> target_insert(const catalog::CollectionRouting& routing, Doc
 
 Result<WriteTarget> target_statement(const catalog::CollectionRouting& routing,
                                      const Statement& statement) {
+  if (routing.cluster && routing.cluster->time_series) return target_measurements(routing, statement);
   auto found = routing.target_filter(statement.query, statement.simple_collation);
   if (found.has_error()) return found.error();
   WriteTarget target;

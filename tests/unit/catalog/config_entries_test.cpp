@@ -77,13 +77,17 @@ TEST_CASE("a collection of config.collections is read") {
       doc("{'_id': 'a.system.buckets.t', 'lastmodEpoch': {'$oid': '6b00fd5563155124ad7bdb60'}, 'timestamp': "
           "{'$timestamp': {'t': 5, 'i': 1}}, 'uuid': {'$binary': {'base64': 'Tt7zAJUaRx6ccF/peuw0QA==', 'subType': "
           "'04'}}, 'key': {'a': 1}, 'unique': true, 'unsplittable': true, 'defaultCollation': {'locale': 'fr'}, "
-          "'timeseriesFields': {'timeField': 't'}, 'reshardingFields': {'state': 'x'}}"));
+          "'timeseriesFields': {'timeField': 't', 'metaField': 'm', 'granularity': 'minutes'}, "
+          "'reshardingFields': {'state': 'x'}}"));
   REQUIRE(newer.has_value());
   CHECK(newer->timestamp == (std::uint64_t{5} << 32 | 1));
   CHECK(newer->chunks_by_uuid());
   CHECK(newer->unique);
   CHECK(newer->unsplittable);
-  CHECK(newer->timeseries);
+  REQUIRE(newer->time_series.has_value());
+  CHECK(newer->time_series->time_field == "t");
+  CHECK(newer->time_series->meta_field == "m");
+  CHECK(newer->time_series->rounding_s == 3600);
   CHECK(to_json(newer->default_collation) == to_json(doc("{'locale': 'fr'}")));
 
   const auto dropped = read_collection_entry(
@@ -116,6 +120,10 @@ TEST_CASE("a collection with wrong fields is refused") {
                   ErrorCode::failed_to_parse,
                   {"'uuid' is missing"}},
                  {head + epoch + key + ", 'defaultCollation': 'fr'}", wrong_type, {"'defaultCollation'"}},
+                 {head + epoch + key + ", 'timeseriesFields': {}}", wrong_type, {"'timeseriesFields' has no time"}},
+                 {head + epoch + key + ", 'timeseriesFields': {'timeField': 't', 'bucketRoundingSeconds': 0}}",
+                  ErrorCode::bad_value,
+                  {"'timeseriesFields'"}},
                  {"{'_id': 5, " + epoch + key + "}", wrong_type, {"'_id'"}}});
 }
 

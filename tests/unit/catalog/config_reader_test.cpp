@@ -137,7 +137,8 @@ const std::string uuid_text = "{'$binary': {'base64': 'Tt7zAJUaRx6ccF/peuw0QA=='
 CollectionEntry entry_by_uuid() {
   return entry_of("{'_id': 'rec.r', 'lastmodEpoch': {'$oid': '" + std::string(epoch_text) +
                   "'}, 'timestamp': {'$timestamp': {'t': 9, 'i': 1}}, 'uuid': " + uuid_text +
-                  ", 'key': {'k': 1}, 'unique': true, 'defaultCollation': {'locale': 'fr'}, 'timeseriesFields': {}}");
+                  ", 'key': {'k': 1}, 'unique': true, 'defaultCollation': {'locale': 'fr'}, "
+                  "'timeseriesFields': {'timeField': 't'}}");
 }
 
 TEST_CASE("chunks of 5.0 and later belong to a uuid, and bring the collection's facts") {
@@ -157,7 +158,7 @@ TEST_CASE("chunks of 5.0 and later belong to a uuid, and bring the collection's 
   CHECK(facts.version.epoch == entry_by_uuid().epoch);
   CHECK(facts.uuid == entry_by_uuid().uuid);
   CHECK(to_json(facts.default_collation) == to_json(doc("{'locale': 'fr'}")));
-  CHECK(facts.timeseries);
+  CHECK(facts.time_series.has_value());
   CHECK_FALSE(facts.unsplittable);
   CHECK((*table)->version_on(2) == facts.version);
   CHECK((*table)->version_on(0) == ChunkVersion{0, 0, facts.version.epoch, facts.version.timestamp});

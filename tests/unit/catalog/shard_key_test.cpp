@@ -9,8 +9,6 @@ namespace {
 using test::doc;
 using test::pattern;
 
-bool same(DocView a, DocView b) { return compare_documents(a, b) == 0; }
-
 TEST_CASE("patterns that are shard keys are accepted") {
   const std::string good[] = {
       "{'a': 1}",

@@ -757,6 +757,25 @@ TEST_CASE("a view over a sharded collection is run as an aggregation of that col
   CHECK(cluster.run("{'find': 'v', 'showRecordId': true, '$db': 'app'}").view()["code"].to_int64() == 168);
 }
 
+TEST_CASE("a sharded time series is read from the buckets of all shards, which unpack them") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.system.buckets.ts", 10, "sh1", "sh2", 3);
+  cluster.shard_answer_ = [](std::uint16_t, DocView command) -> std::optional<BsonDoc> {
+    if (command.first().as_string() != "ts") return std::nullopt;
+    return doc("{'ok': 0, 'code': 169, 'errmsg': 'a view', 'resolvedView': {'ns': 'app.system.buckets.ts', 'pipeline': "
+               "[{'$_internalUnpackBucket': {'timeField': 't', 'bucketMaxSpanSeconds': 3600}}]}}");
+  };
+  const BsonDoc found = cluster.run("{'find': 'ts', 'filter': {'x': 1}, 'sort': {'t': 1}, '$db': 'app'}");
+  CHECK(found.view()["ok"].truthy());
+  for (const std::uint16_t shard : {std::uint16_t{1}, std::uint16_t{2}}) {
+    const auto sent = cluster.sent_to(shard, "aggregate");
+    REQUIRE(sent.size() == 1);
+    const auto stages = sent.front().view()["pipeline"].as_document();
+    CHECK(stages.first().as_document().first().name == "$_internalUnpackBucket");
+    CHECK(to_json(stages).find("$sort") != std::string::npos);
+  }
+}
+
 TEST_CASE("clients and shards of a cluster are told its time") {
   FakeCluster cluster;
   cluster.shard_answer_ = [](std::uint16_t, DocView) {

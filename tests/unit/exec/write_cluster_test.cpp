@@ -17,6 +17,7 @@ class ScriptedTable final : public exec::Router {
   struct State {
     std::optional<catalog::CollectionRouting> sharded;
     catalog::ShardIndex primary = 0;  // s0
+    std::optional<catalog::TimeSeries> time_series{};  // its buckets are what is sharded
   };
   explicit ScriptedTable(std::vector<State> states) {
     for (State& state : states) {
@@ -27,10 +28,11 @@ class ScriptedTable final : public exec::Router {
       database->version = catalog::DatabaseVersion{{}, std::nullopt, number};
       databases_.push_back(std::move(database));
       auto collection = std::make_shared<catalog::CachedCollection>();
-      collection->ns = "db.c";
+      collection->ns = state.time_series ? "db.system.buckets.c" : "db.c";
       if (state.sharded) {
         state.sharded->cluster.emplace();
         state.sharded->cluster->version.epoch = {number};
+        state.sharded->cluster->time_series = std::move(state.time_series);
         collection->routing = std::make_shared<const catalog::CollectionRouting>(*std::move(state.sharded));
       }
       collections_.push_back(std::move(collection));
@@ -657,6 +659,74 @@ TEST_CASE("an operation that cannot be targeted is refused by a table that was r
   CHECK(cluster.router.run("{'insert': 'c', 'documents': [{'_id': 1, 'a': [1], 'b': 1}]}") ==
         as_told("{'n': 1, 'ok': 1.0}"));
   CHECK(number(cluster.router.run("{'insert': 'c', 'documents': [{'_id': 1, 'b': [1]}]}"), "writeErrors.0.code") == 61);
+}
+
+catalog::CollectionRouting buckets_by(const char* key, const std::vector<std::string>& bounds) {
+  catalog::CollectionRouting routing = spread(key, bounds);
+  routing.ns = "db.system.buckets.c";
+  return routing;
+}
+
+// Of the command that a shard was sent.
+std::string collection_of(const test::Sent& sent) { return std::string(sent.command.view().first().as_string()); }
+
+TEST_CASE("measurements of a sharded time series go to the shards of their buckets", "[write][cluster][timeseries]") {
+  const catalog::TimeSeries series{"t", "m", 3600};
+  std::vector<State> states;
+  states.push_back({buckets_by("{'meta': 1, 'control.min.t': 1}",
+                               {"{'meta': 'b', 'control.min.t': {'$date': '2024-01-01T11:00:00Z'}}",
+                                "{'meta': 'c', 'control.min.t': {'$minKey': 1}}"}),
+                    0, series});
+  const auto id = [](int number) { return "'_id': " + std::to_string(number); };
+  SECTION("an insert") {
+    Cluster cluster(std::move(states), {"{'n': 2, 'ok': 1.0}", "{'n': 1, 'ok': 1.0}", "{'n': 1, 'ok': 1.0}"});
+    const std::string reply = cluster.router.run(
+        "{'insert': 'c', 'ordered': false, 'documents': ["
+        "{" + id(1) + ", 't': {'$date': '2024-01-01T09:59:59Z'}, 'm': 'a'}, "
+        "{" + id(2) + ", 't': {'$date': '2024-01-01T11:59:59Z'}, 'm': 'b'}, "
+        "{" + id(3) + ", 't': {'$date': '2024-01-01T10:59:59Z'}, 'm': 'b'}, "
+        "{" + id(4) + ", 't': {'$date': '1969-12-31T23:59:59Z'}, 'm': 'z'}, "
+        "{" + id(5) + ", 't': 'noon', 'm': 'a'}]}");
+    CHECK(number(reply, "n") == 4);
+    CHECK(number(reply, "writeErrors.0.index") == 4);
+    CHECK(number(reply, "writeErrors.0.code") == 5743702);
+    CHECK(cluster.sent() == Lines{"s0 insert 1,3 table 1", "s1 insert 2 table 1", "s2 insert 4 table 1"});
+    for (const test::Sent& sent : cluster.router.shards.sent) {
+      CHECK(collection_of(sent) == "system.buckets.c");
+      CHECK(sent.command.view()["isTimeseriesNamespace"].truthy());
+    }
+  }
+  SECTION("an update and a delete of all that match") {
+    const bool removes = GENERATE(true, false);
+    Cluster cluster(std::move(states), {"{'n': 1, 'ok': 1.0}", "{'n': 0, 'ok': 1.0}", "{'n': 2, 'ok': 1.0}"});
+    const std::string reply = cluster.router.run(
+        removes ? "{'delete': 'c', 'deletes': [{'q': {'m': 'a'}, 'limit': 0}]}"
+                : "{'update': 'c', 'updates': [{'q': {'m': 'a'}, 'u': {'$set': {'m': 'b'}}, 'multi': true}]}");
+    CHECK(number(reply, "n") == 3);
+    CHECK(cluster.router.shards.sent.size() == 3);
+    CHECK(collection_of(cluster.router.shards.sent.back()) == "system.buckets.c");
+  }
+  SECTION("what would need one measurement of many shards is refused") {
+    Cluster cluster(std::move(states), {});
+    for (const char* command : {"{'delete': 'c', 'deletes': [{'q': {'m': 'a'}, 'limit': 1}]}",
+                                "{'update': 'c', 'updates': [{'q': {'m': 'a'}, 'u': {'$set': {'m': 'b'}}}]}",
+                                "{'update': 'c', 'updates': [{'q': {'m': 'a'}, 'u': {'$set': {'m': 'b'}}, "
+                                "'multi': true, 'upsert': true}]}"}) {
+      CHECK(number(cluster.router.run(command), "writeErrors.0.code") == 72);
+    }
+    CHECK(number(cluster.router.run("{'findAndModify': 'c', 'query': {'m': 'a'}, 'remove': true}"), "code") == 72);
+    CHECK(cluster.router.shards.sent.empty());
+  }
+}
+
+TEST_CASE("to 5.0 no buckets are looked for", "[write][cluster][timeseries]") {
+  std::vector<State> states;
+  states.push_back({buckets_by("{'meta': 1}", {"{'meta': 'b'}"}), 0, catalog::TimeSeries{"t", "m", 60}});
+  Cluster cluster(std::move(states), {"{'n': 1, 'ok': 1.0}"});
+  cluster.router.shards.set_wire_version(13);
+  cluster.router.run("{'insert': 'c', 'documents': [{'_id': 1, 'm': 'z'}]}");
+  CHECK(cluster.sent() == Lines{"s0 insert 1 db 1"});
+  CHECK(collection_of(cluster.router.shards.sent.front()) == "c");
 }
 
 }  // namespace

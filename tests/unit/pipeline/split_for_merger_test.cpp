@@ -31,6 +31,8 @@ void check_halves(const char* pipeline, const char* shard_part, const char* merg
 TEST_CASE("for a merger: stages of one document at a time are the shards', and alone need no merger") {
   const char* all = R"([{"$match": {"a": 1}}, {"$redact": "$$KEEP"}, {"$unwind": "$b"}])";
   check_halves(all, all, "[]");
+  const char* measurements = R"([{"$_internalUnpackBucket": {"timeField": "t"}}, {"$match": {"a": 1}}])";
+  check_halves(measurements, measurements, "[]");
   check_halves("[]", "[]", "[]");
 }
 
