@@ -13,17 +13,6 @@ namespace spillway {
 
 namespace {
 
-std::uint64_t machine_memory(const std::string& root) {
-  const std::string text = read_small_file(root + "/proc/meminfo");
-  for (const std::string_view line : split(text, "\n")) {
-    constexpr std::string_view name = "MemTotal:";
-    if (!line.starts_with(name)) continue;
-    const std::string_view number = split(trim(line.substr(name.size())), " ")[0];
-    return parse_number<std::uint64_t>(number).value_or(0) * 1024;
-  }
-  return 0;
-}
-
 int cpus_of_mask() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -33,12 +22,22 @@ int cpus_of_mask() {
 
 }  // namespace
 
+std::uint64_t meminfo_bytes(const std::string& root, std::string_view name) {
+  const std::string text = read_small_file(root + "/proc/meminfo");
+  for (const std::string_view line : split(text, "\n")) {
+    if (!line.starts_with(name)) continue;
+    const std::string_view number = split(trim(line.substr(name.size())), " ")[0];
+    return parse_number<std::uint64_t>(number).value_or(0) * 1024;
+  }
+  return 0;
+}
+
 SystemLimits read_system_limits(const std::string& root, int mask_cpus) {
   const Cgroup group = Cgroup::find(root);
   SystemLimits limits;
   limits.cpus = std::max(1, mask_cpus);
   if (const auto quota = group.cpu_quota()) limits.cpus = std::min(limits.cpus, *quota);
-  limits.memory_bytes = machine_memory(root);
+  limits.memory_bytes = meminfo_bytes(root, "MemTotal:");
   limits.cgroup_memory_bytes = group.memory_limit_bytes();
   return limits;
 }

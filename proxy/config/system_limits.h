@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace spillway {
 
@@ -19,6 +20,9 @@ struct SystemLimits {
 SystemLimits read_system_limits(const std::string& root, int mask_cpus);
 // Of this process, on this machine.
 SystemLimits read_system_limits();
+
+// A line of /proc/meminfo, such as "MemAvailable:"; 0: there is none.
+std::uint64_t meminfo_bytes(const std::string& root, std::string_view name);
 
 // Raises the soft limit of open files to the hard one: the soft one is low only for programs that use select().
 // Returns the limit; 0: none, or unknown.

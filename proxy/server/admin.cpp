@@ -391,8 +391,9 @@ Task<AdminServer::Answer> AdminServer::readiness() {
     if (!shard.reachable) missing.push_back(shard.name);
   }
   if (missing.empty()) co_return Answer{.text = "ready\n", .pieces = {}};
-  const std::string names =
-      fmt::format("shards that cannot be reached: {}\n", fmt::join(missing, ", "));
+  const std::string names = fmt::format("shards that cannot be reached: {}; `spillway doctor` with the same options "
+                                        "says why\n",
+                                        fmt::join(missing, ", "));
   // Any shard is enough: otherwise one dead shard would take every router out of service.
   if (missing.size() < facts.shards.size()) co_return Answer{.text = "ready\n" + names, .pieces = {}};
   co_return unready(names);

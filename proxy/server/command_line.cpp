@@ -19,6 +19,7 @@ struct Flags {
   bool print_reference = false;
   bool health_check = false;
   bool version = false;
+  bool doctor = false;
   int canned_shards = 0;
 };
 
@@ -51,6 +52,12 @@ void declare_options(CLI::App& app, CommandLine& line, Flags& flags) {
   check->excludes(print)->excludes(version);
   print->excludes(version)->excludes(canned);
   version->excludes(canned);
+  // Options before and after the word are the same.
+  auto* doctor = app.add_subcommand("doctor", "Say what would fail with this configuration, and what "
+                                              "mends it; exit 0, 1 or 78");
+  doctor->fallthrough()->parse_complete_callback([&flags] { flags.doctor = true; });
+  doctor->add_flag("--json", line.json, "For scripts: one document");
+  doctor->excludes(check)->excludes(print)->excludes(hash)->excludes(health)->excludes(version)->excludes(canned);
 }
 
 std::string variables_help() {
@@ -70,6 +77,7 @@ CommandLine::Action action_of(const Flags& flags) {
   if (flags.version) return Action::version;
   if (flags.print_config || flags.print_man || flags.print_reference) return Action::print_config;
   if (flags.health_check) return Action::health_check;
+  if (flags.doctor) return Action::doctor;
   return flags.check_config ? Action::check_config : Action::run;
 }
 

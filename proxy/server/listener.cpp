@@ -25,19 +25,12 @@ using boost::system::error_code;
 
 // Bounded, so that a flood of clients does not delay signals.
 constexpr int accepts_per_turn = 64;
-// Connections that the kernel holds until they are accepted (it caps this by net.core.somaxconn).
-constexpr int backlog = 4'096;
 
 // Files reserved for connections to shards, the admin port and the process itself, which has some two dozen open
 // before the first client.
 std::int64_t reserved_files(std::int64_t files_max) noexcept {
   constexpr std::int64_t least = 64;
   return std::max(files_max / 5, least);
-}
-
-std::int64_t clients_of_files(std::int64_t files_max) noexcept {
-  if (files_max == 0) return std::numeric_limits<std::int64_t>::max();
-  return std::max<std::int64_t>(files_max - reserved_files(files_max), 1);
 }
 
 asio::ip::tcp::endpoint resolve(Loop& loop, const std::string& address, std::uint16_t port) {
@@ -61,6 +54,15 @@ void set_before_connections(int fd, const SocketBuffers& buffers) noexcept {
   set_unpaced(fd);
 }
 }  // namespace
+
+std::int64_t clients_of_files(std::int64_t files_max) noexcept {
+  if (files_max == 0) return std::numeric_limits<std::int64_t>::max();
+  return std::max<std::int64_t>(files_max - reserved_files(files_max), 1);
+}
+
+std::int64_t files_for_clients(std::int64_t clients) noexcept {
+  return std::max((clients * 5 + 3) / 4, clients + reserved_files(0));
+}
 
 Listener::Listener(Loop& loop, const exec::Services& shared, const ListenerOptions& options)
     : loop_(loop),
@@ -88,7 +90,7 @@ std::uint16_t Listener::open_doors(const ListenerOptions& options, std::uint16_t
     if (!ec && endpoint.address().is_v6()) acceptor.set_option(asio::ip::v6_only(true), ec);
     if (!ec) set_before_connections(acceptor.native_handle(), options.sockets);
     if (!ec) acceptor.bind(endpoint, ec);
-    if (!ec) acceptor.listen(backlog, ec);
+    if (!ec) acceptor.listen(listen_backlog, ec);
     if (!ec) acceptor.non_blocking(true, ec);
     if (ec) {
       throw std::runtime_error(

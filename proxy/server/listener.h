@@ -15,6 +15,13 @@
 
 namespace spillway::server {
 
+// Connections that the kernel holds until they are accepted (it caps this by net.core.somaxconn).
+inline constexpr int listen_backlog = 4'096;
+// How many clients are let in where the process may open so many files (0: any number), and the least number of files
+// for so many clients.
+std::int64_t clients_of_files(std::int64_t files_max) noexcept;
+std::int64_t files_for_clients(std::int64_t clients) noexcept;
+
 struct ListenerOptions {
   std::vector<std::string> addresses;
   std::uint16_t port = 0;  // 0: a free one

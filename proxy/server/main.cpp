@@ -13,6 +13,7 @@
 #include "proxy/server/command_line.h"
 #include "proxy/config/config.h"
 #include "proxy/config/environment.h"
+#include "proxy/server/doctor.h"
 #include "proxy/server/hash_password.h"
 #include "proxy/server/health_check.h"
 #include "proxy/server/reload.h"
@@ -121,6 +122,7 @@ int main(int argc, char** argv) {
         return spillway::server::exit_failed;
       }
     case CommandLine::Action::health_check:
+    case CommandLine::Action::doctor:
     case CommandLine::Action::check_config:
     case CommandLine::Action::run:
       break;
@@ -131,6 +133,11 @@ int main(int argc, char** argv) {
     if (line.action == CommandLine::Action::health_check) {
       return spillway::server::health_check(
           spillway::load_config_file(line.config_path, line.overrides, false, environment.values));
+    }
+    if (line.action == CommandLine::Action::doctor) {
+      auto loaded = spillway::load_config_file(line.config_path, line.overrides, true, environment.values);
+      loaded.warnings.insert(loaded.warnings.begin(), environment.warnings.begin(), environment.warnings.end());
+      return spillway::server::doctor(loaded, line.json);
     }
     return serve(std::move(line), environment, argc, argv);
   } catch (const std::exception& error) {

@@ -531,6 +531,35 @@ std::shared_ptr<const catalog::RoutingSnapshot> table_of_config_servers(const Lo
   return exec::table_of_config_servers(*std::move(uri));
 }
 
+StartRefusals try_to_start(const Config& config, const std::shared_ptr<const catalog::RoutingSnapshot>& routing) {
+  StartRefusals refusals;
+  const auto attempt = [](std::vector<std::string>& refused, const auto& what) {
+    try {
+      what();
+    } catch (const std::runtime_error& error) {
+      refused.emplace_back(error.what());
+    }
+  };
+  const SystemLimits limits = read_system_limits();
+  const std::uint64_t memory_bytes = memory_of(config, limits);
+  exec::Shared shared{0};
+  shared.routing = routing;
+  Loop loop;
+  attempt(refusals.ports, [&] { Listener(loop, shared, listener_options(config.net, socket_buffers(memory_bytes))); });
+  if (const auto port = config.net.admin.port) {
+    attempt(refusals.ports, [&] {
+      AdminServer(shared, loop, AdminOptions{.addresses = admin_addresses(config.net), .port = *port});
+    });
+  }
+  attempt(refusals.spill, [&] { shared.spill = open_spill_store(config.spill, shared.memory.spill); });
+  attempt(refusals.memory, [&] {
+    const auto workers = static_cast<std::size_t>(worker_count(config, limits));
+    static_cast<void>(divide_memory(shared, memory_bytes, workers, config.net.admin.port.has_value()));
+  });
+  shared.spill->stop();
+  return refusals;
+}
+
 int run_server(ServerOptions options) { return Server(std::move(options)).run(); }
 
 }  // namespace spillway::server

@@ -27,6 +27,13 @@ struct ServerOptions {
 // loaded.config_servers.
 std::shared_ptr<const catalog::RoutingSnapshot> table_of_config_servers(const LoadResult& loaded);
 
+// What a start with this configuration would refuse on this machine, in the words of the refusal: ports, the division
+// of memory.limit, memory.spill.path. Listens for a moment. One line for each.
+struct StartRefusals {
+  std::vector<std::string> ports, memory, spill;
+};
+StartRefusals try_to_start(const Config& config, const std::shared_ptr<const catalog::RoutingSnapshot>& routing);
+
 // Serves until SIGTERM or SIGINT, then ends cleanly. Returns the process's exit code. Prints the ready line to
 // standard output once it listens. Throws std::runtime_error when it cannot start.
 int run_server(ServerOptions options);

@@ -13,6 +13,7 @@ from waiting import wait_for
 from wire import WireClient
 
 pytestmark = [pytest.mark.proxy_only, pytest.mark.ferretdb_only, pytest.mark.timeout(180)]
+HINT = "; `spillway doctor` with the same options says why\n"
 ADMIN = {"port": 0, "bindIp": "127.0.0.1", "admin": {"port": 0}}
 
 
@@ -117,12 +118,12 @@ def test_readiness_names_shards_that_are_gone(make_proxy):
         port = admin_port(make_proxy({"routing": table, "net": ADMIN}))
         assert ask(port, "/readyz")[:2] == (200, "ready\n")
         shards[1].kill()
-        gone = "shards that cannot be reached: shard1\n"
+        gone = "shards that cannot be reached: shard1" + HINT
         wait_for(lambda: ask(port, "/readyz")[:2] == (200, "ready\n" + gone), "the shard's end")
         assert scrape(port)['spillway_shard_reachable{shard="shard1"}'] == 0
         assert scrape(port)['spillway_shard_reachable{shard="shard0"}'] == 1
         shards[0].kill()
-        both = "shards that cannot be reached: shard0, shard1\n"
+        both = "shards that cannot be reached: shard0, shard1" + HINT
         wait_for(lambda: ask(port, "/readyz")[:2] == (503, both), "the other's end")
         assert ask(port, "/healthz")[0] == 200
         shards[0].start()

@@ -26,7 +26,8 @@ LAYERS = {
     "proxy/exec": _BELOW_WIRE + (
         "proxy/wire", "proxy/auth", "proxy/catalog", "proxy/shard", "proxy/config", "proxy/pipeline", "proxy/cluster"),
     "proxy/server": _BELOW_WIRE + (
-        "proxy/wire", "proxy/auth", "proxy/catalog", "proxy/shard", "proxy/exec", "proxy/config"),
+        "proxy/wire", "proxy/auth", "proxy/catalog", "proxy/shard", "proxy/exec", "proxy/config",
+        "proxy/cluster"),
     "proxy/canned": (),
 }
 

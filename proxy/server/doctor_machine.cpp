@@ -1,0 +1,163 @@
+#include "proxy/server/doctor_machine.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <pwd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "allocator/cgroup.h"
+#include "allocator/limits.h"
+#include "proxy/config/text.h"
+#include "proxy/server/listener.h"
+
+namespace spillway::server {
+
+namespace {
+
+std::int64_t number_in(const std::string& path) {
+  return parse_number<std::int64_t>(trim(read_small_file(path))).value_or(0);
+}
+
+std::string mib(std::uint64_t bytes) { return fmt::format("{} MiB", bytes / limits::mib); }
+
+Finding check_memory(const Config& config, const MachineFacts& facts) {
+  const std::uint64_t limit = memory_limit_bytes(config.memory_limit, facts.limits);
+  const std::string said = describe_memory_limit(config.memory_limit, facts.limits);
+  const char* const remedy = "set memory.limit lower, or give the service more (systemd: MemoryMax=)";
+  if (limit == UINT64_MAX) {
+    return {Severity::warning, "memory.limit", "there is none: clients may take all of the machine's memory",
+            "write memory: {limit: 512MiB}"};
+  }
+  if (facts.limits.cgroup_memory_bytes && limit > *facts.limits.cgroup_memory_bytes) {
+    return {Severity::error, "memory.limit",
+            fmt::format("{} is more than the cgroup allows ({}): the kernel would kill the process first", said,
+                        mib(*facts.limits.cgroup_memory_bytes)),
+            remedy};
+  }
+  if (facts.memory_available_bytes > 0 && limit > facts.memory_available_bytes) {
+    return {Severity::warning, "memory.limit",
+            fmt::format("{} is more than is available now ({}): other processes would be swapped out or killed", said,
+                        mib(facts.memory_available_bytes)),
+            remedy};
+  }
+  return {Severity::ok, "memory.limit", said, {}};
+}
+
+Finding check_files(const Config& config, const MachineFacts& facts) {
+  const std::int64_t allowed = clients_of_files(facts.files_max);
+  const std::int64_t wanted = config.net.max_incoming_connections;
+  if (allowed >= wanted) {
+    return {Severity::ok, "net.maxIncomingConnections", fmt::format("{} clients, files suffice", wanted), {}};
+  }
+  Finding found{Severity::ok, "net.maxIncomingConnections",
+                fmt::format("{} clients are let in, not {}: this process may open {} files, and shards need some",
+                            allowed, wanted, facts.files_max),
+                {}};
+  if (wanted == static_cast<std::int64_t>(limits::client_connections_max)) return found;  // nobody wrote the preset
+  found.severity = Severity::warning;
+  found.remedy = fmt::format("systemctl edit spillway: [Service] LimitNOFILE={0}; in a shell: ulimit -n {0}",
+                             files_for_clients(wanted));
+  return found;
+}
+
+Findings check_kernel(const Config& config, const MachineFacts& facts) {
+  Findings found;
+  if (facts.connections_queued_max > 0 && facts.connections_queued_max < listen_backlog) {
+    found.push_back({Severity::warning, "net.core.somaxconn",
+                     fmt::format("it is {}: when many clients connect at once, the kernel drops those beyond it, and "
+                                 "they try again after a second",
+                                 facts.connections_queued_max),
+                     fmt::format("sysctl -w net.core.somaxconn={}", listen_backlog)});
+  }
+  const std::int64_t ports = facts.ports_last - facts.ports_first + 1;
+  const std::int64_t wanted = config.pool_max * worker_count(config, facts.limits);
+  if (facts.ports_last > 0 && wanted > ports) {
+    found.push_back({Severity::warning, "net.ipv4.ip_local_port_range",
+                     fmt::format("{} ports, and up to {} connections to one host of a shard: the last ones fail", ports,
+                                 wanted),
+                     "sysctl -w net.ipv4.ip_local_port_range=\"10240 65535\", or a lower "
+                     "setParameter.ShardingTaskExecutorPoolMaxSize"});
+  }
+  if (facts.overcommit == 2) {
+    found.push_back({Severity::warning, "vm.overcommit_memory",
+                     "it is 2: address space that the heaps only reserve counts as used, and memory may be refused "
+                     "below memory.limit",
+                     "sysctl -w vm.overcommit_memory=0"});
+  }
+  if (facts.huge_pages_always) {
+    found.push_back({Severity::warning, "transparent huge pages",
+                     "they are always used: the kernel may fill memory that a heap has given back, and RSS then "
+                     "exceeds what is in use",
+                     "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"});
+  }
+  if (found.empty()) found.push_back({Severity::ok, "kernel", "its settings suffice", {}});
+  return found;
+}
+
+// Why this process cannot write this file, which need not exist; empty: it can.
+std::string unwritable(const std::string& path) {
+  const std::filesystem::path file(path);
+  const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+  std::error_code failed;
+  if (!std::filesystem::is_directory(folder, failed)) return fmt::format("there is no folder {}", folder.string());
+  if (std::filesystem::exists(file, failed)) {
+    return ::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0 ? "" : "it may not be written";
+  }
+  if (::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) == 0) return {};
+  return fmt::format("the folder {} may not be written", folder.string());
+}
+
+}  // namespace
+
+MachineFacts read_machine(const std::string& root, const SystemLimits& limits, std::int64_t files_max) {
+  MachineFacts facts;
+  facts.limits = limits;
+  facts.files_max = files_max;
+  facts.memory_available_bytes = meminfo_bytes(root, "MemAvailable:");
+  facts.connections_queued_max = number_in(root + "/proc/sys/net/core/somaxconn");
+  facts.overcommit = number_in(root + "/proc/sys/vm/overcommit_memory");
+  const std::string range = read_small_file(root + "/proc/sys/net/ipv4/ip_local_port_range");
+  if (const std::size_t gap = range.find_first_of("\t "); gap != std::string::npos) {
+    facts.ports_first = parse_number<std::int64_t>(range.substr(0, gap)).value_or(0);
+    facts.ports_last = parse_number<std::int64_t>(trim(range.substr(gap))).value_or(0);
+  }
+  facts.huge_pages_always =
+      read_small_file(root + "/sys/kernel/mm/transparent_hugepage/enabled").find("[always]") != std::string::npos;
+  return facts;
+}
+
+Findings check_machine(const Config& config, const MachineFacts& facts) {
+  Findings found{check_memory(config, facts), check_files(config, facts)};
+  add_all(found, check_kernel(config, facts));
+  return found;
+}
+
+Findings check_places(const Config& config) {
+  Findings found;
+  const bool to_file = config.system_log.destination == LogDestination::file;
+  const bool audits = config.audit.destination == AuditDestination::file;
+  for (const auto& [key, path] : {std::pair("systemLog.path", to_file ? config.system_log.path : ""),
+                                  std::pair("auditLog.path", audits ? config.audit.path : ""),
+                                  std::pair("processManagement.pidFilePath", config.pid_file_path)}) {
+    if (path.empty()) continue;
+    const std::string why = unwritable(path);
+    const std::string folder = std::filesystem::path(path).parent_path().string();
+    if (why.empty()) {
+      found.push_back({Severity::ok, key, path, {}});
+    } else {
+      found.push_back({Severity::error, key, fmt::format("{}: {}", path, why),
+                       fmt::format("install -d -o spillway -g spillway -m 0750 {0}; chown spillway: {0}/*", folder)});
+    }
+  }
+  if (::geteuid() == 0 && ::getpwnam("spillway") != nullptr) {
+    found.push_back({Severity::warning, "user", "this is root, who may read and write what the service may not",
+                     "sudo -u spillway spillway doctor --config FILE"});
+  }
+  return found;
+}
+
+}  // namespace spillway::server
