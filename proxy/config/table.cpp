@@ -386,7 +386,8 @@ constexpr std::array all_keys = {
             "After SIGTERM this router announces its end to clients for this time, and still serves them. It ends "
             "earlier if all of them have left."),
     row("setParameter.enableTestCommands", AT(parameters.test_commands), restart, {},
-        "What getParameter tells drivers' test suites."),
+        "For tests only: configureFailPoint makes commands fail, for any user who has logged in; getParameter tells "
+        "drivers' test suites."),
     row("setParameter.connectTimeoutMS", AT(connect_timeout_ms), restart, {.unit = "ms", .min = 1, .max = 3'600'000},
         "Connecting to a shard, and its answers to the monitor's hello, may take this long; then the requests that "
         "wait for it fail. The wait for a turn to connect, or for a place in a full pool, does not count: it may "

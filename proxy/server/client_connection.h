@@ -19,6 +19,7 @@
 #include "proxy/exec/commands/connection_end.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/context.h"
+#include "proxy/exec/core/fail_command.h"
 #include "proxy/server/socket_buffers.h"
 #include "proxy/wire/compression.h"
 #include "proxy/wire/hello.h"
@@ -119,6 +120,7 @@ class ClientConnection {
   Task<bool> answer_hello(const exec::Request& request, bool exhaust);
   Result<wire::HelloRequest> take_hello(DocView command, bool exhaust);
   bool ends_connection(const Error& refused) const noexcept;
+  Task<std::optional<exec::PlannedFailure>> fail_hello(const wire::HelloRequest& hello);
   BsonDoc hello_reply(const wire::HelloRequest& hello);
   Task<bool> stream_hello(const wire::HelloRequest& hello, bool exhaust);
   Task<bool> wait_for_topology(std::int64_t seen, TimePoint until, bool& exhaust);

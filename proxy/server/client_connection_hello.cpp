@@ -10,6 +10,7 @@
 #include "proxy/exec/admin/hello.h"
 #include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/commands/op_query_commands.h"
+#include "proxy/exec/core/fail_command.h"
 #include "proxy/exec/core/life_cycle.h"
 #include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/process_facts.h"
@@ -50,6 +51,7 @@ Result<wire::HelloRequest> ClientConnection::take_hello(DocView command, bool ex
     client_.presence.identify(client_.application_name, client_.metadata);
     if (exec::AuditLog* const audit = environment_.context.shared.audit.get()) audit->client_metadata(client_);
   }
+  client_.internal = client_.internal || hello->internal_client;
   if (std::exchange(first_hello_, false)) {
     exec::Metrics& metrics = environment_.context.shared.metrics;
     (hello->backpressure ? metrics.hellos_with_backpressure : metrics.hellos_without_backpressure)
@@ -63,6 +65,14 @@ Result<wire::HelloRequest> ClientConnection::take_hello(DocView command, bool ex
 // A driver in another mode would treat connections through the load balancer as interchangeable.
 bool ClientConnection::ends_connection(const Error& refused) const noexcept {
   return balanced() && refused.is(ErrorCode::load_balancer_support_mismatch);
+}
+
+// As tests have planned it; none: it is answered.
+Task<std::optional<exec::PlannedFailure>> ClientConnection::fail_hello(const wire::HelloRequest& hello) {
+  if (!environment_.context.shared.fail_command.on()) co_return std::nullopt;
+  auto failing = exec::fail_as_planned(environment_.context, client_,
+                                       {hello.is_hello ? "hello" : "isMaster", "admin", {}}, time_point_never);
+  co_return co_await failing;
 }
 
 BsonDoc ClientConnection::hello_reply(const wire::HelloRequest& hello) {
@@ -101,6 +111,7 @@ Task<Result<BsonDoc>> ClientConnection::answer_query_command(const wire::OpQuery
   request->interrupt = &client_.interrupt;
   auto running = exec::run_command(environment_.context, client_, *request);
   const exec::Response response = co_await running;
+  if (response.closes) close(false);
   if (response.stream() != nullptr)
     co_return Error(ErrorCode::unsupported_op_query_command, "the reply is too large for OP_REPLY");
   RecycledBytes document;
@@ -129,7 +140,10 @@ Task<bool> ClientConnection::handle_op_query() {
     reply = hello.error();
     go_on = !ends_connection(hello.error());
   } else {
-    reply = hello_reply(*hello);
+    auto failing = fail_hello(*hello);
+    const auto failure = co_await failing;
+    if (failure && failure->closes) co_return false;
+    reply = failure ? Result<BsonDoc>(failure->error) : Result<BsonDoc>(hello_reply(*hello));
   }
   std::vector<std::uint8_t> out;
   if (reply.has_error()) {
@@ -147,6 +161,12 @@ Task<bool> ClientConnection::handle_op_query() {
 Task<bool> ClientConnection::answer_hello(const exec::Request& request, bool exhaust) {
   const auto allowed = exec::check_api_strict(*exec::command_named(request.name), request);
   auto hello = allowed.has_error() ? Result<wire::HelloRequest>(allowed.error()) : take_hello(request.body, exhaust);
+  if (hello.has_value()) {
+    auto failing = fail_hello(*hello);
+    auto failure = co_await failing;
+    if (failure && failure->closes) co_return false;
+    if (failure) hello = std::move(failure->error);
+  }
   if (hello.has_value() && hello->topology_version) {
     auto streaming = stream_hello(*hello, exhaust);
     co_return co_await streaming;
@@ -178,15 +198,22 @@ Task<bool> ClientConnection::stream_hello(const wire::HelloRequest& hello, bool 
   // Bounds the rate of the stream.
   const Duration await_time = exhaust ? std::max<Duration>(asked, exhaust_pause_min) : asked;
   // While the router quiesces the version does not change any more, and all clients must learn it at once.
+  bool first = true;
   for (bool wait = *waits && !life.quiescing;; wait = life.topology_counter.load() == seen) {
-    if (wait) {
+    std::optional<exec::PlannedFailure> failure;
+    if (!std::exchange(first, false)) {  // the client would have asked again
+      auto failing = fail_hello(hello);
+      failure = co_await failing;
+      if (failure && failure->closes) co_return false;
+    }
+    if (wait && !failure) {
       auto waiting = wait_for_topology(seen, Clock::now() + await_time, exhaust);
       const bool go_on = co_await waiting;
       if (!go_on) co_return false;
     }
     seen = life.topology_counter.load();  // before the reply: a later change goes into the next one
-    const BsonDoc reply = hello_reply(hello);
-    const bool more = exhaust && !life.quiescing && !closing_;
+    const BsonDoc reply = failure ? exec::error_document(failure->error) : hello_reply(hello);
+    const bool more = exhaust && !life.quiescing && !closing_ && !failure;
     std::vector<std::uint8_t> out;
     const std::int32_t request_id = next_request_id_++;
     wire::begin_op_msg(out, request_id, response_to, more ? wire::flags::more_to_come : 0);

@@ -151,4 +151,83 @@ TEST_CASE("a stream of hellos misses no change that comes while one of them is w
   transport->close();
 }
 
+TEST_CASE("a hello fails as tests want it, of the application that they name") {
+  SimWorld world(sharded_world(1, 20));
+  world.shared().parameters.test_commands = true;
+  auto control = world.client();
+  const auto plan = [&](std::string_view mode, std::string_view data) {
+    return is_ok(call(world, *control, fmt::format(R"({{"configureFailPoint": "failCommand", "mode": {},
+        "data": {{"failCommands": ["hello", "isMaster"], "appName": "mine", {}}}, "$db": "admin"}})", mode, data)));
+  };
+  const std::string_view mine = R"({"hello": 1, "client": {"application": {"name": "mine"}, "driver": {"name": "d",
+      "version": "1"}, "os": {"type": "t"}}, "$db": "admin"})";
+  REQUIRE(plan(R"({"times": 1})", R"("errorCode": 91)"));
+  CHECK(is_ok(call(world, *control, R"({"hello": 1, "$db": "admin"})")));
+  auto client = world.client();
+  CHECK(code_of(call(world, *client, mine)) == 91);
+  CHECK(is_ok(call(world, *client, R"({"hello": 1, "$db": "admin"})")));
+
+  REQUIRE(plan(R"({"times": 1})", R"("closeConnection": true)"));
+  CHECK_FALSE(try_call(world, *client, json(R"({"isMaster": 1, "$db": "admin"})")).has_value());
+  client = world.client();
+  CHECK(is_ok(call(world, *client, mine)));
+
+  REQUIRE(plan(R"({"times": 1})", R"("blockConnection": true, "blockTimeMS": 700)"));
+  const TimePoint asked = Clock::now();
+  CHECK(is_ok(call(world, *client, R"({"hello": 1, "$db": "admin"})")));
+  CHECK(Clock::now() - asked >= milliseconds(700));
+
+  // In OP_QUERY, too: the application is named by the same hello.
+  REQUIRE(plan(R"({"times": 1})", R"("errorCode": 11600)"));
+  const std::string_view legacy = R"({"isMaster": 1, "client": {"application": {"name": "mine"}, "driver":
+      {"name": "d", "version": "1"}, "os": {"type": "t"}}})";
+  CHECK(code_of(query(world, "admin.$cmd", legacy).document) == 11600);
+  CHECK(is_ok(query(world, "admin.$cmd", legacy).document));
+}
+
+TEST_CASE("a stream of hellos ends with the one that tests make fail") {
+  SimWorld world(sharded_world(1, 20));
+  world.shared().parameters.test_commands = true;
+  auto control = world.client();
+  const BsonDoc now = call(world, *control, R"({"hello": 1, "$db": "admin"})");
+  const auto transport = dial(world);
+  std::vector<std::uint8_t> message;
+  wire::begin_op_msg(message, 1, 0, wire::flags::exhaust_allowed);
+  BsonWriter hello;
+  hello.append("hello", 1).append("topologyVersion", now.view()["topologyVersion"]);
+  hello.append("maxAwaitTimeMS", 10'000).append("$db", "admin");
+  wire::append_body(message, std::move(hello).finish());
+  wire::finish_op_msg(message);
+  REQUIRE(world.run(send_message(transport.get(), std::move(message))));
+  world.run_for(seconds(1));
+  REQUIRE(is_ok(call(world, *control, R"({"configureFailPoint": "failCommand", "mode": {"times": 1},
+      "data": {"failCommands": ["hello"], "errorCode": 91}, "$db": "admin"})")));
+  const auto next = [&] {
+    message = world.run(receive_message(transport.get()));
+    REQUIRE_FALSE(message.empty());
+    return wire::parse_op_msg_reply(message).value();
+  };
+  const auto awaited = next();
+  CHECK(is_ok(awaited.body));
+  CHECK(awaited.has_flag(wire::flags::more_to_come));
+  const auto failed = next();
+  CHECK(code_of(failed.body) == 91);
+  CHECK_FALSE(failed.has_flag(wire::flags::more_to_come));
+  transport->close();
+}
+
+TEST_CASE("a shutdown ends what tests have made wait") {
+  SimWorld world(sharded_world(1, 20));
+  world.shared().parameters.test_commands = true;
+  auto client = world.client();
+  REQUIRE(is_ok(call(world, *client, R"({"configureFailPoint": "failCommand", "mode": "alwaysOn", "data":
+      {"failCommands": ["ping"], "blockConnection": true, "blockTimeMS": 1000000000}, "$db": "admin"})")));
+  REQUIRE(world.run(client->send(json(R"({"ping": 1, "$db": "admin"})"))));
+  world.run_for(seconds(1));
+  world.shutdown().begin(Duration::zero());
+  const auto reply = world.run(client->receive());
+  REQUIRE(reply.has_value());
+  CHECK(code_of(*reply) == 11600);
+}
+
 }  // namespace spillway::test

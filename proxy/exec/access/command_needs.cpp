@@ -491,6 +491,8 @@ constexpr CommandNeed needs[] = {
     rule("currentOp", may_current_op),
     somebody("killOp"),
     cluster("shutdown", shutdown),
+    somebody("configureFailPoint"),
+    somebody("waitForFailPoint"),
     // a cluster
     rule("enableSharding", may_on_named_database<enable_sharding>),
     rule("enablesharding", may_on_named_database<enable_sharding>),

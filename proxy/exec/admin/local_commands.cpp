@@ -27,6 +27,8 @@ Task<Result<Response>> release_memory_command(Context& context, Client& client, 
 Task<Result<Response>> server_status_command(Context& context, Client& client, const Request& request);
 Task<Result<Response>> current_op_command(Context& context, Client& client, const Request& request);
 Task<Result<Response>> kill_op_command(Context& context, Client& client, const Request& request);
+Task<Result<Response>> configure_fail_point(Context& context, Client& client, const Request& request);
+Task<Result<Response>> wait_for_fail_point(Context& context, Client& client, const Request& request);
 Task<Result<Response>> shutdown_command(Context& context, Client& client, const Request& request);
 
 namespace {
@@ -126,7 +128,7 @@ Answer list_commands(Context& context, Client&, const Request&) {
   BsonWriter reply;
   reply.begin_document("commands");
   for (const CommandSpec& spec : all_commands()) {
-    if (spec.cluster_only && !context.in_cluster()) continue;
+    if (!is_known(context, spec)) continue;
     reply.begin_document(spec.name);
     reply.append("help", spec.help)
         .append("requiresAuth", spec.need == nullptr || spec.need->of != CommandNeed::Of::nobody);
@@ -429,6 +431,10 @@ std::span<const CommandSpec> local_commands() {
       {.name = "currentOp", .handler = current_op_command, .admin_only = true, .help = "operations under way"},
       {.name = "killOp", .handler = kill_op_command, .admin_only = true, .help = "end an operation"},
       {.name = "shutdown", .handler = shutdown_command, .admin_only = true, .help = "announce and end the router"},
+      {.name = "configureFailPoint", .handler = configure_fail_point, .admin_only = true, .secondary_ok = true,
+       .test_only = true, .help = "make commands fail"},
+      {.name = "waitForFailPoint", .handler = wait_for_fail_point, .admin_only = true, .secondary_ok = true,
+       .test_only = true, .help = "until commands have met a fail point"},
   };
   return specs;
 }

@@ -10,18 +10,21 @@
 #include "absl/container/flat_hash_map.h"
 #include "proxy/base/check.h"
 #include "proxy/base/log.h"
+#include "proxy/config/parameters.h"
 #include "proxy/exec/access/audit.h"
 #include "proxy/exec/access/authorization.h"
 #include "proxy/exec/access/command_needs.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/admin/hello.h"
 #include "proxy/exec/commands/client_times.h"
+#include "proxy/exec/commands/failing.h"
 #include "proxy/exec/commands/route_names.h"
 #include "proxy/exec/commands/run_in_cluster.h"
 #include "proxy/exec/commands/slow_log.h"
 #include "proxy/exec/commands/stable_stages.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/connection_counts.h"
+#include "proxy/exec/core/fail_command.h"
 #include "proxy/exec/core/limits.h"
 #include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/stale.h"
@@ -171,6 +174,11 @@ Response refuse(Metrics& metrics, const Error& why) {
 
 std::span<const CommandSpec> all_commands() { return table().specs; }
 
+bool is_known(const Context& context, const CommandSpec& spec) {
+  return (!spec.cluster_only || context.in_cluster()) &&
+         (!spec.test_only || context.shared.parameters.test_commands);
+}
+
 namespace {
 
 // As other routers do, in a cluster before the client hears of it: its next transaction is not to meet this one.
@@ -251,7 +259,7 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
   }
   const CommandSpec* const spec = command_named(request.name);
   std::optional<Response> response;
-  if (spec == nullptr || (spec->cluster_only && !in_cluster)) {
+  if (spec == nullptr || !is_known(context, *spec)) {
     context.shared.metrics.unknown_commands.add();
     response = refuse(context.shared.metrics,
                       Error(ErrorCode::command_not_found, fmt::format("no such command: '{}'", request.name)));
@@ -272,6 +280,16 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
   client.operation_id = context.shared.next_operation_id.fetch_add(1, std::memory_order_relaxed);
   client.interrupt.clear();
   client.busy.enter(context.shared.connections.busy);
+  if (context.shared.fail_command.on()) [[unlikely]] {
+    auto failing = fail_on_purpose(context, client, request);
+    response = co_await failing;
+    if (response) {
+      client.running = nullptr;
+      if (!response->closes) context.shared.metrics.commands[spec->index].failed.add();
+      if (tells_time) tell_times(context, client, request, *response);
+      co_return *std::move(response);
+    }
+  }
   std::optional<Routes> routes;
   if (!in_cluster) {
     routes = context.router->resolve({});
@@ -299,6 +317,8 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
   } else {
     note_answer(context, client, *spec, request, taken, *result);
     response = *std::move(result);
+    if (context.shared.fail_command.on()) [[unlikely]]
+      fail_write_concern(context, client, request, *response);
   }
   if (tells_time) tell_times(context, client, request, *response);
   co_return *std::move(response);

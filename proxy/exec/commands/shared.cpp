@@ -24,6 +24,7 @@ Services::Services(Shared& shared)
       facts(shared.facts),
       metrics(shared.metrics),
       life(shared.life),
+      fail_command(shared.fail_command),
       connections(shared.connections),
       open_clients(shared.open_clients),
       limits(shared.limits),

@@ -22,6 +22,7 @@ struct Client {
   std::string local;
   std::string application_name;
   std::vector<std::uint8_t> metadata;  // hello's client document, BSON; empty: none
+  bool internal = false;               // a server of a cluster, by its hello
   std::string user;                    // its user's id, "db.name"; empty: not logged in
   Login login;
   ClientPresence presence;

@@ -35,6 +35,7 @@ struct CommandSpec {
   RouteNeed routes = RouteNeed::none;
   bool makes_database = false;  // in a cluster: a database that does not exist is made first
   bool cluster_only = false;    // unknown where the table is the configuration's
+  bool test_only = false;       // unknown unless setParameter.enableTestCommands
   std::string_view help = "";
   std::size_t index = 0;       // position in the table; set when the table is built
   const CommandNeed* need = nullptr;  // the privileges that it needs; set then, too
@@ -57,5 +58,7 @@ std::span<const CommandSpec> user_commands();        // usersInfo, connectionSta
 
 // All of them; their order is CommandSpec::index. Any thread.
 std::span<const CommandSpec> all_commands();
+// False: CommandNotFound(59) here.
+bool is_known(const Context& context, const CommandSpec& spec);
 
 }  // namespace spillway::exec

@@ -29,6 +29,7 @@ namespace spillway::exec {
 
 class AuditLog;
 class ClusterTable;
+class FailCommand;
 class FailedLogins;
 class Limits;
 class OpenClients;
@@ -58,6 +59,7 @@ struct Services {
   const ProcessFacts& facts;  // exec/core/process_facts.h
   Metrics& metrics;           // exec/core/metrics.h
   LifeCycle& life;            // exec/core/life_cycle.h
+  FailCommand& fail_command;  // exec/core/fail_command.h; off unless test commands are enabled
 
   // Connections
   ConnectionCounts& connections;  // exec/core/connection_counts.h

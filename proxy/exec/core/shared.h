@@ -17,6 +17,7 @@
 #include "proxy/catalog/routing.h"
 #include "proxy/config/parameters.h"
 #include "proxy/exec/core/connection_counts.h"
+#include "proxy/exec/core/fail_command.h"
 #include "proxy/exec/core/life_cycle.h"
 #include "proxy/exec/core/limits.h"
 #include "proxy/exec/core/metrics.h"
@@ -54,6 +55,7 @@ struct Shared {
   std::vector<Context*> workers;          // set before the first client connects
   std::atomic<std::int64_t> next_operation_id{1};
   LifeCycle life;
+  FailCommand fail_command;
   ConnectionCounts connections;
 
   explicit Shared(std::uint64_t memory_limit_bytes);

@@ -139,7 +139,7 @@ class Router {
   }
 
   // Runs a command whose body is this JSON; $db is added, and a document sequence if it has a name.
-  // Returns the reply as JSON.
+  // Returns the reply as JSON; "closed": the connection ends without one.
   std::string run(std::string_view json, std::string_view list = {},
                   const std::vector<DocView>& documents = {}) {
     BsonWriter whole;
@@ -195,11 +195,16 @@ class Router {
   }
   Shared& shared() { return shared_; }
   Context& context() { return *context_; }
+  Client& client() { return client_; }
 
  private:
   static Task<void> run_one(Router* self, Request* request, std::optional<std::string>* out) {
     auto running = run_command(*self->context_, self->client_, *request);
     const Response reply = co_await running;
+    if (reply.closes) {
+      *out = "closed";
+      co_return;
+    }
     std::vector<std::uint8_t> bytes;
     for (const iovec& piece : reply.pieces()) {
       const auto* from = static_cast<const std::uint8_t*>(piece.iov_base);

@@ -1,0 +1,52 @@
+// configureFailPoint and waitForFailPoint: for tests.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "proxy/exec/core/client.h"
+#include "proxy/exec/core/command.h"
+#include "proxy/exec/core/fail_command.h"
+
+namespace spillway::exec {
+
+namespace {
+
+constexpr std::int32_t fail_point_set_failed = 266;
+constexpr Duration met_looked_at_every = std::chrono::milliseconds(10);
+
+Result<void> check_name(const Request& request) {
+  const Element name = request.body.first();
+  const std::string_view text = name.is_string() ? name.as_string() : "";
+  if (text == "failCommand") return {};
+  return Error(fail_point_set_failed, fmt::format("{} not found", text));
+}
+
+}  // namespace
+
+Task<Result<Response>> configure_fail_point(Context& context, Client&, const Request& request) {
+  if (auto named = check_name(request); named.has_error()) co_return named.error();
+  const auto met = context.shared.fail_command.configure(request.body);
+  if (met.has_error()) co_return met.error();
+  BsonWriter reply;
+  reply.append("count", *met).append("ok", 1.0);
+  co_return Response(std::move(reply).finish());
+}
+
+// {waitForFailPoint, timesEntered, maxTimeMS}
+Task<Result<Response>> wait_for_fail_point(Context& context, Client& client, const Request& request) {
+  if (auto named = check_name(request); named.has_error()) co_return named.error();
+  const auto times = request.body["timesEntered"].to_int64();
+  if (!times) co_return Error(ErrorCode::bad_value, "waitForFailPoint takes a number timesEntered");
+  if (!request.max_time_ms) co_return Error(ErrorCode::bad_value, "waitForFailPoint takes a number maxTimeMS");
+  const TimePoint deadline = request.arrived + std::chrono::milliseconds(*request.max_time_ms);
+  while (context.shared.fail_command.met() < *times) {
+    auto pausing = pause_operation(context, client, Clock::now() + met_looked_at_every, deadline);
+    if (auto paused = co_await pausing; paused.has_error()) co_return paused.error();
+  }
+  BsonWriter reply;
+  reply.append("ok", 1.0);
+  co_return Response(std::move(reply).finish());
+}
+
+}  // namespace spillway::exec
