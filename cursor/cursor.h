@@ -11,6 +11,7 @@
 
 #include "cursor/batch.h"
 #include "cursor/bson_writer.h"
+#include "cursor/change_stream.h"
 #include "cursor/cursor_charge.h"
 #include "cursor/host_name.h"
 #include "cursor/sort_pattern.h"
@@ -149,6 +150,7 @@ struct ClusterCursor {
   std::vector<RemoteCursor> remotes;
   MergeState merge;
   std::unique_ptr<DocumentStage> stage;
+  std::unique_ptr<ChangeStream> changes;  // of several shards; null: none
   std::optional<BsonDoc> stashed;  // a document of a stage that did not fit into the last batch
 
   std::int64_t batch_size = 0;  // the find's; 0: none was given

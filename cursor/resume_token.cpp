@@ -1,0 +1,102 @@
+#include "cursor/resume_token.h"
+
+namespace spillway {
+
+namespace {
+
+// The types that the encoded values begin with.
+constexpr std::uint8_t timestamp = 0x82, zero = 0x29, positive_1_byte = 0x2b, positive_8_bytes = 0x32, no = 0x6e,
+                       yes = 0x6f, binary = 0x5a;
+
+int digit(char c) noexcept {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return -1;
+}
+
+// Bytes of hexadecimal digits, from the left.
+class Digits {
+ public:
+  explicit Digits(std::string_view text) noexcept : text_(text) {}
+  std::size_t at() const noexcept { return at_; }
+  bool failed() const noexcept { return failed_; }
+
+  std::optional<std::uint8_t> peek() const noexcept {
+    if (text_.size() < at_ + 2) return std::nullopt;
+    const int high = digit(text_[at_]), low = digit(text_[at_ + 1]);
+    if (high < 0 || low < 0) return std::nullopt;
+    return static_cast<std::uint8_t>(high * 16 + low);
+  }
+  std::uint64_t number(std::size_t bytes) noexcept {
+    std::uint64_t value = 0;
+    for (std::size_t i = 0; i < bytes; ++i) value = value << 8 | next();
+    return value;
+  }
+  std::uint8_t next() noexcept {
+    const auto byte = peek();
+    if (!byte) failed_ = true;
+    at_ += 2;
+    return byte.value_or(0);
+  }
+  // Zero and above.
+  std::uint64_t integer() noexcept {
+    const std::uint8_t type = next();
+    if (type == zero) return 0;
+    if (type < positive_1_byte || type > positive_8_bytes) {
+      failed_ = true;
+      return 0;
+    }
+    return number(std::size_t{1} + type - positive_1_byte) >> 1;
+  }
+
+ private:
+  std::string_view text_;
+  std::size_t at_ = 0;
+  bool failed_ = false;
+};
+
+}  // namespace
+
+std::string_view token_digits(ValueView token) noexcept {
+  if (!token.is_document()) return {};
+  const ValueView data = token.as_document()["_data"];
+  return data.is_string() ? data.as_string() : std::string_view();
+}
+
+std::optional<ResumeToken> ResumeToken::parse(std::string_view digits) noexcept {
+  Digits in(digits);
+  ResumeToken token;
+  if (in.next() != timestamp) return std::nullopt;
+  token.cluster_time = in.number(8);
+  const std::uint64_t version = in.integer();
+  if (version == 0 || in.failed()) return std::nullopt;  // 4.0's: no type
+  token.high_water_mark = in.integer() == 0;
+  in.integer();  // of the statement in its transaction
+  const std::uint8_t from_invalidate = in.next();
+  if (from_invalidate != no && from_invalidate != yes) return std::nullopt;
+  token.from_invalidate = from_invalidate == yes;
+  if (in.failed()) return std::nullopt;
+  if (in.peek() != binary) return token;
+  token.uuid_at = in.at();
+  in.next();
+  const std::uint8_t bytes = in.next();
+  in.number(std::size_t{1} + bytes);  // and the subtype
+  if (in.failed()) return std::nullopt;
+  token.document_key_at = in.at();
+  return token;
+}
+
+bool is_same_event(std::string_view digits, std::string_view wanted) noexcept {
+  if (digits == wanted) return true;
+  const auto token = ResumeToken::parse(wanted);
+  if (!token || token->document_key_at == 0) return false;
+  // An object's fields follow its type. That it has one field only shows in the other one: it ends in the same way.
+  const std::size_t fields_at = token->document_key_at + 2;
+  if (fields_at >= wanted.size() || digits.size() <= wanted.size()) return false;
+  constexpr std::string_view of_id = "5F696400";  // "_id" and its end
+  if (wanted.substr(fields_at + 2, of_id.size()) != of_id) return false;
+  return digits.substr(0, fields_at) == wanted.substr(0, fields_at) && digits.ends_with(wanted.substr(fields_at));
+}
+
+}  // namespace spillway
