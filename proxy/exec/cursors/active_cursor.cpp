@@ -39,9 +39,10 @@ Result<std::int64_t> ActiveCursor::finish(std::size_t documents, BatchOrigin ori
 Result<Response> ActiveCursor::answer(BatchBuilder batch, std::string_view batch_name, BatchOrigin origin, Keep keep) {
   const NamespaceText ns(cursor_->database(), cursor_->collection());
   const bool partial = cursor_->partial;
+  const BsonDoc resume_token(cursor_->changes ? cursor_->changes->high_water() : DocView());
   auto id = finish(batch.count(), origin, keep);
   if (id.has_error()) return std::move(id.error());
-  return std::move(batch).finish(batch_name, *id, ns.view(), partial);
+  return std::move(batch).finish(batch_name, *id, ns.view(), partial, resume_token);
 }
 
 Error ActiveCursor::fail(Error error) {

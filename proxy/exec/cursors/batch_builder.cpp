@@ -74,7 +74,7 @@ Result<void> BatchBuilder::append_elements(Bytes elements) {
 }
 
 CursorReplyFrame frame_cursor_reply(std::string_view batch_name, std::size_t array_bytes, std::int64_t id,
-                                    std::string_view ns, bool partial, DocView more) {
+                                    std::string_view ns, bool partial, DocView more, DocView resume_token) {
   CursorReplyFrame frame;
   frame.before.reserve(frame_bytes_usual);
   frame.after.reserve(frame_bytes_usual);
@@ -88,6 +88,10 @@ CursorReplyFrame frame_cursor_reply(std::string_view batch_name, std::size_t arr
   put_le(frame.after, static_cast<std::int32_t>(ns.size() + 1));
   put(frame.after, ns.data(), ns.size());
   frame.after.push_back(0);
+  if (!resume_token.empty()) {
+    put_name(frame.after, BsonType::document, "postBatchResumeToken");
+    put(frame.after, resume_token.data(), resume_token.size());
+  }
   frame.after.push_back(0);  // end of cursor
   const std::size_t cursor_bytes =
       4 + 1 + batch_name.size() + 1 + array_bytes + frame.after.size();
@@ -109,9 +113,9 @@ std::size_t frame_id_offset(bool partial) noexcept {
 }
 
 Response BatchBuilder::finish(std::string_view batch_name, std::int64_t id, std::string_view ns,
-                              bool partial) && {
+                              bool partial, DocView resume_token) && {
   const std::size_t array_bytes = 4 + array_bytes_ + 1;
-  CursorReplyFrame frame = frame_cursor_reply(batch_name, array_bytes, id, ns, partial);
+  CursorReplyFrame frame = frame_cursor_reply(batch_name, array_bytes, id, ns, partial, {}, resume_token);
   RecycledBytes head = std::move(frame.before);
   put_le(head, static_cast<std::int32_t>(array_bytes));
   const std::size_t before_bytes = head.size();

@@ -34,8 +34,10 @@ class BatchBuilder {
   std::size_t count() const noexcept { return count_; }
   std::size_t document_bytes() const noexcept { return document_bytes_; }
 
-  // {cursor: {<batch_name>: […], partialResultsReturned?, id, ns}, ok: 1}. Call once.
-  Response finish(std::string_view batch_name, std::int64_t id, std::string_view ns, bool partial) &&;
+  // {cursor: {<batch_name>: […], partialResultsReturned?, id, ns, postBatchResumeToken?}, ok: 1}. Call once.
+  // `resume_token`: {} for none.
+  Response finish(std::string_view batch_name, std::int64_t id, std::string_view ns, bool partial,
+                  DocView resume_token = {}) &&;
 
  private:
   MemoryBudget& budget_;
@@ -53,7 +55,7 @@ struct CursorReplyFrame {
   RecycledBytes after;
 };
 CursorReplyFrame frame_cursor_reply(std::string_view batch_name, std::size_t array_bytes, std::int64_t id,
-                                    std::string_view ns, bool partial, DocView more = {});
+                                    std::string_view ns, bool partial, DocView more = {}, DocView resume_token = {});
 // The offset of the cursor id's eight bytes in CursorReplyFrame::after.
 std::size_t frame_id_offset(bool partial) noexcept;
 

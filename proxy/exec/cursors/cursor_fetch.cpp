@@ -95,6 +95,12 @@ Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Repl
   remote.host = reply.host.host;
   remote.port = reply.host.port;
   cursor.learn_mean(parsed->batch.size(), parsed->batch.count());
+  if (cursor.changes) {
+    const auto at = static_cast<std::size_t>(&remote - cursor.remotes.data());
+    if (auto promised = cursor.changes->promise(at, parsed->post_batch_resume_token); promised.has_error()) {
+      return promised;
+    }
+  }
   // A batch without a readable document stays, too: the cursor sees that it is damaged().
   if (!parsed->batch.empty()) {
     const DocView batch = parsed->batch;

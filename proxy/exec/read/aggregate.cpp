@@ -10,11 +10,12 @@
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/read/change_stream.h"
 #include "proxy/exec/read/config_database.h"
 #include "proxy/exec/read/find.h"
 #include "proxy/exec/read/merge_on_shard.h"
+#include "proxy/exec/read/pipeline_stage.h"
 #include "proxy/exec/streams/single_shard.h"
-#include "proxy/pipeline/merge_pipeline.h"
 #include "proxy/pipeline/shape.h"
 #include "proxy/pipeline/split.h"
 
@@ -29,28 +30,6 @@ Task<Result<Response>> collectionless_aggregate(Context& context, Client& client
 namespace {
 
 constexpr std::size_t accepted_stages_max = 4096;
-
-// MergePipeline as a cursor's stage.
-class PipelineStage final : public DocumentStage {
- public:
-  PipelineStage(std::vector<pipeline::StagePtr> stages, std::unique_ptr<pipeline::Meter> parsed, MemoryBudget& budget)
-      : merge_(std::move(stages), budget, pipeline::stage_bytes_max, std::move(parsed)) {}
-  Result<void> push(DocView document) override { return merge_.push(document); }
-  Result<void> finish() override { return merge_.finish(); }
-  Result<std::optional<BsonDoc>> next() override {
-    if (merge_.busy()) {
-      if (auto stepped = merge_.step(); stepped.has_error()) return std::move(stepped.error());
-    }
-    return merge_.take();
-  }
-  bool busy() const override { return merge_.busy(); }
-  bool wants_more() const override { return merge_.wants_more(); }
-  bool exhausted() const override { return merge_.exhausted(); }
-  std::size_t held_bytes() const noexcept override { return merge_.held_bytes(); }
-
- private:
-  pipeline::MergePipeline merge_;
-};
 
 Result<void> collect(DocView pipeline, std::string_view db, int depth, std::vector<InvolvedNamespace>& into);
 
@@ -274,7 +253,7 @@ Task<Result<Response>> aggregate_on_one(Context& context, Client& client, const 
   seed.first_batch_documents =
       aggregate.batch_size_given ? aggregate.batch_size : std::int64_t{limits::first_batch_documents_default};
   // Its getMores wait for events, up to their maxTimeMS.
-  seed.change_stream = seed.tailable = seed.await_data = first_stage_name(aggregate.pipeline) == "$changeStream";
+  seed.change_stream = seed.tailable = seed.await_data = opens_change_stream(request.body);
   BsonDoc scratch;
   auto opening = open_on_one_shard(context, seed, {shard, by, forward_command(request, scratch)}, true);
   co_return co_await opening;
@@ -290,6 +269,10 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
   if (aggregate.explain) {
     auto explaining = explain_command(context, client, request);
     co_return co_await explaining;
+  }
+  if (context.in_cluster() && opens_change_stream(request.body)) {
+    auto opening = open_change_stream(context, client, request, aggregate);
+    co_return co_await opening;
   }
   if (is_for_only_shard(request, aggregate)) {
     const catalog::ShardSet only = request.routes->all_shards();
@@ -375,6 +358,11 @@ DocView leading_matches(DocView pipeline, BsonDoc& scratch) {
 }
 
 }  // namespace
+
+bool opens_change_stream(DocView body) noexcept {
+  const ValueView pipeline = body["pipeline"];
+  return pipeline.is_array() && first_stage_name(pipeline.as_document()) == "$changeStream";
+}
 
 Element last_stage(DocView pipeline) noexcept {
   Element last;

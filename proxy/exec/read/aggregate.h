@@ -35,6 +35,8 @@ DocView leading_match(DocView pipeline) noexcept;
 Element last_stage(DocView pipeline) noexcept;
 // Its last stage is $out or $merge, which must be last: a command that was sent may have been executed.
 bool ends_in_write(DocView pipeline) noexcept;
+// An aggregate command's first stage is $changeStream.
+bool opens_change_stream(DocView body) noexcept;
 // Deeper ones are refused when they are run.
 inline constexpr int pipeline_nesting_max = 20;
 

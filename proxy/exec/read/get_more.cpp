@@ -12,6 +12,7 @@
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "proxy/exec/cursors/read_ahead.h"
 #include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/read/change_stream.h"
 #include "proxy/exec/streams/single_shard.h"
 
 namespace spillway::exec {
@@ -101,6 +102,11 @@ Task<Result<Response>> get_more_command(Context& context, Client& client, const 
   if (arguments->await_ms && !cursor->await_data) {
     co_return cursor.fail(Error(ErrorCode::bad_value,
                                 "cannot set maxTimeMS on getMore command for a non-awaitData cursor"));
+  }
+  if (cursor->changes) {
+    auto getting =
+        get_more_changes(context, request, std::move(cursor), arguments->batch_size, arguments->await_ms);
+    co_return co_await getting;
   }
   // A shard's last batch may be empty, and read ahead: then there is nobody left to ask.
   if (cursor->from_one_shard && cursor->remotes.front().id != 0 && cursor->remotes.front().batches.empty() &&

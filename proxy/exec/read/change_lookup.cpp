@@ -1,0 +1,110 @@
+#include "proxy/exec/read/change_lookup.h"
+
+#include <utility>
+
+#include "cursor/resume_token.h"
+#include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/core/repeat.h"
+#include "proxy/exec/core/stale.h"
+#include "proxy/exec/read/find.h"
+#include "proxy/wire/cursor_reply.h"
+
+namespace spillway::exec {
+
+namespace {
+
+// The document that an event is of. Views into the event.
+struct Changed {
+  std::string_view db, collection;
+  DocView key;
+  std::string_view digits;  // of its token
+  ResumeToken token;
+};
+
+std::optional<Changed> read_event(DocView event) {
+  const ValueView ns = event["ns"], key = event["documentKey"];
+  if (!ns.is_document() || !key.is_document()) return std::nullopt;
+  const ValueView db = ns.as_document()["db"], collection = ns.as_document()["coll"];
+  const std::string_view digits = token_digits(event["_id"]);
+  const auto token = ResumeToken::parse(digits);
+  if (!db.is_string() || !collection.is_string() || !token) return std::nullopt;
+  return Changed{db.as_string(), collection.as_string(), key.as_document(), digits, *token};
+}
+
+// Is the collection of that name still the event's? Unknown where it is not sharded.
+bool is_same_collection(const Changed& changed, const catalog::CollectionRouting* routing) {
+  if (routing == nullptr || !routing->cluster || !routing->cluster->uuid || changed.token.uuid_at == 0) return true;
+  std::string uuid;
+  for (const std::uint8_t byte : *routing->cluster->uuid) uuid += fmt::format("{:02X}", byte);
+  return changed.digits.substr(changed.token.uuid_at + 6, uuid.size()) == uuid;
+}
+
+BsonDoc find_command(const Changed& changed, const Request& request) {
+  BsonWriter out;
+  out.append("find", changed.collection).append("filter", changed.key);
+  out.append("limit", 1).append("singleBatch", true);
+  out.begin_document("readConcern").append("level", "majority");
+  out.append_timestamp("afterClusterTime", changed.token.cluster_time).end();
+  if (!request.lsid.empty()) out.append("lsid", request.lsid_document());
+  out.append("$db", changed.db);
+  return std::move(out).finish();
+}
+
+// nullopt: there is none.
+Result<std::optional<LookedUp>> found_in(ShardOutcomes& outcomes) {
+  for (ShardOutcome& outcome : outcomes) {
+    if (!outcome.ok()) {
+      if (outcome.error->is(ErrorCode::namespace_not_found)) continue;
+      return *std::move(outcome.error);
+    }
+    const auto parsed = wire::parse_cursor_reply(outcome.body());
+    if (parsed.has_error()) return parsed.error();
+    const Element first = parsed->batch.first();
+    if (!first.is_document()) continue;
+    if (first.as_document().validate().has_error()) return malformed_reply("a document");
+    return LookedUp{std::move(outcome.reply), first.as_document()};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Task<Result<std::optional<LookedUp>>> look_up_changed(Context& context, const Request& request, DocView event) {
+  const auto changed = read_event(event);
+  if (!changed) {
+    co_return Error(40578, "failed to look up post image after change: the event does not say of which document it is");
+  }
+  const BsonDoc body = find_command(*changed, request);
+  const RouteNames names{{changed->db, changed->collection}};
+  shard::CallOptions options;
+  options.retry = shard::RetryPolicy::idempotent;
+  options.budget = &context.shared.memory.replies;
+  options.interrupt = request.interrupt;
+  options.time = request.shard_time;
+  options.user = request.asks;
+  for (std::size_t tries = 1;; ++tries) {
+    auto routes = context.router->resolve(names);
+    if (!routes) {
+      auto learning = learn_routes(*context.router, names, {.interrupt = request.interrupt});
+      auto learned = co_await learning;
+      if (learned.has_error() && learned.error().is(ErrorCode::namespace_not_found)) co_return std::nullopt;
+      if (learned.has_error()) co_return std::move(learned.error());
+      routes = *std::move(learned);
+    }
+    Request of_event;
+    of_event.db = changed->db;
+    of_event.routes = &*routes;
+    const auto targets = read_targets(of_event, changed->db, changed->collection, changed->key, {});
+    if (targets.has_error()) co_return targets.error();
+    if (!is_same_collection(*changed, targets->routing)) co_return std::nullopt;
+    auto calls = call_shards(context, targets->shards, targets->by(), shard::Command::of_body(body), options);
+    auto outcomes = co_await calls;
+    auto found = found_in(outcomes);
+    if (!found.has_error() || !is_stale(found.error().code) || tries >= tries_max) co_return found;
+    const Duration pause = pause_before_try(tries + 1);
+    if (pause > Duration::zero()) co_await context.loop.sleep_for(pause);
+    if (const Error* why = shard::requested_of(request.interrupt)) co_return *why;
+  }
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,563 @@
+#include "proxy/exec/read/change_stream.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "cursor/field_table.h"
+#include "cursor/resume_token.h"
+#include "cursor/strip_fields.h"
+#include "proxy/auth/logical_clock.h"
+#include "proxy/base/memory_wait.h"
+#include "proxy/base/time_slice.h"
+#include "proxy/catalog/versions.h"
+#include "proxy/cluster/config_client.h"
+#include "proxy/exec/cluster/cluster_table.h"
+#include "proxy/exec/core/cluster_fields.h"
+#include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/cursors/batch_builder.h"
+#include "proxy/exec/cursors/cursor_ops.h"
+#include "proxy/exec/cursors/parking.h"
+#include "proxy/exec/cursors/pending_fetch.h"
+#include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/read/change_lookup.h"
+#include "proxy/exec/read/find.h"
+#include "proxy/exec/read/pipeline_stage.h"
+
+namespace spillway::exec {
+
+namespace {
+
+constexpr std::int32_t resume_token_not_found = 40585;   // of 4.2
+constexpr std::int32_t change_stream_fatal_error = 280;  // from 4.4 on
+constexpr std::int64_t await_ms_default = 1'000;
+// A shard tells after so long what it promises, so that the others' events may leave.
+constexpr std::int64_t shard_await_ms_max = 1'000;
+// How old the router's knowledge of the cluster's shards may be, with room to spare.
+constexpr std::uint64_t shards_known_within = std::uint64_t{120} << 32;
+constexpr std::size_t stream_opening_bytes = 4096;
+
+constexpr FieldTable<8> permitted_stages({"$match", "$project", "$addFields", "$set", "$unset", "$replaceRoot",
+                                          "$replaceWith", "$redact"});
+
+// Errors after which a driver opens the stream again. Drivers of servers before 4.4 know them by their codes.
+bool is_resumable(std::int32_t code) noexcept {
+  static constexpr std::int32_t codes[] = {6,   7,   43,  63,  89,   91,    133,   150,   189,
+                                           234, 262, 462, 9001, 10107, 11600, 11602, 13388, 13435, 13436};
+  return std::find(std::begin(codes), std::end(codes), code) != std::end(codes);
+}
+
+Error with_label(Error error) {
+  // It has left the cluster: a stream over the others goes on.
+  if (error.is(ErrorCode::shard_not_found)) error.code = static_cast<std::int32_t>(ErrorCode::host_unreachable);
+  if (is_resumable(error.code)) error.labels.emplace_back("ResumableChangeStreamError");
+  return error;
+}
+
+// --- the command
+
+// What a client asks for.
+struct StreamSpec {
+  DocView options;     // of $changeStream
+  BsonDoc stages;      // the client's, behind it: an array
+  BsonDoc pushed;      // of those, what a shard may do: a filter; {}: nothing
+  bool looks_up = false;
+  ValueView token;     // of resumeAfter or startAfter
+  std::uint64_t resume_time = 0;  // of the event to begin after; 0: none
+  bool by_time = false;           // the shards begin at that time, instead of with the token
+};
+
+// Does a filter look at this field only through plain paths, none of which begins with `field`?
+bool is_free_of(DocView filter, std::string_view field, int depth = 0) {
+  if (depth > pipeline_nesting_max) return false;
+  for (const Element& each : filter) {
+    if (each.name == "$and" || each.name == "$or" || each.name == "$nor") {
+      if (!each.is_array()) return false;
+      for (const Element& clause : each.as_document()) {
+        if (!clause.is_document() || !is_free_of(clause.as_document(), field, depth + 1)) return false;
+      }
+    } else if (each.name.starts_with('$') || each.name.substr(0, each.name.find('.')) == field) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The filter of the first $match, and those events for the router: it must see them, whatever the client wants.
+BsonDoc pushed_filter(const StreamSpec& spec) {
+  const DocView filter = leading_match(spec.stages);
+  if (filter.empty() || (spec.looks_up && !is_free_of(filter, "fullDocument"))) return {};
+  BsonWriter out;
+  out.begin_array("$or").append_item(filter);
+  out.begin_document_item().begin_document("operationType").begin_array("$in");
+  out.append_item("invalidate").append_item("newShardDetected").append_item("migrateChunkToNewShard").end().end().end();
+  if (spec.resume_time != 0) out.begin_document_item().append_timestamp("clusterTime", spec.resume_time).end();
+  out.end();
+  return std::move(out).finish();
+}
+
+Result<StreamSpec> read_spec(const AggregateArguments& aggregate) {
+  StreamSpec spec;
+  const Element first = aggregate.pipeline.first().as_document().first();
+  if (!first.is_document()) return Error(50808, "$changeStream stage expects a document as argument.");
+  spec.options = first.as_document();
+  if (spec.options["showMigrationEvents"].truthy()) {
+    return Error(31123, "Change streams from mongos may not show migration events.");
+  }
+  const ValueView full = spec.options["fullDocument"];
+  spec.looks_up = full.is_string() && full.as_string() == "updateLookup";
+  const ValueView resume = spec.options["resumeAfter"], start = spec.options["startAfter"];
+  if (resume.exists() != start.exists() && !spec.options["startAtOperationTime"].exists()) {
+    spec.token = resume.exists() ? resume : start;
+    const auto token = ResumeToken::parse(token_digits(spec.token));
+    if (token && !token->high_water_mark) spec.resume_time = token->cluster_time;
+    spec.by_time = spec.resume_time != 0 && !token->from_invalidate && token->uuid_at != 0;
+  }
+  BsonWriter stages;
+  std::size_t index = 0;
+  for (const Element& stage : aggregate.pipeline) {
+    if (index++ == 0) continue;
+    const Element named = stage.is_document() ? stage.as_document().first() : Element();
+    if (!permitted_stages.contains(named.name)) {
+      return Error(ErrorCode::illegal_operation,
+                   fmt::format("{} is not permitted in a $changeStream pipeline", named.name));
+    }
+    stages.append(std::to_string(index - 2), ValueView(stage));
+  }
+  spec.stages = std::move(stages).finish();
+  spec.pushed = pushed_filter(spec);
+  return spec;
+}
+
+// Without a beginning, which comes in front of everything else.
+void append_options(BsonWriter& out, DocView options) {
+  for (const Element& option : options) {
+    const bool begins =
+        option.name == "resumeAfter" || option.name == "startAfter" || option.name == "startAtOperationTime";
+    const bool looks_up =
+        option.name == "fullDocument" && option.is_string() && option.as_string() == "updateLookup";
+    if (!begins && !looks_up) out.append_element(option);
+  }
+}
+
+// The command for each shard, without a beginning.
+BsonDoc command_for_shards(const Context& context, const Request& request, const StreamSpec& spec) {
+  BsonWriter out;
+  copy_command(out, request, {"pipeline", "cursor", "readConcern", "maxTimeMS"});
+  out.begin_array("pipeline");
+  out.begin_document_item().begin_document("$changeStream");
+  append_options(out, spec.options);
+  out.end().end();
+  if (!spec.pushed.view().empty()) out.begin_document_item().append("$match", spec.pushed).end();
+  out.end();
+  out.append("fromMongos", true).append("needsMerge", true);
+  std::int32_t wire = context.gateway.capabilities(cluster::config_shard).max_wire_version;
+  for (const catalog::ShardIndex shard : request.routes->all_shards()) {
+    const std::int32_t of_shard = context.gateway.capabilities(shard).max_wire_version;
+    if (of_shard != 0) wire = std::min(wire, of_shard);
+  }
+  if (wire < wire_version_of_4_4) out.append("mergeByPBRT", true);
+  out.begin_document("cursor").append("batchSize", 0).end();
+  // Whatever the cluster's default is, and from whichever member.
+  if (request.body["readConcern"].exists()) {
+    out.append("readConcern", request.body["readConcern"]);
+  } else {
+    out.begin_document("readConcern").append("level", "majority").end();
+  }
+  return std::move(out).finish();
+}
+
+// … with this beginning, as options.
+BsonDoc command_beginning(DocView command, DocView beginning) {
+  BsonWriter out;
+  for (const Element& field : command) {
+    if (field.name != "pipeline") {
+      out.append_element(field);
+      continue;
+    }
+    out.begin_array("pipeline");
+    bool first = true;
+    for (const Element& stage : field.as_document()) {
+      if (!std::exchange(first, false)) {
+        out.append_item(ValueView(stage));
+        continue;
+      }
+      out.begin_document_item().begin_document("$changeStream").append_elements(beginning);
+      out.append_elements(stage.as_document().first().as_document()).end().end();
+    }
+    out.end();
+  }
+  return std::move(out).finish();
+}
+
+BsonDoc beginning_at(std::uint64_t time) {
+  BsonWriter out;
+  out.append_timestamp("startAtOperationTime", time);
+  return std::move(out).finish();
+}
+
+// Where all shards begin. A shard looks for its own events only: it is told the time of an event that another one may
+// have, and this router looks for it. Shards must see tokens of invalidations, lest they invalidate the stream again,
+// and those without a collection, which they may refuse.
+BsonDoc beginning_of(const Context& context, const StreamSpec& spec, ChangeStream& stream) {
+  if (spec.by_time) {
+    stream.began_at = spec.resume_time;
+    return beginning_at(spec.resume_time);
+  }
+  BsonWriter out;
+  for (const std::string_view name : {"resumeAfter", "startAfter", "startAtOperationTime"}) {
+    const Element option = spec.options.find(name);
+    if (!option.exists()) continue;
+    out.append_element(option);
+    if (const auto time = catalog::read_timestamp(option)) stream.began_at = *time;
+  }
+  if (const auto token = ResumeToken::parse(token_digits(spec.token))) stream.began_at = token->cluster_time;
+  BsonDoc given = std::move(out).finish();
+  if (!given.view().empty()) return given;
+  stream.began_at = context.shared.clock.now() + 1;
+  return beginning_at(stream.began_at);
+}
+
+// --- opening
+
+Targets all_of(const catalog::ShardSet& shards) {
+  Targets targets;
+  targets.shards = shards;
+  return targets;
+}
+
+Error no_room(Context& context, const ChangeStream& stream) {
+  return memory_refused(context.shared.memory.cursors, stream.command.size(), "what a change stream keeps");
+}
+
+// Opens the stream on these shards, too.
+Task<std::optional<Error>> open_on(Context& context, const Request& request, ClusterCursor& cursor,
+                                   catalog::ShardSet shards, BsonDoc beginning) {
+  const std::size_t before = cursor.remotes.size();
+  const BsonDoc body = command_beginning(cursor.changes->command, beginning);
+  const Targets targets = all_of(shards);
+  auto opening = open_remotes(context, request, cursor, targets, body, stream_opening_bytes);
+  auto failed = co_await opening;
+  if (failed) co_return failed;
+  if (cursor.remotes.size() != before + shards.size() || !cursor.changes->is_promised(cursor.remotes.size())) {
+    co_return Error(ErrorCode::command_not_supported, "a shard's change streams have no resume tokens");
+  }
+  if (!cursor.changes->pay(context.shared.memory.cursors)) co_return no_room(context, *cursor.changes);
+  co_return std::nullopt;
+}
+
+Response empty_stream(const Request& request, std::string_view collection) {
+  const NamespaceText ns(request.db, collection);
+  MemoryBudget none("nothing", 0);
+  return BatchBuilder(none).finish("firstBatch", 0, ns.view(), false);
+}
+
+Result<std::unique_ptr<DocumentStage>> stages_here(Context& context, const AggregateArguments& aggregate,
+                                                   const StreamSpec& spec) {
+  if (spec.stages.view().empty()) return nullptr;
+  if (!is_simple_collation(aggregate.collation) || !aggregate.let.empty()) {
+    return Error(ErrorCode::command_not_supported,
+                 "stages behind $changeStream with a collation or with variables (let) are not supported");
+  }
+  auto parsed = std::make_unique<pipeline::Meter>(context.shared.memory.cursors, "the parsed pipeline",
+                                                  pipeline::any_number_of_bytes);
+  auto stages = pipeline::parse_stages(spec.stages, pipeline::ParseScope(parsed.get()));
+  if (stages.has_error()) return std::move(stages.error());
+  return std::make_unique<PipelineStage>(*std::move(stages), std::move(parsed), context.shared.memory.cursors);
+}
+
+}  // namespace
+
+Task<Result<Response>> open_change_stream(Context& context, Client& client, const Request& request,
+                                          const AggregateArguments& aggregate) {
+  if (request.in_transaction) {
+    co_return Error(ErrorCode::operation_not_supported_in_transaction,
+                    "Operation not permitted in transaction :: $changeStream");
+  }
+  if (auto valid = aggregate.pipeline.validate(); valid.has_error()) co_return valid.error();
+  TakeCopyRoom taking_room(context, request, 4);
+  auto room = co_await taking_room;
+  if (room.has_error()) co_return std::move(room.error());
+  auto spec = read_spec(aggregate);
+  if (spec.has_error()) co_return std::move(spec.error());
+  auto stages = stages_here(context, aggregate, *spec);
+  if (stages.has_error()) co_return std::move(stages.error());
+  if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);
+  // All shards that there are at the time at which the stream begins, which this tells, too.
+  auto reading = read_shards_again(context);
+  if (auto read = co_await reading; read.has_error()) co_return with_label(std::move(read.error()));
+  const auto routes = context.router->resolve({});
+  Request now = request;
+  if (routes) now.routes = &*routes;
+  const std::string_view collection = aggregate.collection.empty() ? "$cmd.aggregate" : aggregate.collection;
+  const catalog::ShardSet shards = now.routes->all_shards();
+  if (shards.size() == 0) co_return empty_stream(request, collection);
+  auto kept = reserve_kept(context, request, collection);
+  if (kept.has_error()) co_return std::move(kept.error());
+  ActiveCursor cursor(context, make_cursor(client, request, collection, *std::move(kept)));
+  cursor->tailable = cursor->await_data = cursor->change_stream = true;
+  cursor->batch_size = aggregate.batch_size;
+  cursor->stage = *std::move(stages);
+  cursor->changes = std::make_unique<ChangeStream>();
+  ChangeStream& stream = *cursor->changes;
+  stream.command = command_for_shards(context, now, *spec);
+  stream.looks_up = spec->looks_up;
+  stream.waiting = std::make_shared<PendingFetch>();
+  BsonDoc beginning = beginning_of(context, *spec, stream);
+  stream.shards_seen_at = stream.began_at;
+  if (spec->resume_time != 0) {
+    const bool of_4_2 = context.gateway.capabilities(cluster::config_shard).max_wire_version < wire_version_of_4_4;
+    stream.resume_after(spec->token.as_document(), of_4_2 ? resume_token_not_found : change_stream_fatal_error);
+  } else if (!token_digits(spec->token).empty()) {
+    stream.begin_at(spec->token.as_document());
+  }
+  auto opening = open_on(context, now, *cursor, shards, std::move(beginning));
+  auto failed = co_await opening;
+  if (failed) co_return with_label(*std::move(failed));
+  stream.settle(cursor->remotes);
+  room->release();
+  co_return cursor.answer(BatchBuilder(context.shared.memory.replies), "firstBatch", BatchOrigin::merged, Keep::always);
+}
+
+// --- getMore
+
+namespace {
+
+// A getMore under way.
+struct Filling {
+  Context& context;
+  const Request& request;
+  ClusterCursor& cursor;
+  std::int64_t batch_size;  // 0: none given
+  BatchBuilder batch;
+  bool waits = false;  // every shard is needed for the next event
+
+  ChangeStream& stream() const noexcept { return *cursor.changes; }
+  PendingFetch& pending() const noexcept { return static_cast<PendingFetch&>(*stream().waiting); }
+  bool is_full() const noexcept {
+    return batch_size > 0 && static_cast<std::int64_t>(batch.count()) >= batch_size;
+  }
+
+  // The shards' replies that have come.
+  Result<void> take_replies() {
+    const TimePoint now = Clock::now();
+    auto arrived = pending().take();
+    for (PendingFetch::Arrived& each : arrived) {
+      if (!each.outcome.ok()) return *std::move(each.outcome.error);
+      RemoteCursor& remote = cursor.remotes[each.remote];
+      if (auto taken = take_reply(cursor, remote, std::move(each.outcome.reply)); taken.has_error()) return taken;
+      if (remote.has_document()) continue;
+      remote.batches.clear();
+      pending().note_empty(each.remote, now);
+    }
+    if (!arrived.empty() && !stream().pay(context.shared.memory.cursors)) return no_room(context, stream());
+    return {};
+  }
+
+  // Asks those that have nothing here and are not being asked.
+  void ask(TimePoint deadline) {
+    const TimePoint now = Clock::now();
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now).count();
+    const std::int64_t await_ms = std::clamp<std::int64_t>(left, 1, shard_await_ms_max);
+    for (std::size_t i = 0; i < cursor.remotes.size(); ++i) {
+      const RemoteCursor& remote = cursor.remotes[i];
+      if (remote.id == 0 || remote.has_document() || !remote.parked.empty() || !pending().may_ask(i, now)) continue;
+      pending().ask(context, cursor, i, await_ms);
+    }
+  }
+
+  Task<Result<void>> unpark_all() {
+    for (RemoteCursor& remote : cursor.remotes) {
+      if (!remote.must_unpark()) continue;
+      auto unparking = unpark(context, remote, request.interrupt);
+      if (auto unparked = co_await unparking; unparked.has_error()) co_return unparked;
+    }
+    co_return Result<void>();
+  }
+
+  // The event as the client's stages make it; nullopt: they drop it.
+  Result<std::optional<BsonDoc>> staged(DocView event) {
+    DocumentStage& stage = *cursor.stage;
+    if (auto pushed = stage.push(event); pushed.has_error()) return std::move(pushed.error());
+    std::optional<BsonDoc> made;
+    do {
+      auto next = stage.next();
+      if (next.has_error() || *next) return next;
+    } while (stage.busy());
+    return made;
+  }
+
+  Result<bool> put(Bytes elements) {
+    if (!batch.fits(elements.size() + 5)) return false;
+    auto added = batch.append_elements(elements);
+    if (added.has_value()) return true;
+    if (added.error().is(ErrorCode::ingress_request_rate_limit_exceeded) && batch.count() > 0) return false;
+    return std::move(added.error());
+  }
+
+  // Puts an event into the batch. False: the batch must be sent first.
+  Task<Result<bool>> put_event(DocView event) {
+    static const std::vector<std::string> sort_key{"$sortKey"};
+    const Element operation = event.find("operationType");
+    const bool looks_up = stream().looks_up && operation.is_string() && operation.as_string() == "update";
+    if (!looks_up && !cursor.stage) {
+      const Element key = event.find("$sortKey");
+      if (!key.exists()) co_return put({event.data() + 4, event.size() - 5});
+      if (const auto before = elements_before_last(event, key)) co_return put(*before);
+    }
+    if (event.validate().has_error()) co_return malformed_reply("an event");
+    BsonDoc made = copy_without(event, sort_key);
+    if (looks_up) {
+      auto looking = look_up_changed(context, request, event);
+      auto found = co_await looking;
+      if (found.has_error()) co_return std::move(found.error());
+      auto with = with_document(made, *found);
+      if (with.has_error()) co_return std::move(with.error());
+      made = *std::move(with);
+    }
+    if (cursor.stage) {
+      auto output = staged(made);
+      if (output.has_error()) co_return std::move(output.error());
+      if (!*output) co_return true;
+      if ((**output).view()["_id"] != event["_id"]) co_return changed_id(event, **output);
+      made = **std::move(output);
+    }
+    co_return put({made.view().data() + 4, made.size() - 5});
+  }
+
+  static Result<BsonDoc> with_document(DocView event, const std::optional<LookedUp>& found) {
+    if (found && event.size() + found->document.size() > limits::document_bytes_max) {
+      return Error(ErrorCode::bson_object_too_large,
+                   "an event of the change stream and the document that was looked up are larger than 16 MB");
+    }
+    BsonWriter out;
+    for (const Element& field : event) {
+      if (field.name != "fullDocument") out.append_element(field);
+    }
+    if (found) {
+      out.append("fullDocument", found->document);
+    } else {
+      out.append_null("fullDocument");
+    }
+    return std::move(out).finish();
+  }
+
+  static Error changed_id(DocView event, DocView made) {
+    return {change_stream_fatal_error,
+            fmt::format("Encountered an event whose _id field, which contains the resume token, was modified by the "
+                        "pipeline. Modifying the _id field of an event makes it impossible to resume the stream from "
+                        "that point. Only transformations that retain the unmodified _id field are allowed. Expected: "
+                        "{{ _id: {} }} but found: {}",
+                        to_json(event["_id"]),
+                        made["_id"].exists() ? fmt::format("{{ _id: {} }}", to_json(made["_id"])) : "{}")};
+  }
+
+  // Shards that are not in the stream yet. They have no events before `time` that are not known.
+  Task<Result<void>> add_shards(std::uint64_t time) {
+    const auto routes = context.router->resolve({});
+    if (!routes) co_return Result<void>();
+    catalog::ShardSet added;
+    for (const catalog::ShardIndex shard : routes->all_shards()) {
+      const bool known = std::any_of(cursor.remotes.begin(), cursor.remotes.end(),
+                                     [&](const RemoteCursor& remote) { return remote.shard == shard; });
+      if (!known) added.insert(shard);
+    }
+    if (added.size() > 0) {
+      Request without_await = request;
+      without_await.deadline = time_point_never;
+      auto opening = open_on(context, without_await, cursor, added, beginning_at(time));
+      if (auto failed = co_await opening) co_return *std::move(failed);
+    }
+    co_return Result<void>();
+  }
+
+  Task<Result<void>> open_new_shard(DocView event) {
+    const auto token = ResumeToken::parse(token_digits(event["_id"]));
+    auto reading = read_shards_again(context);
+    if (auto read = co_await reading; read.has_error()) co_return read;
+    auto adding = add_shards(token ? token->cluster_time : stream().began_at);
+    co_return co_await adding;
+  }
+
+  // A shard may have been added of which no event tells.
+  Task<Result<void>> look_for_shards() {
+    const std::uint64_t seen_at = stream().shards_seen_at;
+    const std::uint64_t now = context.shared.clock.now();
+    const std::uint64_t from = seen_at > shards_known_within ? seen_at - shards_known_within : 0;
+    auto adding = add_shards(std::max(from, stream().began_at));
+    auto added = co_await adding;
+    if (added.has_value()) stream().shards_seen_at = std::max(seen_at, now);
+    co_return added;
+  }
+
+  // Moves events that are here into the batch, until it is full or a shard must be asked.
+  Task<Result<void>> fill() {
+    TimeSlice slice(context.pump);
+    std::size_t step_bytes = 0;
+    waits = false;
+    while (!is_full()) {
+      if (slice.is_over(std::exchange(step_bytes, 0))) co_await slice.next();
+      if (const Error* why = shard::requested_of(request.interrupt)) co_return *why;
+      auto unparking = unpark_all();
+      if (auto unparked = co_await unparking; unparked.has_error()) co_return unparked;
+      auto next = stream().next(cursor.remotes);
+      if (next.has_error()) co_return std::move(next.error());
+      using Kind = ChangeStream::Next::Kind;
+      if (next->kind == Kind::skipped) continue;
+      if (next->kind == Kind::wait) waits = true;
+      if (next->kind == Kind::wait || next->kind == Kind::end) co_return Result<void>();
+      step_bytes = next->event.size();
+      if (next->kind == Kind::new_shard) {
+        auto opening = open_new_shard(next->event);
+        if (auto opened = co_await opening; opened.has_error()) co_return opened;
+      } else {
+        auto putting = put_event(next->event);
+        auto fitted = co_await putting;
+        if (fitted.has_error()) co_return std::move(fitted.error());
+        if (!*fitted) co_return Result<void>();
+      }
+      stream().take(cursor.remotes, *next);
+    }
+    co_return Result<void>();
+  }
+};
+
+Task<Result<void>> fill_changes(Filling& filling, TimePoint deadline) {
+  auto looking = filling.look_for_shards();
+  if (auto looked = co_await looking; looked.has_error()) co_return looked;
+  for (;;) {
+    if (auto taken = filling.take_replies(); taken.has_error()) co_return taken;
+    auto moving = filling.fill();
+    if (auto moved = co_await moving; moved.has_error()) co_return moved;
+    if (!filling.waits || filling.batch.count() > 0 || Clock::now() >= deadline) co_return Result<void>();
+    filling.ask(deadline);
+    const TimePoint next_ask = filling.pending().next_ask(Clock::now());
+    shard::ShardWait shards(filling.request.shard_time);
+    shards.begin();
+    auto waiting = filling.pending().wait(filling.context, std::min(deadline, next_ask), filling.request.interrupt);
+    co_await waiting;
+  }
+}
+
+}  // namespace
+
+Task<Result<Response>> get_more_changes(Context& context, const Request& request, ActiveCursor cursor,
+                                        std::int64_t batch_size, std::optional<std::int64_t> await_ms) {
+  Filling filling{context, request, *cursor, batch_size, BatchBuilder(context.shared.memory.replies)};
+  const TimePoint deadline = request.arrived + std::chrono::milliseconds(await_ms.value_or(await_ms_default));
+  auto running = fill_changes(filling, deadline);
+  auto filled = co_await running;
+  if (filled.has_error()) co_return with_label(cursor.fail(std::move(filled.error())));
+  if (filling.waits) cursor->changes->settle(cursor->remotes);
+  if (!cursor->changes->pay(context.shared.memory.cursors)) {
+    Error refusal = no_room(context, *cursor->changes);
+    co_return with_label(cursor.fail(std::move(refusal)));
+  }
+  co_return cursor.answer(std::move(filling.batch), "nextBatch", BatchOrigin::merged);
+}
+
+}  // namespace spillway::exec

@@ -1,0 +1,592 @@
+// Change streams over all shards of a scripted cluster: every event once, in the order of tokens, whatever the shards
+// do, and from any token on any worker.
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "cursor/resume_token.h"
+#include "tests/sim/sim_support.h"
+#include "tests/support/run_query.h"
+
+namespace spillway::test {
+
+namespace {
+
+std::string digits_at(std::uint64_t time) { return fmt::format("82{:016X}", time); }
+std::string mark_at(std::uint64_t time) { return digits_at(time) + "2B0229296E04"; }
+BsonDoc token_of(const std::string& digits) { return json(fmt::format(R"({{"_data": "{}"}})", digits)); }
+
+// Of $changeStream.
+DocView options_of(DocView aggregate) {
+  return aggregate["pipeline"].as_document().first().as_document().first().as_document();
+}
+
+// A shard's oplog and the change streams on it, as 4.2 has them for a router: beside what SimShard does otherwise.
+class Changes final : public SimRole {
+ public:
+  Changes(ShardRole& role, SimConfig& config) : role_(role), config_(config), oplog_time_(config.time()) {}
+
+  // An event of rec.<collection> now; its token's digits.
+  std::string add(std::string_view operation, int id, std::string_view collection = "c", std::string_view db = "rec") {
+    oplog_time_ = config_.tick();
+    role_.hear(oplog_time_);
+    const bool of_document = operation == "insert" || operation == "update" || operation == "delete";
+    std::string uuid = "5A1004";
+    const auto sharded = config_.collection(fmt::format("{}.{}", db, collection));
+    for (std::size_t i = 0; i < 16; ++i) uuid += fmt::format("{:02X}", sharded ? sharded->uuid[i] : 0xaa);
+    const std::string head = digits_at(oplog_time_) + "2B022C010029";
+    const std::string key = of_document ? fmt::format("461E5F6964002B{:02X}0004", id) : "04";
+    BsonWriter out;
+    out.append("_id", token_of(head + "6E" + uuid + key)).append("operationType", operation);
+    out.append_timestamp("clusterTime", oplog_time_);
+    out.begin_document("ns").append("db", db).append("coll", collection).end();
+    if (of_document) out.begin_document("documentKey").append("_id", id).end();
+    if (operation == "insert") out.begin_document("fullDocument").append("_id", id).end();
+    events_.push_back(std::move(out).finish());
+    if (operation == "drop") {
+      BsonWriter invalid;
+      invalid.append("_id", token_of(head + "6F" + uuid + key)).append("operationType", "invalidate");
+      invalid.append_timestamp("clusterTime", oplog_time_);
+      invalid.begin_document("ns").append("db", db).append("coll", collection).end();
+      events_.push_back(std::move(invalid).finish());
+    }
+    return std::string(token_digits(events_.back().view()["_id"]));
+  }
+  // What a shard writes every ten seconds.
+  void add_noop() { role_.hear(oplog_time_ = config_.tick()); }
+  void write_no_noops() { noop_every_ = Duration::max(); }
+
+  std::size_t asked = 0;    // getMores
+  std::size_t waiting = 0;  // of these, under way
+  std::size_t open() const { return cursors_.size(); }
+  std::vector<BsonDoc> opened;  // the aggregates
+
+  Task<std::optional<BsonDoc>> admit(Loop& loop, SimRequest& request) override {
+    auto admitting = role_.admit(loop, request);
+    auto refused = co_await admitting;
+    if (refused) co_return refused;
+    if (request.name == "aggregate" && opens_stream(request.body)) co_return open_stream(request.body);
+    if (request.name == "killCursors") co_return kill(request.body);
+    if (request.name != "getMore" || !cursors_.contains(request.body.first().as_int64())) co_return std::nullopt;
+    const std::int64_t id = request.body.first().as_int64();
+    ++asked;
+    ++waiting;
+    const TimePoint until = Clock::now() + milliseconds(request.body["maxTimeMS"].to_int64().value_or(1000));
+    for (;;) {
+      look_at_noops();
+      if (!cursors_.contains(id)) {
+        --waiting;
+        co_return json(R"({"ok": 0, "code": 237, "codeName": "CursorKilled", "errmsg": "killed"})");
+      }
+      auto batch = next_batch(id, request.body["batchSize"].to_int64().value_or(1000), Clock::now() >= until);
+      if (batch) {
+        --waiting;
+        co_return batch;
+      }
+      co_await loop.sleep_for(milliseconds(1));
+    }
+  }
+  std::optional<SimRefusal> refuse_statement(SimRequest& request, std::size_t index) override {
+    return role_.refuse_statement(request, index);
+  }
+  const std::vector<BsonDoc>* documents(const SimRequest& request) override { return role_.documents(request); }
+  bool sees(const SimRequest& request, DocView document) override { return role_.sees(request, document); }
+  void wrote(const SimRequest& request) override { role_.wrote(request); }
+  BsonDoc finish(const SimRequest& request, BsonDoc reply) override { return role_.finish(request, std::move(reply)); }
+  void add_to_hello(BsonWriter& hello) override { role_.add_to_hello(hello); }
+
+ private:
+  struct Stream {
+    std::string after;  // digits: the last event that was sent, or the time to begin at
+    std::string db, collection;  // empty: any
+    BsonDoc filter;              // an array of stages
+    bool passes_invalidation = false, ended = false;
+  };
+
+  static bool opens_stream(DocView body) {
+    const Element first = body["pipeline"].as_document().first();
+    return first.is_document() && first.as_document().first().name == "$changeStream";
+  }
+
+  BsonDoc open_stream(DocView body) {
+    opened.emplace_back(body);
+    Stream stream;
+    const DocView options = options_of(body);
+    const ValueView start = options["startAfter"].exists() ? options["startAfter"] : options["resumeAfter"];
+    if (start.exists()) {
+      const auto token = ResumeToken::parse(token_digits(start));
+      REQUIRE(token);
+      stream.after = digits_at(token->cluster_time);
+      stream.passes_invalidation = token->from_invalidate;
+    } else {
+      REQUIRE(options["startAtOperationTime"].exists());
+      stream.after = digits_at(timestamp_of(options["startAtOperationTime"]));
+    }
+    if (!options["allChangesForCluster"].truthy()) stream.db = body["$db"].as_string();
+    if (body.first().is_string()) stream.collection = body.first().as_string();
+    BsonWriter stages;
+    std::size_t index = 0;
+    for (const Element& stage : body["pipeline"].as_document()) {
+      if (index++ > 0) stages.append(std::to_string(index - 2), ValueView(stage));
+    }
+    stream.filter = std::move(stages).finish();
+    const std::string promised = stream.after + "2B0229296E04";
+    cursors_[++last_id_] = std::move(stream);
+    return reply("firstBatch", last_id_, {}, promised);
+  }
+
+  BsonDoc reply(std::string_view name, std::int64_t id, const std::vector<BsonDoc>& events,
+                const std::string& promised) {
+    BsonWriter out;
+    out.begin_document("cursor").begin_array(name);
+    for (const BsonDoc& each : events) {
+      BsonWriter with_key;
+      with_key.append_elements(each).append("$sortKey", each.view()["_id"]);
+      out.append_item(std::move(with_key).finish());
+    }
+    out.end().append("postBatchResumeToken", token_of(promised)).append("id", id).append("ns", "rec.c").end();
+    out.append("ok", 1.0);
+    return std::move(out).finish();
+  }
+
+  std::optional<BsonDoc> next_batch(std::int64_t id, std::int64_t size, bool must) {
+    Stream& stream = cursors_[id];
+    std::vector<BsonDoc> batch;
+    std::string promised = mark_at(oplog_time_);
+    for (const BsonDoc& event : events_) {
+      const std::string digits(token_digits(event.view()["_id"]));
+      if (digits <= stream.after) continue;
+      if (stream.ended || static_cast<std::int64_t>(batch.size()) == size) {
+        promised = stream.after;
+        break;
+      }
+      stream.after = digits;
+      promised = std::max(promised, digits);
+      const bool invalidates = event.view()["operationType"].as_string() == "invalidate";
+      if (!is_wanted(stream, event, invalidates)) continue;
+      auto passed = pipeline::run_pipeline(std::span(&event, 1), stream.filter, budget_);
+      REQUIRE(passed.has_value());
+      stream.ended = invalidates;
+      for (BsonDoc& each : *passed) batch.push_back(std::move(each));
+    }
+    if (batch.empty() && !must) return std::nullopt;
+    BsonDoc made = reply("nextBatch", stream.ended && batch.empty() ? 0 : id, batch, promised);
+    if (stream.ended && batch.empty()) cursors_.erase(id);
+    return made;
+  }
+
+  static bool is_wanted(Stream& stream, const BsonDoc& event, bool invalidates) {
+    const DocView ns = event.view()["ns"].as_document();
+    if (!stream.db.empty() && ns["db"].as_string() != stream.db) return false;
+    if (!stream.collection.empty() && ns["coll"].as_string() != stream.collection) return false;
+    return !invalidates || !stream.collection.empty();
+  }
+
+  BsonDoc kill(DocView body) {
+    for (const Element& id : body["cursors"].as_document()) cursors_.erase(id.as_int64());
+    return json(R"({"cursorsKilled": [], "cursorsNotFound": [], "cursorsAlive": [], "cursorsUnknown": [], "ok": 1})");
+  }
+
+  void look_at_noops() {
+    if (noop_every_ == Duration::max() || Clock::now() < next_noop_) return;
+    next_noop_ = Clock::now() + noop_every_;
+    add_noop();
+  }
+
+  ShardRole& role_;
+  SimConfig& config_;
+  MemoryBudget budget_{"a shard's change streams", 0};
+  std::uint64_t oplog_time_;
+  std::vector<BsonDoc> events_;
+  std::map<std::int64_t, Stream> cursors_;
+  std::int64_t last_id_ = 1'000'000;
+  Duration noop_every_ = seconds(10);
+  TimePoint next_noop_{};
+};
+
+// A client's stream, and what it has shown.
+struct Stream {
+  SimClient* client = nullptr;
+  std::int64_t id = 0;
+  std::string mark;                 // of the last batch
+  std::vector<std::string> events;  // digits
+  std::vector<BsonDoc> documents;
+};
+
+struct StreamWorld {
+  explicit StreamWorld(std::size_t shards, std::size_t known = 0) : cluster({.shards = shards}, log) {
+    cluster.create_database("rec", 0);
+    for (std::size_t i = 0; i < shards; ++i) {
+      changes.push_back(std::make_unique<Changes>(cluster.role(i), cluster.config()));
+      cluster.shard(i).play(*changes.back());
+      if (known != 0 && i >= known) cluster.config().remove_shard(fmt::format("sh{}", i));
+    }
+    SimWorldOptions options;
+    options.cluster = &cluster;
+    options.config_db = true;
+    options.workers = 2;
+    world.emplace(std::move(options));
+    client = world->client();
+    other = world->client(1);
+  }
+
+  // As the driver says it: of rec.c, unless `target` says of what.
+  Stream open(SimClient& by, std::string_view options = "", std::string_view stages = "",
+              std::string_view target = R"("c", "$db": "rec")") {
+    // `target` holds the first field's value, and the database.
+    const std::string pipeline = fmt::format(R"([{{"$changeStream": {{{}}}}}{}])", options, stages);
+    const BsonDoc reply = call(*world, by, fmt::format(R"({{"aggregate": {}, "pipeline": {}, "cursor": {{}}}})",
+                                                       target, pipeline));
+    Stream stream;
+    stream.client = &by;
+    take(stream, reply);
+    return stream;
+  }
+  Stream after(SimClient& by, const std::string& digits, std::string_view how = "resumeAfter",
+               std::string_view stages = "") {
+    return open(by, fmt::format(R"("{}": {{"_data": "{}"}})", how, digits), stages);
+  }
+  void take(Stream& stream, const BsonDoc& reply) {
+    INFO(to_json(reply));
+    REQUIRE(is_ok(reply));
+    stream.id = cursor_id(reply);
+    collection = std::string(reply.view().find_path("cursor.ns").as_string());
+    collection = collection.substr(collection.find('.') + 1);
+    db = reply.view().find_path("cursor.ns").as_string();
+    db = db.substr(0, db.find('.'));
+    for (BsonDoc& each : batch_of(reply)) {
+      CHECK(!each.view()["$sortKey"].exists());
+      stream.events.emplace_back(token_digits(each.view()["_id"]));
+      stream.documents.push_back(std::move(each));
+    }
+    const ValueView token = reply.view().find_path("cursor.postBatchResumeToken");
+    const std::string mark(token_digits(token));
+    CHECK(mark >= stream.mark);
+    if (!stream.events.empty()) CHECK(mark >= stream.events.back());
+    stream.mark = mark;
+  }
+  std::string get_more(const Stream& stream, int await_ms, int batch_size = 0) {
+    return fmt::format(R"({{"getMore": {{"$numberLong": "{}"}}, "collection": "{}", "maxTimeMS": {}{}, "$db": "{}"}})",
+                       stream.id, collection, await_ms,
+                       batch_size > 0 ? fmt::format(R"(, "batchSize": {})", batch_size) : "", db);
+  }
+  void more(Stream& stream, int await_ms, int batch_size = 0) {
+    take(stream, call(*world, *stream.client, get_more(stream, await_ms, batch_size)));
+  }
+  // Until it has shown so many events, or so much time has passed.
+  void read(Stream& stream, std::size_t events, Duration limit = seconds(60)) {
+    const TimePoint end = Clock::now() + limit;
+    while (stream.id != 0 && stream.events.size() < events && Clock::now() < end) more(stream, 500);
+  }
+  void require_quiet() {
+    CHECK(world->run_until(
+        [&] {
+          return std::all_of(changes.begin(), changes.end(), [](const auto& each) { return each->open() == 0; });
+        },
+        seconds(30)));
+  }
+  void kill(Stream& stream) {
+    CHECK(is_ok(call(*world, *stream.client,
+                     fmt::format(R"({{"killCursors": "{}", "cursors": [{{"$numberLong": "{}"}}], "$db": "{}"}})",
+                                 collection, stream.id, db))));
+  }
+
+  SimLog log;
+  std::vector<std::unique_ptr<Changes>> changes;
+  SimCluster cluster;
+  std::optional<SimWorld> world;
+  std::unique_ptr<SimClient> client, other;  // of the two workers
+  std::string db, collection;
+};
+
+using Digits = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("a stream over three shards shows every event once, in the order of tokens", "[cluster]") {
+  StreamWorld sim(3);
+  Stream stream = sim.open(*sim.client);
+  CHECK(stream.events.empty());
+  CHECK(!stream.mark.empty());
+  Digits all;
+  for (int i = 0; i < 20; ++i) all.push_back(sim.changes[static_cast<std::size_t>(i * 7 % 3)]->add("insert", i));
+  sim.read(stream, all.size());
+  CHECK(stream.events == all);
+  // Another collection's are not its own.
+  sim.changes[0]->add("insert", 1, "d");
+  all.push_back(sim.changes[1]->add("delete", 2));
+  sim.read(stream, all.size());
+  CHECK(stream.events == all);
+  sim.kill(stream);
+  sim.require_quiet();
+}
+
+TEST_CASE("shards of a stream are told one time, to merge, and not to look up", "[cluster]") {
+  StreamWorld sim(2);
+  sim.open(*sim.client, R"("fullDocument": "updateLookup")");
+  REQUIRE(sim.changes[0]->opened.size() == 1);
+  REQUIRE(sim.changes[1]->opened.size() == 1);
+  const BsonDoc& sent = sim.changes[0]->opened[0];
+  const DocView options = options_of(sent);
+  const std::uint64_t time = timestamp_of(options["startAtOperationTime"]);
+  CHECK(time != 0);
+  CHECK(time == timestamp_of(options_of(sim.changes[1]->opened[0])["startAtOperationTime"]));
+  CHECK(!options["fullDocument"].exists());
+  for (const char* flag : {"fromMongos", "needsMerge", "mergeByPBRT"}) CHECK(sent.view()[flag].truthy());
+  CHECK(sent.view().find_path("cursor.batchSize").to_int64() == 0);
+  CHECK(!sent.view()["shardVersion"].exists());
+}
+
+TEST_CASE("an idle shard holds nobody up for longer than it takes to write its note", "[cluster]") {
+  StreamWorld sim(3);
+  Stream stream = sim.open(*sim.client);
+  sim.more(stream, 2000);
+  const std::string event = sim.changes[1]->add("insert", 1);
+  for (std::size_t i : {0u, 2u}) sim.changes[i]->add_noop();
+  const TimePoint from = Clock::now();
+  sim.read(stream, 1);
+  CHECK(stream.events == Digits{event});
+  CHECK(Clock::now() - from <= milliseconds(1100));
+}
+
+TEST_CASE("an idle stream answers when its wait ends, and asks no shard twice meanwhile", "[cluster]") {
+  StreamWorld sim(2);
+  Stream stream = sim.open(*sim.client);
+  const std::string first = stream.mark;
+  for (int i = 0; i < 50; ++i) {
+    const TimePoint from = Clock::now();
+    sim.more(stream, 100);
+    CHECK(Clock::now() - from >= milliseconds(100));
+    CHECK(Clock::now() - from < milliseconds(150));
+  }
+  // Five seconds; each getMore to a shard waits as long as the client's first one that needed it.
+  for (const auto& each : sim.changes) {
+    CHECK(each->asked <= 51);
+    CHECK(each->waiting <= 1);
+  }
+  sim.world->run_for(seconds(11));
+  for (int i = 0; i < 3; ++i) sim.more(stream, 1000);
+  CHECK(stream.mark > first);
+}
+
+TEST_CASE("an event waits for the slowest shard, and the client for neither", "[cluster]") {
+  StreamWorld sim(2);
+  for (const auto& each : sim.changes) each->write_no_noops();
+  Stream stream = sim.open(*sim.client);
+  sim.changes[0]->add("insert", 1);
+  const TimePoint from = Clock::now();
+  for (int i = 0; i < 10; ++i) sim.more(stream, 300);
+  CHECK(Clock::now() - from < seconds(4));
+  CHECK(stream.events.empty());
+  const std::size_t asked = sim.changes[0]->asked;
+  for (int i = 0; i < 10; ++i) sim.more(stream, 300);
+  CHECK(sim.changes[0]->asked == asked);  // its event is here
+  sim.changes[1]->add_noop();
+  sim.read(stream, 1);
+  CHECK(stream.events.size() == 1);
+}
+
+TEST_CASE("a stream begins after any of its tokens, on any worker", "[cluster]") {
+  StreamWorld sim(3);
+  Stream stream = sim.open(*sim.client);
+  const std::string beginning = stream.mark;
+  Digits all;
+  for (int i = 0; i < 12; ++i) all.push_back(sim.changes[static_cast<std::size_t>(i * 5 % 3)]->add("insert", i));
+  sim.read(stream, all.size());
+  REQUIRE(stream.events == all);
+  for (std::size_t i = 0; i < all.size(); i += 3) {
+    Stream later = sim.after(i % 2 ? *sim.client : *sim.other, all[i], i % 2 ? "resumeAfter" : "startAfter");
+    CHECK(later.mark == all[i]);
+    sim.read(later, all.size() - i - 1);
+    CHECK(later.events == Digits(all.begin() + static_cast<std::ptrdiff_t>(i) + 1, all.end()));
+    sim.kill(later);
+  }
+  // A time's token.
+  Stream from_mark = sim.after(*sim.other, beginning);
+  sim.read(from_mark, all.size());
+  CHECK(from_mark.events == all);
+  // A filter of the client's does not hide the event to begin after.
+  Stream filtered = sim.after(*sim.client, all[4], "resumeAfter", R"(, {"$match": {"documentKey._id": {"$gt": 7}}})");
+  sim.read(filtered, 4);
+  CHECK(filtered.events == Digits(all.begin() + 8, all.end()));
+}
+
+TEST_CASE("a stream begins at a time", "[cluster]") {
+  StreamWorld sim(2);
+  sim.changes[0]->add("insert", 1);
+  const std::string second = sim.changes[1]->add("insert", 2), third = sim.changes[0]->add("insert", 3);
+  const auto token = ResumeToken::parse(second);
+  Stream stream = sim.open(*sim.client, fmt::format(R"("startAtOperationTime": {{"$timestamp": {{"t": {}, "i": {}}}}})",
+                                                    token->cluster_time >> 32, token->cluster_time & 0xffffffff));
+  sim.read(stream, 2);
+  CHECK(stream.events == Digits{second, third});
+}
+
+TEST_CASE("a token whose event is gone cannot be resumed", "[cluster]") {
+  StreamWorld sim(2);
+  std::string gone = sim.changes[0]->add("insert", 1);
+  sim.changes[1]->add("insert", 2);
+  gone.replace(gone.size() - 6, 2, "7F");
+  Stream stream = sim.after(*sim.client, gone);
+  BsonDoc reply;
+  do reply = call(*sim.world, *sim.client, sim.get_more(stream, 1000));
+  while (is_ok(reply) && batch_of(reply).empty());
+  CHECK(code_of(reply) == 40585);
+  sim.require_quiet();
+}
+
+TEST_CASE("an invalidation ends the stream on all shards, and another may start after it", "[cluster]") {
+  StreamWorld sim(2);
+  Stream stream = sim.open(*sim.client);
+  const std::string before = sim.changes[1]->add("insert", 1);
+  const std::string invalidate = sim.changes[0]->add("drop", 0);
+  sim.changes[1]->add("drop", 0);
+  const std::string later = sim.changes[1]->add("insert", 2);
+  sim.read(stream, 10);
+  CHECK(stream.id == 0);
+  REQUIRE(stream.events.size() == 3);
+  CHECK(stream.events.front() == before);
+  CHECK(stream.events.back() == invalidate);
+  CHECK(stream.documents.back().view()["operationType"].as_string() == "invalidate");
+  sim.require_quiet();
+  Stream again = sim.after(*sim.other, invalidate, "startAfter");
+  CHECK(options_of(sim.changes[0]->opened.back())["startAfter"].exists());
+  sim.read(again, 3);
+  REQUIRE(!again.events.empty());
+  CHECK(again.events.front() > invalidate);
+}
+
+TEST_CASE("the client's stages see every event, and shards leave out what a filter does", "[cluster]") {
+  StreamWorld sim(2);
+  Stream stream = sim.open(*sim.client, "", R"(, {"$match": {"operationType": "insert"}},
+      {"$addFields": {"seen": {"$add": ["$documentKey._id", 1]}}}, {"$project": {"ns": 0}})");
+  sim.changes[0]->add("delete", 1);
+  const std::string event = sim.changes[1]->add("insert", 2);
+  const std::string end = sim.changes[0]->add("drop", 0);
+  sim.read(stream, 2);
+  CHECK(stream.id == 0);
+  REQUIRE(stream.events == Digits{event});
+  CHECK(stream.documents[0].view()["seen"].to_int64() == 3);
+  CHECK(!stream.documents[0].view()["ns"].exists());
+  CHECK(stream.mark == end);
+}
+
+TEST_CASE("a stage that takes the token away is an error, and one that no stream may have is refused", "[cluster]") {
+  StreamWorld sim(2);
+  Stream stream = sim.open(*sim.client, "", R"(, {"$project": {"_id": 0}})");
+  sim.changes[0]->add("insert", 1);
+  BsonDoc reply;
+  do reply = call(*sim.world, *sim.client, sim.get_more(stream, 1000));
+  while (is_ok(reply) && batch_of(reply).empty());
+  CHECK(code_of(reply) == 280);
+  sim.require_quiet();
+  CHECK(code_of(call(*sim.world, *sim.client, R"({"aggregate": "c", "pipeline": [{"$changeStream": {}},
+      {"$sort": {"_id": 1}}], "cursor": {}, "$db": "rec"})")) == 20);
+}
+
+TEST_CASE("streams of a database and of the cluster are on every shard", "[cluster]") {
+  StreamWorld sim(2);
+  Stream of_db = sim.open(*sim.client, "", "", R"(1, "$db": "rec")");
+  CHECK(sim.collection == "$cmd.aggregate");
+  const std::string in_c = sim.changes[0]->add("insert", 1, "c"), in_d = sim.changes[1]->add("insert", 2, "d");
+  const std::string elsewhere = sim.changes[0]->add("insert", 3, "e", "later");
+  sim.read(of_db, 3, seconds(15));
+  CHECK(of_db.events == Digits{in_c, in_d});
+  Stream of_all = sim.open(*sim.other, fmt::format(R"("allChangesForCluster": true, "resumeAfter": {{"_data": "{}"}})",
+                                                   in_c), "", R"(1, "$db": "admin")");
+  sim.read(of_all, 2);
+  CHECK(of_all.events == Digits{in_d, elsewhere});
+}
+
+TEST_CASE("a shard that is added joins a stream, from the event that tells of it", "[cluster]") {
+  StreamWorld sim(3, 2);
+  Stream stream = sim.open(*sim.client);
+  Digits all{sim.changes[0]->add("insert", 1)};
+  sim.read(stream, 1);
+  CHECK(sim.changes[2]->opened.empty());
+  sim.cluster.config().add_shard("sh2", "sh2/" + fmt::format("{}:{}", sim.cluster.shard(2).options().host,
+                                                             sim.cluster.shard(2).options().port));
+  // The donor tells of it before the first chunk is there.
+  sim.changes[0]->add("newShardDetected", 0);
+  all.push_back(sim.changes[2]->add("insert", 2));
+  all.push_back(sim.changes[1]->add("insert", 3));
+  all.push_back(sim.changes[2]->add("insert", 4));
+  sim.read(stream, all.size());
+  CHECK(stream.events == all);
+  CHECK(sim.changes[2]->opened.size() == 1);
+}
+
+TEST_CASE("a shard of which no event tells joins when the router knows it", "[cluster]") {
+  StreamWorld sim(3, 2);
+  Stream stream = sim.open(*sim.client, "", "", R"(1, "$db": "rec")");
+  sim.cluster.config().add_shard("sh2", "sh2/" + fmt::format("{}:{}", sim.cluster.shard(2).options().host,
+                                                             sim.cluster.shard(2).options().port));
+  const std::string event = sim.changes[2]->add("insert", 2);
+  sim.read(stream, 1, minutes(2));
+  CHECK(stream.events == Digits{event});
+}
+
+TEST_CASE("updates are looked up where the document is now", "[cluster]") {
+  StreamWorld sim(2);
+  sim.cluster.shard_collection("rec.c", json(R"({"_id": 1})"), {json(R"({"_id": 100})")});
+  sim.cluster.store("rec.c", json(R"({"_id": 5, "text": "as it is now"})"));
+  Stream stream = sim.open(*sim.client, R"("fullDocument": "updateLookup")",
+                           R"(, {"$match": {"fullDocument.text": {"$ne": "nothing"}}})");
+  sim.changes[0]->add("update", 5);
+  sim.read(stream, 1);
+  sim.changes[0]->add("update", 5);
+  sim.cluster.move("rec.c", json(R"({"_id": 5})"), 1);
+  sim.changes[0]->add("update", 6);
+  sim.changes[1]->add("insert", 7);
+  sim.read(stream, 4);
+  REQUIRE(stream.events.size() == 4);
+  for (std::size_t i : {0u, 1u}) {
+    INFO(to_json(stream.documents[i]));
+    const ValueView text = stream.documents[i].view().find_path("fullDocument.text");
+    REQUIRE(text.is_string());
+    CHECK(text.as_string() == "as it is now");
+  }
+  CHECK(stream.documents[2].view()["fullDocument"].is_null());
+  CHECK(stream.documents[3].view().find_path("fullDocument._id").to_int64() == 7);
+  // A collection of that name, but another one.
+  sim.changes[0]->add("update", 5);
+  sim.cluster.drop("rec.c");
+  sim.cluster.shard_collection("rec.c", json(R"({"_id": 1})"), {json(R"({"_id": 100})")});
+  sim.cluster.store("rec.c", json(R"({"_id": 5, "text": "of the new one"})"));
+  sim.read(stream, 5);
+  REQUIRE(stream.events.size() == 5);
+  CHECK(stream.documents[4].view()["fullDocument"].is_null());
+}
+
+TEST_CASE("seeded: any number of events, batches, waits and resumptions lose nothing", "[cluster]") {
+  const std::uint64_t seed = GENERATE(1u, 2u, 3u, 4u, 5u, 6u);
+  CAPTURE(seed);
+  std::mt19937_64 random(seed);
+  const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+  StreamWorld sim(1 + below(4));
+  Stream stream = sim.open(*sim.client);
+  Digits all, shown;
+  int id = 0;
+  for (int turn = 0; turn < 150; ++turn) {
+    const std::size_t shard = below(sim.changes.size());
+    switch (below(5)) {
+      case 0:
+      case 1:
+        for (std::size_t i = below(6); i > 0; --i) all.push_back(sim.changes[shard]->add("insert", ++id % 250));
+        break;
+      case 2: sim.changes[shard]->add_noop(); break;
+      case 3: sim.more(stream, static_cast<int>(1 + below(300)), static_cast<int>(below(4))); break;
+      default:
+        if (below(4) != 0) break;
+        shown.insert(shown.end(), stream.events.begin(), stream.events.end());
+        if (below(2) == 0) sim.kill(stream);
+        stream = sim.after(below(2) ? *sim.client : *sim.other, std::string(stream.mark));
+        break;
+    }
+  }
+  sim.read(stream, all.size() - shown.size());
+  shown.insert(shown.end(), stream.events.begin(), stream.events.end());
+  CHECK(shown == all);
+}
+
+}  // namespace spillway::test
