@@ -60,6 +60,7 @@ class Changes final : public SimRole {
   std::size_t waiting = 0;  // of these, under way
   std::size_t open() const { return cursors_.size(); }
   std::vector<BsonDoc> opened;  // the aggregates
+  Duration looks_every = milliseconds(1);  // for events, while a getMore waits
 
   Task<std::optional<BsonDoc>> admit(Loop& loop, SimRequest& request) override {
     auto admitting = role_.admit(loop, request);
@@ -83,7 +84,7 @@ class Changes final : public SimRole {
         --waiting;
         co_return batch;
       }
-      co_await loop.sleep_for(milliseconds(1));
+      co_await loop.sleep_for(looks_every);
     }
   }
   std::optional<SimRefusal> refuse_statement(SimRequest& request, std::size_t index) override {
@@ -369,6 +370,19 @@ TEST_CASE("an idle stream answers when its wait ends, and asks no shard twice me
   CHECK(stream.mark > first);
 }
 
+TEST_CASE("a client that does not wait gets what has come meanwhile", "[cluster]") {
+  StreamWorld sim(2);
+  Stream stream = sim.open(*sim.client);
+  const std::string event = sim.changes[0]->add("insert", 1);
+  sim.changes[1]->add_noop();
+  for (int i = 0; i < 100 && stream.events.empty(); ++i) {
+    sim.more(stream, 1);
+    sim.world->run_for(milliseconds(10));
+  }
+  CHECK(stream.events == Digits{event});
+  for (const auto& each : sim.changes) CHECK(each->asked <= 12);
+}
+
 TEST_CASE("an event waits for the slowest shard, and the client for neither", "[cluster]") {
   StreamWorld sim(2);
   for (const auto& each : sim.changes) each->write_no_noops();
@@ -556,6 +570,41 @@ TEST_CASE("updates are looked up where the document is now", "[cluster]") {
   sim.read(stream, 5);
   REQUIRE(stream.events.size() == 5);
   CHECK(stream.documents[4].view()["fullDocument"].is_null());
+}
+
+TEST_CASE("a thousand idle streams over three shards cost three kilobytes each, and a getMore a second", "[cluster]") {
+  constexpr std::size_t count = 1000;
+  StreamWorld sim(3);
+  for (const auto& each : sim.changes) each->looks_every = milliseconds(100);
+  std::vector<std::unique_ptr<SimClient>> clients;
+  for (std::size_t i = 0; i < count; ++i) clients.push_back(sim.world->client(i % 2));
+  // What connections keep is not a stream's.
+  for (const auto& each : clients) call(*sim.world, *each, R"({"ping": 1, "$db": "admin"})");
+  std::vector<Stream> streams;
+  const auto used = [&] { return sim.world->shared().memory.process.usage().used_bytes; };
+  const std::uint64_t before = used();
+  for (const auto& each : clients) streams.push_back(sim.open(*each));
+  CHECK((used() - before) / count < 3072);
+  for (int turn = 0; turn < 2; ++turn) {
+    for (const auto& each : sim.changes) each->asked = 0;
+    std::vector<std::shared_ptr<Pending>> pending;
+    for (const Stream& each : streams) {
+      pending.push_back(start(*sim.world, *each.client, json(sim.get_more(each, 5000))));
+    }
+    sim.world->run_for(milliseconds(3500));
+    for (const auto& each : sim.changes) CHECK(each->asked <= count * 4);
+    const std::string event = sim.changes[1]->add("insert", turn);
+    for (std::size_t i : {0u, 2u}) sim.changes[i]->add_noop();
+    REQUIRE(sim.world->run_until(
+        [&] { return std::all_of(pending.begin(), pending.end(), [](const auto& each) { return each->done; }); },
+        milliseconds(1500)));
+    for (std::size_t i = 0; i < count; ++i) {
+      REQUIRE(pending[i]->reply);
+      sim.take(streams[i], *pending[i]->reply);
+      REQUIRE(streams[i].events.size() == static_cast<std::size_t>(turn) + 1);
+      CHECK(streams[i].events.back() == event);
+    }
+  }
 }
 
 TEST_CASE("seeded: any number of events, batches, waits and resumptions lose nothing", "[cluster]") {

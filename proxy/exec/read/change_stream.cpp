@@ -35,8 +35,9 @@ namespace {
 constexpr std::int32_t resume_token_not_found = 40585;   // of 4.2
 constexpr std::int32_t change_stream_fatal_error = 280;  // from 4.4 on
 constexpr std::int64_t await_ms_default = 1'000;
-// A shard tells after so long what it promises, so that the others' events may leave.
-constexpr std::int64_t shard_await_ms_max = 1'000;
+// A shard tells after so long what it promises, so that the others' events may leave; but not in a hurry, for clients
+// that do not wait.
+constexpr std::int64_t shard_await_ms_min = 100, shard_await_ms_max = 1'000;
 // How old the router's knowledge of the cluster's shards may be, with room to spare.
 constexpr std::uint64_t shards_known_within = std::uint64_t{120} << 32;
 constexpr std::size_t stream_opening_bytes = 4096;
@@ -122,6 +123,9 @@ Result<StreamSpec> read_spec(const AggregateArguments& aggregate) {
   for (const Element& stage : aggregate.pipeline) {
     if (index++ == 0) continue;
     const Element named = stage.is_document() ? stage.as_document().first() : Element();
+    if (named.name == "$changeStreamSplitLargeEvent") {
+      return Error(ErrorCode::command_not_supported, "$changeStreamSplitLargeEvent over all shards is not supported");
+    }
     if (!permitted_stages.contains(named.name)) {
       return Error(ErrorCode::illegal_operation,
                    fmt::format("{} is not permitted in a $changeStream pipeline", named.name));
@@ -362,7 +366,7 @@ struct Filling {
   void ask(TimePoint deadline) {
     const TimePoint now = Clock::now();
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now).count();
-    const std::int64_t await_ms = std::clamp<std::int64_t>(left, 1, shard_await_ms_max);
+    const std::int64_t await_ms = std::clamp<std::int64_t>(left, shard_await_ms_min, shard_await_ms_max);
     for (std::size_t i = 0; i < cursor.remotes.size(); ++i) {
       const RemoteCursor& remote = cursor.remotes[i];
       if (remote.id == 0 || remote.has_document() || !remote.parked.empty() || !pending().may_ask(i, now)) continue;
@@ -533,8 +537,10 @@ Task<Result<void>> fill_changes(Filling& filling, TimePoint deadline) {
     if (auto taken = filling.take_replies(); taken.has_error()) co_return taken;
     auto moving = filling.fill();
     if (auto moved = co_await moving; moved.has_error()) co_return moved;
-    if (!filling.waits || filling.batch.count() > 0 || Clock::now() >= deadline) co_return Result<void>();
+    if (!filling.waits || filling.batch.count() > 0) co_return Result<void>();
+    // Also of a client that does not wait: its next getMore finds what has come.
     filling.ask(deadline);
+    if (Clock::now() >= deadline) co_return Result<void>();
     const TimePoint next_ask = filling.pending().next_ask(Clock::now());
     shard::ShardWait shards(filling.request.shard_time);
     shards.begin();
