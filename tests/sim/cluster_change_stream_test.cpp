@@ -512,6 +512,51 @@ TEST_CASE("streams of a database and of the cluster are on every shard", "[clust
   CHECK(of_all.events == Digits{in_d, elsewhere});
 }
 
+TEST_CASE("a shard that fails ends the stream, with an error that drivers resume after", "[cluster]") {
+  StreamWorld sim(2);
+  Stream stream = sim.open(*sim.client);
+  Digits all{sim.changes[0]->add("insert", 1)};
+  sim.read(stream, 1);
+  sim.cluster.shard(1).misbehave(SimShard::Fault::not_primary, "getMore");
+  all.push_back(sim.changes[1]->add("insert", 2));
+  BsonDoc reply;
+  do reply = call(*sim.world, *sim.client, sim.get_more(stream, 1000));
+  while (is_ok(reply) && batch_of(reply).empty());
+  CHECK(code_of(reply) == 6);
+  REQUIRE(reply.view()["errorLabels"].is_array());
+  CHECK(reply.view()["errorLabels"].as_document().first().as_string() == "ResumableChangeStreamError");
+  sim.world->run_until([&] { return sim.changes[0]->open() == 0; }, seconds(30));
+  CHECK(sim.changes[0]->open() == 0);
+  Stream again = sim.after(*sim.client, stream.mark);
+  sim.read(again, 1);
+  CHECK(again.events == Digits{all[1]});
+}
+
+TEST_CASE("a stream that is killed, or whose client has left, ends at shards that wait", "[cluster]") {
+  StreamWorld sim(2);
+  for (const bool killed : {true, false}) {
+    auto watcher = sim.world->client();
+    Stream stream = sim.open(*watcher);
+    auto pending = start(*sim.world, *watcher, json(sim.get_more(stream, 60'000)));
+    REQUIRE(sim.world->run_until([&] { return sim.changes[0]->waiting + sim.changes[1]->waiting == 2; }, seconds(5)));
+    if (killed) {
+      Stream same = stream;
+      same.client = sim.other.get();
+      sim.kill(same);
+      REQUIRE(sim.world->run_until([&] { return pending->done; }, seconds(5)));
+      CHECK(code_of(*pending->reply) == 237);
+    } else {
+      watcher->reset();
+    }
+    CHECK(sim.world->run_until(
+        [&] {
+          return std::all_of(sim.changes.begin(), sim.changes.end(),
+                             [](const auto& each) { return each->open() == 0 && each->waiting == 0; });
+        },
+        minutes(2)));
+  }
+}
+
 TEST_CASE("a shard that is added joins a stream, from the event that tells of it", "[cluster]") {
   StreamWorld sim(3, 2);
   Stream stream = sim.open(*sim.client);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cursor/field_table.h"
+#include "cursor/registry.h"
 #include "cursor/resume_token.h"
 #include "cursor/strip_fields.h"
 #include "proxy/auth/logical_clock.h"
@@ -38,6 +39,8 @@ constexpr std::int64_t await_ms_default = 1'000;
 // A shard tells after so long what it promises, so that the others' events may leave; but not in a hurry, for clients
 // that do not wait.
 constexpr std::int64_t shard_await_ms_min = 100, shard_await_ms_max = 1'000;
+// While a client waits, it may kill its cursor.
+constexpr auto killed_check = std::chrono::seconds(1);
 // How old the router's knowledge of the cluster's shards may be, with room to spare.
 constexpr std::uint64_t shards_known_within = std::uint64_t{120} << 32;
 constexpr std::size_t stream_opening_bytes = 4096;
@@ -540,11 +543,15 @@ Task<Result<void>> fill_changes(Filling& filling, TimePoint deadline) {
     if (!filling.waits || filling.batch.count() > 0) co_return Result<void>();
     // Also of a client that does not wait: its next getMore finds what has come.
     filling.ask(deadline);
-    if (Clock::now() >= deadline) co_return Result<void>();
-    const TimePoint next_ask = filling.pending().next_ask(Clock::now());
+    const TimePoint now = Clock::now();
+    if (now >= deadline) co_return Result<void>();
+    if (filling.context.shared.cursors.killed(filling.cursor.id)) {
+      co_return Error(ErrorCode::cursor_killed, fmt::format("cursor id {} was killed", filling.cursor.id));
+    }
+    const TimePoint look = std::min({deadline, now + killed_check, filling.pending().next_ask(now)});
     shard::ShardWait shards(filling.request.shard_time);
     shards.begin();
-    auto waiting = filling.pending().wait(filling.context, std::min(deadline, next_ask), filling.request.interrupt);
+    auto waiting = filling.pending().wait(filling.context, look, filling.request.interrupt);
     co_await waiting;
   }
 }
