@@ -556,7 +556,7 @@ StartRefusals try_to_start(const Config& config, const std::shared_ptr<const cat
     const auto workers = static_cast<std::size_t>(worker_count(config, limits));
     static_cast<void>(divide_memory(shared, memory_bytes, workers, config.net.admin.port.has_value()));
   });
-  shared.spill->stop();
+  if (shared.spill) shared.spill->stop();
   return refusals;
 }
 
