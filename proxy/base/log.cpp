@@ -25,12 +25,14 @@ namespace spillway::log {
 namespace {
 
 constexpr std::size_t recent_lines_max = 1024;
+constexpr std::size_t warnings_max = 16, warning_bytes_max = 500;
 
 struct State {
   std::mutex mutex;
   std::shared_ptr<spdlog::logger> logger;
   Options options;
   std::deque<std::string> recent;
+  std::deque<std::string> warnings;  // newest first
   std::uint64_t total = 0;
   std::atomic<bool> debug_on{false};
 };
@@ -174,6 +176,16 @@ void emit(Level level, std::string_view line) {
   logger->log(to_spdlog(level), spdlog::string_view_t(line.data(), line.size()));
 }
 
+void keep_warning(Level level, std::string_view line) {
+  if (level != Level::warning && level != Level::error) return;
+  std::string kept = clean_text(fmt::format("{} {}", timestamp(wall_clock_ms()), line.substr(0, warning_bytes_max)),
+                                warning_bytes_max);
+  State& s = state();
+  std::lock_guard lock(s.mutex);
+  s.warnings.push_front(std::move(kept));
+  if (s.warnings.size() > warnings_max) s.warnings.pop_back();
+}
+
 bool writes_json() {
   State& s = state();
   std::lock_guard lock(s.mutex);
@@ -230,13 +242,21 @@ bool enabled(Level level) noexcept {
 }
 
 void write(Level level, std::string_view format, std::string_view line) {
+  keep_warning(level, line);
   emit(level, writes_json() ? json_line(level, "-", id_of(format), line, {}) : one_line(line));
 }
 
 void write_event(Level level, std::string_view component, int id, std::string_view message,
                  std::string_view attributes) {
+  keep_warning(level, message);
   emit(level, writes_json() ? json_line(level, component, id, message, attributes)
                             : one_line(fmt::format("{} {}", message, attributes)));
+}
+
+std::vector<std::string> last_warnings() {
+  State& s = state();
+  std::lock_guard lock(s.mutex);
+  return {s.warnings.begin(), s.warnings.end()};
 }
 
 Recent recent() {

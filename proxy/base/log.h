@@ -59,6 +59,8 @@ struct Recent {
   std::uint64_t total = 0;
 };
 Recent recent();
+// The last warnings and errors (at most 16, of at most 500 bytes), newest first, each with its time.
+std::vector<std::string> last_warnings();
 
 namespace detail {
 inline std::string_view text_of(fmt::string_view format) noexcept {

@@ -235,4 +235,15 @@ CatalogCache::Counts CatalogCache::counts() const {
   return {reads_begun_, failed_reads_, reads_in_part_, databases_.size(), collections_.size()};
 }
 
+std::vector<std::shared_ptr<const catalog::CollectionRouting>> CatalogCache::routings(std::size_t most) const {
+  std::vector<std::shared_ptr<const catalog::CollectionRouting>> all;
+  for (const auto& [ns, slot] : collections_) {
+    if (all.size() == most) break;
+    if (slot.value && slot.value->collection && slot.value->collection->routing) {
+      all.push_back(slot.value->collection->routing);
+    }
+  }
+  return all;
+}
+
 }  // namespace spillway::cluster

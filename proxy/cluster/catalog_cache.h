@@ -78,6 +78,8 @@ class CatalogCache {
     std::size_t databases = 0, collections = 0;
   };
   Counts counts() const;
+  // Of sharded collections, at most so many.
+  std::vector<std::shared_ptr<const catalog::CollectionRouting>> routings(std::size_t most) const;
 
  private:
   template <class Value>

@@ -73,7 +73,7 @@ Task<bool> ClientConnection::write_response(exec::Response& response, TimePoint*
 void ClientConnection::note_inside(const shard::ShardTime& shards, TimePoint first_tried, std::size_t reply_bytes) {
   if (first_tried == TimePoint{}) return;
   const exec::OperationClass of = exec::operation_class(shards, message_.size(), reply_bytes);
-  environment_.context.inside_times->add(of, first_tried - received_ - shards.total());
+  environment_.context.inside_times->add(of, first_tried - received_ - shards.total(), shards.total());
 }
 
 // Puts header, flags and checksum around a reply, as pieces that point into both.

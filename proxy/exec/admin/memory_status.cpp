@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "cursor/utf8.h"
 #include "proxy/exec/core/metrics.h"
 
 namespace spillway::exec {
@@ -80,6 +81,7 @@ void append_releases(BsonWriter& out, const MemoryAccount& account) {
 
 // The most names that are shown of each kind.
 constexpr std::size_t holders_max = 10;
+constexpr std::size_t holder_bytes_max = 160;
 
 struct Held {
   std::uint64_t cursors = 0;
@@ -95,7 +97,7 @@ void append_holders(BsonWriter& out, std::string_view name, const Holders& holde
   out.begin_array(name);
   for (std::size_t i = 0; i < count; ++i) {
     out.begin_document_item();
-    out.append("name", std::string_view(rows[i].first));
+    out.append("name", clean_text(rows[i].first, holder_bytes_max));
     out.append("cursors", as_long(rows[i].second.cursors));
     out.append("bytes", as_long(rows[i].second.bytes));
     out.end();

@@ -226,11 +226,7 @@ void write_streams(MetricsText& out, const Metrics& all) {
 }
 
 void write_budgets(MetricsText& out, const Services& shared) {
-  const std::array<const MemoryBudget*, 13> budgets{
-      &shared.memory.process,       &shared.memory.requests, &shared.memory.writes,
-      &shared.memory.replies, &shared.memory.cursors,  &shared.memory.spill,  &shared.memory.routing,
-      &shared.memory.links,  &shared.memory.connections, &shared.memory.strangers,
-      &shared.memory.sockets.own(), &shared.memory.sockets.borrowed(), &shared.memory.admin};
+  const auto budgets = budgets_of(shared.memory);
   std::array<BudgetUsage, 13> usages;
   for (std::size_t i = 0; i < budgets.size(); ++i) usages[i] = budgets[i]->usage();
   const auto each = [&](std::uint64_t BudgetUsage::*what) {

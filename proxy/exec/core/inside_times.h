@@ -10,7 +10,9 @@
 // before another attempt. Requests without a reply, hellos, and messages that are no commands are not counted.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <string_view>
 
@@ -34,11 +36,36 @@ inline OperationClass operation_class(const shard::ShardTime& shards, std::size_
   return shards.calls() == 1 ? OperationClass::point : OperationClass::other;
 }
 
+// How often a time inside met a time of the shards: a cell for each pair of doublings, from one microsecond to half a
+// second and more. One thread adds, any thread reads.
+class TimeMap {
+ public:
+  static constexpr std::size_t side = 20;
+  static constexpr std::size_t cells = side * side;
+
+  void add(Duration inside, Duration shards) noexcept { counts_[place_of(inside) * side + place_of(shards)].add(); }
+  void add_to(std::array<std::uint64_t, cells>& sums) const noexcept {
+    for (std::size_t i = 0; i < cells; ++i) sums[i] += counts_[i].value();
+  }
+  // Place i: below 2^i microseconds; the last one: all longer times.
+  static std::size_t place_of(Duration time) noexcept {
+    const std::int64_t us = std::max<std::int64_t>(time.count() / 1'000, 0);
+    return std::min<std::size_t>(static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(us))), side - 1);
+  }
+
+ private:
+  std::array<OwnCounter, cells> counts_;
+};
+
 // Of one worker. Its thread adds, any thread reads.
 struct InsideTimes {
   std::array<FineHistogram, operation_class_names.size()> by_class;
+  TimeMap map;
 
-  void add(OperationClass of, Duration time) noexcept { by_class[static_cast<std::size_t>(of)].add(time); }
+  void add(OperationClass of, Duration inside, Duration shards = {}) noexcept {
+    by_class[static_cast<std::size_t>(of)].add(inside);
+    map.add(inside, shards);
+  }
 };
 
 }  // namespace spillway::exec

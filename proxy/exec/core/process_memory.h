@@ -7,6 +7,7 @@
 // Thread-safe, but for divide().
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 
@@ -57,5 +58,8 @@ struct ProcessMemory {
   SocketGrowth sockets{&process};  // what sockets' buffers grow by: beside them, and borrowed from `process`
   MemoryBudget admin{"admin", 0};  // and what the admin port holds
 };
+
+// For the status, the whole first.
+std::array<const MemoryBudget*, 13> budgets_of(const ProcessMemory& memory) noexcept;
 
 }  // namespace spillway::exec

@@ -127,6 +127,24 @@ TEST_CASE("what clients say stays within its line") {
   CHECK(documents[3].view().find_path("attr.text").as_string() == R"({"user":"roo...)");
 }
 
+TEST_CASE("the last warnings are kept, newest first, whatever else is logged") {
+  Folder folder;
+  log::Options options;
+  options.path = folder.file();
+  options.json = GENERATE(false, true);
+  log::open(options);
+  for (int i = 0; i < 40; ++i) log::warning("warning {}", i);
+  log::error("a\nlong {}", std::string(10'000, 'x'));
+  log::write_event(log::Level::info, "ACCESS", 1, "all is well", "");
+  log::info("all is well");
+  const auto last = log::last_warnings();
+  REQUIRE(last.size() == 16);
+  CHECK(last[0].find(" a?long xxx") != std::string::npos);
+  CHECK(last[0].size() == 500);
+  CHECK(last[1].ends_with(" warning 39"));
+  CHECK(last[15].ends_with(" warning 25"));
+}
+
 TEST_CASE("a log is rotated by renaming its file, or by somebody else") {
   Folder folder;
   log::Options options;
