@@ -17,10 +17,12 @@
 #include "proxy/base/poller.h"
 #include "proxy/base/tcp_transport.h"
 #include "proxy/config/text.h"
+#include "proxy/exec/admin/live_status.h"
 #include "proxy/exec/admin/metrics_page.h"
 #include "proxy/exec/core/ask_workers.h"
 #include "proxy/exec/core/life_cycle.h"
 #include "proxy/exec/core/process_memory.h"
+#include "proxy/server/admin_page.h"
 
 namespace spillway::server {
 
@@ -37,6 +39,14 @@ constexpr Duration room_pause = std::chrono::milliseconds(5);
 constexpr Duration worker_patience = std::chrono::seconds(1);
 constexpr Duration health_patience = std::chrono::seconds(2);
 constexpr std::uint64_t session_bytes = 24 * limits::kib;
+constexpr Duration live_pause = std::chrono::milliseconds(900);  // a little less than those who look wait
+constexpr Duration stream_pause = std::chrono::seconds(1);
+constexpr std::string_view event_begin = "data: ", event_end = "\n\n";
+// The page needs nothing but itself and its events, and is no part of another page.
+constexpr std::string_view page_rules =
+    "Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
+    "Referrer-Policy: no-referrer\r\n";
 constexpr std::string_view metrics_type = "text/plain; version=0.0.4; charset=utf-8";
 
 FileDescriptor open_door(const std::string& address, std::uint16_t port) {
@@ -77,16 +87,32 @@ struct SignsOfLife final : Timer {
   void on_timer() override { done.set(); }
 };
 
+// One more while it lives.
+class Counted {
+ public:
+  explicit Counted(std::size_t& count) : count_(count) { ++count_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+  ~Counted() { --count_; }
+
+ private:
+  std::size_t& count_;
+};
+
+std::uint64_t live_bytes(std::size_t shards) noexcept {
+  return exec::live_bytes_max + shards * exec::live_shard_bytes_max;
+}
+
 }  // namespace
 
 std::uint64_t admin_memory_bytes(std::size_t shards) noexcept {
   constexpr std::uint64_t page_bytes = 256 * limits::kib;
   constexpr std::uint64_t shard_bytes = 4 * limits::kib;
-  return admin_connections_max * session_bytes + 2 * (page_bytes + shards * shard_bytes);
+  return admin_connections_max * session_bytes + 2 * (page_bytes + shards * shard_bytes) + 4 * live_bytes(shards);
 }
 
 std::size_t AdminServer::Answer::bytes() const noexcept {
-  std::size_t all = text.size();
+  std::size_t all = text.size() + fixed.size() + (shown ? shown->text.size() : 0);
   for (const Buffer& piece : pieces) all += piece.size();
   return all;
 }
@@ -160,6 +186,7 @@ void AdminServer::stop() {
   if (!thread_.joinable()) return;
   loop_.post([this] { close_all(); });
   thread_.join();
+  live_ = {};
 }
 
 void AdminServer::close_all() {
@@ -210,7 +237,7 @@ Task<void> AdminServer::serve(Connection& connection) {
     if (state == HttpReader::State::more) co_return;
     if (state == HttpReader::State::bad) {
       const HttpRefusal& refusal = connection.reader.refusal();
-      Answer refused{.status = refusal.status, .text = std::string(refusal.why), .pieces = {}};
+      Answer refused{.status = refusal.status, .text = std::string(refusal.why)};
       auto refusing = write_answer(connection, std::move(refused), false, false);
       const bool written = co_await refusing;
       if (!written) co_return;
@@ -219,7 +246,13 @@ Task<void> AdminServer::serve(Connection& connection) {
       co_return;
     }
     const HttpRequest request = connection.reader.request();
-    auto answering = answer(request);
+    const bool local = is_local(request, connection.transport->peer());
+    if (request.path == "/events" && streams_ < admin_streams_max) {
+      auto streaming = stream(connection, request.head_only, local);
+      co_await streaming;
+      co_return;
+    }
+    auto answering = answer(request, local);
     Answer answered = co_await answering;
     const bool keep_alive = request.keep_alive && !stopping_;
     auto writing = write_answer(connection, std::move(answered), request.head_only, keep_alive);
@@ -257,10 +290,13 @@ Task<bool> AdminServer::write_answer(Connection& connection, Answer answer, bool
                                       .content_type = answer.content_type,
                                       .content_bytes = answer.bytes(),
                                       .keep_alive = keep_alive,
-                                      .wall_ms = wall_clock_ms()});
+                                      .wall_ms = wall_clock_ms(),
+                                      .more = answer.more});
   std::vector<iovec> pieces{{const_cast<char*>(head.data()), head.size()}};
   if (!head_only) {
     if (!answer.text.empty()) pieces.push_back({answer.text.data(), answer.text.size()});
+    if (!answer.fixed.empty()) pieces.push_back({const_cast<char*>(answer.fixed.data()), answer.fixed.size()});
+    if (answer.shown) pieces.push_back({const_cast<char*>(answer.shown->text.data()), answer.shown->text.size()});
     for (Buffer& piece : answer.pieces) pieces.push_back({piece.data(), piece.size()});
   }
   auto writing = write_all(*connection.transport, pieces,
@@ -289,9 +325,47 @@ Task<void> AdminServer::linger(Connection& connection) {
   }
 }
 
+Task<bool> AdminServer::hear_end(Connection& connection, TimePoint until) {
+  const IoResult got = connection.transport->try_read(
+      {reinterpret_cast<std::uint8_t*>(connection.input.data()), connection.input.size()});
+  if (!got.would_block() || stopping_) co_return true;  // there is nothing to say in a stream
+  ReadyWait readable(*connection.transport, Transport::Direction::read, until);
+  static_cast<void>(co_await readable);
+  co_return stopping_ || !readable.timed_out();
+}
+
+Task<void> AdminServer::stream(Connection& connection, bool head_only, bool details) {
+  const Counted counted(streams_);
+  const std::string head = http_head({.content_type = "text/event-stream",
+                                      .content_bytes = std::nullopt,
+                                      .keep_alive = false,
+                                      .wall_ms = wall_clock_ms()});
+  iovec begin{const_cast<char*>(head.data()), head.size()};
+  auto beginning = write_all(*connection.transport, {&begin, 1}, Clock::now() + request_patience);
+  bool goes_on = co_await beginning;
+  while (goes_on && !head_only) {
+    const TimePoint next = Clock::now() + stream_pause;
+    auto looking = live(details);
+    const auto shown = co_await looking;
+    if (shown) {  // else there is no memory for it this time
+      std::array<iovec, 3> pieces{};
+      std::size_t count = 0;
+      for (const std::string_view piece : {event_begin, std::string_view(shown->text), event_end}) {
+        pieces[count++] = {const_cast<char*>(piece.data()), piece.size()};
+      }
+      auto writing = write_all(*connection.transport, pieces, Clock::now() + request_patience);
+      goes_on = co_await writing;
+    }
+    if (!goes_on) co_return;
+    auto hearing = hear_end(connection, next);
+    const bool ended = co_await hearing;
+    goes_on = !ended;
+  }
+}
+
 // --- pages
 
-Task<AdminServer::Answer> AdminServer::answer(const HttpRequest& request) {
+Task<AdminServer::Answer> AdminServer::answer(const HttpRequest& request, bool local) {
   if (request.path == "/metrics") {
     auto page = metrics();
     co_return co_await page;
@@ -304,8 +378,15 @@ Task<AdminServer::Answer> AdminServer::answer(const HttpRequest& request) {
     auto page = readiness();
     co_return co_await page;
   }
-  co_return Answer{
-      .status = 404, .text = "there are /metrics, /healthz and /readyz\n", .pieces = {}};
+  if (request.path == "/live") {
+    auto page = live_page(local);
+    co_return co_await page;
+  }
+  if (request.path == "/") {
+    co_return Answer{.content_type = "text/html; charset=utf-8", .fixed = admin_page, .more = page_rules};
+  }
+  if (request.path == "/events") co_return Answer{.status = 503, .text = "four look already\n"};
+  co_return Answer{.status = 404, .text = "there are /, /events, /metrics, /live, /healthz and /readyz\n"};
 }
 
 // Contexts that have ended do not answer any more.
@@ -328,8 +409,40 @@ Task<AdminServer::Answer> AdminServer::metrics() {
   exec::MetricsText text(shared_.memory.admin);
   exec::write_metrics(text, shared_, exec::make_status_facts(shared_, answers));
   if (!text.complete())
-    co_return Answer{.status = 503, .text = "there is no memory for this page now\n", .pieces = {}};
-  co_return Answer{.content_type = metrics_type, .text = {}, .pieces = text.take()};
+    co_return Answer{.status = 503, .text = "there is no memory for this page now\n"};
+  co_return Answer{.content_type = metrics_type, .pieces = text.take()};
+}
+
+Task<std::shared_ptr<const AdminServer::Shown>> AdminServer::live(bool details) {
+  Live& kept = live_[details];
+  if (kept.last && (kept.making || Clock::now() - kept.made < live_pause)) co_return kept.last;
+  kept.making = true;
+  const std::vector<exec::Context*> contexts = live_contexts();
+  auto asking = exec::ask_these_workers<exec::LiveFacts>(
+      loop_, contexts, nullptr, [details](const exec::Context& context) { return look_at_live(context, details); },
+      worker_patience);
+  std::vector<exec::LiveFacts> answers = co_await asking;
+  kept.making = false;
+  std::size_t shards = 0;
+  for (const exec::LiveFacts& worker : answers) shards = std::max(shards, worker.worker.shards.size());
+  const std::uint64_t most = live_bytes(shards);
+  auto memory = shared_.memory.admin.try_reserve(2 * most);  // as BSON and as text
+  if (!memory) co_return nullptr;
+  auto shown = std::make_shared<Shown>();
+  shown->text = to_json(exec::live_status(shared_, std::move(answers), details).view(), most);
+  if (shown->text.size() > most) co_return nullptr;  // it was cut
+  memory->shrink_to(std::min<std::uint64_t>(shown->text.capacity(), memory->bytes()));
+  shown->memory = *std::move(memory);
+  kept.last = shown;
+  kept.made = Clock::now();
+  co_return shown;
+}
+
+Task<AdminServer::Answer> AdminServer::live_page(bool details) {
+  auto looking = live(details);
+  auto shown = co_await looking;
+  if (!shown) co_return Answer{.status = 503, .text = "there is no memory for this page now\n"};
+  co_return Answer{.content_type = "application/json", .shown = std::move(shown)};
 }
 
 // The names of loops that hang.
@@ -364,17 +477,16 @@ Task<std::vector<std::string>> AdminServer::silent_loops() {
 Task<AdminServer::Answer> AdminServer::health() {
   auto asking = silent_loops();
   const std::vector<std::string> silent = co_await asking;
-  if (silent.empty()) co_return Answer{.text = "alive\n", .pieces = {}};
+  if (silent.empty()) co_return Answer{.text = "alive\n"};
   const auto patience = std::chrono::duration_cast<std::chrono::seconds>(health_patience).count();
   co_return Answer{
       .status = 503,
-      .text = fmt::format("no sign of life within {} s: {}\n", patience, fmt::join(silent, ", ")),
-      .pieces = {}};
+      .text = fmt::format("no sign of life within {} s: {}\n", patience, fmt::join(silent, ", "))};
 }
 
 Task<AdminServer::Answer> AdminServer::readiness() {
   const auto unready = [](std::string why) {
-    return Answer{.status = 503, .text = std::move(why), .pieces = {}};
+    return Answer{.status = 503, .text = std::move(why)};
   };
   if (shared_.life.quiescing || shared_.life.stopping) co_return unready("shutting down\n");
   if (!serving_) co_return unready("starting\n");
@@ -390,12 +502,12 @@ Task<AdminServer::Answer> AdminServer::readiness() {
   for (const exec::ShardFacts& shard : facts.shards) {
     if (!shard.reachable) missing.push_back(shard.name);
   }
-  if (missing.empty()) co_return Answer{.text = "ready\n", .pieces = {}};
+  if (missing.empty()) co_return Answer{.text = "ready\n"};
   const std::string names = fmt::format("shards that cannot be reached: {}; `spillway doctor` with the same options "
                                         "says why\n",
                                         fmt::join(missing, ", "));
   // Any shard is enough: otherwise one dead shard would take every router out of service.
-  if (missing.size() < facts.shards.size()) co_return Answer{.text = "ready\n" + names, .pieces = {}};
+  if (missing.size() < facts.shards.size()) co_return Answer{.text = "ready\n" + names};
   co_return unready(names);
 }
 

@@ -2,6 +2,9 @@
 //
 //   /metrics   Prometheus' text format (exec/metrics_page.h)
 //   /healthz   200 while every loop gives a sign of life within health_patience, else 503
+//   /          a page that shows /events: it needs nothing from elsewhere
+//   /events    /live every second, as server-sent events; of at most admin_streams_max connections
+//   /live      what `spillway top` shows, as JSON (exec/live_status.h); only to those on this machine with details
 //   /readyz    200 when clients should connect: it listens, is not shutting down, and any shard can
 //              be reached; else 503. The body says why.
 //
@@ -34,7 +37,8 @@ struct AdminOptions {
 };
 
 inline constexpr std::size_t admin_connections_max = 16;
-// The bytes that ProcessMemory::admin needs for all connections and two pages.
+inline constexpr std::size_t admin_streams_max = 4;
+// The bytes that ProcessMemory::admin needs for all connections, two pages and four live documents.
 std::uint64_t admin_memory_bytes(std::size_t shards) noexcept;
 
 class AdminServer {
@@ -65,11 +69,24 @@ class AdminServer {
     TimePoint idle_since{};
     bool idle = false;
   };
+  // A live document, which all who look share.
+  struct Shown {
+    std::string text;
+    Reservation memory;
+  };
+  struct Live {
+    std::shared_ptr<const Shown> last;
+    TimePoint made{};
+    bool making = false;
+  };
   struct Answer {
     unsigned status = 200;
     std::string_view content_type = "text/plain; charset=utf-8";
-    std::string text;            // or
-    std::vector<Buffer> pieces;  // in this order
+    std::string text = {};            // or
+    std::vector<Buffer> pieces = {};  // in this order, or
+    std::shared_ptr<const Shown> shown = {};
+    std::string_view fixed = {};
+    std::string_view more = {};  // of the head
     std::size_t bytes() const noexcept;
   };
 
@@ -80,10 +97,16 @@ class AdminServer {
   Task<HttpReader::State> read_request(Connection& connection);
   Task<bool> write_answer(Connection& connection, Answer answer, bool head_only, bool keep_alive);
   Task<void> linger(Connection& connection);
-  Task<Answer> answer(const HttpRequest& request);
+  Task<void> stream(Connection& connection, bool head_only, bool details);
+  // Until then. True: the client has left, or should.
+  Task<bool> hear_end(Connection& connection, TimePoint until);
+  Task<Answer> answer(const HttpRequest& request, bool local);
   Task<Answer> metrics();
   Task<Answer> health();
   Task<Answer> readiness();
+  Task<Answer> live_page(bool details);
+  // At most a second old; null: there is no memory for it.
+  Task<std::shared_ptr<const Shown>> live(bool details);
   Task<std::vector<std::string>> silent_loops();
   std::vector<exec::Context*> live_contexts() const;
   // Those of `contexts` that answer in time. `contexts` outlives it.
@@ -98,6 +121,8 @@ class AdminServer {
   std::vector<std::unique_ptr<Door>> doors_;
   std::list<Connection> connections_;
   std::vector<Worker*> workers_;
+  std::size_t streams_ = 0;
+  std::array<Live, 2> live_;  // without details, and with them
   std::thread thread_;
   std::atomic<bool> serving_{false};
   bool stopping_ = false;  // the thread's own

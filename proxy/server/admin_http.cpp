@@ -11,6 +11,8 @@
 #include <ctime>
 #include <utility>
 
+#include "proxy/base/ip_address.h"
+
 namespace spillway::server {
 
 namespace http = boost::beast::http;
@@ -34,6 +36,17 @@ bool is_foreign(char c) noexcept {
 }
 
 }  // namespace
+
+bool is_local(const HttpRequest& request, std::string_view peer) {
+  const auto loopback = [](std::string_view text) {
+    const auto address = IpAddress::parse(text);
+    return address && address->is_loopback();
+  };
+  std::string_view host = request.host;
+  const std::size_t colon = host.rfind(':');
+  if (colon != std::string_view::npos && !host.ends_with(']')) host = host.substr(0, colon);
+  return !request.forwarded && loopback(without_port(peer)) && (host == "localhost" || loopback(host));
+}
 
 HttpReader::State HttpReader::refuse(HttpRefusal why) {
   bad_ = true;
@@ -95,6 +108,9 @@ HttpReader::State HttpReader::parse_header(std::string_view header) {
   request_.head_only = message.method() == http::verb::head;
   request_.keep_alive = message.keep_alive();
   request_.path = path_of({message.target().data(), message.target().size()});
+  request_.host = std::string(message[http::field::host]);
+  request_.forwarded = message.count("X-Forwarded-For") + message.count(http::field::forwarded) +
+                           message.count(http::field::via) > 0;
   return State::request;
 }
 
@@ -109,12 +125,13 @@ std::string http_head(const HttpHead& head) {
                                          "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
   std::string text = fmt::format(
       "HTTP/1.1 {} {}\r\nDate: {}, {:02} {} {} {:02}:{:02}:{:02} GMT\r\nContent-Type: "
-      "{}\r\nContent-Length: {}\r\n"
-      "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n",
+      "{}\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n",
       head.status, std::string_view(reason.data(), reason.size()), days[date.tm_wday], date.tm_mday,
       months[date.tm_mon], date.tm_year + 1900, date.tm_hour, date.tm_min, date.tm_sec,
-      head.content_type, head.content_bytes);
+      head.content_type);
+  if (head.content_bytes) text += fmt::format("Content-Length: {}\r\n", *head.content_bytes);
   if (head.status == 405) text += "Allow: GET, HEAD\r\n";
+  text += head.more;
   if (!head.keep_alive) text += "Connection: close\r\n";
   return text += "\r\n";
 }

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -21,7 +22,13 @@ struct HttpRequest {
   bool head_only = false;  // HEAD
   bool keep_alive = true;
   std::string path;  // without the query; "/metrics"
+  std::string host;  // as the client names us, with the port
+  bool forwarded = false;  // another program asks in somebody's name
 };
+
+// Does somebody on this machine ask, by a name of this machine? Then it is no page of another site whose name was made
+// to lead here, and no program that forwards and says so. `peer`: "127.0.0.1:5000".
+bool is_local(const HttpRequest& request, std::string_view peer);
 
 // The answer to a bad stream.
 struct HttpRefusal {
@@ -63,9 +70,10 @@ class HttpReader {
 struct HttpHead {
   unsigned status = 200;
   std::string_view content_type = "text/plain; charset=utf-8";
-  std::size_t content_bytes = 0;
+  std::optional<std::size_t> content_bytes = 0;  // none: until the connection ends
   bool keep_alive = true;
   std::int64_t wall_ms = 0;
+  std::string_view more = {};  // whole lines
 };
 std::string http_head(const HttpHead& head);
 

@@ -20,6 +20,7 @@ struct Flags {
   bool health_check = false;
   bool version = false;
   bool doctor = false;
+  bool top = false;
   int canned_shards = 0;
 };
 
@@ -57,7 +58,14 @@ void declare_options(CLI::App& app, CommandLine& line, Flags& flags) {
                                               "mends it; exit 0, 1 or 78");
   doctor->fallthrough()->parse_complete_callback([&flags] { flags.doctor = true; });
   doctor->add_flag("--json", line.json, "For scripts: one document");
-  doctor->excludes(check)->excludes(print)->excludes(hash)->excludes(health)->excludes(version)->excludes(canned);
+  auto* top = app.add_subcommand("top", "Watch the process that serves with this configuration; q ends it");
+  top->fallthrough()->parse_complete_callback([&flags] { flags.top = true; });
+  top->add_flag("--once", line.once, "One look");
+  top->add_flag("--json", line.json, "For scripts: a document a line");
+  for (auto* command : {doctor, top}) {
+    command->excludes(check)->excludes(print)->excludes(hash)->excludes(health)->excludes(version)->excludes(canned);
+  }
+  doctor->excludes(top);
 }
 
 std::string variables_help() {
@@ -78,6 +86,7 @@ CommandLine::Action action_of(const Flags& flags) {
   if (flags.print_config || flags.print_man || flags.print_reference) return Action::print_config;
   if (flags.health_check) return Action::health_check;
   if (flags.doctor) return Action::doctor;
+  if (flags.top) return Action::top;
   return flags.check_config ? Action::check_config : Action::run;
 }
 

@@ -27,6 +27,7 @@ struct CommandLine {
     hash_password,  // make an entry of security.users for `user_name`
     health_check,   // ask the process that serves here whether it does
     doctor,         // say what would fail with this configuration
+    top,            // watch the process that serves here
     version,       // print `output`, exit 0
     help,          // print `output`, exit 0
     usage_error,   // print `output` to standard error, exit 64
@@ -37,7 +38,8 @@ struct CommandLine {
   std::vector<std::string> overrides;  // "key=value", in order
   std::optional<int> canned_shards;    // --canned N
   std::string user_name;               // of --hash-password
-  bool json = false;                   // of doctor
+  bool json = false;                   // of doctor and top
+  bool once = false;                   // of top
 };
 
 // Reads nothing but its arguments; does not print, exit or throw. `arguments` is without the

@@ -19,6 +19,7 @@
 #include "proxy/base/tcp_transport.h"
 #include "proxy/base/tls_context.h"
 #include "proxy/server/command_line.h"
+#include "proxy/server/http_get.h"
 #include "proxy/shard/connect.h"
 #include "proxy/shard/handshake.h"
 #include "proxy/wire/cursor_reply.h"
@@ -92,22 +93,9 @@ Task<bool> closes_unasked(Network& network, shard::HostAddress address, TimePoin
 
 // Whether the admin port's /healthz answers 200.
 Task<bool> says_alive(Network& network, shard::HostAddress address, TimePoint deadline) {
-  auto connecting = network.connect(address.host, address.port, deadline);
-  auto connected = co_await connecting;
-  if (connected.has_error()) co_return false;
-  const std::unique_ptr<Transport> transport = *std::move(connected);
-  std::string request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-  constexpr std::string_view good = "HTTP/1.1 200";
-  std::array<std::uint8_t, good.size()> start{};
-  iovec piece{request.data(), request.size()};
-  auto writing = write_all(*transport, {&piece, 1}, deadline);
-  bool done = co_await writing;
-  if (done) {
-    auto reading = read_exactly(*transport, start, deadline);
-    done = co_await reading;
-  }
-  transport->close();
-  co_return done && std::equal(start.begin(), start.end(), good.begin());
+  auto getting = http_get(network, std::move(address), "/healthz", deadline);
+  const auto got = co_await getting;
+  co_return !got.has_error() && got->status == 200;
 }
 
 // A process that refuses clients or lets them wait because of too many connections must not be restarted for that.
@@ -127,7 +115,7 @@ Task<Result<std::string>> find_out(const shard::PoolSettings& settings, const Ne
   if (!refused && !silent) co_return *greeted.error;
   const std::string state = refused ? "alive, but takes no more clients for now" : "alive, but lets clients wait";
   if (net.admin.port && *net.admin.port != 0) {
-    auto asking = says_alive(settings.network, nearest(admin_addresses(net), *net.admin.port), end);
+    auto asking = says_alive(settings.network, admin_address(net), end);
     const bool alive = co_await asking;
     if (alive) co_return state;
     co_return Error(greeted.error->code, greeted.error->message + "; nor does /healthz say that it is alive");
@@ -146,6 +134,9 @@ Task<void> find_out_and_stop(const shard::PoolSettings& settings, const NetConfi
 }  // namespace
 
 shard::HostAddress health_address(const NetConfig& net) { return nearest(listen_addresses(net), net.port); }
+shard::HostAddress admin_address(const NetConfig& net) {
+  return nearest(admin_addresses(net), net.admin.port.value_or(0));
+}
 
 Result<std::string> ask_health(const NetConfig& net) {
   if (net.port == 0) return Error(ErrorCode::bad_value, "net.port is 0: nobody knows the port");

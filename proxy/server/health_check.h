@@ -12,6 +12,8 @@ namespace spillway::server {
 
 // Where to ask: the loopback address among those listened on, else the first of them.
 shard::HostAddress health_address(const NetConfig& net);
+// Likewise, of the admin port.
+shard::HostAddress admin_address(const NetConfig& net);
 
 // One hello over TCP, or TLS if net.tls.mode requires it. The server's certificate is not checked; net.tls's own is
 // presented where clients need one. Takes five seconds at most. The result is "serving", or that the process is alive

@@ -18,6 +18,7 @@
 #include "proxy/server/health_check.h"
 #include "proxy/server/reload.h"
 #include "proxy/server/server.h"
+#include "proxy/server/top.h"
 
 #ifdef SPILLWAY_CANNED
 #include "proxy/canned/canned.h"
@@ -123,6 +124,7 @@ int main(int argc, char** argv) {
       }
     case CommandLine::Action::health_check:
     case CommandLine::Action::doctor:
+    case CommandLine::Action::top:
     case CommandLine::Action::check_config:
     case CommandLine::Action::run:
       break;
@@ -133,6 +135,11 @@ int main(int argc, char** argv) {
     if (line.action == CommandLine::Action::health_check) {
       return spillway::server::health_check(
           spillway::load_config_file(line.config_path, line.overrides, false, environment.values));
+    }
+    if (line.action == CommandLine::Action::top) {
+      return spillway::server::top(
+          spillway::load_config_file(line.config_path, line.overrides, false, environment.values),
+          {.once = line.once, .json = line.json});
     }
     if (line.action == CommandLine::Action::doctor) {
       auto loaded = spillway::load_config_file(line.config_path, line.overrides, true, environment.values);

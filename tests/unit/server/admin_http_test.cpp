@@ -84,6 +84,25 @@ TEST_CASE("what_is_not_answered_is_refused_the_same_however_it_arrives", "[admin
   CHECK(refused_with(std::string("\x3a\0\0\0", 4)) == 400);  // MongoDB
 }
 
+TEST_CASE("only_who_asks_here_by_a_name_of_this_machine_is_local", "[admin]") {
+  const auto local = [](const std::string& fields, std::string_view peer) {
+    HttpReader reader;
+    REQUIRE(read(reader, "GET / HTTP/1.1\r\n" + fields + "\r\n", HttpReader::read_bytes) == State::request);
+    return is_local(reader.request(), peer);
+  };
+  CHECK(local("Host: localhost\r\n", "127.0.0.1:5000"));
+  CHECK(local("Host: 127.0.0.1:9216\r\n", "[::1]:5000"));
+  CHECK(local("Host: [::1]:9216\r\n", "127.0.0.1:5000"));
+  CHECK(local("Host: [::1]\r\n", "[::ffff:127.0.0.1]:5000"));
+  CHECK_FALSE(local("Host: localhost\r\n", "10.0.0.9:5000"));
+  CHECK_FALSE(local("Host: router\r\n", "127.0.0.1:5000"));
+  // A page of another site whose name leads here.
+  CHECK_FALSE(local("Host: localhost.example:9216\r\n", "127.0.0.1:5000"));
+  for (const std::string field : {"X-Forwarded-For: 10.0.0.9", "Forwarded: for=10.0.0.9", "Via: 1.1 proxy"}) {
+    CHECK_FALSE(local("Host: localhost\r\n" + field + "\r\n", "127.0.0.1:5000"));
+  }
+}
+
 TEST_CASE("a_header_has_a_largest_size", "[admin]") {
   const auto request = [](std::size_t bytes) {
     std::string text = "GET / HTTP/1.1\r\nHost: a\r\nX: ";

@@ -128,6 +128,26 @@ TEST_CASE("idle_connections_give_way_to_new_ones", "[admin]") {
   CHECK(get(fixture.admin.port(), "/readyz").ends_with("starting\n"));
 }
 
+TEST_CASE("a_live_document_has_details_for_this_machine_alone", "[admin]") {
+  Fixture fixture;
+  const std::string here = get(fixture.admin.port(), "/live");
+  CHECK(here.starts_with("HTTP/1.1 200 OK\r\n"));
+  CHECK(here.find("Content-Type: application/json\r\n") != std::string::npos);
+  const auto document = [](const std::string& answer) {
+    auto read = BsonDoc::from_json(std::string_view(answer).substr(answer.find("\r\n\r\n") + 4));
+    REQUIRE(read.has_value());
+    return *std::move(read);
+  };
+  CHECK_FALSE(document(here).view()["details"].as_bool());  // "Host: a"
+  CHECK_FALSE(document(here).view()["warnings"].exists());
+  const FileDescriptor socket = connect_to(fixture.admin.port());
+  send_all(socket, "GET /live HTTP/1.1\r\nHost: localhost:1\r\nConnection: close\r\n\r\n");
+  const BsonDoc local = document(receive(socket));
+  CHECK(local.view()["details"].as_bool());
+  CHECK(local.view()["warnings"].exists());
+  CHECK(local.view().find_path("memory.budgets").as_document().count() == 13);
+}
+
 TEST_CASE("an_address_in_use_is_named", "[admin]") {
   Fixture fixture;
   exec::Shared shared(0);
