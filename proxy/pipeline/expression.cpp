@@ -180,6 +180,9 @@ Result<ExpressionPtr> parse_operator(const Element& element, const ParseScope& s
     }
     return Error(168, join("Unrecognized expression '", element.name, "'"));
   }
+  if (spec->partial && scope.refuses_partial()) {
+    return unsupported_error("every value of the expression operator", element.name);
+  }
   std::vector<ExpressionPtr> operands;
   if (element.is_array()) {
     for (const Element& item : element.as_document()) {
@@ -289,6 +292,7 @@ ParseScope ParseScope::inside(int slots) const {
   inner.outer_ = this;
   inner.slots_ = slots;
   inner.meter_ = meter_;
+  inner.refuses_partial_ = refuses_partial_;
   return inner;
 }
 

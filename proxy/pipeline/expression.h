@@ -42,6 +42,10 @@ class ParseScope {
   const Variable* find(std::string_view name) const noexcept;
   int slots() const noexcept { return slots_; }
 
+  // Here and inside: operators that cannot evaluate all values give CommandNotSupported (115) as unknown ones do.
+  void refuse_partial() noexcept { refuses_partial_ = true; }
+  bool refuses_partial() const noexcept { return refuses_partial_; }
+
   Meter* meter() const noexcept { return meter_; }
   // 462 or 146, as the meter refuses.
   Result<void> charge(std::uint64_t bytes) const;
@@ -53,6 +57,7 @@ class ParseScope {
   const ParseScope* outer_ = nullptr;
   absl::flat_hash_map<std::string_view, Variable> variables_;
   int slots_ = 0;
+  bool refuses_partial_ = false;
   Meter* meter_ = nullptr;
 };
 

@@ -16,6 +16,8 @@ struct OperatorSpec {
   int operands_min;
   int operands_max;  // -1: any number
   Result<Value> (*evaluate)(Operands operands, EvalContext& context);
+  // Some values give CommandNotSupported (115): most functions of a decimal, dates of strings.
+  bool partial = false;
 };
 
 std::span<const OperatorSpec> arithmetic_operators() noexcept;

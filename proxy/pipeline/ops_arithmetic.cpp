@@ -384,10 +384,10 @@ Result<Value> max_of(Operands operands, EvalContext&) { return extreme(operands,
 
 constexpr OperatorSpec arithmetic_table[] = {
     {"$add", 0, -1, add},       {"$subtract", 2, 2, subtract}, {"$multiply", 0, -1, multiply},
-    {"$divide", 2, 2, divide},  {"$mod", 2, 2, mod},           {"$abs", 1, 1, absolute},
-    {"$ceil", 1, 1, ceiling},   {"$floor", 1, 1, floor},       {"$round", 1, 2, round},
-    {"$trunc", 1, 2, truncate}, {"$sqrt", 1, 1, square_root},  {"$exp", 1, 1, exponential},
-    {"$ln", 1, 1, logarithm},   {"$log10", 1, 1, logarithm10}, {"$pow", 2, 2, power},
+    {"$divide", 2, 2, divide},  {"$mod", 2, 2, mod, true},           {"$abs", 1, 1, absolute},
+    {"$ceil", 1, 1, ceiling, true},   {"$floor", 1, 1, floor, true},       {"$round", 1, 2, round, true},
+    {"$trunc", 1, 2, truncate, true}, {"$sqrt", 1, 1, square_root, true},  {"$exp", 1, 1, exponential, true},
+    {"$ln", 1, 1, logarithm, true},   {"$log10", 1, 1, logarithm10, true}, {"$pow", 2, 2, power, true},
     {"$sum", 0, -1, sum_of},    {"$avg", 0, -1, average_of},   {"$min", 0, -1, min_of},
     {"$max", 0, -1, max_of}};
 

@@ -110,15 +110,15 @@ Result<Value> millisecond(Operands o, EvalContext&) {
   return part(o, [](const Parts& p) { return p.millisecond; });
 }
 
-constexpr OperatorSpec date_table[] = {{"$year", 1, 1, year},
-                                  {"$month", 1, 1, month},
-                                  {"$dayOfMonth", 1, 1, day_of_month},
-                                  {"$dayOfWeek", 1, 1, day_of_week},
-                                  {"$dayOfYear", 1, 1, day_of_year},
-                                  {"$hour", 1, 1, hour},
-                                  {"$minute", 1, 1, minute},
-                                  {"$second", 1, 1, second},
-                                  {"$millisecond", 1, 1, millisecond}};
+constexpr OperatorSpec date_table[] = {{"$year", 1, 1, year, true},
+                                  {"$month", 1, 1, month, true},
+                                  {"$dayOfMonth", 1, 1, day_of_month, true},
+                                  {"$dayOfWeek", 1, 1, day_of_week, true},
+                                  {"$dayOfYear", 1, 1, day_of_year, true},
+                                  {"$hour", 1, 1, hour, true},
+                                  {"$minute", 1, 1, minute, true},
+                                  {"$second", 1, 1, second, true},
+                                  {"$millisecond", 1, 1, millisecond, true}};
 
 }  // namespace
 

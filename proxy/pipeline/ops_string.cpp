@@ -223,14 +223,14 @@ Result<Value> compare_ignoring_case(Operands operands, EvalContext&) {
 }
 
 constexpr OperatorSpec string_table[] = {{"$concat", 0, -1, concat},
-                                  {"$toLower", 1, 1, to_lower},
-                                  {"$toUpper", 1, 1, to_upper},
-                                  {"$substr", 3, 3, substring_bytes},
-                                  {"$substrBytes", 3, 3, substring_bytes},
-                                  {"$substrCP", 3, 3, substring_code_points},
+                                  {"$toLower", 1, 1, to_lower, true},
+                                  {"$toUpper", 1, 1, to_upper, true},
+                                  {"$substr", 3, 3, substring_bytes, true},
+                                  {"$substrBytes", 3, 3, substring_bytes, true},
+                                  {"$substrCP", 3, 3, substring_code_points, true},
                                   {"$strLenBytes", 1, 1, length_bytes},
                                   {"$strLenCP", 1, 1, length_code_points},
-                                  {"$strcasecmp", 2, 2, compare_ignoring_case},
+                                  {"$strcasecmp", 2, 2, compare_ignoring_case, true},
                                   {"$split", 2, 2, split}};
 
 }  // namespace

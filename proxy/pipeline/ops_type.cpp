@@ -244,10 +244,10 @@ Result<Value> to_date(Operands operands, EvalContext&) {
 
 constexpr OperatorSpec type_table[] = {
     {"$type", 1, 1, type_of},       {"$isNumber", 1, 1, is_number},
-    {"$toString", 1, 1, to_string}, {"$toInt", 1, 1, to_int},
+    {"$toString", 1, 1, to_string, true}, {"$toInt", 1, 1, to_int},
     {"$toLong", 1, 1, to_long},     {"$toDouble", 1, 1, to_double},
-    {"$toBool", 1, 1, to_bool},     {"$toDecimal", 1, 1, to_decimal_value},
-    {"$toDate", 1, 1, to_date}};
+    {"$toBool", 1, 1, to_bool},     {"$toDecimal", 1, 1, to_decimal_value, true},
+    {"$toDate", 1, 1, to_date, true}};
 
 }  // namespace
 

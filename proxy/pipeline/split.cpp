@@ -407,6 +407,7 @@ Result<SplitPipeline> split(DocView pipeline, const SplitOptions& options) {
   if (!scope) {
     return scope.error();
   }
+  if (options.refuse_partial) scope->refuse_partial();
   Splitter splitter(std::move(*scope));
   for (const Element& element : pipeline) {
     if (!element.is_document()) {

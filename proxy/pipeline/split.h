@@ -43,6 +43,8 @@ struct SplitOptions {
   DocView let;
   // Pays for the parsed merge part; outlives it. nullptr: no charge.
   MemoryBudget* budget = nullptr;
+  // A shard may merge instead: what could fail at a value that only servers evaluate is refused at once.
+  bool refuse_partial = false;
 };
 
 // Walks the stages. CommandNotSupported (115) names the first stage, accumulator or expression that

@@ -237,6 +237,22 @@ std::string_view first_stage_name(DocView pipeline) noexcept {
   return first.is_document() ? first.as_document().first().name : std::string_view();
 }
 
+// Stages that no collection has: what shards say to them.
+Result<void> check_collection(const Request& request, const AggregateArguments& aggregate) {
+  const std::string_view stage = first_stage_name(aggregate.pipeline);
+  if (stage == "$currentOp") {
+    return Error(ErrorCode::invalid_namespace,
+                 "$currentOp must be run against the 'admin' database with {aggregate: 1}");
+  }
+  if (stage == "$listLocalSessions") {
+    return Error(ErrorCode::invalid_namespace,
+                 "$listLocalSessions must be run against the database with {aggregate: 1}, not a collection");
+  }
+  if (stage == "$listSessions" && (request.db != "config" || aggregate.collection != "system.sessions"))
+    return Error(ErrorCode::invalid_namespace, "$listSessions may only be run against config.system.sessions");
+  return {};
+}
+
 // Stages about a server, or about more than a collection: a shard may answer them if it is the only one.
 bool is_for_only_shard(const Request& request, const AggregateArguments& aggregate) noexcept {
   if (request.routes->all_shards().size() != 1) return false;
@@ -286,6 +302,7 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
     auto running = collectionless_aggregate(context, client, request, aggregate.pipeline);
     co_return co_await running;
   }
+  if (auto checked = check_collection(request, aggregate); checked.has_error()) co_return std::move(checked.error());
   if (reads_own_config(request)) {
     auto reading = config_aggregate(context, client, request);
     co_return co_await reading;
@@ -309,7 +326,9 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
 
 Result<pipeline::SplitPipeline> split_here(Context& context, const Request& request,
                                            const AggregateArguments& aggregate, const Targets& targets) {
-  auto divided = pipeline::split(aggregate.pipeline, {aggregate.let, &context.shared.memory.cursors});
+  auto divided = pipeline::split(aggregate.pipeline, {.let = aggregate.let,
+                                                      .budget = &context.shared.memory.cursors,
+                                                      .refuse_partial = shards_may_merge(context)});
   if (divided.has_error()) return divided;
   const bool compares = divided->merge_sort || !merges_without_comparing(aggregate.pipeline);
   if (!targets.simple_collation && compares && !tell_keys(request, targets, *divided)) {

@@ -291,6 +291,31 @@ constexpr const char* lookup =
 
 }  // namespace
 
+TEST_CASE("shards merge what is evaluated here for some values only") {
+  const auto [stage, by_shard] = GENERATE(values<std::pair<const char*, bool>>(
+      {{"{'$project': {'y': {'$ceil': '$_id'}}}", true},  // of a decimal
+       {"{'$project': {'y': {'$map': {'input': '$a', 'in': {'$toLower': '$$this'}}}}}", true},
+       {"{'$project': {'y': {'$year': '$_id'}}}", true},  // {date: …, timezone: …}
+       {"{'$project': {'y': {'$add': ['$_id', 1]}}}", false}}));
+  INFO(stage);
+  MergingCluster cluster;
+  cluster.opened_answer = [](std::uint16_t) { return MergingCluster::cursor(0, ""); };
+  cluster.run(fmt::format("{{'aggregate': 'c', 'pipeline': [{{'$group': {{'_id': '$k'}}}}, {}], 'cursor': {{}}, "
+                          "'$db': 'app'}}",
+                          stage));
+  CHECK(cluster.parts(1, true).size() + cluster.parts(2, true).size() == (by_shard ? 1 : 0));
+}
+
+TEST_CASE("stages that no collection has are refused as shards refuse them") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  for (const char* stage : {"$currentOp", "$listLocalSessions", "$listSessions"}) {
+    const BsonDoc reply = cluster.run(
+        fmt::format("{{'aggregate': 'c', 'pipeline': [{{'{}': {{}}}}], 'cursor': {{}}, '$db': 'app'}}", stage));
+    CHECK(reply.view()["code"].to_int64() == 73);
+  }
+}
+
 TEST_CASE("a $lookup over shards is the primary shard's, which takes over the others' cursors") {
   MergingCluster cluster;
   const BsonDoc reply = cluster.run(lookup);
