@@ -1,13 +1,20 @@
 // explain: the inner command has the same targets as when it is run; the plan names its shards.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "allocator/limits.h"
 #include "proxy/exec/core/command.h"
+#include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/process_facts.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/read/aggregate.h"
 #include "proxy/exec/read/find.h"
 #include "proxy/exec/read/merge_on_shard.h"
+#include "proxy/exec/sharding/router_answers.h"
 #include "proxy/pipeline/split.h"
 #include "proxy/pipeline/split_for_merger.h"
 
@@ -57,8 +64,9 @@ Result<Selection> write_selection(DocView inner) {
 }
 
 std::string_view stage_name(std::string_view command, const Targets& targets, bool sorted) noexcept {
-  if (is_write(command)) return "SHARD_WRITE";
-  if (targets.shards.size() == 1) return "SINGLE_SHARD";
+  const bool one = targets.shards.size() == 1;
+  if (command == "update" || command == "delete" || (is_write(command) && !one)) return "SHARD_WRITE";
+  if (one) return "SINGLE_SHARD";
   return sorted ? "SHARD_MERGE_SORT" : "SHARD_MERGE";
 }
 
@@ -138,6 +146,10 @@ Result<ExplainPlan> plan_explain(Context& context, const Request& request, DocVi
     if (of_write.has_error()) return of_write.error();
     selection = *of_write;
   } else {
+    const bool known = std::ranges::any_of(all_commands(), [&](const CommandSpec& spec) {
+      return spec.name == command.name;
+    });
+    if (known) return Error(ErrorCode::illegal_operation, fmt::format("Cannot explain cmd: {}", command.name));
     return Error(ErrorCode::command_not_found,
                  fmt::format("Explain failed due to unknown command: {}", command.name));
   }
@@ -159,37 +171,87 @@ void append_server_info(BsonWriter& out, const Context& context) {
   out.end();
 }
 
-void append_shard(BsonWriter& out, const Routes& routes, const ShardOutcome& outcome) {
-  out.begin_document_item();
-  out.append("shardName", routes.shard(outcome.shard).name);
-  out.append("connectionString", outcome.reply.host.text());
-  for (auto at = outcome.body().begin(); !at.done(); ++at) {
-    if (at->name == "ok" || is_stripped_from_reply(at->name)) continue;
-    if (at->name == "queryPlanner" && at->is_document()) {
-      out.append_elements(at->as_document());
-    } else if (at->name == "serverInfo") {
-      out.append_element(*at);
+constexpr std::string_view is_cut = "output truncated due to nearing BSON max user size";
+
+// What shards say of their plans may repeat the command many times. Up to this size of the reply it is shown; the rest
+// is for what the router adds for each shard.
+std::size_t shown_bytes_max(const ShardOutcomes& outcomes) noexcept {
+  constexpr std::size_t bytes_per_shard = 1 * limits::kib, bytes_around = 16 * limits::kib;
+  static_assert(bytes_per_shard * limits::shards_max + bytes_around < limits::document_bytes_max / 2);
+  return limits::document_bytes_max - bytes_around - bytes_per_shard * outcomes.size();
+}
+
+// The fields that `wanted` says; a note instead of those for which there is no room.
+template <class Wanted>
+void append_shown(BsonWriter& out, DocView fields, std::size_t bytes_max, Wanted wanted) {
+  bool cut = false;
+  for (const Element& field : fields) {
+    if (!wanted(field.name)) continue;
+    if (out.size() + field.name.size() + field.bytes.size() + 2 <= bytes_max) {
+      out.append_element(field);
+    } else if (!std::exchange(cut, true)) {
+      out.append("warning", is_cut);
     }
   }
+}
+
+void append_command(BsonWriter& out, DocView command, std::size_t bytes_max) {
+  if (out.size() + command.size() <= bytes_max) {
+    out.append("command", command);
+  } else {
+    out.append("warning", is_cut);
+  }
+}
+
+void append_shard(BsonWriter& out, const Context& context, const Routes& routes, const ShardOutcome& outcome,
+                  std::size_t bytes_max) {
+  out.begin_document_item();
+  out.append("shardName", routes.shard(outcome.shard).name);
+  out.append("connectionString", connection_string_of(context.gateway.states()[outcome.shard]));
+  append_shown(out, outcome.body(), bytes_max, [](std::string_view name) { return name == "serverInfo"; });
+  append_shown(out, document_or_empty(outcome.body()["queryPlanner"]), bytes_max, [](auto) { return true; });
   out.end();
 }
 
 std::int64_t number(ValueView value) { return value.to_int64().value_or(0); }
 
-void append_execution(BsonWriter& out, const Routes& routes, const ExplainPlan& plan,
-                      const ShardOutcomes& outcomes) {
-  std::int64_t returned = 0, millis = 0, keys = 0, docs = 0;
-  bool any = false;
+void append_all_plans(BsonWriter& out, const Routes& routes, const ShardOutcomes& outcomes, std::size_t bytes_max) {
+  out.begin_array("allPlansExecution");
   for (const ShardOutcome& outcome : outcomes) {
-    const ValueView stats = outcome.body()["executionStats"];
-    if (!stats.is_document()) continue;
+    out.begin_document_item();
+    out.append("shardName", routes.shard(outcome.shard).name);
+    out.begin_array("allPlans");
+    const ValueView plans = outcome.body().find_path("executionStats.allPlansExecution");
+    for (const Element& plan : plans.is_array() ? plans.as_document() : DocView()) {
+      if (out.size() + plan.bytes.size() <= bytes_max) {
+        out.append_item(ValueView(plan));
+        continue;
+      }
+      out.begin_document_item().append("warning", is_cut).end();
+      break;
+    }
+    out.end().end();
+  }
+  out.end();
+}
+
+void append_execution(BsonWriter& out, const Routes& routes, const ExplainPlan& plan, const ShardOutcomes& outcomes,
+                      Duration taken, std::size_t bytes_max) {
+  std::int64_t returned = 0, child_millis = 0, keys = 0, docs = 0;
+  bool any = false, all_plans = false;
+  for (const ShardOutcome& outcome : outcomes) {
+    const ValueView value = outcome.body()["executionStats"];
+    if (!value.is_document()) continue;
+    const DocView stats = value.as_document();
     any = true;
-    returned += number(stats.as_document()["nReturned"]);
-    millis = std::max(millis, number(stats.as_document()["executionTimeMillis"]));
-    keys += number(stats.as_document()["totalKeysExamined"]);
-    docs += number(stats.as_document()["totalDocsExamined"]);
+    all_plans = all_plans || stats["allPlansExecution"].is_array();
+    returned += number(stats["nReturned"]);
+    child_millis += number(stats["executionTimeMillis"]);
+    keys += number(stats["totalKeysExamined"]);
+    docs += number(stats["totalDocsExamined"]);
   }
   if (!any) return;
+  const std::int64_t millis = std::chrono::duration_cast<std::chrono::milliseconds>(taken).count();
   const auto totals = [&] {
     out.append("nReturned", returned).append("executionTimeMillis", millis);
     out.append("totalKeysExamined", keys).append("totalDocsExamined", docs);
@@ -199,58 +261,65 @@ void append_execution(BsonWriter& out, const Routes& routes, const ExplainPlan& 
   out.begin_document("executionStages");
   out.append("stage", plan.stage);
   totals();
+  out.append("totalChildMillis", child_millis);
   out.begin_array("shards");
   for (const ShardOutcome& outcome : outcomes) {
     out.begin_document_item();
     out.append("shardName", routes.shard(outcome.shard).name);
-    const ValueView stats = outcome.body()["executionStats"];
-    if (stats.is_document()) out.append_elements(stats.as_document());
+    append_shown(out, document_or_empty(outcome.body()["executionStats"]), bytes_max,
+                 [](std::string_view name) { return name != "allPlansExecution"; });
     out.end();
   }
-  out.end().end().end();
+  out.end().end();
+  if (all_plans) append_all_plans(out, routes, outcomes, bytes_max);
+  out.end();
 }
 
 BsonDoc plan_reply(const Context& context, const Routes& routes, const ExplainPlan& plan, const ShardOutcomes& outcomes,
-                   DocView inner) {
+                   DocView inner, Duration taken) {
+  const std::size_t bytes_max = shown_bytes_max(outcomes);
   BsonWriter reply;
   reply.begin_document("queryPlanner");
   reply.append("mongosPlannerVersion", std::int32_t{1});
   reply.begin_document("winningPlan").append("stage", plan.stage);
   reply.begin_array("shards");
-  for (const ShardOutcome& outcome : outcomes) append_shard(reply, routes, outcome);
+  for (const ShardOutcome& outcome : outcomes) append_shard(reply, context, routes, outcome, bytes_max);
   reply.end().end().end();
-  append_execution(reply, routes, plan, outcomes);
+  append_execution(reply, routes, plan, outcomes, taken, bytes_max);
   append_server_info(reply, context);
-  reply.append("command", inner);
+  append_command(reply, inner, bytes_max);
   reply.append("ok", 1.0);
   return std::move(reply).finish();
 }
 
 BsonDoc aggregate_reply(const Context& context, const Routes& routes, const ExplainPlan& plan,
                         const ShardOutcomes& outcomes, DocView inner) {
+  const std::size_t bytes_max = shown_bytes_max(outcomes);
   BsonWriter reply;
   append_server_info(reply, context);
-  if (plan.divided) {
+  if (!plan.divided) {
+    reply.append_null("splitPipeline");
+  } else {
     reply.append("mergeType", plan.divided->merge_type);
     reply.begin_document("splitPipeline");
-    reply.append_array("shardsPart", plan.divided->shard_part);
-    reply.append_array("mergerPart", plan.divided->merge_part);
+    if (plan.divided->shard_part.size() + plan.divided->merge_part.size() <= bytes_max / 2) {
+      reply.append_array("shardsPart", plan.divided->shard_part);
+      reply.append_array("mergerPart", plan.divided->merge_part);
+    } else {
+      reply.append("warning", is_cut);
+    }
     reply.end();
-  } else {
-    reply.append_null("splitPipeline");
   }
   reply.begin_document("shards");
   for (const ShardOutcome& outcome : outcomes) {
     reply.begin_document(routes.shard(outcome.shard).name);
     reply.append("host", outcome.reply.host.text());
-    for (auto at = outcome.body().begin(); !at.done(); ++at) {
-      if (at->name == "ok" || is_stripped_from_reply(at->name)) continue;
-      reply.append_element(*at);
-    }
+    append_shown(reply, outcome.body(), bytes_max,
+                 [](std::string_view name) { return name != "ok" && !is_stripped_from_reply(name); });
     reply.end();
   }
   reply.end();
-  reply.append("command", inner);
+  append_command(reply, inner, bytes_max);
   reply.append("ok", 1.0);
   return std::move(reply).finish();
 }
@@ -311,12 +380,17 @@ Task<Result<Response>> explain_command(Context& context, Client&, const Request&
   const BsonDoc command = std::move(body).finish();
   auto calls = call_shards(context, plan->targets.shards, plan->targets.by(), shard::Command::of_body(command),
                            read_options(context, request));
+  const TimePoint begun = Clock::now();
   auto outcomes = co_await calls;
   for (const ShardOutcome& outcome : outcomes) {
     if (outcome.error) co_return *outcome.error;
   }
-  co_return Response(plan->aggregate ? aggregate_reply(context, *request.routes, *plan, outcomes, subject->inner)
-                                     : plan_reply(context, *request.routes, *plan, outcomes, subject->inner));
+  if (!plan->aggregate) {
+    co_return Response(plan_reply(context, *request.routes, *plan, outcomes, subject->inner, Clock::now() - begun));
+  }
+  // Of a collection that is not sharded the shard explains the whole.
+  if (!plan->divided && plan->targets.routing == nullptr) co_return passthrough_ok(std::move(outcomes.front().reply));
+  co_return Response(aggregate_reply(context, *request.routes, *plan, outcomes, subject->inner));
 }
 
 }  // namespace spillway::exec

@@ -1115,6 +1115,113 @@ TEST_CASE("what is explained of a view is explained of the collection below it")
   CHECK(sent.front().view()["verbosity"].as_string() == "queryPlanner");
 }
 
+namespace {
+
+// A shard's answer to an explain. `more`: bytes of its plan beside what is usual.
+BsonDoc explained_by(std::uint16_t shard, std::size_t more = 0) {
+  BsonWriter out;
+  out.begin_document("queryPlanner").append("namespace", "app.c");
+  out.append("parsedQuery", std::string(more, 'x')).begin_document("winningPlan").append("stage", "IXSCAN").end().end();
+  out.begin_document("executionStats").append("executionSuccess", true).append("nReturned", std::int32_t{shard});
+  out.append("executionTimeMillis", std::int32_t{3}).append("totalKeysExamined", std::int32_t{10});
+  out.append("totalDocsExamined", std::int32_t{20}).begin_document("executionStages").append("stage", "IXSCAN").end();
+  out.begin_array("allPlansExecution").begin_document_item().append("nReturned", std::int32_t{7}).end().end().end();
+  out.begin_document("serverInfo").append("host", "shard").end();
+  out.append("ok", 1.0).append_timestamp("operationTime", 5);
+  return std::move(out).finish();
+}
+
+BsonDoc explain_reply(FakeCluster& cluster, std::string_view command, std::size_t more = 0) {
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.shard_answer_ = [more](std::uint16_t shard, DocView) { return explained_by(shard, more); };
+  return cluster.run(fmt::format("{{'explain': {}, '$db': 'app'}}", command));
+}
+
+}  // namespace
+
+TEST_CASE("an explain names the router's stage") {
+  const auto [command, stage] = GENERATE(values<std::pair<const char*, const char*>>(
+      {{"{'find': 'c', 'filter': {'k': 1}}", "SINGLE_SHARD"},
+       {"{'find': 'c'}", "SHARD_MERGE"},
+       {"{'find': 'c', 'sort': {'x': 1}}", "SHARD_MERGE_SORT"},
+       {"{'count': 'u'}", "SINGLE_SHARD"},
+       {"{'distinct': 'c', 'key': 'x'}", "SHARD_MERGE"},
+       {"{'update': 'c', 'updates': [{'q': {'k': 1}, 'u': {'$set': {'x': 1}}, 'hint': 'i'}]}", "SHARD_WRITE"},
+       {"{'delete': 'u', 'deletes': [{'q': {}, 'limit': 0, 'hint': {'x': 1}}]}", "SHARD_WRITE"},
+       {"{'findAndModify': 'c', 'query': {'k': 1}, 'remove': true, 'hint': 'i'}", "SINGLE_SHARD"},
+       {"{'findAndModify': 'c', 'query': {'x': 1}, 'remove': true}", "SHARD_WRITE"}}));
+  INFO(command);
+  FakeCluster cluster;
+  const BsonDoc reply = explain_reply(cluster, command);
+  CHECK(reply.view().find_path("queryPlanner.winningPlan.stage").as_string() == stage);
+  CHECK(reply.view().find_path("executionStats.executionStages.stage").as_string() == stage);
+  // With all of its fields, hints, too.
+  const auto sent = cluster.sent_to(1, "explain");
+  REQUIRE(sent.size() == 1);
+  CHECK(to_json(sent.front().view().first().as_document()) == to_json(doc(command)));
+}
+
+TEST_CASE("an explain adds the shards' statistics up") {
+  FakeCluster cluster;
+  const BsonDoc reply = explain_reply(cluster, "{'find': 'c'}");
+  const ValueView shards = reply.view().find_path("queryPlanner.winningPlan.shards");
+  REQUIRE(shards.is_array());
+  CHECK(to_json(shards.as_document().first().as_document()) ==
+        to_json(doc("{'shardName': 'sh1', 'connectionString': '127.0.0.1:27019', 'serverInfo': {'host': 'shard'}, "
+                    "'namespace': 'app.c', 'parsedQuery': '', 'winningPlan': {'stage': 'IXSCAN'}}")));
+  const char* const totals = "'nReturned': {'$numberLong': '3'}, 'executionTimeMillis': {'$numberLong': '0'}, "
+                             "'totalKeysExamined': {'$numberLong': '20'}, 'totalDocsExamined': {'$numberLong': '40'}";
+  const auto shard = [](int n) {
+    return fmt::format("{{'shardName': 'sh{0}', 'executionSuccess': true, 'nReturned': {0}, 'executionTimeMillis': 3, "
+                       "'totalKeysExamined': 10, 'totalDocsExamined': 20, 'executionStages': {{'stage': 'IXSCAN'}}}}",
+                       n);
+  };
+  CHECK(to_json(reply.view()["executionStats"]) ==
+        to_json(doc(fmt::format("{{'e': {{{0}, 'executionStages': {{'stage': 'SHARD_MERGE', {0}, 'totalChildMillis': "
+                                "{{'$numberLong': '6'}}, 'shards': [{1}, {2}]}}, 'allPlansExecution': [{{'shardName': "
+                                "'sh1', 'allPlans': [{{'nReturned': 7}}]}}, {{'shardName': 'sh2', 'allPlans': "
+                                "[{{'nReturned': 7}}]}}]}}}}",
+                                totals, shard(1), shard(2))).view()["e"]));
+}
+
+TEST_CASE("an explain of what is not sharded is the primary shard's, if it is an aggregation") {
+  FakeCluster cluster;
+  const BsonDoc reply = explain_reply(cluster, "{'aggregate': 'u', 'pipeline': [{'$match': {'x': 1}}], 'cursor': {}}");
+  const BsonDoc own = explained_by(1);
+  BsonWriter expected;
+  for (const Element& field : own.view()) {
+    if (field.name != "operationTime") expected.append_element(field);
+  }
+  BsonWriter shown;
+  for (const Element& field : reply.view()) {
+    if (field.name != "operationTime" && field.name != "$clusterTime") shown.append_element(field);
+  }
+  CHECK(to_json(std::move(shown).finish().view()) == to_json(std::move(expected).finish().view()));
+}
+
+TEST_CASE("an explain that does not fit into a document is cut, with a note") {
+  const std::string_view command = GENERATE("{'find': 'c'}", "{'aggregate': 'c', 'pipeline': [], 'cursor': {}}");
+  INFO(command);
+  FakeCluster cluster;
+  const BsonDoc reply = explain_reply(cluster, command, 9'000'000);
+  CHECK(reply.view()["ok"].truthy());
+  CHECK(reply.view().size() > 9'000'000);
+  CHECK(reply.view().size() <= limits::document_bytes_max);
+  const bool aggregates = reply.view()["shards"].exists();
+  const ValueView all = aggregates ? reply.view()["shards"] : reply.view().find_path("queryPlanner.winningPlan.shards");
+  std::vector<bool> cut;
+  for (const Element& shard : all.as_document()) cut.push_back(shard.as_document()["warning"].exists());
+  CHECK(cut == std::vector<bool>{false, true});
+  CHECK(reply.view()["command"].exists());
+}
+
+TEST_CASE("what cannot be explained") {
+  FakeCluster cluster;
+  CHECK(explain_reply(cluster, "{'insert': 'c', 'documents': [{}]}").view()["code"].to_int64() == 20);
+  CHECK(explain_reply(cluster, "{'explain': 'c'}").view()["code"].to_int64() == 20);
+  CHECK(explain_reply(cluster, "{'nosuch': 'c'}").view()["code"].to_int64() == 59);
+}
+
 TEST_CASE("a view's filter and the client's narrow the shards together") {
   FakeCluster cluster;
   cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
