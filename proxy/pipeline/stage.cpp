@@ -27,13 +27,14 @@ constexpr std::pair<std::string_view, StageParser> parsers[] = {
 // {$sortByCount: e} is {$group: {_id: e, count: {$sum: 1}}}, {$sort: {count: -1}}.
 Result<void> parse_sort_by_count(const Element& element, const ParseScope& scope,
                                  std::vector<StagePtr>& out) {
-  const bool path = element.is_string() && element.as_string().starts_with('$');
-  const bool expression =
-      element.is_document() && element.as_document().first().name.starts_with('$');
-  if (!path && !expression) {
-    return Error(40147,
-                 "the sortByCount field must be specified as a $-prefixed path or as an "
-                 "expression inside an object");
+  if (element.is_document() && !element.as_document().first().name.starts_with('$')) {
+    return Error(40147, "the sortByCount field must be defined as an expression inside an object");
+  }
+  if (element.is_string() && !element.as_string().starts_with('$')) {
+    return Error(40148, "the sortByCount field must be defined as a $-prefixed path or an expression inside an object");
+  }
+  if (!element.is_document() && !element.is_string()) {
+    return Error(40149, "the sortByCount field must be specified as a string or as an object");
   }
   BsonWriter group;
   group.append("_id", static_cast<const ValueView&>(element));

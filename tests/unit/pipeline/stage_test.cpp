@@ -220,7 +220,10 @@ TEST_CASE("group refuses what it does not know") {
 TEST_CASE("sortByCount groups and sorts") {
   check(R"([{"k": "a"}, {"k": "b"}, {"k": "b"}])", R"([{"$sortByCount": "$k"}])",
         R"([{"_id": "b", "count": 2}, {"_id": "a", "count": 1}])");
-  CHECK(error_of(R"([{"$sortByCount": "k"}])") == 40147);
+  CHECK(error_of(R"([{"$sortByCount": {"k": 1}}])") == 40147);
+  CHECK(error_of(R"([{"$sortByCount": {}}])") == 40147);
+  CHECK(error_of(R"([{"$sortByCount": "k"}])") == 40148);
+  CHECK(error_of(R"([{"$sortByCount": 3}])") == 40149);
 }
 
 TEST_CASE("unknown stages are told from unsupported ones") {
