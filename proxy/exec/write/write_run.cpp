@@ -70,7 +70,11 @@ std::optional<Error> take_outcome(WriteRun& run, std::span<const std::uint32_t> 
   if (run.request->in_transaction || (!answered && run.command.retryable)) {
     return *outcome.error;
   }
-  if (answered) {
+  constexpr std::int32_t incomplete_transaction_history = 217;
+  if (answered && outcome.error->code == incomplete_transaction_history) {
+    // A statement that has become a transaction of its own, sent again. No other shard could answer it, either.
+    run.results.add_errors(ops, *outcome.error);
+  } else if (answered) {
     refused.push_back({{ops.begin(), ops.end()}, *outcome.error});
   } else if (lost != nullptr) {
     lost->push_back({{ops.begin(), ops.end()},

@@ -588,6 +588,13 @@ TEST_CASE("a retryable write that moves a document becomes a transaction of its 
           Lines{once[0], once[1], once[2], "s1 insert {'_id':7,'a':25} begins", "s0 abortTransaction",
                 "s1 abortTransaction", once[1], once[2], "s2 insert {'_id':7,'a':25} begins", once[4]});
   }
+  SECTION("sent again after it was committed has a write error") {
+    Cluster cluster({{two_shards()}}, {"{'ok': 0.0, 'code': 217, 'codeName': 'IncompleteTransactionHistory', "
+                                       "'errmsg': 'it was a transaction'}"});
+    CHECK(cluster.router.run(update) ==
+          as_told("{'n': 0, 'nModified': 0, 'writeErrors': [{'index': 0, 'code': 217, 'errmsg': "
+                  "'it was a transaction'}], 'ok': 1.0}"));
+  }
   SECTION("that meets another writer is tried again") {
     Cluster cluster({{two_shards()}},
                     {moves,
