@@ -1,5 +1,7 @@
 #include "proxy/exec/access/command_needs.h"
 
+#include <utility>
+
 #include "absl/container/flat_hash_map.h"
 #include "cursor/field_table.h"
 
@@ -274,6 +276,34 @@ bool may_aggregate(const Subject& subject) {
                      target.is_string() ? target.as_string() : std::string_view());
 }
 
+// It writes where `out` says, which may name one collection.
+bool may_map_reduce(const Subject& subject) {
+  if (!may_on_collection(subject, find)) return false;
+  bool seen = false;
+  for (const Element& out : subject.body) {
+    if (out.name != "out") continue;
+    if (std::exchange(seen, true)) return false;
+    if (out.is_string() && !subject.may(bypass(subject) | insert | remove, out.as_string())) return false;
+    if (!out.is_document()) continue;  // refused when it is run
+    std::string_view db = subject.db, target;
+    bool other_db = false;
+    ActionSet actions = bypass(subject) | insert;
+    for (const Element& field : out.as_document()) {
+      const bool replaces = field.name == "replace" || field.name == "normal";
+      if (field.name == "db") {
+        if (!field.is_string() || std::exchange(other_db, true)) return false;
+        if (!field.as_string().empty()) db = field.as_string();
+      } else if (replaces || field.name == "merge" || field.name == "reduce") {
+        if (!field.is_string() || !target.empty()) return false;
+        target = field.as_string();
+        actions |= replaces ? remove : update;
+      }
+    }
+    if (!target.empty() && !subject.privileges.allows(actions, db, target)) return false;
+  }
+  return true;
+}
+
 // A view shows its source: its creator must be allowed to read that.
 bool may_view(const Subject& subject) {
   for (const Element& field : subject.body) {
@@ -429,6 +459,8 @@ constexpr CommandNeed needs[] = {
     collection("distinct", find),
     rule("aggregate", may_aggregate),
     rule("explain", may_explain),
+    rule("mapReduce", may_map_reduce),
+    rule("mapreduce", may_map_reduce),
     rule("getMore", may_get_more),
     somebody("killCursors"),
     // writing
@@ -493,6 +525,7 @@ constexpr CommandNeed needs[] = {
     cluster("shutdown", shutdown),
     somebody("configureFailPoint"),
     somebody("waitForFailPoint"),
+    somebody("refreshLogicalSessionCacheNow"),
     // a cluster
     rule("enableSharding", may_on_named_database<enable_sharding>),
     rule("enablesharding", may_on_named_database<enable_sharding>),

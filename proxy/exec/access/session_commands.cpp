@@ -180,6 +180,18 @@ Task<Result<Response>> refresh_sessions(Context& context, Client& client, const 
   co_return ok_response();
 }
 
+// Shards keep the sessions: they write down those that they know.
+Task<Result<Response>> refresh_session_caches(Context& context, Client&, const Request& request) {
+  const BsonDoc body = forwarded(request);
+  auto calls = call_shards(context, replica_set_shards(context), RoutedBy::nothing(), shard::Command::of_body(body),
+                           read_options(context, request));
+  const auto outcomes = co_await calls;
+  for (const ShardOutcome& outcome : outcomes) {
+    if (outcome.error) co_return *outcome.error;
+  }
+  co_return ok_response();
+}
+
 SessionIds ids_of_user(const Context& context, std::string_view user) {
   SessionIds ids;
   for (const SessionId& id : context.shared.session_owners.of(user, sessions_per_command_max)) {
@@ -435,6 +447,11 @@ std::span<const CommandSpec> session_commands() {
   static constexpr CommandSpec specs[] = {
       {.name = "startSession", .handler = start_session, .help = "start a logical session"},
       {.name = "refreshSessions", .handler = refresh_sessions, .help = "renew sessions"},
+      {.name = "refreshLogicalSessionCacheNow",
+       .handler = refresh_session_caches,
+       .admin_only = true,
+       .test_only = true,
+       .help = "let the shards write their sessions down"},
       {.name = "endSessions", .handler = end_sessions, .help = "end sessions"},
       {.name = "killSessions", .handler = end_sessions, .help = "kill sessions by their ids"},
       {.name = "killAllSessions",

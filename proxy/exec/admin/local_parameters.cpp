@@ -16,12 +16,34 @@ namespace spillway::exec {
 
 namespace {
 
-// Parameters that are read-only. All others are rows of the table of keys.
+constexpr std::string_view component_verbosity = "logComponentVerbosity";
+
+void append_component_verbosity(BsonWriter& out, const Services& shared) {
+  const std::int64_t level = shared.parameters.log_level.load();
+  out.begin_document(component_verbosity).append("verbosity", static_cast<std::int32_t>(level)).end();
+}
+
+// The log has no components: the level of the whole is all that {verbosity: n, …} can set.
+Result<ValueView> verbosity_of_whole(ValueView value) {
+  if (!value.is_document()) return Error(ErrorCode::type_mismatch, "log component verbosity is not a BSON object");
+  ValueView level;
+  for (const Element& field : value.as_document()) {
+    if (field.name != "verbosity") {
+      return Error(ErrorCode::bad_value,
+                   fmt::format("invalid component name {}: this log has no components, only a verbosity", field.name));
+    }
+    level = field;
+  }
+  if (!level.exists()) return Error(ErrorCode::bad_value, "log component verbosity has no verbosity");
+  return level;
+}
+
+// Parameters that are read-only, but for logComponentVerbosity. All others are rows of the table of keys.
 struct Fixed {
   std::string_view name;
   void (*append)(BsonWriter& out, const Services& shared);
 };
-constexpr std::array<Fixed, 6> fixed_parameters = {{
+constexpr std::array<Fixed, 7> fixed_parameters = {{
     // Of SCRAM users: mongodump asks before it reads users and roles.
     {"authSchemaVersion", [](BsonWriter& out, const Services&) { out.append("authSchemaVersion", std::int32_t{5}); }},
     {"authenticationMechanisms",
@@ -38,6 +60,7 @@ constexpr std::array<Fixed, 6> fixed_parameters = {{
      [](BsonWriter& out, const Services&) {
        out.begin_document("featureCompatibilityVersion").append("version", "7.0").end();
      }},
+    {component_verbosity, append_component_verbosity},
     {"quiet", [](BsonWriter& out, const Services&) { out.append("quiet", false); }},
     {"requireApiVersion", [](BsonWriter& out, const Services&) { out.append("requireApiVersion", false); }},
 }};
@@ -124,6 +147,10 @@ Result<BsonDoc> set_parameters(Context& context, DocView command) {
     if (!is_argument(at->name)) continue;
     any = true;
     if (find_parameter(at->name) != nullptr) continue;
+    if (at->name == component_verbosity) {
+      if (const auto level = verbosity_of_whole(*at); level.has_error()) return level.error();
+      continue;
+    }
     for (const Fixed& fixed : fixed_parameters) {
       if (fixed.name != at->name) continue;
       return Error(ErrorCode::illegal_operation, fmt::format("not allowed to change [{}] at runtime", at->name));
@@ -136,14 +163,20 @@ Result<BsonDoc> set_parameters(Context& context, DocView command) {
   bool first = true;
   for (auto at = command.begin(); !at.done(); ++at) {
     if (!is_argument(at->name)) continue;
-    const KeySpec& spec = *find_parameter(at->name);
+    const bool of_components = at->name == component_verbosity;
+    const KeySpec& spec = *find_parameter(of_components ? "logLevel" : at->name);
+    const ValueView wanted = of_components ? *verbosity_of_whole(*at) : ValueView(*at);
     if (std::exchange(first, false)) {
       BsonWriter old;
-      append_used(old, spec, context.shared);
+      if (of_components) {
+        append_component_verbosity(old, context.shared);
+      } else {
+        append_used(old, spec, context.shared);
+      }
       const BsonDoc value = std::move(old).finish();
       reply.append("was", ValueView(value.view().first()));
     }
-    if (auto set = change(context.shared, spec, *at); set.has_error()) return set.error();
+    if (auto set = change(context.shared, spec, wanted); set.has_error()) return set.error();
   }
   reply.append("ok", 1.0);
   return std::move(reply).finish();

@@ -4,6 +4,7 @@
 
 #include "proxy/cluster/config_client.h"
 #include "proxy/exec/read/aggregate.h"
+#include "proxy/exec/read/map_reduce.h"
 
 namespace spillway::exec {
 
@@ -65,6 +66,8 @@ RouteNames route_names(const Context& context, const CommandSpec& spec, Request&
       if (opens_change_stream(request.body)) break;  // all shards, of a database that there may not be yet, too
       add_collection(names, request.db, request.body);
       add_pipeline(names, request.db, request.body);
+      if (const InvolvedNamespace out = map_reduce_output(request.body, request.db); !out.collection.empty())
+        names.push_back({out.db, out.collection});
       break;
     case RouteNeed::explained:
       if (const Element inner = request.body.first(); inner.is_document()) {

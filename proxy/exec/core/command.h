@@ -46,7 +46,7 @@ struct CommandSpec {
 };
 
 std::span<const CommandSpec> read_commands();        // find, getMore, killCursors
-std::span<const CommandSpec> aggregate_commands();   // aggregate, count, distinct, explain
+std::span<const CommandSpec> aggregate_commands();   // aggregate, count, distinct, explain, mapReduce
 std::span<const CommandSpec> write_commands();       // insert, update, delete, findAndModify
 std::span<const CommandSpec> bulk_commands();        // bulkWrite
 std::span<const CommandSpec> session_commands();     // transactions, endSessions, killSessions, …

@@ -19,9 +19,11 @@ constexpr FieldTable<17> stripped_request_fields(
      "$replData", "tracking_info", "maxTimeMSOpOnly", "allowImplicitCollectionCreation", "shardVersion",
      "databaseVersion", "apiVersion", "apiStrict", "apiDeprecationErrors", "help"});
 
-constexpr FieldTable<11> stripped_reply_fields(
+// opTime and electionId: of writes, for routers.
+constexpr FieldTable<13> stripped_reply_fields(
     {"$clusterTime", "operationTime", "$configServerState", "$configTime", "$topologyTime", "$gleStats",
-     "lastCommittedOpTime", "readOnly", "additionalParticipants", "$replData", "$oplogQueryData"});
+     "lastCommittedOpTime", "readOnly", "additionalParticipants", "$replData", "$oplogQueryData", "opTime",
+     "electionId"});
 
 constexpr FieldTable<14> generic_arguments(
     {"$db", "lsid", "txnNumber", "autocommit", "startTransaction", "comment", "maxTimeMS", "readConcern",

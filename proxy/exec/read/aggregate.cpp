@@ -24,6 +24,7 @@ namespace spillway::exec {
 Task<Result<Response>> count_command(Context& context, Client& client, const Request& request);
 Task<Result<Response>> distinct_command(Context& context, Client& client, const Request& request);
 Task<Result<Response>> explain_command(Context& context, Client& client, const Request& request);
+Task<Result<Response>> map_reduce_command(Context& context, Client& client, const Request& request);
 Task<Result<Response>> collectionless_aggregate(Context& context, Client& client, const Request& request,
                                                 DocView pipeline);
 
@@ -402,7 +403,10 @@ Result<AggregateArguments> parse_aggregate(DocView body) {
   if (target.is_string()) {
     aggregate.collection = target.as_string();
     if (aggregate.collection.empty()) return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
-  } else if (!target.is_number() || target.to_int64() != 1) {
+  } else if (!target.is_number()) {
+    return Error(ErrorCode::type_mismatch,
+                 fmt::format("collection name has invalid type: {}", bson_type_name(target.type)));
+  } else if (target.to_double() != 1.0) {
     return Error(ErrorCode::failed_to_parse,
                  "Invalid command format: the 'aggregate' field must specify a collection name or 1");
   }
@@ -483,6 +487,10 @@ std::span<const CommandSpec> aggregate_commands() {
        .routes = RouteNeed::collection, .help = "the distinct values of a field"},
       {.name = "explain", .handler = explain_command, .secondary_ok = true,
        .routes = RouteNeed::explained, .help = "explain a command's plan"},
+      {.name = "mapReduce", .handler = map_reduce_command,
+       .routes = RouteNeed::pipeline, .help = "deprecated: aggregate by scripts, on one shard"},
+      {.name = "mapreduce", .handler = map_reduce_command,
+       .routes = RouteNeed::pipeline, .help = "older name of mapReduce"},
   };
   return specs;
 }

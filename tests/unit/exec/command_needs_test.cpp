@@ -145,6 +145,28 @@ TEST_CASE("reading and writing one collection") {
              "{'getMore': {'$numberLong': '5'}, 'collection': 'c', '$db': 'other'}"});
 }
 
+TEST_CASE("mapReduce needs the right to read its source, and to write where its output goes") {
+  const auto with = [](const std::string& out) {
+    return "{'mapReduce': 'c', 'map': 'm', 'reduce': 'r', " + out + ", '$db': 'app'}";
+  };
+  const auto read = grants({{"read", "app"}}), write = grants({{"readWrite", "app"}});
+  CHECK(may(read, with("'out': {'inline': 1}")));
+  CHECK_FALSE(may(grants({{"read", "other"}}), with("'out': {'inline': 1}")));
+  for (const char* out : {"'out': 'd'", "'out': {'replace': 'd'}", "'out': {'merge': 'd'}", "'out': {'reduce': 'd'}",
+                          "'out': {'normal': 'd', 'db': 'app'}", "'out': {'inline': 1, 'merge': 'd'}"}) {
+    INFO(out);
+    CHECK_FALSE(may(read, with(out)));
+    CHECK(may(write, with(out)));
+  }
+  for (const char* out :
+       {"'out': {'merge': 'd', 'db': 'other'}", "'out': 'system.views'", "'out': {'merge': 'd', 'db': 7}",
+        "'out': {'merge': 'd', 'db': 'app', 'db': 'other'}", "'out': {'merge': 'd', 'reduce': 'e'}",
+        "'out': 'd', 'out': {'merge': 'd', 'db': 'other'}", "'out': 'd', 'bypassDocumentValidation': true"}) {
+    INFO(out);
+    CHECK_FALSE(may(write, with(out)));
+  }
+}
+
 TEST_CASE("changes of a whole database need a right on it") {
   const std::string changes = "{'aggregate': 1, 'pipeline': [{'$changeStream': {}}], 'cursor': {}, '$db': 'app'}";
   CHECK(may(grants({{"read", "app"}}), changes));

@@ -12,8 +12,10 @@ std::int64_t cursor_id(const std::string& reply) {
   return test::doc(reply).view().find_path("cursor.id").to_int64().value_or(0);
 }
 
+// Found in the text: messages have quotes.
 std::int64_t code(const std::string& reply) {
-  return test::doc(reply).view()["code"].to_int64().value_or(0);
+  const std::size_t at = reply.find("'code' : ");
+  return at == std::string::npos ? 0 : std::stoll(reply.substr(at + 9));
 }
 
 // One empty batch after the other.
@@ -144,6 +146,107 @@ TEST_CASE("the only shard's time is passed between it and the clients; several s
   count(cluster_time(9));
   CHECK(catalog::read_timestamp(told_to_shard().as_document()["clusterTime"]) == (std::uint64_t{9} << 32 | 1));
   CHECK(count(", 'readConcern': {'level': 'snapshot', 'atClusterTime': " + timestamp(7) + "}").view()["ok"].truthy());
+}
+
+TEST_CASE("mapReduce runs where one shard has all that it reads and writes") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  router.shards.answer = [](const Sent&) { return "{'results': [{'_id': 1, 'value': 2}], 'ok': 1.0}"; };
+  struct Case {
+    const char* source;
+    const char* out;
+    bool runs;
+  };
+  const Case each = GENERATE(values<Case>({{"u", "{'inline': 1}", true},
+                                           {"u", "'v'", true},
+                                           {"u", "{'merge': 'c', 'db': 'other'}", true},
+                                           {"c", "{'inline': 1}", false},
+                                           {"u", "'c'", false},
+                                           {"u", "{'reduce': 'c'}", false},
+                                           {"u", "{'replace': 'v', 'sharded': true}", false}}));
+  const std::string command = std::string("{'mapReduce': '") + each.source + "', 'map': 'm', 'reduce': 'r', 'out': " +
+                              each.out + "}";
+  INFO(command);
+  const std::string reply = router.run(command);
+  if (!each.runs) {
+    CHECK(code(reply) == 115);
+    CHECK(router.shards.sent.empty());
+    return;
+  }
+  CHECK(reply == test::text_of(test::doc("{'results': [{'_id': 1, 'value': 2}], 'ok': 1.0}")));
+  CHECK(router.sent() == std::vector<std::string>{"s0 " + test::text_of(test::doc(command))});
+}
+
+TEST_CASE("a plan cache is each shard's own: all owners of chunks are asked") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  bool refuses = false;
+  router.shards.answer = [&](const Sent& sent) -> std::optional<std::string> {
+    if (refuses && sent.shard == 1) return "{'ok': 0.0, 'code': 59, 'errmsg': 'no such command'}";
+    return "{'filters': [" + std::to_string(sent.shard) + "], 'ok': 1.0}";
+  };
+  const std::string name = GENERATE("planCacheClear", "planCacheListFilters", "planCacheSetFilter",
+                                    "planCacheClearFilters", "planCacheListQueryShapes", "planCacheListPlans");
+  const std::string command = "{'" + name + "': 'c', 'query': {'x': 1}}";
+  CHECK(router.run(command) == test::text_of(test::doc("{'filters': [0], 's0': {'filters': [0], 'ok': 1.0}, 's1': "
+                                                       "{'filters': [1], 'ok': 1.0}, 'ok': 1.0}")));
+  CHECK(router.shards.sent.size() == 2);
+  refuses = true;
+  CHECK(code(router.run(command)) == 59);
+}
+
+TEST_CASE("shards that keep sessions are told to write them down") {
+  const bool replica_sets = GENERATE(true, false);
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}), replica_sets);
+  router.shards.answer = [](const Sent& sent) { return sent.shard == 0 ? "{'ok': 1.0}" : "{'ok': 0.0, 'code': 59}"; };
+  const char* const command = "{'refreshLogicalSessionCacheNow': 1}";
+  CHECK(code(router.run(command)) == 59);
+  CHECK(router.shards.sent.empty());
+  router.shared().parameters.test_commands = true;
+  CHECK(code(router.run(command)) == (replica_sets ? 59 : 0));
+  CHECK(router.shards.sent.size() == (replica_sets ? 2 : 0));
+}
+
+TEST_CASE("logComponentVerbosity is the log's level, and there are no components") {
+  Router router(split_at("{'a': 1}", {}));
+  const auto get = [&] { return router.run("{'getParameter': 1, 'logComponentVerbosity': 1}"); };
+  const auto shown = [](int level) {
+    return test::text_of(test::doc("{'logComponentVerbosity': {'verbosity': " + std::to_string(level) +
+                                   "}, 'ok': 1.0}"));
+  };
+  CHECK(get() == shown(0));
+  CHECK(router.run("{'setParameter': 1, 'logComponentVerbosity': {'verbosity': 2}}") ==
+        test::text_of(test::doc("{'was': {'verbosity': 0}, 'ok': 1.0}")));
+  CHECK(get() == shown(2));
+  for (const auto& [value, refused] : {std::pair("1", 14), std::pair("{'query': {'verbosity': 1}}", 2),
+                                       std::pair("{'verbosity': 99}", 2), std::pair("{}", 2)}) {
+    INFO(value);
+    CHECK(code(router.run(std::string("{'setParameter': 1, 'logComponentVerbosity': ") + value + "}")) == refused);
+  }
+  CHECK(get() == shown(2));
+  CHECK(code(router.run("{'setParameter': 1, 'logComponentVerbosity': {'verbosity': 0}}")) == 0);
+}
+
+TEST_CASE("what replica sets tell routers of a write is not the client's") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  router.shards.answer = [](const Sent&) {
+    return "{'n': 1, 'opTime': {'ts': {'$timestamp': {'t': 1, 'i': 1}}, 't': 1}, 'electionId': "
+           "{'$oid': '7fffffff0000000000000001'}, 'ok': 1.0, 'operationTime': {'$timestamp': {'t': 1, 'i': 1}}}";
+  };
+  const char* const collection = GENERATE("c", "u");
+  CHECK(router.run(std::string("{'insert': '") + collection + "', 'documents': [{'_id': 1, 'a': 1}]}") ==
+        test::text_of(test::doc("{'n': 1, 'ok': 1.0}")));
+}
+
+TEST_CASE("fields of an aggregation that have the wrong type") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  const auto refused = [&](const std::string& target, const std::string& cursor) {
+    return code(router.run("{'aggregate': " + target + ", 'pipeline': [], 'cursor': " + cursor + "}"));
+  };
+  CHECK(refused("{'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAA==', 'subType': '04'}}", "{}") == 14);
+  CHECK(refused("2", "{}") == 9);
+  CHECK(refused("1.5", "{}") == 9);
+  CHECK(refused("'c'", "1") == 14);
+  CHECK(refused("'c'", "{'batchSize': 'x'}") == 14);
+  CHECK(router.shards.sent.empty());
 }
 
 }  // namespace

@@ -1,0 +1,13 @@
+// mapReduce, which MongoDB has deprecated: a shard that has all that it reads and writes runs it.
+#pragma once
+
+#include <string_view>
+
+#include "proxy/exec/read/aggregate.h"
+
+namespace spillway::exec {
+
+// The collection that the command writes; without a name: none. Views into `body`.
+InvolvedNamespace map_reduce_output(DocView body, std::string_view db);
+
+}  // namespace spillway::exec
