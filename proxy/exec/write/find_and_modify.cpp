@@ -2,6 +2,8 @@
 // document first (write_choose.h states the guarantees).
 #include <fmt/format.h>
 
+#include <span>
+
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/forward.h"
@@ -88,11 +90,13 @@ BsonDoc rewritten(const Request& request, const Rewrite& rewrite) {
   return std::move(out).finish();
 }
 
-// To one shard. If the document would be another shard's then, it is moved.
+// To one shard. If the document would be another shard's then, it is moved: so the whole answer is checked, however
+// large the document in it is.
 Task<Result<Response>> modify(Context& context, const Request& request, const Statement& statement,
                               const catalog::CollectionRouting& routing, ShardCommand command) {
-  auto call = call_shard(context, command, write_options(context, request));
-  ShardOutcome outcome = co_await call;
+  auto call = call_shards(context, std::span(&command, 1), write_options(context, request));
+  auto outcomes = co_await call;
+  ShardOutcome& outcome = outcomes.front();
   if (!would_move(outcome) || !request.txn_number) {
     auto written = passed_on(std::move(outcome));
     if (written.has_error()) co_return std::move(written);

@@ -573,6 +573,24 @@ TEST_CASE("a retryable write that moves a document becomes a transaction of its 
                                              "7, 'a': 15}, 'ok': 1.0}"));
     CHECK(steps(cluster).size() == 5);
   }
+  SECTION("as a findAndModify, however large the document is, unless the shard's answer is malformed") {
+    const bool malformed = GENERATE(false, true);
+    const std::string document = "{'_id': 7, 'a': 15, 'b': true, 'x': '" + std::string(100'000, 'x') + "'}";
+    const std::string large = would_move("{'_id': 7, 'a': 1}", document.c_str());
+    Cluster cluster({{two_shards()}}, {large, large, wrote_one, wrote_one, "{'ok': 1.0}"});
+    cluster.router.shards.spoils = [malformed](std::vector<std::uint8_t>& message) {
+      constexpr std::uint8_t boolean[] = {8, 'b', 0, 1};
+      const auto at = std::search(message.begin(), message.end(), std::begin(boolean), std::end(boolean));
+      if (malformed && at != message.end()) at[3] = 2;
+    };
+    const std::string reply = cluster.router.run(
+        "{'findAndModify': 'c', 'query': {'a': 1}, 'update': {'$set': {'a': 15}}, 'new': true, " + numbered + "}");
+    CHECK(steps(cluster).size() == (malformed ? 1 : 5));
+    const bool moved = reply == as_told("{'lastErrorObject': {'n': 1, 'updatedExisting': true}, 'value': " + document +
+                                        ", 'ok': 1.0}");
+    CHECK(moved == !malformed);
+    CHECK((reply.find("malformed") != reply.npos) == malformed);
+  }
   SECTION("that finds the document changed, and updates it where it is") {
     Cluster cluster({{two_shards()}}, {moves, "{'n': 1, 'nModified': 1, 'readOnly': false, 'ok': 1.0}", "{'ok': 1.0}"});
     CHECK(cluster.router.run(update) == as_told("{'n': 1, 'nModified': 1, 'ok': 1.0}"));

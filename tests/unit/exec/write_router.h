@@ -56,6 +56,7 @@ class ScriptedShards final : public shard::Gateway {
   Answer answer;
   // Set: the next call ends so, before it is sent or after that.
   std::optional<Error> fails_unsent, fails_sent;
+  std::function<void(std::vector<std::uint8_t>& message)> spoils;  // answers
   std::vector<Sent> sent;
   void set_wire_version(std::int32_t version) {
     for (shard::ShardState& state : states_) state.max_wire_version = version;
@@ -74,6 +75,7 @@ class ScriptedShards final : public shard::Gateway {
     const BsonDoc body = doc(*said);
     wire::append_body(bytes, body);
     wire::finish_op_msg(bytes);
+    if (spoils) spoils(bytes);
     shard::Reply reply;
     auto buffer = Buffer::allocate(budget_, bytes.size());
     buffer->append(bytes.data(), bytes.size());
