@@ -40,6 +40,10 @@ Response empty_cursor(std::string_view db, std::string_view collection) {
 // What a router answers for a database that does not exist; nothing: the error.
 std::optional<Response> without_database(const CommandSpec& spec, const Request& request) {
   const Element first = request.body.first();
+  if (spec.name == "explain" && first.is_document()) {
+    const Element explained = first.as_document().first();
+    if (explained.name == "aggregate" && explained.is_string()) return empty_cursor(request.db, explained.as_string());
+  }
   const std::string_view collection = first.is_string() ? first.as_string() : std::string_view();
   const ValueView pipeline = request.body["pipeline"];
   if (spec.name == "aggregate" && pipeline.is_array() && ends_in_write(pipeline.as_document())) return std::nullopt;

@@ -128,6 +128,15 @@ Result<ExplainPlan> plan_explain(Context& context, const Request& request, DocVi
   if (command.name == "aggregate") return plan_aggregate_explain(context, request, inner);
   ExplainPlan plan;
   plan.inner = BsonDoc(inner);
+  const bool explained = is_write(command.name) || command.name == "find" || command.name == "count" ||
+                         command.name == "distinct";
+  const auto is_meant = [&](const CommandSpec& spec) { return spec.name == command.name; };
+  if (!explained && std::ranges::any_of(all_commands(), is_meant)) {
+    return Error(ErrorCode::illegal_operation, fmt::format("Cannot explain cmd: {}", command.name));
+  }
+  if (!explained) {
+    return Error(ErrorCode::command_not_found, fmt::format("Explain failed due to unknown command: {}", command.name));
+  }
   if (!command.is_string()) {
     return Error(ErrorCode::invalid_namespace,
                  fmt::format("collection name has invalid type {}", bson_type_name(command.type)));
@@ -141,17 +150,10 @@ Result<ExplainPlan> plan_explain(Context& context, const Request& request, DocVi
     sorted = !find->sort.empty();
   } else if (command.name == "count" || command.name == "distinct") {
     selection.filter = document_or_empty(inner["query"]);
-  } else if (is_write(command.name)) {
+  } else {
     auto of_write = write_selection(inner);
     if (of_write.has_error()) return of_write.error();
     selection = *of_write;
-  } else {
-    const bool known = std::ranges::any_of(all_commands(), [&](const CommandSpec& spec) {
-      return spec.name == command.name;
-    });
-    if (known) return Error(ErrorCode::illegal_operation, fmt::format("Cannot explain cmd: {}", command.name));
-    return Error(ErrorCode::command_not_found,
-                 fmt::format("Explain failed due to unknown command: {}", command.name));
   }
   auto targets = read_targets(request, request.db, command.as_string(), selection.filter, selection.collation);
   if (targets.has_error()) return targets.error();
@@ -181,9 +183,9 @@ std::size_t shown_bytes_max(const ShardOutcomes& outcomes) noexcept {
   return limits::document_bytes_max - bytes_around - bytes_per_shard * outcomes.size();
 }
 
-// The fields that `wanted` says; a note instead of those for which there is no room.
+// The fields that `wanted` says; a note instead of those for which there is no room. False: there is one.
 template <class Wanted>
-void append_shown(BsonWriter& out, DocView fields, std::size_t bytes_max, Wanted wanted) {
+bool append_shown(BsonWriter& out, DocView fields, std::size_t bytes_max, Wanted wanted) {
   bool cut = false;
   for (const Element& field : fields) {
     if (!wanted(field.name)) continue;
@@ -193,6 +195,7 @@ void append_shown(BsonWriter& out, DocView fields, std::size_t bytes_max, Wanted
       out.append("warning", is_cut);
     }
   }
+  return !cut;
 }
 
 void append_command(BsonWriter& out, DocView command, std::size_t bytes_max) {
@@ -208,12 +211,22 @@ void append_shard(BsonWriter& out, const Context& context, const Routes& routes,
   out.begin_document_item();
   out.append("shardName", routes.shard(outcome.shard).name);
   out.append("connectionString", connection_string_of(context.gateway.states()[outcome.shard]));
-  append_shown(out, outcome.body(), bytes_max, [](std::string_view name) { return name == "serverInfo"; });
-  append_shown(out, document_or_empty(outcome.body()["queryPlanner"]), bytes_max, [](auto) { return true; });
+  if (append_shown(out, outcome.body(), bytes_max, [](std::string_view name) { return name == "serverInfo"; })) {
+    append_shown(out, document_or_empty(outcome.body()["queryPlanner"]), bytes_max, [](auto) { return true; });
+  }
   out.end();
 }
 
 std::int64_t number(ValueView value) { return value.to_int64().value_or(0); }
+
+// Of 32 bits if they are enough.
+void append_number(BsonWriter& out, std::string_view name, std::int64_t value) {
+  if (std::in_range<std::int32_t>(value)) {
+    out.append(name, static_cast<std::int32_t>(value));
+  } else {
+    out.append(name, value);
+  }
+}
 
 void append_all_plans(BsonWriter& out, const Routes& routes, const ShardOutcomes& outcomes, std::size_t bytes_max) {
   out.begin_array("allPlansExecution");
@@ -253,8 +266,10 @@ void append_execution(BsonWriter& out, const Routes& routes, const ExplainPlan& 
   if (!any) return;
   const std::int64_t millis = std::chrono::duration_cast<std::chrono::milliseconds>(taken).count();
   const auto totals = [&] {
-    out.append("nReturned", returned).append("executionTimeMillis", millis);
-    out.append("totalKeysExamined", keys).append("totalDocsExamined", docs);
+    append_number(out, "nReturned", returned);
+    append_number(out, "executionTimeMillis", millis);
+    append_number(out, "totalKeysExamined", keys);
+    append_number(out, "totalDocsExamined", docs);
   };
   out.begin_document("executionStats");
   totals();

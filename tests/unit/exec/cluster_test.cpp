@@ -624,6 +624,9 @@ TEST_CASE("a database that does not exist is empty to readers, and made for writ
   const BsonDoc found = cluster.run("{'find': 'c', '$db': 'none'}");
   CHECK(found.view()["ok"].truthy());
   CHECK(found.view()["cursor"].as_document()["firstBatch"].as_document().empty());
+  const BsonDoc explained = cluster.run("{'explain': {'aggregate': 'c', 'pipeline': [], 'cursor': {}}, '$db': 'none'}");
+  CHECK(explained.view().find_path("cursor.ns").as_string() == "none.c");
+  CHECK(cluster.run("{'explain': {'find': 'c'}, '$db': 'none'}").view()["code"].to_int64() == 26);
   CHECK(cluster.run("{'count': 'c', '$db': 'none'}").view()["n"].to_int64() == 0);
   CHECK(cluster.run("{'listIndexes': 'c', '$db': 'none'}").view()["code"].to_int64() == 26);
   cluster.forget_sent();
@@ -1169,8 +1172,8 @@ TEST_CASE("an explain adds the shards' statistics up") {
   CHECK(to_json(shards.as_document().first().as_document()) ==
         to_json(doc("{'shardName': 'sh1', 'connectionString': '127.0.0.1:27019', 'serverInfo': {'host': 'shard'}, "
                     "'namespace': 'app.c', 'parsedQuery': '', 'winningPlan': {'stage': 'IXSCAN'}}")));
-  const char* const totals = "'nReturned': {'$numberLong': '3'}, 'executionTimeMillis': {'$numberLong': '0'}, "
-                             "'totalKeysExamined': {'$numberLong': '20'}, 'totalDocsExamined': {'$numberLong': '40'}";
+  const char* const totals =
+      "'nReturned': 3, 'executionTimeMillis': 0, 'totalKeysExamined': 20, 'totalDocsExamined': 40";
   const auto shard = [](int n) {
     return fmt::format("{{'shardName': 'sh{0}', 'executionSuccess': true, 'nReturned': {0}, 'executionTimeMillis': 3, "
                        "'totalKeysExamined': 10, 'totalDocsExamined': 20, 'executionStages': {{'stage': 'IXSCAN'}}}}",
@@ -1215,10 +1218,32 @@ TEST_CASE("an explain that does not fit into a document is cut, with a note") {
   CHECK(reply.view()["command"].exists());
 }
 
+TEST_CASE("mapReduce does not write what other shards or the config servers have a part in") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh1", 3);
+  const auto [out, code] = GENERATE(values<std::pair<const char*, int>>({{"'v'", 0},
+                                                                         {"'c'", 15920},
+                                                                         {"{'merge': 'c'}", 15920},
+                                                                         {"{'merge': 'v', 'db': 'config'}", 115},
+                                                                         {"{'merge': 'v', 'db': 'admin'}", 115},
+                                                                         {"{'foo': 1}", 73},
+                                                                         {"5", 73}}));
+  INFO(out);
+  const BsonDoc reply = cluster.run(fmt::format("{{'mapReduce': 'u', 'map': 'm', 'reduce': 'r', 'out': {}, '$db': "
+                                                "'app'}}", out));
+  CHECK(reply.view()["code"].to_int64().value_or(0) == code);
+  CHECK(cluster.sent_to(1, "mapReduce").size() == (code == 0 ? 1 : 0));
+  CHECK(cluster.run("{'mapReduce': 'c', 'map': 'm', 'reduce': 'r', 'out': {'inline': 1}, '$db': 'app'}")
+            .view()["code"].to_int64() == 115);
+}
+
 TEST_CASE("what cannot be explained") {
   FakeCluster cluster;
   CHECK(explain_reply(cluster, "{'insert': 'c', 'documents': [{}]}").view()["code"].to_int64() == 20);
   CHECK(explain_reply(cluster, "{'explain': 'c'}").view()["code"].to_int64() == 20);
+  CHECK(explain_reply(cluster, "{'explain': {'find': 'c'}}").view()["code"].to_int64() == 20);
+  CHECK(explain_reply(cluster, "{'listCollections': 1}").view()["code"].to_int64() == 20);
+  CHECK(explain_reply(cluster, "{}").view()["code"].to_int64() == 59);
   CHECK(explain_reply(cluster, "{'nosuch': 'c'}").view()["code"].to_int64() == 59);
 }
 
