@@ -250,13 +250,14 @@ TEST_CASE("a find's maxTimeMS holds for a first batch that is asked for by itsel
   require_quiet(world);
 }
 
-TEST_CASE("killOp ends a read that waits for its shards, at once") {
+TEST_CASE("killOp ends a read or createIndexes that waits for its shards, at once") {
   SimWorld world(two_workers(2, 20));
   store_documents(world, 20);
   auto first = world.client(0);
   auto second = world.client(1);
   const std::string command = GENERATE(
       std::string(scatter_find), std::string(R"({"find": "docs", "filter": {"_id": 1}, "$db": "app"})"),
+      std::string(R"({"createIndexes": "docs", "indexes": [{"key": {"x": 1}, "name": "x_1"}], "$db": "app"})"),
       std::string("getMore"));
   const bool more = command == "getMore";
   const BsonDoc asked =

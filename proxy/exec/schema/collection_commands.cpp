@@ -98,7 +98,9 @@ Answer to_owners(Context& context, const Request& request, Tolerate tolerate, bo
     auto checked = co_await checking;
     if (checked.has_error()) co_return checked.error();
   }
-  const shard::CallOptions options = write_options(context, request);
+  shard::CallOptions options = write_options(context, request);
+  // It may take hours. Whoever is told of the interrupt asks again: what is there already stays.
+  if (request.name == "createIndexes" && !request.in_transaction) options.interrupt = request.interrupt;
   raw = raw && context.in_cluster() && !request.in_transaction;
   if (targets.shards.size() == 1 && !raw) {
     auto forwarding = forward_to_shard(context, request, targets.shards.front(), targets.by(), options);
