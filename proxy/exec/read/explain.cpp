@@ -307,6 +307,15 @@ BsonDoc plan_reply(const Context& context, const Routes& routes, const ExplainPl
   return std::move(reply).finish();
 }
 
+// The first shard's, which it made larger than a document may be.
+BsonDoc cut_reply(const ShardOutcomes& outcomes) {
+  BsonWriter reply;
+  append_shown(reply, outcomes.front().body(), shown_bytes_max(outcomes),
+               [](std::string_view name) { return name != "ok" && !is_stripped_from_reply(name); });
+  reply.append("ok", 1.0);
+  return std::move(reply).finish();
+}
+
 BsonDoc aggregate_reply(const Context& context, const Routes& routes, const ExplainPlan& plan,
                         const ShardOutcomes& outcomes, DocView inner) {
   const std::size_t bytes_max = shown_bytes_max(outcomes);
@@ -404,7 +413,10 @@ Task<Result<Response>> explain_command(Context& context, Client&, const Request&
     co_return Response(plan_reply(context, *request.routes, *plan, outcomes, subject->inner, Clock::now() - begun));
   }
   // Of a collection that is not sharded the shard explains the whole.
-  if (!plan->divided && plan->targets.routing == nullptr) co_return passthrough_ok(std::move(outcomes.front().reply));
+  if (!plan->divided && plan->targets.routing == nullptr) {
+    if (outcomes.front().body().size() > limits::internal_document_bytes_max) co_return Response(cut_reply(outcomes));
+    co_return passthrough_ok(std::move(outcomes.front().reply));
+  }
   co_return Response(aggregate_reply(context, *request.routes, *plan, outcomes, subject->inner));
 }
 
