@@ -189,6 +189,10 @@ Result<BsonDoc> scatter_command(const Request& request, const FindArguments& fin
     if (limit.has_error()) return limit.error();
     out.append("limit", *limit);
   }
+  // As of a mongos, documents that were merged have none.
+  if (const ValueView shows = request.body["showRecordId"]; shows.exists() && find.sort.empty()) {
+    out.append("showRecordId", shows);
+  }
   out.append("batchSize", batch_size);
   return std::move(out).finish();
 }

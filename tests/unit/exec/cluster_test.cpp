@@ -619,6 +619,18 @@ TEST_CASE("of a bulkWrite that a shard refuses in part for its table, that part 
   CHECK(refused);
 }
 
+TEST_CASE("a find of several shards shows where they keep the documents, unless they are merged") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  const bool sorts = GENERATE(false, true);
+  cluster.run(fmt::format("{{'find': 'c', 'showRecordId': true, {} '$db': 'app'}}", sorts ? "'sort': {'x': 1}," : ""));
+  for (const auto shard : {std::uint16_t{1}, std::uint16_t{2}}) {
+    const auto sent = cluster.sent_to(shard, "find");
+    REQUIRE(sent.size() == 1);
+    CHECK(sent.front().view()["showRecordId"].truthy() == !sorts);
+  }
+}
+
 TEST_CASE("a database that does not exist is empty to readers, and made for writers") {
   FakeCluster cluster;
   const BsonDoc found = cluster.run("{'find': 'c', '$db': 'none'}");
@@ -1235,6 +1247,18 @@ TEST_CASE("mapReduce does not write what other shards or the config servers have
   CHECK(cluster.sent_to(1, "mapReduce").size() == (code == 0 ? 1 : 0));
   CHECK(cluster.run("{'mapReduce': 'c', 'map': 'm', 'reduce': 'r', 'out': {'inline': 1}, '$db': 'app'}")
             .view()["code"].to_int64() == 115);
+}
+
+TEST_CASE("a shard's own explain that is larger than a document is cut, too") {
+  FakeCluster cluster;
+  const std::string_view command = "{'aggregate': 'u', 'pipeline': [], 'cursor': {}}";
+  const bool too_large = GENERATE(false, true);
+  const BsonDoc reply = explain_reply(cluster, command, too_large ? 17'000'000 : 16'000'000);
+  CHECK(reply.view().size() <= limits::document_bytes_max);
+  CHECK(reply.view()["queryPlanner"].exists() == !too_large);
+  CHECK(reply.view()["warning"].exists() == too_large);
+  CHECK(reply.view()["executionStats"].exists());
+  CHECK(reply.view()["ok"].truthy());
 }
 
 TEST_CASE("what cannot be explained") {
