@@ -154,6 +154,7 @@ struct ClusterCursor {
   std::optional<BsonDoc> stashed;  // a document of a stage that did not fit into the last batch
 
   std::int64_t batch_size = 0;  // the find's; 0: none was given
+  std::uint64_t at_cluster_time = 0;  // that its shards read at; 0: none was named
   // Flags are next to each other to save padding: there may be 100,000 cursors.
   bool stage_finished = false;
   bool tailable = false;

@@ -23,8 +23,14 @@ Error wrong_chunk_field(DocView chunk, std::string_view field, ValueView value, 
 
 // The fields of a chunk that routing needs.
 struct ChunkFields {
-  ValueView ns, uuid, min, max, shard, lastmod, epoch;
+  ValueView ns, uuid, min, max, shard, lastmod, epoch, history;
 };
+
+// Since when the shard has the chunk, by its newest entry; 0: it was never moved.
+std::uint64_t newest_time(ValueView history) noexcept {
+  const Element newest = history.is_array() ? history.as_document().first() : Element();
+  return newest.is_document() ? read_timestamp(newest.as_document()["validAfter"]).value_or(0) : 0;
+}
 
 Result<ChunkFields> chunk_fields(DocView chunk) {
   ChunkFields fields;
@@ -36,6 +42,7 @@ Result<ChunkFields> chunk_fields(DocView chunk) {
       {"lastmodEpoch", &fields.epoch},
       {"uuid", &fields.uuid},
       {"ns", &fields.ns},
+      {"history", &fields.history},
   };
   DocIterator it = chunk.begin();
   for (; !it.done(); ++it) {
@@ -73,6 +80,7 @@ RoutingUpdate::RoutingUpdate(CollectionEntry entry, std::shared_ptr<const Collec
                       previous->key == *entry_.key;
   if (!usable) return;
   since_ = previous->cluster->version.lastmod();
+  placed_at_ = previous->cluster->placed_at;
   previous_ = std::move(previous);
 }
 
@@ -124,6 +132,8 @@ Result<void> RoutingUpdate::take(DocView chunk) {
                      "Shard '" + std::string(fields->shard.as_string()) + "' is not known");
   }
 
+  placed_at_ = std::max(placed_at_, newest_time(fields->history));
+
   char* const bytes = allocate(min_key->size() + max_key->size() + min.size() + max.size());
   char* at = bytes;
   const auto put = [&at](const void* from, std::size_t size) {
@@ -167,6 +177,7 @@ Result<std::shared_ptr<const CollectionRouting>> RoutingUpdate::finish() {
   facts.default_collation = std::move(entry_.default_collation);
   facts.unsplittable = entry_.unsplittable;
   facts.time_series = std::move(entry_.time_series);
+  facts.placed_at = placed_at_;
   return std::make_shared<const CollectionRouting>(CollectionRouting{
       std::move(entry_.ns), std::move(*entry_.key), entry_.unique, std::move(*merged), 0, std::move(facts)});
 }

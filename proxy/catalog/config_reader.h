@@ -5,7 +5,7 @@
 //   update.finish()  ->  the new table, which shares what did not change with the previous one
 //
 // The order by lastmod matters: a chunk that changes while a majority read is under way is met again, at its new place.
-// `history` is not kept: reads at an older time are not routed by it.
+// Of `history` only the latest time is kept (ClusterFacts::placed_at): no read is routed to where a chunk was before.
 #pragma once
 
 #include <functional>
@@ -56,6 +56,7 @@ class RoutingUpdate {
   std::shared_ptr<const CollectionRouting> previous_;
   ResolveShard resolve_;
   std::uint64_t since_ = 0;
+  std::uint64_t placed_at_ = 0;
   std::optional<Error> error_;  // of the first bad chunk
 
   std::vector<ClusterChunk> chunks_;

@@ -43,6 +43,8 @@ struct ClusterFacts {
   BsonDoc default_collation;  // {}: simple
   bool unsplittable = false;  // 8.0: tracked, but not sharded
   std::optional<TimeSeries> time_series;  // whose buckets it holds
+  // The cluster's time since which every chunk is where it is now. Reads at earlier times may find documents elsewhere.
+  std::uint64_t placed_at = 0;
 };
 
 // One sharded collection.

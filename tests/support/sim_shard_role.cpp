@@ -65,6 +65,18 @@ void append_database_version(BsonWriter& out, std::string_view name, const SimDa
   out.append("lastMod", database.last_mod).end();
 }
 
+// With readConcern level snapshot, outside transactions: atClusterTime. 0: none.
+struct Snapshot {
+  bool asked = false;
+  std::uint64_t at = 0;
+};
+
+Snapshot snapshot_of(DocView body) {
+  const ValueView level = body.find_path("readConcern.level");
+  if (body["autocommit"].exists() || !level.is_string() || level.as_string() != "snapshot") return {};
+  return {true, timestamp_of(body.find_path("readConcern.atClusterTime"))};
+}
+
 }  // namespace
 
 struct ShardRole::Received {
@@ -107,6 +119,16 @@ Task<std::optional<BsonDoc>> ShardRole::admit(Loop& loop, SimRequest& request) {
   if (cluster_time_of(request.body) != 0) hear(cluster_time_of(request.body));
   if (timestamp_of(request.body.find_path("readConcern.afterClusterTime")) > heard_) {
     co_return refusal(72, "readConcern afterClusterTime value must not be greater than the clusterTime").reply();
+  }
+  if (const Snapshot snapshot = snapshot_of(request.body); snapshot.asked) {
+    request.at_time = snapshot.at;
+    if (wire_version_ < wire_5_0) co_return refusal(72, "snapshot is only valid in transactions").reply();
+    if (request.at_time == 0) co_return refusal(72, "a shard must be told the time of a snapshot").reply();
+    if (request.at_time > heard_) co_return refusal(72, "atClusterTime is greater than the clusterTime").reply();
+    if (snapshots_lost_ > 0) {
+      --snapshots_lost_;
+      co_return refusal(246, "the snapshot is not available").reply();
+    }
   }
   if (request.name == "create" || request.name == "_shardsvrCreateCollection") {
     create(request.ns);
@@ -248,6 +270,7 @@ std::optional<SimRefusal> ShardRole::refuse_creation(const SimRequest& request) 
 }
 
 bool ShardRole::sees(const SimRequest& request, DocView document) {
+  if (request.at_time != 0 && timestamp_of(document["born"]) > request.at_time) return false;
   const auto known = known_.find(request.ns);
   return known == known_.end() || !known->second || known->second->owns(id_, document);
 }
@@ -257,9 +280,17 @@ void ShardRole::wrote(const SimRequest&) {
   hear(last_write_);
 }
 
-BsonDoc ShardRole::finish(const SimRequest&, BsonDoc reply) {
+BsonDoc ShardRole::finish(const SimRequest& request, BsonDoc reply) {
   BsonWriter out;
-  out.append_elements(reply);
+  for (const Element& field : reply.view()) {
+    if (request.at_time == 0 || field.name != "cursor" || !field.is_document()) {
+      out.append_element(field);
+      continue;
+    }
+    out.begin_document("cursor").append_elements(field.as_document());
+    out.append_timestamp("atClusterTime", request.at_time).end();
+  }
+  if (request.at_time != 0 && reply.view()["values"].exists()) out.append_timestamp("atClusterTime", request.at_time);
   if (wire_version_ <= wire_4_4) {  // to 4.4 everybody hears these
     out.append_timestamp("lastCommittedOpTime", last_write_);
     out.begin_document("$configServerState").begin_document("opTime").append_timestamp("ts", heard_);

@@ -7,6 +7,7 @@
 //   - a secondary looks at versions only if the read concern has a level or afterClusterTime, and knows on its own
 //   - orphans are left out of what a versioned command reads, but for a count without a query; up to 5.3 writes change
 //     them
+//   - a read at a snapshot leaves out documents whose field `born` is a later time
 //   - while a chunk's critical section lasts, a versioned command waits, and is answered stale after it
 // Seen in recorded conversations with 4.2 and tried on it; the forms of newer releases follow the servers' sources.
 #pragma once
@@ -48,6 +49,8 @@ class ShardRole final : public SimRole {
   void stay_behind(int times) { stays_behind_ = times; }
   // So many versioned commands meet a lock that keeps it from looking: 343, from 5.0.
   void hold_locks(int times) { locks_held_ = times; }
+  // So many reads at a snapshot are refused: 246.
+  void lose_snapshots(int times) { snapshots_lost_ = times; }
   // A collection that is not sharded exists here, or no longer does.
   void create(const std::string& ns) { created_.insert(ns); }
   void drop(const std::string& ns) { created_.erase(ns); }
@@ -86,7 +89,7 @@ class ShardRole final : public SimRole {
   std::map<std::string, std::optional<SimDatabase>> databases_;
   std::set<std::string> created_, critical_;
   std::uint64_t heard_, last_write_ = 0;
-  int stays_behind_ = 0, locks_held_ = 0;
+  int stays_behind_ = 0, locks_held_ = 0, snapshots_lost_ = 0;
   std::uint64_t stale_ = 0, versioned_ = 0, unversioned_ = 0;
 };
 

@@ -112,12 +112,15 @@ Result<void> begin_statement(Context& context, const Request& request) {
 }
 
 Result<void> check_snapshot(Context& context, const Request& request) {
-  if (!request.in_transaction) return {};
+  constexpr std::int32_t snapshot_unavailable = 246;
+  if (!request.in_transaction) {
+    if (request.at_cluster_time == 0 || request.routes->placed_at() <= request.at_cluster_time) return {};
+    return Error(snapshot_unavailable, "the collection's chunks were moved since the time of the snapshot");
+  }
   const auto transaction = context.shared.transactions->find(request.lsid, *request.txn_number);
   if (!transaction) return {};
   const std::uint64_t at = transaction->concern.at_cluster_time;
   if (at == 0 || request.routes->learned_at() <= at) return {};
-  constexpr std::int32_t snapshot_unavailable = 246;
   Error error(snapshot_unavailable,
               "the routing table has changed since the time of the transaction's snapshot: try the transaction again");
   error.labels.emplace_back("TransientTransactionError");

@@ -25,7 +25,8 @@ Result<void> check_retryable(Context& context, const Request& request,
 // adds startTransaction, readConcern and coordinator to the first command for each, and reads readOnly in the answers.
 // Errors: TransactionTable::statement_in_cluster(), InvalidOptions(72) for a readConcern.
 Result<void> begin_statement(Context& context, const Request& request);
-// A snapshot's time is older than what is known of the names: its documents may lie elsewhere.
+// A snapshot's time is older than what is known of the names: its documents may lie elsewhere. (Outside transactions:
+// older than the last move of a chunk, since no driver tries those reads again.)
 // SnapshotUnavailable(246).
 Result<void> check_snapshot(Context& context, const Request& request);
 // The statement is to be sent again: aborts it on the shards that it has brought in. False: it must not be sent again.

@@ -293,7 +293,7 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
   std::optional<Routes> routes;
   if (!in_cluster) {
     routes = context.router->resolve({});
-  } else if (!request.in_transaction) {
+  } else if (!request.in_transaction && !reads_snapshot(request)) {
     routes = context.router->resolve(route_names(context, *spec, request));
   }
   if (routes) request.routes = &*routes;

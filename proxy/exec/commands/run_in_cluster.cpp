@@ -8,6 +8,7 @@
 #include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/commands/route_names.h"
 #include "proxy/exec/commands/sharded_view.h"
+#include "proxy/exec/commands/snapshot_read.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/process_memory.h"
@@ -139,11 +140,30 @@ Task<Result<Response>> run_in_transaction(Context& context, Client& client, cons
   co_return co_await running;
 }
 
+// With a newer time as long as shards cannot read at the one that was chosen.
+Task<Result<Response>> run_at_snapshot(Context& context, Client& client, const CommandSpec& spec,
+                                       const Request& request) {
+  auto time = SnapshotTime::of(context, request);
+  if (time.has_error()) co_return std::move(time.error());
+  for (std::size_t tries = 1;; ++tries) {
+    Request read = request;
+    time->give(context, read);
+    auto running = run_nested(context, client, spec, read, 0, std::nullopt);
+    auto answer = co_await running;
+    if (tries >= tries_max || !time->may_choose_again(failure_of(answer))) co_return answer;
+    const Duration pause = pause_before_try(tries + 1);
+    if (Clock::now() + pause >= request.deadline) co_return answer;
+    if (pause > Duration::zero()) co_await context.loop.sleep_for(pause);
+    if (const Error* why = client.interrupt.requested()) co_return *why;
+  }
+}
+
 }  // namespace
 
 Task<Result<Response>> run_in_cluster(Context& context, Client& client, const CommandSpec& spec, Request& request,
                                       std::optional<Result<Response>> answer) {
   if (request.in_transaction) return run_in_transaction(context, client, spec, request);
+  if (reads_snapshot(request)) return run_at_snapshot(context, client, spec, request);
   return run_nested(context, client, spec, request, 0, std::move(answer));
 }
 

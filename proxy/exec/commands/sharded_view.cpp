@@ -146,6 +146,7 @@ Response distinct_of_view(const Response& aggregation) {
   } else {
     out.begin_array("values").end();
   }
+  if (const ValueView at = reply.view().find_path("cursor.atClusterTime"); at.exists()) out.append("atClusterTime", at);
   out.append("ok", 1.0);
   return Response(std::move(out).finish());
 }

@@ -59,12 +59,6 @@ bool is_of_users(std::string_view command) noexcept {
   return names.contains(command);
 }
 
-bool is_snapshot(ValueView read_concern) noexcept {
-  if (!read_concern.is_document()) return false;
-  const ValueView level = read_concern.as_document()["level"];
-  return level.is_string() && level.as_string() == "snapshot";
-}
-
 // Strict as servers are: further fields would be kept with cursors and transactions.
 Result<void> take_lsid(Request& request, const Element& field) {
   if (!field.is_document()) return wrong_type("lsid", field, "object");
@@ -225,18 +219,27 @@ std::string Request::ns() const {
   return fmt::format("{}.{}", db, first.as_string());
 }
 
+bool reads_snapshot(const Request& request) noexcept {
+  if (request.in_transaction || !request.read_concern.is_document()) return false;
+  const ValueView level = request.read_concern.as_document()["level"];
+  return level.is_string() && level.as_string() == "snapshot";
+}
+
 // The shards of a static table are separate clusters: one's cluster time means nothing to another, and clients get
 // none.
 Result<void> check_read_time(const Request& request, bool in_cluster) {
   if (!request.read_concern.is_document()) return {};
+  constexpr FieldTable<3> at_snapshots({"find", "aggregate", "distinct"});
   const DocView concern = request.read_concern.as_document();
-  const std::string_view why = in_cluster ? "this router does not choose a time for several shards"
+  const bool snapshot = reads_snapshot(request);
+  const bool chosen = in_cluster && snapshot && at_snapshots.contains(request.name);
+  const std::string_view why = in_cluster ? "only find, aggregate and distinct read at a snapshot"
                                           : "the shards of a static table are separate clusters, without a common time";
   for (const std::string_view time : {"afterClusterTime", "atClusterTime"}) {
-    if (!concern[time].exists() || (in_cluster && time == "afterClusterTime")) continue;
+    if (!concern[time].exists() || chosen || (in_cluster && time == "afterClusterTime")) continue;
     return Error(ErrorCode::invalid_options, fmt::format("readConcern.{} is not supported: {}", time, why));
   }
-  if (!request.in_transaction && is_snapshot(request.read_concern)) {
+  if (snapshot && !chosen) {
     return Error(ErrorCode::invalid_options,
                  fmt::format("readConcern level snapshot is not supported outside transactions: {}", why));
   }

@@ -46,6 +46,9 @@ struct Request {
   shard::Interrupt* interrupt = nullptr;     // ends its waits for shards; null: no interrupt
   shard::ShardTime* shard_time = nullptr;    // records calls to shards; null: no record
   ValueView read_concern;
+  // Of a snapshot read outside transactions: shards get {level: "snapshot", atClusterTime: <this>} as `read_concern`
+  // instead of the body's. 0: none.
+  std::uint64_t at_cluster_time = 0;
   ValueView cluster_time;                    // $clusterTime, unchecked
   ApiParameters api;
   bool help = false;                         // asks for the command's description
@@ -73,8 +76,10 @@ inline bool reads_own_config(const Request& request) noexcept {
   return request.db == "config" && !request.routes->in_cluster();
 }
 
-// readConcerns that need a time which several shards have in common: in a cluster afterClusterTime alone is allowed.
-// InvalidOptions(72).
+// readConcern level snapshot outside transactions: several shards are told one time.
+bool reads_snapshot(const Request& request) noexcept;
+// readConcerns that need a time which several shards have in common: in a cluster afterClusterTime, and snapshot reads
+// by find, aggregate and distinct. InvalidOptions(72).
 Result<void> check_read_time(const Request& request, bool in_cluster);
 
 // Reads the envelope of a command: name, $db, generic arguments.

@@ -17,4 +17,13 @@ const catalog::CollectionRouting* Routes::collection(std::string_view ns) const 
   return nullptr;
 }
 
+std::uint64_t Routes::placed_at() const noexcept {
+  std::uint64_t latest = 0;
+  for (const CollectionPtr& collection : collections_) {
+    const catalog::CollectionRouting* const routing = collection->routing.get();
+    if (routing != nullptr && routing->cluster) latest = std::max(latest, routing->cluster->placed_at);
+  }
+  return latest;
+}
+
 }  // namespace spillway::exec

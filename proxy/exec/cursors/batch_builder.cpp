@@ -74,7 +74,7 @@ Result<void> BatchBuilder::append_elements(Bytes elements) {
 }
 
 CursorReplyFrame frame_cursor_reply(std::string_view batch_name, std::size_t array_bytes, std::int64_t id,
-                                    std::string_view ns, bool partial, DocView more, DocView resume_token) {
+                                    std::string_view ns, bool partial, DocView more, CursorFacts facts) {
   CursorReplyFrame frame;
   frame.before.reserve(frame_bytes_usual);
   frame.after.reserve(frame_bytes_usual);
@@ -88,9 +88,13 @@ CursorReplyFrame frame_cursor_reply(std::string_view batch_name, std::size_t arr
   put_le(frame.after, static_cast<std::int32_t>(ns.size() + 1));
   put(frame.after, ns.data(), ns.size());
   frame.after.push_back(0);
-  if (!resume_token.empty()) {
+  if (!facts.resume_token.empty()) {
     put_name(frame.after, BsonType::document, "postBatchResumeToken");
-    put(frame.after, resume_token.data(), resume_token.size());
+    put(frame.after, facts.resume_token.data(), facts.resume_token.size());
+  }
+  if (facts.at_cluster_time != 0) {
+    put_name(frame.after, BsonType::timestamp, "atClusterTime");
+    put_le(frame.after, facts.at_cluster_time);
   }
   frame.after.push_back(0);  // end of cursor
   const std::size_t cursor_bytes =
@@ -113,9 +117,9 @@ std::size_t frame_id_offset(bool partial) noexcept {
 }
 
 Response BatchBuilder::finish(std::string_view batch_name, std::int64_t id, std::string_view ns,
-                              bool partial, DocView resume_token) && {
+                              bool partial, CursorFacts facts) && {
   const std::size_t array_bytes = 4 + array_bytes_ + 1;
-  CursorReplyFrame frame = frame_cursor_reply(batch_name, array_bytes, id, ns, partial, {}, resume_token);
+  CursorReplyFrame frame = frame_cursor_reply(batch_name, array_bytes, id, ns, partial, {}, facts);
   RecycledBytes head = std::move(frame.before);
   put_le(head, static_cast<std::int32_t>(array_bytes));
   const std::size_t before_bytes = head.size();

@@ -14,6 +14,12 @@
 
 namespace spillway::exec {
 
+// What a reply says of its cursor beside its name.
+struct CursorFacts {
+  DocView resume_token{};             // postBatchResumeToken; {}: none
+  std::uint64_t at_cluster_time = 0;  // atClusterTime; 0: none
+};
+
 // Holds array elements (type, index name, document) as a batch array has them. Used if documents of several shards
 // become one batch; a batch of one shard is not copied.
 class BatchBuilder {
@@ -34,10 +40,9 @@ class BatchBuilder {
   std::size_t count() const noexcept { return count_; }
   std::size_t document_bytes() const noexcept { return document_bytes_; }
 
-  // {cursor: {<batch_name>: […], partialResultsReturned?, id, ns, postBatchResumeToken?}, ok: 1}. Call once.
-  // `resume_token`: {} for none.
+  // {cursor: {<batch_name>: […], partialResultsReturned?, id, ns, <facts>}, ok: 1}. Call once.
   Response finish(std::string_view batch_name, std::int64_t id, std::string_view ns, bool partial,
-                  DocView resume_token = {}) &&;
+                  CursorFacts facts = {}) &&;
 
  private:
   MemoryBudget& budget_;
@@ -55,7 +60,7 @@ struct CursorReplyFrame {
   RecycledBytes after;
 };
 CursorReplyFrame frame_cursor_reply(std::string_view batch_name, std::size_t array_bytes, std::int64_t id,
-                                    std::string_view ns, bool partial, DocView more = {}, DocView resume_token = {});
+                                    std::string_view ns, bool partial, DocView more = {}, CursorFacts facts = {});
 // The offset of the cursor id's eight bytes in CursorReplyFrame::after.
 std::size_t frame_id_offset(bool partial) noexcept;
 

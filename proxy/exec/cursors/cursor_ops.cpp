@@ -37,6 +37,7 @@ CursorPtr make_cursor(Client& client, const Request& request, std::string_view c
   cursor->kept = std::move(kept);
   cursor->ns = fmt::format("{}.{}", request.db, request.view.empty() ? collection : request.view);
   if (!request.view.empty()) cursor->below_view = std::make_unique<const std::string>(collection);
+  cursor->at_cluster_time = request.at_cluster_time;
   cursor->session.lsid = request.lsid;
   cursor->session.api = request.api;
   if (request.in_transaction) {

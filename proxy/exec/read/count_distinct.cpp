@@ -110,7 +110,7 @@ Task<Result<Response>> merge_distinct(Context& context, const Request& request, 
   for (;;) {
     auto more = merge.step();
     if (more.has_error()) co_return more.error();
-    if (!*more) co_return Response(std::move(merge).reply());
+    if (!*more) co_return Response(std::move(merge).reply(request.at_cluster_time));
     if (!slice.is_over(DistinctMerge::values_per_step * DistinctMerge::bytes_of_value)) continue;
     co_await slice.next();
     if (const Error* why = shard::requested_of(request.interrupt)) co_return *why;

@@ -34,8 +34,9 @@ Result<bool> DistinctMerge::step() {
   return array_ < arrays_.size() || !heap_.empty();
 }
 
-BsonDoc DistinctMerge::reply() && {
+BsonDoc DistinctMerge::reply(std::uint64_t at_cluster_time) && {
   out_.end();
+  if (at_cluster_time != 0) out_.append_timestamp("atClusterTime", at_cluster_time);
   out_.append("ok", 1.0);
   return std::move(out_).finish();
 }

@@ -25,8 +25,8 @@ class DistinctMerge {
   // Reads or returns at most values_per_step values; false: that was all. IngressRequestRateLimitExceeded (462) or
   // ExceededMemoryLimit (146) when the budget refuses, BSONObjectTooLarge (10334) beyond a document's size.
   Result<bool> step();
-  // {values: […], ok: 1}. Of equal values the first shard's. Call once, after the last step.
-  BsonDoc reply() &&;
+  // {values: […], atClusterTime?, ok: 1}. Of equal values the first shard's. Call once, after the last step.
+  BsonDoc reply(std::uint64_t at_cluster_time = 0) &&;
 
  private:
   struct Run {

@@ -269,8 +269,9 @@ Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream
   SPILLWAY_CHECK(!head.has_error());  // the head was scanned before
   context.shared.metrics.streamed_replies.add();
   if (stream.times_for) relay.times = times_for_client(context, *stream.times_for, 0);
+  // The cursor id and later times are filled in at the end.
   CursorReplyFrame frame = frame_cursor_reply(stream.batch_name, stream.batch_bytes, 0, stream.cursor->ns, false,
-                                              relay.times);  // the cursor id and later times are filled in at the end
+                                              relay.times, {.at_cluster_time = stream.cursor->at_cluster_time});
   auto running = run(relay, frame, request_id, response_to, first_tried);
   const Step step = co_await running;
   if (step != Step::passed) {

@@ -141,6 +141,28 @@ CollectionEntry entry_by_uuid() {
                   "'timeseriesFields': {'timeField': 't'}}");
 }
 
+TEST_CASE("a table knows since when its chunks are where they are") {
+  const auto moved_at = [](std::string chunk, int seconds) {
+    const std::string time = "'t': 1795226965";
+    return chunk.replace(chunk.find(time), time.size(), "'t': " + std::to_string(seconds));
+  };
+  const auto first = update(entry_r(), nullptr,
+                            {moved_at(chunk_json(lowest, "5", 1, 0, "sh1"), 300),
+                             moved_at(chunk_json("5", highest, 1, 1, "sh2"), 200)});
+  REQUIRE(first.has_value());
+  CHECK((*first)->cluster->placed_at == (std::uint64_t{300} << 32 | 56));
+  const auto later = [&](int seconds) {
+    const auto table = update(entry_r(), *first, {moved_at(chunk_json("5", highest, 2, 0, "sh1"), seconds)});
+    REQUIRE(table.has_value());
+    return (*table)->cluster->placed_at >> 32;
+  };
+  CHECK(later(400) == 400);
+  CHECK(later(100) == 300);  // the other chunk is as it was
+  const std::string chunk = chunk_json(lowest, highest, 1, 0, "sh1");
+  const std::string never = chunk.substr(0, chunk.find("'history'")) + "'history': []}";
+  CHECK((*update(entry_r(), nullptr, {never}))->cluster->placed_at == 0);
+}
+
 TEST_CASE("chunks of 5.0 and later belong to a uuid, and bring the collection's facts") {
   const std::string chunk =
       "{'history': [], 'uuid': " + uuid_text +

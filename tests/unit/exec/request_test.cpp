@@ -93,7 +93,8 @@ TEST_CASE("a read at a time of several shards is refused where they have none in
   };
   const Case cases[] = {
       {R"({"level": "majority"})", true, true},
-      {R"({"level": "snapshot"})", false, false},
+      {R"({"level": "snapshot"})", false, true},
+      {R"({"level": "snapshot", "atClusterTime": {"$timestamp": {"t": 1, "i": 1}}})", false, true},
       {R"({"level": "majority", "afterClusterTime": {"$timestamp": {"t": 1, "i": 1}}})", false, true},
       {R"({"level": "local", "atClusterTime": {"$timestamp": {"t": 1, "i": 1}}})", false, false},
   };
@@ -107,6 +108,11 @@ TEST_CASE("a read at a time of several shards is refused where they have none in
     };
     CHECK(code(false) == (at.is_static ? 0 : 72));
     CHECK(code(true) == (at.in_cluster ? 0 : 72));
+  }
+  for (const char* const command : {R"("count": "c")", R"("listIndexes": "c")", R"("insert": "c")"}) {
+    const Parsed parsed = parse(fmt::format(R"({{{}, "$db": "a", "readConcern": {{"level": "snapshot"}}}})", command));
+    REQUIRE(parsed.request.has_value());
+    CHECK(check_read_time(*parsed.request, true).error().code == 72);
   }
 }
 
