@@ -193,6 +193,39 @@ TEST_CASE("an update that gives a document a key of another shard moves it there
   CHECK(sim.read_all() == expected);
 }
 
+TEST_CASE("a transaction makes collections on the primary shard, from 4.4 on", "[cluster][transactions]") {
+  const std::int32_t wire = GENERATE(wire_4_2, wire_4_4, wire_5_0, wire_6_0, wire_7_0, wire_8_0);
+  const std::string statement = GENERATE(R"("insert": "n", "documents": [{"_id": 1, "k": 1}])", R"("create": "n")");
+  CAPTURE(wire, statement);
+  ClusterWorld sim({.wire_version = wire});
+  Session session(sim);
+  CHECK(batch_of(sim.ask(R"({"find": "n", "$db": "rec"})")).empty());  // and its shard looks what it knows of the name
+  session.start();
+  CHECK(is_ok(session.add(15, 1)));
+  const BsonDoc made = session.run(statement + R"(, "$db": "rec")");
+  INFO(to_json(made));
+  if (wire == wire_4_2) {
+    CHECK(code_of(made) == 263);
+    CHECK(code_of(session.commit()) == 251);
+    CHECK(session.of(15) == 0);
+    return;
+  }
+  CHECK(is_ok(made));
+  CHECK(to_json(made).find("recoveryShardId") != std::string::npos);
+  CHECK(is_ok(session.run(R"("insert": "n", "documents": [{"_id": 2, "k": 2}], "$db": "rec")")));
+  CHECK(sim.times(1, "insert") + sim.times(1, "create") == 0);
+  CHECK(is_ok(session.commit()));
+  CHECK(sim.cluster.role(0).exists("rec.n"));
+  CHECK_FALSE(sim.cluster.role(1).exists("rec.n"));
+  CHECK(session.of(15) == 1);
+  CHECK(batch_of(sim.ask(R"({"find": "n", "$db": "rec"})")).size() == (statement.starts_with(R"("create)") ? 1 : 2));
+  CHECK(session.open() == 0);
+  // A collection that is sharded is there already, as its primary shard says.
+  session.start();
+  CHECK(code_of(session.run(R"("create": "r", "$db": "rec")")) == 48);
+  CHECK(session.open() == 0);
+}
+
 TEST_CASE("a shard that has lost its part lets nothing of the transaction be committed", "[cluster][transactions]") {
   ClusterWorld sim;
   Session session(sim);

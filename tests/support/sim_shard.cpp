@@ -408,6 +408,10 @@ BsonDoc SimShard::execute(const wire::OpMsg& request, std::string_view name) {
   if (name == "killCursors") return kill_cursors(body);
   if (name == "insert" || name == "update" || name == "delete") return write(request, name, ns);
   if (name == "findAndModify") return find_and_modify(body, ns);
+  if (name == "create" && body["autocommit"].exists()) {  // its role has made it
+    transactions_[transaction_of(body)].emplace_back([] {});
+    return ok_reply();
+  }
   if (name == "commitTransaction" || name == "abortTransaction") {
     return end_transaction(body, name == "commitTransaction");
   }

@@ -130,7 +130,12 @@ Task<std::optional<BsonDoc>> ShardRole::admit(Loop& loop, SimRequest& request) {
       co_return refusal(246, "the snapshot is not available").reply();
     }
   }
-  if (request.name == "create" || request.name == "_shardsvrCreateCollection") {
+  const bool transaction = request.body["autocommit"].exists();
+  if (request.name == "create" && transaction) {
+    if (wire_version_ <= wire_4_2) {
+      co_return refusal(263, "Cannot run 'create' in a multi-document transaction.").reply();
+    }
+  } else if (request.name == "create" || request.name == "_shardsvrCreateCollection") {
     create(request.ns);
     BsonWriter out;
     out.append("ok", 1.0);
@@ -159,9 +164,11 @@ Task<std::optional<BsonDoc>> ShardRole::admit(Loop& loop, SimRequest& request) {
   const bool counts_all = request.name == "count" && (!query.is_document() || query.as_document().empty());
   request.filtered = writes ? wire_version_ >= wire_6_0 : !counts_all;
   if (writes_statements(request.name)) co_return std::nullopt;
-  const auto refused = refuse(request);
-  if (!refused) co_return std::nullopt;
-  co_return refused->reply();
+  if (const auto refused = refuse(request)) co_return refused->reply();
+  if (request.name != "create") co_return std::nullopt;
+  if (exists(request.ns)) co_return refusal(48, "Collection already exists").reply();
+  create(request.ns);  // an abort does not undo it
+  co_return std::nullopt;
 }
 
 std::optional<SimRefusal> ShardRole::refuse_statement(SimRequest& request, std::size_t index) {
@@ -253,6 +260,9 @@ std::optional<SimRefusal> ShardRole::refuse_database(const Received& received, c
 // To 4.4 the shard has the collection made, and refuses this once. From 8.0 the router has it made.
 std::optional<SimRefusal> ShardRole::refuse_creation(const SimRequest& request) {
   if (request.name != "insert" || exists(request.ns)) return std::nullopt;
+  if (wire_version_ <= wire_4_2 && request.body["autocommit"].exists()) {
+    return refusal(263, "Cannot create namespace in multi-document transaction.");
+  }
   const ValueView allowed = request.body["allowImplicitCollectionCreation"];
   const bool refuses = wire_version_ <= wire_4_4 ? allowed.exists() && !allowed.truthy()
                                                  : wire_version_ >= wire_8_0 && read_versions(request).has_version &&

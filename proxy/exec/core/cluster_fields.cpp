@@ -204,8 +204,11 @@ BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, co
       options.read_preference != nullptr && options.read_preference->mode != shard::ReadMode::primary;
   if (!has_concern) append_read_concern(out, body, defaults, wire, from_any_member, contact);
   // A shard that made a collection by itself, while others drop it or make it, would make one that is not the
-  // cluster's. It has the config servers make it, and answers 227.
-  if (wire <= wire_version_of_4_4 && is_write(name_of(body))) out.append("allowImplicitCollectionCreation", false);
+  // cluster's. It has the config servers make it, and answers 227. From 4.4 on transactions make theirs by themselves.
+  const bool makes_own = wire == wire_version_of_4_4 && transaction;
+  if (wire <= wire_version_of_4_4 && !makes_own && is_write(name_of(body))) {
+    out.append("allowImplicitCollectionCreation", false);
+  }
   if (wire >= wire_version_of_4_4 && takes_write_concern(body)) append_write_concern(out, body, defaults, wire);
   return std::move(out).finish();
 }

@@ -13,8 +13,8 @@ inline constexpr std::int32_t wire_version_of_4_4 = 9, wire_version_of_5_0 = 13;
 // is not the primary may answer: without one it looks at no version, and shows documents that have moved away.
 // Also $clusterTime, with every command, and $audit: for whom this router asks.
 // To a transaction's shards what makes them take part: see transaction_table.h. Each call counts as a contact.
-// With writes, to 4.4: that a shard must not make a collection by itself. Where the client names no readConcern or
-// writeConcern, the cluster's default ones (from 4.4 on).
+// With writes, to 4.2, and to 4.4 outside transactions: that a shard must not make a collection by itself. Where the
+// client names no readConcern or writeConcern, the cluster's default ones (from 4.4 on).
 // `body`: the command's. `transaction`: transaction_of(body).
 BsonDoc fields_for_shard(const Context& context, const ShardCommand& command, const shard::CallOptions& options,
                          DocView body, const std::optional<OfTransaction>& transaction);

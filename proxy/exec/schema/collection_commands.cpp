@@ -164,6 +164,19 @@ Result<void> check_view(const Request& request, catalog::ShardIndex own) {
   return {};
 }
 
+// On the primary shard, also if the collection is sharded: that shard knows. 4.2 refuses it.
+Answer create_in_transaction(Context& context, const Request& request) {
+  const catalog::ShardSet primary{request.routes->primary_shard(request.db)};
+  auto checking = check_transaction(context, request, primary);
+  auto checked = co_await checking;
+  if (checked.has_error()) co_return checked.error();
+  const RoutedBy by = RoutedBy::database(request.routes->database(request.db));
+  auto forwarding = forward_to_shard(context, request, primary.front(), by, write_options(context, request));
+  auto forwarded = co_await forwarding;
+  if (forwarded.has_error()) co_return forwarded.error();
+  co_return with_recovery_token(context, request, *std::move(forwarded));
+}
+
 Answer create(Context& context, Client&, const Request& request) {
   auto ns = collection_ns(request);
   if (ns.has_error()) co_return ns.error();
@@ -173,6 +186,10 @@ Answer create(Context& context, Client&, const Request& request) {
     }
     auto running = run_by_form(context, request);
     co_return co_await running;
+  }
+  if (context.in_cluster() && request.in_transaction) {
+    auto making = create_in_transaction(context, request);
+    co_return co_await making;
   }
   const Targets targets = shards_with_chunks(*request.routes, request.db, *ns);
   if (targets.shards.size() > 1) {
