@@ -104,7 +104,6 @@ Task<Result<BsonDoc>> ClientConnection::answer_query_command(const wire::OpQuery
     co_return Error(ErrorCode::unsupported_op_query_command,
                     fmt::format("Unsupported OP_QUERY command: {}. The client driver may require an upgrade.", name));
   }
-  if (name == "getnonce") co_return exec::nonce_reply();
   std::vector<std::uint8_t> sections;
   auto request = exec::parse_query_command(command, db, Clock::now(), sections);
   if (request.has_error()) co_return request.error();

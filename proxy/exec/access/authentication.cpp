@@ -1,6 +1,7 @@
 #include "proxy/exec/access/authentication.h"
 
 #include <fmt/format.h>
+#include <sys/random.h>
 
 #include <array>
 #include <chrono>
@@ -297,6 +298,15 @@ Answer authenticate(Context& context, Client& client, const Request& request) {
   co_return Response(std::move(reply).finish());
 }
 
+// Old drivers send it on every connection, for a mechanism that no longer exists.
+Answer get_nonce(Context&, Client&, const Request&) {
+  std::uint64_t nonce = 0;
+  if (::getrandom(&nonce, sizeof nonce, 0) != static_cast<ssize_t>(sizeof nonce)) nonce = 0;
+  BsonWriter reply;
+  reply.append("nonce", fmt::format("{:016x}", nonce)).append("ok", 1.0);
+  co_return Response(std::move(reply).finish());
+}
+
 Answer log_out(Context& context, Client& client, const Request& request) {
   client.login.conversation.reset();
   if (client.login.user && client.login.user->db == request.db) {
@@ -392,6 +402,7 @@ std::span<const CommandSpec> authentication_commands() {
        .handler = authenticate,
        .secondary_ok = true,
        .help = "log in by certificate"},
+      {.name = "getnonce", .handler = get_nonce, .secondary_ok = true, .help = "random bytes, of no use"},
       {.name = "logout", .handler = log_out, .secondary_ok = true, .help = "log out"},
   };
   return specs;

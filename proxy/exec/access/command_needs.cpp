@@ -451,6 +451,7 @@ constexpr CommandNeed needs[] = {
     nobody("saslStart"),
     nobody("saslContinue"),
     nobody("authenticate"),
+    nobody("getnonce"),
     nobody("logout"),
     nobody("endSessions"),
     // reading

@@ -37,10 +37,10 @@ namespace {
 
 // Commands that let a client finish or give back what it has begun, log in and log out. No limit of operations
 // refuses them: otherwise no client could get below its limit again.
-constexpr std::array<std::string_view, 13> draining_commands = {
+constexpr std::array<std::string_view, 14> draining_commands = {
     "getMore",      "killCursors",     "endSessions",              "abortTransaction", "commitTransaction",
     "killSessions", "killAllSessions", "killAllSessionsByPattern", "killOp",           "saslStart",
-    "saslContinue", "authenticate",    "logout"};
+    "saslContinue", "authenticate",    "getnonce",                 "logout"};
 constexpr std::array<std::string_view, 4> cursor_commands = {"find", "aggregate", "listCollections", "listIndexes"};
 constexpr std::array<std::string_view, 4> writing_commands = {"insert", "update", "delete", "findAndModify"};
 // Version 1 of the Stable API, with the older names of its commands. (isMaster is not one of hello's.)

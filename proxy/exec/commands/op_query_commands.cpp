@@ -1,8 +1,5 @@
 #include "proxy/exec/commands/op_query_commands.h"
 
-#include <fmt/format.h>
-#include <sys/random.h>
-
 #include <algorithm>
 #include <array>
 
@@ -27,14 +24,6 @@ static_assert(std::is_sorted(reading.begin(), reading.end()));
 bool is_answered_over_op_query(std::string_view command, std::string_view db) noexcept {
   return std::binary_search(watching.begin(), watching.end(), command) ||
          (db == "config" && std::binary_search(reading.begin(), reading.end(), command));
-}
-
-BsonDoc nonce_reply() {
-  std::uint64_t nonce = 0;
-  if (::getrandom(&nonce, sizeof nonce, 0) != static_cast<ssize_t>(sizeof nonce)) nonce = 0;
-  BsonWriter reply;
-  reply.append("nonce", fmt::format("{:016x}", nonce)).append("ok", 1.0);
-  return std::move(reply).finish();
 }
 
 Result<Request> parse_query_command(DocView command, std::string_view db, TimePoint now,

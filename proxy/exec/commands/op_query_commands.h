@@ -16,9 +16,6 @@ inline constexpr std::size_t query_command_bytes_max = 64UL * 1024;
 // Logins, commands of monitoring programs, and reads of the database config.
 bool is_answered_over_op_query(std::string_view command, std::string_view db) noexcept;
 
-// The answer to getnonce, which old drivers send on every connection, for a mechanism that no longer exists.
-BsonDoc nonce_reply();
-
 // The command as in an OP_MSG, for handlers and forwarding. The request points into `sections`.
 Result<Request> parse_query_command(DocView command, std::string_view db, TimePoint now,
                                     std::vector<std::uint8_t>& sections);
