@@ -8,6 +8,7 @@
 #include "proxy/base/log.h"
 #include "proxy/exec/access/audit.h"
 #include "proxy/exec/admin/hello.h"
+#include "proxy/exec/commands/client_times.h"
 #include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/commands/op_query_commands.h"
 #include "proxy/exec/core/fail_command.h"
@@ -77,8 +78,13 @@ Task<std::optional<exec::PlannedFailure>> ClientConnection::fail_hello(const wir
 
 BsonDoc ClientConnection::hello_reply(const wire::HelloRequest& hello) {
   exec::Context& context = environment_.context;
-  return context.shared.life.quiescing ? exec::quiesce_reply(context)
-                                  : exec::hello_reply(context, client_, hello, negotiated_);
+  BsonDoc reply = context.shared.life.quiescing ? exec::quiesce_reply(context)
+                                                : exec::hello_reply(context, client_, hello, negotiated_);
+  const BsonDoc times = exec::times_for_hello(context, client_);
+  if (times.view().empty()) return reply;
+  BsonWriter out;
+  out.append_elements(reply).append_elements(times);
+  return std::move(out).finish();
 }
 
 // The error of a query, in the form of its kind of query.

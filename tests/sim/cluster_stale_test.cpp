@@ -487,4 +487,13 @@ TEST_CASE("a reply that passes in pieces tells the times that the shard has said
   CHECK(sim.world->shared().clock.now() >= later);
 }
 
+TEST_CASE("a hello tells the time as other answers do", "[cluster]") {
+  ClusterWorld sim({.shards = 1});
+  const BsonDoc hello = sim.ask(R"({"hello": 1, "$db": "admin"})");
+  REQUIRE(is_ok(hello));
+  const auto told = catalog::read_timestamp(hello.view().find_path("$clusterTime.clusterTime"));
+  CHECK(told == sim.world->shared().clock.now());
+  CHECK(catalog::read_timestamp(hello.view()["operationTime"]) == told);
+}
+
 }  // namespace spillway::test

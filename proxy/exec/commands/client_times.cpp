@@ -25,6 +25,10 @@ Result<void> take_client_time(Context& context, const Client& client, const Requ
   return context.shared.clock.take(*time, trust_in(context, client), wall_clock_ms() / 1000);
 }
 
+BsonDoc times_for_hello(const Context& context, const Client& client) {
+  return times_for_client(context, trust_in(context, client), 0);
+}
+
 void tell_times(Context& context, const Client& client, const Request& request, Response& response) {
   if (response.closes) return;
   const auth::TimeTrust trust = trust_in(context, client);

@@ -14,4 +14,7 @@ Result<void> take_client_time(Context& context, const Client& client, const Requ
 // else the cluster's.
 void tell_times(Context& context, const Client& client, const Request& request, Response& response);
 
+// What a hello ends with: the cluster's time as both. Empty: none is known that the client may be told.
+BsonDoc times_for_hello(const Context& context, const Client& client);
+
 }  // namespace spillway::exec
