@@ -55,6 +55,7 @@ Task<void> fill(TimeSlice& slice, const BulkCommand& command, const BulkGroup& g
   made.sections = {};
   made.strips_fields = true;  // so that it is forwarded as it is now
   made.answers_router = true;
+  made.unacknowledged = false;
   made.start_transaction = begins && request.start_transaction;
   if (!begins) made.read_concern = {};
 }

@@ -19,6 +19,12 @@ void append_argument(BsonWriter& out, const Request& request, const Element& arg
     out.append("lsid", request.lsid_document());
   } else if (request.at_cluster_time != 0 && argument.name == "readConcern") {
     out.append("readConcern", request.read_concern);
+  } else if (request.unacknowledged && argument.name == "writeConcern") {
+    out.begin_document("writeConcern");
+    for (const Element& field : argument.as_document()) {
+      if (field.name != "w") out.append_element(field);
+    }
+    out.append("w", std::int32_t{1}).end();
   } else {
     out.append_element(argument);
   }

@@ -32,11 +32,11 @@ constexpr FieldTable<14> generic_arguments(
 // The fields that take_argument() reads, in the order of its table.
 enum class Argument : std::uint8_t {
   db, lsid, txn_number, autocommit, start_transaction, max_time_ms, read_preference, comment, read_concern,
-  api_version, api_strict, api_deprecation_errors, old_max_time_ms, help, cluster_time
+  api_version, api_strict, api_deprecation_errors, old_max_time_ms, help, cluster_time, write_concern
 };
-constexpr FieldTable<15> arguments({"$db", "lsid", "txnNumber", "autocommit", "startTransaction", "maxTimeMS",
+constexpr FieldTable<16> arguments({"$db", "lsid", "txnNumber", "autocommit", "startTransaction", "maxTimeMS",
                                     "$readPreference", "comment", "readConcern", "apiVersion", "apiStrict",
-                                    "apiDeprecationErrors", "$maxTimeMs", "help", "$clusterTime"});
+                                    "apiDeprecationErrors", "$maxTimeMs", "help", "$clusterTime", "writeConcern"});
 
 Error wrong_type(std::string_view field, ValueView value, std::string_view expected) {
   return Error(ErrorCode::type_mismatch,
@@ -184,6 +184,10 @@ Result<void> take_argument(Request& request, const Element& field) {
       break;
     case Argument::cluster_time:
       request.cluster_time = field;
+      break;
+    case Argument::write_concern:
+      request.unacknowledged = field.is_document() && field.as_document()["w"].to_double().value_or(1) == 0;
+      request.strips_fields = request.strips_fields || request.unacknowledged;
       break;
   }
   return {};

@@ -60,6 +60,8 @@ struct Request {
   std::string_view view;
   // Of a write in a cluster that may have sharded time series: the collection that would hold its buckets.
   std::string buckets{};
+  // {writeConcern: {w: 0}}. Shards get w: 1: else they would not tell what they have not executed, and why.
+  bool unacknowledged = false;
   bool answers_router = false;  // its answer is needed whole, to be read here
 
   bool retryable_write() const noexcept { return txn_number.has_value() && !in_transaction; }

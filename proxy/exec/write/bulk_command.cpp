@@ -222,12 +222,7 @@ BsonDoc bulk_body(const Request& request, const BulkCommand& command, const Bulk
     for (const std::uint32_t operation : group.operations) out.append_item(command.stmt_id(operation));
     out.end();
   }
-  // Unacknowledged writes are acknowledged to the proxy.
-  const ValueView concern = request.body["writeConcern"];
-  const bool unacknowledged = concern.is_document() && concern.as_document()["w"].to_double().value_or(1) == 0;
-  append_generic_arguments(out, request,
-                           {"$db", "stmtId", "writeConcern", "startTransaction", "readConcern", "$readPreference"});
-  if (concern.exists() && !unacknowledged) out.append("writeConcern", concern);
+  append_generic_arguments(out, request, {"$db", "stmtId", "startTransaction", "readConcern", "$readPreference"});
   if (begins && request.start_transaction) out.append("startTransaction", true);
   if (begins && request.read_concern.exists()) out.append("readConcern", request.read_concern);
   out.append("$db", ns.db);

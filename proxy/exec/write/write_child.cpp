@@ -18,29 +18,10 @@ namespace {
 constexpr std::uint8_t body_kind = 0, sequence_kind = 1;
 constexpr std::size_t id_element_bytes = 1 + 4 + 12;  // type, "_id" with its NUL, ObjectId
 
-// The client's write concern; unacknowledged writes are acknowledged to the proxy.
-void append_write_concern(BsonWriter& out, DocView body) {
-  const ValueView concern = body["writeConcern"];
-  if (!concern.exists()) return;
-  const bool unacknowledged =
-      concern.is_document() && concern.as_document()["w"].to_double().value_or(1) == 0;
-  if (!unacknowledged) {
-    out.append("writeConcern", concern);
-    return;
-  }
-  out.begin_document("writeConcern");
-  for (const Element& field : concern.as_document()) {
-    if (field.name != "w") out.append_element(field);
-  }
-  out.append("w", std::int32_t{1});
-  out.end();
-}
-
 Task<BsonDoc> child_body(TimeSlice& slice, const Request& request, const WriteCommand& command,
                          std::span<const ChildOp> ops) {
   BsonWriter out;
-  copy_command(out, request, {command.list_name, "stmtIds", "stmtId", "writeConcern"});
-  append_write_concern(out, request.body);
+  copy_command(out, request, {command.list_name, "stmtIds", "stmtId"});
   if (command.retryable) {
     out.begin_array("stmtIds");
     for (const ChildOp& op : ops) {

@@ -462,7 +462,7 @@ Task<Result<ShardOutcome>> forward_in_cluster(Context& context, const Request& r
   co_return co_await call;
 }
 
-Task<Result<Response>> run_write(Context& context, Client& client, const Request& request) {
+Task<Result<Response>> run_acknowledged(Context& context, Client& client, const Request& request) {
   const WriteKind kind = request.name == "insert"   ? WriteKind::insert
                          : request.name == "update" ? WriteKind::update
                                                     : WriteKind::remove;
@@ -509,6 +509,21 @@ Task<Result<Response>> run_on_buckets(Context& context, Client& client, const Re
   for (auto at = ++request.body.begin(); !at.done(); ++at) body.append_element(*at);
   body.append("isTimeseriesNamespace", true);
   const BsonDoc rewritten = std::move(body).finish();
+// Of an unacknowledged write the client learns nothing but that it was one.
+Task<Result<Response>> run_unacknowledged(Context& context, Client& client, const Request& request) {
+  auto running = run_acknowledged(context, client, request);
+  auto response = co_await running;
+  if (response.has_error() || response->failed) co_return response;
+  BsonWriter reply;
+  reply.append("ok", 1.0);
+  co_return Response(std::move(reply).finish());
+}
+
+Task<Result<Response>> run_write(Context& context, Client& client, const Request& request) {
+  return request.unacknowledged ? run_unacknowledged(context, client, request)
+                                : run_acknowledged(context, client, request);
+}
+
   Request inner = request;
   inner.body = inner.message.body = rewritten;
   inner.sections = {};

@@ -228,6 +228,25 @@ TEST_CASE("a shard that refuses a whole batch for the table gets it again", "[wr
                                      : Lines{"s0 insert 1 table 1", "s0 insert 1 table 2"}));
 }
 
+TEST_CASE("an unacknowledged write goes again to the shard that refused it for the table", "[write][cluster]") {
+  const bool first_knows = GENERATE(true, false);
+  const std::string refused = "{'n': 0, 'ok': 1.0, 'writeErrors': [" + stale_entry(0, 249) + "]}";
+  std::vector<std::string> answers{"{'n': 1, 'ok': 1.0}"};
+  const std::string stale_find = "{'ok': 0.0, 'code': 249, 'db': 'db', 'errmsg': 'stale'}";
+  if (!first_knows) answers.insert(answers.begin(), {refused, stale_find});
+  Cluster cluster({{std::nullopt, 0}, {std::nullopt, 2}}, std::move(answers));
+  CHECK(cluster.router.run("{'insert': 'c', 'documents': [{'_id': 1}], 'writeConcern': {'w': 0, 'j': true}}") ==
+        as_told("{'ok': 1.0}"));
+  const Lines again{"s0 insert 1 db 1", "s0 find db 1", "s2 insert 1 db 2"};
+  CHECK(cluster.sent() == (first_knows ? Lines{"s0 insert 1 db 1"} : again));
+  // Without an acknowledgement a shard would not tell that it has refused.
+  for (const test::Sent& sent : cluster.router.shards.sent) {
+    if (sent.name() == "find") continue;
+    CHECK(sent.command.view()["writeConcern"].as_document()["w"].to_int64() == 1);
+    CHECK(sent.command.view()["writeConcern"].as_document()["j"].as_bool());
+  }
+}
+
 TEST_CASE("a batch follows a database that moves in its middle", "[write][cluster]") {
   Cluster cluster({{std::nullopt, 0}, {std::nullopt, 2}},
                   {"{'n': 1, 'ok': 1.0, 'writeErrors': [" + stale_entry(1, 249) + ", " + stale_entry(2, 249) + "]}",
