@@ -67,11 +67,9 @@ std::size_t ChildMessage::bytes_of(const ChildOp& op) noexcept {
 
 std::size_t ChildMessage::operations_bytes_max(const Request& request,
                                                const WriteCommand& command) noexcept {
-  // A message's header, the heads of its sections, and the fields that child_body() adds to a client's body.
-  constexpr std::size_t envelope_bytes = 256;
   std::size_t body_bytes = request.body.size();
   if (!command.contiguous) body_bytes -= request.body[command.list_name].bytes.size();
-  const std::size_t taken = envelope_bytes + body_bytes;
+  const std::size_t taken = envelope_bytes_max + body_bytes;
   return taken < limits::message_bytes_max ? limits::message_bytes_max - taken : 0;
 }
 

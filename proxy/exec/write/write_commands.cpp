@@ -365,8 +365,8 @@ ChildRoom child_room(const Context& context, const Request& request, const Write
 
 // All shards that a transaction would have to include.
 Task<catalog::ShardSet> shards_to_check(const WriteRun& run, TimeSlice& slice) {
-  const std::size_t owners = run.routing->all_shards().size();
   catalog::ShardSet shards = run.batch.shards();
+  const std::size_t owners = run.routing == nullptr ? shards.size() : run.routing->all_shards().size();
   for (std::size_t i = 0; i < run.batch.size() && shards.size() < owners; ++i) {
     if (!run.batch.op(i).upsert_after) continue;
     const WriteRun::Targeted write = run.targeted(i);
@@ -377,8 +377,15 @@ Task<catalog::ShardSet> shards_to_check(const WriteRun& run, TimeSlice& slice) {
   co_return shards;
 }
 
+// Can one message have the whole command, with what is added for a shard?
+bool fits_a_message(const Request& request) noexcept {
+  std::size_t bytes = request.body.size();
+  for (const wire::DocSequence& sequence : request.message.sequences) bytes += sequence.documents.size();
+  return bytes + ChildMessage::envelope_bytes_max <= limits::message_bytes_max;
+}
+
 // `first`: one shard's answer to the whole command, part of which it has not executed for a stale table. None: nothing
-// was sent, and the collection is sharded.
+// was sent, and the collection is sharded, or the command too long for one message.
 Task<Result<Response>> run_batch(Context& context, const Client& client, const Request& request, WriteKind kind,
                                  const catalog::CollectionRouting* routing, std::optional<ShardOutcome> first) {
   TimeSlice slice(context.pump);
@@ -416,7 +423,7 @@ Task<Result<Response>> run_batch(Context& context, const Client& client, const R
   }
   // One pass over 100,000 operations takes a fraction of a millisecond.
   const std::size_t look_bytes = run.batch.size() * sizeof(PlannedWrite);
-  count_hosts(context, run);
+  if (routing != nullptr) count_hosts(context, run);
   if (slice.is_over(look_bytes)) co_await slice.next();
   if (request.in_transaction) {
     for (std::size_t i = 0; i < run.batch.size(); ++i) {
@@ -432,7 +439,7 @@ Task<Result<Response>> run_batch(Context& context, const Client& client, const R
   }
   const auto only = run.batch.only_shard();
   if (slice.is_over(look_bytes)) co_await slice.next();
-  if (only && !run.batch.adds_ids()) {
+  if (only && !run.batch.adds_ids() && fits_a_message(request)) {
     BsonDoc scratch;
     const shard::Command whole = forward_command(request, scratch);
     auto call = call_shard(context, {*only, run.by(), whole}, write_options(context, request));
@@ -474,7 +481,7 @@ Task<Result<Response>> run_acknowledged(Context& context, Client& client, const 
   count_operations_of(context.shared.metrics, kind, *count);
   const NamespaceText ns(request.db, *collection);
   const catalog::CollectionRouting* routing = request.routes->collection(ns.view());
-  if (routing != nullptr && routing->all_shards().size() > 1) {
+  if ((routing != nullptr && routing->all_shards().size() > 1) || !fits_a_message(request)) {
     auto running = run_batch(context, client, request, kind, routing, std::nullopt);
     co_return co_await running;
   }
@@ -502,13 +509,6 @@ Task<Result<Response>> run_acknowledged(Context& context, Client& client, const 
   co_return with_recovery_token(context, request, *std::move(passed));
 }
 
-// The command on the buckets of a time series, as a router sends it.
-Task<Result<Response>> run_on_buckets(Context& context, Client& client, const Request& request, Handler handler) {
-  BsonWriter body;
-  body.append(request.name, request.buckets);
-  for (auto at = ++request.body.begin(); !at.done(); ++at) body.append_element(*at);
-  body.append("isTimeseriesNamespace", true);
-  const BsonDoc rewritten = std::move(body).finish();
 // Of an unacknowledged write the client learns nothing but that it was one.
 Task<Result<Response>> run_unacknowledged(Context& context, Client& client, const Request& request) {
   auto running = run_acknowledged(context, client, request);
@@ -524,6 +524,13 @@ Task<Result<Response>> run_write(Context& context, Client& client, const Request
                                 : run_acknowledged(context, client, request);
 }
 
+// The command on the buckets of a time series, as a router sends it.
+Task<Result<Response>> run_on_buckets(Context& context, Client& client, const Request& request, Handler handler) {
+  BsonWriter body;
+  body.append(request.name, request.buckets);
+  for (auto at = ++request.body.begin(); !at.done(); ++at) body.append_element(*at);
+  body.append("isTimeseriesNamespace", true);
+  const BsonDoc rewritten = std::move(body).finish();
   Request inner = request;
   inner.body = inner.message.body = rewritten;
   inner.sections = {};

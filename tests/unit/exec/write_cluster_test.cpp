@@ -247,6 +247,25 @@ TEST_CASE("an unacknowledged write goes again to the shard that refused it for t
   }
 }
 
+TEST_CASE("a batch as long as a message may be becomes two, with what shards are told besides", "[write][cluster]") {
+  const bool sharded = GENERATE(true, false);
+  Cluster cluster({{sharded ? std::optional(two_shards()) : std::nullopt}},
+                  {"{'n': 3, 'ok': 1.0}", "{'n': 1, 'ok': 1.0}"});
+  std::vector<BsonDoc> owned;
+  std::size_t left = limits::message_bytes_max - 100;
+  for (int id = 1; id <= 4; ++id) {
+    BsonWriter document;
+    document.append("_id", id).append("a", 1);
+    document.append("t", std::string(id < 4 ? limits::message_bytes_max / 3 - 10'000 : left - 4 * 40, 'x'));
+    owned.push_back(std::move(document).finish());
+    left -= std::min(left, owned.back().size());
+  }
+  CHECK(cluster.router.run("{'insert': 'c'}", "documents", {owned.begin(), owned.end()}) ==
+        as_told("{'n': 4, 'ok': 1.0}"));
+  const std::string by = sharded ? " table 1" : " db 1";
+  CHECK(cluster.sent() == Lines{"s0 insert 1,2,3" + by, "s0 insert 4" + by});
+}
+
 TEST_CASE("a batch follows a database that moves in its middle", "[write][cluster]") {
   Cluster cluster({{std::nullopt, 0}, {std::nullopt, 2}},
                   {"{'n': 1, 'ok': 1.0, 'writeErrors': [" + stale_entry(1, 249) + ", " + stale_entry(2, 249) + "]}",

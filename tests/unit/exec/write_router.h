@@ -101,7 +101,7 @@ class ScriptedShards final : public shard::Gateway {
   static BsonDoc parse(const shard::Command& command) {
     std::vector<std::uint8_t> bytes = sections_of(command);
     bytes.insert(bytes.begin(), 20, 0);
-    CHECK(bytes.size() <= limits::message_bytes_max);
+    CHECK(bytes.size() + command.suffix.size() <= limits::message_bytes_max);
     store_le(bytes.data(), static_cast<std::int32_t>(bytes.size()));
     store_le(bytes.data() + 12, std::int32_t{2013});
     auto message = wire::parse_op_msg(bytes);
