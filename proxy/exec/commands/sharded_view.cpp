@@ -54,8 +54,15 @@ void append_count_stages(BsonWriter& out, DocView count) {
   out.begin_document_item().append("$count", "n").end();
 }
 
-// Arrays on the way to the key are looked into once, as distinct does.
-Result<void> append_distinct_stages(BsonWriter& out, DocView distinct) {
+void append_type_check(BsonWriter& out, std::string_view path, std::string_view other_than) {
+  out.begin_document_item().begin_document("$match").begin_document("$expr").begin_array("$ne");
+  out.begin_document_item().append("$type", path).end();
+  out.append_item(other_than).end().end().end().end();
+}
+
+// Arrays on the way to the key are looked into once, as distinct does. The values are sorted within documents, where
+// arrays are compared as a whole.
+void append_distinct_stages(BsonWriter& out, DocView distinct) {
   const std::string key = "$" + std::string(distinct["key"].as_string());
   append_stage(out, "$match", distinct["query"]);
   for (std::size_t dot = 0; dot < key.size();) {
@@ -63,15 +70,14 @@ Result<void> append_distinct_stages(BsonWriter& out, DocView distinct) {
     const std::string path = key.substr(0, dot);
     out.begin_document_item().begin_document("$unwind").append("path", path);
     out.append("preserveNullAndEmptyArrays", true).end().end();
-    if (dot == key.size()) break;
     // Not into an array within an array.
-    out.begin_document_item().begin_document("$match").begin_document("$expr").begin_array("$ne");
-    out.begin_document_item().append("$type", path).end();
-    out.append_item("array").end().end().end().end();
+    if (dot < key.size()) append_type_check(out, path, "array");
   }
+  append_type_check(out, key, "missing");
+  out.begin_document_item().begin_document("$group").begin_document("_id").append("v", key).end().end().end();
+  out.begin_document_item().begin_document("$sort").append("_id", 1).end().end();
   out.begin_document_item().begin_document("$group").append_null("_id");
-  out.begin_document("distinct").append("$addToSet", key).end().end().end();
-  return {};
+  out.begin_document("distinct").append("$push", "$_id.v").end().end().end();
 }
 
 Result<void> append_stages(BsonWriter& out, DocView command) {
@@ -81,7 +87,10 @@ Result<void> append_stages(BsonWriter& out, DocView command) {
     append_count_stages(out, command);
     return {};
   }
-  if (name == "distinct") return append_distinct_stages(out, command);
+  if (name == "distinct") {
+    append_distinct_stages(out, command);
+    return {};
+  }
   const ValueView pipeline = command["pipeline"];
   if (!pipeline.is_array()) return {};
   for (const Element& stage : pipeline.as_document()) out.append_item(ValueView(stage));

@@ -10,10 +10,12 @@
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/core/stale.h"
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/read/config_database.h"
 #include "proxy/exec/read/distinct_merge.h"
 #include "proxy/exec/read/find.h"
+#include "proxy/exec/read/merge_on_shard.h"
 
 namespace spillway::exec {
 
@@ -89,6 +91,29 @@ Response count_reply(const Routes& routes, const ShardOutcomes& outcomes, CountW
   }
   reply.append("ok", 1.0);
   return Response(std::move(reply).finish());
+}
+
+// Has a path a number for a name? To distinct it may be an array's index, which to an aggregation's paths it is not.
+bool has_index(std::string_view path) noexcept {
+  for (std::size_t at = 0; at <= path.size();) {
+    const std::size_t dot = std::min(path.find('.', at), path.size());
+    const std::string_view name = path.substr(at, dot - at);
+    if (!name.empty() && name.find_first_not_of("0123456789") == std::string_view::npos) return true;
+    at = dot + 1;
+  }
+  return false;
+}
+
+// What a shard says of a view without stages: so the command runs as an aggregation, which a shard merges. Only shards
+// know which values a collation takes for equal.
+Error as_view_of(const Request& request, std::string_view collection) {
+  BsonWriter said;
+  said.begin_document("resolvedView").append("ns", fmt::format("{}.{}", request.db, collection));
+  said.begin_array("pipeline").end().end();
+  const BsonDoc document = std::move(said).finish();
+  Error error(command_on_sharded_view, "only shards can compare values with a collation");
+  error.extra.assign(reinterpret_cast<const char*>(document.view().data()), document.size());
+  return error;
 }
 
 // Is there a value that a collation compares in its own way?
@@ -197,6 +222,10 @@ Task<Result<Response>> distinct_command(Context& context, Client&, const Request
   if (!targets->simple_collation) {
     auto looking = has_collatable(context, arrays);
     if (co_await looking) {
+      const ValueView key = request.body["key"];
+      if (shards_may_merge(context) && key.is_string() && !has_index(key.as_string())) {
+        co_return as_view_of(request, *collection);
+      }
       co_return Error(ErrorCode::command_not_supported,
                       "distinct strings with a collation cannot be merged from several shards");
     }
