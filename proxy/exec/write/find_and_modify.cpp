@@ -256,7 +256,7 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
         co_return kept.error();
       unchanged = same_key_filter(routing.key, statement, met);
     }
-    const BsonDoc query = narrow_filter(statement.query, met["_id"], unchanged);
+    const BsonDoc query = narrow_filter(statement, met, unchanged);
     const BsonDoc body = rewritten(*step, {.query = query.view(), .update = {}, .upsert = false});
     const ShardCommand command(chosen.choice->shard, RoutedBy::sharded(routing), shard::Command::of_body(body));
     auto sending = modify(context, *step, statement, routing, command);

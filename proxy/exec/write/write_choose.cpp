@@ -120,17 +120,24 @@ Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
   co_return result;
 }
 
-BsonDoc narrow_filter(DocView filter, ValueView id, DocView unchanged) {
+BsonDoc narrow_filter(const Statement& statement, DocView chosen, DocView unchanged) {
+  const DocView filter = statement.query;
   BsonWriter out;
-  if (!filter.find("_id").exists() && unchanged.empty()) {
+  if (!filter.find("_id").exists() && unchanged.empty() && statement.sort.empty()) {
     out.append_elements(filter);
-    out.append("_id", id);
+    out.append("_id", chosen["_id"]);
     return std::move(out).finish();
   }
-  out.append("_id", id);
+  out.append("_id", chosen["_id"]);
   out.append_elements(unchanged);
-  const BsonDoc chosen = std::move(out).finish();
-  return both_filters(filter, chosen);
+  for (const Element& field : statement.sort) {
+    const ValueView value = chosen.find_path(field.name);
+    const bool compared = field.is_number() && field.name != "_id" && value.exists() && !value.is_array() &&
+                          value.type != BsonType::undefined && !unchanged.find(field.name).exists();
+    if (compared) out.begin_document(field.name).append("$eq", value).end();
+  }
+  const BsonDoc same = std::move(out).finish();
+  return both_filters(filter, same);
 }
 
 BsonDoc both_filters(DocView one, DocView other) {

@@ -2,11 +2,11 @@
 // document, the write is then sent to its shard with its _id added to the filter.
 // Only ordinary commands are used.
 //
-// The two steps are not atomic. Between them another client may change the chosen document: if it
-// no longer matches, nothing is written and the choice is repeated; if it still matches, it is
-// written although another document may by now come first in the sort. No document is written that
-// does not match the filter at that moment, and never two. One server also guarantees that an upsert and a concurrent
-// insertion of a matching document exclude each other in time; this does not hold across shards.
+// The two steps are not atomic. Between them another client may change the chosen document: if it no longer matches,
+// or its place in the sort is another one, nothing is written and the choice is repeated. So what is written was the
+// first when it was chosen; another document may have come before it since, as beside a transaction. No document is
+// written that does not match the filter at that moment, and never two. One server also guarantees that an upsert and a
+// concurrent insertion of a matching document exclude each other in time; this does not hold across shards.
 #pragma once
 
 #include <optional>
@@ -43,9 +43,9 @@ Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
                                     const catalog::ShardSet& shards, RoutedBy by,
                                     std::vector<std::string> paths);
 
-// The filter for the chosen document alone, as long as it matches `unchanged`. Operators that refer to array
-// positions keep working.
-BsonDoc narrow_filter(DocView filter, ValueView id, DocView unchanged = {});
+// The statement's filter for the chosen document alone, as long as it matches `unchanged` and has the values that it is
+// sorted by (those that are no arrays, nor within arrays). Operators that refer to array positions keep working.
+BsonDoc narrow_filter(const Statement& statement, DocView chosen, DocView unchanged = {});
 // Both filters at once.
 BsonDoc both_filters(DocView one, DocView other);
 // A filter that nothing matches.

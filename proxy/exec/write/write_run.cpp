@@ -541,7 +541,7 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, const WriteRun::
         co_return StepOutcome{.n = 0, .fatal = refuse(run, op, kept.error())};
       unchanged = same_key_filter(key, statement, met);
     }
-    const BsonDoc query = narrow_filter(statement.query, met["_id"], unchanged);
+    const BsonDoc query = narrow_filter(statement, met, unchanged);
     const BsonDoc narrowed =
         rewritten(document, {.query = query.view(), .update = {}, .upsert = {}});
     const catalog::ShardSet owner{chosen.choice->shard};

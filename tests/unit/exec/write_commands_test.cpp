@@ -264,8 +264,48 @@ TEST_CASE("one document of many shards is chosen by the sort and written by its 
                                         "s1{'find':'c','filter':{'b':1},'sort':{'x':1},'projection'"
                                         ":{'_id':1,'x':1},'limit':1,'singleBatch':"
                                         "true}",
-                                        "s1{'findAndModify':'c','query':{'b':1,'_id':2},'sort':{'x'"
-                                        ":1},'update':{'$set':{'b':2}},'new':true}"});
+                                        "s1{'findAndModify':'c','query':{'$and':[{'b':1},{'_id':2,"
+                                        "'x':{'$eq':8}}]},'sort':{'x':1},'update':{'$set':{'b':2}},'new':true}"});
+}
+
+TEST_CASE("a document that has got another place in the sort since it was chosen is not written", "[write]") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  const std::string first = GENERATE(as<std::string>(), "{'_id': 1, 'x': 3}", "{'_id': 1, 'x': null}");
+  int chosen = 0;
+  router.shards.answer = [&](const Sent& sent) -> std::optional<std::string> {
+    const auto found = [](const std::string& documents) {
+      return "{'cursor': {'firstBatch': [" + documents + "], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+    };
+    if (sent.name() == "find") return found(sent.shard == 1 ? "{'_id': 2, 'x': 5}" : chosen++ == 0 ? first : "");
+    const bool same = sent.shard == 1;  // the other one was moved to the end of the queue
+    return same ? "{'lastErrorObject': {'n': 1, 'updatedExisting': true}, 'value': {'_id': 2}, 'ok': 1.0}"
+                : "{'lastErrorObject': {'n': 0, 'updatedExisting': false}, 'value': null, 'ok': 1.0}";
+  };
+  const std::string reply =
+      router.run("{'findAndModify': 'c', 'query': {'b': 1}, 'sort': {'x': 1, '_id': 1}, 'remove': true}");
+  CHECK(compact(reply) == "{'lastErrorObject':{'n':1,'updatedExisting':true},'value':{'_id':2},'ok':1.0}");
+  Lines written;
+  for (const std::string& line : compact(router.sent())) {
+    if (line.find("'find':") == std::string::npos) written.push_back(line.substr(0, line.find(",'sort'")));
+  }
+  const std::string value = first.substr(first.find("'x': ") + 5, first.find('}') - first.find("'x': ") - 5);
+  CHECK(written == Lines{"s0{'findAndModify':'c','query':{'$and':[{'b':1},{'_id':1,'x':{'$eq':" + value + "}}]}",
+                         "s1{'findAndModify':'c','query':{'$and':[{'b':1},{'_id':2,'x':{'$eq':5}}]}"});
+}
+
+TEST_CASE("what a chosen document is sorted by within arrays is not looked at again", "[write]") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  const std::string held = GENERATE(as<std::string>(), "{'_id': 1, 'x': [{'y': 3}]}", "{'_id': 1, 'x': {'y': [3]}}",
+                                    "{'_id': 1}");
+  router.shards.answer = [&](const Sent& sent) -> std::optional<std::string> {
+    if (sent.name() != "find") {
+      return "{'lastErrorObject': {'n': 1, 'updatedExisting': true}, 'value': {'_id': 1}, 'ok': 1.0}";
+    }
+    return "{'cursor': {'firstBatch': [" + (sent.shard == 0 ? held : "") + "], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+  };
+  router.run("{'findAndModify': 'c', 'query': {'b': 1}, 'sort': {'x.y': 1}, 'remove': true}");
+  CHECK(compact(router.sent()).back() ==
+        "s0{'findAndModify':'c','query':{'$and':[{'b':1},{'_id':1}]},'sort':{'x.y':1},'remove':true}");
 }
 
 TEST_CASE("a replacement never changes the key of the document that it meets", "[write]") {
