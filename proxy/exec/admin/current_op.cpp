@@ -7,6 +7,7 @@
 
 #include "cursor/registry.h"
 #include "proxy/exec/access/authentication.h"
+#include "proxy/exec/admin/local_sessions.h"
 #include "proxy/exec/core/ask_workers.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
@@ -251,8 +252,8 @@ BsonDoc rest_of(DocView pipeline) {
 
 bool generates_documents(std::string_view stage) noexcept {
   for (const std::string_view name :
-       {"$currentOp", "$documents", "$changeStream", "$listLocalSessions", "$listSessions",
-        "$listSampledQueries", "$queryStats", "$shardedDataDistribution", "$querySettings"}) {
+       {"$currentOp", "$documents", "$changeStream", "$listSessions", "$listSampledQueries", "$queryStats",
+        "$shardedDataDistribution", "$querySettings"}) {
     if (stage == name) return true;
   }
   return false;
@@ -387,14 +388,19 @@ Task<Result<Response>> collectionless_aggregate(Context& context, Client& client
   if (!head.is_document() || head.as_document().count() != 1) {
     co_return Error(40323, "A pipeline stage specification object must contain exactly one field.");
   }
-  const auto options = first_stage(context, client, request, head.as_document().first());
+  const Element stage = head.as_document().first();
+  const bool of_sessions = stage.name == "$listLocalSessions";
+  auto sessions = of_sessions ? parse_listed_sessions(client, stage) : ListedSessions();
+  if (sessions.has_error()) co_return sessions.error();
+  const auto options = of_sessions ? CurrentOpOptions() : first_stage(context, client, request, stage);
   if (options.has_error()) co_return options.error();
   const BsonDoc rest = rest_of(pipeline);
   KeptDocuments kept(context.shared.memory.cursors);
   auto output = pipeline::DocumentQuery::of_pipeline(
       rest, context.shared.memory.cursors, [&kept](BsonDoc row) { return kept.add(std::move(row)); });
   if (output.has_error()) co_return output.error();
-  auto listing = all_operations(context, request, *options, *output);
+  auto listing = of_sessions ? list_local_sessions(context, *std::move(sessions), *output)
+                             : all_operations(context, request, *options, *output);
   auto listed = co_await listing;
   if (listed.has_error()) co_return listed.error();
   auto arguments = parse_aggregate(request.body);

@@ -39,17 +39,17 @@ bool OpenClients::has_client(const ClusterCursor& cursor) const {
     return true;
   }
   return !cursor.session.lsid.empty() &&
-         counts_.contains(ClientPresence::session_key(cursor.session.lsid));
+         counts_.contains(ClientPresence::session_key(session_id_of_lsid(cursor.session.lsid)));
 }
 
-std::uint64_t ClientPresence::session_key(std::string_view lsid) noexcept {
-  return absl::HashOf(std::string_view("session"), lsid);
+std::uint64_t ClientPresence::session_key(const SessionId& session) noexcept {
+  return absl::HashOf(std::string_view("session"), session);
 }
 
 ClientPresence::~ClientPresence() {
   if (all_ == nullptr) return;
   for (const std::uint64_t program : programs_) all_->leave(joined_key(program));
-  for (const std::uint64_t key : sessions_) all_->leave(key);
+  forget_sessions();
 }
 
 void ClientPresence::attach(OpenClients& all, std::string_view peer, std::int64_t connection_id,
@@ -80,6 +80,8 @@ void ClientPresence::set_user(std::string_view user) {
   user_ = user;
   for (const std::uint64_t program : programs_) all_->join(joined_key(program));
   for (const std::uint64_t key : left) all_->leave(key);
+  forget_sessions();
+  last_session_ = {};
 }
 
 void ClientPresence::set_facts(std::string_view application, Bytes metadata) {
@@ -96,13 +98,15 @@ void ClientPresence::set_facts(std::string_view application, Bytes metadata) {
   facts_ = std::move(facts);
 }
 
-void ClientPresence::add_session(std::uint64_t key) {
-  if (sessions_.size() >= sessions_max) {
-    for (const std::uint64_t old : sessions_) all_->leave(old);
-    sessions_.clear();
-  }
-  sessions_.insert(key);
-  all_->join(key);
+void ClientPresence::add_session(const SessionId& session) {
+  if (sessions_.size() >= sessions_max) forget_sessions();
+  sessions_.insert(session);
+  all_->join(session_key(session));
+}
+
+void ClientPresence::forget_sessions() {
+  for (const SessionId& session : sessions_) all_->leave(session_key(session));
+  sessions_.clear();
 }
 
 }  // namespace spillway::exec

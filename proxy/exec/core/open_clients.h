@@ -19,6 +19,7 @@
 #include "allocator/mutex.h"
 #include "cursor/bson_view.h"
 #include "cursor/cursor.h"
+#include "cursor/session_id.h"
 
 namespace spillway::exec {
 
@@ -52,21 +53,24 @@ class ClientPresence {
   void identify(std::string_view application, Bytes metadata);
   // The connection has logged in as this user, or out (empty).
   void set_user(std::string_view user);
-  // Call for each command with a session. The lsid document's bytes.
+  // Call for each command with a session. The lsid document's bytes, with a UUID.
   void note_session(std::string_view lsid) {
-    const std::uint64_t key = session_key(lsid);
-    if (key == last_session_ || all_ == nullptr) return;
-    last_session_ = key;
-    if (!sessions_.contains(key)) add_session(key);
+    const SessionId session = session_id_of(session_uuid(DocView::trusted(lsid.data())));
+    if (session == last_session_ || all_ == nullptr) return;
+    last_session_ = session;
+    if (!sessions_.contains(session)) add_session(session);
   }
+  // That this user has used on the connection: the last ones.
+  const absl::flat_hash_set<SessionId>& sessions() const noexcept { return sessions_; }
   // For cursors. Null before attach().
   const std::shared_ptr<const CursorClient>& facts();
   bool load_balanced() const noexcept { return load_balanced_; }
 
-  static std::uint64_t session_key(std::string_view lsid) noexcept;
+  static std::uint64_t session_key(const SessionId& session) noexcept;
 
  private:
-  void add_session(std::uint64_t key);
+  void add_session(const SessionId& session);
+  void forget_sessions();
   void set_facts(std::string_view application, Bytes metadata);
   std::uint64_t joined_key(std::uint64_t program) const noexcept;
 
@@ -74,11 +78,11 @@ class ClientPresence {
   std::string address_;
   std::int64_t connection_id_ = 0;
   bool load_balanced_ = false;
-  std::uint64_t last_session_ = 0;
+  SessionId last_session_{};
   std::shared_ptr<const CursorClient> facts_;
   std::string user_;
   absl::InlinedVector<std::uint64_t, 2> programs_;  // keys of CursorClients
-  absl::flat_hash_set<std::uint64_t> sessions_;
+  absl::flat_hash_set<SessionId> sessions_;
 };
 
 }  // namespace spillway::exec

@@ -258,7 +258,7 @@ Result<void> check_collection(const Request& request, const AggregateArguments& 
 bool is_for_only_shard(const Request& request, const AggregateArguments& aggregate) noexcept {
   if (request.routes->all_shards().size() != 1) return false;
   const std::string_view stage = first_stage_name(aggregate.pipeline);
-  if (aggregate.collection.empty()) return stage == "$changeStream" || stage == "$listLocalSessions";
+  if (aggregate.collection.empty()) return stage == "$changeStream";
   return stage == "$listSessions" && request.db == "config" && aggregate.collection == "system.sessions";
 }
 

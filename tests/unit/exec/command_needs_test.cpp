@@ -179,12 +179,15 @@ TEST_CASE("changes of a whole database need a right on it") {
 
 TEST_CASE("sessions are listed for who may see everybody's") {
   for (const char* command :
-       {"{'aggregate': 1, 'pipeline': [{'$listLocalSessions': {}}], 'cursor': {}, '$db': 'admin'}",
+       {"{'aggregate': 1, 'pipeline': [{'$listLocalSessions': {'allUsers': true}}], 'cursor': {}, '$db': 'admin'}",
+        "{'aggregate': 1, 'pipeline': [{'$listLocalSessions': {'users': []}}], 'cursor': {}, '$db': 'admin'}",
         "{'aggregate': 'system.sessions', 'pipeline': [{'$listSessions': {}}], 'cursor': {}, '$db': 'config'}"}) {
     INFO(command);
     CHECK(may(grants({{"clusterMonitor", "admin"}}), command));
     CHECK_FALSE(may(grants({{"readAnyDatabase", "admin"}}), command));
   }
+  CHECK(may(grants({{"read", "app"}}),
+            "{'aggregate': 1, 'pipeline': [{'$listLocalSessions': {}}], 'cursor': {}, '$db': 'admin'}"));
 }
 
 TEST_CASE("an aggregation needs what its stages read and write") {

@@ -1,3 +1,4 @@
+#include "proxy/auth/impersonation.h"
 #include "proxy/exec/admin/current_op.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "tests/support/fake_gateway.h"
@@ -314,6 +315,63 @@ TEST_CASE("every_worker_is_asked_on_its_own_thread") {
   REQUIRE(reply->has_value());
   const BsonDoc listed = test::reply_of(**reply);
   CHECK(opids(listed.view()["inprog"].as_document()) == Ids{"41"});
+}
+
+TEST_CASE("local sessions are those of open connections, each once, of the users that are asked for") {
+  FakeWorker worker(test::routing_of(two_shards), list_operations);
+  OpenClients all;
+  Client clients[4];
+  const char* const users[] = {"", "", "admin.ann", "admin.ann"};
+  const auto lsid = [](char number) {
+    BsonWriter out;
+    const std::string id(16, number);
+    out.append_binary("id", 4, auth::bytes_of(id));
+    return std::move(out).finish();
+  };
+  const auto use = [&lsid](Client& client, char number) {
+    const BsonDoc used = lsid(number);
+    client.presence.note_session(auth::text_of(used.view().bytes()));
+  };
+  for (int i = 0; i < 4; ++i) {
+    clients[i].user = users[i];
+    clients[i].presence.attach(all, "127.0.0.1:1", i, false);
+    clients[i].presence.set_user(users[i]);
+    worker.context.clients.insert(&clients[i]);
+  }
+  use(clients[0], 'a');
+  use(clients[1], 'a');
+  use(clients[1], 'b');
+  use(clients[2], 'c');
+  use(clients[3], 'd');
+  // "a" for each session by its letter; "!" and the code for an error.
+  const auto listed = [&](Client& client, const std::string& options, const std::string& more = "") {
+    const auto reply = run_aggregate(worker, client, "{'aggregate': 1, 'pipeline': [{'$listLocalSessions': " + options +
+                                                         "}" + more + "], 'cursor': {}, '$db': 'admin'}");
+    if (reply.has_error()) return "!" + std::to_string(reply.error().code);
+    std::string letters;
+    for (const Element& row : reply->view()["cursor"].as_document()["firstBatch"].as_document()) {
+      const DocView id = row.as_document()["_id"].as_document();
+      REQUIRE(id["uid"].as_binary().data.size() == 32);
+      letters += static_cast<char>(id["id"].as_binary().data[0]);
+    }
+    std::sort(letters.begin(), letters.end());
+    return letters;
+  };
+  CHECK(listed(clients[0], "{}") == "ab");
+  CHECK(listed(clients[2], "{}") == "cd");
+  CHECK(listed(clients[2], "{'allUsers': true}") == "abcd");
+  CHECK(listed(clients[0], "{'users': [{'user': 'ann', 'db': 'admin'}]}") == "cd");
+  CHECK(listed(clients[0], "{'users': [{'user': 'bob', 'db': 'admin'}]}").empty());
+  CHECK(listed(clients[0], "{'allUsers': true}", ", {'$limit': 3}").size() == 3);
+  CHECK(listed(clients[0], "1") == "!14");
+  CHECK(listed(clients[0], "{'users': ['ann']}") == "!14");
+  CHECK(listed(clients[0], "{'allUsers': true, 'users': [{'user': 'ann', 'db': 'admin'}]}") == "!12");
+  CHECK(listed(clients[0], "{'some': 1}") == "!40415");
+  // Whoever logs in on the connection next does not see them.
+  clients[2].user = "admin.bob";
+  clients[2].presence.set_user("admin.bob");
+  CHECK(listed(clients[2], "{}").empty());
+  CHECK(listed(clients[3], "{}") == "d");
 }
 
 }  // namespace spillway::exec

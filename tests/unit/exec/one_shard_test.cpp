@@ -83,7 +83,6 @@ TEST_CASE("what tells of more than a collection is asked of the only shard") {
   const Case cases[] = {
       {"1", "[{'$changeStream': {}}, {'$match': {'x': 1}}]", "db"},
       {"1", "[{'$changeStream': {'allChangesForCluster': true}}]", "admin"},
-      {"1", "[{'$listLocalSessions': {}}]", "admin"},
       {"'system.sessions'", "[{'$listSessions': {}}]", "config"},
   };
   for (const Case& each : cases) {

@@ -1,0 +1,23 @@
+// $listLocalSessions: the sessions that this router's clients use.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "proxy/exec/core/context.h"
+#include "proxy/pipeline/run.h"
+
+namespace spillway::exec {
+
+// Whose sessions: by the ids of their users ("db.name"; empty without authorization).
+struct ListedSessions {
+  bool all = false;
+  std::vector<std::string> users{};
+};
+// The stage's value; {}: the client's own. Errors: TypeMismatch(14), 40415, UnsupportedFormat(12).
+Result<ListedSessions> parse_listed_sessions(const Client& client, ValueView stage);
+
+// {_id: {id, uid}} of each session that an open connection has used, once. (A connection remembers 256.)
+Task<Result<void>> list_local_sessions(Context& context, ListedSessions listed, pipeline::DocumentQuery& into);
+
+}  // namespace spillway::exec
