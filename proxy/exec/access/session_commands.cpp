@@ -109,10 +109,11 @@ Task<void> tell_shards(Context& context, std::string command, BsonDoc document, 
   }
 }
 
-// The client's command, for shards.
+// The client's command, for shards. They refuse a writeConcern, which drivers send with a command that they do not wait
+// for (Node's endSessions).
 BsonDoc forwarded(const Request& request) {
   BsonWriter body;
-  copy_command(body, request, {"lsid", "txnNumber", "autocommit", "startTransaction"});
+  copy_command(body, request, {"lsid", "txnNumber", "autocommit", "startTransaction", "writeConcern"});
   return std::move(body).finish();
 }
 
