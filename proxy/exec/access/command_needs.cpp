@@ -4,6 +4,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "cursor/field_table.h"
+#include "proxy/exec/core/file_chunks.h"
 
 namespace spillway::exec {
 
@@ -277,6 +278,11 @@ bool may_aggregate(const Subject& subject) {
                      target.is_string() ? target.as_string() : std::string_view());
 }
 
+bool may_sum_file(const Subject& subject) {
+  const std::string chunks = chunks_of_file(subject.body);
+  return !chunks.empty() && subject.may(find, chunks);
+}
+
 // It writes where `out` says, which may name one collection.
 bool may_map_reduce(const Subject& subject) {
   if (!may_on_collection(subject, find)) return false;
@@ -461,6 +467,7 @@ constexpr CommandNeed needs[] = {
     collection("distinct", find),
     rule("aggregate", may_aggregate),
     rule("explain", may_explain),
+    rule("filemd5", may_sum_file),
     rule("mapReduce", may_map_reduce),
     rule("mapreduce", may_map_reduce),
     rule("getMore", may_get_more),

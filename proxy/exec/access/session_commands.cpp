@@ -450,7 +450,6 @@ std::span<const CommandSpec> session_commands() {
       {.name = "refreshSessions", .handler = refresh_sessions, .help = "renew sessions"},
       {.name = "refreshLogicalSessionCacheNow",
        .handler = refresh_session_caches,
-       .admin_only = true,
        .test_only = true,
        .help = "let the shards write their sessions down"},
       {.name = "endSessions", .handler = end_sessions, .help = "end sessions"},

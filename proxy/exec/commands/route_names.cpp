@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "proxy/cluster/config_client.h"
+#include "proxy/exec/core/file_chunks.h"
 #include "proxy/exec/read/aggregate.h"
 #include "proxy/exec/read/map_reduce.h"
 
@@ -78,6 +79,10 @@ RouteNames route_names(const Context& context, const CommandSpec& spec, Request&
     case RouteNeed::full_name:
       add_full_name(names, request.body.first());
       add_full_name(names, request.body["to"]);
+      break;
+    case RouteNeed::file:
+      request.buckets = chunks_of_file(request.body);
+      names.push_back({request.db, request.buckets});
       break;
   }
   return names;

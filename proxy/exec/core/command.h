@@ -21,6 +21,7 @@ enum class RouteNeed : std::uint8_t {
   pipeline,   // those of collection, and those that its pipeline names, and viewOn
   explained,  // those of the command that is explained
   full_name,  // the first element's value is "db.collection" or "db"; "to", too
+  file,       // the chunks of a file of GridFS
 };
 
 // A handler runs on the connection's worker. `request` and `client` outlive it. An Error becomes an ok: 0 reply.
@@ -46,7 +47,7 @@ struct CommandSpec {
 };
 
 std::span<const CommandSpec> read_commands();        // find, getMore, killCursors
-std::span<const CommandSpec> aggregate_commands();   // aggregate, count, distinct, explain, mapReduce
+std::span<const CommandSpec> aggregate_commands();   // aggregate, count, distinct, explain, …
 std::span<const CommandSpec> write_commands();       // insert, update, delete, findAndModify
 std::span<const CommandSpec> bulk_commands();        // bulkWrite
 std::span<const CommandSpec> session_commands();     // transactions, endSessions, killSessions, …

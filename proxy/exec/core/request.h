@@ -58,7 +58,8 @@ struct Request {
   bool compressed = false;
   // Of a command on a view, which runs as an aggregation of the collection below it: the view that the client named.
   std::string_view view;
-  // Of a write in a cluster that may have sharded time series: the collection that would hold its buckets.
+  // Of a write in a cluster that may have sharded time series: the collection that would hold its buckets. Of a file in
+  // a bucket of GridFS: the collection of its chunks.
   std::string buckets{};
   // {writeConcern: {w: 0}}. Shards get w: 1: else they would not tell what they have not executed, and why.
   bool unacknowledged = false;

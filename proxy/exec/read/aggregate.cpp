@@ -24,6 +24,7 @@ namespace spillway::exec {
 Task<Result<Response>> count_command(Context& context, Client& client, const Request& request);
 Task<Result<Response>> distinct_command(Context& context, Client& client, const Request& request);
 Task<Result<Response>> explain_command(Context& context, Client& client, const Request& request);
+Task<Result<Response>> file_md5_command(Context& context, Client& client, const Request& request);
 Task<Result<Response>> map_reduce_command(Context& context, Client& client, const Request& request);
 Task<Result<Response>> collectionless_aggregate(Context& context, Client& client, const Request& request,
                                                 DocView pipeline);
@@ -487,6 +488,8 @@ std::span<const CommandSpec> aggregate_commands() {
        .routes = RouteNeed::collection, .help = "the distinct values of a field"},
       {.name = "explain", .handler = explain_command, .secondary_ok = true,
        .routes = RouteNeed::explained, .help = "explain a command's plan"},
+      {.name = "filemd5", .handler = file_md5_command, .secondary_ok = true,
+       .routes = RouteNeed::file, .help = "deprecated: the checksum of a file of GridFS"},
       {.name = "mapReduce", .handler = map_reduce_command,
        .routes = RouteNeed::pipeline, .help = "deprecated: aggregate by scripts, on one shard"},
       {.name = "mapreduce", .handler = map_reduce_command,

@@ -145,6 +145,14 @@ TEST_CASE("reading and writing one collection") {
              "{'getMore': {'$numberLong': '5'}, 'collection': 'c', '$db': 'other'}"});
 }
 
+TEST_CASE("a file's checksum needs the right to read its chunks") {
+  const auto chunks = grants({{"read", "app"}});
+  CHECK(may(chunks, "{'filemd5': 1, '$db': 'app'}"));
+  CHECK(may(chunks, "{'filemd5': 1, 'root': 'pictures', '$db': 'app'}"));
+  CHECK_FALSE(may(chunks, "{'filemd5': 1, 'root': 5, '$db': 'app'}"));
+  CHECK_FALSE(may(chunks, "{'filemd5': 1, '$db': 'other'}"));
+}
+
 TEST_CASE("mapReduce needs the right to read its source, and to write where its output goes") {
   const auto with = [](const std::string& out) {
     return "{'mapReduce': 'c', 'map': 'm', 'reduce': 'r', " + out + ", '$db': 'app'}";

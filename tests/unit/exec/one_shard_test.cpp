@@ -147,6 +147,46 @@ TEST_CASE("the only shard's time is passed between it and the clients; several s
   CHECK(count(", 'readConcern': {'level': 'snapshot', 'atClusterTime': " + timestamp(7) + "}").view()["ok"].truthy());
 }
 
+TEST_CASE("a file's checksum goes from shard to shard, as its chunks do") {
+  Router router(split_at("{'files_id': 1, 'n': 1}", {"{'files_id': 5, 'n': 2}"}, "db.fs.chunks"));
+  std::vector<std::string> says;
+  router.shards.answer = [&](const Sent&) {
+    REQUIRE_FALSE(says.empty());
+    std::string said = says.front();
+    says.erase(says.begin());
+    return std::optional(said);
+  };
+  SECTION("one shard has all of them") {
+    says = {"{'numChunks': 2, 'md5': 'x', 'ok': 1.0}"};
+    CHECK(code(router.run("{'filemd5': 1, '$db': 'db'}")) == 0);
+    CHECK(router.sent() == std::vector<std::string>{"s0 " + test::text_of(test::doc("{'filemd5': 1}"))});
+  }
+  SECTION("two shards have them") {
+    const std::string done = "{'numChunks': 3, 'md5': 'z', 'md5state': 'b', 'ok': 1.0}";
+    says = {"{'numChunks': 2, 'md5': 'x', 'md5state': 'a', 'ok': 1.0}", done, done};
+    CHECK(router.run("{'filemd5': 5, '$db': 'db'}") == test::text_of(test::doc(done)));
+    const auto part = [](int shard, const std::string& rest) {
+      return "s" + std::to_string(shard) + " " +
+             test::text_of(test::doc("{'filemd5': 5, 'partialOk': true, " + rest + "}"));
+    };
+    CHECK(router.sent() == std::vector<std::string>{part(0, "'startAt': 0"), part(1, "'startAt': 2, 'md5state': 'a'"),
+                                                    part(1, "'startAt': 3, 'md5state': 'b'")});
+  }
+  SECTION("a shard goes back, or has no sum") {
+    const bool back = GENERATE(true, false);
+    says = {"{'numChunks': 2, 'md5state': 'a', 'ok': 1.0}"};
+    if (!back) says.clear();
+    says.push_back("{'numChunks': 1, 'ok': 1.0}");
+    CHECK(code(router.run("{'filemd5': 5, '$db': 'db'}")) == 1);
+  }
+  SECTION("refused") {
+    CHECK(code(router.run("{'filemd5': 5, 'root': 5, '$db': 'db'}")) == 73);
+    Router other(split_at("{'a': 1}", {"{'a': 10}"}, "db.fs.chunks"));
+    CHECK(code(other.run("{'filemd5': 5, '$db': 'db'}")) == 20);
+    CHECK(other.shards.sent.empty());
+  }
+}
+
 TEST_CASE("mapReduce runs where one shard has all that it reads and writes") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
   router.shards.answer = [](const Sent&) { return "{'results': [{'_id': 1, 'value': 2}], 'ok': 1.0}"; };
