@@ -238,6 +238,8 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
   const auto paths =
       target.check_key ? paths_to_check(routing.key, statement) : std::vector<std::string>{};
   for (int attempt = 0; attempt < choices_max; ++attempt) {
+    auto pausing = pause_before_choice(context, *step, attempt);
+    co_await pausing;
     auto choosing = choose_document(context, *step, collection, statement, target.shards,
                                     RoutedBy::sharded(routing), paths);
     auto chosen = co_await choosing;

@@ -9,6 +9,7 @@
 
 #include "cursor/sort_pattern.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/repeat.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
@@ -156,6 +157,13 @@ BsonDoc match_nothing() {
   out.end();
   out.end();
   return std::move(out).finish();
+}
+
+Task<void> pause_before_choice(Context& context, const Request& request, int attempt) {
+  const Duration pause = pause_before_try(static_cast<std::size_t>(attempt) + 1);
+  if (pause == Duration::zero()) co_return;
+  const Duration left = std::max(request.deadline - Clock::now(), Duration::zero());
+  co_await context.loop.sleep_for(std::min(pause, left));
 }
 
 Error too_much_change() {

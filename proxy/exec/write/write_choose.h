@@ -50,6 +50,9 @@ BsonDoc narrow_filter(const Statement& statement, DocView chosen, DocView unchan
 BsonDoc both_filters(DocView one, DocView other);
 // A filter that nothing matches.
 BsonDoc match_nothing();
+// Before the choice number `attempt`, from 0 on: clients that take the same documents one after the other get out of
+// each other's way. Not beyond the request's deadline.
+Task<void> pause_before_choice(Context& context, const Request& request, int attempt);
 // "The chosen document changed every time": the error after ten attempts.
 Error too_much_change();
 

@@ -518,6 +518,8 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, const WriteRun::
   const catalog::ShardKeyPattern& key = run.routing->key;
   const auto paths = target.check_key ? paths_to_check(key, statement) : std::vector<std::string>{};
   for (int attempt = 0; attempt < choices_max; ++attempt) {
+    auto pausing = pause_before_choice(run.context, *run.request, attempt);
+    co_await pausing;
     auto choosing = choose_document(run.context, *run.request, run.command.collection, statement,
                                     target.shards, run.by(), paths);
     auto chosen = co_await choosing;
