@@ -83,24 +83,24 @@ Task<Result<Response>> start_session(Context&, Client&, const Request&) {
   co_return Response(std::move(reply).finish());
 }
 
-catalog::ShardSet replica_set_shards(const Context& context) {
+// Shards that keep sessions. Config servers are none of them: a change of the cluster's table that is killed in its
+// middle would keep its lock until that expires.
+catalog::ShardSet replica_set_shards(const Context& context, const Request& request) {
   catalog::ShardSet shards;
-  const auto& states = context.gateway.states();
-  for (std::size_t i = 0; i < states.size(); ++i) {
-    if (states[i].replica_set) shards.insert(static_cast<catalog::ShardIndex>(i));
+  for (const catalog::ShardIndex shard : request.routes->all_shards()) {
+    if (context.gateway.states()[shard].replica_set) shards.insert(shard);
   }
   return shards;
 }
 
-// To every shard that keeps sessions. Their answers do not matter: a session that a shard does not hear of expires
-// there.
-Task<void> tell_shards(Context& context, std::string command, BsonDoc document, shard::ShardTime* time) {
+// To these shards. Their answers do not matter: a session that a shard does not hear of expires there.
+Task<void> tell_shards(Context& context, catalog::ShardSet shards, std::string command, BsonDoc document,
+                       shard::ShardTime* time) {
   shard::CallOptions options;
   options.budget = &context.shared.memory.replies;
   options.deadline = Clock::now() + std::chrono::seconds(10);
   options.time = time;
-  auto calls = call_shards(context, replica_set_shards(context), RoutedBy::nothing(),
-                           shard::Command::of_body(document), options);
+  auto calls = call_shards(context, shards, RoutedBy::nothing(), shard::Command::of_body(document), options);
   auto outcomes = co_await calls;
   for (const ShardOutcome& outcome : outcomes) {
     if (outcome.ok()) continue;
@@ -140,11 +140,12 @@ bool waits_for_shards(const Request& request) noexcept {
 }
 
 Task<void> tell_shards(Context& context, const Request& request, BsonDoc document) {
+  const catalog::ShardSet shards = replica_set_shards(context, request);
   if (!waits_for_shards(request)) {
-    context.background.start(tell_shards(context, std::string(request.name), std::move(document), nullptr));
+    context.background.start(tell_shards(context, shards, std::string(request.name), std::move(document), nullptr));
     co_return;
   }
-  auto telling = tell_shards(context, std::string(request.name), std::move(document), request.shard_time);
+  auto telling = tell_shards(context, shards, std::string(request.name), std::move(document), request.shard_time);
   co_await telling;
 }
 

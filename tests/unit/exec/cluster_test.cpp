@@ -43,6 +43,10 @@ class FakeCluster {
     return test::reply_of(worker_.run(exec::run_command(worker_.context, client_, request.request)));
   }
 
+  void set_replica_sets() {
+    for (auto& state : worker_.gateway.states()) state.replica_set = true;
+  }
+
   // The client logs in, as everybody must from now on.
   void log_in(auth::UserSpec user) {
     auth::UserDirectory& users = worker_.shared.users;
@@ -650,6 +654,16 @@ TEST_CASE("a database that does not exist is empty to readers, and made for writ
 TEST_CASE("while the config servers are away, what is known serves and the rest fails") {
   FakeCluster cluster;
   cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+TEST_CASE("what ends sessions is for shards, and not for config servers, whose changes it would interrupt") {
+  FakeCluster cluster;
+  cluster.set_replica_sets();
+  const char* const command = GENERATE("killAllSessions", "killAllSessionsByPattern", "killSessions", "endSessions");
+  CAPTURE(command);
+  CHECK(cluster.run(fmt::format("{{'{}': [], '$db': 'admin'}}", command)).view()["ok"].truthy());
+  for (std::uint16_t shard = 1; shard <= 2; ++shard) CHECK(cluster.sent_to(shard, command).size() == 1);
+  CHECK(cluster.sent_to(0, command).empty());
+}
+
   cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}");
   cluster.away_ = true;
   CHECK(cluster.run("{'find': 'c', 'filter': {'k': 1}, '$db': 'app'}").view()["ok"].truthy());
