@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <functional>
-#include <set>
+#include <map>
 #include <utility>
 
 #include "proxy/auth/impersonation.h"
@@ -41,7 +41,7 @@ Result<void> take_users(const Element& field, std::vector<std::string>& users) {
   return {};
 }
 
-BsonDoc session_document(const SessionId& id, std::string_view user) {
+BsonDoc session_document(const SessionId& id, std::int64_t used_ms, std::string_view user) {
   const std::size_t dot = std::min(user.find('.'), user.size());
   const auto uid = auth::session_uid(user.substr(0, dot), user.substr(std::min(dot + 1, user.size())));
   BsonWriter out;
@@ -49,6 +49,7 @@ BsonDoc session_document(const SessionId& id, std::string_view user) {
   out.append_binary("id", session_uuid_subtype, {reinterpret_cast<const std::uint8_t*>(id.data()), sizeof id});
   out.append_binary("uid", 0, uid.view());
   out.end();
+  out.append_date("lastUse", used_ms);
   return std::move(out).finish();
 }
 
@@ -63,9 +64,9 @@ SessionRows sessions_of(const Context& worker, const ListedSessions& listed) {
   for (const Client* client : worker.clients) {
     const auto& users = listed.users;
     if (!listed.all && std::find(users.begin(), users.end(), client->user) == users.end()) continue;
-    for (const SessionId& id : client->presence.sessions()) {
+    for (const auto& [id, used_ms] : client->presence.sessions()) {
       if (rows.kept.used_bytes() > session_rows_bytes_max) return rows;
-      if (auto added = rows.kept.add(session_document(id, client->user)); added.has_error()) {
+      if (auto added = rows.kept.add(session_document(id, used_ms, client->user)); added.has_error()) {
         rows.failed = added.error();
         return rows;
       }
@@ -103,14 +104,16 @@ Task<Result<void>> list_local_sessions(Context& context, ListedSessions listed, 
   };
   auto asking = ask_workers<SessionRows>(context, local);
   const std::vector<SessionRows> answers = co_await asking;
-  const auto less = [](DocView a, DocView b) { return std::ranges::lexicographical_compare(a.bytes(), b.bytes()); };
-  std::set<DocView, decltype(less)> seen(less);
+  std::map<std::string_view, DocView> newest;
   for (const SessionRows& rows : answers) {
     if (rows.failed) co_return *rows.failed;
     for (const BsonDoc& row : rows.kept.documents()) {
-      if (!seen.insert(row.view()).second) continue;
-      if (auto pushed = into.push(row); pushed.has_error()) co_return pushed.error();
+      DocView& kept = newest[auth::text_of(row.view()["_id"].bytes)];
+      if (kept.empty() || kept["lastUse"].as_int64() < row.view()["lastUse"].as_int64()) kept = row;
     }
+  }
+  for (const auto& [id, row] : newest) {
+    if (auto pushed = into.push(row); pushed.has_error()) co_return pushed.error();
   }
   co_return into.finish();
 }

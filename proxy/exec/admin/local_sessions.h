@@ -17,7 +17,7 @@ struct ListedSessions {
 // The stage's value; {}: the client's own. Errors: TypeMismatch(14), 40415, UnsupportedFormat(12).
 Result<ListedSessions> parse_listed_sessions(const Client& client, ValueView stage);
 
-// {_id: {id, uid}} of each session that an open connection has used, once. (A connection remembers 256.)
+// {_id: {id, uid}, lastUse} of each session that an open connection has used, once. (A connection remembers 256.)
 Task<Result<void>> list_local_sessions(Context& context, ListedSessions listed, pipeline::DocumentQuery& into);
 
 }  // namespace spillway::exec

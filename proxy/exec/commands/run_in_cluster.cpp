@@ -48,7 +48,9 @@ std::optional<Response> without_database(const CommandSpec& spec, const Request&
   const std::string_view collection = first.is_string() ? first.as_string() : std::string_view();
   const ValueView pipeline = request.body["pipeline"];
   if (spec.name == "aggregate" && pipeline.is_array() && ends_in_write(pipeline.as_document())) return std::nullopt;
-  if (spec.name == "find" || spec.name == "aggregate") return empty_cursor(request.db, collection);
+  if (spec.name == "find" || spec.name == "aggregate") {
+    return empty_cursor(request.db, collection.empty() ? "$cmd.aggregate" : collection);
+  }
   if (spec.name == "listCollections") return empty_cursor(request.db, "$cmd.listCollections");
   BsonWriter reply;
   if (spec.name == "count") {

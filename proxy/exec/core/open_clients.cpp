@@ -1,6 +1,7 @@
 #include "proxy/exec/core/open_clients.h"
 
 #include "absl/hash/hash.h"
+#include "proxy/base/clock.h"
 
 namespace spillway::exec {
 
@@ -98,14 +99,14 @@ void ClientPresence::set_facts(std::string_view application, Bytes metadata) {
   facts_ = std::move(facts);
 }
 
-void ClientPresence::add_session(const SessionId& session) {
-  if (sessions_.size() >= sessions_max) forget_sessions();
-  sessions_.insert(session);
-  all_->join(session_key(session));
+void ClientPresence::change_session(const SessionId& session) {
+  last_session_ = session;
+  if (sessions_.size() >= sessions_max && !sessions_.contains(session)) forget_sessions();
+  if (sessions_.insert_or_assign(session, wall_clock_ms()).second) all_->join(session_key(session));
 }
 
 void ClientPresence::forget_sessions() {
-  for (const SessionId& session : sessions_) all_->leave(session_key(session));
+  for (const auto& [session, used_ms] : sessions_) all_->leave(session_key(session));
   sessions_.clear();
 }
 

@@ -14,7 +14,6 @@
 #include <string_view>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/container/inlined_vector.h"
 #include "allocator/mutex.h"
 #include "cursor/bson_view.h"
@@ -56,12 +55,10 @@ class ClientPresence {
   // Call for each command with a session. The lsid document's bytes, with a UUID.
   void note_session(std::string_view lsid) {
     const SessionId session = session_id_of(session_uuid(DocView::trusted(lsid.data())));
-    if (session == last_session_ || all_ == nullptr) return;
-    last_session_ = session;
-    if (!sessions_.contains(session)) add_session(session);
+    if (session != last_session_ && all_ != nullptr) change_session(session);
   }
-  // That this user has used on the connection: the last ones.
-  const absl::flat_hash_set<SessionId>& sessions() const noexcept { return sessions_; }
+  // Those that this user has used on the connection, with the wall clock's milliseconds when it last changed to each.
+  const absl::flat_hash_map<SessionId, std::int64_t>& sessions() const noexcept { return sessions_; }
   // For cursors. Null before attach().
   const std::shared_ptr<const CursorClient>& facts();
   bool load_balanced() const noexcept { return load_balanced_; }
@@ -69,7 +66,7 @@ class ClientPresence {
   static std::uint64_t session_key(const SessionId& session) noexcept;
 
  private:
-  void add_session(const SessionId& session);
+  void change_session(const SessionId& session);
   void forget_sessions();
   void set_facts(std::string_view application, Bytes metadata);
   std::uint64_t joined_key(std::uint64_t program) const noexcept;
@@ -82,7 +79,7 @@ class ClientPresence {
   std::shared_ptr<const CursorClient> facts_;
   std::string user_;
   absl::InlinedVector<std::uint64_t, 2> programs_;  // keys of CursorClients
-  absl::flat_hash_set<SessionId> sessions_;
+  absl::flat_hash_map<SessionId, std::int64_t> sessions_;
 };
 
 }  // namespace spillway::exec

@@ -645,15 +645,15 @@ TEST_CASE("a database that does not exist is empty to readers, and made for writ
   CHECK(cluster.run("{'explain': {'find': 'c'}, '$db': 'none'}").view()["code"].to_int64() == 26);
   CHECK(cluster.run("{'count': 'c', '$db': 'none'}").view()["n"].to_int64() == 0);
   CHECK(cluster.run("{'listIndexes': 'c', '$db': 'none'}").view()["code"].to_int64() == 26);
+  const BsonDoc listed =
+      cluster.run("{'aggregate': 1, 'pipeline': [{'$listLocalSessions': {}}], 'cursor': {}, '$db': 'none'}");
+  CHECK(listed.view().find_path("cursor.ns").as_string() == "none.$cmd.aggregate");
   cluster.forget_sent();
   CHECK(cluster.run("{'insert': 'c', 'documents': [{'_id': 1}], '$db': 'none'}").view()["ok"].truthy());
   CHECK(cluster.sent_to(0, "_configsvrCreateDatabase").size() == 1);
   CHECK(cluster.sent_to(2, "insert").size() == 1);
 }
 
-TEST_CASE("while the config servers are away, what is known serves and the rest fails") {
-  FakeCluster cluster;
-  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
 TEST_CASE("what ends sessions is for shards, and not for config servers, whose changes it would interrupt") {
   FakeCluster cluster;
   cluster.set_replica_sets();
@@ -664,6 +664,9 @@ TEST_CASE("what ends sessions is for shards, and not for config servers, whose c
   CHECK(cluster.sent_to(0, command).empty());
 }
 
+TEST_CASE("while the config servers are away, what is known serves and the rest fails") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
   cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}");
   cluster.away_ = true;
   CHECK(cluster.run("{'find': 'c', 'filter': {'k': 1}, '$db': 'app'}").view()["ok"].truthy());

@@ -339,6 +339,7 @@ TEST_CASE("local sessions are those of open connections, each once, of the users
     worker.context.clients.insert(&clients[i]);
   }
   use(clients[0], 'a');
+  use(clients[0], 'b');
   use(clients[1], 'a');
   use(clients[1], 'b');
   use(clients[2], 'c');
@@ -352,6 +353,7 @@ TEST_CASE("local sessions are those of open connections, each once, of the users
     for (const Element& row : reply->view()["cursor"].as_document()["firstBatch"].as_document()) {
       const DocView id = row.as_document()["_id"].as_document();
       REQUIRE(id["uid"].as_binary().data.size() == 32);
+      REQUIRE(row.as_document()["lastUse"].type == BsonType::date);
       letters += static_cast<char>(id["id"].as_binary().data[0]);
     }
     std::sort(letters.begin(), letters.end());
