@@ -185,8 +185,8 @@ Task<Result<Response>> refresh_sessions(Context& context, Client& client, const 
 // Shards keep the sessions: they write down those that they know.
 Task<Result<Response>> refresh_session_caches(Context& context, Client&, const Request& request) {
   const BsonDoc body = forwarded(request);
-  auto calls = call_shards(context, replica_set_shards(context), RoutedBy::nothing(), shard::Command::of_body(body),
-                           read_options(context, request));
+  auto calls = call_shards(context, replica_set_shards(context, request), RoutedBy::nothing(),
+                           shard::Command::of_body(body), read_options(context, request));
   const auto outcomes = co_await calls;
   for (const ShardOutcome& outcome : outcomes) {
     if (outcome.error) co_return *outcome.error;
