@@ -254,8 +254,8 @@ TEST_CASE("damaged batches and events without a token are errors") {
 }
 
 TEST_CASE("what a stream keeps is paid for") {
-  Shards shards(2);
   MemoryBudget little("little", 600);
+  Shards shards(2);
   shards.reply(0, {}, digits(1));
   shards.reply(1, {}, digits(1));
   CHECK(shards.stream.pay(little));
