@@ -202,8 +202,8 @@ Result<HelloRequest> parse_hello(DocView command) {
 Result<void> check_client_metadata(DocView client) {
   if (client.size() > limits::client_metadata_bytes_max) {
     return Error(ErrorCode::client_metadata_document_too_large,
-                 "The client metadata document must be no more than " +
-                     std::to_string(limits::client_metadata_bytes_max) + " bytes, not " +
+                 "The client metadata document must be less than or equal to " +
+                     std::to_string(limits::client_metadata_bytes_max) + " bytes, it has " +
                      std::to_string(client.size()));
   }
   if (Result<void> valid = client.validate(limits::bson_depth_max); !valid) {
