@@ -85,7 +85,8 @@ def test_a_ready_proxy_answers_its_pages_and_nothing_else(watched):
     assert ask(port, "/healthz")[:2] == (200, "alive\n")
     assert ask(port, "/readyz")[:2] == (200, "ready\n")
     assert ask(port, "/readyz", "HEAD")[:2] == (200, "")
-    assert ask(port, "/")[0] == 404
+    assert ask(port, "/")[0] == 200
+    assert ask(port, "/index.html")[0] == 404
     refused = ask(port, "/metrics", "POST")
     assert refused[0] == 405 and refused[2]["Allow"] == "GET, HEAD"
     with socket.create_connection(("127.0.0.1", port), 20) as other:
