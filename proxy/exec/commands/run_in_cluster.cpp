@@ -17,6 +17,7 @@
 #include "proxy/exec/cursors/take_memory.h"
 #include "proxy/exec/read/aggregate.h"
 #include "proxy/exec/sharding/run_by_form.h"
+#include "proxy/pipeline/run.h"
 
 namespace spillway::exec {
 
@@ -36,6 +37,18 @@ Response empty_cursor(std::string_view db, std::string_view collection) {
   reply.end();
   reply.append("ok", 1.0);
   return Response(std::move(reply).finish());
+}
+
+// What is wrong with the query of a find whose database does not exist: no shard will say it.
+Result<void> check_query(const Context& context, const CommandSpec& spec, const Request& request) {
+  const ValueView filter = request.body["filter"];
+  if (spec.name != "find" || !filter.is_document()) return {};
+  pipeline::FindQuery query;
+  query.filter = filter.as_document();
+  const auto parsed = pipeline::DocumentQuery::of_find(query, context.shared.memory.cursors,
+                                                       [](BsonDoc) { return Result<void>(); });
+  if (parsed.has_error() && parsed.error().is(ErrorCode::bad_value)) return parsed.error();
+  return {};
 }
 
 // What a router answers for a database that does not exist; nothing: the error.
@@ -185,6 +198,8 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
         auto learned = co_await learning;
         if (learned.has_error()) {
           if (learned.error().is(ErrorCode::namespace_not_found)) {
+            auto checked = check_query(context, spec, request);
+            if (checked.has_error()) co_return std::move(checked.error());
             if (auto empty = without_database(spec, request)) co_return *std::move(empty);
           }
           co_return std::move(learned.error());

@@ -553,8 +553,7 @@ std::span<const CommandSpec> schema_commands() {
        .routes = RouteNeed::collection, .help = "older name of collStats"},
       {.name = "dataSize", .handler = data_size, .secondary_ok = true,
        .routes = RouteNeed::full_name, .help = "size of a collection's documents"},
-      {.name = "dbStats", .handler = db_stats, .secondary_ok = true,
-       .routes = RouteNeed::database, .help = "statistics of a database"},
+      {.name = "dbStats", .handler = db_stats, .secondary_ok = true, .help = "statistics of a database"},
       {.name = "planCacheClear", .handler = plan_cache, .routes = RouteNeed::collection,
        .help = "forget cached plans"},
       {.name = "planCacheListFilters", .handler = plan_cache, .secondary_ok = true, .routes = RouteNeed::collection,
@@ -571,8 +570,7 @@ std::span<const CommandSpec> schema_commands() {
        .help = "how many members an index build waits for"},
       {.name = "splitVector", .handler = split_vector, .routes = RouteNeed::full_name, .cluster_only = true,
        .help = "split points of a collection that is not sharded"},
-      {.name = "dbstats", .handler = db_stats, .secondary_ok = true,
-       .routes = RouteNeed::database, .help = "older name of dbStats"},
+      {.name = "dbstats", .handler = db_stats, .secondary_ok = true, .help = "older name of dbStats"},
   };
   return specs;
 }

@@ -271,6 +271,21 @@ TEST_CASE("cluster: a database that another router has dropped is made again for
   CHECK(reply.view()["code"].to_int64() == 26);
 }
 
+TEST_CASE("cluster: a database that nobody has made has statistics, of nothing") {
+  FakeCluster cluster(8);
+  cluster.says["dbStats"] = "{'db': 'nowhere', 'collections': 0, 'objects': 0, 'ok': 1.0}";
+  const BsonDoc reply = cluster.run("{'dbStats': 1, '$db': 'nowhere'}");
+  CHECK(reply.view()["objects"].to_int64() == 0);
+  CHECK(reply.view()["ok"].truthy());
+  CHECK(cluster.sent().size() == 2);
+}
+
+TEST_CASE("cluster: a query is checked where no shard will do it") {
+  FakeCluster cluster(8);
+  CHECK(cluster.run("{'find': 'c', 'filter': {'$nosuch': 1}, '$db': 'nowhere'}").view()["code"].to_int64() == 2);
+  CHECK(cluster.run("{'find': 'c', 'filter': {'x': {'$geoIntersects': 1}}, '$db': 'nowhere'}").view()["ok"].truthy());
+}
+
 TEST_CASE("cluster: what the cluster's version does not have is unknown") {
   FakeCluster cluster(8);
   for (const char* command : {"{'reshardCollection': 'app.r', 'key': {'j': 1}, '$db': 'admin'}",
