@@ -47,6 +47,11 @@ BsonDoc directions_of(DocView sort) {
   return std::move(out).finish();
 }
 
+// A script that combines values: what it has made of some, it combines with others.
+bool is_script_reduce(const Element& accumulator) noexcept {
+  return accumulator.name == "$_internalJsReduce" && accumulator.is_document();
+}
+
 // {$group: …} for the merger; nothing: the accumulators cannot be combined that simply.
 std::optional<BsonDoc> merging_group(DocView group) {
   if (!group["_id"].exists()) return std::nullopt;
@@ -56,11 +61,17 @@ std::optional<BsonDoc> merging_group(DocView group) {
     if (field.name == "_id") continue;
     const Element accumulator = field.is_document() ? field.as_document().first() : Element();
     const bool simple = field.is_document() && field.as_document().count() == 1 &&
-                        combined_accumulators.contains(accumulator.name) &&
+                        (combined_accumulators.contains(accumulator.name) || is_script_reduce(accumulator)) &&
                         field.name.find('.') == std::string_view::npos && !field.name.starts_with('$');
     if (!simple) return std::nullopt;
     out.begin_document(field.name);
-    out.append(accumulator.name == "$count" ? "$sum" : accumulator.name, join("$$ROOT.", field.name)).end();
+    const std::string partial = join("$$ROOT.", field.name);
+    if (is_script_reduce(accumulator)) {
+      out.begin_document(accumulator.name).append("data", partial);
+      out.append("eval", accumulator.as_document()["eval"]).end().end();
+    } else {
+      out.append(accumulator.name == "$count" ? "$sum" : accumulator.name, partial).end();
+    }
   }
   out.append("$doingMerge", true).end();
   return std::move(out).finish();

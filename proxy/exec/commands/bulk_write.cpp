@@ -48,12 +48,10 @@ Task<void> fill(TimeSlice& slice, const BulkCommand& command, const BulkGroup& g
   Request& made = message.request = request;
   made.name = command_name(group.kind);
   made.db = command.namespaces[group.ns].db;
-  made.body = made.message.body = message.body.view();
+  made.replace_body(message.body);
   made.message.sequences.clear();
   made.message.sequences.push_back(
       {list, Bytes(bytes.data() + head, bytes.size() - head), group.operations.size()});
-  made.sections = {};
-  made.strips_fields = true;  // so that it is forwarded as it is now
   made.answers_router = true;
   made.unacknowledged = false;
   made.start_transaction = begins && request.start_transaction;

@@ -115,10 +115,8 @@ Task<Result<Response>> run_on_view(Context& context, Client& client, const Comma
   const Element named = of_view.first();
   if (inner.view.empty() && named.is_string()) inner.view = named.as_string();
   inner.answers_router = counts || distinct;
-  inner.body = inner.message.body = rewritten->view();
+  inner.replace_body(*rewritten);
   inner.message.sequences.clear();
-  inner.sections = {};
-  inner.strips_fields = true;  // so that it is forwarded as it is now
   auto running = run_nested(context, client, *command_named(inner.name), inner, views + 1, std::nullopt);
   auto response = co_await running;
   if (response.has_error() || response->failed || !(counts || distinct)) co_return response;

@@ -70,9 +70,7 @@ void SteppedRequest::sent_a_step() {
   copy_command(out, *now_, {"startTransaction", "readConcern"});
   later_body_ = std::move(out).finish();
   Request& later = later_.emplace(*now_);
-  later.body = later.message.body = later_body_.view();
-  later.sections = {};
-  later.strips_fields = true;  // so that it is forwarded with these fields
+  later.replace_body(later_body_);
   later.start_transaction = false;
   later.read_concern = {};
   now_ = &later;

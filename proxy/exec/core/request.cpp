@@ -217,6 +217,12 @@ bool is_stripped_from_reply(std::string_view field) noexcept {
 }
 bool is_generic_argument(std::string_view field) noexcept { return generic_arguments.contains(field); }
 
+void Request::replace_body(DocView now) noexcept {
+  body = message.body = now;
+  sections = {};
+  strips_fields = true;
+}
+
 std::string Request::ns() const {
   const Element first = body.first();
   if (!first.is_string()) return fmt::format("{}.$cmd.{}", db, name);

@@ -69,6 +69,8 @@ struct Request {
   DocView lsid_document() const noexcept {
     return lsid.empty() ? DocView() : DocView::trusted(lsid.data());
   }
+  // Another body instead of the client's: the command is forwarded with it. `now` outlives the request.
+  void replace_body(DocView now) noexcept;
   // "db.collection" when the command's first element is a collection name.
   std::string ns() const;
 };

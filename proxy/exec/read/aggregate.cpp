@@ -491,7 +491,7 @@ std::span<const CommandSpec> aggregate_commands() {
       {.name = "filemd5", .handler = file_md5_command, .secondary_ok = true,
        .routes = RouteNeed::file, .help = "deprecated: the checksum of a file of GridFS"},
       {.name = "mapReduce", .handler = map_reduce_command,
-       .routes = RouteNeed::pipeline, .help = "deprecated: aggregate by scripts, on one shard"},
+       .routes = RouteNeed::pipeline, .help = "deprecated: aggregate by scripts"},
       {.name = "mapreduce", .handler = map_reduce_command,
        .routes = RouteNeed::pipeline, .help = "older name of mapReduce"},
   };

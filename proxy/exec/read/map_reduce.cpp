@@ -2,9 +2,16 @@
 
 #include <fmt/format.h>
 
+#include "proxy/auth/logical_clock.h"
+#include "proxy/base/clock.h"
 #include "proxy/cluster/config_client.h"
+#include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/cursors/take_memory.h"
+#include "proxy/exec/read/map_reduce_pipeline.h"
+#include "proxy/exec/read/merge_on_shard.h"
 
 namespace spillway::exec {
 
@@ -15,13 +22,8 @@ Error only_on_one_shard(std::string_view what) {
                fmt::format("mapReduce is not supported {}: use aggregate", what));
 }
 
-// The fields of `out` that name a collection.
-bool names_output(std::string_view field) noexcept {
-  return field == "replace" || field == "normal" || field == "merge" || field == "reduce";
-}
-
 // Of several outputs a shard would choose one: not the one that was checked, perhaps.
-Result<void> check_output(ValueView out, const InvolvedNamespace& output) {
+Result<void> check_output(ValueView out, const InvolvedNamespace& output, bool may_be_sharded) {
   if (!out.is_document()) {
     if (output.collection.empty()) return Error(ErrorCode::invalid_namespace, "Invalid output namespace");
     return {};
@@ -29,7 +31,7 @@ Result<void> check_output(ValueView out, const InvolvedNamespace& output) {
   int outputs = 0, dbs = 0;
   bool is_inline = false, sharded = false;
   for (const Element& field : out.as_document()) {
-    outputs += names_output(field.name);
+    outputs += names_map_reduce_output(field.name);
     dbs += field.name == "db";
     is_inline = is_inline || field.name == "inline";
     sharded = sharded || (field.name == "sharded" && field.truthy());
@@ -42,8 +44,90 @@ Result<void> check_output(ValueView out, const InvolvedNamespace& output) {
     return Error(ErrorCode::invalid_options, "cannot specify inline and output database at the same time");
   }
   if (!is_inline && output.collection.empty()) return Error(ErrorCode::invalid_namespace, "Invalid output namespace");
-  if (sharded) return only_on_one_shard("into a sharded collection");
+  if (sharded && !may_be_sharded) return only_on_one_shard("into a sharded collection");
   return {};
+}
+
+// May the shard run all of it, and write the output?
+Result<void> check_whole(const Context& context, const Request& request, const Targets& targets,
+                         const InvolvedNamespace& output) {
+  // A cluster's shard takes it for a part of the whole if the collection is sharded.
+  if (targets.shards.size() > 1 || (context.in_cluster() && targets.routing != nullptr))
+    return only_on_one_shard("of a sharded collection");
+  if (output.collection.empty()) return {};
+  // Without its version, a cluster's shard would replace it as if it were not sharded.
+  if (context.in_cluster() &&
+      request.routes->collection(NamespaceText(output.db, output.collection).view()) != nullptr) {
+    return Error(15920, "Cannot output to a non-sharded collection because sharded collection exists already");
+  }
+  if (context.in_cluster() && request.routes->primary_shard(output.db) == cluster::config_shard)
+    return only_on_one_shard("into a database of the config servers");
+  if (!lies_on(*request.routes, output, targets.shards.front()))
+    return only_on_one_shard("into a collection that does not lie wholly on the shard of its source");
+  return {};
+}
+
+// Shards from 4.4 on run it as an aggregation, which one of them merges.
+bool shards_may_divide(const Context& context, const Targets& targets) {
+  if (!shards_may_merge(context)) return false;
+  for (const catalog::ShardIndex shard : targets.shards) {
+    if (context.gateway.capabilities(shard).max_wire_version < wire_version_of_4_4) return false;
+  }
+  return true;
+}
+
+DocView only_document(DocView aggregation) noexcept {
+  const ValueView batch = aggregation.find_path("cursor.firstBatch");
+  const Element first = batch.is_array() ? batch.as_document().first() : Element();
+  return first.is_document() ? first.as_document() : DocView();
+}
+
+// {results, ok: 1}, or where they were written.
+Response answer_of(const Request& request, const InvolvedNamespace& output, const Response& aggregation) {
+  BsonWriter out;
+  const ValueView form = request.body["out"];
+  if (output.collection.empty()) {
+    const BsonDoc reply = aggregation.copy();
+    const ValueView results = only_document(reply)["results"];
+    if (results.is_array()) {
+      out.append("results", results);
+    } else {
+      out.begin_array("results").end();
+    }
+  } else if (form.is_document() && form.as_document()["db"].exists()) {
+    out.begin_document("result").append("db", output.db).append("collection", output.collection).end();
+  } else {
+    out.append("result", output.collection);
+  }
+  out.append("ok", 1.0);
+  return Response(std::move(out).finish());
+}
+
+Task<Result<Response>> divide(Context& context, Client& client, const Request& request,
+                              const InvolvedNamespace& output) {
+  TakeCopyRoom taking_room(context, request, 2);
+  auto room = co_await taking_room;
+  if (room.has_error()) co_return std::move(room.error());
+  auto command = aggregation_of_map_reduce(request.body, output.db, output.collection, wall_clock_ms(),
+                                           context.shared.clock.now());
+  if (command.has_error()) co_return std::move(command.error());
+  auto aggregate = parse_aggregate(*command);
+  if (aggregate.has_error()) co_return std::move(aggregate.error());
+  Request inner = request;
+  inner.name = "aggregate";
+  inner.answers_router = true;
+  inner.replace_body(*command);
+  auto plan = plan_aggregate(context, inner, *aggregate);
+  if (plan.has_error()) co_return std::move(plan.error());
+  auto running = aggregate_on_shards(context, client, inner, *aggregate, *plan, only_on_one_shard("here"));
+  auto answer = co_await running;
+  if (answer.has_error() || answer->failed) co_return answer;
+  std::size_t bytes = 0;
+  for (const iovec& piece : answer->pieces()) bytes += piece.iov_len;
+  auto reserving = take_reservation(context, request, context.shared.memory.replies, 2 * bytes, "mapReduce's results");
+  const auto reserved = co_await reserving;
+  if (reserved.has_error()) co_return reserved.error();
+  co_return answer_of(request, output, *answer);
 }
 
 }  // namespace
@@ -54,13 +138,13 @@ InvolvedNamespace map_reduce_output(DocView body, std::string_view db) {
   if (out.is_string()) output.collection = out.as_string();
   if (!out.is_document()) return output;
   for (const Element& field : out.as_document()) {
-    if (names_output(field.name) && field.is_string()) output.collection = field.as_string();
+    if (names_map_reduce_output(field.name) && field.is_string()) output.collection = field.as_string();
     if (field.name == "db" && field.is_string() && !field.as_string().empty()) output.db = field.as_string();
   }
   return output;
 }
 
-Task<Result<Response>> map_reduce_command(Context& context, Client&, const Request& request) {
+Task<Result<Response>> map_reduce_command(Context& context, Client& client, const Request& request) {
   const Element source = request.body.first();
   if (!source.is_string() || source.as_string().empty()) {
     co_return Error(ErrorCode::invalid_namespace,
@@ -68,21 +152,15 @@ Task<Result<Response>> map_reduce_command(Context& context, Client&, const Reque
   }
   const NamespaceText ns(request.db, source.as_string());
   const Targets targets = shards_with_chunks(*request.routes, request.db, ns.view());
-  // A cluster's shard takes it for a part of the whole if the collection is sharded.
-  if (targets.shards.size() > 1 || (context.in_cluster() && targets.routing != nullptr))
-    co_return only_on_one_shard("of a sharded collection");
   const InvolvedNamespace output = map_reduce_output(request.body, request.db);
-  if (auto checked = check_output(request.body["out"], output); checked.has_error()) co_return checked.error();
-  const bool writes = !output.collection.empty();
-  // Without its version, a cluster's shard would replace it as if it were not sharded.
-  if (writes && context.in_cluster() &&
-      request.routes->collection(NamespaceText(output.db, output.collection).view()) != nullptr) {
-    co_return Error(15920, "Cannot output to a non-sharded collection because sharded collection exists already");
+  const bool divides = shards_may_divide(context, targets);
+  if (auto checked = check_output(request.body["out"], output, divides); checked.has_error()) co_return checked.error();
+  if (auto whole = check_whole(context, request, targets, output); whole.has_error()) {
+    if (!divides) co_return std::move(whole.error());
+    auto dividing = divide(context, client, request, output);
+    co_return co_await dividing;
   }
-  if (writes && context.in_cluster() && request.routes->primary_shard(output.db) == cluster::config_shard)
-    co_return only_on_one_shard("into a database of the config servers");
-  if (writes && !lies_on(*request.routes, output, targets.shards.front()))
-    co_return only_on_one_shard("into a collection that does not lie wholly on the shard of its source");
+  const bool writes = !output.collection.empty();
   auto forwarding = forward_to_shard(context, request, targets.shards.front(), targets.by(),
                                      writes ? write_options(context, request) : read_options(context, request));
   co_return co_await forwarding;

@@ -1,4 +1,5 @@
-// mapReduce, which MongoDB has deprecated: a shard that has all that it reads and writes runs it.
+// mapReduce, which MongoDB has deprecated: a shard that has all that it reads and writes runs it. Otherwise shards run
+// it as an aggregation, from 4.4 on.
 #pragma once
 
 #include <string_view>

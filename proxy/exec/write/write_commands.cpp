@@ -532,9 +532,7 @@ Task<Result<Response>> run_on_buckets(Context& context, Client& client, const Re
   body.append("isTimeseriesNamespace", true);
   const BsonDoc rewritten = std::move(body).finish();
   Request inner = request;
-  inner.body = inner.message.body = rewritten;
-  inner.sections = {};
-  inner.strips_fields = true;  // so that it is forwarded as it is now
+  inner.replace_body(rewritten);
   auto running = handler(context, client, inner);
   co_return co_await running;
 }

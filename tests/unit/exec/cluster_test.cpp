@@ -1270,6 +1270,55 @@ TEST_CASE("mapReduce does not write what other shards or the config servers have
             .view()["code"].to_int64() == 115);
 }
 
+TEST_CASE("from 4.4 on, mapReduce of a sharded collection is an aggregation that a shard merges") {
+  MergingCluster cluster(9);
+  cluster.merger_answer = MergingCluster::cursor(0, "{'_id': null, 'results': [{'_id': 1, 'value': 3}]}");
+  const auto [out, last, answer] = GENERATE(values<std::tuple<const char*, const char*, const char*>>(
+      {{"{'inline': 1}", "$group", "{'results': [{'_id': 1, 'value': 3}], 'ok': 1.0}"},
+       {"'o'", "$out", "{'result': 'o', 'ok': 1.0}"},
+       {"{'merge': 'c'}", "$merge", "{'result': 'c', 'ok': 1.0}"},  // sharded
+       {"{'reduce': 'o', 'db': 'app'}", "$merge", "{'result': {'db': 'app', 'collection': 'o'}, 'ok': 1.0}"}}));
+  INFO(out);
+  const BsonDoc reply = cluster.run(
+      fmt::format("{{'mapReduce': 'c', 'map': 'm', 'reduce': 'r', 'finalize': 'f', 'query': {{'x': 1}}, 'scope': "
+                  "{{'s': 1}}, 'out': {}, '$db': 'app'}}",
+                  out));
+  CHECK(to_json(reply.view()) == to_json(doc(answer).view()));
+  for (std::uint16_t shard = 1; shard <= 2; ++shard) {
+    const auto part = cluster.parts(shard, false).at(0);
+    CHECK(to_json(part.view()["pipeline"]) ==
+          to_json(doc("{'p': [{'$match': {'x': 1}}, {'$project': {'emits': {'$_internalJsEmit': {'this': '$$ROOT', "
+                      "'eval': 'm'}}, '_id': false}}, {'$unwind': '$emits'}, {'$group': {'_id': '$emits.k', 'value': "
+                      "{'$_internalJsReduce': {'data': '$emits', 'eval': 'r'}}}}]}").view()["p"]));
+    CHECK(part.view().find_path("runtimeConstants.jsScope.s").to_int64() == 1);
+  }
+  const BsonDoc merging = cluster.merger_command();
+  CHECK(merging.view().find_path("runtimeConstants.isMapReduce").truthy());
+  std::vector<std::string> stages;
+  for (const Element& stage : merging.view()["pipeline"].as_document()) stages.push_back(to_json(ValueView(stage)));
+  REQUIRE(stages.size() == 4);
+  CHECK(stages[1] == to_json(doc("{'$group': {'_id': '$$ROOT._id', 'value': {'$_internalJsReduce': {'data': "
+                                 "'$$ROOT.value', 'eval': 'r'}}, '$doingMerge': true}}").view()));
+  CHECK(stages[2] == to_json(doc("{'$project': {'value': {'$function': {'body': 'f', 'args': ['$_id', '$value'], "
+                                 "'lang': 'js'}}}}").view()));
+  CHECK(stages[3].find(last) != std::string::npos);
+}
+
+TEST_CASE("a malformed mapReduce of a sharded collection goes to no shard") {
+  MergingCluster cluster(9);
+  const auto [fields, code] = GENERATE(values<std::pair<const char*, int>>(
+      {{"'map': 'm', 'reduce': 'r'", 73},
+       {"'map': 'm', 'out': 'o'", 40414},
+       {"'map': 5, 'reduce': 'r', 'out': 'o'", 14},
+       {"'map': 'm', 'reduce': 'r', 'out': {'foo': 1}", 73},
+       {"'map': 'm', 'reduce': 'r', 'out': 'c'", 28769},  // it would replace what is sharded
+       {"'map': 'm', 'reduce': 'r', 'out': 'o', 'more': 1", 40415}}));
+  INFO(fields);
+  const BsonDoc reply = cluster.run(fmt::format("{{'mapReduce': 'c', {}, '$db': 'app'}}", fields));
+  CHECK(reply.view()["code"].to_int64() == code);
+  CHECK(cluster.sent_to(1, "aggregate").empty());
+}
+
 TEST_CASE("a shard's own explain that is larger than a document is cut, too") {
   FakeCluster cluster;
   const std::string_view command = "{'aggregate': 'u', 'pipeline': [], 'cursor': {}}";
