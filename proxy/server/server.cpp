@@ -341,8 +341,9 @@ Server::Server(ServerOptions options)
     shared_.users_from = options_.routing->shard_by_name(from);
     if (!shared_.users_from) throw std::runtime_error(fmt::format("security.usersFrom: there is no shard {}", from));
   }
-  // The config servers keep a cluster's users. To its members they also tell what roles allow.
-  if (options_.in_cluster && shared_.authorization) {
+  // The config servers keep a cluster's users, who may log in even if they need not. To members of the cluster these
+  // servers also tell what roles allow.
+  if (options_.in_cluster) {
     const ClusterConfig& cluster = options_.config.cluster;
     shared_.users_from = cluster::config_shard;
     shared_.users_of_cluster = cluster.auth_mode.has_value() || !cluster.key_file.empty();

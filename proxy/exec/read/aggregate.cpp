@@ -403,7 +403,9 @@ Result<AggregateArguments> parse_aggregate(DocView body) {
   const Element target = body.first();
   if (target.is_string()) {
     aggregate.collection = target.as_string();
-    if (aggregate.collection.empty()) return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
+    const std::string_view name = aggregate.collection;
+    if (name.empty() || name.starts_with('.') || name.find('\0') != std::string_view::npos)
+      return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
   } else if (!target.is_number()) {
     return Error(ErrorCode::type_mismatch,
                  fmt::format("collection name has invalid type: {}", bson_type_name(target.type)));

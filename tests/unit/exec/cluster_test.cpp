@@ -320,6 +320,14 @@ TEST_CASE("stages that no collection has are refused as shards refuse them") {
   }
 }
 
+TEST_CASE("a collection's name is looked at before the rest of an aggregation") {
+  FakeCluster cluster;
+  for (const std::string_view name : {"", ".a", "a\\u0000b"}) {
+    const BsonDoc reply = cluster.run(fmt::format("{{'aggregate': '{}', 'pipeline': [], '$db': 'app'}}", name));
+    CHECK(reply.view()["code"].to_int64() == 73);
+  }
+}
+
 TEST_CASE("a $lookup over shards is the primary shard's, which takes over the others' cursors") {
   MergingCluster cluster;
   const BsonDoc reply = cluster.run(lookup);
