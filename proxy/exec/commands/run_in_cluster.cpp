@@ -39,6 +39,16 @@ Response empty_cursor(std::string_view db, std::string_view collection) {
   return Response(std::move(reply).finish());
 }
 
+// What shards say of these names, before they look whether there is such a database.
+Result<void> check_names(const CommandSpec& spec, const RouteNames& names) {
+  for (const auto& name : names) {
+    const bool lacks_collection = spec.routes == RouteNeed::full_name && name.collection.empty();
+    if (lacks_collection || name.collection.find('\0') != std::string_view::npos)
+      return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
+  }
+  return {};
+}
+
 // What is wrong with the query of a find whose database does not exist: no shard will say it.
 Result<void> check_query(const Context& context, const CommandSpec& spec, const Request& request) {
   const ValueView filter = request.body["filter"];
@@ -186,6 +196,7 @@ namespace {
 Task<Result<Response>> run_nested(Context& context, Client& client, const CommandSpec& spec, Request& request,
                                   int views, std::optional<Result<Response>> answer) {
   const RouteNames names = route_names(context, spec, request);
+  if (auto checked = check_names(spec, names); checked.has_error()) co_return std::move(checked.error());
   const RouteWait wait{request.deadline, spec.makes_database, request.interrupt};
   bool learned_keys = false;
   for (std::size_t tries = 1;; ++tries) {

@@ -403,8 +403,7 @@ Result<AggregateArguments> parse_aggregate(DocView body) {
   const Element target = body.first();
   if (target.is_string()) {
     aggregate.collection = target.as_string();
-    const std::string_view name = aggregate.collection;
-    if (name.empty() || name.starts_with('.') || name.find('\0') != std::string_view::npos)
+    if (aggregate.collection.empty() || aggregate.collection.starts_with('.'))
       return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
   } else if (!target.is_number()) {
     return Error(ErrorCode::type_mismatch,

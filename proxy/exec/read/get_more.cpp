@@ -45,8 +45,8 @@ Result<GetMoreArguments> parse_get_more(const Request& request) {
                              bson_type_name(collection.type)));
   }
   arguments.collection = collection.as_string();
-  if (arguments.collection.empty()) {
-    return Error(ErrorCode::invalid_namespace, "Collection names cannot be empty");
+  if (arguments.collection.empty() || arguments.collection.find('\0') != std::string_view::npos) {
+    return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
   }
   const ValueView batch = request.body["batchSize"];
   if (batch.exists() && !batch.is_null()) {

@@ -328,6 +328,17 @@ TEST_CASE("a collection's name is looked at before the rest of an aggregation") 
   }
 }
 
+TEST_CASE("names that no collection has are refused, even if there is no such database") {
+  FakeCluster cluster;
+  const char* command = GENERATE("{'getMore': {'$numberLong': '5'}, 'collection': 'a\\u0000b', '$db': 'none'}",
+                                 "{'renameCollection': 'none.', 'to': 'app.b', '$db': 'admin'}",
+                                 "{'renameCollection': 'app.b', 'to': 'none.a\\u0000b', '$db': 'admin'}",
+                                 "{'dataSize': 'none.', '$db': 'none'}",
+                                 "{'find': 'a\\u0000b', '$db': 'none'}");
+  INFO(command);
+  CHECK(cluster.run(command).view()["code"].to_int64() == 73);
+}
+
 TEST_CASE("a $lookup over shards is the primary shard's, which takes over the others' cursors") {
   MergingCluster cluster;
   const BsonDoc reply = cluster.run(lookup);
