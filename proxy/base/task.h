@@ -4,8 +4,9 @@
 // forbidden (its wait would resume freed memory). A child that completes without suspending returns to
 // its parent without growing the stack, at every optimisation level. Frames are recycled per thread.
 //
-// Rules for its users (GCC 12 miscompiles temporaries inside co_await expressions): no capturing lambda is a
-// coroutine; no co_await expression holds a temporary that owns something: name it first.
+// Rules for its users, since GCC 12 miscompiles some temporaries: no capturing lambda is a coroutine; a call is awaited
+// as a statement, an initialiser or what is returned, never in a condition or an argument; and what the call is given
+// are names, or temporaries that own nothing. Otherwise name the task first.
 #pragma once
 
 #include <coroutine>

@@ -493,8 +493,7 @@ Task<Result<std::unique_ptr<Transport>>> TcpNetwork::connect(std::string host, s
   if (!parse_failed) {
     addresses.push_back(address);
   } else {
-    auto looking = names_.look_up(loop_, host, deadline);
-    auto found = co_await looking;
+    auto found = co_await names_.look_up(loop_, host, deadline);
     if (found.has_error()) co_return std::move(found.error());
     addresses = *std::move(found);
   }

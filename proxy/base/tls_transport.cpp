@@ -206,8 +206,7 @@ Error TlsTransport::handshake_error(int code) const {
 
 Task<Result<void>> TlsTransport::establish(TimePoint deadline) {
   if (plain_text_ == PlainText::allowed) {
-    auto looking = begins_with_tls(deadline);
-    const Result<bool> tls = co_await looking;
+    const Result<bool> tls = co_await begins_with_tls(deadline);
     if (tls.has_error()) co_return tls.error();
     established_ = !*tls;
     if (established_) co_return Result<void>();

@@ -64,8 +64,7 @@ Task<Result<Value>> CatalogCache::newer(Slot<Value>& slot, std::uint64_t after, 
   }
   if (slot.value && slot.value->read > after) co_return *slot.value;
   slot.begun = ++reads_begun_;
-  auto reading = read(slot.value);
-  auto result = co_await reading;
+  auto result = co_await read(slot.value);
   const std::uint64_t begun = std::exchange(slot.begun, 0);
   if (result.has_error()) {
     ++failed_reads_;
@@ -98,8 +97,7 @@ Task<Result<KnownCollection>> CatalogCache::collection(std::string ns, std::uint
 }
 
 Task<Result<KnownDatabase>> CatalogCache::read_database(std::string name, bool again) {
-  auto reading = config_.database(name, again);
-  auto entry = co_await reading;
+  auto entry = co_await config_.database(name, again);
   if (entry.has_error()) co_return std::move(entry.error());
   if (!*entry) co_return no_database(name);
   auto primary = shards_.index_of((*entry)->primary);
@@ -169,8 +167,7 @@ Task<Result<KnownCollection>> CatalogCache::read_chunks(std::string ns, catalog:
 }
 
 Task<Result<void>> CatalogCache::shards() {
-  auto reading = config_.shards();
-  auto entries = co_await reading;
+  auto entries = co_await config_.shards();
   if (entries.has_error()) co_return std::move(entries.error());
   auto using_them = shards_.use(*std::move(entries));
   co_return co_await using_them;

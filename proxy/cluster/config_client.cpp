@@ -59,8 +59,7 @@ Task<Result<shard::Reply>> ConfigClient::call(BsonDoc body, std::optional<shard:
   const BsonDoc added = std::move(times).finish();
   shard::Command command = shard::Command::of_body(body);
   if (!added.view().empty()) command.suffix = shard::elements_of(added.view());
-  auto calling = gateway_.call(config_shard, command, options);
-  auto reply = co_await calling;
+  auto reply = co_await gateway_.call(config_shard, command, options);
   if (reply.has_error()) co_return std::move(reply.error()).with_context("the config servers");
   auto looking = shard::is_valid_in_turns(pump_, reply->body());
   if (!co_await looking) {

@@ -8,14 +8,12 @@ namespace spillway::shard {
 
 Task<Result<std::unique_ptr<Connection>>> connect(const PoolSettings& settings, HostAddress address,
                                                   TimePoint deadline) {
-  auto connecting = settings.network.connect(address.host, address.port, deadline);
-  auto connected = co_await connecting;
+  auto connected = co_await settings.network.connect(address.host, address.port, deadline);
   if (connected.has_error()) co_return connected.error();
   std::unique_ptr<Transport> transport = *std::move(connected);
   if (settings.tls) {
     transport = make_tls_client(std::move(transport), settings.tls, address.host);
-    auto shaking = transport->establish(deadline);
-    const Result<void> established = co_await shaking;
+    const Result<void> established = co_await transport->establish(deadline);
     if (established.has_error()) {
       transport->close();
       co_return Error(ErrorCode::host_unreachable,

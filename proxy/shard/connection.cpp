@@ -224,14 +224,12 @@ Task<void> Connection::send_compressed(const Command& command, TimePoint deadlin
   OutgoingMessage message;
   std::span<iovec> pieces = message.lay_out(command, next_request_id_);
   const auto header = wire::parse_header({static_cast<const std::uint8_t*>(pieces[0].iov_base), pieces[0].iov_len});
-  auto packing = pack_in_turns(*pump_, *compression_budget_, *compressor_, pieces, *header);
-  const auto packed = co_await packing;
+  const auto packed = co_await pack_in_turns(*pump_, *compression_budget_, *compressor_, pieces, *header);
   if (packed) {
     pieces[0] = {const_cast<std::uint8_t*>(packed->data()), packed->size()};
     pieces = pieces.first(1);
   }
-  auto sending = send_pieces(pieces, deadline);
-  co_await sending;
+  co_await send_pieces(pieces, deadline);
 }
 
 // --- receiving
@@ -443,8 +441,7 @@ Task<Result<Reply>> Connection::receive(MemoryBudget& budget, bool stream, TimeP
     room->append(start.data(), start.size());
     started = std::move(*room);
   } else {
-    auto waiting = wait_for_room(start, budget, incoming.wanted_bytes, deadline);
-    started = co_await waiting;
+    started = co_await wait_for_room(start, budget, incoming.wanted_bytes, deadline);
     if (started.has_error()) co_return started.error();
   }
   if (have < incoming.wanted_bytes) {
@@ -454,8 +451,7 @@ Task<Result<Reply>> Connection::receive(MemoryBudget& budget, bool stream, TimeP
     if (started.has_error()) co_return started.error();
   }
   if (incoming.compressed) {
-    auto opening = decompressed(incoming, *started, budget, room, deadline);
-    auto plain = co_await opening;
+    auto plain = co_await decompressed(incoming, *started, budget, room, deadline);
     if (plain.has_error()) co_return plain.error();
     started = std::move(plain);
   }

@@ -277,8 +277,7 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
     auto leased = shard.try_lease(options);
     if (leased.has_value() && !*leased) {
       if (patience_end == time_point_never) patience_end = Clock::now() + shard.connect_timeout();
-      auto leasing = lease(shard, options, patience_end);
-      leased = co_await leasing;
+      leased = co_await lease(shard, options, patience_end);
       // The caller is gone: nothing is sent. The connection goes back as it is.
       if (const Error* why = requested_of(options.interrupt)) co_return *why;
     }
@@ -287,8 +286,7 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
       Connection& connection = **leased;
       const Interruptible interruptible(options.interrupt, connection);
       ShardWait waiting(options.time);
-      auto sending = connection.send(command, options.deadline);
-      const bool sent = co_await sending;
+      const bool sent = co_await connection.send(command, options.deadline);
       Attempt ended;
       if (!sent) {
         ended = broken(shard, *std::move(leased), connection.failure(), options);

@@ -75,8 +75,7 @@ BsonDoc build_info_command() {
 Task<Result<Reply>> exchange(Connection& connection, DocView command, LinkBudgets budgets,
                              TimePoint deadline) {
   const Command outgoing = Command::of_body(command);
-  auto sending = connection.send(outgoing, deadline);
-  const bool sent = co_await sending;
+  const bool sent = co_await connection.send(outgoing, deadline);
   std::optional<Error> failed;
   if (sent) {
     auto room = Buffer::allocate(budgets.own, limits::handshake_reply_bytes);
@@ -96,8 +95,7 @@ Task<Result<Reply>> exchange(Connection& connection, DocView command, LinkBudget
 Task<Result<ServerDescription>> introduce(Connection& connection, const Introduction& introduction,
                                           LinkBudgets budgets, TimePoint deadline) {
   const BsonDoc hello = first_hello(introduction);
-  auto exchanging = exchange(connection, hello.view(), budgets, deadline);
-  auto answered = co_await exchanging;
+  auto answered = co_await exchange(connection, hello.view(), budgets, deadline);
   if (answered.has_error()) co_return answered.error();
   const DocView reply = answered->body();
   if (const auto compressor = agreed(introduction.compressors, reply)) {

@@ -36,8 +36,7 @@ Error refused(Attempt& attempt, std::string_view why, std::int64_t code = 0) {
 
 // Sends one command; its reply must be ok.
 Task<Result<Reply>> ask(Attempt& attempt, DocView command) {
-  auto exchanging = exchange(attempt.connection, command, attempt.budgets, attempt.deadline);
-  auto answered = co_await exchanging;
+  auto answered = co_await exchange(attempt.connection, command, attempt.budgets, attempt.deadline);
   if (answered.has_error()) co_return answered.error();
   const DocView body = answered->body();
   if (body["ok"].truthy()) co_return *std::move(answered);
@@ -73,22 +72,19 @@ Task<Result<void>> run_scram(Attempt& attempt, auth::Hash hash, std::size_t pass
   const std::string& db = attempt.login.db();
   auth::ScramClient client = attempt.login.begin(hash, password);
   BsonDoc command = start_command(hash, client.first_message(), db);
-  auto starting = ask(attempt, command.view());
-  auto started = co_await starting;
+  auto started = co_await ask(attempt, command.view());
   if (started.has_error()) co_return started.error();
   const auto answer = client.answer(payload_of(*started));
   if (answer.has_error()) co_return refused(attempt, answer.error().message);
   command = continue_command(started->body()["conversationId"], *answer, db);
-  auto continuing = ask(attempt, command.view());
-  auto continued = co_await continuing;
+  auto continued = co_await ask(attempt, command.view());
   if (continued.has_error()) co_return continued.error();
   if (auto verified = client.verify(payload_of(*continued)); verified.has_error()) {
     co_return refused(attempt, verified.error().message);
   }
   if (continued->body()["done"].truthy()) co_return Result<void>();
   command = continue_command(continued->body()["conversationId"], {}, db);
-  auto ending = ask(attempt, command.view());
-  auto ended = co_await ending;
+  auto ended = co_await ask(attempt, command.view());
   if (ended.has_error()) co_return ended.error();
   if (!ended->body()["done"].truthy())
     co_return refused(attempt, "the conversation does not end");
@@ -101,8 +97,7 @@ Task<Result<auth::Hash>> negotiate(Attempt& attempt) {
   out.append("isMaster", std::int32_t{1});
   out.append("saslSupportedMechs", auth::user_id(attempt.login.db(), attempt.login.user())).append("$db", "admin");
   const BsonDoc command = std::move(out).finish();
-  auto asking = ask(attempt, command.view());
-  auto answered = co_await asking;
+  auto answered = co_await ask(attempt, command.view());
   if (answered.has_error()) co_return answered.error();
   const ValueView mechanisms = answered->body()["saslSupportedMechs"];
   if (!mechanisms.is_array()) co_return auth::Hash::sha1;
@@ -121,8 +116,7 @@ Task<Result<void>> show_certificate(Attempt& attempt) {
   if (!attempt.login.user().empty()) out.append("user", attempt.login.user());
   out.append("$db", auth::external_db);
   const BsonDoc command = std::move(out).finish();
-  auto asking = ask(attempt, command.view());
-  auto answered = co_await asking;
+  auto answered = co_await ask(attempt, command.view());
   if (answered.has_error()) co_return answered.error();
   co_return Result<void>();
 }
@@ -130,19 +124,16 @@ Task<Result<void>> show_certificate(Attempt& attempt) {
 Task<Result<void>> run(Attempt& attempt) {
   const ServiceMechanism mechanism = attempt.login.mechanism();
   if (mechanism == ServiceMechanism::x509) {
-    auto showing = show_certificate(attempt);
-    co_return co_await showing;
+    co_return co_await show_certificate(attempt);
   }
   auth::Hash hash = mechanism == ServiceMechanism::scram_sha_1 ? auth::Hash::sha1 : auth::Hash::sha256;
   if (mechanism == ServiceMechanism::negotiated) {
-    auto negotiating = negotiate(attempt);
-    const auto negotiated = co_await negotiating;
+    const auto negotiated = co_await negotiate(attempt);
     if (negotiated.has_error()) co_return negotiated.error();
     hash = *negotiated;
   }
   for (std::size_t password = 0;; ++password) {
-    auto running = run_scram(attempt, hash, password);
-    Result<void> ran = co_await running;
+    Result<void> ran = co_await run_scram(attempt, hash, password);
     const bool wrong_password =
         ran.has_error() && attempt.was_refused && attempt.code == static_cast<int>(ErrorCode::authentication_failed);
     if (!wrong_password || password + 1 == attempt.login.passwords()) co_return ran;
@@ -154,8 +145,7 @@ Task<Result<void>> run(Attempt& attempt) {
 Task<Result<void>> log_in(Connection& connection, const auth::ServiceLogin& login,
                           LinkBudgets budgets, TimePoint deadline) {
   Attempt attempt{connection, login, budgets, deadline};
-  auto running = run(attempt);
-  Result<void> ran = co_await running;
+  Result<void> ran = co_await run(attempt);
   if (ran.has_error() && attempt.was_refused && login.optional()) co_return Result<void>();
   co_return ran;
 }

@@ -34,8 +34,7 @@ Task<void> Monitor::run() {
   while (!stopped_) {
     const TimePoint due = sink_.next_check(address_);
     if (due <= Clock::now()) {
-      auto checking = check();
-      co_await checking;
+      co_await check();
       continue;
     }
     Waiter nap(settings_.loop, due);
@@ -51,13 +50,11 @@ Task<void> Monitor::run() {
 Task<void> Monitor::check() {
   sink_.check_started(address_);
   const bool reused = connection_ != nullptr;
-  auto asking = ask();
-  auto answered = co_await asking;
+  auto answered = co_await ask();
   if (answered.has_error() && reused && !stopped_ &&
       !answered.error().is(ErrorCode::network_timeout)) {
     // Only the connection may have failed: a new one tells.
-    auto again = ask();
-    answered = co_await again;
+    answered = co_await ask();
   }
   if (stopped_) co_return;
   const TimePoint now = Clock::now();
@@ -78,8 +75,7 @@ Task<void> Monitor::check() {
 
 Task<Result<Monitor::Answer>> Monitor::ask() {
   if (!connection_) {
-    auto connecting = connect();
-    co_return co_await connecting;
+    co_return co_await connect();
   }
   const TimePoint start = Clock::now();
   const BsonDoc hello = later_hello(hello_ok_);
@@ -124,8 +120,7 @@ Task<Result<Monitor::Answer>> Monitor::connect() {
     co_return server.error();
   }
   const Duration round_trip = Clock::now() - connected_at;
-  auto building = ask_build();
-  auto build = co_await building;
+  auto build = co_await ask_build();
   if (build.has_error()) {
     connection_.reset();
     co_return build.error();

@@ -201,8 +201,7 @@ Task<void> Pool::open_one() {
   const auth::ServiceLogin::Ptr login = settings_.login;  // a reload may replace it meanwhile
   std::optional<Error> failed;
   std::unique_ptr<Connection> connection;
-  auto connecting = connect(settings_, address_, deadline);
-  auto connected = co_await connecting;
+  auto connected = co_await connect(settings_, address_, deadline);
   if (connected.has_error()) {
     failed = connected.error();
   } else {

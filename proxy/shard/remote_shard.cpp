@@ -242,8 +242,7 @@ Task<Result<RemoteShard::Member*>> RemoteShard::choose(const CallOptions& option
 }
 
 Task<Result<Lease>> RemoteShard::lease(const CallOptions& options, TimePoint until) {
-  auto choosing = choose(options, until);
-  auto member = co_await choosing;
+  auto member = co_await choose(options, until);
   if (member.has_error()) co_return member.error();
   auto acquiring = (*member)->pool.acquire(until, options.deadline, options.bulk, options.interrupt);
   co_return co_await acquiring;

@@ -217,6 +217,18 @@ def check_banned(tree, findings):
                 findings.error(path, line, f'"{" ".join(match.group(0).split())}": {why}')
 
 
+def check_awaits(tree, findings):
+    """No call is awaited inside a condition or an argument (proxy/README.md, "Coroutines")."""
+    for path in tree.ending(".h", ".cpp"):
+        text = tree.text(path)
+        for match in re.finditer(r"\bco_await\s+[\w:.>*-]+\(", text):
+            before = re.split(r"[;{}]", text[:match.start()][-2000:])[-1]
+            before = re.sub(r"//.*", "", before)
+            if before.count("(") > before.count(")") or re.search(r"[?!&|]\s*$", before):
+                line = text.count("\n", 0, match.start()) + 1
+                findings.error(path, line, "a call is awaited inside an expression: name the task first")
+
+
 def listed_sources(tree):
     """The .cpp files that CMakeLists.txt name, and (file, line, name) of those that are missing."""
     listed, missing = set(), []
@@ -309,7 +321,8 @@ def check_readmes(tree, findings):
                     findings.error(path, number, f"{name} does not exist")
 
 
-CHECKS = (check_layers, check_services, check_headers, check_banned, check_dead_files, check_columns, check_readmes)
+CHECKS = (check_layers, check_services, check_headers, check_banned, check_awaits, check_dead_files, check_columns,
+          check_readmes)
 
 
 def run(root):

@@ -92,6 +92,15 @@ class TidyTest(unittest.TestCase):
     def test_header_without_first_comment(self):
         self.only_error({"allocator/a.h": "#pragma once\n"}, "must begin a comment")
 
+    def test_a_call_that_is_awaited_in_a_condition(self):
+        head = '#include "proxy/wire/w.h"\n'
+        for wrong in ("if (co_await f(x)) return;", "while (!co_await f(x)) g();", "g(co_await a.f(x));",
+                      "y = z && co_await f(x);", "if (auto y = co_await\n    f(x)) g();"):
+            self.only_error({"proxy/wire/w.cpp": head + "{\n  " + wrong + "\n}\n"}, "name the task first")
+        for right in ("if (z) co_await f(x);", "co_return co_await f(x);", "auto y = co_await a->f(x);",
+                      "if (!co_await named) g();"):
+            self.assertEqual(self.findings({"proxy/wire/w.cpp": head + "{\n  " + right + "\n}\n"}).errors, [])
+
     def test_banned_words(self):
         for text, word in (
             ("auto t = std::chrono::system_clock::now();", "system_clock::now"),

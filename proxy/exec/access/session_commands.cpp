@@ -100,8 +100,8 @@ Task<void> tell_shards(Context& context, catalog::ShardSet shards, std::string c
   options.budget = &context.shared.memory.replies;
   options.deadline = Clock::now() + std::chrono::seconds(10);
   options.time = time;
-  auto calls = call_shards(context, shards, RoutedBy::nothing(), shard::Command::of_body(document), options);
-  auto outcomes = co_await calls;
+  auto outcomes = co_await call_shards(context, shards, RoutedBy::nothing(), shard::Command::of_body(document),
+                                       options);
   for (const ShardOutcome& outcome : outcomes) {
     if (outcome.ok()) continue;
     log::info("sessions: shard {} did not take {}: {}", context.gateway.states()[outcome.shard].name,
@@ -378,8 +378,7 @@ Error not_in_transaction(const Request& request) {
 
 Task<Result<Response>> run_commit(Context& context, Client&, const Request& request) {
   if (!request.in_transaction) co_return not_in_transaction(request);
-  auto committing = commit_transaction(context, request);
-  co_return co_await committing;
+  co_return co_await commit_transaction(context, request);
 }
 
 }  // namespace

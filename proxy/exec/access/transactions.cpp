@@ -45,8 +45,7 @@ Task<ShardOutcomes> send_abort(Context& context, OpenTransaction open, TimePoint
   shard::CallOptions options;
   options.budget = &context.shared.memory.replies;
   options.deadline = deadline;
-  auto calls = call_shards(context, open.shards, RoutedBy::nothing(), shard::Command::of_body(document), options);
-  co_return co_await calls;
+  co_return co_await call_shards(context, open.shards, RoutedBy::nothing(), shard::Command::of_body(document), options);
 }
 
 // As servers read it. Only what they know is kept, and sent to each shard.

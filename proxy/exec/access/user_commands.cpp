@@ -62,8 +62,7 @@ Answer user_command(Context& context, Client& client, const Request& request) {
       call_shard(context, {cluster::config_shard, RoutedBy::nothing(), shard::Command::of_body(command)}, options);
   ShardOutcome outcome = co_await calling;
   if (!reads) {  // whatever has come of it: an answer may have been lost
-    auto noting = read_changed_users(context, request);
-    co_await noting;
+    co_await read_changed_users(context, request);
   }
   co_return passed_on(std::move(outcome));
 }
@@ -169,8 +168,7 @@ Error own_only(const Request& request) {
 
 Answer users_info(Context& context, Client& client, const Request& request) {
   if (context.in_cluster()) {
-    auto asking = user_command(context, client, request);
-    co_return co_await asking;
+    co_return co_await user_command(context, client, request);
   }
   auto wanted = parse_users_info(request);
   if (wanted.has_error()) co_return wanted.error();
@@ -204,8 +202,7 @@ Answer users_info(Context& context, Client& client, const Request& request) {
 
 Answer roles_info(Context& context, Client& client, const Request& request) {
   if (context.in_cluster()) {
-    auto asking = user_command(context, client, request);
-    co_return co_await asking;
+    co_return co_await user_command(context, client, request);
   }
   const Element which = request.body.first();
   const bool built_in = which.is_number() && request.body["showBuiltinRoles"].truthy();
@@ -228,8 +225,7 @@ Answer roles_info(Context& context, Client& client, const Request& request) {
 
 Answer change_user(Context& context, Client& client, const Request& request) {
   if (context.in_cluster()) {
-    auto changing = user_command(context, client, request);
-    co_return co_await changing;
+    co_return co_await user_command(context, client, request);
   }
   co_return Error(
       ErrorCode::command_not_supported,
@@ -240,8 +236,7 @@ Answer change_user(Context& context, Client& client, const Request& request) {
 }
 
 Answer look_at_users_again(Context& context, Client&, const Request& request) {
-  auto reading = read_changed_users(context, request);
-  co_await reading;
+  co_await read_changed_users(context, request);
   co_return only_ok();
 }
 

@@ -204,8 +204,7 @@ BsonDoc resolving_command(std::span<const Names::value_type> names) {
 Task<Result<void>> read_stored_users(Context& context) {
   if (context.shared.users_of_cluster) {
     std::string generation;
-    auto reading = read_cluster_users(context, &generation);
-    co_return co_await reading;
+    co_return co_await read_cluster_users(context, &generation);
   }
   auto asking = ask_for_users(context, users_command());
   const ShardOutcome outcome = co_await asking;

@@ -205,8 +205,7 @@ Task<Result<void>> all_operations(Context& context, const Request& request, Curr
   }
   // To the shards all users are one.
   if (!options.local_operations && options.only_user.empty()) {
-    auto adding = add_shard_operations(context, request, options, others);
-    auto added = co_await adding;
+    auto added = co_await add_shard_operations(context, request, options, others);
     if (added.has_error()) co_return added.error();
   }
   answers.push_back({std::move(others), std::nullopt});
@@ -363,8 +362,7 @@ Task<Result<Response>> current_op_command(Context& context, Client& client, cons
   auto matching = pipeline::DocumentQuery::of_pipeline(
       pipeline, context.shared.memory.cursors, [&kept](BsonDoc row) { return kept.add(std::move(row)); });
   if (matching.has_error()) co_return matching.error();
-  auto listing = all_operations(context, request, options, *matching);
-  auto listed = co_await listing;
+  auto listed = co_await all_operations(context, request, options, *matching);
   if (listed.has_error()) co_return listed.error();
   BsonWriter reply;
   reply.begin_array("inprog");

@@ -207,8 +207,7 @@ Answer log_rotate(Context& context, Client&, const Request& request) {
 
 Answer list_shards(Context& context, Client&, const Request& request) {
   if (context.in_cluster()) {
-    auto listing = list_shards_of_cluster(context, request);
-    co_return co_await listing;
+    co_return co_await list_shards_of_cluster(context, request);
   }
   BsonWriter reply;
   reply.begin_array("shards");
@@ -280,8 +279,7 @@ Answer features(Context&, Client&, const Request&) {
 // The static table has no cache to drop: the flush succeeds at once.
 Answer flush_router_config(Context& context, Client&, const Request& request) {
   if (context.in_cluster()) {
-    auto flushing = flush_router_config_in_cluster(context, request);
-    co_return co_await flushing;
+    co_return co_await flush_router_config_in_cluster(context, request);
   }
   BsonWriter reply;
   reply.append("flushed", true);
@@ -290,8 +288,7 @@ Answer flush_router_config(Context& context, Client&, const Request& request) {
 
 Answer get_shard_map(Context& context, Client&, const Request& request) {
   if (context.in_cluster()) {
-    auto mapping = shard_map_of_cluster(context);
-    co_return co_await mapping;
+    co_return co_await shard_map_of_cluster(context);
   }
   BsonWriter map, hosts, strings;
   for (const catalog::Shard& shard : request.routes->table().shards()) {
@@ -311,8 +308,7 @@ Answer get_shard_map(Context& context, Client&, const Request& request) {
 
 Answer get_shard_version(Context& context, Client&, const Request& request) {
   if (context.in_cluster()) {
-    auto telling = shard_version_in_cluster(context, request);
-    co_return co_await telling;
+    co_return co_await shard_version_in_cluster(context, request);
   }
   const Element which = request.body.first();
   if (!which.is_string()) co_return Error(ErrorCode::type_mismatch, "getShardVersion takes a namespace");

@@ -101,8 +101,7 @@ struct Asked {
 template <class Value>
 Task<void> answer_on_first_worker(std::shared_ptr<Asked<Value>> asked, Loop* home, ClusterTable* table,
                                   std::function<Task<Result<Value>>(ClusterTable&)> ask) {
-  auto asking = ask(*table);
-  auto result = co_await asking;
+  auto result = co_await ask(*table);
   home->post([asked = std::move(asked), result = std::move(result)]() mutable {
     asked->answer.emplace(std::move(result));
     shard::wake_all(asked->line);

@@ -52,14 +52,11 @@ ClusterTable::ClusterTable(Context& first, Routes::Table config_servers, Cluster
       table_(std::move(config_servers)) {}
 
 Task<Result<void>> ClusterTable::start() {
-  auto asking = config_.cluster_id();
-  auto id = co_await asking;
+  auto id = co_await config_.cluster_id();
   if (id.has_error()) co_return std::move(id.error());
   cluster_id_ = *id;
-  auto reading = cache_.shards();
-  auto read = co_await reading;
-  auto reading_keys = read_keys();
-  co_await reading_keys;
+  auto read = co_await cache_.shards();
+  co_await read_keys();
   auto reading_defaults = read_concern_defaults();
   static_cast<void>(co_await reading_defaults);
   next_look_ = Clock::now() + first_look_after;
@@ -69,8 +66,7 @@ Task<Result<void>> ClusterTable::start() {
 // An ordinary user may not read them; then clients are told the times that shards have signed.
 Task<void> ClusterTable::read_keys() {
   reading_keys_ = true;
-  auto reading = config_.keys();
-  auto keys = co_await reading;
+  auto keys = co_await config_.keys();
   if (keys.has_error()) {
     if (!keys_refused_) log::info("the keys of cluster times cannot be read: {}", keys.error().message);
     keys_refused_ = true;
@@ -90,8 +86,7 @@ Task<Result<bool>> ClusterTable::look_for_keys() {
   }
   if (Clock::now() < next_keys_) co_return false;
   next_keys_ = Clock::now() + keys_every;
-  auto reading = read_keys();
-  co_await reading;
+  co_await read_keys();
   co_return true;
 }
 
@@ -142,11 +137,9 @@ Task<void> ClusterTable::ping() {
 }
 
 Task<void> ClusterTable::look_again() {
-  auto reading = cache_.shards();
-  const auto read = co_await reading;
+  const auto read = co_await cache_.shards();
   if (read.has_error()) log::warning("the list of shards cannot be read: {}", read.error().message);
-  auto comparing = forget_changed_databases();
-  co_await comparing;
+  co_await forget_changed_databases();
   auto reading_keys = look_for_keys();
   static_cast<void>(co_await reading_keys);
   auto reading_defaults = read_concern_defaults();
@@ -158,8 +151,7 @@ Task<void> ClusterTable::look_again() {
 }
 
 Task<Result<void>> ClusterTable::read_concern_defaults() {
-  auto reading = config_.concern_defaults();
-  auto read = co_await reading;
+  auto read = co_await config_.concern_defaults();
   if (read.has_error()) {
     log::warning("the default read and write concerns cannot be read: {}", read.error().message);
     co_return std::move(read.error());
@@ -177,8 +169,7 @@ Task<Result<void>> ClusterTable::read_concern_defaults() {
 }
 
 Task<Result<cluster::KnownDatabase>> ClusterTable::database(std::string name, std::uint64_t after, bool make) {
-  auto asking = cache_.database(name, after);
-  auto known = co_await asking;
+  auto known = co_await cache_.database(name, after);
   if (!make || !known.has_error() || !known.error().is(ErrorCode::namespace_not_found)) co_return known;
   auto making = cache_.create_database(name);
   if (auto made = co_await making; made.has_error()) co_return std::move(made.error());
@@ -237,8 +228,7 @@ Task<Result<void>> ClusterTable::check_identities() {
   const std::vector<catalog::Shard> shards = table_->shards();  // the table may change meanwhile
   for (const catalog::Shard& shard : shards) {
     if (!shard.holds_data || identified_.contains(shard.name)) continue;
-    auto asking = cluster_of(shard.index);
-    const auto cluster = co_await asking;
+    const auto cluster = co_await cluster_of(shard.index);
     if (cluster.has_error()) {
       log::debug("shard {} does not say which cluster it belongs to: {}", shard.name, cluster.error().message);
     } else if (*cluster == cluster_id_) {
@@ -302,8 +292,7 @@ void ClusterTable::forget_on_all(const std::string& db) {
 
 // Another router may have dropped one, and made it again on another shard.
 Task<void> ClusterTable::forget_changed_databases() {
-  auto reading = cache_.changed_databases();
-  const auto changed = co_await reading;
+  const auto changed = co_await cache_.changed_databases();
   if (changed.has_error()) {
     log::warning("the databases cannot be compared: {}", changed.error().message);
     co_return;
@@ -354,8 +343,7 @@ struct TableRead final {
 using ReadTable = Task<Result<void>> (*)(ClusterTable& table);
 
 Task<void> read_on_first(std::shared_ptr<TableRead> reading, Loop* home, ClusterTable* table, ReadTable read) {
-  auto asking = read(*table);
-  auto result = co_await asking;
+  auto result = co_await read(*table);
   home->post([reading = std::move(reading), result = std::move(result)]() mutable {
     reading->result = std::move(result);
     reading->done.set();

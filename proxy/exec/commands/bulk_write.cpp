@@ -110,8 +110,7 @@ Task<Result<void>> run_groups(Context& context, Client& client, const Request& r
     GroupMessage message;
     auto filling = fill(slice, command, group, !wrote, request, message);
     co_await filling;
-    auto running = run_group(context, client, message);
-    auto answer = co_await running;
+    auto answer = co_await run_group(context, client, message);
     slice.renew();
     const BsonDoc reply = reply_of(request, std::move(answer));
     if (!wire::reply_is_ok(reply)) {
@@ -170,8 +169,7 @@ Task<Result<Response>> bulk_write(Context& context, Client& client, const Reques
   const auto reserved = co_await reserving;
   if (reserved.has_error()) co_return without_writes(reserved.error());
   TimeSlice slice(context.pump);
-  auto parsing = parse_in_steps(slice, request);
-  const auto command = co_await parsing;
+  const auto command = co_await parse_in_steps(slice, request);
   if (command.has_error()) co_return command.error();
   BulkTotals totals;
   KeptDocuments results(context.shared.memory.cursors);

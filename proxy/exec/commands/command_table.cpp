@@ -251,8 +251,7 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
   if (tells_time) {
     auto taken = take_client_time(context, client, request);
     if (taken.has_error() && taken.error().code == key_not_found) {
-      auto learning = context.router->learn_keys(request.deadline);
-      co_await learning;
+      co_await context.router->learn_keys(request.deadline);
       taken = take_client_time(context, client, request);
     }
     if (taken.has_error()) co_return refuse(context.shared.metrics, taken.error());
@@ -281,8 +280,7 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
   client.interrupt.clear();
   client.busy.enter(context.shared.connections.busy);
   if (context.shared.fail_command.on()) [[unlikely]] {
-    auto failing = fail_on_purpose(context, client, request);
-    response = co_await failing;
+    response = co_await fail_on_purpose(context, client, request);
     if (response) {
       client.running = nullptr;
       if (!response->closes) context.shared.metrics.commands[spec->index].failed.add();

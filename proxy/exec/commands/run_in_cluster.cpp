@@ -133,8 +133,8 @@ Task<Result<Response>> run_on_view(Context& context, Client& client, const Comma
   if (counts) co_return count_of_view(*response);
   std::size_t bytes = 0;
   for (const iovec& piece : response->pieces()) bytes += piece.iov_len;
-  auto reserving = take_reservation(context, request, context.shared.memory.replies, 2 * bytes, "a view's values");
-  const auto reserved = co_await reserving;
+  const auto reserved = co_await take_reservation(context, request, context.shared.memory.replies, 2 * bytes,
+                                                  "a view's values");
   if (reserved.has_error()) co_return reserved.error();
   co_return distinct_of_view(*response);
 }
@@ -159,8 +159,7 @@ Task<Result<Response>> run_in_transaction(Context& context, Client& client, cons
   SteppedRequest first(request);
   first.sent_a_step();
   Request statement = *first;
-  auto running = run_nested(context, client, spec, statement, 0, std::nullopt);
-  co_return co_await running;
+  co_return co_await run_nested(context, client, spec, statement, 0, std::nullopt);
 }
 
 // With a newer time as long as shards cannot read at the one that was chosen.
@@ -171,8 +170,7 @@ Task<Result<Response>> run_at_snapshot(Context& context, Client& client, const C
   for (std::size_t tries = 1;; ++tries) {
     Request read = request;
     time->give(context, read);
-    auto running = run_nested(context, client, spec, read, 0, std::nullopt);
-    auto answer = co_await running;
+    auto answer = co_await run_nested(context, client, spec, read, 0, std::nullopt);
     if (tries >= tries_max || !time->may_choose_again(failure_of(answer))) co_return answer;
     const Duration pause = pause_before_try(tries + 1);
     if (Clock::now() + pause >= request.deadline) co_return answer;
@@ -203,8 +201,7 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
     if (!answer) {
       auto routes = context.router->resolve(names);
       if (!routes) {
-        auto learning = learn_routes(*context.router, names, wait);
-        auto learned = co_await learning;
+        auto learned = co_await learn_routes(*context.router, names, wait);
         if (learned.has_error()) {
           if (learned.error().is(ErrorCode::namespace_not_found)) {
             auto checked = check_query(context, spec, request);
@@ -220,16 +217,14 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
         request.routes = nullptr;
         co_return std::move(checked.error());
       }
-      auto handling = spec.handler(context, client, request);
-      auto result = co_await handling;
+      auto result = co_await spec.handler(context, client, request);
       answer.emplace(std::move(result));
       request.routes = nullptr;
     }
     if (!begins_again(request, *answer)) co_return *std::move(answer);
     if (failure_of(*answer) == key_not_found) {
       if (std::exchange(learned_keys, true)) co_return *std::move(answer);
-      auto learning_keys = context.router->learn_keys(request.deadline);
-      co_await learning_keys;
+      co_await context.router->learn_keys(request.deadline);
       answer.reset();
       continue;
     }

@@ -22,8 +22,7 @@ Duration pause_before_try(std::size_t number) noexcept {
 
 Task<Result<Routes>> learn_routes(Router& router, RouteNames names, RouteWait wait) {
   for (std::size_t tries = 0; tries < tries_max; ++tries) {
-    auto learning = router.learn(names, wait);
-    auto learned = co_await learning;
+    auto learned = co_await router.learn(names, wait);
     if (learned.has_error()) co_return std::move(learned.error());
     if (auto routes = router.resolve(names)) co_return *std::move(routes);
   }

@@ -141,8 +141,7 @@ Task<ShardOutcomes> call_shards(Context& context, catalog::ShardSet shards, Rout
   RecycledVector<ShardCommand> commands;
   commands.reserve(shards.size());
   for (const catalog::ShardIndex shard : shards) commands.emplace_back(shard, by, command);
-  auto calls = call_shards(context, commands, options);
-  co_return co_await calls;
+  co_return co_await call_shards(context, commands, options);
 }
 
 Task<Result<Response>> forward_to_shard(Context& context, const Request& request, catalog::ShardIndex shard,

@@ -113,8 +113,7 @@ namespace {
 
 Task<void> unpark_into(Context* context, RemoteCursor* remote, shard::Interrupt* interrupt,
                        std::optional<Error>* failed) {
-  auto unparking = unpark(*context, *remote, interrupt);
-  auto unparked = co_await unparking;
+  auto unparked = co_await unpark(*context, *remote, interrupt);
   if (unparked.has_error()) *failed = unparked.error();
 }
 
@@ -174,8 +173,7 @@ Task<Result<void>> fetch_more(Context& context, ClusterCursor& cursor, FetchOpti
   options.time = how.time;
   options.user = how.user;
   options.bulk = true;
-  auto calls = call_shards(context, commands, options);
-  auto outcomes = co_await calls;
+  auto outcomes = co_await call_shards(context, commands, options);
   room.reset();
   co_await unparking.wait();
   for (std::size_t i = 0; i < outcomes.size(); ++i) {

@@ -72,8 +72,7 @@ Task<Result<Response>> answer_first_batch(Context& context, ActiveCursor cursor,
                             .whole = single_batch,
                             .time = request.shard_time,
                             .user = request.asks};
-    auto filling = fill_batch(context, *cursor, limits, batch);
-    auto filled = co_await filling;
+    auto filled = co_await fill_batch(context, *cursor, limits, batch);
     if (filled.has_error()) co_return try_again(cursor.fail(std::move(filled.error())));
   }
   const Keep keep = single_batch ? Keep::never : only_opens ? Keep::always : Keep::unless_exhausted;

@@ -193,8 +193,7 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
     if (const Error* why = shard::requested_of(limits.interrupt)) co_return *why;
     auto step = fill.step();
     if (step.has_value() && *step != Step::nothing && *step != Step::full) {
-      auto getting = fill.get(*step);
-      step = co_await getting;
+      step = co_await fill.get(*step);
       slice.renew();
     }
     if (step.has_error()) co_return std::move(step.error());

@@ -102,8 +102,7 @@ Task<Result<SpillFetched>> fetch_parked(Context& context, SpillTicket& ticket,
   const TimePoint deadline = Clock::now() + unpark_wait_max;
   for (;;) {
     if (const Error* why = shard::requested_of(interrupt)) co_return *why;
-    auto fetching = fetch_once(context, ticket, budget, interrupt, deadline);
-    std::optional<SpillFetched> fetched = co_await fetching;
+    std::optional<SpillFetched> fetched = co_await fetch_once(context, ticket, budget, interrupt, deadline);
     if (!fetched && shard::requested_of(interrupt) != nullptr) continue;
     if (!fetched) co_return read_back_failed("the file does not answer");
     if (fetched->error == SpillError::none) co_return *std::move(fetched);
@@ -116,8 +115,7 @@ Task<Result<SpillFetched>> fetch_parked(Context& context, SpillTicket& ticket,
 }
 
 Task<Result<void>> unpark(Context& context, RemoteCursor& remote, shard::Interrupt* interrupt) {
-  auto fetching = fetch_parked(context, remote.parked.front(), context.shared.memory.cursors, interrupt);
-  auto fetched = co_await fetching;
+  auto fetched = co_await fetch_parked(context, remote.parked.front(), context.shared.memory.cursors, interrupt);
   if (fetched.has_error()) {
     if (fetched.error().is(ErrorCode::operation_failed)) {
       log::warning("a cursor ends: its parked documents did not come back ({})", fetched.error().message);

@@ -50,8 +50,7 @@ Task<void> PendingFetch::fetch(Context* context, std::shared_ptr<PendingFetch> s
   options.interrupt = &context->read_ahead;
   options.bulk = true;
   options.host = command.host;
-  auto call = call_shard(*context, command, options);
-  ShardOutcome outcome = co_await call;
+  ShardOutcome outcome = co_await call_shard(*context, command, options);
   self->arrive(remote, std::move(outcome));
 }
 

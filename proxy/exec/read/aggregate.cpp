@@ -161,8 +161,7 @@ Task<std::optional<Error>> ask_about_unseen(Context& context, Client& client, co
   if (context.accepted_stages.contains(question)) co_return std::nullopt;
   ActiveCursor cursor(context, make_cursor(client, request, aggregate.collection, Reservation()));
   const BsonDoc body = scatter_command(request, aggregate, unseen, false);
-  auto opening = open_remotes(context, request, *cursor, one, body);
-  auto refused = co_await opening;
+  auto refused = co_await open_remotes(context, request, *cursor, one, body);
   if (refused) co_return refused;
   if (context.accepted_stages.size() >= accepted_stages_max) context.accepted_stages.clear();
   context.accepted_stages.insert(question);
@@ -184,8 +183,7 @@ Task<Result<Response>> aggregate_here(Context& context, Client& client, const Re
   auto kept = reserve_kept(context, request, aggregate.collection, sort_bytes);
   if (kept.has_error()) co_return std::move(kept.error());
   if (divided->unseen) {
-    auto asking = ask_about_unseen(context, client, request, aggregate, *divided->unseen, targets);
-    auto refused = co_await asking;
+    auto refused = co_await ask_about_unseen(context, client, request, aggregate, *divided->unseen, targets);
     if (refused) co_return *refused;
   }
   ActiveCursor cursor(context, make_cursor(client, request, aggregate.collection, *std::move(kept)));
@@ -208,8 +206,7 @@ Task<Result<Response>> aggregate_here(Context& context, Client& client, const Re
     if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);
   }
   BsonDoc body = scatter_command(request, aggregate, divided->shard_part, divided->window_only, shards_tell_keys);
-  auto opening = open_remotes(context, request, *cursor, targets, body);
-  auto failed = co_await opening;
+  auto failed = co_await open_remotes(context, request, *cursor, targets, body);
   if (failed) co_return *failed;
   body = BsonDoc();
   divided->shard_part = BsonDoc();
@@ -224,8 +221,7 @@ Task<Result<Response>> aggregate_on_many(Context& context, Client& client, const
   if (auto valid = aggregate.pipeline.validate(); valid.has_error()) co_return valid.error();
   Error refusal(ErrorCode::command_not_supported, "");
   if (!plan.merger.any()) {
-    auto running = aggregate_here(context, client, request, aggregate, plan.targets);
-    auto answer = co_await running;
+    auto answer = co_await aggregate_here(context, client, request, aggregate, plan.targets);
     const bool refused = answer.has_error() && answer.error().is(ErrorCode::command_not_supported);
     if (!refused || !context.in_cluster()) co_return answer;
     refusal = std::move(answer.error());
@@ -285,39 +281,31 @@ Task<Result<Response>> run_aggregate(Context& context, Client& client, const Req
     if (auto checked = refuse_router_options(request.body); checked.has_error()) co_return std::move(checked.error());
   }
   if (aggregate.explain) {
-    auto explaining = explain_command(context, client, request);
-    co_return co_await explaining;
+    co_return co_await explain_command(context, client, request);
   }
   if (context.in_cluster() && opens_change_stream(request.body)) {
-    auto opening = open_change_stream(context, client, request, aggregate);
-    co_return co_await opening;
+    co_return co_await open_change_stream(context, client, request, aggregate);
   }
   if (is_for_only_shard(request, aggregate)) {
     const catalog::ShardSet only = request.routes->all_shards();
-    auto checking = check_transaction(context, request, only);
-    const auto checked = co_await checking;
+    const auto checked = co_await check_transaction(context, request, only);
     if (checked.has_error()) co_return checked.error();
-    auto running = aggregate_on_one(context, client, request, aggregate, only.front(), RoutedBy::nothing());
-    co_return co_await running;
+    co_return co_await aggregate_on_one(context, client, request, aggregate, only.front(), RoutedBy::nothing());
   }
   if (aggregate.collection.empty()) {
-    auto running = collectionless_aggregate(context, client, request, aggregate.pipeline);
-    co_return co_await running;
+    co_return co_await collectionless_aggregate(context, client, request, aggregate.pipeline);
   }
   if (auto checked = check_collection(request, aggregate); checked.has_error()) co_return std::move(checked.error());
   if (reads_own_config(request)) {
-    auto reading = config_aggregate(context, client, request);
-    co_return co_await reading;
+    co_return co_await config_aggregate(context, client, request);
   }
   auto plan = plan_aggregate(context, request, aggregate);
   if (plan.has_error()) co_return plan.error();
-  auto checking = check_transaction(context, request, plan->targets.shards);
-  const auto checked = co_await checking;
+  const auto checked = co_await check_transaction(context, request, plan->targets.shards);
   if (checked.has_error()) co_return checked.error();
   count_targets(context.shared.metrics.aggregate, plan->targets);
   if (!plan->whole) {
-    auto running = aggregate_on_many(context, client, request, aggregate, *plan);
-    co_return co_await running;
+    co_return co_await aggregate_on_many(context, client, request, aggregate, *plan);
   }
   auto running =
       aggregate_on_one(context, client, request, aggregate, plan->targets.shards.front(), plan->targets.by());

@@ -97,8 +97,8 @@ Task<Result<std::optional<LookedUp>>> look_up_changed(Context& context, const Re
     const auto targets = read_targets(of_event, changed->db, changed->collection, changed->key, {});
     if (targets.has_error()) co_return targets.error();
     if (!is_same_collection(*changed, targets->routing)) co_return std::nullopt;
-    auto calls = call_shards(context, targets->shards, targets->by(), shard::Command::of_body(body), options);
-    auto outcomes = co_await calls;
+    auto outcomes = co_await call_shards(context, targets->shards, targets->by(), shard::Command::of_body(body),
+                                         options);
     auto found = found_in(outcomes);
     if (!found.has_error() || !is_stale(found.error().code) || tries >= tries_max) co_return found;
     const Duration pause = pause_before_try(tries + 1);

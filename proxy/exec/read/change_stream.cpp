@@ -247,8 +247,7 @@ Task<std::optional<Error>> open_on(Context& context, const Request& request, Clu
   const std::size_t before = cursor.remotes.size();
   const BsonDoc body = command_beginning(cursor.changes->command, beginning);
   const Targets targets = all_of(shards);
-  auto opening = open_remotes(context, request, cursor, targets, body, stream_opening_bytes);
-  auto failed = co_await opening;
+  auto failed = co_await open_remotes(context, request, cursor, targets, body, stream_opening_bytes);
   if (failed) co_return failed;
   if (cursor.remotes.size() != before + shards.size() || !cursor.changes->is_promised(cursor.remotes.size())) {
     co_return Error(ErrorCode::command_not_supported, "a shard's change streams have no resume tokens");
@@ -419,8 +418,7 @@ struct Filling {
     if (event.validate().has_error()) co_return malformed_reply("an event");
     BsonDoc made = copy_without(event, sort_key);
     if (looks_up) {
-      auto looking = look_up_changed(context, request, event);
-      auto found = co_await looking;
+      auto found = co_await look_up_changed(context, request, event);
       if (found.has_error()) co_return std::move(found.error());
       auto with = with_document(made, *found);
       if (with.has_error()) co_return std::move(with.error());
@@ -522,8 +520,7 @@ struct Filling {
         auto opening = open_new_shard(next->event);
         if (auto opened = co_await opening; opened.has_error()) co_return opened;
       } else {
-        auto putting = put_event(next->event);
-        auto fitted = co_await putting;
+        auto fitted = co_await put_event(next->event);
         if (fitted.has_error()) co_return std::move(fitted.error());
         if (!*fitted) co_return Result<void>();
       }
@@ -562,8 +559,7 @@ Task<Result<Response>> get_more_changes(Context& context, const Request& request
                                         std::int64_t batch_size, std::optional<std::int64_t> await_ms) {
   Filling filling{context, request, *cursor, batch_size, BatchBuilder(context.shared.memory.replies)};
   const TimePoint deadline = request.arrived + std::chrono::milliseconds(await_ms.value_or(await_ms_default));
-  auto running = fill_changes(filling, deadline);
-  auto filled = co_await running;
+  auto filled = co_await fill_changes(filling, deadline);
   if (filled.has_error()) co_return with_label(cursor.fail(std::move(filled.error())));
   if (filling.waits) cursor->changes->settle(cursor->remotes);
   if (!cursor->changes->pay(context.shared.memory.cursors)) {

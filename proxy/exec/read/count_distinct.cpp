@@ -153,8 +153,7 @@ Task<Result<Response>> count_command(Context& context, Client&, const Request& r
   auto query = query_of(request.body);
   if (query.has_error()) co_return query.error();
   if (reads_own_config(request)) {
-    auto reading = config_count(context, request);
-    co_return co_await reading;
+    co_return co_await config_count(context, request);
   }
   auto targets = read_targets(request, request.db, *collection, *query, request.body["collation"]);
   if (targets.has_error()) co_return targets.error();
@@ -190,13 +189,11 @@ Task<Result<Response>> distinct_command(Context& context, Client&, const Request
   auto query = query_of(request.body);
   if (query.has_error()) co_return query.error();
   if (reads_own_config(request)) {
-    auto reading = config_distinct(context, request);
-    co_return co_await reading;
+    co_return co_await config_distinct(context, request);
   }
   auto targets = read_targets(request, request.db, *collection, *query, request.body["collation"]);
   if (targets.has_error()) co_return targets.error();
-  auto checking = check_transaction(context, request, targets->shards);
-  const auto checked = co_await checking;
+  const auto checked = co_await check_transaction(context, request, targets->shards);
   if (checked.has_error()) co_return checked.error();
   if (targets->shards.size() == 1) {
     auto forwarding =

@@ -46,8 +46,7 @@ Task<Result<Response>> file_md5_command(Context& context, Client&, const Request
   if (targets.has_error()) co_return targets.error();
   const shard::CallOptions options = read_options(context, request);
   if (targets->shards.size() == 1) {
-    auto forwarding = forward_to_shard(context, request, targets->shards.front(), targets->by(), options);
-    co_return co_await forwarding;
+    co_return co_await forward_to_shard(context, request, targets->shards.front(), targets->by(), options);
   }
   BsonDoc state;  // {md5state: …} of the last answer
   for (std::int32_t summed = 0;;) {

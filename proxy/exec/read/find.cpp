@@ -240,8 +240,7 @@ Task<std::optional<Error>> open_remotes(Context& context, const Request& request
   shard::CallOptions options = read_options(context, request);
   options.budget = &context.shared.memory.cursors;
   options.bulk = !expected_bytes || *expected_bytes >= limits::reply_complete_bytes_max;
-  auto calls = call_shards(context, commands, options);
-  auto outcomes = co_await calls;
+  auto outcomes = co_await call_shards(context, commands, options);
   rooms.clear();
   cursor.remotes.reserve(outcomes.size());
   co_return take_outcomes(cursor, outcomes);
@@ -325,8 +324,7 @@ Task<Result<Response>> pass_first_batch(Context& context, const Request& request
   if (auto refusal = charge_cursor(cursor->charge)) co_return *std::move(refusal);
   cursor.enroll();
   const std::int64_t size = wanted_first_batch_size(context, request, find);
-  auto passing = pass_one_batch(context, request, cursor, size, true);
-  auto passed = co_await passing;
+  auto passed = co_await pass_one_batch(context, request, cursor, size, true);
   // The whole find may be tried again: its client has received nothing yet.
   if (passed.has_error()) co_return try_again(std::move(passed.error()));
   if (*passed) co_return *std::move(*passed);
@@ -381,8 +379,7 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
   auto body = scatter_command(request, find, *plan, asked);
   if (body.has_error()) co_return body.error();
   const auto expected = expected_reply_bytes(context, *cursor, asked);
-  auto opening = open_remotes(context, request, *cursor, targets, *body, expected);
-  auto failed = co_await opening;
+  auto failed = co_await open_remotes(context, request, *cursor, targets, *body, expected);
   if (failed) co_return *failed;
   *body = BsonDoc();
   room->release();
@@ -416,20 +413,17 @@ Task<Result<Response>> run_find(Context& context, Client& client, const Request&
                     "the config database cannot be read in a transaction");
   }
   if (reads_own_config(request)) {
-    auto reading = config_find(context, client, request);
-    co_return co_await reading;
+    co_return co_await config_find(context, client, request);
   }
   auto targets = read_targets(request, request.db, find.collection, find.filter, find.collation);
   if (targets.has_error()) co_return targets.error();
   if (request.txn_number) {
-    auto checking = check_transaction(context, request, targets->shards);
-    auto checked = co_await checking;
+    auto checked = co_await check_transaction(context, request, targets->shards);
     if (checked.has_error()) co_return checked.error();
   }
   count_targets(context.shared.metrics.find, *targets);
   if (targets->shards.size() > 1) {
-    auto finding = find_on_many(context, client, request, find, *targets);
-    co_return co_await finding;
+    co_return co_await find_on_many(context, client, request, find, *targets);
   }
   CursorSeed seed{client, request, find.collection};
   seed.batch_size = find.batch_size;

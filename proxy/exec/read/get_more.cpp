@@ -78,8 +78,7 @@ Task<Result<Response>> get_more_on_many(Context& context, const Request& request
                           .one_batch = one_batch,
                           .time = request.shard_time,
                           .user = request.asks};
-  auto filling = fill_batch(context, *cursor, limits, batch);
-  auto filled = co_await filling;
+  auto filled = co_await fill_batch(context, *cursor, limits, batch);
   if (filled.has_error()) {
     Error error = std::move(filled.error());
     const bool unharmed =
@@ -95,8 +94,7 @@ Task<Result<Response>> get_more_command(Context& context, Client& client, const 
   auto arguments = parse_get_more(request);
   if (arguments.has_error()) co_return arguments.error();
   const NamespaceText ns(request.db, arguments->collection);
-  auto taking = take_cursor(context, client, request, arguments->id, ns.view());
-  auto taken = co_await taking;
+  auto taken = co_await take_cursor(context, client, request, arguments->id, ns.view());
   if (taken.has_error()) co_return taken.error();
   ActiveCursor cursor = *std::move(taken);
   if (arguments->await_ms && !cursor->await_data) {
@@ -117,8 +115,7 @@ Task<Result<Response>> get_more_command(Context& context, Client& client, const 
   }
   if (cursor->passes_through()) {
     // One shard's batch is the client's, as it comes; a little is merged with what the others have.
-    auto passing = pass_one_batch(context, request, cursor, arguments->batch_size, false);
-    auto passed = co_await passing;
+    auto passed = co_await pass_one_batch(context, request, cursor, arguments->batch_size, false);
     if (passed.has_error()) co_return std::move(passed.error());
     if (*passed) co_return *std::move(*passed);
   }

@@ -215,8 +215,7 @@ Task<Result<Response>> unite(Context& context, Client& client, const Request& re
   ActiveCursor cursor(context, make_cursor(client, request, aggregate.collection, *std::move(kept)));
   cursor->batch_size = aggregate.batch_size;
   const BsonDoc body = shard_command_for(request, divided, false);
-  auto opening = open_remotes(context, request, *cursor, targets, body);
-  auto failed = co_await opening;
+  auto failed = co_await open_remotes(context, request, *cursor, targets, body);
   if (failed) co_return *std::move(failed);
   auto answering = answer_first_batch(context, std::move(cursor), aggregate.batch_size, aggregate.batch_size_given,
                                       false, request);
@@ -244,15 +243,13 @@ Task<Result<Response>> aggregate_on_shards(Context& context, Client& client, con
   auto divided = pipeline::split_for_merger(aggregate.pipeline);
   if (divided.has_error()) co_return std::move(divided.error());
   if (divided->merge_part.view().empty() && divided->merge_sort.view().empty()) {
-    auto uniting = unite(context, client, request, aggregate, plan.targets, *divided);
-    co_return co_await uniting;
+    co_return co_await unite(context, client, request, aggregate, plan.targets, *divided);
   }
   if (!shards_may_merge(context)) co_return std::move(refusal);
   // Until the merger has taken them over, the cursors end with this one.
   ActiveCursor opened(context, make_cursor(client, request, aggregate.collection, Reservation()));
   BsonDoc body = shard_command_for(request, *divided, true);
-  auto opening = open_remotes(context, request, *opened, plan.targets, body, opening_bytes);
-  auto failed = co_await opening;
+  auto failed = co_await open_remotes(context, request, *opened, plan.targets, body, opening_bytes);
   if (failed) co_return *std::move(failed);
   body = merger_command(request, aggregate, *opened, *divided, plan.targets);
   CursorSeed seed{client, request, aggregate.collection};

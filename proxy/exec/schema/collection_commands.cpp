@@ -94,8 +94,7 @@ Answer to_owners(Context& context, const Request& request, Tolerate tolerate, bo
   if (ns.has_error()) co_return ns.error();
   const Targets targets = shards_with_chunks(*request.routes, request.db, *ns);
   if (request.in_transaction) {
-    auto checking = check_transaction(context, request, targets.shards);
-    auto checked = co_await checking;
+    auto checked = co_await check_transaction(context, request, targets.shards);
     if (checked.has_error()) co_return checked.error();
   }
   shard::CallOptions options = write_options(context, request);
@@ -103,13 +102,11 @@ Answer to_owners(Context& context, const Request& request, Tolerate tolerate, bo
   if (request.name == "createIndexes" && !request.in_transaction) options.interrupt = request.interrupt;
   raw = raw && context.in_cluster() && !request.in_transaction;
   if (targets.shards.size() == 1 && !raw) {
-    auto forwarding = forward_to_shard(context, request, targets.shards.front(), targets.by(), options);
-    auto forwarded = co_await forwarding;
+    auto forwarded = co_await forward_to_shard(context, request, targets.shards.front(), targets.by(), options);
     if (forwarded.has_error()) co_return forwarded.error();
     co_return with_recovery_token(context, request, *std::move(forwarded));
   }
-  auto fanning = fan_out(context, request, targets.shards, targets.by(), options);
-  const Fanned fanned = co_await fanning;
+  const Fanned fanned = co_await fan_out(context, request, targets.shards, targets.by(), options);
   // Indexes that were dropped on one shard cannot be dropped again; other commands may be done twice.
   const bool once = tolerate == Tolerate::namespace_not_found && !fanned.outcomes.empty() &&
                     std::any_of(fanned.outcomes.begin(), fanned.outcomes.end(), std::mem_fn(&ShardOutcome::ok)) &&
@@ -135,13 +132,11 @@ bool has_form(const Context& context, const Request& request) {
 // By its form; as clients send it if the server does not know the form.
 Answer by_form_or_to_owners(Context& context, const Request& request, Tolerate tolerate) {
   if (has_form(context, request)) {
-    auto running = run_by_form(context, request);
-    auto result = co_await running;
+    auto result = co_await run_by_form(context, request);
     constexpr auto unknown = static_cast<std::int32_t>(ErrorCode::command_not_found);
     if (result.has_error() || !result->failed || result->failure_code != unknown) co_return result;
   }
-  auto running = to_owners(context, request, tolerate, true);
-  co_return co_await running;
+  co_return co_await to_owners(context, request, tolerate, true);
 }
 
 // The view's shard resolves the view's collections by itself and knows no other shard: all of them must be there.
@@ -167,8 +162,7 @@ Result<void> check_view(const Request& request, catalog::ShardIndex own) {
 // On the primary shard, also if the collection is sharded: that shard knows. 4.2 refuses it.
 Answer create_in_transaction(Context& context, const Request& request) {
   const catalog::ShardSet primary{request.routes->primary_shard(request.db)};
-  auto checking = check_transaction(context, request, primary);
-  auto checked = co_await checking;
+  auto checked = co_await check_transaction(context, request, primary);
   if (checked.has_error()) co_return checked.error();
   const RoutedBy by = RoutedBy::database(request.routes->database(request.db));
   auto forwarding = forward_to_shard(context, request, primary.front(), by, write_options(context, request));
@@ -184,12 +178,10 @@ Answer create(Context& context, Client&, const Request& request) {
     if (request.body["capped"].truthy() && !request.body["size"].is_number()) {
       co_return Error(ErrorCode::invalid_options, "specify size:<n> when capped is true");
     }
-    auto running = run_by_form(context, request);
-    co_return co_await running;
+    co_return co_await run_by_form(context, request);
   }
   if (context.in_cluster() && request.in_transaction) {
-    auto making = create_in_transaction(context, request);
-    co_return co_await making;
+    co_return co_await create_in_transaction(context, request);
   }
   const Targets targets = shards_with_chunks(*request.routes, request.db, *ns);
   if (targets.shards.size() > 1) {
@@ -207,8 +199,7 @@ Answer create(Context& context, Client&, const Request& request) {
   } else if (auto checked = check_view(request, targets.shards.front()); checked.has_error()) {
     co_return checked.error();
   }
-  auto running = to_owners(context, request, Tolerate::nothing);
-  co_return co_await running;
+  co_return co_await to_owners(context, request, Tolerate::nothing);
 }
 
 // A unique index needs the shard key as its prefix: elsewhere no shard could enforce it.
@@ -247,8 +238,7 @@ Answer create_indexes(Context& context, Client&, const Request& request) {
       co_return checked.error();
     }
   }
-  auto running = to_owners(context, request, Tolerate::nothing, true);
-  co_return co_await running;
+  co_return co_await to_owners(context, request, Tolerate::nothing, true);
 }
 
 Answer drop(Context& context, Client&, const Request& request) {
@@ -257,20 +247,17 @@ Answer drop(Context& context, Client&, const Request& request) {
       co_return Error(ErrorCode::illegal_operation,
                       fmt::format("Cannot drop collection in '{}' database in sharded cluster", request.db));
     }
-    auto dropping = run_by_form(context, request);
-    auto dropped = co_await dropping;
+    auto dropped = co_await run_by_form(context, request);
     const bool missing = dropped.has_error() && dropped.error().is(ErrorCode::namespace_not_found);
     if (!missing) co_return dropped;
     if (config_wire_version(context) >= v7_0) co_return only_ok();
     co_return Error(ErrorCode::namespace_not_found, "ns not found");
   }
-  auto running = to_owners(context, request, Tolerate::namespace_not_found);
-  co_return co_await running;
+  co_return co_await to_owners(context, request, Tolerate::namespace_not_found);
 }
 
 Answer drop_indexes(Context& context, Client&, const Request& request) {
-  auto running = by_form_or_to_owners(context, request, Tolerate::namespace_not_found);
-  co_return co_await running;
+  co_return co_await by_form_or_to_owners(context, request, Tolerate::namespace_not_found);
 }
 
 Answer coll_mod(Context& context, Client&, const Request& request) {
@@ -284,8 +271,7 @@ Answer coll_mod(Context& context, Client&, const Request& request) {
     auto checked = check_unique_index(*targets.routing, index.as_document(), "keyPattern");
     if (checked.has_error()) co_return checked.error();
   }
-  auto running = by_form_or_to_owners(context, request, Tolerate::namespace_not_found);
-  co_return co_await running;
+  co_return co_await by_form_or_to_owners(context, request, Tolerate::namespace_not_found);
 }
 
 Answer drop_database(Context& context, Client&, const Request& request) {
@@ -297,8 +283,7 @@ Answer drop_database(Context& context, Client&, const Request& request) {
     if (!which.is_number() || which.to_double() != 1.0) {
       co_return Error(ErrorCode::bad_value, "have to pass 1 as db parameter");
     }
-    auto dropping = run_by_form(context, request);
-    auto dropped = co_await dropping;
+    auto dropped = co_await run_by_form(context, request);
     const bool missing = dropped.has_error() && dropped.error().is(ErrorCode::namespace_not_found);
     if (!missing) co_return dropped;
     BsonWriter reply;
@@ -333,8 +318,7 @@ Answer rename_collection(Context& context, Client&, const Request& request) {
     co_return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
   }
   if (context.in_cluster() && find_form(request.name, config_wire_version(context)) != nullptr) {
-    auto running = run_by_form(context, request);
-    co_return co_await running;
+    co_return co_await run_by_form(context, request);
   }
   if (context.in_cluster()) {
     if (request.routes->collection(source.as_string()) != nullptr) {
@@ -399,11 +383,9 @@ Answer statistics(Context& context, const Request& request, Result<std::string> 
   const shard::CallOptions options = read_options(context, request);
   // A mongos merges one shard's, too.
   if (targets.shards.size() == 1 && (!context.in_cluster() || targets.routing == nullptr)) {
-    auto forwarding = forward_to_shard(context, request, targets.shards.front(), targets.by(), options);
-    co_return co_await forwarding;
+    co_return co_await forward_to_shard(context, request, targets.shards.front(), targets.by(), options);
   }
-  auto fanning = fan_out(context, request, targets.shards, targets.by(), options);
-  Fanned fanned = co_await fanning;
+  Fanned fanned = co_await fan_out(context, request, targets.shards, targets.by(), options);
   for (const ShardOutcome& outcome : fanned.outcomes) {
     if (context.in_cluster() && outcome.stale()) co_return *outcome.error;
   }
@@ -452,8 +434,7 @@ Answer db_stats(Context& context, Client&, const Request& request) {
     co_return Error(ErrorCode::bad_value, "scale has to be > 0");
   }
   const shard::CallOptions options = read_options(context, request);
-  auto fanning = fan_out(context, request, request.routes->all_shards(), RoutedBy::nothing(), options);
-  const Fanned fanned = co_await fanning;
+  const Fanned fanned = co_await fan_out(context, request, request.routes->all_shards(), RoutedBy::nothing(), options);
   if (auto failed = first_failure(fanned.answers, Tolerate::nothing)) co_return *failed;
   co_return Response(merge_db_stats(fanned.answers, request.db));
 }
@@ -472,8 +453,7 @@ Answer list_databases(Context& context, Client& client, const Request& request) 
   const shard::CallOptions options = read_options(context, request);
   catalog::ShardSet asked = request.routes->all_shards();
   if (context.in_cluster()) asked.insert(cluster::config_shard);
-  auto fanning = fan_out(context, request, asked, RoutedBy::nothing(), options);
-  const Fanned fanned = co_await fanning;
+  const Fanned fanned = co_await fan_out(context, request, asked, RoutedBy::nothing(), options);
   if (auto failed = first_failure(fanned.answers, Tolerate::nothing)) co_return *failed;
   const auto seen = [&](std::string_view db) { return sees_database(context, client, request, db); };
   const std::string config = context.in_cluster() ? request.routes->shard(cluster::config_shard).name : "";
@@ -499,8 +479,7 @@ Answer plan_cache(Context& context, Client&, const Request& request) {
 }
 
 Answer set_index_commit_quorum(Context& context, Client&, const Request& request) {
-  auto running = to_owners(context, request, Tolerate::nothing, true);
-  co_return co_await running;
+  co_return co_await to_owners(context, request, Tolerate::nothing, true);
 }
 
 Answer split_vector(Context& context, Client&, const Request& request) {

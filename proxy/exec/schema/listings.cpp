@@ -190,8 +190,7 @@ Task<Result<Response>> list_collections_command(Context& context, Client& client
         context, seed, {shards.front(), RoutedBy::database(request.routes->database(request.db)), command}, false);
     co_return co_await opening;
   }
-  auto listing = union_by_name(context, request, shards);
-  auto listed = co_await listing;
+  auto listed = co_await union_by_name(context, request, shards);
   if (listed.has_error()) co_return listed.error();
   auto answering = answer_list(context, client, request, *std::move(listed));
   co_return co_await answering;

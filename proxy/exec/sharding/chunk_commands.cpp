@@ -132,8 +132,7 @@ struct Fresh {
 Task<Result<Fresh>> fresh_table(Context* context, const Request* request) {
   auto ns = chunk_ns(*request);
   if (ns.has_error()) co_return ns.error();
-  auto reading = read_again(*context, *request, *ns);
-  auto routes = co_await reading;
+  auto routes = co_await read_again(*context, *request, *ns);
   if (routes.has_error()) co_return routes.error();
   Fresh fresh{*std::move(ns), *std::move(routes)};
   fresh.routing = fresh.routes.collection(fresh.ns);
@@ -313,15 +312,13 @@ BsonDoc move_chunk_to(const Context& context, const Request& request, const Fres
 }  // namespace
 
 Answer split_command(Context& context, Client&, const Request& request) {
-  auto reading = fresh_table(&context, &request);
-  auto fresh = co_await reading;
+  auto fresh = co_await fresh_table(&context, &request);
   if (fresh.has_error()) co_return std::move(fresh.error());
   BsonDoc at;
   const auto chunk = chunk_to_split(request, *fresh->routing, at);
   if (chunk.has_error()) co_return chunk.error();
   if (at.view().empty()) {
-    auto finding = median_of(&context, &request, &*fresh, *chunk);
-    auto median = co_await finding;
+    auto median = co_await median_of(&context, &request, &*fresh, *chunk);
     if (median.has_error()) co_return std::move(median.error());
     at = *std::move(median);
   }
@@ -334,14 +331,11 @@ Answer split_command(Context& context, Client&, const Request& request) {
 
 Answer move_chunk_command(Context& context, Client&, const Request& request) {
   const TimePoint begun = Clock::now();
-  auto reading = fresh_table(&context, &request);
-  auto fresh = co_await reading;
+  auto fresh = co_await fresh_table(&context, &request);
   if (fresh.has_error()) co_return std::move(fresh.error());
-  auto naming = target_shard(&context, &request, &fresh->ns);
-  const auto to = co_await naming;
+  const auto to = co_await target_shard(&context, &request, &fresh->ns);
   if (to.has_error()) co_return to.error();
-  auto asking = chunk_bytes_max(&context, &request);
-  const auto bytes_max = co_await asking;
+  const auto bytes_max = co_await chunk_bytes_max(&context, &request);
   if (bytes_max.has_error()) co_return bytes_max.error();
   const auto chunk = chunk_of(request, *fresh->routing);
   if (chunk.has_error()) co_return chunk.error();
@@ -352,8 +346,7 @@ Answer move_chunk_command(Context& context, Client&, const Request& request) {
                            move_chunk_to(context, request, *fresh, *chunk, *to, *bytes_max),
                            shard::RetryPolicy::idempotent);
   auto moved = co_await moving;
-  auto forgetting = forget_ns(&context, fresh->ns);
-  co_await forgetting;
+  co_await forget_ns(&context, fresh->ns);
   if (moved.has_error()) co_return std::move(moved.error());
   BsonWriter reply;
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begun);
@@ -363,8 +356,7 @@ Answer move_chunk_command(Context& context, Client&, const Request& request) {
 }
 
 Answer merge_chunks_command(Context& context, Client&, const Request& request) {
-  auto reading = fresh_table(&context, &request);
-  auto fresh = co_await reading;
+  auto fresh = co_await fresh_table(&context, &request);
   if (fresh.has_error()) co_return std::move(fresh.error());
   const CollectionRouting& routing = *fresh->routing;
   const ValueView given_bounds = request.body["bounds"];
@@ -419,8 +411,7 @@ Answer merge_all_chunks_command(Context& context, Client&, const Request& reques
 }
 
 Answer clear_jumbo_flag_command(Context& context, Client&, const Request& request) {
-  auto reading = fresh_table(&context, &request);
-  auto fresh = co_await reading;
+  auto fresh = co_await fresh_table(&context, &request);
   if (fresh.has_error()) co_return std::move(fresh.error());
   const auto chunk = chunk_of(request, *fresh->routing);
   if (chunk.has_error()) co_return chunk.error();

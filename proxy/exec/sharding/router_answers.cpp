@@ -31,8 +31,7 @@ Task<Result<Response>> database_version(Context* context, const Request* request
   const catalog::Database* const database = request->routes->database(db);
   reply.append("primaryShard", request->routes->shard(database->primary).name);
   if (config_wire_version(*context) < v6_0) {
-    auto asking = is_partitioned(context, request, db);
-    const auto partitioned = co_await asking;
+    const auto partitioned = co_await is_partitioned(context, request, db);
     if (partitioned.has_error()) co_return partitioned.error();
     reply.append("shardingEnabled", *partitioned);
   }

@@ -54,8 +54,7 @@ Task<Result<Response>> run_one_form(Context* context, const Request* request, co
   const catalog::CollectionRouting* routing = nullptr;
   const catalog::Namespace parts = catalog::split_namespace(name);
   if (form->needs_table) {
-    auto reading = read_again(*context, *request, name);
-    auto read = co_await reading;
+    auto read = co_await read_again(*context, *request, name);
     if (read.has_error()) co_return read.error();
     routing = routes.emplace(*std::move(read)).collection(name);
   } else if (to_primary) {
@@ -77,8 +76,7 @@ Task<Result<Response>> run_one_form(Context* context, const Request* request, co
 
 Task<void> note_changes(Context* context, const Request* request, const CommandForm* form, std::string name) {
   if (form->changes_shards) {
-    auto reading = read_shards_again(*context);
-    const auto read = co_await reading;
+    const auto read = co_await read_shards_again(*context);
     if (read.has_error()) log::warning("the list of shards cannot be read: {}", read.error().message);
   }
   if (form->changes_concerns) {
@@ -118,8 +116,7 @@ Task<Result<void>> make_collection(Context& context, const Request& request, std
   making.body = making.message.body = create.view();
   making.message.sequences.clear();
   making.sections = {};
-  auto running = run_by_form(context, making);
-  auto made = co_await running;
+  auto made = co_await run_by_form(context, making);
   if (made.has_error()) co_return std::move(made.error());
   // Others may have made it meanwhile, with options of their own.
   if (made->failed && !answers(made, ErrorCode::namespace_exists)) {
@@ -182,8 +179,7 @@ Task<Result<Response>> run_by_form(Context& context, const Request& request) {
   if (name.has_error()) co_return name.error();
   bool made_again = false;
   for (;;) {
-    auto running = run_one_form(&context, &request, form, *name);
-    auto result = co_await running;
+    auto result = co_await run_one_form(&context, &request, form, *name);
     // Another router has dropped the database that this one knew.
     if (form->makes_database && !made_again && answers(result, ErrorCode::namespace_not_found)) {
       made_again = true;

@@ -18,8 +18,7 @@ namespace {
 using Answer = Task<Result<Response>>;
 
 Answer by_form(Context& context, Client&, const Request& request) {
-  auto running = run_by_form(context, request);
-  co_return co_await running;
+  co_return co_await run_by_form(context, request);
 }
 
 // What a mongos of some version does, and this router does not.
@@ -46,9 +45,8 @@ Answer fsync_shards(Context& context, Client&, const Request& request) {
   const BsonDoc command = std::move(body).finish();
   shard::CallOptions options = write_options(context, request);
   options.retry = shard::RetryPolicy::idempotent;
-  auto calling = call_shards(context, request.routes->all_shards(), RoutedBy::nothing(),
-                             shard::Command::of_body(command), options);
-  const ShardOutcomes outcomes = co_await calling;
+  const ShardOutcomes outcomes = co_await call_shards(context, request.routes->all_shards(), RoutedBy::nothing(),
+                                                      shard::Command::of_body(command), options);
   BsonWriter reply;
   std::int64_t files = 0;
   for (const ShardOutcome& outcome : outcomes) {

@@ -42,9 +42,8 @@ void set_remote(ClusterCursor& cursor, std::uint16_t shard, const shard::HostAdd
 
 // Reads the rest of a streaming reply that cannot pass in pieces.
 Task<Result<void>> read_whole(Context& context, const Request& request, shard::Reply& reply) {
-  auto taking = take_buffer(context, request, context.shared.memory.replies, reply.message_bytes,
-                            "a shard's reply");
-  auto whole = co_await taking;
+  auto whole = co_await take_buffer(context, request, context.shared.memory.replies, reply.message_bytes,
+                                    "a shard's reply");
   if (whole.has_error()) co_return whole.error();
   whole->append(reply.bytes.data(), reply.bytes.size());
   shard::Connection& connection = *reply.lease;
@@ -173,8 +172,7 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, Shar
     const NamespaceText ns(seed.request.db, seed.collection);
     options.bulk = context.document_sizes.may_be_large(ns.view(), seed.first_batch_documents);
   }
-  auto call = call_shard(context, command, options);
-  ShardOutcome outcome = co_await call;
+  ShardOutcome outcome = co_await call_shard(context, command, options);
   if (!outcome.answered() || outcome.for_router()) co_return *std::move(outcome.error);
   shard::Reply& reply = outcome.reply;
   if (reply.streaming()) {
@@ -192,8 +190,7 @@ Task<Result<Response>> open_on_one_shard(Context& context, CursorSeed seed, Shar
       streaming->reply = std::move(reply);
       co_return Response::of_stream(std::move(streaming));
     }
-    auto reading = read_whole(context, seed.request, reply);
-    auto read = co_await reading;
+    auto read = co_await read_whole(context, seed.request, reply);
     if (read.has_error()) co_return read.error();
   }
   auto parsed = wire::parse_cursor_reply(reply.body());
@@ -314,9 +311,8 @@ Task<Result<std::optional<Response>>> pass_shard_batch(Context& context, const R
   options.bulk = true;
   Buffer room;
   if (is_scarce(context)) {
-    auto taking = take_buffer(context, request, context.shared.memory.replies,
-                              limits::reply_complete_bytes_max, "a shard's batch");
-    auto taken = co_await taking;
+    auto taken = co_await take_buffer(context, request, context.shared.memory.replies, limits::reply_complete_bytes_max,
+                                      "a shard's batch");
     if (taken.has_error()) co_return fail_unasked(cursor, pass, std::move(taken.error()));
     room = *std::move(taken);
     options.room = &room;
@@ -341,8 +337,7 @@ Task<Result<std::optional<Response>>> pass_shard_batch(Context& context, const R
       streaming->cursor = std::move(cursor);
       co_return std::optional<Response>(Response::of_stream(std::move(streaming)));
     }
-    auto reading = read_whole(context, request, reply);
-    auto read = co_await reading;
+    auto read = co_await read_whole(context, request, reply);
     if (read.has_error()) co_return cursor.fail(std::move(read.error()));
   }
   co_return pass_complete(context, cursor, pass, std::move(reply));
@@ -356,8 +351,7 @@ Task<Result<Response>> get_more_on_one_shard(Context& context, const Request& re
   PassRequest pass;
   pass.batch_size = batch_size;
   pass.await_ms = await_ms;
-  auto passing = pass_shard_batch(context, request, cursor, pass);
-  auto passed = co_await passing;
+  auto passed = co_await pass_shard_batch(context, request, cursor, pass);
   if (passed.has_error()) co_return passed.error();
   co_return std::move(**passed);
 }
@@ -381,8 +375,7 @@ Task<Result<std::optional<Response>>> pass_one_batch(Context& context, const Req
   }
   if (tried == count) co_return std::optional<Response>();
   pass.remote = next++ % count;
-  auto passing = pass_shard_batch(context, request, cursor, pass);
-  co_return co_await passing;
+  co_return co_await pass_shard_batch(context, request, cursor, pass);
 }
 
 }  // namespace spillway::exec

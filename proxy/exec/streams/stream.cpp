@@ -96,23 +96,20 @@ Task<Step> relay_batch(Relay& relay) {
   while (relay.left > 0) {
     shard::Connection& connection = *relay.stream.reply.lease;
     if (!relay.unsent.empty()) {
-      auto passing = pass_unsent(relay);
-      const Step step = co_await passing;
+      const Step step = co_await pass_unsent(relay);
       if (step != Step::passed) co_return step;
       if (relay.unsent.empty()) give_room_back(relay);
       continue;
     }
     if (may_splice(relay)) {
-      auto splicing = splice_batch(relay);
-      const Step step = co_await splicing;
+      const Step step = co_await splice_batch(relay);
       if (step != Step::passed) co_return step;
       continue;
     }
     co_await pump.turn();
     // Asks after the turn: many streams that ask before their turns would all see the same free memory.
     if (relay.unsent.leftover_room() == 0 && !relay.client_gone && is_scarce(relay.context)) {
-      auto taking = take_leftover(relay);
-      co_await taking;
+      co_await take_leftover(relay);
       continue;
     }
     const std::size_t room = relay.unsent.leftover_room();
@@ -221,15 +218,12 @@ std::int64_t settle_cursor(Relay& relay, std::int64_t shard_id, Keep keep) {
 
 Task<Step> run(Relay& relay, CursorReplyFrame& frame, std::int32_t request_id,
                std::int32_t response_to, TimePoint& first_tried) {
-  auto heading = pass_head(relay, frame, request_id, response_to, first_tried);
-  Step step = co_await heading;
+  Step step = co_await pass_head(relay, frame, request_id, response_to, first_tried);
   if (step != Step::passed) co_return step;
   relay.stream.reply.bytes.reset();
-  auto passing = relay_batch(relay);
-  step = co_await passing;
+  step = co_await relay_batch(relay);
   if (step != Step::passed) co_return step;
-  auto tail = read_tail(relay);
-  co_return co_await tail;
+  co_return co_await read_tail(relay);
 }
 
 // Copies the times at the end of the shard's reply into the client's reply.
@@ -250,8 +244,7 @@ void take_times(Relay& relay, CursorReplyFrame& frame) {
 
 // The shard has sent everything: sends the unsent bytes and the end of the reply.
 Task<bool> finish(Relay& relay, CursorReplyFrame& frame) {
-  auto sending = send_all_unsent(relay);
-  const bool sent = co_await sending;
+  const bool sent = co_await send_all_unsent(relay);
   if (!sent) co_return false;
   iovec after{frame.after.data(), frame.after.size()};
   auto writing = write_all(relay.client, {&after, 1});
@@ -272,8 +265,7 @@ Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream
   // The cursor id and later times are filled in at the end.
   CursorReplyFrame frame = frame_cursor_reply(stream.batch_name, stream.batch_bytes, 0, stream.cursor->ns, false,
                                               relay.times, {.at_cluster_time = stream.cursor->at_cluster_time});
-  auto running = run(relay, frame, request_id, response_to, first_tried);
-  const Step step = co_await running;
+  const Step step = co_await run(relay, frame, request_id, response_to, first_tried);
   if (step != Step::passed) {
     stream.reply.lease->mark_broken();
     log::warning("stream of {} from {} ended early: {}", stream.cursor->ns,
@@ -296,8 +288,7 @@ Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream
       settle_cursor(relay, shard_id, relay.client_gone ? Keep::never : Keep::unless_exhausted);
   store_le(frame.after.data() + frame_id_offset(false), left_open);
   if (relay.client_gone) co_return false;
-  auto finishing = finish(relay, frame);
-  const bool finished = co_await finishing;
+  const bool finished = co_await finish(relay, frame);
   if (!finished && left_open != 0) {
     end_cursor(context, context.shared.cursors.kill(left_open, ns.view()).cursor, CursorEnd::killed);
   }

@@ -51,8 +51,7 @@ Task<bool> unspill(Relay& relay) {
 // Waits at most client_stall until the client takes some of the unsent bytes.
 Task<Taken> wait_for_client(Relay& relay) {
   if (!relay.unsent.can_send()) {
-    auto unspilling = unspill(relay);
-    const bool back = co_await unspilling;
+    const bool back = co_await unspill(relay);
     if (!back) {
       client_went(relay);
       relay.client.reset();
@@ -146,8 +145,7 @@ Task<Step> spill_rest(Relay& relay) {
   while (relay.left > 0 && !relay.client_gone) {
     auto piece = allocate_now(relay.context.shared.memory.replies, spill_piece_bytes);
     if (!piece) co_return Step::passed;
-    auto reading = read_piece(relay, *piece);
-    const Step step = co_await reading;
+    const Step step = co_await read_piece(relay, *piece);
     if (step != Step::passed || relay.client_gone) co_return step;
     auto ticket = store.park(*piece, 0, piece->size(), cut_anywhere, steady_ns());
     if (!ticket) {
@@ -202,8 +200,7 @@ Task<Step> pass_unsent(Relay& relay) {
   while (!relay.unsent.empty() && relay.left > 0) {
     Taken taken = Taken::nothing;
     if (!std::exchange(relay.has_stalled, false)) {
-      auto waiting = wait_for_client(relay);
-      taken = co_await waiting;
+      taken = co_await wait_for_client(relay);
     }
     if (taken == Taken::gone) co_return Step::passed;
     if (taken == Taken::some) {
@@ -213,12 +210,10 @@ Task<Step> pass_unsent(Relay& relay) {
     if (take_room_for_rest(relay)) {
       place.leave();
       relay.stream.cursor->charge.hold(relay.left);  // until the memory is given back
-      auto moving = move_rest(relay);
-      co_return co_await moving;
+      co_return co_await move_rest(relay);
     }
     if (may_spill(relay)) {
-      auto spilling = spill_rest(relay);
-      const Step step = co_await spilling;
+      const Step step = co_await spill_rest(relay);
       if (step != Step::passed) co_return step;
       if (relay.left == 0) relay.context.shared.metrics.streams_moved.add();
       if (relay.left == 0 || relay.client_gone) co_return Step::passed;
@@ -235,8 +230,7 @@ Task<Step> pass_unsent(Relay& relay) {
 
 Task<bool> send_all_unsent(Relay& relay) {
   while (!relay.unsent.empty()) {
-    auto waiting = wait_for_client(relay);
-    const Taken taken = co_await waiting;
+    const Taken taken = co_await wait_for_client(relay);
     if (taken == Taken::gone) co_return false;
   }
   relay.unsent = Unsent();

@@ -82,8 +82,7 @@ Task<Step> splice_batch(Relay& relay) {
     took(relay, got.bytes);
     relay.spliced += got.bytes;
     relay.context.shared.metrics.spliced_bytes.add(got.bytes);
-    auto draining = drain(relay, *pipe);
-    co_await draining;
+    co_await drain(relay, *pipe);
     relay.context.pipes.give_back(*std::move(pipe));
   }
   co_return Step::passed;

@@ -105,8 +105,7 @@ Task<Result<Response>> modify(Context& context, const Request& request, const St
   const std::string_view collection = request.body.first().as_string();
   const bool wants_new = request.body["new"].truthy();
   if (request.in_transaction) {
-    auto moving = move_document(context, request, collection, routing, outcome.body());
-    const auto moved = co_await moving;
+    const auto moved = co_await move_document(context, request, collection, routing, outcome.body());
     if (moved.has_error()) co_return moved.error();
     co_return with_recovery_token(context, request, Response(moved_modify_reply(outcome.body(), *moved, wants_new)));
   }
@@ -167,8 +166,7 @@ Task<EarlierAttempt> ask_for_earlier_attempt(Context& context, const Request& re
   if (earlier.response || earlier.error || !inserted_by) co_return earlier;
   BsonDoc scratch;
   const ShardCommand same(*inserted_by, by, forward_command(request, scratch));
-  auto calling = call_for_write(context, request, same);
-  auto answered = co_await calling;
+  auto answered = co_await call_for_write(context, request, same);
   if (answered.has_error()) {
     earlier.error = answered.error();
   } else {
@@ -188,14 +186,12 @@ Task<Result<Response>> without_match(Context& context, const Request& request,
     const BsonDoc query = both_filters(statement.query, nothing);
     const BsonDoc body = rewritten(request, {.query = query.view(), .update = {}, .upsert = false});
     const ShardCommand command(target.shards.front(), RoutedBy::sharded(routing), shard::Command::of_body(body));
-    auto sending = modify(context, request, statement, routing, command);
-    co_return co_await sending;
+    co_return co_await modify(context, request, statement, routing, command);
   }
   if (!target.upsert_after) {
     BsonDoc scratch;
     const ShardCommand whole(target.shards.front(), RoutedBy::sharded(routing), forward_command(request, scratch));
-    auto calling = modify(context, request, statement, routing, whole);
-    co_return co_await calling;
+    co_return co_await modify(context, request, statement, routing, whole);
   }
   auto plan = plan_upsert(routing, statement, make_object_id());
   if (plan.has_error()) co_return plan.error();
@@ -204,8 +200,7 @@ Task<Result<Response>> without_match(Context& context, const Request& request,
   if (plan->update) rewrite.update = plan->update->view();
   const BsonDoc body = rewritten(request, rewrite);
   const ShardCommand command(plan->shard, RoutedBy::sharded(routing), shard::Command::of_body(body));
-  auto sending = modify(context, request, statement, routing, command);
-  co_return co_await sending;
+  co_return co_await modify(context, request, statement, routing, command);
 }
 
 // The document of a replacement is looked for where the replacement belongs. That it lives elsewhere is an error, for
@@ -238,18 +233,14 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
   const auto paths =
       target.check_key ? paths_to_check(routing.key, statement) : std::vector<std::string>{};
   for (int attempt = 0; attempt < choices_max; ++attempt) {
-    auto pausing = pause_before_choice(context, *step, attempt);
-    co_await pausing;
-    auto choosing = choose_document(context, *step, collection, statement, target.shards,
-                                    RoutedBy::sharded(routing), paths);
-    auto chosen = co_await choosing;
+    co_await pause_before_choice(context, *step, attempt);
+    auto chosen = co_await choose_document(context, *step, collection, statement, target.shards,
+                                           RoutedBy::sharded(routing), paths);
     if (chosen.error) co_return *chosen.error;
     if (!chosen.choice) {
-      auto checking = check_not_elsewhere(context, *step, collection, statement, routing, target);
-      const auto checked = co_await checking;
+      const auto checked = co_await check_not_elsewhere(context, *step, collection, statement, routing, target);
       if (checked.has_error()) co_return checked.error();
-      auto finishing = without_match(context, *step, statement, routing, target);
-      co_return co_await finishing;
+      co_return co_await without_match(context, *step, statement, routing, target);
     }
     const DocView met = chosen.choice->document;
     BsonDoc unchanged;
@@ -261,8 +252,7 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
     const BsonDoc query = narrow_filter(statement, met, unchanged);
     const BsonDoc body = rewritten(*step, {.query = query.view(), .update = {}, .upsert = false});
     const ShardCommand command(chosen.choice->shard, RoutedBy::sharded(routing), shard::Command::of_body(body));
-    auto sending = modify(context, *step, statement, routing, command);
-    auto answered = co_await sending;
+    auto answered = co_await modify(context, *step, statement, routing, command);
     if (answered.has_error() || answered->failed) co_return answered;
     const auto pieces = answered->pieces();
     if (pieces.size() != 1 || has_matched(DocView::trusted(pieces.front().iov_base)))
@@ -277,33 +267,28 @@ Task<Result<Response>> run_sharded(Context& context, const Request& request,
   auto parsed = parse(request.body, routing);
   if (parsed.has_error()) co_return parsed.error();
   if (!*parsed) {
-    auto forwarding = forward_write(context, request, routing.chunks.first_shard(), RoutedBy::sharded(routing));
-    co_return co_await forwarding;
+    co_return co_await forward_write(context, request, routing.chunks.first_shard(), RoutedBy::sharded(routing));
   }
   const Statement& statement = **parsed;
   auto targeted = target_statement(routing, statement);
   if (targeted.has_error()) co_return targeted.error();
   WriteTarget& target = *targeted;
   if (target.route == Route::one && !target.upsert_after) {
-    auto forwarding = forward_write(context, request, target.shards.front(), RoutedBy::sharded(routing));
-    co_return co_await forwarding;
+    co_return co_await forward_write(context, request, target.shards.front(), RoutedBy::sharded(routing));
   }
   if (target.route == Route::moves) {
-    auto checking = check_transaction(context, request, target.shards);
-    auto checked = co_await checking;
+    auto checked = co_await check_transaction(context, request, target.shards);
     if (checked.has_error()) co_return checked.error();
     BsonDoc scratch;
     const ShardCommand whole(target.shards.front(), RoutedBy::sharded(routing), forward_command(request, scratch));
-    auto modifying = modify(context, request, statement, routing, whole);
-    co_return co_await modifying;
+    co_return co_await modify(context, request, statement, routing, whole);
   }
   const catalog::ShardSet possible = possible_shards(routing, statement, target);
-  auto checking = check_transaction(context, request, possible);
-  auto checked = co_await checking;
+  auto checked = co_await check_transaction(context, request, possible);
   if (checked.has_error()) co_return checked.error();
   if (request.retryable_write()) {
-    auto asking = ask_for_earlier_attempt(context, request, possible, RoutedBy::sharded(routing), statement.upsert);
-    auto earlier = co_await asking;
+    auto earlier = co_await ask_for_earlier_attempt(context, request, possible, RoutedBy::sharded(routing),
+                                                    statement.upsert);
     if (earlier.error) co_return std::move(*earlier.error);
     if (earlier.response) co_return std::move(*earlier.response);
   }
@@ -320,8 +305,7 @@ Task<Result<Response>> find_and_modify_command(Context& context, Client&, const 
   if (collection.has_error()) co_return collection.error();
   const catalog::CollectionRouting* routing = request.routes->collection(request.ns());
   if (routing != nullptr && routing->all_shards().size() > 1) {
-    auto running = run_sharded(context, request, *routing);
-    co_return co_await running;
+    co_return co_await run_sharded(context, request, *routing);
   }
   const catalog::ShardIndex shard = routing == nullptr ? request.routes->primary_shard(request.db)
                                                        : routing->chunks.first_shard();

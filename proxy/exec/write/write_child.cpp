@@ -85,8 +85,7 @@ Task<Result<ChildMessage>> ChildMessage::build(Context& context, const Request& 
       bytes += bytes_of(op);
       if (slice.is_over()) co_await slice.next();
     }
-    auto taking = take_buffer(context, request, context.shared.memory.writes, bytes, "a write");
-    auto buffer = co_await taking;
+    auto buffer = co_await take_buffer(context, request, context.shared.memory.writes, bytes, "a write");
     if (buffer.has_error()) co_return buffer.error();
     child.copied_ = *std::move(buffer);
     slice.renew();
@@ -96,8 +95,7 @@ Task<Result<ChildMessage>> ChildMessage::build(Context& context, const Request& 
     }
     child.documents_ = child.copied_.bytes();
   }
-  auto making = child_body(slice, request, command, ops);
-  const BsonDoc body = co_await making;
+  const BsonDoc body = co_await child_body(slice, request, command, ops);
   const std::string_view name = command.list_name;
   RecycledBytes& head = child.head_;
   head.reserve(1 + body.size() + 1 + 4 + name.size() + 1);

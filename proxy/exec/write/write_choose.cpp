@@ -88,8 +88,7 @@ Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
   const BsonDoc body = choosing_find(request, collection, statement, *sort, std::move(paths));
   shard::CallOptions options = read_options(context, request);
   options.read_preference = nullptr;
-  auto calls = call_shards(context, shards, by, shard::Command::of_body(body), options);
-  auto outcomes = co_await calls;
+  auto outcomes = co_await call_shards(context, shards, by, shard::Command::of_body(body), options);
   std::string best;
   for (ShardOutcome& outcome : outcomes) {
     if (outcome.error) {

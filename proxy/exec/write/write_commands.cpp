@@ -40,14 +40,12 @@ Task<Result<Response>> forward_write(Context& context, const Request& request,
                                      catalog::ShardIndex shard, RoutedBy by) {
   if (request.txn_number) {
     const catalog::ShardSet targets{shard};
-    auto checking = check_transaction(context, request, targets);
-    auto checked = co_await checking;
+    auto checked = co_await check_transaction(context, request, targets);
     if (checked.has_error()) co_return checked.error();
   }
   BsonDoc scratch;
   const ShardCommand command(shard, by, forward_command(request, scratch));
-  auto calling = call_for_write(context, request, command);
-  co_return co_await calling;
+  co_return co_await call_for_write(context, request, command);
 }
 
 namespace {
@@ -260,8 +258,7 @@ Task<Result<Response>> run_rounds(WriteRun& run, const Client& client) {
     if (ends && run.results.has_errors()) {
       run.batch.stop();
     } else if (run.stale) {
-      auto targeting = target_again(run, client, progress);
-      auto fatal = co_await targeting;
+      auto fatal = co_await target_again(run, client, progress);
       if (fatal) co_return std::move(*fatal);
       slice.renew();
     }
@@ -281,8 +278,7 @@ Task<Result<Response>> run_rounds(WriteRun& run, const Client& client) {
       run.results.add_error(*round.failed, why_refused(run, *round.failed));
       if (slice.is_over()) co_await slice.next();
     } else if (round.special) {
-      auto running = run_special(run, *round.special);
-      auto fatal = co_await running;
+      auto fatal = co_await run_special(run, *round.special);
       if (fatal) co_return std::move(*fatal);
     } else {
       auto sending = send_children(run, std::move(round.children));
@@ -302,8 +298,7 @@ Task<Result<Response>> run_rounds(WriteRun& run, const Client& client) {
 // All operations went to one shard together. Goes on with what it has not executed for a stale table.
 Task<Result<Response>> finish_whole(WriteRun& run, const Client& client, ShardOutcome outcome) {
   if (run.routes->in_cluster()) {
-    auto finding = find_stale(run, outcome);
-    auto stale = co_await finding;
+    auto stale = co_await find_stale(run, outcome);
     if (stale && !run.may_send_again()) co_return *std::move(stale);
     if (stale) {
       std::vector<ChildBatch> all(1);
@@ -315,8 +310,7 @@ Task<Result<Response>> finish_whole(WriteRun& run, const Client& client, ShardOu
       auto fatal = co_await taking;
       if (fatal) co_return *std::move(fatal);
       outcome = {};
-      auto running = run_rounds(run, client);
-      co_return co_await running;
+      co_return co_await run_rounds(run, client);
     }
   }
   auto passed = passed_on(std::move(outcome));
@@ -333,8 +327,7 @@ Task<Result<Response>> send_with_ids(WriteRun& run, const Client& client, catalo
     if (slice.is_over()) co_await slice.next();
     ops.push_back({run.command.ops[i], new_id_of(run.batch.op(i)), run.command.stmt_id(i)});
   }
-  auto building = ChildMessage::build(run.context, *run.request, run.command, ops);
-  auto message = co_await building;
+  auto message = co_await ChildMessage::build(run.context, *run.request, run.command, ops);
   if (message.has_error()) co_return without_writes(message.error());
   auto call = call_shard(run.context, {shard, run.by(), message->command()}, write_options(run.context, *run.request));
   ShardOutcome outcome = co_await call;
@@ -389,17 +382,15 @@ bool fits_a_message(const Request& request) noexcept {
 Task<Result<Response>> run_batch(Context& context, const Client& client, const Request& request, WriteKind kind,
                                  const catalog::CollectionRouting* routing, std::optional<ShardOutcome> first) {
   TimeSlice slice(context.pump);
-  auto parsing = parse_write_in_steps(slice, request, kind);
-  auto command = co_await parsing;
+  auto command = co_await parse_write_in_steps(slice, request, kind);
   if (command.has_error()) co_return command.error();
   // A child's list of indexes grows by doubling.
   constexpr std::size_t bytes_per_op = sizeof(DocView) + sizeof(PlannedWrite) +
                                        2 * sizeof(std::uint32_t) + sizeof(ChildOp);
   const std::size_t list_bytes =
       command->ops.size() * bytes_per_op + WriteResults::bytes_for(command->ops.size());
-  auto reserving = take_reservation(context, request, context.shared.memory.writes, list_bytes,
-                                    "the list of operations");
-  const auto reservation = co_await reserving;
+  const auto reservation = co_await take_reservation(context, request, context.shared.memory.writes, list_bytes,
+                                                     "the list of operations");
   if (reservation.has_error()) {
     // What was executed is told at least.
     if (first && first->ok()) co_return passed_on(*std::move(first));
@@ -431,10 +422,8 @@ Task<Result<Response>> run_batch(Context& context, const Client& client, const R
     }
   }
   if (request.txn_number) {
-    auto looking = shards_to_check(run, slice);
-    const catalog::ShardSet shards = co_await looking;
-    auto checking = check_transaction(context, request, shards);
-    auto checked = co_await checking;
+    const catalog::ShardSet shards = co_await shards_to_check(run, slice);
+    auto checked = co_await check_transaction(context, request, shards);
     if (checked.has_error()) co_return checked.error();
   }
   const auto only = run.batch.only_shard();
@@ -450,19 +439,16 @@ Task<Result<Response>> run_batch(Context& context, const Client& client, const R
   if (slice.is_over(look_bytes)) co_await slice.next();
   // With the added fields it may exceed a message: then it takes several.
   if (only && run.batch.fits_one_child()) {
-    auto sending = send_with_ids(run, client, *only);
-    co_return co_await sending;
+    co_return co_await send_with_ids(run, client, *only);
   }
-  auto running = run_rounds(run, client);
-  co_return co_await running;
+  co_return co_await run_rounds(run, client);
 }
 
 // As forward_write(), with the reply as the shard gave it.
 Task<Result<ShardOutcome>> forward_in_cluster(Context& context, const Request& request, catalog::ShardIndex shard,
                                               RoutedBy by) {
   const catalog::ShardSet targets{shard};
-  auto checking = check_transaction(context, request, targets);
-  auto checked = co_await checking;
+  auto checked = co_await check_transaction(context, request, targets);
   if (checked.has_error()) co_return checked.error();
   BsonDoc scratch;
   auto call = call_shard(context, {shard, by, forward_command(request, scratch)}, write_options(context, request));
@@ -482,8 +468,7 @@ Task<Result<Response>> run_acknowledged(Context& context, Client& client, const 
   const NamespaceText ns(request.db, *collection);
   const catalog::CollectionRouting* routing = request.routes->collection(ns.view());
   if ((routing != nullptr && routing->all_shards().size() > 1) || !fits_a_message(request)) {
-    auto running = run_batch(context, client, request, kind, routing, std::nullopt);
-    co_return co_await running;
+    co_return co_await run_batch(context, client, request, kind, routing, std::nullopt);
   }
   HostsTargeted& metric = hosts_metric(context.shared.metrics, kind);
   (routing == nullptr ? metric.unsharded : metric.one_shard).add(*count);
@@ -491,14 +476,11 @@ Task<Result<Response>> run_acknowledged(Context& context, Client& client, const 
                                                        : routing->chunks.first_shard();
   const RoutedBy by = RoutedBy::collection(routing, request.routes->database(request.db));
   if (!context.in_cluster()) {
-    auto forwarding = forward_write(context, request, shard, by);
-    co_return co_await forwarding;
+    co_return co_await forward_write(context, request, shard, by);
   }
-  auto forwarding = forward_in_cluster(context, request, shard, by);
-  auto outcome = co_await forwarding;
+  auto outcome = co_await forward_in_cluster(context, request, shard, by);
   if (outcome.has_error()) co_return std::move(outcome.error());
-  auto finding = find_stale(context, by, *outcome);
-  auto stale = co_await finding;
+  auto stale = co_await find_stale(context, by, *outcome);
   if (stale && request.in_transaction) co_return *std::move(stale);
   if (stale) {
     auto running = run_batch(context, client, request, kind, routing, *std::move(outcome));
@@ -511,8 +493,7 @@ Task<Result<Response>> run_acknowledged(Context& context, Client& client, const 
 
 // Of an unacknowledged write the client learns nothing but that it was one.
 Task<Result<Response>> run_unacknowledged(Context& context, Client& client, const Request& request) {
-  auto running = run_acknowledged(context, client, request);
-  auto response = co_await running;
+  auto response = co_await run_acknowledged(context, client, request);
   if (response.has_error() || response->failed) co_return response;
   BsonWriter reply;
   reply.append("ok", 1.0);
@@ -533,8 +514,7 @@ Task<Result<Response>> run_on_buckets(Context& context, Client& client, const Re
   const BsonDoc rewritten = std::move(body).finish();
   Request inner = request;
   inner.replace_body(rewritten);
-  auto running = handler(context, client, inner);
-  co_return co_await running;
+  co_return co_await handler(context, client, inner);
 }
 
 // Not a coroutine, since almost no collection is a time series.

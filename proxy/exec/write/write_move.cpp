@@ -84,10 +84,8 @@ Task<ShardOutcome> call_in_transaction(Context& context, const Request& request,
   shard::CallOptions options = write_options(context, request);
   options.retry = shard::RetryPolicy::none;
   const catalog::ShardSet targets{shard};
-  auto calls = call_shards(context, targets, by, shard::Command::of_body(*body), options);
-  auto outcomes = co_await calls;
-  auto finding = find_stale(context, by, outcomes.front());
-  auto stale = co_await finding;
+  auto outcomes = co_await call_shards(context, targets, by, shard::Command::of_body(*body), options);
+  auto stale = co_await find_stale(context, by, outcomes.front());
   if (stale) outcomes.front().error = std::move(stale);
   co_return std::move(outcomes.front());
 }
@@ -107,8 +105,7 @@ Task<Result<bool>> move_document(Context& context, const Request& request, std::
     const auto from = routing.target_exact(filter, true);
     if (!from) co_return Error(ErrorCode::shard_key_not_found, "the document to be moved has no shard key");
     const BsonDoc body = deletion(request, collection, filter);
-    auto calling = call_in_transaction(context, request, *from, by, &body);
-    const ShardOutcome outcome = co_await calling;
+    const ShardOutcome outcome = co_await call_in_transaction(context, request, *from, by, &body);
     if (auto failed = failure_of_statement(outcome)) {
       if (outcome.stale()) co_return *std::move(failed);
       co_return std::move(*failed).with_context("During delete stage of updating a shard key");
@@ -119,8 +116,7 @@ Task<Result<bool>> move_document(Context& context, const Request& request, std::
   auto to = routing.target_document(document);
   if (to.has_error()) co_return std::move(to.error());
   const BsonDoc body = insertion(request, collection, document);
-  auto calling = call_in_transaction(context, request, *to, by, &body);
-  const ShardOutcome outcome = co_await calling;
+  const ShardOutcome outcome = co_await call_in_transaction(context, request, *to, by, &body);
   auto failed = failure_of_statement(outcome);
   if (!failed) co_return true;
   if (outcome.stale()) co_return *std::move(failed);
@@ -185,11 +181,10 @@ Task<Result<BsonDoc>> attempt(Context& context, const Request& request, const Mo
   out.append_elements(write.command);
   append_session(out, request);
   const BsonDoc body = std::move(out).finish();
-  auto calling = call_in_transaction(context, request, shard, RoutedBy::sharded(*routing), &body);
-  const ShardOutcome outcome = co_await calling;
+  const ShardOutcome outcome = co_await call_in_transaction(context, request, shard, RoutedBy::sharded(*routing),
+                                                            &body);
   if (would_move(outcome)) {
-    auto moving = move_document(context, request, write.collection, *routing, outcome.body());
-    auto moved = co_await moving;
+    auto moved = co_await move_document(context, request, write.collection, *routing, outcome.body());
     if (moved.has_error()) co_return std::move(moved.error());
     co_return write.reply(outcome.body(), *moved);
   }
@@ -214,8 +209,7 @@ Task<Result<BsonDoc>> commit_own(Context& context, const Request& request, BsonD
   commit.name = "commitTransaction";
   commit.db = "admin";
   commit.body = commit.message.body = command.view();
-  auto committing = commit_transaction(context, commit);
-  auto committed = co_await committing;
+  auto committed = co_await commit_transaction(context, commit);
   if (committed.has_error()) co_return std::move(committed.error());
   const DocView told = DocView::trusted(committed->pieces().front().iov_base);
   if (committed->failed) co_return wire::error_from_reply(told);
@@ -266,8 +260,7 @@ Task<Result<BsonDoc>> move_in_own_transaction(Context& context, const Request& r
     if (is_stale(attempted.error().code)) {
       const RouteNames names{{request.db, write.collection}};
       const RouteWait wait{request.deadline, false, request.interrupt};
-      auto learning = learn_routes(*context.router, names, wait);
-      auto learned = co_await learning;
+      auto learned = co_await learn_routes(*context.router, names, wait);
       if (learned.has_error()) {
         failed = std::move(learned.error());
         break;

@@ -50,8 +50,7 @@ Task<std::optional<Error>> find_stale(Context& context, RoutedBy by, const Shard
 }
 
 Task<std::optional<Error>> find_stale(WriteRun& run, const ShardOutcome& outcome) {
-  auto finding = find_stale(run.context, run.by(), outcome);
-  auto stale = co_await finding;
+  auto stale = co_await find_stale(run.context, run.by(), outcome);
   if (stale && stale->code == cannot_implicitly_create_collection) run.collection_missing = true;
   co_return stale;
 }
@@ -135,8 +134,7 @@ Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> 
       ops.push_back({run.command.ops[op], new_id ? &*new_id : nullptr, run.command.stmt_id(op)});
       if (slice.is_over()) co_await slice.next();
     }
-    auto building = ChildMessage::build(run.context, *run.request, run.command, ops);
-    auto built = co_await building;
+    auto built = co_await ChildMessage::build(run.context, *run.request, run.command, ops);
     if (built.has_error()) {
       if (!run.results.has_effects()) co_return without_writes(built.error());
       if (run.request->in_transaction) co_return do_not_try_again(built.error());
@@ -155,8 +153,7 @@ Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> 
   auto calls = call_shards(run.context, commands, write_options(run.context, *run.request));
   auto outcomes = co_await calls;
   run.request.sent_a_step();
-  auto taking = take_answers(run, sent, outcomes);
-  co_return co_await taking;
+  co_return co_await take_answers(run, sent, outcomes);
 }
 
 namespace {
@@ -207,8 +204,7 @@ Task<std::optional<Error>> take_answers(WriteRun& run, std::span<const ChildBatc
     const std::vector<std::uint32_t>& ops = children[i].ops;
     std::optional<Error> is_stale_error;
     if (run.routes->in_cluster()) {
-      auto finding = find_stale(run, outcomes[i]);
-      is_stale_error = co_await finding;
+      is_stale_error = co_await find_stale(run, outcomes[i]);
     }
     if (is_stale_error && !run.may_send_again()) {
       if (!fatal) fatal = std::move(is_stale_error);
@@ -219,8 +215,7 @@ Task<std::optional<Error>> take_answers(WriteRun& run, std::span<const ChildBatc
       continue;
     }
     if (is_stale_error && is_stale_error->code == stale_db_version) {
-      auto letting = let_shard_read_database(run, outcomes[i].shard);
-      co_await letting;
+      co_await let_shard_read_database(run, outcomes[i].shard);
     }
     if (outcomes[i].ok()) {
       WriteResults::Reading reading(run.results, ops, outcomes[i].body(), run.shard_name(outcomes[i].shard),
@@ -237,12 +232,10 @@ Task<std::optional<Error>> take_answers(WriteRun& run, std::span<const ChildBatc
     auto error = take_outcome(run, ops, outcomes[i], refused, nullptr, &lost);
     if (error && !fatal) fatal = std::move(error);
   }
-  auto adding_lost = add_failures(run, slice, lost);
-  co_await adding_lost;
+  co_await add_failures(run, slice, lost);
   if (fatal) co_return fatal;
   if (!refused.empty() && !run.results.has_effects()) co_return refused.front().error;
-  auto adding = add_failures(run, slice, refused);
-  co_await adding;
+  co_await add_failures(run, slice, refused);
   if (!stale.empty()) give_back(run, children, outcomes, stale);
   co_return std::nullopt;
 }
@@ -306,8 +299,8 @@ Task<StepOutcome> move_one(WriteRun& run, std::uint32_t op, DocView document, co
   StepOutcome result;
   std::optional<Result<BsonDoc>> reply;
   if (run.request->in_transaction) {
-    auto moving = move_document(run.context, *run.request, run.command.collection, *run.routing, refused->body());
-    auto moved = co_await moving;
+    auto moved = co_await move_document(run.context, *run.request, run.command.collection, *run.routing,
+                                        refused->body());
     if (moved.has_error()) {
       result.fatal = std::move(moved.error());
       co_return result;
@@ -352,21 +345,18 @@ Task<StepOutcome> step(WriteRun& run, std::uint32_t op, DocView document,
   StepOutcome result;
   if (shards.empty()) co_return result;
   ChildMessage message;
-  auto calling = call_with(run, op, document, shards, message);
-  auto outcomes = co_await calling;
+  auto outcomes = co_await call_with(run, op, document, shards, message);
   std::vector<Refusal> refused;
   catalog::ShardSet executed;
   for (const ShardOutcome& outcome : outcomes) {
     if (would_move(outcome)) {
-      auto moving = move_one(run, op, document, &outcome);
-      auto moved = co_await moving;
+      auto moved = co_await move_one(run, op, document, &outcome);
       result.n += moved.n;
       if (!result.fatal) result.fatal = std::move(moved.fatal);
       continue;
     }
     if (run.routes->in_cluster()) {
-      auto finding = find_stale(run, outcome);
-      auto stale = co_await finding;
+      auto stale = co_await find_stale(run, outcome);
       result.stale = result.stale || stale;
       if (stale && !run.may_send_again() && !result.fatal) result.fatal = std::move(stale);
       if (stale) continue;
@@ -394,8 +384,7 @@ Task<StepOutcome> ask_for_earlier_attempt(WriteRun& run, std::uint32_t op,
       rewritten(run.command.ops[op], {.query = nothing.view(), .update = {}, .upsert = false});
   const catalog::ShardSet shards = possible_shards(*run.routing, write.statement, write.target);
   ChildMessage message;
-  auto calling = call_with(run, op, document, shards, message);
-  auto outcomes = co_await calling;
+  auto outcomes = co_await call_with(run, op, document, shards, message);
   StepOutcome result;
   for (const ShardOutcome& outcome : outcomes) {
     if (run.routes->in_cluster()) {
@@ -426,8 +415,7 @@ Task<StepOutcome> write_where_found(WriteRun& run, std::uint32_t op, DocView doc
   StepOutcome total;
   for (const catalog::ShardIndex shard : shards) {
     const catalog::ShardSet one{shard};
-    auto stepping = step(run, op, document, one);
-    auto done = co_await stepping;
+    auto done = co_await step(run, op, document, one);
     total.n += done.n;
     total.fatal = std::move(done.fatal);
     total.stale = done.stale;
@@ -450,8 +438,7 @@ Task<StepOutcome> refuse_as_shard(WriteRun& run, std::uint32_t op,
                                   const Error& why) {
   const BsonDoc probe = probe_of(write.statement, document);
   const catalog::ShardSet first{write.target.shards.front()};
-  auto stepping = step(run, op, probe, first);
-  auto done = co_await stepping;
+  auto done = co_await step(run, op, probe, first);
   if (!done.fatal && !done.stale && !run.results.has_error(op)) done.fatal = refuse(run, op, why);
   co_return done;
 }
@@ -465,8 +452,7 @@ Task<StepOutcome> fail_choice(WriteRun& run, std::uint32_t op, const WriteRun::T
     co_return result;
   }
   if (!chosen.lost) {
-    auto refusing = refuse_as_shard(run, op, write, document, *chosen.error);
-    co_return co_await refusing;
+    co_return co_await refuse_as_shard(run, op, write, document, *chosen.error);
   }
   StepOutcome result;
   if (run.command.retryable || run.request->in_transaction) {
@@ -497,8 +483,7 @@ Task<StepOutcome> write_all_kept(WriteRun& run, std::uint32_t op, const WriteRun
                                   write.target.shards, run.by(), {});
   const auto chosen = co_await choosing;
   if (chosen.error) {
-    auto failing = fail_choice(run, op, write, document, chosen);
-    co_return co_await failing;
+    co_return co_await fail_choice(run, op, write, document, chosen);
   }
   if (chosen.choice) {
     co_return StepOutcome{
@@ -507,8 +492,7 @@ Task<StepOutcome> write_all_kept(WriteRun& run, std::uint32_t op, const WriteRun
   const BsonDoc query = both_filters(write.statement.query, kept ? *kept : match_nothing());
   const BsonDoc narrowed = rewritten(document, {.query = query.view(), .update = {}, .upsert = {}});
   const catalog::ShardSet shards = run.shards_left(op, write.target.shards);
-  auto stepping = step(run, op, narrowed, shards);
-  co_return co_await stepping;
+  co_return co_await step(run, op, narrowed, shards);
 }
 
 Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, const WriteRun::Targeted& write,
@@ -518,14 +502,11 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, const WriteRun::
   const catalog::ShardKeyPattern& key = run.routing->key;
   const auto paths = target.check_key ? paths_to_check(key, statement) : std::vector<std::string>{};
   for (int attempt = 0; attempt < choices_max; ++attempt) {
-    auto pausing = pause_before_choice(run.context, *run.request, attempt);
-    co_await pausing;
-    auto choosing = choose_document(run.context, *run.request, run.command.collection, statement,
-                                    target.shards, run.by(), paths);
-    auto chosen = co_await choosing;
+    co_await pause_before_choice(run.context, *run.request, attempt);
+    auto chosen = co_await choose_document(run.context, *run.request, run.command.collection, statement, target.shards,
+                                           run.by(), paths);
     if (chosen.error) {
-      auto failing = fail_choice(run, op, write, document, chosen);
-      co_return co_await failing;
+      co_return co_await fail_choice(run, op, write, document, chosen);
     }
     if (!chosen.choice) {
       // No document matches; a shard may still find an error in the operation. The original filter might match by now
@@ -533,8 +514,7 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, const WriteRun::
       const bool probes = target.check_key || may_meet_orphans(run.context, *run.routing);
       const BsonDoc probe = probes ? probe_of(statement, document) : BsonDoc(document);
       const catalog::ShardSet first{target.shards.front()};
-      auto stepping = step(run, op, probe, first);
-      co_return co_await stepping;
+      co_return co_await step(run, op, probe, first);
     }
     const DocView met = chosen.choice->document;
     BsonDoc unchanged;
@@ -547,8 +527,7 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, const WriteRun::
     const BsonDoc narrowed =
         rewritten(document, {.query = query.view(), .update = {}, .upsert = {}});
     const catalog::ShardSet owner{chosen.choice->shard};
-    auto stepping = step(run, op, narrowed, owner);
-    auto done = co_await stepping;
+    auto done = co_await step(run, op, narrowed, owner);
     if (done.fatal || done.stale || done.n > 0 || run.results.has_error(op)) co_return done;
   }
   co_return StepOutcome{.n = 0, .fatal = refuse(run, op, too_much_change())};
@@ -562,8 +541,7 @@ Task<StepOutcome> insert_by_upsert(WriteRun& run, std::uint32_t op,
   if (plan->update) rewrite.update = plan->update->view();
   const BsonDoc document = rewritten(run.command.ops[op], rewrite);
   const catalog::ShardSet owner{plan->shard};
-  auto stepping = step(run, op, document, owner);
-  co_return co_await stepping;
+  co_return co_await step(run, op, document, owner);
 }
 
 Task<StepOutcome> run_steps(WriteRun& run, std::uint32_t op) {
@@ -573,8 +551,7 @@ Task<StepOutcome> run_steps(WriteRun& run, std::uint32_t op) {
   const bool finds_orphans = target.route == Route::until_found && may_meet_orphans(run.context, *run.routing);
   const Route route = finds_orphans ? Route::choose : target.route;
   if (run.command.retryable && (route == Route::choose || target.upsert_after)) {
-    auto asking = ask_for_earlier_attempt(run, op, write);
-    auto earlier = co_await asking;
+    auto earlier = co_await ask_for_earlier_attempt(run, op, write);
     if (earlier.fatal || earlier.stale || earlier.n > 0) co_return earlier;
   }
   OpRewrite rewrite;
@@ -582,30 +559,24 @@ Task<StepOutcome> run_steps(WriteRun& run, std::uint32_t op) {
   const BsonDoc document = rewritten(run.command.ops[op], rewrite);
   StepOutcome done;
   if (route == Route::choose) {
-    auto writing = write_chosen(run, op, write, document);
-    done = co_await writing;
+    done = co_await write_chosen(run, op, write, document);
   } else if (route == Route::all_kept) {
-    auto writing = write_all_kept(run, op, write, document);
-    done = co_await writing;
+    done = co_await write_all_kept(run, op, write, document);
   } else if (route == Route::until_found) {
-    auto writing = write_where_found(run, op, document, target.shards);
-    done = co_await writing;
+    done = co_await write_where_found(run, op, document, target.shards);
   } else {
     const catalog::ShardSet shards = run.shards_left(op, target.shards);
-    auto writing = step(run, op, document, shards);
-    done = co_await writing;
+    done = co_await step(run, op, document, shards);
   }
   if (const auto partly = run.partly.find(op); partly != run.partly.end()) done.n += partly->second.n;
   if (done.fatal || done.stale || done.n > 0 || !target.upsert_after || run.results.has_error(op)) co_return done;
-  auto inserting = insert_by_upsert(run, op, write.statement);
-  co_return co_await inserting;
+  co_return co_await insert_by_upsert(run, op, write.statement);
 }
 
 }  // namespace
 
 Task<std::optional<Error>> run_special(WriteRun& run, std::uint32_t op) {
-  auto running = run_steps(run, op);
-  auto done = co_await running;
+  auto done = co_await run_steps(run, op);
   if (done.stale) {
     run.batch.give_back(op);
     run.stale = true;
