@@ -1,8 +1,11 @@
 #include "cursor/bson_order.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <charconv>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "cursor/bson_decimal.h"
@@ -185,34 +188,41 @@ void put_escaped(std::string& key, std::string_view text) {
 constexpr char exact = 0;
 constexpr char inexact = 1;
 
-void put_double(std::string& key, double value, char exactness) {
+std::uint64_t ordered_bits(double value) noexcept {
   constexpr std::uint64_t sign_bit = std::uint64_t{1} << 63U;
-  std::uint64_t bits = 0;  // NaN: below −∞
-  if (!std::isnan(value)) {
-    bits = std::bit_cast<std::uint64_t>(value + 0.0);  // −0 + 0 is 0
-    bits = (bits & sign_bit) != 0 ? ~bits : bits | sign_bit;
-  }
+  if (std::isnan(value)) return 0;  // below −∞
+  const auto bits = std::bit_cast<std::uint64_t>(value + 0.0);  // −0 + 0 is 0
+  return (bits & sign_bit) != 0 ? ~bits : bits | sign_bit;
+}
+
+void put_double(std::string& key, double value, char exactness) {
   std::array<char, 9> bytes;
-  store_le(bytes.data(), swapped(bits));
+  store_le(bytes.data(), swapped(ordered_bits(value)));
   bytes[8] = exactness;
   key.append(bytes.data(), bytes.size());
 }
 
-void put_decimal_digits(std::string& key, Decimal value) {
-  while (value.coefficient % 10 == 0) {
-    value.coefficient /= 10;
-    ++value.exponent;
-  }
+// In decimal; 64 bits at a time, since hashed keys, integers mostly above 2^53, pass here with every document.
+char* put_digits(char* at, Uint128 value) {
+  constexpr std::uint64_t part = 1'000'000'000'000'000'000;  // 10^18
+  constexpr std::ptrdiff_t room = 20;
+  if (value <= UINT64_MAX) return std::to_chars(at, at + room, static_cast<std::uint64_t>(value)).ptr;
+  at = put_digits(at, value / part);
+  const char last = at[-1];
+  char* const end = std::to_chars(at - 1, at - 1 + room, part + static_cast<std::uint64_t>(value % part)).ptr;
+  at[-1] = last;  // where the part's 1 was, which keeps its zeros
+  return end;
+}
+
+void put_decimal_digits(std::string& key, const Decimal& value) {
+  std::array<char, 64> digits;
+  char* end = put_digits(digits.data(), value.coefficient);
   const std::size_t start = key.size();
-  put_big_endian(key, static_cast<std::uint16_t>(value.scale() + 0x4000));
-  int digits = value.digits();
-  if (digits % 2 == 1) {
-    value.coefficient *= 10;
-    ++digits;
-  }
-  for (digits -= 2; digits >= 0; digits -= 2) {
-    const auto pair = static_cast<int>(value.coefficient / power_of_ten(digits) % 100);
-    key.push_back(static_cast<char>(pair + 1));
+  put_big_endian(key, static_cast<std::uint16_t>(value.exponent + (end - digits.data()) + 0x4000));
+  while (end[-1] == '0') --end;
+  if ((end - digits.data()) % 2 == 1) *end++ = '0';
+  for (const char* pair = digits.data(); pair != end; pair += 2) {
+    key.push_back(static_cast<char>((pair[0] - '0') * 10 + (pair[1] - '0') + 1));
   }
   key.push_back(0);
   if (value.negative) {
@@ -233,9 +243,13 @@ void put_finite_decimal(std::string& key, const Decimal& value) {
   if (order != 0) put_decimal_digits(key, value);
 }
 
-void put_integer(std::string& key, std::int64_t value) {
+bool is_exact(std::int64_t value) noexcept {
   constexpr std::int64_t exact_max = std::int64_t{1} << 53U;
-  if (value >= -exact_max && value <= exact_max) [[likely]] {
+  return value >= -exact_max && value <= exact_max;
+}
+
+void put_integer(std::string& key, std::int64_t value) {
+  if (is_exact(value)) [[likely]] {
     put_double(key, static_cast<double>(value), exact);
     return;
   }
@@ -390,6 +404,55 @@ void append_order_key(std::string& key, ValueView value, bool descending) {
   if (descending) {
     for (std::size_t i = start; i < key.size(); ++i) key[i] = static_cast<char>(~key[i]);
   }
+}
+
+KeyBeginning key_beginning(std::string_view key) noexcept {
+  std::array<std::uint64_t, 2> bytes{};
+  std::memcpy(bytes.data(), key.data(), std::min(key.size(), sizeof bytes));
+  return {swapped(bytes[0]), swapped(bytes[1])};
+}
+
+std::optional<KeyBeginning> short_order_key(ValueView value, bool descending) noexcept {
+  constexpr std::uint64_t sign_bit = std::uint64_t{1} << 63U;
+  std::uint64_t payload = 0;  // its first eight bytes
+  std::uint64_t more = 0;     // at most four bytes behind them
+  int bytes = 8;
+  switch (value.type) {
+    case BsonType::int32:
+    case BsonType::int64:
+      if (!is_exact(integer(value))) return std::nullopt;
+      payload = ordered_bits(static_cast<double>(integer(value)));
+      bytes = 9;  // the last is `exact`, which is 0
+      break;
+    case BsonType::double_:
+      payload = ordered_bits(value.as_double());
+      bytes = 9;
+      break;
+    case BsonType::date:
+      payload = load_le<std::uint64_t>(value.bytes.data()) ^ sign_bit;
+      break;
+    case BsonType::timestamp:
+      payload = load_le<std::uint64_t>(value.bytes.data());
+      break;
+    case BsonType::object_id:
+      payload = swapped(load_le<std::uint64_t>(value.bytes.data()));
+      more = swapped(load_le<std::uint32_t>(value.bytes.data() + 8));
+      bytes = 12;
+      break;
+    case BsonType::null:
+      bytes = 0;
+      break;
+    default:
+      return std::nullopt;
+  }
+  const auto type = static_cast<unsigned char>(type_byte(value.type));
+  KeyBeginning key{std::uint64_t{type} << 56U | payload >> 8U, payload << 56U | more << 24U};
+  if (!descending) return key;
+  // Only the bytes that the key has.
+  const int behind = 8 * (15 - bytes);
+  key.high = behind > 64 ? ~key.high >> (behind - 64) << (behind - 64) : ~key.high;
+  key.low = behind >= 64 ? 0 : ~key.low >> behind << behind;
+  return key;
 }
 
 }  // namespace spillway

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <compare>
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "cursor/bson_view.h"
 
@@ -23,5 +26,15 @@ std::weak_ordering compare_documents(DocView a, DocView b) noexcept;
 // the concatenation of its fields' keys. Equal values give equal bytes. The encoding of one value is
 // never a proper prefix of another's. `descending` inverts all bytes.
 void append_order_key(std::string& key, ValueView value, bool descending = false);
+
+// The first sixteen bytes of a key as numbers, with zeros behind a shorter one: if two differ, so do the keys.
+struct KeyBeginning {
+  std::uint64_t high = 0, low = 0;
+  auto operator<=>(const KeyBeginning&) const = default;
+};
+KeyBeginning key_beginning(std::string_view key) noexcept;
+// Of append_order_key()'s key if it has no more than sixteen bytes, for the values of which that is easily told: null,
+// numbers that a double holds, dates, timestamps and ObjectIds. Else nullopt.
+std::optional<KeyBeginning> short_order_key(ValueView value, bool descending = false) noexcept;
 
 }  // namespace spillway

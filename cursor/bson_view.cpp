@@ -164,13 +164,13 @@ Element DocView::find(std::string_view name) const noexcept {
     const std::uint8_t* const nul =
         detail::find_nul(at + 1, static_cast<std::size_t>(end - at) - 1);
     if (nul == nullptr) return {};
-    const std::size_t length = static_cast<std::size_t>(nul - at) - 1;
-    if (std::string_view(reinterpret_cast<const char*>(at) + 1, length) == name) {
-      return *DocIterator(at, end);
-    }
-    const auto size_here = bson_value_size(static_cast<BsonType>(*at), nul + 1, end);
+    const auto type = static_cast<BsonType>(*at);
+    const auto size_here = bson_value_size(type, nul + 1, end);
     if (!size_here) return {};
-    at = nul + 1 + *size_here;
+    const std::string_view here(reinterpret_cast<const char*>(at) + 1, static_cast<std::size_t>(nul - at) - 1);
+    const std::uint8_t* const next = nul + 1 + *size_here;
+    if (here == name) return {{type, {nul + 1, next}}, here, {at, next}};
+    at = next;
   }
   return {};
 }

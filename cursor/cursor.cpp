@@ -70,7 +70,7 @@ std::optional<SpillTicket> Batch::park(SpillStore& store, std::int64_t now_ns) {
   const auto begin = static_cast<std::size_t>(next_ - owner_.data());
   const std::size_t end = begin + remaining_bytes();
   auto ticket = store.park(owner_, begin, end, cut_between_documents, now_ns);
-  if (ticket) head_.reset();
+  if (ticket) head_ = nullptr;
   return ticket;
 }
 

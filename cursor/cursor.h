@@ -38,7 +38,7 @@ struct RemoteCursor {
   Reservation key_room;  // pays for the heap memory of head_key
 
   const Batch* front() const noexcept { return batches.empty() ? nullptr : &batches.front(); }
-  bool has_document() const noexcept { return front() != nullptr && front()->peek().has_value(); }
+  bool has_document() const noexcept { return !batches.empty() && batches.front().has_document(); }
   // The next document is in a parked piece.
   bool must_unpark() const noexcept { return !has_document() && !parked.empty(); }
   // A damaged batch is not the end: the next read returns the error.

@@ -10,8 +10,10 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "absl/container/inlined_vector.h"
+#include "cursor/bson_order.h"
 #include "cursor/cursor.h"
 #include "cursor/loser_tree.h"
 
@@ -40,16 +42,30 @@ class Merge {
   Result<Next> next();
 
   // For the document that next() returned:
-  DocView document() const noexcept { return *remotes_[at_].front()->peek(); }
+  DocView document() const noexcept { return remotes_[at_].front()->document(); }
   // Its encoded elements, without fields that the router added for the sort. Valid until the next call.
   Result<Bytes> elements();
   // Removes it from its remote. True: it was the last document of its shard's reply.
   bool take();
 
  private:
-  Result<Next> in_turn();
-  Result<Next> least();
-  Result<Next> look_at(std::size_t at);
+  // What is known of a remote's head document.
+  struct Head {
+    enum class Key : std::uint8_t {
+      unknown,
+      whole,    // `beginning` is all of it
+      in_text,  // RemoteCursor::head_key has it
+      none,     // the remote is exhausted
+    } key = Key::unknown;
+    KeyBeginning beginning;
+    std::optional<Bytes> cut;  // the document without its $sortKey; nullopt: not known yet
+  };
+
+  bool in_turn(Result<Next>& lacking);
+  bool least(Result<Next>& lacking);
+  bool look_at(std::size_t at, Result<Next>& lacking);
+  bool pop();
+  int compare(std::size_t a, std::size_t b) const noexcept;
   Result<void> key_head(std::size_t at);
   std::size_t pay_for_key(RemoteCursor& remote);
 
@@ -59,7 +75,7 @@ class Merge {
   std::size_t at_ = 0;  // the remote of next()'s document
   BsonDoc stripped_;    // the copy that elements() made, if any
   LoserTree tree_;
-  absl::InlinedVector<std::optional<Bytes>, 16> cuts_;  // heads without their $sortKey; nullopt: not known yet
+  absl::InlinedVector<Head, 16> heads_;  // of a sorted merge
 };
 
 }  // namespace spillway

@@ -237,6 +237,8 @@ Result<SortPattern> SortPattern::parse(DocView sort) {
     pattern.parts_.push_back(*std::move(part));
   }
   if (at.malformed()) return Error(ErrorCode::invalid_bson, "Malformed sort document");
+  const std::vector<Part>& parts = pattern.parts_;
+  pattern.one_field_ = parts.size() == 1 && !parts[0].meta && parts[0].path.find('.') == std::string::npos;
   return pattern;
 }
 
@@ -302,6 +304,20 @@ Result<void> SortPattern::append_key_from_sort_key(std::string& out, ValueView s
   out.resize(start);
   return Error(ErrorCode::internal_error,
                "$sortKey does not have one value for each field of the sort");
+}
+
+std::optional<KeyBeginning> SortPattern::short_key(DocView document) const noexcept {
+  if (!one_field_) return std::nullopt;
+  const Element found = document.find(parts_[0].path);
+  return short_order_key(found.exists() ? ValueView(found) : null_value, parts_[0].descending);
+}
+
+std::optional<KeyBeginning> SortPattern::short_key_from_sort_key(ValueView sort_key) const noexcept {
+  if (by_distance_) return sort_key.is_number() ? short_order_key(sort_key) : std::nullopt;
+  if (parts_.size() != 1 || (!sort_key.is_array() && !sort_key.is_document())) return std::nullopt;
+  const DocView values = sort_key.as_document();
+  const Element value = values.first();
+  return value.raw.size() + 5 == values.size() ? short_order_key(value, parts_[0].descending) : std::nullopt;
 }
 
 }  // namespace spillway

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cursor/bson_order.h"
 #include "cursor/bson_view.h"
 
 namespace spillway {
@@ -45,10 +46,15 @@ class SortPattern {
   // number for by_distance(). Anything else: InternalError(1), and `out` does not change.
   Result<void> append_key_from_sort_key(std::string& out, ValueView sort_key) const;
 
+  // The beginning of either key if it is the whole key (bson_order.h). nullopt: make the key itself, or it is an error.
+  std::optional<KeyBeginning> short_key(DocView document) const noexcept;
+  std::optional<KeyBeginning> short_key_from_sort_key(ValueView sort_key) const noexcept;
+
  private:
   std::vector<Part> parts_;
   bool natural_ = false;
   bool by_distance_ = false;
+  bool one_field_ = false;  // its only part is a field that is not inside another
 };
 
 }  // namespace spillway

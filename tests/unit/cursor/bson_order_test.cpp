@@ -280,6 +280,33 @@ TEST_CASE("keys of common numbers are short", "[order]") {
   CHECK(key_of(Value(int64("9223372036854775807"))).size() <= 24);
 }
 
+TEST_CASE("a short key is the whole key, and its beginning orders as it does", "[order]") {
+  std::size_t some = 0;
+  for (const Entry& entry : table()) {
+    for (const bool descending : {false, true}) {
+      const std::string key = key_of(entry.value, descending);
+      const auto whole = short_order_key(entry.value, descending);
+      if (!whole) continue;
+      INFO(entry.value.text());
+      CHECK(key.size() <= 16);
+      CHECK((*whole == key_beginning(key)));
+      ++some;
+    }
+  }
+  CHECK(some > 40);
+  for (const std::string& value : {std::string("7"), std::string("-1.5"), std::string("null"), date("-5"),
+                                   timestamp("3", "4"), oid("0123456789abcdef01234567")}) {
+    INFO(value);
+    CHECK(short_order_key(Value(value)).has_value());
+  }
+  const auto beginning = [](std::string_view key) { return key_beginning(key); };
+  CHECK((beginning("") < beginning("a")));
+  CHECK((beginning("a") < beginning("ab")));
+  CHECK((beginning("abcdefgh") < beginning("abcdefghi")));
+  CHECK((beginning("abcdefghijklmnop") == beginning("abcdefghijklmnopq")));
+  CHECK((beginning("\x7f") < beginning("\x80")));
+}
+
 TEST_CASE("missing equals undefined and sorts below null", "[order]") {
   const Value undefined(R"({"$undefined":true})");
   CHECK((compare_values(ValueView{}, undefined) == 0));

@@ -117,6 +117,24 @@ TEST_CASE("a sorted merge gives the least head, and of equal ones the earlier sh
   CHECK(merge.next()->kind == Kind::end);
 }
 
+TEST_CASE("a key that is made of an array meets the same one of a plain value", "[merge]") {
+  const auto with = [](bool array, std::int32_t key, std::int32_t number) {
+    BsonWriter out;
+    array ? out.begin_array("k").append_item(key).append_item(key + 100).end() : out.append("k", key);
+    out.append("n", number);
+    return std::move(out).finish();
+  };
+  World world;
+  world.sort_by("k");
+  const bool first = GENERATE(false, true);
+  world.add({with(first, 5, 10), with(!first, 6, 11)});
+  world.add({with(!first, 4, 20), with(!first, 5, 21), with(first, 6, 22), with(first, 7, 23)});
+  Merge merge = world.merge();
+  Kind last{};
+  CHECK(world.take(merge, last) == Numbers{20, 10, 21, 11, 22, 23});
+  CHECK(last == Kind::end);
+}
+
 TEST_CASE("a sorted merge waits for every shard that may have more", "[merge]") {
   World world;
   world.sort_by("k");

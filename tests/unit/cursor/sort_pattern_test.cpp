@@ -21,6 +21,7 @@ std::string key(std::string_view sort, std::string_view document) {
   std::string out;
   const auto keyed = pattern(sort).append_key(out, json(document));
   if (keyed.has_error()) FAIL(document << ": " << keyed.error().message);
+  if (const auto whole = pattern(sort).short_key(json(document))) CHECK((*whole == key_beginning(out)));
   return out;
 }
 
@@ -177,6 +178,33 @@ TEST_CASE("sort keys of shards, in both forms", "[sort]") {
   std::string out;
   REQUIRE_FALSE(sort.append_key_from_sort_key(out, Value("[[2,1],null]")).has_error());
   CHECK(out == up("[2,1]") + down("null"));
+}
+
+TEST_CASE("a short key is made from one field at the top, or from a shard's one value", "[sort]") {
+  const auto from_document = [](const char* sort, const char* document) {
+    return pattern(sort).short_key(json(document));
+  };
+  CHECK((from_document(R"({"a":1})", R"({"a":5})") == key_beginning(up("5"))));
+  CHECK((from_document(R"({"a":-1})", R"({"b":5})") == key_beginning(down("null"))));
+  CHECK_FALSE(from_document(R"({"a":1})", R"({"a":[5]})"));
+  CHECK_FALSE(from_document(R"({"a":1})", R"({"a":"x"})"));
+  CHECK_FALSE(from_document(R"({"a.b":1})", R"({"a":{"b":5}})"));
+  CHECK_FALSE(from_document(R"({"a":1,"b":1})", R"({"a":5,"b":5})"));
+  CHECK_FALSE(from_document(R"({"a":{"$meta":"textScore"}})", R"({"a":5})"));
+  const auto from_shard = [](const SortPattern& sort, const char* key) {
+    return sort.short_key_from_sort_key(Value(key));
+  };
+  const SortPattern best_first = pattern(R"({"a":{"$meta":"textScore"}})");
+  for (const char* key : {"[2.5]", R"({"":2.5})"}) {
+    CHECK((from_shard(pattern(R"({"a.b":1})"), key) == key_beginning(up("2.5"))));
+    CHECK((from_shard(best_first, key) == key_beginning(down("2.5"))));
+    CHECK_FALSE(from_shard(pattern(R"({"a":1,"b":1})"), key));
+    CHECK_FALSE(from_shard(SortPattern::by_distance(), key));
+  }
+  for (const char* key : {"[]", "[1,2]", "1", R"(["x"])", "[[1]]"}) {
+    CHECK_FALSE(from_shard(best_first, key));
+  }
+  CHECK((from_shard(SortPattern::by_distance(), "2") == key_beginning(up("2"))));
 }
 
 TEST_CASE("sort keys of another shape are a shard's mistake", "[sort]") {
