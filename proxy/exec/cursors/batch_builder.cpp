@@ -1,7 +1,7 @@
 #include "proxy/exec/cursors/batch_builder.h"
 
 #include <algorithm>
-#include <charconv>
+#include <cstring>
 
 #include "proxy/base/memory_wait.h"
 
@@ -45,11 +45,8 @@ bool BatchBuilder::fits(std::size_t document_bytes) const noexcept {
 }
 
 Result<void> BatchBuilder::append_elements(Bytes elements) {
-  char name[index_name_bytes_max];
-  const auto end = std::to_chars(name, name + sizeof name, count_).ptr;
-  const auto name_bytes = static_cast<std::size_t>(end - name);
   const std::size_t document_bytes = 4 + elements.size() + 1;
-  const std::size_t need = 1 + name_bytes + 1 + document_bytes;
+  const std::size_t need = 1 + name_bytes_ + 1 + document_bytes;
   if (chunks_.empty() || chunks_.back().room() < need) {
     const std::size_t grown =
         chunks_.empty() ? first_chunk_bytes : std::min(chunks_.back().capacity() * 4, chunk_bytes_max);
@@ -59,18 +56,28 @@ Result<void> BatchBuilder::append_elements(Bytes elements) {
     chunks_.push_back(std::move(*chunk));
   }
   Buffer& chunk = chunks_.back();
-  const auto type = static_cast<std::uint8_t>(BsonType::document);
-  const auto length = static_cast<std::uint32_t>(document_bytes);
-  chunk.append(&type, 1);
-  chunk.append(name, name_bytes);
-  chunk.append("\0", 1);
-  chunk.append(&length, sizeof length);
-  chunk.append(elements.data(), elements.size());
-  chunk.append("\0", 1);
-  ++count_;
+  std::uint8_t* at = chunk.data() + chunk.size();
+  *at++ = static_cast<std::uint8_t>(BsonType::document);
+  std::memcpy(at, name_.data() + name_.size() - name_bytes_, name_bytes_);
+  at += name_bytes_;
+  *at++ = 0;
+  store_le(at, static_cast<std::uint32_t>(document_bytes));
+  at += sizeof(std::uint32_t);
+  if (!elements.empty()) std::memcpy(at, elements.data(), elements.size());
+  at[elements.size()] = 0;
+  chunk.set_size(chunk.size() + need);
+  count_up();
   document_bytes_ += document_bytes;
   array_bytes_ += need;
   return {};
+}
+
+void BatchBuilder::count_up() noexcept {
+  ++count_;
+  std::size_t digit = name_.size() - 1;
+  for (; name_[digit] == '9'; --digit) name_[digit] = '0';
+  ++name_[digit];
+  name_bytes_ = std::max(name_bytes_, name_.size() - digit);
 }
 
 CursorReplyFrame frame_cursor_reply(std::string_view batch_name, std::size_t array_bytes, std::int64_t id,

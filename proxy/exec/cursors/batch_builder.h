@@ -1,6 +1,7 @@
 // BatchBuilder: the documents of one reply to a client, copied into chunks that the budget pays for.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -45,10 +46,15 @@ class BatchBuilder {
                   CursorFacts facts = {}) &&;
 
  private:
+  void count_up() noexcept;
+
   MemoryBudget& budget_;
   std::size_t bytes_max_;
   absl::InlinedVector<Buffer, 4, RecyclingAllocator<Buffer>> chunks_;
   std::size_t count_ = 0;
+  // The next document's index in decimal, kept as text: the last `name_bytes_` of it.
+  std::array<char, 12> name_{'0', '0', '0', '0', '0', '0', '0', '0', '0', '0', '0', '0'};
+  std::size_t name_bytes_ = 1;
   std::size_t document_bytes_ = 0;
   std::size_t array_bytes_ = 0;
 };

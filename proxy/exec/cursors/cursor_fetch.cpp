@@ -21,6 +21,7 @@ constexpr double scarce_fetch_bytes = 0.25 * limits::mib;
 constexpr double fetch_bytes_least = 32.0 * limits::kib;
 constexpr double passthrough_fetch_bytes = 15.0 * limits::mib;
 constexpr std::int64_t fetch_documents_max = 100'000;
+constexpr std::size_t counted_batch_bytes_max = 64 * limits::kib;
 // The first version whose getMore has a comment (4.4).
 constexpr std::int32_t comment_wire_version = 9;
 
@@ -94,7 +95,10 @@ Result<void> take_reply(ClusterCursor& cursor, RemoteCursor& remote, shard::Repl
   remote.id = parsed->id;
   remote.host = reply.host.host;
   remote.port = reply.host.port;
-  cursor.learn_mean(parsed->batch.size(), parsed->batch.count());
+  // To count is to touch every document before its time; fill_batch() counts what it moves.
+  if (cursor.mean_document_bytes <= 0 || parsed->batch.size() <= counted_batch_bytes_max) {
+    cursor.learn_mean(parsed->batch.size(), parsed->batch.count());
+  }
   if (cursor.changes) {
     const auto at = static_cast<std::size_t>(&remote - cursor.remotes.data());
     if (auto promised = cursor.changes->promise(at, parsed->post_batch_resume_token); promised.has_error()) {

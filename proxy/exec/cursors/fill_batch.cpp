@@ -37,6 +37,7 @@ struct BatchFill {
   std::size_t step_bytes = 0;        // of the document that the last step moved
   std::size_t wanted_bytes = 0;      // document_room, key_room
   RemoteCursor* keyless = nullptr;  // key_room
+  std::size_t moved_bytes = 0, moved_documents = 0;  // since the cursor's mean was told of them
 
   // Moves at most one document, without a wait.
   Result<Step> step() {
@@ -105,7 +106,7 @@ struct BatchFill {
     const bool damaged = merge.document().validate().has_error();
     auto pushed = damaged ? malformed_reply("a document") : cursor.stage->push(merge.document());
     if (pushed.has_error()) return stage_failed(std::move(pushed.error()));
-    merge.take();
+    take();
     return Step::nothing;
   }
 
@@ -125,7 +126,16 @@ struct BatchFill {
     if (elements.has_error()) return std::move(elements.error());
     auto put = put_in(*elements, bytes);
     if (put.has_error() || *put != Step::nothing) return put;
-    return merge.take() && limits.one_batch ? Step::full : Step::nothing;
+    return take() && limits.one_batch ? Step::full : Step::nothing;
+  }
+
+  bool take() {
+    moved_bytes += step_bytes;
+    ++moved_documents;
+    return merge.take();
+  }
+  void tell_mean() noexcept {
+    cursor.learn_mean(std::exchange(moved_bytes, 0), std::exchange(moved_documents, 0));
   }
 
   Result<Step> put_in(Bytes elements, std::size_t document_bytes) {
@@ -145,6 +155,7 @@ struct BatchFill {
   }
 
   Task<Result<Step>> fetch() {
+    tell_mean();
     auto fetching = fetch_more(context, cursor, {limits.deadline, limits.interrupt, limits.time, limits.user});
     auto fetched = co_await fetching;
     if (fetched.has_value()) co_return Step::nothing;
@@ -197,8 +208,10 @@ Task<Result<void>> fill_batch(Context& context, ClusterCursor& cursor, FillLimit
       slice.renew();
     }
     if (step.has_error()) co_return std::move(step.error());
-    if (*step == Step::full) co_return Result<void>();
+    if (*step == Step::full) break;
   }
+  fill.tell_mean();
+  co_return Result<void>();
 }
 
 }  // namespace spillway::exec
