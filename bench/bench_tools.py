@@ -222,13 +222,24 @@ def start_proxy(spillway, folder, shards, name, memory, collections, extra=(), p
                    folder / f"spillway-{name}.log", preexec, core=core)
 
 
-def haproxy_config(folder, peer, shard_port, threads=1):
+def make_certificate(folder):
+    """A certificate of its own and its key, in one file."""
+    path = folder / "tls.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                    "-days", "2", "-subj", "/CN=localhost", "-keyout", path, "-out", folder / "tls.crt"],
+                   check=True, stdin=subprocess.DEVNULL, capture_output=True)
+    path.write_text(path.read_text() + (folder / "tls.crt").read_text())
+    return path
+
+
+def haproxy_config(folder, peer, shard_port, threads=1, bind_tls="", server_tls=""):
     """(configuration file, socket that it listens on): HAProxy inherits the socket."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     listener.set_inheritable(True)
     text = (ROOT / "bench" / "haproxy.cfg.in").read_text()
     splice = "option splice-response" if peer == "haproxy-splice" else "# no splice"
     for name, value in (("@SPLICE_OPTION@", splice), ("@LISTEN_FD@", listener.fileno()),
+                        ("@BIND_TLS@", bind_tls), ("@SERVER_TLS@", server_tls),
                         ("@SHARD_PORT@", shard_port), ("@THREADS@", threads)):
         text = text.replace(name, str(value))
     path = folder / f"{peer}.cfg"
@@ -236,8 +247,8 @@ def haproxy_config(folder, peer, shard_port, threads=1):
     return path, listener
 
 
-def start_haproxy(haproxy, folder, peer, shard_port, core=None, threads=1):
-    path, listener = haproxy_config(folder, peer, shard_port, threads)
+def start_haproxy(haproxy, folder, peer, shard_port, core=None, threads=1, **tls):
+    path, listener = haproxy_config(folder, peer, shard_port, threads, **tls)
     process = Process([haproxy, "-db", "-f", path], None, folder / f"{peer}.log",
                       pass_fds=(listener.fileno(),), core=core)
     process.port = listener.getsockname()[1]

@@ -294,7 +294,7 @@ void LoadClient::send_insert(Client& client) {
   const std::int64_t count = std::min<std::int64_t>(
       static_cast<std::int64_t>(options_.insert_batch), insert_end_ - next_insert_);
   DocWriter command;
-  command.add_text("insert", options_.insert_collection).add_bool("ordered", true);
+  command.add_text("insert", options_.insert_collection).add_bool("ordered", !options_.unordered);
   add_session(command, client.lsid);
   std::string sequence(5, '\0');
   sequence[0] = 1;

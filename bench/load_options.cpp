@@ -116,6 +116,7 @@ std::optional<LoadOptions> parse_load_options(int argc, char** argv, int& exit_c
   app.add_option("--insert-doc-bytes", options.insert_doc_bytes)
       ->check(CLI::Range(doc_overhead_bytes, doc_bytes_max))
       ->capture_default_str();
+  app.add_flag("--unordered", options.unordered, "inserts with ordered: false");
   app.add_option("--check", options.check, "none, numbers or full (and CRC)")
       ->transform(CLI::CheckedTransformer(depths));
   app.add_flag("--sort-scans", options.sort_scans, "scans of --scenario mixed are sorted by _id");

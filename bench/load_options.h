@@ -40,6 +40,7 @@ struct LoadOptions {
   std::int64_t batch_size = -1;  // of getMore and find; -1: not sent
   std::size_t insert_batch = 1;
   std::size_t insert_doc_bytes = 1024;
+  bool unordered = false;  // inserts, so that a router may send all of its parts at once
   int scans_each =
       0;  // complete scans of each connection, then the run ends; 0: until the time is up
   double hold_s = 0;  // each scan waits so long after its first batch, its cursor open
