@@ -90,8 +90,9 @@ MemoryBudget::~MemoryBudget() { assert(used_bytes_.load() == 0); }
 std::uint64_t MemoryBudget::ceiling_bytes() const noexcept {
   std::uint64_t least = 0;
   for (const MemoryBudget* node = this; node != nullptr; node = node->parent_) {
-    if (node->limit_bytes_ != 0 && (least == 0 || node->limit_bytes_ < least)) {
-      least = node->limit_bytes_;
+    const std::uint64_t limit = node->limit_bytes_.load(std::memory_order_relaxed);
+    if (limit != 0 && (least == 0 || limit < least)) {
+      least = limit;
     }
   }
   return least;
@@ -107,7 +108,8 @@ bool MemoryBudget::charge(std::uint64_t bytes) noexcept {
   for (MemoryBudget* node = this; node != nullptr; node = node->parent_) {
     const std::uint64_t before = node->used_bytes_.fetch_add(bytes, std::memory_order_relaxed);
     const std::uint64_t after = before + bytes;
-    const bool over = node->limit_bytes_ != 0 && (after > node->limit_bytes_ || after < before);
+    const std::uint64_t limit = node->limit_bytes_.load(std::memory_order_relaxed);
+    const bool over = limit != 0 && (after > limit || after < before);
     if (over || (node == denied_node && deny_this())) [[unlikely]] {
       node->refusals_.fetch_add(1, std::memory_order_relaxed);
       // Undo this node and those below it: all or nothing.
@@ -136,7 +138,7 @@ void MemoryBudget::credit(std::uint64_t bytes) noexcept {
 
 BudgetUsage MemoryBudget::usage() const noexcept {
   return {used_bytes_.load(std::memory_order_relaxed), peak_bytes_.load(std::memory_order_relaxed),
-          limit_bytes_, refusals_.load(std::memory_order_relaxed)};
+          limit_bytes_.load(std::memory_order_relaxed), refusals_.load(std::memory_order_relaxed)};
 }
 
 }  // namespace spillway

@@ -54,8 +54,8 @@ class MemoryBudget {
   MemoryBudget& operator=(const MemoryBudget&) = delete;
   ~MemoryBudget();  // checks that nothing is reserved
 
-  // Before the first charge by another thread.
-  void set_limit(std::uint64_t limit_bytes) noexcept { limit_bytes_ = limit_bytes; }
+  // What is reserved already stays.
+  void set_limit(std::uint64_t limit_bytes) noexcept { limit_bytes_.store(limit_bytes, std::memory_order_relaxed); }
   // Where refused requests may wait; null: nowhere. Set before the first use; outlives this node.
   void set_queue(MemoryQueue* queue) noexcept { queue_ = queue; }
   MemoryQueue* queue() const noexcept { return queue_; }
@@ -76,7 +76,7 @@ class MemoryBudget {
   void credit(std::uint64_t bytes) noexcept;
 
   std::string name_;
-  std::uint64_t limit_bytes_;
+  std::atomic<std::uint64_t> limit_bytes_;
   MemoryBudget* parent_;
   MemoryQueue* queue_ = nullptr;
   Queues wakes_{};

@@ -228,6 +228,18 @@ class TcpTransport final : public Transport, private Poller::Socket {
     disconnect();
   }
 
+  bool can_release() const noexcept override { return static_cast<bool>(socket_); }
+  // Its buffers have their first size again: nobody pays for more over there.
+  FileDescriptor release() override {
+    cancel();
+    set_read_low_water(1);
+    if (receive_growth_) set_option(socket_.get(), SOL_SOCKET, SO_RCVBUF, receive_growth_->before);
+    if (send_growth_) set_option(socket_.get(), SOL_SOCKET, SO_SNDBUF, send_buffer_bytes_);
+    FileDescriptor copy(::fcntl(socket_.get(), F_DUPFD_CLOEXEC, 0));
+    disconnect();
+    return copy;
+  }
+
   void reset() override {
     const linger now{1, 0};
     ::setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &now, sizeof now);

@@ -14,6 +14,7 @@
 
 #include "cursor/bson_view.h"
 #include "cursor/error.h"
+#include "proxy/base/file_descriptor.h"
 #include "proxy/base/loop.h"
 #include "proxy/base/task.h"
 
@@ -77,6 +78,10 @@ class Transport {
   // Did the connection break because the peer took nothing, or answered nothing, for too long? Valid once a read or a
   // write has failed.
   virtual bool timed_out() const noexcept { return false; }
+  // Can another process go on with its socket?
+  virtual bool can_release() const noexcept { return false; }
+  // The socket, for another process: nothing is waited for, read or written any more. REQUIRES can_release().
+  virtual FileDescriptor release() { return {}; }
   // Closes with a reset, so that the peer cannot mistake a part for the whole.
   virtual void reset() = 0;
   // Has the peer ended its stream, or the connection broken? What it sent before may still be unread.

@@ -49,11 +49,14 @@ constexpr std::string_view page_rules =
     "Referrer-Policy: no-referrer\r\n";
 constexpr std::string_view metrics_type = "text/plain; version=0.0.4; charset=utf-8";
 
-FileDescriptor open_door(const std::string& address, std::uint16_t port) {
+FileDescriptor open_door(const std::string& address, std::uint16_t port, OfferedSockets* offered) {
   boost::system::error_code not_numeric;
   const asio::ip::tcp::endpoint endpoint(asio::ip::make_address(address, not_numeric), port);
   if (not_numeric) {
     throw std::runtime_error(fmt::format("net.admin.bindIp: \"{}\" is no address", address));
+  }
+  if (offered != nullptr) {
+    if (FileDescriptor taken = offered->take(SocketUse::admin, endpoint)) return taken;
   }
   FileDescriptor door(::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int on = 1;
@@ -126,6 +129,7 @@ class AdminServer::Door final : public Poller::Socket, private Timer {
   ~Door() override { SPILLWAY_CHECK(!watching_); }
 
   std::uint16_t port() const { return port_of(socket_); }
+  int socket() const noexcept { return socket_.get(); }
   void watch() {
     watching_ = Poller::of(server_.loop_).add(socket_.get(), *this);
     if (!watching_) log::error("the admin port cannot be watched: nobody is answered there");
@@ -166,12 +170,19 @@ class AdminServer::Door final : public Poller::Socket, private Timer {
 AdminServer::AdminServer(const exec::Services& shared, Loop& main_loop, const AdminOptions& options)
     : shared_(shared), main_loop_(main_loop), options_(options), port_(options.port) {
   for (const std::string& address : options_.addresses) {
-    doors_.push_back(std::make_unique<Door>(*this, open_door(address, port_)));
+    doors_.push_back(std::make_unique<Door>(*this, open_door(address, port_, options_.offered)));
     if (port_ == 0) port_ = doors_.back()->port();
   }
+  options_.offered = nullptr;
 }
 
 AdminServer::~AdminServer() { stop(); }
+
+std::vector<OfferedSocket> AdminServer::offer() const {
+  std::vector<OfferedSocket> offered;
+  for (const auto& door : doors_) offered.push_back({SocketUse::admin, options_.port, duplicate(door->socket())});
+  return offered;
+}
 
 void AdminServer::start(std::vector<Worker*> workers) {
   workers_ = std::move(workers);
@@ -187,6 +198,15 @@ void AdminServer::stop() {
   loop_.post([this] { close_all(); });
   thread_.join();
   live_ = {};
+}
+
+void AdminServer::stop_listening() {
+  loop_.post([this] {
+    for (const auto& door : doors_) door->close();
+    for (Connection& connection : connections_) {
+      if (connection.idle) connection.transport->close();
+    }
+  });
 }
 
 void AdminServer::close_all() {

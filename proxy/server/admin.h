@@ -27,6 +27,7 @@
 #include "proxy/exec/admin/status_facts.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/server/admin_http.h"
+#include "proxy/server/offered_sockets.h"
 #include "proxy/server/worker.h"
 
 namespace spillway::server {
@@ -34,6 +35,7 @@ namespace spillway::server {
 struct AdminOptions {
   std::vector<std::string> addresses;  // numbers
   std::uint16_t port = 0;              // 0: a free one
+  OfferedSockets* offered = nullptr;   // taken where they fit; null: none
 };
 
 inline constexpr std::size_t admin_connections_max = 16;
@@ -56,6 +58,10 @@ class AdminServer {
   void start(std::vector<Worker*> workers);
   // Any thread: clients are served from now on.
   void set_serving() noexcept { serving_ = true; }
+  // Copies of its sockets, for the process that replaces this one.
+  std::vector<OfferedSocket> offer() const;
+  // Another process answers from now on; what is under way goes on.
+  void stop_listening();
   // Ends what is under way and the thread; again is harmless.
   void stop();
 

@@ -27,8 +27,6 @@ namespace spillway::server {
 
 namespace {
 
-// Memory of an idle connection.
-constexpr std::uint64_t connection_bytes = 2 * limits::kib;
 // OpenSSL's memory for one connection: 17 KiB measured when it is idle, more during the handshake.
 constexpr std::uint64_t tls_connection_bytes = 20 * limits::kib;
 constexpr std::uint64_t tls_handshake_bytes = 64 * limits::kib;
@@ -208,12 +206,17 @@ Task<bool> ClientConnection::begin_tls() {
 }
 
 Task<void> ClientConnection::run() {
-  auto beginning = begin();
-  bool go_on = co_await beginning;
+  bool go_on = moved_ && go_on_here();
+  if (!moved_) {
+    auto beginning = begin();
+    go_on = co_await beginning;
+  }
   served_ = true;
   while (go_on) {
+    if (environment_.leave_to && leave()) break;
     auto reading = read_message();
     const bool read = co_await reading;
+    if (!read && std::exchange(rests_, false)) continue;
     if (!read) break;
     ++messages_;
     exec::Metrics& metrics = environment_.context.shared.metrics;
@@ -230,7 +233,7 @@ Task<void> ClientConnection::run() {
               client_.connection_id, client_.peer);
   }
   transport_->close();
-  if (balanced()) {
+  if (balanced() && !left_) {
     exec::end_with_connection(environment_.context, client_.connection_id, transactions_);
   }
 }
@@ -411,6 +414,11 @@ Task<bool> ClientConnection::handle_op_msg() {
   if (is_hello_name(request->name)) {
     auto answering = answer_hello(*request, parsed->has_flag(wire::flags::exhaust_allowed));
     co_return co_await answering;
+  }
+  if (belongs_to_older(*request)) {
+    auto relaying = relay(silent);
+    const Relayed relayed = co_await relaying;
+    if (relayed != Relayed::unanswered) co_return relayed == Relayed::answered;
   }
   auto running = exec::run_command(context, client_, *request);
   exec::Response response = co_await running;

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/fail_command.h"
+#include "proxy/server/moved_client.h"
 #include "proxy/server/socket_buffers.h"
 #include "proxy/wire/compression.h"
 #include "proxy/wire/hello.h"
@@ -37,7 +39,13 @@ struct ConnectionEnvironment {
   std::span<const wire::Compressor> compressors;  // enabled towards clients
   SocketBuffers socket_buffers;
   PlainText plain_text = PlainText::allowed;
+  // The process that this one replaces; null: none.
+  std::shared_ptr<OlderProcess> older = nullptr;
+  // Gives clients to the process that replaces this one; empty: there is none.
+  std::function<void(MovedClient)> leave_to = {};
 };
+// Memory of an idle connection.
+inline constexpr std::uint64_t connection_bytes = 2 * limits::kib;
 
 // The port through which a connection came.
 enum class Entrance : std::uint8_t { clients, load_balancers };
@@ -46,6 +54,8 @@ class ClientConnection {
  public:
   ClientConnection(ConnectionEnvironment& environment, std::unique_ptr<Transport> transport,
           std::int64_t connection_id, Entrance entrance = Entrance::clients);
+  // Goes on with a client of another process.
+  ClientConnection(ConnectionEnvironment& environment, std::unique_ptr<Transport> transport, const MovedClient& moved);
   ~ClientConnection();
 
   // Serves until the client leaves, breaks the protocol, or close() is called.
@@ -55,6 +65,11 @@ class ClientConnection {
   void close(bool drain);
   // Answers a hello that waits for a change: the change has come.
   void wake_hello();
+  // The environment's leave_to is there: after the request under way, if any, the client leaves by it, if it can.
+  void ask_to_leave();
+  // Does not speak TLS, and is not in the middle of logging in.
+  bool may_leave() const noexcept;
+  bool relayed() const noexcept { return relayed_; }
   // For a shutdown whose grace period has ended: reads end at once, writes before their next statement.
   void interrupt(Error why) { client_.interrupt.request(std::move(why)); }
   // Ends the reads of a long operation if its client has left. Called now and then.
@@ -86,6 +101,19 @@ class ClientConnection {
   // client_connection_balanced.cpp. Reads the load balancer's header, if there is one. False: the connection must
   // end.
   Task<bool> read_proxy_header();
+
+  // client_connection_moved.cpp
+  BsonDoc state() const;
+  bool go_on_here();
+  bool leaves() const noexcept;
+  bool leave();
+  bool belongs_to_older(const exec::Request& request) const;
+  bool open_relay();
+  Task<bool> relay_can_be_read();
+  Task<bool> read_relay(MutableBytes into);
+  // What the client has got: the whole answer, nothing, or a part of it.
+  enum class Relayed : std::uint8_t { answered, unanswered, broken };
+  Task<Relayed> relay(bool silent);
 
   // client_connection_read.cpp. Fills message_ with one whole message, decompressed. False: the connection must end.
   Task<bool> read_message();
@@ -166,6 +194,13 @@ class ClientConnection {
   bool seen_idle_ = false, seen_in_header_ = false;
   TimePoint quiet_since_{};
   bool awaiting_hello_ = false;
+  const bool moved_ = false, relayed_ = false;  // it comes from another process; by a relay
+  bool lost_user_ = false;                      // which knew its user
+  bool asked_to_leave_ = false;  // while idle
+  bool rests_ = false;           // asked_to_leave_ has ended a wait for the next request
+  bool left_ = false;
+  std::unique_ptr<Transport> relay_;  // to the older process; null: not needed yet
+  std::string relay_user_;            // whose requests pass through it
   std::int32_t next_request_id_ = 1;
 };
 

@@ -78,8 +78,9 @@ Task<std::optional<exec::PlannedFailure>> ClientConnection::fail_hello(const wir
 
 BsonDoc ClientConnection::hello_reply(const wire::HelloRequest& hello) {
   exec::Context& context = environment_.context;
-  BsonDoc reply = context.shared.life.quiescing ? exec::quiesce_reply(context)
-                                                : exec::hello_reply(context, client_, hello, negotiated_);
+  BsonDoc reply = context.shared.life.quiescing && !leaves()
+                      ? exec::quiesce_reply(context)
+                      : exec::hello_reply(context, client_, hello, negotiated_);
   const BsonDoc times = exec::times_for_hello(context, client_);
   if (times.view().empty()) return reply;
   BsonWriter out;
@@ -218,7 +219,7 @@ Task<bool> ClientConnection::stream_hello(const wire::HelloRequest& hello, bool 
     }
     seen = life.topology_counter.load();  // before the reply: a later change goes into the next one
     const BsonDoc reply = failure ? exec::error_document(failure->error) : hello_reply(hello);
-    const bool more = exhaust && !life.quiescing && !closing_ && !failure;
+    const bool more = exhaust && !life.quiescing && !closing_ && !failure && !leaves();
     std::vector<std::uint8_t> out;
     const std::int32_t request_id = next_request_id_++;
     wire::begin_op_msg(out, request_id, response_to, more ? wire::flags::more_to_come : 0);
@@ -242,13 +243,14 @@ Task<bool> ClientConnection::wait_for_topology(std::int64_t seen, TimePoint unti
     exhaust = false;
     co_return true;
   }
-  while (!closing_ && Clock::now() < until && life.topology_counter.load() == seen) {
+  while (!closing_ && !leaves() && Clock::now() < until && life.topology_counter.load() == seen) {
     // Waiting for the socket also detects that the client leaves.
     ReadyWait readable(*transport_, Transport::Direction::read, until);
     awaiting_hello_ = true;
     const bool ready = co_await readable;
     awaiting_hello_ = false;
-    if (!ready && !readable.timed_out() && !closing_ && life.topology_counter.load() == seen) co_return false;
+    const bool aborted = !ready && !readable.timed_out();
+    if (aborted && !closing_ && !leaves() && life.topology_counter.load() == seen) co_return false;
     if (!ready) continue;
     const IoResult got = transport_->try_read(environment_.scratch);
     if (!got.ok() && !got.would_block()) co_return false;

@@ -80,6 +80,7 @@ Task<bool> ClientConnection::read_message() {
       const bool ready = co_await readable;
       idle_ = false;
       in_header_ = false;
+      rests_ = std::exchange(asked_to_leave_, false) && !ready && !closing_;
       if (!ready || (closing_ && fresh.empty())) co_return false;
       const MutableBytes scratch = environment_.scratch;
       std::copy(fresh.begin(), fresh.end(), scratch.begin());

@@ -80,16 +80,24 @@ Listener::Listener(Loop& loop, const exec::Services& shared, const ListenerOptio
 
 std::uint16_t Listener::open_doors(const ListenerOptions& options, std::uint16_t port,
                                    Entrance entrance) {
+  const SocketUse use = entrance == Entrance::clients ? SocketUse::clients : SocketUse::load_balancers;
+  const std::uint16_t asked_port = port;
   for (const std::string& address : options.addresses) {
     const auto endpoint = resolve(loop_, address, port);
-    auto door = std::make_unique<Door>(Door{Acceptor(loop_.io().get_executor()), entrance});
+    auto door = std::make_unique<Door>(Door{Acceptor(loop_.io().get_executor()), entrance, use, asked_port});
     Acceptor& acceptor = door->acceptor;
+    FileDescriptor offered = options.offered != nullptr ? options.offered->take(use, endpoint) : FileDescriptor();
     error_code ec;
-    acceptor.open(endpoint.protocol(), ec);
-    if (!ec) acceptor.set_option(asio::socket_base::reuse_address(true), ec);
-    if (!ec && endpoint.address().is_v6()) acceptor.set_option(asio::ip::v6_only(true), ec);
+    if (offered) {
+      acceptor.assign(endpoint.protocol(), offered.get(), ec);
+      if (!ec) static_cast<void>(offered.release());
+    } else {
+      acceptor.open(endpoint.protocol(), ec);
+      if (!ec) acceptor.set_option(asio::socket_base::reuse_address(true), ec);
+      if (!ec && endpoint.address().is_v6()) acceptor.set_option(asio::ip::v6_only(true), ec);
+      if (!ec) acceptor.bind(endpoint, ec);
+    }
     if (!ec) set_before_connections(acceptor.native_handle(), options.sockets);
-    if (!ec) acceptor.bind(endpoint, ec);
     if (!ec) acceptor.listen(listen_backlog, ec);
     if (!ec) acceptor.non_blocking(true, ec);
     if (ec) {
@@ -103,27 +111,20 @@ std::uint16_t Listener::open_doors(const ListenerOptions& options, std::uint16_t
 }
 
 std::string Listener::adopt(FileDescriptor socket, const SocketBuffers& buffers) {
-  const auto option = [&](int name) {
-    int value = 0;
-    socklen_t length = sizeof value;
-    return ::getsockopt(socket.get(), SOL_SOCKET, name, &value, &length) == 0 ? value : -1;
-  };
-  const int family = option(SO_DOMAIN);
-  if ((family != AF_INET && family != AF_INET6) || option(SO_TYPE) != SOCK_STREAM || option(SO_ACCEPTCONN) != 1) {
-    throw std::runtime_error("the service manager passed a socket that is no listening TCP socket");
-  }
+  const auto listens = listening_endpoint(socket.get());
+  if (!listens) throw std::runtime_error("the service manager passed a socket that is no listening TCP socket");
   set_before_connections(socket.get(), buffers);
-  auto door = std::make_unique<Door>(Door{Acceptor(loop_.io().get_executor()), Entrance::clients});
+  auto door = std::make_unique<Door>(Door{Acceptor(loop_.io().get_executor()), Entrance::clients,
+                                          SocketUse::service_manager, listens->port()});
   Acceptor& acceptor = door->acceptor;
   error_code ec;
-  acceptor.assign(family == AF_INET ? asio::ip::tcp::v4() : asio::ip::tcp::v6(), socket.get(), ec);
+  acceptor.assign(listens->protocol(), socket.get(), ec);
   if (!ec) static_cast<void>(socket.release());
   if (!ec) acceptor.non_blocking(true, ec);
-  const asio::ip::tcp::endpoint endpoint = ec ? asio::ip::tcp::endpoint() : acceptor.local_endpoint(ec);
   if (ec) throw std::runtime_error(fmt::format("cannot use the service manager's socket: {}", ec.message()));
-  if (addresses_.empty()) port_ = endpoint.port();
+  if (addresses_.empty()) port_ = listens->port();
   doors_.push_back(std::move(door));
-  addresses_.push_back(endpoint.address().to_string());
+  addresses_.push_back(listens->address().to_string());
   return addresses_.back();
 }
 
@@ -138,6 +139,20 @@ void Listener::stop() {
     error_code ignored;
     door->acceptor.close(ignored);
   }
+}
+
+std::vector<OfferedSocket> Listener::offer() const {
+  std::vector<OfferedSocket> offered;
+  for (const auto& door : doors_) {
+    const int socket = const_cast<Acceptor&>(door->acceptor).native_handle();
+    offered.push_back({door->use, door->asked_port, duplicate(socket)});
+  }
+  return offered;
+}
+
+void Listener::let_in(MovedClient client) {
+  shared_.connections.total.fetch_add(1, std::memory_order_relaxed);
+  least_loaded().adopt(std::move(client));
 }
 
 void Listener::set_connections_max(std::int64_t connections_max) {

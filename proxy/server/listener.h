@@ -10,6 +10,8 @@
 #include "proxy/base/log_pace.h"
 #include "proxy/base/tcp_transport.h"
 #include "proxy/exec/core/context.h"
+#include "proxy/server/moved_client.h"
+#include "proxy/server/offered_sockets.h"
 #include "proxy/server/socket_buffers.h"
 #include "proxy/server/worker.h"
 
@@ -30,6 +32,7 @@ struct ListenerOptions {
   std::int64_t connections_max = 0;  // over all ports
   std::int64_t files_max = 0;  // that the process may open; 0: any number
   SocketBuffers sockets;
+  OfferedSockets* offered = nullptr;  // taken where they fit; null: none
 };
 
 class Listener {
@@ -43,6 +46,13 @@ class Listener {
 
   void start(std::vector<Worker*> workers);
   void stop();
+  // Copies of its sockets, for the process that replaces this one.
+  std::vector<OfferedSocket> offer() const;
+  // After start(), also after stop(): a worker serves this client of the other process from now on.
+  void let_in(MovedClient client);
+  // Of the next connection.
+  std::int64_t next_connection_id() const noexcept { return next_connection_id_; }
+  void set_next_connection_id(std::int64_t id) noexcept { next_connection_id_ = id; }
   // Also limited by open files: shards and the process itself need some.
   void set_connections_max(std::int64_t connections_max);
   std::uint16_t port() const noexcept {
@@ -56,6 +66,8 @@ class Listener {
   struct Door {
     Acceptor acceptor;
     Entrance entrance;
+    SocketUse use;
+    std::uint16_t asked_port;
   };
   // Listens on all addresses with one port, which is returned.
   std::uint16_t open_doors(const ListenerOptions& options, std::uint16_t port, Entrance entrance);

@@ -16,6 +16,7 @@
 #include "proxy/server/doctor.h"
 #include "proxy/server/hash_password.h"
 #include "proxy/server/health_check.h"
+#include "proxy/server/predecessor.h"
 #include "proxy/server/reload.h"
 #include "proxy/server/server.h"
 #include "proxy/server/top.h"
@@ -56,7 +57,8 @@ Canned start_canned(int count) {
 }
 #endif
 
-int serve(CommandLine line, const Environment& environment, int argc, char** argv) {
+int serve(CommandLine line, const Environment& environment, spillway::FileDescriptor predecessor, int argc,
+          char** argv) {
 #ifdef SPILLWAY_CANNED
   Canned canned;
   if (line.canned_shards) {
@@ -85,8 +87,9 @@ int serve(CommandLine line, const Environment& environment, int argc, char** arg
     std::puts("the configuration is right");
     return spillway::server::exit_ok;
   }
-  spillway::server::open_log(loaded.config);
+  spillway::server::open_log(loaded.config, static_cast<bool>(predecessor));
   spillway::server::ServerOptions options;
+  options.predecessor = std::move(predecessor);
   options.config = loaded.config;
   options.routing = loaded.routing;
   if (loaded.config_servers) {
@@ -130,6 +133,7 @@ int main(int argc, char** argv) {
       break;
   }
   try {
+    auto predecessor = spillway::server::Predecessor::channel_of_environment();
     const Environment environment = spillway::read_environment(environ);
     if (line.config_path.empty()) line.config_path = environment.config_path;
     if (line.action == CommandLine::Action::health_check) {
@@ -146,7 +150,7 @@ int main(int argc, char** argv) {
       loaded.warnings.insert(loaded.warnings.begin(), environment.warnings.begin(), environment.warnings.end());
       return spillway::server::doctor(loaded, line.json);
     }
-    return serve(std::move(line), environment, argc, argv);
+    return serve(std::move(line), environment, std::move(predecessor), argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "spillway: %s\n", error.what());
     return spillway::server::exit_failed;

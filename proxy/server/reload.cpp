@@ -33,8 +33,10 @@ log::Options log_options(const SystemLogConfig& config) {
 
 }  // namespace
 
-void open_log(const Config& config) {
-  log::open(log_options(config.system_log));
+void open_log(const Config& config, bool append) {
+  log::Options options = log_options(config.system_log);
+  options.append = options.append || append;
+  log::open(options);
   log::set_verbosity(static_cast<int>(config.parameters.log_level.load()));
 }
 

@@ -94,7 +94,7 @@ class Reload {
   bool stopped_ = false;
 };
 
-// Opens the log as at the start. Throws std::runtime_error.
-void open_log(const Config& config);
+// Opens the log as at the start. `append`: even if the configuration says otherwise. Throws std::runtime_error.
+void open_log(const Config& config, bool append);
 
 }  // namespace spillway::server

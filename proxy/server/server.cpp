@@ -27,7 +27,9 @@
 #include "proxy/exec/core/shared.h"
 #include "proxy/server/admin.h"
 #include "proxy/server/audit_sink.h"
+#include "proxy/server/handover.h"
 #include "proxy/server/ownership_check.h"
+#include "proxy/server/predecessor.h"
 #include "proxy/server/pressure_monitor.h"
 #include "proxy/server/reload.h"
 #include "proxy/server/service_manager.h"
@@ -255,7 +257,9 @@ class Server {
   void listen();
   void start();
   void finish();
+  void begin_to_be_watched();
   void begin_reload_hooks(Reload::Options& hooks);
+  Handover::Options handover_options();
   void begin_shutdown(std::chrono::milliseconds announce);
   void stop_listening();
 
@@ -270,6 +274,7 @@ class Server {
   std::atomic<bool> audit_renames_{true};  // systemLog.logRotate
   exec::Shared shared_{0};
   WorkerOptions worker_options_;
+  std::optional<Predecessor> predecessor_;
   std::optional<Listener> listener_;
   std::string divided_;
   std::vector<std::unique_ptr<Worker>> workers_;
@@ -278,6 +283,7 @@ class Server {
   std::optional<Watchdog> watchdog_;
   std::optional<Shutdown> shutdown_;
   std::optional<Reload> reload_;
+  std::optional<Handover> handover_;
   std::optional<Signals> signals_;
   std::optional<AdminServer> admin_;  // before what it looks at goes
 };
@@ -356,6 +362,10 @@ Server::Server(ServerOptions options)
   worker_options_.plain_text = credentials->plain_text;
   worker_options_.socket_buffers = socket_buffers(memory_bytes_);
   worker_options_.compressors = wire::parse_list(options_.config.net.compressors);
+  if (options_.predecessor) {
+    predecessor_.emplace(loop_, shared_, std::move(options_.predecessor));
+    worker_options_.older = predecessor_->older();
+  }
   listen();
   divided_ = divide_memory(shared_, memory_bytes_, worker_total_, admin_.has_value());
   const SocketBuffers& buffers = worker_options_.socket_buffers;
@@ -371,7 +381,8 @@ Server::Server(ServerOptions options)
       .load = options_.load, .check_shards = options_.check_shards, .in_cluster = options_.in_cluster};
   begin_reload_hooks(reload);
   reload_.emplace(loop_, shared_, worker_list_, options_.config, options_.routing, std::move(reload));
-  signals_.emplace(loop_, shared_, *shutdown_, *reload_);
+  handover_.emplace(loop_, shared_, worker_list_, *listener_, *shutdown_, handover_options());
+  signals_.emplace(loop_, shared_, *shutdown_, *reload_, *handover_);
   shared_.life.request_shutdown = [this](std::chrono::milliseconds announce) {
     loop_.post([this, announce] { begin_shutdown(announce); });
   };
@@ -380,12 +391,15 @@ Server::Server(ServerOptions options)
 // Before there are workers to end: an address in use is the most frequent reason for a failed start.
 void Server::listen() {
   const NetConfig& net = options_.config.net;
+  OfferedSockets offered = predecessor_ ? predecessor_->take_sockets() : OfferedSockets();
   if (net.admin.port) {
     admin_.emplace(shared_, loop_,
-                   AdminOptions{.addresses = admin_addresses(net), .port = *net.admin.port});
+                   AdminOptions{.addresses = admin_addresses(net), .port = *net.admin.port, .offered = &offered});
   }
-  std::vector<FileDescriptor> sockets = manager_.take_sockets();
+  std::vector<FileDescriptor> sockets =
+      predecessor_ ? offered.take_service_managers() : manager_.take_sockets();
   ListenerOptions listening = listener_options(net, worker_options_.socket_buffers);
+  listening.offered = &offered;
   listening.clients = sockets.empty();
   listening.files_max = files_max_;
   listener_.emplace(loop_, shared_, listening);
@@ -438,6 +452,7 @@ void Server::begin_reload_hooks(Reload::Options& hooks) {
     audit_renames_ = config.system_log.rotation == LogRotation::rename;
     listener_->set_connections_max(config.net.max_incoming_connections);
     shutdown_->set_drain(std::chrono::seconds(config.drain_seconds));
+    handover_->set_stay(std::chrono::seconds(config.handover_seconds));
   };
   hooks.began = [this] { manager_.reloading(); };
   hooks.ended = [this](const std::string& outcome) {
@@ -446,7 +461,30 @@ void Server::begin_reload_hooks(Reload::Options& hooks) {
   };
 }
 
+Handover::Options Server::handover_options() {
+  return {.program = Program(options_.arguments.front()),
+          .arguments = options_.arguments,
+          .stay = std::chrono::seconds(options_.config.handover_seconds),
+          .announce = std::chrono::milliseconds(shared_.parameters.shutdown_timeout_ms.load()),
+          .offer =
+              [this] {
+                auto sockets = listener_->offer();
+                if (!admin_) return sockets;
+                for (OfferedSocket& socket : admin_->offer()) sockets.push_back(std::move(socket));
+                return sockets;
+              },
+          .hindered = [this] { return predecessor_ ? predecessor_->hinders() : std::string(); },
+          .replaced =
+              [this](::pid_t by) {
+                manager_.replaced_by(by);
+                reload_->stop();
+                if (watchdog_) watchdog_->stop();
+                if (admin_) admin_->stop_listening();
+              }};
+}
+
 void Server::begin_shutdown(std::chrono::milliseconds announce) {
+  handover_->stop();
   reload_->stop();
   shutdown_->begin(announce);
 }
@@ -458,17 +496,25 @@ void Server::stop_listening() {
   shared_.memory_layer->stop();
 }
 
-void Server::start() {
+void Server::begin_to_be_watched() {
   if (watchdog_) watchdog_->start();
-  if (admin_) {
-    admin_->start(worker_list_);
-    print_admin_ready(*admin_);
-  }
+  if (!admin_) return;
+  admin_->start(worker_list_);
+  print_admin_ready(*admin_);
+}
+
+void Server::start() {
+  if (!predecessor_) begin_to_be_watched();
   StartCheck(*workers_.front(), options_.check_shards && !options_.in_cluster).run_and_wait(loop_);
+  const auto listen = [this] { listener_->start(worker_list_); };
+  if (predecessor_) {
+    predecessor_->take_over(*listener_, listen);
+    begin_to_be_watched();
+  }
   write_pid_file(options_.config.pid_file_path);
   loop_.io().restart();
   pressure_->start();
-  listener_->start(worker_list_);
+  if (!predecessor_) listen();
   if (shared_.audit) shared_.audit->started(shared_.facts);
   const auto& shards = shared_.cluster ? *shared_.cluster->shards() : *options_.routing;
   log::info("listening on port {} with {} workers, {} shards, memory limit {}; {}", listener_->port(), worker_total_,

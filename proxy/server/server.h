@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "proxy/base/file_descriptor.h"
 #include "proxy/config/config.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/server/listener.h"
@@ -21,6 +22,7 @@ struct ServerOptions {
   std::vector<std::string> arguments;  // argv, as getCmdLineOpts shows it
   bool check_shards = true;            // shardIdentity and fingerprint guards; false for canned shards
   std::function<LoadResult()> load;    // reads the configuration again, for a reload
+  FileDescriptor predecessor;          // the channel to the process that this one replaces; empty: none
 };
 
 // What a router of this cluster knows before it has asked: the config servers. Throws std::runtime_error. REQUIRES

@@ -80,6 +80,11 @@ void ServiceManager::reloading() const noexcept {
   notify(fmt::format("RELOADING=1\nMONOTONIC_USEC={}\nSTATUS=Reloading the configuration", monotonic_us()));
 }
 
+void ServiceManager::replaced_by(::pid_t process) noexcept {
+  notify(fmt::format("MAINPID={}", process));
+  socket_.clear();
+}
+
 void ServiceManager::stopping(std::chrono::seconds at_most) const noexcept {
   notify(fmt::format("STOPPING=1\nEXTEND_TIMEOUT_USEC={}\nSTATUS=Shutting down",
                      std::chrono::microseconds(at_most).count()));

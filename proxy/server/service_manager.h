@@ -3,6 +3,8 @@
 // Does nothing where the process was not started by a service manager. Belongs to the main thread.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <optional>
 #include <string>
@@ -23,6 +25,8 @@ class ServiceManager {
   void notify(std::string_view lines) const noexcept;
   void ready(std::string_view status) const noexcept;
   void reloading() const noexcept;
+  // This process is the service's main one from now on, and this object has nothing to say any more.
+  void replaced_by(::pid_t process) noexcept;
   // `at_most`: how long the shutdown may take.
   void stopping(std::chrono::seconds at_most) const noexcept;
 

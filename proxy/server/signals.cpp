@@ -35,15 +35,17 @@ void rotate_log(const exec::Services& shared) {
 }
 }  // namespace
 
-Signals::Signals(Loop& loop, const exec::Services& shared, Shutdown& shutdown, Reload& reload)
+Signals::Signals(Loop& loop, const exec::Services& shared, Shutdown& shutdown, Reload& reload, Handover& handover)
     : loop_(loop),
       shared_(shared),
       shutdown_(shutdown),
       reload_(reload),
+      handover_(handover),
       signals_(loop.io(), SIGTERM, SIGINT),
       last_resort_(loop.io()) {
   signals_.add(SIGHUP);
   signals_.add(SIGUSR1);
+  signals_.add(SIGUSR2);
 }
 
 void Signals::start() { wait(); }
@@ -58,7 +60,9 @@ void Signals::wait() {
 
 void Signals::handle(int signal) {
   log::info("received signal {}", signal);
-  if (signal == SIGHUP) {
+  if (signal == SIGUSR2 || (signal == SIGHUP && handover_.program_replaced())) {
+    handover_.request();
+  } else if (signal == SIGHUP) {
     reload_.request();
   } else if (signal == SIGUSR1) {
     rotate_log(shared_);
@@ -69,6 +73,7 @@ void Signals::handle(int signal) {
 
 void Signals::stop() {
   reload_.stop();
+  handover_.stop();
   ++stops_;
   if (stops_ == 1) {
     shutdown_.begin(std::chrono::milliseconds(shared_.parameters.shutdown_timeout_ms.load()));

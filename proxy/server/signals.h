@@ -1,4 +1,4 @@
-// Signals: what the process does on SIGTERM, SIGINT, SIGHUP and SIGUSR1. Lives on the main thread's loop.
+// Signals: what the process does on SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2. Lives on the main thread's loop.
 #pragma once
 
 #include <boost/asio/signal_set.hpp>
@@ -6,6 +6,7 @@
 
 #include "proxy/base/loop.h"
 #include "proxy/exec/core/context.h"
+#include "proxy/server/handover.h"
 #include "proxy/server/reload.h"
 #include "proxy/server/shutdown.h"
 
@@ -14,9 +15,11 @@ namespace spillway::server {
 class Signals {
  public:
   // From now on the signals no longer end the process; they wait until start(). All arguments outlive it.
-  Signals(Loop& loop, const exec::Services& shared, Shutdown& shutdown, Reload& reload);
+  Signals(Loop& loop, const exec::Services& shared, Shutdown& shutdown, Reload& reload,
+          Handover& handover);
   // The first SIGTERM or SIGINT begins a shutdown, the second one ends its waits, and the third one, or two more
-  // seconds, the process (exit code 1). SIGHUP reloads the configuration, SIGUSR1 rotates the log.
+  // seconds, the process (exit code 1). SIGUSR2 replaces the process by the program that is installed now, and so does
+  // SIGHUP if that is another one than this; else SIGHUP reloads the configuration. SIGUSR1 rotates the log.
   void start();
 
  private:
@@ -29,6 +32,7 @@ class Signals {
   const exec::Services shared_;
   Shutdown& shutdown_;
   Reload& reload_;
+  Handover& handover_;
   asio::signal_set signals_;
   asio::steady_timer last_resort_;
   int stops_ = 0;

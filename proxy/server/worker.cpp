@@ -49,7 +49,8 @@ Worker::Worker(std::size_t index, const exec::Services& shared, const WorkerOpti
                    {scratch_.get(), scratch_bytes},
                    options_.compressors,
                    options_.socket_buffers,
-                   options_.plain_text} {
+                   options_.plain_text,
+                   options_.older} {
   context_.tls = options_.tls;
 }
 
@@ -85,18 +86,56 @@ void Worker::serve(std::unique_ptr<Transport> transport, std::int64_t connection
     transport->close();
     return;
   }
+  begin_connection(std::make_unique<ClientConnection>(environment_, std::move(transport), connection_id, entrance));
+}
+
+void Worker::adopt(MovedClient client) {
   connection_count_.fetch_add(1, std::memory_order_relaxed);
+  loop_.post([this, client = std::move(client)]() mutable {
+    connection_count_.fetch_sub(1, std::memory_order_relaxed);  // begin_connection() counts it from now on
+    if (stopping_) return;
+    TcpOptions socket;
+    if (client.relayed) {
+      socket.keepalive = false;
+    } else {
+      socket = options_.socket_buffers.client_socket(&shared_.memory.sockets);
+    }
+    auto transport = adopt_tcp_transport(loop_, std::move(client.socket), socket);
+    if (!transport) return;
+    begin_connection(std::make_unique<ClientConnection>(environment_, std::move(transport), client));
+  });
+}
+
+void Worker::begin_connection(std::unique_ptr<ClientConnection> connection) {
+  connection_count_.fetch_add(1, std::memory_order_relaxed);
+  if (connection->relayed()) relayed_count_.fetch_add(1, std::memory_order_relaxed);
   shared_.connections.current.fetch_add(1, std::memory_order_relaxed);
-  auto connection =
-      std::make_unique<ClientConnection>(environment_, std::move(transport), connection_id, entrance);
   connections_.insert(connection.get());
   loop_.spawn(run_connection(std::move(connection)));
+}
+
+void Worker::let_leave(std::function<void(MovedClient)> take) {
+  loop_.post([this, take = std::move(take)]() mutable {
+    environment_.leave_to = std::move(take);
+    for (ClientConnection* connection : connections_) connection->ask_to_leave();  // which ends none at once
+  });
+}
+
+void Worker::close_others() {
+  loop_.post([this] {
+    const std::vector<ClientConnection*> all(connections_.begin(), connections_.end());
+    for (ClientConnection* connection : all) {
+      if (!connections_.contains(connection)) continue;
+      if (!connection->relayed() && !connection->may_leave()) connection->close(true);
+    }
+  });
 }
 
 Task<void> Worker::run_connection(std::unique_ptr<ClientConnection> connection) {
   auto running = connection->run();
   co_await running;
   connections_.erase(connection.get());
+  if (connection->relayed()) relayed_count_.fetch_sub(1, std::memory_order_relaxed);
   connection_count_.fetch_sub(1, std::memory_order_relaxed);
   shared_.connections.current.fetch_sub(1, std::memory_order_relaxed);
 }

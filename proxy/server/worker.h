@@ -32,6 +32,7 @@ struct WorkerOptions {
   SocketBuffers socket_buffers;
   TlsContext::Ptr tls;  // for clients' connections; null: none
   PlainText plain_text = PlainText::allowed;
+  std::shared_ptr<OlderProcess> older;     // that this one replaces; null: none
   // Of all workers that are made from copies of these options; the first must be the last to end.
   std::shared_ptr<shard::SharedShards> shared_shards = std::make_shared<shard::SharedShards>();
 };
@@ -47,6 +48,8 @@ class Worker {
   void start();
   // Any thread: serves this client from now on.
   void adopt(FileDescriptor socket, std::int64_t connection_id, Entrance entrance);
+  // The same for a client of another process.
+  void adopt(MovedClient client);
   // The worker's thread.
   void serve(std::unique_ptr<Transport> transport, std::int64_t connection_id,
              Entrance entrance = Entrance::clients);
@@ -61,6 +64,13 @@ class Worker {
   void use_table(std::shared_ptr<const catalog::RoutingSnapshot> table, TableTaken taken = {});
   // Any thread: connections that begin from now on use these.
   void use_credentials(Credentials::Ptr credentials);
+
+  // Any thread: each client that can leave does so, between two requests; `take` is called on the worker's thread.
+  void let_leave(std::function<void(MovedClient)> take);
+  // Any thread: closes those that cannot, after the request under way.
+  void close_others();
+  // Without those that are relayed.
+  std::int64_t own_connections() const noexcept { return connections() - relayed_count_.load(); }
 
   // The following: any thread, in this order, as Shutdown calls them.
   // Answers every hello that waits for a change of the topology version.
@@ -82,6 +92,7 @@ class Worker {
   std::int64_t connections() const noexcept { return connection_count_.load(std::memory_order_relaxed); }
 
  private:
+  void begin_connection(std::unique_ptr<ClientConnection> connection);
   Task<void> run_connection(std::unique_ptr<ClientConnection> connection);
   Task<void> housekeeping();
   void notice_clients(TimePoint now);
@@ -103,6 +114,7 @@ class Worker {
   ConnectionEnvironment environment_;
   absl::flat_hash_set<ClientConnection*> connections_;
   std::atomic<std::int64_t> connection_count_{0};
+  std::atomic<std::int64_t> relayed_count_{0};
   std::thread thread_;
   TimePoint next_pressure_release_{};
   exec::CursorKeeper cursor_keeper_;

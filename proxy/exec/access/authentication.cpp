@@ -110,6 +110,14 @@ Error refuse(const Context& context, const Client& client, const Attempt& attemp
   return authentication_failed();
 }
 
+void use_login(Client& client, std::shared_ptr<const auth::User> user, std::uint64_t generation) {
+  client.user = user->id;
+  client.presence.set_user(client.user);
+  client.login.session = {};
+  client.login.user = std::move(user);
+  client.login.generation = generation;
+}
+
 Result<void> log_in(Context& context, Client& client, const Attempt& attempt) {
   // The generation is read first: if the table is replaced meanwhile, the next command notices.
   const std::uint64_t generation = context.shared.users.generation();
@@ -129,11 +137,7 @@ Result<void> log_in(Context& context, Client& client, const Attempt& attempt) {
   Metrics::Mechanism& mechanism = counters(context.shared.metrics, attempt.mechanism);
   mechanism.successful.add();
   if (attempt.speculative) mechanism.speculative_successful.add();
-  client.user = user->id;
-  client.presence.set_user(client.user);
-  client.login.session = {};
-  client.login.user = std::move(user);
-  client.login.generation = generation;
+  use_login(client, std::move(user), generation);
   audit(context, client, attempt, 0);
   BsonWriter out = log_attributes(client, attempt);
   out.append("result", std::int32_t{0});
@@ -363,6 +367,16 @@ void append_authentication(BsonWriter& reply, Context& context, Client& client,
   if (hello.speculative_authenticate && !hello.topology_version) {
     authenticate_speculatively(reply, context, client, *hello.speculative_authenticate);
   }
+}
+
+bool restore_login(Context& context, Client& client, std::string_view db, std::string_view name) {
+  const std::uint64_t generation = context.shared.users.generation();
+  auto user = context.shared.users.table()->find(db, name);
+  if (!user) return false;
+  // A limit that is reached holds for new connections.
+  static_cast<void>(client.limits.enter(context.shared.limits, LimitKey::user, user->id));
+  use_login(client, std::move(user), generation);
+  return true;
 }
 
 void refresh_login(const auth::UserDirectory& users, Client& client) {

@@ -15,6 +15,10 @@ namespace spillway::exec {
 void append_authentication(BsonWriter& reply, Context& context, Client& client,
                            const wire::HelloRequest& hello);
 
+// The client of another process has logged in there as this user: it is logged in here, too. False: there is no such
+// user.
+bool restore_login(Context& context, Client& client, std::string_view db, std::string_view name);
+
 // Looks a client's user up again if users have changed; a removed user loses access.
 void refresh_login(const auth::UserDirectory& users, Client& client);
 

@@ -322,6 +322,27 @@ std::optional<Transaction> TransactionTable::find(std::string_view lsid,
   return found->second;
 }
 
+bool TransactionTable::knows(const SessionId& session, std::int64_t txn_number) const {
+  const Stripe& stripe = stripes_[number_of(session)];
+  const MutexLock lock(stripe.mutex);
+  for (auto at = stripe.entries.lower_bound({session, {}}); at != stripe.entries.end() && at->first.first == session;
+       ++at) {
+    if (at->second.txn_number == txn_number) return true;
+  }
+  return false;
+}
+
+std::size_t TransactionTable::active() const {
+  std::size_t sum = 0;
+  for (const Stripe& stripe : stripes_) {
+    const MutexLock lock(stripe.mutex);
+    for (const auto& [key, transaction] : stripe.entries) {
+      if (transaction.state == Transaction::State::active) ++sum;
+    }
+  }
+  return sum;
+}
+
 std::vector<OpenTransaction> TransactionTable::end_sessions(const std::vector<SessionId>& sessions) {
   std::vector<OpenTransaction> open;
   for (const SessionId& session : sessions) {

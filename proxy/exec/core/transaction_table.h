@@ -113,11 +113,14 @@ class TransactionTable {
 
   // The transaction's present state, if it has this number.
   std::optional<Transaction> find(std::string_view lsid, std::int64_t txn_number) const;
+  // Is it here, in any state?
+  bool knows(const SessionId& session, std::int64_t txn_number) const;
 
   // Forgets these sessions; the caller aborts their active transactions.
   std::vector<OpenTransaction> end_sessions(const std::vector<SessionId>& sessions);
   std::vector<OpenTransaction> end_all_sessions();
   std::size_t size() const;
+  std::size_t active() const;
 
  private:
   static constexpr std::size_t stripe_count = 16;

@@ -1,0 +1,246 @@
+// How a connection passes to the process that replaces this one, goes on there, and reaches cursors and transactions
+// that stayed behind.
+#include <sys/socket.h>
+
+#include <array>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "cursor/registry.h"
+#include "proxy/base/ip_address.h"
+#include "proxy/base/log.h"
+#include "proxy/base/memory_wait.h"
+#include "proxy/base/tcp_transport.h"
+#include "proxy/exec/access/authentication.h"
+#include "proxy/exec/core/metrics.h"
+#include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/core/transaction_table.h"
+#include "proxy/server/client_connection.h"
+#include "proxy/wire/frame_reader.h"
+
+namespace spillway::server {
+
+namespace {
+
+// Of a reply that passes.
+constexpr std::size_t relayed_piece_bytes = 16 * limits::kib;
+constexpr std::size_t head_bytes = limits::message_header_bytes + 4;  // with the flags of an OP_MSG
+// How often a wait for the older process looks whether it still makes sense.
+constexpr Duration relay_look = std::chrono::milliseconds(250);
+
+std::string text_of(DocView state, std::string_view name) {
+  const ValueView value = state[name];
+  return value.is_string() ? std::string(value.as_string()) : std::string();
+}
+
+}  // namespace
+
+Entrance entrance_of(const MovedClient& client) noexcept {
+  return client.state.view()["balanced"].truthy() ? Entrance::load_balancers : Entrance::clients;
+}
+
+BsonDoc ClientConnection::state() const {
+  BsonWriter out;
+  out.append("id", client_.connection_id).append("peer", client_.peer).append("local", client_.local);
+  out.append("balanced", balanced()).append("internal", client_.internal).append("greeted", !first_hello_);
+  out.append("application", client_.application_name);
+  if (!client_.metadata.empty()) out.append("metadata", DocView::trusted(client_.metadata.data()));
+  if (client_.login.user) {
+    out.begin_document("user");
+    out.append("db", client_.login.user->db).append("name", client_.login.user->name);
+    out.end();
+  }
+  out.begin_array("compressors");
+  for (const wire::Compressor compressor : negotiated_) out.append_item(static_cast<std::int32_t>(compressor));
+  out.end();
+  return std::move(out).finish();
+}
+
+ClientConnection::ClientConnection(ConnectionEnvironment& environment, std::unique_ptr<Transport> transport,
+                                   const MovedClient& moved)
+    : environment_(environment),
+      transport_(std::move(transport)),
+      entrance_(entrance_of(moved)),
+      begun_(Clock::now()),
+      moved_(true),
+      relayed_(moved.relayed) {
+  const DocView state = moved.state.view();
+  client_.connection_id = state["id"].to_int64().value_or(0);
+  client_.peer = text_of(state, "peer");
+  client_.local = text_of(state, "local");
+  client_.internal = state["internal"].truthy();
+  first_hello_ = !state["greeted"].truthy();
+  attach_presence();
+  refused_.reset();  // it is connected
+  if (const ValueView metadata = state["metadata"]; metadata.is_document()) {
+    const Bytes bytes = metadata.as_document().bytes();
+    client_.metadata.assign(bytes.begin(), bytes.end());
+    client_.application_name = text_of(state, "application");
+    client_.presence.identify(client_.application_name, client_.metadata);
+  }
+  if (const ValueView list = state["compressors"]; list.is_array()) {
+    for (const Element& one : list.as_document()) {
+      const auto compressor = static_cast<wire::Compressor>(one.to_int64().value_or(0));
+      const auto enabled = environment_.compressors;
+      if (std::find(enabled.begin(), enabled.end(), compressor) != enabled.end()) negotiated_.push_back(compressor);
+    }
+  }
+  client_.login.from_loopback = !balanced() && is_loopback(without_port(client_.peer));
+  if (const ValueView user = state["user"]; user.is_document()) {
+    lost_user_ = !exec::restore_login(environment_.context, client_, text_of(user.as_document(), "db"),
+                                      text_of(user.as_document(), "name"));
+  }
+  environment_.context.clients.insert(&client_);
+}
+
+// Instead of begin().
+bool ClientConnection::go_on_here() {
+  if (lost_user_) {
+    log::info("connection {} from {} closed: its user is not known to this process", client_.connection_id,
+              client_.peer);
+    return false;
+  }
+  const bool plain_is_refused = environment_.context.tls && environment_.plain_text == PlainText::refused;
+  if (plain_is_refused && !relayed_) return false;
+  auto room = environment_.context.shared.memory.connections.try_reserve(connection_bytes);
+  if (!room) return refuse_connection();
+  room_ = *std::move(room);
+  return true;
+}
+
+bool ClientConnection::may_leave() const noexcept {
+  return !relayed_ && !refused_ && transport_->can_release() && !client_.login.conversation;
+}
+
+bool ClientConnection::leaves() const noexcept { return environment_.leave_to && may_leave(); }
+
+void ClientConnection::ask_to_leave() {
+  if (!may_leave()) return;
+  asked_to_leave_ = idle_ && served_;
+  if (asked_to_leave_ || awaiting_hello_) transport_->cancel();
+}
+
+// Between two requests. False: it stays.
+bool ClientConnection::leave() {
+  if (!leaves() || closing_ || pipelined_.size() > 0) return false;
+  BsonDoc facts = state();
+  if (facts.size() > moved_state_bytes_max) return false;
+  left_ = true;
+  environment_.leave_to({std::move(facts), transport_->release(), std::move(room_), false});
+  return true;
+}
+
+// Does the request go on with what stayed in the process before this one?
+bool ClientConnection::belongs_to_older(const exec::Request& request) const {
+  if (!environment_.older || !environment_.older->lives.load(std::memory_order_relaxed)) return false;
+  const exec::Services& shared = environment_.context.shared;
+  if (shared.authorization && !client_.login.user) return false;
+  if (request.in_transaction && !request.start_transaction && request.txn_number && !request.lsid.empty()) {
+    return !shared.transactions->knows(session_id_of_lsid(request.lsid), *request.txn_number);
+  }
+  const auto is_unknown = [&](const ValueView& id) {
+    const auto number = id.to_int64();
+    return number && shared.cursors.ns_of(*number).empty();
+  };
+  if (request.name == "getMore") return is_unknown(request.body.first());
+  if (request.name != "killCursors") return false;
+  const ValueView ids = request.body["cursors"];
+  if (!ids.is_array()) return false;
+  for (const Element& id : ids.as_document()) {
+    if (is_unknown(id)) return true;
+  }
+  return false;
+}
+
+// False: there is no way to the older process.
+bool ClientConnection::open_relay() {
+  if (relay_ && relay_user_ == client_.user) return true;
+  std::array<int, 2> ends{};
+  relay_.reset();
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) != 0) return false;
+  FileDescriptor ours(ends[0]), theirs(ends[1]);
+  relay_ = adopt_tcp_transport(environment_.context.loop, std::move(ours), {.keepalive = false});
+  if (!relay_) return false;
+  relay_user_ = client_.user;
+  environment_.older->serve({state(), std::move(theirs), {}, true});
+  return true;
+}
+
+// False: the older process has ended, or nobody waits any more.
+Task<bool> ClientConnection::relay_can_be_read() {
+  for (;;) {
+    ReadyWait readable(*relay_, Transport::Direction::read, Clock::now() + relay_look);
+    const bool ready = co_await readable;
+    if (ready) co_return true;
+    const bool wanted = !transport_->peer_hung_up() && client_.interrupt.requested() == nullptr;
+    if (!readable.timed_out() || !wanted) co_return false;
+  }
+}
+
+// Fills `into` from the older process.
+Task<bool> ClientConnection::read_relay(MutableBytes into) {
+  while (!into.empty()) {
+    const IoResult got = relay_->try_read(into);
+    if (got.ok()) {
+      into = into.subspan(got.bytes);
+      continue;
+    }
+    if (!got.would_block()) co_return false;
+    auto waiting = relay_can_be_read();
+    const bool ready = co_await waiting;
+    if (!ready) co_return false;
+  }
+  co_return true;
+}
+
+// The older process reads the request as it came, and its answer passes in pieces.
+Task<ClientConnection::Relayed> ClientConnection::relay(bool silent) {
+  exec::Context& context = environment_.context;
+  const std::function<bool()> wanted = [this] { return !closing_ && !transport_->peer_hung_up(); };
+  auto taking = allocate_or_wait(context.loop, context.shared.memory.replies, relayed_piece_bytes,
+                                 Clock::now() + std::chrono::seconds(15), wanted);
+  auto piece = co_await taking;
+  if (!piece || !open_relay()) co_return Relayed::unanswered;
+  iovec request{message_.data(), message_.size()};
+  auto asking = write_all(*relay_, {&request, 1});
+  const bool asked = co_await asking;
+  bool answering = false;
+  bool more = asked && !silent;
+  bool whole = asked;
+  while (more) {
+    const MutableBytes head(piece->data(), head_bytes);
+    auto beginning = read_relay(head);
+    whole = co_await beginning;
+    const auto need = whole ? wire::FrameReader::peek(head) : wire::FrameReader::Need();
+    whole = need.kind == wire::FrameReader::Kind::message && need.bytes >= head_bytes;
+    if (!whole) break;
+    more = need.header.is(wire::OpCode::msg) && (wire::peek_flags(head) & wire::flags::more_to_come) != 0;
+    answering = true;
+    std::size_t have = head_bytes;
+    std::size_t rest = need.bytes - head_bytes;
+    for (;;) {
+      iovec part{piece->data(), have};
+      context.shared.metrics.bytes_out.add(have);
+      auto writing = write_watched({&part, 1}, nullptr);
+      const bool written = co_await writing;
+      if (!written) co_return Relayed::broken;
+      if (rest == 0) break;
+      IoResult got = relay_->try_read({piece->data(), std::min(rest, relayed_piece_bytes)});
+      while (got.would_block()) {
+        auto waiting = relay_can_be_read();
+        const bool ready = co_await waiting;
+        if (!ready) co_return Relayed::broken;
+        got = relay_->try_read({piece->data(), std::min(rest, relayed_piece_bytes)});
+      }
+      if (!got.ok()) co_return Relayed::broken;
+      have = got.bytes;
+      rest -= have;
+    }
+  }
+  if (whole) co_return Relayed::answered;
+  relay_.reset();
+  co_return answering || !wanted() ? Relayed::broken : Relayed::unanswered;
+}
+
+}  // namespace spillway::server

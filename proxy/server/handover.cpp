@@ -1,0 +1,300 @@
+#include "proxy/server/handover.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/close_range.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <stdexcept>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "allocator/release.h"
+#include "cursor/registry.h"
+#include "proxy/base/log.h"
+#include "proxy/config/parameters.h"
+#include "proxy/exec/core/life_cycle.h"
+#include "proxy/exec/core/process_facts.h"
+#include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/core/transaction_table.h"
+
+namespace spillway::server {
+
+namespace {
+
+// From its start to the word that it is ready. systemd's own limit for a start is 90 s.
+constexpr auto ready_max = std::chrono::seconds(60);
+constexpr auto tell_held_interval = std::chrono::milliseconds(500);
+// What a process may use beyond what it holds, however much the other one has.
+constexpr std::uint64_t least_beside_bytes = 8 * limits::mib;
+constexpr int channel_descriptor = 3;
+
+// These are for the process that they name, or for its sockets, which it gives away itself.
+constexpr std::array<std::string_view, 5> own_variables = {"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID",
+                                                           handover_variable};
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+std::vector<std::string> environment_of_new() {
+  std::vector<std::string> variables;
+  for (char** at = environ; *at != nullptr; ++at) {
+    const std::string_view variable = *at;
+    const std::string_view name = variable.substr(0, variable.find('='));
+    if (std::find(own_variables.begin(), own_variables.end(), name) == own_variables.end()) {
+      variables.emplace_back(variable);
+    }
+  }
+  variables.push_back(fmt::format("{}={}", handover_variable, channel_descriptor));
+  return variables;
+}
+
+// In the new process, after a fork of one with threads: nothing here may take a lock or memory.
+[[noreturn]] void become(const char* path, char* const* arguments, char* const* variables, int channel) {
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (channel == channel_descriptor) {
+    ::fcntl(channel, F_SETFD, 0);
+  } else {
+    ::dup2(channel, channel_descriptor);
+  }
+  // Asio's own sockets are inherited otherwise.
+  if (::close_range(channel_descriptor + 1, ~0U, 0) != 0) {
+    for (int other = channel_descriptor + 1; other < 65'536; ++other) ::close(other);
+  }
+  ::execve(path, arguments, variables);
+  ::_exit(127);
+}
+
+// Returns the new process's id. It is no child of ours: a service manager that adopts orphans watches it from the
+// beginning. Throws std::runtime_error.
+::pid_t launch(const std::string& path, std::vector<std::string> arguments, int channel) {
+  std::vector<std::string> variables = environment_of_new();
+  const std::vector<char*> argument_list = pointers_to(arguments), variable_list = pointers_to(variables);
+  std::array<int, 2> pipe{};
+  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+  const FileDescriptor from(pipe[0]);
+  FileDescriptor to(pipe[1]);
+  const ::pid_t between = ::_Fork();
+  if (between == 0) {
+    const ::pid_t started = ::_Fork();
+    if (started == 0) become(path.c_str(), argument_list.data(), variable_list.data(), channel);
+    const bool told = started > 0 && ::write(pipe[1], &started, sizeof started) == sizeof started;
+    ::_exit(told ? 0 : 1);
+  }
+  const std::string why = std::generic_category().message(errno);
+  to.reset();
+  ::pid_t started = 0;
+  const bool told = between > 0 && ::read(from.get(), &started, sizeof started) == sizeof started;
+  if (between > 0) ::waitpid(between, nullptr, 0);
+  if (!told) throw std::runtime_error(fmt::format("no new process: {}", why));
+  return started;
+}
+
+std::vector<std::int64_t> identity_of(const std::string& path) {
+  struct stat found {};
+  if (::stat(path.c_str(), &found) != 0) return {};
+  return {static_cast<std::int64_t>(found.st_dev), static_cast<std::int64_t>(found.st_ino), found.st_size,
+          found.st_mtim.tv_sec, found.st_mtim.tv_nsec};
+}
+
+}  // namespace
+
+Program::Program(const std::string& name) {
+  std::error_code ignored;
+  path_ = name.find('/') == std::string::npos ? std::filesystem::read_symlink("/proc/self/exe", ignored).string()
+                                              : std::filesystem::absolute(name, ignored).string();
+  identity_ = identity_of(path_);
+}
+
+bool Program::replaced() const {
+  const std::vector<std::int64_t> now = identity_of(path_);
+  return !now.empty() && now != identity_;
+}
+
+std::uint64_t limit_beside(std::uint64_t limit_bytes, std::uint64_t held_bytes, std::uint64_t used_bytes) noexcept {
+  const std::uint64_t rest = limit_bytes - std::min(limit_bytes, held_bytes);
+  return std::min(limit_bytes, std::max(rest, used_bytes + least_beside_bytes));
+}
+
+Handover::Handover(Loop& loop, const exec::Services& shared, std::vector<Worker*> workers, Listener& listener,
+                   Shutdown& shutdown, Options options)
+    : loop_(loop),
+      shared_(shared),
+      workers_(std::move(workers)),
+      listener_(listener),
+      shutdown_(shutdown),
+      options_(std::move(options)) {}
+
+Handover::~Handover() { loop_.disarm(*this); }
+
+void Handover::request() {
+  std::string why = options_.hindered();
+  if (stopped_ || shutdown_.begun()) why = "it ends";
+  if (state_ != State::none) why = "it is being replaced";
+  if (::getpid() == 1) why = "its process id is 1: the container would end with it";
+  if (!why.empty()) {
+    log::warning("the process is not replaced: {}", why);
+    return;
+  }
+  log::info("the process is to be replaced by {}", options_.program.path());
+  try {
+    begin();
+  } catch (const std::runtime_error& error) {
+    fail(error.what());
+  }
+}
+
+void Handover::begin() {
+  const std::string& path = options_.program.path();
+  if (::access(path.c_str(), X_OK) != 0) {
+    throw std::runtime_error(fmt::format("{}: {}", path, std::generic_category().message(errno)));
+  }
+  auto [ours, theirs] = HandoverChannel::make_pair();
+  channel_ = std::make_unique<HandoverChannel>(loop_, std::move(ours));
+  memory_limit_bytes_ = shared_.memory.process.usage().limit_bytes;
+  share_memory(shared_.facts.base_bytes);
+  state_ = State::starting;
+  channel_->send(OfferedSockets::offer(options_.offer()));
+  started_ = launch(path, options_.arguments, theirs.get());
+  theirs.reset();
+  loop_.arm(*this, Clock::now() + ready_max);
+  channel_->start([this](HandoverChannel::Message message) { heard(std::move(message)); },
+                  [this](const std::string& why) {
+                    if (state_ == State::starting) return fail(why + " (its own log lines say why)");
+                    log::error("the process {} that has replaced this one: {}", started_, why);
+                    shutdown_.begin(Duration());
+                  });
+}
+
+void Handover::heard(HandoverChannel::Message message) {
+  if (message.kind == "ready" && state_ == State::starting) {
+    move();
+  } else if (message.kind == "relay" && state_ == State::moving && message.descriptors.size() == 1) {
+    listener_.let_in(MovedClient{std::move(message.body), std::move(message.descriptors.front()), {}, true});
+  } else {
+    log::warning("the process {} says \"{}\", which means nothing now", started_, message.kind);
+  }
+}
+
+void Handover::on_timer() {
+  ::kill(started_, SIGKILL);
+  fail(fmt::format("it was not ready after {} s", std::chrono::duration_cast<std::chrono::seconds>(ready_max).count()));
+}
+
+// All stays as it was.
+void Handover::give_up() {
+  loop_.disarm(*this);
+  if (state_ == State::starting) shared_.memory.process.set_limit(memory_limit_bytes_);
+  state_ = State::none;
+  if (channel_) channel_->close();
+}
+
+void Handover::fail(const std::string& why) {
+  give_up();
+  log::error("the process is not replaced, and goes on: {}", why);
+}
+
+void Handover::stop() {
+  stopped_ = true;
+  if (state_ != State::starting) return;
+  ::kill(started_, SIGKILL);
+  give_up();
+}
+
+void Handover::share_memory(std::uint64_t held_bytes) {
+  if (memory_limit_bytes_ == 0) return;
+  const std::uint64_t used = shared_.memory.process.usage().used_bytes;
+  shared_.memory.process.set_limit(limit_beside(memory_limit_bytes_, held_bytes, used));
+}
+
+void Handover::tell_held() {
+  share_memory(memory_limit_bytes_);
+  BsonWriter body;
+  body.append("bytes", static_cast<std::int64_t>(process_resident_bytes()));
+  channel_->send(HandoverChannel::message("held", std::move(body).finish()));
+}
+
+void Handover::move() {
+  loop_.disarm(*this);
+  state_ = State::moving;
+  log::info("the process {} has replaced this one, which ends when its cursors, transactions and requests have ended, "
+            "or after {} s",
+            started_, std::chrono::duration_cast<std::chrono::seconds>(options_.stay).count());
+  options_.replaced(started_);
+  listener_.stop();
+  tell_held();
+  BsonWriter body;
+  body.append("nextConnection", listener_.next_connection_id());
+  channel_->send(HandoverChannel::message("serve", std::move(body).finish()));
+  // Here the clients of cursors have no connection any more.
+  shared_.parameters.orphan_grace_ms = -1;
+  for (Worker* worker : workers_) {
+    worker->let_leave([this](MovedClient client) {
+      auto message = std::make_shared<HandoverChannel::Message>(HandoverChannel::message("client", client.state));
+      message->descriptors.push_back(std::move(client.socket));
+      message->room = std::move(client.room);
+      loop_.post([this, message] { channel_->send(std::move(*message)); });
+    });
+  }
+  loop_.spawn(stay());
+}
+
+// What cannot move learns by hello that this process ends. No worker may take another client for one of those.
+Task<void> Handover::tell_others() {
+  auto untold = std::make_shared<std::atomic<std::size_t>>(workers_.size());
+  for (Worker* worker : workers_) {
+    worker->loop().post([untold] { untold->fetch_sub(1); });
+  }
+  while (*untold > 0) co_await loop_.sleep_for(look_interval);
+  shared_.life.quiesce_end_ns = (Clock::now() + options_.announce).time_since_epoch().count();
+  shared_.life.quiescing = true;
+  shared_.life.topology_counter = 1;
+  for (Worker* worker : workers_) worker->wake_hellos();
+}
+
+Task<void> Handover::stay() {
+  const TimePoint begun = Clock::now();
+  TimePoint next_told = begun + tell_held_interval;
+  bool closed_others = false;
+  auto telling = tell_others();
+  co_await telling;
+  for (;;) {
+    co_await loop_.sleep_for(look_interval);
+    if (shutdown_.begun()) co_return;
+    const TimePoint now = Clock::now();
+    if (now >= next_told) {
+      tell_held();
+      next_told = now + tell_held_interval;
+    }
+    if (!closed_others && now >= begun + options_.announce) {
+      for (Worker* worker : workers_) worker->close_others();
+      closed_others = true;
+    }
+    std::int64_t connections = 0;
+    for (const Worker* worker : workers_) connections += worker->own_connections();
+    if (connections == 0 && shared_.cursors.counts().open_total == 0 && shared_.transactions->active() == 0) break;
+    if (now < begun + options_.stay) continue;
+    log::warning("{} connections, {} cursors and {} transactions have not ended in time", connections,
+                 shared_.cursors.counts().open_total, shared_.transactions->active());
+    break;
+  }
+  shutdown_.begin(Duration());
+}
+
+}  // namespace spillway::server

@@ -1,0 +1,99 @@
+// Handover: the process starts the one that replaces it, and gives it what it has.
+//
+// 1. Start: the program that is installed now, with the same arguments and environment, and copies of the listening
+//    sockets. Until it says that it is ready, nothing changes here; if it ends, or takes longer than ready_max, nothing
+//    has.
+// 2. Move: it listens instead of this process, and gets each client between two requests. Clients that cannot move,
+//    those with TLS, are told that this process ends, and connect to the new one.
+// 3. Stay: for requests under way, and for cursors and transactions, which the other process's clients reach through
+//    it. Then, or when Options::stay is over, this process shuts down.
+//
+// Lives on the main thread's loop.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proxy/base/loop.h"
+#include "proxy/exec/core/context.h"
+#include "proxy/server/handover_channel.h"
+#include "proxy/server/listener.h"
+#include "proxy/server/shutdown.h"
+#include "proxy/server/worker.h"
+
+namespace spillway::server {
+
+// The variable that tells a new process the descriptor of its channel.
+inline constexpr const char* handover_variable = "SPILLWAY_HANDOVER_SOCKET";
+
+// A program as it was when this process started. A path without a folder is the running program's.
+class Program {
+ public:
+  explicit Program(const std::string& name);
+  const std::string& path() const noexcept { return path_; }
+  // Is another file there now?
+  bool replaced() const;
+
+ private:
+  std::string path_;
+  std::vector<std::int64_t> identity_;
+};
+
+class Handover final : private Timer {
+ public:
+  struct Options {
+    Program program;
+    std::vector<std::string> arguments;  // argv
+    Duration stay{};                     // the most time that it takes to shut down
+    Duration announce{};                 // that clients with TLS have
+    std::function<std::vector<OfferedSocket>()> offer;
+    std::function<std::string()> hindered;  // why it cannot be now; empty: nothing
+    // The new process is ready: this one must not listen any more, nor speak to a service manager.
+    std::function<void(::pid_t)> replaced;
+  };
+  // All arguments outlive it.
+  Handover(Loop& loop, const exec::Services& shared, std::vector<Worker*> workers, Listener& listener,
+           Shutdown& shutdown, Options options);
+  ~Handover() override;
+
+  // Begins; refused, with a line in the log, while one is under way or the process ends.
+  void request();
+  // The process ends: no other one begins, and one that is not ready is ended.
+  void stop();
+  bool program_replaced() const { return state_ == State::none && options_.program.replaced(); }
+  void set_stay(Duration stay) noexcept { options_.stay = stay; }
+
+ private:
+  enum class State : std::uint8_t { none, starting, moving };
+  void begin();
+  void heard(HandoverChannel::Message message);
+  void fail(const std::string& why);
+  void give_up();
+  void move();
+  Task<void> tell_others();
+  Task<void> stay();
+  void share_memory(std::uint64_t bytes);
+  void tell_held();
+  void on_timer() override;
+
+  Loop& loop_;
+  const exec::Services shared_;
+  std::vector<Worker*> workers_;
+  Listener& listener_;
+  Shutdown& shutdown_;
+  Options options_;
+  State state_ = State::none;
+  bool stopped_ = false;
+  ::pid_t started_ = 0;
+  std::uint64_t memory_limit_bytes_ = 0;  // of clients' memory, before; 0: none
+  std::unique_ptr<HandoverChannel> channel_;
+};
+
+// What a process's own limit is while another holds so many bytes.
+std::uint64_t limit_beside(std::uint64_t limit_bytes, std::uint64_t held_bytes, std::uint64_t used_bytes) noexcept;
+
+}  // namespace spillway::server

@@ -1,0 +1,415 @@
+"""A process that is replaced while it serves: SIGUSR2, or SIGHUP when another program is installed."""
+
+import json
+import os
+import re
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+
+import bson
+import pymongo
+import pytest
+from certificates import Certificates
+from conftest import Background
+from proxy import Proxy, routing
+from users import user_entry
+from waiting import wait_for
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.proxy_only]
+REPLACED = re.compile(r"the process (\d+) has replaced this one")
+REFUSED = "the process is not replaced"
+
+
+class Replaced(Proxy):
+    """Runs the program through a link, as an upgrade replaces it; follows the process that serves."""
+
+    def __init__(self, binary, config, **keywords):
+        super().__init__(binary, config, **keywords)
+        self.program = self.directory / "spillway"
+        self.install(binary)
+        self.binary, self.latest = self.program, None
+
+    def install(self, program):
+        fresh = self.program.with_suffix(".new")
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(program)
+        fresh.rename(self.program)
+
+    def install_script(self, text):
+        script = self.directory / "script"
+        script.write_text(f"#!{sys.executable}\n{text}")
+        script.chmod(0o700)
+        self.install(script)
+
+    @property
+    def pid(self):
+        return self.latest or self.process.pid
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def replace(self, by=signal.SIGUSR2, ended=True):
+        """By a process that serves; `ended`: until the one before has gone. Returns that one's id."""
+        old, seen = self.pid, len(REPLACED.findall(self.log()))
+        watched = os.pidfd_open(old)
+        os.kill(old, by)
+        wait_for(lambda: len(REPLACED.findall(self.log())) > seen, "a new process", 60)
+        self.latest = int(REPLACED.findall(self.log())[-1])
+        if ended:
+            assert select.select([watched], [], [], 60)[0], f"{old} has not ended"
+        os.close(watched)
+        return old
+
+    def fail_to_replace(self, why):
+        seen = self.log().count(REFUSED)
+        os.kill(self.pid, signal.SIGUSR2)
+        wait_for(lambda: self.log().count(REFUSED) > seen, "a refusal", 90)
+        assert why in self.log().rsplit(REFUSED, 1)[1]
+
+    def stop(self):
+        if self.process is None:
+            return
+        if self.latest and os.path.exists(f"/proc/{self.latest}"):
+            watched = os.pidfd_open(self.latest)
+            os.kill(self.latest, signal.SIGTERM)
+            assert select.select([watched], [], [], 40)[0], f"{self.latest} has not ended"
+            os.close(watched)
+        super().stop()
+        kept = re.findall(r"stopped; (\d+) bytes are still reserved", self.log())
+        assert kept and set(kept) == {"0"}, kept
+
+    def kill(self):
+        if self.latest and os.path.exists(f"/proc/{self.latest}"):
+            os.kill(self.latest, signal.SIGKILL)
+        super().kill()
+
+
+@pytest.fixture
+def replaced(binary, shard_set):
+    made = []
+
+    def start(**config):
+        made.append(Replaced(binary, {"routing": routing([s.uri for s in shard_set]), **config}))
+        return made[-1].start()
+
+    yield start
+    for proxy in made:
+        proxy.stop()
+
+
+def connections_of(client):
+    """The id of each connection that has answered a few commands."""
+    return {client.admin.command("whatsmyuri")["you"] for _ in range(5)}
+
+
+def client_of(proxy, **options):
+    # Nothing is tried twice: an error would be seen.
+    return pymongo.MongoClient(proxy.uri, retryReads=False, retryWrites=False, serverSelectionTimeoutMS=10000,
+                               **options)
+
+
+def write_and_read(client, stopping, index):
+    """Counts what it has written, and reads it in batches."""
+    collection = client.app[f"handed{index}"]
+    written = 0
+    while not stopping.is_set():
+        for _ in range(10):
+            collection.insert_one({"_id": written})
+            written += 1
+        assert collection.count_documents({}) == written
+        ids = [document["_id"] for document in collection.find({}, batch_size=7).limit(100)]
+        assert len(ids) == len(set(ids)) == min(written, 100)
+
+
+def test_no_client_loses_its_connection(replaced):
+    proxy = replaced()
+    with client_of(proxy, maxPoolSize=1) as client:
+        before = connections_of(client)
+        for by in (signal.SIGUSR2, signal.SIGUSR2):
+            proxy.replace(by)
+            assert connections_of(client) == before
+            assert client.admin.command("hello")["isWritablePrimary"]
+
+
+def test_ten_upgrades_under_load(replaced, shard_kind):
+    proxy = replaced()
+    with client_of(proxy) as client:
+        for index in range(3):
+            client.app[f"handed{index}"].drop()
+        load = Background(lambda stopping, index: write_and_read(client, stopping, index), threads=3)
+        for _ in range(10):
+            proxy.replace()
+        load.stop()
+        for index in range(3):
+            client.app[f"handed{index}"].drop()
+
+
+def test_a_cursor_goes_on_in_the_process_before(replaced):
+    proxy = replaced()
+    with client_of(proxy) as client, client_of(proxy) as other:
+        client.app.ranged.drop()
+        client.app.ranged.insert_many([{"_id": n, "p": "x" * 100_000} for n in range(300)])
+        cursors = [iter(client.app.ranged.find({}, batch_size=10)) for _ in range(3)]
+        heads = [[next(cursor)["_id"] for _ in range(10)] for cursor in cursors]
+        killed = other.app.ranged.find({}, batch_size=10)
+        next(killed)
+        old = proxy.replace(ended=False)
+        proxy.fail_to_replace("the process before it still holds cursors")
+        rests = [[document["_id"] for document in cursor] for cursor in cursors]
+        assert all(sorted(head + rest) == list(range(300)) for head, rest in zip(heads, rests))
+        assert proxy.process.poll() is None, "a cursor is open"
+        killed.close()
+        proxy.process.wait(30)  # it has nothing left
+        assert old == proxy.process.pid and proxy.process.returncode == 0
+        gone = other.app.command({"find": "ranged", "batchSize": 1})["cursor"]["id"]
+        other.app.command({"killCursors": "ranged", "cursors": [gone]})
+        with pytest.raises(pymongo.errors.OperationFailure) as refusal:
+            other.app.command({"getMore": gone, "collection": "ranged"})
+        assert refusal.value.code == 43
+        client.app.ranged.drop()
+
+
+def test_the_process_before_waits_for_cursors_no_longer_than_configured(replaced):
+    proxy = replaced(handoverTimeoutSecs=1)
+    with client_of(proxy) as client:
+        client.app.users.drop()
+        client.app.users.insert_many([{"_id": n} for n in range(100)])
+        cursor = client.app.users.find({}, batch_size=10)
+        next(cursor)
+        proxy.replace()
+        assert "1 cursors and 0 transactions have not ended in time" in proxy.log()
+        with pytest.raises(pymongo.errors.CursorNotFound):
+            list(cursor)
+        client.app.users.drop()
+
+
+def test_users_stay_logged_in(binary, replaced):
+    users = [user_entry(binary, "ann", "secret", ("readWrite", "app"))]
+    proxy = replaced(security={"authorization": "enabled", "users": users})
+    with client_of(proxy, maxPoolSize=1, username="ann", password="secret") as client, \
+            client_of(proxy, maxPoolSize=1) as stranger:
+        client.app.users.drop()
+        client.app.users.insert_many([{"_id": n} for n in range(50)])
+        assert stranger.admin.command("hello")["ok"] == 1
+        cursor = client.app.users.find({}, batch_size=10)
+        next(cursor)
+        proxy.replace(ended=False)
+        log = len(proxy.log())
+        assert len(list(cursor)) == 49
+        client.app.users.drop()
+        assert "Successfully authenticated" not in proxy.log()[log:]
+        with pytest.raises(pymongo.errors.OperationFailure) as refusal:
+            stranger.app.users.find_one()
+        assert refusal.value.code == 13
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def test_clients_with_tls_are_told(replaced, certificates):
+    proxy = replaced(net={"port": 0, "bindIp": "127.0.0.1",
+                          "tls": {"mode": "requireTLS", "certificateKeyFile": certificates.server}})
+    with pymongo.MongoClient(proxy.uri, tls=True, tlsCAFile=certificates.ca, heartbeatFrequencyMS=500) as client:
+        client.app.users.drop()
+        client.app.users.insert_many([{"_id": n} for n in range(100)])
+
+
+        def find(stopping, index):
+            while not stopping.is_set():
+                assert client.app.users.find_one({"_id": index}) == {"_id": index}
+
+        load = Background(find, threads=2)
+        cursor = client.app.users.find({}, batch_size=10)
+        head = [next(cursor)["_id"] for _ in range(10)]
+        proxy.replace(ended=False)
+
+        def has_moved():
+            try:
+                return client.admin.command("serverStatus")["pid"] == proxy.pid
+            except pymongo.errors.AutoReconnect:  # drivers try finds and writes again, but not this
+                return False
+
+        wait_for(has_moved, "the new process")
+        assert sorted(head + [document["_id"] for document in cursor]) == list(range(100))
+        proxy.process.wait(60)
+        load.stop()
+        client.app.users.drop()
+
+
+def test_keys_that_need_a_restart_change(replaced):
+    proxy = replaced(workers=2)
+    with client_of(proxy) as client:
+        assert client.admin.command("serverStatus")["ok"] == 1
+        config = json.loads(proxy.config_path.read_text())
+        config["workers"] = 1
+        config["net"]["loadBalancerPort"] = 0
+        proxy.config_path.write_text(json.dumps(config))
+        proxy.replace()
+        assert "with 1 workers" in proxy.log()
+        assert client.admin.command("ping")["ok"] == 1
+
+
+def test_sighup_replaces_the_process_once_another_program_is_there(binary, replaced):
+    proxy = replaced()
+    os.kill(proxy.pid, signal.SIGHUP)
+    wait_for(lambda: "reloaded: nothing has changed" in proxy.log(), "a reload")
+    copy = proxy.directory / "copy"
+    copy.write_bytes(binary.read_bytes())
+    copy.chmod(0o700)
+    proxy.install(copy)
+    with client_of(proxy, maxPoolSize=1) as client:
+        before = connections_of(client)
+        proxy.replace(signal.SIGHUP)
+        assert os.readlink(f"/proc/{proxy.pid}/exe") == str(copy)
+        assert connections_of(client) == before
+
+
+NO_SUCCESSORS = {
+    "ends at once": ("import sys; sys.exit(3)", "the other process has gone"),
+    "crashes": ("import os; os.kill(os.getpid(), 11)", "the other process has gone"),
+    "says no document": ("import socket; socket.socket(fileno=3).send(b'x' * 100)", "it is no document"),
+    "says too much": ("import socket; socket.socket(fileno=3).send(b'x' * 20000)", "is too long"),
+    "says nothing": ("import socket; socket.socket(fileno=3).send(b'\\5\\0\\0\\0\\0')", "its form is another version's"),
+}
+
+
+@pytest.mark.parametrize("what", sorted(NO_SUCCESSORS))
+def test_a_program_that_does_not_start_leaves_the_old_one_serving(binary, replaced, what):
+    script, why = NO_SUCCESSORS[what]
+    proxy = replaced()
+    with client_of(proxy, maxPoolSize=1) as client:
+        before = connections_of(client)
+        proxy.install_script(script)
+        proxy.fail_to_replace(why)
+        assert connections_of(client) == before
+        proxy.install(binary)
+        proxy.replace()
+        assert connections_of(client) == before
+
+
+def test_a_wrong_configuration_leaves_the_old_one_serving(replaced):
+    proxy = replaced()
+    good = proxy.config_path.read_text()
+    proxy.config_path.write_text("workers: many\n")
+    with client_of(proxy) as client:
+        proxy.fail_to_replace("the other process has gone")
+        assert "workers" in proxy.log()
+        assert client.admin.command("ping")["ok"] == 1
+        proxy.config_path.write_text(good)
+        proxy.replace()
+
+
+def start_with_channel(binary, folder, channel):
+    script = f'exec 3<&{channel.fileno()}; exec "$@"'
+    return subprocess.Popen(
+        ["bash", "-c", script, "bash", str(binary), "--set", "net.port=0",
+         "--set", "routing={shards: [{name: a, uri: 'mongodb://127.0.0.1:1/'}]}"],
+        env={**os.environ, "SPILLWAY_HANDOVER_SOCKET": "3"}, pass_fds=[channel.fileno()],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def offer(count):
+    sockets = [{"use": 0, "port": 0}] * count
+    return bson.encode({"offer": {"sockets": sockets}, "v": 1})
+
+
+HOSTILE_OFFERS = {
+    "no document": (b"\0" * 50, []),
+    "another form": (bson.encode({"offer": {}, "v": 2}), []),
+    "no content": (bson.encode({"v": 1}), []),
+    "fewer descriptors than it says": (offer(2), ["socket"]),
+    "more descriptors than it says": (offer(0), ["socket"]),
+    "a pipe": (offer(1), ["pipe"]),
+    "a use that there is not": (bson.encode({"offer": {"sockets": [{"use": 9, "port": 0}]}, "v": 1}), ["socket"]),
+    "no offer": (bson.encode({"serve": {}, "v": 1}), []),
+    "too long": (b"\0" * 20_000, []),
+}
+
+
+@pytest.mark.parametrize("what", sorted(HOSTILE_OFFERS))
+def test_a_hostile_offer_is_refused(binary, tmp_path, what):
+    message, kinds = HOSTILE_OFFERS[what]
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    reader, writer = os.pipe()
+    with ours, theirs, socket.create_server(("127.0.0.1", 0)) as listening:
+        numbers = [{"socket": listening.fileno(), "pipe": reader}[kind] for kind in kinds]
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(numbers)}i", *numbers))] if numbers else []
+        ours.sendmsg([message], rights)
+        process = start_with_channel(binary, tmp_path, theirs)
+        output = process.communicate(timeout=60)[0].decode()
+    os.close(reader)
+    os.close(writer)
+    assert process.returncode == 1, output
+    assert "spillway:" in output
+
+
+def test_a_wrong_channel_is_refused(binary):
+    process = subprocess.run([str(binary), "--canned", "1", "--set", "net.port=0"], capture_output=True, text=True,
+                             env={**os.environ, "SPILLWAY_HANDOVER_SOCKET": "1"}, timeout=60)
+    assert process.returncode == 1
+    assert "names no channel" in process.stderr
+
+
+def test_the_service_manager_follows(binary, shard_set, tmp_path, monkeypatch):
+    path = str(tmp_path / "notify")
+    monkeypatch.setenv("NOTIFY_SOCKET", path)
+    monkeypatch.setenv("WATCHDOG_USEC", "2000000")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        manager.bind(path)
+        manager.settimeout(30)
+
+        def told():
+            text, rights, _, _ = manager.recvmsg(4096, 1024)
+            pid = struct.unpack("3i", rights[0][2][:12])[0]
+            return pid, text.decode()
+
+        def until(word):
+            while not (heard := told())[1].startswith(word):
+                pass
+            return heard
+
+        with Replaced(binary, {"routing": routing([s.uri for s in shard_set])}) as proxy:
+            old = proxy.pid
+            assert until("READY=1")[0] == old
+            proxy.replace(ended=False)
+            assert until("MAINPID=") == (old, f"MAINPID={proxy.pid}")
+            assert until("READY=1")[0] == proxy.pid
+            fed = [until("WATCHDOG=1")[0] for _ in range(4)]
+            assert fed == [proxy.pid] * 4
+            proxy.process.wait(60)
+        end = until("STOPPING=1")
+        assert end[0] == proxy.latest
+
+
+def test_both_processes_together_keep_to_the_limit(replaced):
+    limit = 256 * 1024 * 1024
+    proxy = replaced(memory={"limit": limit}, handoverTimeoutSecs=60)
+    with client_of(proxy) as client:
+        client.app.ranged.drop()
+        client.app.ranged.insert_many([{"_id": n, "p": os.urandom(100_000)} for n in range(400)])
+        held = [client.app.ranged.find({}, batch_size=20) for _ in range(4)]
+        for cursor in held:
+            next(cursor)
+        old = proxy.replace(ended=False)
+
+        def rss(pid):
+            try:
+                text = open(f"/proc/{pid}/smaps_rollup").read()
+            except OSError:
+                return 0
+            found = re.search(r"^Rss:\s+(\d+) kB", text, re.M)
+            return int(found[1]) * 1024 if found else 0
+
+        most = 0
+        for cursor in held:
+            for _ in cursor:
+                most = max(most, rss(old) + rss(proxy.pid))
+        assert 0 < most <= limit, most
+        client.app.ranged.drop()

@@ -1,0 +1,130 @@
+#include "proxy/server/handover_channel.h"
+
+#include <sys/socket.h>
+
+#include <catch2/catch.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proxy/exec/core/shared.h"
+#include "proxy/server/handover.h"
+#include "proxy/server/listener.h"
+#include "proxy/server/offered_sockets.h"
+
+namespace spillway::server {
+namespace {
+
+BsonDoc number(std::int64_t n) {
+  BsonWriter out;
+  out.append("n", n);
+  return std::move(out).finish();
+}
+
+FileDescriptor listening_socket(std::uint16_t& port) {
+  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
+  asio::ip::tcp::endpoint where(asio::ip::address_v4::loopback(), 0);
+  REQUIRE(::bind(socket.get(), where.data(), static_cast<socklen_t>(where.size())) == 0);
+  REQUIRE(::listen(socket.get(), 1) == 0);
+  port = listening_endpoint(socket.get())->port();
+  return socket;
+}
+
+}  // namespace
+
+TEST_CASE("a channel passes more messages than the kernel holds, in their order") {
+  Loop loop;
+  auto [here, there] = HandoverChannel::make_pair();
+  HandoverChannel from(loop, std::move(here)), to(loop, std::move(there));
+  constexpr std::int64_t count = 5'000;
+  for (std::int64_t i = 0; i < count; ++i) from.send(HandoverChannel::message("client", number(i)));
+  std::int64_t heard = 0;
+  to.start(
+      [&](HandoverChannel::Message message) {
+        CHECK(message.kind == "client");
+        CHECK(message.body.view()["n"].as_int64() == heard);
+        if (++heard == count) loop.stop();
+      },
+      [&](const std::string&) { loop.stop(); });
+  loop.run();
+  CHECK(heard == count);
+}
+
+TEST_CASE("a channel ends when the other end does, once all is heard") {
+  Loop loop;
+  auto [here, there] = HandoverChannel::make_pair();
+  HandoverChannel to(loop, std::move(there));
+  {
+    HandoverChannel from(loop, std::move(here));
+    to.send(HandoverChannel::message("unread", {}));
+    from.send(HandoverChannel::message("last", {}));
+  }
+  std::vector<std::string> heard;
+  to.start([&](HandoverChannel::Message message) { heard.push_back(message.kind); },
+           [&](const std::string& why) {
+             heard.push_back(why);
+             loop.stop();
+           });
+  loop.run();
+  CHECK(heard == std::vector<std::string>{"last", "the other process has gone"});
+  to.send(HandoverChannel::message("nobody", {}));
+}
+
+TEST_CASE("listening sockets pass to where they fit") {
+  Loop loop;
+  auto [here, there] = HandoverChannel::make_pair();
+  HandoverChannel from(loop, std::move(here)), to(loop, std::move(there));
+  std::uint16_t free = 0, fixed = 0, managed = 0;
+  std::vector<OfferedSocket> sockets;
+  sockets.push_back({SocketUse::clients, 0, listening_socket(free)});
+  sockets.push_back({SocketUse::admin, 0, listening_socket(fixed)});
+  sockets.back().asked_port = fixed;
+  sockets.push_back({SocketUse::service_manager, 0, listening_socket(managed)});
+  from.send(OfferedSockets::offer(std::move(sockets)));
+  OfferedSockets offered = OfferedSockets::take(to.wait_for_message(std::chrono::seconds(5)));
+  const auto loopback = [](std::uint16_t port) {
+    return asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), port);
+  };
+  CHECK_FALSE(offered.take(SocketUse::load_balancers, loopback(0)));
+  CHECK_FALSE(offered.take(SocketUse::clients, {asio::ip::address_v4::any(), 0}));
+  CHECK_FALSE(offered.take(SocketUse::clients, loopback(managed)));
+  const FileDescriptor first = offered.take(SocketUse::clients, loopback(0));
+  CHECK(listening_endpoint(first.get())->port() == free);
+  CHECK_FALSE(offered.take(SocketUse::clients, loopback(0)));
+  CHECK(offered.take(SocketUse::clients, loopback(fixed)));  // a port may get another use
+  CHECK(offered.take_service_managers().size() == 1);
+}
+
+TEST_CASE("a listener takes the sockets that it is offered") {
+  Loop loop;
+  exec::Shared shared(0);
+  ListenerOptions options;
+  options.addresses = {"127.0.0.1"};
+  options.load_balancer_port = 0;
+  options.connections_max = 16;
+  Listener before(loop, shared, options);
+  OfferedSockets offered(before.offer());
+  options.offered = &offered;
+  const Listener after(loop, shared, options);
+  CHECK(after.port() == before.port());
+  CHECK(after.load_balancer_port() == before.load_balancer_port());
+  const OfferedSockets none;
+  options.port = before.port();
+  CHECK_THROWS_WITH(Listener(loop, shared, options), Catch::Contains("cannot listen on 127.0.0.1"));
+}
+
+TEST_CASE("two processes keep to one limit, and each can go on") {
+  constexpr std::uint64_t mib = limits::mib;
+  CHECK(limit_beside(100 * mib, 30 * mib, 0) == 70 * mib);
+  CHECK(limit_beside(100 * mib, 100 * mib, 20 * mib) == 28 * mib);
+  CHECK(limit_beside(100 * mib, 300 * mib, 0) == 8 * mib);
+  CHECK(limit_beside(100 * mib, 0, 99 * mib) == 100 * mib);
+}
+
+TEST_CASE("a program is another one when its file is") {
+  const Program itself("server_test");
+  CHECK(itself.path().ends_with("server_test"));
+  CHECK_FALSE(itself.replaced());
+}
+
+}  // namespace spillway::server
