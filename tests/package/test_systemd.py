@@ -49,7 +49,9 @@ check "it runs as the package's user" 'runs_as spillway'
 check "its configuration is for nobody else" '[ "$(stat -c "%a %U %G" /etc/spillway/spillway.yaml)" = "640 root spillway" ]'
 old=$(property MainPID)
 dpkg -i --force-confold /newer.deb >/dev/null
-check "an upgrade restarts it" 'answers && healthy && [ "$(property MainPID)" != "$old" ] && runs_as spillway'
+check "an upgrade replaces it" 'answers && healthy && [ "$(property MainPID)" != "$old" ] && runs_as spillway'
+check "… not by a restart" 'grep -q "has replaced this one" /var/log/spillway/spillway.log'
+tail --pid="$old" -f /dev/null
 check "it ended as it should before" 'grep -q "0 bytes are still reserved" /var/log/spillway/spillway.log'
 check "its logs are its user's" '[ "$(stat -L -c "%a %U" /var/log/spillway /var/log/spillway/spillway.log | tr "\n" " ")" = "755 spillway 600 spillway " ]'
 check "they rotate" 'logrotate -f /etc/logrotate.d/spillway && [ -s /var/log/spillway/spillway.log.1 ]'
