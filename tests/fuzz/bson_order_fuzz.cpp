@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cursor/bson_order.h"
@@ -42,6 +43,8 @@ void check_pair(ValueView a, ValueView b) {
     const std::string right = key_of(b, descending);
     expect(sign(left.compare(right)) == (descending ? -order : order));
     expect(order == 0 || (!left.starts_with(right) && !right.starts_with(left)));
+    const auto whole = short_order_key(a, descending);
+    expect(!whole || (left.size() <= 16 && *whole == key_beginning(left)));
   }
 }
 
@@ -51,9 +54,13 @@ void check_sort(DocView sort, DocView document) {
   std::string key = "x";
   const auto keyed = pattern->append_key(key, document);
   expect(keyed.has_error() ? key == "x" : key.starts_with('x'));
+  const auto whole = pattern->short_key(document);
+  expect(!whole || (keyed.has_value() && *whole == key_beginning(std::string_view(key).substr(1))));
   const ValueView as_array{BsonType::array, document.bytes()};
   std::string from_shard;
-  static_cast<void>(pattern->append_key_from_sort_key(from_shard, as_array));
+  const auto taken = pattern->append_key_from_sort_key(from_shard, as_array);
+  const auto whole_from_shard = pattern->short_key_from_sort_key(as_array);
+  expect(!whole_from_shard || (taken.has_value() && *whole_from_shard == key_beginning(from_shard)));
 }
 
 }  // namespace
