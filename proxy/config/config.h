@@ -144,7 +144,6 @@ struct Config {
   NetConfig net;
   std::int32_t workers = 0;  // 0: by the CPU quota; worker_count() decides
   std::int32_t drain_seconds = 10;
-  std::int32_t handover_seconds = 300;
   SystemLogConfig system_log;
   std::string pid_file_path;  // empty: none
   MemoryLimit memory_limit;

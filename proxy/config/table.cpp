@@ -191,9 +191,6 @@ constexpr std::array all_keys = {
     row("drainTimeoutSecs", AT(drain_seconds), reload, {.unit = "s", .max = 3'600},
         "When a shutdown has been announced (setParameter.mongosShutdownTimeoutMillisForSignaledShutdown), requests "
         "under way have this time to finish; idle connections are closed at once."),
-    row("handoverTimeoutSecs", AT(handover_seconds), reload, {.unit = "s", .max = 86'400},
-        "A process that was replaced (SIGUSR2) ends when its cursors, transactions and requests have ended, or after "
-        "this time."),
     row("memory.limit", AT(memory_limit), restart,
         {.unit = "bytes",
          .range = "auto, unlimited, 1% to 100%, or at least 96MiB (units KiB, MiB, GiB, TiB)",

@@ -415,6 +415,7 @@ Task<bool> ClientConnection::handle_op_msg() {
     auto answering = answer_hello(*request, parsed->has_flag(wire::flags::exhaust_allowed));
     co_return co_await answering;
   }
+  if (relay_ && !environment_.older->lives.load(std::memory_order_relaxed)) relay_.reset();
   if (belongs_to_older(*request)) {
     auto relaying = relay(silent);
     const Relayed relayed = co_await relaying;

@@ -234,8 +234,8 @@ void Handover::move() {
   loop_.disarm(*this);
   state_ = State::moving;
   log::info("the process {} has replaced this one, which ends when its cursors, transactions and requests have ended, "
-            "or after {} s",
-            started_, std::chrono::duration_cast<std::chrono::seconds>(options_.stay).count());
+            "or after {} ms (cursorTimeoutMillis)",
+            started_, shared_.parameters.cursor_timeout_ms.load());
   options_.replaced(started_);
   listener_.stop();
   tell_held();
@@ -289,7 +289,7 @@ Task<void> Handover::stay() {
     std::int64_t connections = 0;
     for (const Worker* worker : workers_) connections += worker->own_connections();
     if (connections == 0 && shared_.cursors.counts().open_total == 0 && shared_.transactions->active() == 0) break;
-    if (now < begun + options_.stay) continue;
+    if (now < begun + std::chrono::milliseconds(shared_.parameters.cursor_timeout_ms.load())) continue;
     log::warning("{} connections, {} cursors and {} transactions have not ended in time", connections,
                  shared_.cursors.counts().open_total, shared_.transactions->active());
     break;

@@ -6,7 +6,7 @@
 // 2. Move: it listens instead of this process, and gets each client between two requests. Clients that cannot move,
 //    those with TLS, are told that this process ends, and connect to the new one.
 // 3. Stay: for requests under way, and for cursors and transactions, which the other process's clients reach through
-//    it. Then, or when Options::stay is over, this process shuts down.
+//    it. Then, or after Parameters::cursor_timeout_ms, this process shuts down.
 //
 // Lives on the main thread's loop.
 #pragma once
@@ -48,7 +48,6 @@ class Handover final : private Timer {
   struct Options {
     Program program;
     std::vector<std::string> arguments;  // argv
-    Duration stay{};                     // the most time that it takes to shut down
     Duration announce{};                 // that clients with TLS have
     std::function<std::vector<OfferedSocket>()> offer;
     std::function<std::string()> hindered;  // why it cannot be now; empty: nothing
@@ -65,7 +64,6 @@ class Handover final : private Timer {
   // The process ends: no other one begins, and one that is not ready is ended.
   void stop();
   bool program_replaced() const { return state_ == State::none && options_.program.replaced(); }
-  void set_stay(Duration stay) noexcept { options_.stay = stay; }
 
  private:
   enum class State : std::uint8_t { none, starting, moving };

@@ -125,7 +125,7 @@ void HandoverChannel::start(std::function<void(Message)> heard, std::function<vo
 
 void HandoverChannel::wait_for_more() {
   socket_.async_wait(decltype(socket_)::wait_read, [this](const boost::system::error_code& failed) {
-    if (failed) return;  // closed, perhaps destroyed
+    if (failed || !socket_.is_open()) return;  // aborted: closed, perhaps destroyed
     for (;;) {
       Message message;
       std::string why;
@@ -149,7 +149,7 @@ void HandoverChannel::write() {
     if (!write_one(unsent_.front())) {
       writes_ = true;
       socket_.async_wait(decltype(socket_)::wait_write, [this](const boost::system::error_code& failed) {
-        if (failed) return;
+        if (failed || !socket_.is_open()) return;
         writes_ = false;
         write();
       });

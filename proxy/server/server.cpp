@@ -452,7 +452,6 @@ void Server::begin_reload_hooks(Reload::Options& hooks) {
     audit_renames_ = config.system_log.rotation == LogRotation::rename;
     listener_->set_connections_max(config.net.max_incoming_connections);
     shutdown_->set_drain(std::chrono::seconds(config.drain_seconds));
-    handover_->set_stay(std::chrono::seconds(config.handover_seconds));
   };
   hooks.began = [this] { manager_.reloading(); };
   hooks.ended = [this](const std::string& outcome) {
@@ -464,7 +463,6 @@ void Server::begin_reload_hooks(Reload::Options& hooks) {
 Handover::Options Server::handover_options() {
   return {.program = Program(options_.arguments.front()),
           .arguments = options_.arguments,
-          .stay = std::chrono::seconds(options_.config.handover_seconds),
           .announce = std::chrono::milliseconds(shared_.parameters.shutdown_timeout_ms.load()),
           .offer =
               [this] {

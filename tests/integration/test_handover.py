@@ -173,15 +173,14 @@ def test_a_cursor_goes_on_in_the_process_before(replaced):
         client.app.ranged.drop()
 
 
-def test_the_process_before_waits_for_cursors_no_longer_than_configured(replaced):
-    proxy = replaced(handoverTimeoutSecs=1)
+def test_the_process_before_waits_for_cursors_no_longer_than_they_may_be_idle(replaced):
+    proxy = replaced(setParameter={"cursorTimeoutMillis": 1000, "enableTestCommands": 1})
     with client_of(proxy) as client:
         client.app.users.drop()
         client.app.users.insert_many([{"_id": n} for n in range(100)])
         cursor = client.app.users.find({}, batch_size=10)
         next(cursor)
         proxy.replace()
-        assert "1 cursors and 0 transactions have not ended in time" in proxy.log()
         with pytest.raises(pymongo.errors.CursorNotFound):
             list(cursor)
         client.app.users.drop()
@@ -205,6 +204,35 @@ def test_users_stay_logged_in(binary, replaced):
         with pytest.raises(pymongo.errors.OperationFailure) as refusal:
             stranger.app.users.find_one()
         assert refusal.value.code == 13
+
+
+# Reads two batches, the second one when it is told to, and waits to be killed.
+PROGRAM = """
+import sys, pymongo
+cursor = pymongo.MongoClient(sys.argv[1], retryReads=False).app.ranged.find(batch_size=20)
+for _ in range(2):
+    print(len([next(cursor) for _ in range(20)]), flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_cursor_that_a_load_balancer_ties_to_a_connection_goes_on_and_ends_with_it(replaced):
+    proxy = replaced(net={"port": 0, "bindIp": "127.0.0.1", "loadBalancerPort": 0})
+    with client_of(proxy) as watcher:
+        port = watcher.admin.command("getCmdLineOpts")["parsed"]["net"]["loadBalancerPort"]
+        watcher.app.ranged.drop()
+        watcher.app.ranged.insert_many([{"_id": n} for n in range(900)])
+        with subprocess.Popen([sys.executable, "-c", PROGRAM, f"mongodb://127.0.0.1:{port}/?loadBalanced=true"],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+            assert program.stdout.readline() == "20\n"
+            proxy.replace(ended=False)
+            program.stdin.write("\n")
+            program.stdin.flush()
+            assert program.stdout.readline() == "20\n"
+            assert proxy.process.poll() is None, "a cursor is open"
+            program.kill()
+        proxy.process.wait(30)  # it has ended with its connection
+        watcher.app.ranged.drop()
 
 
 @pytest.fixture(scope="module")
@@ -390,7 +418,7 @@ def test_the_service_manager_follows(binary, shard_set, tmp_path, monkeypatch):
 
 def test_both_processes_together_keep_to_the_limit(replaced):
     limit = 256 * 1024 * 1024
-    proxy = replaced(memory={"limit": limit}, handoverTimeoutSecs=60)
+    proxy = replaced(memory={"limit": limit})
     with client_of(proxy) as client:
         client.app.ranged.drop()
         client.app.ranged.insert_many([{"_id": n, "p": os.urandom(100_000)} for n in range(400)])
