@@ -87,6 +87,7 @@ class Picture {
     if (now_["details"].truthy()) {
       holders();
       running();
+      slow();
       cursors();
       warnings();
     } else {
@@ -207,6 +208,16 @@ class Picture {
     for (const DocView row : rows) {
       line(fmt::format("{:>9}  {:<22} {:<16} {:<12} {}  {}", time_text(number(row, "ageMicros")), text(row, "client"),
                        text(row, "application"), text(row, "command"), text(row, "ns"), text(row, "shape")));
+    }
+  }
+
+  void slow() {
+    const auto rows = rows_of(part(now_, "slowShapes"), "shapes");
+    if (!rows.empty()) title("SLOWEST SHAPES SINCE THE START");
+    for (const DocView row : rows) {
+      line(fmt::format("{:>9} in {:>7}, at most {:>9}, of shards {:>9}  {}  {}", time_text(number(row, "totalMicros")),
+                       number(row, "count"), time_text(number(row, "maxMicros")),
+                       time_text(number(row, "shardMicros")), text(row, "ns"), text(row, "shape")));
     }
   }
 

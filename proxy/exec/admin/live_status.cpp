@@ -249,6 +249,17 @@ void append_warnings(BsonWriter& out) {
 
 }  // namespace
 
+void append_slow_shapes(BsonWriter& out, const SlowShapes& slow, std::size_t most) {
+  out.append("forgotten", slow.forgotten()).begin_array("shapes");
+  for (const SlowShape& each : slow.slowest(most)) {
+    out.begin_document_item().append("ns", clean(each.ns)).append("shape", clean(each.shape, shape_bytes_max));
+    out.append("count", each.count).append("failed", each.failed);
+    out.append("totalMicros", each.total_us).append("maxMicros", each.max_us).append("shardMicros", each.shards_us);
+    out.append("shardCalls", each.shard_calls).append("replyBytes", each.reply_bytes).end();
+  }
+  out.end();
+}
+
 std::string shape_of(DocView command) {
   if (is_sensitive(command.first().name)) return std::string(command.first().name);
   std::string out;
@@ -290,6 +301,9 @@ BsonDoc live_status(const Services& shared, std::vector<LiveFacts> workers, bool
   if (details) {
     append_cursor_memory(out, shared.cursors);
     append_operations_by_age(out, workers);
+    out.begin_document("slowShapes");
+    append_slow_shapes(out, shared.slow_shapes, live_rows_max);
+    out.end();
     append_cursors_by_age(out, shared.cursors);
     append_warnings(out);
   }

@@ -10,6 +10,7 @@
 
 #include "proxy/exec/admin/status_facts.h"
 #include "proxy/exec/core/context.h"
+#include "proxy/exec/core/slow_shapes.h"
 
 namespace spillway::exec {
 
@@ -38,6 +39,9 @@ LiveFacts look_at_live(const Context& context, bool details);
 
 // Any thread, while the workers live. Takes the locks that serverStatus takes.
 BsonDoc live_status(const Services& shared, std::vector<LiveFacts> workers, bool details);
+
+// {forgotten, shapes: […]}: the first `most` of SlowShapes.
+void append_slow_shapes(BsonWriter& out, const SlowShapes& slow, std::size_t most);
 
 // The fields of a command, every value in it as "?": {find: ?, filter: {a: {$gt: ?}}}. Of a command that may hold a
 // password: its name. At most 200 bytes.

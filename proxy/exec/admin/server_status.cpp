@@ -10,6 +10,7 @@
 #include "cursor/registry.h"
 #include "proxy/exec/access/limits_status.h"
 #include "proxy/exec/access/transactions.h"
+#include "proxy/exec/admin/live_status.h"
 #include "proxy/exec/admin/memory_status.h"
 #include "proxy/exec/admin/status_facts.h"
 #include "proxy/exec/core/ask_workers.h"
@@ -18,6 +19,7 @@
 #include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/process_facts.h"
 #include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/core/slow_shapes.h"
 #include "proxy/exec/core/transaction_table.h"
 #include "proxy/exec/core/wire_version.h"
 #include "proxy/exec/sharding/router_answers.h"
@@ -369,6 +371,10 @@ void security(BsonWriter& out, const Context& context, const Facts&) {
   append_login_limits(out, context.shared);
 }
 
+void slow_shapes(BsonWriter& out, const Context& context, const Facts&) {
+  append_slow_shapes(out, context.shared.slow_shapes, live_rows_max);
+}
+
 struct Section {
   std::string_view name;
   void (*append)(BsonWriter& out, const Context& context, const Facts& facts);
@@ -388,6 +394,7 @@ constexpr Section sections[] = {
     {"security", security},
     {"sharding", sharding},
     {"shardingStatistics", sharding_statistics},
+    {"slowShapes", slow_shapes},
     {"transactions", transactions},
 };
 

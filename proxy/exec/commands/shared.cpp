@@ -25,6 +25,7 @@ Services::Services(Shared& shared)
       metrics(shared.metrics),
       life(shared.life),
       fail_command(shared.fail_command),
+      slow_shapes(shared.slow_shapes),
       connections(shared.connections),
       open_clients(shared.open_clients),
       limits(shared.limits),

@@ -5,7 +5,9 @@
 #include "proxy/base/log.h"
 #include "proxy/config/parameters.h"
 #include "proxy/exec/access/authentication.h"
+#include "proxy/exec/admin/live_status.h"
 #include "proxy/exec/core/client.h"
+#include "proxy/exec/core/slow_shapes.h"
 #include "proxy/exec/streams/stream.h"
 
 namespace spillway::exec {
@@ -38,12 +40,9 @@ BsonDoc shown_command(const Request& request) {
   return std::move(out).finish();
 }
 
-void append_reply(BsonWriter& out, const Response& response) {
-  if (const StreamReply* stream = response.stream()) {
-    out.append("reslen", static_cast<std::int64_t>(stream->reply.message_bytes));
-    return;
-  }
-  out.append("reslen", static_cast<std::int64_t>(response.bytes()));
+std::int64_t reply_bytes_of(const Response& response) {
+  const StreamReply* stream = response.stream();
+  return static_cast<std::int64_t>(stream != nullptr ? stream->reply.message_bytes : response.bytes());
 }
 
 }  // namespace
@@ -51,11 +50,23 @@ void append_reply(BsonWriter& out, const Response& response) {
 void log_if_slow(const Context& context, const Client& client, const Request& request, Duration taken,
                  const Response* response, const Error* error) {
   if (taken <= std::chrono::milliseconds(context.shared.parameters.slow_ms.load(std::memory_order_relaxed))) return;
+  SlowShape slow;
+  slow.ns = request.ns();
+  slow.shape = shape_of(request.body);
+  slow.count = 1;
+  slow.failed = error != nullptr || (response != nullptr && response->failed);
+  slow.total_us = slow.max_us = std::chrono::duration_cast<std::chrono::microseconds>(taken).count();
+  if (const shard::ShardTime* shards = request.shard_time) {
+    slow.shards_us = std::chrono::duration_cast<std::chrono::microseconds>(shards->total()).count();
+    slow.shard_calls = shards->calls();
+  }
+  if (response != nullptr) slow.reply_bytes = reply_bytes_of(*response);
+  context.shared.slow_shapes.add(std::move(slow));
   BsonWriter attributes;
   attributes.append("type", "command").append("ns", request.ns());
   if (!client.application_name.empty()) attributes.append("appName", client.application_name);
   attributes.append("command", shown_command(request));
-  if (response != nullptr) append_reply(attributes, *response);
+  if (response != nullptr) attributes.append("reslen", reply_bytes_of(*response));
   if (error != nullptr) {
     attributes.append("ok", std::int32_t{0});
     attributes.append("errMsg", error->message).append("errCode", error->code);

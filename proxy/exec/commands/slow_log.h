@@ -1,5 +1,6 @@
-// Slow operations: one log line for each that took longer than operationProfiling.slowOpThresholdMs (setParameter
-// knows it as slowMS; the profile command changes it), in the shape of MongoDB's "Slow query".
+// Slow operations: a line in the log for each that took longer than operationProfiling.slowOpThresholdMs (setParameter
+// knows it as slowMS; the profile command changes it), in the shape of MongoDB's "Slow query", and a count by the shape
+// of its command (core/slow_shapes.h).
 #pragma once
 
 #include "proxy/exec/core/context.h"

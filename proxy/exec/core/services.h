@@ -34,6 +34,7 @@ class FailedLogins;
 class Limits;
 class OpenClients;
 class SessionOwners;
+class SlowShapes;
 class TransactionTable;
 struct ConnectionCounts;
 struct Context;
@@ -60,6 +61,7 @@ struct Services {
   Metrics& metrics;           // exec/core/metrics.h
   LifeCycle& life;            // exec/core/life_cycle.h
   FailCommand& fail_command;  // exec/core/fail_command.h; off unless test commands are enabled
+  SlowShapes& slow_shapes;    // exec/core/slow_shapes.h
 
   // Connections
   ConnectionCounts& connections;  // exec/core/connection_counts.h

@@ -26,6 +26,7 @@
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/services.h"
 #include "proxy/exec/core/session_owners.h"
+#include "proxy/exec/core/slow_shapes.h"
 
 namespace spillway::exec {
 
@@ -56,6 +57,7 @@ struct Shared {
   std::atomic<std::int64_t> next_operation_id{1};
   LifeCycle life;
   FailCommand fail_command;
+  SlowShapes slow_shapes;
   ConnectionCounts connections;
 
   explicit Shared(std::uint64_t memory_limit_bytes);

@@ -1,6 +1,7 @@
 // The live document: what it counts, whom it names, and that nobody can make it large.
 #include "proxy/exec/admin/live_status.h"
 #include "proxy/base/log.h"
+#include "proxy/exec/commands/slow_log.h"
 #include "proxy/exec/cursors/cursor_ops.h"
 #include "tests/support/fake_gateway.h"
 
@@ -101,12 +102,23 @@ TEST_CASE("who does what is told with details alone", "[live]") {
   older.application_name = "census";
   watched.worker.context.clients = {&younger, &idle, &older};
   watched.add_cursor("{'find': 'people', 'filter': {'b': 'secret'}}", "town.people");
+  const Error failure(ErrorCode::host_unreachable, "away");
+  for (const int took : {150, 250})
+    log_if_slow(watched.worker.context, older, find.request, std::chrono::milliseconds(took), nullptr, &failure);
+  log_if_slow(watched.worker.context, older, find.request, std::chrono::milliseconds(50), nullptr, &failure);
   const BsonDoc status = watched.look();
   CHECK(status.view()["operationsByAge"].as_document().count() == 2);
   CHECK(row(status, "operationsByAge", "0")["application"].as_string() == "census");
   CHECK(row(status, "operationsByAge", "0")["ageMicros"].to_int64() >= 9'000'000);
   CHECK(row(status, "operationsByAge", "0")["ns"].as_string() == "town.people");
   CHECK(row(status, "operationsByAge", "0")["shape"].as_string() == "{find: ?, filter: {a: ?}}");
+  const DocView slow = status.view().find_path("slowShapes.shapes").as_document().first().as_document();
+  CHECK(slow["ns"].as_string() == "town.people");
+  CHECK(slow["shape"].as_string() == "{find: ?, filter: {a: ?}}");
+  CHECK(slow["count"].to_int64() == 2);
+  CHECK(slow["failed"].to_int64() == 2);
+  CHECK(slow["totalMicros"].to_int64() == 400'000);
+  CHECK(slow["maxMicros"].to_int64() == 250'000);
   CHECK(row(status, "cursorsByAge", "0")["shape"].as_string() == "{find: ?, filter: {b: ?}}");
   CHECK(row(status, "cursorsByAge", "0")["ageMillis"].to_int64() >= 5'000);
   CHECK(to_json(status.view(), live_bytes_max).find("secret") == std::string::npos);
@@ -126,6 +138,12 @@ TEST_CASE("whatever clients call themselves, the document stays text of bounded 
     client.peer = client.application_name = nasty;
     watched.worker.context.clients.insert(&client);
     watched.add_cursor("{'find': '1'}", nasty + std::to_string(&client - clients.data()));
+  }
+  for (std::size_t i = 0; i < 2 * live_rows_max; ++i) {
+    SlowShape slow;
+    slow.ns = nasty;
+    slow.shape = std::to_string(i) + nasty;
+    watched.worker.shared.slow_shapes.add(slow);
   }
   for (int i = 0; i < 20; ++i) log::warning("{}", std::string(3'000, '"'));
   const BsonDoc status = watched.look();
