@@ -242,8 +242,7 @@ void Handover::move() {
   BsonWriter body;
   body.append("nextConnection", listener_.next_connection_id());
   channel_->send(HandoverChannel::message("serve", std::move(body).finish()));
-  // Here the clients of cursors have no connection any more.
-  shared_.parameters.orphan_grace_ms = -1;
+  shared_.life.replaced = true;
   for (Worker* worker : workers_) {
     worker->let_leave([this](MovedClient client) {
       auto message = std::make_shared<HandoverChannel::Message>(HandoverChannel::message("client", client.state));

@@ -67,6 +67,24 @@ TEST_CASE("a change stream's getMore says how long to wait for events") {
   CHECK(world.shard(0).seen("killCursors") == 0);
 }
 
+TEST_CASE("change streams end, and other cursors stay, when another process serves the clients") {
+  SimWorld world(sharded_world(1, 1000));
+  store_documents(world, 30);
+  auto client = world.client();
+  const std::int64_t cursor = cursor_id(
+      call(world, *client, R"({"find": "docs", "filter": {}, "batchSize": 4, "$db": "app"})"));
+  Events events(world.shard(0), 10);
+  const std::int64_t stream = cursor_id(call(world, *client, watch));
+  world.run_for(seconds(3));
+  CHECK(world.shared().cursors.counts().open_total == 2);
+  const std::int64_t idle = cursor_id(call(world, *client, watch));
+  world.shared().life.replaced = true;
+  CHECK(code_of(call(world, *client, get_more(stream, 5))) == 43);  // drivers resume
+  world.run_for(minutes(1));
+  CHECK(world.shared().cursors.ns_of(idle).empty());
+  CHECK_FALSE(world.shared().cursors.ns_of(cursor).empty());
+}
+
 TEST_CASE("every batch of a change stream has its token, and none is fetched ahead") {
   const std::size_t event_bytes =
       GENERATE(std::size_t{10}, std::size_t{400'000});  // the larger one would pass in pieces

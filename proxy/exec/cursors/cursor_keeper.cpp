@@ -10,6 +10,7 @@
 #include "proxy/base/log.h"
 #include "proxy/config/parameters.h"
 #include "proxy/exec/core/client.h"
+#include "proxy/exec/core/life_cycle.h"
 #include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/open_clients.h"
 #include "proxy/exec/core/process_memory.h"
@@ -49,7 +50,11 @@ std::uint64_t buffered_bytes(const std::vector<CursorPtr>& cursors) noexcept {
 void CursorKeeper::tick(Context& context, TimePoint now) {
   if (now >= next_orphans_) {
     next_orphans_ = now + orphan_interval;
-    end_orphans(context, now);
+    if (context.shared.life.replaced) {
+      end_change_streams(context, now);
+    } else {
+      end_orphans(context, now);
+    }
   }
   if (now >= next_park_ || context.shared.pressure.at_least(PressureLevel::tight)) {
     next_park_ = now + park_interval;
@@ -101,6 +106,15 @@ void CursorKeeper::end_orphans(Context& context, TimePoint now) {
   log::info("{} cursors ended: their clients have been gone for {} ms; they held {} bytes", orphans.ended.size(),
             grace_ms, buffered_bytes(orphans.ended));
   end_cursors(context, std::move(orphans.ended), CursorEnd::orphaned);
+}
+
+// Those of clients that ask no more, too.
+void CursorKeeper::end_change_streams(Context& context, TimePoint now) {
+  const auto stays = [](const ClusterCursor& cursor) { return !cursor.change_stream; };
+  auto streams = context.shared.cursors.end_orphans(stays, ns_of(now), 0);
+  if (streams.ended.empty()) return;
+  log::info("{} change streams ended: another process serves their clients", streams.ended.size());
+  end_cursors(context, std::move(streams.ended), CursorEnd::orphaned);
 }
 
 void CursorKeeper::evict(Context& context, TimePoint now) {

@@ -18,6 +18,7 @@ class CursorKeeper {
   bool memory_is_short(Context& context);
   void expire(Context& context, TimePoint now);
   void end_orphans(Context& context, TimePoint now);
+  void end_change_streams(Context& context, TimePoint now);
   void evict(Context& context, TimePoint now);
 
   TimePoint next_park_{}, next_expiry_{}, next_orphans_{}, next_full_orphans_{};

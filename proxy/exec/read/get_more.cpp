@@ -7,6 +7,7 @@
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
+#include "proxy/exec/core/life_cycle.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/cursors/compressed_batches.h"
 #include "proxy/exec/cursors/cursor_ops.h"
@@ -97,6 +98,10 @@ Task<Result<Response>> get_more_command(Context& context, Client& client, const 
   auto taken = co_await take_cursor(context, client, request, arguments->id, ns.view());
   if (taken.has_error()) co_return taken.error();
   ActiveCursor cursor = *std::move(taken);
+  if (cursor->change_stream && context.shared.life.replaced) {
+    co_return cursor.fail(Error(ErrorCode::cursor_not_found,
+                                "another process serves the clients of this one: open the change stream again"));
+  }
   if (arguments->await_ms && !cursor->await_data) {
     co_return cursor.fail(Error(ErrorCode::bad_value,
                                 "cannot set maxTimeMS on getMore command for a non-awaitData cursor"));
