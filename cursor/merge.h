@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 
 #include "absl/container/inlined_vector.h"
 #include "cursor/bson_order.h"

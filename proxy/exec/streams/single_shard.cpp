@@ -105,6 +105,7 @@ Result<Response> repack(Context& context, ActiveCursor& cursor, std::size_t inde
     remote.batches.front().pop();
   }
   if (!remote.has_document() && !remote.damaged()) remote.batches.clear();
+  cursor->learn_mean(batch.document_bytes(), batch.count());
   return cursor.answer(std::move(batch), batch_name, BatchOrigin::streamed);
 }
 
