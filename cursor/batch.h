@@ -65,15 +65,15 @@ class Batch {
     const std::uint8_t* const name = next_ + 1;
     const std::uint8_t* const nul = detail::find_nul(name, static_cast<std::size_t>(end_ - name));
     if (nul == nullptr) return;
-    const auto size = bson_value_size(BsonType::document, nul + 1, end_);
-    if (!size) return;
+    const std::size_t size = bson_value_size(BsonType::document, nul + 1, end_);
+    if (size == no_size) return;
     malformed_ = false;
     head_ = nul + 1;
-    head_bytes_ = static_cast<std::size_t>(head_ - next_) + *size;
+    head_bytes_ = static_cast<std::size_t>(head_ - next_) + size;
     // The one behind it is probably as large. While other documents pass, it comes closer: its end, which is looked
     // at first, and the rest, which is copied.
-    const std::size_t ahead = std::min(*size, fetched_bytes_max);
-    for (std::size_t at = 0; at <= ahead; at += line_bytes) __builtin_prefetch(head_ + *size + at);
+    const std::size_t ahead = std::min(size, fetched_bytes_max);
+    for (std::size_t at = 0; at <= ahead; at += line_bytes) __builtin_prefetch(head_ + size + at);
   }
 
   static constexpr std::size_t line_bytes = 64;

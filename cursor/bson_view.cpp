@@ -20,37 +20,36 @@ std::size_t cstring_size(const std::uint8_t* at, std::size_t room) noexcept {
                         : static_cast<std::size_t>(static_cast<const std::uint8_t*>(nul) - at) + 1;
 }
 
-std::optional<std::size_t> code_with_scope_size(const std::uint8_t* at, std::size_t room) noexcept {
+std::size_t code_with_scope_size(const std::uint8_t* at, std::size_t room) noexcept {
   constexpr std::size_t least = 4 + 4 + 1 + 5;
-  if (room < least) return std::nullopt;
+  if (room < least) return no_size;
   const std::size_t size = load_le<std::uint32_t>(at);
-  if (size < least || size > room) return std::nullopt;
+  if (size < least || size > room) return no_size;
   const std::size_t code = load_le<std::uint32_t>(at + 4);
-  if (code < 1 || 4 + 4 + code + 5 > size || at[8 + code - 1] != 0) return std::nullopt;
+  if (code < 1 || 4 + 4 + code + 5 > size || at[8 + code - 1] != 0) return no_size;
   if (load_le<std::uint32_t>(at + 8 + code) != size - 8 - code || at[size - 1] != 0) {
-    return std::nullopt;
+    return no_size;
   }
   return size;
 }
 }  // namespace
 
 namespace detail {
-std::optional<std::size_t> rare_value_size(BsonType type, const std::uint8_t* at,
-                                           std::size_t room) noexcept {
+std::size_t rare_value_size(BsonType type, const std::uint8_t* at, std::size_t room) noexcept {
   if (type == BsonType::regex) {
     const std::size_t pattern = cstring_size(at, room);
-    if (pattern == 0) return std::nullopt;
+    if (pattern == 0) return no_size;
     const std::size_t flags = cstring_size(at + pattern, room - pattern);
-    return flags == 0 ? std::nullopt : std::optional(pattern + flags);
+    return flags == 0 ? no_size : pattern + flags;
   }
   if (type == BsonType::db_pointer) {
-    if (room < 4) return std::nullopt;
+    if (room < 4) return no_size;
     const std::size_t length = load_le<std::uint32_t>(at);
-    if (length < 1 || 4 + length + 12 > room || at[4 + length - 1] != 0) return std::nullopt;
+    if (length < 1 || 4 + length + 12 > room || at[4 + length - 1] != 0) return no_size;
     return 4 + length + 12;
   }
   if (type == BsonType::code_with_scope) return code_with_scope_size(at, room);
-  return std::nullopt;
+  return no_size;
 }
 }  // namespace detail
 
@@ -165,10 +164,10 @@ Element DocView::find(std::string_view name) const noexcept {
         detail::find_nul(at + 1, static_cast<std::size_t>(end - at) - 1);
     if (nul == nullptr) return {};
     const auto type = static_cast<BsonType>(*at);
-    const auto size_here = bson_value_size(type, nul + 1, end);
-    if (!size_here) return {};
+    const std::size_t size_here = bson_value_size(type, nul + 1, end);
+    if (size_here == no_size) return {};
     const std::string_view here(reinterpret_cast<const char*>(at) + 1, static_cast<std::size_t>(nul - at) - 1);
-    const std::uint8_t* const next = nul + 1 + *size_here;
+    const std::uint8_t* const next = nul + 1 + size_here;
     if (here == name) return {{type, {nul + 1, next}}, here, {at, next}};
     at = next;
   }

@@ -190,11 +190,6 @@ inline DocView ValueView::as_document() const noexcept { return DocView::trusted
 
 inline constexpr double two_to_63 = 9223372036854775808.0;  // the first double above every int64
 
-// Size in bytes of a value of this type at `at`, or nullopt if it does not fit before `end`.
-// Nested documents are checked by their frame only.
-inline std::optional<std::size_t> bson_value_size(BsonType type, const std::uint8_t* at,
-                                                  const std::uint8_t* end) noexcept;
-
 namespace detail {
 // Encoded size by type byte: ≥ 0 fixed; −1 int32 length + bytes (string, symbol, code); −2 a
 // document; −3 binary; −4 anything else, known or not.
@@ -217,31 +212,30 @@ constexpr std::array<std::int8_t, 256> make_bson_sizes() noexcept {
 inline constexpr std::array<std::int8_t, 256> bson_sizes = make_bson_sizes();
 
 // Regular expressions, DBPointers, code with scope; unknown types fit nowhere.
-std::optional<std::size_t> rare_value_size(BsonType type, const std::uint8_t* at,
-                                           std::size_t room) noexcept;
+std::size_t rare_value_size(BsonType type, const std::uint8_t* at, std::size_t room) noexcept;
 }  // namespace detail
 
-inline std::optional<std::size_t> bson_value_size(BsonType type, const std::uint8_t* at,
-                                                  const std::uint8_t* end) noexcept {
+// The size of a value that is none. (A number, not an optional: this is asked for each element of each document.)
+inline constexpr std::size_t no_size = SIZE_MAX;
+
+// Size in bytes of a value of this type at `at`, or no_size if it does not fit before `end`. Nested documents are
+// checked by their frame only.
+inline std::size_t bson_value_size(BsonType type, const std::uint8_t* at, const std::uint8_t* end) noexcept {
   const std::size_t room = static_cast<std::size_t>(end - at);
   const std::int8_t kind = detail::bson_sizes[static_cast<std::uint8_t>(type)];
   if (kind >= 0) {
     const std::size_t size = static_cast<std::size_t>(kind);
-    return size <= room ? std::optional(size) : std::nullopt;
+    return size <= room ? size : no_size;
   }
   if (kind == detail::size_is_other) return detail::rare_value_size(type, at, room);
-  if (room < 4) return std::nullopt;
+  if (room < 4) return no_size;
   // A negative length becomes larger than any room.
   const std::size_t length = load_le<std::uint32_t>(at);
   if (kind == detail::size_is_document) {
-    if (length < 5 || length > room || at[length - 1] != 0) return std::nullopt;
-    return length;
+    return length < 5 || length > room || at[length - 1] != 0 ? no_size : length;
   }
-  if (kind == detail::size_is_binary) {
-    return length + 5 <= room ? std::optional(length + 5) : std::nullopt;
-  }
-  if (length < 1 || length + 4 > room || at[length + 3] != 0) return std::nullopt;
-  return length + 4;
+  if (kind == detail::size_is_binary) return length + 5 <= room ? length + 5 : no_size;
+  return length < 1 || length + 4 > room || at[length + 3] != 0 ? no_size : length + 4;
 }
 
 namespace detail {
@@ -268,12 +262,12 @@ inline void DocIterator::read() noexcept {
     if (nul != nullptr) [[likely]] {
       const std::uint8_t* value = nul + 1;
       const auto type = static_cast<BsonType>(*at_);
-      const std::optional<std::size_t> size = bson_value_size(type, value, end_);
-      if (size) [[likely]] {
+      const std::size_t size = bson_value_size(type, value, end_);
+      if (size != no_size) [[likely]] {
         element_.type = type;
-        element_.bytes = {value, *size};
+        element_.bytes = {value, size};
         element_.name = {reinterpret_cast<const char*>(name), static_cast<std::size_t>(nul - name)};
-        element_.raw = {at_, static_cast<std::size_t>(value - at_) + *size};
+        element_.raw = {at_, static_cast<std::size_t>(value - at_) + size};
         return;
       }
     }

@@ -139,12 +139,12 @@ Result<CursorReplyScanner::Walk> CursorReplyScanner::walk_reply(Bytes from_start
       return walk_cursor(from_start, head->value_at + 4, cursor_end_);
     }
     const std::uint8_t* value = from_start.data() + head->value_at;
-    const std::optional<std::size_t> size = bson_value_size(
-        head->type, value, from_start.data() + std::min(from_start.size(), body_end_));
-    if (!size) {
+    const std::size_t size =
+        bson_value_size(head->type, value, from_start.data() + std::min(from_start.size(), body_end_));
+    if (size == no_size) {
       return Walk::need_more;
     }
-    const std::size_t next = head->value_at + *size;
+    const std::size_t next = head->value_at + size;
     fields_overflow_ = !add_field(reply_fields_, from_start.subspan(at, next - at));
     if (fields_overflow_) {
       return Walk::need_more;
@@ -175,12 +175,12 @@ Result<CursorReplyScanner::Walk> CursorReplyScanner::walk_cursor(Bytes from_star
       return Walk::batch;
     }
     const std::uint8_t* value = from_start.data() + head->value_at;
-    const std::optional<std::size_t> size =
+    const std::size_t size =
         bson_value_size(head->type, value, from_start.data() + std::min(from_start.size(), end));
-    if (!size) {
+    if (size == no_size) {
       return Walk::need_more;
     }
-    const std::size_t next = head->value_at + *size;
+    const std::size_t next = head->value_at + size;
     fields_overflow_ = !add_field(cursor_fields_, from_start.subspan(at, next - at));
     if (fields_overflow_) {
       return Walk::need_more;
