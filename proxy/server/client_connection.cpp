@@ -212,6 +212,11 @@ Task<void> ClientConnection::run() {
     go_on = co_await beginning;
   }
   served_ = true;
+  if (go_on && !stream_.view().empty()) {
+    auto streaming = go_on_streaming();
+    go_on = co_await streaming;
+    stream_ = BsonDoc();
+  }
   while (go_on) {
     if (environment_.leave_to && leave()) break;
     auto reading = read_message();

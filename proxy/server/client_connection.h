@@ -106,7 +106,8 @@ class ClientConnection {
   BsonDoc state() const;
   bool go_on_here();
   bool leaves() const noexcept;
-  bool leave();
+  bool leave(DocView stream = {}, std::int32_t response_to = 0);
+  Task<bool> go_on_streaming();
   bool belongs_to_older(const exec::Request& request) const;
   bool open_relay();
   Task<bool> relay_can_be_read();
@@ -150,7 +151,7 @@ class ClientConnection {
   bool ends_connection(const Error& refused) const noexcept;
   Task<std::optional<exec::PlannedFailure>> fail_hello(const wire::HelloRequest& hello);
   BsonDoc hello_reply(const wire::HelloRequest& hello);
-  Task<bool> stream_hello(const wire::HelloRequest& hello, bool exhaust);
+  Task<bool> stream_hello(const wire::HelloRequest& hello, DocView command, bool exhaust);
   Task<bool> wait_for_topology(std::int64_t seen, TimePoint until, bool& exhaust);
 
   // client_connection_reply.cpp
@@ -196,6 +197,7 @@ class ClientConnection {
   bool awaiting_hello_ = false;
   const bool moved_ = false, relayed_ = false;  // it comes from another process; by a relay
   bool lost_user_ = false;                      // which knew its user
+  BsonDoc stream_;  // the hello whose stream it was in the middle of; {}: none
   bool asked_to_leave_ = false;  // while idle
   bool rests_ = false;           // asked_to_leave_ has ended a wait for the next request
   bool left_ = false;

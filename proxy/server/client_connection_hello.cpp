@@ -174,7 +174,7 @@ Task<bool> ClientConnection::answer_hello(const exec::Request& request, bool exh
     if (failure) hello = std::move(failure->error);
   }
   if (hello.has_value() && hello->topology_version) {
-    auto streaming = stream_hello(*hello, exhaust);
+    auto streaming = stream_hello(*hello, request.body, exhaust);
     co_return co_await streaming;
   }
   const bool go_on = hello.has_value() || !ends_connection(hello.error());
@@ -186,8 +186,9 @@ Task<bool> ClientConnection::answer_hello(const exec::Request& request, bool exh
 }
 
 // Awaitable hello: waits for the topology version to change, at most maxAwaitTimeMS; with exhaust, repeatedly. The
-// version changes once, when the router quiesces: wake_hello() signals it.
-Task<bool> ClientConnection::stream_hello(const wire::HelloRequest& hello, bool exhaust) {
+// version changes once, when the router quiesces: wake_hello() signals it. A stream goes on in the process that
+// replaces this one: some drivers take its end for a failure. `command`: the hello itself.
+Task<bool> ClientConnection::stream_hello(const wire::HelloRequest& hello, DocView command, bool exhaust) {
   exec::Context& context = environment_.context;
   const exec::LifeCycle& life = context.shared.life;
   const wire::TopologyVersion current{Bytes(context.shared.facts.process_id), life.topology_counter.load()};
@@ -216,10 +217,14 @@ Task<bool> ClientConnection::stream_hello(const wire::HelloRequest& hello, bool 
       auto waiting = wait_for_topology(seen, Clock::now() + await_time, exhaust);
       const bool go_on = co_await waiting;
       if (!go_on) co_return false;
+      if (exhaust && leaves()) {
+        leave(command, response_to);
+        co_return false;
+      }
     }
     seen = life.topology_counter.load();  // before the reply: a later change goes into the next one
     const BsonDoc reply = failure ? exec::error_document(failure->error) : hello_reply(hello);
-    const bool more = exhaust && !life.quiescing && !closing_ && !failure && !leaves();
+    const bool more = exhaust && (!life.quiescing || leaves()) && !closing_ && !failure;
     std::vector<std::uint8_t> out;
     const std::int32_t request_id = next_request_id_++;
     wire::begin_op_msg(out, request_id, response_to, more ? wire::flags::more_to_come : 0);

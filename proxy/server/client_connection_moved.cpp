@@ -71,6 +71,12 @@ ClientConnection::ClientConnection(ConnectionEnvironment& environment, std::uniq
   client_.local = text_of(state, "local");
   client_.internal = state["internal"].truthy();
   first_hello_ = !state["greeted"].truthy();
+  next_request_id_ = static_cast<std::int32_t>(state["nextRequest"].to_int64().value_or(1));
+  if (const ValueView stream = state["stream"]; stream.is_document()) {
+    stream_ = BsonDoc(stream.as_document());
+    header_.request_id = static_cast<std::int32_t>(state["responseTo"].to_int64().value_or(0));
+    checksum_ = state["checksum"].truthy();
+  }
   attach_presence();
   refused_.reset();  // it is connected
   if (const ValueView metadata = state["metadata"]; metadata.is_document()) {
@@ -92,6 +98,14 @@ ClientConnection::ClientConnection(ConnectionEnvironment& environment, std::uniq
                                       text_of(user.as_document(), "name"));
   }
   environment_.context.clients.insert(&client_);
+}
+
+// The first reply leaves at once: the version is another process's.
+Task<bool> ClientConnection::go_on_streaming() {
+  const auto hello = wire::parse_hello(stream_.view());
+  if (hello.has_error() || !hello->topology_version) co_return false;
+  auto streaming = stream_hello(*hello, stream_.view(), true);
+  co_return co_await streaming;
 }
 
 // Instead of begin().
@@ -121,10 +135,17 @@ void ClientConnection::ask_to_leave() {
   if (asked_to_leave_ || awaiting_hello_) transport_->cancel();
 }
 
-// Between two requests. False: it stays.
-bool ClientConnection::leave() {
+// Between two requests, or between two replies of a stream of hellos: `stream` is the hello, `response_to` the reply
+// before. False: it stays.
+bool ClientConnection::leave(DocView stream, std::int32_t response_to) {
   if (!leaves() || closing_ || pipelined_.size() > 0) return false;
-  BsonDoc facts = state();
+  BsonWriter out;
+  out.append_elements(state());
+  if (!stream.empty()) {
+    out.append("stream", stream).append("responseTo", response_to).append("checksum", checksum_);
+  }
+  out.append("nextRequest", next_request_id_);
+  BsonDoc facts = std::move(out).finish();
   if (facts.size() > moved_state_bytes_max) return false;
   left_ = true;
   environment_.leave_to({std::move(facts), transport_->release(), std::move(room_), false});

@@ -18,6 +18,7 @@ from conftest import Background
 from proxy import Proxy, routing
 from users import user_entry
 from waiting import wait_for
+from wire import EXHAUST_ALLOWED, MORE_TO_COME, WireClient
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.proxy_only]
 REPLACED = re.compile(r"the process (\d+) has replaced this one")
@@ -133,6 +134,25 @@ def test_no_client_loses_its_connection(replaced):
             proxy.replace(by)
             assert connections_of(client) == before
             assert client.admin.command("hello")["isWritablePrimary"]
+
+
+def test_a_stream_of_hellos_goes_on(replaced):
+    """Node's driver takes a stream's end for a failure, and drops its pool."""
+    proxy = replaced()
+    with WireClient(proxy.port) as wire:
+        hello = {"hello": 1, "$db": "admin"}
+        version = wire.command(hello).document["topologyVersion"]
+        previous = wire.send_command({**hello, "topologyVersion": version, "maxAwaitTimeMS": 600_000},
+                                     flags=EXHAUST_ALLOWED)
+        for _ in range(2):
+            proxy.replace()
+            reply = wire.receive()
+            assert reply.ok and reply.flags & MORE_TO_COME and reply.response_to == previous
+            assert reply.document["topologyVersion"]["processId"] != version["processId"]
+            version, previous = reply.document["topologyVersion"], reply.request_id
+        wire.send_command({"ping": 1, "$db": "admin"})  # ends it
+        assert wire.receive().flags & MORE_TO_COME == 0
+        assert wire.receive().ok
 
 
 def test_ten_upgrades_under_load(replaced, shard_kind):
