@@ -79,6 +79,7 @@ class Replaced(Proxy):
             os.kill(self.latest, signal.SIGTERM)
             assert select.select([watched], [], [], 40)[0], f"{self.latest} has not ended"
             os.close(watched)
+            self.process.wait(40)  # the first one ends by itself
         super().stop()
         kept = re.findall(r"stopped; (\d+) bytes are still reserved", self.log())
         assert kept and set(kept) == {"0"}, kept
