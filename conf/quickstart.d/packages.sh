@@ -1,7 +1,7 @@
 #!/bin/bash
 # What the build, the quick start and the tests need on Debian 12, and how it is installed.
 # To be sourced: install_packages installs what is missing, make_venv prepares build/venv.
-# Or to be run: packages.sh [tests] [package] installs for these levels of the tests, too.
+# Or to be run: packages.sh [tests] [package] [browser] installs for these levels of the tests, too.
 
 # To build, and for the quick start.
 spillway_packages=(
@@ -17,6 +17,8 @@ spillway_test_packages=(catch2 libbenchmark-dev haproxy openssl procps sslscan n
 # The tests of what is shipped (tests/run package) want these besides.
 spillway_package_tools=(mmdebstrap arch-test dpkg-dev lintian buildah mandoc man-db groff-base
   systemd-container)
+# The tests of the admin port's page (tests/run --long integration) want these besides.
+spillway_browser_packages=(chromium chromium-driver)
 # `tests/run --long fuzz` wants clang-19 and libclang-rt-19-dev (a clang before 16 compiles all targets but two).
 
 # The directory's Go is new enough for FerretDB (1.22): true or false.
@@ -108,6 +110,7 @@ if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
     case $level in
       tests) wanted+=("${spillway_test_packages[@]}") ;;
       package) wanted+=("${spillway_package_tools[@]}") ;;
+      browser) wanted+=("${spillway_browser_packages[@]}") ;;
       *) echo "packages.sh: no such level: $level" >&2 && exit 2 ;;
     esac
   done

@@ -164,8 +164,9 @@ constexpr std::array all_keys = {
     row("net.admin.port", AT(net.admin.port), restart,
         {.example = "9216", .max = 65'535, .variable = "SPILLWAY_NET_ADMIN_PORT"},
         "An HTTP port for monitoring: a page at /, /metrics for Prometheus, /healthz, /readyz. It shows figures and "
-        "names of shards to every peer that reaches it; to those on this machine also who does what. 0 takes a free "
-        "one, which a line \"spillway ready for administration\" names. Default: no such port."),
+        "names of shards to every peer that reaches it; to those on this machine also who does what, and the actions "
+        "of a clusterAdmin who logs in. 0 takes a free one, which a line \"spillway ready for administration\" names. "
+        "Default: no such port."),
     row("net.admin.bindIp", AT(net.admin.bind_ip), restart,
         {.range = "addresses separated by commas; * is every IPv4 address, :: every IPv6 one",
          .variable = "SPILLWAY_NET_ADMIN_BIND_IP"},

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "proxy/auth/crypto.h"
 #include "proxy/base/log.h"
 #include "proxy/base/poller.h"
 #include "proxy/base/tcp_transport.h"
@@ -38,15 +39,10 @@ constexpr Duration accept_pause = std::chrono::milliseconds(100);
 constexpr Duration room_pause = std::chrono::milliseconds(5);
 constexpr Duration worker_patience = std::chrono::seconds(1);
 constexpr Duration health_patience = std::chrono::seconds(2);
-constexpr std::uint64_t session_bytes = 24 * limits::kib;
+constexpr std::uint64_t session_bytes = 32 * limits::kib;
 constexpr Duration live_pause = std::chrono::milliseconds(900);  // a little less than those who look wait
 constexpr Duration stream_pause = std::chrono::seconds(1);
 constexpr std::string_view event_begin = "data: ", event_end = "\n\n";
-// The page needs nothing but itself and its events, and is no part of another page.
-constexpr std::string_view page_rules =
-    "Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-    "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
-    "Referrer-Policy: no-referrer\r\n";
 constexpr std::string_view metrics_type = "text/plain; version=0.0.4; charset=utf-8";
 
 FileDescriptor open_door(const std::string& address, std::uint16_t port, OfferedSockets* offered) {
@@ -102,6 +98,23 @@ class Counted {
   std::size_t& count_;
 };
 
+// 'sha256-…' of the text between the page's only <tag> and </tag>.
+std::string hash_of(std::string_view tag) {
+  const std::string begin = fmt::format("<{}>", tag);
+  const std::size_t from = admin_page.find(begin) + begin.size();
+  const std::string_view text = admin_page.substr(from, admin_page.find(fmt::format("</{}>", tag)) - from);
+  return fmt::format("'sha256-{}'", auth::to_base64(auth::digest(auth::Hash::sha256, auth::bytes_of(text)).view()));
+}
+
+// The page needs nothing but itself and its events, runs nothing but itself, and is no part of another page.
+const std::string& page_rules() {
+  static const std::string rules = fmt::format(
+      "default-src 'none'; script-src {}; style-src {}; img-src data:; connect-src 'self'; base-uri 'none'; "
+      "form-action 'none'; frame-ancestors 'none'",
+      hash_of("script"), hash_of("style"));
+  return rules;
+}
+
 std::uint64_t live_bytes(std::size_t shards) noexcept {
   return exec::live_bytes_max + shards * exec::live_shard_bytes_max;
 }
@@ -111,7 +124,8 @@ std::uint64_t live_bytes(std::size_t shards) noexcept {
 std::uint64_t admin_memory_bytes(std::size_t shards) noexcept {
   constexpr std::uint64_t page_bytes = 256 * limits::kib;
   constexpr std::uint64_t shard_bytes = 4 * limits::kib;
-  return admin_connections_max * session_bytes + 2 * (page_bytes + shards * shard_bytes) + 4 * live_bytes(shards);
+  return admin_connections_max * session_bytes + AdminSessions::memory_bytes +
+         2 * (page_bytes + shards * shard_bytes) + 4 * live_bytes(shards);
 }
 
 std::size_t AdminServer::Answer::bytes() const noexcept {
@@ -211,6 +225,7 @@ void AdminServer::stop_listening() {
 
 void AdminServer::close_all() {
   stopping_ = true;
+  actions_.end();
   for (const auto& door : doors_) door->close();
   for (Connection& connection : connections_) connection.transport->cancel();
   if (connections_.empty()) loop_.stop();
@@ -265,14 +280,14 @@ Task<void> AdminServer::serve(Connection& connection) {
       co_await lingering;
       co_return;
     }
-    const HttpRequest request = connection.reader.request();
+    const HttpRequest& request = connection.reader.request();
     const bool local = is_local(request, connection.transport->peer());
-    if (request.path == "/events" && streams_ < admin_streams_max) {
+    if (request.path == "/events" && !request.post && streams_ < admin_streams_max) {
       auto streaming = stream(connection, request.head_only, local);
       co_await streaming;
       co_return;
     }
-    auto answering = answer(request, local);
+    auto answering = answer(connection, local);
     Answer answered = co_await answering;
     const bool keep_alive = request.keep_alive && !stopping_;
     auto writing = write_answer(connection, std::move(answered), request.head_only, keep_alive);
@@ -291,6 +306,7 @@ Task<HttpReader::State> AdminServer::read_request(Connection& connection) {
     if (got.ok()) {
       if (!connection.reader.begun()) until = Clock::now() + request_patience;
       state = connection.reader.feed({connection.input.data(), got.bytes});
+      auth::wipe(connection.input.data(), got.bytes);  // it may have a password
       continue;
     }
     if (!got.would_block() || stopping_) co_return HttpReader::State::more;
@@ -311,6 +327,8 @@ Task<bool> AdminServer::write_answer(Connection& connection, Answer answer, bool
                                       .content_bytes = answer.bytes(),
                                       .keep_alive = keep_alive,
                                       .wall_ms = wall_clock_ms(),
+                                      .allow = answer.allow,
+                                      .rules = answer.rules,
                                       .more = answer.more});
   std::vector<iovec> pieces{{const_cast<char*>(head.data()), head.size()}};
   if (!head_only) {
@@ -385,7 +403,27 @@ Task<void> AdminServer::stream(Connection& connection, bool head_only, bool deta
 
 // --- pages
 
-Task<AdminServer::Answer> AdminServer::answer(const HttpRequest& request, bool local) {
+Task<AdminServer::Answer> AdminServer::act(Connection& connection) {
+  const std::vector<exec::Context*> workers = live_contexts();
+  const Transport& client = *connection.transport;
+  auto acting = actions_.answer(connection.reader.request(), {client.peer(), client.local()},
+                                workers.empty() ? nullptr : workers.front());
+  AdminActions::Answer answered = co_await acting;
+  co_return Answer{.status = answered.status,
+                   .content_type = "application/json",
+                   .text = std::move(answered.json),
+                   .more = std::move(answered.head)};
+}
+
+Task<AdminServer::Answer> AdminServer::answer(Connection& connection, bool local) {
+  const HttpRequest& request = connection.reader.request();
+  const bool is_action = AdminActions::knows(request.path);
+  if (is_action && request.post) {
+    auto acting = act(connection);
+    co_return co_await acting;
+  }
+  if (is_action) co_return Answer{.status = 405, .text = "only POST is answered here\n", .allow = "POST"};
+  if (request.post) co_return Answer{.status = 405, .text = "only GET and HEAD are answered here\n"};
   if (request.path == "/metrics") {
     auto page = metrics();
     co_return co_await page;
@@ -403,7 +441,7 @@ Task<AdminServer::Answer> AdminServer::answer(const HttpRequest& request, bool l
     co_return co_await page;
   }
   if (request.path == "/") {
-    co_return Answer{.content_type = "text/html; charset=utf-8", .fixed = admin_page, .more = page_rules};
+    co_return Answer{.content_type = "text/html; charset=utf-8", .fixed = admin_page, .rules = page_rules()};
   }
   if (request.path == "/events") co_return Answer{.status = 503, .text = "four look already\n"};
   co_return Answer{.status = 404, .text = "there are /, /events, /metrics, /live, /healthz and /readyz\n"};

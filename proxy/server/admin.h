@@ -1,4 +1,4 @@
-// AdminServer: the admin port. Read-only HTTP for monitoring.
+// AdminServer: the admin port. HTTP for monitoring, and for the actions of its page (admin_actions.h).
 //
 //   /metrics   Prometheus' text format (exec/metrics_page.h)
 //   /healthz   200 while every loop gives a sign of life within health_patience, else 503
@@ -26,6 +26,7 @@
 #include "proxy/config/config.h"
 #include "proxy/exec/admin/status_facts.h"
 #include "proxy/exec/core/context.h"
+#include "proxy/server/admin_actions.h"
 #include "proxy/server/admin_http.h"
 #include "proxy/server/offered_sockets.h"
 #include "proxy/server/worker.h"
@@ -92,7 +93,9 @@ class AdminServer {
     std::vector<Buffer> pieces = {};  // in this order, or
     std::shared_ptr<const Shown> shown = {};
     std::string_view fixed = {};
-    std::string_view more = {};  // of the head
+    std::string_view rules = http_bare_rules;
+    std::string_view allow = "GET, HEAD";  // with status 405
+    std::string more = {};                 // of the head
     std::size_t bytes() const noexcept;
   };
 
@@ -106,7 +109,8 @@ class AdminServer {
   Task<void> stream(Connection& connection, bool head_only, bool details);
   // Until then. True: the client has left, or should.
   Task<bool> hear_end(Connection& connection, TimePoint until);
-  Task<Answer> answer(const HttpRequest& request, bool local);
+  Task<Answer> answer(Connection& connection, bool local);
+  Task<Answer> act(Connection& connection);
   Task<Answer> metrics();
   Task<Answer> health();
   Task<Answer> readiness();
@@ -129,6 +133,7 @@ class AdminServer {
   std::vector<Worker*> workers_;
   std::size_t streams_ = 0;
   std::array<Live, 2> live_;  // without details, and with them
+  AdminActions actions_{shared_, loop_};
   std::thread thread_;
   std::atomic<bool> serving_{false};
   bool stopping_ = false;  // the thread's own

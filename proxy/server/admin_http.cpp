@@ -11,6 +11,7 @@
 #include <ctime>
 #include <utility>
 
+#include "proxy/auth/crypto.h"
 #include "proxy/base/ip_address.h"
 
 namespace spillway::server {
@@ -35,9 +36,15 @@ bool is_foreign(char c) noexcept {
   return (byte < 0x20 && c != '\r' && c != '\n' && c != '\t') || byte == 0x7f;
 }
 
+std::string text_of_field(const http::request<http::empty_body>& message, boost::beast::string_view name) {
+  const auto value = message[name];
+  return std::string(value.data(), value.size());
+}
+
 }  // namespace
 
 bool is_local(const HttpRequest& request, std::string_view peer) {
+  const bool own = request.site.empty() || request.site == "same-origin" || request.site == "none";
   const auto loopback = [](std::string_view text) {
     const auto address = IpAddress::parse(text);
     return address && address->is_loopback();
@@ -45,13 +52,54 @@ bool is_local(const HttpRequest& request, std::string_view peer) {
   std::string_view host = request.host;
   const std::size_t colon = host.rfind(':');
   if (colon != std::string_view::npos && !host.ends_with(']')) host = host.substr(0, colon);
-  return !request.forwarded && loopback(without_port(peer)) && (host == "localhost" || loopback(host));
+  return own && !request.forwarded && loopback(without_port(peer)) && (host == "localhost" || loopback(host));
+}
+
+bool is_of_own_page(const HttpRequest& request) {
+  constexpr std::string_view scheme = "http://";
+  const std::string_view origin = request.origin;
+  if (!request.site.empty() && request.site != "same-origin") return false;
+  return origin.starts_with(scheme) && origin.substr(scheme.size()) == request.host;
+}
+
+std::string_view named_port(const HttpRequest& request) noexcept {
+  const std::string_view host = request.host;
+  const std::size_t colon = host.rfind(':');
+  if (colon == std::string_view::npos || host.ends_with(']')) return "80";
+  const std::string_view port = host.substr(colon + 1);
+  const bool number = !port.empty() && port.find_first_not_of("0123456789") == std::string_view::npos;
+  return number ? port : "0";
+}
+
+std::string_view cookie_of(const HttpRequest& request, std::string_view name) noexcept {
+  std::string_view rest = request.cookie;
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find(';'), rest.size());
+    std::string_view pair = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    while (pair.starts_with(' ')) pair.remove_prefix(1);
+    if (pair.starts_with(name) && pair.substr(name.size()).starts_with('=')) return pair.substr(name.size() + 1);
+  }
+  return {};
+}
+
+HttpReader::~HttpReader() {
+  forget(pending_.size());
+  auth::wipe(request_.body);
+}
+
+// Of the beginning of what has arrived.
+void HttpReader::forget(std::size_t bytes) {
+  const std::size_t rest = pending_.size() - bytes;
+  std::char_traits<char>::move(pending_.data(), pending_.data() + bytes, rest);
+  auth::wipe(pending_.data() + rest, bytes);
+  pending_.resize(rest);
 }
 
 HttpReader::State HttpReader::refuse(HttpRefusal why) {
   bad_ = true;
   refusal_ = why;
-  pending_.clear();
+  forget(pending_.size());
   return State::bad;
 }
 
@@ -61,9 +109,25 @@ HttpReader::State HttpReader::feed(std::string_view bytes) {
   return parse();
 }
 
-HttpReader::State HttpReader::next() { return bad_ ? State::bad : parse(); }
+HttpReader::State HttpReader::next() {
+  auth::wipe(request_.body);
+  return bad_ ? State::bad : parse();
+}
+
+// The body's memory is taken at once: one that moved would leave bytes behind.
+HttpReader::State HttpReader::take_body() {
+  std::string& body = request_.body;
+  body.reserve(body_bytes_);
+  const std::size_t bytes = std::min(body_bytes_ - body.size(), pending_.size());
+  body.append(pending_, 0, bytes);
+  forget(bytes);
+  if (body.size() < body_bytes_) return State::more;
+  body_bytes_ = 0;
+  return State::request;
+}
 
 HttpReader::State HttpReader::parse() {
+  if (body_bytes_ > 0) return take_body();
   // Some send an empty line after a request.
   while (pending_.starts_with("\r\n")) {
     pending_.erase(0, 2);
@@ -83,15 +147,16 @@ HttpReader::State HttpReader::parse() {
   if (!whole) return State::more;
   const State state = parse_header(std::string_view(pending_).substr(0, bytes));
   if (state != State::request) return state;
-  pending_.erase(0, bytes);
+  forget(bytes);
   scanned_ = 0;
-  return state;
+  return body_bytes_ > 0 ? take_body() : state;
 }
 
 HttpReader::State HttpReader::parse_header(std::string_view header) {
   http::request_parser<http::empty_body> parser;
   parser.header_limit(static_cast<std::uint32_t>(http_header_bytes_max + 1));
-  parser.skip(true);  // bodies are refused, not read
+  parser.skip(true);  // take_body() reads it
+  parser.body_limit(boost::none);
   boost::system::error_code ec;
   parser.put(boost::asio::buffer(header), ec);
   if (ec == http::error::bad_version)
@@ -100,17 +165,26 @@ HttpReader::State HttpReader::parse_header(std::string_view header) {
   const auto& message = parser.get();
   if (message.version() == 11 && message.count(http::field::host) != 1)
     return refuse({400, "one Host is needed\n"});
-  if (message.method() != http::verb::get && message.method() != http::verb::head) {
-    return refuse({405, "only GET and HEAD are answered\n"});
+  request_.post = message.method() == http::verb::post;
+  if (!request_.post && message.method() != http::verb::get && message.method() != http::verb::head) {
+    return refuse({405, "only GET and HEAD are answered, and POST by a page's own actions\n"});
   }
-  if (parser.chunked() || parser.content_length().value_or(0) > 0)
-    return refuse({413, "no body is taken\n"});
+  const std::uint64_t body_bytes = parser.content_length().value_or(0);
+  if (parser.chunked() || body_bytes > (request_.post ? http_body_bytes_max : 0))
+    return refuse({413, request_.post ? "the body is too large, or has no length\n" : "no body is taken\n"});
+  if (message.count(http::field::expect) > 0) return refuse({417, "nothing is promised\n"});
+  body_bytes_ = static_cast<std::size_t>(body_bytes);
   request_.head_only = message.method() == http::verb::head;
   request_.keep_alive = message.keep_alive();
   request_.path = path_of({message.target().data(), message.target().size()});
   request_.host = std::string(message[http::field::host]);
   request_.forwarded = message.count("X-Forwarded-For") + message.count(http::field::forwarded) +
                            message.count(http::field::via) > 0;
+  request_.site = text_of_field(message, "Sec-Fetch-Site");
+  request_.origin = text_of_field(message, "Origin");
+  request_.content_type = text_of_field(message, "Content-Type");
+  request_.cookie = text_of_field(message, "Cookie");
+  request_.token = text_of_field(message, {http_token_field.data(), http_token_field.size()});
   return State::request;
 }
 
@@ -125,12 +199,13 @@ std::string http_head(const HttpHead& head) {
                                          "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
   std::string text = fmt::format(
       "HTTP/1.1 {} {}\r\nDate: {}, {:02} {} {} {:02}:{:02}:{:02} GMT\r\nContent-Type: "
-      "{}\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n",
+      "{}\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\n"
+      "Referrer-Policy: no-referrer\r\nCross-Origin-Resource-Policy: same-origin\r\nContent-Security-Policy: {}\r\n",
       head.status, std::string_view(reason.data(), reason.size()), days[date.tm_wday], date.tm_mday,
       months[date.tm_mon], date.tm_year + 1900, date.tm_hour, date.tm_min, date.tm_sec,
-      head.content_type);
+      head.content_type, head.rules);
   if (head.content_bytes) text += fmt::format("Content-Length: {}\r\n", *head.content_bytes);
-  if (head.status == 405) text += "Allow: GET, HEAD\r\n";
+  if (head.status == 405) text += fmt::format("Allow: {}\r\n", head.allow);
   text += head.more;
   if (!head.keep_alive) text += "Connection: close\r\n";
   return text += "\r\n";

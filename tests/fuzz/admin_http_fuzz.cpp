@@ -13,6 +13,10 @@ namespace {
 
 using namespace spillway::server;
 
+void expect(bool holds) {
+  if (!holds) std::abort();
+}
+
 // One line per request, and one for how it ended.
 std::vector<std::string> read_all(std::string_view bytes, std::size_t piece) {
   HttpReader reader;
@@ -21,8 +25,11 @@ std::vector<std::string> read_all(std::string_view bytes, std::size_t piece) {
   for (;;) {
     while (state == HttpReader::State::request) {
       const HttpRequest& request = reader.request();
-      seen.push_back(std::string(request.head_only ? "HEAD " : "GET ") +
-                     (request.keep_alive ? "+ " : "- ") + request.path);
+      expect(request.body.size() <= (request.post ? http_body_bytes_max : 0));
+      seen.push_back(std::string(request.head_only ? "HEAD " : request.post ? "POST " : "GET ") +
+                     (request.keep_alive ? "+ " : "- ") + request.path + " " + request.body + " " +
+                     std::string(cookie_of(request, "a")) + std::string(named_port(request)) +
+                     (is_of_own_page(request) ? "o" : "-") + (is_local(request, "127.0.0.1:1") ? "l" : "-"));
       state = reader.next();
     }
     if (state == HttpReader::State::bad) {
@@ -35,10 +42,6 @@ std::vector<std::string> read_all(std::string_view bytes, std::size_t piece) {
     state = reader.feed(bytes.substr(0, count));
     bytes.remove_prefix(count);
   }
-}
-
-void expect(bool holds) {
-  if (!holds) std::abort();
 }
 
 }  // namespace

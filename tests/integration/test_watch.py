@@ -14,30 +14,13 @@ import termios
 import pymongo
 import pytest
 from admin_port import ask
+from canned_router import Router
 from proxy import free_port
 from shards import die_with_parent
 from waiting import wait_for
 
 pytestmark = [pytest.mark.timeout(90), pytest.mark.proxy_only]
 ROOT = pathlib.Path(__file__).parents[2]
-
-
-class Router:
-    """A spillway over canned shards, with an admin port."""
-
-    def __init__(self, binary, folder):
-        with open(folder / "log", "ab") as log:
-            self.process = subprocess.Popen(
-                [str(binary), "--canned", "2", "--set", "net.port=0", "--set", "net.admin.port=0",
-                 "--set", "memory.limit=160MiB", "--set", "security.authorization=disabled"],
-                stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL, text=True, preexec_fn=die_with_parent)
-        said = [self.process.stdout.readline() for _ in range(2)]
-        self.port, self.admin = (int(re.search(pattern + r"://[^:]+:(\d+)/", "".join(said))[1])
-                                 for pattern in ("ready: mongodb", "administration: http"))
-
-    def end(self):
-        self.process.terminate()
-        assert self.process.wait(30) == 0
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 #include "proxy/exec/admin/live_status.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -78,8 +80,8 @@ std::vector<LiveOperation> oldest_operations(const Context& context) {
   for (std::size_t i = 0; i < count; ++i) {
     const Client& client = *running[i];
     const auto age = std::chrono::duration_cast<std::chrono::microseconds>(now - client.running_since);
-    oldest.push_back({age.count(), client.peer, client.application_name, std::string(client.running->name),
-                      clean(client.running->ns()), shape_of(client.running->body)});
+    oldest.push_back({client.operation_id, age.count(), client.peer, client.application_name,
+                      std::string(client.running->name), clean(client.running->ns()), shape_of(client.running->body)});
   }
   return oldest;
 }
@@ -193,7 +195,8 @@ void append_operations_by_age(BsonWriter& out, std::vector<LiveFacts>& workers) 
   if (all.size() > live_rows_max) all.resize(live_rows_max);
   out.begin_array("operationsByAge");
   for (const LiveOperation& operation : all) {
-    out.begin_document_item().append("ageMicros", operation.age_us).append("client", clean(operation.client));
+    out.begin_document_item().append("opid", operation.id).append("ageMicros", operation.age_us);
+    out.append("client", clean(operation.client));
     out.append("application", clean(operation.application)).append("command", clean(operation.name));
     out.append("ns", clean(operation.ns)).append("shape", clean(operation.shape, shape_bytes_max)).end();
   }
@@ -201,7 +204,7 @@ void append_operations_by_age(BsonWriter& out, std::vector<LiveFacts>& workers) 
 }
 
 struct LiveCursor {
-  std::int64_t created_ms = 0, unused_ms = 0, returned = 0, bytes = 0;
+  std::int64_t id = 0, created_ms = 0, unused_ms = 0, returned = 0, bytes = 0;
   std::string client, application, ns, command;
 };
 
@@ -216,7 +219,8 @@ void append_cursors_by_age(BsonWriter& out, const CursorRegistry& cursors) {
       oldest.pop_back();
     }
     LiveCursor& row = oldest.emplace_back();
-    row = {cursor.created_ms, (now - last_used) / 1'000'000, static_cast<std::int64_t>(cursor.documents_returned),
+    row = {cursor.id, cursor.created_ms, (now - last_used) / 1'000'000,
+           static_cast<std::int64_t>(cursor.documents_returned),
            static_cast<std::int64_t>(cursor.buffered_bytes()), {}, {}, cursor.ns, cursor.originating_command};
     if (cursor.client) {
       row.client = cursor.client->address;
@@ -227,7 +231,8 @@ void append_cursors_by_age(BsonWriter& out, const CursorRegistry& cursors) {
   std::sort_heap(oldest.begin(), oldest.end(), older);
   out.begin_array("cursorsByAge");
   for (const LiveCursor& row : oldest) {
-    out.begin_document_item().append("ageMillis", wall_clock_ms() - row.created_ms);
+    out.begin_document_item().append("id", fmt::format("{}", row.id));  // too long for a number of a browser
+    out.append("ageMillis", wall_clock_ms() - row.created_ms);
     out.append("unusedMillis", row.unused_ms).append("returned", row.returned).append("bytes", row.bytes);
     out.append("client", clean(row.client)).append("application", clean(row.application)).append("ns", clean(row.ns));
     const bool known = !row.command.empty();
@@ -299,6 +304,7 @@ BsonDoc live_status(const Services& shared, std::vector<LiveFacts> workers, bool
   append_operations(out, shared, facts);
   append_shards(out, facts, workers);
   if (details) {
+    out.append("authorization", shared.authorization);
     append_cursor_memory(out, shared.cursors);
     append_operations_by_age(out, workers);
     out.begin_document("slowShapes");

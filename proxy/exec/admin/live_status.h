@@ -24,6 +24,7 @@ inline constexpr std::size_t live_shard_bytes_max = 2 * limits::kib;
 
 // An operation under way.
 struct LiveOperation {
+  std::int64_t id = 0;  // for killOp
   std::int64_t age_us = 0;
   std::string client, application, name, ns, shape;
 };

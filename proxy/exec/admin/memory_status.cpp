@@ -108,7 +108,7 @@ void append_holders(BsonWriter& out, std::string_view name, const Holders& holde
 }  // namespace
 
 void append_cursor_memory(BsonWriter& out, const CursorRegistry& cursors) {
-  Holders by_namespace, by_application, by_user;
+  Holders by_namespace, by_client, by_application, by_user;
   const auto add = [](Holders& holders, std::string_view name, std::uint64_t bytes) {
     Held& held = holders[std::string(name)];
     ++held.cursors;
@@ -118,11 +118,13 @@ void append_cursor_memory(BsonWriter& out, const CursorRegistry& cursors) {
     const std::uint64_t bytes = cursor.buffered_bytes();
     if (bytes == 0) return;
     add(by_namespace, cursor.ns, bytes);
+    add(by_client, cursor.client ? std::string_view(cursor.client->address) : "", bytes);
     add(by_application, cursor.client ? std::string_view(cursor.client->application) : "", bytes);
     add(by_user, cursor.owner, bytes);
   });
   out.begin_document("idleCursors");
   append_holders(out, "byNamespace", by_namespace);
+  append_holders(out, "byClient", by_client);
   append_holders(out, "byApplication", by_application);
   append_holders(out, "byUser", by_user);
   out.end();

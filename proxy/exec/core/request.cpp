@@ -224,9 +224,10 @@ void Request::replace_body(DocView now) noexcept {
 }
 
 std::string Request::ns() const {
-  const Element first = body.first();
-  if (!first.is_string()) return fmt::format("{}.$cmd.{}", db, name);
-  return fmt::format("{}.{}", db, first.as_string());
+  const ValueView first = body.first();
+  const ValueView collection = name == "getMore" ? body["collection"] : first;
+  if (!collection.is_string()) return fmt::format("{}.$cmd.{}", db, name);
+  return fmt::format("{}.{}", db, collection.as_string());
 }
 
 bool reads_snapshot(const Request& request) noexcept {

@@ -71,7 +71,7 @@ struct Request {
   }
   // Another body instead of the client's: the command is forwarded with it. `now` outlives the request.
   void replace_body(DocView now) noexcept;
-  // "db.collection" when the command's first element is a collection name.
+  // "db.collection" when the command's first element is a collection name, or of a getMore.
   std::string ns() const;
 };
 

@@ -100,6 +100,7 @@ TEST_CASE("who does what is told with details alone", "[live]") {
   older.running_since = Clock::now() - std::chrono::seconds(9);
   younger.running_since = Clock::now();
   older.application_name = "census";
+  older.operation_id = 41;
   watched.worker.context.clients = {&younger, &idle, &older};
   watched.add_cursor("{'find': 'people', 'filter': {'b': 'secret'}}", "town.people");
   const Error failure(ErrorCode::host_unreachable, "away");
@@ -108,6 +109,11 @@ TEST_CASE("who does what is told with details alone", "[live]") {
   log_if_slow(watched.worker.context, older, find.request, std::chrono::milliseconds(50), nullptr, &failure);
   const BsonDoc status = watched.look();
   CHECK(status.view()["operationsByAge"].as_document().count() == 2);
+  CHECK(row(status, "operationsByAge", "0")["opid"].to_int64() == 41);
+  CHECK(row(status, "cursorsByAge", "0")["id"].is_string());
+  CHECK_FALSE(status.view()["authorization"].truthy());
+  const test::FakeRequest more("{'getMore': {'$numberLong': '7'}, 'collection': 'people', '$db': 'town'}");
+  CHECK(more.request.ns() == "town.people");
   CHECK(row(status, "operationsByAge", "0")["application"].as_string() == "census");
   CHECK(row(status, "operationsByAge", "0")["ageMicros"].to_int64() >= 9'000'000);
   CHECK(row(status, "operationsByAge", "0")["ns"].as_string() == "town.people");

@@ -108,6 +108,26 @@ TEST_CASE("a_head_has_the_length_of_what_a_get_brings", "[admin]") {
   CHECK(fields(page).starts_with(fields(head)));
 }
 
+TEST_CASE("a_post_is_for_actions_alone_and_they_for_this_machine", "[admin]") {
+  Fixture fixture;
+  CHECK(get(fixture.admin.port(), "/metrics", "POST").starts_with("HTTP/1.1 405 "));
+  const std::string page = get(fixture.admin.port(), "/login");
+  CHECK(page.starts_with("HTTP/1.1 405 "));
+  CHECK(page.find("\r\nAllow: POST\r\n") != std::string::npos);
+  const std::string refused = get(fixture.admin.port(), "/login", "POST");  // "Host: a"
+  CHECK(refused.starts_with("HTTP/1.1 403 "));
+  CHECK(refused.find("Content-Type: application/json\r\n") != std::string::npos);
+  fixture.shared.authorization = true;
+  const FileDescriptor socket = connect_to(fixture.admin.port());
+  const std::string post =
+      "POST /drain HTTP/1.1\r\nHost: localhost:1\r\nOrigin: http://localhost:1\r\nContent-Type: application/json\r\n"
+      "Content-Length: 2\r\n\r\n{}";
+  send_all(socket, post + "GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n");
+  const std::string both = receive(socket, "starting\n");
+  CHECK(both.starts_with("HTTP/1.1 503 "));  // there are no workers here
+  CHECK(both.find("no worker answers") != std::string::npos);
+}
+
 TEST_CASE("requests_on_one_connection_are_answered_in_order", "[admin]") {
   Fixture fixture;
   const FileDescriptor socket = connect_to(fixture.admin.port());

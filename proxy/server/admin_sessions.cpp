@@ -1,0 +1,55 @@
+#include "proxy/server/admin_sessions.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "proxy/auth/crypto.h"
+
+namespace spillway::server {
+
+namespace {
+
+std::string hex_of(const std::array<std::uint8_t, 32>& key) { return fmt::format("{:02x}", fmt::join(key, "")); }
+
+}  // namespace
+
+AdminSessions::Key AdminSessions::random_key() {
+  Key key;
+  auth::fill_random(key);
+  return key;
+}
+
+// Takes the same time wherever they differ.
+bool AdminSessions::is(const Key& key, std::string_view hex) {
+  return auth::same_secret(auth::bytes_of(hex_of(key)), auth::bytes_of(hex));
+}
+
+std::list<AdminSessions::Session>::iterator AdminSessions::find(std::string_view cookie) {
+  return std::find_if(sessions_.begin(), sessions_.end(),
+                      [cookie](const Session& session) { return is(session.cookie, cookie); });
+}
+
+AdminSessions::Keys AdminSessions::begin(User user, TimePoint now) {
+  if (sessions_.size() == sessions_max) sessions_.pop_back();
+  const Session& made = sessions_.emplace_front(Session{random_key(), random_key(), std::move(user), now});
+  return {hex_of(made.cookie), hex_of(made.token)};
+}
+
+AdminSessions::Found AdminSessions::use(std::string_view cookie, std::string_view token, TimePoint now) {
+  sessions_.remove_if([now](const Session& session) { return now - session.used >= idle_max; });
+  const auto found = find(cookie);
+  if (found == sessions_.end()) return {};
+  if (!is(found->token, token)) return {Access::wrong_token};
+  found->used = now;
+  sessions_.splice(sessions_.begin(), sessions_, found);
+  return {Access::granted, found->user};
+}
+
+void AdminSessions::end(std::string_view cookie) {
+  const auto found = find(cookie);
+  if (found != sessions_.end()) sessions_.erase(found);
+}
+
+}  // namespace spillway::server
