@@ -247,16 +247,14 @@ Answer sasl_start(Context& context, Client& client, const Request& request) {
   BsonWriter reply;
   auto started = start_scram(context, client, request.body, request.db, false, reply);
   if (started.has_error()) co_return started.error();
-  reply.append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  co_return ok_response(std::move(reply));
 }
 
 Answer sasl_continue(Context& context, Client& client, const Request& request) {
   BsonWriter reply;
   auto continued = continue_scram(context, client, request.body, reply);
   if (continued.has_error()) co_return continued.error();
-  reply.append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  co_return ok_response(std::move(reply));
 }
 
 // --- certificates
@@ -298,8 +296,7 @@ Answer authenticate(Context& context, Client& client, const Request& request) {
   BsonWriter reply;
   auto checked = check_certificate(context, client, request.body, false, reply);
   if (checked.has_error()) co_return checked.error();
-  reply.append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  co_return ok_response(std::move(reply));
 }
 
 // Old drivers send it on every connection, for a mechanism that no longer exists.
@@ -307,8 +304,8 @@ Answer get_nonce(Context&, Client&, const Request&) {
   std::uint64_t nonce = 0;
   if (::getrandom(&nonce, sizeof nonce, 0) != static_cast<ssize_t>(sizeof nonce)) nonce = 0;
   BsonWriter reply;
-  reply.append("nonce", fmt::format("{:016x}", nonce)).append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  reply.append("nonce", fmt::format("{:016x}", nonce));
+  co_return ok_response(std::move(reply));
 }
 
 Answer log_out(Context& context, Client& client, const Request& request) {
@@ -322,8 +319,7 @@ Answer log_out(Context& context, Client& client, const Request& request) {
     client.presence.set_user({});
   }
   BsonWriter reply;
-  reply.append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  co_return ok_response(std::move(reply));
 }
 
 // --- hello

@@ -7,6 +7,7 @@
 #include "proxy/base/log.h"
 #include "proxy/exec/access/authorization.h"
 #include "proxy/exec/access/transactions.h"
+#include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/command.h"
@@ -26,20 +27,10 @@ constexpr std::uint8_t uuid_subtype = 4;
 
 using SessionIds = absl::flat_hash_set<std::string>;
 
-Response ok_response() {
-  BsonWriter reply;
-  reply.append("ok", 1.0);
-  return Response(std::move(reply).finish());
-}
-
 // {endSessions: [{id: UUID}, …]}
 Result<SessionIds> parse_sessions(const Request& request) {
   const Element list = request.body.first();
-  if (!list.is_array()) {
-    return Error(ErrorCode::type_mismatch,
-                 fmt::format("BSON field '{0}.{0}' is the wrong type '{1}', expected type 'array'",
-                             request.name, bson_type_name(list.type)));
-  }
+  if (!list.is_array()) return wrong_type(fmt::format("{0}.{0}", request.name), list, "array");
   SessionIds ids;
   for (const Element& item : list.as_document()) {
     const std::string_view id =
@@ -79,8 +70,7 @@ Task<Result<Response>> start_session(Context&, Client&, const Request&) {
   reply.append_binary("id", uuid_subtype, id);
   reply.end();
   reply.append("timeoutMinutes", std::int32_t{30});
-  reply.append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  co_return ok_response(std::move(reply));
 }
 
 // Shards that keep sessions. Config servers are none of them: a change of the cluster's table that is killed in its
@@ -239,11 +229,7 @@ struct KillPatterns {
 
 Result<KillPatterns> parse_patterns(const Context& context, const Request& request) {
   const Element list = request.body.first();
-  if (!list.is_array()) {
-    return Error(ErrorCode::type_mismatch,
-                 fmt::format("BSON field '{0}.{0}' is the wrong type '{1}', expected type 'array'",
-                             request.name, bson_type_name(list.type)));
-  }
+  if (!list.is_array()) return wrong_type(fmt::format("{0}.{0}", request.name), list, "array");
   KillPatterns patterns;
   const bool by_pattern = request.name == "killAllSessionsByPattern";
   patterns.everybody = list.as_document().empty();

@@ -20,11 +20,6 @@ using Answer = Task<Result<Response>>;
 
 constexpr std::size_t users_bytes_max = 15 * limits::mib;
 
-Response finish(BsonWriter&& reply) {
-  reply.append("ok", 1.0);
-  return Response(std::move(reply).finish());
-}
-
 // Users and roles are the config servers': they take w: 1 or majority, and get majority.
 Answer user_command(Context& context, Client& client, const Request& request) {
   if (context.shared.authorization) {
@@ -94,7 +89,7 @@ Answer connection_status(Context& context, Client& client, const Request& reques
   if (request.body["showPrivileges"].truthy())
     reply.begin_array("authenticatedUserPrivileges").end();
   reply.end();
-  co_return finish(std::move(reply));
+  co_return ok_response(std::move(reply));
 }
 
 // --- usersInfo
@@ -197,7 +192,7 @@ Answer users_info(Context& context, Client& client, const Request& request) {
       append_user(reply, *user);
   }
   reply.end();
-  co_return finish(std::move(reply));
+  co_return ok_response(std::move(reply));
 }
 
 Answer roles_info(Context& context, Client& client, const Request& request) {
@@ -220,7 +215,7 @@ Answer roles_info(Context& context, Client& client, const Request& request) {
     reply.end();
   }
   reply.end();
-  co_return finish(std::move(reply));
+  co_return ok_response(std::move(reply));
 }
 
 Answer change_user(Context& context, Client& client, const Request& request) {
@@ -237,7 +232,7 @@ Answer change_user(Context& context, Client& client, const Request& request) {
 
 Answer look_at_users_again(Context& context, Client&, const Request& request) {
   co_await read_changed_users(context, request);
-  co_return only_ok();
+  co_return ok_response();
 }
 
 }  // namespace

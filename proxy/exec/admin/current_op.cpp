@@ -371,8 +371,7 @@ Task<Result<Response>> current_op_command(Context& context, Client& client, cons
     reply.append_item(row);
   }
   reply.end();
-  reply.append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  co_return ok_response(std::move(reply));
 }
 
 Task<Result<Response>> collectionless_aggregate(Context& context, Client& client,

@@ -29,8 +29,8 @@ Task<Result<Response>> configure_fail_point(Context& context, Client&, const Req
   const auto met = context.shared.fail_command.configure(request.body);
   if (met.has_error()) co_return met.error();
   BsonWriter reply;
-  reply.append("count", *met).append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  reply.append("count", *met);
+  co_return ok_response(std::move(reply));
 }
 
 // {waitForFailPoint, timesEntered, maxTimeMS}
@@ -45,8 +45,7 @@ Task<Result<Response>> wait_for_fail_point(Context& context, Client& client, con
     if (auto paused = co_await pausing; paused.has_error()) co_return paused.error();
   }
   BsonWriter reply;
-  reply.append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  co_return ok_response(std::move(reply));
 }
 
 }  // namespace spillway::exec

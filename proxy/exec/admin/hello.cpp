@@ -60,8 +60,7 @@ BsonDoc hello_reply(Context& context, Client& client, const wire::HelloRequest& 
     reply.end();
   }
   append_authentication(reply, context, client, request);
-  reply.append("ok", 1.0);
-  return std::move(reply).finish();
+  return ok_document(std::move(reply));
 }
 
 BsonDoc quiesce_reply(const Context& context) {

@@ -78,8 +78,8 @@ Task<Result<Response>> kill_op_command(Context& context, Client& client, const R
     auto killing = ask_workers<Outcome>(context, kill);
     const std::vector<Outcome> killed = co_await killing;
     if (std::find(killed.begin(), killed.end(), Outcome::refused) != killed.end()) co_return not_own(request);
-    reply.append("info", "attempting to kill op").append("ok", 1.0);
-    co_return Response(std::move(reply).finish());
+    reply.append("info", "attempting to kill op");
+    co_return ok_response(std::move(reply));
   }
   if (!any) co_return not_own(request);  // the shard does not know its user
   const auto shard = request.routes->shard_by_name(target->shard);
@@ -97,8 +97,7 @@ Task<Result<Response>> kill_op_command(Context& context, Client& client, const R
   if (!outcome.answered()) co_return *outcome.error;
   reply.append("shard", target->shard)
       .append("shardid", static_cast<std::int32_t>(target->operation_id));
-  reply.append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  co_return ok_response(std::move(reply));
 }
 
 }  // namespace spillway::exec

@@ -38,12 +38,7 @@ using Answer = Task<Result<Response>>;
 constexpr std::int32_t no_such_key = 4;
 constexpr std::int32_t file_rename_failed = 37;
 
-Response finish(BsonWriter&& reply) {
-  reply.append("ok", 1.0);
-  return Response(std::move(reply).finish());
-}
-
-Answer ping(Context&, Client&, const Request&) { co_return finish(BsonWriter()); }
+Answer ping(Context&, Client&, const Request&) { co_return ok_response(); }
 
 // For legacy writes, which do not exist here. Unknown from the wire version of 5.1 on, as on servers.
 Answer get_last_error(Context& context, Client&, const Request& request) {
@@ -52,7 +47,7 @@ Answer get_last_error(Context& context, Client&, const Request& request) {
     co_return Error(ErrorCode::command_not_found, fmt::format("no such command: '{}'", request.name));
   BsonWriter reply;
   reply.append("n", std::int32_t{0}).append_null("err");
-  co_return finish(std::move(reply));
+  co_return ok_response(std::move(reply));
 }
 
 // Connections answer hello themselves; this serves callers without connection state to update.
@@ -81,7 +76,7 @@ Answer build_info(Context& context, Client&, const Request&) {
   reply.append("debug", false);
   reply.append("maxBsonObjectSize", static_cast<std::int32_t>(limits::document_bytes_max));
   reply.append("spillwayVersion", context.shared.facts.version);
-  co_return finish(std::move(reply));
+  co_return ok_response(std::move(reply));
 }
 
 std::int64_t machine_memory_mb() {
@@ -109,19 +104,19 @@ Answer host_info(Context& context, Client&, const Request&) {
   reply.append("version", static_cast<const char*>(names.release));
   reply.end();
   reply.begin_document("extra").end();
-  co_return finish(std::move(reply));
+  co_return ok_response(std::move(reply));
 }
 
 Answer is_dbgrid(Context& context, Client&, const Request&) {
   BsonWriter reply;
   reply.append("isdbgrid", std::int32_t{1}).append("hostname", context.shared.facts.host_name);
-  co_return finish(std::move(reply));
+  co_return ok_response(std::move(reply));
 }
 
 Answer whats_my_uri(Context&, Client& client, const Request&) {
   BsonWriter reply;
   reply.append("you", client.peer);
-  co_return finish(std::move(reply));
+  co_return ok_response(std::move(reply));
 }
 
 Answer list_commands(Context& context, Client&, const Request&) {
@@ -140,7 +135,7 @@ Answer list_commands(Context& context, Client&, const Request&) {
     reply.end();
   }
   reply.end();
-  co_return finish(std::move(reply));
+  co_return ok_response(std::move(reply));
 }
 
 // --set may have contained a key's password, a connection string with a user, or credentials.
@@ -157,7 +152,7 @@ Answer get_cmd_line_opts(Context& context, Client&, const Request&) {
     reply.append_item(std::string_view(without_secret(argument)));
   reply.end();
   reply.append("parsed", context.shared.facts.parsed_options);
-  co_return finish(std::move(reply));
+  co_return ok_response(std::move(reply));
 }
 
 Answer get_log(Context&, Client&, const Request& request) {
@@ -170,12 +165,12 @@ Answer get_log(Context&, Client&, const Request& request) {
   BsonWriter reply;
   if (which.as_string() == "*") {
     reply.begin_array("names").append_item("global").append_item("startupWarnings").end();
-    co_return finish(std::move(reply));
+    co_return ok_response(std::move(reply));
   }
   if (which.as_string() == "startupWarnings") {
     reply.append("totalLinesWritten", std::int32_t{0});
     reply.begin_array("log").end();
-    co_return finish(std::move(reply));
+    co_return ok_response(std::move(reply));
   }
   if (which.as_string() != "global") {
     co_return Error(ErrorCode::operation_failed, fmt::format("no RamLog named: {}", which.as_string()));
@@ -185,7 +180,7 @@ Answer get_log(Context&, Client&, const Request& request) {
   reply.begin_array("log");
   for (const std::string& line : recent.lines) reply.append_item(std::string_view(line));
   reply.end();
-  co_return finish(std::move(reply));
+  co_return ok_response(std::move(reply));
 }
 
 // {logRotate: "server" | "audit"}; any other type: both.
@@ -202,7 +197,7 @@ Answer log_rotate(Context& context, Client&, const Request& request) {
     co_return Error(file_rename_failed, error.what());
   }
   if (context.shared.audit && only != "server") context.shared.audit->rotate();
-  co_return finish(BsonWriter());
+  co_return ok_response();
 }
 
 Answer list_shards(Context& context, Client&, const Request& request) {
@@ -224,7 +219,7 @@ Answer list_shards(Context& context, Client&, const Request& request) {
     reply.end();
   }
   reply.end();
-  co_return finish(std::move(reply));
+  co_return ok_response(std::move(reply));
 }
 
 void append_pool(BsonWriter& out, std::int64_t in_use, std::int64_t available, std::int64_t created) {
@@ -261,19 +256,19 @@ Answer conn_pool_stats(Context& context, Client&, const Request&) {
   reply.append("totalRefreshing", std::int64_t{0});
   reply.append("hosts", std::move(hosts).finish());
   reply.append("replicaSets", std::move(sets).finish());
-  co_return finish(std::move(reply));
+  co_return ok_response(std::move(reply));
 }
 
 Answer echo(Context&, Client&, const Request& request) {
   BsonWriter reply;
   reply.append("echo", request.body);
-  co_return finish(std::move(reply));
+  co_return ok_response(std::move(reply));
 }
 
 Answer features(Context&, Client&, const Request&) {
   BsonWriter reply;
   reply.append("js", std::int32_t{0});
-  co_return finish(std::move(reply));
+  co_return ok_response(std::move(reply));
 }
 
 // The static table has no cache to drop: the flush succeeds at once.
@@ -283,7 +278,7 @@ Answer flush_router_config(Context& context, Client&, const Request& request) {
   }
   BsonWriter reply;
   reply.append("flushed", true);
-  co_return finish(std::move(reply));
+  co_return ok_response(std::move(reply));
 }
 
 Answer get_shard_map(Context& context, Client&, const Request& request) {
@@ -303,7 +298,7 @@ Answer get_shard_map(Context& context, Client&, const Request& request) {
   reply.append("map", std::move(map).finish());
   reply.append("hosts", std::move(hosts).finish());
   reply.append("connStrings", std::move(strings).finish());
-  co_return finish(std::move(reply));
+  co_return ok_response(std::move(reply));
 }
 
 Answer get_shard_version(Context& context, Client&, const Request& request) {
@@ -317,7 +312,7 @@ Answer get_shard_version(Context& context, Client&, const Request& request) {
   if (ns.find('.') == std::string_view::npos) {
     reply.append("primaryShard", request.routes->shard(request.routes->primary_shard(ns)).name);
     reply.append("shardingEnabled", true);
-    co_return finish(std::move(reply));
+    co_return ok_response(std::move(reply));
   }
   const catalog::CollectionRouting* routing = request.routes->collection(ns);
   if (routing == nullptr) {
@@ -333,13 +328,13 @@ Answer get_shard_version(Context& context, Client&, const Request& request) {
     }
     reply.end();
   }
-  co_return finish(std::move(reply));
+  co_return ok_response(std::move(reply));
 }
 
 Answer netstat(Context&, Client&, const Request&) {
   BsonWriter reply;
   reply.append("configserver", "").append("isdbgrid", std::int32_t{1});
-  co_return finish(std::move(reply));
+  co_return ok_response(std::move(reply));
 }
 
 // Tools probe this command and read its info field.
@@ -366,7 +361,7 @@ Answer profile(Context& context, Client&, const Request& request) {
   if (const auto slow = request.body["slowms"].to_int64()) parameters.slow_ms = *slow;
   BsonWriter reply;
   reply.append("was", std::int32_t{0}).append("slowms", before).append("sampleRate", 1.0);
-  co_return finish(std::move(reply));
+  co_return ok_response(std::move(reply));
 }
 
 Answer get_parameter(Context& context, Client&, const Request& request) {

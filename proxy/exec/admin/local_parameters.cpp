@@ -11,6 +11,7 @@
 #include "proxy/config/parameters.h"
 #include "proxy/config/table.h"
 #include "proxy/exec/core/request.h"
+#include "proxy/exec/core/response.h"
 
 namespace spillway::exec {
 
@@ -137,8 +138,7 @@ Result<BsonDoc> get_parameters(Context& context, DocView command) {
     any = true;
   }
   if (!any) return Error(ErrorCode::invalid_options, "no option found to get");
-  reply.append("ok", 1.0);
-  return std::move(reply).finish();
+  return ok_document(std::move(reply));
 }
 
 Result<BsonDoc> set_parameters(Context& context, DocView command) {
@@ -178,8 +178,7 @@ Result<BsonDoc> set_parameters(Context& context, DocView command) {
     }
     if (auto set = change(context.shared, spec, wanted); set.has_error()) return set.error();
   }
-  reply.append("ok", 1.0);
-  return std::move(reply).finish();
+  return ok_document(std::move(reply));
 }
 
 }  // namespace spillway::exec

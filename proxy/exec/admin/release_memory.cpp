@@ -46,8 +46,7 @@ Task<Result<Response>> release_memory_command(Context& context, Client&, const R
   }
   BsonWriter reply;
   append_release(reply, *answer->record);
-  reply.append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  co_return ok_response(std::move(reply));
 }
 
 }  // namespace spillway::exec

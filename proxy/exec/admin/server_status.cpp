@@ -429,8 +429,7 @@ Task<Result<Response>> server_status_command(Context& context, Client&, const Re
     section.append(reply, context, facts);
     reply.end();
   }
-  reply.append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  co_return ok_response(std::move(reply));
 }
 
 }  // namespace spillway::exec

@@ -7,6 +7,7 @@
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/commands/run_in_cluster.h"
+#include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/stale.h"
@@ -149,7 +150,7 @@ void sort_by_operation(KeptDocuments& results) {
 Task<Result<Response>> bulk_write(Context& context, Client& client, const Request& request) {
   const ValueView cursor = request.body["cursor"];
   if (cursor.exists() && !cursor.is_document()) {
-    co_return field_has_wrong_type("bulkWrite.cursor", cursor, "object");
+    co_return wrong_type("bulkWrite.cursor", cursor, "object");
   }
   const ValueView batch_size = cursor.is_document() ? cursor.as_document()["batchSize"] : ValueView();
   const auto documents = batch_size.to_int64();

@@ -138,8 +138,7 @@ void audit_refusal(Context& context, Client& client, const CommandSpec& spec, co
 Response help_for(const CommandSpec& spec) {
   BsonWriter reply;
   reply.append("help", fmt::format("help for: {} {}", spec.name, spec.help));
-  reply.append("ok", 1.0);
-  return Response(std::move(reply).finish());
+  return ok_response(std::move(reply));
 }
 
 }  // namespace

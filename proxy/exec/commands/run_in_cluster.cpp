@@ -35,8 +35,7 @@ Response empty_cursor(std::string_view db, std::string_view collection) {
   reply.append("id", std::int64_t{0});
   reply.append("ns", fmt::format("{}.{}", db, collection));
   reply.end();
-  reply.append("ok", 1.0);
-  return Response(std::move(reply).finish());
+  return ok_response(std::move(reply));
 }
 
 // What shards say of these names, before they look whether there is such a database.
@@ -84,8 +83,7 @@ std::optional<Response> without_database(const CommandSpec& spec, const Request&
   } else {
     return std::nullopt;
   }
-  reply.append("ok", 1.0);
-  return Response(std::move(reply).finish());
+  return ok_response(std::move(reply));
 }
 
 // What the shard says the view is; empty: nothing that can be run.

@@ -156,8 +156,7 @@ Response distinct_of_view(const Response& aggregation) {
     out.begin_array("values").end();
   }
   if (const ValueView at = reply.view().find_path("cursor.atClusterTime"); at.exists()) out.append("atClusterTime", at);
-  out.append("ok", 1.0);
-  return Response(std::move(out).finish());
+  return ok_response(std::move(out));
 }
 
 Response count_of_view(const Response& aggregation) {
@@ -169,8 +168,7 @@ Response count_of_view(const Response& aggregation) {
   } else {
     out.append("n", n);
   }
-  out.append("ok", 1.0);
-  return Response(std::move(out).finish());
+  return ok_response(std::move(out));
 }
 
 }  // namespace spillway::exec

@@ -9,6 +9,7 @@
 
 #include "cursor/field_table.h"
 #include "proxy/auth/users.h"
+#include "proxy/exec/core/arguments.h"
 
 namespace spillway::exec {
 
@@ -38,12 +39,6 @@ constexpr FieldTable<16> arguments({"$db", "lsid", "txnNumber", "autocommit", "s
                                     "$readPreference", "comment", "readConcern", "apiVersion", "apiStrict",
                                     "apiDeprecationErrors", "$maxTimeMs", "help", "$clusterTime", "writeConcern"});
 
-Error wrong_type(std::string_view field, ValueView value, std::string_view expected) {
-  return Error(ErrorCode::type_mismatch,
-               fmt::format("BSON field '{}' is the wrong type '{}', expected type '{}'", field,
-                           bson_type_name(value.type), expected));
-}
-
 Result<void> check_database_name(std::string_view db) {
   constexpr std::string_view forbidden("/\\. \"$*<>:|?\0", 13);
   if (db.empty() || db.size() > limits::database_name_bytes_max ||
@@ -69,9 +64,7 @@ Result<void> take_lsid(Request& request, const Element& field) {
   for (; !at.done(); ++at) {
     const auto name = [&at] { return fmt::format("lsid.{}", at->name); };
     const std::size_t known = fields.find(at->name);
-    if (known == fields.absent) {
-      return Error(40415, fmt::format("BSON field '{}' is an unknown field.", name()));
-    }
+    if (known == fields.absent) return unknown_field(name());
     if (std::exchange(seen[known], true)) {
       return Error(40413, fmt::format("BSON field '{}' is a duplicate field", name()));
     }

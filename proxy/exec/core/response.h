@@ -67,6 +67,11 @@ class Response {
   StreamReplyPtr stream_;
 };
 
+// {…fields, ok: 1}
+inline BsonDoc ok_document(BsonWriter&& fields = BsonWriter()) {
+  return std::move(fields.append("ok", 1.0)).finish();
+}
+inline Response ok_response(BsonWriter&& fields = BsonWriter()) { return Response(ok_document(std::move(fields))); }
 // {ok: 0, errmsg, code, codeName, errorLabels?, …extra}
 BsonDoc error_document(const Error& error);
 Response error_response(const Error& error);

@@ -5,6 +5,7 @@
 #include "absl/hash/hash.h"
 #include "cursor/field_table.h"
 #include "proxy/exec/access/transactions.h"
+#include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/process_memory.h"
@@ -402,7 +403,7 @@ Result<AggregateArguments> parse_aggregate(DocView body) {
   }
   const ValueView pipeline = body["pipeline"];
   if (!pipeline.is_array()) {
-    if (!pipeline.exists()) return Error(40414, "BSON field 'aggregate.pipeline' is missing but a required field");
+    if (!pipeline.exists()) return missing_field("aggregate.pipeline");
     return Error(ErrorCode::type_mismatch, "'pipeline' option must be specified as an array");
   }
   aggregate.pipeline = pipeline.as_document();
@@ -423,10 +424,7 @@ Result<AggregateArguments> parse_aggregate(DocView body) {
       aggregate.batch_size =
           batch.to_int64().value_or(static_cast<std::int64_t>(batch.to_double().value_or(0)));
       aggregate.batch_size_given = true;
-      if (aggregate.batch_size < 0) {
-        return Error(51024, fmt::format("BSON field 'batchSize' value must be >= 0, actual value '{}'",
-                                        aggregate.batch_size));
-      }
+      if (aggregate.batch_size < 0) return negative_argument("batchSize", aggregate.batch_size);
     }
   }
   const ValueView let = body["let"];

@@ -155,8 +155,8 @@ Task<Result<Response>> config_count(Context& context, const Request& request) {
   const std::int64_t limit = std::abs(request.body["limit"].to_int64().value_or(0));
   if (limit > 0) n = std::min(n, limit);
   BsonWriter reply;
-  reply.append("n", static_cast<std::int32_t>(n)).append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  reply.append("n", static_cast<std::int32_t>(n));
+  co_return ok_response(std::move(reply));
 }
 
 Task<Result<Response>> config_distinct(Context& context, const Request& request) {

@@ -8,6 +8,7 @@
 
 #include "proxy/base/time_slice.h"
 #include "proxy/exec/access/transactions.h"
+#include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/stale.h"
@@ -20,27 +21,6 @@
 namespace spillway::exec {
 
 namespace {
-
-Result<DocView> query_of(DocView body) {
-  const ValueView query = body["query"];
-  if (!query.exists() || query.is_null()) return DocView();
-  if (!query.is_document()) {
-    return Error(
-        ErrorCode::type_mismatch,
-        fmt::format("BSON field 'query' is the wrong type '{}', expected type 'object'", bson_type_name(query.type)));
-  }
-  return query.as_document();
-}
-
-Result<std::string_view> collection_of(DocView body) {
-  const Element first = body.first();
-  if (!first.is_string()) {
-    return Error(ErrorCode::invalid_namespace,
-                 fmt::format("collection name has invalid type {}", bson_type_name(first.type)));
-  }
-  if (first.as_string().empty()) return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
-  return first.as_string();
-}
 
 std::int64_t whole_number(ValueView value) {
   if (!value.is_number()) return 0;
@@ -89,8 +69,7 @@ Response count_reply(const Routes& routes, const ShardOutcomes& outcomes, CountW
   } else {
     reply.append("n", total);
   }
-  reply.append("ok", 1.0);
-  return Response(std::move(reply).finish());
+  return ok_response(std::move(reply));
 }
 
 // Has a path a number for a name? To distinct it may be an array's index, which to an aggregation's paths it is not.
@@ -148,9 +127,9 @@ Task<Result<Response>> merge_distinct(Context& context, const Request& request, 
 }  // namespace
 
 Task<Result<Response>> count_command(Context& context, Client&, const Request& request) {
-  auto collection = collection_of(request.body);
+  auto collection = collection_argument(request.body);
   if (collection.has_error()) co_return collection.error();
-  auto query = query_of(request.body);
+  auto query = document_argument("query", request.body["query"]);
   if (query.has_error()) co_return query.error();
   if (reads_own_config(request)) {
     co_return co_await config_count(context, request);
@@ -184,9 +163,9 @@ Task<Result<Response>> count_command(Context& context, Client&, const Request& r
 }
 
 Task<Result<Response>> distinct_command(Context& context, Client&, const Request& request) {
-  auto collection = collection_of(request.body);
+  auto collection = collection_argument(request.body);
   if (collection.has_error()) co_return collection.error();
-  auto query = query_of(request.body);
+  auto query = document_argument("query", request.body["query"]);
   if (query.has_error()) co_return query.error();
   if (reads_own_config(request)) {
     co_return co_await config_distinct(context, request);

@@ -4,6 +4,7 @@
 
 #include "allocator/limits.h"
 #include "cursor/bson_order.h"
+#include "proxy/exec/core/response.h"
 
 namespace spillway::exec {
 
@@ -37,8 +38,7 @@ Result<bool> DistinctMerge::step() {
 BsonDoc DistinctMerge::reply(std::uint64_t at_cluster_time) && {
   out_.end();
   if (at_cluster_time != 0) out_.append_timestamp("atClusterTime", at_cluster_time);
-  out_.append("ok", 1.0);
-  return std::move(out_).finish();
+  return ok_document(std::move(out_));
 }
 
 // Reads up to values_max next values of one shard. Returns their cost.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "allocator/limits.h"
+#include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/process_facts.h"
@@ -137,10 +138,7 @@ Result<ExplainPlan> plan_explain(Context& context, const Request& request, DocVi
   if (!explained) {
     return Error(ErrorCode::command_not_found, fmt::format("Explain failed due to unknown command: {}", command.name));
   }
-  if (!command.is_string()) {
-    return Error(ErrorCode::invalid_namespace,
-                 fmt::format("collection name has invalid type {}", bson_type_name(command.type)));
-  }
+  if (!command.is_string()) return no_collection(command);
   Selection selection{{}, inner["collation"]};
   bool sorted = false;
   if (command.name == "find") {
@@ -303,8 +301,7 @@ BsonDoc plan_reply(const Context& context, const Routes& routes, const ExplainPl
   append_execution(reply, routes, plan, outcomes, taken, bytes_max);
   append_server_info(reply, context);
   append_command(reply, inner, bytes_max);
-  reply.append("ok", 1.0);
-  return std::move(reply).finish();
+  return ok_document(std::move(reply));
 }
 
 // The first shard's, which it made larger than a document may be.
@@ -312,8 +309,7 @@ BsonDoc cut_reply(const ShardOutcomes& outcomes) {
   BsonWriter reply;
   append_shown(reply, outcomes.front().body(), shown_bytes_max(outcomes),
                [](std::string_view name) { return name != "ok" && !is_stripped_from_reply(name); });
-  reply.append("ok", 1.0);
-  return std::move(reply).finish();
+  return ok_document(std::move(reply));
 }
 
 BsonDoc aggregate_reply(const Context& context, const Routes& routes, const ExplainPlan& plan,
@@ -344,8 +340,7 @@ BsonDoc aggregate_reply(const Context& context, const Routes& routes, const Expl
   }
   reply.end();
   append_command(reply, inner, bytes_max);
-  reply.append("ok", 1.0);
-  return std::move(reply).finish();
+  return ok_document(std::move(reply));
 }
 
 // The inner command and the verbosity, of {explain: …} and of {aggregate: …, explain: true}.
@@ -367,11 +362,7 @@ Result<Subject> subject_of(const Request& request) {
     return subject;
   }
   const Element inner = request.body.first();
-  if (!inner.is_document()) {
-    return Error(ErrorCode::type_mismatch,
-                 fmt::format("BSON field 'explain.explain' is the wrong type '{}', expected type 'object'",
-                             bson_type_name(inner.type)));
-  }
+  if (!inner.is_document()) return wrong_type("explain.explain", inner, "object");
   subject.inner = BsonDoc(inner.as_document());
   const ValueView verbosity = request.body["verbosity"];
   if (verbosity.exists()) {

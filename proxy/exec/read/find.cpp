@@ -1,13 +1,9 @@
 // find: one shard passes through, several are merged.
-#include <fmt/format.h>
-
-#include <cmath>
-#include <limits>
-
 #include "allocator/pressure.h"
 #include "cursor/field_table.h"
 #include "proxy/catalog/filter_bounds.h"
 #include "proxy/exec/access/transactions.h"
+#include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/limits.h"
@@ -24,29 +20,6 @@
 
 namespace spillway::exec {
 
-Error negative_argument(std::string_view field, std::int64_t value) {
-  return Error(51024,
-               fmt::format("BSON field '{}' value must be >= 0, actual value '{}'", field, value));
-}
-
-Result<std::optional<std::int64_t>> number_argument(std::string_view name, ValueView value) {
-  if (!value.exists() || value.is_null()) return std::nullopt;
-  if (!value.is_number()) {
-    return Error(
-        ErrorCode::type_mismatch,
-        fmt::format(
-            "BSON field '{}' is the wrong type '{}', expected types '[long, int, decimal, double]'",
-            name, bson_type_name(value.type)));
-  }
-  if (const auto whole = value.to_int64()) return *whole;
-  const double number = value.to_double().value_or(0);
-  constexpr double beyond = 0x1p63;
-  if (std::isnan(number)) return 0;
-  if (number >= beyond) return std::numeric_limits<std::int64_t>::max();
-  if (number <= -beyond) return std::numeric_limits<std::int64_t>::min();
-  return static_cast<std::int64_t>(number);
-}
-
 Result<std::int64_t> shard_limit(std::int64_t limit, std::int64_t skip) {
   std::int64_t sum = 0;
   if (__builtin_add_overflow(limit, skip, &sum)) {
@@ -57,7 +30,7 @@ Result<std::int64_t> shard_limit(std::int64_t limit, std::int64_t skip) {
 
 namespace {
 
-// The functions below leave the target unchanged when the field is null.
+// Leaves the number unchanged when the field is null.
 Result<void> take_number(std::int64_t& number, const Element& field) {
   auto given = number_argument(field.name, field);
   if (given.has_error()) return given.error();
@@ -68,13 +41,8 @@ Result<void> take_number(std::int64_t& number, const Element& field) {
 }
 
 Result<void> take_document(DocView& document, const Element& field) {
-  if (field.is_null()) return {};
-  if (!field.is_document()) {
-    return Error(ErrorCode::type_mismatch,
-                 fmt::format("BSON field '{}' is the wrong type '{}', expected type 'object'",
-                             field.name, bson_type_name(field.type)));
-  }
-  document = field.as_document();
+  if (!field.is_document() && !field.is_null()) return wrong_type(field.name, field, "object");
+  if (field.is_document()) document = field.as_document();
   return {};
 }
 
@@ -138,17 +106,11 @@ Result<void> take_field(FindArguments& find, FindField which, const Element& fie
 
 Result<FindArguments> parse_find(DocView body) {
   FindArguments find;
-  auto at = body.begin();
-  const Element collection = *at;
-  if (!collection.is_string()) {
-    return Error(ErrorCode::invalid_namespace, fmt::format("collection name has invalid type {}",
-                                                           bson_type_name(collection.type)));
-  }
-  find.collection = collection.as_string();
-  if (find.collection.empty())
-    return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
+  auto collection = collection_argument(body);
+  if (collection.has_error()) return collection.error();
+  find.collection = *collection;
   std::uint32_t seen = 0;  // of two fields with one name the first counts, as in every other lookup
-  for (++at; !at.done(); ++at) {
+  for (auto at = ++body.begin(); !at.done(); ++at) {
     const std::size_t which = find_fields.find(at->name);
     if (which == find_fields.absent || (seen & 1u << which) != 0) continue;
     seen |= 1u << which;

@@ -25,10 +25,6 @@ struct FindArguments {
 // Errors: InvalidNamespace(73), TypeMismatch(14), 51024 for negative numbers, FailedToParse(9), BadValue(2).
 Result<FindArguments> parse_find(DocView body);
 
-// A number among a command's arguments; nullopt: it is missing or null. TypeMismatch(14) for another type.
-Result<std::optional<std::int64_t>> number_argument(std::string_view name, ValueView value);
-// 51024: the field must not be negative.
-Error negative_argument(std::string_view field, std::int64_t value);
 // The limit for each of several shards when the skip is done here: the sum, or Overflow(15).
 Result<std::int64_t> shard_limit(std::int64_t limit, std::int64_t skip);
 

@@ -4,6 +4,7 @@
 #include "cursor/registry.h"
 #include "proxy/exec/access/audit.h"
 #include "proxy/exec/access/authorization.h"
+#include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
@@ -30,40 +31,19 @@ struct GetMoreArguments {
 Result<GetMoreArguments> parse_get_more(const Request& request) {
   GetMoreArguments arguments;
   const Element id = request.body.first();
-  if (id.type != BsonType::int64) {
-    return Error(ErrorCode::type_mismatch,
-                 fmt::format("BSON field 'getMore.getMore' is the wrong type '{}', expected type 'long'",
-                             bson_type_name(id.type)));
-  }
+  if (id.type != BsonType::int64) return wrong_type("getMore.getMore", id, "long");
   arguments.id = id.as_int64();
   const ValueView collection = request.body["collection"];
-  if (!collection.exists()) {
-    return Error(40414, "BSON field 'getMore.collection' is missing but a required field");
-  }
-  if (!collection.is_string()) {
-    return Error(ErrorCode::type_mismatch,
-                 fmt::format("BSON field 'getMore.collection' is the wrong type '{}', expected type 'string'",
-                             bson_type_name(collection.type)));
-  }
+  if (!collection.exists()) return missing_field("getMore.collection");
+  if (!collection.is_string()) return wrong_type("getMore.collection", collection, "string");
   arguments.collection = collection.as_string();
   if (arguments.collection.empty() || arguments.collection.find('\0') != std::string_view::npos) {
     return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
   }
-  const ValueView batch = request.body["batchSize"];
-  if (batch.exists() && !batch.is_null()) {
-    if (!batch.is_number()) {
-      return Error(ErrorCode::type_mismatch,
-                   fmt::format("BSON field 'getMore.batchSize' is the wrong type '{}', expected types '[long, int, "
-                               "decimal, double]'",
-                               bson_type_name(batch.type)));
-    }
-    arguments.batch_size =
-        batch.to_int64().value_or(static_cast<std::int64_t>(batch.to_double().value_or(0)));
-    if (arguments.batch_size < 0) {
-      return Error(51024, fmt::format("BSON field 'batchSize' value must be >= 0, actual value '{}'",
-                                      arguments.batch_size));
-    }
-  }
+  const auto batch_size = number_argument("getMore.batchSize", request.body["batchSize"]);
+  if (batch_size.has_error()) return batch_size.error();
+  arguments.batch_size = batch_size->value_or(0);
+  if (arguments.batch_size < 0) return negative_argument("batchSize", arguments.batch_size);
   arguments.await_ms = request.max_time_ms;
   return arguments;
 }
@@ -130,26 +110,13 @@ Task<Result<Response>> get_more_command(Context& context, Client& client, const 
 
 Task<Result<Response>> kill_cursors_command(Context& context, Client& client, const Request& request) {
   const Element collection = request.body.first();
-  if (!collection.is_string()) {
-    co_return Error(ErrorCode::invalid_namespace,
-                    fmt::format("collection name has invalid type {}", bson_type_name(collection.type)));
-  }
+  if (!collection.is_string()) co_return no_collection(collection);
   const ValueView cursors = request.body["cursors"];
-  if (!cursors.exists()) {
-    co_return Error(40414, "BSON field 'killCursors.cursors' is missing but a required field");
-  }
-  if (!cursors.is_array()) {
-    co_return Error(ErrorCode::type_mismatch,
-                    fmt::format("BSON field 'killCursors.cursors' is the wrong type '{}', expected type 'array'",
-                                bson_type_name(cursors.type)));
-  }
+  if (!cursors.exists()) co_return missing_field("killCursors.cursors");
+  if (!cursors.is_array()) co_return wrong_type("killCursors.cursors", cursors, "array");
   const std::string ns = request.ns();
   for (auto at = cursors.as_document().begin(); !at.done(); ++at) {
-    if (at->type != BsonType::int64) {
-      co_return Error(ErrorCode::type_mismatch,
-                      fmt::format("BSON field 'killCursors.cursors.{}' is the wrong type '{}', expected type 'long'",
-                                  at->name, bson_type_name(at->type)));
-    }
+    if (at->type != BsonType::int64) co_return wrong_type(fmt::format("killCursors.cursors.{}", at->name), *at, "long");
   }
   // One that may not be killed fails them all.
   if (!may_on_cluster(context, client, auth::Action::kill_any_cursor)) {
@@ -184,8 +151,7 @@ Task<Result<Response>> kill_cursors_command(Context& context, Client& client, co
   renumbered(reply, "cursorsNotFound", std::move(not_found).finish());
   reply.begin_array("cursorsAlive").end();
   reply.begin_array("cursorsUnknown").end();
-  reply.append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  co_return ok_response(std::move(reply));
 }
 
 }  // namespace spillway::exec

@@ -5,6 +5,7 @@
 #include "proxy/auth/logical_clock.h"
 #include "proxy/base/clock.h"
 #include "proxy/cluster/config_client.h"
+#include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
@@ -99,8 +100,7 @@ Response answer_of(const Request& request, const InvolvedNamespace& output, cons
   } else {
     out.append("result", output.collection);
   }
-  out.append("ok", 1.0);
-  return Response(std::move(out).finish());
+  return ok_response(std::move(out));
 }
 
 Task<Result<Response>> divide(Context& context, Client& client, const Request& request,
@@ -146,10 +146,7 @@ InvolvedNamespace map_reduce_output(DocView body, std::string_view db) {
 
 Task<Result<Response>> map_reduce_command(Context& context, Client& client, const Request& request) {
   const Element source = request.body.first();
-  if (!source.is_string() || source.as_string().empty()) {
-    co_return Error(ErrorCode::invalid_namespace,
-                    fmt::format("collection name has invalid type {}", bson_type_name(source.type)));
-  }
+  if (!source.is_string() || source.as_string().empty()) co_return no_collection(source);
   const NamespaceText ns(request.db, source.as_string());
   const Targets targets = shards_with_chunks(*request.routes, request.db, ns.view());
   const InvolvedNamespace output = map_reduce_output(request.body, request.db);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cursor/field_table.h"
+#include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/request.h"
 
 namespace spillway::exec {
@@ -15,8 +16,7 @@ constexpr FieldTable<13> arguments({"map", "reduce", "finalize", "query", "sort"
 
 Result<void> check_script(DocView command, std::string_view name, bool required) {
   const ValueView script = command[name];
-  if (!script.exists() && required)
-    return Error(40414, fmt::format("BSON field 'mapReduce.{}' is missing but a required field", name));
+  if (!script.exists() && required) return missing_field(fmt::format("mapReduce.{}", name));
   const bool known = !script.exists() || script.is_null() || script.is_string() || script.type == BsonType::code ||
                      script.type == BsonType::code_with_scope;
   if (!known) {
@@ -28,7 +28,7 @@ Result<void> check_script(DocView command, std::string_view name, bool required)
 Result<void> check(DocView command) {
   for (auto at = ++command.begin(); !at.done(); ++at) {
     if (arguments.contains(at->name) || is_generic_argument(at->name)) continue;
-    return Error(40415, fmt::format("BSON field 'mapReduce.{}' is an unknown field.", at->name));
+    return unknown_field(fmt::format("mapReduce.{}", at->name));
   }
   for (const std::string_view name : {"map", "reduce"}) {
     if (auto checked = check_script(command, name, true); checked.has_error()) return checked;

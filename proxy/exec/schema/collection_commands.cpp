@@ -7,6 +7,7 @@
 #include "proxy/cluster/config_client.h"
 #include "proxy/exec/access/authorization.h"
 #include "proxy/exec/access/transactions.h"
+#include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
@@ -29,10 +30,7 @@ using Answer = Task<Result<Response>>;
 
 Result<std::string> collection_ns(const Request& request) {
   const Element first = request.body.first();
-  if (!first.is_string()) {
-    return Error(ErrorCode::invalid_namespace,
-                 fmt::format("collection name has invalid type {}", bson_type_name(first.type)));
-  }
+  if (!first.is_string()) return no_collection(first);
   if (first.as_string().empty()) {
     return Error(ErrorCode::invalid_namespace, fmt::format("Invalid namespace specified '{}.'", request.db));
   }
@@ -250,7 +248,7 @@ Answer drop(Context& context, Client&, const Request& request) {
     auto dropped = co_await run_by_form(context, request);
     const bool missing = dropped.has_error() && dropped.error().is(ErrorCode::namespace_not_found);
     if (!missing) co_return dropped;
-    if (config_wire_version(context) >= v7_0) co_return only_ok();
+    if (config_wire_version(context) >= v7_0) co_return ok_response();
     co_return Error(ErrorCode::namespace_not_found, "ns not found");
   }
   co_return co_await to_owners(context, request, Tolerate::namespace_not_found);
@@ -287,8 +285,8 @@ Answer drop_database(Context& context, Client&, const Request& request) {
     const bool missing = dropped.has_error() && dropped.error().is(ErrorCode::namespace_not_found);
     if (!missing) co_return dropped;
     BsonWriter reply;
-    reply.append("info", "database does not exist").append("ok", 1.0);
-    co_return Response(std::move(reply).finish());
+    reply.append("info", "database does not exist");
+    co_return ok_response(std::move(reply));
   }
   const shard::CallOptions options = write_options(context, request);
   auto fanning = fan_out(context, request, request.routes->all_shards(),
@@ -302,8 +300,7 @@ Answer drop_database(Context& context, Client&, const Request& request) {
   });
   BsonWriter reply;
   if (existed) reply.append("dropped", request.db);
-  reply.append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  co_return ok_response(std::move(reply));
 }
 
 Answer rename_collection(Context& context, Client&, const Request& request) {
@@ -409,8 +406,8 @@ BsonDoc data_size_of(const std::vector<ShardAnswer>& answers, const std::string&
   }
   BsonWriter reply;
   reply.append("size", size).append("numObjects", objects);
-  reply.append("millis", static_cast<std::int64_t>(millis)).append("ok", 1.0);
-  return std::move(reply).finish();
+  reply.append("millis", static_cast<std::int64_t>(millis));
+  return ok_document(std::move(reply));
 }
 
 Answer coll_stats(Context& context, Client&, const Request& request) {
@@ -474,8 +471,7 @@ Answer plan_cache(Context& context, Client&, const Request& request) {
     if (!is_stripped_from_reply(at->name) && at->name != "ok") reply.append_element(*at);
   }
   for (const ShardAnswer& answer : fanned.answers) reply.append(answer.shard, answer.body);
-  reply.append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  co_return ok_response(std::move(reply));
 }
 
 Answer set_index_commit_quorum(Context& context, Client&, const Request& request) {

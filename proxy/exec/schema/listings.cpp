@@ -5,6 +5,7 @@
 #include <map>
 
 #include "proxy/base/time_slice.h"
+#include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/process_memory.h"
@@ -198,10 +199,7 @@ Task<Result<Response>> list_collections_command(Context& context, Client& client
 
 Task<Result<Response>> list_indexes_command(Context& context, Client& client, const Request& request) {
   const Element collection = request.body.first();
-  if (!collection.is_string()) {
-    co_return Error(ErrorCode::invalid_namespace,
-                    fmt::format("collection name has invalid type {}", bson_type_name(collection.type)));
-  }
+  if (!collection.is_string()) co_return no_collection(collection);
   const Targets targets = shards_with_chunks(*request.routes, request.db, request.ns());
   BsonDoc scratch;
   const shard::Command command = forward_command(request, scratch);

@@ -117,8 +117,7 @@ RawMerge merge_raw(const std::vector<ShardAnswer>& answers, Tolerate tolerate, b
     out.append_element(concern);
     break;
   }
-  out.append("ok", 1.0);
-  return {std::move(out).finish(), true};
+  return {ok_document(std::move(out)), true};
 }
 
 BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_view ns, std::size_t chunks) {
@@ -145,8 +144,7 @@ BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_vi
   out.begin_document("shards");
   for (const ShardAnswer& answer : answers) out.append(answer.shard, answer.body);
   out.end();
-  out.append("ok", 1.0);
-  return std::move(out).finish();
+  return ok_document(std::move(out));
 }
 
 BsonDoc merge_db_stats(const std::vector<ShardAnswer>& answers, std::string_view db) {
@@ -172,8 +170,7 @@ BsonDoc merge_db_stats(const std::vector<ShardAnswer>& answers, std::string_view
   for (const ShardAnswer& answer : answers) scale = std::max(scale, number(answer.body["scaleFactor"]));
   append_sum(out, "scaleFactor", scale);
   out.append("fileSize", std::int32_t{0});
-  out.append("ok", 1.0);
-  return std::move(out).finish();
+  return ok_document(std::move(out));
 }
 
 BsonDoc merge_validate(const std::vector<ShardAnswer>& answers, std::string_view ns) {
@@ -198,8 +195,7 @@ BsonDoc merge_validate(const std::vector<ShardAnswer>& answers, std::string_view
   out.begin_document("raw");
   for (const ShardAnswer& answer : answers) out.append(answer.shard, answer.body);
   out.end();
-  out.append("ok", 1.0);
-  return std::move(out).finish();
+  return ok_document(std::move(out));
 }
 
 BsonDoc merge_list_databases(const std::vector<ShardAnswer>& answers, bool name_only,
@@ -248,8 +244,7 @@ BsonDoc merge_list_databases(const std::vector<ShardAnswer>& answers, bool name_
     out.append("totalSize", static_cast<std::int64_t>(total));
     out.append("totalSizeMb", static_cast<std::int64_t>(total / (1024 * 1024)));
   }
-  out.append("ok", 1.0);
-  return std::move(out).finish();
+  return ok_document(std::move(out));
 }
 
 }  // namespace spillway::exec

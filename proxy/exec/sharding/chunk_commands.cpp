@@ -150,7 +150,7 @@ Task<Result<Response>> answer_and_forget(Context* context, std::string ns, Resul
   auto forgetting = forget_ns(context, std::move(ns));
   co_await forgetting;
   if (reply.has_error()) co_return std::move(reply.error());
-  co_return whole ? passthrough(*std::move(reply)) : only_ok();
+  co_return whole ? passthrough(*std::move(reply)) : ok_response();
 }
 
 // --- split
@@ -351,8 +351,7 @@ Answer move_chunk_command(Context& context, Client&, const Request& request) {
   BsonWriter reply;
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begun);
   reply.append("millis", static_cast<std::int32_t>(took.count()));
-  reply.append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  co_return ok_response(std::move(reply));
 }
 
 Answer merge_chunks_command(Context& context, Client&, const Request& request) {

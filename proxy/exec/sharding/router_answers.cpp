@@ -36,8 +36,7 @@ Task<Result<Response>> database_version(Context* context, const Request* request
     reply.append("shardingEnabled", *partitioned);
   }
   if (database->version) catalog::append_database_version(reply, *database->version, "version");
-  reply.append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  co_return ok_response(std::move(reply));
 }
 
 void append_chunks(BsonWriter& out, const catalog::CollectionRouting& routing) {
@@ -73,8 +72,7 @@ Task<Result<Response>> list_shards_of_cluster(Context& context, const Request& r
   if (!batch.is_array()) co_return Error(ErrorCode::failed_to_parse, "the config servers' list of shards is damaged");
   BsonWriter reply;
   reply.append_array("shards", batch.as_document());
-  reply.append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  co_return ok_response(std::move(reply));
 }
 
 Task<Result<Response>> shard_map_of_cluster(Context& context) {
@@ -102,8 +100,7 @@ Task<Result<Response>> shard_map_of_cluster(Context& context) {
     append("hosts", hosts);
     append("connStrings", names);
   }
-  reply.append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  co_return ok_response(std::move(reply));
 }
 
 Task<Result<Response>> shard_version_in_cluster(Context& context, const Request& request) {
@@ -128,8 +125,7 @@ Task<Result<Response>> shard_version_in_cluster(Context& context, const Request&
   reply.append_object_id("versionEpoch", epoch);
   if (version.timestamp != 0) reply.append_timestamp("versionTimestamp", version.timestamp);
   if (request.body["fullMetadata"].truthy()) append_chunks(reply, *routing);
-  reply.append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  co_return ok_response(std::move(reply));
 }
 
 Task<Result<Response>> flush_router_config_in_cluster(Context& context, const Request& request) {
@@ -144,8 +140,8 @@ Task<Result<Response>> flush_router_config_in_cluster(Context& context, const Re
   auto forgetting = forget_everywhere(context, std::string(name.db), std::string(name.collection));
   co_await forgetting;
   BsonWriter reply;
-  reply.append("flushed", true).append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  reply.append("flushed", true);
+  co_return ok_response(std::move(reply));
 }
 
 }  // namespace spillway::exec

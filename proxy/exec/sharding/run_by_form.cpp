@@ -36,11 +36,10 @@ Response answer_of(const CommandForm& form, std::string_view name, ShardOutcome 
   if (!ok || form.reply == CommandForm::Reply::whole) return passthrough(std::move(outcome.reply));
   if (form.reply == CommandForm::Reply::sharded) return collection_sharded(outcome.body(), name);
   const Element concern = outcome.body().find("writeConcernError");
-  if (!concern.exists()) return only_ok();
+  if (!concern.exists()) return ok_response();
   BsonWriter out;
   out.append_element(concern);
-  out.append("ok", 1.0);
-  return Response(std::move(out).finish());
+  return ok_response(std::move(out));
 }
 
 // One try. The error of a server that did not take the command for what it concerns: its own answer otherwise.
@@ -99,12 +98,6 @@ bool answers(const Result<Response>& result, ErrorCode code) noexcept {
 }
 
 }  // namespace
-
-Response only_ok() {
-  BsonWriter out;
-  out.append("ok", 1.0);
-  return Response(std::move(out).finish());
-}
 
 Task<Result<void>> make_collection(Context& context, const Request& request, std::string collection) {
   if (config_wire_version(context) < v8_0) co_return Result<void>();

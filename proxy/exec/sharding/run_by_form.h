@@ -27,6 +27,4 @@ Task<Result<shard::Reply>> command_to(Context& context, const Request& request, 
 Task<Result<shard::Reply>> find_in_config(Context& context, const Request& request, std::string_view collection,
                                           BsonDoc filter);
 
-Response only_ok();
-
 }  // namespace spillway::exec

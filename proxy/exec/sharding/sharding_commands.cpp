@@ -59,8 +59,7 @@ Answer fsync_shards(Context& context, Client&, const Request& request) {
     reply.append(request.routes->shard(outcome.shard).name, outcome.body());
   }
   reply.end();
-  reply.append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  co_return ok_response(std::move(reply));
 }
 
 }  // namespace

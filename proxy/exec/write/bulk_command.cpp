@@ -8,6 +8,7 @@
 #include "allocator/limits.h"
 #include "cursor/field_table.h"
 #include "proxy/catalog/routing.h"
+#include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/forward.h"
 
 namespace spillway::exec {
@@ -22,14 +23,12 @@ constexpr FieldTable<10> update_fields({"update", "filter", "updateMods", "multi
 constexpr FieldTable<5> delete_fields({"delete", "filter", "multi", "hint", "collation"});
 
 Error wrong_bulk_type(std::string_view field, ValueView value, std::string_view expected) {
-  return field_has_wrong_type(fmt::format("bulkWrite.{}", field), value, expected);
+  return wrong_type(fmt::format("bulkWrite.{}", field), value, expected);
 }
 
-Error bulk_field_missing(std::string_view field) { return field_is_missing(fmt::format("bulkWrite.{}", field)); }
+Error bulk_field_missing(std::string_view field) { return missing_field(fmt::format("bulkWrite.{}", field)); }
 
-Error unknown(std::string_view field) {
-  return Error(40415, fmt::format("BSON field 'bulkWrite.{}' is an unknown field.", field));
-}
+Error unknown(std::string_view field) { return unknown_field(fmt::format("bulkWrite.{}", field)); }
 
 // The documents of a list, from a sequence or an array of the body.
 Result<std::vector<DocView>> documents_of(const Request& request, std::string_view name) {

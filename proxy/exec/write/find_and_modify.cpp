@@ -1,10 +1,9 @@
 // findAndModify. One shard gets the client's bytes; a query that may match on several is narrowed to a chosen
 // document first (write_choose.h states the guarantees).
-#include <fmt/format.h>
-
 #include <span>
 
 #include "proxy/exec/access/transactions.h"
+#include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/write/write_choose.h"
@@ -20,29 +19,15 @@ namespace {
 // A shard that remembers this statement as an insertion refuses to repeat it without upsert.
 constexpr std::int32_t retried_as_other_write = 40608;
 
-Error wrong_type(std::string_view field, ValueView value) {
-  return Error(
-      ErrorCode::type_mismatch,
-      fmt::format("BSON field 'findAndModify.{}' is the wrong type '{}', expected type 'object'",
-                  field, bson_type_name(value.type)));
-}
-
-Result<DocView> optional_document(DocView body, std::string_view field) {
-  const ValueView value = body[field];
-  if (!value.exists() || value.is_null()) return DocView();
-  if (!value.is_document()) return wrong_type(field, value);
-  return value.as_document();
-}
-
 // The targeting data of the command. nullopt: every server refuses it.
 Result<std::optional<Statement>> parse(DocView body, const catalog::CollectionRouting& routing) {
   Statement statement;
   statement.returns_document = true;
-  auto query = optional_document(body, "query");
+  auto query = document_argument("findAndModify.query", body["query"]);
   if (query.has_error()) return query.error();
-  auto sort = optional_document(body, "sort");
+  auto sort = document_argument("findAndModify.sort", body["sort"]);
   if (sort.has_error()) return sort.error();
-  auto collation = optional_document(body, "collation");
+  auto collation = document_argument("findAndModify.collation", body["collation"]);
   if (collation.has_error()) return collation.error();
   statement.query = *query;
   statement.sort = *sort;
@@ -301,7 +286,7 @@ Task<Result<Response>> run_sharded(Context& context, const Request& request,
 
 Task<Result<Response>> find_and_modify_command(Context& context, Client&, const Request& request) {
   if (reads_own_config(request)) co_return config_is_read_only();
-  auto collection = parse_collection(request.body);
+  auto collection = collection_argument(request.body);
   if (collection.has_error()) co_return collection.error();
   const catalog::CollectionRouting* routing = request.routes->collection(request.ns());
   if (routing != nullptr && routing->all_shards().size() > 1) {

@@ -7,6 +7,7 @@
 #include "proxy/base/check.h"
 #include "proxy/base/time_slice.h"
 #include "proxy/exec/access/transactions.h"
+#include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
@@ -460,7 +461,7 @@ Task<Result<Response>> run_acknowledged(Context& context, Client& client, const 
                          : request.name == "update" ? WriteKind::update
                                                     : WriteKind::remove;
   if (reads_own_config(request)) co_return config_is_read_only();
-  auto collection = parse_collection(request.body);
+  auto collection = collection_argument(request.body);
   if (collection.has_error()) co_return collection.error();
   auto count = count_operations(request, list_name_of(kind));
   if (count.has_error()) co_return count.error();
@@ -496,8 +497,7 @@ Task<Result<Response>> run_unacknowledged(Context& context, Client& client, cons
   auto response = co_await run_acknowledged(context, client, request);
   if (response.has_error() || response->failed) co_return response;
   BsonWriter reply;
-  reply.append("ok", 1.0);
-  co_return Response(std::move(reply).finish());
+  co_return ok_response(std::move(reply));
 }
 
 Task<Result<Response>> run_write(Context& context, Client& client, const Request& request) {

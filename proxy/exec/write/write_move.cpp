@@ -139,8 +139,7 @@ BsonDoc moved_update_reply(DocView refusal, bool moved) {
     out.begin_array("upserted").begin_document_item().append("index", std::int32_t{0});
     out.append("_id", document_or_empty(refusal["postImage"])["_id"]).end().end();
   }
-  out.append("ok", 1.0);
-  return std::move(out).finish();
+  return ok_document(std::move(out));
 }
 
 BsonDoc moved_modify_reply(DocView refusal, bool moved, bool wants_new) {
@@ -157,8 +156,7 @@ BsonDoc moved_modify_reply(DocView refusal, bool moved, bool wants_new) {
   } else {
     out.append_null("value");
   }
-  out.append("ok", 1.0);
-  return std::move(out).finish();
+  return ok_document(std::move(out));
 }
 
 namespace {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "allocator/limits.h"
+#include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/forward.h"
 
 namespace spillway::exec {
@@ -14,7 +15,7 @@ Result<bool> optional_flag(DocView document, std::string_view field, std::string
   const ValueView value = document[field];
   if (!value.exists()) return otherwise;
   if (value.type != BsonType::boolean && !value.is_number() && !value.is_null()) {
-    return field_has_wrong_type(shown, value, "bool");
+    return wrong_type(shown, value, "bool");
   }
   return value.truthy();
 }
@@ -31,9 +32,9 @@ Result<void> check_count(std::size_t count) {
 Result<void> parse_statement_ids(DocView body, WriteCommand& command) {
   const ValueView ids = body["stmtIds"];
   if (ids.exists()) {
-    if (!ids.is_array()) return field_has_wrong_type("stmtIds", ids, "array");
+    if (!ids.is_array()) return wrong_type("stmtIds", ids, "array");
     for (const Element& id : ids.as_document()) {
-      if (id.type != BsonType::int32) return field_has_wrong_type("stmtIds", id, "int");
+      if (id.type != BsonType::int32) return wrong_type("stmtIds", id, "int");
       command.stmt_ids.push_back(id.as_int32());
       if (command.stmt_ids.size() > command.ops.size()) break;
     }
@@ -44,7 +45,7 @@ Result<void> parse_statement_ids(DocView body, WriteCommand& command) {
   }
   const ValueView first = body["stmtId"];
   if (!first.exists()) return {};
-  if (first.type != BsonType::int32) return field_has_wrong_type("stmtId", first, "int");
+  if (first.type != BsonType::int32) return wrong_type("stmtId", first, "int");
   for (std::size_t i = 0; i < command.ops.size(); ++i) {
     command.stmt_ids.push_back(first.as_int32() + static_cast<std::int32_t>(i));
   }
@@ -52,16 +53,6 @@ Result<void> parse_statement_ids(DocView body, WriteCommand& command) {
 }
 
 }  // namespace
-
-Error field_has_wrong_type(std::string_view field, ValueView value, std::string_view expected) {
-  return Error(ErrorCode::type_mismatch,
-               fmt::format("BSON field '{}' is the wrong type '{}', expected type '{}'", field,
-                           bson_type_name(value.type), expected));
-}
-
-Error field_is_missing(std::string_view field) {
-  return Error(40414, fmt::format("BSON field '{}' is missing but a required field", field));
-}
 
 std::string_view command_name(WriteKind kind) noexcept {
   return kind == WriteKind::insert ? "insert" : kind == WriteKind::update ? "update" : "delete";
@@ -73,26 +64,15 @@ std::string_view list_name_of(WriteKind kind) noexcept {
                                      : "deletes";
 }
 
-Result<std::string_view> parse_collection(DocView body) {
-  const Element collection = body.first();
-  if (!collection.is_string()) {
-    return Error(ErrorCode::invalid_namespace, fmt::format("collection name has invalid type {}",
-                                                           bson_type_name(collection.type)));
-  }
-  if (collection.as_string().empty())
-    return Error(ErrorCode::invalid_namespace, "Invalid namespace specified");
-  return collection.as_string();
-}
-
 Result<std::size_t> count_operations(const Request& request, std::string_view list_name) {
   std::size_t count = 0;
   if (const wire::DocSequence* sequence = request.message.sequence(list_name)) {
     count = sequence->count;
   } else {
     const ValueView list = request.body[list_name];
-    if (!list.exists()) return field_is_missing(fmt::format("{}.{}", request.name, list_name));
+    if (!list.exists()) return missing_field(fmt::format("{}.{}", request.name, list_name));
     if (!list.is_array())
-      return field_has_wrong_type(fmt::format("{}.{}", request.name, list_name), list, "array");
+      return wrong_type(fmt::format("{}.{}", request.name, list_name), list, "array");
     // Beyond the number that is refused the exact count does not matter.
     for (auto at = list.as_document().begin(); !at.done() && count < counted_max; ++at) ++count;
   }
@@ -102,7 +82,7 @@ Result<std::size_t> count_operations(const Request& request, std::string_view li
 
 Result<void> WriteParser::begin() {
   command_.list_name = list_name_of(command_.kind);
-  auto collection = parse_collection(request_.body);
+  auto collection = collection_argument(request_.body);
   if (collection.has_error()) return collection.error();
   command_.collection = *collection;
   auto count = count_operations(request_, command_.list_name);
@@ -131,7 +111,7 @@ Result<bool> WriteParser::step(std::size_t operations) {
     if (in_array_.done()) return Error(ErrorCode::invalid_bson, "the list of operations is malformed");
     if (!in_array_->is_document()) {
       const std::string name = fmt::format("{}.{}.{}", request_.name, command_.list_name, in_array_->name);
-      return field_has_wrong_type(name, *in_array_, "object");
+      return wrong_type(name, *in_array_, "object");
     }
     command_.ops.push_back(in_array_->as_document());
     ++in_array_;
@@ -160,8 +140,8 @@ namespace {
 
 Result<void> parse_limit(DocView op, Statement& statement) {
   const ValueView limit = op["limit"];
-  if (!limit.exists()) return field_is_missing("delete.deletes.limit");
-  if (!limit.is_number()) return field_has_wrong_type("delete.deletes.limit", limit, "int");
+  if (!limit.exists()) return missing_field("delete.deletes.limit");
+  if (!limit.is_number()) return wrong_type("delete.deletes.limit", limit, "int");
   const double number = limit.to_double().value_or(-1);
   if (number != 0 && number != 1) {
     return Error(ErrorCode::failed_to_parse,
@@ -173,7 +153,7 @@ Result<void> parse_limit(DocView op, Statement& statement) {
 
 Result<void> parse_update(DocView op, Statement& statement) {
   statement.update = op["u"];
-  if (!statement.update.exists()) return field_is_missing("update.updates.u");
+  if (!statement.update.exists()) return missing_field("update.updates.u");
   if (!statement.update.is_document() && !statement.update.is_array()) {
     return Error(ErrorCode::failed_to_parse,
                  "Update argument must be either an object or an array");
@@ -196,14 +176,14 @@ Result<Statement> parse_statement(DocView op, WriteKind kind, const catalog::Col
   statement.kind = kind;
   const std::string prefix = fmt::format("{}.{}", command_name(kind), list_name_of(kind));
   const ValueView query = op["q"];
-  if (!query.exists()) return field_is_missing(prefix + ".q");
-  if (!query.is_document()) return field_has_wrong_type(prefix + ".q", query, "object");
+  if (!query.exists()) return missing_field(prefix + ".q");
+  if (!query.is_document()) return wrong_type(prefix + ".q", query, "object");
   statement.query = query.as_document();
   auto rest = kind == WriteKind::remove ? parse_limit(op, statement) : parse_update(op, statement);
   if (rest.has_error()) return rest.error();
   statement.collation = op["collation"];
   if (statement.collation.exists() && !statement.collation.is_document()) {
-    return field_has_wrong_type(prefix + ".collation", statement.collation, "object");
+    return wrong_type(prefix + ".collation", statement.collation, "object");
   }
   statement.simple_collation = is_simple_collation(statement.collation, routing);
   statement.hint = op["hint"];

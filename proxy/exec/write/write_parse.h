@@ -30,8 +30,6 @@ struct WriteCommand {
   }
 };
 
-// The collection a command names first. InvalidNamespace(73).
-Result<std::string_view> parse_collection(DocView body);
 // The number of the command's operations; none of them is read. InvalidLength(16) for none and for too many.
 Result<std::size_t> count_operations(const Request& request, std::string_view list_name);
 // Parses a command in steps: there may be 100,000 operations all over a large message. Errors: InvalidNamespace(73),
@@ -57,10 +55,6 @@ class WriteParser {
 };
 std::string_view command_name(WriteKind kind) noexcept;
 std::string_view list_name_of(WriteKind kind) noexcept;
-
-// As servers say it: TypeMismatch(14), 40414.
-Error field_has_wrong_type(std::string_view field, ValueView value, std::string_view expected);
-Error field_is_missing(std::string_view field);
 
 enum class UpdateStyle : std::uint8_t { replacement, operators, pipeline };
 
