@@ -111,14 +111,17 @@ class Operator final : public Expression {
   Result<Value> evaluate(EvalContext& context) const override {
     std::vector<Value> values;
     values.reserve(operands_.size());
+    bool any_null = false;
     for (const ExpressionPtr& operand : operands_) {
       auto value = operand->evaluate(context);
       if (!value) {
         return value;
       }
+      any_null = any_null || value->nullish();
       values.push_back(std::move(*value));
     }
-    return spec_.evaluate(values, context);
+    const bool is_null = any_null && (spec_.traits & null_of_null) != 0;
+    return is_null ? Value::null() : spec_.evaluate(values, context);
   }
 
  private:
@@ -175,12 +178,9 @@ Result<ExpressionPtr> parse_operator(const Element& element, const ParseScope& s
   }
   const OperatorSpec* spec = find_operator(element.name);
   if (spec == nullptr) {
-    if (is_known_expression(element.name)) {
-      return unsupported_error("the expression operator", element.name);
-    }
-    return Error(168, join("Unrecognized expression '", element.name, "'"));
+    return no_expression(element.name);
   }
-  if (spec->partial && scope.refuses_partial()) {
+  if ((spec->traits & partly) != 0 && scope.refuses_partial()) {
     return unsupported_error("every value of the expression operator", element.name);
   }
   std::vector<ExpressionPtr> operands;

@@ -147,10 +147,7 @@ Result<MatchNodePtr> parse_operator(const MatchPath& path, const Element& elemen
   if (op == "$all") return parse_all(path, element, parse);
   if (op == "$elemMatch") return parse_elem_match(path, element, parse);
   if (op == "$not") return parse_not(path, element, parse);
-  if (is_known_query_operator(op)) {
-    return unsupported_error("the query operator", op);
-  }
-  return bad_value(join("unknown operator: ", op));
+  return no_query_operator(op, "unknown operator: ");
 }
 
 Result<void> parse_operators(const MatchPath& path, DocView operators, FilterParse& parse,
@@ -209,10 +206,7 @@ Result<MatchNodePtr> parse_top_level(const Element& element, FilterParse& parse)
     node->expr = std::move(*expr);
     return node;
   }
-  if (is_known_query_operator(op)) {
-    return unsupported_error("the query operator", op);
-  }
-  return bad_value(join("unknown top level operator: ", op));
+  return no_query_operator(op, "unknown top level operator: ");
 }
 
 }  // namespace

@@ -1,13 +1,16 @@
-// The names that the server knows: separates unsupported names (115) from mistakes.
+// Names without a meaning here: CommandNotSupported (115) for those that the server knows, else the server's error.
 #pragma once
 
 #include <string_view>
 
+#include "cursor/error.h"
+
 namespace spillway::pipeline {
 
-bool is_known_stage(std::string_view name) noexcept;
-bool is_known_expression(std::string_view name) noexcept;
-bool is_known_accumulator(std::string_view name) noexcept;
-bool is_known_query_operator(std::string_view name) noexcept;
+Error no_stage(std::string_view name);
+Error no_expression(std::string_view name);
+Error no_accumulator(std::string_view name);
+// `otherwise`: the text in front of a name that the server does not know, either.
+Error no_query_operator(std::string_view name, std::string_view otherwise);
 
 }  // namespace spillway::pipeline

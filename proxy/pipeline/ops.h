@@ -16,9 +16,12 @@ struct OperatorSpec {
   int operands_min;
   int operands_max;  // -1: any number
   Result<Value> (*evaluate)(Operands operands, EvalContext& context);
-  // Some values give CommandNotSupported (115): most functions of a decimal, dates of strings.
-  bool partial = false;
+  unsigned traits = 0;
 };
+// Traits. null, if any operand is null, undefined or missing: the function does not see those.
+inline constexpr unsigned null_of_null = 1;
+// Some values give CommandNotSupported (115): most functions of a decimal, dates of strings.
+inline constexpr unsigned partly = 2;
 
 std::span<const OperatorSpec> arithmetic_operators() noexcept;
 std::span<const OperatorSpec> comparison_operators() noexcept;  // and $not, set operators

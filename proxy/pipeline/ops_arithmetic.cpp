@@ -12,15 +12,6 @@
 namespace spillway::pipeline {
 namespace {
 
-bool any_nullish(Operands operands) noexcept {
-  for (const Value& operand : operands) {
-    if (operand.nullish()) {
-      return true;
-    }
-  }
-  return false;
-}
-
 Result<Value> decimal_unsupported(std::string_view op) {
   return Error(ErrorCode::command_not_supported,
                join(op, " of decimal128 is not supported over several shards"));
@@ -59,9 +50,6 @@ Result<Value> add(Operands operands, EvalContext&) {
 Result<Value> subtract(Operands operands, EvalContext&) {
   const Value& a = operands[0];
   const Value& b = operands[1];
-  if (any_nullish(operands)) {
-    return Value::null();
-  }
   if (a.is_number() && b.is_number()) {
     return subtract_numbers(a.view(), b.view());
   }
@@ -92,33 +80,19 @@ Result<Value> multiply(Operands operands, EvalContext&) {
   return product;
 }
 
-Result<Value> divide(Operands operands, EvalContext&) {
-  if (any_nullish(operands)) {
-    return Value::null();
-  }
+template <auto function>
+Result<Value> quotient(std::string_view op, int zero_code, Operands operands) {
   if (!operands[0].is_number() || !operands[1].is_number()) {
-    return Error(16609, join("$divide only supports numeric types, not ", type_name(operands[0]),
-                             " and ", type_name(operands[1])));
+    return Error(zero_code + 1, join(op, " only supports numeric types, not ", type_name(operands[0]), " and ",
+                                     type_name(operands[1])));
   }
   if (number_is_zero(operands[1].view())) {
-    return Error(16608, "can't $divide by zero");
+    return Error(zero_code, join("can't ", op, " by zero"));
   }
-  return divide_numbers(operands[0].view(), operands[1].view());
+  return function(operands[0].view(), operands[1].view());
 }
-
-Result<Value> mod(Operands operands, EvalContext&) {
-  if (any_nullish(operands)) {
-    return Value::null();
-  }
-  if (!operands[0].is_number() || !operands[1].is_number()) {
-    return Error(16611, join("$mod only supports numeric types, not ", type_name(operands[0]),
-                             " and ", type_name(operands[1])));
-  }
-  if (number_is_zero(operands[1].view())) {
-    return Error(16610, "can't $mod by zero");
-  }
-  return mod_numbers(operands[0].view(), operands[1].view());
-}
+Result<Value> divide(Operands o, EvalContext&) { return quotient<divide_numbers>("$divide", 16608, o); }
+Result<Value> mod(Operands o, EvalContext&) { return quotient<mod_numbers>("$mod", 16610, o); }
 
 Result<Value> not_numeric(std::string_view op, const Value& operand) {
   return Error(28765, join(op, " only supports numeric types, not ", type_name(operand)));
@@ -126,9 +100,6 @@ Result<Value> not_numeric(std::string_view op, const Value& operand) {
 
 Result<Value> absolute(Operands operands, EvalContext&) {
   const Value& operand = operands[0];
-  if (operand.nullish()) {
-    return Value::null();
-  }
   if (!operand.is_number()) {
     return not_numeric("$abs", operand);
   }
@@ -154,9 +125,6 @@ using DoubleFunction = double (*)(double);
 
 // Functions that keep integers as they are.
 Result<Value> rounding(std::string_view op, DoubleFunction function, const Value& operand) {
-  if (operand.nullish()) {
-    return Value::null();
-  }
   if (!operand.is_number()) {
     return not_numeric(op, operand);
   }
@@ -217,9 +185,6 @@ std::int64_t integer_to_place(std::int64_t value, int place, bool truncate) {
 
 Result<Value> to_place(std::string_view op, bool truncate, Operands operands) {
   const Value& operand = operands[0];
-  if (any_nullish(operands)) {
-    return Value::null();
-  }
   if (!operand.is_number()) {
     return Error(51081, join(op, " only supports numeric types, not ", type_name(operand)));
   }
@@ -256,9 +221,6 @@ Result<Value> truncate(Operands operands, EvalContext&) {
 Result<Value> real_function(std::string_view op, DoubleFunction function, const Value& operand,
                             int domain_code, double domain_min, bool min_included,
                             std::string_view domain_text) {
-  if (operand.nullish()) {
-    return Value::null();
-  }
   if (!operand.is_number()) {
     return not_numeric(op, operand);
   }
@@ -314,9 +276,6 @@ Value integer_power(const Value& base_value, const Value& exponent_value) {
 Result<Value> power(Operands operands, EvalContext&) {
   const Value& base = operands[0];
   const Value& exponent = operands[1];
-  if (any_nullish(operands)) {
-    return Value::null();
-  }
   if (!base.is_number()) {
     return Error(28762, join("$pow's base must be numeric, not ", type_name(base)));
   }
@@ -382,14 +341,25 @@ Result<Value> extreme(Operands operands, bool largest) {
 Result<Value> min_of(Operands operands, EvalContext&) { return extreme(operands, false); }
 Result<Value> max_of(Operands operands, EvalContext&) { return extreme(operands, true); }
 
-constexpr OperatorSpec arithmetic_table[] = {
-    {"$add", 0, -1, add},       {"$subtract", 2, 2, subtract}, {"$multiply", 0, -1, multiply},
-    {"$divide", 2, 2, divide},  {"$mod", 2, 2, mod, true},           {"$abs", 1, 1, absolute},
-    {"$ceil", 1, 1, ceiling, true},   {"$floor", 1, 1, floor, true},       {"$round", 1, 2, round, true},
-    {"$trunc", 1, 2, truncate, true}, {"$sqrt", 1, 1, square_root, true},  {"$exp", 1, 1, exponential, true},
-    {"$ln", 1, 1, logarithm, true},   {"$log10", 1, 1, logarithm10, true}, {"$pow", 2, 2, power, true},
-    {"$sum", 0, -1, sum_of},    {"$avg", 0, -1, average_of},   {"$min", 0, -1, min_of},
-    {"$max", 0, -1, max_of}};
+constexpr OperatorSpec arithmetic_table[] = {{"$add", 0, -1, add},
+                                             {"$subtract", 2, 2, subtract, null_of_null},
+                                             {"$multiply", 0, -1, multiply},
+                                             {"$divide", 2, 2, divide, null_of_null},
+                                             {"$mod", 2, 2, mod, null_of_null | partly},
+                                             {"$abs", 1, 1, absolute, null_of_null},
+                                             {"$ceil", 1, 1, ceiling, null_of_null | partly},
+                                             {"$floor", 1, 1, floor, null_of_null | partly},
+                                             {"$round", 1, 2, round, null_of_null | partly},
+                                             {"$trunc", 1, 2, truncate, null_of_null | partly},
+                                             {"$sqrt", 1, 1, square_root, null_of_null | partly},
+                                             {"$exp", 1, 1, exponential, null_of_null | partly},
+                                             {"$ln", 1, 1, logarithm, null_of_null | partly},
+                                             {"$log10", 1, 1, logarithm10, null_of_null | partly},
+                                             {"$pow", 2, 2, power, null_of_null | partly},
+                                             {"$sum", 0, -1, sum_of},
+                                             {"$avg", 0, -1, average_of},
+                                             {"$min", 0, -1, min_of},
+                                             {"$max", 0, -1, max_of}};
 
 }  // namespace
 

@@ -51,9 +51,6 @@ Value element_at(const Value& array, std::int64_t index) {
 }
 
 Result<Value> array_element_at(Operands operands, EvalContext&) {
-  if (operands[0].nullish() || operands[1].nullish()) {
-    return Value::null();
-  }
   if (!operands[0].is_array()) {
     return Error(28689, join("$arrayElemAt's first argument must be an array, but is ",
                              type_name(operands[0])));
@@ -71,9 +68,6 @@ Result<Value> array_element_at(Operands operands, EvalContext&) {
 }
 
 Result<Value> end_of(std::string_view op, std::int64_t index, const Value& array) {
-  if (array.nullish()) {
-    return Value::null();
-  }
   if (!array.is_array()) {
     return Error(28689, join(op, "'s argument must be an array, but is ", type_name(array)));
   }
@@ -155,11 +149,6 @@ Error slice_argument_error(int code, std::string_view which, const Value& value)
 }
 
 Result<Value> slice(Operands operands, EvalContext& context) {
-  for (const Value& operand : operands) {
-    if (operand.nullish()) {
-      return Value::null();
-    }
-  }
   if (!operands[0].is_array()) {
     return Error(28724, join("First argument to $slice must be an array, but is of type: ",
                              type_name(operands[0])));
@@ -203,9 +192,6 @@ Result<Value> slice(Operands operands, EvalContext& context) {
 }
 
 Result<Value> reverse_array(Operands operands, EvalContext& context) {
-  if (operands[0].nullish()) {
-    return Value::null();
-  }
   if (!operands[0].is_array()) {
     return Error(34435, join("The argument to $reverseArray must be an array, but was of "
                              "type: ",
@@ -250,15 +236,15 @@ Result<Value> range(Operands operands, EvalContext& context) {
 }
 
 constexpr OperatorSpec array_table[] = {{"$size", 1, 1, size},
-                                  {"$arrayElemAt", 2, 2, array_element_at},
-                                  {"$first", 1, 1, first},
-                                  {"$last", 1, 1, last},
+                                  {"$arrayElemAt", 2, 2, array_element_at, null_of_null},
+                                  {"$first", 1, 1, first, null_of_null},
+                                  {"$last", 1, 1, last, null_of_null},
                                   {"$concatArrays", 0, -1, concat_arrays},
                                   {"$in", 2, 2, contains},
                                   {"$isArray", 1, 1, is_array},
                                   {"$indexOfArray", 2, 4, index_of},
-                                  {"$slice", 2, 3, slice},
-                                  {"$reverseArray", 1, 1, reverse_array},
+                                  {"$slice", 2, 3, slice, null_of_null},
+                                  {"$reverseArray", 1, 1, reverse_array, null_of_null},
                                   {"$range", 2, 3, range}};
 
 }  // namespace

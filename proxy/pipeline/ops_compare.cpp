@@ -111,9 +111,6 @@ Result<Value> set_intersection(Operands operands, EvalContext& context) {
 }
 
 Result<Value> set_difference(Operands operands, EvalContext& context) {
-  if (operands[0].nullish() || operands[1].nullish()) {
-    return Value::null();
-  }
   for (int i = 0; i < 2; ++i) {
     const Value& operand = operands[static_cast<std::size_t>(i)];
     if (!operand.is_array()) {
@@ -191,7 +188,7 @@ constexpr OperatorSpec compare_table[] = {{"$eq", 2, 2, equal},
                                   {"$not", 1, 1, negate},
                                   {"$setUnion", 0, -1, set_union},
                                   {"$setIntersection", 0, -1, set_intersection},
-                                  {"$setDifference", 2, 2, set_difference},
+                                  {"$setDifference", 2, 2, set_difference, null_of_null},
                                   {"$setEquals", 2, -1, set_equals},
                                   {"$setIsSubset", 2, 2, set_is_subset},
                                   {"$allElementsTrue", 1, 1, all_true},

@@ -66,12 +66,9 @@ std::optional<std::int64_t> date_ms(const Value& value) {
   }
 }
 
-template <class Get>
-Result<Value> part(Operands operands, Get get) {
+template <auto member>
+Result<Value> part(Operands operands, EvalContext&) {
   const Value& value = operands[0];
-  if (value.nullish()) {
-    return Value::null();
-  }
   if (value.is_document()) {
     return unsupported_error("the argument", "timezone of a date operator");
   }
@@ -79,46 +76,18 @@ Result<Value> part(Operands operands, Get get) {
   if (!ms) {
     return Error(16006, join("can't convert from BSON type ", type_name(value), " to Date"));
   }
-  return Value::of(static_cast<std::int32_t>(get(parts_of(*ms))));
+  return Value::of(static_cast<std::int32_t>(parts_of(*ms).*member));
 }
 
-Result<Value> year(Operands o, EvalContext&) {
-  return part(o, [](const Parts& p) { return p.year; });
-}
-Result<Value> month(Operands o, EvalContext&) {
-  return part(o, [](const Parts& p) { return p.month; });
-}
-Result<Value> day_of_month(Operands o, EvalContext&) {
-  return part(o, [](const Parts& p) { return p.day; });
-}
-Result<Value> day_of_week(Operands o, EvalContext&) {
-  return part(o, [](const Parts& p) { return p.day_of_week; });
-}
-Result<Value> day_of_year(Operands o, EvalContext&) {
-  return part(o, [](const Parts& p) { return p.day_of_year; });
-}
-Result<Value> hour(Operands o, EvalContext&) {
-  return part(o, [](const Parts& p) { return p.hour; });
-}
-Result<Value> minute(Operands o, EvalContext&) {
-  return part(o, [](const Parts& p) { return p.minute; });
-}
-Result<Value> second(Operands o, EvalContext&) {
-  return part(o, [](const Parts& p) { return p.second; });
-}
-Result<Value> millisecond(Operands o, EvalContext&) {
-  return part(o, [](const Parts& p) { return p.millisecond; });
-}
-
-constexpr OperatorSpec date_table[] = {{"$year", 1, 1, year, true},
-                                  {"$month", 1, 1, month, true},
-                                  {"$dayOfMonth", 1, 1, day_of_month, true},
-                                  {"$dayOfWeek", 1, 1, day_of_week, true},
-                                  {"$dayOfYear", 1, 1, day_of_year, true},
-                                  {"$hour", 1, 1, hour, true},
-                                  {"$minute", 1, 1, minute, true},
-                                  {"$second", 1, 1, second, true},
-                                  {"$millisecond", 1, 1, millisecond, true}};
+constexpr OperatorSpec date_table[] = {{"$year", 1, 1, part<&Parts::year>, null_of_null | partly},
+                                       {"$month", 1, 1, part<&Parts::month>, null_of_null | partly},
+                                       {"$dayOfMonth", 1, 1, part<&Parts::day>, null_of_null | partly},
+                                       {"$dayOfWeek", 1, 1, part<&Parts::day_of_week>, null_of_null | partly},
+                                       {"$dayOfYear", 1, 1, part<&Parts::day_of_year>, null_of_null | partly},
+                                       {"$hour", 1, 1, part<&Parts::hour>, null_of_null | partly},
+                                       {"$minute", 1, 1, part<&Parts::minute>, null_of_null | partly},
+                                       {"$second", 1, 1, part<&Parts::second>, null_of_null | partly},
+                                       {"$millisecond", 1, 1, part<&Parts::millisecond>, null_of_null | partly}};
 
 }  // namespace
 

@@ -41,9 +41,6 @@ Result<Value> merge_objects(Operands operands, EvalContext& context) {
 }
 
 Result<Value> object_to_array(Operands operands, EvalContext& context) {
-  if (operands[0].nullish()) {
-    return Value::null();
-  }
   if (!operands[0].is_document()) {
     return Error(40390,
                  join("$objectToArray requires a document input, found: ", type_name(operands[0])));
@@ -104,9 +101,6 @@ Result<std::pair<std::string_view, ValueView>> key_value(ValueView item) {
 }
 
 Result<Value> array_to_object(Operands operands, EvalContext& context) {
-  if (operands[0].nullish()) {
-    return Value::null();
-  }
   if (!operands[0].is_array()) {
     return Error(40386,
                  join("$arrayToObject requires an array input, found: ", type_name(operands[0])));
@@ -134,8 +128,8 @@ Result<Value> array_to_object(Operands operands, EvalContext& context) {
 }
 
 constexpr OperatorSpec object_table[] = {{"$mergeObjects", 0, -1, merge_objects},
-                                  {"$objectToArray", 1, 1, object_to_array},
-                                  {"$arrayToObject", 1, 1, array_to_object}};
+                                  {"$objectToArray", 1, 1, object_to_array, null_of_null},
+                                  {"$arrayToObject", 1, 1, array_to_object, null_of_null}};
 
 }  // namespace
 

@@ -171,9 +171,6 @@ Result<Value> length_code_points(Operands operands, EvalContext&) {
 }
 
 Result<Value> split(Operands operands, EvalContext& context) {
-  if (operands[0].nullish() || operands[1].nullish()) {
-    return Value::null();
-  }
   for (int i = 0; i < 2; ++i) {
     const Value& operand = operands[static_cast<std::size_t>(i)];
     if (!operand.is_string()) {
@@ -223,15 +220,15 @@ Result<Value> compare_ignoring_case(Operands operands, EvalContext&) {
 }
 
 constexpr OperatorSpec string_table[] = {{"$concat", 0, -1, concat},
-                                  {"$toLower", 1, 1, to_lower, true},
-                                  {"$toUpper", 1, 1, to_upper, true},
-                                  {"$substr", 3, 3, substring_bytes, true},
-                                  {"$substrBytes", 3, 3, substring_bytes, true},
-                                  {"$substrCP", 3, 3, substring_code_points, true},
+                                  {"$toLower", 1, 1, to_lower, partly},
+                                  {"$toUpper", 1, 1, to_upper, partly},
+                                  {"$substr", 3, 3, substring_bytes, partly},
+                                  {"$substrBytes", 3, 3, substring_bytes, partly},
+                                  {"$substrCP", 3, 3, substring_code_points, partly},
                                   {"$strLenBytes", 1, 1, length_bytes},
                                   {"$strLenCP", 1, 1, length_code_points},
-                                  {"$strcasecmp", 2, 2, compare_ignoring_case, true},
-                                  {"$split", 2, 2, split}};
+                                  {"$strcasecmp", 2, 2, compare_ignoring_case, partly},
+                                  {"$split", 2, 2, split, null_of_null}};
 
 }  // namespace
 

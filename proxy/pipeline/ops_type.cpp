@@ -49,10 +49,6 @@ std::string hex(Bytes bytes) {
 Result<Value> to_string(Operands operands, EvalContext& context) {
   const Value& value = operands[0];
   switch (value.type()) {
-    case BsonType::eoo:
-    case BsonType::null:
-    case BsonType::undefined:
-      return Value::null();
     case BsonType::boolean:
       return Value::string(value.truthy() ? "true" : "false");
     case BsonType::object_id:
@@ -137,9 +133,6 @@ Result<std::int64_t> to_integer(const Value& value, std::string_view to) {
 }
 
 Result<Value> to_int(Operands operands, EvalContext&) {
-  if (operands[0].nullish()) {
-    return Value::null();
-  }
   auto whole = to_integer(operands[0], "int");
   if (!whole) {
     return whole.error();
@@ -154,18 +147,12 @@ Result<Value> to_int(Operands operands, EvalContext&) {
 }
 
 Result<Value> to_long(Operands operands, EvalContext&) {
-  if (operands[0].nullish()) {
-    return Value::null();
-  }
   auto whole = to_integer(operands[0], "long");
   return whole ? Result<Value>(Value::of(*whole)) : whole.error();
 }
 
 Result<Value> to_double(Operands operands, EvalContext&) {
   const Value& value = operands[0];
-  if (value.nullish()) {
-    return Value::null();
-  }
   if (value.is_number()) {
     return Value::of(number_as_double(value.view()));
   }
@@ -191,17 +178,11 @@ Result<Value> to_double(Operands operands, EvalContext&) {
 }
 
 Result<Value> to_bool(Operands operands, EvalContext&) {
-  if (operands[0].nullish()) {
-    return Value::null();
-  }
   return Value::of(operands[0].truthy());
 }
 
 Result<Value> to_decimal_value(Operands operands, EvalContext&) {
   const Value& value = operands[0];
-  if (value.nullish()) {
-    return Value::null();
-  }
   if (value.is_number()) {
     return Value::of(to_decimal(value.view()));
   }
@@ -214,10 +195,6 @@ Result<Value> to_decimal_value(Operands operands, EvalContext&) {
 Result<Value> to_date(Operands operands, EvalContext&) {
   const Value& value = operands[0];
   switch (value.type()) {
-    case BsonType::eoo:
-    case BsonType::null:
-    case BsonType::undefined:
-      return Value::null();
     case BsonType::date:
       return value;
     case BsonType::int64:
@@ -242,12 +219,15 @@ Result<Value> to_date(Operands operands, EvalContext&) {
   }
 }
 
-constexpr OperatorSpec type_table[] = {
-    {"$type", 1, 1, type_of},       {"$isNumber", 1, 1, is_number},
-    {"$toString", 1, 1, to_string, true}, {"$toInt", 1, 1, to_int},
-    {"$toLong", 1, 1, to_long},     {"$toDouble", 1, 1, to_double},
-    {"$toBool", 1, 1, to_bool},     {"$toDecimal", 1, 1, to_decimal_value, true},
-    {"$toDate", 1, 1, to_date, true}};
+constexpr OperatorSpec type_table[] = {{"$type", 1, 1, type_of},
+                                       {"$isNumber", 1, 1, is_number},
+                                       {"$toString", 1, 1, to_string, null_of_null | partly},
+                                       {"$toInt", 1, 1, to_int, null_of_null},
+                                       {"$toLong", 1, 1, to_long, null_of_null},
+                                       {"$toDouble", 1, 1, to_double, null_of_null},
+                                       {"$toBool", 1, 1, to_bool, null_of_null},
+                                       {"$toDecimal", 1, 1, to_decimal_value, null_of_null | partly},
+                                       {"$toDate", 1, 1, to_date, null_of_null | partly}};
 
 }  // namespace
 

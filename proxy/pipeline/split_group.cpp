@@ -79,9 +79,7 @@ class GroupSplitter {
   Result<void> add(const AccumulatorElement& element) {
     const auto kind = find_accumulator(element.accumulator);
     if (!kind) {
-      return is_known_accumulator(element.accumulator)
-                 ? unsupported_error("the accumulator", element.accumulator)
-                 : Error(15952, join("unknown group operator '", element.accumulator, "'"));
+      return no_accumulator(element.accumulator);
     }
     // The client's own accumulator always stands in the shards' $group, also $avg: a shard refuses an unsupported one
     // with its own error.

@@ -90,10 +90,7 @@ Result<void> parse_stage(DocView spec, const ParseScope& scope, std::vector<Stag
     out.push_back(std::move(*stage));
     return {};
   }
-  if (is_known_stage(element.name)) {
-    return unsupported_error("the pipeline stage", element.name);
-  }
-  return Error(40324, join("Unrecognized pipeline stage name: '", element.name, "'"));
+  return no_stage(element.name);
 }
 
 Result<std::vector<StagePtr>> parse_stages(DocView pipeline, const ParseScope& scope) {

@@ -131,10 +131,7 @@ class GroupStage final : public Stage {
 Result<GroupField> parse_field(const AccumulatorElement& element, const ParseScope& scope) {
   const auto kind = find_accumulator(element.accumulator);
   if (!kind) {
-    if (is_known_accumulator(element.accumulator)) {
-      return unsupported_error("the accumulator", element.accumulator);
-    }
-    return Error(15952, join("unknown group operator '", element.accumulator, "'"));
+    return no_accumulator(element.accumulator);
   }
   GroupField field{std::string(element.name), *kind, nullptr, nullptr};
   if (*kind == AccumulatorKind::count) {
