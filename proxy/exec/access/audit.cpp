@@ -28,23 +28,13 @@ constexpr std::size_t json_bytes_max = 16 * param_bytes_max;
 
 // The content of a command's line. `plain` commands have no event of their own in MongoDB's schema: they get an
 // authCheck that says that they were allowed, as a server writes it with auditAuthorizationSuccess.
-enum class AuditKind : std::uint8_t {
-  none,
-  plain,
-  create,
-  create_index,
-  drop,
-  drop_database,
-  drop_index,
-  rename,
-  shutdown
-};
+enum class AuditKind : std::uint8_t { plain, create, create_index, drop, drop_database, drop_index, rename, shutdown };
 
 struct Audited {
   std::string_view command;
   AuditKind kind;
 };
-constexpr std::array audited_commands = {
+constexpr std::array commands_with_event = {
     Audited{"create", AuditKind::create},
     Audited{"createIndexes", AuditKind::create_index},
     Audited{"drop", AuditKind::drop},
@@ -53,16 +43,14 @@ constexpr std::array audited_commands = {
     Audited{"deleteIndexes", AuditKind::drop_index},
     Audited{"renameCollection", AuditKind::rename},
     Audited{"shutdown", AuditKind::shutdown},
-    Audited{"collMod", AuditKind::plain},
-    Audited{"convertToCapped", AuditKind::plain},
-    Audited{"killOp", AuditKind::plain},
-    Audited{"killSessions", AuditKind::plain},
-    Audited{"killAllSessions", AuditKind::plain},
-    Audited{"killAllSessionsByPattern", AuditKind::plain},
-    Audited{"logRotate", AuditKind::plain},
-    Audited{"releaseMemory", AuditKind::plain},
-    Audited{"setParameter", AuditKind::plain},
 };
+
+AuditKind kind_of(const CommandSpec& spec) noexcept {
+  for (const Audited& one : commands_with_event) {
+    if (one.command == spec.name) return one.kind;
+  }
+  return AuditKind::plain;
+}
 
 std::string utc_text(std::int64_t ms) {
   const std::time_t seconds = static_cast<std::time_t>(ms / 1000);
@@ -154,13 +142,6 @@ AuditLog::AuditLog(Options options) : options_(std::move(options)) {
   if (::getrandom(&seed_, sizeof seed_, 0) != static_cast<ssize_t>(sizeof seed_)) seed_ = absl::HashOf(::getpid());
 }
 
-std::uint8_t AuditLog::kind_of(std::string_view command) noexcept {
-  for (const Audited& one : audited_commands) {
-    if (one.command == command) return static_cast<std::uint8_t>(one.kind);
-  }
-  return static_cast<std::uint8_t>(AuditKind::none);
-}
-
 // --- of connections
 
 void AuditLog::client_metadata(const Client& client) {
@@ -202,9 +183,7 @@ void AuditLog::administrative(const Client& client, const Request& request, std:
 }
 
 void AuditLog::done(const Client& client, const CommandSpec& spec, const Request& request, std::int32_t result) {
-  switch (static_cast<AuditKind>(spec.audited)) {
-    case AuditKind::none:
-      return;
+  switch (kind_of(spec)) {
     case AuditKind::plain:
       return administrative(client, request, result);
     case AuditKind::create:

@@ -44,9 +44,8 @@ class AuditLog {
   void logged_out(const Client& client);
 
   // --- of commands
-  // A number for CommandSpec::audited; 0: the command is not audited.
-  static std::uint8_t kind_of(std::string_view command) noexcept;
   void refused(const Client& client, const CommandSpec& spec, const Request& request);
+  // REQUIRES Trait::audited.
   void done(const Client& client, const CommandSpec& spec, const Request& request, std::int32_t result);
   // An allowed command with an audited effect: an authCheck with the result.
   void administrative(const Client& client, const Request& request, std::int32_t result);

@@ -21,8 +21,6 @@ namespace spillway::exec {
 
 namespace {
 
-using Answer = Task<Result<Response>>;
-
 // MongoDB's ids of these lines.
 constexpr int authenticated_id = 5286306;
 constexpr int not_authenticated_id = 5286307;
@@ -402,18 +400,13 @@ bool is_sensitive(std::string_view command) noexcept {
 }
 
 std::span<const CommandSpec> authentication_commands() {
+  using enum Trait;
   static constexpr CommandSpec specs[] = {
-      {.name = "saslStart", .handler = sasl_start, .secondary_ok = true, .help = "begin to log in"},
-      {.name = "saslContinue",
-       .handler = sasl_continue,
-       .secondary_ok = true,
-       .help = "go on logging in"},
-      {.name = "authenticate",
-       .handler = authenticate,
-       .secondary_ok = true,
-       .help = "log in by certificate"},
-      {.name = "getnonce", .handler = get_nonce, .secondary_ok = true, .help = "random bytes, of no use"},
-      {.name = "logout", .handler = log_out, .secondary_ok = true, .help = "log out"},
+      {"saslStart", "begin to log in", sasl_start, nobody, secondary_ok | drains | stable},
+      {"saslContinue", "go on logging in", sasl_continue, nobody, secondary_ok | drains | stable},
+      {"authenticate", "log in by certificate", authenticate, nobody, secondary_ok | drains | stable},
+      {"getnonce", "random bytes, of no use", get_nonce, nobody, secondary_ok | drains},
+      {"logout", "log out", log_out, nobody, secondary_ok | drains},
   };
   return specs;
 }

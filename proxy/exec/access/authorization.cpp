@@ -5,7 +5,6 @@
 #include "proxy/auth/users.h"
 #include "proxy/base/log.h"
 #include "proxy/exec/access/authentication.h"
-#include "proxy/exec/access/command_needs.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/session_owners.h"
@@ -111,8 +110,7 @@ Result<void> claim_session(Context& context, Client& client, std::string_view uu
 
 Result<void> check_authorized(Context& context, Client& client, const CommandSpec& spec,
                               const Request& request) {
-  const CommandNeed* const need = spec.need;
-  if (need != nullptr && need->of == CommandNeed::Of::nobody) return {};
+  if (spec.need.of == CommandNeed::Of::nobody) return {};
   refresh_login(context.shared.users, client);
   const auth::User* const user = client.login.user.get();
   if (user == nullptr) {
@@ -123,7 +121,7 @@ Result<void> check_authorized(Context& context, Client& client, const CommandSpe
   }
   if (auto checked = check_sequences(request.message); checked.has_error()) return checked.error();
   const Subject subject{user->privileges, spec.name, request.db, request.body, &request.message};
-  if (need != nullptr && meets(*need, subject)) return check_session(context, client, request);
+  if (meets(spec.need, subject)) return check_session(context, client, request);
   context.shared.metrics.unauthorized_commands.add();
   return refused(spec, request);
 }

@@ -6,7 +6,7 @@
 
 namespace spillway::exec {
 
-// Unauthorized(13), with MongoDB's text. An allowed command takes no memory, except as command_needs.h says.
+// Unauthorized(13), with MongoDB's text. An allowed command takes no memory, except as CommandNeed::Rule says.
 Result<void> check_authorized(Context& context, Client& client, const CommandSpec& spec, const Request& request);
 
 // Always true without authorization. For handlers with a check of their own.

@@ -431,31 +431,23 @@ Task<Result<Response>> abort_transaction(Context& context, Client&, const Reques
 }  // namespace
 
 std::span<const CommandSpec> session_commands() {
+  using auth::Action;
+  using enum Trait;
   static constexpr CommandSpec specs[] = {
-      {.name = "startSession", .handler = start_session, .help = "start a logical session"},
-      {.name = "refreshSessions", .handler = refresh_sessions, .help = "renew sessions"},
-      {.name = "refreshLogicalSessionCacheNow",
-       .handler = refresh_session_caches,
-       .test_only = true,
-       .help = "let the shards write their sessions down"},
-      {.name = "endSessions", .handler = end_sessions, .help = "end sessions"},
-      {.name = "killSessions", .handler = end_sessions, .help = "kill sessions by their ids"},
-      {.name = "killAllSessions",
-       .handler = kill_all_sessions,
-       .help = "kill the sessions of users"},
-      {.name = "killAllSessionsByPattern",
-       .handler = kill_all_sessions,
-       .help = "kill sessions by pattern"},
-      {.name = "commitTransaction",
-       .handler = run_commit,
-       .admin_only = true,
-       .in_transaction = true,
-       .help = "commit a transaction"},
-      {.name = "abortTransaction",
-       .handler = abort_transaction,
-       .admin_only = true,
-       .in_transaction = true,
-       .help = "abort a transaction"},
+      {"startSession", "start a logical session", start_session, somebody},
+      {"refreshSessions", "renew sessions", refresh_sessions, somebody, stable},
+      {"refreshLogicalSessionCacheNow", "let the shards write their sessions down", refresh_session_caches, somebody,
+       test_only},
+      {"endSessions", "end sessions", end_sessions, nobody, drains | stable},
+      {"killSessions", "kill sessions by their ids", end_sessions, somebody, drains | audited},
+      {"killAllSessions", "kill the sessions of users", kill_all_sessions, on_cluster(Action::kill_any_session),
+       drains | audited},
+      {"killAllSessionsByPattern", "kill sessions by pattern", kill_all_sessions,
+       on_cluster(Action::kill_any_session), drains | audited},
+      {"commitTransaction", "commit a transaction", run_commit, somebody,
+       admin_only | in_transaction | drains | stable},
+      {"abortTransaction", "abort a transaction", abort_transaction, somebody,
+       admin_only | in_transaction | drains | stable},
   };
   return specs;
 }

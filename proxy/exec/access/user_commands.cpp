@@ -16,8 +16,6 @@ namespace spillway::exec {
 
 namespace {
 
-using Answer = Task<Result<Response>>;
-
 constexpr std::size_t users_bytes_max = 15 * limits::mib;
 
 // Users and roles are the config servers': they take w: 1 or majority, and get majority.
@@ -238,48 +236,30 @@ Answer look_at_users_again(Context& context, Client&, const Request& request) {
 }  // namespace
 
 std::span<const CommandSpec> user_commands() {
-  static constexpr auto in_cluster = [](std::string_view name, std::string_view help) {
-    return CommandSpec{.name = name, .handler = user_command, .cluster_only = true, .help = help};
-  };
+  using auth::Action;
+  using enum Trait;
   static constexpr CommandSpec specs[] = {
-      {.name = "connectionStatus",
-       .handler = connection_status,
-       .secondary_ok = true,
-       .help = "who is logged in"},
-      {.name = "usersInfo",
-       .handler = users_info,
-       .secondary_ok = true,
-       .help = "users and their roles"},
-      {.name = "rolesInfo",
-       .handler = roles_info,
-       .secondary_ok = true,
-       .help = "the roles that there are"},
-      {.name = "createUser", .handler = change_user, .help = "says where users come from"},
-      {.name = "updateUser", .handler = change_user, .help = "says where users come from"},
-      {.name = "dropUser", .handler = change_user, .help = "says where users come from"},
-      {.name = "dropAllUsersFromDatabase",
-       .handler = change_user,
-       .help = "says where users come from"},
-      {.name = "grantRolesToUser", .handler = change_user, .help = "says where users come from"},
-      {.name = "revokeRolesFromUser", .handler = change_user, .help = "says where users come from"},
-      {.name = "createRole", .handler = change_user, .help = "says where users come from"},
-      {.name = "updateRole", .handler = change_user, .help = "says where users come from"},
-      {.name = "dropRole", .handler = change_user, .help = "says where users come from"},
-      in_cluster("dropAllRolesFromDatabase", "drop all roles of a database"),
-      in_cluster("grantPrivilegesToRole", "give privileges to a role"),
-      in_cluster("revokePrivilegesFromRole", "take privileges from a role"),
-      in_cluster("grantRolesToRole", "give roles to a role"),
-      in_cluster("revokeRolesFromRole", "take roles from a role"),
-      {.name = "_mergeAuthzCollections",
-       .handler = user_command,
-       .admin_only = true,
-       .cluster_only = true,
-       .help = "take up users and roles that mongorestore has put beside"},
-      {.name = "invalidateUserCache",
-       .handler = look_at_users_again,
-       .admin_only = true,
-       .cluster_only = true,
-       .help = "look at users again"},
+      {"connectionStatus", "who is logged in", connection_status, nobody, secondary_ok},
+      {"usersInfo", "users and their roles", users_info, somebody, secondary_ok},
+      {"rolesInfo", "the roles that there are", roles_info, somebody, secondary_ok},
+      {"createUser", "says where users come from", change_user, somebody},
+      {"updateUser", "says where users come from", change_user, somebody},
+      {"dropUser", "says where users come from", change_user, somebody},
+      {"dropAllUsersFromDatabase", "says where users come from", change_user, somebody},
+      {"grantRolesToUser", "says where users come from", change_user, somebody},
+      {"revokeRolesFromUser", "says where users come from", change_user, somebody},
+      {"createRole", "says where users come from", change_user, somebody},
+      {"updateRole", "says where users come from", change_user, somebody},
+      {"dropRole", "says where users come from", change_user, somebody},
+      {"dropAllRolesFromDatabase", "drop all roles of a database", user_command, somebody, cluster_only},
+      {"grantPrivilegesToRole", "give privileges to a role", user_command, somebody, cluster_only},
+      {"revokePrivilegesFromRole", "take privileges from a role", user_command, somebody, cluster_only},
+      {"grantRolesToRole", "give roles to a role", user_command, somebody, cluster_only},
+      {"revokeRolesFromRole", "take roles from a role", user_command, somebody, cluster_only},
+      {"_mergeAuthzCollections", "take up users and roles that mongorestore has put beside", user_command, somebody,
+       admin_only | cluster_only},
+      {"invalidateUserCache", "look at users again", look_at_users_again, on_cluster(Action::invalidate_user_cache),
+       admin_only | cluster_only},
   };
   return specs;
 }

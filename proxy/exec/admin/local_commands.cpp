@@ -11,7 +11,7 @@
 #include "proxy/catalog/config_documents.h"
 #include "proxy/config/parameters.h"
 #include "proxy/exec/access/audit.h"
-#include "proxy/exec/access/command_needs.h"
+#include "proxy/exec/access/command_rules.h"
 #include "proxy/exec/admin/hello.h"
 #include "proxy/exec/admin/local_parameters.h"
 #include "proxy/exec/core/client.h"
@@ -23,17 +23,10 @@
 
 namespace spillway::exec {
 
-Task<Result<Response>> release_memory_command(Context& context, Client& client, const Request& request);
-Task<Result<Response>> server_status_command(Context& context, Client& client, const Request& request);
-Task<Result<Response>> current_op_command(Context& context, Client& client, const Request& request);
-Task<Result<Response>> kill_op_command(Context& context, Client& client, const Request& request);
-Task<Result<Response>> configure_fail_point(Context& context, Client& client, const Request& request);
-Task<Result<Response>> wait_for_fail_point(Context& context, Client& client, const Request& request);
-Task<Result<Response>> shutdown_command(Context& context, Client& client, const Request& request);
+HandlerFunction release_memory_command, server_status_command, current_op_command, kill_op_command,
+    configure_fail_point, wait_for_fail_point, shutdown_command;
 
 namespace {
-
-using Answer = Task<Result<Response>>;
 
 constexpr std::int32_t no_such_key = 4;
 constexpr std::int32_t file_rename_failed = 37;
@@ -126,10 +119,10 @@ Answer list_commands(Context& context, Client&, const Request&) {
     if (!is_known(context, spec)) continue;
     reply.begin_document(spec.name);
     reply.append("help", spec.help)
-        .append("requiresAuth", spec.need == nullptr || spec.need->of != CommandNeed::Of::nobody);
-    reply.append("secondaryOk", spec.secondary_ok).append("adminOnly", spec.admin_only);
+        .append("requiresAuth", spec.need.of != CommandNeed::Of::nobody);
+    reply.append("secondaryOk", spec.is(Trait::secondary_ok)).append("adminOnly", spec.is(Trait::admin_only));
     reply.begin_array("apiVersions");
-    if (spec.stable_api) reply.append_item("1");
+    if (spec.is(Trait::stable)) reply.append_item("1");
     reply.end();
     reply.begin_array("deprecatedApiVersions").end();
     reply.end();
@@ -376,56 +369,68 @@ Answer set_parameter(Context& context, Client&, const Request& request) {
   co_return Response(*std::move(reply));
 }
 
+bool may_shard_version(const Subject& subject) {
+  using auth::Action;
+  return subject.may_on_cluster(Action::get_shard_version) || meets(on_full_name(Action::get_shard_version), subject);
+}
+
+// The threshold holds for the whole process.
+bool may_profile(const Subject& subject) {
+  if (subject.may_on_cluster(auth::Action::set_parameter)) return true;
+  return !subject.body["slowms"].exists() && subject.may(auth::Action::enable_profiler, {});
+}
+
 }  // namespace
 
 std::span<const CommandSpec> local_commands() {
+  using auth::Action;
+  using enum RouteNeed;
+  using enum Trait;
   static constexpr CommandSpec specs[] = {
-      {.name = "hello", .handler = hello, .secondary_ok = true, .help = "what this server is"},
-      {.name = "isMaster", .handler = hello, .secondary_ok = true, .help = "older name of hello"},
-      {.name = "ismaster", .handler = hello, .secondary_ok = true, .help = "older name of hello"},
-      {.name = "ping", .handler = ping, .secondary_ok = true, .help = "answers at once"},
-      {.name = "getLastError", .handler = get_last_error, .help = "of legacy writes: nothing"},
-      {.name = "getlasterror", .handler = get_last_error, .help = "older name of getLastError"},
-      {.name = "buildInfo", .handler = build_info, .secondary_ok = true, .help = "version and build"},
-      {.name = "buildinfo", .handler = build_info, .secondary_ok = true, .help = "version and build"},
-      {.name = "hostInfo", .handler = host_info, .secondary_ok = true, .help = "the machine"},
-      {.name = "isdbgrid", .handler = is_dbgrid, .secondary_ok = true, .help = "is this a router?"},
-      {.name = "whatsmyuri", .handler = whats_my_uri, .secondary_ok = true, .help = "the client's address"},
-      {.name = "listCommands", .handler = list_commands, .secondary_ok = true, .help = "all commands"},
-      {.name = "getCmdLineOpts", .handler = get_cmd_line_opts, .admin_only = true, .secondary_ok = true,
-       .help = "the command line"},
-      {.name = "getLog", .handler = get_log, .admin_only = true, .secondary_ok = true, .help = "recent log lines"},
-      {.name = "getParameter", .handler = get_parameter, .admin_only = true, .secondary_ok = true,
-       .help = "read settings"},
-      {.name = "setParameter", .handler = set_parameter, .admin_only = true, .secondary_ok = true,
-       .help = "change settings"},
-      {.name = "logRotate", .handler = log_rotate, .admin_only = true, .help = "go on in a new log file"},
-      {.name = "listShards", .handler = list_shards, .admin_only = true, .secondary_ok = true,
-       .help = "the shards of the table"},
-      {.name = "connPoolStats", .handler = conn_pool_stats, .secondary_ok = true,
-       .help = "shard connections of this worker"},
-      {.name = "echo", .handler = echo, .secondary_ok = true, .help = "returns the request"},
-      {.name = "features", .handler = features, .secondary_ok = true, .help = "optional features"},
-      {.name = "flushRouterConfig", .handler = flush_router_config, .admin_only = true,
-       .help = "drop cached routing"},
-      {.name = "getShardMap", .handler = get_shard_map, .admin_only = true, .help = "shards and hosts"},
-      {.name = "getShardVersion", .handler = get_shard_version, .admin_only = true,
-       .routes = RouteNeed::full_name, .help = "routing of a namespace"},
-      {.name = "netstat", .handler = netstat, .admin_only = true, .help = "is this a router?"},
-      {.name = "replSetGetStatus", .handler = repl_set_get_status,
-       .help = "not supported on a router"},
-      {.name = "compact", .handler = compact, .help = "not supported on a router"},
-      {.name = "profile", .handler = profile, .help = "slow operation threshold"},
-      {.name = "releaseMemory", .handler = release_memory_command, .admin_only = true,
-       .help = "give free memory back to the operating system"},
-      {.name = "serverStatus", .handler = server_status_command, .secondary_ok = true, .help = "counters and state"},
-      {.name = "currentOp", .handler = current_op_command, .admin_only = true, .help = "operations under way"},
-      {.name = "killOp", .handler = kill_op_command, .admin_only = true, .help = "end an operation"},
-      {.name = "shutdown", .handler = shutdown_command, .admin_only = true, .help = "announce and end the router"},
-      {.name = "configureFailPoint", .handler = configure_fail_point, .admin_only = true, .secondary_ok = true,
-       .test_only = true, .help = "make commands fail"},
-      {.name = "waitForFailPoint", .handler = wait_for_fail_point, .admin_only = true, .secondary_ok = true,
-       .test_only = true, .help = "until commands have met a fail point"},
+      {"hello", "what this server is", hello, nobody, secondary_ok | stable},
+      {"isMaster", "older name of hello", hello, nobody, secondary_ok},
+      {"ismaster", "older name of hello", hello, nobody, secondary_ok},
+      {"ping", "answers at once", ping, nobody, secondary_ok | stable},
+      {"getLastError", "of legacy writes: nothing", get_last_error, somebody},
+      {"getlasterror", "older name of getLastError", get_last_error, somebody},
+      {"buildInfo", "version and build", build_info, nobody, secondary_ok},
+      {"buildinfo", "version and build", build_info, nobody, secondary_ok},
+      {"hostInfo", "the machine", host_info, on_cluster(Action::host_info), secondary_ok},
+      {"isdbgrid", "is this a router?", is_dbgrid, somebody, secondary_ok},
+      {"whatsmyuri", "the client's address", whats_my_uri, nobody, secondary_ok},
+      {"listCommands", "all commands", list_commands, nobody, secondary_ok},
+      {"getCmdLineOpts", "the command line", get_cmd_line_opts, on_cluster(Action::get_cmd_line_opts),
+       admin_only | secondary_ok},
+      {"getLog", "recent log lines", get_log, on_cluster(Action::get_log), admin_only | secondary_ok},
+      {"getParameter", "read settings", get_parameter, on_cluster(Action::get_parameter), admin_only | secondary_ok},
+      {"setParameter", "change settings", set_parameter, on_cluster(Action::set_parameter),
+       admin_only | secondary_ok | audited},
+      {"logRotate", "go on in a new log file", log_rotate, on_cluster(Action::log_rotate), admin_only | audited},
+      {"listShards", "the shards of the table", list_shards, on_cluster(Action::list_shards),
+       admin_only | secondary_ok},
+      {"connPoolStats", "shard connections of this worker", conn_pool_stats, on_cluster(Action::conn_pool_stats),
+       secondary_ok},
+      {"echo", "returns the request", echo, somebody, secondary_ok},
+      {"features", "optional features", features, somebody, secondary_ok},
+      {"flushRouterConfig", "drop cached routing", flush_router_config, on_cluster(Action::flush_router_config),
+       admin_only},
+      {"getShardMap", "shards and hosts", get_shard_map, on_cluster(Action::get_shard_map), admin_only},
+      {"getShardVersion", "routing of a namespace", get_shard_version, by_rule(may_shard_version), admin_only,
+       full_name},
+      {"netstat", "is this a router?", netstat, on_cluster(Action::netstat), admin_only},
+      {"replSetGetStatus", "not supported on a router", repl_set_get_status, on_cluster(Action::repl_set_get_status)},
+      {"compact", "not supported on a router", compact, on_collection(Action::compact)},
+      {"profile", "slow operation threshold", profile, by_rule(may_profile)},
+      {"releaseMemory", "give free memory back to the operating system", release_memory_command,
+       on_cluster(Action::set_parameter), admin_only | audited},
+      {"serverStatus", "counters and state", server_status_command, on_cluster(Action::server_status), secondary_ok},
+      {"currentOp", "operations under way", current_op_command, by_rule(may_current_op), admin_only},
+      {"killOp", "end an operation", kill_op_command, somebody, admin_only | drains | audited},
+      {"shutdown", "announce and end the router", shutdown_command, on_cluster(Action::shutdown), admin_only | audited},
+      {"configureFailPoint", "make commands fail", configure_fail_point, somebody,
+       admin_only | secondary_ok | test_only},
+      {"waitForFailPoint", "until commands have met a fail point", wait_for_fail_point, somebody,
+       admin_only | secondary_ok | test_only},
   };
   return specs;
 }

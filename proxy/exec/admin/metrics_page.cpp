@@ -138,12 +138,12 @@ void write_commands(MetricsText& out, const Services& shared) {
   out.family("spillway_commands_total", counter, "Commands received, by name.");
   const bool in_cluster = shared.cluster != nullptr;
   for (const CommandSpec& spec : all_commands()) {
-    if (spec.cluster_only && !in_cluster) continue;
+    if (spec.is(Trait::cluster_only) && !in_cluster) continue;
     out.value({{"command", spec.name}}, all.commands[spec.index].total.value());
   }
   out.family("spillway_commands_failed_total", counter, "Commands answered with ok: 0, by name.");
   for (const CommandSpec& spec : all_commands()) {
-    if (spec.cluster_only && !in_cluster) continue;
+    if (spec.is(Trait::cluster_only) && !in_cluster) continue;
     out.value({{"command", spec.name}}, all.commands[spec.index].failed.value());
   }
   out.counter("spillway_commands_unknown_total", "Commands that do not exist.",

@@ -198,7 +198,7 @@ void metrics(BsonWriter& out, const Context& context, const Facts& facts) {
   out.begin_document("commands");
   out.append("<UNKNOWN>", as_long(all.unknown_commands.value()));
   for (const CommandSpec& spec : all_commands()) {
-    if (spec.cluster_only && !context.in_cluster()) continue;
+    if (spec.is(Trait::cluster_only) && !context.in_cluster()) continue;
     const Metrics::Command& command = all.commands[spec.index];
     out.begin_document(spec.name);
     out.append("failed", as_long(command.failed.value()))

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "proxy/base/time_slice.h"
+#include "proxy/exec/access/command_rules.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/commands/command_table.h"
 #include "proxy/exec/commands/run_in_cluster.h"
@@ -187,12 +188,10 @@ Task<Result<Response>> bulk_write(Context& context, Client& client, const Reques
 }  // namespace
 
 std::span<const CommandSpec> bulk_commands() {
+  using enum Trait;
   static constexpr CommandSpec specs[] = {
-      {.name = "bulkWrite",
-       .handler = bulk_write,
-       .admin_only = true,
-       .in_transaction = true,
-       .help = "insert, update and delete documents of several collections"},
+      {"bulkWrite", "insert, update and delete documents of several collections", bulk_write, by_rule(may_bulk_write),
+       admin_only | in_transaction | stable},
   };
   return specs;
 }

@@ -3,17 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "cursor/field_table.h"
 #include "proxy/base/check.h"
 #include "proxy/base/log.h"
 #include "proxy/config/parameters.h"
 #include "proxy/exec/access/audit.h"
 #include "proxy/exec/access/authorization.h"
-#include "proxy/exec/access/command_needs.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/admin/hello.h"
 #include "proxy/exec/commands/client_times.h"
@@ -35,27 +34,7 @@ namespace spillway::exec {
 
 namespace {
 
-// Commands that let a client finish or give back what it has begun, log in and log out. No limit of operations
-// refuses them: otherwise no client could get below its limit again.
-constexpr std::array<std::string_view, 14> draining_commands = {
-    "getMore",      "killCursors",     "endSessions",              "abortTransaction", "commitTransaction",
-    "killSessions", "killAllSessions", "killAllSessionsByPattern", "killOp",           "saslStart",
-    "saslContinue", "authenticate",    "getnonce",                 "logout"};
-constexpr std::array<std::string_view, 4> cursor_commands = {"find", "aggregate", "listCollections", "listIndexes"};
-constexpr std::array<std::string_view, 4> writing_commands = {"insert", "update", "delete", "findAndModify"};
-// Version 1 of the Stable API, with the older names of its commands. (isMaster is not one of hello's.)
-constexpr std::array<std::string_view, 31> stable_commands = {
-    "abortTransaction", "aggregate",       "authenticate", "bulkWrite",     "collMod",         "commitTransaction",
-    "count",            "create",          "createIndexes", "delete",       "deleteIndexes",   "drop",
-    "dropDatabase",     "dropIndexes",     "endSessions",  "explain",       "find",            "findAndModify",
-    "findandmodify",    "getMore",         "hello",        "insert",        "killCursors",     "listCollections",
-    "listDatabases",    "listIndexes",     "ping",         "refreshSessions", "saslContinue",  "saslStart",
-    "update"};
-
-template <std::size_t N>
-constexpr bool contains(const std::array<std::string_view, N>& names, std::string_view name) noexcept {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
+constexpr FieldTable<4> writing_commands({"insert", "update", "delete", "findAndModify"});
 
 struct Table {
   std::vector<CommandSpec> specs;
@@ -67,11 +46,6 @@ struct Table {
                                authentication_commands(), user_commands()}) {
       for (CommandSpec spec : family) {
         spec.index = specs.size();
-        spec.need = find_need(spec.name);
-        spec.drains = contains(draining_commands, spec.name);
-        spec.opens_cursor = contains(cursor_commands, spec.name);
-        spec.stable_api = contains(stable_commands, spec.name);
-        spec.audited = AuditLog::kind_of(spec.name);
         SPILLWAY_CHECK(spec.index < commands_max);
         SPILLWAY_CHECK(by_name.try_emplace(spec.name, spec.index).second);
         specs.push_back(spec);
@@ -86,11 +60,11 @@ const Table& table() {
 }
 
 Result<void> check_rules(const Context& context, const CommandSpec& spec, const Request& request) {
-  if (spec.admin_only && request.db != "admin") {
+  if (spec.is(Trait::admin_only) && request.db != "admin") {
     return Error(ErrorCode::unauthorized,
                  fmt::format("{} may only be run against the admin database.", spec.name));
   }
-  if (request.in_transaction && !spec.in_transaction) {
+  if (request.in_transaction && !spec.is(Trait::in_transaction)) {
     return Error(ErrorCode::operation_not_supported_in_transaction,
                  fmt::format("Cannot run '{}' in a multi-document transaction.", spec.name));
   }
@@ -116,10 +90,10 @@ std::optional<Error> admit(Context& context, Client& client, const CommandSpec& 
   const Services& shared = context.shared;
   std::optional<Error> refusal;
   const bool limited = shared.limits.looks_at_operations() || shared.limits.looks_at_bytes();
-  if (limited && !spec.drains && client.limits.limits() != nullptr) {
-    refusal = client.limits.admit(now, spec.opens_cursor);
+  if (limited && !spec.is(Trait::drains) && client.limits.limits() != nullptr) {
+    refusal = client.limits.admit(now, spec.is(Trait::opens_cursor));
   }
-  if (refusal && contains(writing_commands, spec.name)) refusal = without_writes(*std::move(refusal));
+  if (refusal && writing_commands.contains(spec.name)) refusal = without_writes(*std::move(refusal));
   return refusal;
 }
 
@@ -150,7 +124,7 @@ const CommandSpec* command_named(std::string_view name) {
 
 bool ends_with_client(const Request& request) noexcept {
   const CommandSpec* const spec = command_named(request.name);
-  if (spec == nullptr || !(spec->secondary_ok || spec->name == "getMore")) return false;
+  if (spec == nullptr || !(spec->is(Trait::secondary_ok) || spec->name == "getMore")) return false;
   if (spec->name != "aggregate") return true;
   const ValueView pipeline = request.body["pipeline"];
   return !pipeline.is_array() || !ends_in_write(pipeline.as_document());
@@ -158,7 +132,7 @@ bool ends_with_client(const Request& request) noexcept {
 
 Result<void> check_api_strict(const CommandSpec& spec, const Request& request) {
   if (!request.api.is_strict()) return {};
-  if (!spec.stable_api) {
+  if (!spec.is(Trait::stable)) {
     return Error(ErrorCode::api_strict_error,
                  fmt::format("apiStrict is true, and the command {} is not in API Version 1: send it without apiStrict",
                              spec.name));
@@ -174,8 +148,8 @@ Response refuse(Metrics& metrics, const Error& why) {
 std::span<const CommandSpec> all_commands() { return table().specs; }
 
 bool is_known(const Context& context, const CommandSpec& spec) {
-  return (!spec.cluster_only || context.in_cluster()) &&
-         (!spec.test_only || context.shared.parameters.test_commands);
+  return (!spec.is(Trait::cluster_only) || context.in_cluster()) &&
+         (!spec.is(Trait::test_only) || context.shared.parameters.test_commands);
 }
 
 namespace {
@@ -219,7 +193,7 @@ Response failed(Context& context, Client& client, const CommandSpec& spec, const
   Metrics& metrics = context.shared.metrics;
   const Error error = with_topology_version(context, label_failure(request, std::move(why)));
   audit_refusal(context, client, spec, request, error);
-  if (spec.audited != 0 && context.shared.audit && !error.is(ErrorCode::unauthorized)) {
+  if (spec.is(Trait::audited) && context.shared.audit && !error.is(ErrorCode::unauthorized)) {
     context.shared.audit->done(client, spec, request, error.code);
   }
   log_if_slow(context, client, request, taken, nullptr, &error);
@@ -236,7 +210,7 @@ void note_answer(Context& context, Client& client, const CommandSpec& spec, cons
     metrics.commands[spec.index].failed.add();
     metrics.errors.add(response.failure_code);
   }
-  if (spec.audited != 0 && context.shared.audit) {
+  if (spec.is(Trait::audited) && context.shared.audit) {
     context.shared.audit->done(client, spec, request, code_of(response));
   }
 }

@@ -11,8 +11,6 @@
 
 namespace spillway::exec {
 
-// By exact name, aliases included; nullptr: unknown.
-const CommandSpec* command_named(std::string_view name);
 // True: the command ends when its client leaves (a read). False: it goes on (a write).
 bool ends_with_client(const Request& request) noexcept;
 

@@ -193,7 +193,7 @@ Task<Result<Response>> run_nested(Context& context, Client& client, const Comman
                                   int views, std::optional<Result<Response>> answer) {
   const RouteNames names = route_names(context, spec, request);
   if (auto checked = check_names(spec, names); checked.has_error()) co_return std::move(checked.error());
-  const RouteWait wait{request.deadline, spec.makes_database, request.interrupt};
+  const RouteWait wait{request.deadline, spec.is(Trait::makes_database), request.interrupt};
   bool learned_keys = false;
   for (std::size_t tries = 1;; ++tries) {
     if (!answer) {

@@ -4,13 +4,12 @@
 #include <span>
 #include <string_view>
 
+#include "proxy/exec/core/command_need.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/request.h"
 #include "proxy/exec/core/response.h"
 
 namespace spillway::exec {
-
-struct CommandNeed;  // access/command_needs.h
 
 // The names whose routes a command needs (commands/route_names.h).
 enum class RouteNeed : std::uint8_t {
@@ -25,25 +24,41 @@ enum class RouteNeed : std::uint8_t {
 };
 
 // A handler runs on the connection's worker. `request` and `client` outlive it. An Error becomes an ok: 0 reply.
-using Handler = Task<Result<Response>> (*)(Context& context, Client& client, const Request& request);
+using Answer = Task<Result<Response>>;
+using HandlerFunction = Answer(Context& context, Client& client, const Request& request);
+using Handler = HandlerFunction*;
 
+enum class Trait : std::uint16_t {
+  admin_only = 1 << 0,      // Unauthorized(13) on other databases
+  in_transaction = 1 << 1,  // allowed inside a transaction, else 263
+  secondary_ok = 1 << 2,    // reads: for listCommands
+  makes_database = 1 << 3,  // in a cluster: a database that does not exist is made first
+  cluster_only = 1 << 4,    // unknown where the table is the configuration's
+  test_only = 1 << 5,       // unknown unless setParameter.enableTestCommands
+  // Lets a client finish or give back what it has begun, log in and log out. No limit of operations (core/limits.h)
+  // refuses it: otherwise no client could get below its limit again.
+  drains = 1 << 6,
+  opens_cursor = 1 << 7,    // it may hold more memory afterwards
+  stable = 1 << 8,          // in version 1 of the Stable API, or an older name of such a command
+  audited = 1 << 9,         // access/audit.h
+};
+constexpr Trait operator|(Trait a, Trait b) noexcept {
+  return static_cast<Trait>(static_cast<std::uint16_t>(a) | static_cast<std::uint16_t>(b));
+}
+
+// A row of the command table.
 struct CommandSpec {
   std::string_view name;
+  std::string_view help;
   Handler handler;
-  bool admin_only = false;     // Unauthorized(13) on other databases
-  bool in_transaction = false; // allowed inside a transaction, else 263
-  bool secondary_ok = false;   // reads: for listCommands
+  CommandNeed need;
+  Trait traits{};
   RouteNeed routes = RouteNeed::none;
-  bool makes_database = false;  // in a cluster: a database that does not exist is made first
-  bool cluster_only = false;    // unknown where the table is the configuration's
-  bool test_only = false;       // unknown unless setParameter.enableTestCommands
-  std::string_view help = "";
-  std::size_t index = 0;       // position in the table; set when the table is built
-  const CommandNeed* need = nullptr;  // the privileges that it needs; set then, too
-  // See core/limits.h. drains: goes on with work or ends it, so that it is never refused.
-  bool drains = false, opens_cursor = false;  // set then, too
-  bool stable_api = false;                    // in version 1 of the Stable API; set then, too
-  std::uint8_t audited = 0;                   // the same: of access/audit.h
+  std::size_t index = 0;  // position in the table; set when the table is built
+
+  constexpr bool is(Trait trait) const noexcept {
+    return (static_cast<std::uint16_t>(traits) & static_cast<std::uint16_t>(trait)) != 0;
+  }
 };
 
 std::span<const CommandSpec> read_commands();        // find, getMore, killCursors
@@ -59,6 +74,8 @@ std::span<const CommandSpec> user_commands();        // usersInfo, connectionSta
 
 // All of them; their order is CommandSpec::index. Any thread.
 std::span<const CommandSpec> all_commands();
+// By exact name, older ones included; null: unknown. Any thread.
+const CommandSpec* command_named(std::string_view name);
 // False: CommandNotFound(59) here.
 bool is_known(const Context& context, const CommandSpec& spec);
 

@@ -4,6 +4,7 @@
 
 #include "absl/hash/hash.h"
 #include "cursor/field_table.h"
+#include "proxy/exec/access/command_rules.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/command.h"
@@ -22,11 +23,7 @@
 
 namespace spillway::exec {
 
-Task<Result<Response>> count_command(Context& context, Client& client, const Request& request);
-Task<Result<Response>> distinct_command(Context& context, Client& client, const Request& request);
-Task<Result<Response>> explain_command(Context& context, Client& client, const Request& request);
-Task<Result<Response>> file_md5_command(Context& context, Client& client, const Request& request);
-Task<Result<Response>> map_reduce_command(Context& context, Client& client, const Request& request);
+HandlerFunction count_command, distinct_command, explain_command, file_md5_command, map_reduce_command;
 Task<Result<Response>> collectionless_aggregate(Context& context, Client& client, const Request& request,
                                                 DocView pipeline);
 
@@ -466,21 +463,20 @@ Result<AggregatePlan> plan_aggregate(const Context& context, const Request& requ
 }
 
 std::span<const CommandSpec> aggregate_commands() {
+  using auth::Action;
+  using enum RouteNeed;
+  using enum Trait;
   static constexpr CommandSpec specs[] = {
-      {.name = "aggregate", .handler = run_aggregate, .in_transaction = true, .secondary_ok = true,
-       .routes = RouteNeed::pipeline, .help = "run an aggregation pipeline"},
-      {.name = "count", .handler = count_command, .secondary_ok = true,
-       .routes = RouteNeed::collection, .help = "count documents"},
-      {.name = "distinct", .handler = distinct_command, .in_transaction = true, .secondary_ok = true,
-       .routes = RouteNeed::collection, .help = "the distinct values of a field"},
-      {.name = "explain", .handler = explain_command, .secondary_ok = true,
-       .routes = RouteNeed::explained, .help = "explain a command's plan"},
-      {.name = "filemd5", .handler = file_md5_command, .secondary_ok = true,
-       .routes = RouteNeed::file, .help = "deprecated: the checksum of a file of GridFS"},
-      {.name = "mapReduce", .handler = map_reduce_command,
-       .routes = RouteNeed::pipeline, .help = "deprecated: aggregate by scripts"},
-      {.name = "mapreduce", .handler = map_reduce_command,
-       .routes = RouteNeed::pipeline, .help = "older name of mapReduce"},
+      {"aggregate", "run an aggregation pipeline", run_aggregate, by_rule(may_aggregate),
+       in_transaction | secondary_ok | opens_cursor | stable, pipeline},
+      {"count", "count documents", count_command, on_collection(Action::find), secondary_ok | stable, collection},
+      {"distinct", "the distinct values of a field", distinct_command, on_collection(Action::find),
+       in_transaction | secondary_ok, collection},
+      {"explain", "explain a command's plan", explain_command, by_rule(may_explain), secondary_ok | stable, explained},
+      {"filemd5", "deprecated: the checksum of a file of GridFS", file_md5_command, by_rule(may_sum_file),
+       secondary_ok, file},
+      {"mapReduce", "deprecated: aggregate by scripts", map_reduce_command, by_rule(may_map_reduce), {}, pipeline},
+      {"mapreduce", "older name of mapReduce", map_reduce_command, by_rule(may_map_reduce), {}, pipeline},
   };
   return specs;
 }

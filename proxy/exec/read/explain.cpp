@@ -131,8 +131,7 @@ Result<ExplainPlan> plan_explain(Context& context, const Request& request, DocVi
   plan.inner = BsonDoc(inner);
   const bool explained = is_write(command.name) || command.name == "find" || command.name == "count" ||
                          command.name == "distinct";
-  const auto is_meant = [&](const CommandSpec& spec) { return spec.name == command.name; };
-  if (!explained && std::ranges::any_of(all_commands(), is_meant)) {
+  if (!explained && command_named(command.name) != nullptr) {
     return Error(ErrorCode::illegal_operation, fmt::format("Cannot explain cmd: {}", command.name));
   }
   if (!explained) {
@@ -344,13 +343,13 @@ BsonDoc aggregate_reply(const Context& context, const Routes& routes, const Expl
 }
 
 // The inner command and the verbosity, of {explain: …} and of {aggregate: …, explain: true}.
-struct Subject {
+struct Explained {
   BsonDoc inner;
   std::string verbosity = "allPlansExecution";
 };
 
-Result<Subject> subject_of(const Request& request) {
-  Subject subject;
+Result<Explained> subject_of(const Request& request) {
+  Explained subject;
   if (request.name == "aggregate") {
     BsonWriter out;
     for (auto at = request.body.begin(); !at.done(); ++at) {

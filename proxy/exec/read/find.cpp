@@ -2,6 +2,7 @@
 #include "allocator/pressure.h"
 #include "cursor/field_table.h"
 #include "proxy/catalog/filter_bounds.h"
+#include "proxy/exec/access/command_rules.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/command.h"
@@ -419,27 +420,19 @@ Result<Targets> read_targets(const Request& request, std::string_view db, std::s
   return targets;
 }
 
-Task<Result<Response>> get_more_command(Context& context, Client& client, const Request& request);
-Task<Result<Response>> kill_cursors_command(Context& context, Client& client,
-                                            const Request& request);
+HandlerFunction get_more_command, kill_cursors_command;
 
 std::span<const CommandSpec> read_commands() {
+  using auth::Action;
+  using enum RouteNeed;
+  using enum Trait;
   static constexpr CommandSpec specs[] = {
-      {.name = "find",
-       .handler = run_find,
-       .in_transaction = true,
-       .secondary_ok = true,
-       .routes = RouteNeed::collection, .help = "query for documents"},
-      {.name = "getMore",
-       .handler = get_more_command,
-       .in_transaction = true,
-       .secondary_ok = true,
-       .help = "retrieve more results from an existing cursor"},
-      {.name = "killCursors",
-       .handler = kill_cursors_command,
-       .in_transaction = true,
-       .secondary_ok = true,
-       .help = "kill a list of cursor ids"},
+      {"find", "query for documents", run_find, on_collection(Action::find),
+       in_transaction | secondary_ok | opens_cursor | stable, collection},
+      {"getMore", "retrieve more results from an existing cursor", get_more_command, by_rule(may_get_more),
+       in_transaction | secondary_ok | drains | stable},
+      {"killCursors", "kill a list of cursor ids", kill_cursors_command, somebody,
+       in_transaction | secondary_ok | drains | stable},
   };
   return specs;
 }

@@ -6,6 +6,7 @@
 
 #include "proxy/cluster/config_client.h"
 #include "proxy/exec/access/authorization.h"
+#include "proxy/exec/access/command_rules.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/client.h"
@@ -21,12 +22,9 @@
 
 namespace spillway::exec {
 
-Task<Result<Response>> list_collections_command(Context& context, Client& client, const Request& request);
-Task<Result<Response>> list_indexes_command(Context& context, Client& client, const Request& request);
+HandlerFunction list_collections_command, list_indexes_command;
 
 namespace {
-
-using Answer = Task<Result<Response>>;
 
 Result<std::string> collection_ns(const Request& request) {
   const Element first = request.body.first();
@@ -498,54 +496,51 @@ Answer split_vector(Context& context, Client&, const Request& request) {
 }  // namespace
 
 std::span<const CommandSpec> schema_commands() {
+  using auth::Action;
+  using enum RouteNeed;
+  using enum Trait;
   static constexpr CommandSpec specs[] = {
-      {.name = "listDatabases", .handler = list_databases, .admin_only = true, .secondary_ok = true,
-       .help = "the databases of all shards"},
-      {.name = "listCollections", .handler = list_collections_command, .secondary_ok = true,
-       .routes = RouteNeed::database, .help = "the collections of a database"},
-      {.name = "listIndexes", .handler = list_indexes_command, .secondary_ok = true,
-       .routes = RouteNeed::collection, .help = "a collection's indexes"},
-      {.name = "create", .handler = create, .in_transaction = true,
-       .routes = RouteNeed::pipeline, .makes_database = true, .help = "create a collection"},
-      {.name = "createIndexes", .handler = create_indexes, .in_transaction = true,
-       .routes = RouteNeed::collection, .makes_database = true, .help = "create indexes"},
-      {.name = "dropIndexes", .handler = drop_indexes, .routes = RouteNeed::collection, .help = "drop indexes"},
-      {.name = "deleteIndexes", .handler = drop_indexes,
-       .routes = RouteNeed::collection, .help = "older name of dropIndexes"},
-      {.name = "drop", .handler = drop, .help = "drop a collection"},
-      {.name = "dropDatabase", .handler = drop_database, .help = "drop a database"},
-      {.name = "collMod", .handler = coll_mod,
-       .routes = RouteNeed::collection, .help = "change a collection's options"},
-      {.name = "validate", .handler = validate, .secondary_ok = true,
-       .routes = RouteNeed::collection, .help = "check a collection"},
-      {.name = "renameCollection", .handler = rename_collection, .admin_only = true,
-       .routes = RouteNeed::full_name, .help = "rename a collection"},
-      {.name = "convertToCapped", .handler = convert_to_capped,
-       .routes = RouteNeed::collection, .help = "make a collection capped"},
-      {.name = "collStats", .handler = coll_stats, .secondary_ok = true,
-       .routes = RouteNeed::collection, .help = "statistics of a collection"},
-      {.name = "collstats", .handler = coll_stats, .secondary_ok = true,
-       .routes = RouteNeed::collection, .help = "older name of collStats"},
-      {.name = "dataSize", .handler = data_size, .secondary_ok = true,
-       .routes = RouteNeed::full_name, .help = "size of a collection's documents"},
-      {.name = "dbStats", .handler = db_stats, .secondary_ok = true, .help = "statistics of a database"},
-      {.name = "planCacheClear", .handler = plan_cache, .routes = RouteNeed::collection,
-       .help = "forget cached plans"},
-      {.name = "planCacheListFilters", .handler = plan_cache, .secondary_ok = true, .routes = RouteNeed::collection,
-       .help = "index filters"},
-      {.name = "planCacheSetFilter", .handler = plan_cache, .routes = RouteNeed::collection,
-       .help = "set an index filter"},
-      {.name = "planCacheClearFilters", .handler = plan_cache, .routes = RouteNeed::collection,
-       .help = "clear index filters"},
-      {.name = "planCacheListQueryShapes", .handler = plan_cache, .secondary_ok = true,
-       .routes = RouteNeed::collection, .help = "of 4.2: cached query shapes"},
-      {.name = "planCacheListPlans", .handler = plan_cache, .secondary_ok = true, .routes = RouteNeed::collection,
-       .help = "of 4.2: cached plans"},
-      {.name = "setIndexCommitQuorum", .handler = set_index_commit_quorum, .routes = RouteNeed::collection,
-       .help = "how many members an index build waits for"},
-      {.name = "splitVector", .handler = split_vector, .routes = RouteNeed::full_name, .cluster_only = true,
-       .help = "split points of a collection that is not sharded"},
-      {.name = "dbstats", .handler = db_stats, .secondary_ok = true, .help = "older name of dbStats"},
+      {"listDatabases", "the databases of all shards", list_databases, somebody, admin_only | secondary_ok | stable},
+      {"listCollections", "the collections of a database", list_collections_command,
+       on_database(Action::list_collections), secondary_ok | opens_cursor | stable, database},
+      {"listIndexes", "a collection's indexes", list_indexes_command, on_collection(Action::list_indexes),
+       secondary_ok | opens_cursor | stable, collection},
+      {"create", "create a collection", create, by_rule(may_create),
+       in_transaction | makes_database | stable | audited, pipeline},
+      {"createIndexes", "create indexes", create_indexes, on_collection(Action::create_index),
+       in_transaction | makes_database | stable | audited, collection},
+      {"dropIndexes", "drop indexes", drop_indexes, on_collection(Action::drop_index), stable | audited, collection},
+      {"deleteIndexes", "older name of dropIndexes", drop_indexes, on_collection(Action::drop_index),
+       stable | audited, collection},
+      {"drop", "drop a collection", drop, on_collection(Action::drop_collection), stable | audited},
+      {"dropDatabase", "drop a database", drop_database, on_database(Action::drop_database), stable | audited},
+      {"collMod", "change a collection's options", coll_mod, by_rule(may_coll_mod), stable | audited, collection},
+      {"validate", "check a collection", validate, on_collection(Action::validate), secondary_ok, collection},
+      {"renameCollection", "rename a collection", rename_collection, by_rule(may_rename), admin_only | audited,
+       full_name},
+      {"convertToCapped", "make a collection capped", convert_to_capped, on_collection(Action::convert_to_capped),
+       audited, collection},
+      {"collStats", "statistics of a collection", coll_stats, on_collection(Action::coll_stats), secondary_ok,
+       collection},
+      {"collstats", "older name of collStats", coll_stats, on_collection(Action::coll_stats), secondary_ok, collection},
+      {"dataSize", "size of a collection's documents", data_size, on_full_name(Action::find), secondary_ok, full_name},
+      {"dbStats", "statistics of a database", db_stats, on_database(Action::db_stats), secondary_ok},
+      {"planCacheClear", "forget cached plans", plan_cache, on_collection(Action::plan_cache_write), {}, collection},
+      {"planCacheListFilters", "index filters", plan_cache, on_collection(Action::plan_cache_index_filter),
+       secondary_ok, collection},
+      {"planCacheSetFilter", "set an index filter", plan_cache, on_collection(Action::plan_cache_index_filter), {},
+       collection},
+      {"planCacheClearFilters", "clear index filters", plan_cache, on_collection(Action::plan_cache_index_filter), {},
+       collection},
+      {"planCacheListQueryShapes", "of 4.2: cached query shapes", plan_cache, on_collection(Action::plan_cache_read),
+       secondary_ok, collection},
+      {"planCacheListPlans", "of 4.2: cached plans", plan_cache, on_collection(Action::plan_cache_read), secondary_ok,
+       collection},
+      {"setIndexCommitQuorum", "how many members an index build waits for", set_index_commit_quorum,
+       on_collection(Action::create_index), {}, collection},
+      {"splitVector", "split points of a collection that is not sharded", split_vector,
+       on_full_name(Action::split_vector), cluster_only, full_name},
+      {"dbstats", "older name of dbStats", db_stats, on_database(Action::db_stats), secondary_ok},
   };
   return specs;
 }

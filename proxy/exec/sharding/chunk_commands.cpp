@@ -7,6 +7,7 @@
 #include "proxy/catalog/config_documents.h"
 #include "proxy/cluster/config_client.h"
 #include "proxy/exec/cluster/cluster_table.h"
+#include "proxy/exec/core/command.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/sharding/router_answers.h"
 #include "proxy/exec/sharding/run_by_form.h"
@@ -14,15 +15,11 @@
 
 namespace spillway::exec {
 
-Task<Result<Response>> split_command(Context& context, Client& client, const Request& request);
-Task<Result<Response>> move_chunk_command(Context& context, Client& client, const Request& request);
-Task<Result<Response>> merge_chunks_command(Context& context, Client& client, const Request& request);
-Task<Result<Response>> merge_all_chunks_command(Context& context, Client& client, const Request& request);
-Task<Result<Response>> clear_jumbo_flag_command(Context& context, Client& client, const Request& request);
+HandlerFunction split_command, move_chunk_command, merge_chunks_command, merge_all_chunks_command,
+    clear_jumbo_flag_command;
 
 namespace {
 
-using Answer = Task<Result<Response>>;
 using catalog::CollectionRouting;
 
 constexpr std::int32_t cannot_split = 87;

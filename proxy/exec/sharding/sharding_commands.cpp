@@ -7,15 +7,10 @@
 
 namespace spillway::exec {
 
-Task<Result<Response>> split_command(Context& context, Client& client, const Request& request);
-Task<Result<Response>> move_chunk_command(Context& context, Client& client, const Request& request);
-Task<Result<Response>> merge_chunks_command(Context& context, Client& client, const Request& request);
-Task<Result<Response>> merge_all_chunks_command(Context& context, Client& client, const Request& request);
-Task<Result<Response>> clear_jumbo_flag_command(Context& context, Client& client, const Request& request);
+HandlerFunction split_command, move_chunk_command, merge_chunks_command, merge_all_chunks_command,
+    clear_jumbo_flag_command;
 
 namespace {
-
-using Answer = Task<Result<Response>>;
 
 Answer by_form(Context& context, Client&, const Request& request) {
   co_return co_await run_by_form(context, request);
@@ -62,65 +57,91 @@ Answer fsync_shards(Context& context, Client&, const Request& request) {
   co_return ok_response(std::move(reply));
 }
 
+// The balancer and zones are settings of the config database: who may change the documents may use the commands.
+bool may_in_config(const Subject& subject, auth::ActionSet actions, std::string_view collection) {
+  return subject.privileges.allows(actions, "config", collection);
+}
+bool may_set_balancer(const Subject& subject) { return may_in_config(subject, auth::Action::update, "settings"); }
+bool may_see_balancer(const Subject& subject) { return may_in_config(subject, auth::Action::find, "settings"); }
+bool may_add_to_zone(const Subject& subject) {
+  using enum auth::Action;
+  return subject.may_on_cluster(enable_sharding) || may_in_config(subject, update, "shards");
+}
+bool may_remove_from_zone(const Subject& subject) {
+  using enum auth::Action;
+  return subject.may_on_cluster(enable_sharding) ||
+         (may_in_config(subject, update, "shards") && may_in_config(subject, find, "tags"));
+}
+bool may_change_zone(const Subject& subject) {
+  using enum auth::Action;
+  return subject.may_on_cluster(enable_sharding) ||
+         (may_in_config(subject, find, "shards") && may_in_config(subject, {find, update, remove}, "tags"));
+}
+
 }  // namespace
 
 std::span<const CommandSpec> sharding_commands() {
-  static constexpr auto form = [](std::string_view name, std::string_view help) {
-    return CommandSpec{.name = name, .handler = by_form, .admin_only = true, .cluster_only = true, .help = help};
-  };
-  static constexpr auto own = [](std::string_view name, Handler handler, std::string_view help) {
-    return CommandSpec{.name = name, .handler = handler, .admin_only = true, .cluster_only = true, .help = help};
+  using auth::Action;
+  using enum Trait;
+  static constexpr Trait in_cluster = admin_only | cluster_only;
+  static constexpr auto form = [](std::string_view name, std::string_view help, CommandNeed need) {
+    return CommandSpec{name, help, by_form, need, in_cluster};
   };
   static constexpr auto refused = [](std::string_view name, Handler handler) {
-    return CommandSpec{.name = name, .handler = handler, .cluster_only = true, .help = "not possible here"};
+    return CommandSpec{name, "not possible here", handler, somebody, cluster_only};
   };
   static constexpr CommandSpec specs[] = {
-      form("enableSharding", "make a database, and let it have sharded collections"),
-      form("enablesharding", "older name of enableSharding"),
-      form("movePrimary", "move a database's primary shard"),
-      form("moveprimary", "older name of movePrimary"),
-      form("shardCollection", "shard a collection"),
-      form("shardcollection", "older name of shardCollection"),
-      form("refineCollectionShardKey", "add fields to a shard key"),
-      form("reshardCollection", "change a shard key"),
-      form("commitReshardCollection", "end resharding now"),
-      form("abortReshardCollection", "give resharding up"),
-      form("cleanupReshardCollection", "remove what failed resharding left"),
-      form("moveCollection", "move a collection that is not sharded"),
-      form("abortMoveCollection", "give moveCollection up"),
-      form("unshardCollection", "make a collection unsharded"),
-      form("abortUnshardCollection", "give unshardCollection up"),
-      form("setAllowMigrations", "let chunks of a collection move, or not"),
-      form("repairShardedCollectionChunksHistory", "repair the chunks' history"),
-      own("split", split_command, "split a chunk"),
-      own("moveChunk", move_chunk_command, "move a chunk"),
-      own("movechunk", move_chunk_command, "older name of moveChunk"),
-      form("moveRange", "move a range of a chunk"),
-      own("mergeChunks", merge_chunks_command, "merge chunks"),
-      own("mergeAllChunksOnShard", merge_all_chunks_command, "merge what can be merged on a shard"),
-      own("clearJumboFlag", clear_jumbo_flag_command, "let a jumbo chunk move again"),
-      form("addShard", "add a shard"),
-      form("addshard", "older name of addShard"),
-      form("removeShard", "drain a shard, and remove it"),
-      form("removeshard", "older name of removeShard"),
-      form("transitionFromDedicatedConfigServer", "let the config servers be a shard, too"),
-      form("transitionToDedicatedConfigServer", "let the config servers be no shard"),
-      form("addShardToZone", "add a shard to a zone"),
-      form("removeShardFromZone", "remove a shard from a zone"),
-      form("updateZoneKeyRange", "give a range to a zone"),
-      form("balancerStart", "start the balancer"),
-      form("balancerStop", "stop the balancer"),
-      form("balancerStatus", "state of the balancer"),
-      form("balancerCollectionStatus", "is a collection balanced?"),
-      form("configureCollectionBalancing", "how a collection is balanced"),
-      form("setFeatureCompatibilityVersion", "let the features of a version be used"),
-      form("setDefaultRWConcern", "the cluster's default concerns"),
-      form("getDefaultRWConcern", "the cluster's default concerns"),
-      form("setClusterParameter", "set a parameter of the cluster"),
-      form("getClusterParameter", "read parameters of the cluster"),
-      form("setUserWriteBlockMode", "refuse users' writes"),
-      own("fsync", fsync_shards, "write the shards' data to disk"),
-      own("fsyncUnlock", only_through_mongos, "not possible here"),
+      form("enableSharding", "make a database, and let it have sharded collections",
+       on_named_database(Action::enable_sharding)),
+      form("enablesharding", "older name of enableSharding", on_named_database(Action::enable_sharding)),
+      form("movePrimary", "move a database's primary shard", on_named_database(Action::move_chunk)),
+      form("moveprimary", "older name of movePrimary", on_named_database(Action::move_chunk)),
+      form("shardCollection", "shard a collection", on_full_name(Action::enable_sharding)),
+      form("shardcollection", "older name of shardCollection", on_full_name(Action::enable_sharding)),
+      form("refineCollectionShardKey", "add fields to a shard key", on_full_name(Action::refine_collection_shard_key)),
+      form("reshardCollection", "change a shard key", on_full_name(Action::reshard_collection)),
+      form("commitReshardCollection", "end resharding now", on_full_name(Action::reshard_collection)),
+      form("abortReshardCollection", "give resharding up", on_full_name(Action::reshard_collection)),
+      form("cleanupReshardCollection", "remove what failed resharding left", on_full_name(Action::reshard_collection)),
+      form("moveCollection", "move a collection that is not sharded", on_full_name(Action::reshard_collection)),
+      form("abortMoveCollection", "give moveCollection up", on_full_name(Action::reshard_collection)),
+      form("unshardCollection", "make a collection unsharded", on_full_name(Action::reshard_collection)),
+      form("abortUnshardCollection", "give unshardCollection up", on_full_name(Action::reshard_collection)),
+      form("setAllowMigrations", "let chunks of a collection move, or not", on_full_name(Action::internal)),
+      form("repairShardedCollectionChunksHistory", "repair the chunks' history", on_full_name(Action::split_chunk)),
+      {"split", "split a chunk", split_command, on_full_name(Action::split_chunk), in_cluster},
+      {"moveChunk", "move a chunk", move_chunk_command, on_full_name(Action::move_chunk), in_cluster},
+      {"movechunk", "older name of moveChunk", move_chunk_command, on_full_name(Action::move_chunk), in_cluster},
+      form("moveRange", "move a range of a chunk", on_full_name(Action::move_chunk)),
+      {"mergeChunks", "merge chunks", merge_chunks_command, on_full_name(Action::split_chunk), in_cluster},
+      {"mergeAllChunksOnShard", "merge what can be merged on a shard", merge_all_chunks_command,
+       on_full_name(Action::split_chunk), in_cluster},
+      {"clearJumboFlag", "let a jumbo chunk move again", clear_jumbo_flag_command,
+       on_full_name(Action::clear_jumbo_flag), in_cluster},
+      form("addShard", "add a shard", on_cluster(Action::add_shard)),
+      form("addshard", "older name of addShard", on_cluster(Action::add_shard)),
+      form("removeShard", "drain a shard, and remove it", on_cluster(Action::remove_shard)),
+      form("removeshard", "older name of removeShard", on_cluster(Action::remove_shard)),
+      form("transitionFromDedicatedConfigServer", "let the config servers be a shard, too",
+       on_cluster(Action::add_shard)),
+      form("transitionToDedicatedConfigServer", "let the config servers be no shard", on_cluster(Action::remove_shard)),
+      form("addShardToZone", "add a shard to a zone", by_rule(may_add_to_zone)),
+      form("removeShardFromZone", "remove a shard from a zone", by_rule(may_remove_from_zone)),
+      form("updateZoneKeyRange", "give a range to a zone", by_rule(may_change_zone)),
+      form("balancerStart", "start the balancer", by_rule(may_set_balancer)),
+      form("balancerStop", "stop the balancer", by_rule(may_set_balancer)),
+      form("balancerStatus", "state of the balancer", by_rule(may_see_balancer)),
+      form("balancerCollectionStatus", "is a collection balanced?", on_full_name(Action::enable_sharding)),
+      form("configureCollectionBalancing", "how a collection is balanced", on_full_name(Action::enable_sharding)),
+      form("setFeatureCompatibilityVersion", "let the features of a version be used",
+       on_cluster(Action::set_feature_compatibility_version)),
+      form("setDefaultRWConcern", "the cluster's default concerns", on_cluster(Action::set_default_rw_concern)),
+      form("getDefaultRWConcern", "the cluster's default concerns", on_cluster(Action::get_default_rw_concern)),
+      form("setClusterParameter", "set a parameter of the cluster", on_cluster(Action::set_cluster_parameter)),
+      form("getClusterParameter", "read parameters of the cluster", on_cluster(Action::get_cluster_parameter)),
+      form("setUserWriteBlockMode", "refuse users' writes", on_cluster(Action::set_user_write_block_mode)),
+      {"fsync", "write the shards' data to disk", fsync_shards, on_cluster(Action::fsync), in_cluster},
+      {"fsyncUnlock", "not possible here", only_through_mongos, on_cluster(Action::unlock), in_cluster},
       refused("cloneCollectionAsCapped", not_on_routers),
       refused("checkMetadataConsistency", only_through_mongos),
       refused("analyzeShardKey", only_through_mongos),

@@ -6,6 +6,7 @@
 #include "allocator/limits.h"
 #include "proxy/base/check.h"
 #include "proxy/base/time_slice.h"
+#include "proxy/exec/access/command_rules.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/client.h"
@@ -528,37 +529,20 @@ Task<Result<Response>> to_buckets_or(Context& context, Client& client, const Req
 }  // namespace
 
 std::span<const CommandSpec> write_commands() {
+  using auth::Action;
+  using enum RouteNeed;
+  using enum Trait;
   static constexpr CommandSpec specs[] = {
-      {.name = "insert",
-       .handler = to_buckets_or<run_write>,
-       .in_transaction = true,
-       .routes = RouteNeed::written,
-       .makes_database = true,
-       .help = "insert documents"},
-      {.name = "update",
-       .handler = to_buckets_or<run_write>,
-       .in_transaction = true,
-       .routes = RouteNeed::written,
-       .makes_database = true,
-       .help = "update documents"},
-      {.name = "delete",
-       .handler = to_buckets_or<run_write>,
-       .in_transaction = true,
-       .routes = RouteNeed::written,
-       .makes_database = true,
-       .help = "delete documents"},
-      {.name = "findAndModify",
-       .handler = to_buckets_or<find_and_modify_command>,
-       .in_transaction = true,
-       .routes = RouteNeed::written,
-       .makes_database = true,
-       .help = "write one document and return it"},
-      {.name = "findandmodify",
-       .handler = to_buckets_or<find_and_modify_command>,
-       .in_transaction = true,
-       .routes = RouteNeed::written,
-       .makes_database = true,
-       .help = "write one document and return it"},
+      {"insert", "insert documents", to_buckets_or<run_write>, by_rule(may_insert),
+       in_transaction | makes_database | stable, written},
+      {"update", "update documents", to_buckets_or<run_write>, by_rule(may_update),
+       in_transaction | makes_database | stable, written},
+      {"delete", "delete documents", to_buckets_or<run_write>, on_collection(Action::remove),
+       in_transaction | makes_database | stable, written},
+      {"findAndModify", "write one document and return it", to_buckets_or<find_and_modify_command>,
+       by_rule(may_find_and_modify), in_transaction | makes_database | stable, written},
+      {"findandmodify", "write one document and return it", to_buckets_or<find_and_modify_command>,
+       by_rule(may_find_and_modify), in_transaction | makes_database | stable, written},
   };
   return specs;
 }

@@ -62,7 +62,7 @@ void run(AuditLog& audit, const Client& client, const BsonDoc& command, std::int
   const Request request = request_of(command.view());
   const CommandSpec* spec = command_named(request.name);
   REQUIRE(spec != nullptr);
-  REQUIRE(spec->audited != 0);
+  REQUIRE(spec->is(Trait::audited));
   audit.done(client, *spec, request, result);
 }
 

@@ -6,7 +6,6 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "proxy/exec/access/command_needs.h"
 #include "proxy/exec/commands/command_table.h"
 #include "tests/support/fake_gateway.h"
 
@@ -106,10 +105,10 @@ TEST_CASE("nobody may do anything before logging in") {
     const std::string command = fmt::format("{{'{}': 1, '$db': 'admin'}}", spec.name);
     const BsonDoc reply = f.run(command);
     // Not here: there are no config servers, and no test commands.
-    const std::int64_t refused = spec.cluster_only || spec.test_only ? 59 : 13;
+    const std::int64_t refused = spec.is(Trait::cluster_only) || spec.is(Trait::test_only) ? 59 : 13;
     if (reply.view()["code"].to_int64() == refused) continue;
     INFO(spec.name);
-    CHECK(spec.need->of == CommandNeed::Of::nobody);
+    CHECK(spec.need.of == CommandNeed::Of::nobody);
   }
 }
 

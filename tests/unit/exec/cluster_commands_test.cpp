@@ -433,7 +433,7 @@ TEST_CASE("cluster: its commands do not exist where the table is the configurati
   test::FakeWorker worker(test::routing_of("routing: {shards: [{name: s0, uri: \"mongodb://127.0.0.1:1/\"}]}"),
                           [](std::uint16_t, DocView) -> Result<BsonDoc> { return doc("{'ok': 1.0}"); });
   for (const CommandSpec& spec : all_commands()) {
-    if (!spec.cluster_only) continue;
+    if (!spec.is(Trait::cluster_only)) continue;
     INFO(spec.name);
     test::FakeRequest fake("{'" + std::string(spec.name) + "': 1, '$db': 'admin'}");
     Client client;

@@ -1,5 +1,5 @@
 // Every command says what it needs, and no way around a collection's privileges is left open.
-#include "proxy/exec/access/command_needs.h"
+#include "proxy/exec/core/command_need.h"
 
 #include <catch2/catch.hpp>
 #include <set>
@@ -18,9 +18,9 @@ auth::Privileges grants(std::initializer_list<auth::RoleGrant> roles) {
 bool may(const auth::Privileges& privileges, std::string_view json) {
   const test::FakeRequest fake(json);
   const Request& request = fake.request;
-  const CommandNeed* const need = find_need(request.name);
-  REQUIRE(need != nullptr);
-  return meets(*need, {privileges, request.name, request.db, request.body, &request.message});
+  const CommandSpec* const spec = command_named(request.name);
+  REQUIRE(spec != nullptr);
+  return meets(spec->need, {privileges, request.name, request.db, request.body, &request.message});
 }
 
 void check_all(const auth::Privileges& privileges, bool expected,
@@ -53,35 +53,25 @@ TEST_CASE("a stage that is not known here is for nobody, wherever it stands") {
 }
 
 TEST_CASE("every command of the table needs something that is written down") {
-  std::set<std::string_view> known;
+  using Of = CommandNeed::Of;
   for (const CommandSpec& spec : all_commands()) {
     INFO(spec.name);
-    known.insert(spec.name);
-    REQUIRE(find_need(spec.name) != nullptr);
-    CHECK(spec.need == find_need(spec.name));
-  }
-  std::set<std::string_view> rows;
-  for (const CommandNeed& need : command_needs()) {
-    INFO(need.command);
-    CHECK(rows.insert(need.command).second);
-    CHECK(known.contains(need.command));
-    const bool names_actions = need.of == CommandNeed::Of::cluster ||
-                               need.of == CommandNeed::Of::database ||
-                               need.of == CommandNeed::Of::collection;
-    CHECK(names_actions == !need.actions.empty());
-    CHECK((need.of == CommandNeed::Of::rule) == (need.rule != nullptr));
+    const Of of = spec.need.of;
+    const bool by_login = of == Of::nobody || of == Of::somebody;
+    CHECK((!by_login && of != Of::rule) == !spec.need.actions.empty());
+    CHECK((of == Of::rule) == (spec.need.rule != nullptr));
   }
 }
 
 TEST_CASE("what is allowed before logging in changes nothing and shows no data") {
-  for (const CommandNeed& need : command_needs()) {
-    if (need.of != CommandNeed::Of::nobody) continue;
-    INFO(need.command);
+  for (const CommandSpec& spec : all_commands()) {
+    if (spec.need.of != CommandNeed::Of::nobody) continue;
+    INFO(spec.name);
     const std::set<std::string_view> harmless{
         "hello",        "isMaster",     "ismaster",         "ping",         "buildInfo",
         "buildinfo",    "whatsmyuri",   "connectionStatus", "listCommands", "saslStart",
         "saslContinue", "authenticate", "getnonce",         "logout",       "endSessions"};
-    CHECK(harmless.contains(need.command));
+    CHECK(harmless.contains(spec.name));
   }
 }
 

@@ -355,7 +355,7 @@ TEST_CASE("the_page_and_server_status_say_the_same", "[metrics]") {
     CHECK(samples.at(sample) == std::to_string(status.view().find_path(path).to_int64().value()));
   }
   for (const CommandSpec& spec : all_commands()) {
-    if (spec.cluster_only) continue;
+    if (spec.is(Trait::cluster_only)) continue;
     const std::string path = fmt::format("metrics.commands.{}.failed", spec.name);
     CHECK(samples.at(fmt::format("spillway_commands_failed_total{{command=\"{}\"}}", spec.name)) ==
           std::to_string(status.view().find_path(path).to_int64().value()));

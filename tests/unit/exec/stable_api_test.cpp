@@ -86,7 +86,7 @@ TEST_CASE("what the Stable API lacks is refused before it is done") {
 TEST_CASE("every command of version 1 that there is says so") {
   std::set<std::string_view> stable;
   for (const CommandSpec& spec : all_commands()) {
-    if (spec.stable_api) stable.insert(spec.name);
+    if (spec.is(Trait::stable)) stable.insert(spec.name);
   }
   CHECK(stable.size() == 31);
 }

@@ -149,7 +149,7 @@ class Router {
     whole.append_elements(given);
     const CommandSpec* const spec = command_named(given.view().first().name);
     if (!given.view()["$db"].exists())
-      whole.append("$db", spec != nullptr && spec->admin_only ? "admin" : "db");
+      whole.append("$db", spec != nullptr && spec->is(Trait::admin_only) ? "admin" : "db");
     const BsonDoc body = std::move(whole).finish();
     std::vector<std::uint8_t> bytes;
     wire::begin_op_msg(bytes, 1, 0, 0);

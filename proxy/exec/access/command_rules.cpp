@@ -1,0 +1,374 @@
+#include "proxy/exec/access/command_rules.h"
+
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "cursor/field_table.h"
+#include "proxy/exec/core/command.h"
+#include "proxy/exec/core/file_chunks.h"
+
+namespace spillway::exec {
+
+namespace {
+
+using enum auth::Action;
+using auth::ActionSet;
+
+constexpr int nesting_max = 20;
+
+// --- writes
+
+// Calls `look` with each operation of a write command, in its body or in a document sequence.
+template <class Look>
+bool every_operation(const Subject& subject, std::string_view field, Look look) {
+  for (const Element& element : subject.body) {
+    if (element.name != field) continue;
+    if (!element.is_array()) return false;
+    for (const Element& operation : element.as_document()) {
+      if (!operation.is_document() || !look(operation.as_document())) return false;
+    }
+  }
+  if (subject.message == nullptr) return true;
+  for (const wire::DocSequence& sequence : subject.message->sequences) {
+    if (sequence.name != field) continue;
+    for (const DocView operation : sequence) {
+      if (!look(operation)) return false;
+    }
+  }
+  return true;
+}
+
+// Does the field occur at least once with a true value?
+bool says(DocView document, std::string_view field) {
+  for (const Element& element : document) {
+    if (element.name == field && element.truthy()) return true;
+  }
+  return false;
+}
+
+ActionSet bypass(const Subject& subject) {
+  return says(subject.body, "bypassDocumentValidation") ? ActionSet(bypass_document_validation)
+                                                        : ActionSet();
+}
+
+}  // namespace
+
+bool may_insert(const Subject& subject) {
+  return subject.may_on_collection(bypass(subject) | insert);
+}
+
+bool may_update(const Subject& subject) {
+  const ActionSet actions = bypass(subject) | update;
+  if (subject.may_on_collection(actions | insert)) return true;
+  return subject.may_on_collection(actions) &&
+         every_operation(subject, "updates",
+                         [](DocView operation) { return !says(operation, "upsert"); });
+}
+
+// The actions are gathered by collection: there may be 100,000 operations.
+bool may_bulk_write(const Subject& subject) {
+  struct Need {
+    std::string_view ns;
+    ActionSet actions;
+  };
+  absl::InlinedVector<Need, 8> needs;
+  int lists = 0;  // of each, a server may take any
+  for (const Element& field : subject.body) lists += field.name == "ops" || field.name == "nsInfo" ? 1 : 0;
+  if (subject.message != nullptr) lists += static_cast<int>(subject.message->sequences.size());
+  const bool named = every_operation(subject, "nsInfo", [&](DocView entry) {
+    int names = 0;
+    for (const Element& field : entry) {
+      if (field.name != "ns") continue;
+      if (!field.is_string() || names++ > 0) return false;
+      needs.push_back({field.as_string(), {}});
+    }
+    return names == 1;
+  });
+  const bool gathered = named && lists == 2 && every_operation(subject, "ops", [&](DocView operation) {
+    const Element first = operation.first();
+    const auto index = first.to_int64();
+    if (!index || *index < 0 || *index >= static_cast<std::int64_t>(needs.size())) return false;
+    ActionSet& actions = needs[static_cast<std::size_t>(*index)].actions;
+    if (first.name == "insert") {
+      actions |= insert;
+    } else if (first.name == "delete") {
+      actions |= remove;
+    } else {
+      actions |= says(operation, "upsert") ? ActionSet{update, insert} : ActionSet(update);
+    }
+    return true;
+  });
+  const ActionSet always = bypass(subject);
+  return gathered && std::all_of(needs.begin(), needs.end(), [&](const Need& need) {
+    return subject.may_on_namespace(need.ns, always | need.actions);
+  });
+}
+
+bool may_find_and_modify(const Subject& subject) {
+  ActionSet actions = bypass(subject) | find;
+  if (says(subject.body, "remove")) {
+    actions |= remove;
+  } else {
+    actions |= update;
+    if (says(subject.body, "upsert")) actions |= insert;
+  }
+  return subject.may_on_collection(actions);
+}
+
+namespace {
+
+// --- aggregations
+
+bool may_run(const Subject& subject, DocView pipeline, int depth);
+
+// A target written as "collection" or {db, coll}; all of them, where a field occurs twice.
+bool may_on_target(const Subject& subject, ValueView target, ActionSet actions) {
+  if (target.is_string()) return subject.may(actions, target.as_string());
+  if (!target.is_document()) return false;
+  std::string_view db = subject.db;
+  std::string_view collection;
+  for (const Element& field : target.as_document()) {
+    if (field.name != "db" && field.name != "coll") continue;
+    if (!field.is_string()) return false;
+    std::string_view& part = field.name == "db" ? db : collection;
+    if (field.name == "coll" && !collection.empty()) return false;
+    part = field.as_string();
+  }
+  return !collection.empty() && subject.privileges.allows(actions, db, collection);
+}
+
+// The stages that name other collections: each field that names one, and the pipelines on them.
+bool may_join(const Subject& subject, DocView specification, std::string_view from, int depth) {
+  for (const Element& field : specification) {
+    if (field.name == "db") return false;  // another database only inside {db, coll}
+    if (field.name == from && !may_on_target(subject, field, find)) return false;
+    if (field.name != "pipeline") continue;
+    if (!field.is_array() || !may_run(subject, field.as_document(), depth + 1)) return false;
+  }
+  return true;
+}
+
+bool may_facet(const Subject& subject, DocView facets, int depth) {
+  for (const Element& facet : facets) {
+    if (!facet.is_array() || !may_run(subject, facet.as_document(), depth + 1)) return false;
+  }
+  return true;
+}
+
+// $merge is written as "collection", or with `into` and further fields.
+bool may_merge(const Subject& subject, const Element& stage, int depth) {
+  if (!stage.is_document()) return may_on_target(subject, stage, {insert, update});
+  bool targeted = false;
+  for (const Element& field : stage.as_document()) {
+    if (field.name == "into") {
+      targeted = true;
+      if (!may_on_target(subject, field, {insert, update})) return false;
+    } else if (field.name == "whenMatched" && field.is_array()) {
+      if (!may_run(subject, field.as_document(), depth + 1)) return false;
+    }
+  }
+  return targeted;
+}
+
+// Stages that read only their input. $currentOp and similar ones stand first, and were checked there.
+constexpr FieldTable<31> harmless_stages(
+    {"$match", "$project", "$addFields", "$set", "$unset", "$unwind", "$sort", "$limit", "$skip", "$group", "$count",
+     "$sortByCount", "$replaceRoot", "$replaceWith", "$redact", "$sample", "$bucket", "$bucketAuto", "$geoNear",
+     "$densify", "$fill", "$setWindowFields", "$documents", "$search", "$searchMeta", "$vectorSearch",
+     "$changeStreamSplitLargeEvent", "$currentOp", "$listSessions", "$listLocalSessions",
+     "$_internalUnpackBucket"});
+
+// The actions of a stage beside `find` on the collection, by its name. An unknown stage might read or write anything:
+// no user may use it.
+bool may_stage(const Subject& subject, const Element& stage, int depth) {
+  const std::string_view name = stage.name;
+  if (name == "$lookup" || name == "$graphLookup") {
+    return stage.is_document() && may_join(subject, stage.as_document(), "from", depth);
+  }
+  if (name == "$unionWith") {
+    if (stage.is_string()) return may_on_target(subject, stage, find);
+    return stage.is_document() && may_join(subject, stage.as_document(), "coll", depth);
+  }
+  if (name == "$facet")
+    return stage.is_document() && may_facet(subject, stage.as_document(), depth);
+  if (name == "$out") return may_on_target(subject, stage, {insert, remove});
+  if (name == "$merge") return may_merge(subject, stage, depth);
+  if (name == "$collStats") return subject.may_on_collection(coll_stats);
+  if (name == "$indexStats") return subject.may_on_collection(index_stats);
+  if (name == "$planCacheStats") return subject.may_on_collection(plan_cache_read);
+  if (name == "$listSessions") return subject.may_on_cluster(list_sessions);
+  if (name == "$changeStream") {
+    const bool of_collection = subject.body.first().is_string();
+    return of_collection ? subject.may_on_collection({find, change_stream}) : subject.may({find, change_stream}, {});
+  }
+  return harmless_stages.contains(name);
+}
+
+bool may_run(const Subject& subject, DocView pipeline, int depth) {
+  if (depth > nesting_max) return false;
+  for (const Element& stage : pipeline) {
+    if (!stage.is_document()) continue;  // not a stage: refused when it is run
+    for (const Element& named : stage.as_document()) {
+      if (!may_stage(subject, named, depth)) return false;
+    }
+  }
+  return true;
+}
+
+// First stages that read no collection, but its metadata.
+ActionSet first_stage_actions(DocView pipeline) {
+  const Element first = pipeline.first();
+  if (!first.is_document()) return find;
+  const std::string_view name = first.as_document().first().name;
+  if (name == "$collStats") return coll_stats;
+  if (name == "$indexStats") return index_stats;
+  return name == "$planCacheStats" ? plan_cache_read : find;
+}
+
+// {aggregate: 1}: stages that generate documents.
+bool may_generate(const Subject& subject, DocView pipeline) {
+  const Element first = pipeline.first();
+  if (!first.is_document()) return true;  // refused when it is run
+  const Element stage = first.as_document().first();
+  if (stage.name == "$currentOp" && stage.is_document()) {
+    return subject.may_on_cluster(inprog) || !says(stage.as_document(), "allUsers");
+  }
+  if (stage.name == "$listLocalSessions" && stage.is_document()) {  // {}: the user's own
+    return subject.may_on_cluster(list_sessions) || stage.as_document().empty();
+  }
+  if (stage.name == "$changeStream") {
+    const bool of_all = stage.is_document() && says(stage.as_document(), "allChangesForCluster");
+    return of_all ? subject.privileges.allows({find, change_stream}, {}, {})
+                  : subject.may({find, change_stream}, {});
+  }
+  return true;
+}
+
+}  // namespace
+
+bool may_aggregate(const Subject& subject) {
+  const Element target = subject.body.first();
+  for (const Element& field : subject.body) {
+    if (field.name != "pipeline") continue;
+    if (!field.is_array()) continue;  // refused when it is run
+    const DocView pipeline = field.as_document();
+    if (!target.is_string()) {
+      if (!may_generate(subject, pipeline)) return false;
+    } else if (!subject.may_on_collection(first_stage_actions(pipeline))) {
+      return false;
+    }
+    if (!may_run(subject, pipeline, 0)) return false;
+  }
+  if (bypass(subject).empty()) return true;
+  return subject.may(bypass_document_validation,
+                     target.is_string() ? target.as_string() : std::string_view());
+}
+
+bool may_sum_file(const Subject& subject) {
+  const std::string chunks = chunks_of_file(subject.body);
+  return !chunks.empty() && subject.may(find, chunks);
+}
+
+// It writes where `out` says, which may name one collection.
+bool may_map_reduce(const Subject& subject) {
+  if (!subject.may_on_collection(find)) return false;
+  bool seen = false;
+  for (const Element& out : subject.body) {
+    if (out.name != "out") continue;
+    if (std::exchange(seen, true)) return false;
+    if (out.is_string() && !subject.may(bypass(subject) | insert | remove, out.as_string())) return false;
+    if (!out.is_document()) continue;  // refused when it is run
+    std::string_view db = subject.db, target;
+    bool other_db = false;
+    ActionSet actions = bypass(subject) | insert;
+    for (const Element& field : out.as_document()) {
+      const bool replaces = field.name == "replace" || field.name == "normal";
+      if (field.name == "db") {
+        if (!field.is_string() || std::exchange(other_db, true)) return false;
+        if (!field.as_string().empty()) db = field.as_string();
+      } else if (replaces || field.name == "merge" || field.name == "reduce") {
+        if (!field.is_string() || !target.empty()) return false;
+        target = field.as_string();
+        actions |= replaces ? remove : update;
+      }
+    }
+    if (!target.empty() && !subject.privileges.allows(actions, db, target)) return false;
+  }
+  return true;
+}
+
+namespace {
+
+// A view shows its source: its creator must be allowed to read that.
+bool may_view(const Subject& subject) {
+  for (const Element& field : subject.body) {
+    if (field.name == "viewOn" && (!field.is_string() || !subject.may(find, field.as_string())))
+      return false;
+    if (field.name == "pipeline" &&
+        (!field.is_array() || !may_run(subject, field.as_document(), 0)))
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool may_create(const Subject& subject) {
+  return subject.may_on_collection(create_collection) && may_view(subject);
+}
+bool may_coll_mod(const Subject& subject) {
+  return subject.may_on_collection(coll_mod) && may_view(subject);
+}
+
+// --- others
+
+bool may_explain(const Subject& subject) {
+  const Element first = subject.body.first();
+  if (!first.is_document()) return true;  // refused when it is run
+  const DocView inner = first.as_document();
+  for (const Element& field : inner) {
+    if (field.name == "$db" && (!field.is_string() || field.as_string() != subject.db))
+      return false;
+  }
+  const Element command = inner.first();
+  if (command.name == "explain") return false;
+  const CommandSpec* const spec = command_named(command.name);
+  if (spec == nullptr || spec->need.of == CommandNeed::Of::nobody || spec->need.of == CommandNeed::Of::somebody)
+    return true;  // refused when it is run
+  return meets(spec->need, {subject.privileges, command.name, subject.db, inner, nullptr});
+}
+
+// The registry checks the cursor's user; this checks the collection. Listings have no collection.
+bool may_get_more(const Subject& subject) {
+  bool may = true;
+  for (const Element& field : subject.body) {
+    if (field.name != "collection" || !field.is_string()) continue;
+    const std::string_view name = field.as_string();
+    may = may && (name.starts_with("$cmd.") || !subject.privileges.on(subject.db, name).empty());
+  }
+  return may;
+}
+
+bool may_rename(const Subject& subject) {
+  const Element from = subject.body.first();
+  const ValueView to = subject.body["to"];
+  if (!from.is_string() || !to.is_string()) return false;
+  const std::string_view source = from.as_string();
+  const std::string_view target = to.as_string();
+  const bool same_db = source.substr(0, source.find('.')) == target.substr(0, target.find('.'));
+  const ActionSet drop =
+      says(subject.body, "dropTarget") ? ActionSet(drop_collection) : ActionSet();
+  if (same_db) {
+    return subject.may_on_namespace(source, rename_collection_same_db) &&
+           subject.may_on_namespace(target, drop | rename_collection_same_db);
+  }
+  return subject.may_on_namespace(source, {find, drop_collection}) &&
+         subject.may_on_namespace(target,
+                          drop | ActionSet{insert, create_index, create_collection});
+}
+
+bool may_current_op(const Subject& subject) {
+  return subject.may_on_cluster(inprog) || says(subject.body, "$ownOps");
+}
+
+}  // namespace spillway::exec
