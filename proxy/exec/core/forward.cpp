@@ -124,6 +124,14 @@ Targets shards_with_chunks(const Routes& routes, std::string_view db, std::strin
   return targets;
 }
 
+Task<Result<Response>> forward_read(Context& context, const Request& request, const Targets& targets) {
+  return forward_to_shard(context, request, targets.shards.front(), targets.by(), read_options(context, request));
+}
+
+Task<Result<Response>> forward_write(Context& context, const Request& request, const Targets& targets) {
+  return forward_to_shard(context, request, targets.shards.front(), targets.by(), write_options(context, request));
+}
+
 NamespaceText::NamespaceText(std::string_view db, std::string_view collection) {
   const std::size_t size = db.size() + 1 + collection.size();
   char* to = short_.data();

@@ -65,6 +65,9 @@ struct Targets {
   RoutedBy by() const noexcept { return RoutedBy::collection(routing, database); }
 };
 Targets shards_with_chunks(const Routes& routes, std::string_view db, std::string_view ns);
+// forward_to_shard() to the only shard of these targets.
+Task<Result<Response>> forward_read(Context& context, const Request& request, const Targets& targets);
+Task<Result<Response>> forward_write(Context& context, const Request& request, const Targets& targets);
 void count_targets(HostsTargeted& metric, const Targets& targets);
 
 // "db.collection", for a lookup: takes no memory for names of a usual length.

@@ -136,11 +136,7 @@ Task<Result<Response>> count_command(Context& context, Client&, const Request& r
   }
   auto targets = read_targets(request, request.db, *collection, *query, request.body["collation"]);
   if (targets.has_error()) co_return targets.error();
-  if (targets->shards.size() == 1) {
-    auto forwarding =
-        forward_to_shard(context, request, targets->shards.front(), targets->by(), read_options(context, request));
-    co_return co_await forwarding;
-  }
+  if (targets->shards.size() == 1) co_return co_await forward_read(context, request, *targets);
   auto window = count_window(request.body);
   if (window.has_error()) co_return window.error();
   TakeCopyRoom taking_room(context, request);
@@ -174,11 +170,7 @@ Task<Result<Response>> distinct_command(Context& context, Client&, const Request
   if (targets.has_error()) co_return targets.error();
   const auto checked = co_await check_transaction(context, request, targets->shards);
   if (checked.has_error()) co_return checked.error();
-  if (targets->shards.size() == 1) {
-    auto forwarding =
-        forward_to_shard(context, request, targets->shards.front(), targets->by(), read_options(context, request));
-    co_return co_await forwarding;
-  }
+  if (targets->shards.size() == 1) co_return co_await forward_read(context, request, *targets);
   TakeCopyRoom taking_room(context, request);
   const auto room = co_await taking_room;
   if (room.has_error()) co_return room.error();

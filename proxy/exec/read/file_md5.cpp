@@ -44,10 +44,8 @@ Task<Result<Response>> file_md5_command(Context& context, Client&, const Request
   if (room.has_error()) co_return room.error();
   auto targets = chunk_targets(request, chunks, nullptr);
   if (targets.has_error()) co_return targets.error();
+  if (targets->shards.size() == 1) co_return co_await forward_read(context, request, *targets);
   const shard::CallOptions options = read_options(context, request);
-  if (targets->shards.size() == 1) {
-    co_return co_await forward_to_shard(context, request, targets->shards.front(), targets->by(), options);
-  }
   BsonDoc state;  // {md5state: …} of the last answer
   for (std::int32_t summed = 0;;) {
     targets = chunk_targets(request, chunks, &summed);

@@ -158,8 +158,7 @@ Task<Result<Response>> map_reduce_command(Context& context, Client& client, cons
     co_return co_await dividing;
   }
   const bool writes = !output.collection.empty();
-  auto forwarding = forward_to_shard(context, request, targets.shards.front(), targets.by(),
-                                     writes ? write_options(context, request) : read_options(context, request));
+  auto forwarding = writes ? forward_write(context, request, targets) : forward_read(context, request, targets);
   co_return co_await forwarding;
 }
 

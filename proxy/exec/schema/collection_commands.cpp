@@ -26,17 +26,25 @@ HandlerFunction list_collections_command, list_indexes_command;
 
 namespace {
 
-Result<std::string> collection_ns(const Request& request) {
+// A collection, and the shards that own a part of it.
+struct Owners : Targets {
+  Owners(const Request& request, std::string_view db, std::string name)
+      : Targets(shards_with_chunks(*request.routes, db, name)), ns(std::move(name)) {}
+  std::string ns;
+};
+
+// Of the collection that the command's first field names.
+Result<Owners> owners_of(const Request& request) {
   const Element first = request.body.first();
   if (!first.is_string()) return no_collection(first);
   if (first.as_string().empty()) {
     return Error(ErrorCode::invalid_namespace, fmt::format("Invalid namespace specified '{}.'", request.db));
   }
-  return fmt::format("{}.{}", request.db, first.as_string());
+  return Owners(request, request.db, request.ns());
 }
 
-// The namespace in dataSize's first field, its database included; $db does not matter.
-Result<std::string> full_ns(const Request& request) {
+// Of "db.collection" in its first field; $db does not matter.
+Result<Owners> owners_of_full_name(const Request& request) {
   const Element first = request.body.first();
   const std::string_view ns = first.is_string() ? first.as_string() : std::string_view();
   const std::size_t dot = ns.find('.');
@@ -44,7 +52,7 @@ Result<std::string> full_ns(const Request& request) {
     return Error(ErrorCode::invalid_namespace,
                  fmt::format("Invalid namespace specified '{}': {} takes database.collection", ns, request.name));
   }
-  return std::string(ns);
+  return Owners(request, ns.substr(0, dot), std::string(ns));
 }
 
 Result<void> refuse_config(const Request& request) {
@@ -86,23 +94,22 @@ Task<Fanned> fan_out(Context& context, const Request& request, catalog::ShardSet
 // it (`raw`).
 Answer to_owners(Context& context, const Request& request, Tolerate tolerate, bool raw = false) {
   if (auto refused = refuse_config(request); refused.has_error()) co_return refused.error();
-  auto ns = collection_ns(request);
-  if (ns.has_error()) co_return ns.error();
-  const Targets targets = shards_with_chunks(*request.routes, request.db, *ns);
+  const auto targets = owners_of(request);
+  if (targets.has_error()) co_return targets.error();
   if (request.in_transaction) {
-    auto checked = co_await check_transaction(context, request, targets.shards);
+    auto checked = co_await check_transaction(context, request, targets->shards);
     if (checked.has_error()) co_return checked.error();
   }
   shard::CallOptions options = write_options(context, request);
   // It may take hours. Whoever is told of the interrupt asks again: what is there already stays.
   if (request.name == "createIndexes" && !request.in_transaction) options.interrupt = request.interrupt;
   raw = raw && context.in_cluster() && !request.in_transaction;
-  if (targets.shards.size() == 1 && !raw) {
-    auto forwarded = co_await forward_to_shard(context, request, targets.shards.front(), targets.by(), options);
+  if (targets->shards.size() == 1 && !raw) {
+    auto forwarded = co_await forward_to_shard(context, request, targets->shards.front(), targets->by(), options);
     if (forwarded.has_error()) co_return forwarded.error();
     co_return with_recovery_token(context, request, *std::move(forwarded));
   }
-  const Fanned fanned = co_await fan_out(context, request, targets.shards, targets.by(), options);
+  const Fanned fanned = co_await fan_out(context, request, targets->shards, targets->by(), options);
   // Indexes that were dropped on one shard cannot be dropped again; other commands may be done twice.
   const bool once = tolerate == Tolerate::namespace_not_found && !fanned.outcomes.empty() &&
                     std::any_of(fanned.outcomes.begin(), fanned.outcomes.end(), std::mem_fn(&ShardOutcome::ok)) &&
@@ -168,8 +175,8 @@ Answer create_in_transaction(Context& context, const Request& request) {
 }
 
 Answer create(Context& context, Client&, const Request& request) {
-  auto ns = collection_ns(request);
-  if (ns.has_error()) co_return ns.error();
+  const auto targets = owners_of(request);
+  if (targets.has_error()) co_return targets.error();
   if (has_form(context, request)) {
     if (request.body["capped"].truthy() && !request.body["size"].is_number()) {
       co_return Error(ErrorCode::invalid_options, "specify size:<n> when capped is true");
@@ -179,20 +186,19 @@ Answer create(Context& context, Client&, const Request& request) {
   if (context.in_cluster() && request.in_transaction) {
     co_return co_await create_in_transaction(context, request);
   }
-  const Targets targets = shards_with_chunks(*request.routes, request.db, *ns);
-  if (targets.shards.size() > 1) {
+  if (targets->shards.size() > 1) {
     // With a default shard key these collections would be sharded, and cannot be: they need a single shard.
     if (request.body["capped"].truthy() || request.body["viewOn"].exists() || request.body["timeseries"].exists()) {
       co_return Error(ErrorCode::invalid_options,
-                      fmt::format("{} is sharded: it cannot be capped, a view or a time series", *ns));
+                      fmt::format("{} is sharded: it cannot be capped, a view or a time series", targets->ns));
     }
     // Commands without a collation would be targeted and merged in another order than the shards'.
     if (!is_simple_collation(request.body["collation"])) {
       co_return Error(
           ErrorCode::invalid_options,
-          fmt::format("{} is sharded: it cannot have a collation of its own; name it in each command", *ns));
+          fmt::format("{} is sharded: it cannot have a collation of its own; name it in each command", targets->ns));
     }
-  } else if (auto checked = check_view(request, targets.shards.front()); checked.has_error()) {
+  } else if (auto checked = check_view(request, targets->shards.front()); checked.has_error()) {
     co_return checked.error();
   }
   co_return co_await to_owners(context, request, Tolerate::nothing);
@@ -226,11 +232,10 @@ Result<void> check_unique_indexes(const catalog::CollectionRouting& routing, Doc
 }
 
 Answer create_indexes(Context& context, Client&, const Request& request) {
-  auto ns = collection_ns(request);
-  if (ns.has_error()) co_return ns.error();
-  const Targets targets = shards_with_chunks(*request.routes, request.db, *ns);
-  if (targets.routing != nullptr && targets.shards.size() > 1) {
-    if (auto checked = check_unique_indexes(*targets.routing, request.body); checked.has_error()) {
+  const auto targets = owners_of(request);
+  if (targets.has_error()) co_return targets.error();
+  if (targets->routing != nullptr && targets->shards.size() > 1) {
+    if (auto checked = check_unique_indexes(*targets->routing, request.body); checked.has_error()) {
       co_return checked.error();
     }
   }
@@ -253,18 +258,17 @@ Answer drop(Context& context, Client&, const Request& request) {
 }
 
 Answer drop_indexes(Context& context, Client&, const Request& request) {
-  co_return co_await by_form_or_to_owners(context, request, Tolerate::namespace_not_found);
+  return by_form_or_to_owners(context, request, Tolerate::namespace_not_found);
 }
 
 Answer coll_mod(Context& context, Client&, const Request& request) {
-  auto ns = collection_ns(request);
-  if (ns.has_error()) co_return ns.error();
-  const Targets targets = shards_with_chunks(*request.routes, request.db, *ns);
-  if (auto checked = check_view(request, targets.shards.front()); checked.has_error())
+  const auto targets = owners_of(request);
+  if (targets.has_error()) co_return targets.error();
+  if (auto checked = check_view(request, targets->shards.front()); checked.has_error())
     co_return checked.error();
   const ValueView index = request.body["index"];
-  if (targets.routing != nullptr && targets.shards.size() > 1 && index.is_document()) {
-    auto checked = check_unique_index(*targets.routing, index.as_document(), "keyPattern");
+  if (targets->routing != nullptr && targets->shards.size() > 1 && index.is_document()) {
+    auto checked = check_unique_index(*targets->routing, index.as_document(), "keyPattern");
     if (checked.has_error()) co_return checked.error();
   }
   co_return co_await by_form_or_to_owners(context, request, Tolerate::namespace_not_found);
@@ -336,21 +340,16 @@ Answer rename_collection(Context& context, Client&, const Request& request) {
   if (!(from_on.shards == to_on.shards)) {
     co_return Error(13137, "Source and destination collections must be on the same shard");
   }
-  auto forwarding =
-      forward_to_shard(context, request, from_on.shards.front(), from_on.by(), write_options(context, request));
-  co_return co_await forwarding;
+  co_return co_await forward_write(context, request, from_on);
 }
 
 Answer convert_to_capped(Context& context, Client&, const Request& request) {
-  auto ns = collection_ns(request);
-  if (ns.has_error()) co_return ns.error();
-  const Targets targets = shards_with_chunks(*request.routes, request.db, *ns);
-  if (targets.shards.size() > 1) {
+  const auto targets = owners_of(request);
+  if (targets.has_error()) co_return targets.error();
+  if (targets->shards.size() > 1) {
     co_return Error(ErrorCode::illegal_operation, "You can't convertToCapped a sharded collection");
   }
-  auto forwarding =
-      forward_to_shard(context, request, targets.shards.front(), targets.by(), write_options(context, request));
-  co_return co_await forwarding;
+  co_return co_await forward_write(context, request, *targets);
 }
 
 std::optional<Error> first_failure(const std::vector<ShardAnswer>& answers, Tolerate tolerate) {
@@ -370,57 +369,46 @@ std::optional<Error> first_failure(const std::vector<ShardAnswer>& answers, Tole
 }
 
 // Statistics of a collection: one shard's pass through, several are merged by `merge`.
-template <class Merge>
-Answer statistics(Context& context, const Request& request, Result<std::string> ns, Merge merge) {
-  if (ns.has_error()) co_return ns.error();
-  const std::string db = ns->substr(0, ns->find('.'));
-  const Targets targets = shards_with_chunks(*request.routes, db, *ns);
-  const shard::CallOptions options = read_options(context, request);
+Answer statistics(Context& context, const Request& request, Result<Owners> targets,
+                  BsonDoc (*merge)(const std::vector<ShardAnswer>& answers, const Owners& targets)) {
+  if (targets.has_error()) co_return targets.error();
   // A mongos merges one shard's, too.
-  if (targets.shards.size() == 1 && (!context.in_cluster() || targets.routing == nullptr)) {
-    co_return co_await forward_to_shard(context, request, targets.shards.front(), targets.by(), options);
+  if (targets->shards.size() == 1 && (!context.in_cluster() || targets->routing == nullptr)) {
+    co_return co_await forward_read(context, request, *targets);
   }
-  Fanned fanned = co_await fan_out(context, request, targets.shards, targets.by(), options);
+  const shard::CallOptions options = read_options(context, request);
+  Fanned fanned = co_await fan_out(context, request, targets->shards, targets->by(), options);
   for (const ShardOutcome& outcome : fanned.outcomes) {
     if (context.in_cluster() && outcome.stale()) co_return *outcome.error;
   }
   if (auto failed = first_failure(fanned.answers, Tolerate::namespace_not_found)) co_return *failed;
   std::erase_if(fanned.answers, [](const ShardAnswer& answer) { return answer.error.has_value(); });
-  co_return Response(merge(fanned.answers, *ns, targets));
+  co_return Response(merge(fanned.answers, *targets));
 }
 
-BsonDoc coll_stats_of(const std::vector<ShardAnswer>& answers, const std::string& ns, const Targets& targets) {
-  return merge_coll_stats(answers, ns, targets.routing == nullptr ? 1 : targets.routing->chunks.size());
+BsonDoc coll_stats_of(const std::vector<ShardAnswer>& answers, const Owners& targets) {
+  return merge_coll_stats(answers, targets.ns, targets.routing == nullptr ? 1 : targets.routing->chunks.size());
 }
-BsonDoc validate_of(const std::vector<ShardAnswer>& answers, const std::string& ns, const Targets&) {
-  return merge_validate(answers, ns);
+BsonDoc validate_of(const std::vector<ShardAnswer>& answers, const Owners& targets) {
+  return merge_validate(answers, targets.ns);
 }
-BsonDoc data_size_of(const std::vector<ShardAnswer>& answers, const std::string&, const Targets&) {
-  double size = 0, objects = 0, millis = 0;
-  for (const ShardAnswer& answer : answers) {
-    size += answer.body["size"].to_double().value_or(0);
-    objects += answer.body["numObjects"].to_double().value_or(0);
-    millis += answer.body["millis"].to_double().value_or(0);
-  }
+BsonDoc data_size_of(const std::vector<ShardAnswer>& answers, const Owners&) {
   BsonWriter reply;
-  reply.append("size", size).append("numObjects", objects);
-  reply.append("millis", static_cast<std::int64_t>(millis));
+  reply.append("size", sum_of(answers, "size")).append("numObjects", sum_of(answers, "numObjects"));
+  reply.append("millis", static_cast<std::int64_t>(sum_of(answers, "millis")));
   return ok_document(std::move(reply));
 }
 
 Answer coll_stats(Context& context, Client&, const Request& request) {
-  auto running = statistics(context, request, collection_ns(request), coll_stats_of);
-  co_return co_await running;
+  return statistics(context, request, owners_of(request), coll_stats_of);
 }
 
 Answer validate(Context& context, Client&, const Request& request) {
-  auto running = statistics(context, request, collection_ns(request), validate_of);
-  co_return co_await running;
+  return statistics(context, request, owners_of(request), validate_of);
 }
 
 Answer data_size(Context& context, Client&, const Request& request) {
-  auto running = statistics(context, request, full_ns(request), data_size_of);
-  co_return co_await running;
+  return statistics(context, request, owners_of_full_name(request), data_size_of);
 }
 
 Answer db_stats(Context& context, Client&, const Request& request) {
@@ -457,10 +445,9 @@ Answer list_databases(Context& context, Client& client, const Request& request) 
 
 // Each owner's answer under its name, and the first one's fields as the whole's.
 Answer plan_cache(Context& context, Client&, const Request& request) {
-  auto ns = collection_ns(request);
-  if (ns.has_error()) co_return ns.error();
-  const Targets targets = shards_with_chunks(*request.routes, request.db, *ns);
-  auto fanning = fan_out(context, request, targets.shards, targets.by(), write_options(context, request));
+  const auto targets = owners_of(request);
+  if (targets.has_error()) co_return targets.error();
+  auto fanning = fan_out(context, request, targets->shards, targets->by(), write_options(context, request));
   const Fanned fanned = co_await fanning;
   if (auto failed = first_failure(fanned.answers, Tolerate::nothing)) co_return *failed;
   BsonWriter reply;
@@ -473,24 +460,20 @@ Answer plan_cache(Context& context, Client&, const Request& request) {
 }
 
 Answer set_index_commit_quorum(Context& context, Client&, const Request& request) {
-  co_return co_await to_owners(context, request, Tolerate::nothing, true);
+  return to_owners(context, request, Tolerate::nothing, true);
 }
 
 Answer split_vector(Context& context, Client&, const Request& request) {
-  auto ns = full_ns(request);
-  if (ns.has_error()) co_return ns.error();
-  const std::string db = ns->substr(0, ns->find('.'));
-  if (db != request.db) {
+  const auto targets = owners_of_full_name(request);
+  if (targets.has_error()) co_return targets.error();
+  if (catalog::split_namespace(targets->ns).db != request.db) {
     co_return Error(ErrorCode::illegal_operation, "Performing splitVector across dbs isn't supported via mongos");
   }
-  const Targets targets = shards_with_chunks(*request.routes, db, *ns);
-  if (targets.routing != nullptr) {
+  if (targets->routing != nullptr) {
     co_return Error(ErrorCode::illegal_operation,
                     fmt::format("can't do command: {} on sharded collection", request.name));
   }
-  auto forwarding =
-      forward_to_shard(context, request, targets.shards.front(), targets.by(), read_options(context, request));
-  co_return co_await forwarding;
+  co_return co_await forward_read(context, request, *targets);
 }
 
 }  // namespace

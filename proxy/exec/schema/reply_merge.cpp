@@ -64,10 +64,9 @@ void append_sum(BsonWriter& out, std::string_view name, double sum) {
   }
 }
 
-double sum_of(const std::vector<ShardAnswer>& answers, std::string_view name) {
-  double sum = 0;
-  for (const ShardAnswer& answer : answers) sum += number(answer.body[name]);
-  return sum;
+double most_of(const std::vector<ShardAnswer>& answers, std::string_view name, double least = 0) {
+  for (const ShardAnswer& answer : answers) least = std::max(least, number(answer.body[name]));
+  return least;
 }
 
 double weighted_average(const std::vector<ShardAnswer>& answers, std::string_view count_name) {
@@ -81,6 +80,12 @@ double weighted_average(const std::vector<ShardAnswer>& answers, std::string_vie
 }
 
 }  // namespace
+
+double sum_of(const std::vector<ShardAnswer>& answers, std::string_view name) {
+  double sum = 0;
+  for (const ShardAnswer& answer : answers) sum += number(answer.body[name]);
+  return sum;
+}
 
 bool is_namespace_missing(const Error& error) noexcept {
   return error.is(ErrorCode::namespace_not_found) || error.message == "ns not found";
@@ -128,9 +133,7 @@ BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_vi
     append_sum(out, name, sum_of(answers, name));
   }
   std::map<std::string, double, std::less<>> index_sizes;
-  double indexes = 0;
   for (const ShardAnswer& answer : answers) {
-    indexes = std::max(indexes, number(answer.body["nindexes"]));
     const ValueView sizes = answer.body["indexSizes"];
     if (!sizes.is_document()) continue;
     for (auto at = sizes.as_document().begin(); !at.done(); ++at) index_sizes[std::string(at->name)] += number(*at);
@@ -139,7 +142,7 @@ BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_vi
   for (const auto& [name, size] : index_sizes) append_sum(out, name, size);
   out.end();
   out.append("avgObjSize", weighted_average(answers, "count"));
-  append_sum(out, "nindexes", indexes);
+  append_sum(out, "nindexes", most_of(answers, "nindexes"));
   append_sum(out, "nchunks", static_cast<double>(chunks));
   out.begin_document("shards");
   for (const ShardAnswer& answer : answers) out.append(answer.shard, answer.body);
@@ -153,22 +156,16 @@ BsonDoc merge_db_stats(const std::vector<ShardAnswer>& answers, std::string_view
   for (const ShardAnswer& answer : answers) out.append(answer.address, answer.body);
   out.end();
   out.append("db", db);
-  double collections = 0;
-  for (const ShardAnswer& answer : answers) collections = std::max(collections, number(answer.body["collections"]));
-  append_sum(out, "collections", collections);
+  append_sum(out, "collections", most_of(answers, "collections"));
   append_sum(out, "views", sum_of(answers, "views"));
   append_sum(out, "objects", sum_of(answers, "objects"));
   out.append("avgObjSize", weighted_average(answers, "objects"));
   for (const std::string_view name : {"dataSize", "storageSize", "totalSize"}) {
     out.append(name, sum_of(answers, name));
   }
-  double indexes = 0;
-  for (const ShardAnswer& answer : answers) indexes = std::max(indexes, number(answer.body["indexes"]));
-  append_sum(out, "indexes", indexes);
+  append_sum(out, "indexes", most_of(answers, "indexes"));
   out.append("indexSize", sum_of(answers, "indexSize"));
-  double scale = 1;
-  for (const ShardAnswer& answer : answers) scale = std::max(scale, number(answer.body["scaleFactor"]));
-  append_sum(out, "scaleFactor", scale);
+  append_sum(out, "scaleFactor", most_of(answers, "scaleFactor", 1));
   out.append("fileSize", std::int32_t{0});
   return ok_document(std::move(out));
 }
@@ -179,9 +176,7 @@ BsonDoc merge_validate(const std::vector<ShardAnswer>& answers, std::string_view
   BsonWriter out;
   out.append("ns", ns);
   append_sum(out, "nrecords", sum_of(answers, "nrecords"));
-  double indexes = 0;
-  for (const ShardAnswer& answer : answers) indexes = std::max(indexes, number(answer.body["nIndexes"]));
-  append_sum(out, "nIndexes", indexes);
+  append_sum(out, "nIndexes", most_of(answers, "nIndexes"));
   out.append("valid", valid);
   for (const std::string_view list : {"warnings", "errors"}) {
     out.begin_array(list);

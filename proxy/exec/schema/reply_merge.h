@@ -35,6 +35,9 @@ struct RawMerge {
 // `only_raw`: without the first shard's fields, as a mongos answers.
 RawMerge merge_raw(const std::vector<ShardAnswer>& answers, Tolerate tolerate, bool only_raw = false);
 
+// Of a number in each answer.
+double sum_of(const std::vector<ShardAnswer>& answers, std::string_view name);
+
 BsonDoc merge_coll_stats(const std::vector<ShardAnswer>& answers, std::string_view ns, std::size_t chunks);
 BsonDoc merge_db_stats(const std::vector<ShardAnswer>& answers, std::string_view db);
 BsonDoc merge_validate(const std::vector<ShardAnswer>& answers, std::string_view ns);
