@@ -402,8 +402,7 @@ Task<Result<Response>> collectionless_aggregate(Context& context, Client& client
   if (listed.has_error()) co_return listed.error();
   auto arguments = parse_aggregate(request.body);
   if (arguments.has_error()) co_return arguments.error();
-  auto answering = answer_documents(context, client, request, std::move(kept), "$cmd.aggregate",
-                                    arguments->batch_size, arguments->batch_size_given, false);
+  auto answering = answer_documents(context, client, request, std::move(kept), "$cmd.aggregate", arguments->first);
   co_return co_await answering;
 }
 

@@ -178,8 +178,8 @@ Task<Result<Response>> bulk_write(Context& context, Client& client, const Reques
   auto running = run_groups(context, client, request, *command, totals, results);
   if (auto ran = co_await running; ran.has_error()) co_return std::move(ran.error());
   if (!command->ordered) sort_by_operation(results);
-  auto answering = answer_documents(context, client, request, std::move(results), "$cmd.bulkWrite",
-                                    documents.value_or(0), documents.has_value(), false);
+  auto answering =
+      answer_documents(context, client, request, std::move(results), "$cmd.bulkWrite", FirstBatch{.size = documents});
   auto answer = co_await answering;
   if (!answer.has_error()) answer->append_elements(totals.elements());
   co_return answer;

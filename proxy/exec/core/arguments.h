@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "allocator/limits.h"
 #include "cursor/bson_view.h"
 #include "cursor/error.h"
 
@@ -27,5 +28,13 @@ Result<std::string_view> collection_argument(DocView body);
 Result<std::optional<std::int64_t>> number_argument(std::string_view field, ValueView value);
 // A document; {}: it is missing or null. TypeMismatch(14) for another type.
 Result<DocView> document_argument(std::string_view field, ValueView value);
+
+// The first batch that a command asks for.
+struct FirstBatch {
+  std::optional<std::int64_t> size{};  // batchSize; nullopt: none given
+  bool single = false;                 // singleBatch
+
+  std::int64_t documents_max() const noexcept { return size.value_or(limits::first_batch_documents_default); }
+};
 
 }  // namespace spillway::exec

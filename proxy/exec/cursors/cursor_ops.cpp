@@ -61,21 +61,21 @@ CursorPtr make_cursor(Client& client, const Request& request, std::string_view c
   return cursor;
 }
 
-Task<Result<Response>> answer_first_batch(Context& context, ActiveCursor cursor, std::int64_t batch_size,
-                                          bool batch_size_given, bool single_batch, const Request& request) {
-  BatchBuilder batch(context.shared.memory.replies, batch_bytes_max(request, batch_size_given || single_batch));
-  const bool only_opens = batch_size_given && batch_size == 0;
+Task<Result<Response>> answer_first_batch(Context& context, ActiveCursor cursor, FirstBatch first,
+                                          const Request& request) {
+  BatchBuilder batch(context.shared.memory.replies, batch_bytes_max(request, first.size || first.single));
+  const bool only_opens = first.size == 0;
   if (!only_opens) {
-    const FillLimits limits{.documents_max = batch_size_given ? batch_size : limits::first_batch_documents_default,
+    const FillLimits limits{.documents_max = first.documents_max(),
                             .deadline = request.deadline,
                             .interrupt = request.interrupt,
-                            .whole = single_batch,
+                            .whole = first.single,
                             .time = request.shard_time,
                             .user = request.asks};
     auto filled = co_await fill_batch(context, *cursor, limits, batch);
     if (filled.has_error()) co_return try_again(cursor.fail(std::move(filled.error())));
   }
-  const Keep keep = single_batch ? Keep::never : only_opens ? Keep::always : Keep::unless_exhausted;
+  const Keep keep = first.single ? Keep::never : only_opens ? Keep::always : Keep::unless_exhausted;
   co_return cursor.answer(std::move(batch), "firstBatch", BatchOrigin::merged, keep);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cursor/cursor.h"
+#include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/request.h"
 #include "proxy/exec/cursors/active_cursor.h"
@@ -78,8 +79,8 @@ std::int64_t steady_ns() noexcept;
 
 // Fills the first batch of a cursor whose remotes are open, and answers. Registers the cursor if documents are left. On
 // failure the cursor ends.
-Task<Result<Response>> answer_first_batch(Context& context, ActiveCursor cursor, std::int64_t batch_size,
-                                          bool batch_size_given, bool single_batch, const Request& request);
+Task<Result<Response>> answer_first_batch(Context& context, ActiveCursor cursor, FirstBatch first,
+                                          const Request& request);
 
 // Charges for what a cursor keeps of its request: comment, namespace, and `more_bytes` of sort, stages or documents. A
 // small amount is free. Call it before the shards are asked: its error is a refusal, so nothing may be done yet.

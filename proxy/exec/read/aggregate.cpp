@@ -143,7 +143,7 @@ BsonDoc scatter_command(const Request& request, const AggregateArguments& aggreg
   copy_command(out, request, {"pipeline", "cursor"});
   out.append_array("pipeline", shard_part);
   out.begin_document("cursor");
-  if (passes_batch_size && aggregate.batch_size_given) out.append("batchSize", aggregate.batch_size);
+  if (passes_batch_size && aggregate.first.size) out.append("batchSize", *aggregate.first.size);
   out.end();
   if (shards_tell_keys) out.append("fromMongos", true).append("needsMerge", true);
   return std::move(out).finish();
@@ -195,7 +195,7 @@ Task<Result<Response>> aggregate_here(Context& context, Client& client, const Re
   if (divided->window_only) {
     cursor->merge.skip_remaining = divided->skip;
     cursor->merge.limit_remaining = divided->limit;
-    cursor->batch_size = aggregate.batch_size;
+    cursor->batch_size = aggregate.first.size.value_or(0);
   } else {
     cursor->stage = std::make_unique<PipelineStage>(std::move(divided->merge), std::move(divided->parsed),
                                                     context.shared.memory.cursors);
@@ -209,8 +209,7 @@ Task<Result<Response>> aggregate_here(Context& context, Client& client, const Re
   body = BsonDoc();
   divided->shard_part = BsonDoc();
   room->release();
-  auto answering = answer_first_batch(context, std::move(cursor), aggregate.batch_size, aggregate.batch_size_given,
-                                      false, request);
+  auto answering = answer_first_batch(context, std::move(cursor), aggregate.first, request);
   co_return co_await answering;
 }
 
@@ -261,9 +260,8 @@ Task<Result<Response>> aggregate_on_one(Context& context, Client& client, const 
                                         const AggregateArguments& aggregate, catalog::ShardIndex shard, RoutedBy by) {
   CursorSeed seed{client, request, aggregate.collection.empty() ? "$cmd.aggregate" : aggregate.collection};
   seed.writes = ends_in_write(aggregate.pipeline) || request.body["writeConcern"].exists();
-  seed.batch_size = aggregate.batch_size;
-  seed.first_batch_documents =
-      aggregate.batch_size_given ? aggregate.batch_size : std::int64_t{limits::first_batch_documents_default};
+  seed.batch_size = aggregate.first.size.value_or(0);
+  seed.first_batch_documents = aggregate.first.documents_max();
   // Its getMores wait for events, up to their maxTimeMS.
   seed.change_stream = seed.tailable = seed.await_data = opens_change_stream(request.body);
   BsonDoc scratch;
@@ -418,10 +416,8 @@ Result<AggregateArguments> parse_aggregate(DocView body) {
     const ValueView batch = cursor.as_document()["batchSize"];
     if (batch.exists() && !batch.is_null()) {
       if (!batch.is_number()) return Error(ErrorCode::type_mismatch, "cursor.batchSize field must be a number");
-      aggregate.batch_size =
-          batch.to_int64().value_or(static_cast<std::int64_t>(batch.to_double().value_or(0)));
-      aggregate.batch_size_given = true;
-      if (aggregate.batch_size < 0) return negative_argument("batchSize", aggregate.batch_size);
+      aggregate.first.size = *number_argument("batchSize", batch);
+      if (*aggregate.first.size < 0) return negative_argument("batchSize", *aggregate.first.size);
     }
   }
   const ValueView let = body["let"];

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/request.h"
@@ -45,8 +46,7 @@ struct AggregateArguments {
   std::string_view collection;  // empty: {aggregate: 1}
   DocView pipeline;
   DocView let;
-  std::int64_t batch_size = 0;
-  bool batch_size_given = false;
+  FirstBatch first;
   bool explain = false;
   bool allow_disk_use = false;
   ValueView collation;

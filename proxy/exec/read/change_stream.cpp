@@ -306,7 +306,7 @@ Task<Result<Response>> open_change_stream(Context& context, Client& client, cons
   if (kept.has_error()) co_return std::move(kept.error());
   ActiveCursor cursor(context, make_cursor(client, request, collection, *std::move(kept)));
   cursor->tailable = cursor->await_data = cursor->change_stream = true;
-  cursor->batch_size = aggregate.batch_size;
+  cursor->batch_size = aggregate.first.size.value_or(0);
   cursor->stage = *std::move(stages);
   cursor->changes = std::make_unique<ChangeStream>();
   ChangeStream& stream = *cursor->changes;

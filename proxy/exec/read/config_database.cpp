@@ -96,8 +96,7 @@ struct ValueOrder {
 const std::vector<std::string_view>& config_collections() { return catalog::config_collection_names(); }
 
 Task<Result<Response>> answer_documents(Context& context, Client& client, const Request& request,
-                                        KeptDocuments documents, std::string_view collection,
-                                        std::int64_t batch_size, bool batch_size_given, bool single_batch) {
+                                        KeptDocuments documents, std::string_view collection, FirstBatch first) {
   const std::size_t bytes = documents.used_bytes();
   Reservation room = documents.take_room();
   // From here on the cursor pays for all of it.
@@ -107,8 +106,7 @@ Task<Result<Response>> answer_documents(Context& context, Client& client, const 
   ActiveCursor cursor(context, make_cursor(client, request, collection, *std::move(kept)));
   cursor->stage = std::make_unique<DocumentListStage>(documents.take_documents());
   cursor->stage_finished = true;
-  auto answering = answer_first_batch(context, std::move(cursor), batch_size, batch_size_given, single_batch,
-                                      request);
+  auto answering = answer_first_batch(context, std::move(cursor), first, request);
   co_return co_await answering;
 }
 
@@ -122,8 +120,7 @@ Task<Result<Response>> config_find(Context& context, Client& client, const Reque
                           pipeline::DocumentQuery::of_find(query, budget, keep_in(kept)));
   const auto ran = co_await running;
   if (ran.has_error()) co_return ran.error();
-  auto answering = answer_documents(context, client, request, std::move(kept), find->collection,
-                                    find->batch_size, find->batch_size_given, find->single_batch);
+  auto answering = answer_documents(context, client, request, std::move(kept), find->collection, find->first);
   co_return co_await answering;
 }
 
@@ -136,8 +133,8 @@ Task<Result<Response>> config_aggregate(Context& context, Client& client, const 
                           pipeline::DocumentQuery::of_pipeline(aggregate->pipeline, budget, keep_in(kept)));
   const auto ran = co_await running;
   if (ran.has_error()) co_return ran.error();
-  auto answering = answer_documents(context, client, request, std::move(kept), aggregate->collection,
-                                    aggregate->batch_size, aggregate->batch_size_given, false);
+  auto answering =
+      answer_documents(context, client, request, std::move(kept), aggregate->collection, aggregate->first);
   co_return co_await answering;
 }
 

@@ -25,7 +25,6 @@ Task<Result<Response>> config_distinct(Context& context, const Request& request)
 
 // A cursor over documents in memory (charged to ProcessMemory::cursors): the first batch now, the rest by getMore.
 Task<Result<Response>> answer_documents(Context& context, Client& client, const Request& request,
-                                        KeptDocuments documents, std::string_view collection,
-                                        std::int64_t batch_size, bool batch_size_given, bool single_batch);
+                                        KeptDocuments documents, std::string_view collection, FirstBatch first);
 
 }  // namespace spillway::exec

@@ -79,10 +79,9 @@ Result<void> take_field(FindArguments& find, FindField which, const Element& fie
     case FindField::skip:
       return take_number(find.skip, field);
     case FindField::batch_size:
-      find.batch_size_given = !field.is_null();
-      return take_number(find.batch_size, field);
+      return field.is_null() ? Result<void>() : take_number(find.first.size.emplace(), field);
     case FindField::single_batch:
-      find.single_batch = field.truthy();
+      find.first.single = field.truthy();
       break;
     case FindField::tailable:
       find.tailable = field.truthy();
@@ -218,16 +217,11 @@ bool all_offer_sort_key(const Context& context, const catalog::ShardSet& shards)
   return true;
 }
 
-std::int64_t first_batch_size(const FindArguments& find) {
-  return find.batch_size_given ? find.batch_size
-                               : std::int64_t{limits::first_batch_documents_default};
-}
-
-// The same, but if the client compresses and named no size, no more than is worth compressing whole.
+// The first batch's size, but if the client compresses and named no size, no more than is worth compressing whole.
 std::int64_t wanted_first_batch_size(const Context& context, const Request& request,
                                      const FindArguments& find) {
-  const std::int64_t size = first_batch_size(find);
-  const bool any_will_do = !find.batch_size_given && !find.single_batch && !find.tailable;
+  const std::int64_t size = find.first.documents_max();
+  const bool any_will_do = !find.first.size && !find.first.single && !find.tailable;
   if (!request.compressed || !any_will_do || !find.projection.empty()) return size;
   const NamespaceText ns(request.db, find.collection);
   const std::int64_t documents = compressed_batch_documents(context.document_sizes.mean(ns.view()));
@@ -240,7 +234,7 @@ shard::Command shard_find(const Context& context, const Request& request,
   const std::int64_t wanted = wanted_first_batch_size(context, request, find);
   const std::int64_t most =
       find.limit > 0 ? find.limit : std::int64_t{limits::first_batch_documents_default};
-  if (find.batch_size_given || wanted >= most) return forward_command(request, scratch);
+  if (find.first.size || wanted >= most) return forward_command(request, scratch);
   BsonWriter body;
   copy_command(body, request, {"batchSize"});
   body.append("batchSize", wanted);
@@ -261,12 +255,12 @@ bool has_plenty(const Context& context, std::size_t shards) {
 // one shard and passes through.
 std::int64_t opening_batch_size(const Context& context, const FindArguments& find,
                                 const ClusterCursor& cursor, std::size_t shards) {
-  const std::int64_t whole = first_batch_size(find);
+  const std::int64_t whole = find.first.documents_max();
   const double mean = context.document_sizes.mean(cursor.ns);
   if (whole == 0 || (mean <= 0 && has_plenty(context, shards))) return whole;
   const std::int64_t fitting = mean > 0 ? documents_in_window(context, mean, cursor.merge.sorted()) : 1;
   if (mean > 0 && fitting >= whole) return whole;
-  const bool passes = cursor.passes_through() && !find.single_batch;
+  const bool passes = cursor.passes_through() && !find.first.single;
   return passes ? 0 : std::min(fitting, whole);
 }
 
@@ -291,8 +285,7 @@ Task<Result<Response>> pass_first_batch(Context& context, const Request& request
   // The whole find may be tried again: its client has received nothing yet.
   if (passed.has_error()) co_return try_again(std::move(passed.error()));
   if (*passed) co_return *std::move(*passed);
-  auto answering = answer_first_batch(context, std::move(cursor), find.batch_size,
-                                      find.batch_size_given, find.single_batch, request);
+  auto answering = answer_first_batch(context, std::move(cursor), find.first, request);
   co_return co_await answering;
 }
 
@@ -322,7 +315,7 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
   ActiveCursor cursor(context, make_cursor(client, request, find.collection, *std::move(kept)));
   cursor->no_timeout = find.no_cursor_timeout;
   cursor->allow_partial = find.allow_partial;
-  cursor->batch_size = find.batch_size;
+  cursor->batch_size = find.first.size.value_or(0);
   cursor->merge.skip_remaining = find.skip;
   if (find.limit > 0) cursor->merge.limit_remaining = find.limit;
   auto plan = plan_merge(context, find, targets, *cursor);
@@ -348,18 +341,17 @@ Task<Result<Response>> find_on_many(Context& context, Client& client, const Requ
   room->release();
   if (cursor->whole_documents)
     context.document_sizes.learn(cursor->ns, cursor->mean_document_bytes);
-  if (asked == 0 && first_batch_size(find) > 0 && cursor->passes_through()) {
+  if (asked == 0 && find.first.documents_max() > 0 && cursor->passes_through()) {
     auto passing = pass_first_batch(context, request, find, std::move(cursor));
     co_return co_await passing;
   }
-  auto answering = answer_first_batch(context, std::move(cursor), find.batch_size,
-                                      find.batch_size_given, find.single_batch, request);
+  auto answering = answer_first_batch(context, std::move(cursor), find.first, request);
   co_return co_await answering;
 }
 
 // The most documents in the first batch.
 std::int64_t first_batch_documents_max(const FindArguments& find) {
-  const std::int64_t size = first_batch_size(find);
+  const std::int64_t size = find.first.documents_max();
   const std::int64_t most = find.limit > 0 ? std::min(find.limit, size) : size;
   if (most <= 1) return most;
   const ValueView id = find.filter["_id"];
@@ -389,7 +381,7 @@ Task<Result<Response>> run_find(Context& context, Client& client, const Request&
     co_return co_await find_on_many(context, client, request, find, *targets);
   }
   CursorSeed seed{client, request, find.collection};
-  seed.batch_size = find.batch_size;
+  seed.batch_size = find.first.size.value_or(0);
   seed.first_batch_documents = first_batch_documents_max(find);
   seed.whole_documents = find.projection.empty();
   seed.no_timeout = find.no_cursor_timeout;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/request.h"
@@ -15,9 +16,9 @@ namespace spillway::exec {
 struct FindArguments {
   std::string_view collection;
   DocView filter, sort, projection;
-  std::int64_t limit = 0, skip = 0, batch_size = 0;
-  bool batch_size_given = false;
-  bool single_batch = false, tailable = false, await_data = false;
+  std::int64_t limit = 0, skip = 0;
+  FirstBatch first;
+  bool tailable = false, await_data = false;
   bool no_cursor_timeout = false, allow_partial = false;
   ValueView collation;
 };

@@ -202,7 +202,7 @@ BsonDoc merger_command(const Request& request, const AggregateArguments& aggrega
     out.append("collation", targets.routing->cluster->default_collation.view());
   }
   out.begin_document("cursor");
-  if (aggregate.batch_size_given) out.append("batchSize", aggregate.batch_size);
+  if (aggregate.first.size) out.append("batchSize", *aggregate.first.size);
   out.end();
   return std::move(out).finish();
 }
@@ -213,12 +213,11 @@ Task<Result<Response>> unite(Context& context, Client& client, const Request& re
   auto kept = reserve_kept(context, request, aggregate.collection);
   if (kept.has_error()) co_return std::move(kept.error());
   ActiveCursor cursor(context, make_cursor(client, request, aggregate.collection, *std::move(kept)));
-  cursor->batch_size = aggregate.batch_size;
+  cursor->batch_size = aggregate.first.size.value_or(0);
   const BsonDoc body = shard_command_for(request, divided, false);
   auto failed = co_await open_remotes(context, request, *cursor, targets, body);
   if (failed) co_return *std::move(failed);
-  auto answering = answer_first_batch(context, std::move(cursor), aggregate.batch_size, aggregate.batch_size_given,
-                                      false, request);
+  auto answering = answer_first_batch(context, std::move(cursor), aggregate.first, request);
   co_return co_await answering;
 }
 
@@ -253,11 +252,10 @@ Task<Result<Response>> aggregate_on_shards(Context& context, Client& client, con
   if (failed) co_return *std::move(failed);
   body = merger_command(request, aggregate, *opened, *divided, plan.targets);
   CursorSeed seed{client, request, aggregate.collection};
-  seed.batch_size = aggregate.batch_size;
+  seed.batch_size = aggregate.first.size.value_or(0);
   seed.writes = ends_in_write(aggregate.pipeline) || request.body["writeConcern"].exists();
   seed.merges = true;
-  seed.first_batch_documents =
-      aggregate.batch_size_given ? aggregate.batch_size : std::int64_t{limits::first_batch_documents_default};
+  seed.first_batch_documents = aggregate.first.documents_max();
   const catalog::ShardIndex merger = plan.merger.shard ? *plan.merger.shard : merger_among(plan.targets.shards, client);
   auto merging = open_on_one_shard(
       context, seed, {merger, RoutedBy::merging(plan.merger.database), shard::Command::of_body(body)}, true);

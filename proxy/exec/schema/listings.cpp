@@ -37,17 +37,10 @@ catalog::ShardSet shards_of_database(const Routes& routes, std::string_view db) 
   return shards;
 }
 
-struct CursorBatch {
-  std::int64_t batch_size = 0;
-  bool given = false;
-};
-
-CursorBatch batch_of(DocView body) {
-  const ValueView cursor = body["cursor"];
-  if (!cursor.is_document()) return {};
-  const ValueView size = cursor.as_document()["batchSize"];
+FirstBatch first_batch_of(DocView body) {
+  const ValueView size = document_or_empty(body["cursor"])["batchSize"];
   if (!size.is_number()) return {};
-  return {size.to_int64().value_or(0), true};
+  return {.size = size.to_int64().value_or(0)};
 }
 
 // What a shard is asked for first; after that its documents' size is known, and how many of them to ask for.
@@ -161,9 +154,8 @@ Task<Result<KeptDocuments>> union_by_name(Context& context, const Request& reque
 
 Task<Result<Response>> answer_list(Context& context, Client& client, const Request& request,
                                    KeptDocuments documents) {
-  const CursorBatch batch = batch_of(request.body);
   auto answering = answer_documents(context, client, request, std::move(documents), "$cmd.listCollections",
-                                    batch.batch_size, batch.given, false);
+                                    first_batch_of(request.body));
   co_return co_await answering;
 }
 
