@@ -192,8 +192,8 @@ class Picture {
   void holders() {
     const DocView idle = part(now_, "idleCursors");
     bool first = true;
-    for (const auto& [field, word] : {std::pair("byApplication", "application"), std::pair("byUser", "user"),
-                                      std::pair("byNamespace", "collection")}) {
+    for (const auto& [field, word] : {std::pair("byClient", "client"), std::pair("byApplication", "application"),
+                                      std::pair("byUser", "user"), std::pair("byNamespace", "collection")}) {
       for (const DocView holder : rows_of(idle, field)) {
         if (std::exchange(first, false)) title("HELD BY IDLE CURSORS");
         line(fmt::format("{:>12} in {:>6} cursors of {} {}", bytes_text(number(holder, "bytes")),

@@ -54,7 +54,8 @@ def settings(binary, tmp_path_factory):
     path.write_text(json.dumps(users))
     path.chmod(0o600)
     return ["--set", "security.authorization=enabled", "--set", f"security.usersFile={path}",
-            "--set", "auditLog.destination=file", "--set", "auditLog.format=JSON"]
+            "--set", "auditLog.destination=file", "--set", "auditLog.format=JSON",
+            "--set", "setParameter.enableTestCommands=true"]
 
 
 class Guarded(Router):
@@ -104,26 +105,35 @@ def test_a_cluster_admin_ends_a_cursor_of_another_user(router):
 def test_an_operation_is_told_to_end(router, background):
     page = Page(router.admin)
     assert page.log_in("ops")[0] == 200
-
-    def work(stopping, _):
-        with router.client("ann") as client:
-            while not stopping.is_set():
-                try:
-                    list(client.bench.docs_4096x200000.find({}).sort("n", 1))
-                except pymongo.errors.OperationFailure as error:
-                    ended.append(error.code)
-
     ended = []
-    load = background(work, threads=2)
 
-    def end_one():
-        for row in json.loads(ask(router.admin, "/live")[1])["operationsByAge"]:
-            assert page.post("/kill-operation", {"opid": row["opid"]})[0] == 200
-        return 11601 in ended
+    def work(_, index):
+        with router.client("ann") as client:
+            try:
+                client.bench.docs_4096x2000.distinct("_id")
+            except pymongo.errors.OperationFailure as error:
+                ended.append((index, error.code))
 
-    wait_for(end_one, "an operation that was interrupted")
-    load.stop()
-    assert any(line["param"].get("command") == "killOp" for line in router.audited())
+    with router.client("ops") as client:
+        hold = {"failCommands": ["distinct"], "blockConnection": True, "blockTimeMS": 60_000}
+        client.admin.command({"configureFailPoint": "failCommand", "mode": "alwaysOn", "data": hold})
+        background(work, threads=2)
+
+        def running():
+            rows = json.loads(ask(router.admin, "/live")[1])["operationsByAge"]
+            return [row for row in rows if row["command"] == "distinct"]
+
+        wait_for(lambda: len(running()) == 2, "both operations")
+        assert {row["ns"] for row in running()} == {"bench.docs_4096x2000"}
+        assert page.post("/kill-operation", {"opid": running()[0]["opid"]})[0] == 200
+        wait_for(lambda: ended, "the end of one")
+        assert [code for _, code in ended] == [11601]
+        wait_for(lambda: len(running()) == 1, "a document that shows it")
+        client.admin.command({"configureFailPoint": "failCommand", "mode": "off"})
+        assert page.post("/kill-operation", {"opid": running()[0]["opid"]})[0] == 200
+        wait_for(lambda: len(ended) == 2, "the end of the other")
+    killed = [line for line in router.audited() if line["param"].get("command") == "killOp"]
+    assert len(killed) == 2 and killed[0]["users"] == [{"user": "ops", "db": "admin"}]
 
 
 def test_memory_is_released(router):

@@ -31,7 +31,8 @@ std::string live(int seconds, int calls) {
          "000, 'chunks': 7, 'hosts': [{'host': 'db0:27018', 'is': 'primary'}]},"
          " {'name': 's1', 'reachable': false, 'calls': 0}],"
          " 'operationsByAge': [{'ageMicros': 2500000, 'client': '10.0.0.9:5', 'command': 'find', 'ns': 'town.people',"
-         " 'shape': '{find: ?}'}], 'slowShapes': {'shapes': [{'ns': 'town.people', 'shape': '{count: ?}',"
+         " 'shape': '{find: ?}'}], 'idleCursors': {'byClient': [{'name': '10.0.0.8', 'bytes': 3072, 'cursors': 2}]},"
+         " 'slowShapes': {'shapes': [{'ns': 'town.people', 'shape': '{count: ?}',"
          " 'count': 3, 'totalMicros': 900000, 'maxMicros': 500000, 'shardMicros': 800000}]}, 'warnings': ['it rains']}";
 }
 
@@ -44,7 +45,7 @@ TEST_CASE("rates are those between two looks", "[top]") {
   for (const char* part : {"up 102.0 s, cpu 25 %", "[####################....................] 512 KiB of 1.0 MiB",
                            "query 250", "requests                  2.0 KiB", "db0:27018 primary", "UNREACHABLE",
                            "2.5 s  10.0.0.9:5", "{find: ?}", "900.0 ms in       3, at most  500.0 ms", "{count: ?}",
-                           "it rains"}) {
+                           "3.0 KiB in      2 cursors of client 10.0.0.8", "it rains"}) {
     INFO(picture);
     CHECK(picture.find(part) != std::string::npos);
   }
