@@ -235,9 +235,10 @@ class TcpTransport final : public Transport, private Poller::Socket {
     set_read_low_water(1);
     if (receive_growth_) set_option(socket_.get(), SOL_SOCKET, SO_RCVBUF, receive_growth_->before);
     if (send_growth_) set_option(socket_.get(), SOL_SOCKET, SO_SNDBUF, send_buffer_bytes_);
-    FileDescriptor copy(::fcntl(socket_.get(), F_DUPFD_CLOEXEC, 0));
-    disconnect();
-    return copy;
+    poller_.remove(socket_.get(), *this);
+    FileDescriptor socket = std::move(socket_);
+    forget_growth();
+    return socket;
   }
 
   void reset() override {
@@ -394,6 +395,10 @@ class TcpTransport final : public Transport, private Poller::Socket {
     if (!socket_) return;
     poller_.remove(socket_.get(), *this);
     socket_.reset();
+    forget_growth();
+  }
+
+  void forget_growth() noexcept {
     if (receive_growth_) loop_.disarm(*receive_growth_);
     receive_growth_.reset();
     if (send_growth_) loop_.disarm(*send_growth_);

@@ -51,6 +51,10 @@ class TlsTransport final : public Transport {
   void cancel() override { stream_->cancel(); }
   void close() override;
   void reset() override { stream_->reset(); }
+  bool can_release() const noexcept override {
+    return ssl_ == nullptr && established_ && ahead_.empty() && stream_->can_release();
+  }
+  FileDescriptor release() override { return stream_->release(); }
   void grow_receive_buffer(int bytes) override { stream_->grow_receive_buffer(bytes); }
   void set_read_low_water(std::size_t bytes) override;
   bool holds_wanted_memory() const noexcept override { return stream_->holds_wanted_memory(); }

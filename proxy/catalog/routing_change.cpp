@@ -68,9 +68,13 @@ void add_database_moves(const RoutingSnapshot& before, const RoutingSnapshot& af
 }  // namespace
 
 bool same_routing(const RoutingSnapshot& before, const RoutingSnapshot& after) {
-  const auto same_shard = [](const Shard& a, const Shard& b) {
-    return a.name == b.name && a.uri == b.uri;
-  };
+  const auto same_shard = [](const Shard& a, const Shard& b) { return a.name == b.name && a.uri == b.uri; };
+  return std::equal(before.shards().begin(), before.shards().end(), after.shards().begin(), after.shards().end(),
+                    same_shard) &&
+         same_owners(before, after);
+}
+
+bool same_owners(const RoutingSnapshot& before, const RoutingSnapshot& after) {
   const auto same_database = [](const Database& a, const Database& b) {
     return a.name == b.name && a.primary == b.primary;
   };
@@ -78,7 +82,6 @@ bool same_routing(const RoutingSnapshot& before, const RoutingSnapshot& after) {
     return std::equal(a.begin(), a.end(), b.begin(), b.end(), same);
   };
   return before.default_primary() == after.default_primary() &&
-         equal(before.shards(), after.shards(), same_shard) &&
          equal(before.databases(), after.databases(), same_database) &&
          same_default(before.default_collection(), after.default_collection()) &&
          equal(before.collections(), after.collections(), same_collection);

@@ -10,6 +10,8 @@ namespace spillway::catalog {
 
 // Are both tables the same, chunk by chunk?
 bool same_routing(const RoutingSnapshot& before, const RoutingSnapshot& after);
+// The same, but for names and addresses of shards.
+bool same_owners(const RoutingSnapshot& before, const RoutingSnapshot& after);
 
 // The new table would not find documents of `ns` on `holders`; the collection may still be empty there. `ns` without
 // a dot: the database's unsharded collections.

@@ -11,7 +11,9 @@ namespace spillway {
 
 namespace {
 
-std::string needs_restart(std::string_view key) { return fmt::format("{} cannot be changed without a restart", key); }
+std::string needs_start(std::string_view key) {
+  return fmt::format("{} cannot be changed while the process runs", key);
+}
 
 bool same_shards(const catalog::RoutingSnapshot& a, const catalog::RoutingSnapshot& b) {
   return std::equal(
@@ -24,9 +26,9 @@ std::string default_key(const catalog::RoutingSnapshot& table) {
 }
 
 void plan_routing(ReloadPlan& plan, const catalog::RoutingSnapshot& now, const catalog::RoutingSnapshot& next) {
-  if (!same_shards(now, next)) plan.refusals.push_back(needs_restart("routing.shards"));
-  if (now.default_primary() != next.default_primary()) plan.refusals.push_back(needs_restart("routing.defaultPrimary"));
-  if (default_key(now) != default_key(next)) plan.refusals.push_back(needs_restart("routing.defaultShardKey"));
+  if (!same_shards(now, next)) plan.refusals.push_back(needs_start("routing.shards"));
+  if (now.default_primary() != next.default_primary()) plan.refusals.push_back(needs_start("routing.defaultPrimary"));
+  if (default_key(now) != default_key(next)) plan.refusals.push_back(needs_start("routing.defaultShardKey"));
   plan.routing = !catalog::same_routing(now, next);
 }
 
@@ -44,13 +46,19 @@ ReloadPlan plan_reload(const Config& now, const catalog::RoutingSnapshot* table,
   if (!plan.refusals.empty()) return plan;
   for (const KeySpec& spec : config_keys()) {
     if (spec.same == nullptr || spec.same(now, loaded.config)) continue;
-    if (spec.change == Change::restart) plan.refusals.push_back(needs_restart(spec.key));
+    if (spec.change == Change::restart) plan.refusals.push_back(needs_start(spec.key));
     plan.changed.push_back(spec.key);
   }
   if (table != nullptr && loaded.routing) {
     plan_routing(plan, *table, *loaded.routing);
   } else if (table != nullptr || loaded.routing) {
-    plan.refusals.push_back(needs_restart("routing.shards"));
+    plan.refusals.push_back(needs_start("routing.shards"));
+  }
+  plan.needs_start = !plan.refusals.empty();
+  // Two processes would write by two tables, and nobody would look for stray documents.
+  if (plan.needs_start && table != nullptr && loaded.routing && !catalog::same_owners(*table, *loaded.routing)) {
+    plan.needs_start = false;
+    plan.refusals.emplace_back("routing changes documents' shards, too: change that by a reload alone, or restart");
   }
   return plan;
 }

@@ -11,11 +11,12 @@
 namespace spillway {
 
 struct ReloadPlan {
-  // The reasons for refusal: the file's errors, or every changed key that needs a restart. Empty: the reload may be
-  // applied.
+  // The reasons for refusal: the file's errors, or every changed key that needs a process that starts with it. Empty:
+  // the reload may be applied.
   std::vector<std::string> refusals;
   std::vector<std::string_view> changed;  // keys of the configuration table that change, except the routing
   bool routing = false;                   // the table changes
+  bool needs_start = false;               // refused, but a process that starts with it takes it
 
   bool changes(std::string_view section_or_key) const;
 };

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <optional>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -58,6 +59,8 @@ FileDescriptor open_door(const std::string& address, std::uint16_t port, Offered
   const int on = 1;
   bool good = static_cast<bool>(door);
   good = good && ::setsockopt(door.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0;
+  std::optional<SharedPort> shared;
+  if (good && offered != nullptr) shared.emplace(*offered, port, door.get());
   if (good && endpoint.address().is_v6()) {
     good = ::setsockopt(door.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) == 0;
   }

@@ -239,6 +239,7 @@ Task<void> ClientConnection::run() {
   }
   transport_->close();
   if (balanced() && !left_) {
+    end_in_older();
     exec::end_with_connection(environment_.context, client_.connection_id, transactions_);
   }
 }

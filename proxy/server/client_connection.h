@@ -110,6 +110,7 @@ class ClientConnection {
   Task<bool> go_on_streaming();
   bool belongs_to_older(const exec::Request& request) const;
   bool open_relay();
+  void end_in_older();
   Task<bool> relay_can_be_read();
   Task<bool> read_relay(MutableBytes into);
   // What the client has got: the whole answer, nothing, or a part of it.

@@ -44,6 +44,7 @@ BsonDoc ClientConnection::state() const {
   BsonWriter out;
   out.append("id", client_.connection_id).append("peer", client_.peer).append("local", client_.local);
   out.append("balanced", balanced()).append("internal", client_.internal).append("greeted", !first_hello_);
+  out.append("heard", messages_ > 0);
   out.append("application", client_.application_name);
   if (!client_.metadata.empty()) out.append("metadata", DocView::trusted(client_.metadata.data()));
   if (client_.login.user) {
@@ -71,6 +72,7 @@ ClientConnection::ClientConnection(ConnectionEnvironment& environment, std::uniq
   client_.local = text_of(state, "local");
   client_.internal = state["internal"].truthy();
   first_hello_ = !state["greeted"].truthy();
+  messages_ = state["heard"].truthy() ? 1 : 0;
   next_request_id_ = static_cast<std::int32_t>(state["nextRequest"].to_int64().value_or(1));
   if (const ValueView stream = state["stream"]; stream.is_document()) {
     stream_ = BsonDoc(stream.as_document());
@@ -87,9 +89,11 @@ ClientConnection::ClientConnection(ConnectionEnvironment& environment, std::uniq
   }
   if (const ValueView list = state["compressors"]; list.is_array()) {
     for (const Element& one : list.as_document()) {
-      const auto compressor = static_cast<wire::Compressor>(one.to_int64().value_or(0));
-      const auto enabled = environment_.compressors;
-      if (std::find(enabled.begin(), enabled.end(), compressor) != enabled.end()) negotiated_.push_back(compressor);
+      const std::int64_t number = one.to_int64().value_or(-1);
+      const bool known = number >= 0 && number <= static_cast<std::int64_t>(wire::Compressor::zstd);
+      if (known && negotiated_.size() < negotiated_.capacity()) {
+        negotiated_.push_back(static_cast<wire::Compressor>(number));
+      }
     }
   }
   client_.login.from_loopback = !balanced() && is_loopback(without_port(client_.peer));
@@ -186,6 +190,11 @@ bool ClientConnection::open_relay() {
   relay_user_ = client_.user;
   environment_.older->serve({state(), std::move(theirs), {}, true});
   return true;
+}
+
+// What the connection began in the older process ends there with its relay, which ends with it.
+void ClientConnection::end_in_older() {
+  if (moved_ && !relayed_ && environment_.older && environment_.older->lives) static_cast<void>(open_relay());
 }
 
 // False: the older process has ended, or nobody waits any more.

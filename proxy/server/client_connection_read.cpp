@@ -338,13 +338,16 @@ Task<bool> ClientConnection::read_rest(std::size_t message_bytes) {
   co_return false;
 }
 
-// A message in a compressor that is not enabled is never decompressed, whatever was negotiated. (noop compresses
-// nothing, and is always allowed.)
+// A message in a compressor that is not enabled is never decompressed, whatever was negotiated here; a client of the
+// process before goes on as it began. (noop compresses nothing, and is always allowed.)
 bool ClientConnection::is_in_enabled_compressor(Bytes compressed_message) const noexcept {
   if (compressed_message.size() < wire::compressed_prefix_bytes) return false;
   const auto compressor = static_cast<wire::Compressor>(compressed_message[wire::compressed_prefix_bytes - 1]);
-  const auto enabled = environment_.compressors;
-  return compressor == wire::Compressor::noop || std::find(enabled.begin(), enabled.end(), compressor) != enabled.end();
+  const auto is_among = [compressor](const auto& list) {
+    return std::find(list.begin(), list.end(), compressor) != list.end();
+  };
+  return compressor == wire::Compressor::noop || is_among(environment_.compressors) ||
+         (moved_ && is_among(negotiated_));
 }
 
 Task<ClientConnection::Admission> ClientConnection::decompress() {

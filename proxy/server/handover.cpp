@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <linux/close_range.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -81,6 +82,14 @@ std::vector<std::string> environment_of_new() {
   ::_exit(127);
 }
 
+// A signal, such as another SIGUSR2, may come at any time.
+template <class Call>
+ssize_t uninterrupted(const Call& call) {
+  ssize_t result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
 // Returns the new process's id. It is no child of ours: a service manager that adopts orphans watches it from the
 // beginning. Throws std::runtime_error.
 ::pid_t launch(const std::string& path, std::vector<std::string> arguments, int channel) {
@@ -97,11 +106,12 @@ std::vector<std::string> environment_of_new() {
     const bool told = started > 0 && ::write(pipe[1], &started, sizeof started) == sizeof started;
     ::_exit(told ? 0 : 1);
   }
-  const std::string why = std::generic_category().message(errno);
+  const std::string why = between < 0 ? std::generic_category().message(errno) : "it could not be forked";
   to.reset();
   ::pid_t started = 0;
-  const bool told = between > 0 && ::read(from.get(), &started, sizeof started) == sizeof started;
-  if (between > 0) ::waitpid(between, nullptr, 0);
+  const bool told = between > 0 && uninterrupted([&] { return ::read(from.get(), &started, sizeof started); }) ==
+                                       static_cast<ssize_t>(sizeof started);
+  if (between > 0) uninterrupted([&] { return ssize_t{::waitpid(between, nullptr, 0)}; });
   if (!told) throw std::runtime_error(fmt::format("no new process: {}", why));
   return started;
 }
@@ -112,6 +122,8 @@ std::vector<std::int64_t> identity_of(const std::string& path) {
   return {static_cast<std::int64_t>(found.st_dev), static_cast<std::int64_t>(found.st_ino), found.st_size,
           found.st_mtim.tv_sec, found.st_mtim.tv_nsec};
 }
+
+bool is_first_process() noexcept { return ::getpid() == 1; }
 
 }  // namespace
 
@@ -143,21 +155,40 @@ Handover::Handover(Loop& loop, const exec::Services& shared, std::vector<Worker*
 
 Handover::~Handover() { loop_.disarm(*this); }
 
-void Handover::request() {
-  std::string why = options_.hindered();
+bool Handover::is_due() const {
+  return state_ == State::starting || (state_ == State::none && !is_first_process() && options_.program.replaced());
+}
+
+bool Handover::request() {
+  std::string why;
+  if (is_first_process()) why = "its process id is 1: the container would end with it";
+  if (state_ == State::moving) why = "it has been replaced";
   if (stopped_ || shutdown_.begun()) why = "it ends";
-  if (state_ != State::none) why = "it is being replaced";
-  if (::getpid() == 1) why = "its process id is 1: the container would end with it";
   if (!why.empty()) {
     log::warning("the process is not replaced: {}", why);
-    return;
+    return false;
+  }
+  asked_ = state_ == State::starting || options_.must_wait();
+  if (asked_) {
+    const std::string_view when =
+        waits() ? "when the one before it has ended, which still holds cursors, transactions or requests"
+                : "once more, after it has been";
+    log::info("the process is to be replaced {}", when);
+    if (waits()) options_.goes_on(fmt::format("To be replaced {}", when));
+    return true;
   }
   log::info("the process is to be replaced by {}", options_.program.path());
   try {
+    options_.began();
     begin();
   } catch (const std::runtime_error& error) {
     fail(error.what());
   }
+  return true;
+}
+
+void Handover::retry() {
+  if (std::exchange(asked_, false) && !stopped_ && !shutdown_.begun()) request();
 }
 
 void Handover::begin() {
@@ -172,6 +203,7 @@ void Handover::begin() {
   state_ = State::starting;
   channel_->send(OfferedSockets::offer(options_.offer()));
   started_ = launch(path, options_.arguments, theirs.get());
+  started_process_ = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, started_, 0)));
   theirs.reset();
   loop_.arm(*this, Clock::now() + ready_max);
   channel_->start([this](HandoverChannel::Message message) { heard(std::move(message)); },
@@ -193,7 +225,6 @@ void Handover::heard(HandoverChannel::Message message) {
 }
 
 void Handover::on_timer() {
-  ::kill(started_, SIGKILL);
   fail(fmt::format("it was not ready after {} s", std::chrono::duration_cast<std::chrono::seconds>(ready_max).count()));
 }
 
@@ -201,6 +232,9 @@ void Handover::on_timer() {
 void Handover::give_up() {
   loop_.disarm(*this);
   if (state_ == State::starting) shared_.memory.process.set_limit(memory_limit_bytes_);
+  // It must not take the channel's end for ours, and serve beside us.
+  if (started_process_) ::syscall(SYS_pidfd_send_signal, started_process_.get(), SIGKILL, nullptr, 0);
+  started_process_.reset();
   state_ = State::none;
   if (channel_) channel_->close();
 }
@@ -208,13 +242,13 @@ void Handover::give_up() {
 void Handover::fail(const std::string& why) {
   give_up();
   log::error("the process is not replaced, and goes on: {}", why);
+  options_.goes_on(fmt::format("Not replaced: {}", why));
+  loop_.post([this] { retry(); });
 }
 
 void Handover::stop() {
   stopped_ = true;
-  if (state_ != State::starting) return;
-  ::kill(started_, SIGKILL);
-  give_up();
+  if (state_ == State::starting) give_up();
 }
 
 void Handover::share_memory(std::uint64_t held_bytes) {
@@ -240,18 +274,26 @@ void Handover::move() {
   listener_.stop();
   tell_held();
   BsonWriter body;
-  body.append("nextConnection", listener_.next_connection_id());
+  body.append("nextConnection", listener_.next_connection_id()).append("again", asked_);
   channel_->send(HandoverChannel::message("serve", std::move(body).finish()));
   shared_.life.replaced = true;
   for (Worker* worker : workers_) {
     worker->let_leave([this](MovedClient client) {
+      passing_.fetch_add(1);
       auto message = std::make_shared<HandoverChannel::Message>(HandoverChannel::message("client", client.state));
       message->descriptors.push_back(std::move(client.socket));
       message->room = std::move(client.room);
-      loop_.post([this, message] { channel_->send(std::move(*message)); });
+      loop_.post([this, message] {
+        channel_->send(std::move(*message));
+        passing_.fetch_sub(1);
+      });
     });
   }
   loop_.spawn(stay());
+}
+
+Duration Handover::announced_for() const {
+  return std::chrono::milliseconds(shared_.parameters.shutdown_timeout_ms.load());
 }
 
 // What cannot move learns by hello that this process ends. No worker may take another client for one of those.
@@ -261,7 +303,7 @@ Task<void> Handover::tell_others() {
     worker->loop().post([untold] { untold->fetch_sub(1); });
   }
   while (*untold > 0) co_await loop_.sleep_for(look_interval);
-  shared_.life.quiesce_end_ns = (Clock::now() + options_.announce).time_since_epoch().count();
+  shared_.life.quiesce_end_ns = (Clock::now() + announced_for()).time_since_epoch().count();
   shared_.life.quiescing = true;
   shared_.life.topology_counter = 1;
   for (Worker* worker : workers_) worker->wake_hellos();
@@ -281,13 +323,16 @@ Task<void> Handover::stay() {
       tell_held();
       next_told = now + tell_held_interval;
     }
-    if (!closed_others && now >= begun + options_.announce) {
+    if (!closed_others && now >= begun + announced_for()) {
       for (Worker* worker : workers_) worker->close_others();
       closed_others = true;
     }
     std::int64_t connections = 0;
     for (const Worker* worker : workers_) connections += worker->own_connections();
-    if (connections == 0 && shared_.cursors.counts().open_total == 0 && shared_.transactions->active() == 0) break;
+    if (connections == 0 && shared_.cursors.counts().open_total == 0 && shared_.transactions->active() == 0 &&
+        passing_ == 0 && channel_->all_sent()) {
+      break;
+    }
     if (now < begun + std::chrono::milliseconds(shared_.parameters.cursor_timeout_ms.load())) continue;
     log::warning("{} connections, {} cursors and {} transactions have not ended in time", connections,
                  shared_.cursors.counts().open_total, shared_.transactions->active());

@@ -1,8 +1,9 @@
 // Handover: the process starts the one that replaces it, and gives it what it has.
 //
 // 1. Start: the program that is installed now, with the same arguments and environment, and copies of the listening
-//    sockets. Until it says that it is ready, nothing changes here; if it ends, or takes longer than ready_max, nothing
-//    has.
+//    sockets. Until it says that it is ready, nothing changes here; if it ends, or takes longer than ready_max, it is
+//    killed, and nothing has changed. A request that comes meanwhile, or while the process before this one lives,
+//    waits.
 // 2. Move: it listens instead of this process, and gets each client between two requests. Clients that cannot move,
 //    those with TLS, are told that this process ends, and connect to the new one.
 // 3. Stay: for requests under way, and for cursors and transactions, which the other process's clients reach through
@@ -13,11 +14,13 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "proxy/base/file_descriptor.h"
 #include "proxy/base/loop.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/server/handover_channel.h"
@@ -48,9 +51,10 @@ class Handover final : private Timer {
   struct Options {
     Program program;
     std::vector<std::string> arguments;  // argv
-    Duration announce{};                 // that clients with TLS have
     std::function<std::vector<OfferedSocket>()> offer;
-    std::function<std::string()> hindered;  // why it cannot be now; empty: nothing
+    std::function<bool()> must_wait;  // for the end of the process before this one; retry() tells it
+    std::function<void()> began;
+    std::function<void(const std::string& status)> goes_on;  // it has come to nothing, or waits
     // The new process is ready: this one must not listen any more, nor speak to a service manager.
     std::function<void(::pid_t)> replaced;
   };
@@ -59,11 +63,15 @@ class Handover final : private Timer {
            Shutdown& shutdown, Options options);
   ~Handover() override;
 
-  // Begins; refused, with a line in the log, while one is under way or the process ends.
-  void request();
+  // Begins, now or as soon as it can. False, with a line in the log: it cannot.
+  bool request();
+  // The process before this one has ended: a request may wait for that.
+  void retry();
+  bool waits() const noexcept { return asked_ && state_ == State::none; }
   // The process ends: no other one begins, and one that is not ready is ended.
   void stop();
-  bool program_replaced() const { return state_ == State::none && options_.program.replaced(); }
+  // Is a request the only way to what is installed now?
+  bool is_due() const;
 
  private:
   enum class State : std::uint8_t { none, starting, moving };
@@ -72,6 +80,7 @@ class Handover final : private Timer {
   void fail(const std::string& why);
   void give_up();
   void move();
+  Duration announced_for() const;
   Task<void> tell_others();
   Task<void> stay();
   void share_memory(std::uint64_t bytes);
@@ -85,10 +94,13 @@ class Handover final : private Timer {
   Shutdown& shutdown_;
   Options options_;
   State state_ = State::none;
+  bool asked_ = false;  // for one that must wait
   bool stopped_ = false;
   ::pid_t started_ = 0;
+  FileDescriptor started_process_;  // a pidfd
   std::uint64_t memory_limit_bytes_ = 0;  // of clients' memory, before; 0: none
   std::unique_ptr<HandoverChannel> channel_;
+  std::atomic<std::int64_t> passing_{0};  // clients on their way from a worker to the channel
 };
 
 // What a process's own limit is while another holds so many bytes.

@@ -11,6 +11,8 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "proxy/base/log.h"
+
 namespace spillway::server {
 
 namespace {
@@ -90,7 +92,11 @@ HandoverChannel::Got HandoverChannel::read_message(Message& message, std::string
     return Got::end;
   }
   message.descriptors = descriptors_of(packet);  // those of a bad message are closed
-  if ((packet.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
+  const bool is_short_of_files = (packet.msg_flags & MSG_CTRUNC) != 0 && message.descriptors.size() < descriptors_max;
+  if (is_short_of_files) {
+    log::error("what the other process passes is lost: no file can be opened (LimitNOFILE=, ulimit -n)");
+  }
+  if ((packet.msg_flags & MSG_TRUNC) != 0 || ((packet.msg_flags & MSG_CTRUNC) != 0 && !is_short_of_files)) {
     why = "a message of the other process is too long";
     return Got::end;
   }

@@ -2,7 +2,8 @@
 //
 // A message is one packet: a BSON document {<kind>: {…}, v: <form>}, and file descriptors. What is longer than
 // message_bytes_max, holds more than descriptors_max descriptors, is no such document or has another form ends the
-// channel. A message that does not fit into the socket waits; its sender bounds how many there are.
+// channel. Descriptors that this process may not open any more are missing. A message that does not fit into the socket
+// waits; its sender bounds how many there are.
 //
 // Belongs to the main thread's loop.
 #pragma once
@@ -55,6 +56,8 @@ class HandoverChannel {
   void start(std::function<void(Message)> heard, std::function<void(const std::string& why)> ended);
   // Dropped if the channel has ended.
   void send(Message message);
+  // The kernel has all that was sent: the other end gets it, even if this process ends.
+  bool all_sent() const noexcept { return unsent_.empty(); }
   void close();
 
  private:

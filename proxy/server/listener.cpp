@@ -88,6 +88,7 @@ std::uint16_t Listener::open_doors(const ListenerOptions& options, std::uint16_t
     Acceptor& acceptor = door->acceptor;
     FileDescriptor offered = options.offered != nullptr ? options.offered->take(use, endpoint) : FileDescriptor();
     error_code ec;
+    std::optional<SharedPort> shared;
     if (offered) {
       acceptor.assign(endpoint.protocol(), offered.get(), ec);
       if (!ec) static_cast<void>(offered.release());
@@ -95,6 +96,7 @@ std::uint16_t Listener::open_doors(const ListenerOptions& options, std::uint16_t
       acceptor.open(endpoint.protocol(), ec);
       if (!ec) acceptor.set_option(asio::socket_base::reuse_address(true), ec);
       if (!ec && endpoint.address().is_v6()) acceptor.set_option(asio::ip::v6_only(true), ec);
+      if (!ec && options.offered != nullptr) shared.emplace(*options.offered, port, acceptor.native_handle());
       if (!ec) acceptor.bind(endpoint, ec);
     }
     if (!ec) set_before_connections(acceptor.native_handle(), options.sockets);
@@ -136,8 +138,10 @@ void Listener::start(std::vector<Worker*> workers) {
 void Listener::stop() {
   stopped_ = true;
   for (auto& door : doors_) {
-    error_code ignored;
-    door->acceptor.close(ignored);
+    // Not close(): the socket may live on in another process, and would wake this one's loop for ever.
+    error_code failed;
+    const FileDescriptor socket(door->acceptor.release(failed));
+    if (failed) door->acceptor.close(failed);
   }
 }
 

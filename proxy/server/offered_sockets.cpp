@@ -82,6 +82,27 @@ FileDescriptor OfferedSockets::take(SocketUse use, const boost::asio::ip::tcp::e
   return {};
 }
 
+std::vector<int> OfferedSockets::on_port(std::uint16_t port) const {
+  std::vector<int> found;
+  for (const OfferedSocket& offered : sockets_) {
+    const auto where = offered.socket ? listening_endpoint(offered.socket.get()) : std::nullopt;
+    if (where && where->port() == port) found.push_back(offered.socket.get());
+  }
+  return found;
+}
+
+SharedPort::SharedPort(const OfferedSockets& offered, std::uint16_t port, int socket)
+    : sockets_(offered.on_port(port)) {
+  sockets_.push_back(socket);
+  if (sockets_.size() > 1) set(1);
+}
+
+SharedPort::~SharedPort() { set(0); }
+
+void SharedPort::set(int on) const noexcept {
+  for (const int socket : sockets_) ::setsockopt(socket, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
+}
+
 std::vector<FileDescriptor> OfferedSockets::take_service_managers() {
   std::vector<FileDescriptor> taken;
   for (OfferedSocket& offered : sockets_) {

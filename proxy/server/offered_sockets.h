@@ -41,9 +41,25 @@ class OfferedSockets {
   FileDescriptor take(SocketUse use, const boost::asio::ip::tcp::endpoint& where);
   // Those of a socket unit, in their order.
   std::vector<FileDescriptor> take_service_managers();
+  // Of those that nobody has taken and that listen on this port.
+  std::vector<int> on_port(std::uint16_t port) const;
 
  private:
   std::vector<OfferedSocket> sockets_;
+};
+
+// While it lives, `socket` may be bound, and listen, on a port that offered sockets listen on with other addresses:
+// 0.0.0.0 beside 127.0.0.1. Both outlive it.
+class SharedPort {
+ public:
+  SharedPort(const OfferedSockets& offered, std::uint16_t port, int socket);
+  ~SharedPort();
+  SharedPort(const SharedPort&) = delete;
+  SharedPort& operator=(const SharedPort&) = delete;
+
+ private:
+  void set(int on) const noexcept;
+  std::vector<int> sockets_;
 };
 
 }  // namespace spillway::server

@@ -51,15 +51,17 @@ Predecessor::Predecessor(Loop& loop, const exec::Services& shared, FileDescripto
 
 OfferedSockets Predecessor::take_sockets() { return OfferedSockets::take(channel_.wait_for_message(offer_max)); }
 
-void Predecessor::take_over(Listener& listener, const std::function<void()>& start) {
+void Predecessor::take_over(Listener& listener, const std::function<void()>& start,
+                            const std::function<void()>& ended) {
   memory_limit_bytes_ = shared_.memory.process.usage().limit_bytes;
   channel_.start(
       [this, &listener, start](HandoverChannel::Message message) { heard(std::move(message), listener, start); },
-      [this, start](const std::string& why) {
+      [this, start, ended](const std::string& why) {
         log::info("the process before this one: {}", why);
         older_->lives = false;
         shared_.memory.process.set_limit(memory_limit_bytes_);
         if (!std::exchange(serves_, true)) start();
+        ended();
       });
   channel_.send(HandoverChannel::message("ready", {}));
   while (!serves_) {
@@ -74,6 +76,7 @@ void Predecessor::heard(HandoverChannel::Message message, Listener& listener, co
     share_memory(static_cast<std::uint64_t>(std::max<std::int64_t>(body["bytes"].to_int64().value_or(0), 0)));
   } else if (message.kind == "serve" && !serves_) {
     listener.set_next_connection_id(body["nextConnection"].to_int64().value_or(1));
+    asked_again_ = body["again"].truthy();
     start();
     serves_ = true;
   } else if (message.kind == "client" && serves_ && message.descriptors.size() == 1) {
@@ -87,10 +90,6 @@ void Predecessor::share_memory(std::uint64_t held_bytes) {
   if (memory_limit_bytes_ == 0) return;
   const std::uint64_t used = shared_.memory.process.usage().used_bytes;
   shared_.memory.process.set_limit(limit_beside(memory_limit_bytes_, held_bytes, used));
-}
-
-std::string Predecessor::hinders() const {
-  return older_->lives ? "the process before it still holds cursors, transactions or requests" : "";
 }
 
 }  // namespace spillway::server

@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <memory>
-#include <string>
 
 #include "proxy/base/file_descriptor.h"
 #include "proxy/base/loop.h"
@@ -29,10 +28,11 @@ class Predecessor {
   // For workers.
   const std::shared_ptr<OlderProcess>& older() const noexcept { return older_; }
   // This process can serve. Returns when it does: the other process does not listen any more. Its clients come to
-  // `listener`, which `start` has started.
-  void take_over(Listener& listener, const std::function<void()>& start);
-  // Why it holds this process up; empty: it has ended.
-  std::string hinders() const;
+  // `listener`, which `start` has started. `ended`: it has gone.
+  void take_over(Listener& listener, const std::function<void()>& start, const std::function<void()>& ended);
+  // It was asked once more for what it has done.
+  bool asked_again() const noexcept { return asked_again_; }
+  bool lives() const noexcept { return older_->lives; }
 
  private:
   void heard(HandoverChannel::Message message, Listener& listener, const std::function<void()>& start);
@@ -43,7 +43,7 @@ class Predecessor {
   HandoverChannel channel_;
   std::shared_ptr<OlderProcess> older_ = std::make_shared<OlderProcess>();
   std::uint64_t memory_limit_bytes_ = 0;
-  bool serves_ = false;
+  bool serves_ = false, asked_again_ = false;
 };
 
 }  // namespace spillway::server

@@ -98,7 +98,7 @@ void Reload::take(Read read) {
   plan_ = plan_reload(config_, options_.in_cluster ? nullptr : table_.get(), loaded_);
   prepare_log();
   if (!plan_.refusals.empty()) {
-    refuse(plan_.refusals);
+    if (!replace()) refuse(plan_.refusals);
   } else if (plan_.routing && options_.check_shards) {
     Worker& worker = *workers_.front();
     worker.loop().post([this, &worker, after = loaded_.routing] { worker.loop().spawn(check_table(after)); });
@@ -211,6 +211,15 @@ void Reload::apply_parameters(const Config& next) {
   if (config_.limits != next.limits) shared_.limits.configure(next.limits);
 }
 
+// The configuration is right, and changes what only a process that starts takes.
+bool Reload::replace() {
+  if (!plan_.needs_start || !options_.replace || !options_.replace()) return false;
+  for (const std::string& reason : plan_.refusals) log::info("reload: {}: another process takes it", reason);
+  forget();
+  if (std::exchange(again_, false)) options_.replace();
+  return true;
+}
+
 void Reload::refuse(const std::vector<std::string>& reasons) {
   for (const std::string& reason : reasons) log::error("reload refused: {}", reason);
   end(fmt::format("reload refused, the old configuration stays: {}", reasons.front()));
@@ -218,12 +227,16 @@ void Reload::refuse(const std::vector<std::string>& reasons) {
 
 void Reload::end(const std::string& outcome) {
   log::info("{}", outcome);
+  forget();
+  if (options_.ended) options_.ended(outcome);
+  if (std::exchange(again_, false)) request();
+}
+
+void Reload::forget() {
   loaded_ = {};
   credentials_ = nullptr;
   log_.reset();
   running_ = false;
-  if (options_.ended) options_.ended(outcome);
-  if (std::exchange(again_, false)) request();
 }
 
 }  // namespace spillway::server

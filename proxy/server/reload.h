@@ -2,10 +2,10 @@
 //
 // A thread of its own reads and checks the configuration file and the files that it names (certificates, passwords),
 // and opens its log. Then a worker compares its routing table with the shards and stores it there: no later step may
-// fail. A configuration that cannot be applied is refused with the reasons in the log, and the old one stays. Only
-// keys that have changed since the last reload are applied: a setting changed by setParameter stays if its key did
-// not change. The reload ends when all commands with the old table have ended; then it looks for their stray
-// documents.
+// fail. A configuration that cannot be applied is refused with the reasons in the log, and the old one stays; if only
+// a process that starts can take it, this one is replaced. Only keys that have changed since the last reload are
+// applied: a setting changed by setParameter stays if its key did not change. The reload ends when all commands with
+// the old table have ended; then it looks for their stray documents.
 //
 // Lives on the main thread's loop.
 #pragma once
@@ -35,6 +35,8 @@ class Reload {
     bool in_cluster = false;  // the table is not the configuration's
     // Applies the settings that neither Shared nor the log holds. May be empty.
     std::function<void(const Config& config)> apply{};
+    // Has the process replaced; false: it cannot be. May be empty.
+    std::function<bool()> replace{};
     std::function<void()> began{};
     std::function<void(const std::string& outcome)> ended{};
     Loop::Drive drive = Loop::Drive::real_time;  // manual: a simulation's, read on the loop's own thread
@@ -75,8 +77,10 @@ class Reload {
   std::shared_ptr<const Replaced> replace_table(Table table);
   Task<void> look_for_strays(std::shared_ptr<const Replaced> replaced, Table after, std::string outcome);
   void apply_parameters(const Config& next);
+  bool replace();
   void refuse(const std::vector<std::string>& reasons);
   void end(const std::string& outcome);
+  void forget();
 
   Loop& loop_;
   const exec::Services shared_;

@@ -106,7 +106,8 @@ std::unique_ptr<SpillStore> open_spill_store(const SpillConfig& config, MemoryBu
 // Runs the start-up checks on a worker and waits for their outcome on the main thread.
 class StartCheck {
  public:
-  StartCheck(Worker& worker, bool guards) : worker_(worker), guards_(guards) {}
+  // `replaces`: a process that has users already.
+  StartCheck(Worker& worker, bool guards, bool replaces) : worker_(worker), guards_(guards), replaces_(replaces) {}
 
   // Throws std::runtime_error when a guard refuses.
   void run_and_wait(Loop& main_loop) {
@@ -131,9 +132,13 @@ class StartCheck {
     if (context.shared.users_from) {
       auto reading = exec::read_stored_users(context);
       const auto read = co_await reading;
-      if (read.has_error()) log::warning("users cannot be read from their shard yet: {}", read.error().message);
+      if (read.has_error()) {
+        log::warning("users cannot be read from their shard yet: {}", read.error().message);
+        // Clients that are logged in would lose their connections.
+        if (replaces_) refusal_ = "without its users it does not replace a process that has them";
+      }
     }
-    if (guards_) {
+    if (guards_ && refusal_.empty()) {
       auto guarding = check_ownership_at_start(worker_.context());
       auto guarded = co_await guarding;
       if (guarded.has_error()) refusal_ = guarded.error().message;
@@ -153,10 +158,16 @@ class StartCheck {
   }
 
   Worker& worker_;
-  bool guards_;
+  bool guards_, replaces_;
   std::atomic<bool> done_{false};
   std::string refusal_;
 };
+
+// Can it be written? Its content stays.
+void try_pid_file(const std::string& path) {
+  if (path.empty() || std::ofstream(path, std::ios::app)) return;
+  throw std::runtime_error(fmt::format("cannot write the pid file {}", path));
+}
 
 void write_pid_file(const std::string& path) {
   if (path.empty()) return;
@@ -453,7 +464,8 @@ void Server::begin_reload_hooks(Reload::Options& hooks) {
     listener_->set_connections_max(config.net.max_incoming_connections);
     shutdown_->set_drain(std::chrono::seconds(config.drain_seconds));
   };
-  hooks.began = [this] { manager_.reloading(); };
+  hooks.replace = [this] { return handover_->request(); };
+  hooks.began = [this] { manager_.reloading("Reloading the configuration"); };
   hooks.ended = [this](const std::string& outcome) {
     if (shared_.audit) shared_.audit->reloaded(outcome, outcome.starts_with("reloaded"));
     manager_.ready(outcome);
@@ -463,7 +475,6 @@ void Server::begin_reload_hooks(Reload::Options& hooks) {
 Handover::Options Server::handover_options() {
   return {.program = Program(options_.arguments.front()),
           .arguments = options_.arguments,
-          .announce = std::chrono::milliseconds(shared_.parameters.shutdown_timeout_ms.load()),
           .offer =
               [this] {
                 auto sockets = listener_->offer();
@@ -471,7 +482,9 @@ Handover::Options Server::handover_options() {
                 for (OfferedSocket& socket : admin_->offer()) sockets.push_back(std::move(socket));
                 return sockets;
               },
-          .hindered = [this] { return predecessor_ ? predecessor_->hinders() : std::string(); },
+          .must_wait = [this] { return predecessor_ && predecessor_->lives(); },
+          .began = [this] { manager_.reloading("Being replaced"); },
+          .goes_on = [this](const std::string& status) { manager_.ready(status); },
           .replaced =
               [this](::pid_t by) {
                 manager_.replaced_by(by);
@@ -503,13 +516,20 @@ void Server::begin_to_be_watched() {
 
 void Server::start() {
   if (!predecessor_) begin_to_be_watched();
-  StartCheck(*workers_.front(), options_.check_shards && !options_.in_cluster).run_and_wait(loop_);
+  StartCheck(*workers_.front(), options_.check_shards && !options_.in_cluster, predecessor_.has_value())
+      .run_and_wait(loop_);
   const auto listen = [this] { listener_->start(worker_list_); };
   if (predecessor_) {
-    predecessor_->take_over(*listener_, listen);
+    try_pid_file(options_.config.pid_file_path);
+    predecessor_->take_over(*listener_, listen, [this] { handover_->retry(); });
     begin_to_be_watched();
   }
-  write_pid_file(options_.config.pid_file_path);
+  try {
+    write_pid_file(options_.config.pid_file_path);
+  } catch (const std::runtime_error& error) {
+    if (!predecessor_) throw;
+    log::error("{}", error.what());  // nobody else serves any more
+  }
   loop_.io().restart();
   pressure_->start();
   if (!predecessor_) listen();
@@ -527,6 +547,7 @@ void Server::start() {
   print_ready(*listener_);
   manager_.ready(fmt::format("Serving on port {}", listener_->port()));
   signals_->start();
+  if (predecessor_ && predecessor_->asked_again()) handover_->request();
 }
 
 // Also after a start that failed: workers are there.

@@ -76,8 +76,8 @@ void ServiceManager::ready(std::string_view status) const noexcept {
   notify(fmt::format("READY=1\nSTATUS={}", status));
 }
 
-void ServiceManager::reloading() const noexcept {
-  notify(fmt::format("RELOADING=1\nMONOTONIC_USEC={}\nSTATUS=Reloading the configuration", monotonic_us()));
+void ServiceManager::reloading(std::string_view status) const noexcept {
+  notify(fmt::format("RELOADING=1\nMONOTONIC_USEC={}\nSTATUS={}", monotonic_us(), status));
 }
 
 void ServiceManager::replaced_by(::pid_t process) noexcept {

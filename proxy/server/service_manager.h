@@ -24,7 +24,8 @@ class ServiceManager {
   // STATUS=…". A message that cannot be sent is dropped.
   void notify(std::string_view lines) const noexcept;
   void ready(std::string_view status) const noexcept;
-  void reloading() const noexcept;
+  // Until ready().
+  void reloading(std::string_view status) const noexcept;
   // This process is the service's main one from now on, and this object has nothing to say any more.
   void replaced_by(::pid_t process) noexcept;
   // `at_most`: how long the shutdown may take.

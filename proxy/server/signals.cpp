@@ -60,10 +60,10 @@ void Signals::wait() {
 
 void Signals::handle(int signal) {
   log::info("received signal {}", signal);
-  if (signal == SIGUSR2 || (signal == SIGHUP && handover_.program_replaced())) {
-    handover_.request();
-  } else if (signal == SIGHUP) {
-    reload_.request();
+  if (signal == SIGUSR2 || signal == SIGHUP) {
+    const bool due = signal == SIGUSR2 || handover_.is_due();
+    if (due) handover_.request();
+    if (signal == SIGHUP && (!due || handover_.waits())) reload_.request();
   } else if (signal == SIGUSR1) {
     rotate_log(shared_);
   } else {

@@ -102,8 +102,12 @@ void Worker::adopt(MovedClient client) {
     }
     auto transport = adopt_tcp_transport(loop_, std::move(client.socket), socket);
     if (!transport) return;
-    begin_connection(std::make_unique<ClientConnection>(environment_, std::move(transport), client));
+    serve(std::move(transport), client);
   });
+}
+
+void Worker::serve(std::unique_ptr<Transport> transport, const MovedClient& client) {
+  begin_connection(std::make_unique<ClientConnection>(environment_, std::move(transport), client));
 }
 
 void Worker::begin_connection(std::unique_ptr<ClientConnection> connection) {

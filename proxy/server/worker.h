@@ -53,6 +53,7 @@ class Worker {
   // The worker's thread.
   void serve(std::unique_ptr<Transport> transport, std::int64_t connection_id,
              Entrance entrance = Entrance::clients);
+  void serve(std::unique_ptr<Transport> transport, const MovedClient& client);
 
   // The worker's thread: asks connections to end. `drain`: after the request under way.
   void close_sessions(bool drain);

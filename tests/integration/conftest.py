@@ -17,6 +17,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import proxy as proxy_module  # noqa: E402
+from replaced import Replaced  # noqa: E402
 from shards import KINDS, ShardError, ShardSet  # noqa: E402
 
 
@@ -178,6 +179,20 @@ class Background:
             assert not thread.is_alive(), "a client hangs"
         if self.errors:
             raise self.errors[0]
+
+
+@pytest.fixture
+def replaced(binary, shard_set):
+    """Starts a proxy whose process is replaced."""
+    made = []
+
+    def start(**config):
+        made.append(Replaced(binary, {"routing": proxy_module.routing([s.uri for s in shard_set]), **config}))
+        return made[-1].start()
+
+    yield start
+    for one in made:
+        one.stop()
 
 
 @pytest.fixture

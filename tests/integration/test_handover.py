@@ -1,9 +1,8 @@
-"""A process that is replaced while it serves: SIGUSR2, or SIGHUP when another program is installed."""
+"""A process that is replaced while it serves: SIGUSR2, or SIGHUP."""
 
 import json
 import os
 import re
-import select
 import signal
 import socket
 import struct
@@ -15,92 +14,13 @@ import pymongo
 import pytest
 from certificates import Certificates
 from conftest import Background
-from proxy import Proxy, routing
+from proxy import routing
+from replaced import Replaced
 from users import user_entry
 from waiting import wait_for
 from wire import EXHAUST_ALLOWED, MORE_TO_COME, WireClient
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.proxy_only]
-REPLACED = re.compile(r"the process (\d+) has replaced this one")
-REFUSED = "the process is not replaced"
-
-
-class Replaced(Proxy):
-    """Runs the program through a link, as an upgrade replaces it; follows the process that serves."""
-
-    def __init__(self, binary, config, **keywords):
-        super().__init__(binary, config, **keywords)
-        self.program = self.directory / "spillway"
-        self.install(binary)
-        self.binary, self.latest = self.program, None
-
-    def install(self, program):
-        fresh = self.program.with_suffix(".new")
-        fresh.unlink(missing_ok=True)
-        fresh.symlink_to(program)
-        fresh.rename(self.program)
-
-    def install_script(self, text):
-        script = self.directory / "script"
-        script.write_text(f"#!{sys.executable}\n{text}")
-        script.chmod(0o700)
-        self.install(script)
-
-    @property
-    def pid(self):
-        return self.latest or self.process.pid
-
-    def log(self):
-        return self.log_path.read_text(errors="replace")
-
-    def replace(self, by=signal.SIGUSR2, ended=True):
-        """By a process that serves; `ended`: until the one before has gone. Returns that one's id."""
-        old, seen = self.pid, len(REPLACED.findall(self.log()))
-        watched = os.pidfd_open(old)
-        os.kill(old, by)
-        wait_for(lambda: len(REPLACED.findall(self.log())) > seen, "a new process", 60)
-        self.latest = int(REPLACED.findall(self.log())[-1])
-        if ended:
-            assert select.select([watched], [], [], 60)[0], f"{old} has not ended"
-        os.close(watched)
-        return old
-
-    def fail_to_replace(self, why):
-        seen = self.log().count(REFUSED)
-        os.kill(self.pid, signal.SIGUSR2)
-        wait_for(lambda: self.log().count(REFUSED) > seen, "a refusal", 90)
-        assert why in self.log().rsplit(REFUSED, 1)[1]
-
-    def stop(self):
-        if self.process is None:
-            return
-        if self.latest and os.path.exists(f"/proc/{self.latest}"):
-            watched = os.pidfd_open(self.latest)
-            os.kill(self.latest, signal.SIGTERM)
-            assert select.select([watched], [], [], 40)[0], f"{self.latest} has not ended"
-            os.close(watched)
-            self.process.wait(40)  # the first one ends by itself
-        super().stop()
-        kept = re.findall(r"stopped; (\d+) bytes are still reserved", self.log())
-        assert kept and set(kept) == {"0"}, kept
-
-    def kill(self):
-        if self.latest and os.path.exists(f"/proc/{self.latest}"):
-            os.kill(self.latest, signal.SIGKILL)
-        super().kill()
-
-
-@pytest.fixture
-def replaced(binary, shard_set):
-    made = []
-
-    def start(**config):
-        made.append(Replaced(binary, {"routing": routing([s.uri for s in shard_set]), **config}))
-        return made[-1].start()
-
-    yield start
-    for proxy in made:
-        proxy.stop()
 
 
 def connections_of(client):
@@ -179,7 +99,6 @@ def test_a_cursor_goes_on_in_the_process_before(replaced):
         killed = other.app.ranged.find({}, batch_size=10)
         next(killed)
         old = proxy.replace(ended=False)
-        proxy.fail_to_replace("the process before it still holds cursors")
         rests = [[document["_id"] for document in cursor] for cursor in cursors]
         assert all(sorted(head + rest) == list(range(300)) for head, rest in zip(heads, rests))
         assert proxy.process.poll() is None, "a cursor is open"
@@ -237,7 +156,8 @@ for _ in range(2):
 """
 
 
-def test_a_cursor_that_a_load_balancer_ties_to_a_connection_goes_on_and_ends_with_it(replaced):
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_cursor_that_a_load_balancer_ties_to_a_connection_goes_on_and_ends_with_it(replaced, reads):
     proxy = replaced(net={"port": 0, "bindIp": "127.0.0.1", "loadBalancerPort": 0})
     with client_of(proxy) as watcher:
         port = watcher.admin.command("getCmdLineOpts")["parsed"]["net"]["loadBalancerPort"]
@@ -247,9 +167,10 @@ def test_a_cursor_that_a_load_balancer_ties_to_a_connection_goes_on_and_ends_wit
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
             assert program.stdout.readline() == "20\n"
             proxy.replace(ended=False)
-            program.stdin.write("\n")
-            program.stdin.flush()
-            assert program.stdout.readline() == "20\n"
+            if reads:
+                program.stdin.write("\n")
+                program.stdin.flush()
+                assert program.stdout.readline() == "20\n"
             assert proxy.process.poll() is None, "a cursor is open"
             program.kill()
         proxy.process.wait(30)  # it has ended with its connection
@@ -427,7 +348,14 @@ def test_the_service_manager_follows(binary, shard_set, tmp_path, monkeypatch):
         with Replaced(binary, {"routing": routing([s.uri for s in shard_set])}) as proxy:
             old = proxy.pid
             assert until("READY=1")[0] == old
+            proxy.install_script("import sys; sys.exit(3)")
+            proxy.fail_to_replace("the other process has gone")
+            assert until("RELOADING=1")[0] == old
+            refused = until("READY=1")
+            assert refused[0] == old and "STATUS=Not replaced: the other process has gone" in refused[1]
+            proxy.install(binary)
             proxy.replace(ended=False)
+            assert until("RELOADING=1")[0] == old
             assert until("MAINPID=") == (old, f"MAINPID={proxy.pid}")
             assert until("READY=1")[0] == proxy.pid
             fed = [until("WATCHDOG=1")[0] for _ in range(4)]
@@ -437,6 +365,7 @@ def test_the_service_manager_follows(binary, shard_set, tmp_path, monkeypatch):
         assert end[0] == proxy.latest
 
 
+@pytest.mark.ferretdb_only  # of mongo-java-server the four cursors hold more than there is
 def test_both_processes_together_keep_to_the_limit(replaced):
     limit = 256 * 1024 * 1024
     proxy = replaced(memory={"limit": limit})

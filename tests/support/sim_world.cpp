@@ -159,6 +159,14 @@ std::unique_ptr<SimClient> SimWorld::client(std::size_t worker) {
   return std::make_unique<SimClient>([this, worker] { return dial(worker); });
 }
 
+std::unique_ptr<SimClient> SimWorld::moved_client(BsonDoc state, std::size_t worker) {
+  return std::make_unique<SimClient>([this, state = std::move(state), worker] {
+    auto [near, far] = networks_[worker]->pair();
+    workers_[worker]->serve(std::move(far), server::MovedClient{state, {}, {}, false});
+    return std::move(near);
+  });
+}
+
 std::unique_ptr<SimClient> SimWorld::client_of(std::string user, std::size_t worker) {
   return std::make_unique<SimClient>([this, user = std::move(user), worker] {
     const std::int64_t number = next_connection_;

@@ -35,17 +35,19 @@ TEST_CASE("a configuration that has not changed changes nothing") {
   CHECK_FALSE(same.routing);
 }
 
-TEST_CASE("every key that needs a restart is named") {
+TEST_CASE("every key that needs a start is named") {
   const ReloadPlan refused =
       plan(load_with(""), load_with("workers: 3\nnet: {port: 1, maxIncomingConnections: 7}\n"));
-  CHECK(refused.refusals == Words{"net.port cannot be changed without a restart",
-                                  "workers cannot be changed without a restart"});
+  CHECK(refused.refusals == Words{"net.port cannot be changed while the process runs",
+                                  "workers cannot be changed while the process runs"});
+  CHECK(refused.needs_start);
 }
 
 TEST_CASE("a bad file is refused with its errors") {
   const LoadResult bad = load_with("wrokers: 3\nnet: {port: 70000}\n");
   CHECK(bad.errors.size() == 2);
   CHECK(plan(load_with(""), bad).refusals == bad.errors);
+  CHECK_FALSE(plan(load_with(""), bad).needs_start);
 }
 
 TEST_CASE("what a reload may change is changed") {
@@ -64,20 +66,24 @@ setParameter: {cursorTimeoutMillis: 5}
   CHECK_FALSE(taken.routing);
 }
 
-TEST_CASE("of the routing, shards and defaults need a restart") {
+TEST_CASE("of the routing, shards and defaults need a start, and owners of documents a reload or a restart") {
   const LoadResult now = load_with("");
   const ReloadPlan added = plan(now, load_with("", ", collections: [{ns: a.b, key: {_id: hashed}}]"));
   CHECK(added.refusals.empty());
   CHECK(added.routing);
   CHECK(plan(now, load_with("", ", databases: [{name: a, primary: s1}]")).routing);
+  const std::string owners = "routing changes documents' shards, too: change that by a reload alone, or restart";
   CHECK(plan(now, load_with("", ", defaultPrimary: s1")).refusals ==
-        Words{"routing.defaultPrimary cannot be changed without a restart"});
-  CHECK(plan(now, load_with("", ", defaultShardKey: {_id: hashed}")).refusals ==
-        Words{"routing.defaultShardKey cannot be changed without a restart"});
+        Words{"routing.defaultPrimary cannot be changed while the process runs", owners});
+  const ReloadPlan other_key = plan(now, load_with("", ", defaultShardKey: {_id: hashed}"));
+  CHECK(other_key.refusals == Words{"routing.defaultShardKey cannot be changed while the process runs", owners});
+  CHECK_FALSE(other_key.needs_start);
+  CHECK_FALSE(plan(now, load_with("workers: 3\n", ", databases: [{name: a, primary: s1}]")).needs_start);
   LoadRequest one_shard;
   one_shard.text = "routing: {shards: [{name: s0, uri: \"mongodb://127.0.0.1:1/\"}]}\n";
-  CHECK(plan(now, load_config(one_shard)).refusals ==
-        Words{"routing.shards cannot be changed without a restart"});
+  const ReloadPlan fewer = plan(now, load_config(one_shard));
+  CHECK(fewer.refusals == Words{"routing.shards cannot be changed while the process runs"});
+  CHECK(fewer.needs_start);
 }
 
 }  // namespace spillway

@@ -1,5 +1,6 @@
 #include "proxy/server/handover_channel.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <catch2/catch.hpp>
@@ -70,6 +71,37 @@ TEST_CASE("a channel ends when the other end does, once all is heard") {
   to.send(HandoverChannel::message("nobody", {}));
 }
 
+TEST_CASE("a channel says when the kernel has all") {
+  Loop loop;
+  auto [here, there] = HandoverChannel::make_pair();
+  HandoverChannel from(loop, std::move(here)), to(loop, std::move(there));
+  std::int64_t sent = 0, heard = 0;
+  for (; from.all_sent(); ++sent) from.send(HandoverChannel::message("client", number(sent)));
+  to.start([&](HandoverChannel::Message) { if (++heard == sent) loop.stop(); }, [&](const std::string&) {});
+  loop.run();
+  CHECK(from.all_sent());
+}
+
+TEST_CASE("a channel goes on when a descriptor could not be taken") {
+  Loop loop;
+  auto [here, there] = HandoverChannel::make_pair();
+  HandoverChannel from(loop, std::move(here)), to(loop, std::move(there));
+  std::uint16_t port = 0;
+  HandoverChannel::Message client = HandoverChannel::message("client", {});
+  client.descriptors.push_back(listening_socket(port));
+  from.send(std::move(client));
+  from.send(HandoverChannel::message("last", {}));
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit none{0, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const auto lost = to.wait_for_message(std::chrono::seconds(5));
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(lost.kind == "client");
+  CHECK(lost.descriptors.empty());
+  CHECK(to.wait_for_message(std::chrono::seconds(5)).kind == "last");
+}
+
 TEST_CASE("listening sockets pass to where they fit") {
   Loop loop;
   auto [here, there] = HandoverChannel::make_pair();
@@ -108,8 +140,17 @@ TEST_CASE("a listener takes the sockets that it is offered") {
   const Listener after(loop, shared, options);
   CHECK(after.port() == before.port());
   CHECK(after.load_balancer_port() == before.load_balancer_port());
-  const OfferedSockets none;
+  OfferedSockets again(after.offer());
+  options.offered = &again;
+  options.addresses = {"0.0.0.0"};
   options.port = before.port();
+  options.load_balancer_port.reset();
+  const Listener wider(loop, shared, options);
+  CHECK(wider.port() == before.port());
+  options.offered = nullptr;
+  CHECK_THROWS_WITH(Listener(loop, shared, options), Catch::Contains("cannot listen on 0.0.0.0"));
+  options.addresses = {"127.0.0.1"};
+  options.offered = &offered;
   CHECK_THROWS_WITH(Listener(loop, shared, options), Catch::Contains("cannot listen on 127.0.0.1"));
 }
 

@@ -52,7 +52,7 @@ TEST_CASE("the service manager is told what sd_notify would tell") {
   CHECK_FALSE(told.watchdog().has_value());
   told.ready("Listening");
   CHECK(manager.next() == "READY=1\nSTATUS=Listening");
-  told.reloading();
+  told.reloading("Reloading the configuration");
   const std::string reloading = manager.next();
   CHECK(reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="));
   CHECK(std::stoll(reloading.substr(std::strlen("RELOADING=1\nMONOTONIC_USEC="))) > 0);

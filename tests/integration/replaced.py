@@ -1,0 +1,78 @@
+"""A proxy that is replaced while it serves."""
+
+import os
+import re
+import select
+import signal
+import sys
+
+from proxy import Proxy
+from waiting import wait_for
+
+REPLACED = re.compile(r"the process (\d+) has replaced this one")
+REFUSED = "the process is not replaced"
+
+
+class Replaced(Proxy):
+    """Runs the program through a link, as an upgrade replaces it; follows the process that serves."""
+
+    def __init__(self, binary, config, **keywords):
+        super().__init__(binary, config, **keywords)
+        self.program = self.directory / "spillway"
+        self.install(binary)
+        self.binary, self.latest = self.program, None
+
+    def install(self, program):
+        fresh = self.program.with_suffix(".new")
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(program)
+        fresh.rename(self.program)
+
+    def install_script(self, text):
+        script = self.directory / "script"
+        script.write_text(f"#!{sys.executable}\n{text}")
+        script.chmod(0o700)
+        self.install(script)
+
+    @property
+    def pid(self):
+        return self.latest or self.process.pid
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def replace(self, by=signal.SIGUSR2, ended=True):
+        """By a process that serves; `ended`: until the one before has gone. Returns that one's id."""
+        old, seen = self.pid, len(REPLACED.findall(self.log()))
+        watched = os.pidfd_open(old)
+        os.kill(old, by)
+        wait_for(lambda: len(REPLACED.findall(self.log())) > seen, "a new process", 60)
+        self.latest = int(REPLACED.findall(self.log())[-1])
+        if ended:
+            assert select.select([watched], [], [], 60)[0], f"{old} has not ended"
+        os.close(watched)
+        return old
+
+    def fail_to_replace(self, why):
+        seen = self.log().count(REFUSED)
+        os.kill(self.pid, signal.SIGUSR2)
+        wait_for(lambda: self.log().count(REFUSED) > seen, "a refusal", 90)
+        assert why in self.log().rsplit(REFUSED, 1)[1]
+
+    def stop(self):
+        if self.process is None:
+            return
+        if self.latest and os.path.exists(f"/proc/{self.latest}"):
+            watched = os.pidfd_open(self.latest)
+            os.kill(self.latest, signal.SIGTERM)
+            assert select.select([watched], [], [], 40)[0], f"{self.latest} has not ended"
+            os.close(watched)
+            self.process.wait(40)  # the first one ends by itself
+        super().stop()
+        kept = re.findall(r"stopped; (\d+) bytes are still reserved", self.log())
+        assert kept and set(kept) == {"0"}, kept
+
+    def kill(self):
+        if self.latest and os.path.exists(f"/proc/{self.latest}"):
+            os.kill(self.latest, signal.SIGKILL)
+        super().kill()
