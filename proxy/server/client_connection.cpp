@@ -133,7 +133,7 @@ TimePoint ClientConnection::handshake_end() const noexcept {
 }
 
 void ClientConnection::wake_hello() {
-  if (awaiting_hello_) transport_->cancel();
+  if (awaiting_hello_ && !leaves()) transport_->cancel();
 }
 
 bool ClientConnection::refuse_connection() {

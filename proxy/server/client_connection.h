@@ -63,7 +63,7 @@ class ClientConnection {
   // Makes run() come to its end: for a shutdown. With `drain` the request under way is finished first; a hello that
   // waits for a change is answered at once.
   void close(bool drain);
-  // Answers a hello that waits for a change: the change has come.
+  // Answers a hello that waits for a change: the change has come. (A client that leaves is asked in its turn.)
   void wake_hello();
   // The environment's leave_to is there: after the request under way, if any, the client leaves by it, if it can.
   void ask_to_leave();

@@ -29,6 +29,9 @@ constexpr auto interrupted_answer_time_max = std::chrono::milliseconds(500);
 constexpr auto cut_time_max = std::chrono::milliseconds(1'000);
 constexpr auto end_time_max = std::chrono::milliseconds(1'500);
 constexpr auto pressure_release_interval = std::chrono::seconds(1);
+// Idle clients that leave for another process, each of which takes some 50 µs of both.
+constexpr std::size_t leaving_at_once = 16;
+constexpr auto leaving_pause = std::chrono::milliseconds(1);
 }  // namespace
 
 Worker::Worker(std::size_t index, const exec::Services& shared, const WorkerOptions& options, Loop::Drive drive,
@@ -121,8 +124,20 @@ void Worker::begin_connection(std::unique_ptr<ClientConnection> connection) {
 void Worker::let_leave(std::function<void(MovedClient)> take) {
   loop_.post([this, take = std::move(take)]() mutable {
     environment_.leave_to = std::move(take);
-    for (ClientConnection* connection : connections_) connection->ask_to_leave();  // which ends none at once
+    context_.background.start(ask_to_leave());
   });
+}
+
+// In turns: others' requests would wait while thousands leave.
+Task<void> Worker::ask_to_leave() {
+  const std::vector<ClientConnection*> all(connections_.begin(), connections_.end());
+  std::size_t asked = 0;
+  for (ClientConnection* connection : all) {
+    if (!connections_.contains(connection)) continue;
+    connection->ask_to_leave();
+    if (++asked % leaving_at_once == 0) co_await loop_.sleep_for(leaving_pause);
+    if (stopping_) co_return;
+  }
 }
 
 void Worker::close_others() {

@@ -95,6 +95,7 @@ class Worker {
  private:
   void begin_connection(std::unique_ptr<ClientConnection> connection);
   Task<void> run_connection(std::unique_ptr<ClientConnection> connection);
+  Task<void> ask_to_leave();
   Task<void> housekeeping();
   void notice_clients(TimePoint now);
   void tick_memory(TimePoint now);

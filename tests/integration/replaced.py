@@ -13,6 +13,14 @@ REPLACED = re.compile(r"the process (\d+) has replaced this one")
 REFUSED = "the process is not replaced"
 
 
+def wait_for_end(process, watched, seconds):
+    """`watched`: its pidfd, which is closed."""
+    ending = select.poll()
+    ending.register(watched, select.POLLIN)
+    assert ending.poll(seconds * 1000), f"{process} has not ended"
+    os.close(watched)
+
+
 class Replaced(Proxy):
     """Runs the program through a link, as an upgrade replaces it; follows the process that serves."""
 
@@ -49,8 +57,9 @@ class Replaced(Proxy):
         wait_for(lambda: len(REPLACED.findall(self.log())) > seen, "a new process", 60)
         self.latest = int(REPLACED.findall(self.log())[-1])
         if ended:
-            assert select.select([watched], [], [], 60)[0], f"{old} has not ended"
-        os.close(watched)
+            wait_for_end(old, watched, 60)
+        else:
+            os.close(watched)
         return old
 
     def fail_to_replace(self, why):
@@ -65,8 +74,7 @@ class Replaced(Proxy):
         if self.latest and os.path.exists(f"/proc/{self.latest}"):
             watched = os.pidfd_open(self.latest)
             os.kill(self.latest, signal.SIGTERM)
-            assert select.select([watched], [], [], 40)[0], f"{self.latest} has not ended"
-            os.close(watched)
+            wait_for_end(self.latest, watched, 40)
             self.process.wait(40)  # the first one ends by itself
         super().stop()
         kept = re.findall(r"stopped; (\d+) bytes are still reserved", self.log())
