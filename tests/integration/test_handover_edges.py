@@ -55,12 +55,13 @@ def test_a_process_does_not_end_before_its_clients_have_left(replaced):
         client.close()
 
 
-NONSENSE = """
+# A new process that never serves: says this, and stays.
+STUCK = """
 import os, socket, time
 with open("PID.new", "w") as file:
     file.write(str(os.getpid()))
 os.rename("PID.new", "PID")
-socket.socket(fileno=os.dup(3)).send(b"nonsense")
+socket.socket(fileno=os.dup(3)).send(WORD)
 time.sleep(1000)
 """
 
@@ -68,11 +69,24 @@ time.sleep(1000)
 def test_a_process_that_was_refused_does_not_live_on(binary, replaced):
     proxy = replaced()
     pid = proxy.directory / "pid"
-    proxy.install_script(NONSENSE.replace("PID", str(pid)))
+    proxy.install_script(STUCK.replace("PID", str(pid)).replace("WORD", "b'nonsense'"))
     proxy.fail_to_replace("it is no document")
     refused = int(pid.read_text())
     wait_for(lambda: not os.path.exists(f"/proc/{refused}"), "its end")
     proxy.install(binary)
+
+
+def test_a_process_that_ends_ends_the_one_that_starts(replaced):
+    proxy = replaced()
+    pid = proxy.directory / "pid"
+    proxy.install_script(STUCK.replace("PID", str(pid)).replace("WORD", "bson.encode({'unknown': {}, 'v': 1})")
+                         .replace("import os", "import bson, os"))
+    os.kill(proxy.pid, signal.SIGUSR2)
+    wait_for(lambda: 'says "unknown", which means nothing now' in proxy.log(), "its word")
+    started = int(pid.read_text())
+    os.kill(proxy.pid, signal.SIGTERM)
+    proxy.process.wait(40)
+    wait_for(lambda: not os.path.exists(f"/proc/{started}"), "its end")
 
 
 def listening_inode(port):
