@@ -1,6 +1,7 @@
 #include "proxy/catalog/yaml_values.h"
 
 #include <absl/strings/escaping.h>
+#include <boost/algorithm/hex.hpp>
 
 #include <algorithm>
 #include <cctype>
@@ -110,7 +111,7 @@ Result<std::string> json_of_uuid(std::string_view text) {
   if (text.size() != 36 || hex.size() != 32) {
     return Error(ErrorCode::bad_value, "'" + std::string(text) + "' is no UUID");
   }
-  const std::string bytes = absl::HexStringToBytes(hex);
+  const std::string bytes = boost::algorithm::unhex(hex);
   return "{\"$binary\":{\"base64\":\"" + absl::Base64Escape(bytes) + "\",\"subType\":\"04\"}}";
 }
 

@@ -312,7 +312,7 @@ constexpr std::array all_keys = {
         "everything, on every address; logins are still checked. Without this key it is disabled, and only loopback "
         "addresses are possible."),
     row("security.keyFile", AT(cluster.key_file), reload,
-        {.example = "/etc/spillway/keyfile", .range = "a file that its owner alone may read"},
+        {.example = "/etc/spillway/keyfile", .range = "a file that its owner alone may read, or root and its group"},
         "With sharding.configDB: the key of the cluster's members, 6 to 1024 characters of base64; or a YAML list of "
         "two, while one replaces the other. Clients must then log in, as with security.authorization: enabled. It may "
         "begin with $CREDENTIALS_DIRECTORY."),

@@ -299,7 +299,7 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
         if (received.has_value()) counts.round_trips.add(waiting.taken());
         if (received.has_value() && received->streaming() && options.time != nullptr) options.time->note_bulk();
         if (received.has_value() && leaves_as_it_is(*received, *leased)) co_return *std::move(received);
-        ended = received.has_error() ? broken(shard, *std::move(leased), std::move(received.error()), options)
+        ended = received.has_error() ? broken(shard, *std::move(leased), received.error(), options)
                                      : judge(shard, *std::move(leased), *std::move(received), options);
       }
       if (ended.reply && !(ended.try_again && sends < sends_max && !options.host && !stopped_)) {
@@ -310,7 +310,7 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
       // A long-running command does not use up the time for finding another host.
       if (sends == 1) patience_end = Clock::now() + shard.connect_timeout();
     } else {
-      failure.error = in_context(shard, nullptr, std::move(leased.error()));
+      failure.error = in_context(shard, nullptr, leased.error());
       failure.unsent = true;
       failure.final = !shard.replica_set() || failure.error.is(ErrorCode::max_time_ms_expired) ||
                       !is_retriable(failure.error.code);

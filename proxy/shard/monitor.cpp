@@ -70,7 +70,7 @@ Task<void> Monitor::check() {
   const bool silent =
       timed_out && now - last_sign_ >= std::chrono::milliseconds(settings_.connect_timeout_ms);
   down_ = true;
-  sink_.check_failed(address_, std::move(answered.error()), silent);
+  sink_.check_failed(address_, answered.error(), silent);
 }
 
 Task<Result<Monitor::Answer>> Monitor::ask() {

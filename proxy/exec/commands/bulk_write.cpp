@@ -69,7 +69,7 @@ Task<Result<Response>> run_group(Context& context, Client& client, GroupMessage&
 
 // The reply to a group, or what has become of it.
 BsonDoc reply_of(const Request& request, Result<Response> answer) {
-  if (answer.has_error()) return error_document(label_failure(request, std::move(answer.error())));
+  if (answer.has_error()) return error_document(label_failure(request, answer.error()));
   return answer->copy();
 }
 

@@ -284,7 +284,7 @@ Task<Response> run_command(Context& context, Client& client, Request& request) {
     co_await ending;
   }
   if (result.has_error()) {
-    response = failed(context, client, *spec, request, taken, std::move(result.error()));
+    response = failed(context, client, *spec, request, taken, result.error());
   } else {
     note_answer(context, client, *spec, request, taken, *result);
     response = *std::move(result);

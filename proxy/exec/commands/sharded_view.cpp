@@ -120,7 +120,8 @@ Result<BsonDoc> aggregation_over_view(DocView command, DocView view) {
   BsonWriter out;
   out.append("aggregate", below.collection);
   out.begin_array("pipeline");
-  for (const Element& stage : view["pipeline"].as_document()) out.append_item(ValueView(stage));
+  const DocView stages = view["pipeline"].as_document();
+  for (const Element& stage : stages) out.append_item(ValueView(stage));
   if (auto appended = append_stages(out, command); appended.has_error()) return appended.error();
   out.end();
   append_cursor(out, command);

@@ -73,7 +73,7 @@ Task<Result<Response>> answer_first_batch(Context& context, ActiveCursor cursor,
                             .time = request.shard_time,
                             .user = request.asks};
     auto filled = co_await fill_batch(context, *cursor, limits, batch);
-    if (filled.has_error()) co_return try_again(cursor.fail(std::move(filled.error())));
+    if (filled.has_error()) co_return try_again(cursor.fail(filled.error()));
   }
   const Keep keep = first.single ? Keep::never : only_opens ? Keep::always : Keep::unless_exhausted;
   co_return cursor.answer(std::move(batch), "firstBatch", BatchOrigin::merged, keep);

@@ -87,7 +87,7 @@ struct BatchFill {
     DocumentStage& stage = *cursor.stage;
     if (!cursor.stashed) {
       auto next = stage.next();
-      if (next.has_error()) return stage_failed(std::move(next.error()));
+      if (next.has_error()) return stage_failed(next.error());
       cursor.stashed = *std::move(next);
     }
     if (!cursor.stashed) {
@@ -105,14 +105,14 @@ struct BatchFill {
     // A stage would read a damaged document as a shorter one.
     const bool damaged = merge.document().validate().has_error();
     auto pushed = damaged ? malformed_reply("a document") : cursor.stage->push(merge.document());
-    if (pushed.has_error()) return stage_failed(std::move(pushed.error()));
+    if (pushed.has_error()) return stage_failed(pushed.error());
     take();
     return Step::nothing;
   }
 
   // The merge has ended, or the stage has enough.
   Result<Step> finish_stage() {
-    if (auto finished = cursor.stage->finish(); finished.has_error()) return stage_failed(std::move(finished.error()));
+    if (auto finished = cursor.stage->finish(); finished.has_error()) return stage_failed(finished.error());
     cursor.stage_finished = true;
     kill_remotes(context, cursor);
     for (RemoteCursor& remote : cursor.remotes) remote.drop_documents();

@@ -295,7 +295,7 @@ Task<Result<Response>> open_change_stream(Context& context, Client& client, cons
   if (auto refused = refuse_new_cursor(context, client)) co_return *std::move(refused);
   // All shards that there are at the time at which the stream begins, which this tells, too.
   auto reading = read_shards_again(context);
-  if (auto read = co_await reading; read.has_error()) co_return with_label(std::move(read.error()));
+  if (auto read = co_await reading; read.has_error()) co_return with_label(read.error());
   const auto routes = context.router->resolve({});
   Request now = request;
   if (routes) now.routes = &*routes;
@@ -560,7 +560,7 @@ Task<Result<Response>> get_more_changes(Context& context, const Request& request
   Filling filling{context, request, *cursor, batch_size, BatchBuilder(context.shared.memory.replies)};
   const TimePoint deadline = request.arrived + std::chrono::milliseconds(await_ms.value_or(await_ms_default));
   auto filled = co_await fill_changes(filling, deadline);
-  if (filled.has_error()) co_return with_label(cursor.fail(std::move(filled.error())));
+  if (filled.has_error()) co_return with_label(cursor.fail(filled.error()));
   if (filling.waits) cursor->changes->settle(cursor->remotes);
   if (!cursor->changes->pay(context.shared.memory.cursors)) {
     Error refusal = no_room(context, *cursor->changes);

@@ -283,7 +283,7 @@ Task<Result<Response>> pass_first_batch(Context& context, const Request& request
   const std::int64_t size = wanted_first_batch_size(context, request, find);
   auto passed = co_await pass_one_batch(context, request, cursor, size, true);
   // The whole find may be tried again: its client has received nothing yet.
-  if (passed.has_error()) co_return try_again(std::move(passed.error()));
+  if (passed.has_error()) co_return try_again(passed.error());
   if (*passed) co_return *std::move(*passed);
   auto answering = answer_first_batch(context, std::move(cursor), find.first, request);
   co_return co_await answering;

@@ -61,7 +61,7 @@ Task<Result<Response>> get_more_on_many(Context& context, const Request& request
                           .user = request.asks};
   auto filled = co_await fill_batch(context, *cursor, limits, batch);
   if (filled.has_error()) {
-    Error error = std::move(filled.error());
+    Error error = filled.error();
     const bool unharmed =
         error.is(ErrorCode::ingress_request_rate_limit_exceeded) && batch.count() == 0 && !cursor->broken;
     co_return unharmed ? cursor.refuse(std::move(error)) : cursor.fail(std::move(error));

@@ -96,12 +96,12 @@ Result<Response> repack(Context& context, ActiveCursor& cursor, std::size_t inde
                         std::string_view batch_name) {
   RemoteCursor& remote = cursor->remotes[index];
   auto taken = take_reply(*cursor, remote, std::move(reply));
-  if (taken.has_error()) return cursor.fail(std::move(taken.error()));
+  if (taken.has_error()) return cursor.fail(taken.error());
   BatchBuilder batch(context.shared.memory.replies);
   while (remote.has_document() && batch.fits(remote.front()->peek()->size())) {
     auto appended = batch.append(*remote.front()->peek());
     if (appended.has_error() && batch.count() > 0) break;  // no memory: the rest stays in the cursor
-    if (appended.has_error()) return cursor.fail(std::move(appended.error()));
+    if (appended.has_error()) return cursor.fail(appended.error());
     remote.batches.front().pop();
   }
   if (!remote.has_document() && !remote.damaged()) remote.batches.clear();
@@ -269,13 +269,13 @@ Result<std::optional<Response>> pass_complete(Context& context, ActiveCursor& cu
   auto parsed = wire::parse_cursor_reply(reply.body());
   if (parsed.has_error()) {
     if (parsed.error().is(ErrorCode::cursor_not_found)) remote.id = 0;
-    Error error = cursor.fail(std::move(parsed.error()));
+    Error error = cursor.fail(parsed.error());
     if (pass.may_merge || wire::reply_is_ok(reply.body())) return error;
     return std::optional<Response>(passthrough(std::move(reply)));
   }
   if (pass.may_merge && !worth_passing(*parsed, pass)) {
     auto taken = take_reply(*cursor, remote, std::move(reply));
-    if (taken.has_error()) return cursor.fail(std::move(taken.error()));
+    if (taken.has_error()) return cursor.fail(taken.error());
     return std::optional<Response>();
   }
   remote.id = parsed->id;
@@ -314,7 +314,7 @@ Task<Result<std::optional<Response>>> pass_shard_batch(Context& context, const R
   if (is_scarce(context)) {
     auto taken = co_await take_buffer(context, request, context.shared.memory.replies, limits::reply_complete_bytes_max,
                                       "a shard's batch");
-    if (taken.has_error()) co_return fail_unasked(cursor, pass, std::move(taken.error()));
+    if (taken.has_error()) co_return fail_unasked(cursor, pass, taken.error());
     room = *std::move(taken);
     options.room = &room;
   }
@@ -329,7 +329,7 @@ Task<Result<std::optional<Response>>> pass_shard_batch(Context& context, const R
     auto prepared = prepare_stream(reply, cursor->change_stream,
                                    passthrough_batch_bytes_max(context, remote.shard), *streaming,
                                    shard_id);
-    if (prepared.has_error()) co_return cursor.fail(std::move(prepared.error()));
+    if (prepared.has_error()) co_return cursor.fail(prepared.error());
     if (*prepared && !is_read_to_compress(context, request, reply)) {
       streaming->batch_name = pass.batch_name;
       streaming->reply = std::move(reply);
@@ -339,7 +339,7 @@ Task<Result<std::optional<Response>>> pass_shard_batch(Context& context, const R
       co_return std::optional<Response>(Response::of_stream(std::move(streaming)));
     }
     auto read = co_await read_whole(context, request, reply);
-    if (read.has_error()) co_return cursor.fail(std::move(read.error()));
+    if (read.has_error()) co_return cursor.fail(read.error());
   }
   co_return pass_complete(context, cursor, pass, std::move(reply));
 }
