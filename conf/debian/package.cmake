@@ -15,6 +15,8 @@ install(FILES ${debian}/user.conf DESTINATION /usr/lib/systemd/system/spillway.s
   COMPONENT debian EXCLUDE_FROM_ALL)
 install(FILES ${debian}/copyright DESTINATION /usr/share/doc/spillway
   COMPONENT debian EXCLUDE_FROM_ALL)
+install(FILES ${debian}/lintian-overrides DESTINATION /usr/share/lintian/overrides RENAME spillway
+  COMPONENT debian EXCLUDE_FROM_ALL)
 find_program(GZIP gzip)
 if(GZIP)
   execute_process(COMMAND ${GZIP} -9nc ${debian}/changelog
@@ -59,5 +61,11 @@ set(CPACK_COMPONENTS_ALL Unspecified debian)
 set(CPACK_DEB_COMPONENT_INSTALL OFF)
 set(CPACK_INSTALL_CMAKE_PROJECTS
   "${CMAKE_BINARY_DIR};spillway;Unspecified;/" "${CMAKE_BINARY_DIR};spillway;debian;/")
+set(CPACK_PRE_BUILD_SCRIPTS ${debian}/staged.cmake)
+set(CPACK_SPILLWAY_DEBIAN ${debian})
+# Of these the program has only what their headers make.
+find_path(BOOST_HEADERS boost/version.hpp REQUIRED)
+find_path(CLI11_HEADERS CLI/CLI.hpp REQUIRED)
+set(CPACK_SPILLWAY_HEADERS ${BOOST_HEADERS}/boost/version.hpp ${CLI11_HEADERS}/CLI/CLI.hpp)
 set(CPACK_OUTPUT_FILE_PREFIX ${CMAKE_BINARY_DIR}/package)
 include(CPack)

@@ -1,16 +1,21 @@
 #!/bin/bash
 # What the build, the quick start and the tests need on Debian 12, and how it is installed.
 # To be sourced: install_packages installs what is missing, make_venv prepares build/venv.
-# Or to be run: packages.sh [tests] [package] [browser] installs for these levels of the tests, too.
+# Or to be run: packages.sh [tests] [package] [browser] installs for these levels of the tests, too;
+# packages.sh build installs what the build and its package need alone, also on Debian 13.
 
-# To build, and for the quick start.
-spillway_packages=(
-  cmake ninja-build g++ pkg-config
-  libboost1.81-dev libmongoc-dev libbson-dev libabsl-dev libjemalloc-dev libgoogle-perftools-dev
+# Debian 12's libboost-dev is 1.74.
+boost=libboost-dev
+grep -q '^VERSION_ID="12"' /etc/os-release && boost=libboost1.81-dev
+# To build.
+spillway_build_packages=(
+  cmake ninja-build g++ pkg-config dpkg-dev file python3
+  "$boost" libmongoc-dev libbson-dev libabsl-dev libjemalloc-dev libgoogle-perftools-dev
   libspdlog-dev libfmt-dev libyaml-cpp-dev libcli11-dev libssl-dev libidn-dev libzstd-dev
   libsnappy-dev zlib1g-dev libpcre2-dev
-  python3 python3-venv ca-certificates golang
 )
+# To build, and for the quick start.
+spillway_packages=("${spillway_build_packages[@]}" python3-venv ca-certificates golang)
 # The tests and benches want these besides.
 spillway_test_packages=(catch2 libbenchmark-dev haproxy openssl procps sslscan nmap
   nodejs npm default-jdk-headless maven)
@@ -42,11 +47,10 @@ have_node() {
     [[ $(node --version) =~ ^v([0-9]+)\. ]] && ((BASH_REMATCH[1] >= 18))
 }
 
-# Prints which packages are missing of those named and of spillway_packages, one a line. A Go, Node.js,
-# JDK or Maven from elsewhere serves, too.
+# Prints which packages are missing of those named, one a line. A Go, Node.js, JDK or Maven from elsewhere serves, too.
 missing_packages() {
   local package
-  for package in "${spillway_packages[@]}" "$@"; do
+  for package in "$@"; do
     case $package in
       golang) have_go || echo golang-1.23-go ;;
       nodejs | npm) have_node || echo "$package" ;;
@@ -72,7 +76,7 @@ add_backports() {
   apt-get update -qq
 }
 
-# Installs what is missing, and the packages named; needs root (or sudo) only if something is.
+# Installs what is missing of the packages named; needs root (or sudo) only if something is.
 install_packages() {
   local missing
   mapfile -t missing < <(missing_packages "$@")
@@ -105,9 +109,11 @@ make_venv() {
 
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
   set -euo pipefail
-  wanted=()
+  wanted=("${spillway_packages[@]}")
+  [[ $* == build ]] && wanted=()
   for level in "$@"; do
     case $level in
+      build) wanted+=("${spillway_build_packages[@]}") ;;
       tests) wanted+=("${spillway_test_packages[@]}") ;;
       package) wanted+=("${spillway_package_tools[@]}") ;;
       browser) wanted+=("${spillway_browser_packages[@]}") ;;

@@ -6,6 +6,7 @@ Needs root rights and programs of Debian: mmdebstrap, dpkg-dev, lintian, buildah
 missing fails the test that needs it, by name. The first run downloads packages; build/roots keeps them.
 """
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -18,11 +19,23 @@ for folder in ("tests/integration", "bench", "tests/package"):
 
 import roots  # noqa: E402
 from proxy import find_binary  # noqa: E402
-from shards import ShardError, ShardSet  # noqa: E402
+from shards import BUILD, ShardError, ShardSet, find_go  # noqa: E402
 
 
 def pytest_addoption(parser):
     parser.addoption("--binary", default=None)
+    parser.addoption("--long", action="store_true", help="also what takes many minutes (tests marked long)")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "long: builds the product or a large tool anew; only with --long")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--long"):
+        long = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +62,29 @@ def need(*programs):
     if missing:
         pytest.fail(f"missing: {', '.join(missing)} (conf/quickstart.d/packages.sh lists the "
                     "packages)", pytrace=False)
+
+
+def go_program(name):
+    """The path of a program in Go of this folder, built here."""
+    go = find_go()
+    if not go:
+        pytest.fail("missing: go >= 1.22", pytrace=False)
+    made = BUILD / f"package/{name}"
+    done = subprocess.run([go, "build", "-trimpath", "-o", str(made), "."], cwd=ROOT / f"tests/package/{name}",
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return made
+
+
+@pytest.fixture(scope="session")
+def decode():
+    """Reads manifests as the API server does: exit code, what was said, objects."""
+    decoder = go_program("manifests")
+
+    def run(*paths):
+        done = subprocess.run([decoder, *paths], capture_output=True, text=True)
+        return done.returncode, done.stderr, json.loads(done.stdout or "[]")
+    return run
 
 
 @pytest.fixture(scope="session")

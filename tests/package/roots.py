@@ -12,7 +12,7 @@ BUILD = Path(__file__).resolve().parents[2] / "build"
 ROOTS = BUILD / "roots"
 ARCHIVES = ROOTS / "archives"  # packages that were downloaded, for all roots
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-SUITES = ("bookworm", "bookworm-updates", "bookworm-security")
+SUITE = "bookworm"
 # Mounted in a namespace of its own, gone with it. $0 is the root, $1 the packages' folder. The shell
 # stays, as process 1 of its namespace: what it starts ends with it, and it with who started it.
 ENTER = r"""
@@ -41,22 +41,23 @@ def missing_tools(*programs):
     return missing
 
 
-def sources():
-    """The lines of sources.list for Debian 12 from where this machine gets its packages."""
+def sources(suite):
+    """The lines of sources.list for a release of Debian, from where this machine gets its packages."""
     line = f"deb [signed-by={KEYRING}] $(REPO_URI) $(CODENAME) $(COMPONENT)"
     text = subprocess.run(["apt-get", "indextargets", "--format", line, "Created-By: Packages",
                            "Component: main"], check=True, capture_output=True, text=True).stdout
-    found = sorted({row for row in text.splitlines() if row.split()[3] in SUITES})
-    if not any(row.split()[3] == SUITES[0] for row in found):
+    suites = (SUITE, f"{SUITE}-updates", f"{SUITE}-security")
+    found = sorted({row for row in text.splitlines() if row.split()[3] in suites})
+    if not any(row.split()[3] == SUITE for row in found):
         raise RootError("apt has no source of Debian 12 (bookworm), or apt-get update has not run")
-    return "\n".join(found) + "\n"
+    return "\n".join(found).replace(f" {SUITE}", f" {suite}") + "\n"  # the archive is the same
 
 
-def base_root():
-    """An empty Debian 12: what is essential, and apt. Made once."""
-    made = ROOTS / "base"
-    wanted = sources()
-    stamp = ROOTS / "base.sources"
+def base_root(suite=SUITE):
+    """An empty Debian, 12 unless another one is named: what is essential, and apt. Made once."""
+    made = ROOTS / ("base" if suite == SUITE else suite)
+    wanted = sources(suite)
+    stamp = made.with_suffix(".sources")
     if made.is_dir() and stamp.exists() and stamp.read_text() == wanted:
         return made
     missing = missing_tools("mmdebstrap", "unshare", "chroot")
@@ -68,7 +69,7 @@ def base_root():
     given.write_text(wanted)
     done = subprocess.run(
         ["mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory",
-         "--dpkgopt=force-unsafe-io", "bookworm", str(made), str(given)],
+         "--dpkgopt=force-unsafe-io", suite, str(made), str(given)],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         shutil.rmtree(made, ignore_errors=True)
@@ -105,19 +106,19 @@ class Root:
         assert not check or code == 0, f"{' '.join(map(str, arguments))} ended with {code}:\n{text[-4000:]}"
         return text
 
-    def try_run(self, *arguments, **environment):
+    def try_run(self, *arguments, timeout=300, **environment):
         done = subprocess.run(
             self.command(*arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, errors="replace", timeout=300,
+            stderr=subprocess.STDOUT, text=True, errors="replace", timeout=timeout,
             env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8",
                  "DEBIAN_FRONTEND": "noninteractive", **environment})
         return done.returncode, done.stdout
 
 
 @contextmanager
-def fresh_root():
-    """A copy of the empty root, removed at the end."""
-    base = base_root()
+def fresh_root(suite=SUITE):
+    """A copy of an empty root, removed at the end."""
+    base = base_root(suite)
     with tempfile.TemporaryDirectory(prefix="root-", dir=ROOTS) as folder:
         copy = Path(folder) / "root"
         subprocess.run(["cp", "-a", "--reflink=auto", str(base), str(copy)], check=True)

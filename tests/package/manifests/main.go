@@ -20,12 +20,45 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+// What the chart uses of the Prometheus operator's API.
+type serviceMonitor struct {
+	meta.TypeMeta   `json:",inline"`
+	meta.ObjectMeta `json:"metadata"`
+	Spec            struct {
+		Selector  meta.LabelSelector `json:"selector"`
+		Endpoints []struct {
+			Port     string `json:"port"`
+			Path     string `json:"path"`
+			Interval string `json:"interval"`
+		} `json:"endpoints"`
+	} `json:"spec"`
+}
+
+type prometheusRule struct {
+	meta.TypeMeta   `json:",inline"`
+	meta.ObjectMeta `json:"metadata"`
+	Spec            struct {
+		Groups []struct {
+			Name  string `json:"name"`
+			Rules []struct {
+				Alert       string            `json:"alert"`
+				Expr        string            `json:"expr"`
+				For         string            `json:"for,omitempty"`
+				Labels      map[string]string `json:"labels"`
+				Annotations map[string]string `json:"annotations"`
+			} `json:"rules"`
+		} `json:"groups"`
+	} `json:"spec"`
+}
+
 var kinds = map[string]func() any{
-	"apps/v1 Deployment":            func() any { return &apps.Deployment{} },
-	"policy/v1 PodDisruptionBudget": func() any { return &policy.PodDisruptionBudget{} },
-	"v1 ConfigMap":                  func() any { return &core.ConfigMap{} },
-	"v1 Secret":                     func() any { return &core.Secret{} },
-	"v1 Service":                    func() any { return &core.Service{} },
+	"monitoring.coreos.com/v1 PrometheusRule": func() any { return &prometheusRule{} },
+	"monitoring.coreos.com/v1 ServiceMonitor": func() any { return &serviceMonitor{} },
+	"apps/v1 Deployment":                      func() any { return &apps.Deployment{} },
+	"policy/v1 PodDisruptionBudget":           func() any { return &policy.PodDisruptionBudget{} },
+	"v1 ConfigMap":                            func() any { return &core.ConfigMap{} },
+	"v1 Secret":                               func() any { return &core.Secret{} },
+	"v1 Service":                              func() any { return &core.Service{} },
 }
 
 var border = regexp.MustCompile(`(?m)^---\s*$`)
