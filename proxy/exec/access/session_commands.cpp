@@ -299,9 +299,7 @@ Task<Result<Response>> end_on_shards(Context& context, const Request& request, c
                                      BsonDoc document) {
   auto sending = send_end(context, request, std::move(shards), std::move(document));
   auto outcome = co_await sending;
-  auto ended = passed_on(std::move(outcome));
-  if (ended.has_error()) co_return std::move(ended);
-  co_return with_recovery_token(context, request, *std::move(ended));
+  co_return with_recovery_token(context, request, passed_on(std::move(outcome)));
 }
 
 // For the shard that coordinates the commit. No participants: it says how the commit ended, and aborts if there was

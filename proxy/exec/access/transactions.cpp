@@ -212,10 +212,11 @@ std::optional<OpenTransaction> fail_transaction(Context& context, const Request&
   return context.shared.transactions->fail(request.lsid, *request.txn_number);
 }
 
-Response with_recovery_token(Context& context, const Request& request, Response response) {
-  if (!request.in_transaction || response.failed || response.stream() != nullptr) return response;
+Result<Response> with_recovery_token(Context& context, const Request& request, Result<Response> response) {
+  if (!request.in_transaction || response.has_error()) return response;
+  if (response->failed || response->stream() != nullptr) return response;
   const auto transaction = context.shared.transactions->find(request.lsid, *request.txn_number);
-  const auto pieces = response.pieces();
+  const auto pieces = response->pieces();
   if (pieces.size() != 1) return response;
   BsonWriter out;
   out.append_elements(DocView::trusted(pieces.front().iov_base));

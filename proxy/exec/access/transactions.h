@@ -48,7 +48,7 @@ std::optional<OpenTransaction> fail_transaction(Context& context, const Request&
                                                 const Result<Response>& answer);
 
 // Adds what a router adds to a reply inside a transaction: recoveryToken if ok. REQUIRES no stream.
-Response with_recovery_token(Context& context, const Request& request, Response response);
+Result<Response> with_recovery_token(Context& context, const Request& request, Result<Response> response);
 // Labels of a failure: TransientTransactionError inside a transaction, RetryableWriteError for a
 // retryable write, when the shard could not be reached or this router shuts down. run_command() calls this for every
 // failure of a command; other code need not. A command that began a transaction on its shard cannot be tried again by

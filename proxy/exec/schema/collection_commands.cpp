@@ -106,8 +106,7 @@ Answer to_owners(Context& context, const Request& request, Tolerate tolerate, bo
   raw = raw && context.in_cluster() && !request.in_transaction;
   if (targets->shards.size() == 1 && !raw) {
     auto forwarded = co_await forward_to_shard(context, request, targets->shards.front(), targets->by(), options);
-    if (forwarded.has_error()) co_return forwarded.error();
-    co_return with_recovery_token(context, request, *std::move(forwarded));
+    co_return with_recovery_token(context, request, std::move(forwarded));
   }
   const Fanned fanned = co_await fan_out(context, request, targets->shards, targets->by(), options);
   // Indexes that were dropped on one shard cannot be dropped again; other commands may be done twice.
@@ -170,8 +169,7 @@ Answer create_in_transaction(Context& context, const Request& request) {
   const RoutedBy by = RoutedBy::database(request.routes->database(request.db));
   auto forwarding = forward_to_shard(context, request, primary.front(), by, write_options(context, request));
   auto forwarded = co_await forwarding;
-  if (forwarded.has_error()) co_return forwarded.error();
-  co_return with_recovery_token(context, request, *std::move(forwarded));
+  co_return with_recovery_token(context, request, std::move(forwarded));
 }
 
 Answer create(Context& context, Client&, const Request& request) {

@@ -83,9 +83,7 @@ Task<Result<Response>> modify(Context& context, const Request& request, const St
   auto outcomes = co_await call;
   ShardOutcome& outcome = outcomes.front();
   if (!would_move(outcome) || !request.txn_number) {
-    auto written = passed_on(std::move(outcome));
-    if (written.has_error()) co_return std::move(written);
-    co_return with_recovery_token(context, request, *std::move(written));
+    co_return with_recovery_token(context, request, passed_on(std::move(outcome)));
   }
   const std::string_view collection = request.body.first().as_string();
   const bool wants_new = request.body["new"].truthy();

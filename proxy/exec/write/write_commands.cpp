@@ -33,9 +33,7 @@ Task<Result<Response>> call_for_write(Context& context, const Request& request,
                                       ShardCommand command) {
   auto call = call_shard(context, command, write_options(context, request));
   ShardOutcome outcome = co_await call;
-  auto written = passed_on(std::move(outcome));
-  if (written.has_error()) co_return std::move(written);
-  co_return with_recovery_token(context, request, *std::move(written));
+  co_return with_recovery_token(context, request, passed_on(std::move(outcome)));
 }
 
 Task<Result<Response>> forward_write(Context& context, const Request& request,
@@ -315,9 +313,7 @@ Task<Result<Response>> finish_whole(WriteRun& run, const Client& client, ShardOu
       co_return co_await run_rounds(run, client);
     }
   }
-  auto passed = passed_on(std::move(outcome));
-  if (passed.has_error()) co_return std::move(passed);
-  co_return with_recovery_token(run.context, *run.request, *std::move(passed));
+  co_return with_recovery_token(run.context, *run.request, passed_on(std::move(outcome)));
 }
 
 // All operations go to one shard, but new documents need their _id.
@@ -488,9 +484,7 @@ Task<Result<Response>> run_acknowledged(Context& context, Client& client, const 
     auto running = run_batch(context, client, request, kind, routing, *std::move(outcome));
     co_return co_await running;
   }
-  auto passed = passed_on(*std::move(outcome));
-  if (passed.has_error()) co_return std::move(passed);
-  co_return with_recovery_token(context, request, *std::move(passed));
+  co_return with_recovery_token(context, request, passed_on(*std::move(outcome)));
 }
 
 // Of an unacknowledged write the client learns nothing but that it was one.
