@@ -3,8 +3,6 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <limits>
-
 #include "cursor/registry.h"
 #include "proxy/exec/access/authentication.h"
 #include "proxy/exec/admin/local_sessions.h"
@@ -85,11 +83,7 @@ void append_running(BsonWriter& out, const Client& client, const CurrentOpOption
   const Duration running = Clock::now() - client.running_since;
   const std::int64_t micros =
       std::chrono::duration_cast<std::chrono::microseconds>(running).count();
-  if (client.operation_id <= std::numeric_limits<std::int32_t>::max()) {
-    out.append("opid", static_cast<std::int32_t>(client.operation_id));
-  } else {
-    out.append("opid", client.operation_id);
-  }
+  append_count(out, "opid", client.operation_id);
   if (!request.lsid.empty()) out.append("lsid", request.lsid_document());
   out.append("secs_running", micros / 1'000'000).append("microsecs_running", micros);
   out.append("op", operation_name(request.name)).append("ns", operation_namespace(request));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 
 #include "proxy/exec/access/authentication.h"
 #include "proxy/exec/core/client.h"
@@ -41,11 +40,7 @@ BsonDoc hello_reply(Context& context, Client& client, const wire::HelloRequest& 
   reply.append("maxWriteBatchSize", limits::write_batch_size_max);
   reply.append_date("localTime", wall_clock_ms());
   if (replica_sets) reply.append("logicalSessionTimeoutMinutes", std::int32_t{30});
-  if (client.connection_id <= std::numeric_limits<std::int32_t>::max()) {
-    reply.append("connectionId", static_cast<std::int32_t>(client.connection_id));
-  } else {
-    reply.append("connectionId", client.connection_id);
-  }
+  append_count(reply, "connectionId", client.connection_id);
   reply.append("maxWireVersion", advertised_wire_version(context.gateway));
   reply.append("minWireVersion", std::int32_t{0});
   if (client.presence.load_balanced()) {

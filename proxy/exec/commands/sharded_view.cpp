@@ -164,11 +164,7 @@ Response count_of_view(const Response& aggregation) {
   const BsonDoc reply = aggregation.copy();
   const std::int64_t n = first_document(reply)["n"].to_int64().value_or(0);
   BsonWriter out;
-  if (n <= INT32_MAX) {
-    out.append("n", static_cast<std::int32_t>(n));
-  } else {
-    out.append("n", n);
-  }
+  append_count(out, "n", n);
   return ok_response(std::move(out));
 }
 

@@ -67,6 +67,14 @@ class Response {
   StreamReplyPtr stream_;
 };
 
+// A number as servers count: int32 as long as it fits.
+inline void append_count(BsonWriter& out, std::string_view name, std::int64_t count) {
+  if (std::in_range<std::int32_t>(count)) {
+    out.append(name, static_cast<std::int32_t>(count));
+  } else {
+    out.append(name, count);
+  }
+}
 // {…fields, ok: 1}
 inline BsonDoc ok_document(BsonWriter&& fields = BsonWriter()) {
   return std::move(fields.append("ok", 1.0)).finish();

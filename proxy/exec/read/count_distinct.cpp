@@ -64,11 +64,7 @@ Response count_reply(const Routes& routes, const ShardOutcomes& outcomes, CountW
   reply.end();
   total = std::max<std::int64_t>(0, total - window.skip);
   if (window.limit > 0) total = std::min(total, window.limit);
-  if (total <= std::numeric_limits<std::int32_t>::max()) {
-    reply.append("n", static_cast<std::int32_t>(total));
-  } else {
-    reply.append("n", total);
-  }
+  append_count(reply, "n", total);
   return ok_response(std::move(reply));
 }
 

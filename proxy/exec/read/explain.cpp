@@ -216,15 +216,6 @@ void append_shard(BsonWriter& out, const Context& context, const Routes& routes,
 
 std::int64_t number(ValueView value) { return value.to_int64().value_or(0); }
 
-// Of 32 bits if they are enough.
-void append_number(BsonWriter& out, std::string_view name, std::int64_t value) {
-  if (std::in_range<std::int32_t>(value)) {
-    out.append(name, static_cast<std::int32_t>(value));
-  } else {
-    out.append(name, value);
-  }
-}
-
 void append_all_plans(BsonWriter& out, const Routes& routes, const ShardOutcomes& outcomes, std::size_t bytes_max) {
   out.begin_array("allPlansExecution");
   for (const ShardOutcome& outcome : outcomes) {
@@ -263,10 +254,10 @@ void append_execution(BsonWriter& out, const Routes& routes, const ExplainPlan& 
   if (!any) return;
   const std::int64_t millis = std::chrono::duration_cast<std::chrono::milliseconds>(taken).count();
   const auto totals = [&] {
-    append_number(out, "nReturned", returned);
-    append_number(out, "executionTimeMillis", millis);
-    append_number(out, "totalKeysExamined", keys);
-    append_number(out, "totalDocsExamined", docs);
+    append_count(out, "nReturned", returned);
+    append_count(out, "executionTimeMillis", millis);
+    append_count(out, "totalKeysExamined", keys);
+    append_count(out, "totalDocsExamined", docs);
   };
   out.begin_document("executionStats");
   totals();

@@ -1,7 +1,6 @@
 #include "proxy/exec/schema/reply_merge.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 
 #include "proxy/catalog/fingerprint.h"
@@ -55,13 +54,8 @@ bool counts_in_cluster(std::string_view name, bool of_config_servers) {
 
 double number(ValueView value) { return value.to_double().value_or(0); }
 
-// Sums of a field over all shards, as the narrowest integer type that holds it.
 void append_sum(BsonWriter& out, std::string_view name, double sum) {
-  if (sum <= std::numeric_limits<std::int32_t>::max()) {
-    out.append(name, static_cast<std::int32_t>(sum));
-  } else {
-    out.append(name, static_cast<std::int64_t>(sum));
-  }
+  append_count(out, name, static_cast<std::int64_t>(sum));
 }
 
 double most_of(const std::vector<ShardAnswer>& answers, std::string_view name, double least = 0) {

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "proxy/exec/core/response.h"
 #include "proxy/exec/core/stale.h"
 
 namespace spillway::exec {
@@ -27,15 +28,6 @@ BsonDoc without(DocView document, std::string_view name) {
     if (field.name != name) out.append_element(field);
   }
   return std::move(out).finish();
-}
-
-// Servers count in int32 as long as it fits.
-void append_count(BsonWriter& out, std::string_view name, std::int64_t value) {
-  if (value <= INT32_MAX) {
-    out.append(name, static_cast<std::int32_t>(value));
-  } else {
-    out.append(name, value);
-  }
 }
 
 }  // namespace
