@@ -173,7 +173,7 @@ Error operand_count_error(const OperatorSpec& spec, std::size_t count) {
 }
 
 Result<ExpressionPtr> parse_operator(const Element& element, const ParseScope& scope) {
-  if (const SpecialParser special = find_special(element.name)) {
+  if (SpecialParser* const special = find_special(element.name)) {
     return special(element, scope);
   }
   const OperatorSpec* spec = find_operator(element.name);

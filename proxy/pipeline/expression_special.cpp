@@ -239,7 +239,7 @@ Result<ExpressionPtr> parse_if_null(ValueView argument, const ParseScope& scope)
   return std::make_unique<IfNull>(std::move(*list));
 }
 
-constexpr std::pair<std::string_view, SpecialParser> specials[] = {
+constexpr std::pair<std::string_view, SpecialParser*> specials[] = {
     {"$and", parse_logic<false>}, {"$or", parse_logic<true>}, {"$literal", parse_literal},
     {"$const", parse_literal},    {"$cond", parse_cond},      {"$switch", parse_switch},
     {"$ifNull", parse_if_null},   {"$let", parse_let},        {"$map", parse_map},
@@ -247,7 +247,7 @@ constexpr std::pair<std::string_view, SpecialParser> specials[] = {
 
 }  // namespace
 
-SpecialParser find_special(std::string_view name) noexcept {
+SpecialParser* find_special(std::string_view name) noexcept {
   for (const auto& [op, parser] : specials) {
     if (op == name) {
       return parser;

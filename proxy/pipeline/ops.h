@@ -34,11 +34,8 @@ std::span<const OperatorSpec> date_operators() noexcept;
 const OperatorSpec* find_operator(std::string_view name) noexcept;
 
 // Operators that parse their argument themselves ($cond, $map…). nullptr: not one of them.
-using SpecialParser = Result<ExpressionPtr> (*)(ValueView argument, const ParseScope& scope);
-SpecialParser find_special(std::string_view name) noexcept;
-Result<ExpressionPtr> parse_let(ValueView argument, const ParseScope& scope);
-Result<ExpressionPtr> parse_map(ValueView argument, const ParseScope& scope);
-Result<ExpressionPtr> parse_filter(ValueView argument, const ParseScope& scope);
-Result<ExpressionPtr> parse_reduce(ValueView argument, const ParseScope& scope);
+using SpecialParser = Result<ExpressionPtr>(ValueView argument, const ParseScope& scope);
+SpecialParser* find_special(std::string_view name) noexcept;
+SpecialParser parse_let, parse_map, parse_filter, parse_reduce;
 
 }  // namespace spillway::pipeline

@@ -9,7 +9,7 @@
 namespace spillway::pipeline {
 namespace {
 
-constexpr std::pair<std::string_view, StageParser> parsers[] = {
+constexpr std::pair<std::string_view, StageParser*> parsers[] = {
     {"$match", parse_match_stage},
     {"$project", parse_project_stage},
     {"$addFields", parse_add_fields_stage},

@@ -69,19 +69,10 @@ Result<std::int64_t> parse_limit(ValueView value);
 Result<std::int64_t> parse_skip(ValueView value);
 
 // The stages one by one.
-using StageParser = Result<StagePtr> (*)(ValueView spec, const ParseScope& scope);
-Result<StagePtr> parse_match_stage(ValueView spec, const ParseScope& scope);
-Result<StagePtr> parse_project_stage(ValueView spec, const ParseScope& scope);
-Result<StagePtr> parse_add_fields_stage(ValueView spec, const ParseScope& scope);
-Result<StagePtr> parse_unset_stage(ValueView spec, const ParseScope& scope);
-Result<StagePtr> parse_replace_root_stage(ValueView spec, const ParseScope& scope);
-Result<StagePtr> parse_replace_with_stage(ValueView spec, const ParseScope& scope);
-Result<StagePtr> parse_limit_stage(ValueView spec, const ParseScope& scope);
-Result<StagePtr> parse_skip_stage(ValueView spec, const ParseScope& scope);
-Result<StagePtr> parse_count_stage(ValueView spec, const ParseScope& scope);
-Result<StagePtr> parse_unwind_stage(ValueView spec, const ParseScope& scope);
-Result<StagePtr> parse_sort_stage(ValueView spec, const ParseScope& scope);
-Result<StagePtr> parse_group_stage(ValueView spec, const ParseScope& scope);
+using StageParser = Result<StagePtr>(ValueView spec, const ParseScope& scope);
+StageParser parse_match_stage, parse_project_stage, parse_add_fields_stage, parse_unset_stage, parse_replace_root_stage,
+    parse_replace_with_stage, parse_limit_stage, parse_skip_stage, parse_count_stage, parse_unwind_stage,
+    parse_sort_stage, parse_group_stage;
 
 StagePtr make_limit_stage(std::int64_t limit);
 StagePtr make_skip_stage(std::int64_t skip);
