@@ -49,18 +49,8 @@ Result<void> take_document(DocView& document, const Element& field) {
 
 // In the order of the table's names.
 enum class FindField : std::uint8_t {
-  filter,
-  sort,
-  projection,
-  limit,
-  skip,
-  batch_size,
-  single_batch,
-  tailable,
-  await_data,
-  no_cursor_timeout,
-  allow_partial,
-  collation
+  filter, sort, projection, limit, skip, batch_size, single_batch, tailable, await_data, no_cursor_timeout,
+  allow_partial, collation
 };
 constexpr FieldTable<12> find_fields({"filter", "sort", "projection", "limit", "skip", "batchSize",
                                       "singleBatch", "tailable", "awaitData", "noCursorTimeout",
