@@ -145,22 +145,28 @@ Error not_partial_array(const Value& input) {
                                           type_name(input))};
 }
 
+// Calls `add` with the input, or with each element of a shard's partial array.
+template <class Add>
+Result<void> add_each(const Value& input, bool partial, Add add) {
+  if (!partial) {
+    return input.missing() ? Result<void>() : add(input.view());
+  }
+  if (!input.is_array()) {
+    return not_partial_array(input);
+  }
+  for (const Element& element : input.as_document()) {
+    if (auto added = add(element); !added) {
+      return added;
+    }
+  }
+  return {};
+}
+
 class Push final : public Accumulator {
  public:
   explicit Push(bool partial) : partial_(partial) {}
   Result<void> add(const Value& input, const Value&, Meter& meter) override {
-    if (!partial_) {
-      return input.missing() ? Result<void>() : gather(array_, input.view(), meter);
-    }
-    if (!input.is_array()) {
-      return not_partial_array(input);
-    }
-    for (const Element& element : input.as_document()) {
-      if (auto added = gather(array_, element, meter); !added) {
-        return added;
-      }
-    }
-    return {};
+    return add_each(input, partial_, [&](ValueView value) { return gather(array_, value, meter); });
   }
   Result<Value> result(Meter& meter) override { return std::move(array_).finish(meter); }
 
@@ -173,18 +179,7 @@ class AddToSet final : public Accumulator {
  public:
   explicit AddToSet(bool partial) : partial_(partial) {}
   Result<void> add(const Value& input, const Value&, Meter& meter) override {
-    if (!partial_) {
-      return input.missing() ? Result<void>() : add_one(input.view(), meter);
-    }
-    if (!input.is_array()) {
-      return not_partial_array(input);
-    }
-    for (const Element& element : input.as_document()) {
-      if (auto added = add_one(element, meter); !added) {
-        return added;
-      }
-    }
-    return {};
+    return add_each(input, partial_, [&](ValueView value) { return add_one(value, meter); });
   }
   Result<Value> result(Meter& meter) override { return std::move(array_).finish(meter); }
 

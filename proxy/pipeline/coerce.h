@@ -13,6 +13,8 @@ namespace spillway::pipeline {
 // types, 115 for decimals.
 Result<std::string> coerce_to_string(const Value& value);
 
+// The time of a date, a timestamp or an ObjectId.
+std::optional<std::int64_t> date_ms(const Value& value);
 std::string double_to_text(double value);
 // "2026-11-21T03:04:05.678Z"
 std::string date_to_text(std::int64_t ms_since_epoch);

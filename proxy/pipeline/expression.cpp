@@ -1,5 +1,7 @@
 #include "proxy/pipeline/expression.h"
 
+#include <algorithm>
+
 #include "proxy/pipeline/names.h"
 #include "proxy/pipeline/ops.h"
 #include "proxy/pipeline/text.h"
@@ -183,27 +185,15 @@ Result<ExpressionPtr> parse_operator(const Element& element, const ParseScope& s
   if ((spec->traits & partly) != 0 && scope.refuses_partial()) {
     return unsupported_error("every value of the expression operator", element.name);
   }
-  std::vector<ExpressionPtr> operands;
-  if (element.is_array()) {
-    for (const Element& item : element.as_document()) {
-      auto operand = parse_expression(item, scope);
-      if (!operand) {
-        return operand;
-      }
-      operands.push_back(std::move(*operand));
-    }
-  } else {
-    auto operand = parse_expression(element, scope);
-    if (!operand) {
-      return operand;
-    }
-    operands.push_back(std::move(*operand));
+  auto operands = parse_operands(element, scope);
+  if (!operands) {
+    return operands.error();
   }
-  const auto count = static_cast<int>(operands.size());
+  const auto count = static_cast<int>(operands->size());
   if (count < spec->operands_min || (spec->operands_max >= 0 && count > spec->operands_max)) {
-    return operand_count_error(*spec, operands.size());
+    return operand_count_error(*spec, operands->size());
   }
-  return std::make_unique<Operator>(*spec, std::move(operands));
+  return std::make_unique<Operator>(*spec, std::move(*operands));
 }
 
 Result<ExpressionPtr> parse_object(DocView doc, const ParseScope& scope) {
@@ -247,18 +237,13 @@ Result<ExpressionPtr> parse_object(DocView doc, const ParseScope& scope) {
 }
 
 Result<ExpressionPtr> parse_array(DocView array, const ParseScope& scope) {
-  std::vector<ExpressionPtr> items;
-  bool all_constant = true;
   const std::uint64_t before = scope.charged_bytes();
-  for (const Element& element : array) {
-    auto item = parse_expression(element, scope);
-    if (!item) {
-      return item;
-    }
-    all_constant = all_constant && (*item)->constant() != nullptr;
-    items.push_back(std::move(*item));
+  auto parsed = parse_operands({BsonType::array, array.bytes()}, scope);
+  if (!parsed) {
+    return parsed.error();
   }
-  if (!all_constant) {
+  std::vector<ExpressionPtr>& items = *parsed;
+  if (!std::all_of(items.begin(), items.end(), [](const auto& item) { return item->constant() != nullptr; })) {
     return std::make_unique<ArrayExpression>(std::move(items));
   }
   BsonWriter writer;
@@ -327,6 +312,28 @@ ExpressionPtr make_constant(Value value) {
 Error unsupported_error(std::string_view kind, std::string_view name) {
   return {ErrorCode::command_not_supported,
           join(kind, " ", name, " is not supported over several shards")};
+}
+
+Result<std::vector<ExpressionPtr>> parse_operands(ValueView argument, const ParseScope& scope) {
+  std::vector<ExpressionPtr> operands;
+  const auto add = [&](ValueView value) -> Result<void> {
+    auto parsed = parse_expression(value, scope);
+    if (!parsed) {
+      return parsed.error();
+    }
+    operands.push_back(std::move(*parsed));
+    return {};
+  };
+  if (!argument.is_array()) {
+    auto added = add(argument);
+    return added ? Result<std::vector<ExpressionPtr>>(std::move(operands)) : added.error();
+  }
+  for (const Element& element : argument.as_document()) {
+    if (auto added = add(element); !added) {
+      return added.error();
+    }
+  }
+  return operands;
 }
 
 Result<ExpressionPtr> parse_field_path(std::string_view dotted) {

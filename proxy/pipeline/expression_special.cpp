@@ -11,30 +11,6 @@ namespace {
 
 using OperandList = std::vector<ExpressionPtr>;
 
-Result<OperandList> parse_list(ValueView argument, const ParseScope& scope) {
-  OperandList list;
-  const auto add = [&](ValueView value) -> Result<void> {
-    auto parsed = parse_expression(value, scope);
-    if (!parsed) {
-      return parsed.error();
-    }
-    list.push_back(std::move(*parsed));
-    return {};
-  };
-  if (!argument.is_array()) {
-    if (auto added = add(argument); !added) {
-      return added.error();
-    }
-    return list;
-  }
-  for (const Element& element : argument.as_document()) {
-    if (auto added = add(element); !added) {
-      return added.error();
-    }
-  }
-  return list;
-}
-
 // $and: stops at the first false; $or: at the first true.
 class Logic final : public Expression {
  public:
@@ -59,7 +35,7 @@ class Logic final : public Expression {
 
 template <bool stop_at>
 Result<ExpressionPtr> parse_logic(ValueView argument, const ParseScope& scope) {
-  auto list = parse_list(argument, scope);
+  auto list = parse_operands(argument, scope);
   if (!list) {
     return list.error();
   }
@@ -139,7 +115,7 @@ Result<ExpressionPtr> parse_cond(ValueView argument, const ParseScope& scope) {
       }
     }
   } else {
-    auto list = parse_list(argument, scope);
+    auto list = parse_operands(argument, scope);
     if (!list) {
       return list.error();
     }
@@ -229,7 +205,7 @@ class IfNull final : public Expression {
 };
 
 Result<ExpressionPtr> parse_if_null(ValueView argument, const ParseScope& scope) {
-  auto list = parse_list(argument, scope);
+  auto list = parse_operands(argument, scope);
   if (!list) {
     return list.error();
   }

@@ -36,6 +36,8 @@ const OperatorSpec* find_operator(std::string_view name) noexcept;
 // Operators that parse their argument themselves ($cond, $map…). nullptr: not one of them.
 using SpecialParser = Result<ExpressionPtr>(ValueView argument, const ParseScope& scope);
 SpecialParser* find_special(std::string_view name) noexcept;
+// The elements of an array, or the argument itself.
+Result<std::vector<ExpressionPtr>> parse_operands(ValueView argument, const ParseScope& scope);
 SpecialParser parse_let, parse_map, parse_filter, parse_reduce;
 
 }  // namespace spillway::pipeline

@@ -50,22 +50,6 @@ Parts parts_of(std::int64_t ms) {
   return parts;
 }
 
-std::optional<std::int64_t> date_ms(const Value& value) {
-  switch (value.type()) {
-    case BsonType::date:
-      return value.as_int64();
-    case BsonType::timestamp:
-      return static_cast<std::int64_t>(static_cast<std::uint64_t>(value.as_int64()) >> 32) * 1000;
-    case BsonType::object_id: {
-      const std::uint8_t* b = value.view().bytes.data();
-      return std::int64_t{b[0]} * 16'777'216'000 + std::int64_t{b[1]} * 65'536'000 +
-             std::int64_t{b[2]} * 256'000 + std::int64_t{b[3]} * 1000;
-    }
-    default:
-      return std::nullopt;
-  }
-}
-
 template <auto member>
 Result<Value> part(Operands operands, EvalContext&) {
   const Value& value = operands[0];
@@ -90,6 +74,22 @@ constexpr OperatorSpec date_table[] = {{"$year", 1, 1, part<&Parts::year>, null_
                                        {"$millisecond", 1, 1, part<&Parts::millisecond>, null_of_null | partly}};
 
 }  // namespace
+
+std::optional<std::int64_t> date_ms(const Value& value) {
+  switch (value.type()) {
+    case BsonType::date:
+      return value.as_int64();
+    case BsonType::timestamp:
+      return static_cast<std::int64_t>(static_cast<std::uint64_t>(value.as_int64()) >> 32) * 1000;
+    case BsonType::object_id: {
+      const std::uint8_t* b = value.view().bytes.data();
+      return std::int64_t{b[0]} * 16'777'216'000 + std::int64_t{b[1]} * 65'536'000 +
+             std::int64_t{b[2]} * 256'000 + std::int64_t{b[3]} * 1000;
+    }
+    default:
+      return std::nullopt;
+  }
+}
 
 std::string date_to_text(std::int64_t ms) {
   const Parts p = parts_of(ms);

@@ -194,23 +194,15 @@ Result<Value> to_decimal_value(Operands operands, EvalContext&) {
 
 Result<Value> to_date(Operands operands, EvalContext&) {
   const Value& value = operands[0];
+  if (const auto ms = date_ms(value)) {
+    return Value::date(*ms);
+  }
   switch (value.type()) {
-    case BsonType::date:
-      return value;
     case BsonType::int64:
       return Value::date(value.as_int64());
     case BsonType::double_: {
       auto ms = to_integer(value, "date");
       return ms ? Result<Value>(Value::date(*ms)) : ms.error();
-    }
-    case BsonType::timestamp:
-      return Value::date(
-          static_cast<std::int64_t>(static_cast<std::uint64_t>(value.as_int64()) >> 32) * 1000);
-    case BsonType::object_id: {
-      const std::uint8_t* b = value.view().bytes.data();
-      const std::uint32_t seconds = std::uint32_t{b[0]} << 24 | std::uint32_t{b[1]} << 16 |
-                                    std::uint32_t{b[2]} << 8 | std::uint32_t{b[3]};
-      return Value::date(std::int64_t{seconds} * 1000);
     }
     case BsonType::string:
       return unsupported_error("the conversion", "of a string to a date");

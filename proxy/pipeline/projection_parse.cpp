@@ -189,8 +189,7 @@ Result<Projection> Projection::parse_project(DocView spec, const ParseScope& sco
     return found.error();
   }
   Projection projection(finder.mode());
-  TreeBuilder builder(projection.mode_, scope);
-  if (auto built = builder.add_document(projection.root_, spec); !built) {
+  if (auto built = TreeBuilder(projection.mode_, scope).add_document(projection.root_, spec); !built) {
     return built.error();
   }
   std::size_t index = 0;
@@ -205,8 +204,7 @@ Result<Projection> Projection::parse_add_fields(DocView spec, const ParseScope& 
     return Error(40177, "specification must have at least one field");
   }
   Projection projection(Mode::add);
-  TreeBuilder builder(Mode::add, scope);
-  if (auto built = builder.add_document(projection.root_, spec); !built) {
+  if (auto built = TreeBuilder(Mode::add, scope).add_document(projection.root_, spec); !built) {
     return built.error();
   }
   return projection;

@@ -138,6 +138,11 @@ Result<std::vector<std::string>> parse_path(ValueView value) {
   return split_field_path(path.substr(1));
 }
 
+Result<UnwindSpec> parse_short(ValueView value) {
+  auto path = parse_path(value);
+  return path ? Result<UnwindSpec>(UnwindSpec{std::move(*path), {}, false}) : path.error();
+}
+
 Result<UnwindSpec> parse_object(DocView doc) {
   UnwindSpec spec;
   for (const Element& element : doc) {
@@ -183,25 +188,16 @@ Result<UnwindSpec> parse_object(DocView doc) {
 }  // namespace
 
 Result<StagePtr> parse_unwind_stage(ValueView value, const ParseScope&) {
-  if (value.is_document()) {
-    auto spec = parse_object(value.as_document());
-    if (!spec) {
-      return spec.error();
-    }
-    return std::make_unique<UnwindStage>(std::move(*spec));
-  }
-  if (!value.is_string()) {
+  if (!value.is_document() && !value.is_string()) {
     return Error(15981, join("expected either a string or an object as specification for "
                              "$unwind stage, got ",
                              bson_type_name(value.type)));
   }
-  auto path = parse_path(value);
-  if (!path) {
-    return path.error();
+  auto spec = value.is_document() ? parse_object(value.as_document()) : parse_short(value);
+  if (!spec) {
+    return spec.error();
   }
-  UnwindSpec spec;
-  spec.path = std::move(*path);
-  return std::make_unique<UnwindStage>(std::move(spec));
+  return std::make_unique<UnwindStage>(std::move(*spec));
 }
 
 }  // namespace spillway::pipeline

@@ -61,28 +61,20 @@ Value Value::string(std::string_view text) {
   if (!text.empty()) {
     std::memcpy(bytes.data() + 4, text.data(), text.size());
   }
+  return owned(BsonType::string, std::move(bytes));
+}
+
+Value Value::owned(BsonType type, RecycledBytes bytes) {
   Value value;
-  value.type_ = BsonType::string;
+  value.type_ = type;
   value.inline_size_ = -1;
   value.owner_ = std::make_shared<const RecycledBytes>(std::move(bytes));
   value.bytes_ = *value.owner_;
   return value;
 }
 
-Value Value::document(BsonDoc doc) {
-  Value value;
-  value.type_ = BsonType::document;
-  value.inline_size_ = -1;
-  value.owner_ = std::make_shared<const RecycledBytes>(std::move(doc).take());
-  value.bytes_ = *value.owner_;
-  return value;
-}
-
-Value Value::array(BsonDoc elements) {
-  Value value = document(std::move(elements));
-  value.type_ = BsonType::array;
-  return value;
-}
+Value Value::document(BsonDoc doc) { return owned(BsonType::document, std::move(doc).take()); }
+Value Value::array(BsonDoc elements) { return owned(BsonType::array, std::move(elements).take()); }
 
 Value Value::part(ValueView inside) const noexcept {
   Value value = borrowed(inside);

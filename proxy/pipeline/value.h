@@ -66,6 +66,8 @@ class Value {
   Value retained() const;
 
  private:
+  static Value owned(BsonType type, RecycledBytes bytes);
+
   BsonType type_ = BsonType::eoo;
   std::int8_t inline_size_ = 0;  // -1: the bytes are elsewhere
   std::array<std::uint8_t, 16> inline_{};
