@@ -96,11 +96,12 @@ Result<void> take_field(FindArguments& find, FindField which, const Element& fie
 
 Result<FindArguments> parse_find(DocView body) {
   FindArguments find;
-  auto collection = collection_argument(body);
-  if (collection.has_error()) return collection.error();
-  find.collection = *collection;
+  auto at = body.begin();
+  // As collection_argument() does it, without reading the element twice.
+  if (!at->is_string() || at->as_string().empty()) return collection_argument(body).error();
+  find.collection = at->as_string();
   std::uint32_t seen = 0;  // of two fields with one name the first counts, as in every other lookup
-  for (auto at = ++body.begin(); !at.done(); ++at) {
+  for (++at; !at.done(); ++at) {
     const std::size_t which = find_fields.find(at->name);
     if (which == find_fields.absent || (seen & 1u << which) != 0) continue;
     seen |= 1u << which;
