@@ -285,7 +285,7 @@ Task<void> AdminServer::serve(Connection& connection) {
     }
     const HttpRequest& request = connection.reader.request();
     const bool local = is_local(request, connection.transport->peer());
-    if (request.path == "/events" && !request.post && streams_ < admin_streams_max) {
+    if (request.path == "/events" && !request.post && !is_of_other_site(request) && streams_ < admin_streams_max) {
       auto streaming = stream(connection, request.head_only, local);
       co_await streaming;
       co_return;
@@ -445,6 +445,10 @@ Task<AdminServer::Answer> AdminServer::answer(Connection& connection, bool local
   }
   if (request.path == "/") {
     co_return Answer{.content_type = "text/html; charset=utf-8", .fixed = admin_page, .rules = page_rules()};
+  }
+  // Four of them would keep the page's own out.
+  if (request.path == "/events" && is_of_other_site(request)) {
+    co_return Answer{.status = 403, .text = "events are for the page of this port\n"};
   }
   if (request.path == "/events") co_return Answer{.status = 503, .text = "four look already\n"};
   co_return Answer{.status = 404, .text = "there are /, /events, /metrics, /live, /healthz and /readyz\n"};

@@ -43,8 +43,11 @@ std::string text_of_field(const http::request<http::empty_body>& message, boost:
 
 }  // namespace
 
+bool is_of_other_site(const HttpRequest& request) {
+  return !request.site.empty() && request.site != "same-origin" && request.site != "none";
+}
+
 bool is_local(const HttpRequest& request, std::string_view peer) {
-  const bool own = request.site.empty() || request.site == "same-origin" || request.site == "none";
   const auto loopback = [](std::string_view text) {
     const auto address = IpAddress::parse(text);
     return address && address->is_loopback();
@@ -52,7 +55,8 @@ bool is_local(const HttpRequest& request, std::string_view peer) {
   std::string_view host = request.host;
   const std::size_t colon = host.rfind(':');
   if (colon != std::string_view::npos && !host.ends_with(']')) host = host.substr(0, colon);
-  return own && !request.forwarded && loopback(without_port(peer)) && (host == "localhost" || loopback(host));
+  return !is_of_other_site(request) && !request.forwarded && loopback(without_port(peer)) &&
+         (host == "localhost" || loopback(host));
 }
 
 bool is_of_own_page(const HttpRequest& request) {

@@ -34,6 +34,8 @@ struct HttpRequest {
 };
 inline constexpr std::string_view http_token_field = "X-Spillway-Token";
 
+// Does the browser say that another site's page asks?
+bool is_of_other_site(const HttpRequest& request);
 // Does somebody on this machine ask, by a name of this machine, and not for a page of another site? Then it is no site
 // whose name was made to lead here, and no program that forwards and says so. `peer`: "127.0.0.1:5000".
 bool is_local(const HttpRequest& request, std::string_view peer);

@@ -128,6 +128,19 @@ TEST_CASE("a_post_is_for_actions_alone_and_they_for_this_machine", "[admin]") {
   CHECK(both.find("no worker answers") != std::string::npos);
 }
 
+TEST_CASE("pages_of_other_sites_get_no_events", "[admin]") {
+  Fixture fixture;
+  for (const std::string site : {"cross-site", "same-site"}) {
+    const FileDescriptor socket = connect_to(fixture.admin.port());
+    send_all(socket, "GET /events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nSec-Fetch-Site: " + site +
+                         "\r\n\r\n");
+    CHECK(receive(socket).starts_with("HTTP/1.1 403 "));
+  }
+  const FileDescriptor socket = connect_to(fixture.admin.port());
+  send_all(socket, "GET /events HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: same-origin\r\n\r\n");
+  CHECK(receive(socket, "\n\n").starts_with("HTTP/1.1 200 "));
+}
+
 TEST_CASE("requests_on_one_connection_are_answered_in_order", "[admin]") {
   Fixture fixture;
   const FileDescriptor socket = connect_to(fixture.admin.port());
