@@ -19,9 +19,9 @@
 #include "bench/histogram.h"
 #include "bench/load_checks.h"
 #include "bench/load_peer.h"
-#include "proxy/canned/bson_bytes.h"
+#include "bench/bson_bytes.h"
 #include "proxy/canned/documents.h"
-#include "proxy/canned/message.h"
+#include "bench/message.h"
 
 namespace {
 

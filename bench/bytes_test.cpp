@@ -4,10 +4,10 @@
 #include <set>
 #include <string>
 
-#include "proxy/canned/bson_bytes.h"
-#include "proxy/canned/crc32c.h"
+#include "bench/bson_bytes.h"
+#include "bench/crc32c.h"
 #include "proxy/canned/documents.h"
-#include "proxy/canned/message.h"
+#include "bench/message.h"
 
 using namespace spillway::bench;
 

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/bson_bytes.h"
+
 using namespace spillway::bench;
 
 namespace {
@@ -55,9 +57,13 @@ std::int64_t code_of(const StoreReply& reply) {
   return code ? *code->integer() : 0;
 }
 
+StoreReply answer_to(CannedStore& store, const std::string& body, std::size_t sequence_documents = 0) {
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(body.data());
+  return store.answer(spillway::DocView::parse({bytes, body.size()}).value(), sequence_documents);
+}
+
 StoreReply ask(CannedStore& store, DocWriter command) {
-  const std::string body = command.add_text("$db", "db").take();
-  return store.answer({body, 0});
+  return answer_to(store, command.add_text("$db", "db").take());
 }
 
 StoreReply get_more(CannedStore& store, std::int64_t id, const char* collection, int batch_size) {
@@ -219,10 +225,10 @@ TEST_CASE("counts, aggregations, writes and unknown commands are answered", "[ca
   unseen.open_document("1").open_document("$group").add_int32("_id", 2).close().close().close();
   REQUIRE(batch_of(ask(store, std::move(unseen)), "firstBatch").numbers.empty());
   const std::string insert = DocWriter().add_text("insert", "x").add_text("$db", "d").take();
-  REQUIRE(find_field(store.answer({insert, 17}).head, "n")->integer() == 17);
+  REQUIRE(find_field(answer_to(store, insert, 17).head, "n")->integer() == 17);
   REQUIRE(store.written_documents() == 17);
   REQUIRE(code_of(ask(store, DocWriter().add_int32("replSetGetStatus", 1))) == 59);
   REQUIRE(batch_of(ask(store, DocWriter().add_text("find", "users")), "firstBatch").id == 0);
   const std::string no_db = DocWriter().add_int32("ping", 1).take();
-  REQUIRE(code_of(store.answer({no_db, 0})) == 9);
+  REQUIRE(code_of(answer_to(store, no_db)) == 9);
 }

@@ -12,7 +12,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "proxy/canned/message.h"
+#include "bench/message.h"
 
 namespace spillway::bench {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "proxy/canned/crc32c.h"
+#include "bench/crc32c.h"
 
 namespace spillway::bench {
 

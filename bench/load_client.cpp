@@ -15,7 +15,7 @@
 #include <ctime>
 
 #include "bench/load_peer.h"
-#include "proxy/canned/message.h"
+#include "bench/message.h"
 
 namespace spillway::bench {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "cursor/bson_view.h"
-#include "proxy/canned/bson_bytes.h"
+#include "bench/bson_bytes.h"
 #include "proxy/canned/documents.h"
-#include "proxy/canned/message.h"
+#include "bench/message.h"
 #include "proxy/wire/frame_reader.h"
 #include "proxy/wire/op_msg.h"
 

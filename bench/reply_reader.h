@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "proxy/canned/bson_bytes.h"
-#include "proxy/canned/message.h"
+#include "bench/bson_bytes.h"
+#include "bench/message.h"
 
 namespace spillway::bench {
 

@@ -16,7 +16,8 @@
 #include <deque>
 #include <vector>
 
-#include "proxy/canned/message.h"
+#include "proxy/wire/op_msg.h"
+#include "proxy/wire/op_query.h"
 
 namespace spillway::bench {
 namespace {
@@ -39,7 +40,7 @@ struct Bulk {
 
 struct Connection {
   int fd = -1;
-  std::vector<char> input;
+  std::vector<std::uint8_t> input;
   std::size_t input_bytes = 0;
   std::string out;
   std::size_t out_sent_bytes = 0;
@@ -135,7 +136,7 @@ class CannedShard::Loop {
       if (connection.bulk_active) {
         enqueue(connection);
       } else {
-        flush(connection);
+        send_piece(connection);
       }
     }
     if ((event.events & (EPOLLIN | EPOLLRDHUP)) != 0) connection.readable = true;
@@ -193,7 +194,7 @@ class CannedShard::Loop {
     while (!connection.closed && !connection.bulk_active && !connection.blocked) {
       if (!answer_complete(connection)) return;
       if (connection.bulk_active) break;
-      flush(connection);
+      send_piece(connection);
       if (!connection.readable || connection.blocked || connection.closed) return;
       receive(connection);
     }
@@ -206,7 +207,7 @@ class CannedShard::Loop {
     if (got > 0) {
       connection.input_bytes += static_cast<std::size_t>(got);
       connection.readable = static_cast<std::size_t>(got) == room;
-      return answer_or_close(connection);
+      return;
     }
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
       connection.readable = errno == EINTR;
@@ -215,29 +216,25 @@ class CannedShard::Loop {
     close_connection(connection);
   }
 
-  void answer_or_close(Connection& connection) {
-    if (answer_complete(connection) && !connection.bulk_active) flush(connection);
-  }
-
   // Answers the complete messages in the input buffer up to the first large reply. False if the
   // connection had to be closed. Leaves room for at least the rest of the message in hand.
   bool answer_complete(Connection& connection) {
     std::size_t at = 0;
     std::size_t wanted = input_bytes_start;
-    while (!connection.bulk_active && connection.input_bytes - at >= header_bytes) {
-      const char* const start = connection.input.data() + at;
-      const auto header = load_header(start);
-      if (!header.plausible()) {
+    while (!connection.bulk_active && connection.input_bytes - at >= limits::message_header_bytes) {
+      const Bytes rest(connection.input.data() + at, connection.input_bytes - at);
+      const auto header = wire::parse_header(rest);
+      if (!header) {
         close_connection(connection);
         return false;
       }
-      const auto size = static_cast<std::size_t>(header.bytes);
-      if (connection.input_bytes - at < size) {
+      const auto size = static_cast<std::size_t>(header->message_length);
+      if (rest.size() < size) {
         // Memory follows the received bytes, not the declared length.
-        wanted = std::max(wanted, std::min(size, 2 * (connection.input_bytes - at)));
+        wanted = std::max(wanted, std::min(size, 2 * rest.size()));
         break;
       }
-      if (!answer(connection, header, std::string_view(start, size))) {
+      if (!answer(connection, *header, rest.first(size))) {
         close_connection(connection);
         return false;
       }
@@ -250,24 +247,33 @@ class CannedShard::Loop {
     wanted = std::max(wanted, connection.input_bytes + 1);
     if (connection.input.size() < wanted) connection.input.resize(wanted);
     if (connection.input_bytes == 0 && connection.input.size() > input_bytes_keep) {
-      connection.input = std::vector<char>(input_bytes_start);
+      connection.input = std::vector<std::uint8_t>(input_bytes_start);
     }
     return true;
   }
 
-  bool answer(Connection& connection, const MessageHeader& header, std::string_view message) {
-    const auto request = read_request(message);
-    if (!request) return false;
-    shard_.requests_.fetch_add(1, std::memory_order_relaxed);
-    if (request->legacy_hello) {
-      append_op_reply(connection.out, store_.hello_document("isMaster"), ++request_id_,
-                      header.request_id);
+  // False: the message is none that this shard knows.
+  bool answer(Connection& connection, const wire::MessageHeader& header, Bytes message) {
+    if (header.is(wire::OpCode::query)) {  // the first hello of a connection
+      if (!wire::parse_op_query(message)) return false;
+      shard_.requests_.fetch_add(1, std::memory_order_relaxed);
+      std::vector<std::uint8_t> hello;
+      wire::encode_op_reply(hello, ++request_id_, header.request_id, store_.hello_document("isMaster"));
+      connection.out.append(reinterpret_cast<const char*>(hello.data()), hello.size());
       return true;
     }
-    StoreReply reply = store_.answer({request->body, request->sequence_documents});
+    if (!header.is(wire::OpCode::msg)) return false;
+    const auto request = wire::parse_op_msg(message, false);
+    if (!request) return false;
+    shard_.requests_.fetch_add(1, std::memory_order_relaxed);
+    std::size_t documents = 0;
+    for (const auto& sequence : request->sequences) documents += sequence.count;
+    StoreReply reply = store_.answer(request->body, documents);
     shard_.open_cursors_.store(store_.open_cursors(), std::memory_order_relaxed);
-    if (!request->wants_reply) return true;
-    append_op_msg_prefix(connection.out, reply.bytes(), ++request_id_, header.request_id);
+    if (request->has_flag(wire::flags::more_to_come)) return true;
+    const auto prefix =
+        wire::op_msg_prefix(wire::op_msg_prefix_bytes + reply.bytes(), ++request_id_, header.request_id, 0);
+    connection.out.append(reinterpret_cast<const char*>(prefix.data()), prefix.size());
     connection.out.append(reply.head);
     if (reply.range.images != nullptr) {
       if (reply.bytes() > small_reply_bytes) {
@@ -299,22 +305,6 @@ class CannedShard::Loop {
     bulks_.push_back(&connection);
   }
 
-  // Sends the rest of `out`. REQUIRES no large reply on its way.
-  void flush(Connection& connection) {
-    const std::size_t left = connection.out.size() - connection.out_sent_bytes;
-    if (left == 0 || connection.closed || connection.blocked) return;
-    const ssize_t sent =
-        send(connection.fd, connection.out.data() + connection.out_sent_bytes, left, MSG_NOSIGNAL);
-    if (sent < 0 && errno != EAGAIN && errno != EINTR) return close_connection(connection);
-    if (sent > 0) connection.out_sent_bytes += static_cast<std::size_t>(sent);
-    if (connection.out_sent_bytes < connection.out.size()) {
-      connection.blocked = true;
-      return;
-    }
-    connection.out.clear();
-    connection.out_sent_bytes = 0;
-  }
-
   // One piece of the large reply whose turn it is.
   void pump() {
     Connection& connection = *bulks_.front();
@@ -330,6 +320,7 @@ class CannedShard::Loop {
     }
   }
 
+  // What waits in `out`, then one piece of the large reply, if there is one.
   void send_piece(Connection& connection) {
     Bulk& bulk = connection.bulk;
     std::array<iovec, 3> parts{};
@@ -354,6 +345,7 @@ class CannedShard::Loop {
       reaches_tail = elements_offered == all && run.elements == bulk.range.count;
     }
     if (reaches_tail) offer(bulk.tail.data(), bulk.tail.size());
+    if (offered == 0) return;
     msghdr message{};
     message.msg_iov = parts.data();
     message.msg_iovlen = used;
@@ -393,6 +385,7 @@ class CannedShard::Loop {
     // Only the tail is left: it becomes ordinary output.
     connection.bulk_active = false;
     connection.out.append(bulk.tail, sent);
+    bulk = {};
   }
 
   CannedShard& shard_;

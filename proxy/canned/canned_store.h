@@ -10,14 +10,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
-#include "proxy/canned/bson_bytes.h"
+#include "cursor/bson_writer.h"
 #include "proxy/canned/documents.h"
 
 namespace spillway::bench {
@@ -52,19 +50,17 @@ struct StoreReply {
   }
 };
 
-struct CommandInput {
-  std::string_view body;               // the command's document
-  std::size_t sequence_documents = 0;  // documents in the message's kind-1 sections
-};
+struct Query;
 
 class CannedStore {
  public:
   explicit CannedStore(StoreOptions options);
 
-  // The answer to one command; a bad one gets an error reply with MongoDB's code.
-  StoreReply answer(const CommandInput& input);
-  // The answer to the hello of a legacy OP_QUERY: a document as it is.
-  std::string hello_document(std::string_view command_name);
+  // The answer to one command, with so many documents in the message's kind-1 sections. A bad one gets an error reply
+  // with MongoDB's code.
+  StoreReply answer(DocView body, std::size_t sequence_documents);
+  // The answer to a hello: a document as it is.
+  BsonDoc hello_document(std::string_view command_name) const;
 
   std::size_t open_cursors() const noexcept { return cursors_.size(); }
   std::uint64_t written_documents() const noexcept { return written_documents_; }
@@ -80,44 +76,25 @@ class CannedStore {
     std::string ns;
     Selection rest;
   };
-  struct Query {
-    std::string_view collection;
-    std::string_view filter;
-    std::string_view sort;
-    std::string_view projection;
-    std::int64_t skip = 0;
-    std::int64_t limit = 0;
-    std::optional<std::int64_t> batch_size;
-    bool single_batch = false;
-    bool counts = false;  // $count, or $group that only counts
-    std::string count_field;
-    bool count_has_id = false;
-  };
-  struct Failure {
-    int code = 0;
-    std::string message;
-  };
 
-  StoreReply find(std::string_view body, const Field& command, std::string_view db);
-  StoreReply aggregate(std::string_view body, const Field& command, std::string_view db);
-  StoreReply count(std::string_view body, const Field& command);
-  StoreReply get_more(std::string_view body, const Field& command, std::string_view db);
-  StoreReply kill_cursors(std::string_view body, const Field& command);
-  StoreReply write(const CommandInput& input, const Field& command);
-  StoreReply other(std::string_view name, std::string_view db);
+  Result<StoreReply> run(DocView body, std::size_t sequence_documents);
+  Result<StoreReply> find(DocView body, std::string_view db);
+  Result<StoreReply> aggregate(DocView body, std::string_view db);
+  Result<StoreReply> count(DocView body);
+  Result<StoreReply> get_more(DocView body, std::string_view db);
+  Result<StoreReply> kill_cursors(DocView body);
+  Result<StoreReply> write(DocView body, std::size_t sequence_documents);
+  Result<StoreReply> other(std::string_view name, std::string_view db);
   StoreReply server_status() const;
 
-  std::optional<Failure> parse_find(std::string_view body, Query& query) const;
-  std::optional<Failure> parse_pipeline(const Field& pipeline, Query& query) const;
-  std::optional<Failure> select(const Query& query, Selection& selection);
-  std::optional<Failure> narrow(std::string_view filter, const Shape& shape, std::int64_t& from,
-                                std::int64_t& to) const;
+  Result<Selection> select(const Query& query);
+  Result<void> narrow(DocView filter, Selection& selection) const;
+  // The local position of this shard's first document numbered `number` or more.
+  std::int64_t local_at_least(std::int64_t number) const noexcept;
   DocumentImages* images_of(std::size_t doc_bytes, bool with_sort_key);
-  StoreReply first_batch(const Query& query, std::string_view db, const Selection& selection);
-  StoreReply batch(std::string_view name, std::string_view ns, std::int64_t cursor_id,
-                   const Selection& all, std::size_t count) const;
-  static StoreReply error(int code, std::string_view message);
-  static StoreReply error(const Failure& failure) { return error(failure.code, failure.message); }
+  Result<StoreReply> first_batch(const Query& query, std::string_view db, const Selection& selection);
+  static StoreReply batch(std::string_view name, std::string_view ns, std::int64_t cursor_id,
+                          const Selection& all, std::size_t count);
   std::int64_t next_cursor_id();
 
   StoreOptions options_;

@@ -4,8 +4,7 @@
 #include <charconv>
 #include <cstring>
 
-#include "proxy/canned/bson_bytes.h"
-#include "proxy/canned/crc32c.h"
+#include "proxy/wire/crc32c.h"
 
 namespace spillway::bench {
 namespace {
@@ -70,6 +69,10 @@ void fill_random(char* at, std::size_t size, std::uint64_t seed) noexcept {
   }
 }
 
+std::uint32_t crc_of(const void* bytes, std::size_t size, std::uint32_t before = 0) noexcept {
+  return wire::crc32c({static_cast<const std::uint8_t*>(bytes), size}, before);
+}
+
 void append(char*& at, std::string_view bytes) noexcept {
   std::memcpy(at, bytes.data(), bytes.size());
   at += bytes.size();
@@ -103,8 +106,8 @@ std::optional<ReadDocument> read_document(std::string_view document) noexcept {
   if (size < doc_overhead_bytes) return std::nullopt;
   const char* at = document.data();
   const auto payload_size =
-      static_cast<std::int64_t>(load_bytes<std::int32_t>(at + payload_length_at));
-  const bool frame_good = load_bytes<std::int32_t>(at) == static_cast<std::int64_t>(size) &&
+      static_cast<std::int64_t>(load_le<std::int32_t>(at + payload_length_at));
+  const bool frame_good = load_le<std::int32_t>(at) == static_cast<std::int64_t>(size) &&
                           payload_size == static_cast<std::int64_t>(size - doc_overhead_bytes) &&
                           at[payload_length_at + 4] == 0 && at[size - 1] == 0;
   const bool names_good =
@@ -112,21 +115,20 @@ std::optional<ReadDocument> read_document(std::string_view document) noexcept {
       std::memcmp(at + crc_at - 5, crc_head.data(), crc_head.size()) == 0 &&
       std::memcmp(at + crc_at + 4, payload_head.data(), payload_head.size()) == 0;
   if (!frame_good || !names_good) return std::nullopt;
-  return ReadDocument{load_bytes<std::int64_t>(at + number_at),
-                      load_bytes<std::uint32_t>(at + crc_at),
+  return ReadDocument{load_le<std::int64_t>(at + number_at),
+                      load_le<std::uint32_t>(at + crc_at),
                       document.substr(payload_at, size - doc_overhead_bytes)};
 }
 
 std::uint32_t document_crc(std::string_view payload, std::int64_t number) noexcept {
-  const auto running = crc32c_extend(crc32c_seed, payload.data(), payload.size());
-  return crc32c_finish(crc32c_extend_number(running, static_cast<std::uint64_t>(number)));
+  return crc_of(&number, sizeof number, crc_of(payload.data(), payload.size()));
 }
 
 DocumentImages::DocumentImages(const Options& options)
     : options_(options),
       document_bytes_(options.doc_bytes + (options.with_sort_key ? sort_key_bytes : 0)) {
   const std::size_t slots = std::max<std::size_t>(1, options.pool_bytes / document_bytes_);
-  crc_states_.resize(slots);
+  payload_crcs_.resize(slots);
 }
 
 void DocumentImages::build_block(std::size_t width) {
@@ -137,22 +139,22 @@ void DocumentImages::build_block(std::size_t width) {
   for (std::size_t slot = 0; slot < slots(); ++slot) {
     char* at = block.data() + slot * element_bytes;
     if (width > 0) {
-      *at = static_cast<char>(bson::document_type);
+      *at = static_cast<char>(BsonType::document);
       at[width + 1] = '\0';
       at += key_bytes(width);
     }
-    store_bytes(at, static_cast<std::int32_t>(document_bytes_));
+    store_le(at, static_cast<std::int32_t>(document_bytes_));
     at += 4;
     append(at, id_head);
     at += 8;
     append(at, crc_head);
     at += 4;
     append(at, payload_head);
-    store_bytes(at, static_cast<std::int32_t>(payload_bytes));
+    store_le(at, static_cast<std::int32_t>(payload_bytes));
     at[4] = '\0';
     at += 5;
     fill_random(at, payload_bytes, options_.seed * 1'000'003 + slot);
-    crc_states_[slot] = crc32c_extend(crc32c_seed, at, payload_bytes);
+    payload_crcs_[slot] = crc_of(at, payload_bytes);
     at += payload_bytes;
     if (options_.with_sort_key) {
       append(at, sort_key_head);
@@ -167,11 +169,10 @@ void DocumentImages::stamp_one(char* element, std::size_t width, std::size_t slo
                                std::int64_t number, std::size_t index) const noexcept {
   if (width > 0) write_digits(element + 1, width, index);
   char* document = element + key_bytes(width);
-  const auto running = crc32c_extend_number(crc_states_[slot], static_cast<std::uint64_t>(number));
-  store_bytes(document + number_at, number);
-  store_bytes(document + crc_at, crc32c_finish(running));
+  store_le(document + number_at, number);
+  store_le(document + crc_at, crc_of(&number, sizeof number, payload_crcs_[slot]));
   if (options_.with_sort_key) {
-    store_bytes(document + options_.doc_bytes - 1 + sort_key_head.size(), number);
+    store_le(document + options_.doc_bytes - 1 + sort_key_head.size(), number);
   }
 }
 

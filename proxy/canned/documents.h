@@ -68,7 +68,7 @@ class DocumentImages {
   };
   explicit DocumentImages(const Options& options);
 
-  std::size_t slots() const noexcept { return crc_states_.size(); }
+  std::size_t slots() const noexcept { return payload_crcs_.size(); }
   // The size of a document as sent: doc_bytes, and 26 more with a sort key.
   std::size_t document_bytes() const noexcept { return document_bytes_; }
 
@@ -93,7 +93,7 @@ class DocumentImages {
 
   Options options_;
   std::size_t document_bytes_ = 0;
-  std::vector<std::uint32_t> crc_states_;    // after the payload, per slot
+  std::vector<std::uint32_t> payload_crcs_;  // per slot
   std::array<std::vector<char>, 9> blocks_;  // by the number of key digits; 0: bare
 };
 

@@ -28,7 +28,7 @@ LAYERS = {
     "proxy/server": _BELOW_WIRE + (
         "proxy/wire", "proxy/auth", "proxy/catalog", "proxy/shard", "proxy/exec", "proxy/config",
         "proxy/cluster"),
-    "proxy/canned": (),
+    "proxy/canned": ("allocator", "cursor", "proxy/wire"),
 }
 
 # The rooms of a layer, bottom up: a room includes only itself and those before it.

@@ -1,4 +1,4 @@
-#include "proxy/canned/bson_bytes.h"
+#include "bench/bson_bytes.h"
 
 #include <utility>
 

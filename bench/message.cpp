@@ -1,4 +1,4 @@
-#include "proxy/canned/message.h"
+#include "bench/message.h"
 
 namespace spillway::bench {
 namespace {
@@ -71,18 +71,6 @@ void append_op_msg_prefix(std::string& out, std::size_t payload_bytes, std::int3
   append_value(out, MessageHeader{static_cast<std::int32_t>(op_msg_prefix_bytes + payload_bytes),
                                   request_id, response_to, op_msg});
   out.append(5, '\0');  // flag bits, then kind 0
-}
-
-void append_op_reply(std::string& out, std::string_view document, std::int32_t request_id,
-                     std::int32_t response_to) {
-  constexpr std::size_t fixed_bytes = header_bytes + 20;
-  append_value(out, MessageHeader{static_cast<std::int32_t>(fixed_bytes + document.size()),
-                                  request_id, response_to, op_reply});
-  append_value(out, std::int32_t{8});  // AwaitCapable
-  append_value(out, std::int64_t{0});
-  append_value(out, std::int32_t{0});
-  append_value(out, std::int32_t{1});
-  out.append(document);
 }
 
 std::optional<RequestView> read_request(std::string_view message) noexcept {

@@ -1,4 +1,4 @@
-#include "proxy/canned/crc32c.h"
+#include "bench/crc32c.h"
 
 #include <cstring>
 

@@ -9,13 +9,12 @@
 #include <string>
 #include <string_view>
 
-#include "proxy/canned/bson_bytes.h"
+#include "bench/bson_bytes.h"
 
 namespace spillway::bench {
 
 constexpr std::size_t header_bytes = 16;
 constexpr std::size_t message_bytes_max = 48'000'000;
-constexpr std::int32_t op_reply = 1;
 constexpr std::int32_t op_query = 2004;
 constexpr std::int32_t op_msg = 2013;
 constexpr std::uint32_t flag_checksum_present = 1U << 0;
@@ -41,9 +40,6 @@ constexpr std::size_t op_msg_prefix_bytes = header_bytes + 4 + 1;
 // Appends the prefix of an OP_MSG whose body (kind 0) and other sections take `payload_bytes`.
 void append_op_msg_prefix(std::string& out, std::size_t payload_bytes, std::int32_t request_id,
                           std::int32_t response_to);
-// Appends an OP_REPLY with one document.
-void append_op_reply(std::string& out, std::string_view document, std::int32_t request_id,
-                     std::int32_t response_to);
 
 // A request in its parts. Views into the message.
 struct RequestView {
