@@ -1,7 +1,7 @@
 #include "cursor/bson_decimal.h"
 
 #include <array>
-#include <bit>
+#include <boost/multiprecision/cpp_int.hpp>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -9,6 +9,8 @@
 namespace spillway {
 
 namespace {
+
+namespace multiprecision = boost::multiprecision;
 
 constexpr int powers = 39;
 constexpr int exponent_bias = 6176;
@@ -26,47 +28,10 @@ constexpr std::array<Uint128, powers> make_powers() noexcept {
 }
 constexpr std::array<Uint128, powers> power_table = make_powers();
 
-// A natural number large enough for any double brought to a common denominator with a decimal whose
-// scale is a double's: below 2^113 · 10^360 · 2^1100 in the worst case.
-class Natural {
- public:
-  explicit Natural(Uint128 value) noexcept {
-    while (value != 0) {
-      limbs_[used_++] = static_cast<std::uint32_t>(value);
-      value >>= 32;
-    }
-  }
-
-  void multiply(std::uint32_t factor) noexcept {
-    std::uint64_t carry = 0;
-    for (std::size_t i = 0; i < used_; ++i) {
-      carry += std::uint64_t{limbs_[i]} * factor;
-      limbs_[i] = static_cast<std::uint32_t>(carry);
-      carry >>= 32;
-    }
-    if (carry != 0) limbs_[used_++] = static_cast<std::uint32_t>(carry);
-  }
-  void multiply_power_of_ten(int n) noexcept {
-    for (; n >= 9; n -= 9) multiply(1'000'000'000);
-    for (; n > 0; --n) multiply(10);
-  }
-  void multiply_power_of_two(int n) noexcept {
-    for (; n >= 31; n -= 31) multiply(1U << 31U);
-    if (n > 0) multiply(1U << static_cast<unsigned>(n));
-  }
-
-  std::weak_ordering operator<=>(const Natural& other) const noexcept {
-    if (used_ != other.used_) return used_ <=> other.used_;
-    for (std::size_t i = used_; i-- > 0;) {
-      if (limbs_[i] != other.limbs_[i]) return limbs_[i] <=> other.limbs_[i];
-    }
-    return std::weak_ordering::equivalent;
-  }
-
- private:
-  std::array<std::uint32_t, 96> limbs_;  // 3072 bits
-  std::size_t used_ = 0;
-};
+// Large enough for any double brought to a common denominator with a decimal whose scale is a double's: below
+// 2^113 · 10^360 · 2^1100 in the worst case.
+using Natural = multiprecision::number<
+    multiprecision::cpp_int_backend<3072, 3072, multiprecision::unsigned_magnitude, multiprecision::unchecked, void>>;
 
 // Magnitudes of a finite decimal that is not zero and of a finite double that is > 0.
 std::weak_ordering compare_magnitudes(const Decimal& a, double b) noexcept {
@@ -78,9 +43,9 @@ std::weak_ordering compare_magnitudes(const Decimal& a, double b) noexcept {
   Natural left(a.coefficient);
   Natural right(static_cast<std::uint64_t>(std::ldexp(fraction, 53)));
   binary_exponent -= 53;
-  (a.exponent >= 0 ? left : right).multiply_power_of_ten(std::abs(a.exponent));
-  (binary_exponent >= 0 ? right : left).multiply_power_of_two(std::abs(binary_exponent));
-  return left <=> right;
+  (a.exponent >= 0 ? left : right) *= multiprecision::pow(Natural(10), static_cast<unsigned>(std::abs(a.exponent)));
+  (binary_exponent >= 0 ? right : left) <<= static_cast<unsigned>(std::abs(binary_exponent));
+  return left.compare(right) <=> 0;
 }
 
 std::weak_ordering reversed(std::weak_ordering order) noexcept { return 0 <=> order; }

@@ -1,6 +1,5 @@
 #include "proxy/base/tls_transport.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "proxy/base/check.h"
+#include "proxy/base/ip_address.h"
 #include "proxy/base/tls_errors.h"
 
 namespace spillway {
@@ -25,12 +25,6 @@ constexpr std::size_t pending_bytes_max = 64 * 1024;
 // at least; a client's first message is shorter.
 constexpr std::size_t telling_bytes = 3;
 constexpr char handshake_record = 0x16;
-
-bool is_address(const std::string& host) noexcept {
-  in6_addr address{};
-  return inet_pton(AF_INET, host.c_str(), &address) == 1 ||
-         inet_pton(AF_INET6, host.c_str(), &address) == 1;
-}
 
 class TlsTransport final : public Transport {
  public:
@@ -158,7 +152,7 @@ bool TlsTransport::start_tls() {
     SSL_set_session(ssl_, session);
     SSL_SESSION_free(session);
   }
-  const bool by_address = is_address(host_);
+  const bool by_address = IpAddress::parse(host_).has_value();
   if (!by_address && !name_server()) return false;
   if (!context_->checks_hostnames()) return true;
   return by_address ? X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl_), host_.c_str()) == 1
