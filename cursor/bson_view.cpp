@@ -54,53 +54,14 @@ std::size_t rare_value_size(BsonType type, const std::uint8_t* at, std::size_t r
 }  // namespace detail
 
 std::string_view bson_type_name(BsonType type) noexcept {
-  switch (type) {
-    case BsonType::eoo:
-      return "missing";
-    case BsonType::double_:
-      return "double";
-    case BsonType::string:
-      return "string";
-    case BsonType::document:
-      return "object";
-    case BsonType::array:
-      return "array";
-    case BsonType::binary:
-      return "binData";
-    case BsonType::undefined:
-      return "undefined";
-    case BsonType::object_id:
-      return "objectId";
-    case BsonType::boolean:
-      return "bool";
-    case BsonType::date:
-      return "date";
-    case BsonType::null:
-      return "null";
-    case BsonType::regex:
-      return "regex";
-    case BsonType::db_pointer:
-      return "dbPointer";
-    case BsonType::code:
-      return "javascript";
-    case BsonType::symbol:
-      return "symbol";
-    case BsonType::code_with_scope:
-      return "javascriptWithScope";
-    case BsonType::int32:
-      return "int";
-    case BsonType::timestamp:
-      return "timestamp";
-    case BsonType::int64:
-      return "long";
-    case BsonType::decimal128:
-      return "decimal";
-    case BsonType::min_key:
-      return "minKey";
-    case BsonType::max_key:
-      return "maxKey";
-  }
-  return "unknown";
+  // From eoo to decimal128.
+  constexpr std::array<std::string_view, 20> names = {
+      "missing", "double", "string", "object", "array", "binData", "undefined", "objectId", "bool", "date", "null",
+      "regex", "dbPointer", "javascript", "symbol", "javascriptWithScope", "int", "timestamp", "long", "decimal"};
+  if (type == BsonType::min_key) return "minKey";
+  if (type == BsonType::max_key) return "maxKey";
+  const auto index = static_cast<std::size_t>(type);
+  return index < names.size() ? names[index] : "unknown";
 }
 
 std::optional<std::int64_t> ValueView::to_int64() const noexcept {

@@ -62,17 +62,9 @@ std::shared_ptr<spdlog::logger> make_logger(const Options& options) try {
 }
 
 spdlog::level::level_enum to_spdlog(Level level) {
-  switch (level) {
-    case Level::debug:
-      return spdlog::level::debug;
-    case Level::info:
-      return spdlog::level::info;
-    case Level::warning:
-      return spdlog::level::warn;
-    case Level::error:
-      return spdlog::level::err;
-  }
-  return spdlog::level::err;
+  constexpr spdlog::level::level_enum levels[] = {spdlog::level::debug, spdlog::level::info, spdlog::level::warn,
+                                                  spdlog::level::err};
+  return levels[static_cast<std::size_t>(level)];
 }
 
 thread_local std::string thread_name = "main";
@@ -89,19 +81,7 @@ std::string timestamp(std::int64_t wall_ms) {
                      zone_minutes % 60);
 }
 
-char letter(Level level) noexcept {
-  switch (level) {
-    case Level::debug:
-      return 'D';
-    case Level::info:
-      return 'I';
-    case Level::warning:
-      return 'W';
-    case Level::error:
-      break;
-  }
-  return 'E';
-}
+char letter(Level level) noexcept { return "DIWE"[static_cast<std::size_t>(level)]; }
 
 // One line of text: a client's words can neither begin a line of their own nor break the file's encoding.
 std::string one_line(std::string_view text) {

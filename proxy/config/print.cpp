@@ -14,22 +14,8 @@ namespace {
 constexpr std::size_t column_max = 96;
 
 std::string_view type_name(ValueType type) {
-  switch (type) {
-    case ValueType::boolean:
-      return "boolean";
-    case ValueType::integer:
-      return "integer";
-    case ValueType::text:
-      return "text";
-    case ValueType::choice:
-      return "word";
-    case ValueType::bytes:
-    case ValueType::size:
-      return "size";
-    case ValueType::yaml:
-      return "YAML";
-  }
-  return "";
+  constexpr std::string_view names[] = {"boolean", "integer", "text", "word", "size", "size", "YAML"};
+  return names[static_cast<std::size_t>(type)];
 }
 
 void print_comment(std::string& out, std::size_t indent, std::string_view text) {
@@ -170,8 +156,7 @@ reports every error. A key that a mongos knows and that has no effect here is ig
 one that promises protection which is not there is refused.
 .PP
 .I Changed by
-says how a key takes effect: setParameter is MongoDB's command; a reload is SIGHUP to the process, which replaces the
-process if only a restart takes the key: clients stay connected.
+says how a key takes effect: setParameter is MongoDB's command; a reload is SIGHUP to the process.
 .SH KEYS
 )";
 
@@ -207,8 +192,7 @@ std::string print_reference() {
       "spillway.yaml`\n"
       "as a manual page. *Changed by* says how a new value takes effect: `setParameter` is MongoDB's command, a reload "
       "is\n"
-      "SIGHUP to the process, which replaces the process if only a restart takes the key: clients stay connected.\n"
-      "Other keys of a `mongos.conf` set nothing: each is named when the file is read, and "
+      "SIGHUP to the process. Other keys of a `mongos.conf` set nothing: each is named when the file is read, and "
       "refused if it\n"
       "promises a protection that is not there.\n\n"
       "| key | default | range | changed by | meaning |\n|---|---|---|---|---|\n";

@@ -9,15 +9,8 @@
 namespace spillway::server {
 
 std::string_view severity_name(Severity severity) noexcept {
-  switch (severity) {
-    case Severity::ok:
-      return "ok";
-    case Severity::warning:
-      return "warning";
-    case Severity::error:
-      return "error";
-  }
-  return "error";
+  constexpr std::string_view names[] = {"ok", "warning", "error"};
+  return names[static_cast<std::size_t>(severity)];
 }
 
 std::size_t count(const Findings& findings, Severity severity) noexcept {

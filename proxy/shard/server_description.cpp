@@ -77,21 +77,8 @@ Error reply_error(DocView reply) {
 }  // namespace
 
 std::string_view server_type_name(ServerType type) noexcept {
-  switch (type) {
-    case ServerType::unknown:
-      return "unknown";
-    case ServerType::standalone:
-      return "standalone";
-    case ServerType::rs_primary:
-      return "primary";
-    case ServerType::rs_secondary:
-      return "secondary";
-    case ServerType::rs_arbiter:
-      return "arbiter";
-    case ServerType::rs_other:
-      return "other";
-  }
-  return "unknown";
+  constexpr std::string_view names[] = {"unknown", "standalone", "primary", "secondary", "arbiter", "other"};
+  return names[static_cast<std::size_t>(type)];
 }
 
 std::optional<TopologyVersion> TopologyVersion::parse(ValueView value) {
