@@ -50,7 +50,7 @@ std::shared_ptr<spdlog::logger> make_logger(const Options& options) try {
   } else if (options.path.empty()) {
     sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
   } else {
-    sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.path, !options.append);
+    sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.path);
   }
   auto logger = std::make_shared<spdlog::logger>("spillway", sink);
   logger->set_pattern(options.json ? "%v" : "%Y-%m-%dT%H:%M:%S.%e%z %L %v");
@@ -197,8 +197,6 @@ bool rotate() {
     options = s.options;
   }
   if (options.path.empty()) return false;
-  // setParameter may have changed these since.
-  options.append = true;
   if (options.rename_to_rotate) {
     std::string old_path = fmt::format("{}.{}", options.path, timestamp(wall_clock_ms()).substr(0, 23));
     std::replace(old_path.end() - 12, old_path.end(), ':', '-');

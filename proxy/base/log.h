@@ -20,7 +20,6 @@ enum class Level : std::uint8_t { debug, info, warning, error };
 
 struct Options {
   std::string path;  // empty: standard error
-  bool append = true;
   bool syslog = false;
   bool json = false;  // a line is a document, in the format of MongoDB 4.4's log
   bool rename_to_rotate = true;  // rotate() renames the file; false: another program already has

@@ -77,7 +77,6 @@ enum class LogFormat : std::uint8_t { text, json };
 struct SystemLogConfig {
   LogDestination destination = LogDestination::console;
   std::string path;
-  bool append = true;
   LogRotation rotation = LogRotation::rename;
   LogFormat format = LogFormat::text;
 

@@ -37,6 +37,7 @@ constexpr std::array groups = {
     Group{"systemLog", "traceAllExceptions component", "", "see systemLog.verbosity"},
     Group{"systemLog", "syslogFacility", "", "lines go to the facility daemon"},
     Group{"systemLog", "timeStampFormat", "", "times are ISO 8601 in local time"},
+    Group{"systemLog", "logAppend", "~true", "what the log file has already is never deleted; see systemLog.logRotate"},
     Group{"systemLog", "quiet", "~false", "informational lines are always written"},
     Group{"processManagement", "fork", "false",
           "leave the background to a service manager (systemd/spillway.service), or to the shell's &"},

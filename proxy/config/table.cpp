@@ -284,7 +284,6 @@ constexpr std::array all_keys = {
         "Where log lines go. console is standard error."),
     row("systemLog.path", AT(system_log.path), reload, {.example = "/var/log/spillway/spillway.log", .range = "a file"},
         "The log file; with systemLog.destination: file, which requires it."),
-    row("systemLog.logAppend", AT(system_log.append), reload, {}, "Append to the log file at start; false empties it."),
     row("systemLog.logRotate", AT(system_log.rotation), reload, {.range = "rename | reopen"},
         "How SIGUSR1 and the command logRotate reopen the log file. rename: they first rename it, with the time "
         "after its name. reopen: another program has renamed it already (logrotate)."),

@@ -87,7 +87,7 @@ int serve(CommandLine line, const Environment& environment, spillway::FileDescri
     std::puts("the configuration is right");
     return spillway::server::exit_ok;
   }
-  spillway::server::open_log(loaded.config, static_cast<bool>(predecessor));
+  spillway::server::open_log(loaded.config);
   spillway::server::ServerOptions options;
   options.predecessor = std::move(predecessor);
   options.config = loaded.config;

@@ -25,7 +25,6 @@ log::Options log_options(const SystemLogConfig& config) {
   log::Options options;
   if (config.destination == LogDestination::file) options.path = config.path;
   options.syslog = config.destination == LogDestination::syslog;
-  options.append = config.append;
   options.json = config.format == LogFormat::json;
   options.rename_to_rotate = config.rotation == LogRotation::rename;
   return options;
@@ -33,10 +32,8 @@ log::Options log_options(const SystemLogConfig& config) {
 
 }  // namespace
 
-void open_log(const Config& config, bool append) {
-  log::Options options = log_options(config.system_log);
-  options.append = options.append || append;
-  log::open(options);
+void open_log(const Config& config) {
+  log::open(log_options(config.system_log));
   log::set_verbosity(static_cast<int>(config.parameters.log_level.load()));
 }
 
@@ -107,14 +104,11 @@ void Reload::take(Read read) {
   }
 }
 
-// The lines that are in its file already stay.
 void Reload::prepare_log() {
   log_.reset();
   if (!plan_.refusals.empty() || !plan_.changes("systemLog")) return;
-  log::Options options = log_options(loaded_.config.system_log);
-  options.append = true;
   try {
-    log_ = log::prepare(options);
+    log_ = log::prepare(log_options(loaded_.config.system_log));
   } catch (const std::exception& error) {
     plan_.refusals.push_back(fmt::format("systemLog: {}", error.what()));
   }

@@ -98,7 +98,7 @@ class Reload {
   bool stopped_ = false;
 };
 
-// Opens the log as at the start. `append`: even if the configuration says otherwise. Throws std::runtime_error.
-void open_log(const Config& config, bool append);
+// Opens the log as at the start. Throws std::runtime_error.
+void open_log(const Config& config);
 
 }  // namespace spillway::server

@@ -104,7 +104,7 @@ net:
 workers: 3
 memory: {limit: 512MiB}
 drainTimeoutSecs: 4
-systemLog: {destination: file, path: /tmp/x.log, logAppend: false, logRotate: reopen, format: json, verbosity: 2}
+systemLog: {destination: file, path: /tmp/x.log, logRotate: reopen, format: json, verbosity: 2}
 operationProfiling: {slowOpThresholdMs: 20}
 processManagement: {pidFilePath: /tmp/x.pid, fork: false}
 security: {authorization: disabled}
@@ -143,7 +143,6 @@ setParameter:
   expected.parameters.log_level = 2;
   expected.system_log = {.destination = LogDestination::file,
                          .path = "/tmp/x.log",
-                         .append = false,
                          .rotation = LogRotation::reopen,
                          .format = LogFormat::json};
   expected.pid_file_path = "/tmp/x.pid";
