@@ -22,7 +22,8 @@ using Duration = Clock::duration;
 // "No deadline": later than any other.
 inline constexpr TimePoint time_point_never = TimePoint::max();
 
-// Milliseconds since the Unix epoch: for replies that carry a date and for log lines only.
-std::int64_t wall_clock_ms() noexcept;
+// Since the Unix epoch: for replies that carry a date, for log lines and for spans only.
+std::int64_t wall_clock_ns() noexcept;
+inline std::int64_t wall_clock_ms() noexcept { return wall_clock_ns() / 1'000'000; }
 
 }  // namespace spillway

@@ -7,8 +7,8 @@ TimePoint Clock::now() noexcept {
       std::chrono::steady_clock::now().time_since_epoch()));
 }
 
-std::int64_t wall_clock_ms() noexcept {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
+std::int64_t wall_clock_ns() noexcept {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
 }

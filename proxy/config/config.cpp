@@ -19,6 +19,7 @@
 #include "proxy/base/credentials_directory.h"
 #include "proxy/catalog/static_routing.h"
 #include "proxy/config/cluster.h"
+#include "proxy/config/http_endpoint.h"
 #include "proxy/config/shard_login.h"
 #include "proxy/config/system_limits.h"
 #include "proxy/config/table.h"
@@ -72,6 +73,7 @@ class Checker {
     for (const TlsConfigError& wrong : check_tls(config_.net.tls)) error(wrong.key, wrong.message);
     check_file("systemLog", config_.system_log.destination == LogDestination::file, config_.system_log.path);
     check_file("auditLog", config_.audit.destination == AuditDestination::file, config_.audit.path);
+    check_trace_endpoint();
     check_allocator();
     check_users();
     if (auto login = make_shard_login(config_.shard_login); login.has_error()) {
@@ -264,6 +266,14 @@ class Checker {
     if (to_file && path.empty())
       error(key("destination"), fmt::format("{0}.destination: file needs {0}.path", section));
     if (!to_file && !path.empty()) error(key("path"), fmt::format("{0}.path needs {0}.destination: file", section));
+  }
+
+  void check_trace_endpoint() {
+    if (config_.trace_endpoint.empty()) return;
+    if (auto parsed = trace_endpoint(config_.trace_endpoint); parsed.has_error()) {
+      error("setParameter.opentelemetryHttpEndpoint",
+            "setParameter.opentelemetryHttpEndpoint: " + parsed.error().message);
+    }
   }
 
   void check_allocator() {

@@ -155,6 +155,7 @@ struct Config {
   ClusterConfig cluster;
   std::int64_t failed_logins_allowed = 10;  // 0: failed logins have no consequence
   AuditConfig audit;
+  std::string trace_endpoint;  // a URL that was checked; empty: no command is traced
   LimitSettings limits;
   std::int64_t local_threshold_ms = 15;
   std::int64_t connect_timeout_ms = 10'000;

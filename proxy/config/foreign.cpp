@@ -131,6 +131,12 @@ constexpr std::array groups = {
         "diagnosticDataCollectionFileSizeMB diagnosticDataCollectionPeriodMillis",
         "", "see serverStatus"},
     Group{"setParameter", "loadBalancerPort", "", "see net.loadBalancerPort"},
+    Group{"setParameter",
+          "opentelemetryTraceDirectory openTelemetryTracingCompression openTelemetryTracingBatchExportIntervalMillis "
+          "openTelemetryTracingMaxBatchSize openTelemetryTracingMaxQueueSize openTelemetryTracingHttpExportHeaders "
+          "openTelemetryTracingResourceAttributes openTelemetryTracingSampling featureFlagTracing "
+          "featureFlagOtelTraceSampling",
+          "", "see setParameter.opentelemetryHttpEndpoint"},
     Group{"setParameter", "ingressConnectionEstablishmentRateLimiterEnabled ingressRequestRateLimiterEnabled", "~false",
           "rates are limited by limits.perUser and limits.perAddress"},
     Group{"setParameter",

@@ -385,6 +385,13 @@ constexpr std::array all_keys = {
             {.unit = "ms", .max = 3'600'000},
             "After SIGTERM this router announces its end to clients for this time, and still serves them. It ends "
             "earlier if all of them have left."),
+    row("setParameter.opentelemetryHttpEndpoint", AT(trace_endpoint), restart,
+        {.example = "http://127.0.0.1:4318/v1/traces",
+         .range = "an http:// or https:// URL; the path is /v1/traces unless given"},
+        "The collector of traces (OpenTelemetry's OTLP over HTTP). A command whose comment or $traceCtx has a sampled "
+        "W3C traceparent gives a span, and each of its calls to shards another. Spans have names, times, sizes and "
+        "codes, and no values. The certificate of https must be signed by the system's CAs. Default: no command is "
+        "traced."),
     row("setParameter.enableTestCommands", AT(parameters.test_commands), restart, {},
         "For tests only: configureFailPoint makes commands fail, for any user who has logged in; getParameter tells "
         "drivers' test suites."),

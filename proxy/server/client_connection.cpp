@@ -12,11 +12,13 @@
 #include "proxy/config/parameters.h"
 #include "proxy/exec/access/authorization.h"
 #include "proxy/exec/commands/command_table.h"
+#include "proxy/exec/commands/command_trace.h"
 #include "proxy/exec/commands/op_query_commands.h"
 #include "proxy/exec/core/limits.h"
 #include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/open_clients.h"
 #include "proxy/exec/core/process_memory.h"
+#include "proxy/exec/core/tracer.h"
 #include "proxy/exec/core/transaction_table.h"
 #include "proxy/exec/streams/stream.h"
 #include "proxy/wire/op_msg.h"
@@ -427,8 +429,11 @@ Task<bool> ClientConnection::handle_op_msg() {
     const Relayed relayed = co_await relaying;
     if (relayed != Relayed::unanswered) co_return relayed == Relayed::answered;
   }
+  TimePoint first_tried{};
+  exec::CommandTrace trace(context.shared.tracer.get(), *request, client_, shards, received_, first_tried);
   auto running = exec::run_command(context, client_, *request);
   exec::Response response = co_await running;
+  trace.answered(response);
   // Ends with the connection, so that it cannot become another user's.
   if (balanced() && request->start_transaction && request->txn_number &&
       exec::owns_session(context, client_, *request)) {
@@ -436,7 +441,6 @@ Task<bool> ClientConnection::handle_op_msg() {
   }
   if (response.closes) co_return false;
   if (silent) co_return true;
-  TimePoint first_tried{};
   if (exec::StreamReply* stream = response.stream()) {
     if (request->compressed) context.shared.metrics.uncompressed_replies.add();
     const std::size_t bytes = stream->reply.message_bytes;

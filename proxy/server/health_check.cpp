@@ -19,7 +19,7 @@
 #include "proxy/base/tcp_transport.h"
 #include "proxy/base/tls_context.h"
 #include "proxy/server/command_line.h"
-#include "proxy/server/http_get.h"
+#include "proxy/server/http_client.h"
 #include "proxy/shard/connect.h"
 #include "proxy/shard/handshake.h"
 #include "proxy/wire/cursor_reply.h"

@@ -18,6 +18,7 @@
 #include "proxy/base/ip_address.h"
 #include "proxy/base/log.h"
 #include "proxy/config/cluster.h"
+#include "proxy/config/http_endpoint.h"
 #include "proxy/config/system_limits.h"
 #include "proxy/config/tls.h"
 #include "proxy/exec/access/audit.h"
@@ -25,6 +26,7 @@
 #include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/core/failed_logins.h"
 #include "proxy/exec/core/shared.h"
+#include "proxy/exec/core/tracer.h"
 #include "proxy/server/admin.h"
 #include "proxy/server/audit_sink.h"
 #include "proxy/server/handover.h"
@@ -35,6 +37,7 @@
 #include "proxy/server/service_manager.h"
 #include "proxy/server/shutdown.h"
 #include "proxy/server/signals.h"
+#include "proxy/server/trace_exporter.h"
 #include "proxy/server/watchdog.h"
 #include "proxy/shard/connection_string.h"
 
@@ -227,19 +230,21 @@ void start_memory_layer(exec::Shared& shared, const Config& config, std::uint64_
 
 // Bounds the memory that clients may use: the limit without the proxy's own memory, a tenth for rounding and free
 // memory of heaps, and an eighth for the kernel's socket buffers. Returns the line for the log.
-std::string divide_memory(exec::Shared& shared, std::uint64_t limit_bytes, std::size_t workers, bool admin) {
+std::string divide_memory(exec::Shared& shared, const Config& config, std::uint64_t limit_bytes, std::size_t workers) {
   constexpr std::uint64_t heap_share = 10;
   constexpr std::uint64_t socket_share = 8;
   constexpr std::uint64_t worker_bytes = 512 * limits::kib;  // stack, loop, scratch: about to be made
-  const std::uint64_t admin_bytes = admin ? admin_memory_bytes(shared.routing->shards().size()) : 0;
+  const std::uint64_t admin_bytes = config.net.admin.port ? admin_memory_bytes(shared.routing->shards().size()) : 0;
+  const std::uint64_t trace_bytes = config.trace_endpoint.empty() ? 0 : trace_memory_bytes;
   shared.memory.admin.set_limit(admin_bytes);
+  shared.memory.traces.set_limit(trace_bytes);
   const std::uint64_t base = process_resident_bytes() + workers * worker_bytes;
   shared.facts.base_bytes = base;
   shared.facts.memory_limit_bytes = limit_bytes;
   if (limit_bytes == 0) return "no memory limit";
   const std::uint64_t heap = limit_bytes / heap_share;
   const std::uint64_t sockets = limit_bytes / socket_share;
-  const std::uint64_t aside = base + heap + sockets + admin_bytes;
+  const std::uint64_t aside = base + heap + sockets + admin_bytes + trace_bytes;
   const std::uint64_t payload = limit_bytes > aside ? limit_bytes - aside : 1;
   if (const auto refusal = shared.divide_memory(payload, workers)) {
     throw std::runtime_error(fmt::format("memory.limit of {} MiB is too small: without {} MiB that the proxy takes by "
@@ -284,6 +289,7 @@ class Server {
   std::unique_ptr<AuditSink> audit_sink_;  // null: there is no audit log
   std::atomic<bool> audit_renames_{true};  // systemLog.logRotate
   exec::Shared shared_{0};
+  std::unique_ptr<TraceExporter> trace_exporter_;  // null: no command is traced
   WorkerOptions worker_options_;
   std::optional<Predecessor> predecessor_;
   std::optional<Listener> listener_;
@@ -310,6 +316,24 @@ void open_audit(exec::Shared& shared, const Config& config, std::unique_ptr<Audi
       exec::AuditLog::Options{.sink = [to](std::string line) { return to->offer(std::move(line)); },
                               .reopen = [to, &rename] { to->reopen(rename); },
                               .failed = [to] { return to->failed(); }});
+}
+
+// Throws std::runtime_error.
+void open_traces(exec::Shared& shared, const Config& config, std::unique_ptr<TraceExporter>& exporter) {
+  if (config.trace_endpoint.empty()) return;
+  HttpEndpoint to = trace_endpoint(config.trace_endpoint).value();  // checked
+  TlsContext::Ptr tls;
+  if (to.tls) {
+    auto made = TlsContext::make_client({});
+    if (made.has_error()) throw std::runtime_error("setParameter.opentelemetryHttpEndpoint: " + made.error().message);
+    tls = *std::move(made);
+  }
+  exporter = std::make_unique<TraceExporter>(std::move(to), std::move(tls),
+                                             TraceSource{shared.facts.version, shared.facts.host_name},
+                                             shared.memory.traces, shared.metrics);
+  shared.tracer = std::make_unique<exec::Tracer>(
+      shared.memory.traces, shared.metrics,
+      [exporter = exporter.get()](auto command) { return exporter->offer(std::move(command)); });
 }
 
 void use_users(exec::Shared& shared, const Config& config) {
@@ -378,7 +402,7 @@ Server::Server(ServerOptions options)
     worker_options_.older = predecessor_->older();
   }
   listen();
-  divided_ = divide_memory(shared_, memory_bytes_, worker_total_, admin_.has_value());
+  divided_ = divide_memory(shared_, options_.config, memory_bytes_, worker_total_);
   const SocketBuffers& buffers = worker_options_.socket_buffers;
   shared_.memory.sockets.set_limits(buffers.growth_bytes_max, buffers.borrowed_bytes_max);
   make_workers();
@@ -437,6 +461,7 @@ void Server::make_workers() {
     watchdog_.emplace(loop_, std::move(loops), *interval, [this] { manager_.notify("WATCHDOG=1"); });
   }
   fill_facts(shared_, options_, worker_total_, *listener_);
+  open_traces(shared_, options_.config, trace_exporter_);
   start_memory_layer(shared_, options_.config, memory_bytes_);
   for (auto& worker : workers_) worker->start();
 }
@@ -559,6 +584,7 @@ void Server::finish() {
   }
   if (watchdog_) watchdog_->stop();
   for (auto& worker : workers_) worker->join();
+  if (trace_exporter_) trace_exporter_->stop();
   if (admin_) admin_->stop();
   shared_.spill->stop();  // before the loops end that it answers on
   if (shared_.audit) shared_.audit->shut_down();
@@ -620,7 +646,7 @@ StartRefusals try_to_start(const Config& config, const std::shared_ptr<const cat
   attempt(refusals.spill, [&] { shared.spill = open_spill_store(config.spill, shared.memory.spill); });
   attempt(refusals.memory, [&] {
     const auto workers = static_cast<std::size_t>(worker_count(config, limits));
-    static_cast<void>(divide_memory(shared, memory_bytes, workers, config.net.admin.port.has_value()));
+    static_cast<void>(divide_memory(shared, config, memory_bytes, workers));
   });
   if (shared.spill) shared.spill->stop();
   return refusals;

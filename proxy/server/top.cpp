@@ -19,7 +19,7 @@
 #include "proxy/base/tcp_transport.h"
 #include "proxy/server/command_line.h"
 #include "proxy/server/health_check.h"
-#include "proxy/server/http_get.h"
+#include "proxy/server/http_client.h"
 #include "proxy/server/top_picture.h"
 
 namespace spillway::server {

@@ -10,6 +10,7 @@
 #include "proxy/base/log.h"
 #include "proxy/base/log_pace.h"
 #include "proxy/shard/call_counts.h"
+#include "proxy/shard/call_trace.h"
 #include "proxy/shard/connection.h"
 #include "proxy/shard/connection_string.h"
 #include "proxy/shard/interrupt.h"
@@ -243,6 +244,48 @@ class CallCount {
   ShardListener& gateway_;
 };
 
+// One attempt of a call, recorded at its end if the operation is traced.
+class AttemptRecord {
+ public:
+  AttemptRecord(const CallOptions& options, const RemoteShard& shard, const Command& command, int attempt)
+      : trace_(options.time != nullptr ? options.time->trace() : nullptr) {
+    if (trace_ != nullptr) [[unlikely]] begin(shard, command, attempt);
+  }
+  AttemptRecord(const AttemptRecord&) = delete;
+  AttemptRecord& operator=(const AttemptRecord&) = delete;
+  ~AttemptRecord() {
+    if (trace_ != nullptr) [[unlikely]] end();
+  }
+  void found(const HostAddress& host) {
+    if (trace_ == nullptr) [[likely]] return;
+    call_->host = host;
+    call_->began = Clock::now();
+  }
+  void failed(std::int32_t code) noexcept {
+    if (trace_ != nullptr) [[unlikely]] call_->error = code;
+  }
+  void answered(const Reply& reply) noexcept {
+    if (trace_ == nullptr) [[likely]] return;
+    call_->error = judge_reply(reply.body()).code;
+  }
+
+ private:
+  void begin(const RemoteShard& shard, const Command& command, int attempt) {
+    call_ = std::make_unique<TracedCall>();
+    call_->shard = shard.name();
+    call_->command = command.name(CallTrace::name_bytes_max);
+    call_->attempt = static_cast<std::uint8_t>(attempt);
+    call_->began = Clock::now();
+  }
+  void end() {
+    call_->ended = Clock::now();
+    trace_->add(std::move(*call_));
+  }
+
+  CallTrace* const trace_;
+  std::unique_ptr<TracedCall> call_;
+};
+
 std::optional<Error> refuse_suffix(const Command& command) {
   const auto body = command.find_body();
   if (!body) return Error(ErrorCode::internal_error, "a command without a body has nothing to append fields to");
@@ -274,16 +317,21 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
   for (int sends = 1;; ++sends) {
     if (const Error* why = requested_of(options.interrupt)) co_return *why;
     if (sends > 1) counts.retries.add();
+    AttemptRecord record(options, shard, command, sends);
     auto leased = shard.try_lease(options);
     if (leased.has_value() && !*leased) {
       if (patience_end == time_point_never) patience_end = Clock::now() + shard.connect_timeout();
       leased = co_await lease(shard, options, patience_end);
       // The caller is gone: nothing is sent. The connection goes back as it is.
-      if (const Error* why = requested_of(options.interrupt)) co_return *why;
+      if (const Error* why = requested_of(options.interrupt)) {
+        record.failed(why->code);
+        co_return *why;
+      }
     }
     Failure failure;
     if (leased.has_value()) {
       Connection& connection = **leased;
+      record.found(connection.address());
       const Interruptible interruptible(options.interrupt, connection);
       ShardWait waiting(options.time);
       const bool sent = co_await connection.send(command, options.deadline);
@@ -302,6 +350,11 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
         ended = received.has_error() ? broken(shard, *std::move(leased), received.error(), options)
                                      : judge(shard, *std::move(leased), *std::move(received), options);
       }
+      if (ended.reply) {
+        record.answered(*ended.reply);
+      } else {
+        record.failed(ended.failure.error.code);
+      }
       if (ended.reply && !(ended.try_again && sends < sends_max && !options.host && !stopped_)) {
         co_return *std::move(ended.reply);
       }
@@ -314,6 +367,7 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
       failure.unsent = true;
       failure.final = !shard.replica_set() || failure.error.is(ErrorCode::max_time_ms_expired) ||
                       !is_retriable(failure.error.code);
+      record.failed(failure.error.code);
     }
     const bool allowed = failure.unsent || options.retry == RetryPolicy::idempotent ||
                          (options.retry == RetryPolicy::not_idempotent && failure.refused);

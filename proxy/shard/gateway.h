@@ -75,6 +75,8 @@ struct Command {
     std::size_t offset, size;
   };
   std::optional<BodyPlace> find_body() const noexcept;
+  // The body's first field: the command's name, cut to so many bytes.
+  std::string name(std::size_t bytes_max) const;
 
   // The sections of a body without sequences: kind byte 0 and the document.
   static Command of_body(DocView body) noexcept;

@@ -66,6 +66,16 @@ std::optional<Command::BodyPlace> Command::find_body() const noexcept {
   return std::nullopt;
 }
 
+std::string Command::name(std::size_t bytes_max) const {
+  const auto body = find_body();
+  constexpr std::size_t before_name = 4 + 1;  // the document's length, the first element's type
+  if (!body || body->size <= before_name) return {};
+  std::string name(std::min(bytes_max, body->size - before_name), '\0');
+  copy_at(*this, body->offset + before_name, {reinterpret_cast<std::uint8_t*>(name.data()), name.size()});
+  name.resize(std::min(name.find('\0'), name.size()));
+  return name;
+}
+
 Command Command::of_body(DocView body) noexcept {
   Command command;
   command.sections[0] = piece(&body_kind, 1);

@@ -14,6 +14,8 @@
 
 namespace spillway::shard {
 
+class CallTrace;  // call_trace.h
+
 class ShardTime {
  public:
   // A command is to be sent to a shard. `bulk`: as CallOptions has it.
@@ -27,6 +29,9 @@ class ShardTime {
   void note_operation_time(std::uint64_t time) noexcept { operation_time_ = std::max(operation_time_, time); }
   std::uint64_t operation_time() const noexcept { return operation_time_; }
   bool bulk() const noexcept { return bulk_; }
+  // Gets the operation's calls, and outlives them; null: it is not traced.
+  void set_trace(CallTrace* trace) noexcept { trace_ = trace; }
+  CallTrace* trace() const noexcept { return trace_; }
 
   // Of answered calls. Complete only while no call is waited for.
   Duration total() const noexcept { return total_; }
@@ -43,6 +48,7 @@ class ShardTime {
   Duration total_{};
   TimePoint since_{};
   std::uint64_t operation_time_ = 0;
+  CallTrace* trace_ = nullptr;
   std::uint32_t waiting_ = 0;
   std::uint32_t calls_ = 0;
   bool bulk_ = false;

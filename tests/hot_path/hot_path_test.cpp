@@ -24,6 +24,7 @@
 #include "proxy/catalog/static_routing.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/shared.h"
+#include "proxy/exec/core/tracer.h"
 #include "proxy/server/worker.h"
 #include "proxy/wire/message.h"
 #include "proxy/wire/op_msg.h"
@@ -140,6 +141,14 @@ class World {
       values.operations_per_second = 10'000'000;
     }
     shared_.limits.configure(settings);
+  }
+
+  // To a collector that takes everything.
+  void trace() {
+    run_there([this] {
+      const auto takes_all = [](auto) { return true; };
+      shared_.tracer = std::make_unique<exec::Tracer>(shared_.memory.traces, shared_.metrics, takes_all);
+    });
   }
 
   // On the worker's thread.
@@ -292,6 +301,15 @@ TEST_CASE("limits of all kinds are kept without asking the heap for anything") {
   CHECK(world.count([&] { world.exchange(); }) == 0);
   world.call(command(R"("insert": "point_200", "documents": [{"_id": 7, "text": "seven"}])"));
   CHECK(world.count([&] { world.exchange(); }) <= asio_blocks_max);
+}
+
+TEST_CASE("where commands may be traced, one without a traceparent asks the heap for nothing") {
+  World world(std::string(sharded), 2);
+  world.trace();
+  world.call(command(R"("find": "point_200", "filter": {"_id": 7}, "limit": 1, "singleBatch": true)"));
+  CHECK(world.count([&] { world.exchange(); }) == 0);
+  world.call(command(R"("find": "point_200", "filter": {"_id": 7}, "limit": 1, "comment": "no traceparent")"));
+  CHECK(world.count([&] { world.exchange(); }) == 0);
 }
 
 TEST_CASE("a getMore that was read ahead of asks the heap for nothing") {

@@ -14,8 +14,8 @@ TimePoint Clock::now() noexcept {
   return TimePoint(Duration(step == 0 ? now_ns.load(std::memory_order_relaxed) : now_ns += step));
 }
 
-std::int64_t wall_clock_ms() noexcept {
-  return 1'700'000'000'000 + now_ns.load(std::memory_order_relaxed) / 1'000'000;
+std::int64_t wall_clock_ns() noexcept {
+  return 1'700'000'000'000'000'000 + now_ns.load(std::memory_order_relaxed);
 }
 
 namespace test {

@@ -52,7 +52,7 @@ DOORS = {
     "bson/": ("cursor/",),
     "openssl/": ("proxy/auth/crypto", "proxy/base/tls_", "cursor/"),
     "stringprep": ("proxy/auth/saslprep",),
-    "boost/beast": ("proxy/server/admin_http",),
+    "boost/beast": ("proxy/server/admin_http", "proxy/server/http_client"),
     "boost/asio": ("proxy/base/", "proxy/server/"),
 }
 

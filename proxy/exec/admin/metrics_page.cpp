@@ -227,7 +227,7 @@ void write_streams(MetricsText& out, const Metrics& all) {
 
 void write_budgets(MetricsText& out, const Services& shared) {
   const auto budgets = budgets_of(shared.memory);
-  std::array<BudgetUsage, 13> usages;
+  std::array<BudgetUsage, 14> usages;
   for (std::size_t i = 0; i < budgets.size(); ++i) usages[i] = budgets[i]->usage();
   const auto each = [&](std::uint64_t BudgetUsage::*what) {
     for (std::size_t i = 0; i < budgets.size(); ++i)
@@ -413,6 +413,15 @@ void write_shard_states(MetricsText& out, const std::vector<ShardFacts>& shards)
   for (const ShardFacts& shard : shards) out.histogram({{"shard", shard.name}}, shard.round_trips);
 }
 
+void write_traces(MetricsText& out, const Metrics& all) {
+  out.family("spillway_spans_total", counter,
+             "Spans of traced commands, by what became of them: taken by the collector, without room, refused or not "
+             "taken by it.");
+  out.value({{"outcome", "exported"}}, all.spans_exported.value());
+  out.value({{"outcome", "dropped"}}, all.spans_dropped.value());
+  out.value({{"outcome", "failed"}}, all.spans_failed.value());
+}
+
 void write_security(MetricsText& out, const Metrics& all) {
   constexpr std::array<std::string_view, Metrics::mechanism_count> names{
       "SCRAM-SHA-1", "SCRAM-SHA-256", "MONGODB-X509"};
@@ -455,6 +464,7 @@ void write_metrics(MetricsText& out, const Services& shared, const StatusFacts& 
   write_memory(out, shared);
   write_shard_states(out, facts.shards);
   write_security(out, shared.metrics);
+  write_traces(out, shared.metrics);
 }
 
 }  // namespace spillway::exec

@@ -138,6 +138,7 @@ void memory(BsonWriter& out, const Context& context, const Facts& facts) {
   append_budget(out, context.shared.memory.strangers);
   append_budget(out, context.shared.memory.sockets.own());
   append_budget(out, context.shared.memory.admin);
+  append_budget(out, context.shared.memory.traces);
   append_queues(out, context);
   append_pressure(out, context.shared.pressure);
   append_spill(out, context.shared.spill.get());
@@ -241,6 +242,11 @@ void metrics(BsonWriter& out, const Context& context, const Facts& facts) {
   out.append("moved", as_long(all.streams_moved.value()));
   out.append("stalledClosed", as_long(all.stalled_clients_closed.value()));
   out.append("uncompressed", as_long(all.uncompressed_replies.value()));
+  out.end();
+  out.begin_document("spans");
+  out.append("exported", as_long(all.spans_exported.value()));
+  out.append("dropped", as_long(all.spans_dropped.value()));
+  out.append("failed", as_long(all.spans_failed.value()));
   out.end();
 }
 

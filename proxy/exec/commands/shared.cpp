@@ -4,6 +4,7 @@
 #include "proxy/exec/access/audit.h"
 #include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/core/failed_logins.h"
+#include "proxy/exec/core/tracer.h"
 #include "proxy/exec/core/transaction_table.h"
 
 namespace spillway::exec {
@@ -26,6 +27,7 @@ Services::Services(Shared& shared)
       life(shared.life),
       fail_command(shared.fail_command),
       slow_shapes(shared.slow_shapes),
+      tracer(shared.tracer),
       connections(shared.connections),
       open_clients(shared.open_clients),
       limits(shared.limits),

@@ -106,6 +106,8 @@ struct Metrics {
   // Connections: refused beyond net.maxIncomingConnections; closed for silence.
   Counter connections_rejected, idle_clients_closed, silent_clients_closed;
   Counter clients_timed_out;  // took or acknowledged no sent data for TCP_USER_TIMEOUT
+  // Of traced commands: taken by the collector; no room for them, too many a second; sent in vain or refused by it.
+  Counter spans_exported, spans_dropped, spans_failed;
   Counter hellos_with_backpressure, hellos_without_backpressure;  // first ones of connections
 };
 

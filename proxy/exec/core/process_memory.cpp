@@ -80,10 +80,10 @@ BudgetUsage ProcessMemory::payload_usage() const noexcept {
   return usage;
 }
 
-std::array<const MemoryBudget*, 13> budgets_of(const ProcessMemory& memory) noexcept {
+std::array<const MemoryBudget*, 14> budgets_of(const ProcessMemory& memory) noexcept {
   return {&memory.process, &memory.requests,    &memory.writes,    &memory.replies,       &memory.cursors,
           &memory.spill,   &memory.routing,     &memory.links,     &memory.connections,   &memory.strangers,
-          &memory.sockets.own(), &memory.sockets.borrowed(), &memory.admin};
+          &memory.sockets.own(), &memory.sockets.borrowed(), &memory.admin, &memory.traces};
 }
 
 }  // namespace spillway::exec

@@ -57,9 +57,10 @@ struct ProcessMemory {
   MemoryBudget strangers{"strangers", 0, &connections};
   SocketGrowth sockets{&process};  // what sockets' buffers grow by: beside them, and borrowed from `process`
   MemoryBudget admin{"admin", 0};  // and what the admin port holds
+  MemoryBudget traces{"traces", 0};  // and traced commands, until the collector has them
 };
 
 // For the status, the whole first.
-std::array<const MemoryBudget*, 13> budgets_of(const ProcessMemory& memory) noexcept;
+std::array<const MemoryBudget*, 14> budgets_of(const ProcessMemory& memory) noexcept;
 
 }  // namespace spillway::exec

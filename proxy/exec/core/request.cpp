@@ -15,9 +15,10 @@ namespace spillway::exec {
 
 namespace {
 
-constexpr FieldTable<17> stripped_request_fields(
+// $traceCtx: generic from MongoDB 8.3 on, and unknown to servers before it.
+constexpr FieldTable<18> stripped_request_fields(
     {"$clusterTime", "$configTime", "$topologyTime", "$configServerState", "$client", "$audit", "$oplogQueryData",
-     "$replData", "tracking_info", "maxTimeMSOpOnly", "allowImplicitCollectionCreation", "shardVersion",
+     "$replData", "$traceCtx", "tracking_info", "maxTimeMSOpOnly", "allowImplicitCollectionCreation", "shardVersion",
      "databaseVersion", "apiVersion", "apiStrict", "apiDeprecationErrors", "help"});
 
 // opTime and electionId: of writes, for routers.
@@ -33,11 +34,12 @@ constexpr FieldTable<14> generic_arguments(
 // The fields that take_argument() reads, in the order of its table.
 enum class Argument : std::uint8_t {
   db, lsid, txn_number, autocommit, start_transaction, max_time_ms, read_preference, comment, read_concern,
-  api_version, api_strict, api_deprecation_errors, old_max_time_ms, help, cluster_time, write_concern
+  api_version, api_strict, api_deprecation_errors, old_max_time_ms, help, cluster_time, write_concern, trace_context
 };
-constexpr FieldTable<16> arguments({"$db", "lsid", "txnNumber", "autocommit", "startTransaction", "maxTimeMS",
+constexpr FieldTable<17> arguments({"$db", "lsid", "txnNumber", "autocommit", "startTransaction", "maxTimeMS",
                                     "$readPreference", "comment", "readConcern", "apiVersion", "apiStrict",
-                                    "apiDeprecationErrors", "$maxTimeMs", "help", "$clusterTime", "writeConcern"});
+                                    "apiDeprecationErrors", "$maxTimeMs", "help", "$clusterTime", "writeConcern",
+                                    "$traceCtx"});
 
 Result<void> check_database_name(std::string_view db) {
   constexpr std::string_view forbidden("/\\. \"$*<>:|?\0", 13);
@@ -177,6 +179,9 @@ Result<void> take_argument(Request& request, const Element& field) {
       break;
     case Argument::cluster_time:
       request.cluster_time = field;
+      break;
+    case Argument::trace_context:
+      request.trace_context = field;
       break;
     case Argument::write_concern:
       request.unacknowledged = field.is_document() && field.as_document()["w"].to_double().value_or(1) == 0;

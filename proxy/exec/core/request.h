@@ -42,6 +42,7 @@ struct Request {
   bool in_transaction = false;               // autocommit: false
   bool start_transaction = false;
   ValueView comment;
+  ValueView trace_context;                   // $traceCtx, unchecked
   const Routes* routes = nullptr;            // set by run_command(), which holds it until its end
   shard::Interrupt* interrupt = nullptr;     // ends its waits for shards; null: no interrupt
   shard::ShardTime* shard_time = nullptr;    // records calls to shards; null: no record

@@ -35,6 +35,7 @@ class Limits;
 class OpenClients;
 class SessionOwners;
 class SlowShapes;
+class Tracer;
 class TransactionTable;
 struct ConnectionCounts;
 struct Context;
@@ -62,6 +63,7 @@ struct Services {
   LifeCycle& life;            // exec/core/life_cycle.h
   FailCommand& fail_command;  // exec/core/fail_command.h; off unless test commands are enabled
   SlowShapes& slow_shapes;    // exec/core/slow_shapes.h
+  const std::unique_ptr<Tracer>& tracer;  // exec/core/tracer.h; null: no command is traced
 
   // Connections
   ConnectionCounts& connections;  // exec/core/connection_counts.h

@@ -58,6 +58,7 @@ struct Shared {
   LifeCycle life;
   FailCommand fail_command;
   SlowShapes slow_shapes;
+  std::unique_ptr<Tracer> tracer;  // fixed at start
   ConnectionCounts connections;
 
   explicit Shared(std::uint64_t memory_limit_bytes);

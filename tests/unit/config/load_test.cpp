@@ -9,6 +9,7 @@
 
 #include "proxy/catalog/routing.h"
 #include "proxy/config/config.h"
+#include "proxy/config/http_endpoint.h"
 
 using namespace spillway;
 
@@ -181,6 +182,8 @@ TEST_CASE("bad_files_say_what_is_wrong_and_where") {
       {"limits: {perApplication: {connections: 5}}\n",
        {"f.yaml:1: limits.perApplication is refused: nothing would enforce it"}},
       {"auditLog: {filter: '{}'}\n", {"f.yaml:1: auditLog.filter is refused: every event is written"}},
+      {"setParameter: {opentelemetryHttpEndpoint: 'collector:4318'}\n",
+       {"f.yaml:1: setParameter.opentelemetryHttpEndpoint: \"collector:4318\" is no http:// or https:// URL"}},
       {"auditLog: {format: BSON}\n", {"f.yaml:1: auditLog.format is refused: the audit log is written as JSON"}},
       {"net: {port: -1}\n", {"f.yaml:1: net.port must be an integer from 0 to 65535, not \"-1\""}},
       {"net: {port: 1x}\n", {"f.yaml:1: net.port must be an integer from 0 to 65535, not \"1x\""}},
@@ -482,6 +485,52 @@ routing:
   const LoadResult wrong = load(file, {"routing.defaultPrimary=nobody"});
   REQUIRE(wrong.errors.size() == 1);
   CHECK(wrong.errors[0].starts_with("f.yaml with --set routing:"));
+}
+
+TEST_CASE("an_endpoint_is_a_url_without_a_user_or_a_query") {
+  struct Case {
+    const char* url;
+    const char* authority;  // "": wrong
+    const char* path = "/v1/traces";
+  };
+  const Case cases[] = {
+      {"http://127.0.0.1:4318/v1/traces", "127.0.0.1:4318"},
+      {"http://collector", "collector"},
+      {"http://Collector:80", "collector"},
+      {"https://collector.example.net", "collector.example.net"},
+      {"https://collector:443/", "collector", "/"},
+      {"https://collector:80/otlp/v1/traces", "collector:80", "/otlp/v1/traces"},
+      {"http://[::1]:4318", "[::1]:4318"},
+      {"http://[::1]/a%20b", "[::1]", "/a%20b"},
+      {"", ""},
+      {"http://", ""},
+      {"http:///v1/traces", ""},
+      {"HTTP://collector", ""},
+      {"grpc://collector:4317", ""},
+      {"collector:4318", ""},
+      {"http://collector:0", ""},
+      {"http://collector:", ""},
+      {"http://collector:65536", ""},
+      {"http://user:secret@collector", ""},
+      {"http://collector/?key=secret", ""},
+      {"http://collector/#a", ""},
+      {"http://collector/a b", ""},
+      {"http://collector/\r\nX: y", ""},
+      {"http://[::1", ""},
+  };
+  for (const Case& each : cases) {
+    CAPTURE(each.url);
+    const auto endpoint = trace_endpoint(each.url);
+    REQUIRE(endpoint.has_value() == (each.authority[0] != '\0'));
+    if (endpoint.has_error()) {
+      CHECK(endpoint.error().message.find("secret") == std::string::npos);
+      continue;
+    }
+    CHECK(endpoint->authority() == each.authority);
+    CHECK(endpoint->path == each.path);
+    CHECK(endpoint->tls == std::string_view(each.url).starts_with("https"));
+  }
+  CHECK(trace_endpoint("http://" + std::string(2'000, 'a')).has_error());
 }
 
 TEST_CASE("a_file_that_cannot_be_read_is_an_error_with_the_reason") {

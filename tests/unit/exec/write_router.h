@@ -15,6 +15,7 @@
 #include "proxy/base/pump.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/commands/command_table.h"
+#include "proxy/exec/commands/command_trace.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/request.h"
@@ -67,6 +68,13 @@ class ScriptedShards final : public shard::Gateway {
     if (fails_unsent) co_return *std::exchange(fails_unsent, std::nullopt);
     if (options.time != nullptr) options.time->note_call(options.bulk);
     sent.push_back({shard, parse(command), sections_of(command)});
+    if (options.time != nullptr && options.time->trace() != nullptr) {
+      options.time->trace()->add({.shard = states_[shard].name,
+                                  .command = command.name(shard::CallTrace::name_bytes_max),
+                                  .host = {"h", 1},
+                                  .began = Clock::now(),
+                                  .ended = Clock::now()});
+    }
     if (fails_sent) co_return *std::exchange(fails_sent, std::nullopt);
     const auto said = answer(sent.back());
     if (!said) co_return Error(ErrorCode::host_unreachable, "connection reset");
@@ -201,8 +209,12 @@ class Router {
 
  private:
   static Task<void> run_one(Router* self, Request* request, std::optional<std::string>* out) {
+    const TimePoint first_tried = request->arrived + self->taken;
+    CommandTrace trace(self->shared_.tracer.get(), *request, self->client_, *request->shard_time, request->arrived,
+                       first_tried);
     auto running = run_command(*self->context_, self->client_, *request);
     const Response reply = co_await running;
+    trace.answered(reply);
     if (reply.closes) {
       *out = "closed";
       co_return;
@@ -222,6 +234,7 @@ class Router {
  public:
   ScriptedShards shards;
   std::vector<std::uint8_t> client_sections;  // of the last command
+  Duration taken{};  // by each command, until the first byte of its reply
 
  private:
   std::unique_ptr<Context> context_;

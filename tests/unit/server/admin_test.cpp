@@ -178,7 +178,7 @@ TEST_CASE("a_live_document_has_details_for_this_machine_alone", "[admin]") {
   const BsonDoc local = document(receive(socket));
   CHECK(local.view()["details"].as_bool());
   CHECK(local.view()["warnings"].exists());
-  CHECK(local.view().find_path("memory.budgets").as_document().count() == 13);
+  CHECK(local.view().find_path("memory.budgets").as_document().count() == 14);
 }
 
 TEST_CASE("an_address_in_use_is_named", "[admin]") {
