@@ -14,6 +14,9 @@ struct Clock {
   using time_point = std::chrono::time_point<Clock>;
   static constexpr bool is_steady = true;
   static time_point now() noexcept;
+  // The thread's last reading, for a fraction of the time. A loop reads the clock each time it wakes, so that it is at
+  // most as old as the loop's present turn.
+  static time_point recent() noexcept;
 };
 
 using TimePoint = Clock::time_point;

@@ -78,7 +78,7 @@ bool Loop::begin_sleep(Sleeper& sleeper) noexcept {
 void Loop::end_sleep() {
   asleep_.store(false);
   // Asio's alarm may be in the past now: it fires without effect, and is set anew.
-  if (!timers_.empty()) fire_due();
+  fire_due();
 }
 
 std::size_t Loop::poll_until_idle() {

@@ -20,7 +20,7 @@ namespace {
 int milliseconds_until(std::optional<TimePoint> timer) {
   constexpr auto longest = std::chrono::milliseconds(60'000);
   if (!timer) return -1;
-  const Duration left = *timer - Clock::now();
+  const Duration left = *timer - Clock::recent();
   if (left <= Duration::zero()) return 0;
   return static_cast<int>(std::min(std::chrono::ceil<std::chrono::milliseconds>(left), longest).count());
 }
@@ -75,6 +75,7 @@ void Poller::wait() {
                                        [this](const boost::system::error_code& failed) {
                                          if (failed) return;  // the io_context is going
                                          collect(0);
+                                         Clock::now();  // for Clock::recent()
                                          dispatch();
                                          serve();
                                          wait();

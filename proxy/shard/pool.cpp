@@ -44,7 +44,7 @@ bool Pool::bulk_allowed() const noexcept {
 
 std::unique_ptr<Connection> Pool::take_idle() {
   if (idle_.empty()) return nullptr;
-  const TimePoint now = Clock::now();
+  const TimePoint now = Clock::recent();
   while (!idle_.empty()) {
     std::unique_ptr<Connection> connection = std::move(idle_.back());
     idle_.pop_back();
@@ -171,7 +171,7 @@ void Pool::give_back(std::unique_ptr<Connection> connection) noexcept {
   if (connection->pool_notes.bulk) --bulk_in_use_;
   if (!stopped_ && connection->clean() && connection->pool_notes.generation == generation_ &&
       !connection->transport().holds_wanted_memory()) {
-    connection->pool_notes.idle_since = Clock::now();
+    connection->pool_notes.idle_since = Clock::recent();
     idle_.push_back(std::move(connection));
   }
   connection.reset();

@@ -14,6 +14,8 @@ TimePoint Clock::now() noexcept {
   return TimePoint(Duration(step == 0 ? now_ns.load(std::memory_order_relaxed) : now_ns += step));
 }
 
+TimePoint Clock::recent() noexcept { return TimePoint(Duration(now_ns.load(std::memory_order_relaxed))); }
+
 std::int64_t wall_clock_ns() noexcept {
   return 1'700'000'000'000'000'000 + now_ns.load(std::memory_order_relaxed);
 }
