@@ -70,7 +70,8 @@ class GatewayImpl final : public Gateway, public ShardListener {
   void shard_changed() override;
   void take_shards() const;
   void take_shard(ShardList::Entry entry) const;
-  bool refresh_states() const;
+  bool looked_at() const noexcept { return !states_.empty(); }
+  void read_states() const;
   bool quiet() const noexcept;
   bool all_known() const noexcept;
   Task<Result<Lease>> lease(RemoteShard& shard, const CallOptions& options, TimePoint patience_end);
@@ -90,8 +91,7 @@ class GatewayImpl final : public Gateway, public ShardListener {
   std::size_t calls_ = 0;
   bool stopped_ = false;
   WaiterLine watchers_;  // wait_until_known and shut_down
-  mutable std::vector<ShardState> states_;
-  mutable bool states_stale_ = true;
+  mutable std::vector<ShardState> states_;  // of all shards; empty until somebody looks
 };
 
 Error in_context(const RemoteShard& shard, const HostAddress* host, Error error) {
@@ -197,8 +197,8 @@ void GatewayImpl::take_shard(ShardList::Entry entry) const {
   shard.use_credentials(entry.credentials);
   shard.start();
   if (stopped_) shard.stop();
-  // What a caller sees of the others stays where it is: refresh_states() left room.
-  if (!states_stale_) states_.push_back(shard.state());
+  // What a caller sees of the others stays where it is: read_states() left room.
+  if (looked_at()) states_.push_back(shard.state());
 }
 
 void GatewayImpl::use_credentials(const std::vector<ShardCredentials>& credentials) {
@@ -467,31 +467,30 @@ GatewayImpl::Attempt GatewayImpl::judge(RemoteShard& shard, Lease lease, Reply r
 
 // --- state
 
-void GatewayImpl::shard_changed() {
-  states_stale_ = true;
-  wake_all(watchers_);
-}
+void GatewayImpl::shard_changed() { wake_all(watchers_); }
 
-// False: at most the counts have changed.
-bool GatewayImpl::refresh_states() const {
-  if (!std::exchange(states_stale_, false)) return false;
-  states_.clear();
-  states_.reserve(shards_.size() + spare_states);
-  for (const auto& shard : shards_) states_.push_back(shard->state());
-  return true;
+void GatewayImpl::read_states() const {
+  take_shards();
+  if (states_.capacity() < shards_.size()) states_.reserve(2 * shards_.size() + spare_states);
+  for (std::size_t i = states_.size(); i < shards_.size(); ++i) states_.push_back(shards_[i]->state());
 }
 
 const std::vector<ShardState>& GatewayImpl::states() const {
-  take_shards();
-  if (!refresh_states()) {
-    for (std::size_t i = 0; i < shards_.size(); ++i) shards_[i]->update_counts(states_[i]);
+  read_states();
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    if (shards_[i]->take_change()) {
+      states_[i] = shards_[i]->state();
+    } else {
+      shards_[i]->update_counts(states_[i]);
+    }
   }
   return states_;
 }
 
+// With a thousand shards, one of them changes at almost any time: the others are not looked at.
 const ShardCapabilities& GatewayImpl::capabilities(std::uint16_t shard) const {
-  refresh_states();
-  if (shard >= states_.size()) take_shards();
+  if (shard >= states_.size()) read_states();
+  if (shards_[shard]->take_change()) states_[shard] = shards_[shard]->state();
   return states_[shard];
 }
 

@@ -126,6 +126,7 @@ void RemoteShard::perform(const TopologyActions& actions) {
 }
 
 void RemoteShard::changed() {
+  has_changed_ = true;
   wake_all(choosing_);
   listener_.shard_changed();
 }

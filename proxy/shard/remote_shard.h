@@ -61,6 +61,8 @@ class RemoteShard final : private PoolOwner, private TopologyFollower {
   Duration connect_timeout() const noexcept;
   ShardState state() const;
   void update_counts(ShardState& state) const;  // REQUIRES state() since the last change
+  // Has more than the counts of state() changed since the last call?
+  bool take_change() noexcept { return std::exchange(has_changed_, false); }
 
  private:
   struct Member {
@@ -107,6 +109,7 @@ class RemoteShard final : private PoolOwner, private TopologyFollower {
   std::uint64_t random_;
   bool stopped_ = false;
   bool is_retired_ = false;
+  bool has_changed_ = false;
 };
 
 }  // namespace spillway::shard

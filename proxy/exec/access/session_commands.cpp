@@ -78,7 +78,7 @@ Task<Result<Response>> start_session(Context&, Client&, const Request&) {
 catalog::ShardSet replica_set_shards(const Context& context, const Request& request) {
   catalog::ShardSet shards;
   for (const catalog::ShardIndex shard : request.routes->all_shards()) {
-    if (context.gateway.states()[shard].replica_set) shards.insert(shard);
+    if (context.gateway.capabilities(shard).replica_set) shards.insert(shard);
   }
   return shards;
 }

@@ -28,8 +28,9 @@ void append_topology_version(BsonWriter& out, const Context& context) {
 
 BsonDoc hello_reply(Context& context, Client& client, const wire::HelloRequest& request,
                     const wire::CompressorList& negotiated) {
-  const bool replica_sets = std::all_of(context.gateway.states().begin(), context.gateway.states().end(),
-                                        [](const shard::ShardState& s) { return s.replica_set || s.retired; });
+  const auto& states = context.gateway.states();
+  const bool replica_sets =
+      std::all_of(states.begin(), states.end(), [](const auto& each) { return each.replica_set || each.retired; });
   BsonWriter reply;
   reply.append(request.is_hello ? "isWritablePrimary" : "ismaster", true);
   reply.append("msg", "isdbgrid");

@@ -40,7 +40,7 @@ BsonDoc remote_get_more(const Context& context, const ClusterCursor& cursor,
   if (cursor.session.txn_number) command.append("txnNumber", *cursor.session.txn_number);
   if (cursor.session.in_transaction) command.append("autocommit", false);
   if (!cursor.comment.empty() &&
-      context.gateway.states()[remote.shard].max_wire_version >= comment_wire_version) {
+      context.gateway.capabilities(remote.shard).max_wire_version >= comment_wire_version) {
     command.append_elements(DocView::trusted(cursor.comment.data()));
   }
   command.append("$db", cursor.database());
