@@ -205,22 +205,26 @@ Task<void> warn_of_forgotten(exec::Context& context, const catalog::RoutingSnaps
   }
 }
 
-Task<Result<std::optional<Skip>>> guard_shard(exec::Context& context,
-                                              const catalog::RoutingSnapshot& routing,
-                                              ShardIndex shard, bool keep) {
+using Guarded = Result<std::optional<Skip>>;
+
+// Twice: first whether the table may be used, which writes nothing; then, if `keep`, what is to be kept.
+Task<Guarded> guard_shard(exec::Context& context, const catalog::RoutingSnapshot& routing, ShardIndex shard,
+                          bool keep) {
   const auto& hosts = context.gateway.states()[shard].hosts;
   const auto writable = [](const shard::HostState& host) { return host.primary; };
   if (std::none_of(hosts.begin(), hosts.end(), writable)) {
     co_return std::optional(Skip{"no primary has been found"});
   }
-  auto identifying = guard_identity(context, routing, shard);
-  auto identified = co_await identifying;
-  if (identified.has_error()) co_return identified.error();
-  if (*identified && (*identified)->unreachable) co_return identified;
-  // A user without the right to read admin may still be allowed to read and write elsewhere.
-  if (*identified) {
-    log::warning("shard {} does not say whether it belongs to a cluster: {}",
-                 routing.shard(shard).name, (*identified)->reason);
+  if (!keep) {
+    auto identifying = guard_identity(context, routing, shard);
+    auto identified = co_await identifying;
+    if (identified.has_error()) co_return identified.error();
+    if (*identified && (*identified)->unreachable) co_return identified;
+    // A user without the right to read admin may still be allowed to read and write elsewhere.
+    if (*identified) {
+      log::warning("shard {} does not say whether it belongs to a cluster: {}", routing.shard(shard).name,
+                   (*identified)->reason);
+    }
   }
   for (const CollectionRouting* collection : kept_on(routing, shard)) {
     auto guarding = guard_collection(context, routing, shard, *collection, keep);
@@ -234,24 +238,54 @@ Task<Result<std::optional<Skip>>> guard_shard(exec::Context& context,
   co_return std::optional<Skip>();
 }
 
+Task<void> guard_into(exec::Context* context, const catalog::RoutingSnapshot* routing, ShardIndex shard, bool keep,
+                      Guarded* guarded) {
+  auto guarding = guard_shard(*context, *routing, shard, keep);
+  *guarded = co_await guarding;
+}
+
+// A thousand shards that are asked one after the other would take seconds.
+constexpr std::size_t shards_at_once = 64;
+
+// A shard that cannot say is named once.
+Task<Result<void>> guard_all(exec::Context& context, const catalog::RoutingSnapshot& routing, OwnershipRules rules,
+                             bool keep, std::vector<bool>& skipped) {
+  const std::vector<catalog::Shard>& shards = routing.shards();
+  for (std::size_t first = 0; first < shards.size(); first += shards_at_once) {
+    std::vector<Guarded> guarded(std::min(shards_at_once, shards.size() - first));
+    TaskGroup group;
+    for (std::size_t i = 0; i < guarded.size(); ++i) {
+      if (skipped[first + i]) continue;
+      group.start(guard_into(&context, &routing, shards[first + i].index, keep, &guarded[i]));
+    }
+    co_await group.wait();
+    for (std::size_t i = 0; i < guarded.size(); ++i) {
+      if (guarded[i].has_error()) co_return guarded[i].error();
+      if (!*guarded[i]) continue;
+      const std::string& name = shards[first + i].name;
+      const std::string& reason = (*guarded[i])->reason;
+      if (rules.complete) {
+        co_return Error(ErrorCode::host_unreachable,
+                        fmt::format("the checks of shard {} are incomplete: {}", name, reason));
+      }
+      log::warning("the start-up checks of shard {} are incomplete: {}", name, reason);
+      skipped[first + i] = true;
+    }
+  }
+  co_return Result<void>();
+}
+
 }  // namespace
 
 Task<Result<void>> check_ownership(exec::Context& context,
                               std::shared_ptr<const catalog::RoutingSnapshot> routing,
                               OwnershipRules rules) {
-  for (const catalog::Shard& shard : routing->shards()) {
-    auto guarding = guard_shard(context, *routing, shard.index, rules.keep);
-    auto guarded = co_await guarding;
-    if (guarded.has_error()) co_return guarded.error();
-    if (!*guarded) continue;
-    if (rules.complete) {
-      co_return Error(ErrorCode::host_unreachable, fmt::format("the checks of shard {} are incomplete: {}", shard.name,
-                                                               (*guarded)->reason));
-    }
-    log::warning("the start-up checks of shard {} are incomplete: {}", shard.name,
-                 (*guarded)->reason);
-  }
-  co_return Result<void>();
+  std::vector<bool> skipped(routing->shards().size());
+  auto comparing = guard_all(context, *routing, rules, false, skipped);
+  auto guarded = co_await comparing;
+  if (guarded.has_error() || !rules.keep) co_return guarded;
+  auto keeping = guard_all(context, *routing, rules, true, skipped);
+  co_return co_await keeping;
 }
 
 Task<Result<void>> check_ownership_at_start(exec::Context& context) {

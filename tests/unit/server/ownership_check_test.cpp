@@ -129,6 +129,24 @@ TEST_CASE("a_shard_of_a_cluster_is_refused") {
   CHECK(start(harmless, head).has_value());
 }
 
+TEST_CASE("a_refused_table_is_kept_nowhere_and_many_shards_are_all_asked") {
+  std::string yaml = "routing:\n  defaultShardKey: {_id: hashed}\n  shards:\n";
+  constexpr int count = 150;
+  for (int i = 0; i < count; ++i) {
+    const std::string n = std::to_string(i);
+    yaml += "    - {name: s" + n + ", uri: \"mongodb://127.0.0.1:" + std::to_string(27'018 + i) + "/\"}\n";
+  }
+  Shards shards;
+  shards.documents[{count - 1, "admin.system.version"}].push_back(doc("{'_id': 'shardIdentity', 'clusterId': 'c1'}"));
+  const auto started = start(shards, yaml);
+  REQUIRE(started.has_error());
+  CHECK(started.error().message.find("'s149'") != std::string::npos);
+  CHECK(shards.writes == 0);
+  shards.documents[{count - 1, "admin.system.version"}].clear();
+  CHECK(start(shards, yaml).has_value());
+  CHECK(shards.writes == 1);
+}
+
 TEST_CASE("the_default_shard_key_is_kept_under_a_name_of_its_own") {
   Shards shards;
   const std::string yaml = std::string(head) + "  defaultShardKey: {_id: hashed}\n";
