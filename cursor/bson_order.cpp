@@ -202,7 +202,7 @@ void put_double(std::string& key, double value, char exactness) {
   key.append(bytes.data(), bytes.size());
 }
 
-// In decimal; 64 bits at a time, since hashed keys, integers mostly above 2^53, pass here with every document.
+// In decimal; 64 bits at a time.
 char* put_digits(char* at, Uint128 value) {
   constexpr std::uint64_t part = 1'000'000'000'000'000'000;  // 10^18
   constexpr std::ptrdiff_t room = 20;
@@ -248,6 +248,32 @@ bool is_exact(std::int64_t value) noexcept {
   return value >= -exact_max && value <= exact_max;
 }
 
+// put_decimal_digits() of such an integer. Hashed keys, integers mostly above 2^53, pass here with every document.
+void put_integer_digits(std::string& key, std::int64_t value) {
+  const auto bits = static_cast<std::uint64_t>(value);
+  std::uint64_t rest = value < 0 ? ~bits + 1 : bits;
+  int digits = 16;
+  for (std::uint64_t above = 10'000'000'000'000'000; digits < 19 && rest >= above; above *= 10) ++digits;
+  std::array<char, 2 + 10 + 1> bytes;
+  store_le(bytes.data(), swapped(static_cast<std::uint16_t>(digits + 0x4000)));
+  std::size_t pairs = static_cast<std::size_t>(digits + 1) / 2;
+  char* const first = bytes.data() + 2;
+  if (digits % 2 == 1) {
+    first[pairs - 1] = static_cast<char>(rest % 10 * 10 + 1);
+    rest /= 10;
+  }
+  for (std::size_t pair = static_cast<std::size_t>(digits) / 2; pair-- > 0; rest /= 100) {
+    first[pair] = static_cast<char>(rest % 100 + 1);
+  }
+  while (first[pairs - 1] == 1) --pairs;  // zeros at the end
+  first[pairs] = 0;
+  const std::size_t size = 2 + pairs + 1;
+  if (value < 0) {
+    for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<char>(~bytes[i]);
+  }
+  key.append(bytes.data(), size);
+}
+
 void put_integer(std::string& key, std::int64_t value) {
   if (is_exact(value)) [[likely]] {
     put_double(key, static_cast<double>(value), exact);
@@ -260,7 +286,7 @@ void put_integer(std::string& key, std::int64_t value) {
     order = std::weak_ordering::greater;
   }
   put_double(key, floor, order == 0 ? exact : inexact);
-  if (order != 0) put_decimal_digits(key, Decimal::from_int64(value));
+  if (order != 0) put_integer_digits(key, value);
 }
 
 void put_number(std::string& key, ValueView value) {

@@ -8,9 +8,9 @@
 
 namespace spillway::catalog {
 
-bool ShardSet::insert(ShardIndex shard) {
+bool ShardSet::insert_within(ShardIndex shard) {
   const auto at = std::lower_bound(shards_.begin(), shards_.end(), shard);
-  if (at != shards_.end() && *at == shard) return false;
+  if (*at == shard) return false;
   shards_.insert(at, shard);
   return true;
 }

@@ -46,7 +46,11 @@ class ShardSet {
   ShardSet(std::initializer_list<ShardIndex> shards) {
     for (ShardIndex shard : shards) insert(shard);
   }
-  bool insert(ShardIndex shard);  // false when it was there already
+  bool insert(ShardIndex shard) {  // false when it was there already
+    if (!shards_.empty() && shard <= shards_.back()) return insert_within(shard);
+    shards_.push_back(shard);
+    return true;
+  }
   bool contains(ShardIndex shard) const noexcept;
   std::size_t size() const noexcept { return shards_.size(); }
   bool empty() const noexcept { return shards_.empty(); }
@@ -57,6 +61,8 @@ class ShardSet {
   bool operator==(const ShardSet& other) const noexcept { return shards_ == other.shards_; }
 
  private:
+  bool insert_within(ShardIndex shard);
+
   absl::InlinedVector<ShardIndex, 8> shards_;
 };
 

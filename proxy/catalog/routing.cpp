@@ -3,6 +3,7 @@
 #include <absl/strings/string_view.h>
 
 #include <algorithm>
+#include <array>
 
 namespace spillway::catalog {
 namespace {
@@ -30,6 +31,18 @@ Result<ShardIndex> CollectionRouting::target_document(DocView doc) const {
   auto found = key.append_key_of_document(encoded, doc);
   if (found.has_error()) return found.error();
   return chunks.shard_for(encoded);
+}
+
+void CollectionRouting::target_documents(std::span<const DocView> docs, std::span<ShardIndex> owners) const {
+  std::array<std::int64_t, ShardKeyPattern::documents_at_once> hashes;
+  const bool hashed = key.has_hashed_field();
+  if (hashed) key.hash_documents(docs, std::span(hashes).first(docs.size()));
+  std::string& encoded = key_scratch();
+  for (std::size_t i = 0; i < docs.size(); ++i) {
+    encoded.clear();
+    const auto found = key.append_key_of_document(encoded, docs[i], hashed ? &hashes[i] : nullptr);
+    owners[i] = found.has_error() ? no_shard : chunks.shard_for(encoded);
+  }
 }
 
 std::optional<ShardIndex> CollectionRouting::target_exact(DocView filter,

@@ -2,6 +2,9 @@
 
 #include <absl/container/inlined_vector.h>
 
+#include <algorithm>
+#include <array>
+
 #include "cursor/bson_hash.h"
 #include "cursor/bson_order.h"
 
@@ -140,12 +143,16 @@ class EqualityCollector {
   bool conflict_ = false;
 };
 
+void append_hash_key(std::string& key, std::int64_t hash) {
+  std::uint8_t bytes[8];
+  store_le(bytes, hash);
+  append_order_key(key, ValueView{BsonType::int64, Bytes(bytes)});
+}
+
 // Appends the encoding of a field's value, hashed if the field is.
 void append_field_key(std::string& key, const ShardKeyPattern::Field& field, ValueView value) {
   if (field.hashed) {
-    std::uint8_t hash[8];
-    store_le(hash, bson_hash64(value));
-    append_order_key(key, ValueView{BsonType::int64, Bytes(hash)});
+    append_hash_key(key, bson_hash64(value));
   } else if (!value.exists()) {
     append_order_key(key, ValueView{BsonType::null, {}});
   } else {
@@ -234,13 +241,24 @@ Result<std::string> ShardKeyPattern::key_of_document(DocView doc) const {
   return key;
 }
 
-Result<void> ShardKeyPattern::append_key_of_document(std::string& key, DocView doc) const {
+Result<void> ShardKeyPattern::append_key_of_document(std::string& key, DocView doc, const std::int64_t* hash) const {
   for (const Field& field : fields_) {
     const Walked found = walk(doc, field.path);
     if (found.array) return array_in_key();
-    append_field_key(key, field, found.value);
+    if (field.hashed && hash != nullptr) {
+      append_hash_key(key, *hash);
+    } else {
+      append_field_key(key, field, found.value);
+    }
   }
   return {};
+}
+
+void ShardKeyPattern::hash_documents(std::span<const DocView> docs, std::span<std::int64_t> hashes) const {
+  const auto hashed = std::find_if(fields_.begin(), fields_.end(), [](const Field& field) { return field.hashed; });
+  std::array<ValueView, documents_at_once> values;
+  for (std::size_t i = 0; i < docs.size(); ++i) values[i] = walk(docs[i], hashed->path).value;
+  bson_hash64(std::span(values).first(docs.size()), hashes);
 }
 
 Result<BsonDoc> ShardKeyPattern::key_values_of_document(DocView doc) const {

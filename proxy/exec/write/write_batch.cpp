@@ -5,18 +5,16 @@
 
 namespace spillway::exec {
 
-namespace {
-
-ChildBatch& child_of(std::vector<ChildBatch>& children, catalog::ShardIndex shard) {
-  const auto found =
-      std::find_if(children.begin(), children.end(),
-                   [shard](const ChildBatch& child) { return child.shard == shard; });
-  if (found != children.end()) return *found;
-  children.push_back({shard, {}, 0});
-  return children.back();
+// There may be a thousand shards, and 100,000 operations: no search.
+ChildBatch& WriteBatch::child_of(WriteRound& round, catalog::ShardIndex shard) {
+  if (child_places_.size() <= shard) child_places_.resize(shard + std::size_t{1});
+  std::uint32_t& place = child_places_[shard];
+  if (place == 0) {
+    round.children.push_back({shard, {}, 0});
+    place = static_cast<std::uint32_t>(round.children.size());
+  }
+  return round.children[place - 1];
 }
-
-}  // namespace
 
 void WriteBatch::add(ChildBatch& child, std::size_t index) const {
   child.ops.push_back(static_cast<std::uint32_t>(index));
@@ -104,7 +102,8 @@ bool WriteBatch::fill_ordered(WriteRound& round, std::size_t operations) {
         round.children.push_back({shard, {index}, op.bytes});
       return true;
     }
-    add(child_of(round.children, op.shards.front()), first);
+    round.children.push_back({op.shards.front(), {}, 0});
+    add(round.children.back(), first);
   }
   ChildBatch& child = round.children.front();
   const PlannedWrite& before = ops_[first_ready_ - 1];
@@ -142,6 +141,7 @@ bool WriteBatch::gather(WriteRound& round, std::size_t operations) {
     while (gather_from_ < ops_.size() && !due(ops_[gather_from_])) ++gather_from_;
     gather_at_ = gather_from_;
     turned_away_ = 0;
+    child_places_.clear();
   }
   for (; gather_at_ < ops_.size() && turned_away_ < turned_away_max; ++gather_at_, --operations) {
     if (operations == 0) return false;
@@ -149,13 +149,13 @@ bool WriteBatch::gather(WriteRound& round, std::size_t operations) {
     if (!due(op)) continue;
     const bool room = std::all_of(
         op.shards.begin(), op.shards.end(),
-        [&](catalog::ShardIndex shard) { return fits(child_of(round.children, shard), op); });
+        [&](catalog::ShardIndex shard) { return fits(child_of(round, shard), op); });
     if (!room) {
       ++turned_away_;
       continue;
     }
     for (const catalog::ShardIndex shard : op.shards)
-      add(child_of(round.children, shard), gather_at_);
+      add(child_of(round, shard), gather_at_);
     op.done = true;
   }
   gathering_ = false;

@@ -87,6 +87,8 @@ class WriteBatch {
   bool fill_ordered(WriteRound& round, std::size_t operations);
   bool fill_unordered(WriteRound& round, std::size_t operations);
   bool gather(WriteRound& round, std::size_t operations);
+  // The child for this shard in the round that is being gathered.
+  ChildBatch& child_of(WriteRound& round, catalog::ShardIndex shard);
   void add(ChildBatch& child, std::size_t index) const;
   bool fits(const ChildBatch& child, const PlannedWrite& op) const noexcept;
   std::size_t bytes_of(const PlannedWrite& op) const noexcept {
@@ -103,6 +105,7 @@ class WriteBatch {
   // State of the round that is being gathered.
   bool gathering_ = false;
   std::size_t gather_at_ = 0, turned_away_ = 0;
+  std::vector<std::uint32_t> child_places_;  // by shard: in the round's children, from 1; 0: it has none
 };
 
 }  // namespace spillway::exec

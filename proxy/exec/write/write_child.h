@@ -20,6 +20,9 @@ struct ChildOp {
   std::int32_t stmt_id = 0;
 };
 
+// What TimeSlice::is_over_short() counts for an operation that is only listed or counted.
+inline constexpr std::size_t listed_op_bytes = 64;
+
 // Documents are copied once, into memory of the write budget, or not at all if they stand back to
 // back in the client's message. Not thread-safe; movable, its bytes stay where they are.
 class ChildMessage {

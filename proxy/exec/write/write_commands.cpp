@@ -1,7 +1,9 @@
 // insert, update and delete: one shard gets the client's bytes, several get their pieces.
 #include <fmt/format.h>
 
+#include <array>
 #include <numeric>
+#include <span>
 
 #include "allocator/limits.h"
 #include "proxy/base/check.h"
@@ -66,11 +68,15 @@ void count_operations_of(Metrics& metrics, WriteKind kind, std::size_t count) {
 void count_hosts(Context& context, const WriteRun& run) {
   HostsTargeted& metric = hosts_metric(context.shared.metrics, run.command.kind);
   const std::size_t owners = run.routing->all_shards().size();
+  std::uint64_t one = 0, many = 0, all = 0;
   for (std::size_t i = 0; i < run.batch.size(); ++i) {
     const std::size_t shards = run.batch.op(i).shards.size();
-    if (shards == 1) metric.one_shard.add();
-    if (shards > 1) (shards == owners ? metric.all_shards : metric.many_shards).add();
+    if (shards == 1) ++one;
+    if (shards > 1) ++(shards == owners ? all : many);
   }
+  metric.one_shard.add(one);
+  metric.many_shards.add(many);
+  metric.all_shards.add(all);
 }
 
 const ObjectId* new_id_of(const PlannedWrite& op) noexcept {
@@ -110,12 +116,52 @@ Result<void> plan_one(const WriteCommand& command, std::size_t i, const catalog:
   return {};
 }
 
+// The next new documents that are hashed together: not many bytes, as all of them may be a key's.
+constexpr std::size_t inserts_at_once = 32;
+std::span<PlannedWrite> next_inserts(const WriteCommand& command, std::size_t first, std::span<PlannedWrite> planned) {
+  constexpr std::size_t bytes_max = 64 * limits::kib;
+  std::size_t count = 1;
+  std::size_t bytes = command.ops[first].size();
+  for (; count < inserts_at_once && first + count < planned.size(); ++count) {
+    bytes += command.ops[first + count].size();
+    if (bytes > bytes_max) break;
+  }
+  return planned.subspan(first, count);
+}
+
+// One of them that needs a look of its own gets it.
+Result<void> plan_inserts(const WriteCommand& command, std::size_t first, const catalog::CollectionRouting& routing,
+                          std::span<PlannedWrite> ops) {
+  std::array<catalog::ShardIndex, inserts_at_once> owners;
+  const std::span<const DocView> documents = std::span(command.ops).subspan(first, ops.size());
+  routing.target_documents(documents, std::span(owners).first(ops.size()));
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const DocView document = documents[i];
+    const bool usual = owners[i] != catalog::no_shard && document.size() <= limits::document_bytes_max &&
+                       document.find("_id").exists();
+    if (usual) {
+      ops[i].shards.insert(owners[i]);
+      ops[i].bytes = static_cast<std::uint32_t>(document.size());
+    } else if (auto done = plan_one(command, first + i, &routing, {}, ops[i]); done.has_error()) {
+      return done;
+    }
+  }
+  return {};
+}
+
 // Targets every operation. Fails as a whole only for malformed operations.
 Task<Result<RecycledVector<PlannedWrite>>> plan(TimeSlice& slice, const WriteCommand& command,
                                                 const catalog::CollectionRouting* routing,
                                                 catalog::ShardIndex primary) {
   RecycledVector<PlannedWrite> planned(command.ops.size());
-  for (std::size_t i = 0; i < command.ops.size(); ++i) {
+  const bool hashes_together = routing != nullptr && command.kind == WriteKind::insert && !routing->is_time_series();
+  for (std::size_t i = 0; hashes_together && i < planned.size();) {
+    const std::span<PlannedWrite> ops = next_inserts(command, i, planned);
+    if (auto done = plan_inserts(command, i, *routing, ops); done.has_error()) co_return done.error();
+    i += ops.size();
+    if (slice.is_over(4 * limits::kib)) co_await slice.next();
+  }
+  for (std::size_t i = 0; !hashes_together && i < planned.size(); ++i) {
     if (slice.is_over()) co_await slice.next();
     if (auto done = plan_one(command, i, routing, primary, planned[i]); done.has_error()) co_return done.error();
   }

@@ -132,7 +132,7 @@ Task<std::optional<Error>> send_children(WriteRun& run, std::vector<ChildBatch> 
     for (const std::uint32_t op : child.ops) {
       const auto& new_id = run.batch.op(op).new_id;
       ops.push_back({run.command.ops[op], new_id ? &*new_id : nullptr, run.command.stmt_id(op)});
-      if (slice.is_over()) co_await slice.next();
+      if (slice.is_over_short(listed_op_bytes)) co_await slice.next();
     }
     auto built = co_await ChildMessage::build(run.context, *run.request, run.command, ops);
     if (built.has_error()) {

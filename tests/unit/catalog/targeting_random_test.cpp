@@ -293,6 +293,16 @@ CollectionRouting random_routing(Generator& random, const char* key_json) {
   return {"db.c", std::move(key), false, std::move(*map), 0};
 }
 
+void check_together(const CollectionRouting& routing, const std::vector<BsonDoc>& documents) {
+  const std::vector<DocView> views(documents.begin(), documents.end());
+  std::vector<ShardIndex> owners(views.size());
+  routing.target_documents(views, owners);
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    const auto alone = routing.target_document(views[i]);
+    CHECK(owners[i] == (alone.has_error() ? no_shard : *alone));
+  }
+}
+
 void check_round(std::uint64_t seed, bool collation, std::size_t& matched, std::size_t& narrowed) {
   static const char* keys[] = {
       "{'a': 1}",        "{'a': 1, 'b': 1}",          "{'d.e': 1}",
@@ -301,6 +311,7 @@ void check_round(std::uint64_t seed, bool collation, std::size_t& matched, std::
   const CollectionRouting routing = random_routing(random, keys[seed % 6]);
   std::vector<BsonDoc> documents;
   for (int i = 0; i < 60; ++i) documents.push_back(random.document());
+  check_together(routing, documents);
   for (int i = 0; i < 25; ++i) {
     const BsonDoc filter = random.filter();
     const auto shards = routing.target_filter(filter, !collation);

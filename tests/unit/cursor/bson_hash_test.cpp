@@ -1,8 +1,11 @@
 // Hashes that MongoDB computes, value by value.
 #include "cursor/bson_hash.h"
 
+#include <algorithm>
 #include <limits>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/unit/cursor/bson_text.h"
 
@@ -125,6 +128,33 @@ TEST_CASE("values larger than the staging buffer hash as a whole", "[hash]") {
   CHECK(hash_of(R"({"a":1,"b":")" + text + "\"}") != hash_of(R"({"a":2,"b":")" + text + "\"}"));
   CHECK(hash_of(R"({"a":1,"b":")" + text + R"(","c":1})") !=
         hash_of(R"({"a":1,"b":")" + text + R"(","c":2})"));
+}
+
+TEST_CASE("many values hash as each alone", "[hash]") {
+  std::vector<Value> values;
+  for (const char* text :
+       {"42", "-7", "1.5", "{\"$numberLong\":\"-9223372036854775808\"}", "{\"$numberDecimal\":\"1e3\"}", "true", "null",
+        "{\"$minKey\":1}", "{\"$maxKey\":1}", "{\"$oid\":\"010203040506070809101112\"}", "{}", "[]", "[1,2]",
+        R"({"a":"abc","b":123})", R"({"$code":"f","$scope":{"c":true}})", R"({"$date":{"$numberLong":"4"}})",
+        R"({"$binary":{"base64":"AAAA","subType":"04"}})", R"({"$timestamp":{"t":7,"i":8}})"}) {
+    values.emplace_back(text);
+  }
+  // Around the length at which one block is full.
+  for (std::size_t size = 0; size < 80; ++size) values.emplace_back('"' + std::string(size, 'x') + '"');
+  for (int i = 0; i < 40; ++i) values.emplace_back(std::to_string(i));
+  // Groups of each size, so that lanes stay empty.
+  for (std::size_t first = 0; first < values.size(); ++first) {
+    const std::size_t count = std::min(values.size() - first, first % 37 + 1);
+    std::vector<ValueView> views(values.begin() + static_cast<std::ptrdiff_t>(first),
+                                 values.begin() + static_cast<std::ptrdiff_t>(first + count));
+    views.push_back({});  // missing
+    std::vector<std::int64_t> hashes(views.size());
+    bson_hash64(views, hashes);
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      INFO("value " << first + i << " of a group of " << views.size());
+      CHECK(hashes[i] == bson_hash64(views[i]));
+    }
+  }
 }
 
 TEST_CASE("threads hash independently", "[hash]") {
