@@ -38,9 +38,6 @@ void deny_charges(const MemoryBudget* node, std::int64_t nth, bool and_later) no
 
 std::uint64_t denied_charges() noexcept { return denial.denied; }
 
-Reservation::Reservation(Reservation&& other) noexcept
-    : budget_(std::exchange(other.budget_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-
 Reservation& Reservation::operator=(Reservation&& other) noexcept {
   if (this != &other) {
     release();
@@ -130,6 +127,7 @@ void MemoryBudget::credit(std::uint64_t bytes) noexcept {
   for (MemoryBudget* node = this; node != nullptr; node = node->parent_) {
     [[maybe_unused]] const std::uint64_t before = node->used_bytes_.fetch_sub(bytes);
     assert(before >= bytes);
+    if (node->wakes_.front() == nullptr) continue;  // most nodes have none
     for (MemoryQueue* queue : node->wakes_) {
       if (queue != nullptr) queue->wake_first();
     }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace spillway {
 
@@ -19,9 +20,12 @@ class MemoryQueue;
 class [[nodiscard]] Reservation {
  public:
   Reservation() noexcept = default;
-  Reservation(Reservation&& other) noexcept;
+  Reservation(Reservation&& other) noexcept
+      : budget_(std::exchange(other.budget_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
   Reservation& operator=(Reservation&& other) noexcept;
-  ~Reservation() { release(); }
+  ~Reservation() {
+    if (budget_ != nullptr) release();  // most are empty: they have been moved from
+  }
 
   [[nodiscard]] bool try_grow(std::uint64_t more_bytes) noexcept;
   void shrink_to(std::uint64_t bytes) noexcept;             // REQUIRES bytes <= this->bytes()

@@ -11,26 +11,32 @@ Response Response::of_buffer(Buffer owner, DocView document) {
 
 Response Response::of_stream(StreamReplyPtr stream) {
   Response response;
-  response.stream_ = std::move(stream);
+  response.parts().stream = std::move(stream);
   return response;
 }
 
+void Response::set_head(RecycledBytes head) {
+  Parts& to = parts();
+  to.head = std::move(head);
+  to.head_piece = {to.head.data(), to.head.size()};
+}
+
 void Response::append_elements(BsonDoc elements) {
-  if (pieces_.empty()) pieces_.push_back({head_.data(), head_.size()});
-  appended_.push_back(std::move(elements));
+  Parts& to = parts();
+  if (to.pieces.empty()) to.pieces.push_back(to.head_piece);
+  to.appended.push_back(std::move(elements));
   // Without its length: elements, and the document's end.
-  const Bytes rest = appended_.back().view().bytes().subspan(4);
+  const Bytes rest = to.appended.back().view().bytes().subspan(4);
   const auto total = static_cast<std::int32_t>(bytes() - 1 + rest.size());
-  store_le(static_cast<std::uint8_t*>(pieces_.front().iov_base), total);
-  pieces_.back().iov_len -= 1;
+  store_le(static_cast<std::uint8_t*>(to.pieces.front().iov_base), total);
+  to.pieces.back().iov_len -= 1;
   add_piece(rest.data(), rest.size());
 }
 
-Response::Pieces Response::pieces() const {
-  if (!pieces_.empty()) return pieces_;
-  Pieces all;
-  all.push_back({const_cast<std::uint8_t*>(head_.data()), head_.size()});
-  return all;
+std::span<const iovec> Response::pieces() const noexcept {
+  if (parts_ == nullptr) return {};
+  if (!parts_->pieces.empty()) return {parts_->pieces.data(), parts_->pieces.size()};
+  return {&parts_->head_piece, 1};
 }
 
 BsonDoc Response::copy() const {
@@ -44,9 +50,8 @@ BsonDoc Response::copy() const {
 }
 
 std::size_t Response::bytes() const noexcept {
-  if (pieces_.empty()) return head_.size();
   std::size_t total = 0;
-  for (const iovec& piece : pieces_) total += piece.iov_len;
+  for (const iovec& piece : pieces()) total += piece.iov_len;
   return total;
 }
 

@@ -6,9 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
+#include <span>
 #include <utility>
-#include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "allocator/buffer.h"
@@ -24,12 +23,12 @@ struct StreamReplyEnd {
 };
 using StreamReplyPtr = std::unique_ptr<StreamReply, StreamReplyEnd>;
 
-// The bytes of a reply document, in order. Owns what it points to.
+// The bytes of a reply document, in order. Owns what it points to. A move is a pointer's: a response passes through
+// every coroutine of its command.
 class Response {
  public:
-  using Pieces = absl::InlinedVector<iovec, 4, RecyclingAllocator<iovec>>;
   Response() = default;
-  explicit Response(BsonDoc document) : head_(std::move(document).take()) {}
+  explicit Response(BsonDoc document) { set_head(std::move(document).take()); }
   Response(Response&&) = default;
   Response& operator=(Response&&) = default;
 
@@ -38,10 +37,10 @@ class Response {
   static Response of_stream(StreamReplyPtr stream);
 
   // Pieces: bytes of `head` or of a held buffer, appended in the document's order.
-  void set_head(RecycledBytes head) { head_ = std::move(head); }
-  void hold(Buffer buffer) { held_.push_back(std::move(buffer)); }
+  void set_head(RecycledBytes head);
+  void hold(Buffer buffer) { parts().held.push_back(std::move(buffer)); }
   void add_piece(const void* data, std::size_t bytes) {
-    if (bytes > 0) pieces_.push_back({const_cast<void*>(data), bytes});
+    if (bytes > 0) parts().pieces.push_back({const_cast<void*>(data), bytes});
   }
 
   // The document in one piece.
@@ -49,10 +48,10 @@ class Response {
   // More elements at the document's end. REQUIRES a complete reply.
   void append_elements(BsonDoc elements);
 
-  // The document's pieces: the head alone if none were added.
-  Pieces pieces() const;
+  // The document's pieces: the head alone if none were added. Valid until it is changed or destroyed.
+  std::span<const iovec> pieces() const noexcept;
   std::size_t bytes() const noexcept;
-  StreamReply* stream() const noexcept { return stream_.get(); }
+  StreamReply* stream() const noexcept { return parts_ == nullptr ? nullptr : parts_->stream.get(); }
   // ok: 0 replies are counted as failed commands, by their code.
   bool failed = false;
   std::int32_t failure_code = 0;  // 0: the reply names none
@@ -60,11 +59,23 @@ class Response {
   bool closes = false;
 
  private:
-  RecycledBytes head_;
-  Pieces pieces_;
-  absl::InlinedVector<BsonDoc, 1> appended_;
-  absl::InlinedVector<Buffer, 2, RecyclingAllocator<Buffer>> held_;
-  StreamReplyPtr stream_;
+  struct Parts {
+    static void* operator new(std::size_t bytes) { return RecyclingAllocator<std::byte>().allocate(bytes); }
+    static void operator delete(void* block, std::size_t bytes) noexcept { small_blocks::give_back(block, bytes); }
+
+    RecycledBytes head;
+    iovec head_piece{};
+    absl::InlinedVector<iovec, 4, RecyclingAllocator<iovec>> pieces;
+    absl::InlinedVector<BsonDoc, 1> appended;
+    absl::InlinedVector<Buffer, 2, RecyclingAllocator<Buffer>> held;
+    StreamReplyPtr stream;
+  };
+  Parts& parts() {
+    if (parts_ == nullptr) parts_ = std::make_unique<Parts>();
+    return *parts_;
+  }
+
+  std::unique_ptr<Parts> parts_;  // null: it has no bytes
 };
 
 // A number as servers count: int32 as long as it fits.
