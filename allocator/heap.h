@@ -1,4 +1,4 @@
-// Heaps: where payload memory (blocks of 16 KiB and more) comes from. Three libraries live in one
+// Heaps: where payload memory (blocks of 16 KiB and more) comes from. Two libraries live in one
 // process behind this interface; which of them new blocks come from is chosen in buffer_heaps.h.
 #pragma once
 

@@ -99,7 +99,7 @@ bool install_hooks(unsigned arena, extent_hooks_t& table) noexcept {
 
 class JemallocHeap final : public SpannedHeap {
  public:
-  JemallocHeap() : SpannedHeap("jemalloc", false) {
+  JemallocHeap() : SpannedHeap("jemalloc") {
     for (unsigned& arena : arenas_) {
       arena = read_value<unsigned>("arenas.create", 0);
       if (arena == 0) continue;  // no memory: malloc's own arena serves; nothing here purges it

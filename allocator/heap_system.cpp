@@ -1,52 +1,51 @@
-// glibc: blocks of 128 KiB and more are mappings of their own and vanish when freed; smaller ones
-// are cut from spans, which are such mappings. So this heap keeps next to nothing, and pays for it
-// with page faults. (glibc would raise its threshold to 32 MiB as blocks are freed, keep what is
-// below, and return it only through malloc_trim, which holds an arena's lock all the while.)
+// The heap of builds without jemalloc and tcmalloc: each block is one allocation, so that a sanitizer sees its bounds
+// and its life.
+#include <cstdlib>
+
 #include "allocator/heap_system.h"
-
-#include <atomic>
-
-#include "allocator/libc_malloc.h"
-#include "allocator/spanned_heap.h"
+#include "allocator/retention.h"
+#include "allocator/span_pool.h"
 
 namespace spillway {
 
 namespace {
 
 constexpr std::size_t system_page_bytes = 4096;
-constexpr int mapping_threshold_bytes = 128 * 1024;
 
-class SystemHeap final : public SpannedHeap {
+class PlainHeap final : public Heap {
  public:
-  SystemHeap() : SpannedHeap("system", true) {
-    libc_malloc().mallopt(M_MMAP_THRESHOLD, mapping_threshold_bytes);
-  }
+  PlainHeap() : Heap("system") {}
 
- protected:
-  std::size_t pages_bytes(std::size_t bytes) const noexcept override {
+  std::size_t block_bytes(std::size_t bytes) const noexcept override {
+    if (SpanPool::serves(bytes)) return SpanPool::class_bytes(SpanPool::class_of(bytes));
+    if (bytes <= span_bytes) return span_bytes;
     return (bytes + system_page_bytes - 1) / system_page_bytes * system_page_bytes;
   }
-  void* take_pages(std::size_t bytes) noexcept override {
-    return libc_malloc().memalign(system_page_bytes, bytes);
+  Block take(std::size_t bytes) noexcept override {
+    Block block{nullptr, block_bytes(bytes), this, nullptr};
+    block.data = static_cast<std::uint8_t*>(std::malloc(block.bytes));
+    if (block.data == nullptr) return {};
+    count_taken(block.bytes);
+    Retention::taken(block.bytes);
+    return block;
   }
-  void give_back_pages(void* pages, std::size_t bytes) noexcept override {
-    libc_malloc().free(pages);
-    given_back_.fetch_add(bytes, std::memory_order_relaxed);
+  void give_back(const Block& block) noexcept override {
+    std::free(block.data);
+    count_freed(block.bytes);
+    Retention::freed(block.bytes);
   }
-  void release_pages(SlicePacer&) noexcept override {}  // nothing is kept
+  void release(SlicePacer&) noexcept override {}
+  HeapUsage usage() const noexcept override {
+    const std::uint64_t freed = freed_bytes();
+    return {in_use_bytes(), 0, freed, taken_bytes()};
+  }
   bool decays() const noexcept override { return false; }
-  PagesUsage pages_usage() const noexcept override {
-    return {0, given_back_.load(std::memory_order_relaxed)};
-  }
-
- private:
-  std::atomic<std::uint64_t> given_back_{0};
 };
 
 }  // namespace
 
 Heap& system_heap() {
-  static Heap* const heap = new SystemHeap;
+  static Heap* const heap = new PlainHeap;
   return *heap;
 }
 

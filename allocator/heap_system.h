@@ -1,4 +1,4 @@
-// The heap over the C library's malloc; in sanitizer builds over the sanitizer's, block by block.
+// The heap over plain malloc, block by block, for builds with a sanitizer.
 #pragma once
 
 #include "allocator/heap.h"

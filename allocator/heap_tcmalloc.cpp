@@ -221,7 +221,7 @@ void release_small_spans(SlicePacer& pacer) noexcept {
 
 class TcmallocHeap final : public SpannedHeap {
  public:
-  TcmallocHeap() : SpannedHeap("tcmalloc", false) {
+  TcmallocHeap() : SpannedHeap("tcmalloc") {
     MallocExtension::instance()->SetSystemAllocator(new MappedMemory);
     // Its own occasional release happens in whichever free comes next, lock held.
     MallocExtension::instance()->SetMemoryReleaseRate(0);

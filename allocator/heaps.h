@@ -25,13 +25,13 @@ namespace plain_malloc {
 
 // The file whose `malloc` this process calls, as the dynamic linker bound it: "libjemalloc.so.2".
 std::string library();
-// "jemalloc", "tcmalloc", "glibc", or "other" (a sanitizer's, one that was preloaded).
+// "jemalloc", "tcmalloc", or "other" (a sanitizer's, one that was preloaded).
 std::string_view kind();
 // Gives the calling thread's cache of free memory back to its heap.
 void flush_thread_cache() noexcept;
-// Returns its free memory to the operating system.
+// Returns its free memory to the operating system; jemalloc's and tcmalloc's alone.
 void release(SlicePacer& pacer) noexcept;
-// Only kept and, where the library tells it, in use.
+// Only kept and in use, of the same two.
 HeapUsage usage() noexcept;
 
 }  // namespace plain_malloc

@@ -2,15 +2,13 @@
 #include <array>
 
 #include "allocator/heap_jemalloc.h"
-#include "allocator/heap_system.h"
 #include "allocator/heap_tcmalloc.h"
 #include "allocator/heaps.h"
-#include "allocator/libc_malloc.h"
 
 namespace spillway {
 
 std::span<Heap* const> linked_heaps() {
-  static const std::array<Heap*, 3> heaps = {&jemalloc_heap(), &tcmalloc_heap(), &system_heap()};
+  static const std::array<Heap*, 2> heaps = {&jemalloc_heap(), &tcmalloc_heap()};
   return heaps;
 }
 
@@ -24,13 +22,11 @@ void flush_thread_cache() noexcept {
 void release(SlicePacer& pacer) noexcept {
   if (kind() == "jemalloc") jemalloc_plain::release(pacer);
   if (kind() == "tcmalloc") tcmalloc_heap().release(pacer);
-  if (kind() == "glibc") libc_malloc_release(pacer);
 }
 
 HeapUsage usage() noexcept {
   if (kind() == "jemalloc") return jemalloc_plain::usage();
-  if (kind() == "tcmalloc") return tcmalloc_plain::usage();
-  return kind() == "glibc" ? libc_malloc_usage() : HeapUsage{};
+  return kind() == "tcmalloc" ? tcmalloc_plain::usage() : HeapUsage{};
 }
 
 }  // namespace plain_malloc

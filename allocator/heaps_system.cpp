@@ -3,7 +3,6 @@
 
 #include "allocator/heap_system.h"
 #include "allocator/heaps.h"
-#include "allocator/libc_malloc.h"
 
 namespace spillway {
 
@@ -16,11 +15,9 @@ namespace plain_malloc {
 
 void flush_thread_cache() noexcept {}
 
-void release(SlicePacer& pacer) noexcept {
-  if (kind() == "glibc") libc_malloc_release(pacer);
-}
+void release(SlicePacer&) noexcept {}
 
-HeapUsage usage() noexcept { return kind() == "glibc" ? libc_malloc_usage() : HeapUsage{}; }
+HeapUsage usage() noexcept { return {}; }
 
 }  // namespace plain_malloc
 

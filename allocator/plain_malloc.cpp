@@ -25,8 +25,7 @@ std::string find_library() {
 std::string_view find_kind() {
   const std::string file = library();
   if (file.starts_with("libjemalloc")) return "jemalloc";
-  if (file.starts_with("libtcmalloc")) return "tcmalloc";
-  return file.starts_with("libc.so") ? "glibc" : "other";
+  return file.starts_with("libtcmalloc") ? "tcmalloc" : "other";
 }
 
 }  // namespace

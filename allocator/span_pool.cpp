@@ -68,7 +68,7 @@ Span* SpanPool::make_span(std::size_t size_class) noexcept {
   }
   span->size_class = static_cast<std::uint8_t>(size_class);
   span->free = all_blocks(size_class);
-  span->clean = fresh_spans_ || Retention::gone() ? span->free : 0;
+  span->clean = Retention::gone() ? span->free : 0;
   spans_.fetch_add(1, std::memory_order_relaxed);
   return span;
 }

@@ -45,9 +45,7 @@ class SpanSource {
 // Thread-safe: a lock per class, held for a few instructions; never across the source or madvise.
 class SpanPool {
  public:
-  // `fresh_spans`: the source's spans have no resident pages, as those of mmap.
-  SpanPool(SpanSource& source, bool fresh_spans) noexcept
-      : source_(source), fresh_spans_(fresh_spans) {}
+  explicit SpanPool(SpanSource& source) noexcept : source_(source) {}
   ~SpanPool();  // REQUIRES that every block was given back
 
   // Parts of a span, in pages: each class at most half as large again as the one before.
@@ -97,7 +95,6 @@ class SpanPool {
   bool clean_next(std::size_t index, SlicePacer& pacer) noexcept;
 
   SpanSource& source_;
-  const bool fresh_spans_;
   std::array<SizeClass, classes> classes_;
   std::atomic<std::uint64_t> spans_{0};
   std::atomic<std::uint64_t> given_back_{0};

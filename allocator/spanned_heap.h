@@ -9,8 +9,7 @@ namespace spillway {
 
 class SpannedHeap : public Heap, private SpanSource {
  public:
-  SpannedHeap(std::string_view name, bool fresh_spans) noexcept
-      : Heap(name), spans_(*this, fresh_spans) {}
+  explicit SpannedHeap(std::string_view name) noexcept : Heap(name), spans_(*this) {}
 
   std::size_t block_bytes(std::size_t bytes) const noexcept final;
   Block take(std::size_t bytes) noexcept final;

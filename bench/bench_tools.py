@@ -16,7 +16,7 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-HEAPS = ("jemalloc", "tcmalloc", "system")
+HEAPS = ("jemalloc", "tcmalloc")
 HAPROXY_PEERS = ("haproxy", "haproxy-splice")
 MIB = 1 << 20
 READY_TIMEOUT_S = 20

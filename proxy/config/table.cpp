@@ -206,8 +206,9 @@ constexpr std::array all_keys = {
         {.range = "auto | jemalloc | tcmalloc | system", .parameter = "memoryAllocator"},
         "The heap that buffers of 16 KiB and more come from; setParameter calls it memoryAllocator. jemalloc gives "
         "free memory back while the proxy is busy too, tcmalloc keeps it for the next scan until the load is over, "
-        "system (glibc) keeps none. auto tries both in turn under a lasting load, every ten minutes, and takes "
-        "tcmalloc if that took at least 5 % less CPU per byte; otherwise, and where memory is tight, jemalloc."),
+        "system is for builds with a sanitizer, which have no other. auto tries both in turn under a lasting load, "
+        "every ten minutes, and takes tcmalloc if that took at least 5 % less CPU per byte; otherwise, and where "
+        "memory is tight, jemalloc."),
     setting("memory.evictIdleMillis", AT(evict_idle_ms), reload, {.unit = "ms", .min = 100, .max = year_ms},
             "While memory is short, cursors that hold documents and have been idle for this time are ended, the "
             "heaviest first; their next getMore gets CursorNotFound."),

@@ -45,7 +45,7 @@ class RecordingPacer final : public SlicePacer {
 // Pages straight from malloc, counted; a limit makes it run dry.
 class FakeHeap final : public SpannedHeap {
  public:
-  explicit FakeHeap(std::string_view name) : SpannedHeap(name, false) {}
+  explicit FakeHeap(std::string_view name) : SpannedHeap(name) {}
 
   bool decays() const noexcept override { return false; }
 

@@ -35,21 +35,23 @@ TEST_CASE("the configured heap serves from the start, and another when chosen", 
   std::vector<std::string> switches;
   MemoryLayer layer;
   MemoryLayerSettings settings;
-  settings.choice = AllocatorChoice::system;
+  const std::string first(linked_heaps().front()->name());
+  settings.choice = find_allocator_choice(first).value();
   REQUIRE_FALSE(layer.start(
       settings, [&](const PolicyDecision& decision) { switches.emplace_back(decision.heap); },
       nullptr));
-  CHECK(BufferHeaps::current().name() == "system");
-  CHECK(layer.choice() == AllocatorChoice::system);
+  CHECK(BufferHeaps::current().name() == first);
+  CHECK(layer.choice() == settings.choice);
   CHECK(layer.description().find(plain_malloc::library()) != std::string::npos);
-  CHECK(layer.description().find("buffers: system (memory.allocator: system)") !=
-        std::string::npos);
+  CHECK(layer.description().find("buffers: " + first + " (memory.allocator: " + first + ")") != std::string::npos);
   if (find_heap("tcmalloc") != nullptr) {
     CHECK_FALSE(layer.choose(AllocatorChoice::tcmalloc));
     CHECK(BufferHeaps::current().name() == "tcmalloc");
     CHECK(switches == std::vector<std::string>{"tcmalloc"});
     CHECK(layer.account().switches == 1);
     CHECK(layer.account().last_switch_ns);
+    CHECK(layer.choose(AllocatorChoice::system) == "this build has no heap \"system\", only jemalloc, tcmalloc");
+    CHECK(BufferHeaps::current().name() == "tcmalloc");
   } else {
     const auto missing = layer.choose(AllocatorChoice::tcmalloc);
     REQUIRE(missing);

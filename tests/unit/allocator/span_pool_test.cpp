@@ -48,7 +48,7 @@ TEST_CASE("classes are parts of a span, from 16 to 512 KiB", "[span_pool]") {
 
 TEST_CASE("a span is cut completely before the next is taken", "[span_pool]") {
   CountedSource source;
-  SpanPool pool(source, true);
+  SpanPool pool(source);
   for (std::size_t size_class = 0; size_class < SpanPool::classes; ++size_class) {
     const std::size_t blocks = span_bytes / SpanPool::class_bytes(size_class);
     std::vector<SpanPool::Cut> cuts;
@@ -75,7 +75,7 @@ TEST_CASE("a span is cut completely before the next is taken", "[span_pool]") {
 TEST_CASE("a pool without memory says so and goes on later", "[span_pool]") {
   CountedSource source;
   source.spans_max = 1;
-  SpanPool pool(source, true);
+  SpanPool pool(source);
   const auto first = pool.take(SpanPool::classes - 1), second = pool.take(SpanPool::classes - 1);
   REQUIRE((first.data && second.data));
   CHECK(pool.take(SpanPool::classes - 1).data == nullptr);
@@ -89,7 +89,7 @@ TEST_CASE("a pool without memory says so and goes on later", "[span_pool]") {
 
 TEST_CASE("free blocks are counted as kept until a release cleans them", "[span_pool]") {
   CountedSource source;
-  SpanPool pool(source, true);
+  SpanPool pool(source);
   std::vector<SpanPool::Cut> cuts;
   for (int i = 0; i < 64; ++i) cuts.push_back(pool.take(0));
   for (int i = 0; i < 10; ++i) pool.give_back(cuts[static_cast<std::size_t>(i)].data, cuts[0].span);
@@ -111,7 +111,7 @@ TEST_CASE("free blocks are counted as kept until a release cleans them", "[span_
 
 TEST_CASE("random use and releases lose and share no block", "[span_pool]") {
   CountedSource source;
-  SpanPool pool(source, false);
+  SpanPool pool(source);
   struct Held {
     SpanPool::Cut cut;
     std::size_t size_class;
