@@ -15,8 +15,8 @@
 #include <optional>
 #include <utility>
 
+#include "allocator/small_blocks.h"
 #include "proxy/base/check.h"
-#include "proxy/base/frame_pool.h"
 
 namespace spillway {
 
@@ -25,10 +25,18 @@ class Task;
 
 namespace detail {
 
-class PromiseBase {
+// What frames are made of. A frame may be given back on another thread than it was taken on.
+struct RecycledFrame {
+  static void* operator new(std::size_t bytes) {
+    void* const frame = small_blocks::take(bytes);
+    if (frame == nullptr) throw std::bad_alloc();
+    return frame;
+  }
+  static void operator delete(void* frame, std::size_t bytes) { small_blocks::give_back(frame, bytes); }
+};
+
+class PromiseBase : public RecycledFrame {
  public:
-  static void* operator new(std::size_t bytes) { return frame_pool::take(bytes); }
-  static void operator delete(void* frame, std::size_t bytes) { frame_pool::give(frame, bytes); }
 
   std::suspend_always initial_suspend() const noexcept { return {}; }
 
@@ -120,9 +128,7 @@ inline Task<void> Promise<void>::get_return_object() noexcept {
 
 // A coroutine that is never awaited: owns itself, runs until its first suspension at once.
 struct Detached {
-  struct promise_type {
-    static void* operator new(std::size_t bytes) { return frame_pool::take(bytes); }
-    static void operator delete(void* frame, std::size_t bytes) { frame_pool::give(frame, bytes); }
+  struct promise_type : RecycledFrame {
     Detached get_return_object() const noexcept { return {}; }
     std::suspend_never initial_suspend() const noexcept { return {}; }
     std::suspend_never final_suspend() const noexcept { return {}; }
