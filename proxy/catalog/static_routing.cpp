@@ -415,47 +415,24 @@ class Loader {
 
 }  // namespace
 
-StaticRouting read_static_routing(const std::string& yaml_text,
-                                  const std::string& file_name_for_messages,
+StaticRouting read_static_routing(const YAML::Node& routing, const std::string& file_name_for_messages,
                                   const UriCheck& check_uri) {
   StaticRouting result;
   const auto place = [&](int line, const std::string& message) {
     return file_name_for_messages + ":" + std::to_string(line) + ": " + message;
   };
-  const auto error = [&](int line, ErrorCode code, const std::string& message) {
-    result.errors.emplace_back(code, place(line, message));
-  };
   try {
-    const YAML::Node file = YAML::Load(yaml_text);
-    const YAML::Node routing = file.IsMap() ? file["routing"] : YAML::Node();
-    if (!file.IsMap()) {
-      error(1, ErrorCode::failed_to_parse, "the file must be a mapping of keys");
-    } else if (!routing || routing.IsNull()) {
-      error(1, ErrorCode::bad_value, "there is no 'routing' key");
-    } else if (!routing.IsMap()) {
-      error(routing.Mark().line + 1, ErrorCode::bad_value, "routing must be a mapping");
-    } else {
-      Loader loader(check_uri);
-      result.snapshot = loader.load(routing);
-      for (const Fault& fault : loader.faults()) error(fault.line, fault.code, fault.message);
-      for (const Remark& remark : loader.remarks()) {
-        result.warnings.push_back(place(remark.line, remark.message));
-      }
-    }
+    Loader loader(check_uri);
+    result.snapshot = loader.load(routing);
+    for (const Fault& fault : loader.faults()) result.errors.emplace_back(fault.code, place(fault.line, fault.message));
+    for (const Remark& remark : loader.remarks()) result.warnings.push_back(place(remark.line, remark.message));
   } catch (const YAML::Exception& e) {
-    error(e.mark.line + 1, ErrorCode::failed_to_parse, e.msg);
+    result.errors.emplace_back(ErrorCode::failed_to_parse, place(e.mark.line + 1, e.msg));
   } catch (const std::exception& e) {
-    error(1, ErrorCode::failed_to_parse, e.what());
+    result.errors.emplace_back(ErrorCode::failed_to_parse, place(1, e.what()));
   }
   if (!result.errors.empty()) result.snapshot = nullptr;
   return result;
-}
-
-Result<std::shared_ptr<const RoutingSnapshot>> load_static_routing(
-    const std::string& yaml_text, const std::string& file_name_for_messages) {
-  StaticRouting read = read_static_routing(yaml_text, file_name_for_messages, {});
-  if (!read.errors.empty()) return std::move(read.errors.front());
-  return std::move(read.snapshot);
 }
 
 }  // namespace spillway::catalog

@@ -27,6 +27,10 @@
 #include "cursor/error.h"
 #include "proxy/catalog/routing.h"
 
+namespace YAML {
+class Node;
+}
+
 namespace spillway::catalog {
 
 // The result of checking a shard's connection string: warnings, or why it cannot be used.
@@ -40,14 +44,8 @@ struct StaticRouting {
   std::vector<std::string> warnings;  // "<file>:<line>: <what has no effect>"
 };
 
-// Parses the text of a whole configuration file; keys beside `routing` are ignored. Used while
-// starting; it may allocate freely and does not throw.
-StaticRouting read_static_routing(const std::string& yaml_text,
-                                  const std::string& file_name_for_messages,
+// Reads what stands below `routing`. Used while starting; it may allocate freely and does not throw.
+StaticRouting read_static_routing(const YAML::Node& routing, const std::string& file_name_for_messages,
                                   const UriCheck& check_uri);
-
-// The same without checking the connection strings; returns only the first error.
-Result<std::shared_ptr<const RoutingSnapshot>> load_static_routing(
-    const std::string& yaml_text, const std::string& file_name_for_messages);
 
 }  // namespace spillway::catalog

@@ -17,7 +17,6 @@
 #include "allocator/limits.h"
 #include "allocator/memory_layer.h"
 #include "proxy/base/credentials_directory.h"
-#include "proxy/catalog/static_routing.h"
 #include "proxy/config/cluster.h"
 #include "proxy/config/http_endpoint.h"
 #include "proxy/config/shard_login.h"
@@ -115,7 +114,7 @@ class Checker {
   void check_cluster() {
     if (auto servers = parse_config_servers(config_.cluster.config_db); servers.has_error()) {
       error("sharding.configDB", "sharding.configDB: " + servers.error().message);
-    } else if (reading_.routing_text) {
+    } else if (reading_.read_routing) {
       error("sharding.configDB",
             "sharding.configDB and routing exclude each other: shards and chunks are those of the config servers, or "
             "those of the file");
@@ -325,7 +324,7 @@ Result<std::vector<std::string>> check_shard_uri(const std::string& uri) {
 void load_routing(ConfigReading& reading, const LoadRequest& request) {
   LoadResult& result = reading.result;
   if (!result.config.cluster.config_db.empty()) return;
-  if (!reading.routing_text) {
+  if (!reading.read_routing) {
     if (!request.needs_routing || !reading.file_parsed) return;
     const std::string message =
         "routing.shards is missing: name at least one shard, for instance routing: {shards: "
@@ -335,8 +334,7 @@ void load_routing(ConfigReading& reading, const LoadRequest& request) {
         request.file_name.empty() ? message : fmt::format("{}: {}", request.file_name, message));
     return;
   }
-  auto routing =
-      catalog::read_static_routing(*reading.routing_text, reading.routing_name, check_shard_uri);
+  auto routing = reading.read_routing(check_shard_uri);
   result.routing = std::move(routing.snapshot);
   for (Error& error : routing.errors) result.errors.push_back(std::move(error.message));
   for (std::string& warning : routing.warnings) result.warnings.push_back(std::move(warning));

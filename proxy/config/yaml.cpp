@@ -25,40 +25,6 @@ namespace spillway {
 
 namespace {
 
-constexpr int flow_depth_max = 64;
-
-// Writes a node back as flow YAML. Quoted scalars stay quoted: bounds of chunks depend on it.
-// False: nested too deeply, or larger than a file may be.
-bool append_flow(std::string& out, const YAML::Node& node, int depth = 0) {
-  if (depth > flow_depth_max || out.size() > config_file_bytes_max) return false;
-  if (node.IsMap() || node.IsSequence()) {
-    const bool map = node.IsMap();
-    const char* comma = "";
-    out += map ? "{" : "[";
-    for (const auto& item : node) {
-      out += std::exchange(comma, ", ");
-      if (map && !append_flow(out, item.first, depth + 1)) return false;
-      if (map) out += ": ";
-      if (!append_flow(out, map ? item.second : YAML::Node(item), depth + 1)) return false;
-    }
-    out += map ? "}" : "]";
-    return true;
-  }
-  if (!node.IsScalar()) {
-    out += "null";
-    return true;
-  }
-  const std::string& text = node.Scalar();
-  constexpr std::string_view safe =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+-.$/";
-  if (node.Tag() == "?" && text.find_first_not_of(safe) == std::string::npos) {
-    out += text;
-    return true;
-  }
-  out += yaml_quoted(text);
-  return true;
-}
-
 std::string kind_of(const YAML::Node& node) {
   if (node.IsMap()) return "a section";
   if (node.IsSequence()) return "a list";
@@ -200,41 +166,16 @@ class Reader {
   }
 
   // Last: the input of the routing table.
-  void finish_routing(const LoadRequest& request) {
-    if (routing_sources_.empty()) {
-      if (routing_) {
-        reading_.routing_text = request.text;
-        reading_.routing_name = request.file_name;
-      }
-      return;
-    }
-    std::vector<std::pair<std::string, YAML::Node>> parts;
-    const auto put = [&](const std::string& key, const YAML::Node& value) {
-      for (auto& part : parts) {
-        if (part.first != key) continue;
-        part.second.reset(value);
-        return;
-      }
-      parts.emplace_back(key, value);
+  void finish_routing() {
+    if (!routing_ && routing_overrides_.empty()) return;
+    YAML::Node routing = routing_ ? *routing_ : YAML::Node(YAML::NodeType::Map);
+    for (const auto& [key, value] : routing_overrides_) routing[key] = value;
+    std::string name = routing_sources_.empty() ? file_name_
+                       : file_name_.empty()     ? routing_sources_
+                                                : absl::StrCat(file_name_, " with ", routing_sources_);
+    reading_.read_routing = [routing, name](const catalog::UriCheck& check) {
+      return catalog::read_static_routing(routing, name, check);
     };
-    if (routing_) {
-      for (const auto& item : *routing_) {
-        if (item.first.IsScalar()) put(item.first.Scalar(), item.second);
-      }
-    }
-    for (const auto& [key, value] : routing_overrides_) put(key, value);
-    std::string text = "routing:\n";
-    for (const auto& [key, value] : parts) {
-      absl::StrAppend(&text, "  ", key, ": ");
-      if (!append_flow(text, value)) {
-        error(routing_sources_, "the routing table is nested too deeply or too large");
-        return;
-      }
-      text += "\n";
-    }
-    reading_.routing_text = std::move(text);
-    reading_.routing_name =
-        file_name_.empty() ? routing_sources_ : absl::StrCat(file_name_, " with ", routing_sources_);
   }
 
  private:
@@ -426,7 +367,7 @@ ConfigReading read_config_yaml(const LoadRequest& request) {
   for (const EnvironmentValue& value : request.environment) reader.read_variable(value);
   for (const std::string& text : request.overrides) reader.read_override(text);
   if (!reading.file_parsed || reading.result.errors.size() > errors_of_file) reading.result.net_known = false;
-  reader.finish_routing(request);
+  reader.finish_routing();
   return reading;
 }
 

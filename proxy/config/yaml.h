@@ -2,10 +2,11 @@
 // the values into a Config. The only door to yaml-cpp in this layer. Does not throw.
 #pragma once
 
+#include <functional>
 #include <map>
-#include <optional>
 #include <string>
 
+#include "proxy/catalog/static_routing.h"
 #include "proxy/config/config.h"
 
 namespace spillway {
@@ -15,9 +16,8 @@ struct ConfigReading {
   LoadResult result;  // config, errors and warnings of single keys; the whole is not checked yet
   // Where each key was written: "file:line" or "--set key".
   std::map<std::string, std::string, std::less<>> places;
-  // A YAML text with the `routing` key, for catalog::load_static_routing, and its name in messages.
-  std::optional<std::string> routing_text;
-  std::string routing_name;
+  // Reads the `routing` key; empty: there is none.
+  std::function<catalog::StaticRouting(const catalog::UriCheck&)> read_routing;
 };
 
 ConfigReading read_config_yaml(const LoadRequest& request);

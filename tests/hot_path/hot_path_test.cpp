@@ -21,7 +21,6 @@
 #include "cursor/cursor.h"
 #include "proxy/base/file_descriptor.h"
 #include "proxy/canned/canned.h"
-#include "proxy/catalog/static_routing.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/shared.h"
 #include "proxy/exec/core/tracer.h"
@@ -29,6 +28,7 @@
 #include "proxy/wire/message.h"
 #include "proxy/wire/op_msg.h"
 #include "tests/hot_path/counting_heap.h"
+#include "tests/support/routing_text.h"
 
 namespace spillway::test {
 namespace {
@@ -95,7 +95,7 @@ class World {
       yaml += fmt::format("    - {{name: shard{}, uri: \"{}\"}}\n", i, uri);
       options.gateway.shards.push_back({fmt::format("shard{}", i), uri});
     }
-    shared_.routing = catalog::load_static_routing(yaml + routing, "test").value();
+    shared_.routing = test::load_routing(yaml + routing, "test").value();
     worker_ = std::make_unique<server::Worker>(0, shared_, options);
     shared_.workers.push_back(&worker_->context());
     shared_.parameters.read_ahead = false;  // a batch that is kept is no pass-through

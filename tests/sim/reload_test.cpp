@@ -4,10 +4,10 @@
 #include <sstream>
 
 #include "proxy/base/log.h"
-#include "proxy/catalog/static_routing.h"
 #include "proxy/server/reload.h"
 #include "tests/support/certificates.h"
 #include "tests/sim/sim_support.h"
+#include "tests/support/routing_text.h"
 
 namespace spillway::test {
 
@@ -21,7 +21,7 @@ std::shared_ptr<const catalog::RoutingSnapshot> table_with(SimWorld& world, cons
   for (const catalog::Shard& shard : world.shared().routing->shards()) {
     yaml += fmt::format("    - {{name: {}, uri: \"{}\"}}\n", shard.name, shard.uri);
   }
-  auto table = catalog::load_static_routing(yaml + "  collections:\n" + collections, "reload");
+  auto table = test::load_routing(yaml + "  collections:\n" + collections, "reload");
   REQUIRE(table.has_value());
   return *table;
 }

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "proxy/base/memory_wait.h"
-#include "proxy/catalog/static_routing.h"
 #include "proxy/exec/access/transactions.h"
 #include "proxy/exec/core/client.h"
 #include "proxy/exec/core/context.h"
@@ -22,6 +21,7 @@
 #include "proxy/shard/reply_verdict.h"
 #include "proxy/wire/message.h"
 #include "proxy/wire/op_msg.h"
+#include "tests/support/routing_text.h"
 #include "tests/support/shard_command.h"
 
 namespace spillway::test {
@@ -102,7 +102,7 @@ class FakeGateway final : public shard::Gateway {
 };
 
 inline std::shared_ptr<const catalog::RoutingSnapshot> routing_of(const std::string& yaml) {
-  auto loaded = catalog::load_static_routing(yaml, "test.yaml");
+  auto loaded = test::load_routing(yaml, "test.yaml");
   if (loaded.has_error()) FAIL(loaded.error().message);
   return *loaded;
 }

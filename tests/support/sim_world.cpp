@@ -6,9 +6,9 @@
 #include <stdexcept>
 
 #include "proxy/auth/users.h"
-#include "proxy/catalog/static_routing.h"
 #include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/shard/connection_string.h"
+#include "tests/support/routing_text.h"
 #include "tests/support/seeded_ids.h"
 
 namespace spillway::test {
@@ -118,7 +118,7 @@ void SimWorld::use_static_table(const SimWorldOptions& options, server::WorkerOp
     shards_.push_back(std::make_unique<SimShard>(shard, log_));
     servers_.push_back(shards_.back().get());
   }
-  auto routing = catalog::load_static_routing(yaml + options.routing, "simulation");
+  auto routing = test::load_routing(yaml + options.routing, "simulation");
   if (routing.has_error()) throw std::runtime_error(routing.error().message);
   shared_->routing = *routing;
 }

@@ -1,7 +1,7 @@
 #include "proxy/catalog/config_documents.h"
 
 #include "catalog_support.h"
-#include "proxy/catalog/static_routing.h"
+#include "tests/support/routing_text.h"
 
 namespace spillway::catalog {
 namespace {
@@ -9,7 +9,7 @@ namespace {
 using test::doc;
 
 std::shared_ptr<const RoutingSnapshot> table() {
-  auto loaded = load_static_routing(R"(routing:
+  auto loaded = spillway::test::load_routing(R"(routing:
   shards:
     - {name: s0, uri: "mongodb://u:p@127.0.0.1:27018,127.0.0.1/?replicaSet=rs0&tls=false"}
     - {name: s1, uri: "mongodb://[::1]"}
