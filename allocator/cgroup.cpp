@@ -360,15 +360,8 @@ std::optional<Psi> Cgroup::read_psi() const {
 }
 
 std::string_view cgroup_version_name(Cgroup::Version version) noexcept {
-  switch (version) {
-    case Cgroup::Version::v1:
-      return "v1";
-    case Cgroup::Version::v2:
-      return "v2";
-    case Cgroup::Version::none:
-      break;
-  }
-  return "none";
+  constexpr std::string_view names[] = {"none", "v1", "v2"};
+  return names[static_cast<std::size_t>(version)];
 }
 
 }  // namespace spillway

@@ -6,33 +6,13 @@
 namespace spillway {
 
 std::string_view pressure_level_name(PressureLevel level) noexcept {
-  switch (level) {
-    case PressureLevel::normal:
-      return "normal";
-    case PressureLevel::tight:
-      return "tight";
-    case PressureLevel::critical:
-      break;
-  }
-  return "critical";
+  constexpr std::string_view names[] = {"normal", "tight", "critical"};
+  return names[static_cast<std::size_t>(level)];
 }
 
 std::string_view pressure_cause_name(PressureCause cause) noexcept {
-  switch (cause) {
-    case PressureCause::none:
-      return "none";
-    case PressureCause::budget:
-      return "budget";
-    case PressureCause::cgroup_max:
-      return "cgroupMax";
-    case PressureCause::cgroup_high:
-      return "cgroupHigh";
-    case PressureCause::stall:
-      return "stall";
-    case PressureCause::signal:
-      break;
-  }
-  return "signal";
+  constexpr std::string_view names[] = {"none", "budget", "cgroupMax", "cgroupHigh", "stall", "signal"};
+  return names[static_cast<std::size_t>(cause)];
 }
 
 double PressureInputs::budget_share() const noexcept {

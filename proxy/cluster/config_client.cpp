@@ -138,33 +138,31 @@ Task<Result<std::vector<catalog::ShardEntry>>> ConfigClient::shards() {
   co_return entries;
 }
 
-Task<Result<std::optional<catalog::DatabaseEntry>>> ConfigClient::database(std::string name, bool after_now) {
-  std::optional<catalog::DatabaseEntry> found;
+template <class Entry>
+Task<Result<std::optional<Entry>>> ConfigClient::entry(std::string collection, std::string id, bool after_now,
+                                                       Result<Entry> (*read)(DocView)) {
+  std::optional<Entry> found;
   BsonWriter filter;
-  filter.append("_id", name);
-  auto reading = find({"databases", std::move(filter).finish(), {}, 1, "config", after_now},
-                      [&found](DocView doc) -> Result<void> {
-                        auto entry = catalog::read_database_entry(doc);
-                        if (entry.has_error()) return std::move(entry.error());
-                        found = *std::move(entry);
+  filter.append("_id", id);
+  auto reading = find({std::move(collection), std::move(filter).finish(), {}, 1, "config", after_now},
+                      [&found, read](DocView doc) -> Result<void> {
+                        auto one = read(doc);
+                        if (one.has_error()) return std::move(one.error());
+                        found = *std::move(one);
                         return {};
                       });
-  if (auto read = co_await reading; read.has_error()) co_return std::move(read.error());
+  if (auto done = co_await reading; done.has_error()) co_return std::move(done.error());
   co_return found;
 }
 
+Task<Result<std::optional<catalog::DatabaseEntry>>> ConfigClient::database(std::string name, bool after_now) {
+  return entry("databases", std::move(name), after_now, catalog::read_database_entry);
+}
+
 Task<Result<std::optional<catalog::CollectionEntry>>> ConfigClient::collection(std::string ns, bool after_now) {
-  std::optional<catalog::CollectionEntry> found;
-  BsonWriter filter;
-  filter.append("_id", ns);
-  auto reading = find({"collections", std::move(filter).finish(), {}, 1, "config", after_now},
-                      [&found](DocView doc) -> Result<void> {
-                        auto entry = catalog::read_collection_entry(doc);
-                        if (entry.has_error()) return std::move(entry.error());
-                        if (!entry->dropped) found = *std::move(entry);
-                        return {};
-                      });
-  if (auto read = co_await reading; read.has_error()) co_return std::move(read.error());
+  auto reading = entry("collections", std::move(ns), after_now, catalog::read_collection_entry);
+  auto found = co_await reading;
+  if (found.has_value() && *found && (*found)->dropped) found->reset();
   co_return found;
 }
 

@@ -69,6 +69,9 @@ class ConfigClient {
 
  private:
   Task<Result<shard::Reply>> call(BsonDoc body, std::optional<shard::HostAddress> host, bool reads);
+  template <class Entry>
+  Task<Result<std::optional<Entry>>> entry(std::string collection, std::string id, bool after_now,
+                                           Result<Entry> (*read)(DocView));
   Task<Result<void>> read_on(std::string_view db, std::string collection, std::int64_t id, shard::HostAddress host,
                              Take take);
 

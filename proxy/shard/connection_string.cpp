@@ -51,23 +51,12 @@ class Complaints {
   std::vector<std::string> messages_;
 };
 
-// libmongoc's options that have no effect here.
+// libmongoc's options that have no effect here: clients choose the read preference.
 std::vector<std::string> ignored_options(const mongoc_uri_t* uri) {
-  constexpr std::array<std::string_view, 15> used = {"replicaset",
-                                                     "directconnection",
-                                                     "connecttimeoutms",
-                                                     "readpreference",
-                                                     "maxstalenessseconds",
-                                                     "tls",
-                                                     "ssl",
-                                                     "tlscafile",
-                                                     "tlscertificatekeyfile",
-                                                     "tlscertificatekeyfilepassword",
-                                                     "tlsinsecure",
-                                                     "tlsallowinvalidcertificates",
-                                                     "tlsallowinvalidhostnames",
-                                                     "authsource",
-                                                     "authmechanism"};
+  constexpr std::array<std::string_view, 13> used = {
+      "replicaset", "directconnection", "connecttimeoutms", "tls", "ssl", "tlscafile", "tlscertificatekeyfile",
+      "tlscertificatekeyfilepassword", "tlsinsecure", "tlsallowinvalidcertificates", "tlsallowinvalidhostnames",
+      "authsource", "authmechanism"};
   std::vector<std::string> names;
   bson_iter_t option;
   if (!bson_iter_init(&option, mongoc_uri_get_options(uri))) return names;
@@ -81,13 +70,6 @@ std::vector<std::string> ignored_options(const mongoc_uri_t* uri) {
 Error unsupported(std::string_view what) {
   return Error(ErrorCode::command_not_supported,
                fmt::format("{} in a shard's connection string is not supported yet", what));
-}
-
-std::optional<Error> refuse_unsupported(const mongoc_uri_t* uri) {
-  if (mongoc_uri_get_option_as_bool(uri, MONGOC_URI_LOADBALANCED, false)) {
-    return unsupported("loadBalanced");
-  }
-  return std::nullopt;
 }
 
 std::string text_option(const mongoc_uri_t* uri, const char* name) {
@@ -146,41 +128,6 @@ Result<auth::ServiceLogin::Ptr> login_of(const mongoc_uri_t* uri) {
     return Error(ErrorCode::failed_to_parse, "Invalid connection string: " + made.error().message);
   }
   return made;
-}
-
-Result<ReadPreference> read_preference_of(const mongoc_uri_t* uri) {
-  const mongoc_read_prefs_t* prefs = mongoc_uri_get_read_prefs_t(uri);
-  ReadPreference result;
-  switch (mongoc_read_prefs_get_mode(prefs)) {
-    case MONGOC_READ_PRIMARY:
-      result.mode = ReadMode::primary;
-      break;
-    case MONGOC_READ_PRIMARY_PREFERRED:
-      result.mode = ReadMode::primary_preferred;
-      break;
-    case MONGOC_READ_SECONDARY:
-      result.mode = ReadMode::secondary;
-      break;
-    case MONGOC_READ_SECONDARY_PREFERRED:
-      result.mode = ReadMode::secondary_preferred;
-      break;
-    case MONGOC_READ_NEAREST:
-      result.mode = ReadMode::nearest;
-      break;
-  }
-  result.max_staleness_seconds = mongoc_read_prefs_get_max_staleness_seconds(prefs);
-  const bson_t* tags = mongoc_read_prefs_get_tags(prefs);
-  if (tags == nullptr) return result;
-  auto view = DocView::parse({bson_get_data(tags), tags->len});
-  if (view.has_error()) return view.error();
-  for (const Element& set : *view) {
-    if (!set.is_document()) continue;
-    ReadPreference::TagSet& target = result.tag_sets.emplace_back();
-    for (const Element& tag : set.as_document()) {
-      if (tag.is_string()) target.emplace_back(tag.name, tag.as_string());
-    }
-  }
-  return result;
 }
 
 // Of a replica set.
@@ -305,7 +252,7 @@ Result<ConnectionString> parse_connection_string(const std::string& uri) {
                                                    "its reserved characters must be written as %XX)")
                                      : fmt::format("Invalid connection string: {}", why.message));
   }
-  if (auto refused = refuse_unsupported(parsed.get())) return *std::move(refused);
+  if (mongoc_uri_get_option_as_bool(parsed.get(), MONGOC_URI_LOADBALANCED, false)) return unsupported("loadBalanced");
   if (!complaints.messages().empty()) {
     return Error(ErrorCode::failed_to_parse,
                  fmt::format("Invalid connection string: {}", complaints.messages().front()));
@@ -339,9 +286,6 @@ Result<ConnectionString> parse_connection_string(const std::string& uri) {
   auto login = login_of(parsed.get());
   if (login.has_error()) return login.error();
   result.login = *std::move(login);
-  auto preference = read_preference_of(parsed.get());
-  if (preference.has_error()) return preference.error();
-  result.read_preference = *std::move(preference);
   result.ignored_options = ignored_options(parsed.get());
   return result;
 }

@@ -19,7 +19,6 @@ struct ConnectionString {
   std::optional<std::int64_t> connect_timeout_ms;
   std::optional<TlsClientSettings> tls;  // tls=true and its options
   auth::ServiceLogin::Ptr login;  // its user; null: it names none
-  ReadPreference read_preference;  // primary unless the string says otherwise
   // Options that drivers know and that have no effect here, as written; for a warning.
   std::vector<std::string> ignored_options;
 };

@@ -162,9 +162,6 @@ Result<std::uint16_t> GatewayImpl::add_shard(ShardAddress address, ShardCredenti
   if (parsed.has_error()) return std::move(parsed.error()).with_context("shard " + address.name);
   const std::size_t index = shards_.size();
   if (index > UINT16_MAX) return Error(ErrorCode::illegal_operation, "there are too many shards");
-  if (parsed->read_preference.mode != ReadMode::primary) {
-    log::warning("Shard {}: readPreference in its connection string is not used: clients choose", address.name);
-  }
   ShardList::Entry entry{std::move(address.name), *std::move(parsed), std::move(credentials), nullptr};
   take_shard(entry);
   entry.shared = shards_.back()->shared();

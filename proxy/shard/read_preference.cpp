@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 
@@ -12,18 +13,8 @@ namespace {
 // Staleness is not measured more precisely than this.
 constexpr std::int64_t max_staleness_seconds_min = 90;
 
-std::optional<ReadMode> mode_from_name(std::string_view name) noexcept {
-  constexpr std::array<std::pair<std::string_view, ReadMode>, 5> names{
-      {{"primary", ReadMode::primary},
-       {"primaryPreferred", ReadMode::primary_preferred},
-       {"secondary", ReadMode::secondary},
-       {"secondaryPreferred", ReadMode::secondary_preferred},
-       {"nearest", ReadMode::nearest}}};
-  for (const auto& [text, mode] : names) {
-    if (text == name) return mode;
-  }
-  return std::nullopt;
-}
+constexpr std::array<std::string_view, 5> mode_names = {"primary", "primaryPreferred", "secondary",
+                                                        "secondaryPreferred", "nearest"};
 
 Result<std::vector<ReadPreference::TagSet>> parse_tags(ValueView tags) {
   if (!tags.is_array()) {
@@ -65,6 +56,8 @@ Result<std::int64_t> parse_max_staleness(ValueView value) {
 
 }  // namespace
 
+std::string_view read_mode_name(ReadMode mode) noexcept { return mode_names[static_cast<std::size_t>(mode)]; }
+
 Result<ReadPreference> ReadPreference::parse(DocView document) {
   ReadPreference result;
   bool hedge = false;
@@ -75,12 +68,12 @@ Result<ReadPreference> ReadPreference::parse(DocView document) {
   if (!mode.is_string()) {
     return Error(ErrorCode::type_mismatch, "The mode of $readPreference must be a string");
   }
-  const std::optional<ReadMode> known = mode_from_name(mode.as_string());
-  if (!known) {
+  const auto known = std::find(mode_names.begin(), mode_names.end(), mode.as_string());
+  if (known == mode_names.end()) {
     return Error(ErrorCode::failed_to_parse,
                  fmt::format("Unknown $readPreference mode '{}'", mode.as_string()));
   }
-  result.mode = *known;
+  result.mode = static_cast<ReadMode>(known - mode_names.begin());
   if (const ValueView tags = document["tags"]; tags.exists()) {
     auto sets = parse_tags(tags);
     if (sets.has_error()) return sets.error();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@ enum class ReadMode : std::uint8_t {
   secondary_preferred,
   nearest
 };
+std::string_view read_mode_name(ReadMode mode) noexcept;
 
 struct ReadPreference {
   using TagSet = std::vector<std::pair<std::string, std::string>>;

@@ -17,22 +17,6 @@ const ReadPreference primary_only;
 // Requests that take longer than this make their host's monitor ask for a sign of life.
 constexpr auto progress_expected_within = std::chrono::seconds(1);
 
-std::string_view mode_name(ReadMode mode) noexcept {
-  switch (mode) {
-    case ReadMode::primary:
-      return "primary";
-    case ReadMode::primary_preferred:
-      return "primaryPreferred";
-    case ReadMode::secondary:
-      return "secondary";
-    case ReadMode::secondary_preferred:
-      return "secondaryPreferred";
-    case ReadMode::nearest:
-      return "nearest";
-  }
-  return "primary";
-}
-
 PoolSettings settings_of(PoolSettings settings, const ConnectionString& connection_string) {
   if (connection_string.connect_timeout_ms) {
     settings.connect_timeout_ms = *connection_string.connect_timeout_ms;
@@ -211,7 +195,7 @@ Error RemoteShard::none_eligible(const CallOptions& options) const {
       ErrorCode::failed_to_satisfy_read_preference,
       fmt::format("Could not find host matching read preference {{ mode: \"{}\" }} for set {} "
                   ":: caused by :: {}",
-                  mode_name(mode), topology_.set_name(), topology_.explain()));
+                  read_mode_name(mode), topology_.set_name(), topology_.explain()));
 }
 
 Error RemoteShard::no_member(const HostAddress& host) const {

@@ -14,7 +14,6 @@ TEST_CASE("a connection string of one host") {
   CHECK(parsed->set_name.empty());
   CHECK_FALSE(parsed->direct);
   CHECK(parsed->connect_timeout_ms == 1500);
-  CHECK(parsed->read_preference.mode == ReadMode::primary);
 }
 
 TEST_CASE("a connection string of a replica set") {
@@ -27,13 +26,8 @@ TEST_CASE("a connection string of a replica set") {
   CHECK(parsed->hosts[2] == HostAddress{"::1", 3});
   CHECK(parsed->hosts[2].text() == "[::1]:3");
   CHECK(parsed->set_name == "rs0");
-  CHECK(parsed->read_preference.mode == ReadMode::secondary);
-  REQUIRE(parsed->read_preference.tag_sets.size() == 2);
-  CHECK(parsed->read_preference.tag_sets[0].size() == 2);
-  CHECK(parsed->read_preference.tag_sets[1].empty());
-  CHECK(parsed->read_preference.max_staleness_seconds == 120);
+  CHECK(parsed->ignored_options == std::vector<std::string>{"readpreference", "maxstalenessseconds"});
   CHECK(parse_connection_string("mongodb://a/?directConnection=true")->direct);
-  CHECK(parsed->ignored_options.empty());
   CHECK(parse_connection_string("mongodb://a/?maxPoolSize=5")->ignored_options ==
         std::vector<std::string>{"maxpoolsize"});
 }
