@@ -156,7 +156,8 @@ reports every error. A key that a mongos knows and that has no effect here is ig
 one that promises protection which is not there is refused.
 .PP
 .I Changed by
-says how a key takes effect: setParameter is MongoDB's command; a reload is SIGHUP to the process.
+says how a key takes effect: setParameter is MongoDB's command; a reload is SIGHUP to the process, which replaces the
+process if only a restart takes the key: clients stay connected.
 .SH KEYS
 )";
 
@@ -192,7 +193,8 @@ std::string print_reference() {
       "spillway.yaml`\n"
       "as a manual page. *Changed by* says how a new value takes effect: `setParameter` is MongoDB's command, a reload "
       "is\n"
-      "SIGHUP to the process. Other keys of a `mongos.conf` set nothing: each is named when the file is read, and "
+      "SIGHUP to the process, which replaces the process if only a restart takes the key: clients stay connected.\n"
+      "Other keys of a `mongos.conf` set nothing: each is named when the file is read, and "
       "refused if it\n"
       "promises a protection that is not there.\n\n"
       "| key | default | range | changed by | meaning |\n|---|---|---|---|---|\n";
