@@ -219,8 +219,9 @@ TEST_CASE("point finds pass a write of many operations that is planned and divid
     in_time = finds_beside(world, {write()}, check);
   }
   CAPTURE(name, in_no_time, in_time);
-  // Each is parsed, targeted, gathered, copied.
-  CHECK(in_time - in_no_time >= 4 * operations / 16 / 12);
+  // Each is parsed, targeted, gathered, copied. Of inserts, whose steps are shorter, more pass between two readings.
+  const int operations_a_reading = name == "insert" ? 64 : 16;
+  CHECK(in_time - in_no_time >= 4 * operations / operations_a_reading / 12);
 }
 
 TEST_CASE("point finds pass a write of many operations that fail") {

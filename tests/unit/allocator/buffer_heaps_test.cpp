@@ -128,6 +128,7 @@ void switch_under_load(const std::vector<Heap*>& heaps, int rounds) {
     BufferHeaps::select(*heaps[static_cast<std::size_t>(round) % heaps.size()]);
     while (taken.load() < enough && wrong.load() == 0) std::this_thread::yield();
     RecordingPacer pacer;
+    pacer.slices_max = 512;  // else a release of the heap in use goes on for as long as the threads give back more
     heaps[static_cast<std::size_t>(round / 2) % heaps.size()]->release(pacer);
     CHECK(pacer.open == 0);
   }
