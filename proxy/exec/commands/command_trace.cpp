@@ -66,8 +66,7 @@ void CommandTrace::note(const Response& response) {
     command_->error = response.failure_code != 0 ? response.failure_code
                                                  : static_cast<std::int32_t>(ErrorCode::operation_failed);
   }
-  const StreamReply* const stream = response.stream();
-  command_->reply_bytes = stream != nullptr ? stream->reply.message_bytes : response.bytes();
+  command_->reply_bytes = reply_bytes(response);
 }
 
 void CommandTrace::end() {

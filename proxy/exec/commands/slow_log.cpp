@@ -40,11 +40,6 @@ BsonDoc shown_command(const Request& request) {
   return std::move(out).finish();
 }
 
-std::int64_t reply_bytes_of(const Response& response) {
-  const StreamReply* stream = response.stream();
-  return static_cast<std::int64_t>(stream != nullptr ? stream->reply.message_bytes : response.bytes());
-}
-
 }  // namespace
 
 void log_if_slow(const Context& context, const Client& client, const Request& request, Duration taken,
@@ -60,13 +55,13 @@ void log_if_slow(const Context& context, const Client& client, const Request& re
     slow.shards_us = std::chrono::duration_cast<std::chrono::microseconds>(shards->total()).count();
     slow.shard_calls = shards->calls();
   }
-  if (response != nullptr) slow.reply_bytes = reply_bytes_of(*response);
+  if (response != nullptr) slow.reply_bytes = static_cast<std::int64_t>(reply_bytes(*response));
   context.shared.slow_shapes.add(std::move(slow));
   BsonWriter attributes;
   attributes.append("type", "command").append("ns", request.ns());
   if (!client.application_name.empty()) attributes.append("appName", client.application_name);
   attributes.append("command", shown_command(request));
-  if (response != nullptr) attributes.append("reslen", reply_bytes_of(*response));
+  if (response != nullptr) attributes.append("reslen", static_cast<std::int64_t>(reply_bytes(*response)));
   if (error != nullptr) {
     attributes.append("ok", std::int32_t{0});
     attributes.append("errMsg", error->message).append("errCode", error->code);

@@ -295,4 +295,9 @@ Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream
   co_return finished;
 }
 
+std::size_t reply_bytes(const Response& response) noexcept {
+  const StreamReply* const stream = response.stream();
+  return stream != nullptr ? stream->reply.message_bytes : response.bytes();
+}
+
 }  // namespace spillway::exec

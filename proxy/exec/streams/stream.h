@@ -41,4 +41,7 @@ struct StreamReply {
 Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream, std::int32_t request_id,
                         std::int32_t response_to, TimePoint& first_tried);
 
+// Of a reply as the client gets it or, where it streams, of the shard's message.
+std::size_t reply_bytes(const Response& response) noexcept;
+
 }  // namespace spillway::exec
