@@ -58,8 +58,6 @@ inline constexpr std::size_t originating_command_bytes_max = 512;
 inline constexpr std::size_t shards_max = 1024;
 inline constexpr std::size_t workers_max = 256;
 inline constexpr std::size_t cursor_stripes = 64;
-// Combinations of leading shard-key values that one filter may name (the server's own limit).
-inline constexpr std::size_t shard_key_ranges_max = 4'000'000;
 // Client connections, unless net.maxIncomingConnections says otherwise.
 inline constexpr std::size_t client_connections_max = 65'536;
 // Requests waiting for a shard connection, per worker and host.

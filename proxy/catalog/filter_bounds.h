@@ -19,7 +19,7 @@
 
 namespace spillway::catalog {
 
-// The most ranges of a flattened filter; more is Location17439.
+// The most ranges of a flattened filter (the server's own limit); more is Location17439.
 inline constexpr std::size_t key_ranges_max = 4'000'000;
 // Points of one $in that are kept apart; a longer list is bounded by its smallest and largest.
 inline constexpr std::size_t interval_points_max = 1'000;

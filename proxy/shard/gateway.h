@@ -88,7 +88,16 @@ struct Command {
 // A document without its length and its end, as Command::suffix takes it.
 inline Bytes elements_of(DocView document) noexcept { return document.bytes().subspan(4, document.size() - 5); }
 
-// Which commands may be sent again after a failure.
+// Which commands may be sent again after a failure, at most four times in all:
+//
+//                                                                     none      not_idempotent  idempotent
+//   not sent as a whole                                               retry     retry           retry
+//   refused by a host that is no primary (10107, 13435, 13436)        no        retry           retry
+//   stepped down or shut down, perhaps in the middle (91, 189,
+//     11600, 11602); connection broken after sending                  no        no              retry
+//   6, 7, 89, 262, 317, 9001 in the reply                             pass on   pass on         retry, then pass on
+//   a state change in writeErrors or writeConcernError                relabel   relabel         retry
+//   the deadline, our memory, a broken protocol                       no        no              no
 enum class RetryPolicy : std::uint8_t {
   none,            // once
   not_idempotent,  // only when the shard surely did nothing of it: not sent as a whole, or refused by a host that was

@@ -321,8 +321,27 @@ def check_readmes(tree, findings):
                     findings.error(path, number, f"{name} does not exist")
 
 
+# The most lines of a document: the first row that matches its path.
+LINES_MAX = (
+    (re.compile(r"README\.md"), 120),
+    (re.compile(r"tests/README\.md"), 60),
+    (re.compile(r"bench/README\.md"), 100),
+    (re.compile(r"proxy/README\.md|conf/manual/[^/]+\.md"), 250),
+    (re.compile(r"(allocator|cursor|proxy/.+)/README\.md"), 40),  # a layer or a room
+)
+
+
+def check_lengths(tree, findings):
+    """A document is short enough to be read; what only its code needs stands in the headers."""
+    for path in tree.ending(".md"):
+        most = next((most for pattern, most in LINES_MAX if pattern.fullmatch(path)), None)
+        lines = tree.text(path).count("\n")
+        if most is not None and lines > most:
+            findings.error(path, lines, f"{lines} lines; at most {most}")
+
+
 CHECKS = (check_layers, check_services, check_headers, check_banned, check_awaits, check_dead_files, check_columns,
-          check_readmes)
+          check_readmes, check_lengths)
 
 
 def run(root):

@@ -187,6 +187,13 @@ class TidyTest(unittest.TestCase):
             "allocator/README.md": "[a](a.h) [b](../README.md) `proxy/wire/w.h` [web](https://x.example)\n",
         }).errors, [])
 
+    def test_a_document_has_a_most_of_lines(self):
+        for path, most in (("README.md", 120), ("tests/README.md", 60), ("bench/README.md", 100),
+                           ("conf/manual/memory.md", 250), ("proxy/README.md", 250),
+                           ("allocator/README.md", 40), ("proxy/exec/core/README.md", 40)):
+            self.assertEqual(self.findings({path: "x\n" * most}).errors, [])
+            self.only_error({path: "x\n" * (most + 1)}, f"{most + 1} lines; at most {most}")
+
     def test_build_folders_are_not_looked_at(self):
         self.assertEqual(self.findings({"build/x.cpp": "", "build-1/y.h": ""}).errors, [])
 

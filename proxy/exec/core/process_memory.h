@@ -5,6 +5,33 @@
 //                    └─ process ── requests, writes, replies, cursors, spill, routing; lent to sockets
 //
 // Thread-safe, but for divide().
+//
+// Which bytes each budget pays for, and what happens without room. "Waits": in a MemoryQueue, while the socket stays
+// unread. "Little": up to 64 KiB, which has a reserve.
+//
+//   requests      a request, until its reply was written. Waits; then it is read, dropped, and refused with 462 (if it
+//                 is compressed with zstd, the connection closes). Bytes behind it and a piece of a header (at most
+//                 16 KiB per read; or little), until they are parsed: the connection closes.
+//   writes        a decompressed request, by its declared size, before a byte is inflated: as a request. The list of a
+//                 write's operations and the documents copied for a shard's part: waits; then 462 and
+//                 NoWritesPerformed; after the first part was sent, an error of these operations.
+//   replies       a shard's reply, plain or decompressed, and the head of a stream (at most 256 KiB), until the
+//                 client's reply was written: waits, unread; then 462 or 6. A piece that the client did not take (at
+//                 most 128 KiB; under pressure 32 KiB, reserved before): waits 30 s under pressure, else not at all;
+//                 then the connection closes. A merged batch and the order keys of its heads (or cursors, or little):
+//                 the batch ends early; an empty one waits, then 462. A message to be compressed, and compressed: it
+//                 leaves uncompressed.
+//   cursors       batches of a merged cursor, on their way to the spill file and back too, until they are consumed or
+//                 parked: as a reply; on the way back 462, and the getMore may be retried. A merging stage's contents
+//                 (pipeline::Meter), until the cursor ends: 462.
+//   spill         batches compressed in memory, as stored: the batches stay as they are.
+//   links         a monitor's or handshake's reply; then replies. As a reply; never makes a host look lost.
+//   connections   idle connections, with their TLS state.
+//   sockets       larger socket buffers, a sixteenth of the limit for receive buffers of clients; of the rest, a
+//                 sixteenth for one shard connection and for one full client socket: the buffer stays small.
+//
+// In no budget: contexts of zlib and zstd (one per worker and direction), client metadata (at most 512 B), the kernel's
+// socket buffers (bounded by proxy/server/socket_buffers.h).
 #pragma once
 
 #include <array>
