@@ -217,8 +217,21 @@ class Vanishing(Scanner):
         self.tally.did("held cursor")
 
 
-KINDS = {"ledger": Ledger, "scanner": Scanner, "vanishing": Vanishing}
-THREADS = 3
+class Hungry(Scanner):
+    """Sorts large documents over all shards, so that the router holds batches of each: for a process that is killed."""
+
+    def step(self):
+        for _ in self.big.find().sort("_id", self.rng.choice([1, -1])):
+            self.tally.did("large document")
+
+    def __init__(self, client, number, tally, rng):
+        super().__init__(client, number, tally, rng)
+        self.big = client.soak.big
+
+
+KINDS = {"ledger": Ledger, "scanner": Scanner, "vanishing": Vanishing, "hungry": Hungry}
+THREADS = {"hungry": 12}
+THREADS_ELSE = 3
 
 
 def drive(actor, tally, rng):
@@ -252,9 +265,10 @@ def main():
     client = pymongo.MongoClient(uri, retryWrites=False, retryReads=False, appname=f"soak-{kind}",
                                  serverSelectionTimeoutMS=20_000, socketTimeoutMS=60_000, **options)
     actors, threads = [], []
-    for index in range(THREADS):
+    count = THREADS.get(kind, THREADS_ELSE)
+    for index in range(count):
         rng = random.Random(seed * 1000 + index)
-        actor = KINDS[kind](client, seed * THREADS + index, tally, rng)
+        actor = KINDS[kind](client, seed * count + index, tally, rng)
         actors.append(actor)
         threads.append(threading.Thread(target=drive, args=(actor, tally, rng)))
     for thread in threads:

@@ -1,0 +1,131 @@
+"""A sharded cluster that the caller brings, without users, and the proxy before it; chunks move, members step down
+and freeze, the config servers are away, the proxy is replaced."""
+
+import os
+import signal
+import time
+
+import pymongo
+from pymongo.errors import PyMongoError
+from proxy import free_port
+from replaced import Replaced
+from soak import Soak, reserved_bytes
+
+FROZEN_S_MAX = 6  # shorter than an election timeout, so that no old primary answers when it goes on
+CHUNKS = 16
+BIG, BIG_BYTES = 200, 200_000
+CURSOR_TIMEOUT_S = 60  # a process that was replaced keeps the cursors of lost clients as long
+
+
+class ClusterSoak(Soak):
+    FAULTS = (*Soak.FAULTS, "replaced", "chunk_moved", "chunk_moved", "shard_steps_down", "config_steps_down",
+              "member_frozen", "config_away", "memory_full")
+
+    def __init__(self, args, binary, folder):
+        super().__init__(args.seed, folder)
+        self.config_set, _, self.config_members = args.config_db.partition("/")
+        self.before = None  # the process that was replaced last, and ends when its cursors have
+        self.config_pids, self.shard_pids = args.config_pids, args.shard_pids
+        self.proxy = Replaced(binary, {
+            "net": {"port": free_port(), "bindIp": "127.0.0.1", "tls": self.tls},
+            "memory": {"limit": f"{args.limit_mib}MiB"},
+            "sharding": {"configDB": args.config_db},
+            "setParameter": {"cursorTimeoutMillis": CURSOR_TIMEOUT_S * 1000},
+        }).start()
+        # An acknowledged write must outlive its primary, or a loss would not be the proxy's.
+        self.uri = f"{self.proxy.uri}?w=majority"
+        with self.client() as client:
+            self.shard_sets = {one["_id"]: one["host"] for one in client.config.shards.find()}
+        self.cursors_before = self.shard_cursors()
+
+    def load(self):
+        with self.client() as client:
+            client.drop_database("soak")
+            client.admin.command("enableSharding", "soak")
+            for name in ("items", "fixed", "big"):
+                client.admin.command("shardCollection", f"soak.{name}", key={"_id": "hashed"}, numInitialChunks=CHUNKS)
+            client.soak.big.insert_many([{"_id": key, "p": bytes(BIG_BYTES)} for key in range(BIG)])
+        super().load()
+
+    # --- faults
+
+    def replaced(self):
+        if self.before and os.path.exists(f"/proc/{self.before}"):
+            return "the process before has cursors"
+        self.before = self.proxy.replace(ended=False)
+
+    def chunk_moved(self):
+        try:
+            with self.client() as client:
+                chunks = list(client.config.chunks.find({"ns": f"soak.{self.rng.choice(['items', 'fixed'])}"}))
+                chunk = self.rng.choice(sorted(chunks, key=lambda one: str(one["min"])))
+                to = self.rng.choice([name for name in sorted(self.shard_sets) if name != chunk["shard"]])
+                client.admin.command("moveChunk", chunk["ns"], bounds=[chunk["min"], chunk["max"]], to=to)
+        except PyMongoError as error:
+            return str(error)[:150]
+
+    def step_down(self, hosts, name):
+        try:
+            with pymongo.MongoClient(hosts.split(","), replicaSet=name, serverSelectionTimeoutMS=20_000) as client:
+                client.admin.command("replSetStepDown", 8, secondaryCatchUpPeriodSecs=6)
+        except PyMongoError as error:
+            return str(error)[:150]
+
+    def shard_steps_down(self):
+        name, hosts = self.rng.choice(sorted(host.split("/") for host in self.shard_sets.values()))
+        return self.step_down(hosts, name)
+
+    def config_steps_down(self):
+        return self.step_down(self.config_members, self.config_set)
+
+    def freeze(self, pids):
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            time.sleep(self.rng.random() * FROZEN_S_MAX)
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+        return None if pids else "no process was named"
+
+    def member_frozen(self):
+        return self.freeze(self.rng.sample(self.shard_pids, 1) if self.shard_pids else [])
+
+    def config_away(self):
+        return self.freeze(self.config_pids)
+
+    def memory_full(self):
+        return self.client_killed("hungry")
+
+    # --- what is left
+
+    def alive(self):
+        return os.path.exists(f"/proc/{self.proxy.pid}")
+
+    def shard_cursors(self):
+        """Of all shards' primaries: cursors and transactions that are open."""
+        cursors = transactions = 0
+        for host in self.shard_sets.values():
+            name, members = host.split("/")
+            with pymongo.MongoClient(members.split(","), replicaSet=name, serverSelectionTimeoutMS=30_000) as client:
+                status = client.admin.command("serverStatus")
+            cursors += status["metrics"]["cursor"]["open"]["total"]
+            transactions += status["transactions"]["currentOpen"]
+        return cursors, transactions
+
+    def left_on_shards(self):
+        end = time.monotonic() + 2 * CURSOR_TIMEOUT_S
+        while True:
+            cursors, transactions = self.shard_cursors()
+            # A primary has a cursor for each secondary that follows it, and there may be another primary now.
+            if (cursors <= self.cursors_before[0] + 2 and transactions == 0) or time.monotonic() > end:
+                break
+            time.sleep(1)
+        print(f"open on the shards: {self.cursors_before[0]} cursors before, {cursors} after; "
+              f"{transactions} transactions")
+        left = [f"{cursors} cursors are left on the shards"] * (cursors > self.cursors_before[0] + 2)
+        return left + [f"{transactions} transactions are left on the shards"] * (transactions > 0)
+
+    def stop(self):
+        self.proxy.stop()
+        return reserved_bytes(self.proxy.log())
