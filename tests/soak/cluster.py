@@ -50,6 +50,7 @@ class ClusterSoak(Soak):
     # --- faults
 
     def replaced(self):
+        self.proxy.process.poll()  # the first one is a child of this process, and stays a zombie until it is asked for
         if self.before and os.path.exists(f"/proc/{self.before}"):
             return "the process before has cursors"
         self.before = self.proxy.replace(ended=False)
