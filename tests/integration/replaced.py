@@ -46,6 +46,15 @@ class Replaced(Proxy):
     def pid(self):
         return self.latest or self.process.pid
 
+    def runs(self, pid):
+        """Whether this one of its processes has not ended."""
+        self.process.poll()  # else the first one, a child of ours, stays as a zombie
+        return os.path.exists(f"/proc/{pid}")
+
+    def alive(self):
+        """Whether the process that serves is."""
+        return self.process is not None and self.runs(self.pid)
+
     def log(self):
         return self.log_path.read_text(errors="replace")
 
@@ -71,7 +80,7 @@ class Replaced(Proxy):
     def stop(self):
         if self.process is None:
             return
-        if self.latest and os.path.exists(f"/proc/{self.latest}"):
+        if self.latest and self.alive():
             watched = os.pidfd_open(self.latest)
             os.kill(self.latest, signal.SIGTERM)
             wait_for_end(self.latest, watched, 40)
@@ -81,6 +90,6 @@ class Replaced(Proxy):
         assert kept and set(kept) == {"0"}, kept
 
     def kill(self):
-        if self.latest and os.path.exists(f"/proc/{self.latest}"):
+        if self.latest and self.alive():
             os.kill(self.latest, signal.SIGKILL)
         super().kill()

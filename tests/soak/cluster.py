@@ -36,7 +36,7 @@ class ClusterSoak(Soak):
         self.uri = f"{self.proxy.uri}?w=majority"
         with self.client() as client:
             self.shard_sets = {one["_id"]: one["host"] for one in client.config.shards.find()}
-        self.cursors_before = self.shard_cursors()
+        self.cursors_before, _ = self.shard_cursors()
 
     def load(self):
         with self.client() as client:
@@ -50,8 +50,7 @@ class ClusterSoak(Soak):
     # --- faults
 
     def replaced(self):
-        self.proxy.process.poll()  # the first one is a child of this process, and stays a zombie until it is asked for
-        if self.before and os.path.exists(f"/proc/{self.before}"):
+        if self.before and self.proxy.runs(self.before):
             return "the process before has cursors"
         self.before = self.proxy.replace(ended=False)
 
@@ -100,9 +99,6 @@ class ClusterSoak(Soak):
 
     # --- what is left
 
-    def alive(self):
-        return os.path.exists(f"/proc/{self.proxy.pid}")
-
     def shard_cursors(self):
         """Of all shards' primaries: cursors and transactions that are open."""
         cursors = transactions = 0
@@ -118,14 +114,17 @@ class ClusterSoak(Soak):
         end = time.monotonic() + 2 * CURSOR_TIMEOUT_S
         while True:
             cursors, transactions = self.shard_cursors()
+            left = []
             # A primary has a cursor for each secondary that follows it, and there may be another primary now.
-            if (cursors <= self.cursors_before[0] + 2 and transactions == 0) or time.monotonic() > end:
+            if cursors > self.cursors_before + 2:
+                left.append(f"{cursors} cursors are left on the shards")
+            if transactions:
+                left.append(f"{transactions} transactions are left on the shards")
+            if not left or time.monotonic() > end:
                 break
             time.sleep(1)
-        print(f"open on the shards: {self.cursors_before[0]} cursors before, {cursors} after; "
-              f"{transactions} transactions")
-        left = [f"{cursors} cursors are left on the shards"] * (cursors > self.cursors_before[0] + 2)
-        return left + [f"{transactions} transactions are left on the shards"] * (transactions > 0)
+        print(f"open on the shards: {self.cursors_before} cursors before, {cursors} after; {transactions} transactions")
+        return left
 
     def stop(self):
         self.proxy.stop()

@@ -4,7 +4,7 @@ import signal
 import time
 
 from faulty_relay import FaultyRelay
-from reloaded import Reloaded
+from proxy import Proxy
 from shards import ShardSet
 from soak import Soak, reserved_bytes
 from users import user_entry
@@ -21,7 +21,7 @@ class StaticSoak(Soak):
         super().__init__(args.seed, folder)
         self.shards = ShardSet("ferretdb", 3).start()
         self.relays = [FaultyRelay(shard.port, args.seed + i) for i, shard in enumerate(self.shards)]
-        self.proxy = Reloaded(binary, self.config(binary)).start()
+        self.proxy = Proxy(binary, self.config(binary)).start()
         self.uri = f"mongodb://soak:{PASSWORD}@127.0.0.1:{self.proxy.port}/"
 
     def config(self, binary):
@@ -67,9 +67,6 @@ class StaticSoak(Soak):
         log.rename(self.folder / f"soak.log.{self.faults['log_reopened']}")
         self.proxy.process.send_signal(signal.SIGUSR1)
         wait_for(log.exists, "the new log")
-
-    def alive(self):
-        return self.proxy.alive()
 
     def stop(self):
         self.proxy.stop()
