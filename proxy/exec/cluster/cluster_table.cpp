@@ -102,6 +102,7 @@ Task<void> ClusterTable::read_expiring_keys() {
 }
 
 void ClusterTable::tick(TimePoint now) {
+  if (!cluster_id_) return;  // start() is at work
   if (!pinging_ && now >= next_ping_) {
     pinging_ = true;
     next_ping_ = now + ping_every;
@@ -225,13 +226,14 @@ Task<Result<void>> ClusterTable::use(std::vector<catalog::ShardEntry> entries) {
 
 // Versions protect the data of a strange shard: it refuses all of ours. Its errors do not say why.
 Task<Result<void>> ClusterTable::check_identities() {
+  if (!cluster_id_) co_return Result<void>();
   const std::vector<catalog::Shard> shards = table_->shards();  // the table may change meanwhile
   for (const catalog::Shard& shard : shards) {
     if (!shard.holds_data || identified_.contains(shard.name)) continue;
     const auto cluster = co_await cluster_of(shard.index);
     if (cluster.has_error()) {
       log::debug("shard {} does not say which cluster it belongs to: {}", shard.name, cluster.error().message);
-    } else if (*cluster == cluster_id_) {
+    } else if (*cluster == *cluster_id_) {
       identified_.insert(shard.name);
     } else {
       leave_out(shard, *cluster);
@@ -263,7 +265,7 @@ Task<Result<catalog::ObjectId>> ClusterTable::cluster_of(catalog::ShardIndex sha
 
 void ClusterTable::leave_out(const catalog::Shard& shard, const catalog::ObjectId& cluster) {
   log::error("shard {} belongs to cluster {:02x}, not to {:02x} of the config servers: it is not used", shard.name,
-             fmt::join(cluster, ""), fmt::join(cluster_id_, ""));
+             fmt::join(cluster, ""), fmt::join(*cluster_id_, ""));
   strangers_.insert(shard.name);
   first_.gateway.retire_shard(shard.index);
   std::vector<catalog::Shard> shards = table_->shards();

@@ -35,7 +35,7 @@ class ClusterTable final : public cluster::ShardDirectory {
   // Reads the cluster's id and its shards. Errors: those of the config servers.
   Task<Result<void>> start();
   // Every quarter of a second: when it is time, reads the shards again, and tells the config servers that this router
-  // is there (config.mongos).
+  // is there (config.mongos). Nothing before start() knows the cluster's id.
   void tick(TimePoint now);
 
   Task<Result<cluster::KnownDatabase>> database(std::string name, std::uint64_t after, bool make);
@@ -54,14 +54,14 @@ class ClusterTable final : public cluster::ShardDirectory {
   // Reads config.shards.
   Task<Result<void>> read_shards() { return cache_.shards(); }
 
-  // Asks each new shard which cluster it belongs to; one of another cluster is left out from then on.
+  // Asks each new shard which cluster it belongs to; one of another cluster is left out from then on. Nothing before
+  // start() knows the cluster's id.
   Task<Result<void>> check_identities();
 
   // A command for the config servers' primary.
   cluster::ConfigClient& config() noexcept { return config_; }
   const cluster::CatalogCache& cache() const noexcept { return cache_; }
   Routes::Table shards() const noexcept { return table_; }
-  const catalog::ObjectId& cluster_id() const noexcept { return cluster_id_; }
   Context& worker() noexcept { return first_; }
 
  private:
@@ -81,7 +81,7 @@ class ClusterTable final : public cluster::ShardDirectory {
   cluster::ConfigClient config_;
   cluster::CatalogCache cache_;
   Routes::Table table_;
-  catalog::ObjectId cluster_id_{};
+  std::optional<catalog::ObjectId> cluster_id_;  // none: start() has not read it
   absl::flat_hash_set<std::string> identified_;  // shards of this cluster
   absl::flat_hash_set<std::string> strangers_;   // of another one
   TimePoint next_look_{}, next_ping_{}, next_keys_{};

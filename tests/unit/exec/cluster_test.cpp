@@ -23,19 +23,26 @@ constexpr const char* epoch_text = "0123456789abcdef01234567";
 // Config servers of 4.2 whose tables the test writes, and shards that check versions.
 class FakeCluster {
  public:
-  explicit FakeCluster(std::int32_t wire_version = 8)
+  enum class Start { now, later };
+
+  explicit FakeCluster(std::int32_t wire_version = 8, Start starts = Start::now)
       : worker_(exec::table_of_config_servers("mongodb://127.0.0.1:27019/"),
                 [this](std::uint16_t shard, DocView command) { return answer(shard, command); }),
         table_(start(wire_version)),
         router_(worker_.context, *table_, table_->shards()) {
     worker_.context.router = &router_;
-    auto started = worker_.run(table_->start());
-    REQUIRE_FALSE(started.has_error());
-    worker_.loop.poll_until_idle();
+    if (starts == Start::later) return;
+    REQUIRE_FALSE(try_start().has_error());
     for (auto& state : worker_.gateway.states()) state.max_wire_version = wire_version;
     forget_sent();
   }
   ~FakeCluster() { worker_.context.router = &worker_.context.static_router; }
+
+  Result<void> try_start() {
+    auto started = worker_.run(table_->start());
+    worker_.loop.poll_until_idle();
+    return started;
+  }
 
   // Runs a command as a client's; its reply.
   BsonDoc run(std::string_view json) {
@@ -123,6 +130,7 @@ class FakeCluster {
   std::vector<std::string> shards_ = {"sh1", "sh2"};
   std::optional<BsonDoc> settings_;
   bool away_ = false;  // the config servers
+  bool names_cluster_ = true;
   std::vector<BsonDoc> keys_;
   // What shards answer; null: {ok: 1} and, to a find, no documents.
   std::function<std::optional<BsonDoc>(std::uint16_t shard, DocView command)> shard_answer_;
@@ -167,7 +175,8 @@ class FakeCluster {
     const DocView filter = command["filter"].as_document();
     const std::string id(filter["_id"].is_string() ? filter["_id"].as_string() : "");
     std::vector<BsonDoc> found;
-    if (collection == "version") found.push_back(doc("{'_id': 1, 'clusterId': {'$oid': 'aaaaaaaaaaaaaaaaaaaaaaaa'}}"));
+    if (collection == "version" && names_cluster_)
+      found.push_back(doc("{'_id': 1, 'clusterId': {'$oid': 'aaaaaaaaaaaaaaaaaaaaaaaa'}}"));
     if (collection == "system.keys") found = keys_;
     if (collection == "settings" && settings_) found.push_back(*settings_);
     if (collection == "shards") {
@@ -739,6 +748,27 @@ TEST_CASE("a shard that belongs to another cluster is left out, and stays so") {
   cluster.forget_sent();
   cluster.check_identities();
   CHECK(cluster.sent_to(1, "find").empty());  // it is known
+}
+
+TEST_CASE("shards are not compared with the cluster's id before the config servers have told it") {
+  FakeCluster cluster(8, FakeCluster::Start::later);
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.shard_answer_ = [](std::uint16_t, DocView command) -> std::optional<BsonDoc> {
+    if (command.first().as_string() != "system.version") return std::nullopt;
+    return doc("{'cursor': {'firstBatch': [{'_id': 'shardIdentity', 'clusterId': {'$oid': "
+               "'aaaaaaaaaaaaaaaaaaaaaaaa'}}], 'id': {'$numberLong': '0'}, 'ns': 'admin.system.version'}, 'ok': 1}");
+  };
+  cluster.names_cluster_ = false;
+  CHECK(cluster.try_start().has_error());
+  cluster.tick();  // as while start() waits for its answer, or for its next attempt
+  cluster.read_shards();
+  cluster.check_identities();
+  cluster.names_cluster_ = true;
+  REQUIRE_FALSE(cluster.try_start().has_error());
+  test::advance_time(std::chrono::seconds(31));
+  cluster.tick();
+  CHECK(cluster.run("{'find': 'c', 'filter': {'k': 12}, '$db': 'app'}").view()["ok"].truthy());
+  CHECK(cluster.run("{'find': 'c', 'filter': {'k': 2}, '$db': 'app'}").view()["ok"].truthy());
 }
 
 TEST_CASE("shards that do not say which cluster they belong to are used") {
