@@ -83,10 +83,9 @@ Result<Value> select(const Value& from, const KeySet& keys, bool wanted, EvalCon
   return std::move(out).finish(context.meter);
 }
 
+// As on a server, what follows is not looked at once nothing is left.
 Result<Value> set_intersection(Operands operands, EvalContext& context) {
-  if (operands.empty()) {
-    return Value::array(BsonDoc());
-  }
+  Value result = operands.empty() ? Value::array(BsonDoc()) : operands[0];
   for (const Value& operand : operands) {
     if (operand.nullish()) {
       return Value::null();
@@ -94,9 +93,6 @@ Result<Value> set_intersection(Operands operands, EvalContext& context) {
     if (!operand.is_array()) {
       return not_array(17047, "$setIntersection", operand);
     }
-  }
-  Value result = operands[0];
-  for (const Value& operand : operands) {
     auto keys = keys_of(operand, context.meter);
     if (!keys) {
       return keys.error();
@@ -106,6 +102,9 @@ Result<Value> set_intersection(Operands operands, EvalContext& context) {
       return kept;
     }
     result = std::move(*kept);
+    if (result.view().as_document().empty()) {
+      break;
+    }
   }
   return result;
 }
