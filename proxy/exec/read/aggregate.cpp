@@ -413,6 +413,11 @@ Result<AggregateArguments> parse_aggregate(DocView body) {
                  "The 'cursor' option is required, except for aggregate with the explain argument");
   }
   if (cursor.exists()) {
+    for (const Element& option : cursor.as_document()) {
+      if (option.name != "batchSize") {
+        return Error(ErrorCode::bad_value, "cursor object can't contain fields other than batchSize");
+      }
+    }
     const ValueView batch = cursor.as_document()["batchSize"];
     if (batch.exists() && !batch.is_null()) {
       if (!batch.is_number()) return Error(ErrorCode::type_mismatch, "cursor.batchSize field must be a number");

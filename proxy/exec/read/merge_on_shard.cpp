@@ -164,6 +164,7 @@ BsonDoc shard_command_for(const Request& request, const pipeline::SplitForMerger
 }
 
 void append_merge_cursors(BsonWriter& out, const Request& request, const ClusterCursor& opened, DocView sort) {
+  const NamespaceText ns(request.db, opened.remote_collection());
   out.begin_document_item().begin_document("$mergeCursors");
   if (!request.lsid.empty()) out.append("lsid", request.lsid_document());
   if (request.in_transaction) out.append("txnNumber", *request.txn_number).append("autocommit", false);
@@ -175,11 +176,11 @@ void append_merge_cursors(BsonWriter& out, const Request& request, const Cluster
     out.append("shardId", request.routes->shard(remote.shard).name);
     out.append("hostAndPort", shard::HostAddress{remote.host, remote.port}.text());
     out.begin_document("cursorResponse").begin_document("cursor");
-    out.append("id", remote.id).append("ns", opened.ns).begin_array("firstBatch").end().end();
+    out.append("id", remote.id).append("ns", ns.view()).begin_array("firstBatch").end().end();
     out.append("ok", 1.0).end().end();
   }
   out.end();
-  out.append("tailableMode", "normal").append("nss", opened.ns).append("allowPartialResults", false);
+  out.append("tailableMode", "normal").append("nss", ns.view()).append("allowPartialResults", false);
   out.end().end();
 }
 

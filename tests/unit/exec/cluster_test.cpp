@@ -304,6 +304,29 @@ constexpr const char* lookup =
 
 }  // namespace
 
+TEST_CASE("shards fetch the documents of a view from each other by the collection below it") {
+  MergingCluster cluster;
+  cluster.shard_answer_ = [merging = cluster.shard_answer_](std::uint16_t shard,
+                                                            DocView command) -> std::optional<BsonDoc> {
+    if (command.first().as_string() != "v") return merging(shard, command);
+    return doc("{'ok': 0, 'code': 169, 'errmsg': 'a view', 'resolvedView': {'ns': 'app.c', 'pipeline': "
+               "[{'$match': {'x': 1}}]}}");
+  };
+  const BsonDoc reply = cluster.run(
+      "{'aggregate': 'v', 'pipeline': [{'$facet': {'n': [{'$count': 'n'}]}}], 'cursor': {}, '$db': 'app'}");
+  CHECK(reply.view()["cursor"].as_document()["ns"].as_string() == "app.v");
+  const BsonDoc command = cluster.merger_command();
+  const DocView merging = MergingCluster::merge_cursors(command);
+  CHECK(merging["nss"].as_string() == "app.c");
+  std::size_t remotes = 0;
+  for (const Element& remote : merging["remotes"].as_document()) {
+    const DocView cursor = remote.as_document()["cursorResponse"].as_document()["cursor"].as_document();
+    CHECK(cursor["ns"].as_string() == "app.c");
+    ++remotes;
+  }
+  CHECK(remotes == 2);
+}
+
 TEST_CASE("shards merge what is evaluated here for some values only") {
   const auto [stage, by_shard] = GENERATE(values<std::pair<const char*, bool>>(
       {{"{'$project': {'y': {'$ceil': '$_id'}}}", true},  // of a decimal
@@ -326,6 +349,16 @@ TEST_CASE("stages that no collection has are refused as shards refuse them") {
     const BsonDoc reply = cluster.run(
         fmt::format("{{'aggregate': 'c', 'pipeline': [{{'{}': {{}}}}], 'cursor': {{}}, '$db': 'app'}}", stage));
     CHECK(reply.view()["code"].to_int64() == 73);
+  }
+}
+
+TEST_CASE("an aggregation's cursor has no option but its batches' size") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  for (const auto& [options, code] : {std::pair("{}", 0), {"{'batchSize': 5}", 0}, {"{'batchsize': 5}", 2}}) {
+    const BsonDoc reply =
+        cluster.run(fmt::format("{{'aggregate': 'c', 'pipeline': [], 'cursor': {}, '$db': 'app'}}", options));
+    CHECK(reply.view()["code"].to_int64().value_or(0) == code);
   }
 }
 
