@@ -11,6 +11,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "cursor/hex.h"
+
 namespace spillway::auth {
 
 namespace {
@@ -57,18 +59,13 @@ Digest pbkdf2(Hash hash, std::string_view password, Bytes salt, std::uint32_t it
 }
 
 std::string md5_hex(std::string_view text) {
-  constexpr std::string_view digits = "0123456789abcdef";
   std::array<std::uint8_t, EVP_MAX_MD_SIZE> bytes;
   unsigned int size = 0;
   require(EVP_Digest(text.data(), text.size(), bytes.data(), &size, EVP_md5(), nullptr) == 1,
           "MD5");
-  std::string hex;
-  for (unsigned int i = 0; i < size; ++i) {
-    hex += digits[bytes[i] >> 4];
-    hex += digits[bytes[i] & 0x0f];
-  }
+  std::string digits = hex(Bytes(bytes).first(size));
   wipe(bytes.data(), bytes.size());
-  return hex;
+  return digits;
 }
 
 bool same_secret(Bytes a, Bytes b) noexcept {

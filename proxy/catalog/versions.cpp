@@ -3,20 +3,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "cursor/hex.h"
+
 namespace spillway::catalog {
 namespace {
 
 constexpr ObjectId ignored_epoch{0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
-
-std::string hex(Bytes bytes) {
-  constexpr char digits[] = "0123456789abcdef";
-  std::string text;
-  for (const std::uint8_t byte : bytes) {
-    text += digits[byte >> 4];
-    text += digits[byte & 15];
-  }
-  return text;
-}
 
 ValueView object_id_value(const ObjectId& id) noexcept { return {BsonType::object_id, id}; }
 

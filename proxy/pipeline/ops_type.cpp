@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "cursor/hex.h"
 #include "proxy/pipeline/coerce.h"
 #include "proxy/pipeline/number.h"
 #include "proxy/pipeline/ops.h"
@@ -34,16 +35,6 @@ Result<Value> type_of(Operands operands, EvalContext&) {
 
 Result<Value> is_number(Operands operands, EvalContext&) {
   return Value::of(operands[0].is_number());
-}
-
-std::string hex(Bytes bytes) {
-  constexpr char digits[] = "0123456789abcdef";
-  std::string text;
-  for (const std::uint8_t byte : bytes) {
-    text.push_back(digits[byte >> 4]);
-    text.push_back(digits[byte & 15]);
-  }
-  return text;
 }
 
 Result<Value> to_string(Operands operands, EvalContext& context) {

@@ -34,8 +34,6 @@ struct SplitPipeline {
   std::int64_t skip = 0;              // valid when window_only
   std::optional<std::int64_t> limit;  // likewise; applied after the skip
 
-  // At most a merge in order is done here.
-  bool plain_union() const noexcept { return merge.empty(); }
 };
 
 struct SplitOptions {

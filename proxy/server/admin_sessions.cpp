@@ -1,19 +1,12 @@
 #include "proxy/server/admin_sessions.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
+#include "cursor/hex.h"
 #include "proxy/auth/crypto.h"
 
 namespace spillway::server {
-
-namespace {
-
-std::string hex_of(const std::array<std::uint8_t, 32>& key) { return fmt::format("{:02x}", fmt::join(key, "")); }
-
-}  // namespace
 
 AdminSessions::Key AdminSessions::random_key() {
   Key key;
@@ -22,8 +15,8 @@ AdminSessions::Key AdminSessions::random_key() {
 }
 
 // Takes the same time wherever they differ.
-bool AdminSessions::is(const Key& key, std::string_view hex) {
-  return auth::same_secret(auth::bytes_of(hex_of(key)), auth::bytes_of(hex));
+bool AdminSessions::is(const Key& key, std::string_view text) {
+  return auth::same_secret(auth::bytes_of(hex(key)), auth::bytes_of(text));
 }
 
 std::list<AdminSessions::Session>::iterator AdminSessions::find(std::string_view cookie) {
@@ -34,7 +27,7 @@ std::list<AdminSessions::Session>::iterator AdminSessions::find(std::string_view
 AdminSessions::Keys AdminSessions::begin(User user, TimePoint now) {
   if (sessions_.size() == sessions_max) sessions_.pop_back();
   const Session& made = sessions_.emplace_front(Session{random_key(), random_key(), std::move(user), now});
-  return {hex_of(made.cookie), hex_of(made.token)};
+  return {hex(made.cookie), hex(made.token)};
 }
 
 AdminSessions::Found AdminSessions::use(std::string_view cookie, std::string_view token, TimePoint now) {

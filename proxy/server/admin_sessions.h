@@ -53,7 +53,7 @@ class AdminSessions {
     TimePoint used;
   };
   static Key random_key();
-  static bool is(const Key& key, std::string_view hex);
+  static bool is(const Key& key, std::string_view text);
   std::list<Session>::iterator find(std::string_view cookie);
 
   std::list<Session> sessions_;  // the longest unused last

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cursor/bson_writer.h"
+#include "cursor/hex.h"
 
 namespace spillway::server {
 
@@ -20,12 +21,7 @@ enum class SpanKind : std::int32_t { server = 2, client = 3 };
 constexpr std::int32_t status_error = 2;
 constexpr std::int32_t flag_sampled = 0x1, flag_says_remote = 0x100, flag_remote = 0x200;
 
-std::string hex(std::span<const std::uint8_t> bytes) {
-  std::string text;
-  for (const std::uint8_t byte : bytes) fmt::format_to(std::back_inserter(text), "{:02x}", byte);
-  return text;
-}
-std::string hex(std::uint64_t id) { return fmt::format("{:016x}", id); }
+std::string span_id_text(std::uint64_t id) { return fmt::format("{:016x}", id); }
 
 // The attributes of what is open: {key, value: {…}}.
 class Attributes {
@@ -131,7 +127,7 @@ class SpanWriter {
   // Returns the new span's id.
   std::string begin(const std::string& name, SpanKind kind, const std::string& parent_id, TimePoint began,
                     TimePoint ended, std::int32_t flags) {
-    std::string id = hex(ids_.next());
+    std::string id = span_id_text(ids_.next());
     out_.begin_document_item().append("traceId", trace_id_).append("spanId", id).append("parentSpanId", parent_id);
     out_.append("flags", flag_sampled | flag_says_remote | flags);
     out_.append("name", name).append("kind", static_cast<std::int32_t>(kind));

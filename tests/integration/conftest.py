@@ -17,6 +17,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import proxy as proxy_module  # noqa: E402
+from binary_fixture import binary  # noqa: E402, F401
 from replaced import Replaced  # noqa: E402
 from shards import KINDS, ShardError, ShardSet  # noqa: E402
 
@@ -51,14 +52,6 @@ def pytest_collection_modifyitems(config, items):
         for item in items:
             if item.get_closest_marker("proxy_only"):
                 item.add_marker(skip)
-
-
-@pytest.fixture(scope="session")
-def binary(request):
-    found = proxy_module.find_binary(request.config.getoption("--binary"))
-    if found is None:
-        pytest.fail("no proxy: build it first, or name it with --binary", pytrace=False)
-    return found
 
 
 @pytest.fixture(scope="session")

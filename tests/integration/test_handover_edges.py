@@ -94,6 +94,15 @@ def listening_inode(port):
     return next(int(row[9]) for row in rows if row[3] == "0A" and row[1].endswith(f":{port:04X}"))
 
 
+def half_read_cursor(client, documents):
+    """Over new documents of app.users; one of them has been taken from it."""
+    client.app.users.drop()
+    client.app.users.insert_many([{"_id": n} for n in range(documents)])
+    cursor = client.app.users.find({}, batch_size=10)
+    next(cursor)
+    return cursor
+
+
 def watched_inodes(pid):
     """What the epoll sets of a process watch."""
     folder = f"/proc/{pid}/fdinfo"
@@ -104,10 +113,7 @@ def watched_inodes(pid):
 def test_the_process_before_is_not_woken_by_new_clients(replaced):
     proxy = replaced()
     with client_of(proxy) as client:
-        client.app.users.drop()
-        client.app.users.insert_many([{"_id": n} for n in range(100)])
-        cursor = client.app.users.find({}, batch_size=10)
-        next(cursor)
+        cursor = half_read_cursor(client, 100)
         assert listening_inode(proxy.port) in watched_inodes(proxy.pid)
         old = proxy.replace(ended=False)
         assert listening_inode(proxy.port) in watched_inodes(proxy.pid)
@@ -204,10 +210,7 @@ def test_a_user_who_is_no_more_loses_the_connection(binary, replaced):
 def test_clients_that_never_logged_in_must_when_the_new_process_says_so(binary, replaced):
     proxy = replaced()
     with client_of(proxy, maxPoolSize=1) as client:
-        client.app.users.drop()
-        client.app.users.insert_many([{"_id": n} for n in range(50)])
-        cursor = client.app.users.find({}, batch_size=10)
-        next(cursor)
+        cursor = half_read_cursor(client, 50)
         users = [user_entry(binary, "ann", "secret", ("readWrite", "app"))]
         change(proxy, security={"authorization": "enabled", "users": users})
         proxy.replace(ended=False)
@@ -222,10 +225,7 @@ def test_clients_that_never_logged_in_must_when_the_new_process_says_so(binary, 
 def test_a_request_waits_for_the_process_before(replaced):
     proxy = replaced()
     with client_of(proxy) as client:
-        client.app.users.drop()
-        client.app.users.insert_many([{"_id": n} for n in range(50)])
-        cursor = client.app.users.find({}, batch_size=10)
-        next(cursor)
+        cursor = half_read_cursor(client, 50)
         proxy.replace(ended=False)
         second = proxy.pid
         os.kill(second, signal.SIGUSR2)

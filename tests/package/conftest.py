@@ -18,7 +18,7 @@ for folder in ("tests/integration", "bench", "tests/package"):
     sys.path.insert(0, str(ROOT / folder))
 
 import roots  # noqa: E402
-from proxy import find_binary  # noqa: E402
+from binary_fixture import binary  # noqa: E402, F401
 from shards import BUILD, ShardError, ShardSet, find_go  # noqa: E402
 
 
@@ -36,14 +36,6 @@ def pytest_collection_modifyitems(config, items):
         long = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item not in long]
-
-
-@pytest.fixture(scope="session")
-def binary(request):
-    found = find_binary(request.config.getoption("--binary"))
-    if found is None:
-        pytest.fail("no proxy: build it first, or name it with --binary", pytrace=False)
-    return found.resolve()
 
 
 @pytest.fixture(scope="session")

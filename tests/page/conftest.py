@@ -14,20 +14,12 @@ ROOT = Path(__file__).resolve().parents[2]
 for folder in ("tests/integration", "tests/page"):
     sys.path.insert(0, str(ROOT / folder))
 
+from binary_fixture import binary  # noqa: E402, F401
 from browser import Browser  # noqa: E402
-from proxy import find_binary  # noqa: E402
 
 
 def pytest_addoption(parser):
     parser.addoption("--binary", default=None)
-
-
-@pytest.fixture(scope="session")
-def binary(request):
-    found = find_binary(request.config.getoption("--binary"))
-    if found is None:
-        pytest.fail("no proxy: build it first, or name it with --binary", pytrace=False)
-    return found.resolve()
 
 
 @pytest.fixture

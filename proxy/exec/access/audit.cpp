@@ -114,7 +114,7 @@ BsonDoc shown_command(const Request& request) {
 BsonDoc check_param(const Request& request) {
   BsonWriter out;
   out.append("command", request.name);
-  if (request.body.first().is_string()) out.append("ns", request.ns());
+  if (!request.target().collection.empty()) out.append("ns", request.ns());
   out.append("args", shown_command(request));
   return std::move(out).finish();
 }

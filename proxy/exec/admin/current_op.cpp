@@ -47,14 +47,6 @@ std::string_view operation_name(std::string_view command) noexcept {
   return "command";
 }
 
-std::string operation_namespace(const Request& request) {
-  const ValueView collection = request.body["collection"];
-  if (request.name == "getMore" && collection.is_string()) {
-    return fmt::format("{}.{}", request.db, collection.as_string());
-  }
-  return request.ns();
-}
-
 std::string time_text(std::int64_t wall_ms) {
   const auto seconds = static_cast<std::time_t>(wall_ms / 1000);
   return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}+00:00", fmt::gmtime(seconds), wall_ms % 1000);
@@ -86,7 +78,7 @@ void append_running(BsonWriter& out, const Client& client, const CurrentOpOption
   append_count(out, "opid", client.operation_id);
   if (!request.lsid.empty()) out.append("lsid", request.lsid_document());
   out.append("secs_running", micros / 1'000'000).append("microsecs_running", micros);
-  out.append("op", operation_name(request.name)).append("ns", operation_namespace(request));
+  out.append("op", operation_name(request.name)).append("ns", request.ns());
   append_command(out, request.body, options.truncate_operations);
   if (client.interrupt.requested() != nullptr) out.append("killPending", true);
   out.append("numYields", std::int32_t{0});

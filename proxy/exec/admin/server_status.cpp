@@ -297,7 +297,7 @@ void op_latencies(BsonWriter& out, const Context& context, const Facts&) {
   constexpr std::string_view names[] = {"reads", "writes", "commands"};
   LatencyReading sums[std::size(names)];
   for (const CommandSpec& spec : all_commands()) {
-    sums[static_cast<std::size_t>(operation_kind(spec.name))] += command_times(context.shared, spec.index);
+    sums[static_cast<std::size_t>(operation_kind(spec))] += command_times(context.shared, spec.index);
   }
   for (std::size_t i = 0; i < std::size(names); ++i) {
     out.begin_document(names[i]);

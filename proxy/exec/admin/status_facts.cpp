@@ -146,15 +146,11 @@ FineReading inside_time(const Services& shared, OperationClass of) {
 
 std::string error_name(std::int32_t code) { return code == 0 ? "Unknown" : error_code_name(code); }
 
-OperationKind operation_kind(std::string_view command) noexcept {
+OperationKind operation_kind(const CommandSpec& command) noexcept {
   for (const std::string_view read : {"find", "getMore", "aggregate", "count", "distinct"}) {
-    if (command == read) return OperationKind::reads;
+    if (command.name == read) return OperationKind::reads;
   }
-  for (const std::string_view write :
-       {"insert", "update", "delete", "findAndModify", "findandmodify"}) {
-    if (command == write) return OperationKind::writes;
-  }
-  return OperationKind::commands;
+  return command.is(Trait::writes) ? OperationKind::writes : OperationKind::commands;
 }
 
 }  // namespace spillway::exec

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "proxy/cluster/catalog_cache.h"
+#include "proxy/exec/core/command.h"
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/metrics.h"
 
@@ -46,7 +47,7 @@ struct ProcessUsage {
   std::int64_t user_us = 0, system_us = 0, max_resident_kib = 0;
   std::int64_t blocks_in = 0, blocks_out = 0, minor_faults = 0, major_faults = 0;
   std::int64_t switches_voluntary = 0, switches_forced = 0;
-  std::int64_t files_open = 0, files_max = 0;  // 0: not known
+  std::int64_t files_max = 0;  // 0: not known
 };
 ProcessUsage read_process_usage();
 
@@ -73,6 +74,6 @@ std::string error_name(std::int32_t code);
 
 // Commands by their names in serverStatus.opLatencies.
 enum class OperationKind : std::uint8_t { reads, writes, commands };
-OperationKind operation_kind(std::string_view command) noexcept;
+OperationKind operation_kind(const CommandSpec& command) noexcept;
 
 }  // namespace spillway::exec

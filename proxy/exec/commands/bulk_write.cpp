@@ -191,7 +191,7 @@ std::span<const CommandSpec> bulk_commands() {
   using enum Trait;
   static constexpr CommandSpec specs[] = {
       {"bulkWrite", "insert, update and delete documents of several collections", bulk_write, by_rule(may_bulk_write),
-       admin_only | in_transaction | stable},
+       admin_only | in_transaction | stable | writes},
   };
   return specs;
 }

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "cursor/field_table.h"
 #include "proxy/base/check.h"
 #include "proxy/base/log.h"
 #include "proxy/config/parameters.h"
@@ -33,8 +32,6 @@
 namespace spillway::exec {
 
 namespace {
-
-constexpr FieldTable<4> writing_commands({"insert", "update", "delete", "findAndModify"});
 
 struct Table {
   std::vector<CommandSpec> specs;
@@ -93,7 +90,7 @@ std::optional<Error> admit(Context& context, Client& client, const CommandSpec& 
   if (limited && !spec.is(Trait::drains) && client.limits.limits() != nullptr) {
     refusal = client.limits.admit(now, spec.is(Trait::opens_cursor));
   }
-  if (refusal && writing_commands.contains(spec.name)) refusal = without_writes(*std::move(refusal));
+  if (refusal && spec.is(Trait::writes)) refusal = without_writes(*std::move(refusal));
   return refusal;
 }
 

@@ -6,6 +6,7 @@
 #include "proxy/auth/users.h"
 #include "proxy/base/clock.h"
 #include "proxy/cluster/config_client.h"
+#include "proxy/exec/core/command.h"
 #include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/transaction_table.h"
 #include "proxy/shard/connection.h"
@@ -28,14 +29,16 @@ DocView body_of(const shard::Command& command) {
 
 namespace {
 
-constexpr FieldTable<4> writes({"insert", "update", "delete", "findAndModify"});
 constexpr FieldTable<4> reads({"find", "aggregate", "count", "distinct"});
 constexpr FieldTable<3> transaction_ends({"commitTransaction", "abortTransaction", "coordinateCommitTransaction"});
 constexpr FieldTable<2> index_commands({"createIndexes", "dropIndexes"});
 
 std::string_view name_of(DocView body) { return body.empty() ? std::string_view() : body.first().name; }
 
-bool is_write(std::string_view name) { return writes.contains(name) || name == "findandmodify"; }
+bool is_write(std::string_view name) {
+  const CommandSpec* const spec = command_named(name);
+  return spec != nullptr && spec->is(Trait::writes);
+}
 
 bool takes_write_concern(DocView body) {
   const std::string_view name = name_of(body);

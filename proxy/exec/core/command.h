@@ -41,6 +41,7 @@ enum class Trait : std::uint16_t {
   opens_cursor = 1 << 7,    // it may hold more memory afterwards
   stable = 1 << 8,          // in version 1 of the Stable API, or an older name of such a command
   audited = 1 << 9,         // access/audit.h
+  writes = 1 << 10,         // documents: its refusal says that nothing was written
 };
 constexpr Trait operator|(Trait a, Trait b) noexcept {
   return static_cast<Trait>(static_cast<std::uint16_t>(a) | static_cast<std::uint16_t>(b));

@@ -10,6 +10,7 @@
 #include "cursor/field_table.h"
 #include "proxy/auth/users.h"
 #include "proxy/exec/core/arguments.h"
+#include "proxy/exec/core/command.h"
 
 namespace spillway::exec {
 
@@ -221,11 +222,35 @@ void Request::replace_body(DocView now) noexcept {
   strips_fields = true;
 }
 
+namespace {
+
+std::string_view name_in(ValueView value) { return value.is_string() ? value.as_string() : std::string_view(); }
+
+bool is_about_collection(const CommandSpec& spec) noexcept {
+  return spec.need.of == CommandNeed::Of::collection || spec.routes == RouteNeed::collection ||
+         spec.routes == RouteNeed::written || spec.routes == RouteNeed::pipeline || spec.name == "killCursors";
+}
+
+}  // namespace
+
+catalog::Namespace Request::target() const {
+  const CommandSpec* const spec = command_named(name);
+  if (spec == nullptr) return {db, {}};
+  const Element first = body.first();
+  if (spec->name == "getMore") return {db, name_in(body["collection"])};
+  if (is_about_collection(*spec)) return {db, name_in(first)};
+  if (spec->routes == RouteNeed::explained && first.is_document()) {
+    return {db, name_in(first.as_document().first())};
+  }
+  const bool named_whole = spec->routes == RouteNeed::full_name || spec->need.of == CommandNeed::Of::full_name;
+  if (named_whole && first.is_string()) return catalog::split_namespace(first.as_string());
+  return {db, {}};
+}
+
 std::string Request::ns() const {
-  const ValueView first = body.first();
-  const ValueView collection = name == "getMore" ? body["collection"] : first;
-  if (!collection.is_string()) return fmt::format("{}.$cmd.{}", db, name);
-  return fmt::format("{}.{}", db, collection.as_string());
+  const catalog::Namespace named = target();
+  if (named.collection.empty()) return fmt::format("{}.$cmd.{}", named.db, name);
+  return fmt::format("{}.{}", named.db, named.collection);
 }
 
 bool reads_snapshot(const Request& request) noexcept {

@@ -72,7 +72,10 @@ struct Request {
   }
   // Another body instead of the client's: the command is forwarded with it. `now` outlives the request.
   void replace_body(DocView now) noexcept;
-  // "db.collection" when the command's first element is a collection name, or of a getMore.
+  // What the command is about, as its row in the command table says. Names of users and the like, which other commands
+  // have in the same place, are no collections. Empty: a database, or nothing.
+  catalog::Namespace target() const;
+  // The same as "db.collection"; of a command about no collection "db.$cmd.name".
   std::string ns() const;
 };
 

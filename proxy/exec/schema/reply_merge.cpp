@@ -191,7 +191,6 @@ BsonDoc merge_list_databases(const std::vector<ShardAnswer>& answers, bool name_
                              const std::function<bool(std::string_view)>& seen, std::string_view config_servers) {
   struct Row {
     double size = 0;
-    bool has_size = false;
     BsonWriter shards;
   };
   std::map<std::string, Row> rows;

@@ -574,15 +574,15 @@ std::span<const CommandSpec> write_commands() {
   using enum Trait;
   static constexpr CommandSpec specs[] = {
       {"insert", "insert documents", to_buckets_or<run_write>, by_rule(may_insert),
-       in_transaction | makes_database | stable, written},
+       in_transaction | makes_database | stable | writes, written},
       {"update", "update documents", to_buckets_or<run_write>, by_rule(may_update),
-       in_transaction | makes_database | stable, written},
+       in_transaction | makes_database | stable | writes, written},
       {"delete", "delete documents", to_buckets_or<run_write>, on_collection(Action::remove),
-       in_transaction | makes_database | stable, written},
+       in_transaction | makes_database | stable | writes, written},
       {"findAndModify", "write one document and return it", to_buckets_or<find_and_modify_command>,
-       by_rule(may_find_and_modify), in_transaction | makes_database | stable, written},
+       by_rule(may_find_and_modify), in_transaction | makes_database | stable | writes, written},
       {"findandmodify", "write one document and return it", to_buckets_or<find_and_modify_command>,
-       by_rule(may_find_and_modify), in_transaction | makes_database | stable, written},
+       by_rule(may_find_and_modify), in_transaction | makes_database | stable | writes, written},
   };
   return specs;
 }

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
@@ -50,6 +51,33 @@ TEST_CASE("the envelope's fields are read") {
   CHECK(parsed.request->retryable_write());
   CHECK_FALSE(parsed.request->lsid.empty());
   CHECK_FALSE(parsed.request->strips_fields);
+}
+
+TEST_CASE("a command's namespace is the one that its row says it is about") {
+  const std::pair<std::string, std::string> commands[] = {
+      {"'find': 'c'", "app.c"},
+      {"'getMore': {'$numberLong': '5'}, 'collection': 'd'", "app.d"},
+      {"'killCursors': 'd', 'cursors': []", "app.d"},
+      {"'findandmodify': 'c'", "app.c"},
+      {"'explain': {'find': 'e'}", "app.e"},
+      {"'drop': 'c'", "app.c"},
+      {"'compact': 'c'", "app.c"},
+      {"'renameCollection': 'x.y.z', 'to': 'x.a'", "x.y.z"},
+      {"'moveChunk': 'x.y'", "x.y"},
+      {"'aggregate': 1", "app.$cmd.aggregate"},
+      {"'createUser': 'ann'", "app.$cmd.createUser"},
+      {"'getLog': 'global'", "app.$cmd.getLog"},
+      {"'dropDatabase': 1", "app.$cmd.dropDatabase"},
+      {"'noSuchCommand': 'c'", "app.$cmd.noSuchCommand"},
+  };
+  for (const auto& [command, ns] : commands) {
+    CAPTURE(command);
+    std::string json = "{" + command + ", '$db': 'app'}";
+    std::replace(json.begin(), json.end(), '\'', '"');
+    const Parsed parsed = parse(json);
+    REQUIRE(parsed.request.has_value());
+    CHECK(parsed.request->ns() == ns);
+  }
 }
 
 TEST_CASE("a session's id has the server's fields and no others: it is kept with cursors") {

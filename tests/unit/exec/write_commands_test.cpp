@@ -846,5 +846,28 @@ TEST_CASE("batches are counted before they are read", "[write]") {
   CHECK(router.shards.sent.empty());
 }
 
+TEST_CASE("a limit refuses a write with the label that nothing was written, by every name of it") {
+  const auto [command, labelled] = GENERATE(table<std::string, bool>({
+      {"{'insert': 'c', 'documents': [{'a': 1}]}", true},
+      {"{'update': 'c', 'updates': [{'q': {'a': 1}, 'u': {'$set': {'b': 1}}}]}", true},
+      {"{'delete': 'c', 'deletes': [{'q': {'a': 1}, 'limit': 1}]}", true},
+      {"{'findAndModify': 'c', 'query': {'a': 1}, 'remove': true}", true},
+      {"{'findandmodify': 'c', 'query': {'a': 1}, 'remove': true}", true},
+      {"{'bulkWrite': 1, 'ops': [{'insert': 0, 'document': {'a': 1}}], 'nsInfo': [{'ns': 'db.c'}]}", true},
+      {"{'find': 'c', 'filter': {'a': 1}}", false},
+  }));
+  CAPTURE(command);
+  Router router(split_at("{'a': 1}", {}));
+  LimitSettings settings;
+  settings.per[static_cast<std::size_t>(LimitKey::address)] = {.operations_per_second = 1};
+  router.shared().limits.configure(settings);
+  REQUIRE_FALSE(router.client().limits.enter(router.shared().limits, LimitKey::address, "10.0.0.1"));
+  REQUIRE(router.run("{'ping': 1}").find("'ok' : 1.0") != std::string::npos);
+  const std::string refused = router.run(command);
+  CHECK(refused.find("RetryableError") != std::string::npos);
+  CHECK((refused.find("NoWritesPerformed") != std::string::npos) == labelled);
+  CHECK(router.shards.sent.empty());
+}
+
 }  // namespace
 }  // namespace spillway::exec

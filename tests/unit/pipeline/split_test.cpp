@@ -51,13 +51,13 @@ TEST_CASE("stages that see one document at a time stay on the shards") {
                         {"$unwind": "$b"}, {"$set": {"c": 1}}, {"$unset": "d"},
                         {"$replaceRoot": {"newRoot": "$x"}}])";
   check_parts(all, all, "[]");
-  CHECK(split_of(all).plain_union());
-  CHECK(split_of("[]").plain_union());
+  CHECK(split_of(all).merge.empty());
+  CHECK(split_of("[]").merge.empty());
 }
 
 TEST_CASE("a sort is done by the shards and merged") {
   check_parts(R"([{"$sort": {"a": 1}}])", R"([{"$sort": {"a": 1}}])", "[]", R"({"a": 1})");
-  CHECK(split_of(R"([{"$sort": {"a": 1}}])").plain_union());
+  CHECK(split_of(R"([{"$sort": {"a": 1}}])").merge.empty());
 }
 
 TEST_CASE("what leaves the sort key alone follows the sort to the shards") {
@@ -66,7 +66,7 @@ TEST_CASE("what leaves the sort key alone follows the sort to the shards") {
         R"({"$project": {"_id": 0}})", R"({"$set": {"b": "$a"}})", R"({"$unset": ["b", "c.a"]})"}) {
     INFO(stage);
     const std::string pipeline = R"([{"$sort": {"a.x": 1}}, )" + std::string(stage) + "]";
-    CHECK(split_of(pipeline.c_str()).plain_union());
+    CHECK(split_of(pipeline.c_str()).merge.empty());
   }
   for (const char* stage :
        {R"({"$project": {"b": 1}})", R"({"$project": {"a": 0}})", R"({"$project": {"a.x": 1}})",
@@ -74,7 +74,7 @@ TEST_CASE("what leaves the sort key alone follows the sort to the shards") {
         R"({"$unwind": "$a"})", R"({"$replaceWith": "$b"})", R"({"$unwind": "$b"})"}) {
     INFO(stage);
     const std::string pipeline = R"([{"$sort": {"a.x": 1}}, )" + std::string(stage) + "]";
-    CHECK_FALSE(split_of(pipeline.c_str()).plain_union());
+    CHECK_FALSE(split_of(pipeline.c_str()).merge.empty());
   }
 }
 
@@ -279,7 +279,7 @@ TEST_CASE("the stages that run here are bounded in number") {
   CHECK(run_error(docs("[{}]"), skips(1000)) == 0);
   CHECK(run_error(docs("[{}]"), skips(1001)) == 7749501);
   // Those that the shards run are theirs to count.
-  CHECK(split_of(("[" + repeated(R"({"$unset": "a"})", 1001) + "]").c_str()).plain_union());
+  CHECK(split_of(("[" + repeated(R"({"$unset": "a"})", 1001) + "]").c_str()).merge.empty());
 }
 
 TEST_CASE("a pipeline that the budget has no room for is refused before it is parsed whole") {
