@@ -34,11 +34,16 @@ Result<ShardIndex> CollectionRouting::target_document(DocView doc) const {
 }
 
 void CollectionRouting::target_documents(std::span<const DocView> docs, std::span<ShardIndex> owners) const {
-  std::array<std::int64_t, ShardKeyPattern::documents_at_once> hashes;
+  std::array<ShardKeyPattern::Hashed, ShardKeyPattern::documents_at_once> hashes;
   const bool hashed = key.has_hashed_field();
+  const bool needs_id = key.hashes_id();
   if (hashed) key.hash_documents(docs, std::span(hashes).first(docs.size()));
   std::string& encoded = key_scratch();
   for (std::size_t i = 0; i < docs.size(); ++i) {
+    if (needs_id && hashes[i].missing) {
+      owners[i] = no_shard;
+      continue;
+    }
     encoded.clear();
     const auto found = key.append_key_of_document(encoded, docs[i], hashed ? &hashes[i] : nullptr);
     owners[i] = found.has_error() ? no_shard : chunks.shard_for(encoded);

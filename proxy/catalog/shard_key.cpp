@@ -241,24 +241,37 @@ Result<std::string> ShardKeyPattern::key_of_document(DocView doc) const {
   return key;
 }
 
-Result<void> ShardKeyPattern::append_key_of_document(std::string& key, DocView doc, const std::int64_t* hash) const {
+Result<void> ShardKeyPattern::append_key_of_document(std::string& key, DocView doc, const Hashed* hashed) const {
   for (const Field& field : fields_) {
+    if (field.hashed && hashed != nullptr) {
+      if (hashed->array) return array_in_key();
+      append_hash_key(key, hashed->hash);
+      continue;
+    }
     const Walked found = walk(doc, field.path);
     if (found.array) return array_in_key();
-    if (field.hashed && hash != nullptr) {
-      append_hash_key(key, *hash);
-    } else {
-      append_field_key(key, field, found.value);
-    }
+    append_field_key(key, field, found.value);
   }
   return {};
 }
 
-void ShardKeyPattern::hash_documents(std::span<const DocView> docs, std::span<std::int64_t> hashes) const {
+void ShardKeyPattern::hash_documents(std::span<const DocView> docs, std::span<Hashed> into) const {
   const auto hashed = std::find_if(fields_.begin(), fields_.end(), [](const Field& field) { return field.hashed; });
   std::array<ValueView, documents_at_once> values;
-  for (std::size_t i = 0; i < docs.size(); ++i) values[i] = walk(docs[i], hashed->path).value;
-  bson_hash64(std::span(values).first(docs.size()), hashes);
+  std::array<std::int64_t, documents_at_once> hashes;
+  for (std::size_t i = 0; i < docs.size(); ++i) {
+    const Walked found = walk(docs[i], hashed->path);
+    values[i] = found.value;
+    into[i].missing = !found.value.exists();
+    into[i].array = found.array;
+  }
+  bson_hash64(std::span(values).first(docs.size()), std::span(hashes).first(docs.size()));
+  for (std::size_t i = 0; i < docs.size(); ++i) into[i].hash = hashes[i];
+}
+
+bool ShardKeyPattern::hashes_id() const noexcept {
+  return std::any_of(fields_.begin(), fields_.end(),
+                     [](const Field& field) { return field.hashed && field.path == "_id"; });
 }
 
 Result<BsonDoc> ShardKeyPattern::key_values_of_document(DocView doc) const {

@@ -50,12 +50,19 @@ class ShardKeyPattern {
 
   // A missing field is null. ShardKeyNotFound(61) when an array stands at or above a field.
   Result<std::string> key_of_document(DocView doc) const;
-  // The same, appended to `key`; after an error `key` is undefined. `hash`: what hash_documents() says of the document.
-  Result<void> append_key_of_document(std::string& key, DocView doc, const std::int64_t* hash = nullptr) const;
-  // The values of the hashed field of many documents, hashed together; a missing one is null. REQUIRES a hashed field,
-  // as many `hashes`, and at most documents_at_once of them.
+  // The same, appended to `key`; after an error `key` is undefined. `hashed`: what hash_documents() says of the document.
+  struct Hashed {
+    std::int64_t hash = 0;  // of a missing field: null's
+    bool missing = false;
+    bool array = false;  // at or above the field
+  };
+  Result<void> append_key_of_document(std::string& key, DocView doc, const Hashed* hashed = nullptr) const;
+  // The values of the hashed field of many documents, hashed together. REQUIRES a hashed field, as many `into`, and at
+  // most documents_at_once of them.
   static constexpr std::size_t documents_at_once = 64;
-  void hash_documents(std::span<const DocView> docs, std::span<std::int64_t> hashes) const;
+  void hash_documents(std::span<const DocView> docs, std::span<Hashed> into) const;
+  // Is `_id` the hashed field?
+  bool hashes_id() const noexcept;
   // The same values as a document {<path>: value}; hashed fields are hashed.
   Result<BsonDoc> key_values_of_document(DocView doc) const;
 

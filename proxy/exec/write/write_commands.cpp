@@ -135,10 +135,11 @@ Result<void> plan_inserts(const WriteCommand& command, std::size_t first, const 
   std::array<catalog::ShardIndex, inserts_at_once> owners;
   const std::span<const DocView> documents = std::span(command.ops).subspan(first, ops.size());
   routing.target_documents(documents, std::span(owners).first(ops.size()));
+  const bool has_id = routing.key.hashes_id();  // where there is an owner
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const DocView document = documents[i];
     const bool usual = owners[i] != catalog::no_shard && document.size() <= limits::document_bytes_max &&
-                       document.find("_id").exists();
+                       (has_id || document.find("_id").exists());
     if (usual) {
       ops[i].shards.insert(owners[i]);
       ops[i].bytes = static_cast<std::uint32_t>(document.size());

@@ -1,6 +1,7 @@
 // Whatever the filter, the shards it is sent to include the shard of every document that matches
 // it. Documents, filters and chunks come from a seeded generator; a small matcher says what
 // matches.
+#include <array>
 #include <cctype>
 #include <cmath>
 #include <iostream>
@@ -330,6 +331,27 @@ void check_round(std::uint64_t seed, bool collation, std::size_t& matched, std::
                    << to_json(document));
     }
   }
+}
+
+TEST_CASE("a document without the _id that its key hashes has no owner yet") {
+  Generator random(1, false);
+  for (const char* key : {"{'_id': 'hashed'}", "{'_id': 'hashed', 'a': 1}"}) {
+    const CollectionRouting routing = random_routing(random, key);
+    CHECK(routing.key.hashes_id());
+    std::vector<BsonDoc> documents;
+    for (const char* with : {"{'_id': 1, 'a': 1}", "{'a': 2, '_id': 'x'}", "{'_id': null, 'a': 3}",
+                             "{'_id': [1], 'a': 4}", "{'_id': {'b': [1]}}"}) {
+      documents.push_back(doc(with));
+    }
+    check_together(routing, documents);
+    const BsonDoc no_id = doc("{'a': 1}");
+    const DocView without[] = {documents[0], no_id};
+    std::array<ShardIndex, 2> owners;
+    routing.target_documents(without, owners);
+    CHECK(owners[0] != no_shard);
+    CHECK(owners[1] == no_shard);
+  }
+  CHECK_FALSE(pattern("{'a': 'hashed', '_id': 1}").hashes_id());
 }
 
 TEST_CASE("a filter's shards include the shard of every matching document") {
