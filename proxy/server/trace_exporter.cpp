@@ -21,9 +21,10 @@ std::uint64_t random_seed() {
   return seed;
 }
 
-// OTLP/HTTP: what else fails must not be sent again.
-bool may_be_repeated(unsigned status) noexcept {
-  return status == 429 || status == 502 || status == 503 || status == 504;
+// OTLP/HTTP: what else fails must not be sent again. A certificate that is wrong now is wrong in a minute, too.
+bool may_be_repeated(const Result<HttpAnswer>& answer) noexcept {
+  if (answer.has_error()) return !answer.error().is(ErrorCode::ssl_handshake_failed);
+  return answer->status == 429 || answer->status == 502 || answer->status == 503 || answer->status == 504;
 }
 
 // In seconds; a date counts as missing.
@@ -175,7 +176,7 @@ Task<void> TraceExporter::send(Batch batch) {
       co_return;
     }
     why = answer.has_error() ? answer.error().message : fmt::format("HTTP status {}", answer->status);
-    const bool repeats = answer.has_error() || may_be_repeated(answer->status);
+    const bool repeats = may_be_repeated(answer);
     // Half of the pause at least, so that several routers do not come back together.
     const TimePoint tried = Clock::now();
     const Duration jitter(static_cast<Duration::rep>(ids_.next() % static_cast<std::uint64_t>(pause.count() / 2 + 1)));

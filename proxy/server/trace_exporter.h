@@ -2,7 +2,8 @@
 //
 // A worker only leaves a finished command. The budget of traced commands bounds the queue. One batch is under way at
 // a time; it is sent again, with growing pauses, after a failure to connect and after 429, 502, 503 and 504, and is
-// lost after `batch_age_max`. Retry-After holds for the batches after it, too.
+// lost after `batch_age_max`, or at once when the handshake of TLS fails. Retry-After holds for the batches after it,
+// too.
 #pragma once
 
 #include <chrono>

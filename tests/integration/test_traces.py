@@ -1,6 +1,7 @@
 """Spans of traced commands, as a collector of OpenTelemetry gets them (OTLP over HTTP, in JSON)."""
 
 import json
+import ssl
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -8,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pymongo
 import pytest
 from admin_port import admin_port, scrape
+from certificates import Certificates
 from proxy import Proxy, routing
 from pymongo.errors import OperationFailure
 from waiting import wait_for
@@ -20,9 +22,10 @@ SECRET = "078-05-1120"
 
 
 class Collector:
-    """Decodes what is posted to it; `answer` is the status of the next answers, after `pause` seconds."""
+    """Decodes what is posted to it; `answer` is the status of the next answers, once `pause` is set.
+    `certificate`: it speaks TLS."""
 
-    def __init__(self):
+    def __init__(self, certificate=None):
         self.spans, self.bodies, self.posts, self.answer, self.pause = [], [], 0, 200, threading.Event()
         self.pause.set()
         collector = self
@@ -50,12 +53,19 @@ class Collector:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
+        self.scheme = "https" if certificate else "http"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            # The handshake is the connection's thread's, so that one which fails stops no other.
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True, do_handshake_on_connect=False)
+            self.server.handle_error = lambda *_: None
         self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
         self.thread.start()
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self.server.server_port}/v1/traces"
+        return f"{self.scheme}://127.0.0.1:{self.server.server_port}/v1/traces"
 
     def wait_for(self, count):
         wait_for(lambda: len(self.spans) >= count, f"{count} spans")
@@ -246,3 +256,42 @@ def test_a_collector_that_is_away_is_told_of_once(binary, shard_set):
     run_traced(proxy, 100)
     proxy.stop()
     assert proxy.log_path.read_text().count("spans are lost") == 1
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    return Certificates(tmp_path_factory.mktemp("traces"))
+
+
+@pytest.fixture
+def over_tls(traced, monkeypatch):
+    """Starts a router that trusts `ca` as the system's, and a collector with a certificate; runs three commands."""
+    made = []
+
+    def start(certificate, ca):
+        made.append(Collector(certificate))
+        monkeypatch.setenv("SSL_CERT_FILE", ca)
+        proxy = traced(opentelemetryHttpEndpoint=made[0].url, mongosShutdownTimeoutMillisForSignaledShutdown=0)
+        run_traced(proxy, 3)
+        return proxy, made[0]
+
+    yield start
+    for collector in made:
+        collector.close()
+
+
+def test_a_collector_with_tls_gets_them(over_tls, certificates):
+    proxy, collector = over_tls(certificates.server, certificates.ca)
+    assert len(collector.wait_for(3)) == 3
+    wait_for(lambda: spans_in_metrics(proxy)["exported"] == 3, "the count")
+
+
+@pytest.mark.parametrize(("issued", "trusted", "why"), [
+    ("elsewhere", "ca", "127.0.0.1"),
+    ("server", "other_ca", "unable to get local issuer certificate")], ids=["another-name", "an-unknown-authority"])
+def test_a_collector_that_is_not_who_it_should_be_gets_nothing(over_tls, certificates, issued, trusted, why):
+    proxy, collector = over_tls(getattr(certificates, issued), getattr(certificates, trusted))
+    wait_for(lambda: spans_in_metrics(proxy)["failed"] == 3, "the count")
+    assert collector.posts == 0
+    (line,) = [line for line in proxy.log_path.read_text().splitlines() if "spans are lost" in line]
+    assert collector.url in line and why in line
