@@ -62,6 +62,7 @@ set(CPACK_DEB_COMPONENT_INSTALL OFF)
 set(CPACK_INSTALL_CMAKE_PROJECTS
   "${CMAKE_BINARY_DIR};spillway;Unspecified;/" "${CMAKE_BINARY_DIR};spillway;debian;/")
 set(CPACK_PRE_BUILD_SCRIPTS ${debian}/staged.cmake)
+set(CPACK_POST_BUILD_SCRIPTS ${debian}/packed.cmake)
 set(CPACK_SPILLWAY_DEBIAN ${debian})
 # Of these the program has only what their headers make.
 find_path(BOOST_HEADERS boost/version.hpp REQUIRED)

@@ -13,3 +13,5 @@ file(CHMOD "${root}/usr/share/doc/spillway/spillway.spdx.json"
   PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
 execute_process(COMMAND find "${root}" -exec touch --no-dereference "--date=@${epoch}" {} +
   COMMAND_ERROR_IS_FATAL ANY)
+# Whatever the umask: cpack makes folders by it.
+execute_process(COMMAND find "${root}" -type d -exec chmod 755 {} + COMMAND_ERROR_IS_FATAL ANY)
