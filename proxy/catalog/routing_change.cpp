@@ -81,15 +81,31 @@ bool same_owners(const RoutingSnapshot& before, const RoutingSnapshot& after) {
   const auto equal = [](const auto& a, const auto& b, const auto& same) {
     return std::equal(a.begin(), a.end(), b.begin(), b.end(), same);
   };
-  return before.default_primary() == after.default_primary() &&
-         equal(before.databases(), after.databases(), same_database) &&
-         same_default(before.default_collection(), after.default_collection()) &&
+  return same_defaults(before, after) && equal(before.databases(), after.databases(), same_database) &&
          equal(before.collections(), after.collections(), same_collection);
+}
+
+bool same_defaults(const RoutingSnapshot& before, const RoutingSnapshot& after) {
+  return before.default_primary() == after.default_primary() &&
+         same_default(before.default_collection(), after.default_collection());
+}
+
+Move default_move(const RoutingSnapshot& before, const RoutingSnapshot& after, const std::string& ns) {
+  const bool named = entry(before, ns) != nullptr || entry(after, ns) != nullptr;
+  // The default key and its chunks do not change (moves_between).
+  const bool stays = before.collection(ns) != nullptr && after.collection(ns) != nullptr;
+  return named || stays ? Move{ns, {}} : move_of(before, after, ns);
 }
 
 Result<std::vector<Move>> moves_between(const RoutingSnapshot& before,
                                         const RoutingSnapshot& after) {
   std::vector<Move> moves;
+  if (before.default_collection() != nullptr && after.default_collection() != nullptr) {
+    const BsonDoc kept = fingerprint_document(*before.default_collection(), before);
+    if (auto same = compare_fingerprint(kept, *after.default_collection(), after); same.has_error()) {
+      return same.error();
+    }
+  }
   std::set<std::string> names;
   for (const RoutingSnapshot* table : {&before, &after}) {
     for (const CollectionRouting& each : table->collections()) names.insert(each.ns);

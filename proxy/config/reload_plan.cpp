@@ -21,14 +21,8 @@ bool same_shards(const catalog::RoutingSnapshot& a, const catalog::RoutingSnapsh
       [](const catalog::Shard& x, const catalog::Shard& y) { return x.name == y.name && x.uri == y.uri; });
 }
 
-std::string default_key(const catalog::RoutingSnapshot& table) {
-  return table.default_collection() == nullptr ? "" : to_json(table.default_collection()->key.pattern());
-}
-
 void plan_routing(ReloadPlan& plan, const catalog::RoutingSnapshot& now, const catalog::RoutingSnapshot& next) {
   if (!same_shards(now, next)) plan.refusals.push_back(needs_start("routing.shards"));
-  if (now.default_primary() != next.default_primary()) plan.refusals.push_back(needs_start("routing.defaultPrimary"));
-  if (default_key(now) != default_key(next)) plan.refusals.push_back(needs_start("routing.defaultShardKey"));
   plan.routing = !catalog::same_routing(now, next);
 }
 

@@ -229,7 +229,7 @@ constexpr std::array all_keys = {
              .variable = "SPILLWAY_SHARDS"},
             "The shards, each with a name and a connection string. Required, unless there is sharding.configDB."),
     routing(
-        "routing.defaultPrimary", restart, {.example = "shard0", .range = "a shard's name"},
+        "routing.defaultPrimary", reload, {.example = "shard0", .range = "a shard's name"},
         "The shard of the unsharded collections of databases that routing.databases does not name. Default: the "
         "first shard."),
     routing("routing.databases", reload,
@@ -241,7 +241,7 @@ constexpr std::array all_keys = {
             "Sharded collections. Bounds are Extended JSON; chunks cover the whole key space without gap or overlap. "
             "Without "
             "chunks a hashed key is split evenly over all shards."),
-    routing("routing.defaultShardKey", restart,
+    routing("routing.defaultShardKey", reload,
             {.example = "{_id: hashed}",
              .range = "a shard key whose first field is hashed",
              .variable = "SPILLWAY_DEFAULT_SHARD_KEY"},

@@ -49,8 +49,31 @@ Task<Result<void>> check_empty(exec::Context& context, Table after, ShardIndex s
                               ns, after->shard(shard).name));
 }
 
-// The collections of a database on a shard that have no entry of their own.
-Task<Result<std::vector<std::string>>> unsharded_collections(exec::Context& context, Table after, ShardIndex shard,
+// A shard's databases, without those that no client's documents lie in.
+Task<Result<std::vector<std::string>>> databases_on(exec::Context& context, Table after, ShardIndex shard) {
+  BsonWriter list;
+  list.append("listDatabases", std::int32_t{1}).append("nameOnly", true).append("$db", "admin");
+  const BsonDoc body = std::move(list).finish();
+  auto asking = ask(context, shard, body);
+  const Answer answer = co_await asking;
+  if (answer.skip) co_return cannot_ask(*after, shard, *answer.skip);
+  const ValueView databases = answer.reply.body()["databases"];
+  if (!databases.is_array()) co_return cannot_ask(*after, shard, Skip{"it does not list its databases"});
+  std::vector<std::string> names;
+  for (const Element& row : databases.as_document()) {
+    if (!row.is_document()) continue;
+    const ValueView name = row.as_document()["name"];
+    if (!name.is_string() || name.as_string() == "config" || name.as_string() == "local" ||
+        name.as_string() == catalog::fingerprint_database) {
+      continue;
+    }
+    names.emplace_back(name.as_string());
+  }
+  co_return names;
+}
+
+// The collections of a database on a shard.
+Task<Result<std::vector<std::string>>> collections_on(exec::Context& context, Table after, ShardIndex shard,
                                                              std::string database) {
   BsonWriter list;
   list.append("listCollections", std::int32_t{1}).append("nameOnly", true);
@@ -67,8 +90,7 @@ Task<Result<std::vector<std::string>>> unsharded_collections(exec::Context& cont
     if (!row.is_document()) continue;
     const ValueView name = row.as_document()["name"];
     if (!name.is_string() || name.as_string().starts_with("system.")) continue;
-    std::string ns = fmt::format("{}.{}", database, name.as_string());
-    if (after->collection(ns) == nullptr) names.push_back(std::move(ns));
+    names.push_back(fmt::format("{}.{}", database, name.as_string()));
   }
   co_return names;
 }
@@ -87,17 +109,43 @@ Task<Result<std::vector<Place>>> places_of(exec::Context& context, Table after, 
         places.push_back({move.ns, holder});
         continue;
       }
-      auto listing = unsharded_collections(context, after, holder, move.ns);
+      auto listing = collections_on(context, after, holder, move.ns);
       auto listed = co_await listing;
       if (listed.has_error()) co_return listed.error();
-      for (std::string& ns : *listed) places.push_back({std::move(ns), holder});
+      for (std::string& ns : *listed) {
+        if (after->collection(ns) == nullptr) places.push_back({std::move(ns), holder});
+      }
     }
   }
   co_return places;
 }
 
-Task<Result<void>> check_moves(exec::Context& context, Table after, std::vector<catalog::Move> moves) {
-  auto listing = places_of(context, after, std::move(moves));
+// Those of collections that no table names as well: if the defaults change, the shards are asked for them.
+Task<Result<std::vector<catalog::Move>>> all_moves(exec::Context& context, Table before, Table after) {
+  auto moves = catalog::moves_between(*before, *after);
+  if (moves.has_error() || catalog::same_defaults(*before, *after)) co_return moves;
+  for (const catalog::Shard& shard : after->shards()) {
+    auto asking = databases_on(context, after, shard.index);
+    const auto databases = co_await asking;
+    if (databases.has_error()) co_return databases.error();
+    for (const std::string& database : *databases) {
+      auto listing = collections_on(context, after, shard.index, database);
+      auto listed = co_await listing;
+      if (listed.has_error()) co_return listed.error();
+      for (const std::string& ns : *listed) {
+        if (!catalog::default_move(*before, *after, ns).holders.contains(shard.index)) continue;
+        moves->push_back({ns, catalog::ShardSet{shard.index}});
+      }
+    }
+  }
+  co_return moves;
+}
+
+Task<Result<void>> check_moves(exec::Context& context, Table before, Table after) {
+  auto moving = all_moves(context, before, after);
+  auto moves = co_await moving;
+  if (moves.has_error()) co_return moves.error();
+  auto listing = places_of(context, after, *std::move(moves));
   const auto places = co_await listing;
   if (places.has_error()) co_return places.error();
   for (const Place& place : *places) {
@@ -146,9 +194,7 @@ Task<Result<bool>> has_strays(exec::Context& context, Table after, Place place) 
 }  // namespace
 
 Task<Result<void>> check_new_table(exec::Context& context, Table before, Table after) {
-  auto moves = catalog::moves_between(*before, *after);
-  if (moves.has_error()) co_return moves.error();
-  auto checking = check_moves(context, after, *moves);
+  auto checking = check_moves(context, before, after);
   auto checked = co_await checking;
   if (checked.has_error()) co_return checked.error();
   for (const bool keep : {false, true}) {
@@ -157,7 +203,7 @@ Task<Result<void>> check_new_table(exec::Context& context, Table before, Table a
     if (guarded.has_error()) co_return guarded.error();
   }
   // Clients have written meanwhile.
-  auto checking_again = check_moves(context, after, *moves);
+  auto checking_again = check_moves(context, before, after);
   auto checked_again = co_await checking_again;
   if (checked_again.has_error()) {
     co_return Error(checked_again.error().code,
@@ -168,15 +214,20 @@ Task<Result<void>> check_new_table(exec::Context& context, Table before, Table a
 
 bool may_leave_strays(const catalog::RoutingSnapshot& before, const catalog::RoutingSnapshot& after) {
   const auto moves = catalog::moves_between(before, after);
-  return moves.has_error() || !moves->empty();
+  return moves.has_error() || !moves->empty() || !catalog::same_defaults(before, after);
 }
 
 Task<std::vector<std::string>> find_strays(exec::Context& context, Table before, Table after) {
   std::vector<std::string> names;
-  auto moves = catalog::moves_between(*before, *after);
-  if (moves.has_error()) co_return names;
-  auto listing = places_of(context, after, *std::move(moves));
-  const auto places = co_await listing;
+  auto moving = all_moves(context, before, after);
+  auto moves = co_await moving;
+  Result<std::vector<Place>> places = std::vector<Place>();
+  if (moves.has_error()) {
+    places = moves.error();
+  } else {
+    auto listing = places_of(context, after, *std::move(moves));
+    places = co_await listing;
+  }
   if (places.has_error()) {
     log::warning("reload: documents that were written meanwhile may be out of sight: {}", places.error().message);
     co_return names;

@@ -15,7 +15,7 @@ using Table = std::shared_ptr<const catalog::RoutingSnapshot>;
 // Compares with the fingerprints that the shards keep (ownership_check.h). Stores new fingerprints only if all of it
 // is right. Asks for the collections once more at the end, since the check takes a while. Runs on a worker's loop.
 // Errors name the collection and the range, or the shard that did not answer: IllegalOperation(20), FailedToParse(9),
-// HostUnreachable(6). REQUIRES the same shards, default primary and default shard key.
+// HostUnreachable(6). REQUIRES the same shards.
 Task<Result<void>> check_new_table(exec::Context& context, Table before, Table after);
 
 // Are there collections whose documents, written by commands with the old table, the new table may not find?

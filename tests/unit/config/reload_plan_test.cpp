@@ -66,18 +66,20 @@ setParameter: {cursorTimeoutMillis: 5}
   CHECK_FALSE(taken.routing);
 }
 
-TEST_CASE("of the routing, shards and defaults need a start, and owners of documents a reload or a restart") {
+TEST_CASE("of the routing, shards need a start, and owners of documents a reload or a restart") {
   const LoadResult now = load_with("");
   const ReloadPlan added = plan(now, load_with("", ", collections: [{ns: a.b, key: {_id: hashed}}]"));
   CHECK(added.refusals.empty());
   CHECK(added.routing);
   CHECK(plan(now, load_with("", ", databases: [{name: a, primary: s1}]")).routing);
-  const std::string owners = "routing changes documents' shards, too: change that by a reload alone, or restart";
-  CHECK(plan(now, load_with("", ", defaultPrimary: s1")).refusals ==
-        Words{"routing.defaultPrimary cannot be changed while the process runs", owners});
-  const ReloadPlan other_key = plan(now, load_with("", ", defaultShardKey: {_id: hashed}"));
-  CHECK(other_key.refusals == Words{"routing.defaultShardKey cannot be changed while the process runs", owners});
-  CHECK_FALSE(other_key.needs_start);
+  for (const char* change : {", defaultPrimary: s1", ", defaultShardKey: {_id: hashed}"}) {
+    const ReloadPlan taken = plan(now, load_with("", change));
+    CHECK(taken.refusals.empty());
+    CHECK(taken.routing);
+    CHECK(plan(now, load_with("workers: 3\n", change)).refusals ==
+          Words{"workers cannot be changed while the process runs",
+                "routing changes documents' shards, too: change that by a reload alone, or restart"});
+  }
   CHECK_FALSE(plan(now, load_with("workers: 3\n", ", databases: [{name: a, primary: s1}]")).needs_start);
   LoadRequest one_shard;
   one_shard.text = "routing: {shards: [{name: s0, uri: \"mongodb://127.0.0.1:1/\"}]}\n";

@@ -27,6 +27,7 @@ struct Shards {
         (first.is_string() ? std::string(first.as_string()) : std::string());
     if (unreachable.contains(shard)) return Error(ErrorCode::host_unreachable, "nobody answers");
     if (first.name == "listCollections") return list(shard, command["$db"].as_string());
+    if (first.name == "listDatabases") return databases(shard);
     if (first.name == "find") {
       const ValueView filter = command["filter"];
       return find(documents[{shard, ns}], filter.is_document() ? filter.as_document() : DocView(), ns);
@@ -53,6 +54,17 @@ struct Shards {
     return doc("{'n': 0, 'nModified': 0, 'ok': 1.0}");
   }
 
+  BsonDoc databases(std::uint16_t shard) const {
+    std::set<std::string> names;
+    for (const auto& [place, all] : documents) {
+      if (place.first == shard) names.insert(place.second.substr(0, place.second.find('.')));
+    }
+    BsonWriter reply;
+    reply.begin_array("databases");
+    for (const std::string& name : names) reply.begin_document_item().append("name", name).end();
+    reply.end().append("ok", 1.0);
+    return std::move(reply).finish();
+  }
   BsonDoc list(std::uint16_t shard, std::string_view db) const {
     const std::string start = std::string(db) + ".";
     BsonWriter reply;

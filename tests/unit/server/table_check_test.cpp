@@ -133,6 +133,42 @@ TEST_CASE("a database's primary may change while it has no unsharded collections
              "app.plain has documents on shard s0"));
 }
 
+TEST_CASE("the default primary may change while nobody holds documents of what no table names") {
+  const std::string moved = table(hashed) + "  defaultPrimary: s1\n";
+  Shards shards;
+  shards.documents[{0, "app.new"}].push_back(doc("{'_id': 1}"));  // sharded: it does not move
+  shards.documents[{0, "other.empty"}] = {};
+  shards.documents[{1, "other.x"}].push_back(doc("{'_id': 1}"));
+  for (const char* own : {"config.x", "local.x", "admin.system.users"}) {
+    shards.documents[{0, own}].push_back(doc("{'_id': 1}"));
+  }
+  CHECK(reload(shards, table(hashed), moved).has_value());
+  shards.documents[{0, "third.plain"}].push_back(doc("{'_id': 1}"));
+  CHECK(says(reload(shards, table(hashed), moved), "third.plain has documents on shard s0"));
+  CHECK(strays(shards, table(hashed), moved) == Names{"third.plain"});
+  shards.unreachable.insert(1);
+  CHECK(says(reload(shards, table(hashed), moved), "shard s1 cannot be asked"));
+  // A database that the new table names stays.
+  shards.unreachable.clear();
+  CHECK(reload(shards, table(hashed), table(hashed, "{name: third, primary: s0}") + "  defaultPrimary: s1\n").has_value());
+}
+
+TEST_CASE("a default key may come and go while nobody holds documents out of its sight, and may not change") {
+  const std::string by_id = table(hashed) + "  defaultShardKey: {_id: hashed}\n";
+  Shards shards;
+  shards.documents[{0, "app.new"}].push_back(doc("{'_id': 1}"));
+  shards.documents[{1, "spillway.routing"}].push_back(doc("{'_id': 'x'}"));
+  CHECK(reload(shards, table(hashed), by_id).has_value());
+  shards.documents[{1, "app.plain"}].push_back(doc("{'_id': 1}"));
+  CHECK(says(reload(shards, by_id, table(hashed)), "app.plain has documents on shard s1"));
+  CHECK(strays(shards, by_id, table(hashed)) == Names{"app.plain"});
+  shards.documents[{0, "other.x"}].push_back(doc("{'_id': 1}"));
+  CHECK(says(reload(shards, table(hashed), by_id), "other.x has documents on shard s0"));
+  CHECK(says(reload(shards, by_id, table(hashed) + "  defaultShardKey: {a: hashed}\n"), "key"));
+  // With a default key, the default primary holds nothing.
+  CHECK(reload(shards, by_id, by_id + "  defaultPrimary: s1\n").has_value());
+}
+
 TEST_CASE("documents that lie where the new table does not look for them are found") {
   Shards shards;
   shards.documents[{0, "app.c"}].push_back(doc("{'_id': 1, 'k': 'a'}"));
