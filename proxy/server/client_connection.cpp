@@ -327,9 +327,11 @@ Task<bool> ClientConnection::handle_kill_cursors() {
   }
   std::string ns;
   std::vector<std::int64_t> ids;
+  bool any_unknown = false;
   for (Bytes rest = *parsed; !rest.empty(); rest = rest.subspan(sizeof(std::int64_t))) {
     const auto id = load_le<std::int64_t>(rest.data());
     std::string its_ns = environment_.context.shared.cursors.ns_of(id);
+    any_unknown = any_unknown || its_ns.empty();
     if (its_ns.empty()) continue;
     if (its_ns != ns && !ids.empty()) {
       auto killing = kill_cursors(ns, ids);
@@ -342,6 +344,10 @@ Task<bool> ClientConnection::handle_kill_cursors() {
   if (!ids.empty()) {
     auto killing = kill_cursors(ns, ids);
     co_await killing;
+  }
+  if (any_unknown && reaches_older()) {
+    auto relaying = relay(true);
+    co_await relaying;
   }
   co_return true;
 }
@@ -431,10 +437,22 @@ Task<bool> ClientConnection::handle_op_msg() {
     const Relayed relayed = co_await relaying;
     if (relayed != Relayed::unanswered) co_return relayed == Relayed::answered;
   }
+  std::vector<std::int64_t> killed;  // in the older process
+  if (request->name == "killCursors" && reaches_older()) {
+    auto killing = kill_in_older(*request, killed);
+    const Result<void> asked = co_await killing;
+    if (asked.has_error()) {
+      if (silent) co_return true;
+      exec::Response refusal = exec::refuse(context.shared.metrics, asked.error());
+      auto writing = write_response(refusal);
+      co_return co_await writing;
+    }
+  }
   TimePoint first_tried{};
   exec::CommandTrace trace(context.shared.tracer.get(), *request, client_, shards, received_, first_tried);
   auto running = exec::run_command(context, client_, *request);
   exec::Response response = co_await running;
+  if (!killed.empty() && !response.failed && !response.closes) response = with_killed(response, std::move(killed));
   trace.answered(response);
   // Ends with the connection, so that it cannot become another user's.
   if (balanced() && request->start_transaction && request->txn_number &&

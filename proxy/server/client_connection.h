@@ -6,12 +6,14 @@
 // takes a buffer of the message's own size once that is known and checked.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "allocator/buffer.h"
 #include "proxy/base/tls_transport.h"
@@ -70,6 +72,8 @@ class ClientConnection {
   // Does not speak TLS, and is not in the middle of logging in.
   bool may_leave() const noexcept;
   bool relayed() const noexcept { return relayed_; }
+  // Has it waited so long for its next request?
+  bool idle_for(Duration time) const noexcept { return idle_ && Clock::now() - std::max(received_, begun_) >= time; }
   // For a shutdown whose grace period has ended: reads end at once, writes before their next statement.
   void interrupt(Error why) { client_.interrupt.request(std::move(why)); }
   // Ends the reads of a long operation if its client has left. Called now and then.
@@ -108,6 +112,8 @@ class ClientConnection {
   bool leaves() const noexcept;
   bool leave(DocView stream = {}, std::int32_t response_to = 0);
   Task<bool> go_on_streaming();
+  bool reaches_older() const noexcept;
+  bool is_unknown_cursor(std::int64_t id) const;
   bool belongs_to_older(const exec::Request& request) const;
   bool open_relay();
   void end_in_older();
@@ -116,6 +122,10 @@ class ClientConnection {
   // What the client has got: the whole answer, nothing, or a part of it.
   enum class Relayed : std::uint8_t { answered, unanswered, broken };
   Task<Relayed> relay(bool silent);
+  Task<Result<void>> kill_in_older(const exec::Request& request, std::vector<std::int64_t>& killed);
+  Task<Result<void>> kill_some_in_older(const exec::Request& request, std::vector<std::int64_t> ids,
+                                        std::vector<std::int64_t>& killed);
+  static exec::Response with_killed(const exec::Response& response, std::vector<std::int64_t> killed);
 
   // client_connection_read.cpp. Fills message_ with one whole message, decompressed. False: the connection must end.
   Task<bool> read_message();

@@ -2,10 +2,12 @@
 // that stayed behind.
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cursor/registry.h"
 #include "proxy/base/ip_address.h"
@@ -17,7 +19,9 @@
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/transaction_table.h"
 #include "proxy/server/client_connection.h"
+#include "proxy/wire/cursor_reply.h"
 #include "proxy/wire/frame_reader.h"
+#include "proxy/wire/op_msg.h"
 
 namespace spillway::server {
 
@@ -26,6 +30,8 @@ namespace {
 // Of a reply that passes.
 constexpr std::size_t relayed_piece_bytes = 16 * limits::kib;
 constexpr std::size_t head_bytes = limits::message_header_bytes + 4;  // with the flags of an OP_MSG
+// Of a killCursors to the older process: it and its answer fit into a piece.
+constexpr std::size_t killed_at_once = 500;
 // How often a wait for the older process looks whether it still makes sense.
 constexpr Duration relay_look = std::chrono::milliseconds(250);
 
@@ -156,26 +162,25 @@ bool ClientConnection::leave(DocView stream, std::int32_t response_to) {
   return true;
 }
 
-// Does the request go on with what stayed in the process before this one?
-bool ClientConnection::belongs_to_older(const exec::Request& request) const {
+// May the client use what stayed in the process before this one?
+bool ClientConnection::reaches_older() const noexcept {
   if (!environment_.older || !environment_.older->lives.load(std::memory_order_relaxed)) return false;
-  const exec::Services& shared = environment_.context.shared;
-  if (shared.authorization && !client_.login.user) return false;
+  return !environment_.context.shared.authorization || client_.login.user;
+}
+
+bool ClientConnection::is_unknown_cursor(std::int64_t id) const {
+  return environment_.context.shared.cursors.ns_of(id).empty();
+}
+
+// Does the request go on with what stayed in the process before this one? A killCursors may name cursors of both.
+bool ClientConnection::belongs_to_older(const exec::Request& request) const {
+  if (!reaches_older()) return false;
   if (request.in_transaction && !request.start_transaction && request.txn_number && !request.lsid.empty()) {
-    return !shared.transactions->knows(session_id_of_lsid(request.lsid), *request.txn_number);
+    return !environment_.context.shared.transactions->knows(session_id_of_lsid(request.lsid), *request.txn_number);
   }
-  const auto is_unknown = [&](const ValueView& id) {
-    const auto number = id.to_int64();
-    return number && shared.cursors.ns_of(*number).empty();
-  };
-  if (request.name == "getMore") return is_unknown(request.body.first());
-  if (request.name != "killCursors") return false;
-  const ValueView ids = request.body["cursors"];
-  if (!ids.is_array()) return false;
-  for (const Element& id : ids.as_document()) {
-    if (is_unknown(id)) return true;
-  }
-  return false;
+  if (request.name != "getMore") return false;
+  const auto id = request.body.first().to_int64();
+  return id && is_unknown_cursor(*id);
 }
 
 // False: there is no way to the older process.
@@ -271,6 +276,95 @@ Task<ClientConnection::Relayed> ClientConnection::relay(bool silent) {
   if (whole) co_return Relayed::answered;
   relay_.reset();
   co_return answering || !wanted() ? Relayed::broken : Relayed::unanswered;
+}
+
+// Of a killCursors: what this process does not know ends in the older one. `killed` gets what did. What that refuses is
+// refused as a whole; when it ends, its cursors end with it.
+Task<Result<void>> ClientConnection::kill_in_older(const exec::Request& request, std::vector<std::int64_t>& killed) {
+  const ValueView cursors = request.body["cursors"];
+  if (!request.body.first().is_string() || !cursors.is_array()) co_return Result<void>();
+  std::vector<std::int64_t> unknown;
+  for (auto at = cursors.as_document().begin(); !at.done(); ++at) {
+    if (at->type == BsonType::int64 && is_unknown_cursor(at->as_int64())) unknown.push_back(at->as_int64());
+    if (unknown.size() < killed_at_once) continue;
+    auto killing = kill_some_in_older(request, std::exchange(unknown, {}), killed);
+    auto done = co_await killing;
+    if (done.has_error()) co_return done;
+  }
+  auto killing = kill_some_in_older(request, std::move(unknown), killed);
+  co_return co_await killing;
+}
+
+// The reply, with what has ended in the older process.
+exec::Response ClientConnection::with_killed(const exec::Response& response, std::vector<std::int64_t> killed) {
+  std::sort(killed.begin(), killed.end());
+  const BsonDoc reply = response.copy();
+  BsonWriter out;
+  for (const Element& field : reply.view()) {
+    const bool found = field.name == "cursorsKilled";
+    if (!field.is_array() || !(found || field.name == "cursorsNotFound")) {
+      out.append_element(field);
+      continue;
+    }
+    out.begin_array(field.name);
+    for (const Element& id : field.as_document()) {
+      if (found || !std::binary_search(killed.begin(), killed.end(), id.as_int64())) out.append_item(id.as_int64());
+    }
+    if (found) {
+      for (const std::int64_t id : killed) out.append_item(id);
+    }
+    out.end();
+  }
+  return exec::Response(std::move(out).finish());
+}
+
+Task<Result<void>> ClientConnection::kill_some_in_older(const exec::Request& request, std::vector<std::int64_t> ids,
+                                                        std::vector<std::int64_t>& killed) {
+  if (ids.empty()) co_return Result<void>();
+  exec::Context& context = environment_.context;
+  const std::function<bool()> wanted = [this] { return !closing_ && !transport_->peer_hung_up(); };
+  auto taking = allocate_or_wait(context.loop, context.shared.memory.replies, 2 * relayed_piece_bytes,
+                                 Clock::now() + std::chrono::seconds(15), wanted);
+  auto room = co_await taking;
+  if (!room || !open_relay()) co_return Result<void>();
+  BsonWriter out;
+  out.append("killCursors", request.body.first().as_string()).begin_array("cursors");
+  for (const std::int64_t id : ids) out.append_item(id);
+  out.end().append("$db", request.db);
+  std::vector<std::uint8_t> command;
+  wire::begin_op_msg(command, next_request_id_++, 0, 0);
+  wire::append_body(command, std::move(out).finish().view());
+  wire::finish_op_msg(command);
+  iovec whole{command.data(), command.size()};
+  auto asking = write_all(*relay_, {&whole, 1});
+  const bool asked = co_await asking;
+  const MutableBytes head(room->data(), head_bytes);
+  bool read = false;
+  wire::FrameReader::Need need;
+  if (asked) {
+    auto beginning = read_relay(head);
+    read = co_await beginning;
+    if (read) need = wire::FrameReader::peek(head);
+    read = need.kind == wire::FrameReader::Kind::message && need.bytes >= head_bytes &&
+           need.bytes <= 2 * relayed_piece_bytes;
+  }
+  if (read) {
+    auto reading = read_relay({room->data() + head_bytes, need.bytes - head_bytes});
+    read = co_await reading;
+  }
+  auto answer = read ? wire::parse_op_msg_reply({room->data(), need.bytes})
+                     : Result<wire::OpMsg>(Error(ErrorCode::host_unreachable, std::string()));
+  if (answer.has_error()) {
+    relay_.reset();
+    co_return Result<void>();
+  }
+  if (!wire::reply_is_ok(answer->body)) co_return wire::error_from_reply(answer->body);
+  const ValueView ended = answer->body["cursorsKilled"];
+  if (!ended.is_array()) co_return Result<void>();
+  for (auto at = ended.as_document().begin(); !at.done(); ++at) {
+    if (const auto id = at->to_int64()) killed.push_back(*id);
+  }
+  co_return Result<void>();
 }
 
 }  // namespace spillway::server

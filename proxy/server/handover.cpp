@@ -35,6 +35,7 @@ namespace {
 
 // From its start to the word that it is ready. systemd's own limit for a start is 90 s.
 constexpr auto ready_max = std::chrono::seconds(60);
+constexpr auto close_others_interval = std::chrono::milliseconds(500);
 constexpr auto tell_held_interval = std::chrono::milliseconds(500);
 // What a process may use beyond what it holds, however much the other one has.
 constexpr std::uint64_t least_beside_bytes = 8 * limits::mib;
@@ -312,7 +313,7 @@ Task<void> Handover::tell_others() {
 Task<void> Handover::stay() {
   const TimePoint begun = Clock::now();
   TimePoint next_told = begun + tell_held_interval;
-  bool closed_others = false;
+  TimePoint next_closed = begun + announced_for();
   auto telling = tell_others();
   co_await telling;
   for (;;) {
@@ -323,9 +324,9 @@ Task<void> Handover::stay() {
       tell_held();
       next_told = now + tell_held_interval;
     }
-    if (!closed_others && now >= begun + announced_for()) {
-      for (Worker* worker : workers_) worker->close_others();
-      closed_others = true;
+    if (now >= next_closed) {
+      for (Worker* worker : workers_) worker->close_others(announced_for());
+      next_closed = now + close_others_interval;
     }
     std::int64_t connections = 0;
     for (const Worker* worker : workers_) connections += worker->own_connections();

@@ -140,12 +140,12 @@ Task<void> Worker::ask_to_leave() {
   }
 }
 
-void Worker::close_others() {
-  loop_.post([this] {
+void Worker::close_others(Duration idle) {
+  loop_.post([this, idle] {
     const std::vector<ClientConnection*> all(connections_.begin(), connections_.end());
     for (ClientConnection* connection : all) {
       if (!connections_.contains(connection)) continue;
-      if (!connection->relayed() && !connection->may_leave()) connection->close(true);
+      if (!connection->relayed() && !connection->may_leave() && connection->idle_for(idle)) connection->close(true);
     }
   });
 }

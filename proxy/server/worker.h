@@ -68,8 +68,8 @@ class Worker {
 
   // Any thread: each client that can leave does so, between two requests; `take` is called on the worker's thread.
   void let_leave(std::function<void(MovedClient)> take);
-  // Any thread: closes those that cannot, after the request under way.
-  void close_others();
+  // Any thread: closes those that cannot, and whose last request came so long ago.
+  void close_others(Duration idle);
   // Without those that are relayed.
   std::int64_t own_connections() const noexcept { return connections() - relayed_count_.load(); }
 

@@ -5,9 +5,11 @@ import os
 import re
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import sys
+import time
 
 import bson
 import pymongo
@@ -18,7 +20,7 @@ from proxy import routing
 from replaced import Replaced
 from users import user_entry
 from waiting import wait_for
-from wire import EXHAUST_ALLOWED, MORE_TO_COME, WireClient
+from wire import EXHAUST_ALLOWED, MORE_TO_COME, OP_KILL_CURSORS, WireClient
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.proxy_only]
 
@@ -111,6 +113,44 @@ def test_a_cursor_goes_on_in_the_process_before(replaced):
             other.app.command({"getMore": gone, "collection": "ranged"})
         assert refusal.value.code == 43
         client.app.ranged.drop()
+
+
+def opened(client):
+    return client.app.command({"find": "killed", "batchSize": 1})["cursor"]["id"]
+
+
+def test_cursors_of_both_processes_are_killed_by_one_command(replaced):
+    """As pymongo kills those that were not read to their end."""
+    proxy = replaced()
+    with client_of(proxy) as client:
+        client.app.killed.drop()
+        client.app.killed.insert_many([{"_id": n} for n in range(50)])
+        old = [opened(client) for _ in range(20)]
+        proxy.replace(ended=False)
+        new = [opened(client) for _ in range(3)]
+        nobodys = [bson.Int64(n) for n in range(1, 1201)]  # the older process is asked in several turns
+        ids = [new[0], *old[:10], *nobodys, *old[10:], *new[1:]]
+        answer = client.app.command({"killCursors": "killed", "cursors": ids})
+        assert sorted(answer["cursorsKilled"]) == sorted(old + new)
+        assert answer["cursorsNotFound"] == nobodys
+        proxy.process.wait(30)  # it has nothing left
+        assert client.admin.command("serverStatus")["metrics"]["cursor"]["open"]["total"] == 0
+        client.app.killed.drop()
+
+
+def test_an_op_kill_cursors_reaches_both_processes(replaced):
+    proxy = replaced()
+    with client_of(proxy) as client, WireClient(proxy.port) as wire:
+        client.app.killed.drop()
+        client.app.killed.insert_many([{"_id": n} for n in range(50)])
+        old = opened(client)
+        proxy.replace(ended=False)
+        ids = [opened(client), old]
+        wire.send(OP_KILL_CURSORS, struct.pack("<ii2q", 0, len(ids), *ids))
+        assert wire.command({"ping": 1, "$db": "admin"}).ok
+        proxy.process.wait(30)  # it has nothing left
+        assert client.admin.command("serverStatus")["metrics"]["cursor"]["open"]["total"] == 0
+        client.app.killed.drop()
 
 
 def test_the_process_before_waits_for_cursors_no_longer_than_they_may_be_idle(replaced):
@@ -210,6 +250,27 @@ def test_clients_with_tls_are_told(replaced, certificates):
         proxy.process.wait(60)
         load.stop()
         client.app.users.drop()
+
+
+def test_a_client_with_tls_that_does_not_ask_is_served_while_it_is_busy(replaced, certificates):
+    """As one with loadBalanced=true: its connection closes once it is idle."""
+    announced_s = 1
+    proxy = replaced(net={"port": 0, "bindIp": "127.0.0.1",
+                          "tls": {"mode": "requireTLS", "certificateKeyFile": certificates.server}},
+                     setParameter={"enableTestCommands": 1,
+                                   "mongosShutdownTimeoutMillisForSignaledShutdown": 1000 * announced_s})
+    with WireClient(proxy.port) as wire:
+        wire.socket = ssl.create_default_context(cafile=certificates.ca).wrap_socket(wire.socket,
+                                                                                     server_hostname="localhost")
+        status = {"serverStatus": 1, "$db": "admin"}
+        assert wire.command(status).ok
+        proxy.replace(ended=False)
+        until = time.monotonic() + 3 * announced_s
+        while time.monotonic() < until:
+            assert wire.command(status).document["pid"] == proxy.process.pid
+        proxy.process.wait(30)
+        with pytest.raises(ConnectionError):
+            wire.receive()
 
 
 def test_keys_that_need_a_restart_change(replaced):
