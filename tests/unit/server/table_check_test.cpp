@@ -150,7 +150,8 @@ TEST_CASE("the default primary may change while nobody holds documents of what n
   CHECK(says(reload(shards, table(hashed), moved), "shard s1 cannot be asked"));
   // A database that the new table names stays.
   shards.unreachable.clear();
-  CHECK(reload(shards, table(hashed), table(hashed, "{name: third, primary: s0}") + "  defaultPrimary: s1\n").has_value());
+  const std::string named = table(hashed, "{name: third, primary: s0}") + "  defaultPrimary: s1\n";
+  CHECK(reload(shards, table(hashed), named).has_value());
 }
 
 TEST_CASE("a default key may come and go while nobody holds documents out of its sight, and may not change") {
