@@ -117,7 +117,8 @@ TEST_CASE("a batch knows when one shard is enough", "[write]") {
 }
 
 TEST_CASE("each of a thousand shards gets its own operations") {
-  constexpr std::size_t shards = 1'000, each = 3;
+  constexpr std::uint32_t shards = 1'000;
+  constexpr std::size_t each = 3;
   RecycledVector<PlannedWrite> planned(shards * each);
   for (std::size_t i = 0; i < planned.size(); ++i) {
     planned[i].shards.insert(static_cast<catalog::ShardIndex>(shards - 1 - i % shards));
@@ -125,10 +126,9 @@ TEST_CASE("each of a thousand shards gets its own operations") {
   WriteBatch batch(std::move(planned), false);
   const WriteRound round = batch.next();
   REQUIRE(round.children.size() == shards);
-  for (std::size_t i = 0; i < shards; ++i) {
-    const auto first = static_cast<std::uint32_t>(i);
+  for (std::uint32_t i = 0; i < shards; ++i) {
     CHECK(round.children[i].shard == shards - 1 - i);
-    CHECK(round.children[i].ops == std::vector<std::uint32_t>{first, first + shards, first + 2 * shards});
+    CHECK(round.children[i].ops == std::vector<std::uint32_t>{i, i + shards, i + 2 * shards});
   }
   CHECK(batch.next().finished());
 }
