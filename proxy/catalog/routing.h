@@ -63,7 +63,8 @@ struct CollectionRouting {
   // The owner of a document. ShardKeyNotFound(61) when its key holds arrays.
   Result<ShardIndex> target_document(DocView doc) const;
   // The owners of many documents, in a fraction of the time if a field of the key is hashed; no_shard where
-  // target_document() fails, and for a document without the `_id` that the key hashes. REQUIRES as many `owners`, and at most ShardKeyPattern::documents_at_once.
+  // target_document() fails, and for a document without the `_id` that the key hashes. REQUIRES as many `owners`, and
+  // at most ShardKeyPattern::documents_at_once.
   void target_documents(std::span<const DocView> docs, std::span<ShardIndex> owners) const;
   // Shards that may hold documents matching the filter; never empty. Only error: Location17439.
   Result<ShardSet> target_filter(DocView filter, bool simple_collation) const;

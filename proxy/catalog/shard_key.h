@@ -50,7 +50,8 @@ class ShardKeyPattern {
 
   // A missing field is null. ShardKeyNotFound(61) when an array stands at or above a field.
   Result<std::string> key_of_document(DocView doc) const;
-  // The same, appended to `key`; after an error `key` is undefined. `hashed`: what hash_documents() says of the document.
+  // The same, appended to `key`; after an error `key` is undefined. `hashed`: what hash_documents() says of the
+  // document.
   struct Hashed {
     std::int64_t hash = 0;  // of a missing field: null's
     bool missing = false;
