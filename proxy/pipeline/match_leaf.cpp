@@ -55,14 +55,15 @@ bool is_nan(ValueView value) noexcept {
   return value.is_number() && std::isnan(number_as_double(value));
 }
 
-// Values are ordered within a type only; MinKey and MaxKey compare with everything.
+// Values are ordered within a type only; MinKey and MaxKey compare with everything, also with a missing field.
 bool ordered(Kind kind, ValueView value, ValueView operand) noexcept {
   const bool or_equal = kind == Kind::less_equal || kind == Kind::greater_equal;
   if (operand.is_null()) {
     return or_equal && nullish(value);
   }
   if (!value.exists()) {
-    return false;
+    const bool less = kind == Kind::less || kind == Kind::less_equal;
+    return operand.type == (less ? BsonType::max_key : BsonType::min_key);
   }
   const bool unbounded = operand.type == BsonType::min_key || operand.type == BsonType::max_key;
   if (!unbounded && canonical_type(value.type) != canonical_type(operand.type)) {

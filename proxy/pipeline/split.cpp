@@ -246,13 +246,15 @@ class Splitter {
       return add_unseen(spec);
     }
     if (window_ && stage.computes) {
-      // The shards would evaluate it for documents outside the window, too, where it could fail: so only if it cannot
-      // be evaluated here.
+      // The shards would evaluate it for documents outside the window, too, where it could fail: so only if it can be
+      // evaluated neither here nor by a merging shard.
       auto parsed = try_to_parse(spec);
       if (parsed) {
         return add_unseen(spec);
       }
-      if (is_memory_refusal(parsed.error())) {
+      const bool left_to_merger =
+          scope_.refuses_partial() && parsed.error().is(ErrorCode::command_not_supported);
+      if (left_to_merger || is_memory_refusal(parsed.error())) {
         return parsed;
       }
     }

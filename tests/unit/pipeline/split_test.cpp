@@ -111,6 +111,14 @@ TEST_CASE("a computed projection behind a limit is evaluated for the window alon
             .window_only);
 }
 
+TEST_CASE("what only servers evaluate behind a limit is left to a merging shard") {
+  const BsonDoc spec = stages(R"([{"$limit": 5}, {"$set": {"a": {"$sqrt": "$b"}}}])");
+  const auto refused = split(spec, {.refuse_partial = true});
+  REQUIRE_FALSE(refused.has_value());
+  CHECK(refused.error().is(ErrorCode::command_not_supported));
+  CHECK_FALSE(split_of(R"([{"$limit": 5}, {"$set": {"a": {"$sqrt": "$b"}}}])").window_only);
+}
+
 TEST_CASE("a group becomes partial groups of ordinary accumulators") {
   check_parts(R"([{"$group": {"_id": "$k", "s": {"$sum": "$v"}, "c": {"$count": {}},
                               "lo": {"$min": "$v"}, "p": {"$push": "$v"}}}])",
