@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "allocator/limits.h"
 #include "proxy/auth/logical_clock.h"
 #include "proxy/exec/cluster/cluster_table.h"
 #include "proxy/exec/core/forward.h"
@@ -18,6 +19,8 @@ namespace spillway::exec {
 namespace {
 
 constexpr auto keys_patience = std::chrono::seconds(10);
+// "db.collection": servers keep none with a longer name.
+constexpr std::size_t namespace_bytes_max = 255;
 
 absl::string_view key_of(std::string_view text) noexcept { return {text.data(), text.size()}; }
 
@@ -28,8 +31,10 @@ Routes::DatabasePtr on_config_servers(std::string name) {
   return database;
 }
 
-// Of `config` only this one is sharded; the others, and those of `admin`, lie on the config servers.
+// Of `config` only this one is sharded; the others, and those of `admin`, lie on the config servers. Clients choose the
+// names: long ones would fill the memory.
 bool may_be_sharded(RouteName name) noexcept {
+  if (name.db.size() + 1 + name.collection.size() > namespace_bytes_max) return false;
   if (name.db == "config") return name.collection == "system.sessions";
   return name.db != "admin" && !name.collection.empty();
 }
@@ -75,6 +80,9 @@ Task<Result<void>> ClusterRouter::learn(RouteNames names, RouteWait wait) {
   bool sharded = false;  // the name before
   for (const RouteName& name : names) {
     if (name.db.empty() || (name.buckets && sharded)) continue;
+    if (name.db.size() > limits::database_name_bytes_max) {
+      co_return Error(ErrorCode::invalid_namespace, "Invalid database name: it is too long");
+    }
     if (!lies_on_config_servers(name.db)) {
       auto learning = learn_database(std::string(name.db), wait);
       if (auto learned = co_await learning; learned.has_error()) co_return learned;

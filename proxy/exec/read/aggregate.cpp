@@ -30,6 +30,8 @@ Task<Result<Response>> collectionless_aggregate(Context& context, Client& client
 namespace {
 
 constexpr std::size_t accepted_stages_max = 4096;
+// As many as a pipeline of a MongoDB server has stages: each is looked up.
+constexpr std::size_t involved_max = 1000;
 
 Result<void> collect(DocView pipeline, std::string_view db, int depth, std::vector<InvolvedNamespace>& into);
 
@@ -91,6 +93,10 @@ Result<void> collect(DocView pipeline, std::string_view db, int depth, std::vect
     const Element stage = at->as_document().first();
     if (!stage.exists()) continue;
     if (auto collected = collect_stage(stage, db, depth, into); collected.has_error()) return collected.error();
+    if (into.size() > involved_max) {
+      return Error(ErrorCode::failed_to_parse,
+                   fmt::format("the pipeline names more than {} collections", involved_max));
+    }
   }
   return {};
 }

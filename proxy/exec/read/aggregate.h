@@ -24,7 +24,7 @@ struct InvolvedNamespace {
 };
 
 // Of $lookup, $graphLookup, $unionWith, $facet, $out and $merge, nested pipelines included (depth ≤ 20, else
-// FailedToParse).
+// FailedToParse, as more than 1000 names).
 Result<std::vector<InvolvedNamespace>> involved_namespaces(DocView pipeline, std::string_view db);
 
 // Does this collection lie wholly on one shard, and is it that one?

@@ -613,6 +613,35 @@ TEST_CASE("an unsharded collection is found on the database's primary shard, wit
   CHECK(sent.front().view()["databaseVersion"].as_document()["lastMod"].to_int64() == 1);
 }
 
+TEST_CASE("a name that is longer than a collection's is not looked up, and not kept") {
+  FakeCluster cluster;
+  const auto find = [&](std::size_t bytes) {
+    return cluster.run(fmt::format("{{'find': '{}', '$db': 'app'}}", std::string(bytes, 'x')));
+  };
+  CHECK(find(255 - std::string_view("app.").size()).view()["ok"].truthy());
+  CHECK(cluster.reads_of("collections") == 1);
+  find(256 - std::string_view("app.").size());
+  CHECK(cluster.reads_of("collections") == 1);
+  const BsonDoc renamed =
+      cluster.run(fmt::format("{{'renameCollection': '{}.c', 'to': 'app.d', '$db': 'admin'}}", std::string(64, 'x')));
+  CHECK(renamed.view()["code"].to_int64() == 73);
+  CHECK(cluster.reads_of("databases") == 1);
+}
+
+TEST_CASE("an aggregation that names very many collections is refused, and none of them looked up") {
+  FakeCluster cluster;
+  const auto aggregate = [&](int collections) {
+    std::string stages;
+    for (int i = 0; i < collections; ++i) stages += fmt::format("{{'$unionWith': 'c{}'}}, ", i);
+    return cluster.run(fmt::format(
+        "{{'aggregate': 'u', 'pipeline': [{}{{'$match': {{}}}}], 'cursor': {{}}, '$db': 'app'}}", stages));
+  };
+  CHECK(aggregate(1001).view()["code"].to_int64() == 9);
+  CHECK(cluster.reads_of("collections") <= 1);
+  CHECK(aggregate(3).view()["ok"].truthy());
+  CHECK(cluster.reads_of("collections") == 4);
+}
+
 TEST_CASE("a shard that knows a newer table has it read again, from the newest version known") {
   FakeCluster cluster;
   cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
