@@ -188,6 +188,20 @@ TEST_CASE("point finds pass a request of many values that is checked") {
   check_turns(world, {insert}, 2 * 300'000 / 256 / 4, [](DocView reply) { CHECK(is_ok(reply)); });
 }
 
+TEST_CASE("point finds pass a killCursors of very many ids") {
+  constexpr int ids = 20'000;
+  SimWorld world(sharded_world(2, 100));
+  store_documents(world, 100);
+  BsonWriter kill;
+  kill.append("killCursors", "docs").begin_array("cursors");
+  for (std::int64_t id = 1; id <= ids; ++id) kill.append_item(id);
+  kill.end().append("$db", "app");
+  // Each is looked up twice; 16 of them pass between two readings of the clock.
+  check_turns(world, {std::move(kill).finish()}, 2 * ids / 16 / 4, [](DocView reply) {
+    CHECK((reply["cursorsNotFound"].is_array() && reply["cursorsNotFound"].as_document().count() == ids));
+  });
+}
+
 TEST_CASE("point finds pass a write of many operations that is planned and divided") {
   constexpr int operations = 20'000;
   SimWorldOptions options = sharded_world(2, 100);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "cursor/registry.h"
+#include "proxy/base/time_slice.h"
 #include "proxy/exec/access/audit.h"
 #include "proxy/exec/access/authorization.h"
 #include "proxy/exec/core/arguments.h"
@@ -108,6 +109,13 @@ Task<Result<Response>> get_more_command(Context& context, Client& client, const 
   co_return co_await getting;
 }
 
+namespace {
+
+// What TimeSlice counts for a look at a cursor.
+constexpr std::size_t looked_at_bytes = 256;
+
+}  // namespace
+
 Task<Result<Response>> kill_cursors_command(Context& context, Client& client, const Request& request) {
   const Element collection = request.body.first();
   if (!collection.is_string()) co_return no_collection(collection);
@@ -115,40 +123,42 @@ Task<Result<Response>> kill_cursors_command(Context& context, Client& client, co
   if (!cursors.exists()) co_return missing_field("killCursors.cursors");
   if (!cursors.is_array()) co_return wrong_type("killCursors.cursors", cursors, "array");
   const std::string ns = request.ns();
-  for (auto at = cursors.as_document().begin(); !at.done(); ++at) {
+  const DocView ids = cursors.as_document();
+  TimeSlice slice(context.pump);
+  for (auto at = ids.begin(); !at.done(); ++at) {
+    if (slice.is_over_short(looked_at_bytes / 4)) co_await slice.next();
     if (at->type != BsonType::int64) co_return wrong_type(fmt::format("killCursors.cursors.{}", at->name), *at, "long");
   }
   // One that may not be killed fails them all.
-  if (!may_on_cluster(context, client, auth::Action::kill_any_cursor)) {
-    for (auto at = cursors.as_document().begin(); !at.done(); ++at) {
-      if (!context.shared.cursors.is_another_users(at->as_int64(), ns, client.user)) continue;
-      co_return Error(ErrorCode::unauthorized,
-                      fmt::format("cursor id {} was not created by the authenticated user", at->as_int64()));
-    }
-  }
+  const bool may_kill_any = may_on_cluster(context, client, auth::Action::kill_any_cursor);
   bool another_users = false;
-  BsonWriter killed, not_found;
+  for (auto at = ids.begin(); !at.done(); ++at) {
+    if (slice.is_over_short(looked_at_bytes)) co_await slice.next();
+    another_users = another_users || context.shared.cursors.is_another_users(at->as_int64(), ns, client.user);
+    if (!another_users || may_kill_any) continue;
+    co_return Error(ErrorCode::unauthorized,
+                    fmt::format("cursor id {} was not created by the authenticated user", at->as_int64()));
+  }
+  std::vector<std::int64_t> killed, not_found;
   std::vector<CursorPtr> taken;
-  for (auto at = cursors.as_document().begin(); !at.done(); ++at) {
-    if (context.shared.audit && !another_users) {
-      another_users = context.shared.cursors.is_another_users(at->as_int64(), ns, client.user);
-    }
+  for (auto at = ids.begin(); !at.done(); ++at) {
+    if (slice.is_over_short(looked_at_bytes)) co_await slice.next();
     auto outcome = context.shared.cursors.kill(at->as_int64(), ns);
     const bool found = outcome.outcome != CursorRegistry::KillOutcome::not_found;
-    BsonWriter& list = found ? killed : not_found;
-    list.append(at->name, at->as_int64());
+    (found ? killed : not_found).push_back(at->as_int64());
     if (outcome.cursor) taken.push_back(std::move(outcome.cursor));
   }
-  if (another_users) context.shared.audit->administrative(client, request, 0);
+  if (another_users && context.shared.audit) context.shared.audit->administrative(client, request, 0);
   end_cursors(context, std::move(taken), CursorEnd::killed);
-  const auto renumbered = [](BsonWriter& out, std::string_view name, BsonDoc list) {
-    out.begin_array(name);
-    for (auto at = list.view().begin(); !at.done(); ++at) out.append_item(at->as_int64());
-    out.end();
-  };
   BsonWriter reply;
-  renumbered(reply, "cursorsKilled", std::move(killed).finish());
-  renumbered(reply, "cursorsNotFound", std::move(not_found).finish());
+  for (const bool found : {true, false}) {
+    reply.begin_array(found ? "cursorsKilled" : "cursorsNotFound");
+    for (const std::int64_t id : found ? killed : not_found) {
+      if (slice.is_over_short(looked_at_bytes / 4)) co_await slice.next();
+      reply.append_item(id);
+    }
+    reply.end();
+  }
   reply.begin_array("cursorsAlive").end();
   reply.begin_array("cursorsUnknown").end();
   co_return ok_response(std::move(reply));
