@@ -276,6 +276,7 @@ ClientConnection::Silence ClientConnection::notice_silence(TimePoint now) {
   if (!same) return Silence::none;
   const Duration quiet = now - quiet_since_;
   if (in_header_) return over(quiet, parameters.slow_sender_ms.load()) ? Silence::stopped_sending : Silence::none;
+  if (relayed_) return Silence::none;  // its client is not idle; it ends with the client's connection
   return over(quiet, parameters.idle_client_ms.load()) ? Silence::idle : Silence::none;
 }
 

@@ -192,7 +192,7 @@ class ClientConnection {
   wire::CompressorList negotiated_;
   Entrance entrance_;
   bool first_hello_ = true;
-  exec::BegunTransactions transactions_;
+  exec::BegunTransactions transactions_, older_transactions_;  // in this process; in the one before
   bool checksum_ = false;
   bool closing_ = false;
   bool idle_ = false;

@@ -80,6 +80,7 @@ ClientConnection::ClientConnection(ConnectionEnvironment& environment, std::uniq
   first_hello_ = !state["greeted"].truthy();
   messages_ = state["heard"].truthy() ? 1 : 0;
   next_request_id_ = static_cast<std::int32_t>(state["nextRequest"].to_int64().value_or(1));
+  (relayed_ ? transactions_ : older_transactions_).take_from(state);
   if (const ValueView stream = state["stream"]; stream.is_document()) {
     stream_ = BsonDoc(stream.as_document());
     header_.request_id = static_cast<std::int32_t>(state["responseTo"].to_int64().value_or(0));
@@ -155,6 +156,7 @@ bool ClientConnection::leave(DocView stream, std::int32_t response_to) {
     out.append("stream", stream).append("responseTo", response_to).append("checksum", checksum_);
   }
   out.append("nextRequest", next_request_id_);
+  transactions_.append_to(out, environment_.context.shared.transactions.get());
   BsonDoc facts = std::move(out).finish();
   if (facts.size() > moved_state_bytes_max) return false;
   left_ = true;
@@ -193,7 +195,10 @@ bool ClientConnection::open_relay() {
   relay_ = adopt_tcp_transport(environment_.context.loop, std::move(ours), {.keepalive = false});
   if (!relay_) return false;
   relay_user_ = client_.user;
-  environment_.older->serve({state(), std::move(theirs), {}, true});
+  BsonWriter facts;
+  facts.append_elements(state());
+  older_transactions_.append_to(facts, nullptr);
+  environment_.older->serve({std::move(facts).finish(), std::move(theirs), {}, true});
   return true;
 }
 

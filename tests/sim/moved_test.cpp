@@ -1,5 +1,6 @@
 // Clients that another process has passed to this one.
 #include "proxy/exec/core/metrics.h"
+#include "proxy/exec/core/transaction_table.h"
 #include "tests/sim/sim_support.h"
 
 namespace spillway::test {
@@ -32,6 +33,43 @@ TEST_CASE("a moved client that has never spoken must") {
   world.run_for(minutes(1));
   CHECK(world.shared().connections.current == 0);
   CHECK(world.shared().metrics.silent_clients_closed.value() == 1);
+}
+
+TEST_CASE("a way to the process before stays open while its client is busy elsewhere") {
+  SimWorld world(sharded_world(1, 20));
+  world.shared().parameters.idle_client_ms = 5'000;
+  auto relayed = world.moved_client(passed_client(R"(, "heard": true)"), 0, true);
+  auto idle = world.moved_client(passed_client(R"(, "heard": true)"));
+  for (SimClient* each : {relayed.get(), idle.get()}) REQUIRE(is_ok(call(world, *each, probe)));
+  world.run_for(minutes(5));
+  CHECK(is_ok(call(world, *relayed, probe)));
+  CHECK_FALSE(try_call(world, *idle, json(probe)));
+}
+
+TEST_CASE("a transaction ends with its load balancer's connection, which has moved to another process") {
+  const bool committed = GENERATE(false, true);
+  SimShardOptions like;
+  like.set_name = "set";
+  SimWorld world(sharded_world(1, 30, like));
+  auto client = world.balanced_client("");
+  constexpr std::string_view transaction = R"("lsid": {"id": {"$binary": {"base64": "AAECAwQFBgcICQoLDA0ODw==",
+      "subType": "04"}}}, "txnNumber": {"$numberLong": "1"}, "autocommit": false)";
+  REQUIRE(is_ok(call(world, *client,
+                     fmt::format(R"({{"insert": "docs", "documents": [{{"_id": 40}}], {},
+                                      "startTransaction": true, "$db": "app"}})",
+                                 transaction))));
+  if (committed) call(world, *client, fmt::format(R"({{"commitTransaction": 1, {}, "$db": "admin"}})", transaction));
+  std::optional<BsonDoc> state;
+  world.worker(0).let_leave([&](server::MovedClient moved) { state = moved.state; });
+  REQUIRE(world.run_until([&] { return state.has_value(); }, seconds(1)));
+  CHECK(world.shared().transactions->active() == (committed ? 0 : 1));
+  auto relayed = world.moved_client(*state, 0, true);
+  REQUIRE(world.run(relayed->send_part(json(probe), 0)));
+  world.run_for(seconds(1));
+  relayed->close();
+  world.run_for(seconds(1));
+  CHECK(world.shared().transactions->active() == 0);
+  CHECK(world.shard(0).seen("abortTransaction") == (committed ? 0 : 1));
 }
 
 TEST_CASE("a moved client goes on compressing as it began, others may not") {

@@ -358,6 +358,7 @@ class SimTransport final : public Transport {
     if (wrote.ok() || wrote.would_block()) owed_ = first_bytes(pieces, wrote.bytes, owed_max);
     return wrote;
   }
+  bool can_release() const noexcept override { return true; }  // there is no socket to release
   bool can_splice() const noexcept override { return link_->can_splice(); }
   IoResult splice_into(int pipe, std::size_t bytes) override {
     std::vector<std::uint8_t> data(std::min(bytes, spliced_at_once));

@@ -159,10 +159,10 @@ std::unique_ptr<SimClient> SimWorld::client(std::size_t worker) {
   return std::make_unique<SimClient>([this, worker] { return dial(worker); });
 }
 
-std::unique_ptr<SimClient> SimWorld::moved_client(BsonDoc state, std::size_t worker) {
-  return std::make_unique<SimClient>([this, state = std::move(state), worker] {
+std::unique_ptr<SimClient> SimWorld::moved_client(BsonDoc state, std::size_t worker, bool relayed) {
+  return std::make_unique<SimClient>([this, state = std::move(state), worker, relayed] {
     auto [near, far] = networks_[worker]->pair();
-    workers_[worker]->serve(std::move(far), server::MovedClient{state, {}, {}, false});
+    workers_[worker]->serve(std::move(far), server::MovedClient{state, {}, {}, relayed});
     return std::move(near);
   });
 }

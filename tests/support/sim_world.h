@@ -76,8 +76,9 @@ class SimWorld {
 
   // `worker`: the one that the client's connections land on.
   std::unique_ptr<SimClient> client(std::size_t worker = 0);
-  // Each of its connections is one that the process before has passed, in this state.
-  std::unique_ptr<SimClient> moved_client(BsonDoc state, std::size_t worker = 0);
+  // Each of its connections is one that the process before has passed, in this state; `relayed`: that the process after
+  // this one has.
+  std::unique_ptr<SimClient> moved_client(BsonDoc state, std::size_t worker = 0, bool relayed = false);
   // Each of its connections is this user's from the start, without a login: of "ann" and "mallory", who may read and
   // write app. From the first such client on, nobody else may do anything.
   std::unique_ptr<SimClient> client_of(std::string user, std::size_t worker = 0);

@@ -11,6 +11,8 @@ namespace spillway::exec {
 
 namespace {
 
+constexpr std::string_view state_field = "transactions";
+
 bool is_open(const TransactionTable& table, std::string_view lsid, std::int64_t txn_number) {
   const auto transaction = table.find(lsid, txn_number);
   return transaction && transaction->state == Transaction::State::active;
@@ -37,6 +39,27 @@ void BegunTransactions::abort(Context& context) {
     context.background.start(abort_on_shards(context, {lsid, txn_number, ending->shards()}));
   }
   numbers_.clear();
+}
+
+void BegunTransactions::append_to(BsonWriter& state, const TransactionTable* table) const {
+  state.begin_array(state_field);
+  for (const auto& [lsid, txn_number] : numbers_) {
+    if (table != nullptr && !is_open(*table, lsid, txn_number)) continue;
+    state.begin_document_item().append("lsid", DocView::trusted(lsid.data())).append("number", txn_number).end();
+  }
+  state.end();
+}
+
+void BegunTransactions::take_from(DocView state) {
+  const ValueView list = state[state_field];
+  if (!list.is_array()) return;
+  for (const Element& entry : list.as_document()) {
+    if (!entry.is_document()) continue;
+    const ValueView lsid = entry.as_document()["lsid"];
+    const auto number = entry.as_document()["number"].to_int64();
+    if (!lsid.is_document() || !number) continue;
+    numbers_[std::string(reinterpret_cast<const char*>(lsid.bytes.data()), lsid.bytes.size())] = *number;
+  }
 }
 
 void end_with_connection(Context& context, std::int64_t connection_id, BegunTransactions& begun) {

@@ -22,6 +22,11 @@ class BegunTransactions {
   // Aborts those that are still open: in the table at once, on their shards in the background.
   void abort(Context& context);
 
+  // For the connection's other end in another process: as a field of its state; those that are open in the table (null:
+  // all).
+  void append_to(BsonWriter& state, const TransactionTable* table) const;
+  void take_from(DocView state);
+
  private:
   absl::flat_hash_map<std::string, std::int64_t> numbers_;  // by lsid
   std::size_t looked_at_next_ = 64;
