@@ -48,6 +48,8 @@ namespace {
 // How long start-up waits for shards that do not answer before it serves without them.
 constexpr auto start_wait_max = std::chrono::seconds(5);
 constexpr auto config_servers_retry = std::chrono::seconds(1);
+constexpr auto users_retry = std::chrono::seconds(1);
+constexpr Duration users_wait_max = std::chrono::seconds(20);  // and the last read: within Handover's ready_max
 
 ListenerOptions listener_options(const NetConfig& net, const SocketBuffers& sockets) {
   ListenerOptions options;
@@ -133,13 +135,10 @@ class StartCheck {
       co_await joining;
     }
     if (context.shared.users_from) {
-      auto reading = exec::read_stored_users(context);
-      const auto read = co_await reading;
-      if (read.has_error()) {
-        log::warning("users cannot be read from their shard yet: {}", read.error().message);
-        // Clients that are logged in would lose their connections.
-        if (replaces_) refusal_ = "without its users it does not replace a process that has them";
-      }
+      auto reading = read_users(context);
+      const bool read = co_await reading;
+      // Clients that are logged in would lose their connections.
+      if (!read && replaces_) refusal_ = "without its users it does not replace a process that has them";
     }
     if (guards_ && refusal_.empty()) {
       auto guarding = check_ownership_at_start(worker_.context());
@@ -157,6 +156,19 @@ class StartCheck {
       if (!started.has_error()) co_return;
       log::warning("waiting for the config servers: {}", started.error().message);
       co_await context.loop.sleep_for(config_servers_retry);
+    }
+  }
+
+  // The process before serves meanwhile: their shard, or the config servers, may be electing a primary.
+  Task<bool> read_users(exec::Context& context) {
+    const TimePoint last_try = Clock::now() + (replaces_ ? users_wait_max : Duration::zero());
+    for (;;) {
+      auto reading = exec::read_stored_users(context);
+      const auto read = co_await reading;
+      if (!read.has_error()) co_return true;
+      log::warning("users cannot be read from their shard yet: {}", read.error().message);
+      if (Clock::now() >= last_try) co_return false;
+      co_await context.loop.sleep_for(users_retry);
     }
   }
 

@@ -13,6 +13,10 @@ REPLACED = re.compile(r"the process (\d+) has replaced this one")
 REFUSED = "the process is not replaced"
 
 
+class NotReplaced(AssertionError):
+    """The process that serves has stayed; the text is its log since then."""
+
+
 def wait_for_end(process, watched, seconds):
     """`watched`: its pidfd, which is closed."""
     ending = select.poll()
@@ -60,10 +64,15 @@ class Replaced(Proxy):
 
     def replace(self, by=signal.SIGUSR2, ended=True):
         """By a process that serves; `ended`: until the one before has gone. Returns that one's id."""
-        old, seen = self.pid, len(REPLACED.findall(self.log()))
+        old, before = self.pid, self.log()
+        seen, refused = len(REPLACED.findall(before)), before.count(REFUSED)
         watched = os.pidfd_open(old)
         os.kill(old, by)
-        wait_for(lambda: len(REPLACED.findall(self.log())) > seen, "a new process", 60)
+        wait_for(lambda: len(REPLACED.findall(self.log())) > seen or self.log().count(REFUSED) > refused,
+                 "a new process", 90)
+        if len(REPLACED.findall(self.log())) == seen:
+            os.close(watched)
+            raise NotReplaced(self.log()[len(before):])
         self.latest = int(REPLACED.findall(self.log())[-1])
         if ended:
             wait_for_end(old, watched, 60)

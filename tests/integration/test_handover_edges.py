@@ -189,6 +189,23 @@ def test_a_process_that_cannot_read_users_does_not_replace_one(binary, replaced,
         assert client.app.command("ping")["ok"] == 1
 
 
+@pytest.mark.ferretdb_only
+def test_a_process_that_can_read_users_after_a_while_replaces_one(binary, replaced, shard_set):
+    users = [user_entry(binary, "ann", "secret", ("readWrite", "app"))]
+    proxy = replaced(security={"authorization": "enabled", "users": users, "usersFrom": "shard0"})
+    with client_of(proxy, maxPoolSize=1, username="ann", password="secret") as client:
+        before = connections_of(client)
+        shard_set[0].freeze()
+        try:
+            os.kill(proxy.pid, signal.SIGUSR2)
+            wait_for(lambda: "users cannot be read" in proxy.log(), "the first attempt", 30)
+        finally:
+            shard_set[0].thaw()
+        wait_for(lambda: REPLACED.search(proxy.log()), "the new process")
+        assert client.app.command("ping")["ok"] == 1
+        assert connections_of(client) == before
+
+
 def test_a_user_who_is_no_more_loses_the_connection(binary, replaced):
     users = [user_entry(binary, name, "secret", ("readWrite", "app")) for name in ("ann", "bob")]
     proxy = replaced(security={"authorization": "enabled", "users": users})
