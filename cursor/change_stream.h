@@ -22,7 +22,7 @@ namespace spillway {
 
 struct RemoteCursor;  // cursor.h
 
-// Shards' replies that came while nobody waited for them. Implemented by the exec layer.
+// Shards' replies that came while no getMore waited for them. Implemented by the exec layer.
 class WaitingReplies {
  public:
   virtual ~WaitingReplies() = default;
@@ -80,7 +80,7 @@ class ChangeStream {
 
  private:
   Result<bool> skips(std::string_view digits);
-  // The least promise of those that may send more; null: nobody may.
+  // The least promise of those that may send more; null: there are none.
   const BsonDoc* least_promise(std::span<const RemoteCursor> remotes) const noexcept;
   std::size_t kept_bytes() const noexcept;
 

@@ -16,7 +16,7 @@ namespace spillway::auth {
 enum class TimeTrust : std::uint8_t {
   stranger,  // a client that has not logged in, where it must: zeros are ignored (a mongod's rule; a mongos refuses)
   user,      // its times must be signed
-  full,      // authorization is off, or it has the action advanceClusterTime: nobody signs, and nobody checks
+  full,      // authorization is off, or it has the action advanceClusterTime: times bear no signature
 };
 
 class LogicalClock {

@@ -73,7 +73,7 @@ class Transport {
   // A wait for reading may last until this many bytes can be read, or the stream has ended. At first 1: any byte. No
   // effect without a kernel.
   virtual void set_read_low_water(std::size_t bytes) { static_cast<void>(bytes); }
-  // Do its buffers hold memory that others need? Then it is best closed while nobody uses it.
+  // Do its buffers hold memory that others need? Then it is best closed while it is idle.
   virtual bool holds_wanted_memory() const noexcept { return false; }
   // Did the connection break because the peer took nothing, or answered nothing, for too long? Valid once a read or a
   // write has failed.

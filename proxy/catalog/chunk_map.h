@@ -79,8 +79,8 @@ struct ChunkFault {
   std::string message;
 };
 
-// A chunk of a cluster as config.chunks has it. `bytes`, which somebody else owns, are the key of min, the key of max,
-// and both bounds as documents, end to end.
+// A chunk of a cluster as config.chunks has it. `bytes`, which the caller owns, are the key of min, the key of max, and
+// both bounds as documents, end to end.
 struct ClusterChunk {
   const char* bytes = nullptr;
   std::uint32_t min_key_size = 0;

@@ -1,6 +1,6 @@
-// Where a key stands among sorted keys that somebody else holds, of which the last is never compared. It keeps of each
-// other the eight bytes after the prefix that these share: a search mostly reads this small array alone, which stays in
-// a processor's cache where the keys do not.
+// The position of a key among sorted keys that the caller holds; the last of them is never compared. The index keeps
+// the eight bytes of each key after the common prefix: a search mostly reads this small array alone, which stays in a
+// processor's cache where the keys do not.
 #pragma once
 
 #include <algorithm>

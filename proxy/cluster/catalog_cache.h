@@ -1,9 +1,9 @@
 // CatalogCache: what this process knows of a cluster's databases and collections.
 //
 // It belongs to the first worker, whose config client reads; other workers keep references to what it gave them. An
-// entry is read when it is asked for the first time, and again when somebody needs a newer one: a shard has refused
-// a command for it. There is one read of a name at a time. A read does not serve those who asked after it began,
-// since it may have missed what they must see.
+// entry is read at the first request for it, and again when a command needs a newer one, because a shard has refused
+// the command. There is one read of a name at a time. A read does not serve requests that came after it began, since
+// it may have missed what they must see.
 //
 // While the config servers are away, known entries stay as they are, and what must be read fails.
 #pragma once
@@ -55,7 +55,7 @@ class CatalogCache {
 
   // From a read that began after read number `after` (0: any). NamespaceNotFound(26): there is no such database.
   Task<Result<KnownDatabase>> database(std::string name, std::uint64_t after);
-  // The same; a collection that nobody has sharded is one that is not sharded.
+  // The same; a collection that config.collections does not list is not sharded.
   Task<Result<KnownCollection>> collection(std::string ns, std::uint64_t after);
   // Reads config.shards.
   Task<Result<void>> shards();
@@ -65,8 +65,8 @@ class CatalogCache {
   // Makes the database, on a shard that the config servers choose, unless there is one.
   Task<Result<void>> create_database(std::string name);
 
-  // What was read of this name, of all names of a database, or of all (both empty) is too old for those who ask from
-  // now on.
+  // What was read of this name, of all names of a database, or of all (both empty) is too old for requests from now
+  // on.
   void forget(std::string_view db, std::string_view collection);
 
   // The number of the last read that began. Asking for a later one asks for a read that begins from now on.
@@ -90,7 +90,7 @@ class CatalogCache {
     std::uint64_t failures = 0;  // a counter
     std::optional<Error> failure;  // of the last read that failed
     std::vector<Event*> waiters;
-    std::size_t users = 0;    // those who read it or wait for it
+    std::size_t users = 0;    // tasks that read it or wait for it
     std::uint64_t asked = 0;  // a counter of the cache's: when it was asked for last
   };
   template <class Value>

@@ -76,7 +76,7 @@ class AdminServer {
     TimePoint idle_since{};
     bool idle = false;
   };
-  // A live document, which all who look share.
+  // A live document, shared by all open pages.
   struct Shown {
     std::string text;
     Reservation memory;

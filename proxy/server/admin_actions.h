@@ -46,7 +46,7 @@ class AdminActions {
   // REQUIRES knows(request.path) and a POST. `worker`: one that lives; null: none does. The request outlives the task,
   // and loses its body.
   Task<Answer> answer(HttpRequest& request, From from, exec::Context* worker);
-  // Nobody is logged in any more, and nobody waits for an answer.
+  // Ends all logins, and all waits for an answer.
   void end();
 
  private:

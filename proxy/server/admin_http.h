@@ -26,7 +26,7 @@ struct HttpRequest {
   bool keep_alive = true;
   std::string path;  // without the query; "/metrics"
   std::string host;  // as the client names us, with the port
-  bool forwarded = false;  // another program asks in somebody's name
+  bool forwarded = false;  // by a proxy, for its client
   std::string site;    // Sec-Fetch-Site: whose page asks, as the browser says
   std::string origin;  // Origin: the same
   std::string content_type, cookie, token;  // of a POST; Content-Type, Cookie and http_token_field
@@ -36,8 +36,9 @@ inline constexpr std::string_view http_token_field = "X-Spillway-Token";
 
 // Does the browser say that another site's page asks?
 bool is_of_other_site(const HttpRequest& request);
-// Does somebody on this machine ask, by a name of this machine, and not for a page of another site? Then it is no site
-// whose name was made to lead here, and no program that forwards and says so. `peer`: "127.0.0.1:5000".
+// Does the request come from this machine, by a name of this machine, and not from a page of another site? That
+// excludes sites whose name resolves to this machine (DNS rebinding), and proxies that say so. `peer`:
+// "127.0.0.1:5000".
 bool is_local(const HttpRequest& request, std::string_view peer);
 // Does the browser say that the page which asks came from here? True needs an Origin: every browser sends one with a
 // POST.

@@ -33,7 +33,7 @@ class AdminSessions {
 
   enum class Access : std::uint8_t {
     none,         // unknown, or ended, or unused for too long
-    wrong_token,  // somebody else's page asks
+    wrong_token,  // the page of another site asks
     granted,      // and the time without use begins again
   };
   struct Found {

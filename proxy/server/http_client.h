@@ -30,7 +30,7 @@ struct HttpPost {
   std::size_t answer_bytes_max = 64 * 1024;
   TimePoint connected_by = time_point_never;
   TimePoint deadline = time_point_never;
-  // The connection while there is one, so that the caller can close it. Null: nobody does.
+  // The connection while there is one, so that the caller can close it. May be null.
   Transport** under_way = nullptr;
 };
 // Errors as above; SSLHandshakeFailed(141). What `post` refers to outlives the task.

@@ -41,7 +41,7 @@ class OfferedSockets {
   FileDescriptor take(SocketUse use, const boost::asio::ip::tcp::endpoint& where);
   // Those of a socket unit, in their order.
   std::vector<FileDescriptor> take_service_managers();
-  // Of those that nobody has taken and that listen on this port.
+  // Of those that were not taken and that listen on this port.
   std::vector<int> on_port(std::uint16_t port) const;
 
  private:

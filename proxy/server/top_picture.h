@@ -13,7 +13,7 @@ struct PictureSize {
 };
 
 // Rates are those between the two documents; without `before`, means since the start of the process. Fields may be
-// missing or of any type: whoever answered may be another version. Lines end with "\n", and none is wider than the
+// missing or of any type: the answer may be another version's. Lines end with "\n", and none is wider than the
 // screen.
 std::string draw_top(DocView now, const DocView* before, PictureSize size);
 

@@ -15,10 +15,10 @@ bool may_on_cluster(const Context& context, const Client& client, auth::ActionSe
 // Is the request's session this client's? Always true without authorization.
 bool owns_session(const Context& context, const Client& client, const Request& request);
 
-// Whom the servers of a cluster are told that this router, a member of it, asks for. Null: nobody.
+// The user that this router, a member of the cluster, names to its servers as the one it asks for. Null: it names none.
 const auth::User* impersonated(const Context& context, const Client& client) noexcept;
-// lsid.uid of this client's sessions: whose they are, for the shards of a cluster, to which this router speaks as its
-// member. nullopt: nobody says.
+// lsid.uid of this client's sessions: the owner that this router, a member of the cluster, names to the shards.
+// nullopt: it names none.
 std::optional<auth::Digest> session_owner(const Context& context, const Client& client);
 // Adds it to the request's session; `kept` holds the bytes and outlives the request.
 void name_session_owner(const Context& context, const Client& client, Request& request, BsonDoc& kept);

@@ -44,12 +44,12 @@ class ClusterTable final : public cluster::ShardDirectory {
   Task<Result<void>> use(std::vector<catalog::ShardEntry> shards) override;
   std::optional<catalog::ShardIndex> index_of(std::string_view name) const override;
 
-  // The next who asks for these names gets what is read from now on (CatalogCache::forget).
+  // The next request for these names gets what is read from now on (CatalogCache::forget).
   void forget(std::string_view db, std::string_view collection);
   // What setDefaultRWConcern has set: the workers use what it is now. A failed read changes nothing.
   Task<Result<void>> read_concern_defaults();
-  // Reads the keys of cluster times, at most once a second; one read serves all who ask meanwhile. False: it was done
-  // a moment ago.
+  // Reads the keys of cluster times, at most once a second; one read serves all requests meanwhile. False: it was
+  // done a moment ago.
   Task<Result<bool>> look_for_keys();
   // Reads config.shards.
   Task<Result<void>> read_shards() { return cache_.shards(); }

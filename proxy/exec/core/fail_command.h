@@ -48,7 +48,7 @@ class FailCommand {
   // What is kept of one peer's wishes.
   static constexpr std::size_t data_bytes_max = 16 * 1024;
 
-  // One branch for commands as long as nobody has asked for failures.
+  // False costs commands one branch: no failure was configured.
   bool on() const noexcept { return on_.load(std::memory_order_relaxed); }
   // {configureFailPoint, mode, data}: how often commands had met it before. Errors: IllegalOperation(20) no mode,
   // TypeMismatch(14), BadValue(2), InvalidOptions(72) for blockConnection without a time.

@@ -37,7 +37,7 @@ struct Request {
   std::string_view lsid;                     // bytes of the lsid document; empty: none
   bool lsid_names_owner = false;             // it is not the body's: forwarded instead of that
   std::string_view user;                     // the connection's user; empty without authentication
-  const auth::User* asks = nullptr;          // whom a cluster's servers are told that we ask for; null: nobody
+  const auth::User* asks = nullptr;          // named to a cluster's servers as the one asking; null: none
   std::optional<std::int64_t> txn_number;
   bool in_transaction = false;               // autocommit: false
   bool start_transaction = false;

@@ -84,7 +84,7 @@ struct Services {
   // The cluster
   const std::shared_ptr<const catalog::RoutingSnapshot>& routing;  // the start's; later ones: Context::router
   auth::LogicalClock& clock;    // auth/logical_clock.h; what servers and clients say of the cluster's time
-  const bool& shards_trust_us;  // we are __system, or nobody logs in
+  const bool& shards_trust_us;  // this router is __system, or there is no authorization
   const std::unique_ptr<ClusterTable>& cluster;  // exec/cluster/cluster_table.h; null: the configuration's table
   const std::vector<Context*>& workers;  // in order. To look at another worker's clients, post to its loop.
 };

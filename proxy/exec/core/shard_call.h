@@ -25,7 +25,7 @@ class RoutedBy {
   static RoutedBy sharded(const catalog::CollectionRouting& routing) noexcept {
     return {What::sharded, &routing, nullptr};
   }
-  // A collection that is not sharded, on the primary shard of its database. Null: nobody moves databases.
+  // A collection that is not sharded, on the primary shard of its database. Null: databases do not move.
   static RoutedBy unsharded(const catalog::Database* database) noexcept { return {What::unsharded, nullptr, database}; }
   // A collection that may be sharded.
   static RoutedBy collection(const catalog::CollectionRouting* routing, const catalog::Database* database) noexcept {

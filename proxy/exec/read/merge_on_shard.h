@@ -8,8 +8,8 @@
 
 namespace spillway::exec {
 
-// The merger fetches from the others as __system, and they give a cursor's documents to whoever has opened it: so the
-// router must be __system, too.
+// The merger fetches from the others as __system, and they give a cursor's documents only to the user that has opened
+// it: so the router must be __system, too.
 bool shards_may_merge(const Context& context) noexcept;
 
 // Options that routers tell shards: 51089, 51028 or 51143, as from a mongos.
