@@ -19,6 +19,7 @@ struct GroupField {
 
 struct GroupSpec {
   ExpressionPtr id;
+  std::string id_field;  // the only field of an _id that is a document of expressions; else empty
   std::vector<GroupField> fields;
 };
 

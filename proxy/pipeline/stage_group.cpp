@@ -24,7 +24,7 @@ class GroupStage final : public Stage {
     if (!id) {
       return id.error();
     }
-    auto group = group_of(id->missing() ? Value::null() : *id);
+    auto group = spec_.id_field.empty() ? group_of(id->missing() ? Value::null() : *id) : group_of_field(*id);
     if (!group) {
       return group.error();
     }
@@ -88,6 +88,17 @@ class GroupStage final : public Stage {
   Result<Value> evaluate(const Expression& expression, EvalContext& context) {
     const MeterScope scope(meter());
     return expression.evaluate(context);
+  }
+
+  // A missing value of the _id's only field counts as null; of several fields it is left out.
+  Result<std::size_t> group_of_field(const Value& id) {
+    if (!id.view().as_document().empty()) {
+      return group_of(id);
+    }
+    BsonWriter nothing;
+    nothing.begin_document("_id").append_null(spec_.id_field).end();
+    const BsonDoc holder = std::move(nothing).finish();
+    return group_of(Value::borrowed(holder.view()["_id"]));
   }
 
   Result<std::size_t> group_of(const Value& id) {
@@ -168,14 +179,14 @@ Result<std::vector<AccumulatorElement>> read_group(ValueView spec, ValueView* id
       *id = element;
       continue;
     }
+    if (!element.is_document() || !element.as_document().first().name.starts_with('$')) {
+      return Error(40234, join("The field '", element.name, "' must be an accumulator object"));
+    }
     if (element.name.find('.') != std::string_view::npos) {
       return Error(40235, join("The field name '", element.name, "' cannot contain '.'"));
     }
     if (element.name.starts_with('$')) {
       return Error(40236, join("The field name '", element.name, "' cannot be an operator name"));
-    }
-    if (!element.is_document() || !element.as_document().first().name.starts_with('$')) {
-      return Error(40234, join("The field '", element.name, "' must be an accumulator object"));
     }
     if (element.as_document().count() != 1) {
       return Error(40238, join("The field '", element.name, "' must specify one accumulator"));
@@ -198,11 +209,21 @@ Result<StagePtr> parse_group_stage(ValueView value, const ParseScope& scope) {
     return elements.error();
   }
   GroupSpec spec;
-  auto parsed = parse_expression(id, scope);
-  if (!parsed) {
-    return parsed.error();
+  if (id.is_array()) {  // a constant, with its strings as they are
+    if (auto charged = scope.charge(id.bytes.size()); !charged) {
+      return charged.error();
+    }
+    spec.id = make_constant(Value::borrowed(id).retained());
+  } else {
+    auto parsed = parse_expression(id, scope);
+    if (!parsed) {
+      return parsed.error();
+    }
+    spec.id = std::move(*parsed);
   }
-  spec.id = std::move(*parsed);
+  if (id.is_document() && id.as_document().count() == 1 && !id.as_document().first().name.starts_with('$')) {
+    spec.id_field = id.as_document().first().name;
+  }
   for (const AccumulatorElement& element : *elements) {
     if (auto charged = scope.charge(group_field_bytes(element)); !charged) {
       return charged.error();

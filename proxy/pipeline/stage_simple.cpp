@@ -191,8 +191,7 @@ Result<StagePtr> parse_replace_root_stage(ValueView spec, const ParseScope& scop
   }
   for (const Element& element : spec.as_document()) {
     if (element.name != "newRoot") {
-      return Error(40230, join("unrecognized option to $replaceRoot stage: ", element.name,
-                               ", only valid option is 'newRoot'."));
+      return Error(40415, join("BSON field '$replaceRoot.", element.name, "' is an unknown field."));
     }
   }
   const ValueView root = spec.as_document()["newRoot"];

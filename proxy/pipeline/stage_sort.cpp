@@ -138,9 +138,7 @@ Result<void> check_pattern(DocView pattern) {
     if (element.is_document()) {
       return element.as_document().first().name == "$meta"
                  ? unsupported_error("the sort by", "$meta")
-                 : Error(15974,
-                         "$sort key ordering must be specified using a number or {$meta: "
-                         "'textScore'}");
+                 : Error(17312, "$meta is the only expression supported by $sort right now");
     }
     if (!element.is_number()) {
       return Error(15974, join("Illegal key in $sort specification: ", element.name, ": ",

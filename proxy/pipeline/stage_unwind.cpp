@@ -132,6 +132,9 @@ Result<std::vector<std::string>> parse_path(ValueView value) {
                              bson_type_name(value.type)));
   }
   const std::string_view path = value.as_string();
+  if (path.empty()) {
+    return Error(28812, "no path specified to $unwind stage");
+  }
   if (!path.starts_with('$')) {
     return Error(28818, join("path option to $unwind stage should be prefixed with a '$': ", path));
   }

@@ -33,6 +33,7 @@ class Read:
     get_more: int = None
     target: str = None   # a collection that is compared instead of the answer
     fold: bool = False   # strings that differ in case or accent are one
+    tailed: bool = False  # a cursor that may stay open is ended at its first empty batch
 
 
 def scalar(rng):
@@ -96,8 +97,6 @@ class ReadGrammar:
         self.rng = rng
 
     def next(self, family):
-        if family == "wrong":
-            return self.broken(self.valid(self.rng.choice([f for f in FAMILIES if f not in ("wrong", "out")])))
         read = self.valid(family)
         return self.broken(read) if self.rng.random() < 0.1 and not read.target else read
 
@@ -130,7 +129,8 @@ class ReadGrammar:
             lambda: {"s": {"$regex": rng.choice(["^a", "B", "^[a-c]", "y$", "(?i)E"]), "$options": rng.choice(["", "i"])}},
             lambda: {"a": {"$bitsAllSet": rng.randrange(8)}}, lambda: {"l": {"$bitsAnyClear": [0, 2]}},
             lambda: {"$expr": self.expression()}, lambda: {"$expr": {"$lt": ["$a", "$f"]}},
-            lambda: {path: {"$not": {"$gt": value}}},
+            # A server of 4.2 ends itself for {$not: {$gt: null}} of a field with an index.
+            lambda: {path: {"$not": {"$gt": 3 if value is None else value}}},
             lambda: {"$jsonSchema": {"required": [rng.choice(["v", "t", "m"])], "properties": {
                 "v": {"bsonType": rng.choice(["int", "string", "array", "object"])}}}},
             lambda: {"g": {"$geoWithin": {"$centerSphere": [[rng.randrange(-90, 90), rng.randrange(-40, 40)], 0.7]}}},
@@ -581,6 +581,8 @@ class ReadGrammar:
         walk(command)
         first = next(iter(command))
         places = [place for place in places if place[0] is not command or place[1] != first or rng.random() < 0.2]
+        if not places:
+            return read
         holder, key = rng.choice(places)
         if isinstance(holder, dict) and rng.random() < 0.3 and not (holder is command and key == first):
             renamed = rng.choice(["$noSuch", "noSuch", "$" + str(key).lstrip("$"), "$sum", "", "a.b", "$cond", "$match", "a."])

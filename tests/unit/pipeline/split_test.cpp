@@ -260,7 +260,7 @@ TEST_CASE("what is parsed of the merge part is charged, and as long as it is kep
       {R"({"$match": {"$or": [)" + repeated("{}", count) + "]}}", sizeof(void*) * 16, 700},
       {R"({"$match": {"x": {"$in": [)" + repeated("7", count) + "]}}}", 32, 128},
       {"{\"$project\": {" + fields + "}}", 100, 700},
-      {R"({"$group": {"_id": [)" + repeated(R"("$x")", count) + "]}}", 100, 400},
+      {R"({"$group": {"_id": {"k": [)" + repeated(R"("$x")", count) + "]}}}", 100, 400},
       {in(repeated("7", count)), 4, 32}};
   for (const Form& form : forms) {
     INFO(form.stage.substr(0, 60));

@@ -32,6 +32,7 @@ TEST_CASE("unwind gives a document per element") {
         R"([{"c": 1, "i": null}])");
   CHECK(error_of(R"([{"$unwind": 5}])") == 15981);
   CHECK(error_of(R"([{"$unwind": "a"}])") == 28818);
+  CHECK(error_of(R"([{"$unwind": ""}])") == 28812);
   CHECK(error_of(R"([{"$unwind": {}}])") == 28812);
   CHECK(error_of(R"([{"$unwind": {"path": "$a", "x": 1}}])") == 28811);
   CHECK(error_of(R"([{"$unwind": {"path": "$a", "includeArrayIndex": ""}}])") == 28810);
@@ -51,6 +52,7 @@ TEST_CASE("sort is by all types, and stable") {
   CHECK(error_of(R"([{"$sort": 1}])") == 15973);
   CHECK(error_of(R"([{"$sort": {"a": 2}}])") == 15975);
   CHECK(error_of(R"([{"$sort": {"a": "x"}}])") == 15974);
+  CHECK(error_of(R"([{"$sort": {"a": {"b": 1}}}])") == 17312);
   CHECK(error_of(R"([{"$sort": {"a": {"$meta": "textScore"}}}])") == 115);
 }
 
@@ -175,6 +177,17 @@ TEST_CASE("group accumulates") {
   check(R"([])", R"([{"$group": {"_id": null, "n": {"$sum": 1}}}])", R"([])");
 }
 
+TEST_CASE("a group's _id is a document of expressions, an expression, or a constant") {
+  const char* input = R"([{"a": 1}, {"b": 2}, {"a": null}])";
+  check(input, R"([{"$group": {"_id": {"x": "$a"}, "n": {"$sum": 1}}}])",
+        R"([{"_id": {"x": 1}, "n": 1}, {"_id": {"x": null}, "n": 2}])");
+  check(input, R"([{"$group": {"_id": {"x": "$c", "y": "$c"}}}])", R"([{"_id": {}}])");
+  check(input, R"([{"$group": {"_id": {"x": {"y": "$c"}}}}])", R"([{"_id": {"x": {}}}])");
+  check(input, R"([{"$group": {"_id": {}}}])", R"([{"_id": {}}])");
+  check(input, R"([{"$group": {"_id": ["$a"], "n": {"$sum": 1}}}])", R"([{"_id": ["$a"], "n": 3}])");
+  check(input, R"([{"$group": {"_id": {"x": ["$b"]}}}])", R"([{"_id": {"x": [null]}}, {"_id": {"x": [2]}}])");
+}
+
 TEST_CASE("sums of integers stay integers while they fit") {
   const auto type = [](const char* input) {
     return run(docs(input), R"([{"$group": {"_id": null, "s": {"$sum": "$v"}}}])")[0]
@@ -212,6 +225,8 @@ TEST_CASE("group refuses what it does not know") {
   CHECK(error_of(R"([{"$group": {"_id": 1, "n": 5}}])") == 40234);
   CHECK(error_of(R"([{"$group": {"_id": 1, "n": {"$sum": 1, "$avg": 1}}}])") == 40238);
   CHECK(error_of(R"([{"$group": {"_id": 1, "a.b": {"$sum": 1}}}])") == 40235);
+  CHECK(error_of(R"([{"$group": {"_id": 1, "a.b": 1}}])") == 40234);
+  CHECK(error_of(R"([{"$group": {"_id": 1, "$a": "$b"}}])") == 40234);
   CHECK(error_of(R"([{"$group": {"_id": 1, "n": {"$nosuch": 1}}}])") == 15952);
   CHECK(error_of(R"([{"$group": {"_id": 1, "n": {"$sum": [1, 2]}}}])") == 40237);
   CHECK(error_of(R"([{"$group": {"_id": 1, "n": {"$stdDevPop": "$x"}}}])") == 115);
