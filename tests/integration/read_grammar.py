@@ -130,7 +130,7 @@ class ReadGrammar:
             lambda: {"a": {"$bitsAllSet": rng.randrange(8)}}, lambda: {"l": {"$bitsAnyClear": [0, 2]}},
             lambda: {"$expr": self.expression()}, lambda: {"$expr": {"$lt": ["$a", "$f"]}},
             # A server of 4.2 ends itself for {$not: {$gt: null}} of a field with an index.
-            lambda: {path: {"$not": {"$gt": 3 if value is None else value}}},
+            lambda: {path: {"$not": {"$gt": 3 if value is None or isinstance(value, (MinKey, MaxKey)) else value}}},
             lambda: {"$jsonSchema": {"required": [rng.choice(["v", "t", "m"])], "properties": {
                 "v": {"bsonType": rng.choice(["int", "string", "array", "object"])}}}},
             lambda: {"g": {"$geoWithin": {"$centerSphere": [[rng.randrange(-90, 90), rng.randrange(-40, 40)], 0.7]}}},
