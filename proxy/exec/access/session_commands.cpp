@@ -328,10 +328,18 @@ Task<Result<Response>> commit_in_cluster(Context& context, const Request& reques
   using Type = CommitPlan::Type;
   const CommitPlan plan = participants.plan_commit(commits_writer_last(context, participants));
   if (plan.type == Type::no_shards) co_return with_recovery_token(context, request, ok_response());
-  if (plan.type == Type::single_write_shard) {
+  if (plan.type == Type::single_write_shard && !plan.first.empty()) {
     auto sending = send_end(context, request, plan.first, client_end(request));
     ShardOutcome of_readers = co_await sending;
-    if (!of_readers.ok()) co_return passed_on(std::move(of_readers));
+    const bool committed = of_readers.ok() && !of_readers.body()["writeConcernError"].exists();
+    const bool lost = of_readers.answered() && of_readers.error &&
+                      of_readers.error->is(ErrorCode::no_such_transaction);
+    auto after = context.shared.transactions->readers_answered(request.lsid, *request.txn_number, committed, lost);
+    if (after.to_abort) {
+      auto aborting = abort_on_shards(context, *std::move(after.to_abort));
+      co_await aborting;
+    }
+    if (!after.writer_is_next) co_return with_recovery_token(context, request, passed_on(std::move(of_readers)));
   }
   BsonDoc document =
       plan.type == Type::two_phase ? coordinate_commit(request, plan.first) : client_end(request);
@@ -362,7 +370,13 @@ Error not_in_transaction(const Request& request) {
 
 Task<Result<Response>> run_commit(Context& context, Client&, const Request& request) {
   if (!request.in_transaction) co_return not_in_transaction(request);
-  co_return co_await commit_transaction(context, request);
+  auto committing = commit_transaction(context, request);
+  auto answer = co_await committing;
+  // An earlier attempt may have committed it. Drivers take the result for unknown by the code.
+  if (!answer.has_error() || !answer.error().is(ErrorCode::failed_to_satisfy_read_preference)) co_return answer;
+  Error unknown = answer.error();
+  unknown.code = static_cast<std::int32_t>(ErrorCode::host_unreachable);
+  co_return unknown;
 }
 
 }  // namespace

@@ -24,9 +24,10 @@ bool is_end(const Request& request) noexcept {
   return request.name == "commitTransaction" || request.name == "abortTransaction";
 }
 
-// It has begun a transaction on a shard, as far as is known. (Each number begins once there.)
-bool may_have_begun(const Request& request) noexcept {
-  return request.start_transaction && (request.shard_time == nullptr || request.shard_time->calls() > 0);
+// As far as is known, it has begun a transaction on a shard (each number begins once there), or written there.
+bool has_left_traces(const Request& request) noexcept {
+  return (request.start_transaction || writes_data(request.name)) &&
+         (request.shard_time == nullptr || request.shard_time->calls() > 0);
 }
 
 bool is_unreachable(const Error& error) noexcept {
@@ -184,8 +185,8 @@ namespace {
 
 std::optional<OpenTransaction> fail_with_error(Context& context, const Request& request, const Error& error) {
   // A transaction that is started twice goes on.
-  if (error.is(ErrorCode::conflicting_operation_in_progress)) return std::nullopt;
-  if (has_label(error, "RetryableError") && !may_have_begun(request)) {
+  if (request.start_transaction && error.is(ErrorCode::conflicting_operation_in_progress)) return std::nullopt;
+  if (has_label(error, "RetryableError") && !has_left_traces(request)) {
     if (request.start_transaction)
       context.shared.transactions->forget(request.lsid, *request.txn_number, request.arrived);
     return std::nullopt;
@@ -241,7 +242,7 @@ Error label_failure(const Request& request, Error error) {
   const bool passing = is_unreachable(error) || error.is(ErrorCode::interrupted_at_shutdown) ||
                        error.is(ErrorCode::shutdown_in_progress);
   if (request.in_transaction) {
-    if (has_label(error, "RetryableError") && may_have_begun(request)) {
+    if (has_label(error, "RetryableError") && has_left_traces(request)) {
       error.labels.clear();
       add("TransientTransactionError");
     }

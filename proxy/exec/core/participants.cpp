@@ -82,7 +82,7 @@ CommitPlan Participants::plan_commit(bool one_writer_last) const {
     plan.type = CommitPlan::Type::read_only;
   } else if (writers == 1 && one_writer_last) {
     plan.type = CommitPlan::Type::single_write_shard;
-    plan.first = std::move(readers);
+    plan.first = readers_committed_ ? catalog::ShardSet() : std::move(readers);
   } else {
     plan.type = CommitPlan::Type::two_phase;
     plan.last = coordinator();

@@ -17,7 +17,7 @@ struct CommitPlan {
     no_shards,           // nothing was sent: it is committed
     single_shard,        // commitTransaction to `last`
     read_only,           // … to `first`: all of them
-    single_write_shard,  // … to `first`, and to the writer `last` if they have committed
+    single_write_shard,  // … to `first`, and to the writer `last` if they have committed; empty: they have
     two_phase            // `last` coordinates the commit of `first`: all of them
   };
   Type type = Type::no_shards;
@@ -58,6 +58,10 @@ class Participants {
   std::optional<catalog::ShardIndex> unanswered() const noexcept;
   // `one_writer_last`: one writer needs no two phases.
   CommitPlan plan_commit(bool one_writer_last) const;
+  // The readers of a commit whose writer comes last. A commit that is sent again must not ask them: their next
+  // primaries know nothing of what has only read.
+  void note_readers_committed() noexcept { readers_committed_ = true; }
+  bool readers_committed() const noexcept { return readers_committed_; }
 
  private:
   enum class ReadOnly : std::uint8_t { unknown, yes, no };
@@ -74,6 +78,7 @@ class Participants {
   absl::InlinedVector<Participant, 2> all_;  // in the order of their first contacts
   std::optional<catalog::ShardIndex> recovery_shard_;
   std::uint32_t statement_ = 0;
+  bool readers_committed_ = false;
 };
 
 }  // namespace spillway::exec

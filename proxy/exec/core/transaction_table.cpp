@@ -258,6 +258,21 @@ Result<std::optional<Participants>> TransactionTable::commit(std::string_view ls
   return std::optional(transaction.participants);
 }
 
+TransactionTable::AfterReaders TransactionTable::readers_answered(std::string_view lsid, std::int64_t txn_number,
+                                                                  bool committed, bool lost) {
+  const Key key = key_of(lsid);
+  Stripe& stripe = stripe_of(key);
+  const MutexLock lock(stripe.mutex);
+  Transaction* const transaction = stripe.latest(key, txn_number);
+  if (transaction == nullptr) return {committed, {}};
+  if (committed) transaction->participants.note_readers_committed();
+  AfterReaders result{transaction->participants.readers_committed(), {}};
+  if (result.writer_is_next || !lost) return result;
+  transaction->state = Transaction::State::aborted;
+  result.to_abort = OpenTransaction{key.second, txn_number, transaction->participants.shards()};
+  return result;
+}
+
 Result<Participants> TransactionTable::abort(std::string_view lsid, std::int64_t txn_number, TimePoint now) {
   const Key key = key_of(lsid);
   Stripe& stripe = stripe_of(key);

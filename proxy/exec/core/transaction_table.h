@@ -104,6 +104,14 @@ class TransactionTable {
                                              TimePoint now);
   Result<Participants> abort(std::string_view lsid, std::int64_t txn_number, TimePoint now);
 
+  // The readers of a commit whose writer comes last have answered. `lost`: one of them has no such transaction, so that
+  // the writer's part is to be aborted, unless another attempt has had them committed.
+  struct AfterReaders {
+    bool writer_is_next = false;
+    std::optional<OpenTransaction> to_abort;
+  };
+  AfterReaders readers_answered(std::string_view lsid, std::int64_t txn_number, bool committed, bool lost);
+
   // A statement has failed: later ones get 251. Returns the transaction if it was active, to be aborted on its shards;
   // a commit under way decides by itself.
   std::optional<OpenTransaction> fail(std::string_view lsid, std::int64_t txn_number);

@@ -126,7 +126,8 @@ struct EarlierAttempt {
   std::optional<Error> error;
 };
 
-// A driver's second attempt: the shard that remembers the statement answers with its earlier result.
+// A driver's second attempt: the shard that remembers the statement answers with its earlier result. One that does not
+// answer, or refuses, may be the one.
 Task<EarlierAttempt> ask_for_earlier_attempt(Context& context, const Request& request,
                                              const catalog::ShardSet& shards, RoutedBy by, bool upserts) {
   EarlierAttempt earlier;
@@ -139,14 +140,14 @@ Task<EarlierAttempt> ask_for_earlier_attempt(Context& context, const Request& re
     if (outcome.ok()) {
       if (has_matched(outcome.body()) && !earlier.response)
         earlier.response = passthrough(std::move(outcome.reply));
-    } else if (!outcome.answered() || outcome.stale()) {
-      earlier.error = *outcome.error;
-    } else if (upserts && outcome.error->code == retried_as_other_write) {
+    } else if (upserts && outcome.answered() && outcome.error->code == retried_as_other_write) {
       inserted_by = outcome.shard;
+    } else if (!earlier.error || !outcome.answered()) {
+      earlier.error = *outcome.error;
     }
   }
-  if (earlier.response) earlier.error.reset();
-  if (earlier.response || earlier.error || !inserted_by) co_return earlier;
+  if (earlier.response || inserted_by) earlier.error.reset();
+  if (earlier.response || !inserted_by) co_return earlier;
   BsonDoc scratch;
   const ShardCommand same(*inserted_by, by, forward_command(request, scratch));
   auto answered = co_await call_for_write(context, request, same);

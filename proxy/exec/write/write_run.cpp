@@ -375,8 +375,13 @@ Task<StepOutcome> step(WriteRun& run, std::uint32_t op, DocView document,
   co_return result;
 }
 
+bool remembers(const ShardOutcome& outcome) {
+  return outcome.ok() && outcome.body()["n"].to_int64().value_or(0) > 0;
+}
+
 // A driver's second attempt at an operation that may have been executed on one of several shards: the shard that
-// remembers the statement answers with its earlier result; on the others nothing matches.
+// remembers the statement answers with its earlier result; on the others nothing matches. One that does not answer, or
+// refuses, may be the one that remembers it: then it is not executed.
 Task<StepOutcome> ask_for_earlier_attempt(WriteRun& run, std::uint32_t op,
                                           const WriteRun::Targeted& write) {
   const BsonDoc nothing = match_nothing();
@@ -386,6 +391,12 @@ Task<StepOutcome> ask_for_earlier_attempt(WriteRun& run, std::uint32_t op,
   ChildMessage message;
   auto outcomes = co_await call_with(run, op, document, shards, message);
   StepOutcome result;
+  const auto found = std::find_if(outcomes.begin(), outcomes.end(), remembers);
+  if (found != outcomes.end()) {
+    result.n = run.results.add_reply({&op, 1}, found->body(), run.shard_name(found->shard));
+    co_return result;
+  }
+  std::vector<Refusal> refused;
   for (const ShardOutcome& outcome : outcomes) {
     if (run.routes->in_cluster()) {
       auto finding = find_stale(run, outcome);
@@ -394,17 +405,16 @@ Task<StepOutcome> ask_for_earlier_attempt(WriteRun& run, std::uint32_t op,
         continue;
       }
     }
-    if (!outcome.ok()) {
-      // A shard that refuses will refuse again, with its own text.
-      if (outcome.reply.bytes.size() == 0)
-        result.fatal = *outcome.error;
-      continue;
-    }
-    if (outcome.body()["n"].to_int64().value_or(0) < 1 || result.n > 0) continue;
-    result.n = run.results.add_reply({&op, 1}, outcome.body(), run.shard_name(outcome.shard));
+    if (outcome.ok() && !outcome.body()["writeErrors"].exists()) continue;
+    auto error = take_outcome(run, {&op, 1}, outcome, refused);
+    if (error && !result.fatal) result.fatal = std::move(error);
+    if (run.results.has_error(op)) break;
   }
-  if (result.n > 0) result.fatal.reset();
-  if (result.n > 0 || result.fatal) result.stale = false;
+  if (!result.fatal && !run.results.has_error(op) && !refused.empty()) {
+    refused.erase(refused.begin() + 1, refused.end());  // the operation has failed once
+    result.fatal = settle_refusals(run, refused);
+  }
+  if (result.fatal || run.results.has_error(op)) result.stale = false;
   co_return result;
 }
 
@@ -451,7 +461,8 @@ Task<StepOutcome> fail_choice(WriteRun& run, std::uint32_t op, const WriteRun::T
     if (!result.stale) result.fatal = *chosen.error;
     co_return result;
   }
-  if (!chosen.lost) {
+  // A shard that has refused a transaction's find has aborted the transaction, and knows no other error any more.
+  if (!chosen.lost && !run.request->in_transaction) {
     co_return co_await refuse_as_shard(run, op, write, document, *chosen.error);
   }
   StepOutcome result;
@@ -552,7 +563,7 @@ Task<StepOutcome> run_steps(WriteRun& run, std::uint32_t op) {
   const Route route = finds_orphans ? Route::choose : target.route;
   if (run.command.retryable && (route == Route::choose || target.upsert_after)) {
     auto earlier = co_await ask_for_earlier_attempt(run, op, write);
-    if (earlier.fatal || earlier.stale || earlier.n > 0) co_return earlier;
+    if (earlier.fatal || earlier.stale || earlier.n > 0 || run.results.has_error(op)) co_return earlier;
   }
   OpRewrite rewrite;
   if (target.upsert_after) rewrite.upsert = false;

@@ -169,7 +169,9 @@ std::int64_t number(const std::string& reply, std::string_view path) {
   const BsonDoc document = test::doc(reply);
   DocView at = document;
   for (std::size_t dot; (dot = path.find('.')) != path.npos; path.remove_prefix(dot + 1)) {
-    at = at[path.substr(0, dot)].as_document();
+    const ValueView next = at[path.substr(0, dot)];
+    if (!next.is_document() && !next.is_array()) return -1;
+    at = next.as_document();
   }
   return at[path].to_int64().value_or(-1);
 }
@@ -715,6 +717,202 @@ TEST_CASE("a write makes no collection on a shard to 4.4, and is for the majorit
     CHECK(makes.exists() == (each.version <= 9));
     CHECK(!makes.truthy());
   }
+}
+
+constexpr const char* refusal_of_killed_operation =
+    "{'ok': 0.0, 'code': 11601, 'codeName': 'Interrupted', 'errmsg': 'operation was interrupted'}";
+constexpr const char* nothing_found = "{'cursor': {'firstBatch': [], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+
+// Writes of one document by a filter without the key.
+std::string chosen_write(std::string_view name, const std::string& more) {
+  if (name == "update") return "{'update': 'c', 'updates': [{'q': {'x': 1}, 'u': {'$inc': {'x': 1}}}]" + more;
+  if (name == "delete") return "{'delete': 'c', 'deletes': [{'q': {'x': 1}, 'limit': 1}]" + more;
+  return "{'findAndModify': 'c', 'query': {'x': 1}, 'update': {'$inc': {'x': 1}}" + more;
+}
+
+TEST_CASE("in a transaction the error of the find that chooses a document is the client's",
+          "[write][cluster][transactions]") {
+  const std::string name = GENERATE("update", "delete", "findAndModify");
+  const std::string first = GENERATE("", ", 'startTransaction': true");
+  CAPTURE(name, first);
+  Cluster cluster({{two_shards()}}, {});
+  cluster.router.shards.answer = [](const test::Sent& sent) -> std::optional<std::string> {
+    if (sent.name() == "insert") return wrote_one;
+    if (sent.name() == "abortTransaction") return "{'ok': 1.0}";
+    if (sent.name() == "find") {
+      return sent.shard == first_shard ? nothing_found
+                                       : "{'ok': 0.0, 'code': 2, 'codeName': 'BadValue', 'errmsg': 'unknown operator'}";
+    }
+    return "{'ok': 0.0, 'code': 251, 'errmsg': 'it was aborted', 'errorLabels': ['TransientTransactionError']}";
+  };
+  if (first.empty()) {
+    cluster.router.run("{'insert': 'c', 'documents': [{'_id': 1, 'a': 1}]" +
+                       in_transaction(", 'startTransaction': true"));
+  }
+  const std::string reply = cluster.router.run(chosen_write(name, in_transaction(first)));
+  CHECK(number(reply, "code") == 2);
+  CHECK(reply.find("TransientTransactionError") == reply.npos);
+  Lines sent = steps(cluster);
+  REQUIRE(sent.size() >= 2);
+  CHECK(sent[sent.size() - 2] == "s0 abortTransaction");
+  CHECK(sent.back() == "s1 abortTransaction");
+  CHECK(number(cluster.router.run("{'commitTransaction': 1, '$db': 'admin'" + in_transaction("")), "code") == 251);
+}
+
+TEST_CASE("a chosen write is not sent again before all shards have said that they do not remember it",
+          "[write][cluster]") {
+  const std::string name = GENERATE("update", "delete", "findAndModify");
+  CAPTURE(name);
+  const std::string numbered = ", " + std::string(test::session_fields) + ", 'txnNumber': {'$numberLong': '1'}}";
+  const bool modifies = name == "findAndModify";
+  std::string told;
+  const std::string written = modifies ? "{'lastErrorObject': {'n': 1}, 'value': {'_id': 7}, 'ok': 1.0}"
+                                       : "{'n': 1, 'nModified': 1, 'ok': 1.0}";
+  bool remembered = false;
+  Cluster cluster({{two_shards()}}, {});
+  cluster.router.shards.answer = [&](const test::Sent& sent) -> std::optional<std::string> {
+    if (sent.name() == "find") {
+      return sent.shard == first_shard ? nothing_found
+                                       : "{'cursor': {'firstBatch': [{'_id': 8}], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+    }
+    if (test::text_of(sent.command.view()).find("'$in'") == std::string::npos) return written;
+    if (sent.shard == first_shard) return told;
+    if (remembered) return written;
+    return modifies ? "{'lastErrorObject': {'n': 0}, 'value': null, 'ok': 1.0}" : "{'n': 0, 'nModified': 0, 'ok': 1.0}";
+  };
+  SECTION("but one refuses to say") {
+    told = refusal_of_killed_operation;
+    CHECK(number(cluster.router.run(chosen_write(name, numbered)), "code") == 11601);
+    CHECK(cluster.router.shards.sent.size() == 2);
+  }
+  SECTION("and one remembers a transaction") {
+    told = "{'ok': 0.0, 'code': 217, 'codeName': 'IncompleteTransactionHistory', 'errmsg': 'it was a transaction'}";
+    CHECK(number(cluster.router.run(chosen_write(name, numbered)), modifies ? "code" : "writeErrors.0.code") == 217);
+    CHECK(cluster.router.shards.sent.size() == 2);
+  }
+  SECTION("and one cannot take its locks") {
+    if (modifies) return;
+    told = "{'n': 0, 'ok': 1.0, 'writeErrors': [{'index': 0, 'code': 24, 'errmsg': 'LockTimeout'}]}";
+    CHECK(number(cluster.router.run(chosen_write(name, numbered)), "writeErrors.0.code") == 24);
+    CHECK(cluster.router.shards.sent.size() == 2);
+  }
+  SECTION("and one does remember it") {
+    remembered = true;
+    told = refusal_of_killed_operation;
+    const std::string reply = cluster.router.run(chosen_write(name, numbered));
+    CHECK(number(reply, modifies ? "lastErrorObject.n" : "n") == 1);
+    CHECK(cluster.router.shards.sent.size() == 2);
+  }
+}
+
+// A transaction to 4.4: s0 has written, s1 has read. Its commits are answered by what each shard says, in turn.
+struct OneWriter {
+  Cluster cluster{{{two_shards()}}, {}};
+  std::vector<std::optional<std::string>> of_reader, of_writer;
+
+  OneWriter() {
+    cluster.router.shards.set_wire_version(9);
+    cluster.router.shards.answer = [this](const test::Sent& sent) -> std::optional<std::string> {
+      if (sent.name() == "insert") return wrote_one;
+      if (sent.name() == "find") {
+        return "{'cursor': {'firstBatch': [], 'id': 0, 'ns': 'db.c'}, 'readOnly': true, 'ok': 1.0}";
+      }
+      if (sent.name() == "abortTransaction") return "{'ok': 1.0}";
+      auto& says = sent.shard == first_shard ? of_writer : of_reader;
+      if (says.empty()) FAIL("more commits than answers");
+      const auto said = says.front();
+      says.erase(says.begin());
+      return said;
+    };
+    cluster.router.run("{'insert': 'c', 'documents': [{'_id': 1, 'a': 1}]" +
+                       in_transaction(", 'startTransaction': true"));
+    cluster.router.run("{'find': 'c', 'filter': {'a': 15}" + in_transaction(""));
+    cluster.router.shards.sent.clear();
+  }
+  std::string commit() { return cluster.router.run("{'commitTransaction': 1, '$db': 'admin'" + in_transaction("")); }
+};
+constexpr const char* not_there =
+    "{'ok': 0.0, 'code': 251, 'errmsg': 'no such transaction', 'errorLabels': ['TransientTransactionError']}";
+
+TEST_CASE("a commit that is sent again asks only its writer, once the readers have committed",
+          "[write][cluster][transactions]") {
+  OneWriter transaction;
+  transaction.of_reader = {"{'ok': 1.0}", not_there};  // a reader's next primary knows nothing of it
+  transaction.of_writer = {std::nullopt, "{'ok': 1.0}"};
+  CHECK(number(transaction.commit(), "code") == 6);
+  CHECK(number(transaction.commit(), "ok") == 1);
+  CHECK(steps(transaction.cluster) ==
+        Lines{"s1 commitTransaction", "s0 commitTransaction", "s0 commitTransaction"});
+}
+
+TEST_CASE("a commit that finds no primary has an unknown result", "[write][cluster][transactions]") {
+  OneWriter transaction;
+  transaction.cluster.router.shards.fails_unsent = Error(ErrorCode::failed_to_satisfy_read_preference, "no primary");
+  const std::string reply = transaction.commit();  // an earlier attempt may have committed
+  CHECK(number(reply, "code") == 6);
+  CHECK(reply.find("'RetryableWriteError'") != reply.npos);
+}
+
+TEST_CASE("a writer is not committed while what was read may be undone", "[write][cluster][transactions]") {
+  OneWriter transaction;
+  transaction.of_reader = {"{'writeConcernError': {'code': 64, 'errmsg': 'timed out'}, 'ok': 1.0}", "{'ok': 1.0}"};
+  transaction.of_writer = {"{'ok': 1.0}"};
+  const std::string reply = transaction.commit();
+  CHECK(number(reply, "writeConcernError.code") == 64);
+  CHECK(steps(transaction.cluster) == Lines{"s1 commitTransaction"});
+  CHECK(number(transaction.commit(), "ok") == 1);
+  CHECK(steps(transaction.cluster) ==
+        Lines{"s1 commitTransaction", "s1 commitTransaction", "s0 commitTransaction"});
+}
+
+TEST_CASE("a transaction that a reader has lost is not left open on its writer", "[write][cluster][transactions]") {
+  OneWriter transaction;
+  transaction.of_reader = {not_there};
+  CHECK(number(transaction.commit(), "code") == 251);
+  CHECK(steps(transaction.cluster) == Lines{"s1 commitTransaction", "s0 abortTransaction", "s1 abortTransaction"});
+  CHECK(number(transaction.commit(), "code") == 251);
+}
+
+TEST_CASE("in a transaction a write that one shard has executed is not to be sent again for want of memory",
+          "[write][cluster][transactions]") {
+  const bool in_bulk = GENERATE(false, true);
+  CAPTURE(in_bulk);
+  Cluster cluster({{two_shards()}}, {});
+  const std::string insert = "{'insert': 'c', 'documents': [{'_id': 1, 'a': 15}]";
+  cluster.router.shards.answer = [](const test::Sent&) { return wrote_one; };
+  cluster.router.run(insert + in_transaction(", 'startTransaction': true"));
+  Error no_memory(ErrorCode::ingress_request_rate_limit_exceeded, "no memory");
+  no_memory.labels = {"SystemOverloadedError", "RetryableError"};
+  std::string write = "{'update': 'c', 'updates': [{'q': {}, 'u': {'$inc': {'x': 1}}, 'multi': true}]";
+  if (in_bulk) {
+    write = "{'bulkWrite': 1, '$db': 'admin', 'ops': [{'update': 0, 'filter': {'a': 15}, 'updateMods': {'$inc': {'x': "
+            "1}}}, {'update': 0, 'filter': {'a': 1}, 'updateMods': {'$inc': {'x': 1}}}], 'nsInfo': [{'ns': 'db.c'}]";
+    cluster.router.shards.answer = [&](const test::Sent& sent) {
+      if (sent.name() == "update") cluster.router.shards.fails_unsent = no_memory;  // what comes next
+      return wrote_one;
+    };
+  } else {
+    cluster.router.shards.fails_unsent = no_memory;  // for s0
+  }
+  const std::string reply = cluster.router.run(write + in_transaction(""));
+  CHECK(number(reply, "code") == 462);
+  CHECK(reply.find("'RetryableError'") == reply.npos);
+  CHECK(reply.find("'TransientTransactionError'") != reply.npos);
+  CHECK(steps(cluster) == Lines{"s1 insert {'_id':1,'a':15} begins", in_bulk ? "s1 update {'a':15}" : "s1 update {}",
+                                "s0 abortTransaction", "s1 abortTransaction"});
+  CHECK(number(cluster.router.run("{'commitTransaction': 1, '$db': 'admin'" + in_transaction("")), "code") == 251);
+}
+
+TEST_CASE("a transaction whose statement could not be routed cannot be committed", "[write][cluster][transactions]") {
+  Cluster cluster({{two_shards()}}, {wrote_one, "{'ok': 1.0}", "{'ok': 1.0}"});
+  const std::string insert = "{'insert': 'c', 'documents': [{'_id': 1, 'a': 1}]";
+  cluster.router.run(insert + in_transaction(", 'startTransaction': true"));
+  cluster.table.note_stale({"db", "c"});
+  cluster.table.fails = Error(ErrorCode::conflicting_operation_in_progress, "the table changes faster than it is read");
+  CHECK(number(cluster.router.run(insert + in_transaction("")), "code") == 117);
+  cluster.table.fails.reset();
+  CHECK(number(cluster.router.run("{'commitTransaction': 1, '$db': 'admin'" + in_transaction("")), "code") == 251);
+  CHECK(steps(cluster).back() == "s0 abortTransaction");
 }
 
 TEST_CASE("an operation that cannot be targeted is refused by a table that was read for it", "[write][cluster]") {
