@@ -292,6 +292,13 @@ std::optional<Error> refuse_suffix(const Command& command) {
                            command.suffix.size()));
 }
 
+// What ends a call of which an earlier attempt may have been executed: that it cannot be sent again is no refusal.
+Error after_lost(Error lost, Error last) {
+  if (!last.is(ErrorCode::failed_to_satisfy_read_preference)) return last;
+  lost.message += fmt::format(" :: and then :: {}", last.message);
+  return lost;
+}
+
 Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, CallOptions options) {
   SPILLWAY_CHECK(options.budget != nullptr);
   if (index >= shards_.size()) take_shards();
@@ -310,6 +317,7 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
   RemoteShard& shard = *shards_[index];
   CallCounts& counts = call_counts_[index];
   TimePoint patience_end = time_point_never;  // for waits; set when there is one
+  std::unique_ptr<Error> lost;                // the failure of an attempt that may have been executed
   if (options.time != nullptr) options.time->note_call(options.bulk);
   for (int sends = 1;; ++sends) {
     if (const Error* why = requested_of(options.interrupt)) co_return *why;
@@ -356,6 +364,7 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
         co_return *std::move(ended.reply);
       }
       failure = std::move(ended.failure);
+      if (!ended.reply && !failure.refused) lost = std::make_unique<Error>(failure.error);
       if (const Error* why = requested_of(options.interrupt)) co_return *why;
       // A long-running command does not use up the time for finding another host.
       if (sends == 1) patience_end = Clock::now() + shard.connect_timeout();
@@ -370,7 +379,7 @@ Task<Result<Reply>> GatewayImpl::call(std::uint16_t index, Command command, Call
                          (options.retry == RetryPolicy::not_idempotent && failure.refused);
     if (failure.final || !allowed || sends == sends_max || options.host || stopped_) {
       counts.failed.add();
-      co_return std::move(failure.error);
+      co_return lost ? after_lost(*std::move(lost), std::move(failure.error)) : std::move(failure.error);
     }
     const Duration pause = pauses[static_cast<std::size_t>(sends)];
     if (pause > Duration::zero()) {

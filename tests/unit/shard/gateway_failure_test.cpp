@@ -302,6 +302,25 @@ TEST_CASE("the primary dies: reads go on when another one is elected") {
   world.disconnect();
 }
 
+TEST_CASE("no new primary, after one that may have executed the command: that nobody answers is no refusal") {
+  World world;
+  ScriptedServer a(world.loop, world.network, "a", 1), b(world.loop, world.network, "b", 2);
+  for (ScriptedServer* server : {&a, &b}) server->members = {"a:1", "b:2"};
+  a.role = Role::primary;
+  b.role = Role::secondary;
+  a.delay = 10ms;
+  world.connect("mongodb://a:1,b:2/?replicaSet=rs0");
+  world.run(100ms);
+  auto retryable = world.start(ping, with_retry(RetryPolicy::idempotent));
+  world.run(5ms);
+  a.kill();
+  REQUIRE(world.run_until([&] { return retryable->done(); }, 12s));
+  CHECK(retryable->code() == 6);
+  CHECK(retryable->message().find("mode: \"primary\"") != std::string::npos);
+  CHECK(world.call(ping, with_retry(RetryPolicy::idempotent))->code() == 133);  // it was not sent
+  world.disconnect();
+}
+
 TEST_CASE(
     "a host that hangs while connecting does not hang its requests for longer than the timeout") {
   Standalone world;
