@@ -1,6 +1,7 @@
 // getMore and killCursors.
 #include <fmt/format.h>
 
+#include "allocator/small_blocks.h"
 #include "cursor/registry.h"
 #include "proxy/base/time_slice.h"
 #include "proxy/exec/access/audit.h"
@@ -139,7 +140,7 @@ Task<Result<Response>> kill_cursors_command(Context& context, Client& client, co
     co_return Error(ErrorCode::unauthorized,
                     fmt::format("cursor id {} was not created by the authenticated user", at->as_int64()));
   }
-  std::vector<std::int64_t> killed, not_found;
+  RecycledVector<std::int64_t> killed, not_found;
   std::vector<CursorPtr> taken;
   for (auto at = ids.begin(); !at.done(); ++at) {
     if (slice.is_over_short(looked_at_bytes)) co_await slice.next();
