@@ -202,6 +202,7 @@ def test_a_process_that_can_read_users_after_a_while_replaces_one(binary, replac
         finally:
             shard_set[0].thaw()
         wait_for(lambda: REPLACED.search(proxy.log()), "the new process")
+        proxy.latest = int(REPLACED.search(proxy.log())[1])
         assert client.app.command("ping")["ok"] == 1
         assert connections_of(client) == before
 
