@@ -73,12 +73,17 @@ class Replaced(Proxy):
         if len(REPLACED.findall(self.log())) == seen:
             os.close(watched)
             raise NotReplaced(self.log()[len(before):])
-        self.latest = int(REPLACED.findall(self.log())[-1])
+        self.follow(seen + 1)
         if ended:
             wait_for_end(old, watched, 60)
         else:
             os.close(watched)
         return old
+
+    def follow(self, replacements):
+        """Waits until it has been replaced this often in all; the last process is the one that serves."""
+        wait_for(lambda: len(REPLACED.findall(self.log())) >= replacements, f"process {replacements + 1}")
+        self.latest = int(REPLACED.findall(self.log())[-1])
 
     def fail_to_replace(self, why):
         seen = self.log().count(REFUSED)

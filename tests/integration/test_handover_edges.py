@@ -201,8 +201,7 @@ def test_a_process_that_can_read_users_after_a_while_replaces_one(binary, replac
             wait_for(lambda: "users cannot be read" in proxy.log(), "the first attempt", 30)
         finally:
             shard_set[0].thaw()
-        wait_for(lambda: REPLACED.search(proxy.log()), "the new process")
-        proxy.latest = int(REPLACED.search(proxy.log())[1])
+        proxy.follow(1)
         assert client.app.command("ping")["ok"] == 1
         assert connections_of(client) == before
 
@@ -250,8 +249,7 @@ def test_a_request_waits_for_the_process_before(replaced):
         wait_for(lambda: "when the one before it has ended" in proxy.log(), "its answer")
         assert len(REPLACED.findall(proxy.log())) == 1
         assert len(list(cursor)) == 49
-        wait_for(lambda: len(REPLACED.findall(proxy.log())) == 2, "the third process")
-        proxy.latest = int(REPLACED.findall(proxy.log())[-1])
+        proxy.follow(2)
         wait_for(lambda: not os.path.exists(f"/proc/{second}"), "the second one's end")
         client.app.users.drop()
 
@@ -275,8 +273,7 @@ def test_a_request_while_a_process_starts_comes_after_it(binary, replaced):
     os.kill(proxy.pid, signal.SIGHUP)
     wait_for(lambda: "once more, after it has been" in proxy.log(), "its answer")
     go.touch()
-    wait_for(lambda: len(REPLACED.findall(proxy.log())) == 2, "the third process")
-    proxy.latest = int(REPLACED.findall(proxy.log())[-1])
+    proxy.follow(2)
     proxy.process.wait(30)
 
 

@@ -55,7 +55,8 @@ class ClusterSoak(Soak):
         try:
             self.before = self.proxy.replace(ended=False)
         except NotReplaced as refusal:  # the config servers have no primary
-            return next(line for line in str(refusal).splitlines() if line.startswith("spillway: "))
+            said = [line for line in str(refusal).splitlines() if line.startswith("spillway: ")]
+            return said[0] if said else "the new process ended without a word"
 
     def chunk_moved(self):
         try:

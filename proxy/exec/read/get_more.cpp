@@ -132,10 +132,11 @@ Task<Result<Response>> kill_cursors_command(Context& context, Client& client, co
   }
   // One that may not be killed fails them all.
   const bool may_kill_any = may_on_cluster(context, client, auth::Action::kill_any_cursor);
+  const bool matters = !may_kill_any || context.shared.audit;
   bool another_users = false;
-  for (auto at = ids.begin(); !at.done(); ++at) {
+  for (auto at = ids.begin(); matters && !another_users && !at.done(); ++at) {
     if (slice.is_over_short(looked_at_bytes)) co_await slice.next();
-    another_users = another_users || context.shared.cursors.is_another_users(at->as_int64(), ns, client.user);
+    another_users = context.shared.cursors.is_another_users(at->as_int64(), ns, client.user);
     if (!another_users || may_kill_any) continue;
     co_return Error(ErrorCode::unauthorized,
                     fmt::format("cursor id {} was not created by the authenticated user", at->as_int64()));
@@ -149,7 +150,7 @@ Task<Result<Response>> kill_cursors_command(Context& context, Client& client, co
     (found ? killed : not_found).push_back(at->as_int64());
     if (outcome.cursor) taken.push_back(std::move(outcome.cursor));
   }
-  if (another_users && context.shared.audit) context.shared.audit->administrative(client, request, 0);
+  if (another_users) context.shared.audit->administrative(client, request, 0);
   end_cursors(context, std::move(taken), CursorEnd::killed);
   BsonWriter reply;
   for (const bool found : {true, false}) {

@@ -280,45 +280,30 @@ TEST_CASE("a shard that is killed is used again within a second of its return") 
 }
 
 TEST_CASE("the primary dies: reads go on when another one is elected") {
-  World world;
-  ScriptedServer a(world.loop, world.network, "a", 1), b(world.loop, world.network, "b", 2);
-  for (ScriptedServer* server : {&a, &b}) server->members = {"a:1", "b:2"};
-  a.role = Role::primary;
-  b.role = Role::secondary;
-  a.delay = b.delay = 10ms;
-  world.connect("mongodb://a:1,b:2/?replicaSet=rs0");
-  world.run(100ms);
+  ReplicaSet world;
+  world.a.delay = world.b.delay = 10ms;
   auto read = world.start(ping, with_retry(RetryPolicy::idempotent));
   auto write = world.start(ping, with_retry(RetryPolicy::not_idempotent));
   world.run(5ms);
-  a.kill();
+  world.a.kill();
   world.run(2s);
   CHECK(write->code() == 6);
   CHECK_FALSE(read->done());
-  b.role = Role::primary;
-  b.election = 2;
+  world.elect_b();
   REQUIRE(world.run_until([&] { return read->done(); }, 1s));
   CHECK(read->ok());
-  world.disconnect();
 }
 
 TEST_CASE("no new primary, after one that may have executed the command: that nobody answers is no refusal") {
-  World world;
-  ScriptedServer a(world.loop, world.network, "a", 1), b(world.loop, world.network, "b", 2);
-  for (ScriptedServer* server : {&a, &b}) server->members = {"a:1", "b:2"};
-  a.role = Role::primary;
-  b.role = Role::secondary;
-  a.delay = 10ms;
-  world.connect("mongodb://a:1,b:2/?replicaSet=rs0");
-  world.run(100ms);
+  ReplicaSet world;
+  world.a.delay = 10ms;
   auto retryable = world.start(ping, with_retry(RetryPolicy::idempotent));
   world.run(5ms);
-  a.kill();
+  world.a.kill();
   REQUIRE(world.run_until([&] { return retryable->done(); }, 12s));
   CHECK(retryable->code() == 6);
   CHECK(retryable->message().find("mode: \"primary\"") != std::string::npos);
   CHECK(world.call(ping, with_retry(RetryPolicy::idempotent))->code() == 133);  // it was not sent
-  world.disconnect();
 }
 
 TEST_CASE(

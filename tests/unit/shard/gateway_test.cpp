@@ -33,30 +33,6 @@ Task<void> call_then_kill(World* world, std::shared_ptr<Call> call, Interrupt* n
   next->request(Error(ErrorCode::interrupted, "killed"));
 }
 
-// Two members; a is the primary.
-struct ReplicaSet : World {
-  ReplicaSet() : a(loop, network, "a", 1), b(loop, network, "b", 2) {
-    for (ScriptedServer* server : {&a, &b}) server->members = {"a:1", "b:2"};
-    a.role = Role::primary;
-    b.role = Role::secondary;
-    connect("mongodb://a:1/?replicaSet=rs0");
-    run(100ms);
-  }
-  ~ReplicaSet() { disconnect(); }
-  // a steps down without notice; b takes over after `gap`.
-  void step_down(int code = 10107) {
-    a.role = Role::secondary;
-    a.answer = [code](DocView) {
-      return json(fmt::format(R"({{"ok": 0, "code": {}, "errmsg": "not primary"}})", code));
-    };
-  }
-  void elect_b() {
-    b.role = Role::primary;
-    b.election = 2;
-  }
-  ScriptedServer a, b;
-};
-
 }  // namespace
 
 TEST_CASE("a call to a standalone") {

@@ -1,6 +1,8 @@
 // A worker's gateway in the simulated network, and calls through it.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <memory>
 #include <optional>
 #include <string>
@@ -66,6 +68,30 @@ struct World {
   Task<void> housekeeping();
   bool ticking_ = false;
   bool stop_ticking_ = false;
+};
+
+// Two members; a is the primary.
+struct ReplicaSet : World {
+  ReplicaSet() : a(loop, network, "a", 1), b(loop, network, "b", 2) {
+    for (ScriptedServer* server : {&a, &b}) server->members = {"a:1", "b:2"};
+    a.role = Role::primary;
+    b.role = Role::secondary;
+    connect("mongodb://a:1/?replicaSet=rs0");
+    run(std::chrono::milliseconds(100));
+  }
+  ~ReplicaSet() { disconnect(); }
+  // a steps down without notice.
+  void step_down(int code = 10107) {
+    a.role = Role::secondary;
+    a.answer = [code](DocView) {
+      return json(fmt::format(R"({{"ok": 0, "code": {}, "errmsg": "not primary"}})", code));
+    };
+  }
+  void elect_b() {
+    b.role = Role::primary;
+    b.election = 2;
+  }
+  ScriptedServer a, b;
 };
 
 }  // namespace spillway::test
