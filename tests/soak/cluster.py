@@ -5,9 +5,9 @@ import os
 import signal
 import time
 
-import pymongo
-from pymongo.errors import PyMongoError
+from cluster_faults import move_chunk, open_on_primaries, step_down
 from proxy import free_port
+from pymongo.errors import PyMongoError
 from replaced import NotReplaced, Replaced
 from soak import Soak, reserved_bytes
 
@@ -23,7 +23,7 @@ class ClusterSoak(Soak):
 
     def __init__(self, args, binary, folder):
         super().__init__(args.seed, folder)
-        self.config_set, _, self.config_members = args.config_db.partition("/")
+        self.config_host = args.config_db
         self.before = None  # the process that was replaced last, and ends when its cursors have
         self.config_pids, self.shard_pids = args.config_pids, args.shard_pids
         self.proxy = Replaced(binary, {
@@ -36,7 +36,7 @@ class ClusterSoak(Soak):
         self.uri = f"{self.proxy.uri}?w=majority"
         with self.client() as client:
             self.shard_sets = {one["_id"]: one["host"] for one in client.config.shards.find()}
-        self.cursors_before, _ = self.shard_cursors()
+        self.cursors_before, _ = open_on_primaries(self.shard_sets.values())
 
     def load(self):
         with self.client() as client:
@@ -58,29 +58,25 @@ class ClusterSoak(Soak):
             said = [line for line in str(refusal).splitlines() if line.startswith("spillway: ")]
             return said[0] if said else "the new process ended without a word"
 
-    def chunk_moved(self):
+    @staticmethod
+    def tried(fault, *arguments):
         try:
-            with self.client() as client:
-                chunks = list(client.config.chunks.find({"ns": f"soak.{self.rng.choice(['items', 'fixed'])}"}))
-                chunk = self.rng.choice(sorted(chunks, key=lambda one: str(one["min"])))
-                to = self.rng.choice([name for name in sorted(self.shard_sets) if name != chunk["shard"]])
-                client.admin.command("moveChunk", chunk["ns"], bounds=[chunk["min"], chunk["max"]], to=to)
+            fault(*arguments)
         except PyMongoError as error:
             return str(error)[:150]
 
-    def step_down(self, hosts, name):
-        try:
-            with pymongo.MongoClient(hosts.split(","), replicaSet=name, serverSelectionTimeoutMS=20_000) as client:
-                client.admin.command("replSetStepDown", 8, secondaryCatchUpPeriodSecs=6)
-        except PyMongoError as error:
-            return str(error)[:150]
+    def chunk_moved(self):
+        with self.client() as client:
+            return self.tried(move_chunk, self.rng, client, f"soak.{self.rng.choice(['items', 'fixed'])}", self.shard_sets)
+
+    def step_down(self, host):
+        return self.tried(step_down, host, 8, 6)
 
     def shard_steps_down(self):
-        name, hosts = self.rng.choice(sorted(host.split("/") for host in self.shard_sets.values()))
-        return self.step_down(hosts, name)
+        return self.step_down(self.rng.choice(sorted(self.shard_sets.values())))
 
     def config_steps_down(self):
-        return self.step_down(self.config_members, self.config_set)
+        return self.step_down(self.config_host)
 
     def freeze(self, pids):
         for pid in pids:
@@ -103,21 +99,10 @@ class ClusterSoak(Soak):
 
     # --- what is left
 
-    def shard_cursors(self):
-        """Of all shards' primaries: cursors and transactions that are open."""
-        cursors = transactions = 0
-        for host in self.shard_sets.values():
-            name, members = host.split("/")
-            with pymongo.MongoClient(members.split(","), replicaSet=name, serverSelectionTimeoutMS=30_000) as client:
-                status = client.admin.command("serverStatus")
-            cursors += status["metrics"]["cursor"]["open"]["total"]
-            transactions += status["transactions"]["currentOpen"]
-        return cursors, transactions
-
     def left_on_shards(self):
         end = time.monotonic() + 2 * CURSOR_TIMEOUT_S
         while True:
-            cursors, transactions = self.shard_cursors()
+            cursors, transactions = open_on_primaries(self.shard_sets.values())
             left = []
             # A primary has a cursor for each secondary that follows it, and there may be another primary now.
             if cursors > self.cursors_before + 2:
