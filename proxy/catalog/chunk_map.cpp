@@ -45,6 +45,7 @@ struct ChunkMap::Segment {
   std::vector<std::uint16_t> next_change;  // first chunk after it of another owner; size() when there is none here
   std::vector<std::uint64_t> lastmods;     // none in static mode
   std::vector<OwnerVersion> by_shard;      // its owners, ascending
+  bool has_hash_bounds = false;            // those before the last are of one size, an integer of 64 bits each
 
   std::size_t size() const noexcept { return owners.size(); }
   std::string_view max_key(std::size_t chunk) const noexcept {
@@ -52,6 +53,27 @@ struct ChunkMap::Segment {
     return std::string_view(keys).substr(start, key_ends[chunk] - start);
   }
   DocView max_bound(std::size_t chunk) const noexcept { return DocView::trusted(bounds.data() + bound_starts[chunk]); }
+  bool find_hash_bounds() const noexcept {
+    for (std::size_t i = 0; i + 1 < size(); ++i) {
+      const DocView bound = max_bound(i);
+      if (bound.size() != max_bound(0).size() || bound.first().type != BsonType::int64 || bound.count() != 1) return false;
+    }
+    return true;
+  }
+  // REQUIRES: has_hash_bounds.
+  std::size_t chunk_for_hash(std::int64_t hash) const noexcept {
+    constexpr std::size_t behind = sizeof hash + 1;  // the hash, and the end of its document
+    const std::size_t stride = max_bound(0).size();
+    const char* const first = bounds.data() + stride - behind;
+    std::size_t low = 0;
+    for (std::size_t count = size() - 1; count > 0;) {
+      const std::size_t half = count / 2;
+      const bool above = load_le<std::int64_t>(first + (low + half) * stride) <= hash;
+      low = above ? low + half + 1 : low;
+      count = above ? count - half - 1 : half;
+    }
+    return low;
+  }
   std::uint64_t lastmod(std::size_t chunk) const noexcept { return lastmods.empty() ? 0 : lastmods[chunk]; }
   std::size_t chunk_for(std::string_view key) const noexcept {
     return index.find(key, false, [this](std::size_t chunk) { return max_key(chunk); });
@@ -81,6 +103,7 @@ struct ChunkMap::Segment {
     const auto same_shard = [](const OwnerVersion& a, const OwnerVersion& b) { return a.shard == b.shard; };
     by_shard.erase(std::unique(by_shard.begin(), by_shard.end(), same_shard), by_shard.end());
     index.build(size(), [this](std::size_t chunk) { return max_key(chunk); });
+    has_hash_bounds = find_hash_bounds();
     keys.shrink_to_fit();
     bounds.shrink_to_fit();
     key_ends.shrink_to_fit();
@@ -421,6 +444,7 @@ ChunkMap::ChunkMap(const ShardKeyPattern& pattern, Segments segments) : min_(pat
     spine_.push_back(std::move(entry));
   }
   index_.build(spine_.size(), [this](std::size_t segment) { return segment_max_key(segment); });
+  take_hash_bounds(pattern);
   for (std::size_t i = spine_.size(); i-- > 0;) {
     const bool goes_on =
         i + 1 < spine_.size() && spine_[i].only_owner && spine_[i].only_owner == spine_[i + 1].only_owner;
@@ -431,6 +455,19 @@ ChunkMap::ChunkMap(const ShardKeyPattern& pattern, Segments segments) : min_(pat
     owner_set_.insert(static_cast<ShardIndex>(shard));
     versions_.push_back({static_cast<ShardIndex>(shard), *lastmods[shard]});
   }
+}
+
+void ChunkMap::take_hash_bounds(const ShardKeyPattern& pattern) {
+  if (!pattern.is_one_hash()) return;
+  for (std::size_t i = 0; i < spine_.size(); ++i) {
+    const Segment& segment = *spine_[i].segment;
+    if (!segment.has_hash_bounds) return;
+    if (i + 1 == spine_.size()) break;
+    const ValueView end = segment.max_bound(segment.size() - 1).first();
+    if (end.type != BsonType::int64) return;
+    hash_ends_.push_back(end.as_int64());
+  }
+  has_hash_bounds_ = true;
 }
 
 std::string_view ChunkMap::segment_max_key(std::size_t segment) const noexcept {
@@ -462,6 +499,12 @@ std::size_t ChunkMap::chunk_for(std::string_view key) const noexcept {
 ShardIndex ChunkMap::shard_for(std::string_view key) const noexcept {
   const Segment& segment = *spine_[segment_for(key)].segment;
   return segment.owners[segment.chunk_for(key)];
+}
+
+ShardIndex ChunkMap::shard_for_hash(std::int64_t hash) const noexcept {
+  const auto above = std::upper_bound(hash_ends_.begin(), hash_ends_.end(), hash);
+  const Segment& segment = *spine_[static_cast<std::size_t>(above - hash_ends_.begin())].segment;
+  return segment.owners[segment.chunk_for_hash(hash)];
 }
 
 void ChunkMap::shards_for_range(std::string_view min, std::string_view max, ShardSet& into) const {
@@ -532,7 +575,7 @@ std::uint64_t ChunkMap::highest_lastmod() const noexcept {
 std::size_t ChunkMap::memory_bytes() const noexcept {
   std::size_t bytes = spine_.capacity() * sizeof(SpineEntry) + max_keys_.capacity() +
                       max_key_ends_.capacity() * sizeof(std::size_t) + versions_.capacity() * sizeof(OwnerVersion) +
-                      index_.memory_bytes();
+                      index_.memory_bytes() + hash_ends_.capacity() * sizeof(std::int64_t);
   for (const SpineEntry& entry : spine_) bytes += entry.segment->memory_bytes();
   return bytes;
 }

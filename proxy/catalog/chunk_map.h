@@ -120,6 +120,10 @@ class ChunkMap {
   // The chunk with the first upper bound > key (the last one for an all-MaxKey key).
   std::size_t chunk_for(std::string_view key) const noexcept;
   ShardIndex shard_for(std::string_view key) const noexcept;
+  // Are the keys one hash each, and the bounds of 64 bits, as servers make them?
+  bool has_hash_bounds() const noexcept { return has_hash_bounds_; }
+  // The same as shard_for(), without an encoded key. REQUIRES: has_hash_bounds().
+  ShardIndex shard_for_hash(std::int64_t hash) const noexcept;
   // Adds the owners of every chunk that overlaps [min, max], both ends included. Stops early when
   // every owner is in. REQUIRES: `into` holds only shards that own chunks.
   void shards_for_range(std::string_view min, std::string_view max, ShardSet& into) const;
@@ -165,6 +169,7 @@ class ChunkMap {
   struct Run;
 
   ChunkMap(const ShardKeyPattern& pattern, Segments segments);
+  void take_hash_bounds(const ShardKeyPattern& pattern);
   std::string_view segment_max_key(std::size_t segment) const noexcept;
   // The first segment whose upper bound is above the key, or, if `or_at`, at it; else the last one.
   std::size_t segment_for(std::string_view key, bool or_at = false) const noexcept;
@@ -176,6 +181,8 @@ class ChunkMap {
   std::string max_keys_;  // of each segment's last chunk, end to end
   std::vector<std::size_t> max_key_ends_;
   KeyIndex index_;                      // of them
+  bool has_hash_bounds_ = false;
+  std::vector<std::int64_t> hash_ends_;  // upper bounds of segments but the last, if has_hash_bounds_
   std::vector<OwnerVersion> versions_;  // by shard
   ShardSet owner_set_;
   std::size_t size_ = 0;

@@ -38,6 +38,13 @@ void CollectionRouting::target_documents(std::span<const DocView> docs, std::spa
   const bool hashed = key.has_hashed_field();
   const bool needs_id = key.hashes_id();
   if (hashed) key.hash_documents(docs, std::span(hashes).first(docs.size()));
+  if (chunks.has_hash_bounds()) {
+    for (std::size_t i = 0; i < docs.size(); ++i) {
+      const bool usual = !hashes[i].array && !(needs_id && hashes[i].missing);
+      owners[i] = usual ? chunks.shard_for_hash(hashes[i].hash) : no_shard;
+    }
+    return;
+  }
   std::string& encoded = key_scratch();
   for (std::size_t i = 0; i < docs.size(); ++i) {
     if (needs_id && hashes[i].missing) {
@@ -53,6 +60,11 @@ void CollectionRouting::target_documents(std::span<const DocView> docs, std::spa
 std::optional<ShardIndex> CollectionRouting::target_exact(DocView filter,
                                                           bool simple_collation) const {
   bool collatable = false;
+  if (chunks.has_hash_bounds()) {
+    const auto hash = key.hash_of_query(filter, &collatable);
+    if (!hash || (!simple_collation && collatable)) return std::nullopt;
+    return chunks.shard_for_hash(*hash);
+  }
   std::string& encoded = key_scratch();
   const bool found = key.append_key_of_query(encoded, filter, &collatable);
   if (!found || (!simple_collation && collatable)) return std::nullopt;

@@ -256,10 +256,12 @@ Result<void> ShardKeyPattern::append_key_of_document(std::string& key, DocView d
 }
 
 void ShardKeyPattern::hash_documents(std::span<const DocView> docs, std::span<Hashed> into) const {
+  constexpr std::size_t ahead = 4;  // documents of a large batch have left the caches
   const auto hashed = std::find_if(fields_.begin(), fields_.end(), [](const Field& field) { return field.hashed; });
   std::array<ValueView, documents_at_once> values;
   std::array<std::int64_t, documents_at_once> hashes;
   for (std::size_t i = 0; i < docs.size(); ++i) {
+    if (i + ahead < docs.size()) __builtin_prefetch(docs[i + ahead].data());
     const Walked found = walk(docs[i], hashed->path);
     values[i] = found.value;
     into[i].missing = !found.value.exists();
@@ -316,6 +318,16 @@ bool ShardKeyPattern::append_key_of_query(std::string& key, DocView filter,
   });
   if (whole && collatable != nullptr) *collatable = any_collatable;
   return whole;
+}
+
+std::optional<std::int64_t> ShardKeyPattern::hash_of_query(DocView filter, bool* collatable) const {
+  std::int64_t hash = 0;
+  const bool whole = take_query_values(filter, [&](const Field&, ValueView value) {
+    hash = bson_hash64(value);
+    *collatable = is_collatable(value);
+  });
+  if (!whole) return std::nullopt;
+  return hash;
 }
 
 std::optional<QueryKey> ShardKeyPattern::query_key(DocView filter) const {

@@ -45,6 +45,8 @@ class ShardKeyPattern {
   const std::vector<Field>& fields() const noexcept { return fields_; }
   DocView pattern() const noexcept { return pattern_.view(); }
   bool has_hashed_field() const noexcept;
+  // One field, and it is hashed: its hash is the key.
+  bool is_one_hash() const noexcept { return fields_.size() == 1 && fields_.front().hashed; }
   // Fields, names and hashed-ness are the same, in the same order.
   bool operator==(const ShardKeyPattern& other) const noexcept;
 
@@ -72,6 +74,8 @@ class ShardKeyPattern {
   std::optional<std::string> key_of_query(DocView filter, bool* collatable = nullptr) const;
   // The same, appended to `key`; false: no whole key, and `key` is undefined.
   bool append_key_of_query(std::string& key, DocView filter, bool* collatable) const;
+  // The same of a key that is one hash. REQUIRES: is_one_hash().
+  std::optional<std::int64_t> hash_of_query(DocView filter, bool* collatable) const;
   // All of these at once.
   std::optional<QueryKey> query_key(DocView filter) const;
 

@@ -147,6 +147,16 @@ bool WriteBatch::gather(WriteRound& round, std::size_t operations) {
     if (operations == 0) return false;
     PlannedWrite& op = ops_[gather_at_];
     if (!due(op)) continue;
+    if (op.shards.size() == 1) {
+      ChildBatch& child = child_of(round, op.shards.front());
+      op.done = fits(child, op);
+      if (op.done) {
+        add(child, gather_at_);
+      } else {
+        ++turned_away_;
+      }
+      continue;
+    }
     const bool room = std::all_of(
         op.shards.begin(), op.shards.end(),
         [&](catalog::ShardIndex shard) { return fits(child_of(round, shard), op); });

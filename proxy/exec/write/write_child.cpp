@@ -46,6 +46,14 @@ Bytes neighbours(std::span<const ChildOp> ops) noexcept {
   return {first, static_cast<std::size_t>(at - first)};
 }
 
+// Neighbours in a child are apart in the message, which has left the caches if it is large: the processor foresees the
+// rest of a document, not the next one's beginning.
+void prefetch_beginning(DocView document) noexcept {
+  constexpr std::size_t line_bytes = 64, bytes_max = 1024;
+  const Bytes bytes = document.bytes();
+  for (std::size_t at = 0; at < std::min(bytes.size(), bytes_max); at += line_bytes) __builtin_prefetch(bytes.data() + at);
+}
+
 void append_document(Buffer& to, const ChildOp& op) {
   const Bytes bytes = op.document.bytes();
   if (op.new_id == nullptr) {
@@ -91,7 +99,9 @@ Task<Result<ChildMessage>> ChildMessage::build(Context& context, const Request& 
     if (buffer.has_error()) co_return buffer.error();
     child.copied_ = *std::move(buffer);
     slice.renew();
-    for (const ChildOp& op : ops) {
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      const ChildOp& op = ops[i];
+      if (i + 1 < ops.size()) prefetch_beginning(ops[i + 1].document);
       append_document(child.copied_, op);
       if (slice.is_over_short(listed_op_bytes + op.document.size() / copied_bytes_per_step_byte)) {
         co_await slice.next();

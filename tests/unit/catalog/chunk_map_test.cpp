@@ -1,5 +1,8 @@
 #include "proxy/catalog/chunk_map.h"
 
+#include <cstdint>
+#include <random>
+
 #include "catalog_support.h"
 
 namespace spillway::catalog {
@@ -124,6 +127,42 @@ TEST_CASE("a hashed key is split evenly over int64, two chunks a shard") {
   CHECK(odd.max_bound(1)["_id"].as_int64() == INT64_MAX / 3);
   CHECK(odd.max_bound(0)["x"].type == BsonType::min_key);
   CHECK(ChunkMap::even_hashed(pattern("{'_id': 'hashed'}"), 1).size() == 2);
+}
+
+TEST_CASE("a hash finds the shard that its encoded key finds") {
+  const ShardKeyPattern key = pattern("{'_id': 'hashed'}");
+  std::mt19937_64 random(7);
+  for (const std::size_t chunks : {1, 2, 3, 6, 1024, 1025, 5000}) {
+    INFO(chunks);
+    const ChunkMap map = chunks == 1 ? ChunkMap::single(key, 0) : ChunkMap::even_hashed(key, chunks, 1);
+    REQUIRE(map.size() == chunks);
+    REQUIRE(map.has_hash_bounds());
+    std::vector<std::int64_t> hashes = {INT64_MIN, -1, 0, 1, INT64_MAX};
+    for (std::size_t i = 0; i + 1 < chunks; ++i) {
+      const std::int64_t bound = map.max_bound(i)["_id"].as_int64();
+      hashes.insert(hashes.end(), {bound - 1, bound, bound + 1});
+    }
+    for (int i = 0; i < 1000; ++i) hashes.push_back(static_cast<std::int64_t>(random()));
+    std::size_t differences = 0;
+    for (const std::int64_t hash : hashes) {
+      BsonWriter bound;
+      bound.append("_id", hash);
+      const std::string encoded = *key.key_of_bound(std::move(bound).finish());
+      if (map.shard_for_hash(hash) != map.shard_for(encoded)) ++differences;
+    }
+    CHECK(differences == 0);
+  }
+}
+
+TEST_CASE("only bounds of one hash each are searched by hash") {
+  CHECK_FALSE(ChunkMap::even_hashed(pattern("{'_id': 'hashed', 'x': 1}"), 3).has_hash_bounds());
+  CHECK_FALSE(ChunkMap::single(pattern("{'_id': 1}"), 0).has_hash_bounds());
+  const ShardKeyPattern key = pattern("{'_id': 'hashed'}");
+  const char* const lowest = "{'_id': {'$minKey': 1}}";
+  const char* const highest = "{'_id': {'$maxKey': 1}}";
+  const auto of_32_bits = ChunkMap::build(key, {chunk(lowest, "{'_id': 5}", 0), chunk("{'_id': 5}", highest, 1)});
+  REQUIRE(of_32_bits.has_value());
+  CHECK_FALSE(of_32_bits->has_hash_bounds());
 }
 
 TEST_CASE("a chunk takes at most 200 bytes") {
