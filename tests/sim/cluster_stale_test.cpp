@@ -487,6 +487,29 @@ TEST_CASE("a reply that passes in pieces tells the times that the shard has said
   CHECK(sim.world->shared().clock.now() >= later);
 }
 
+TEST_CASE("a reply that is read whole for a client that compresses tells the times at its end", "[cluster]") {
+  ClusterWorld sim({.shards = 1});
+  for (int id = 2; id < 12; ++id) {
+    BsonWriter out;
+    out.append("_id", id).append("text", std::string(50'000, 'x'));
+    sim.cluster.store("rec.u", std::move(out).finish());
+  }
+  sim.client->compressor = wire::Compressor::snappy;
+  const auto read = [&sim] { return sim.ask(R"({"find": "u", "batchSize": 100, "$db": "rec"})"); };
+  const auto time_of = [](const BsonDoc& reply) {
+    return catalog::read_timestamp(reply.view().find_path("$clusterTime.clusterTime")).value_or(0);
+  };
+  const BsonDoc first = read();
+  REQUIRE(is_ok(first));
+  const std::uint64_t later = time_of(first) + (std::uint64_t{100} << 32);
+  sim.cluster.role(0).hear(later);
+  const BsonDoc second = read();
+  CHECK(sim.client->last_was_compressed());
+  CHECK(sim.world->shared().metrics.streamed_replies.value() == 0);  // read whole
+  CHECK(time_of(second) == later);
+  CHECK(sim.world->shared().clock.now() >= later);
+}
+
 TEST_CASE("a hello tells the time as other answers do", "[cluster]") {
   ClusterWorld sim({.shards = 1});
   const BsonDoc hello = sim.ask(R"({"hello": 1, "$db": "admin"})");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "proxy/exec/core/client.h"
+#include "proxy/exec/core/cluster_fields.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/limits.h"
 #include "proxy/exec/core/process_memory.h"
@@ -13,6 +14,7 @@
 #include "proxy/exec/streams/stream.h"
 #include "proxy/shard/connection.h"
 #include "proxy/shard/interrupt.h"
+#include "proxy/shard/reply_verdict.h"
 #include "proxy/wire/cursor_reply.h"
 #include "proxy/wire/cursor_reply_scanner.h"
 
@@ -68,6 +70,9 @@ Task<Result<void>> read_whole(Context& context, const Request& request, shard::R
   }
   reply.bytes = std::move(*whole);
   reply.lease.release();
+  // They stand at the reply's end, which was not there when the call returned.
+  shard::judge_reply(reply);
+  if (context.has_cluster_time()) note_times(context, reply, request.shard_time);
   co_return Result<void>();
 }
 
