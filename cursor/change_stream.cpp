@@ -81,9 +81,7 @@ Result<ChangeStream::Next> ChangeStream::next(std::span<RemoteCursor> remotes) {
 Result<bool> ChangeStream::skips(std::string_view digits) {
   if (is_same_event(digits, resume_digits_)) {
     found_ = true;
-    // Several shards may have the same: each its own invalidation.
-    const auto token = ResumeToken::parse(digits);
-    if (!token || !token->from_invalidate) resume_digits_.clear();
+    resume_digits_ = digits;  // several shards may have the same one, such as a drop or an invalidation
     return true;
   }
   if (digits < resume_digits_) return true;
@@ -113,8 +111,8 @@ const BsonDoc* ChangeStream::least_promise(std::span<const RemoteCursor> remotes
 }
 
 void ChangeStream::settle(std::span<const RemoteCursor> remotes) {
-  // Until then its client must be able to begin where it wanted to.
-  if (!resume_digits_.empty()) return;
+  // Until its event has been seen, its client must be able to begin where it wanted to.
+  if (!resume_digits_.empty() && !found_) return;
   const BsonDoc* const least = least_promise(remotes);
   if (least != nullptr && digits_of(high_water_) < digits_of(*least)) high_water_ = *least;
 }

@@ -61,6 +61,8 @@ class Changes final : public SimRole {
   std::size_t open() const { return cursors_.size(); }
   std::vector<BsonDoc> opened;  // the aggregates
   Duration looks_every = milliseconds(1);  // for events, while a getMore waits
+  bool damages = false;                    // getMores' batches end in a number
+  bool looks_for_token = false;            // as 7.0 and later
 
   Task<std::optional<BsonDoc>> admit(Loop& loop, SimRequest& request) override {
     auto admitting = role_.admit(loop, request);
@@ -99,6 +101,7 @@ class Changes final : public SimRole {
  private:
   struct Stream {
     std::string after;  // digits: the last event that was sent, or the time to begin at
+    std::string wanted;  // the event that comes first, and is kept back
     std::string db, collection;  // empty: any
     BsonDoc filter;              // an array of stages
     bool passes_invalidation = false, ended = false;
@@ -119,6 +122,7 @@ class Changes final : public SimRole {
       REQUIRE(token);
       stream.after = digits_at(token->cluster_time);
       stream.passes_invalidation = token->from_invalidate;
+      if (looks_for_token && !token->high_water_mark) stream.wanted = token_digits(start);
     } else {
       REQUIRE(options["startAtOperationTime"].exists());
       stream.after = digits_at(timestamp_of(options["startAtOperationTime"]));
@@ -145,6 +149,7 @@ class Changes final : public SimRole {
       with_key.append_elements(each).append("$sortKey", each.view()["_id"]);
       out.append_item(std::move(with_key).finish());
     }
+    if (damages && name == "nextBatch") out.append_item(5);
     out.end().append("postBatchResumeToken", token_of(promised)).append("id", id).append("ns", "rec.c").end();
     out.append("ok", 1.0);
     return std::move(out).finish();
@@ -157,6 +162,12 @@ class Changes final : public SimRole {
     for (const BsonDoc& event : events_) {
       const std::string digits(token_digits(event.view()["_id"]));
       if (digits <= stream.after) continue;
+      if (!stream.wanted.empty()) {
+        if (digits > stream.wanted) return json(R"({"ok": 0, "code": 280, "codeName": "ChangeStreamFatalError"})");
+        if (digits == stream.wanted) stream.wanted.clear();
+        stream.after = digits;
+        continue;
+      }
       if (stream.ended || static_cast<std::int64_t>(batch.size()) == size) {
         promised = stream.after;
         break;
@@ -215,7 +226,8 @@ struct Stream {
 };
 
 struct StreamWorld {
-  explicit StreamWorld(std::size_t shards, std::size_t known = 0) : cluster({.shards = shards}, log) {
+  explicit StreamWorld(std::size_t shards, std::size_t known = 0, std::int32_t wire = wire_4_2)
+      : cluster({.wire_version = wire, .shards = shards}, log) {
     cluster.create_database("rec", 0);
     for (std::size_t i = 0; i < shards; ++i) {
       changes.push_back(std::make_unique<Changes>(cluster.role(i), cluster.config()));
@@ -470,6 +482,21 @@ TEST_CASE("an invalidation ends the stream on all shards, and another may start 
   CHECK(again.events.front() > invalidate);
 }
 
+TEST_CASE("shards that look for a token's event themselves are told times only", "[cluster]") {
+  StreamWorld sim(2, 0, wire_7_0);
+  for (const auto& each : sim.changes) each->looks_for_token = true;
+  const std::string invalidate = sim.changes[0]->add("drop", 0);
+  const std::string later = sim.changes[1]->add("insert", 2);
+  Stream again = sim.after(*sim.client, invalidate, "startAfter");
+  CHECK(options_of(sim.changes[1]->opened.back())["startAtOperationTime"].exists());
+  sim.read(again, 1);
+  CHECK(again.events == Digits{later});
+  const BsonDoc refused = call(*sim.world, *sim.client, fmt::format(
+      R"({{"aggregate": "c", "pipeline": [{{"$changeStream": {{"resumeAfter": {{"_data": "{}"}}}}}}], "cursor": {{}},
+           "$db": "rec"}})", invalidate));
+  CHECK(code_of(refused) == 260);
+}
+
 TEST_CASE("the client's stages see every event, and shards leave out what a filter does", "[cluster]") {
   StreamWorld sim(2);
   Stream stream = sim.open(*sim.client, "", R"(, {"$match": {"operationType": "insert"}},
@@ -650,6 +677,16 @@ TEST_CASE("a thousand idle streams over three shards cost three kilobytes each, 
       CHECK(streams[i].events.back() == event);
     }
   }
+}
+
+TEST_CASE("a damaged batch ends a stream, and does not pass for an empty one", "[cluster]") {
+  StreamWorld sim(2);
+  Stream stream = sim.open(*sim.client);
+  sim.changes[0]->damages = true;
+  BsonDoc reply = call(*sim.world, *sim.client, sim.get_more(stream, 1000));
+  for (int i = 0; i < 4 && is_ok(reply); ++i) reply = call(*sim.world, *sim.client, sim.get_more(stream, 1000));
+  CHECK(code_of(reply) == 1);
+  sim.require_quiet();
 }
 
 TEST_CASE("seeded: any number of events, batches, waits and resumptions lose nothing", "[cluster]") {

@@ -35,6 +35,8 @@ namespace {
 
 constexpr std::int32_t resume_token_not_found = 40585;   // of 4.2
 constexpr std::int32_t change_stream_fatal_error = 280;  // from 4.4 on
+constexpr std::int32_t invalid_resume_token = 260;
+constexpr std::int32_t wire_version_of_7_0 = 21;
 constexpr std::int64_t await_ms_default = 1'000;
 // A shard tells after so long what it promises, so that the others' events may leave; but not in a hurry, for clients
 // that do not wait.
@@ -73,6 +75,7 @@ struct StreamSpec {
   ValueView token;     // of resumeAfter or startAfter
   std::uint64_t resume_time = 0;  // of the event to begin after; 0: none
   bool by_time = false;           // the shards begin at that time, instead of with the token
+  bool after_time = false;        // … or just behind it: nobody looks for the event
 };
 
 // Does a filter look at this field only through plain paths, none of which begins with `field`?
@@ -207,10 +210,35 @@ BsonDoc beginning_at(std::uint64_t time) {
   return std::move(out).finish();
 }
 
+// From 7.0 on a shard that is told an event's token looks for that event itself: it fails where another shard has it,
+// and keeps it back where it has it. Such shards are told times only. InvalidResumeToken(260). Source: mongod's
+// document_source_change_stream.cpp.
+Result<void> fit_to_shards(const Context& context, const catalog::ShardSet& shards, bool of_collection,
+                           StreamSpec& spec) {
+  const bool look = std::any_of(shards.begin(), shards.end(), [&](catalog::ShardIndex shard) {
+    return context.gateway.capabilities(shard).max_wire_version >= wire_version_of_7_0;
+  });
+  if (!look || spec.resume_time == 0 || spec.by_time) return {};
+  if (!ResumeToken::parse(token_digits(spec.token))->from_invalidate) {
+    spec.by_time = !of_collection;  // of a collection's, shards refuse one without a collection
+    return {};
+  }
+  if (spec.options["resumeAfter"].exists()) {
+    return Error(invalid_resume_token,
+                 "Attempting to resume a change stream using 'resumeAfter' is not allowed from an invalidate notification.");
+  }
+  spec.after_time = true;
+  return {};
+}
+
 // Where all shards begin. A shard looks for its own events only: it is told the time of an event that another one may
 // have, and this router looks for it. Shards must see tokens of invalidations, lest they invalidate the stream again,
 // and those without a collection, which they may refuse.
 BsonDoc beginning_of(const Context& context, const StreamSpec& spec, ChangeStream& stream) {
+  if (spec.after_time) {
+    stream.began_at = spec.resume_time + 1;
+    return beginning_at(stream.began_at);
+  }
   if (spec.by_time) {
     stream.began_at = spec.resume_time;
     return beginning_at(spec.resume_time);
@@ -302,6 +330,9 @@ Task<Result<Response>> open_change_stream(Context& context, Client& client, cons
   const std::string_view collection = aggregate.collection.empty() ? "$cmd.aggregate" : aggregate.collection;
   const catalog::ShardSet shards = now.routes->all_shards();
   if (shards.size() == 0) co_return empty_stream(request, collection);
+  if (auto fits = fit_to_shards(context, shards, !aggregate.collection.empty(), *spec); fits.has_error()) {
+    co_return std::move(fits.error());
+  }
   auto kept = reserve_kept(context, request, collection);
   if (kept.has_error()) co_return std::move(kept.error());
   ActiveCursor cursor(context, make_cursor(client, request, collection, *std::move(kept)));
@@ -315,7 +346,7 @@ Task<Result<Response>> open_change_stream(Context& context, Client& client, cons
   stream.waiting = std::make_shared<PendingFetch>();
   BsonDoc beginning = beginning_of(context, *spec, stream);
   stream.shards_seen_at = stream.began_at;
-  if (spec->resume_time != 0) {
+  if (spec->resume_time != 0 && !spec->after_time) {
     const bool of_4_2 = context.gateway.capabilities(cluster::config_shard).max_wire_version < wire_version_of_4_4;
     stream.resume_after(spec->token.as_document(), of_4_2 ? resume_token_not_found : change_stream_fatal_error);
   } else if (!token_digits(spec->token).empty()) {
@@ -356,7 +387,7 @@ struct Filling {
       if (!each.outcome.ok()) return *std::move(each.outcome.error);
       RemoteCursor& remote = cursor.remotes[each.remote];
       if (auto taken = take_reply(cursor, remote, std::move(each.outcome.reply)); taken.has_error()) return taken;
-      if (remote.has_document()) continue;
+      if (remote.has_document() || remote.damaged()) continue;
       remote.batches.clear();
       pending().note_empty(each.remote, now);
     }
@@ -416,13 +447,19 @@ struct Filling {
       if (const auto before = elements_before_last(event, key)) co_return put(*before);
     }
     if (event.validate().has_error()) co_return malformed_reply("an event");
-    BsonDoc made = copy_without(event, sort_key);
+    std::optional<LookedUp> changed;
     if (looks_up) {
       auto found = co_await look_up_changed(context, request, event);
       if (found.has_error()) co_return std::move(found.error());
-      auto with = with_document(made, *found);
+      changed = *std::move(found);
+    }
+    // No budget has these copies: there is no wait from here on.
+    BsonDoc made = copy_without(event, sort_key);
+    if (looks_up) {
+      auto with = with_document(made, changed);
       if (with.has_error()) co_return std::move(with.error());
       made = *std::move(with);
+      changed.reset();
     }
     if (cursor.stage) {
       auto output = staged(made);

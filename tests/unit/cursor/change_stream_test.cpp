@@ -226,6 +226,23 @@ TEST_CASE("a stream that starts after an invalidation passes over every shard's"
   CHECK_FALSE(shards.stream.ended());
 }
 
+TEST_CASE("a resumed stream passes over its event on every shard, and its high-water mark goes on") {
+  const bool invalidates = GENERATE(false, true);
+  const std::string resumed = invalidates ? digits(5, -1, true) : digits(5, 1);
+  const std::string_view operation = invalidates ? "invalidate" : "drop";
+  Shards shards(2);
+  shards.stream.resume_after(token(resumed), 280);
+  shards.reply(0, {event(resumed, operation)}, digits(6));
+  shards.reply(1, {event(resumed, operation)}, digits(7));
+  CHECK(shards.leave().empty());
+  CHECK(shards.last == StreamKind::wait);
+  shards.stream.settle(shards.remotes);
+  CHECK(shards.high_water() == digits(6));
+  shards.reply(0, {event(digits(8, 1))}, digits(8, 1));
+  shards.reply(1, {}, digits(9));
+  CHECK(shards.leave() == Left{digits(8, 1)});
+}
+
 TEST_CASE("an event that tells of a new shard is the router's") {
   Shards shards(1);
   shards.reply(0, {event(digits(5, 1), "newShardDetected"), event(digits(6, 1))}, digits(6, 1));
