@@ -140,6 +140,7 @@ Task<Result<Response>> run_on_view(Context& context, Client& client, const Comma
 }  // namespace
 
 bool begins_again(const Request& request, const Result<Response>& answer) {
+  if (request.name == "getMore") return false;  // its cursor has ended with the error
   if (failure_of(answer) == key_not_found) return !request.in_transaction;
   if (!answer.has_error()) return false;
   const Error& refused = answer.error();

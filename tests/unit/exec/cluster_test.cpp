@@ -689,6 +689,20 @@ TEST_CASE("a shard that refuses every table is asked ten times, and the client h
   CHECK(cluster.sent_to(2, "find").size() == 10);
 }
 
+TEST_CASE("a getMore that a shard refuses for its table says so: its cursor cannot begin again") {
+  FakeCluster cluster;
+  cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
+  cluster.shard_answer_ = [&](std::uint16_t, DocView command) -> std::optional<BsonDoc> {
+    if (command.first().name == "getMore") return stale_config("app.c");
+    return doc("{'cursor': {'firstBatch': [], 'id': {'$numberLong': '7'}, 'ns': 'app.c'}, 'ok': 1}");
+  };
+  const BsonDoc opened = cluster.run("{'find': 'c', 'sort': {'k': 1}, 'batchSize': 0, '$db': 'app'}");
+  const std::int64_t id = opened.view().find_path("cursor.id").as_int64();
+  const BsonDoc reply = cluster.run(fmt::format(
+      "{{'getMore': {{'$numberLong': '{}'}}, 'collection': 'c', '$db': 'app'}}", id));
+  CHECK(reply.view()["code"].to_int64() == 13388);
+}
+
 TEST_CASE("of a bulkWrite that a shard refuses in part for its table, that part alone is sent again") {
   FakeCluster cluster;
   cluster.shard_collection("app.c", 10, "sh1", "sh2", 3);
