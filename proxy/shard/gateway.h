@@ -183,6 +183,7 @@ struct ShardState : ShardCapabilities {
   std::string set_name;  // empty: standalone
   bool retired = false;  // no shard any more (retire_shard()): nothing but its name is set
   std::vector<HostState> hosts;
+  std::size_t created_before = 0;  // connections to hosts that are members no more
 
   bool any_known() const noexcept {
     return std::any_of(hosts.begin(), hosts.end(), [](const HostState& host) { return host.known; });

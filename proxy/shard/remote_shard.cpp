@@ -90,6 +90,7 @@ void RemoteShard::follow_members() {
   }
   for (auto& member : members_) {
     if (topology_.is_member(member->pool.address())) continue;
+    created_before_ += member->pool.created();
     retired_.push_back(std::move(member));
     retired_.back()->pool.stop();
   }
@@ -336,6 +337,7 @@ ShardState RemoteShard::state() const {
 }
 
 void RemoteShard::update_counts(ShardState& state) const {
+  state.created_before = created_before_;
   for (HostState& each : state.hosts) {
     const Member* member = find(each.address);
     if (member == nullptr) continue;

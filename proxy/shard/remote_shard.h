@@ -104,6 +104,7 @@ class RemoteShard final : private PoolOwner, private TopologyFollower {
   std::uint64_t heard_ = 0;             // the number of reports that it contains
   std::vector<std::unique_ptr<Member>> members_;
   std::vector<std::unique_ptr<Member>> retired_;
+  std::size_t created_before_ = 0;  // connections, by pools that are retired
   WaiterLine choosing_;  // requests that wait for a host
   std::size_t requests_waiting_ = 0;
   std::uint64_t random_;

@@ -45,6 +45,7 @@ void add_shard(ShardFacts& sum, const shard::ShardState& seen, bool first) {
     sum.hosts = seen.hosts.size();
     sum.hosts_known = known;
   }
+  sum.created += seen.created_before;
   for (const shard::HostState& host : seen.hosts) {
     sum.in_use += host.in_use;
     sum.available += host.available;

@@ -365,6 +365,13 @@ TEST_CASE("the_page_and_server_status_say_the_same", "[metrics]") {
   CHECK_FALSE(status.view().find_path("sharding.shards.s1.reachable").as_bool());
 }
 
+TEST_CASE("connections_to_hosts_that_left_a_shard_stay_counted", "[metrics]") {
+  test::FakeWorker worker(test::routing_of(two_shards), no_shard_is_asked);
+  worker.gateway.states()[1].hosts.front().created = 2;
+  worker.gateway.states()[1].created_before = 3;
+  CHECK(samples_of(page_of(worker)).at("spillway_shard_connections_created_total{shard=\"s1\"}") == "5");
+}
+
 TEST_CASE("commands_that_ran_show_how_long_they_took", "[metrics]") {
   test::FakeWorker worker(test::routing_of(two_shards), no_shard_is_asked);
   Client client;
