@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -112,6 +113,24 @@ std::vector<std::string> lines_of(const Credentials::Ptr& credentials) {
   return credentials ? credentials->warnings() : std::vector<std::string>();
 }
 
+// Each port that a start opens, as a filter of ss.
+std::string filter_of_ports(const NetConfig& net) {
+  std::string all = fmt::format("sport = :{}", net.port);
+  for (const auto& port : {net.load_balancer_port, net.admin.port}) {
+    if (port.value_or(0) != 0) all += fmt::format(" or sport = :{}", *port);
+  }
+  return all;
+}
+
+// A folder that is there may be others'.
+std::string make_spill_folder(const std::string& path) {
+  std::error_code failed;
+  const bool is_there = std::filesystem::is_directory(path, failed);
+  const std::string own = path + (is_there ? "/spillway" : "");
+  return fmt::format("install -d -o spillway -g spillway -m 0700 {}{}", own,
+                     is_there ? fmt::format("; and memory.spill.path: {}", own) : "");
+}
+
 Findings of_start(const Config& config, const std::shared_ptr<const catalog::RoutingSnapshot>& routing) {
   Findings found;
   const StartRefusals refusals = try_to_start(config, routing);
@@ -124,9 +143,9 @@ Findings of_start(const Config& config, const std::shared_ptr<const catalog::Rou
   for (const std::string& why : refusals.ports) {
     if (!serves) {
       found.push_back({Severity::error, "net.port", why,
-                       fmt::format("ss -ltnp 'sport = :{}' shows who has it; a port below 1024 needs "
+                       fmt::format("ss -ltnp '{}' shows who has it; a port below 1024 needs "
                                    "AmbientCapabilities=CAP_NET_BIND_SERVICE",
-                                   config.net.port)});
+                                   filter_of_ports(config.net))});
     }
   }
   for (const std::string& why : refusals.memory) {
@@ -134,7 +153,7 @@ Findings of_start(const Config& config, const std::shared_ptr<const catalog::Rou
   }
   for (const std::string& why : refusals.spill) {
     found.push_back({Severity::error, "memory.spill.path", why,
-                     fmt::format("install -d -o spillway -g spillway -m 0700 {}", config.spill.path)});
+                     make_spill_folder(config.spill.path)});
   }
   return found;
 }

@@ -98,17 +98,33 @@ Findings check_kernel(const Config& config, const MachineFacts& facts) {
   return found;
 }
 
-// Why this process cannot write this file, which need not exist; empty: it can.
-std::string unwritable(const std::string& path) {
+// Where systemd makes the service's own folders when it starts (RuntimeDirectory=, LogsDirectory=, StateDirectory=).
+bool systemd_makes_folders_in(const std::filesystem::path& parent) {
+  return parent == "/run" || parent == "/var/run" || parent == "/var/log" || parent == "/var/lib";
+}
+
+// Whether this process can write this file, which need not exist. No remedy changes a folder that is there: it may be
+// everybody's, such as /run, or another service's.
+Finding check_place(const std::string& key, const std::string& path) {
+  constexpr const char* make = "install -d -o spillway -g spillway -m 0750";
   const std::filesystem::path file(path);
   const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
   std::error_code failed;
-  if (!std::filesystem::is_directory(folder, failed)) return fmt::format("there is no folder {}", folder.string());
-  if (std::filesystem::exists(file, failed)) {
-    return ::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0 ? "" : "it may not be written";
+  if (!std::filesystem::is_directory(folder, failed)) {
+    const bool later = systemd_makes_folders_in(folder.parent_path());
+    return {later ? Severity::warning : Severity::error, key,
+            fmt::format("{}: there is no folder {}{}", path, folder.string(),
+                        later ? ", unless systemd makes it when the service starts" : ""),
+            fmt::format("{} {}", make, folder.string())};
   }
-  if (::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) == 0) return {};
-  return fmt::format("the folder {} may not be written", folder.string());
+  if (std::filesystem::exists(file, failed)) {
+    if (::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0) return {Severity::ok, key, path, {}};
+    return {Severity::error, key, fmt::format("{}: it may not be written", path), fmt::format("chown spillway: {}", path)};
+  }
+  if (::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) == 0) return {Severity::ok, key, path, {}};
+  const std::filesystem::path own = folder / "spillway";
+  return {Severity::error, key, fmt::format("{}: the folder {} may not be written", path, folder.string()),
+          fmt::format("{} {}; and {}: {}", make, own.string(), key, (own / file.filename()).string())};
 }
 
 }  // namespace
@@ -143,15 +159,7 @@ Findings check_places(const Config& config) {
   for (const auto& [key, path] : {std::pair("systemLog.path", to_file ? config.system_log.path : ""),
                                   std::pair("auditLog.path", audits ? config.audit.path : ""),
                                   std::pair("processManagement.pidFilePath", config.pid_file_path)}) {
-    if (path.empty()) continue;
-    const std::string why = unwritable(path);
-    const std::string folder = std::filesystem::path(path).parent_path().string();
-    if (why.empty()) {
-      found.push_back({Severity::ok, key, path, {}});
-    } else {
-      found.push_back({Severity::error, key, fmt::format("{}: {}", path, why),
-                       fmt::format("install -d -o spillway -g spillway -m 0750 {0}; chown spillway: {0}/*", folder)});
-    }
+    if (!path.empty()) found.push_back(check_place(key, path));
   }
   if (::geteuid() == 0 && ::getpwnam("spillway") != nullptr) {
     found.push_back({Severity::warning, "user", "this is root, who may read and write what the service may not",

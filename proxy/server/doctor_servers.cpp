@@ -228,6 +228,10 @@ std::string remedy_of(const DoctorPlace& place, const HostReport& host) {
       if (contains(host.error->message, "router")) return "name the shards, or use sharding.configDB";
       return fmt::format("on {}: see the server's log", host.address.host.str());
     case DoctorStep::log_in:
+      if (place.credentials.login->internal() && place.credentials.login->passwords() == 0) {
+        return "openssl x509 -noout -subject -in net.tls.clusterFile (or certificateKeyFile), here and on the server: O, "
+               "OU and DC must be the same";
+      }
       if (place.credentials.login->internal()) {
         return "sha256sum of security.keyFile, here and on the server: they must be the same";
       }
@@ -260,7 +264,17 @@ Finding good_host(const std::string& subject, const HostReport& host) {
   return {Severity::ok, subject, std::move(text), {}};
 }
 
-// Whether one of the privileges of a connectionStatus allows `action` on any database, or on this collection.
+// As servers judge (auth::Privileges::on): no collection means all but system.*, no database all but config and local.
+bool covers(DocView resource, std::string_view db, std::string_view collection) {
+  const ValueView of = resource["db"], named = resource["collection"];
+  if (!of.is_string() || !named.is_string()) return false;
+  if (!of.as_string().empty() && of.as_string() != db) return false;
+  if (!named.as_string().empty()) return named.as_string() == collection;
+  if (collection.starts_with("system.")) return false;
+  return !of.as_string().empty() || (db != "config" && db != "local");
+}
+
+// Whether one of the privileges of a connectionStatus allows `action` on this collection.
 bool allows(DocView status, std::string_view db, std::string_view collection, std::string_view action) {
   const ValueView list = status.find_path("authInfo.authenticatedUserPrivileges");
   if (!list.is_array()) return true;  // the server does not say
@@ -270,11 +284,7 @@ bool allows(DocView status, std::string_view db, std::string_view collection, st
     const ValueView actions = privilege.as_document()["actions"];
     if (!resource.is_document() || !actions.is_array()) continue;
     const DocView on = resource.as_document();
-    const auto fits = [&](std::string_view field, std::string_view name) {
-      const ValueView value = on[field];
-      return value.is_string() && (value.as_string().empty() || value.as_string() == name);
-    };
-    if (!on["anyResource"].truthy() && !(fits("db", db) && fits("collection", collection))) continue;
+    if (!on["anyResource"].truthy() && !covers(on, db, collection)) continue;
     for (const Element& each : actions.as_document()) {
       if (each.is_string() && (each.as_string() == action || each.as_string() == "anyAction")) return true;
     }
@@ -287,16 +297,20 @@ struct Need {
   const char* collection;
   const char* action;
   const char* what;
-  const char* role;
+  const char* roles;  // with their databases: a name alone is a role of the user's own
 };
 // What clients do with the user's rights depends on them; these are the router's own.
 constexpr Need table_needs[] = {
-    {"spillway", "routing", "find", "the routing that a shard keeps cannot be compared", "readWriteAnyDatabase"},
-    {"spillway", "routing", "update", "the routing cannot be kept on a shard", "readWriteAnyDatabase"},
+    {"spillway", "routing", "find", "the routing that a shard keeps cannot be compared",
+     R"({role: "readWriteAnyDatabase", db: "admin"})"},
+    {"spillway", "routing", "update", "the routing cannot be kept on a shard",
+     R"({role: "readWriteAnyDatabase", db: "admin"})"},
 };
 constexpr Need config_needs[] = {
-    {"config", "collections", "find", "the cluster's table cannot be read", "clusterMonitor\" and \"read"},
-    {"admin", "system.users", "find", "the cluster's users cannot log in here", "userAdminAnyDatabase"},
+    {"config", "collections", "find", "the cluster's table cannot be read",
+     R"({role: "clusterMonitor", db: "admin"}, {role: "read", db: "config"})"},
+    {"admin", "system.users", "find", "the cluster's users cannot log in here",
+     R"({role: "userAdminAnyDatabase", db: "admin"})"},
 };
 
 Findings judge_rights(const DoctorPlace& place, const std::string& subject, const HostReport& host) {
@@ -309,9 +323,10 @@ Findings judge_rights(const DoctorPlace& place, const std::string& subject, cons
     return found;
   }
   if (!login || login->internal()) return found;
-  const auto grant = [&](std::string_view role) {
-    return fmt::format("on the shard: db.getSiblingDB(\"{}\").grantRolesToUser(\"{}\", [\"{}\"])", login->db(),
-                       login->user(), role);
+  const auto grant = [&](std::string_view roles) {
+    return fmt::format("on {}: db.getSiblingDB(\"{}\").grantRolesToUser(\"{}\", [{}])",
+                       place.kind == Kind::config_servers ? "the config servers' primary" : "the shard", login->db(),
+                       login->user(), roles);
   };
   std::vector<Need> needs;
   if (place.kind == Kind::table_shard) needs.assign(std::begin(table_needs), std::end(table_needs));
@@ -321,11 +336,11 @@ Findings judge_rights(const DoctorPlace& place, const std::string& subject, cons
     found.push_back({Severity::warning, subject,
                      fmt::format("{} may not {} {}.{}: {}", login->user(), need.action, need.db, need.collection,
                                  need.what),
-                     grant(need.role)});
+                     grant(need.roles)});
   }
   if (place.kind == Kind::table_shard && host.read_refused && host.read_refused->is(ErrorCode::unauthorized)) {
     found.push_back({Severity::warning, subject, "whether it belongs to a cluster cannot be read: " +
-                     host.read_refused->message, grant("clusterMonitor")});
+                     host.read_refused->message, grant(R"({role: "clusterMonitor", db: "admin"})")});
   }
   return found;
 }

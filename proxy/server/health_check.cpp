@@ -73,8 +73,12 @@ Task<Greeting> greet(const shard::PoolSettings& settings, shard::HostAddress add
   const auto answered = co_await exchanging;
   connection->transport().close();
   if (answered.has_error()) co_return Greeting{answered.error()};
-  if (wire::reply_is_ok(answered->body())) co_return Greeting{};
-  co_return Greeting{wire::error_from_reply(answered->body()), true};
+  const DocView reply = answered->body();
+  if (!wire::reply_is_ok(reply)) co_return Greeting{wire::error_from_reply(reply), true};
+  const ValueView kind = reply["msg"];
+  if (kind.is_string() && kind.as_string() == "isdbgrid") co_return Greeting{};
+  // A mongod may have the port: it listens on the same one if nobody names another.
+  co_return Greeting{Error(ErrorCode::host_unreachable, "another server has this port, which is no router"), true};
 }
 
 // Only a limit on connections closes a connection that has sent nothing yet.

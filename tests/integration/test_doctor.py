@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from certificates import Certificates
+from hello_server import a_mongod
 from proxy import free_port
 from shards import die_with_parent, read_ready_line
 
@@ -62,6 +63,20 @@ def test_a_port_in_use_and_a_closed_one(doctor):
     assert f"ss -ltnp 'sport = :{port}'" in found["net.port"]["remedy"]
     refused = found[f"s0 127.0.0.1:{closed}"]
     assert refused["severity"] == "error" and "refused" in refused["text"] and "ss -ltn" in refused["remedy"]
+
+
+def test_the_admin_port_in_use(doctor):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        found = doctor("mongodb://127.0.0.1:1/", net={"port": free_port(), "admin": {"port": port}})
+    assert found["net.port"]["severity"] == "error" and "net.admin" in found["net.port"]["text"]
+    assert f"sport = :{port}" in found["net.port"]["remedy"]
+
+
+def test_beside_a_mongod_on_the_port(doctor):
+    with a_mongod() as port:
+        found = doctor("mongodb://127.0.0.1:1/", net={"port": port})
+    assert found["net.port"]["severity"] == "error"
 
 
 def test_beside_the_service(binary, doctor, tmp_path):

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 from certificates import Certificates
+from hello_server import a_mongod
 from proxy import free_port, routing
 from users import user_entry
 from waiting import wait_for
@@ -83,3 +84,9 @@ def test_over_tls_and_without_logging_in(binary, shard_set, make_proxy, certific
     assert check(binary, "--config", proxy.config_path) == (0, "serving\n", "")
     plain = served(shard_set, net={"port": proxy.port})["net"]
     assert check(binary, "--set", f"net={{port: {plain['port']}}}")[0] == 1
+
+
+def test_another_server_on_the_port_is_no_router(binary):
+    with a_mongod() as port:
+        code, out, err = check(binary, "--set", f"net.port={port}")
+    assert code == 1 and not out and "is no router" in err

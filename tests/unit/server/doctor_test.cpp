@@ -227,6 +227,8 @@ TEST_CASE("a key file's remedy is another than a password's", "[doctor]") {
   at.credentials.login = auth::ServiceLogin::make_internal({auth::Secret::make("key of a cluster")}).value();
   const auto refused = failed("a", DoctorStep::log_in, Error(ErrorCode::host_unreachable, "Authentication failed"));
   CHECK(says(told(judge_place(at, {refused}), Severity::error), "sha256sum of security.keyFile"));
+  at.credentials.login = auth::ServiceLogin::make_internal({}).value();
+  CHECK(says(told(judge_place(at, {refused}), Severity::error), "openssl x509"));
 }
 
 TEST_CASE("one who speaks TLS is told from one who speaks plain text", "[doctor]") {
@@ -294,12 +296,52 @@ TEST_CASE("a shard that wants a login, and rights that lack, are told", "[doctor
       with_rights(R"([{"resource": {"db": "app", "collection": ""}, "actions": ["find", "update"]}])");
   CAPTURE(lacking);
   CHECK(says(lacking, "router may not find spillway.routing"));
-  CHECK(says(lacking, "grantRolesToUser(\"router\", [\"readWriteAnyDatabase\"])"));
+  CHECK(says(lacking, "grantRolesToUser(\"router\", [{role: \"readWriteAnyDatabase\", db: \"admin\"}])"));
   CHECK(with_rights(R"([{"resource": {"db": "", "collection": ""}, "actions": ["find", "update"]}])").empty());
   CHECK(with_rights(R"([{"resource": {"anyResource": true}, "actions": ["anyAction"]}])").empty());
   at.kind = Kind::config_servers;
   CHECK(says(with_rights(R"([{"resource": {"db": "config", "collection": ""}, "actions": ["find"]}])"),
              "find admin.system.users"));
+  // As on a server, no database leaves out config, and no collection leaves out system.*.
+  const std::string any = with_rights(R"([{"resource": {"db": "", "collection": ""}, "actions": ["find"]}])");
+  CHECK(says(any, "find config.collections"));
+  CHECK(says(any, "find admin.system.users"));
+  CHECK(says(with_rights(R"([{"resource": {"db": "admin", "collection": ""}, "actions": ["find"]}])"),
+             "find admin.system.users"));
+  CHECK(with_rights(R"([{"resource": {"db": "config", "collection": ""}, "actions": ["find"]},
+                        {"resource": {"db": "admin", "collection": "system.users"}, "actions": ["find"]}])")
+            .empty());
+  const std::string none = with_rights("[]");
+  CHECK(says(none, "on the config servers' primary: "));
+  CHECK(says(none, "[{role: \"clusterMonitor\", db: \"admin\"}, {role: \"read\", db: \"config\"}])"));
+}
+
+TEST_CASE("no remedy changes a folder that is there", "[doctor]") {
+  if (::geteuid() == 0) return;  // root may write everything
+  const Folder folder;
+  folder.write("shared/others.log", "");
+  folder.write("mine/log", "");
+  std::filesystem::permissions(folder.path / "shared", std::filesystem::perms(0555));
+  std::filesystem::permissions(folder.path / "mine/log", std::filesystem::perms(0444));
+  Config config;
+  config.system_log.destination = LogDestination::file;
+  config.system_log.path = (folder.path / "mine/log").string();
+  config.pid_file_path = (folder.path / "shared/pid").string();
+  const std::string text = told(check_places(config), Severity::error);
+  std::filesystem::permissions(folder.path / "shared", std::filesystem::perms(0755));
+  CAPTURE(text);
+  CHECK(says(text, ("chown spillway: " + config.system_log.path + "\n").c_str()));
+  CHECK(says(text, ("-m 0750 " + (folder.path / "shared/spillway").string() + ";").c_str()));
+  CHECK_FALSE(says(text, "/*"));
+}
+
+TEST_CASE("a folder that systemd makes when the service starts is no error before", "[doctor]") {
+  Config config;
+  config.pid_file_path = "/run/no-such-folder-of-spillway/pid";
+  CHECK(count(check_places(config), Severity::error) == 0);
+  CHECK(says(told(check_places(config), Severity::warning), "systemd makes it"));
+  config.pid_file_path = "/no/such/folder/pid";
+  CHECK(says(told(check_places(config), Severity::error), "-m 0750 /no/such/folder\n"));
 }
 
 TEST_CASE("different versions and unfinished upgrades are told once", "[doctor]") {
