@@ -231,6 +231,8 @@ Task<void> ClientConnection::run() {
     exec::Metrics& metrics = environment_.context.shared.metrics;
     metrics.requests.add();
     metrics.bytes_in.add(static_cast<std::uint64_t>(header_.message_length));
+    exec::Counted under_way;
+    if (relayed_) under_way.enter(environment_.relayed_requests);
     auto handling = handle_message();
     const bool handled = co_await handling;
     go_on = handled && !closing_;
@@ -374,6 +376,14 @@ Task<bool> ClientConnection::handle_unknown() {
   co_return false;
 }
 
+// `silent`: the client wants no answer.
+Task<bool> ClientConnection::refuse(const Error& why, bool silent) {
+  if (silent) co_return true;
+  exec::Response refusal = exec::refuse(environment_.context.shared.metrics, why);
+  auto writing = write_response(refusal);
+  co_return co_await writing;
+}
+
 Task<bool> ClientConnection::handle_op_msg() {
   exec::Context& context = environment_.context;
   const bool large = message_.size() > looked_through_at_once_bytes_max;
@@ -434,19 +444,23 @@ Task<bool> ClientConnection::handle_op_msg() {
   }
   if (relay_ && !environment_.older->lives.load(std::memory_order_relaxed)) relay_.reset();
   if (belongs_to_older(*request)) {
+    // That process has the users of its own start.
+    if (auto allowed = exec::check_may_run(context, client_, *request); allowed.has_error()) {
+      auto refusing = refuse(allowed.error(), silent);
+      co_return co_await refusing;
+    }
     auto relaying = relay(silent);
     const Relayed relayed = co_await relaying;
     if (relayed != Relayed::unanswered) co_return relayed == Relayed::answered;
   }
   std::vector<std::int64_t> killed;  // in the older process
-  if (request->name == "killCursors" && reaches_older()) {
-    auto killing = kill_in_older(*request, killed);
-    const Result<void> asked = co_await killing;
+  const bool kills = request->name == "killCursors";
+  if (reaches_older() && (kills || ends_sessions(*request))) {
+    auto asking = kills ? kill_in_older(*request, killed) : end_sessions_in_older(*request);
+    const Result<void> asked = co_await asking;
     if (asked.has_error()) {
-      if (silent) co_return true;
-      exec::Response refusal = exec::refuse(context.shared.metrics, asked.error());
-      auto writing = write_response(refusal);
-      co_return co_await writing;
+      auto refusing = refuse(asked.error(), silent);
+      co_return co_await refusing;
     }
   }
   TimePoint first_tried{};

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -45,6 +46,8 @@ struct ConnectionEnvironment {
   std::shared_ptr<OlderProcess> older = nullptr;
   // Gives clients to the process that replaces this one; empty: there is none.
   std::function<void(MovedClient)> leave_to = {};
+  // Requests of relayed connections that are under way. Any thread reads it.
+  std::atomic<std::int64_t> relayed_requests{0};
 };
 // Memory of an idle connection.
 inline constexpr std::uint64_t connection_bytes = 2 * limits::kib;
@@ -122,6 +125,11 @@ class ClientConnection {
   // What the client has got: the whole answer, nothing, or a part of it.
   enum class Relayed : std::uint8_t { answered, unanswered, broken };
   Task<Relayed> relay(bool silent);
+  bool is_wanted() const noexcept { return !closing_ && !transport_->peer_hung_up(); }
+  Task<std::optional<Buffer>> take_relay_room(std::size_t bytes);
+  Task<Result<wire::OpMsg>> ask_older(DocView command, MutableBytes room);
+  static bool ends_sessions(const exec::Request& request) noexcept;
+  Task<Result<void>> end_sessions_in_older(const exec::Request& request);
   Task<Result<void>> kill_in_older(const exec::Request& request, std::vector<std::int64_t>& killed);
   Task<Result<void>> kill_some_in_older(const exec::Request& request, std::vector<std::int64_t> ids,
                                         std::vector<std::int64_t>& killed);
@@ -149,6 +157,7 @@ class ClientConnection {
   bool refuse_connection();
   Task<bool> handle_message();
   Task<bool> handle_op_msg();
+  Task<bool> refuse(const Error& why, bool silent);
   Task<bool> handle_kill_cursors();
   Task<void> kill_cursors(std::string_view ns, std::span<const std::int64_t> ids);
   Task<bool> handle_unknown();

@@ -50,7 +50,7 @@ BsonDoc ClientConnection::state() const {
   BsonWriter out;
   out.append("id", client_.connection_id).append("peer", client_.peer).append("local", client_.local);
   out.append("balanced", balanced()).append("internal", client_.internal).append("greeted", !first_hello_);
-  out.append("heard", messages_ > 0);
+  out.append("heard", messages_ > 0).append("busy", client_.busy.entered());
   out.append("application", client_.application_name);
   if (!client_.metadata.empty()) out.append("metadata", DocView::trusted(client_.metadata.data()));
   if (client_.login.user) {
@@ -79,6 +79,7 @@ ClientConnection::ClientConnection(ConnectionEnvironment& environment, std::uniq
   client_.internal = state["internal"].truthy();
   first_hello_ = !state["greeted"].truthy();
   messages_ = state["heard"].truthy() ? 1 : 0;
+  if (!relayed_ && state["busy"].truthy()) client_.busy.enter(environment_.context.shared.connections.busy);
   next_request_id_ = static_cast<std::int32_t>(state["nextRequest"].to_int64().value_or(1));
   (relayed_ ? transactions_ : older_transactions_).take_from(state);
   if (const ValueView stream = state["stream"]; stream.is_document()) {
@@ -187,6 +188,7 @@ bool ClientConnection::belongs_to_older(const exec::Request& request) const {
 
 // False: there is no way to the older process.
 bool ClientConnection::open_relay() {
+  client_.interrupt.clear();  // of an earlier request: run_command() has not begun with this one
   if (relay_ && relay_user_ == client_.user) return true;
   std::array<int, 2> ends{};
   relay_.reset();
@@ -234,12 +236,17 @@ Task<bool> ClientConnection::read_relay(MutableBytes into) {
   co_return true;
 }
 
+// For what passes; nothing: there is no room, or nobody waits any more.
+Task<std::optional<Buffer>> ClientConnection::take_relay_room(std::size_t bytes) {
+  const std::function<bool()> wanted = [this] { return is_wanted(); };
+  auto taking = allocate_or_wait(environment_.context.loop, environment_.context.shared.memory.replies, bytes,
+                                 Clock::now() + std::chrono::seconds(15), wanted);
+  co_return co_await taking;
+}
+
 // The older process reads the request as it came, and its answer passes in pieces.
 Task<ClientConnection::Relayed> ClientConnection::relay(bool silent) {
-  exec::Context& context = environment_.context;
-  const std::function<bool()> wanted = [this] { return !closing_ && !transport_->peer_hung_up(); };
-  auto taking = allocate_or_wait(context.loop, context.shared.memory.replies, relayed_piece_bytes,
-                                 Clock::now() + std::chrono::seconds(15), wanted);
+  auto taking = take_relay_room(relayed_piece_bytes);
   auto piece = co_await taking;
   if (!piece || !open_relay()) co_return Relayed::unanswered;
   iovec request{message_.data(), message_.size()};
@@ -261,7 +268,7 @@ Task<ClientConnection::Relayed> ClientConnection::relay(bool silent) {
     std::size_t rest = need.bytes - head_bytes;
     for (;;) {
       iovec part{piece->data(), have};
-      context.shared.metrics.bytes_out.add(have);
+      environment_.context.shared.metrics.bytes_out.add(have);
       auto writing = write_watched({&part, 1}, nullptr);
       const bool written = co_await writing;
       if (!written) co_return Relayed::broken;
@@ -280,7 +287,51 @@ Task<ClientConnection::Relayed> ClientConnection::relay(bool silent) {
   }
   if (whole) co_return Relayed::answered;
   relay_.reset();
-  co_return answering || !wanted() ? Relayed::broken : Relayed::unanswered;
+  co_return answering || !is_wanted() ? Relayed::broken : Relayed::unanswered;
+}
+
+// Asks the older process; its answer, a view into `room`, must fit there. HostUnreachable(6): there is none.
+Task<Result<wire::OpMsg>> ClientConnection::ask_older(DocView command, MutableBytes room) {
+  auto prefix = wire::op_msg_prefix(wire::op_msg_prefix_bytes + command.size(), next_request_id_++, 0, 0);
+  std::array<iovec, 2> pieces{{{prefix.data(), prefix.size()},
+                               {const_cast<std::uint8_t*>(command.data()), command.size()}}};
+  auto asking = write_all(*relay_, pieces);
+  bool read = co_await asking;
+  wire::FrameReader::Need need;
+  if (read) {
+    auto beginning = read_relay(room.first(head_bytes));
+    read = co_await beginning;
+  }
+  if (read) {
+    need = wire::FrameReader::peek(room.first(head_bytes));
+    read = need.kind == wire::FrameReader::Kind::message && need.bytes >= head_bytes && need.bytes <= room.size();
+  }
+  if (read) {
+    auto reading = read_relay(room.subspan(head_bytes, need.bytes - head_bytes));
+    read = co_await reading;
+  }
+  auto answer = read ? wire::parse_op_msg_reply(room.first(need.bytes))
+                     : Result<wire::OpMsg>(Error(ErrorCode::host_unreachable, std::string()));
+  if (answer.has_error()) relay_.reset();
+  co_return answer;
+}
+
+// A session may have something in both processes.
+bool ClientConnection::ends_sessions(const exec::Request& request) noexcept {
+  constexpr std::array<std::string_view, 4> names = {"endSessions", "killSessions", "killAllSessions",
+                                                     "killAllSessionsByPattern"};
+  return std::find(names.begin(), names.end(), request.name) != names.end();
+}
+
+// The older process takes the command first, and what it refuses is refused. When it ends, its part ends with it.
+Task<Result<void>> ClientConnection::end_sessions_in_older(const exec::Request& request) {
+  auto taking = take_relay_room(2 * relayed_piece_bytes);
+  auto room = co_await taking;
+  if (!room || !open_relay()) co_return Result<void>();
+  auto asking = ask_older(request.body, {room->data(), 2 * relayed_piece_bytes});
+  const auto answer = co_await asking;
+  if (answer.has_error() || wire::reply_is_ok(answer->body)) co_return Result<void>();
+  co_return wire::error_from_reply(answer->body);
 }
 
 // Of a killCursors: what this process does not know ends in the older one. `killed` gets what did. What that refuses is
@@ -326,43 +377,17 @@ exec::Response ClientConnection::with_killed(const exec::Response& response, std
 Task<Result<void>> ClientConnection::kill_some_in_older(const exec::Request& request, std::vector<std::int64_t> ids,
                                                         std::vector<std::int64_t>& killed) {
   if (ids.empty()) co_return Result<void>();
-  exec::Context& context = environment_.context;
-  const std::function<bool()> wanted = [this] { return !closing_ && !transport_->peer_hung_up(); };
-  auto taking = allocate_or_wait(context.loop, context.shared.memory.replies, 2 * relayed_piece_bytes,
-                                 Clock::now() + std::chrono::seconds(15), wanted);
+  auto taking = take_relay_room(2 * relayed_piece_bytes);
   auto room = co_await taking;
   if (!room || !open_relay()) co_return Result<void>();
   BsonWriter out;
   out.append("killCursors", request.body.first().as_string()).begin_array("cursors");
   for (const std::int64_t id : ids) out.append_item(id);
   out.end().append("$db", request.db);
-  std::vector<std::uint8_t> command;
-  wire::begin_op_msg(command, next_request_id_++, 0, 0);
-  wire::append_body(command, std::move(out).finish().view());
-  wire::finish_op_msg(command);
-  iovec whole{command.data(), command.size()};
-  auto asking = write_all(*relay_, {&whole, 1});
-  const bool asked = co_await asking;
-  const MutableBytes head(room->data(), head_bytes);
-  bool read = false;
-  wire::FrameReader::Need need;
-  if (asked) {
-    auto beginning = read_relay(head);
-    read = co_await beginning;
-    if (read) need = wire::FrameReader::peek(head);
-    read = need.kind == wire::FrameReader::Kind::message && need.bytes >= head_bytes &&
-           need.bytes <= 2 * relayed_piece_bytes;
-  }
-  if (read) {
-    auto reading = read_relay({room->data() + head_bytes, need.bytes - head_bytes});
-    read = co_await reading;
-  }
-  auto answer = read ? wire::parse_op_msg_reply({room->data(), need.bytes})
-                     : Result<wire::OpMsg>(Error(ErrorCode::host_unreachable, std::string()));
-  if (answer.has_error()) {
-    relay_.reset();
-    co_return Result<void>();
-  }
+  const BsonDoc command = std::move(out).finish();
+  auto asking = ask_older(command, {room->data(), 2 * relayed_piece_bytes});
+  const auto answer = co_await asking;
+  if (answer.has_error()) co_return Result<void>();
   if (!wire::reply_is_ok(answer->body)) co_return wire::error_from_reply(answer->body);
   const ValueView ended = answer->body["cursorsKilled"];
   if (!ended.is_array()) co_return Result<void>();

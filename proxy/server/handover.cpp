@@ -140,9 +140,10 @@ bool Program::replaced() const {
   return !now.empty() && now != identity_;
 }
 
-std::uint64_t limit_beside(std::uint64_t limit_bytes, std::uint64_t held_bytes, std::uint64_t used_bytes) noexcept {
+std::uint64_t limit_beside(std::uint64_t limit_bytes, std::uint64_t held_bytes, const BudgetUsage& now) noexcept {
   const std::uint64_t rest = limit_bytes - std::min(limit_bytes, held_bytes);
-  return std::min(limit_bytes, std::max(rest, used_bytes + least_beside_bytes));
+  const std::uint64_t kept = std::min(now.limit_bytes, now.used_bytes + least_beside_bytes);
+  return std::min(limit_bytes, std::max({rest, kept, least_beside_bytes}));
 }
 
 Handover::Handover(Loop& loop, const exec::Services& shared, std::vector<Worker*> workers, Listener& listener,
@@ -254,8 +255,8 @@ void Handover::stop() {
 
 void Handover::share_memory(std::uint64_t held_bytes) {
   if (memory_limit_bytes_ == 0) return;
-  const std::uint64_t used = shared_.memory.process.usage().used_bytes;
-  shared_.memory.process.set_limit(limit_beside(memory_limit_bytes_, held_bytes, used));
+  MemoryBudget& own = shared_.memory.process;
+  own.set_limit(limit_beside(memory_limit_bytes_, held_bytes, own.usage()));
 }
 
 void Handover::tell_held() {
@@ -328,10 +329,11 @@ Task<void> Handover::stay() {
       for (Worker* worker : workers_) worker->close_others(announced_for());
       next_closed = now + close_others_interval;
     }
+    // Looked at first: the request that ends the last of them is under way until its client has the answer.
+    const bool nothing_open = shared_.cursors.counts().open_total == 0 && shared_.transactions->active() == 0;
     std::int64_t connections = 0;
     for (const Worker* worker : workers_) connections += worker->own_connections();
-    if (connections == 0 && shared_.cursors.counts().open_total == 0 && shared_.transactions->active() == 0 &&
-        passing_ == 0 && channel_->all_sent()) {
+    if (connections == 0 && nothing_open && passing_ == 0 && channel_->all_sent()) {
       break;
     }
     if (now < begun + std::chrono::milliseconds(shared_.parameters.cursor_timeout_ms.load())) continue;

@@ -103,7 +103,8 @@ class Handover final : private Timer {
   std::atomic<std::int64_t> passing_{0};  // clients on their way from a worker to the channel
 };
 
-// What a process's own limit is while another holds so many bytes.
-std::uint64_t limit_beside(std::uint64_t limit_bytes, std::uint64_t held_bytes, std::uint64_t used_bytes) noexcept;
+// What a process's own limit is while another holds so many bytes. `now`: its use, and its limit so far; what it has
+// taken since then is no reason for more.
+std::uint64_t limit_beside(std::uint64_t limit_bytes, std::uint64_t held_bytes, const BudgetUsage& now) noexcept;
 
 }  // namespace spillway::server

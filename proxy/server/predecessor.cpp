@@ -88,8 +88,8 @@ void Predecessor::heard(HandoverChannel::Message message, Listener& listener, co
 
 void Predecessor::share_memory(std::uint64_t held_bytes) {
   if (memory_limit_bytes_ == 0) return;
-  const std::uint64_t used = shared_.memory.process.usage().used_bytes;
-  shared_.memory.process.set_limit(limit_beside(memory_limit_bytes_, held_bytes, used));
+  MemoryBudget& own = shared_.memory.process;
+  own.set_limit(limit_beside(memory_limit_bytes_, held_bytes, own.usage()));
 }
 
 }  // namespace spillway::server

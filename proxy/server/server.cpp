@@ -246,7 +246,9 @@ std::string divide_memory(exec::Shared& shared, const Config& config, std::uint6
   constexpr std::uint64_t heap_share = 10;
   constexpr std::uint64_t socket_share = 8;
   constexpr std::uint64_t worker_bytes = 512 * limits::kib;  // stack, loop, scratch: about to be made
-  const std::uint64_t admin_bytes = config.net.admin.port ? admin_memory_bytes(shared.routing->shards().size()) : 0;
+  const std::size_t shards =
+      config.cluster.config_db.empty() ? shared.routing->shards().size() : exec::Shared::cluster_shards_expected;
+  const std::uint64_t admin_bytes = config.net.admin.port ? admin_memory_bytes(shards) : 0;
   const std::uint64_t trace_bytes = config.trace_endpoint.empty() ? 0 : trace_memory_bytes;
   shared.memory.admin.set_limit(admin_bytes);
   shared.memory.traces.set_limit(trace_bytes);
@@ -290,6 +292,8 @@ class Server {
   Handover::Options handover_options();
   void begin_shutdown(std::chrono::milliseconds announce);
   void stop_listening();
+  // Else the process before is, and this one has not taken over.
+  bool is_the_service() const noexcept { return !predecessor_ || serves_; }
 
   ServerOptions options_;
   const SystemLimits limits_ = read_system_limits();
@@ -304,6 +308,7 @@ class Server {
   std::unique_ptr<TraceExporter> trace_exporter_;  // null: no command is traced
   WorkerOptions worker_options_;
   std::optional<Predecessor> predecessor_;
+  bool serves_ = false;  // or has
   std::optional<Listener> listener_;
   std::string divided_;
   std::vector<std::unique_ptr<Worker>> workers_;
@@ -421,7 +426,10 @@ Server::Server(ServerOptions options)
   pressure_.emplace(loop_, shared_.memory.process, shared_.pressure, open_pressure_source());
   shutdown_.emplace(loop_, shared_, worker_list_,
                     Shutdown::Options{.drain = std::chrono::seconds(options_.config.drain_seconds),
-                                      .began = [this](std::chrono::seconds at_most) { manager_.stopping(at_most); },
+                                      .began =
+                                          [this](std::chrono::seconds at_most) {
+                                            if (is_the_service()) manager_.stopping(at_most);
+                                          },
                                       .stop_listening = [this] { stop_listening(); },
                                       .ended = [this] { loop_.stop(); }});
   Reload::Options reload{
@@ -570,6 +578,7 @@ void Server::start() {
   loop_.io().restart();
   pressure_->start();
   if (!predecessor_) listen();
+  serves_ = true;
   if (shared_.audit) shared_.audit->started(shared_.facts);
   const auto& shards = shared_.cluster ? *shared_.cluster->shards() : *options_.routing;
   log::info("listening on port {} with {} workers, {} shards, memory limit {}; {}", listener_->port(), worker_total_,
@@ -599,7 +608,7 @@ void Server::finish() {
   if (trace_exporter_) trace_exporter_->stop();
   if (admin_) admin_->stop();
   shared_.spill->stop();  // before the loops end that it answers on
-  if (shared_.audit) shared_.audit->shut_down();
+  if (shared_.audit && is_the_service()) shared_.audit->shut_down();
   if (audit_sink_) audit_sink_->stop();
   // What is known of a cluster goes with the process.
   log::info("stopped; {} bytes are still reserved",

@@ -70,8 +70,10 @@ class Worker {
   void let_leave(std::function<void(MovedClient)> take);
   // Any thread: closes those that cannot, and whose last request came so long ago.
   void close_others(Duration idle);
-  // Without those that are relayed.
-  std::int64_t own_connections() const noexcept { return connections() - relayed_count_.load(); }
+  // Without relayed ones that have no request under way.
+  std::int64_t own_connections() const noexcept {
+    return connections() - relayed_count_.load() + environment_.relayed_requests.load();
+  }
 
   // The following: any thread, in this order, as Shutdown calls them.
   // Answers every hello that waits for a change of the topology version.

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import time
+import uuid
 
 import bson
 import pymongo
@@ -150,6 +151,48 @@ def test_an_op_kill_cursors_reaches_both_processes(replaced):
         assert wire.command({"ping": 1, "$db": "admin"}).ok
         proxy.process.wait(30)  # it has nothing left
         assert client.admin.command("serverStatus")["metrics"]["cursor"]["open"]["total"] == 0
+        client.app.killed.drop()
+
+
+@pytest.mark.parametrize("command", ["endSessions", "killSessions"])
+def test_sessions_end_in_both_processes(replaced, command):
+    proxy = replaced()
+    with client_of(proxy) as client:
+        client.app.killed.drop()
+        client.app.killed.insert_many([{"_id": n} for n in range(50)])
+        lsid = {"id": bson.Binary(uuid.uuid4().bytes, 4)}
+        find = {"find": "killed", "batchSize": 1, "lsid": lsid}
+        client.app.command(find)
+        proxy.replace(ended=False)
+        client.app.command(find)
+        client.admin.command({command: [lsid]})
+        proxy.process.wait(30)  # it has nothing left
+        assert client.admin.command("serverStatus")["metrics"]["cursor"]["open"]["total"] == 0
+        client.app.killed.drop()
+
+
+def test_an_operation_that_was_killed_does_not_end_the_next_one(replaced):
+    proxy = replaced(setParameter={"enableTestCommands": 1})
+    with client_of(proxy) as client, WireClient(proxy.port) as wire:
+        def block(command, ms):
+            client.admin.command({"configureFailPoint": "failCommand", "mode": "alwaysOn", "data":
+                                  {"failCommands": [command], "blockConnection": True, "blockTimeMS": ms}})
+
+        client.app.killed.drop()
+        client.app.killed.insert_many([{"_id": n} for n in range(50)])
+        cursor = wire.command({"find": "killed", "batchSize": 1, "$db": "app"}).document["cursor"]["id"]
+        block("getMore", 1000)  # in the process before
+        proxy.replace(ended=False)
+        block("count", 60_000)
+        wire.send_command({"count": "killed", "$db": "app"})
+
+        def running():
+            return [op["opid"] for op in client.admin.command("currentOp")["inprog"] if "count" in op.get("command", {})]
+
+        wait_for(running, "the operation")
+        client.admin.command({"killOp": 1, "op": running()[0]})
+        assert wire.receive().code == 11601
+        assert wire.command({"getMore": cursor, "collection": "killed", "$db": "app"}).ok
         client.app.killed.drop()
 
 
@@ -415,6 +458,15 @@ def test_the_service_manager_follows(binary, shard_set, tmp_path, monkeypatch):
             refused = until("READY=1")
             assert refused[0] == old and "STATUS=Not replaced: the other process has gone" in refused[1]
             proxy.install(binary)
+            config = json.loads(proxy.config_path.read_text())
+            wrong = {**config, "processManagement": {"pidFilePath": "/nowhere/pid"}}
+            proxy.config_path.write_text(json.dumps(wrong))
+            proxy.fail_to_replace("the other process has gone")  # when its workers are there
+            proxy.config_path.write_text(json.dumps(config))
+            heard = [told()]
+            while not heard[-1][1].startswith("READY=1"):
+                heard.append(told())
+            assert not [text for _, text in heard if text.startswith("STOPPING=1")]
             proxy.replace(ended=False)
             assert until("RELOADING=1")[0] == old
             assert until("MAINPID=") == (old, f"MAINPID={proxy.pid}")

@@ -72,6 +72,33 @@ TEST_CASE("a transaction ends with its load balancer's connection, which has mov
   CHECK(world.shard(0).seen("abortTransaction") == (committed ? 0 : 1));
 }
 
+TEST_CASE("a relayed request keeps its process while it is under way") {
+  SimWorld world(sharded_world(1, 20));
+  store_documents(world, 20);
+  auto relayed = world.moved_client(passed_client(R"(, "heard": true)"), 0, true);
+  REQUIRE(is_ok(call(world, *relayed, probe)));
+  world.run_for(milliseconds(1));
+  CHECK(world.worker(0).own_connections() == 0);
+  world.shard(0).delay = seconds(5);
+  const auto running = start(world, *relayed, json(R"({"find": "docs", "filter": {"_id": 1}, "$db": "app"})"));
+  world.run_for(seconds(1));
+  CHECK(world.worker(0).own_connections() == 1);
+  REQUIRE(world.run_until([&] { return running->done; }, minutes(1)));
+  world.run_for(milliseconds(1));
+  CHECK(world.worker(0).own_connections() == 0);
+}
+
+TEST_CASE("a moved client that has sent requests is told of a shutdown") {
+  const bool busy = GENERATE(false, true);
+  SimWorld world(sharded_world(1, 20));
+  auto client = world.moved_client(passed_client(busy ? R"(, "heard": true, "busy": true)" : R"(, "heard": true)"));
+  world.run_for(milliseconds(1));
+  world.shutdown().begin(seconds(15));
+  world.run_for(seconds(5));
+  CHECK(world.shutdown().done() != busy);
+  if (busy) CHECK(code_of(call(world, *client, R"({"hello": 1, "$db": "admin"})")) == 91);
+}
+
 TEST_CASE("a moved client goes on compressing as it began, others may not") {
   SimWorldOptions options = sharded_world(1, 20);
   options.compressors.clear();

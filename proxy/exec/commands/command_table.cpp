@@ -161,6 +161,13 @@ Task<void> end_failed(Context& context, OpenTransaction open) {
   co_await aborting;
 }
 
+Result<void> check_may_run(Context& context, Client& client, const CommandSpec& spec, const Request& request) {
+  if (!context.shared.authorization) return {};
+  auto allowed = check_authorized(context, client, spec, request);
+  if (allowed.has_error()) audit_refusal(context, client, spec, request, allowed.error());
+  return allowed;
+}
+
 // What a command is answered before its handler runs: a refusal, its help. Counts it.
 std::optional<Response> answer_at_once(Context& context, Client& client, const CommandSpec& spec,
                                        const Request& request) {
@@ -172,11 +179,8 @@ std::optional<Response> answer_at_once(Context& context, Client& client, const C
     refusal = std::move(checked.error());
   } else if (auto over_limit = admit(context, client, spec, request.arrived)) {
     refusal = std::move(over_limit);
-  } else if (context.shared.authorization) {
-    if (auto allowed = check_authorized(context, client, spec, request); allowed.has_error()) {
-      audit_refusal(context, client, spec, request, allowed.error());
-      refusal = std::move(allowed.error());
-    }
+  } else if (auto allowed = check_may_run(context, client, spec, request); allowed.has_error()) {
+    refusal = std::move(allowed.error());
   }
   if (refusal) {
     counted.failed.add();
@@ -215,6 +219,11 @@ void note_answer(Context& context, Client& client, const CommandSpec& spec, cons
 }  // namespace
 
 // Where there is one time, everybody tells it to everybody.
+Result<void> check_may_run(Context& context, Client& client, const Request& request) {
+  const CommandSpec* const spec = command_named(request.name);
+  return spec == nullptr ? Result<void>() : check_may_run(context, client, *spec, request);
+}
+
 Task<Response> run_command(Context& context, Client& client, Request& request) {
   const bool in_cluster = context.in_cluster();
   const bool tells_time = context.has_cluster_time();

@@ -20,6 +20,9 @@ Result<void> check_api_strict(const CommandSpec& spec, const Request& request);
 // The reply to a refused command; counted among the errors.
 Response refuse(Metrics& metrics, const Error& why);
 
+// May the client's user run it? For what another process runs: run_command() asks by itself. Unauthorized(13).
+Result<void> check_may_run(Context& context, Client& client, const Request& request);
+
 // Runs one command: envelope rules, handler, counters. Never fails: errors are replies.
 Task<Response> run_command(Context& context, Client& client, Request& request);
 

@@ -9,12 +9,6 @@
 
 namespace spillway::exec {
 
-namespace {
-
-constexpr std::size_t cluster_shards_expected = 32;  // read later, and they may become more
-
-}  // namespace
-
 Services::Services(Shared& shared)
     : memory(shared.memory),
       memory_layer(shared.memory_layer),

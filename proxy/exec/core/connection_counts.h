@@ -30,6 +30,8 @@ class Counted {
     if (counter_ != nullptr) std::exchange(counter_, nullptr)->fetch_sub(1, std::memory_order_relaxed);
   }
 
+  bool entered() const noexcept { return counter_ != nullptr; }
+
  private:
   std::atomic<std::int64_t>* counter_ = nullptr;
 };

@@ -62,6 +62,8 @@ struct Shared {
   ConnectionCounts connections;
 
   explicit Shared(std::uint64_t memory_limit_bytes);
+  // Of a cluster, for whom memory is divided before they are read; they may become more.
+  static constexpr std::size_t cluster_shards_expected = 32;
   // Divides the bytes that clients may use; 0: no limit. Call before workers start: the numbers of workers and shards
   // give the memory of monitors and handshakes. An error's text: too little for the largest messages.
   std::optional<std::string> divide_memory(std::uint64_t payload_bytes, std::size_t worker_total = 1);

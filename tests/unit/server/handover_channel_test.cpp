@@ -156,10 +156,18 @@ TEST_CASE("a listener takes the sockets that it is offered") {
 
 TEST_CASE("two processes keep to one limit, and each can go on") {
   constexpr std::uint64_t mib = limits::mib;
-  CHECK(limit_beside(100 * mib, 30 * mib, 0) == 70 * mib);
-  CHECK(limit_beside(100 * mib, 100 * mib, 20 * mib) == 28 * mib);
-  CHECK(limit_beside(100 * mib, 300 * mib, 0) == 8 * mib);
-  CHECK(limit_beside(100 * mib, 0, 99 * mib) == 100 * mib);
+  const auto beside = [](std::uint64_t held, std::uint64_t used, std::uint64_t limit) {
+    return limit_beside(100 * mib, held * mib, {.used_bytes = used * mib, .limit_bytes = limit * mib}) / mib;
+  };
+  CHECK(beside(30, 0, 100) == 70);
+  CHECK(beside(100, 20, 100) == 28);
+  CHECK(beside(300, 0, 100) == 8);
+  CHECK(beside(0, 99, 100) == 100);
+  // It takes all that it may, and is told again.
+  std::uint64_t limit = 100, used = 20;
+  for (int told = 0; told < 20; ++told) used = limit = beside(100, used, limit);
+  CHECK(limit == 28);
+  CHECK(beside(60, used, limit) == 40);  // the other has given something back
 }
 
 TEST_CASE("a program is another one when its file is") {
