@@ -56,7 +56,8 @@ struct ChunkMap::Segment {
   bool find_hash_bounds() const noexcept {
     for (std::size_t i = 0; i + 1 < size(); ++i) {
       const DocView bound = max_bound(i);
-      if (bound.size() != max_bound(0).size() || bound.first().type != BsonType::int64 || bound.count() != 1) return false;
+      const bool one_hash = bound.first().type == BsonType::int64 && bound.count() == 1;
+      if (!one_hash || bound.size() != max_bound(0).size()) return false;
     }
     return true;
   }

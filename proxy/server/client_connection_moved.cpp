@@ -15,6 +15,7 @@
 #include "proxy/base/memory_wait.h"
 #include "proxy/base/tcp_transport.h"
 #include "proxy/exec/access/authentication.h"
+#include "proxy/exec/core/connection_counts.h"
 #include "proxy/exec/core/metrics.h"
 #include "proxy/exec/core/process_memory.h"
 #include "proxy/exec/core/transaction_table.h"

@@ -119,7 +119,8 @@ Finding check_place(const std::string& key, const std::string& path) {
   }
   if (std::filesystem::exists(file, failed)) {
     if (::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0) return {Severity::ok, key, path, {}};
-    return {Severity::error, key, fmt::format("{}: it may not be written", path), fmt::format("chown spillway: {}", path)};
+    return {Severity::error, key, fmt::format("{}: it may not be written", path),
+            fmt::format("chown spillway: {}", path)};
   }
   if (::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) == 0) return {Severity::ok, key, path, {}};
   const std::filesystem::path own = folder / "spillway";

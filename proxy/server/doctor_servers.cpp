@@ -229,8 +229,8 @@ std::string remedy_of(const DoctorPlace& place, const HostReport& host) {
       return fmt::format("on {}: see the server's log", host.address.host.str());
     case DoctorStep::log_in:
       if (place.credentials.login->internal() && place.credentials.login->passwords() == 0) {
-        return "openssl x509 -noout -subject -in net.tls.clusterFile (or certificateKeyFile), here and on the server: O, "
-               "OU and DC must be the same";
+        return "openssl x509 -noout -subject -in net.tls.clusterFile (or certificateKeyFile), here and on the "
+               "server: O, OU and DC must be the same";
       }
       if (place.credentials.login->internal()) {
         return "sha256sum of security.keyFile, here and on the server: they must be the same";

@@ -225,7 +225,8 @@ Result<void> fit_to_shards(const Context& context, const catalog::ShardSet& shar
   }
   if (spec.options["resumeAfter"].exists()) {
     return Error(invalid_resume_token,
-                 "Attempting to resume a change stream using 'resumeAfter' is not allowed from an invalidate notification.");
+                 "Attempting to resume a change stream using 'resumeAfter' is not allowed from an invalidate "
+                 "notification.");
   }
   spec.after_time = true;
   return {};

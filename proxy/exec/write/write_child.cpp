@@ -50,8 +50,8 @@ Bytes neighbours(std::span<const ChildOp> ops) noexcept {
 // rest of a document, not the next one's beginning.
 void prefetch_beginning(DocView document) noexcept {
   constexpr std::size_t line_bytes = 64, bytes_max = 1024;
-  const Bytes bytes = document.bytes();
-  for (std::size_t at = 0; at < std::min(bytes.size(), bytes_max); at += line_bytes) __builtin_prefetch(bytes.data() + at);
+  const std::size_t end = std::min(document.size(), bytes_max);
+  for (std::size_t at = 0; at < end; at += line_bytes) __builtin_prefetch(document.data() + at);
 }
 
 void append_document(Buffer& to, const ChildOp& op) {
