@@ -33,6 +33,15 @@ std::size_t stale_refusals(ClusterWorld& sim) {
   return all;
 }
 
+// Ten more documents of rec.u.
+void store_long_texts(ClusterWorld& sim, std::size_t text_bytes) {
+  for (int id = 2; id < 12; ++id) {
+    BsonWriter out;
+    out.append("_id", id).append("text", std::string(text_bytes, 'x'));
+    sim.cluster.store("rec.u", std::move(out).finish());
+  }
+}
+
 }  // namespace
 
 TEST_CASE("after a chunk has moved a command runs as if the router had known", "[cluster]") {
@@ -463,11 +472,7 @@ TEST_CASE("reads from secondaries see no orphans, and no document twice or not a
 
 TEST_CASE("a reply that passes in pieces tells the times that the shard has said at its end", "[cluster]") {
   ClusterWorld sim({.shards = 1});
-  for (int id = 2; id < 12; ++id) {
-    BsonWriter out;
-    out.append("_id", id).append("text", std::string(200'000, 'x'));
-    sim.cluster.store("rec.u", std::move(out).finish());
-  }
+  store_long_texts(sim, 200'000);
   const auto read = [&sim] { return sim.ask(R"({"find": "u", "batchSize": 100, "$db": "rec"})"); };
   const auto times = [](const BsonDoc& reply) {
     const auto of = [](ValueView value) { return catalog::read_timestamp(value).value_or(0); };
@@ -489,11 +494,7 @@ TEST_CASE("a reply that passes in pieces tells the times that the shard has said
 
 TEST_CASE("a reply that is read whole for a client that compresses tells the times at its end", "[cluster]") {
   ClusterWorld sim({.shards = 1});
-  for (int id = 2; id < 12; ++id) {
-    BsonWriter out;
-    out.append("_id", id).append("text", std::string(50'000, 'x'));
-    sim.cluster.store("rec.u", std::move(out).finish());
-  }
+  store_long_texts(sim, 50'000);
   sim.client->compressor = wire::Compressor::snappy;
   const auto read = [&sim] { return sim.ask(R"({"find": "u", "batchSize": 100, "$db": "rec"})"); };
   const auto time_of = [](const BsonDoc& reply) {

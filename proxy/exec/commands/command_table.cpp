@@ -218,12 +218,12 @@ void note_answer(Context& context, Client& client, const CommandSpec& spec, cons
 
 }  // namespace
 
-// Where there is one time, everybody tells it to everybody.
 Result<void> check_may_run(Context& context, Client& client, const Request& request) {
   const CommandSpec* const spec = command_named(request.name);
   return spec == nullptr ? Result<void>() : check_may_run(context, client, *spec, request);
 }
 
+// Where there is one time, everybody tells it to everybody.
 Task<Response> run_command(Context& context, Client& client, Request& request) {
   const bool in_cluster = context.in_cluster();
   const bool tells_time = context.has_cluster_time();
