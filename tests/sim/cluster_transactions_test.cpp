@@ -269,4 +269,26 @@ TEST_CASE("whatever ends a transaction ends it on all shards", "[cluster][transa
   CHECK(session.of(15) == 0);
 }
 
+TEST_CASE("a shard that a long reply says was brought in is ended with the transaction", "[cluster][transactions]") {
+  ClusterWorld sim({.wire_version = wire_8_0});
+  sim.cluster.store("rec.u", json(fmt::format(R"({{"_id": 2, "text": "{}"}})", std::string(3 * limits::mib, 'x'))));
+  Session session(sim);
+  sim.cluster.shard(0).revise = [](std::string_view command, BsonDoc reply) {
+    if (command != "find") return reply;
+    BsonWriter out;
+    out.append_elements(reply);
+    out.begin_array("additionalParticipants").begin_document_item();
+    out.append("shardId", "sh1").append("readOnly", true).end().end();
+    return std::move(out).finish();
+  };
+  session.start();
+  REQUIRE(batch_of(session.run(R"("find": "u", "$db": "rec")")).size() == 2);
+  CHECK(sim.world->shared().metrics.streamed_replies.value() == 1);
+  session.run(R"("abortTransaction": 1, "$db": "admin")");
+  CAPTURE(session.commands);
+  CHECK(std::count_if(session.commands.begin(), session.commands.end(), [](const std::string& each) {
+          return each.starts_with("sh1 abortTransaction");
+        }) == 1);
+}
+
 }  // namespace spillway::test

@@ -149,16 +149,14 @@ std::optional<OfTransaction> transaction_of(DocView body) {
   return OfTransaction{{reinterpret_cast<const char*>(lsid.bytes.data()), lsid.bytes.size()}, *txn_number};
 }
 
-void note_participant(Context& context, const OfTransaction& transaction, catalog::ShardIndex shard,
-                      const shard::Reply& reply) {
+void note_participant(Context& context, const OfTransaction& transaction, catalog::ShardIndex shard, DocView reply) {
   TransactionTable& table = *context.shared.transactions;
-  // Only batches of reads are that large.
-  if (reply.streaming()) return table.note_answer(transaction.lsid, transaction.txn_number, shard, true);
-  const DocView body = reply.body();
-  const ValueView read_only = body["readOnly"];
+  // Only batches of reads stream.
+  if (reply.empty()) return table.note_answer(transaction.lsid, transaction.txn_number, shard, true);
+  const ValueView read_only = reply["readOnly"];
   if (read_only.type != BsonType::boolean) return;
   std::vector<TransactionTable::Added> added;
-  if (const ValueView more = body["additionalParticipants"]; more.is_array()) {
+  if (const ValueView more = reply["additionalParticipants"]; more.is_array()) {
     const auto& states = context.gateway.states();
     for (const Element& each : more.as_document()) {
       const ValueView name = each.is_document() ? each.as_document()["shardId"] : ValueView();

@@ -105,7 +105,7 @@ ShardOutcome ShardCall::await_resume() {
   }
   outcome.reply = *std::move(reply);
   if (outcome.reply.streaming()) {
-    if (transaction_) note_participant(context_, *transaction_, shard_, outcome.reply);
+    if (transaction_) note_participant(context_, *transaction_, shard_, DocView());
     return outcome;
   }
   if (context_.has_cluster_time()) note_times(context_, outcome.reply, time_);
@@ -121,7 +121,7 @@ ShardOutcome ShardCall::await_resume() {
       context_.shared.transactions->note_answer(transaction_->lsid, transaction_->txn_number, shard_, true);
     }
   } else if (transaction_) {
-    note_participant(context_, *transaction_, shard_, outcome.reply);
+    note_participant(context_, *transaction_, shard_, body);
   }
   return outcome;
 }

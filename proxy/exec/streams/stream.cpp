@@ -242,6 +242,15 @@ void take_times(Relay& relay, CursorReplyFrame& frame) {
   std::copy(elements.begin(), elements.end(), frame.after.end() - static_cast<std::ptrdiff_t>(elements.size()));
 }
 
+// Which shards this one has brought into the client's transaction stands at the end of its reply (8.0).
+void note_added_participants(const Relay& relay) {
+  const ClusterCursor& cursor = *relay.stream.cursor;
+  const auto& session = cursor.session;
+  if (!session.in_transaction || !relay.context.in_cluster()) return;
+  note_participant(relay.context, {session.lsid, *session.txn_number}, cursor.remotes[relay.stream.remote].shard,
+                   relay.scanner.parts().reply_fields);
+}
+
 // The shard has sent everything: sends the unsent bytes and the end of the reply.
 Task<bool> finish(Relay& relay, CursorReplyFrame& frame) {
   const bool sent = co_await send_all_unsent(relay);
@@ -282,6 +291,7 @@ Task<bool> relay_stream(Context& context, Transport& client, StreamReply& stream
   }
   const std::int64_t shard_id = relay.scanner.parts().id;
   take_times(relay, frame);
+  note_added_participants(relay);
   stream.reply.lease.release();
   const NamespaceText ns(stream.cursor->database(), stream.cursor->collection());
   const std::int64_t left_open =
