@@ -201,13 +201,6 @@ Task<std::optional<Error>> open_remotes(Context& context, const Request& request
 
 namespace {
 
-bool all_offer_sort_key(const Context& context, const catalog::ShardSet& shards) {
-  for (const catalog::ShardIndex shard : shards) {
-    if (!context.gateway.capabilities(shard).offers_sort_key) return false;
-  }
-  return true;
-}
-
 // The first batch's size, but if the client compresses and named no size, no more than is worth compressing whole.
 std::int64_t wanted_first_batch_size(const Context& context, const Request& request,
                                      const FindArguments& find) {
@@ -289,7 +282,7 @@ Result<SortProjection> plan_merge(const Context& context, const FindArguments& f
   if (!sorted && !catalog::orders_by_distance(find.filter)) return SortProjection();
   auto pattern = sorted ? SortPattern::parse(find.sort) : SortPattern::by_distance();
   if (pattern.has_error()) return pattern.error();
-  const bool offered = all_offer_sort_key(context, targets.shards);
+  const bool offered = all_offer_sort_key(context.gateway, targets.shards);
   auto plan = sorted ? plan_sort_projection(find.sort, find.projection, targets.simple_collation, offered)
                      : plan_distance_projection(find.projection, offered);
   if (plan.has_error()) return plan.error();

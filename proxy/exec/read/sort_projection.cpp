@@ -128,6 +128,12 @@ SortProjection ask_for_sort_key(DocView projection, std::string_view meta) {
 
 }  // namespace
 
+bool all_offer_sort_key(const shard::Gateway& gateway, const catalog::ShardSet& shards) {
+  return std::all_of(shards.begin(), shards.end(), [&gateway](catalog::ShardIndex shard) {
+    return gateway.capabilities(shard).offers_sort_key;
+  });
+}
+
 Result<SortProjection> plan_sort_projection(DocView sort, DocView projection, bool simple_collation,
                                             bool offers_sort_key) {
   if (offers_sort_key) return ask_for_sort_key(projection, "sortKey");

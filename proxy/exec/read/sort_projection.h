@@ -7,6 +7,8 @@
 
 #include "cursor/bson_writer.h"
 #include "cursor/cursor.h"
+#include "proxy/catalog/chunk_map.h"
+#include "proxy/shard/gateway.h"
 
 namespace spillway::exec {
 
@@ -17,7 +19,10 @@ struct SortProjection {
   std::vector<std::string> strip_fields;
 };
 
-// `offers_sort_key`: every targeted shard computes {$meta: "sortKey"} itself. Otherwise the keys come from the
+// Do all these shards compute {$meta: "sortKey"} themselves?
+bool all_offer_sort_key(const shard::Gateway& gateway, const catalog::ShardSet& shards);
+
+// `offers_sort_key`: every targeted shard does. Otherwise the keys come from the
 // documents: a path that an inclusion list lacks is added, one that an exclusion list drops is kept, and both are
 // stripped here. CommandNotSupported(115) when that cannot be done: a computed projection of the path, a path that
 // collides with another of the list, a collation, a $meta sort.

@@ -216,8 +216,10 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
   SteppedRequest step(request);
   const auto paths =
       target.check_key ? paths_to_check(routing.key, statement) : std::vector<std::string>{};
-  for (int attempt = 0; attempt < choices_max; ++attempt) {
-    co_await pause_before_choice(context, *step, attempt);
+  const TimePoint began = Clock::now();
+  for (std::size_t attempt = 0;; ++attempt) {
+    auto waiting = wait_for_choice(context, *step, attempt, began);
+    if (const auto ended = co_await waiting) co_return *ended;
     auto chosen = co_await choose_document(context, *step, collection, statement, target.shards,
                                            RoutedBy::sharded(routing), paths);
     if (chosen.error) co_return *chosen.error;
@@ -227,13 +229,13 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
       co_return co_await without_match(context, *step, statement, routing, target);
     }
     const DocView met = chosen.choice->document;
-    BsonDoc unchanged;
+    std::optional<BsonDoc> unchanged;
     if (target.check_key) {
       if (auto kept = check_key_kept(routing.key, statement, met); kept.has_error())
         co_return kept.error();
       unchanged = same_key_filter(routing.key, statement, met);
     }
-    const BsonDoc query = narrow_filter(statement, met, unchanged);
+    const BsonDoc query = filter_of_chosen(context, routing, statement, met, unchanged ? &*unchanged : nullptr);
     const BsonDoc body = rewritten(*step, {.query = query.view(), .update = {}, .upsert = false});
     const ShardCommand command(chosen.choice->shard, RoutedBy::sharded(routing), shard::Command::of_body(body));
     auto answered = co_await modify(context, *step, statement, routing, command);
@@ -243,7 +245,6 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
       co_return answered;
     step.sent_a_step();
   }
-  co_return too_much_change();
 }
 
 Task<Result<Response>> run_sharded(Context& context, const Request& request,

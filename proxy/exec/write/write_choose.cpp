@@ -10,6 +10,7 @@
 #include "cursor/sort_pattern.h"
 #include "proxy/exec/core/forward.h"
 #include "proxy/exec/core/repeat.h"
+#include "proxy/exec/read/sort_projection.h"
 #include "proxy/wire/cursor_reply.h"
 
 namespace spillway::exec {
@@ -46,15 +47,13 @@ std::optional<BsonDoc> projection_of(const SortPattern& sort, std::vector<std::s
   return std::move(out).finish();
 }
 
-BsonDoc choosing_find(const Request& request, std::string_view collection,
-                      const Statement& statement, const SortPattern& sort,
-                      std::vector<std::string> paths) {
+BsonDoc choosing_find(const Request& request, std::string_view collection, const Statement& statement,
+                      DocView projection) {
   BsonWriter out;
   out.append("find", collection);
   out.append("filter", statement.query);
   if (!statement.sort.empty()) out.append("sort", statement.sort);
-  const auto projection = projection_of(sort, std::move(paths));
-  if (projection) out.append("projection", *projection);
+  if (!projection.empty()) out.append("projection", projection);
   out.append("limit", std::int64_t{1});
   out.append("singleBatch", true);
   if (statement.collation.exists()) out.append("collation", statement.collation);
@@ -80,12 +79,18 @@ Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
     result.error = sort.error();
     co_return result;
   }
-  if (!sort->empty() && !statement.simple_collation && shards.size() > 1) {
-    result.error = Error(ErrorCode::command_not_supported,
-                         "a sort with a collation cannot choose a document among several shards");
-    co_return result;
+  BsonDoc projection = projection_of(*sort, std::move(paths)).value_or(BsonDoc());
+  // Only the shards compare by a collation.
+  const bool shards_tell_keys = !sort->empty() && !statement.simple_collation && shards.size() > 1;
+  if (shards_tell_keys) {
+    auto plan = plan_sort_projection(statement.sort, projection, false, all_offer_sort_key(context.gateway, shards));
+    if (plan.has_error()) {
+      result.error = plan.error();
+      co_return result;
+    }
+    projection = std::move(plan->projection);
   }
-  const BsonDoc body = choosing_find(request, collection, statement, *sort, std::move(paths));
+  const BsonDoc body = choosing_find(request, collection, statement, projection);
   shard::CallOptions options = read_options(context, request);
   options.read_preference = nullptr;
   auto outcomes = co_await call_shards(context, shards, by, shard::Command::of_body(body), options);
@@ -109,35 +114,18 @@ Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
       co_return result;
     }
     std::string key;
-    if (auto keyed = sort->append_key(key, first.as_document()); keyed.has_error()) {
+    const DocView document = first.as_document();
+    const auto keyed = shards_tell_keys ? sort->append_key_from_sort_key(key, document["$sortKey"])
+                                        : sort->append_key(key, document);
+    if (keyed.has_error()) {
       result.error = keyed.error();
       co_return result;
     }
     if (result.choice && !(key < best)) continue;
     best = std::move(key);
-    result.choice = Choice{outcome.shard, BsonDoc(first.as_document())};
+    result.choice = Choice{outcome.shard, BsonDoc(document)};
   }
   co_return result;
-}
-
-BsonDoc narrow_filter(const Statement& statement, DocView chosen, DocView unchanged) {
-  const DocView filter = statement.query;
-  BsonWriter out;
-  if (!filter.find("_id").exists() && unchanged.empty() && statement.sort.empty()) {
-    out.append_elements(filter);
-    out.append("_id", chosen["_id"]);
-    return std::move(out).finish();
-  }
-  out.append("_id", chosen["_id"]);
-  out.append_elements(unchanged);
-  for (const Element& field : statement.sort) {
-    const ValueView value = chosen.find_path(field.name);
-    const bool compared = field.is_number() && field.name != "_id" && value.exists() && !value.is_array() &&
-                          value.type != BsonType::undefined && !unchanged.find(field.name).exists();
-    if (compared) out.begin_document(field.name).append("$eq", value).end();
-  }
-  const BsonDoc same = std::move(out).finish();
-  return both_filters(filter, same);
 }
 
 BsonDoc both_filters(DocView one, DocView other) {
@@ -158,19 +146,50 @@ BsonDoc match_nothing() {
   return std::move(out).finish();
 }
 
-Task<void> pause_before_choice(Context& context, const Request& request, int attempt) {
-  const Duration pause = pause_before_try(static_cast<std::size_t>(attempt) + 1);
-  if (pause == Duration::zero()) co_return;
+Task<std::optional<Error>> wait_for_choice(Context& context, const Request& request, std::size_t attempt,
+                                           TimePoint began) {
+  if (attempt == 0) co_return std::nullopt;
   const Duration left = std::max(request.deadline - Clock::now(), Duration::zero());
-  co_await context.loop.sleep_for(std::min(pause, left));
+  const Duration pause = std::min(pause_before_try(attempt + 1), left);
+  if (pause > Duration::zero()) co_await context.loop.sleep_for(pause);
+  if (const Error* why = shard::requested_of(request.interrupt)) co_return *why;
+  if (Clock::now() < began + choosing_time_max) co_return std::nullopt;
+  co_return Error(ErrorCode::write_conflict,
+                  fmt::format("the documents that were chosen for this write had changed or were gone each time, for {} "
+                              "seconds", choosing_time_max.count()));
 }
 
-Error too_much_change() {
-  return Error(
-      ErrorCode::write_conflict,
-      fmt::format(
-          "the document that was chosen for this write had changed or was gone, {} times in a row",
-          choices_max));
+namespace {
+
+// For the chosen document alone, as long as it matches `unchanged` and has the values that it is sorted by (those that
+// are no arrays, nor within arrays). Operators that refer to array positions keep working.
+BsonDoc narrow_filter(const Statement& statement, DocView chosen, DocView unchanged) {
+  const DocView filter = statement.query;
+  BsonWriter out;
+  if (!filter.find("_id").exists() && unchanged.empty() && statement.sort.empty()) {
+    out.append_elements(filter);
+    out.append("_id", chosen["_id"]);
+    return std::move(out).finish();
+  }
+  out.append("_id", chosen["_id"]);
+  out.append_elements(unchanged);
+  for (const Element& field : statement.sort) {
+    const ValueView value = chosen.find_path(field.name);
+    const bool compared = field.is_number() && field.name != "_id" && value.exists() && !value.is_array() &&
+                          value.type != BsonType::undefined && !unchanged.find(field.name).exists();
+    if (compared) out.begin_document(field.name).append("$eq", value).end();
+  }
+  const BsonDoc same = std::move(out).finish();
+  return both_filters(filter, same);
+}
+
+}  // namespace
+
+BsonDoc filter_of_chosen(const Context& context, const catalog::CollectionRouting& routing, const Statement& statement,
+                         DocView chosen, const BsonDoc* unchanged) {
+  const bool any_will_do = statement.sort.empty() && unchanged == nullptr && !may_meet_orphans(context, routing);
+  if (any_will_do) return BsonDoc(statement.query);
+  return narrow_filter(statement, chosen, unchanged == nullptr ? DocView() : unchanged->view());
 }
 
 bool may_meet_orphans(const Context& context, const catalog::CollectionRouting& routing) {

@@ -512,8 +512,10 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, const WriteRun::
   const WriteTarget& target = write.target;
   const catalog::ShardKeyPattern& key = run.routing->key;
   const auto paths = target.check_key ? paths_to_check(key, statement) : std::vector<std::string>{};
-  for (int attempt = 0; attempt < choices_max; ++attempt) {
-    co_await pause_before_choice(run.context, *run.request, attempt);
+  const TimePoint began = Clock::now();
+  for (std::size_t attempt = 0;; ++attempt) {
+    auto waiting = wait_for_choice(run.context, *run.request, attempt, began);
+    if (const auto ended = co_await waiting) co_return StepOutcome{.n = 0, .fatal = refuse(run, op, *ended)};
     auto chosen = co_await choose_document(run.context, *run.request, run.command.collection, statement, target.shards,
                                            run.by(), paths);
     if (chosen.error) {
@@ -528,20 +530,20 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, const WriteRun::
       co_return co_await step(run, op, probe, first);
     }
     const DocView met = chosen.choice->document;
-    BsonDoc unchanged;
+    std::optional<BsonDoc> unchanged;
     if (target.check_key) {
       if (auto kept = check_key_kept(key, statement, met); kept.has_error())
         co_return StepOutcome{.n = 0, .fatal = refuse(run, op, kept.error())};
       unchanged = same_key_filter(key, statement, met);
     }
-    const BsonDoc query = narrow_filter(statement, met, unchanged);
+    const BsonDoc query =
+        filter_of_chosen(run.context, *run.routing, statement, met, unchanged ? &*unchanged : nullptr);
     const BsonDoc narrowed =
         rewritten(document, {.query = query.view(), .update = {}, .upsert = {}});
     const catalog::ShardSet owner{chosen.choice->shard};
     auto done = co_await step(run, op, narrowed, owner);
     if (done.fatal || done.stale || done.n > 0 || run.results.has_error(op)) co_return done;
   }
-  co_return StepOutcome{.n = 0, .fatal = refuse(run, op, too_much_change())};
 }
 
 Task<StepOutcome> insert_by_upsert(WriteRun& run, std::uint32_t op,

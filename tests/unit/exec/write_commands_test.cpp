@@ -268,6 +268,29 @@ TEST_CASE("one document of many shards is chosen by the sort and written by its 
                                         "'x':{'$eq':8}}]},'sort':{'x':1},'update':{'$set':{'b':2}},'new':true}"});
 }
 
+TEST_CASE("under a collation a document is chosen by what the shards say they compared", "[write]") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  router.shards.answer = [](const Sent& sent) -> std::optional<std::string> {
+    if (sent.name() != "find") return "{'lastErrorObject': {'n': 1, 'updatedExisting': true}, 'value': null, 'ok': 1.0}";
+    // By bytes 'B' is less than 'a'.
+    const std::string found = sent.shard == 0 ? "{'_id': 1, 'x': 'B', '$sortKey': ['b1']}"
+                                              : "{'_id': 2, 'x': 'a', '$sortKey': ['a1']}";
+    return "{'cursor': {'firstBatch': [" + found + "], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+  };
+  const std::string command =
+      "{'findAndModify': 'c', 'query': {'b': 1}, 'sort': {'x': 1}, 'remove': true, 'collation': {'locale': 'en'}}";
+  const auto write = [&] { return compact(router.run(command)); };
+  // These shards, which are no mongods, do not say it.
+  CHECK(write().find("'code':115") != std::string::npos);
+  CHECK(router.sent().empty());
+  router.shards.offer_sort_key();
+  CHECK(write() == "{'lastErrorObject':{'n':1,'updatedExisting':true},'value':null,'ok':1.0}");
+  const Lines sent = compact(router.sent());
+  REQUIRE(sent.size() == 3);
+  CHECK(sent[0].find("'projection':{'_id':1,'x':1,'$sortKey':{'$meta':'sortKey'}}") != std::string::npos);
+  CHECK(sent[2].starts_with("s1{'findAndModify':'c','query':{'$and':[{'b':1},{'_id':2,'x':{'$eq':'a'}}]}"));
+}
+
 TEST_CASE("a document that has got another place in the sort since it was chosen is not written", "[write]") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
   const std::string first = GENERATE(as<std::string>(), "{'_id': 1, 'x': 3}", "{'_id': 1, 'x': null}");
@@ -535,6 +558,17 @@ TEST_CASE("a findAndModify that concerns one shard runs in a transaction, which 
   }
   CHECK(steps == std::vector<std::string>{"find", "findAndModify begins within", "find within",
                                           "findAndModify within"});
+}
+
+TEST_CASE("without a sort any document of the chosen shard will do", "[write]") {
+  Router router(split_at("{'a': 1}", {"{'a': 10}"}));
+  router.shards.answer = [](const Sent& sent) -> std::optional<std::string> {
+    if (sent.name() != "find") return count_all(sent);
+    return sent.shard == 0 ? match_none(sent)
+                           : "{'cursor': {'firstBatch': [{'_id': 5}], 'id': 0, 'ns': 'db.c'}, 'ok': 1.0}";
+  };
+  CHECK(compact(router.run("{'delete': 'c', 'deletes': [{'q': {'b': 1}, 'limit': 1}]}")) == "{'n':1,'ok':1.0}");
+  CHECK(compact(router.sent()).back().find("{'q':{'b':1},'limit':1}") != std::string::npos);
 }
 
 TEST_CASE("a choice is repeated when the document changed meanwhile", "[write]") {

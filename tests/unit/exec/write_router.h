@@ -63,6 +63,10 @@ class ScriptedShards final : public shard::Gateway {
     for (shard::ShardState& state : states_) state.max_wire_version = version;
   }
 
+  void offer_sort_key() {
+    for (shard::ShardState& state : states_) state.offers_sort_key = true;
+  }
+
   Task<Result<shard::Reply>> call(std::uint16_t shard, shard::Command command,
                                   shard::CallOptions options) override {
     if (fails_unsent) co_return *std::exchange(fails_unsent, std::nullopt);
