@@ -214,30 +214,18 @@ Task<Result<Response>> modify_chosen(Context& context, const Request& request,
                                      const catalog::CollectionRouting& routing,
                                      const WriteTarget& target) {
   SteppedRequest step(request);
-  const auto paths =
-      target.check_key ? paths_to_check(routing.key, statement) : std::vector<std::string>{};
-  const TimePoint began = Clock::now();
-  for (std::size_t attempt = 0;; ++attempt) {
-    auto waiting = wait_for_choice(context, *step, attempt, began);
-    if (const auto ended = co_await waiting) co_return *ended;
-    auto chosen = co_await choose_document(context, *step, collection, statement, target.shards,
-                                           RoutedBy::sharded(routing), paths);
-    if (chosen.error) co_return *chosen.error;
-    if (!chosen.choice) {
+  Choices choices(context, collection, statement, routing, target);
+  for (;;) {
+    auto choosing = choices.next(*step);
+    auto chosen = co_await choosing;
+    if (chosen.error) co_return *std::move(chosen.error);
+    if (!chosen.found) {
       const auto checked = co_await check_not_elsewhere(context, *step, collection, statement, routing, target);
       if (checked.has_error()) co_return checked.error();
       co_return co_await without_match(context, *step, statement, routing, target);
     }
-    const DocView met = chosen.choice->document;
-    std::optional<BsonDoc> unchanged;
-    if (target.check_key) {
-      if (auto kept = check_key_kept(routing.key, statement, met); kept.has_error())
-        co_return kept.error();
-      unchanged = same_key_filter(routing.key, statement, met);
-    }
-    const BsonDoc query = filter_of_chosen(context, routing, statement, met, unchanged ? &*unchanged : nullptr);
-    const BsonDoc body = rewritten(*step, {.query = query.view(), .update = {}, .upsert = false});
-    const ShardCommand command(chosen.choice->shard, RoutedBy::sharded(routing), shard::Command::of_body(body));
+    const BsonDoc body = rewritten(*step, {.query = chosen.query.view(), .update = {}, .upsert = false});
+    const ShardCommand command(chosen.shard, RoutedBy::sharded(routing), shard::Command::of_body(body));
     auto answered = co_await modify(context, *step, statement, routing, command);
     if (answered.has_error() || answered->failed) co_return answered;
     const auto pieces = answered->pieces();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -146,19 +147,6 @@ BsonDoc match_nothing() {
   return std::move(out).finish();
 }
 
-Task<std::optional<Error>> wait_for_choice(Context& context, const Request& request, std::size_t attempt,
-                                           TimePoint began) {
-  if (attempt == 0) co_return std::nullopt;
-  const Duration left = std::max(request.deadline - Clock::now(), Duration::zero());
-  const Duration pause = std::min(pause_before_try(attempt + 1), left);
-  if (pause > Duration::zero()) co_await context.loop.sleep_for(pause);
-  if (const Error* why = shard::requested_of(request.interrupt)) co_return *why;
-  if (Clock::now() < began + choosing_time_max) co_return std::nullopt;
-  co_return Error(ErrorCode::write_conflict,
-                  fmt::format("the documents that were chosen for this write had changed or were gone each time, for {} "
-                              "seconds", choosing_time_max.count()));
-}
-
 namespace {
 
 // For the chosen document alone, as long as it matches `unchanged` and has the values that it is sorted by (those that
@@ -185,13 +173,6 @@ BsonDoc narrow_filter(const Statement& statement, DocView chosen, DocView unchan
 
 }  // namespace
 
-BsonDoc filter_of_chosen(const Context& context, const catalog::CollectionRouting& routing, const Statement& statement,
-                         DocView chosen, const BsonDoc* unchanged) {
-  const bool any_will_do = statement.sort.empty() && unchanged == nullptr && !may_meet_orphans(context, routing);
-  if (any_will_do) return BsonDoc(statement.query);
-  return narrow_filter(statement, chosen, unchanged == nullptr ? DocView() : unchanged->view());
-}
-
 bool may_meet_orphans(const Context& context, const catalog::CollectionRouting& routing) {
   constexpr std::int32_t wire_version_of_6_0 = 17;
   if (!context.in_cluster()) return false;
@@ -199,6 +180,58 @@ bool may_meet_orphans(const Context& context, const catalog::CollectionRouting& 
     if (context.gateway.capabilities(shard).max_wire_version < wire_version_of_6_0) return true;
   }
   return false;
+}
+
+Choices::Choices(Context& context, std::string_view collection, const Statement& statement,
+                 const catalog::CollectionRouting& routing, const WriteTarget& target)
+    : context_(context), collection_(collection), statement_(statement), routing_(routing), target_(target) {}
+
+Task<std::optional<Error>> Choices::wait(const Request& request) {
+  constexpr auto time_max = std::chrono::seconds(30);
+  const Duration left = std::max(request.deadline - Clock::now(), Duration::zero());
+  const Duration pause = std::min(pause_before_try(made_ + 1), left);
+  if (pause > Duration::zero()) co_await context_.loop.sleep_for(pause);
+  if (const Error* why = shard::requested_of(request.interrupt)) co_return *why;
+  if (Clock::now() < began_ + time_max) co_return std::nullopt;
+  co_return Error(ErrorCode::write_conflict,
+                  fmt::format("the documents that were chosen for this write had changed or were gone each time, for "
+                              "{} seconds", time_max.count()));
+}
+
+Task<Choices::Next> Choices::next(const Request& request) {
+  Next next;
+  if (made_ > 0) {
+    auto waiting = wait(request);
+    next.error = co_await waiting;
+    if (next.error) co_return next;
+  }
+  ++made_;
+  auto paths = target_.check_key ? paths_to_check(routing_.key, statement_) : std::vector<std::string>{};
+  auto choosing = choose_document(context_, request, collection_, statement_, target_.shards,
+                                  RoutedBy::sharded(routing_), std::move(paths));
+  auto chosen = co_await choosing;
+  next.error = std::move(chosen.error);
+  next.by_find = next.error.has_value();
+  next.lost = chosen.lost;
+  if (next.error || !chosen.choice) co_return next;
+  const DocView met = chosen.choice->document;
+  if (target_.check_key) {
+    if (auto kept = check_key_kept(routing_.key, statement_, met); kept.has_error()) {
+      next.error = std::move(kept.error());
+      co_return next;
+    }
+  }
+  next.found = true;
+  next.shard = chosen.choice->shard;
+  if (target_.check_key) {
+    const BsonDoc unchanged = same_key_filter(routing_.key, statement_, met);
+    next.query = narrow_filter(statement_, met, unchanged);
+  } else if (!statement_.sort.empty() || may_meet_orphans(context_, routing_)) {
+    next.query = narrow_filter(statement_, met, {});
+  } else {
+    next.query = BsonDoc(statement_.query);  // any document will do that the shard finds
+  }
+  co_return next;
 }
 
 }  // namespace spillway::exec

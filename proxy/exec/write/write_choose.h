@@ -10,7 +10,6 @@
 // each other in time; this does not hold across shards, nor in a transaction.
 #pragma once
 
-#include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,13 +19,9 @@
 #include "proxy/exec/core/context.h"
 #include "proxy/exec/core/request.h"
 #include "proxy/exec/core/shard_call.h"
-#include "proxy/exec/write/write_parse.h"
+#include "proxy/exec/write/write_target.h"
 
 namespace spillway::exec {
-
-// For so long a choice is repeated because the document had changed or was gone. Each time another client's write has
-// gone through.
-inline constexpr auto choosing_time_max = std::chrono::seconds(30);
 
 struct Choice {
   catalog::ShardIndex shard = 0;
@@ -50,17 +45,38 @@ Task<ChoiceOutcome> choose_document(Context& context, const Request& request,
 BsonDoc both_filters(DocView one, DocView other);
 // A filter that nothing matches.
 BsonDoc match_nothing();
-// Before the choice number `attempt`, from 0 on, of a write that began then: pauses, so that clients that take the same
-// documents one after the other get out of each other's way. An error: no more choices, for the operation was killed, or
-// WriteConflict(112).
-Task<std::optional<Error>> wait_for_choice(Context& context, const Request& request, std::size_t attempt,
-                                           TimePoint began);
-// The filter of the write: the statement's own if any document will do that the shard finds by it, else for the chosen
-// one alone, as long as it has the values that it is sorted by. `unchanged`: it must match this, too; null: it need not.
-BsonDoc filter_of_chosen(const Context& context, const catalog::CollectionRouting& routing, const Statement& statement,
-                         DocView chosen, const BsonDoc* unchanged);
-
 // Shards below 6.0 write to documents that have moved away, too: what is asked of all of them may meet only those.
 bool may_meet_orphans(const Context& context, const catalog::CollectionRouting& routing);
+
+// The choices of one write: the next one each time that the write has found nothing, since another client's write came
+// first. Everything outlives it.
+class Choices {
+ public:
+  Choices(Context& context, std::string_view collection, const Statement& statement,
+          const catalog::CollectionRouting& routing, const WriteTarget& target);
+
+  struct Next {
+    bool found = false;
+    catalog::ShardIndex shard = 0;
+    BsonDoc query;               // the filter to write with, on this shard
+    std::optional<Error> error;  // none, and nothing is found: nothing matches
+    // The error is that of the find, as opposed to the router's own: the update would change a key, the operation was
+    // killed, or WriteConflict(112) after 30 seconds.
+    bool by_find = false, lost = false;
+  };
+  // Pauses before all but the first, so that clients that take the same documents get out of each other's way.
+  Task<Next> next(const Request& request);
+
+ private:
+  Task<std::optional<Error>> wait(const Request& request);
+
+  Context& context_;
+  std::string_view collection_;
+  const Statement& statement_;
+  const catalog::CollectionRouting& routing_;
+  const WriteTarget& target_;
+  TimePoint began_ = Clock::now();
+  std::size_t made_ = 0;
+};
 
 }  // namespace spillway::exec

@@ -455,21 +455,19 @@ Task<StepOutcome> refuse_as_shard(WriteRun& run, std::uint32_t op,
 
 // The find that chooses the document has failed.
 Task<StepOutcome> fail_choice(WriteRun& run, std::uint32_t op, const WriteRun::Targeted& write,
-                              DocView document, const ChoiceOutcome& chosen) {
-  if (is_stale(chosen.error->code)) {
+                              DocView document, const Error& why, bool lost) {
+  if (is_stale(why.code)) {
     StepOutcome result{.n = 0, .fatal = {}, .stale = run.may_send_again()};
-    if (!result.stale) result.fatal = *chosen.error;
+    if (!result.stale) result.fatal = why;
     co_return result;
   }
   // A shard that has refused a transaction's find has aborted the transaction, and knows no other error any more.
-  if (!chosen.lost && !run.request->in_transaction) {
-    co_return co_await refuse_as_shard(run, op, write, document, *chosen.error);
-  }
+  if (!lost && !run.request->in_transaction) co_return co_await refuse_as_shard(run, op, write, document, why);
   StepOutcome result;
   if (run.command.retryable || run.request->in_transaction) {
-    result.fatal = *chosen.error;
+    result.fatal = why;
   } else {
-    run.results.add_lost({&op, 1}, *chosen.error, "a shard");
+    run.results.add_lost({&op, 1}, why, "a shard");
   }
   co_return result;
 }
@@ -494,7 +492,7 @@ Task<StepOutcome> write_all_kept(WriteRun& run, std::uint32_t op, const WriteRun
                                   write.target.shards, run.by(), {});
   const auto chosen = co_await choosing;
   if (chosen.error) {
-    co_return co_await fail_choice(run, op, write, document, chosen);
+    co_return co_await fail_choice(run, op, write, document, *chosen.error, chosen.lost);
   }
   if (chosen.choice) {
     co_return StepOutcome{
@@ -510,18 +508,13 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, const WriteRun::
                                DocView document) {
   const Statement& statement = write.statement;
   const WriteTarget& target = write.target;
-  const catalog::ShardKeyPattern& key = run.routing->key;
-  const auto paths = target.check_key ? paths_to_check(key, statement) : std::vector<std::string>{};
-  const TimePoint began = Clock::now();
-  for (std::size_t attempt = 0;; ++attempt) {
-    auto waiting = wait_for_choice(run.context, *run.request, attempt, began);
-    if (const auto ended = co_await waiting) co_return StepOutcome{.n = 0, .fatal = refuse(run, op, *ended)};
-    auto chosen = co_await choose_document(run.context, *run.request, run.command.collection, statement, target.shards,
-                                           run.by(), paths);
-    if (chosen.error) {
-      co_return co_await fail_choice(run, op, write, document, chosen);
-    }
-    if (!chosen.choice) {
+  Choices choices(run.context, run.command.collection, statement, *run.routing, target);
+  for (;;) {
+    auto choosing = choices.next(*run.request);
+    const auto chosen = co_await choosing;
+    if (chosen.by_find) co_return co_await fail_choice(run, op, write, document, *chosen.error, chosen.lost);
+    if (chosen.error) co_return StepOutcome{.n = 0, .fatal = refuse(run, op, *chosen.error)};
+    if (!chosen.found) {
       // No document matches; a shard may still find an error in the operation. The original filter might match by now
       // and write an unchecked document.
       const bool probes = target.check_key || may_meet_orphans(run.context, *run.routing);
@@ -529,18 +522,9 @@ Task<StepOutcome> write_chosen(WriteRun& run, std::uint32_t op, const WriteRun::
       const catalog::ShardSet first{target.shards.front()};
       co_return co_await step(run, op, probe, first);
     }
-    const DocView met = chosen.choice->document;
-    std::optional<BsonDoc> unchanged;
-    if (target.check_key) {
-      if (auto kept = check_key_kept(key, statement, met); kept.has_error())
-        co_return StepOutcome{.n = 0, .fatal = refuse(run, op, kept.error())};
-      unchanged = same_key_filter(key, statement, met);
-    }
-    const BsonDoc query =
-        filter_of_chosen(run.context, *run.routing, statement, met, unchanged ? &*unchanged : nullptr);
     const BsonDoc narrowed =
-        rewritten(document, {.query = query.view(), .update = {}, .upsert = {}});
-    const catalog::ShardSet owner{chosen.choice->shard};
+        rewritten(document, {.query = chosen.query.view(), .update = {}, .upsert = {}});
+    const catalog::ShardSet owner{chosen.shard};
     auto done = co_await step(run, op, narrowed, owner);
     if (done.fatal || done.stale || done.n > 0 || run.results.has_error(op)) co_return done;
   }
