@@ -35,8 +35,8 @@ void hear_cluster_time(Context& context, DocView told);
 BsonDoc times_for_client(const Context& context, auth::TimeTrust trust, std::uint64_t operation_time);
 
 std::optional<OfTransaction> transaction_of(DocView body);
-// A shard has executed a command of it. `reply`: its fields, with ok: 1. Before the end of a reply that streams they are
-// not known, and it is empty.
+// A shard has executed a command of it. `reply`: its fields, with ok: 1. Before the end of a reply that streams they
+// are not known, and it is empty.
 void note_participant(Context& context, const OfTransaction& transaction, catalog::ShardIndex shard, DocView reply);
 
 // `reply` has ok: 0. If the shard refused the command for its table, that is read again before it is used again.

@@ -271,7 +271,9 @@ TEST_CASE("one document of many shards is chosen by the sort and written by its 
 TEST_CASE("under a collation a document is chosen by what the shards say they compared", "[write]") {
   Router router(split_at("{'a': 1}", {"{'a': 10}"}));
   router.shards.answer = [](const Sent& sent) -> std::optional<std::string> {
-    if (sent.name() != "find") return "{'lastErrorObject': {'n': 1, 'updatedExisting': true}, 'value': null, 'ok': 1.0}";
+    if (sent.name() != "find") {
+      return "{'lastErrorObject': {'n': 1, 'updatedExisting': true}, 'value': null, 'ok': 1.0}";
+    }
     // By bytes 'B' is less than 'a'.
     const std::string found = sent.shard == 0 ? "{'_id': 1, 'x': 'B', '$sortKey': ['b1']}"
                                               : "{'_id': 2, 'x': 'a', '$sortKey': ['a1']}";
