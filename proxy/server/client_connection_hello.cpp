@@ -31,12 +31,11 @@ constexpr Duration exhaust_pause_min = std::chrono::milliseconds(500);
 // Takes the connection's properties from a hello; an error is the answer to it. (A connection's first hello says
 // whether its driver retries refused requests.)
 Result<wire::HelloRequest> ClientConnection::take_hello(DocView command, bool exhaust) {
-  auto hello = wire::parse_hello(command);
-  if (hello.has_error()) return hello.error();
-  if (auto repeated = wire::check_metadata_not_repeated(*hello, first_hello_);
-      repeated.has_error()) {
+  if (auto repeated = wire::check_metadata_not_repeated(command, first_hello_); repeated.has_error()) {
     return repeated.error();
   }
+  auto hello = wire::parse_hello(command);
+  if (hello.has_error()) return hello.error();
   if (first_hello_ || !balanced()) {
     if (auto checked = wire::check_load_balanced(*hello, balanced()); checked.has_error()) {
       return checked.error();
@@ -106,6 +105,10 @@ Task<Result<BsonDoc>> ClientConnection::answer_query_command(const wire::OpQuery
   if (!query.is_command()) {
     co_return Error(ErrorCode::unsupported_op_query_command,
                     "OP_QUERY finds are not supported. The client driver may require an upgrade.");
+  }
+  if (query.to_return != 1 && query.to_return != -1) {
+    co_return Error(16979,
+                    fmt::format("Bad numberToReturn ({}) for $cmd type ns - can only be 1 or -1", query.to_return));
   }
   if (command.size() > exec::query_command_bytes_max || !exec::is_answered_over_op_query(name, db)) {
     co_return Error(ErrorCode::unsupported_op_query_command,

@@ -218,8 +218,8 @@ Result<void> check_client_metadata(DocView client) {
   return check_section(client, "os", {"type"});
 }
 
-Result<void> check_metadata_not_repeated(const HelloRequest& request, bool first_hello) {
-  if (request.client && !first_hello) {
+Result<void> check_metadata_not_repeated(DocView command, bool first_hello) {
+  if (!first_hello && command["client"].exists()) {
     return Error(ErrorCode::client_metadata_cannot_be_mutated,
                  "The client metadata document may only be sent in the first hello");
   }

@@ -38,8 +38,8 @@ Result<HelloRequest> parse_hello(DocView command);
 // May be called alone for a metadata document from elsewhere. Errors: 183, 184, 185, TypeMismatch.
 Result<void> check_client_metadata(DocView client);
 
-// 186 when `client` comes again after the connection's first hello.
-Result<void> check_metadata_not_repeated(const HelloRequest& request, bool first_hello);
+// 186 when `client` comes again after the connection's first hello, whatever it is.
+Result<void> check_metadata_not_repeated(DocView command, bool first_hello);
 
 // LoadBalancerSupportMismatch(354): a connection's first hello must say loadBalanced exactly if it came through the
 // port for load balancers.

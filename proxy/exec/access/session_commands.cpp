@@ -58,21 +58,6 @@ Result<void> check_own(const Context& context, const Client& client, const Sessi
   return {};
 }
 
-Task<Result<Response>> start_session(Context&, Client&, const Request&) {
-  std::array<std::uint8_t, session_uuid_bytes> id{};
-  if (::getrandom(id.data(), id.size(), 0) != static_cast<ssize_t>(id.size())) {
-    co_return Error(ErrorCode::internal_error, "no random bytes for a session's id");
-  }
-  id[6] = static_cast<std::uint8_t>((id[6] & 0x0f) | 0x40);
-  id[8] = static_cast<std::uint8_t>((id[8] & 0x3f) | 0x80);
-  BsonWriter reply;
-  reply.begin_document("id");
-  reply.append_binary("id", uuid_subtype, id);
-  reply.end();
-  reply.append("timeoutMinutes", std::int32_t{30});
-  co_return ok_response(std::move(reply));
-}
-
 // Shards that keep sessions. Config servers are none of them: a change of the cluster's table that is killed in its
 // middle would keep its lock until that expires.
 catalog::ShardSet replica_set_shards(const Context& context, const Request& request) {
@@ -137,6 +122,31 @@ Task<void> tell_shards(Context& context, const Request& request, BsonDoc documen
   }
   auto telling = tell_shards(context, shards, std::string(request.name), std::move(document), request.shard_time);
   co_await telling;
+}
+
+// In a cluster a shard keeps the new session, so that it is written down with those that are used ($listSessions).
+Task<Result<Response>> start_session(Context& context, Client& client, const Request& request) {
+  std::array<std::uint8_t, session_uuid_bytes> id{};
+  if (::getrandom(id.data(), id.size(), 0) != static_cast<ssize_t>(id.size())) {
+    co_return Error(ErrorCode::internal_error, "no random bytes for a session's id");
+  }
+  id[6] = static_cast<std::uint8_t>((id[6] & 0x0f) | 0x40);
+  id[8] = static_cast<std::uint8_t>((id[8] & 0x3f) | 0x80);
+  const catalog::ShardSet shards = replica_set_shards(context, request);
+  if (context.in_cluster() && shards.size() > 0) {
+    const SessionIds ids{std::string(reinterpret_cast<const char*>(id.data()), id.size())};
+    auto telling = tell_shards(context, catalog::ShardSet{shards.front()}, "refreshSessions",
+                               with_ids(context, client, "refreshSessions", ids), request.shard_time);
+    co_await telling;
+  }
+  BsonWriter lsid;
+  lsid.append_binary("id", uuid_subtype, id);
+  const BsonDoc session = std::move(lsid).finish();
+  client.presence.note_session({reinterpret_cast<const char*>(session.view().data()), session.size()});
+  BsonWriter reply;
+  reply.append("id", session);
+  reply.append("timeoutMinutes", std::int32_t{30});
+  co_return ok_response(std::move(reply));
 }
 
 // Null: every user's.

@@ -4,8 +4,10 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/version.hpp>
 #include <exception>
+#include <vector>
 
 #include "proxy/base/log.h"
 #include "proxy/catalog/config_documents.h"
@@ -113,10 +115,16 @@ Answer whats_my_uri(Context&, Client& client, const Request&) {
 }
 
 Answer list_commands(Context& context, Client&, const Request&) {
+  std::vector<const CommandSpec*> known;
+  for (const CommandSpec& spec : all_commands()) {
+    if (is_known(context, spec)) known.push_back(&spec);
+  }
+  std::sort(known.begin(), known.end(),
+            [](const CommandSpec* one, const CommandSpec* other) { return one->name < other->name; });
   BsonWriter reply;
   reply.begin_document("commands");
-  for (const CommandSpec& spec : all_commands()) {
-    if (!is_known(context, spec)) continue;
+  for (const CommandSpec* each : known) {
+    const CommandSpec& spec = *each;
     reply.begin_document(spec.name);
     reply.append("help", spec.help)
         .append("requiresAuth", spec.need.of != CommandNeed::Of::nobody);

@@ -7,12 +7,12 @@ namespace spillway::exec {
 
 namespace {
 
-constexpr std::array<std::string_view, 23> watching{
+constexpr std::array<std::string_view, 24> watching{
     "authenticate",  "buildInfo",        "buildinfo",   "collStats", "collstats",
     "connPoolStats", "connectionStatus", "dbStats",     "dbstats",   "getCmdLineOpts",
     "getLog",        "getnonce",         "hostInfo",    "isdbgrid",  "listCollections",
     "listCommands",  "listDatabases",    "logout",      "ping",      "replSetGetStatus",
-    "saslContinue",  "saslStart",        "serverStatus"};
+    "saslContinue",  "saslStart",        "serverStatus", "whatsmyuri"};
 static_assert(std::is_sorted(watching.begin(), watching.end()));
 
 constexpr std::array<std::string_view, 6> reading{"aggregate", "count",   "distinct",

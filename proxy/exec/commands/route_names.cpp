@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "proxy/cluster/config_client.h"
+#include "proxy/exec/core/arguments.h"
 #include "proxy/exec/core/file_chunks.h"
 #include "proxy/exec/read/aggregate.h"
 #include "proxy/exec/read/map_reduce.h"
@@ -71,7 +72,8 @@ RouteNames route_names(const Context& context, const CommandSpec& spec, Request&
         names.push_back({out.db, out.collection});
       break;
     case RouteNeed::explained:
-      if (const Element inner = request.body.first(); inner.is_document()) {
+      if (const Element inner = request.body.first();
+          inner.is_document() && !check_explained_database(request.db, inner.as_document()).has_error()) {
         add_collection(names, request.db, inner.as_document());
         add_pipeline(names, request.db, inner.as_document());
       }

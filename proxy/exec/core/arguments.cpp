@@ -36,6 +36,13 @@ Result<std::string_view> collection_argument(DocView body) {
   return first.as_string();
 }
 
+Result<void> check_explained_database(std::string_view db, DocView explained) {
+  const ValueView named = explained["$db"];
+  if (!named.exists() || (named.is_string() && named.as_string() == db)) return {};
+  return Error(ErrorCode::invalid_namespace,
+               fmt::format("Mismatched $db in explain command. Expected {} but got {}", db, to_json(named)));
+}
+
 Result<std::optional<std::int64_t>> number_argument(std::string_view field, ValueView value) {
   if (!value.exists() || value.is_null()) return std::nullopt;
   if (!value.is_number()) {

@@ -24,6 +24,8 @@ Error no_collection(ValueView first);
 
 // The collection that a command names first: it may not be empty. InvalidNamespace(73).
 Result<std::string_view> collection_argument(DocView body);
+// An explained command may name the database of the explain only. InvalidNamespace(73).
+Result<void> check_explained_database(std::string_view db, DocView explained);
 // A number; nullopt: it is missing or null. Beyond 64 bits: the nearest of them. TypeMismatch(14) for another type.
 Result<std::optional<std::int64_t>> number_argument(std::string_view field, ValueView value);
 // A document; {}: it is missing or null. TypeMismatch(14) for another type.

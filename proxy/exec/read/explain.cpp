@@ -354,6 +354,7 @@ Result<Explained> subject_of(const Request& request) {
   const Element inner = request.body.first();
   if (!inner.is_document()) return wrong_type("explain.explain", inner, "object");
   subject.inner = BsonDoc(inner.as_document());
+  if (auto checked = check_explained_database(request.db, subject.inner); checked.has_error()) return checked.error();
   const ValueView verbosity = request.body["verbosity"];
   if (verbosity.exists()) {
     if (!verbosity.is_string() ||

@@ -157,6 +157,11 @@ BsonDoc merge_db_stats(const std::vector<ShardAnswer>& answers, std::string_view
   for (const std::string_view name : {"dataSize", "storageSize", "totalSize"}) {
     out.append(name, sum_of(answers, name));
   }
+  // Of 4.2 and earlier.
+  const bool has_extents = std::any_of(answers.begin(), answers.end(), [](const ShardAnswer& answer) {
+    return answer.body["numExtents"].exists();
+  });
+  if (has_extents) append_sum(out, "numExtents", sum_of(answers, "numExtents"));
   append_sum(out, "indexes", most_of(answers, "indexes"));
   out.append("indexSize", sum_of(answers, "indexSize"));
   append_sum(out, "scaleFactor", most_of(answers, "scaleFactor", 1));

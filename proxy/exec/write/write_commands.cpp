@@ -86,7 +86,7 @@ const ObjectId* new_id_of(const PlannedWrite& op) noexcept {
 Result<WriteTarget> target_new(const catalog::CollectionRouting& routing, DocView document,
                                const ObjectId* new_id) {
   if (document.size() > limits::document_bytes_max) {
-    return Error(ErrorCode::bson_object_too_large,
+    return Error(ErrorCode::bad_value,
                  fmt::format("object to insert too large. size in bytes: {}, max size: {}",
                              document.size(), limits::document_bytes_max));
   }

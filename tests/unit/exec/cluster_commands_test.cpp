@@ -271,6 +271,24 @@ TEST_CASE("cluster: a database that another router has dropped is made again for
   CHECK(reply.view()["code"].to_int64() == 26);
 }
 
+TEST_CASE("cluster: the extents of servers of 4.2 are added up") {
+  FakeCluster cluster(8);
+  cluster.says["dbStats"] = "{'db': 'app', 'collections': 1, 'objects': 2, 'numExtents': 3, 'ok': 1.0}";
+  CHECK(cluster.run("{'dbStats': 1, '$db': 'app'}").view()["numExtents"].to_int64() == 6);
+}
+
+TEST_CASE("cluster: a shard keeps the session that is started") {
+  FakeCluster cluster(8);
+  for (auto& state : cluster.worker.gateway.states()) state.replica_set = true;
+  const BsonDoc reply = cluster.run("{'startSession': 1, '$db': 'admin'}");
+  const ValueView id = reply.view().find_path("id.id");
+  REQUIRE(id.exists());
+  REQUIRE(cluster.sent().size() == 1);
+  const DocView told = cluster.worker.gateway.sent.front().second;
+  REQUIRE(told["refreshSessions"].is_array());
+  CHECK(told["refreshSessions"].as_document().first().as_document()["id"] == id);
+}
+
 TEST_CASE("cluster: a database that nobody has made has statistics, of nothing") {
   FakeCluster cluster(8);
   cluster.says["dbStats"] = "{'db': 'nowhere', 'collections': 0, 'objects': 0, 'ok': 1.0}";

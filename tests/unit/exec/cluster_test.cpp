@@ -747,6 +747,7 @@ TEST_CASE("a database that does not exist is empty to readers, and made for writ
   const BsonDoc explained = cluster.run("{'explain': {'aggregate': 'c', 'pipeline': [], 'cursor': {}}, '$db': 'none'}");
   CHECK(explained.view().find_path("cursor.ns").as_string() == "none.c");
   CHECK(cluster.run("{'explain': {'find': 'c'}, '$db': 'none'}").view()["code"].to_int64() == 26);
+  CHECK(cluster.run("{'explain': {'find': 'c', '$db': 'other'}, '$db': 'none'}").view()["code"].to_int64() == 73);
   CHECK(cluster.run("{'count': 'c', '$db': 'none'}").view()["n"].to_int64() == 0);
   CHECK(cluster.run("{'listIndexes': 'c', '$db': 'none'}").view()["code"].to_int64() == 26);
   const BsonDoc listed =
