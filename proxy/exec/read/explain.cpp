@@ -34,6 +34,9 @@ struct ExplainHalves {
 struct ExplainPlan {
   Targets targets;
   BsonDoc inner;            // the command for the shards
+  // The command as the client sent it, if a shard would run a second half: to explain the first halves reads no word of
+  // that, so one shard is asked whether it takes the whole. Otherwise empty.
+  BsonDoc whole;
   std::string_view stage;   // of the winning plan
   bool aggregate = false;
   std::optional<ExplainHalves> divided;
@@ -111,6 +114,7 @@ Result<ExplainPlan> plan_aggregate_explain(Context& context, const Request& requ
   auto divided = explain_halves(context, request, *aggregate, *planned);
   if (divided.has_error()) return divided.error();
   plan.divided = *std::move(divided);
+  if (plan.divided->merge_type != "mongos") plan.whole = BsonDoc(plan.inner.view());
   BsonWriter out;
   for (auto at = plan.inner.view().begin(); !at.done(); ++at) {
     if (at->name == "pipeline") {
@@ -368,17 +372,35 @@ Result<Explained> subject_of(const Request& request) {
   return subject;
 }
 
+// Not nullopt: why a shard refuses the whole command.
+Task<std::optional<Error>> ask_about_whole(Context& context, const Request& request, const ExplainPlan& plan) {
+  BsonWriter body;
+  body.append("explain", plan.whole);
+  body.append("verbosity", "queryPlanner");
+  append_generic_arguments(body, request);
+  const BsonDoc command = std::move(body).finish();
+  const ShardCommand asked{plan.targets.shards.front(), plan.targets.by(), shard::Command::of_body(command)};
+  auto call = call_shard(context, asked, read_options(context, request));
+  ShardOutcome outcome = co_await call;
+  co_return std::move(outcome.error);
+}
+
 }  // namespace
 
 Task<Result<Response>> explain_command(Context& context, Client&, const Request& request) {
-  // Three copies: the explained command from the client and for the shards, and the command around it.
-  TakeCopyRoom taking_room(context, request, 3);
+  // Four copies: the explained command from the client, whole and divided for the shards, and the command around it.
+  TakeCopyRoom taking_room(context, request, 4);
   const auto room = co_await taking_room;
   if (room.has_error()) co_return room.error();
   auto subject = subject_of(request);
   if (subject.has_error()) co_return subject.error();
   auto plan = plan_explain(context, request, subject->inner);
   if (plan.has_error()) co_return plan.error();
+  if (!plan->whole.view().empty()) {
+    auto refused = co_await ask_about_whole(context, request, *plan);
+    if (refused) co_return *std::move(refused);
+    plan->whole = BsonDoc();
+  }
   BsonWriter body;
   body.append("explain", plan->inner);
   body.append("verbosity", subject->verbosity);

@@ -1445,6 +1445,29 @@ TEST_CASE("a malformed mapReduce of a sharded collection goes to no shard") {
   CHECK(cluster.sent_to(1, "aggregate").empty());
 }
 
+TEST_CASE("a stage that only a merging shard would read is malformed in an explain, too") {
+  MergingCluster cluster;
+  cluster.shard_answer_ = [](std::uint16_t shard, DocView command) -> std::optional<BsonDoc> {
+    if (to_json(command).find("\"buckets\" : 0") == std::string::npos) return explained_by(shard);
+    return doc("{'ok': 0, 'code': 40243, 'errmsg': 'buckets'}");
+  };
+  const auto [buckets, code] = GENERATE(values<std::pair<int, int>>({{0, 40243}, {3, 0}}));
+  const BsonDoc reply = cluster.run(fmt::format("{{'explain': {{'aggregate': 'c', 'pipeline': [{{'$limit': 3}}, "
+                                                "{{'$bucketAuto': {{'groupBy': '$x', 'buckets': {}}}}}], 'cursor': "
+                                                "{{}}}}, 'verbosity': 'executionStats', '$db': 'app'}}", buckets));
+  INFO(to_json(reply.view()));
+  CHECK(reply.view()["code"].to_int64().value_or(0) == code);
+  const auto sent = cluster.sent_to(1, "explain");
+  // The whole is only planned: a $bucketAuto of one shard's documents would be work for nothing.
+  REQUIRE(sent.size() == (code == 0 ? 2 : 1));
+  CHECK(sent[0].view()["verbosity"].as_string() == "queryPlanner");
+  CHECK(sent[0].view().first().as_document()["pipeline"].as_document().count() == 2);
+  CHECK(cluster.sent_to(2, "explain").size() == (code == 0 ? 1 : 0));
+  if (code != 0) return;
+  CHECK(sent[1].view()["verbosity"].as_string() == "executionStats");
+  CHECK(sent[1].view().first().as_document()["pipeline"].as_document().count() == 1);
+}
+
 TEST_CASE("a shard's own explain that is larger than a document is cut, too") {
   FakeCluster cluster;
   const std::string_view command = "{'aggregate': 'u', 'pipeline': [], 'cursor': {}}";
