@@ -277,7 +277,14 @@ std::optional<std::int64_t> NumberSum::total_ms() const {
   if (!(value >= -9223372036854775808.0 && value < 9223372036854775808.0)) {
     return std::nullopt;
   }
-  return std::llround(value);
+  if (has_decimal_) {
+    return static_cast<std::int64_t>(std::nearbyint(value));
+  }
+  // As servers do, and so a half goes towards zero: first the sum is rounded, then what that has left.
+  const std::int64_t rounded = std::llround(value);
+  const std::int64_t rest = std::llround((static_cast<double>(integers_ - rounded) + high_) + low_);
+  std::int64_t ms = 0;
+  return __builtin_add_overflow(rounded, rest, &ms) ? std::nullopt : std::optional(ms);
 }
 
 }  // namespace spillway::pipeline

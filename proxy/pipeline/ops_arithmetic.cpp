@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <optional>
 
 #include "proxy/pipeline/number.h"
 #include "proxy/pipeline/ops.h"
@@ -47,6 +48,16 @@ Result<Value> add(Operands operands, EvalContext&) {
   return Value::date(*ms);
 }
 
+// Servers round a double's half away from zero, and a decimal's to the even neighbour. (4.2 cuts a double off.)
+std::optional<std::int64_t> rounded_ms(const Value& number) {
+  if (number.is_integer()) {
+    return whole_int64(number.view());
+  }
+  const double value = number_as_double(number.view());
+  const bool decimal = number.type() == BsonType::decimal128;
+  return whole_int64(Value::of(decimal ? std::nearbyint(value) : std::round(value)).view());
+}
+
 Result<Value> subtract(Operands operands, EvalContext&) {
   const Value& a = operands[0];
   const Value& b = operands[1];
@@ -54,9 +65,7 @@ Result<Value> subtract(Operands operands, EvalContext&) {
     return subtract_numbers(a.view(), b.view());
   }
   if (a.type() == BsonType::date && (b.type() == BsonType::date || b.is_number())) {
-    const auto right =
-        b.is_number() ? whole_int64(Value::of(std::nearbyint(number_as_double(b.view()))).view())
-                      : std::optional(b.as_int64());
+    const auto right = b.is_number() ? rounded_ms(b) : std::optional(b.as_int64());
     std::int64_t ms = 0;
     if (!right || __builtin_sub_overflow(a.as_int64(), *right, &ms)) {
       return Error(ErrorCode::overflow, "date overflow in $subtract");

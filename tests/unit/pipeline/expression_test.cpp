@@ -73,6 +73,31 @@ TEST_CASE("literals, documents and arrays of expressions") {
          {R"({"x": 1, "$add": [1]})", "{}", "error 15983"}});
 }
 
+TEST_CASE("a date and a fraction of a millisecond") {
+  check({{R"({"$add": [{"$date": 1000}, 0.4]})", "{}", R"({"$date": 1000})"},
+         {R"({"$subtract": [{"$date": 1000}, 0.4]})", "{}", R"({"$date": 1000})"},
+         {R"({"$add": [{"$date": 1000}, 0.5]})", "{}", R"({"$date": 1000})"},
+         {R"({"$subtract": [{"$date": 1000}, 0.5]})", "{}", R"({"$date": 999})"},
+         {R"({"$add": [{"$date": 1000}, 1.5]})", "{}", R"({"$date": 1001})"},
+         {R"({"$subtract": [{"$date": 1000}, 1.5]})", "{}", R"({"$date": 998})"},
+         {R"({"$add": [{"$date": 1000}, 2.5]})", "{}", R"({"$date": 1002})"},
+         {R"({"$subtract": [{"$date": 1000}, 2.5]})", "{}", R"({"$date": 997})"},
+         {R"({"$add": [{"$date": 1000}, -1.5]})", "{}", R"({"$date": 998})"},
+         {R"({"$subtract": [{"$date": 1000}, -1.5]})", "{}", R"({"$date": 1002})"},
+         {R"({"$add": [{"$date": 1000}, -0.6]})", "{}", R"({"$date": 999})"},
+         {R"({"$subtract": [{"$date": 1000}, -0.6]})", "{}", R"({"$date": 1001})"},
+         {R"({"$add": [{"$date": 1000}, {"$numberDecimal": "0.5"}]})", "{}", R"({"$date": 1000})"},
+         {R"({"$subtract": [{"$date": 1000}, {"$numberDecimal": "0.5"}]})", "{}", R"({"$date": 1000})"},
+         {R"({"$add": [{"$date": 1000}, {"$numberDecimal": "1.5"}]})", "{}", R"({"$date": 1002})"},
+         {R"({"$subtract": [{"$date": 1000}, {"$numberDecimal": "1.5"}]})", "{}", R"({"$date": 998})"},
+         {R"({"$add": [{"$date": 1000}, {"$numberDecimal": "2.5"}]})", "{}", R"({"$date": 1002})"},
+         {R"({"$subtract": [{"$date": 1000}, {"$numberDecimal": "2.5"}]})", "{}", R"({"$date": 998})"},
+         {R"({"$add": [{"$date": 1000}, {"$numberLong": "9007199254740993"}]})", "{}",
+          R"({"$date": {"$numberLong": "9007199254741993"}})"},
+         {R"({"$subtract": [{"$date": 1000}, {"$numberLong": "9007199254740993"}]})", "{}",
+          R"({"$date": {"$numberLong": "-9007199254739993"}})"}});
+}
+
 TEST_CASE("arithmetic widens as the server does") {
   check({{R"({"$add": ["$a", 2]})", R"({"a": 1})", "3"},
          {R"({"$add": [2147483647, 1]})", "{}", R"({"$numberLong": "2147483648"})"},
