@@ -215,7 +215,7 @@ inline constexpr std::array<std::int8_t, 256> bson_sizes = make_bson_sizes();
 std::size_t rare_value_size(BsonType type, const std::uint8_t* at, std::size_t room) noexcept;
 }  // namespace detail
 
-// The size of a value that is none. (A number, not an optional: this is asked for each element of each document.)
+// For a malformed value. (A number, not an optional: this is asked for each element of each document.)
 inline constexpr std::size_t no_size = SIZE_MAX;
 
 // Size in bytes of a value of this type at `at`, or no_size if it does not fit before `end`. Nested documents are

@@ -21,7 +21,7 @@ std::size_t cut_between_documents(std::span<const std::uint8_t> rest, std::size_
 }
 
 // The room of keys that were dropped, for the next getMore of some sorted cursor on this thread.
-// Belongs to nobody's budget: at most 16 KiB.
+// Counts in no budget: at most 16 KiB.
 class SpareKeys {
  public:
   ~SpareKeys() { gone_ = true; }

@@ -162,7 +162,7 @@ Result<void> Merge::key_head(std::size_t at) {
   return {};
 }
 
-// Pays for the key that was just made. Not 0: there is no room for so much, and the key is gone.
+// Pays for the key that was just made. Not 0: the bytes that it needs; there is no room, and the key is gone.
 std::size_t Merge::pay_for_key(RemoteCursor& remote) {
   const std::size_t needed = remote.key_bytes();
   const std::uint64_t paid = remote.key_room.bytes();

@@ -30,7 +30,7 @@ class Merge {
       end,
     } kind = Kind::end;
     std::size_t bytes = 0;           // document, skipped: its size; room: the missing bytes
-    RemoteCursor* remote = nullptr;  // document: its shard; room: give key_room of this remote so many bytes
+    RemoteCursor* remote = nullptr;  // document: its shard; room: give its key_room `bytes`
   };
 
   // The referenced objects must not move. Add documents or room to the remotes only after next() has asked for it.

@@ -47,7 +47,7 @@ Result<void> check_session(const CursorSession& cursor, const CursorCaller& call
 
 std::uint64_t owner_number(std::string_view user) { return absl::HashOf(user); }
 
-// Null: nobody outside uses it.
+// Null: no client uses it.
 std::int64_t connection_of(const ClusterCursor& cursor) noexcept {
   return cursor.client ? cursor.client->connection_id : 0;
 }

@@ -1,4 +1,4 @@
-// What a member of a cluster (__system) says of the client for which it asks: whose session it is, and who it is.
+// What a member of a cluster (__system) says of the client for which it asks: its session's owner, its user and roles.
 // Source: mongod's logical_session_id_helpers.cpp, impersonated_user_metadata.cpp (4.2).
 #pragma once
 

@@ -58,7 +58,7 @@ constexpr std::size_t gathered_bytes_max = 4096;
 
 // How often a grown buffer is checked.
 constexpr auto growth_look = std::chrono::seconds(1);
-// A stream that moves so many buffers in that time is not slow.
+// A stream that moves this number of buffers in that time is not slow.
 constexpr std::uint64_t fast_buffers = 8;
 // A peer that takes less than this of a send buffer that is wanted back loses its connection.
 constexpr int drain_looks = 10;
@@ -229,7 +229,7 @@ class TcpTransport final : public Transport, private Poller::Socket {
   }
 
   bool can_release() const noexcept override { return static_cast<bool>(socket_); }
-  // Its buffers have their first size again: nobody pays for more over there.
+  // Its buffers have their first size again: the new owner pays for no more.
   FileDescriptor release() override {
     cancel();
     set_read_low_water(1);
@@ -354,7 +354,7 @@ class TcpTransport final : public Transport, private Poller::Socket {
   };
 
   // It shrinks once it is empty; at once if its memory is wanted back, and is paid for until what it holds has left.
-  // Nobody else watches a peer that does not take it: for the proxy the reply is written.
+  // Only this watches a peer that does not take it: for the rest of the proxy the reply is written.
   void look_at_send_growth() {
     const bool wanted_back = growth_->wants_back(send_growth_->room);
     if (wanted_back) set_option(socket_.get(), SOL_SOCKET, SO_SNDBUF, send_buffer_bytes_);

@@ -56,8 +56,8 @@ class CannedStore {
  public:
   explicit CannedStore(StoreOptions options);
 
-  // The answer to one command, with so many documents in the message's kind-1 sections. A bad one gets an error reply
-  // with MongoDB's code.
+  // The answer to one command. `sequence_documents`: those in the message's kind-1 sections. A bad command gets an
+  // error reply with MongoDB's code.
   StoreReply answer(DocView body, std::size_t sequence_documents);
   // The answer to a hello: a document as it is.
   BsonDoc hello_document(std::string_view command_name) const;

@@ -78,7 +78,7 @@ class CatalogCache {
     std::size_t databases = 0, collections = 0;
   };
   Counts counts() const;
-  // Of sharded collections, at most so many.
+  // Of sharded collections, at most `most`.
   std::vector<std::shared_ptr<const catalog::CollectionRouting>> routings(std::size_t most) const;
 
  private:

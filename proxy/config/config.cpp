@@ -235,7 +235,7 @@ class Checker {
 
   void check_exposure() {
     if (config_.authorization.has_value()) return;
-    // As a mongos without a key file: the cluster's servers ask nobody who he is, either.
+    // As a mongos without a key file: the cluster's servers do not authenticate clients either.
     const bool is_open = !config_.cluster.config_db.empty() && config_.shard_login == ShardLoginConfig{};
     for (const std::string& address : listen_addresses(config_.net)) {
       if (address.empty() || is_loopback(address)) continue;

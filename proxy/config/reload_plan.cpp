@@ -49,7 +49,7 @@ ReloadPlan plan_reload(const Config& now, const catalog::RoutingSnapshot* table,
     plan.refusals.push_back(needs_start("routing.shards"));
   }
   plan.needs_start = !plan.refusals.empty();
-  // Two processes would write by two tables, and nobody would look for stray documents.
+  // Two processes would write by two tables, and neither would look for stray documents.
   if (plan.needs_start && table != nullptr && loaded.routing && !catalog::same_owners(*table, *loaded.routing)) {
     plan.needs_start = false;
     plan.refusals.emplace_back("routing changes documents' shards, too: change that by a reload alone, or restart");

@@ -41,7 +41,7 @@ constexpr Duration room_pause = std::chrono::milliseconds(5);
 constexpr Duration worker_patience = std::chrono::seconds(1);
 constexpr Duration health_patience = std::chrono::seconds(2);
 constexpr std::uint64_t session_bytes = 32 * limits::kib;
-constexpr Duration live_pause = std::chrono::milliseconds(900);  // a little less than those who look wait
+constexpr Duration live_pause = std::chrono::milliseconds(900);  // a little less than the pause of the page and of top
 constexpr Duration stream_pause = std::chrono::seconds(1);
 constexpr std::string_view event_begin = "data: ", event_end = "\n\n";
 constexpr std::string_view metrics_type = "text/plain; version=0.0.4; charset=utf-8";

@@ -108,7 +108,7 @@ struct Outcome {
   bool is_cluster_admin = false;  // after the command
 };
 
-// Lives until the outcome has come, even if nobody waits any more.
+// Lives until the outcome has come, even if the page waits no more.
 struct Errand final : Timer {
   Event woken;
   std::optional<Outcome> outcome;
@@ -169,7 +169,7 @@ void AdminActions::end() {
 
 namespace {
 
-// The outcome, or none: the worker does not answer, or `enough` says that nobody waits for it.
+// The outcome, or none: the worker does not answer, or `enough` says that the page waits no more.
 template <class Enough>
 Task<std::optional<Outcome>> run_on(Loop& home, exec::Context& worker, Order order, Enough enough) {
   auto errand = std::make_shared<Errand>();

@@ -34,7 +34,7 @@ class AdminActions {
 
   static bool knows(std::string_view path) noexcept;
 
-  // Who asks: the connection's ends.
+  // The two ends of the connection that asks.
   struct From {
     std::string peer, local;
   };

@@ -1,4 +1,4 @@
-// AdminSessions: who is logged in on the page of the admin port. Pure: no sockets, no commands; time is a parameter.
+// AdminSessions: the users logged in on the page of the admin port. Pure: no sockets, no commands; time is a parameter.
 //
 // A session has two keys, 256 random bits each. The cookie goes with each request, to other ports of this machine, too:
 // cookies know no ports. So it counts only beside the token, which the page alone knows.

@@ -210,7 +210,7 @@ void ClientConnection::end_in_older() {
   if (moved_ && !relayed_ && environment_.older && environment_.older->lives) static_cast<void>(open_relay());
 }
 
-// False: the older process has ended, or nobody waits any more.
+// False: the older process has ended, or the client waits no more.
 Task<bool> ClientConnection::relay_can_be_read() {
   for (;;) {
     ReadyWait readable(*relay_, Transport::Direction::read, Clock::now() + relay_look);
@@ -237,7 +237,7 @@ Task<bool> ClientConnection::read_relay(MutableBytes into) {
   co_return true;
 }
 
-// For what passes; nothing: there is no room, or nobody waits any more.
+// For what passes; nothing: there is no room, or the client waits no more.
 Task<std::optional<Buffer>> ClientConnection::take_relay_room(std::size_t bytes) {
   const std::function<bool()> wanted = [this] { return is_wanted(); };
   auto taking = allocate_or_wait(environment_.context.loop, environment_.context.shared.memory.replies, bytes,

@@ -57,7 +57,7 @@ Finding check_files(const Config& config, const MachineFacts& facts) {
                 fmt::format("{} clients are let in, not {}: this process may open {} files, and shards need some",
                             allowed, wanted, facts.files_max),
                 {}};
-  if (wanted == static_cast<std::int64_t>(limits::client_connections_max)) return found;  // nobody wrote the preset
+  if (wanted == static_cast<std::int64_t>(limits::client_connections_max)) return found;  // the default, not written
   found.severity = Severity::warning;
   found.remedy = fmt::format("systemctl edit spillway: [Service] LimitNOFILE={0}; in a shell: ulimit -n {0}",
                              files_for_clients(wanted));

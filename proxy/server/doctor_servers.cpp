@@ -68,7 +68,7 @@ Task<bool> answers_with(shard::PoolSettings settings, HostAddress address, TimeP
   auto introducing = shard::introduce(*connection, settings.introduction, settings.budgets(), deadline);
   const auto introduced = co_await introducing;
   connection->transport().close();
-  // Whoever answers speaks it, whatever it says.
+  // Any answer, also an error, shows that the server speaks it.
   co_return introduced.has_value() ||
       !(introduced.error().is(ErrorCode::host_unreachable) || introduced.error().is(ErrorCode::network_timeout));
 }
@@ -465,7 +465,7 @@ Task<std::vector<HostReport>> examine_place(const shard::PoolSettings& settings,
     co_await visits.wait();
     next.clear();
     if (place.uri.direct) break;
-    // The members that nobody named here.
+    // The members that the connection string does not name.
     for (const HostReport& report : reports) {
       for (const HostAddress& member : report.server.hosts) {
         const auto is = [&](const HostReport& other) { return other.address == member; };

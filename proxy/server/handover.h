@@ -103,8 +103,8 @@ class Handover final : private Timer {
   std::atomic<std::int64_t> passing_{0};  // clients on their way from a worker to the channel
 };
 
-// What a process's own limit is while another holds so many bytes. `now`: its use, and its limit so far; what it has
-// taken since then is no reason for more.
+// A process's own limit while another process holds `held_bytes`. `now`: its use, and its limit so far. The result is
+// not below the use, unless the use exceeds the limit so far.
 std::uint64_t limit_beside(std::uint64_t limit_bytes, std::uint64_t held_bytes, const BudgetUsage& now) noexcept;
 
 }  // namespace spillway::server

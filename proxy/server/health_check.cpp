@@ -77,7 +77,7 @@ Task<Greeting> greet(const shard::PoolSettings& settings, shard::HostAddress add
   if (!wire::reply_is_ok(reply)) co_return Greeting{wire::error_from_reply(reply), true};
   const ValueView kind = reply["msg"];
   if (kind.is_string() && kind.as_string() == "isdbgrid") co_return Greeting{};
-  // A mongod may have the port: it listens on the same one if nobody names another.
+  // A mongod may have the port: its default is the same.
   co_return Greeting{Error(ErrorCode::host_unreachable, "another server has this port, which is no router"), true};
 }
 

@@ -19,8 +19,7 @@ namespace spillway::server {
 
 // Connections that the kernel holds until they are accepted (it caps this by net.core.somaxconn).
 inline constexpr int listen_backlog = 4'096;
-// How many clients are let in where the process may open so many files (0: any number), and the least number of files
-// for so many clients.
+// The number of clients that `files_max` open files allow (0: no limit), and the least number of files for `clients`.
 std::int64_t clients_of_files(std::int64_t files_max) noexcept;
 std::int64_t files_for_clients(std::int64_t clients) noexcept;
 

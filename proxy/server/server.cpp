@@ -399,8 +399,8 @@ Server::Server(ServerOptions options)
     shared_.users_from = options_.routing->shard_by_name(from);
     if (!shared_.users_from) throw std::runtime_error(fmt::format("security.usersFrom: there is no shard {}", from));
   }
-  // The config servers keep a cluster's users, who may log in even if they need not. To members of the cluster these
-  // servers also tell what roles allow.
+  // The config servers keep a cluster's users. These may log in even where no login is needed. To members of the
+  // cluster these servers also tell what roles allow.
   if (options_.in_cluster) {
     const ClusterConfig& cluster = options_.config.cluster;
     shared_.users_from = cluster::config_shard;
@@ -495,7 +495,7 @@ void Server::join_cluster() {
   const ClusterConfig& cluster = options_.config.cluster;
   shared_.clock.set_drift_secs_max(cluster.clock_drift_secs_max);
   const bool member = cluster.auth_mode.has_value() || !cluster.key_file.empty();
-  // Nobody logs in, or an ordinary user does, whose word on others counts nothing.
+  // Shards believe a member, and any router where there is no login. They do not believe an ordinary user.
   shared_.shards_trust_us = member || links.credentials.login == nullptr;
   shared_.cluster =
       std::make_unique<exec::ClusterTable>(workers_.front()->context(), options_.routing, std::move(links));
@@ -573,7 +573,7 @@ void Server::start() {
     write_pid_file(options_.config.pid_file_path);
   } catch (const std::runtime_error& error) {
     if (!predecessor_) throw;
-    log::error("{}", error.what());  // nobody else serves any more
+    log::error("{}", error.what());  // the older process does not serve any more
   }
   loop_.io().restart();
   pressure_->start();

@@ -32,7 +32,7 @@ std::vector<DocView> rows_of(DocView from, std::string_view name) {
   return rows;
 }
 
-// Whoever named it: nothing that moves the cursor of a terminal.
+// Clients choose such texts: control characters must not reach the terminal.
 std::string text(DocView from, std::string_view name) {
   const ValueView value = from[name];
   return value.is_string() ? clean_text(value.as_string(), cell_bytes_max) : std::string();

@@ -31,7 +31,7 @@ constexpr std::array<std::chrono::milliseconds, sends_max> pauses{
     std::chrono::milliseconds(0), std::chrono::milliseconds(0), std::chrono::milliseconds(100),
     std::chrono::milliseconds(500)};
 
-// So many shards may be found while a caller walks over states().
+// Room for the shards that may be found while a caller walks over states().
 constexpr std::size_t spare_states = 16;
 
 // The end of an attempt without a usable reply.
@@ -91,7 +91,7 @@ class GatewayImpl final : public Gateway, public ShardListener {
   std::size_t calls_ = 0;
   bool stopped_ = false;
   WaiterLine watchers_;  // wait_until_known and shut_down
-  mutable std::vector<ShardState> states_;  // of all shards; empty until somebody looks
+  mutable std::vector<ShardState> states_;  // of all shards; empty until the first call of states()
 };
 
 Error in_context(const RemoteShard& shard, const HostAddress* host, Error error) {

@@ -75,7 +75,7 @@ struct Command {
     std::size_t offset, size;
   };
   std::optional<BodyPlace> find_body() const noexcept;
-  // The body's first field: the command's name, cut to so many bytes.
+  // The body's first field: the command's name, cut to `bytes_max`.
   std::string name(std::size_t bytes_max) const;
 
   // The sections of a body without sequences: kind byte 0 and the document.

@@ -135,7 +135,7 @@ Task<bool> restart_statement(Context& context, const Request& request, bool of_v
   const TimePoint deadline = std::min(request.deadline, Clock::now() + abort_time_max);
   auto aborting = send_abort(context, *std::move(restart->to_abort), deadline);
   auto outcomes = co_await aborting;
-  // With an error they have aborted it before. Without an answer nobody knows.
+  // With an error a shard has aborted it before. Without an answer the outcome is unknown.
   co_return std::all_of(outcomes.begin(), outcomes.end(), std::mem_fn(&ShardOutcome::answered));
 }
 

@@ -282,7 +282,7 @@ Task<Result<void>> read_cluster_user(Context& context, std::string name, std::st
 
 namespace {
 
-// The name of the one user whom a command changes; empty: it may change several.
+// The name of the one user that a command changes; empty: it may change several.
 std::string_view changed_user(const Request& request) {
   constexpr std::array<std::string_view, 5> of_one = {"createUser", "updateUser", "dropUser", "grantRolesToUser",
                                                       "revokeRolesFromUser"};

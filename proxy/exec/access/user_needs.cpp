@@ -129,7 +129,7 @@ bool may_see_roles(const Asked& asked) {
   return true;
 }
 
-// Whoever is in the two collections becomes a user or a role, of any database.
+// The command turns the documents of two collections into users and roles, of any database.
 bool may_merge(const Asked& asked) {
   auth::ActionSet actions{create_user, create_role, grant_role, revoke_role};
   if (!each_field(asked, "drop", [](const Element& drop) { return !drop.truthy(); })) {

@@ -1,4 +1,5 @@
-// Who may manage which users and roles of a cluster. The config servers do not ask: this router logs in as a member.
+// The rights to manage users and roles of a cluster. The config servers do not check them: this router logs in as a
+// member.
 #pragma once
 
 #include "proxy/auth/users.h"

@@ -1,6 +1,6 @@
 // LiveStatus: what an operator watches, as one document: for the admin port's page and for `spillway top`. The cells
-// are those of serverStatus and /metrics. With `details` it also names who does what: clients, namespaces, shapes of
-// commands, lines of the log; never values of documents.
+// are those of serverStatus and /metrics. With `details` it also has clients, namespaces, shapes of commands and
+// lines of the log; never values of documents.
 #pragma once
 
 #include <cstdint>

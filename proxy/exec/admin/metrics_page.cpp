@@ -251,7 +251,7 @@ void write_queues(MetricsText& out, const Services& shared) {
     for (std::size_t i = 0; i < names.size(); ++i)
       out.value({{"queue", names[i]}}, value_of(usages[i]));
   };
-  out.family("spillway_memory_queue_waiting", gauge, "Who waits for memory now.");
+  out.family("spillway_memory_queue_waiting", gauge, "Requests that wait for memory now.");
   each([](const MemoryQueueUsage& usage) { return usage.waiting; });
   out.family("spillway_memory_queue_waits_total", counter, "Waits for memory.");
   each([](const MemoryQueueUsage& usage) { return usage.waits; });
@@ -259,11 +259,11 @@ void write_queues(MetricsText& out, const Services& shared) {
              "Waits for memory that ended without it.");
   each([](const MemoryQueueUsage& usage) { return usage.in_vain; });
   out.family("spillway_memory_reserve_used_bytes", gauge,
-             "Bytes taken of the reserves for those who wait.");
+             "Bytes in use of the reserves for waiting requests.");
   each([](const MemoryQueueUsage& usage) {
     return usage.large.used_bytes + usage.small.used_bytes;
   });
-  out.family("spillway_memory_reserve_limit_bytes", gauge, "The reserves for those who wait.");
+  out.family("spillway_memory_reserve_limit_bytes", gauge, "The reserves for waiting requests.");
   each([](const MemoryQueueUsage& usage) {
     return usage.large.limit_bytes + usage.small.limit_bytes;
   });

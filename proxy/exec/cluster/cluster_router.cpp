@@ -99,10 +99,10 @@ Task<Result<void>> ClusterRouter::learn(RouteNames names, RouteWait wait) {
 
 namespace {
 
-// Lives until the answer has come, even if the one who asked has given up.
+// Lives until the answer has come, even if the request has given up.
 template <class Value>
 struct Asked {
-  shard::WaiterLine line;  // who asked
+  shard::WaiterLine line;  // the request that waits
   std::optional<Result<Value>> answer;
 };
 
@@ -184,7 +184,7 @@ Task<void> ClusterRouter::learn_keys(TimePoint deadline) {
   static_cast<void>(co_await asking);  // what is known is used
 }
 
-// As many names as the cache has, at most. Those that nobody used since room was made last go; else all do.
+// As many names as the cache has, at most. To make room, names that were unused since the last time go; else all do.
 template <class Ptr>
 void ClusterRouter::keep(Names<Ptr>& names, const std::string& name, Known<Ptr> known) {
   if (names.size() >= cluster::CatalogCache::names_max && !names.contains(name)) {

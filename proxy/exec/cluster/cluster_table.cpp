@@ -95,7 +95,7 @@ bool ClusterTable::keys_expire() const {
   return keys && auth::seconds_of(keys->expires_at()) <= auth::seconds_of(first_.shared.clock.now()) + keys_left_secs;
 }
 
-// The config servers make the next key long before; nobody else tells of it.
+// The config servers make the next key long before, and do not announce it.
 Task<void> ClusterTable::read_expiring_keys() {
   auto reading = look_for_keys();
   static_cast<void>(co_await reading);
@@ -284,7 +284,7 @@ void ClusterTable::publish(std::vector<catalog::Shard> shards) {
   }
 }
 
-// Empty: all databases. Nobody would refuse what was known of a shard that has left: it is asked nothing any more.
+// Empty: all databases, after a shard has left: no command goes to it any more that it could refuse as stale.
 void ClusterTable::forget_on_all(const std::string& db) {
   forget(db, {});
   for (Context* worker : first_.shared.workers) {

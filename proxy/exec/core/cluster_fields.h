@@ -11,7 +11,7 @@ inline constexpr std::int32_t wire_version_of_4_4 = 9, wire_version_of_5_0 = 13;
 
 // shardVersion and databaseVersion of what the command relies on, in the shard's form; readConcern where a member that
 // is not the primary may answer: without one it looks at no version, and shows documents that have moved away.
-// Also $clusterTime, with every command, and $audit: for whom this router asks.
+// Also $clusterTime with every command, and $audit: the client's user.
 // To a transaction's shards what makes them take part: see transaction_table.h. Each call counts as a contact.
 // With writes, to 4.2, and to 4.4 outside transactions: that a shard must not make a collection by itself. Where the
 // client names no readConcern or writeConcern, the cluster's default ones (from 4.4 on).
@@ -35,8 +35,7 @@ void hear_cluster_time(Context& context, DocView told);
 BsonDoc times_for_client(const Context& context, auth::TimeTrust trust, std::uint64_t operation_time);
 
 std::optional<OfTransaction> transaction_of(DocView body);
-// A shard has executed a command of it. `reply`: its fields, with ok: 1. Before the end of a reply that streams they
-// are not known, and it is empty.
+// A shard has executed a command of it. `reply`: its fields, with ok: 1; empty before the end of a reply that streams.
 void note_participant(Context& context, const OfTransaction& transaction, catalog::ShardIndex shard, DocView reply);
 
 // `reply` has ok: 0. If the shard refused the command for its table, that is read again before it is used again.

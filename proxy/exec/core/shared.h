@@ -62,7 +62,7 @@ struct Shared {
   ConnectionCounts connections;
 
   explicit Shared(std::uint64_t memory_limit_bytes);
-  // Of a cluster, for whom memory is divided before they are read; they may become more.
+  // Memory is divided for this number of a cluster's shards before their list is read. There may be more.
   static constexpr std::size_t cluster_shards_expected = 32;
   // Divides the bytes that clients may use; 0: no limit. Call before workers start: the numbers of workers and shards
   // give the memory of monitors and handshakes. An error's text: too little for the largest messages.

@@ -28,8 +28,7 @@ struct TraceParent {
   bool sampled = false;
 };
 
-// "00-<32 hex>-<16 hex>-<2 hex>"; of a later version so much of it as version 00 has. nullopt: malformed, or an id is
-// zero.
+// "00-<32 hex>-<16 hex>-<2 hex>"; of a later version the fields of version 00. nullopt: malformed, or an id is zero.
 std::optional<TraceParent> parse_traceparent(std::string_view text) noexcept;
 // What a command brings: $traceCtx: {traceparent}; else its comment: a traceparent, a text with "traceparent" before
 // one, or a document with this field. What is malformed counts as missing.

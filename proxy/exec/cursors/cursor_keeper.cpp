@@ -108,7 +108,7 @@ void CursorKeeper::end_orphans(Context& context, TimePoint now) {
   end_cursors(context, std::move(orphans.ended), CursorEnd::orphaned);
 }
 
-// Those of clients that ask no more, too.
+// All of them, whether their clients still ask or not.
 void CursorKeeper::end_change_streams(Context& context, TimePoint now) {
   const auto stays = [](const ClusterCursor& cursor) { return !cursor.change_stream; };
   auto streams = context.shared.cursors.end_orphans(stays, ns_of(now), 0);

@@ -9,7 +9,7 @@
 
 namespace spillway::exec {
 
-// Who waits, on its own loop. A reply that comes later wakes nobody else.
+// One wait of a getMore, on its own loop. A reply that comes later wakes no other getMore.
 struct PendingFetch::Waiting {
   Loop& loop;
   shard::WaiterLine line{};

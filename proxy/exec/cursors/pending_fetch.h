@@ -22,7 +22,7 @@ class PendingFetch final : public WaitingReplies, public std::enable_shared_from
   // told must not be asked in a loop.
   static constexpr Duration empty_pause = std::chrono::milliseconds(10);
 
-  // May this remote be asked now? If not: may it be when so much time has passed?
+  // May this remote be asked now? next_ask(): the time at which the next pause of a remote ends.
   bool may_ask(std::size_t remote, TimePoint now) const;
   TimePoint next_ask(TimePoint now) const;
   // Sends a getMore that waits up to `await_ms` for documents. Its reply waits here. REQUIRES may_ask().

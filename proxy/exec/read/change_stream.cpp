@@ -75,7 +75,7 @@ struct StreamSpec {
   ValueView token;     // of resumeAfter or startAfter
   std::uint64_t resume_time = 0;  // of the event to begin after; 0: none
   bool by_time = false;           // the shards begin at that time, instead of with the token
-  bool after_time = false;        // … or just behind it: nobody looks for the event
+  bool after_time = false;        // … or just behind it: no shard looks for the event
 };
 
 // Does a filter look at this field only through plain paths, none of which begins with `field`?

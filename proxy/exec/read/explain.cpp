@@ -23,7 +23,7 @@ namespace spillway::exec {
 
 namespace {
 
-// The two halves of an aggregation, and who runs the second.
+// The two halves of an aggregation, and where the second runs.
 struct ExplainHalves {
   std::string_view merge_type;
   BsonDoc shard_part, merge_part;

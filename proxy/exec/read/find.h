@@ -35,8 +35,8 @@ Result<Targets> read_targets(const Request& request, std::string_view db, std::s
                              ValueView collation);
 
 // Opens the cursor on these shards in parallel with the command `body`. After an error some may be open: end the
-// cursor. Where memory is scarce, room for the replies, of about so many bytes each, is taken before; nullopt: it is
-// not known what they will be, for no document was seen yet.
+// cursor. Under memory pressure it first takes room for replies of about `expected_bytes` each; nullopt: unknown,
+// because no document was seen yet.
 Task<std::optional<Error>> open_remotes(Context& context, const Request& request, ClusterCursor& cursor,
                                         const Targets& targets, DocView body,
                                         std::optional<std::size_t> expected_bytes = std::nullopt);

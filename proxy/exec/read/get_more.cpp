@@ -93,7 +93,7 @@ Task<Result<Response>> get_more_command(Context& context, Client& client, const 
         get_more_changes(context, request, std::move(cursor), arguments->batch_size, arguments->await_ms);
     co_return co_await getting;
   }
-  // A shard's last batch may be empty, and read ahead: then there is nobody left to ask.
+  // A shard's last batch may be empty, and read ahead: then no shard is left to ask.
   if (cursor->from_one_shard && cursor->remotes.front().id != 0 && cursor->remotes.front().batches.empty() &&
       cursor->remotes.front().parked.empty()) {
     auto getting = get_more_on_one_shard(context, request, std::move(cursor), arguments->batch_size,

@@ -101,7 +101,7 @@ Answer to_owners(Context& context, const Request& request, Tolerate tolerate, bo
     if (checked.has_error()) co_return checked.error();
   }
   shard::CallOptions options = write_options(context, request);
-  // It may take hours. Whoever is told of the interrupt asks again: what is there already stays.
+  // An index build may take hours. After an interrupt the client may repeat the command: finished indexes stay.
   if (request.name == "createIndexes" && !request.in_transaction) options.interrupt = request.interrupt;
   raw = raw && context.in_cluster() && !request.in_transaction;
   if (targets->shards.size() == 1 && !raw) {

@@ -45,7 +45,8 @@ void append_raw(BsonWriter& out, const std::vector<ShardAnswer>& answers) {
   out.end();
 }
 
-// A cluster's local databases are each server's own; admin is the config servers', who have no others but config.
+// In a cluster local never counts: each server has its own. admin counts on the config servers only, config on all
+// servers, and the others on the shards only.
 bool counts_in_cluster(std::string_view name, bool of_config_servers) {
   if (name == "local") return false;
   if (name == "admin") return of_config_servers;

@@ -57,7 +57,7 @@ Answer fsync_shards(Context& context, Client&, const Request& request) {
   co_return ok_response(std::move(reply));
 }
 
-// The balancer and zones are settings of the config database: who may change the documents may use the commands.
+// The balancer and zones are documents of the config database: the right to change them allows the commands.
 bool may_in_config(const Subject& subject, auth::ActionSet actions, std::string_view collection) {
   return subject.privileges.allows(actions, "config", collection);
 }

@@ -35,7 +35,7 @@ class ChildMessage {
   static std::size_t bytes_of(const ChildOp& op) noexcept;
   static constexpr std::size_t statement_id_bytes = 1 + 6 + 4;  // type, "99999" with its NUL, int32
   // A message's header, the heads of its sections, and what is added to a client's body: here, and for a shard of a
-  // cluster (versions, times, for whom the router asks, with all roles).
+  // cluster (versions, times, the client's user with all roles).
   static constexpr std::size_t envelope_bytes_max = 16 * limits::kib;
   // The most bytes of a child's operations, statement ids included, so that it fits into a message.
   static std::size_t operations_bytes_max(const Request& request,

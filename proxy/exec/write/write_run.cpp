@@ -331,7 +331,7 @@ Task<StepOutcome> move_one(WriteRun& run, std::uint32_t op, DocView document, co
   }
   if (reply->has_error() && (reply->error().is(ErrorCode::host_unreachable) ||
                              reply->error().is(ErrorCode::network_timeout))) {
-    result.fatal = std::move(reply->error());  // nobody knows whether it was committed
+    result.fatal = std::move(reply->error());  // the outcome of the commit is unknown
   } else if (reply->has_error()) {
     result.fatal = refuse(run, op, reply->error());
   } else {
